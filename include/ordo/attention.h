@@ -1,0 +1,78 @@
+/* ordo/attention.h: execute a plan on tensors. */
+#ifndef ORDO_ATTENTION_H
+#define ORDO_ATTENTION_H
+
+#include "ordo/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A tensor indexed (batch, row, head, dim); packed tensors (row, head, dim) ignore the
+ * first stride. Strides count elements; all zero = contiguous in that order; the last one
+ * must be 1 otherwise. */
+typedef struct ordo_tensor {
+    void *data;
+    int64_t stride[4];
+} ordo_tensor;
+
+/* Everything a pass reads and writes. Outputs are overwritten, never added to.
+ *
+ *   forward   reads q k v                          writes o lse
+ *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
+ *
+ * lse and dlse are f32, contiguous: (batch, heads, q_len), packed (heads, total_q).
+ * All pointers are host pointers for ref and cpu plans, device pointers for cuda plans. */
+typedef struct ordo_call {
+    size_t size; /* sizeof(ordo_call) */
+    ordo_tensor q, k, v, o;
+    ordo_tensor dout, dq, dk, dv;
+    float *lse;
+    const float *dlse;
+
+    const int32_t *cu_q, *cu_kv;    /* packed: batch + 1 ends, from 0, not decreasing */
+    const int32_t *q_lens, *kv_lens; /* padded: valid rows and columns of each sequence */
+    const int64_t *sequence_ids;    /* batch ids for dropout; NULL = batch0, batch0 + 1, ... */
+
+    const float *slopes;          /* ALiBi: one a query head */
+    int64_t slopes_batch_stride;  /* 0: all sequences share them */
+
+    const uint32_t *mask_bits; /* keep bits in storage order (docs/dropout-bits.md), or NULL */
+    uint64_t seed, offset;
+    const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read instead of seed and offset */
+
+    void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned */
+    size_t workspace_bytes;
+    void *stream;    /* cuda: a cudaStream_t */
+    int threads;     /* cpu: 0 = all the process may use */
+} ordo_call;
+
+#define ORDO_CALL_INIT { sizeof(ordo_call) }
+
+/* Run one pass. Every argument is checked before anything is written; the sums run in the
+ * order the plan fixes, so the same plan and inputs give the same bits. */
+ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
+ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
+
+/* Whether a backend can execute here, and if not, why (a message for people). */
+ORDO_API bool ordo_backend_available(ordo_backend backend, const char **why_not);
+
+/* One device of the CUDA module. */
+typedef struct ordo_device {
+    char name[256];
+    int major, minor; /* compute capability */
+    int workers;      /* multiprocessors */
+    uint64_t memory_bytes, l2_bytes, shared_bytes_per_block;
+    double clock_ghz;
+    int driver, runtime; /* as CUDA numbers them: 13000 = 13.0 */
+} ordo_device;
+
+/* Number of CUDA devices; ORDO_ERR_UNSUPPORTED with the reason if the module is not there,
+ * ORDO_ERR_DEVICE if the driver refuses. `path`, if not NULL, gets the module's path. */
+ORDO_API ordo_status ordo_device_count(int *count, const char **path);
+ORDO_API ordo_status ordo_device_query(int index, ordo_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

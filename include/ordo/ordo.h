@@ -1,0 +1,12 @@
+/* ordo/ordo.h: all of ordo. */
+#ifndef ORDO_ORDO_H
+#define ORDO_ORDO_H
+
+#include "ordo/attention.h"
+#include "ordo/machine.h"
+#include "ordo/plan.h"
+#include "ordo/problem.h"
+#include "ordo/sim.h"
+#include "ordo/status.h"
+
+#endif

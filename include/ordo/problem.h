@@ -1,0 +1,112 @@
+/* ordo/problem.h: what is to be computed; shapes and rules, no pointers.
+ *
+ * Row i of queries, column j of keys, both inside one sequence. With bottom-right masks
+ * (the default) D = kv - q of that sequence, with top-left masks D = 0:
+ *
+ *   visible(i,j)  0 <= j < kv;  causal: j <= i + D;
+ *                 window: -left <= j - i - D <= right (inclusive, -1 = open)
+ *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + D - j|
+ *   cap(x)        softcap * tanh(x / softcap) if softcap > 0, else x
+ *   P             softmax of the logits over visible j;  lse its natural log-sum-exp
+ *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j
+ *
+ * A row that sees nothing has o = 0, lse = -inf and gradients 0. Query head h reads key
+ * head floor(h / (heads / kv_heads)). See docs/notation.md. */
+#ifndef ORDO_PROBLEM_H
+#define ORDO_PROBLEM_H
+
+#include "ordo/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ordo_dtype { ORDO_F32 = 0, ORDO_BF16 = 1, ORDO_F16 = 2 } ordo_dtype;
+
+/* How sequences lie in memory. */
+typedef enum ordo_layout {
+    ORDO_DENSE = 0,  /* every sequence has q_len rows and kv_len columns */
+    ORDO_PACKED = 1, /* sequences end to end; call.cu_q and call.cu_kv say where */
+    ORDO_PADDED = 2  /* dense memory; call.q_lens and call.kv_lens say how much is valid */
+} ordo_layout;
+
+typedef enum ordo_mask {
+    ORDO_MASK_FULL = 0,
+    ORDO_MASK_CAUSAL = 1,         /* aligned bottom-right: the last row sees everything */
+    ORDO_MASK_CAUSAL_TOP_LEFT = 2 /* aligned top-left: the first row sees the first key */
+} ordo_mask;
+
+/* Which element gets which random bit. */
+typedef enum ordo_keying {
+    ORDO_KEYING_ORDO = 0, /* a function of (seed, offset, sequence, head, row, column) */
+    ORDO_KEYING_FA2 = 1   /* FlashAttention-2's mask, for people who migrate */
+} ordo_keying;
+
+typedef struct ordo_window {
+    bool on;
+    int64_t left, right; /* inclusive; -1 = open */
+} ordo_window;
+
+typedef struct ordo_dropout {
+    double p;   /* probability of dropping; 0 = no dropout */
+    int rounds; /* Philox rounds: 0 = 7, or 10 */
+    int bits;   /* random bits per element: 0 = 8, or 1..16 */
+    ordo_keying keying;
+} ordo_dropout;
+
+/* Where this problem sits in a larger one. All zero: it is the whole. */
+typedef struct ordo_shard {
+    int64_t batch0, head0;    /* first sequence and first query head held here */
+    int64_t row0, col0;       /* first row and column held here */
+    int64_t heads_total;      /* 0 = heads */
+    int64_t q_total, kv_total; /* whole sequence lengths; 0 = q_len, kv_len */
+} ordo_shard;
+
+/* Known requests that ordo refuses by name rather than ignores. */
+enum {
+    ORDO_EXTRA_BIAS = 1u << 0,        /* an additive attention bias tensor */
+    ORDO_EXTRA_SINKS = 1u << 1,       /* learned attention sinks */
+    ORDO_EXTRA_BLOCK_MASK = 1u << 2,  /* a block-sparse or arbitrary mask tensor */
+    ORDO_EXTRA_PAGED_KV = 1u << 3,    /* keys and values in a page table */
+    ORDO_EXTRA_FP8 = 1u << 4,         /* 8-bit floating-point inputs */
+    ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
+};
+
+/* A zeroed field means its default; `size` guards against a header and a library of
+ * different versions: ORDO_PROBLEM_INIT sets it. */
+typedef struct ordo_problem {
+    size_t size; /* sizeof(ordo_problem) */
+    ordo_dtype dtype;
+    ordo_layout layout;
+    int64_t batch;
+    int64_t heads;
+    int64_t kv_heads;          /* 0 = heads; must divide heads */
+    int64_t q_len, kv_len;     /* rows and columns, maxima if packed or padded; kv_len 0 = q_len */
+    int64_t total_q, total_kv; /* packed only: rows and columns of all sequences */
+    int64_t head_dim;
+    int64_t v_head_dim; /* 0 = head_dim */
+    double scale;       /* 0 = 1/sqrt(head_dim) */
+    ordo_mask mask;
+    ordo_window window;
+    double softcap; /* 0 = off */
+    bool alibi;     /* call.slopes holds one slope a query head */
+    ordo_dropout dropout;
+    ordo_shard shard;
+    uint32_t extras; /* ORDO_EXTRA_...: each refused by name */
+} ordo_problem;
+
+#define ORDO_PROBLEM_INIT { sizeof(ordo_problem) }
+
+/* Say whether a problem has a meaning at all, whatever the backend: ORDO_OK, or a status
+ * and a message naming the field, its value and what was expected. */
+ORDO_API ordo_status ordo_problem_check(const ordo_problem *problem);
+
+/* Names as the command spells them: "bf16", "causal-top-left", "packed", ... */
+ORDO_API const char *ordo_dtype_name(ordo_dtype dtype);
+ORDO_API const char *ordo_mask_name(ordo_mask mask);
+ORDO_API const char *ordo_layout_name(ordo_layout layout);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+/* ordo/status.h: what a call returns, why it failed, and which build this is. */
+#ifndef ORDO_STATUS_H
+#define ORDO_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(ORDO_BUILDING) && defined(__GNUC__)
+#define ORDO_API __attribute__((visibility("default")))
+#else
+#define ORDO_API
+#endif
+
+#define ORDO_VERSION_MAJOR 0
+#define ORDO_VERSION_MINOR 1
+#define ORDO_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Functions that can fail return one of these; 0 is success. Each failure leaves a
+ * message for ordo_last_error(): the argument, its value and what was expected. */
+typedef enum ordo_status {
+    ORDO_OK = 0,
+    ORDO_ERR_ARGUMENT = 1,    /* a NULL, an unknown constant, a value out of its range */
+    ORDO_ERR_SHAPE = 2,       /* sizes that contradict each other */
+    ORDO_ERR_ALIGN = 3,       /* a pointer, stride or workspace the backend cannot read */
+    ORDO_ERR_UNSUPPORTED = 4, /* legal, but this backend, build or machine does not do it */
+    ORDO_ERR_OVERFLOW = 5,    /* a size that does not fit its type or the address space */
+    ORDO_ERR_MEMORY = 6,      /* allocation failed */
+    ORDO_ERR_PARSE = 7,       /* text that is not a plan, a machine or a number */
+    ORDO_ERR_FILE = 8,        /* a file that cannot be opened or read */
+    ORDO_ERR_DEVICE = 9,      /* a device or its driver refused */
+    ORDO_ERR_INTERNAL = 10    /* a bug in ordo: an invariant did not hold */
+} ordo_status;
+
+/* Short name of a status: "ok", "argument", "shape", ...; "unknown" for others. */
+ORDO_API const char *ordo_status_name(ordo_status status);
+
+/* Message of the last failure on this thread; "" if none yet. Valid until the next
+ * failure on the same thread. Successful calls leave it untouched. */
+ORDO_API const char *ordo_last_error(void);
+
+/* What the library at hand is, as opposed to the header compiled against. */
+typedef struct ordo_build {
+    int major, minor, patch;
+    const char *version;  /* "0.1.0" */
+    const char *compiler; /* name and version */
+    const char *target;   /* "aarch64", "x86_64", ... */
+    const char *flavour;  /* "release", "debug", with "+asan", "+tsan" where true */
+} ordo_build;
+
+ORDO_API ordo_build ordo_build_query(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
