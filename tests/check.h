@@ -27,75 +27,75 @@ static int check_failures;     /* in the running test */
 static const char *check_skip; /* why the running test was skipped */
 
 #define TEST(name) static void name(void)
-#define RUN(name)            \
-    {                        \
-        #name, name          \
+#define RUN(name)                                                                                  \
+    {                                                                                              \
+#name, name                                                                                \
     }
-#define SKIP(why)         \
-    do {                  \
-        check_skip = why; \
-        return;           \
+#define SKIP(why)                                                                                  \
+    do {                                                                                           \
+        check_skip = why;                                                                          \
+        return;                                                                                    \
     } while (0)
 
 /* A failed check counts; only the first twenty of a test are printed. */
-#define CHECK_FAIL(...)                                     \
-    do {                                                    \
-        if (check_failures++ < 20) {                        \
-            printf("  %s:%d: ", __FILE__, __LINE__);        \
-            printf(__VA_ARGS__);                            \
-            printf("\n");                                   \
-        }                                                   \
+#define CHECK_FAIL(...)                                                                            \
+    do {                                                                                           \
+        if (check_failures++ < 20) {                                                               \
+            printf("  %s:%d: ", __FILE__, __LINE__);                                               \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
     } while (0)
 
-#define CHECK(condition)                          \
-    do {                                          \
-        if (!(condition))                         \
-            CHECK_FAIL("not true: %s", #condition); \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            CHECK_FAIL("not true: %s", #condition);                                                \
     } while (0)
 
-#define CHECK_INT(got, expected)                                                     \
-    do {                                                                             \
-        const int64_t got_ = (int64_t)(got), expected_ = (int64_t)(expected);        \
-        if (got_ != expected_)                                                       \
-            CHECK_FAIL("%s is %" PRId64 ", expected %" PRId64, #got, got_, expected_); \
+#define CHECK_INT(got, expected)                                                                   \
+    do {                                                                                           \
+        const int64_t got_ = (int64_t)(got), expected_ = (int64_t)(expected);                      \
+        if (got_ != expected_)                                                                     \
+            CHECK_FAIL("%s is %" PRId64 ", expected %" PRId64, #got, got_, expected_);             \
     } while (0)
 
-#define CHECK_TEXT(got, expected)                                                  \
-    do {                                                                           \
-        const char *got_ = (got), *expected_ = (expected);                         \
-        if (strcmp(got_, expected_) != 0)                                          \
-            CHECK_FAIL("%s is \"%s\", expected \"%s\"", #got, got_, expected_);    \
+#define CHECK_TEXT(got, expected)                                                                  \
+    do {                                                                                           \
+        const char *got_ = (got), *expected_ = (expected);                                         \
+        if (strcmp(got_, expected_) != 0)                                                          \
+            CHECK_FAIL("%s is \"%s\", expected \"%s\"", #got, got_, expected_);                    \
     } while (0)
 
 /* `text` contains `part`. */
-#define CHECK_HAS(text, part)                                                   \
-    do {                                                                        \
-        const char *text_ = (text), *part_ = (part);                            \
-        if (strstr(text_, part_) == NULL)                                       \
-            CHECK_FAIL("%s is \"%s\", expected \"%s\" in it", #text, text_, part_); \
+#define CHECK_HAS(text, part)                                                                      \
+    do {                                                                                           \
+        const char *text_ = (text), *part_ = (part);                                               \
+        if (strstr(text_, part_) == NULL)                                                          \
+            CHECK_FAIL("%s is \"%s\", expected \"%s\" in it", #text, text_, part_);                \
     } while (0)
 
-#define CHECK_NEAR(got, expected, tolerance)                                       \
-    do {                                                                           \
-        const double got_ = (got), expected_ = (expected);                         \
-        if (!(fabs(got_ - expected_) <= (tolerance)))                              \
-            CHECK_FAIL("%s is %.17g, expected %.17g", #got, got_, expected_);      \
+#define CHECK_NEAR(got, expected, tolerance)                                                       \
+    do {                                                                                           \
+        const double got_ = (got), expected_ = (expected);                                         \
+        if (!(fabs(got_ - expected_) <= (tolerance)))                                              \
+            CHECK_FAIL("%s is %.17g, expected %.17g", #got, got_, expected_);                      \
     } while (0)
 
 /* Two arrays of elements are equal bit for bit; prints the first index that is not. */
-#define CHECK_BITS(a, b, count)                                                          \
-    do {                                                                                 \
-        const unsigned char *a_ = (const void *)(a), *b_ = (const void *)(b);            \
-        const size_t width_ = sizeof *(a);                                               \
-        for (size_t i_ = 0; i_ < (size_t)(count); i_++)                                  \
-            if (memcmp(a_ + i_ * width_, b_ + i_ * width_, width_) != 0) {               \
-                uint64_t x_ = 0, y_ = 0;                                                 \
-                memcpy(&x_, a_ + i_ * width_, width_ < 8 ? width_ : 8);                  \
-                memcpy(&y_, b_ + i_ * width_, width_ < 8 ? width_ : 8);                  \
-                CHECK_FAIL("%s[%zu] is %#" PRIx64 ", %s[%zu] is %#" PRIx64, #a, i_, x_, #b, i_, \
-                           y_);                                                          \
-                break;                                                                   \
-            }                                                                            \
+#define CHECK_BITS(a, b, count)                                                                    \
+    do {                                                                                           \
+        const unsigned char *a_ = (const void *)(a), *b_ = (const void *)(b);                      \
+        const size_t width_ = sizeof *(a);                                                         \
+        for (size_t i_ = 0; i_ < (size_t)(count); i_++)                                            \
+            if (memcmp(a_ + i_ * width_, b_ + i_ * width_, width_) != 0) {                         \
+                uint64_t x_ = 0, y_ = 0;                                                           \
+                memcpy(&x_, a_ + i_ * width_, width_ < 8 ? width_ : 8);                            \
+                memcpy(&y_, b_ + i_ * width_, width_ < 8 ? width_ : 8);                            \
+                CHECK_FAIL("%s[%zu] is %#" PRIx64 ", %s[%zu] is %#" PRIx64, #a, i_, x_, #b, i_,    \
+                           y_);                                                                    \
+                break;                                                                             \
+            }                                                                                      \
     } while (0)
 
 /* Reproducible test input: splitmix64 of a state that the test seeds and prints. */
@@ -142,11 +142,11 @@ static inline int check_run(const check_entry *tests, size_t count)
     return failed ? 1 : passed == 0 && skipped > 0 ? 77 : 0;
 }
 
-#define CHECK_MAIN(...)                                                   \
-    int main(void)                                                        \
-    {                                                                     \
-        static const check_entry tests[] = { __VA_ARGS__ };               \
-        return check_run(tests, sizeof tests / sizeof tests[0]);          \
+#define CHECK_MAIN(...)                                                                            \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        static const check_entry tests[] = { __VA_ARGS__ };                                        \
+        return check_run(tests, sizeof tests / sizeof tests[0]);                                   \
     }
 
 #endif

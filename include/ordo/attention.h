@@ -30,12 +30,12 @@ typedef struct ordo_call {
     float *lse;
     const float *dlse;
 
-    const int32_t *cu_q, *cu_kv;    /* packed: batch + 1 ends, from 0, not decreasing */
+    const int32_t *cu_q, *cu_kv;     /* packed: batch + 1 ends, from 0, not decreasing */
     const int32_t *q_lens, *kv_lens; /* padded: valid rows and columns of each sequence */
-    const int64_t *sequence_ids;    /* batch ids for dropout; NULL = batch0, batch0 + 1, ... */
+    const int64_t *sequence_ids;     /* batch ids for dropout; NULL = batch0, batch0 + 1, ... */
 
-    const float *slopes;          /* ALiBi: one a query head */
-    int64_t slopes_batch_stride;  /* 0: all sequences share them */
+    const float *slopes;         /* ALiBi: one a query head */
+    int64_t slopes_batch_stride; /* 0: all sequences share them */
 
     const uint32_t *mask_bits; /* keep bits in storage order (docs/dropout-bits.md), or NULL */
     uint64_t seed, offset;
@@ -43,11 +43,11 @@ typedef struct ordo_call {
 
     void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned */
     size_t workspace_bytes;
-    void *stream;    /* cuda: a cudaStream_t */
-    int threads;     /* cpu: 0 = all the process may use */
+    void *stream; /* cuda: a cudaStream_t */
+    int threads;  /* cpu: 0 = all the process may use */
 } ordo_call;
 
-#define ORDO_CALL_INIT { sizeof(ordo_call) }
+#define ORDO_CALL_INIT ORDO_SIZED(ordo_call)
 
 /* Run one pass. Every argument is checked before anything is written; the sums run in the
  * order the plan fixes, so the same plan and inputs give the same bits. */

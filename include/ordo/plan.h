@@ -63,15 +63,15 @@ typedef struct ordo_plan_options {
     ordo_backend backend;
     ordo_tile forward_tile, backward_tile;
     ordo_order order;
-    int64_t group;   /* 0 = default, ORDO_GROUP_WAVES, or a size */
-    int64_t split;   /* accumulators per query tile: 0 = 1 */
+    int64_t group; /* 0 = default, ORDO_GROUP_WAVES, or a size */
+    int64_t split; /* accumulators per query tile: 0 = 1 */
     ordo_issue issue;
     int64_t section; /* heads per section of ORDO_ISSUE_KEY: 0 = what the cache holds */
     ordo_assign assign;
     int64_t workers; /* 0 = the machine's */
 } ordo_plan_options;
 
-#define ORDO_PLAN_OPTIONS_INIT { sizeof(ordo_plan_options) }
+#define ORDO_PLAN_OPTIONS_INIT ORDO_SIZED(ordo_plan_options)
 
 /* Make a plan. `machine` may be NULL for the host; `options` may be NULL for defaults.
  * Refuses what the backend cannot do, by name, before anything else happens. */
@@ -104,13 +104,13 @@ typedef struct ordo_plan_info {
     int64_t workers;
     int64_t coresident; /* chains that must be resident together; 0 = waits only on earlier work */
     uint64_t forward_workspace_bytes, backward_workspace_bytes;
-    unsigned kept;      /* ORDO_PROMISE_... levels this plan keeps */
-    unsigned not_kept;  /* the others */
+    unsigned kept;     /* ORDO_PROMISE_... levels this plan keeps */
+    unsigned not_kept; /* the others */
     int dropout_rounds, dropout_bits, dropout_threshold; /* keep if draw < threshold */
     double dropout_p_used;                               /* 1 - threshold / 2^bits */
-    double predicted_ns;     /* backward makespan; negative if the machine gives no rates */
-    char numeric_key[160];   /* same key, same bits */
-    char note[256];          /* what was replaced and why, which levels fell and why; or "" */
+    double predicted_ns;   /* backward makespan; negative if the machine gives no rates */
+    char numeric_key[160]; /* same key, same bits */
+    char note[256];        /* what was replaced and why, which levels fell and why; or "" */
 } ordo_plan_info;
 
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);

@@ -56,19 +56,19 @@ typedef struct ordo_dropout {
 
 /* Where this problem sits in a larger one. All zero: it is the whole. */
 typedef struct ordo_shard {
-    int64_t batch0, head0;    /* first sequence and first query head held here */
-    int64_t row0, col0;       /* first row and column held here */
-    int64_t heads_total;      /* 0 = heads */
+    int64_t batch0, head0;     /* first sequence and first query head held here */
+    int64_t row0, col0;        /* first row and column held here */
+    int64_t heads_total;       /* 0 = heads */
     int64_t q_total, kv_total; /* whole sequence lengths; 0 = q_len, kv_len */
 } ordo_shard;
 
 /* Known requests that ordo refuses by name rather than ignores. */
 enum {
-    ORDO_EXTRA_BIAS = 1u << 0,        /* an additive attention bias tensor */
-    ORDO_EXTRA_SINKS = 1u << 1,       /* learned attention sinks */
-    ORDO_EXTRA_BLOCK_MASK = 1u << 2,  /* a block-sparse or arbitrary mask tensor */
-    ORDO_EXTRA_PAGED_KV = 1u << 3,    /* keys and values in a page table */
-    ORDO_EXTRA_FP8 = 1u << 4,         /* 8-bit floating-point inputs */
+    ORDO_EXTRA_BIAS = 1u << 0,         /* an additive attention bias tensor */
+    ORDO_EXTRA_SINKS = 1u << 1,        /* learned attention sinks */
+    ORDO_EXTRA_BLOCK_MASK = 1u << 2,   /* a block-sparse or arbitrary mask tensor */
+    ORDO_EXTRA_PAGED_KV = 1u << 3,     /* keys and values in a page table */
+    ORDO_EXTRA_FP8 = 1u << 4,          /* 8-bit floating-point inputs */
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
 };
 
@@ -95,7 +95,7 @@ typedef struct ordo_problem {
     uint32_t extras; /* ORDO_EXTRA_...: each refused by name */
 } ordo_problem;
 
-#define ORDO_PROBLEM_INIT { sizeof(ordo_problem) }
+#define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)
 
 /* Say whether a problem has a meaning at all, whatever the backend: ORDO_OK, or a status
  * and a message naming the field, its value and what was expected. */

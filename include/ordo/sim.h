@@ -19,10 +19,10 @@ typedef struct ordo_schedule {
     int64_t ratio_num, ratio_den;   /* Bk/Bq; 0/0 = query_tiles/key_tiles, else 1 */
     int64_t heads, workers;
     ordo_order order;
-    int64_t group;   /* shift, symmetric: 0 = ORDO_GROUP_WAVES here */
-    int64_t split;   /* 0 = 1 */
+    int64_t group; /* shift, symmetric: 0 = ORDO_GROUP_WAVES here */
+    int64_t split; /* 0 = 1 */
     ordo_issue issue;
-    int64_t section; /* heads per section of ORDO_ISSUE_KEY: 0 = all */
+    int64_t section;    /* heads per section of ORDO_ISSUE_KEY: 0 = all */
     ordo_assign assign; /* default: the one the closed forms speak of */
     int64_t compute, reduce, latency;
     int64_t compute_partial; /* cost of tiles the mask cuts; 0 = compute */
@@ -30,34 +30,34 @@ typedef struct ordo_schedule {
     bool record;             /* keep every step for ordo_timeline_step() and the critical path */
 } ordo_schedule;
 
-#define ORDO_SCHEDULE_INIT { sizeof(ordo_schedule) }
+#define ORDO_SCHEDULE_INIT ORDO_SIZED(ordo_schedule)
 
 typedef struct ordo_timeline ordo_timeline;
 
 typedef struct ordo_timeline_info {
-    ordo_order order;        /* executed */
+    ordo_order order; /* executed */
     ordo_order order_asked;
     ordo_assign assign;
     ordo_issue issue;
     int64_t group, split;
     int64_t key_tiles, query_tiles, heads, workers;
-    uint64_t tasks;          /* live tile pairs, all heads */
+    uint64_t tasks; /* live tile pairs, all heads */
     int64_t makespan;
-    int64_t bound_work;      /* all work spread evenly, rounded up */
-    int64_t bound_chain;     /* longest chain that one worker must run alone */
-    int64_t bound_turns;     /* longest queue of contributors to one query tile */
-    int64_t lower_bound;     /* the largest of the three */
-    int64_t closed_form;     /* -1 if none is known for this schedule */
-    bool exact;              /* false: extended from fewer heads */
-    double utilization;      /* busy worker time / (workers * makespan) */
-    int64_t busy;            /* worker time computing, and reducing where that is serial */
-    int64_t stall;           /* worker time waiting for turns */
-    int64_t startup;         /* the part of stall before a worker's first reduction */
-    int64_t tail;            /* worker time after its last work */
-    int64_t coresident;      /* chains needed together; 0 none */
-    bool valid;              /* every pair once, turns without holes, no deadlock */
-    char numeric_key[160];   /* order part of the numeric key */
-    char note[256];          /* what was replaced and why; or "" */
+    int64_t bound_work;    /* all work spread evenly, rounded up */
+    int64_t bound_chain;   /* longest chain that one worker must run alone */
+    int64_t bound_turns;   /* longest queue of contributors to one query tile */
+    int64_t lower_bound;   /* the largest of the three */
+    int64_t closed_form;   /* -1 if none is known for this schedule */
+    bool exact;            /* false: extended from fewer heads */
+    double utilization;    /* busy worker time / (workers * makespan) */
+    int64_t busy;          /* worker time computing, and reducing where that is serial */
+    int64_t stall;         /* worker time waiting for turns */
+    int64_t startup;       /* the part of stall before a worker's first reduction */
+    int64_t tail;          /* worker time after its last work */
+    int64_t coresident;    /* chains needed together; 0 none */
+    bool valid;            /* every pair once, turns without holes, no deadlock */
+    char numeric_key[160]; /* order part of the numeric key */
+    char note[256];        /* what was replaced and why; or "" */
 } ordo_timeline_info;
 
 /* One recorded step. Times: compute [begin, ready), waiting [ready, start), reduce
@@ -81,9 +81,9 @@ ORDO_API ordo_status ordo_timeline_step_at(const ordo_timeline *timeline, uint64
 
 /* The critical path, last step first: why the makespan is what it is. */
 typedef enum ordo_edge {
-    ORDO_EDGE_START = 0,   /* began at time 0 */
-    ORDO_EDGE_WORKER = 1,  /* waited for the worker's previous step */
-    ORDO_EDGE_TURN = 2     /* waited for the previous turn at its query tile */
+    ORDO_EDGE_START = 0,  /* began at time 0 */
+    ORDO_EDGE_WORKER = 1, /* waited for the worker's previous step */
+    ORDO_EDGE_TURN = 2    /* waited for the previous turn at its query tile */
 } ordo_edge;
 typedef struct ordo_critical {
     uint64_t step;  /* index of a recorded step */

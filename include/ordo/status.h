@@ -56,5 +56,19 @@ ORDO_API ordo_build ordo_build_query(void);
 
 #ifdef __cplusplus
 }
+
+/* Argument structs begin with their size; the ORDO_..._INIT of each type sets it. */
+template <class Struct> inline Struct ordo_sized()
+{
+    Struct made = Struct();
+    made.size = sizeof(Struct);
+    return made;
+}
+#define ORDO_SIZED(Struct) ordo_sized<Struct>()
+#else
+#define ORDO_SIZED(Struct)                                                                         \
+    {                                                                                              \
+        .size = sizeof(Struct)                                                                     \
+    }
 #endif
 #endif

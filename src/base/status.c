@@ -6,13 +6,12 @@
 
 static _Thread_local char message[512];
 
-ordo_status ordo_fail(ordo_status status, const char *format, ...)
+void ordo_set_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return status;
 }
 
 const char *ordo_last_error(void)
@@ -39,7 +38,7 @@ const char *ordo_status_name(ordo_status status)
 }
 
 #define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -73,7 +72,7 @@ const char *ordo_status_name(ordo_status status)
 
 ordo_build ordo_build_query(void)
 {
-    return (ordo_build){
+    return (ordo_build) {
         .major = ORDO_VERSION_MAJOR,
         .minor = ORDO_VERSION_MINOR,
         .patch = ORDO_VERSION_PATCH,

@@ -4,16 +4,19 @@
 
 #include "ordo/status.h"
 
-/* Record a message and hand the status back: return ordo_fail(ORDO_ERR_SHAPE, "...", ...); */
-ordo_status ordo_fail(ordo_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Record the message of a failure on this thread. */
+void ordo_set_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Record a message and hand the status back: return ordo_fail(ORDO_ERR_SHAPE, "...", ...);
+ * a macro, so that compilers and analysers see that the status is not ORDO_OK. */
+#define ordo_fail(status, ...) (ordo_set_error(__VA_ARGS__), (status))
 
 /* Forward the failure of a call. */
-#define ORDO_TRY(call)                   \
-    do {                                 \
-        const ordo_status try_ = (call); \
-        if (try_ != ORDO_OK)             \
-            return try_;                 \
+#define ORDO_TRY(call)                                                                             \
+    do {                                                                                           \
+        const ordo_status try_ = (call);                                                           \
+        if (try_ != ORDO_OK)                                                                       \
+            return try_;                                                                           \
     } while (0)
 
 #endif

@@ -1,0 +1,58 @@
+# Thin front of CMake: `make help` lists the targets.
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 20
+JOBS := $(shell nproc)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+.PHONY: all demo test test-long test-asan test-tsan bench lint format install clean help
+.PHONY: setup-build setup-test setup-lint everything
+
+all: setup-build ## build the libraries and the command: build/bin, build/lib
+	@cmake --preset release
+	@cmake --build build --target product
+
+demo: all ## show the point of ordo in a minute
+	@tools/demo
+
+everything: setup-test
+	@cmake --preset release
+	@cmake --build build
+
+test: everything ## build and run the tests
+	@ctest --preset release
+
+test-long: everything ## run the long tests, and each fuzz target for FUZZ_SECONDS
+	@ctest --preset long --no-tests=ignore
+	@tools/fuzz $(FUZZ_SECONDS)
+
+test-asan: setup-test ## run the tests under the address and undefined sanitizers
+	@cmake --preset asan
+	@cmake --build build-asan
+	@ctest --preset asan
+
+# gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
+test-tsan: setup-test ## run the threaded tests under the thread sanitizer
+	@cmake --preset tsan
+	@cmake --build build-tsan
+	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=ignore
+
+bench: everything ## build and run the benchmarks
+	@for program in $(basename $(notdir $(wildcard bench/*.c))); do build/bench/$$program || exit 1; done
+
+lint: setup-lint ## check format, clang-tidy, cppcheck, layers
+	@tools/lint
+
+format: setup-lint ## apply clang-format
+	@tools/lint --fix
+
+install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove what was built
+	rm -rf build build-asan build-tsan build-cuda build-fuzz
+
+setup-build setup-test setup-lint: setup-%:
+	@tools/setup $*
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12

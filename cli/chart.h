@@ -1,0 +1,73 @@
+/* chart.h: replayed schedules as pictures: text, SVG, HTML, and traces for Perfetto. */
+#ifndef CLI_CHART_H
+#define CLI_CHART_H
+
+#include "ordo/ordo.h"
+
+#include <stdio.h>
+
+/* One order of sums, replayed or refused. */
+typedef struct cli_replay {
+    ordo_order order;
+    bool chosen; /* "auto" was asked, and ordo chose this order */
+    ordo_status status;
+    char why[256]; /* if status is not ORDO_OK */
+    ordo_timeline *timeline;
+    ordo_timeline_info info;
+} cli_replay;
+
+typedef struct cli_chart {
+    ordo_schedule schedule; /* its order is that of no replay in particular */
+    const cli_replay *replays;
+    size_t count;
+} cli_chart;
+
+/* Each writes the replays that were not refused; false if memory ran out. Errors of the
+ * stream are left to whoever closes it. */
+bool cli_chart_ascii(FILE *out, const cli_chart *chart, int width);
+bool cli_chart_svg(FILE *out, const cli_chart *chart);
+bool cli_chart_trace(FILE *out, const cli_chart *chart);
+bool cli_chart_html(FILE *out, const cli_chart *chart);
+
+/* What the pictures share. */
+
+typedef enum cli_part { CLI_COMPUTE, CLI_WAIT, CLI_REDUCE } cli_part;
+
+/* A stretch of a worker's time. Lane 0 computes; where reductions overlap the computation
+ * they have a lane of their own, 1. */
+typedef struct cli_stretch {
+    cli_part part;
+    int lane;
+    int64_t begin, end;
+    bool critical; /* on the critical path: where a step waited, that came from elsewhere and
+                      its computation is not on it */
+} cli_stretch;
+
+/* Call `visit` for every stretch of positive length, a step at a time. */
+typedef void cli_visit(void *context, const ordo_timeline_step *step, const cli_stretch *stretch);
+bool cli_chart_walk(const cli_replay *replay, const ordo_schedule *schedule, cli_visit *visit,
+                    void *context);
+
+/* The time of every worker cut into equal cells, each with what fills most of it. */
+typedef enum cli_state { CLI_IDLE, CLI_BUSY, CLI_STALLED } cli_state;
+typedef struct cli_cell {
+    double busy, stalled, longest; /* time in the cell; of the longest stretch in it */
+    int32_t head;                  /* of that longest stretch */
+    bool critical;
+} cli_cell;
+typedef struct cli_cells {
+    cli_cell *cells; /* rows x columns */
+    int64_t rows, columns;
+    int64_t stride; /* row y shows worker y * stride */
+    double width;   /* time of a column */
+} cli_cells;
+
+bool cli_cells_make(cli_cells *cells, const cli_replay *replay, const ordo_schedule *schedule,
+                    int64_t most_rows, int64_t columns, double width);
+cli_state cli_cells_state(const cli_cells *cells, int64_t row, int64_t column);
+void cli_cells_free(cli_cells *cells);
+
+int64_t cli_chart_longest(const cli_chart *chart);  /* largest makespan */
+void cli_chart_escape(FILE *out, const char *text); /* for XML and HTML */
+
+#endif

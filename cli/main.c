@@ -1,0 +1,107 @@
+/* main.c: the `ordo` command: finds the command named and hands over the arguments. */
+#include "cli.h"
+
+#include "output.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} command;
+
+#define ENTRY(name, summary) { #name, summary, cli_##name },
+static const command commands[] = { CLI_COMMANDS(ENTRY) };
+#undef ENTRY
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_usage(FILE *out)
+{
+    fputs("ordo: bit-reproducible attention\n\nUsage: ordo COMMAND [OPTIONS]\n\nCommands:\n", out);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n"
+          "  ordo COMMAND --help   what a command takes, with examples\n"
+          "  ordo --version        version of the command and of the library it found\n"
+          "\n"
+          "Examples:\n"
+          "  ordo info\n"
+          "  ordo plan --heads 8 --seq 4k --dim 128 --mask causal\n"
+          "  ordo schedule --mask causal --tiles 8 --heads 4 --order all --ascii\n"
+          "\n"
+          "Sizes take k and m (1k = 1024), lists are split by commas, --json prints JSON.\n"
+          "Exit status: 0 ok, 1 difference found, 2 usage, 3 unsupported, 4 failure at run time.\n",
+          out);
+}
+
+static const command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    const char *near = cli_nearest(name, names, COMMANDS);
+    const char *what = *name == '-' ? "option" : "command";
+    if (near)
+        return cli_usage("unknown %s '%s'; did you mean '%s'?", what, name, near);
+    return cli_usage("unknown %s '%s'", what, name);
+}
+
+static int print_version(void)
+{
+    const ordo_build build = ordo_build_query();
+    printf("ordo %d.%d.%d", ORDO_VERSION_MAJOR, ORDO_VERSION_MINOR, ORDO_VERSION_PATCH);
+    if (build.major != ORDO_VERSION_MAJOR || build.minor != ORDO_VERSION_MINOR ||
+        build.patch != ORDO_VERSION_PATCH)
+        printf(" (library %s)", build.version);
+    putchar('\n');
+    return CLI_OK;
+}
+
+static int run_command(const command *c, int argc, char **argv)
+{
+    cli_message_command(c->name);
+    return c->run(argc, argv);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    const char *word = argv[1];
+    const bool help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    if (help || (strcmp(word, "help") == 0 && argc == 2)) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(word, "--version") == 0)
+        return argc == 2 ? print_version() : cli_usage("--version takes no argument");
+    if (strcmp(word, "help") == 0) {
+        char *ask[] = { argv[2], (char[]) { "--help" }, NULL };
+        const command *about = find(argv[2]);
+        if (argc > 3)
+            return cli_usage("help %s %s: expected one command", argv[2], argv[3]);
+        return about ? run_command(about, 2, ask) : unknown(argv[2]);
+    }
+    const command *c = find(word);
+    return c ? run_command(c, argc - 1, argv + 1) : unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    cli_output_start();
+    const int status = dispatch(argc, argv);
+    /* What was asked for but could not be written is a failure, whatever came before. */
+    const int written = cli_output_finish();
+    return written != CLI_OK ? written : status;
+}

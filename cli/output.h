@@ -1,0 +1,36 @@
+/* output.h: files that appear whole or not at all, and a standard output that is checked. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* A file being written. It goes to a temporary name beside `path`, and takes its name only
+ * when cli_file_commit() has seen every byte reach the system. An interrupt removes the
+ * temporary file. "-" is standard output; pipes and devices are written in place. */
+typedef struct cli_file {
+    FILE *stream;
+    char *path; /* where it will be, symbolic links followed; NULL for standard output */
+    char *temporary;
+} cli_file;
+
+/* Each prints its error and returns an exit status. */
+int cli_file_open(cli_file *file, const char *path);
+int cli_file_commit(cli_file *file);
+
+/* Give up: close and remove what was written so far. */
+void cli_file_discard(cli_file *file);
+
+/* Once at the start and once at the end of the process. */
+void cli_output_start(void);
+int cli_output_finish(void);
+
+/* A line about progress on stderr, once a second, when a terminal is there and the work
+ * between start and stop takes more than two seconds. `what` must outlive the work. */
+void cli_progress_start(const char *what);
+void cli_progress_stop(void);
+
+/* Seconds on a clock that never goes back. */
+double cli_now(void);
+
+#endif

@@ -1,0 +1,23 @@
+/* plan_report.h: everything about a plan, for people and as JSON. */
+#ifndef CLI_PLAN_REPORT_H
+#define CLI_PLAN_REPORT_H
+
+#include "json.h"
+#include "ordo/ordo.h"
+
+typedef struct cli_plan_report {
+    ordo_status status;
+    char why[512]; /* if it is not ORDO_OK; then only the problem below is known */
+    ordo_problem problem;
+    ordo_plan_info info;
+    size_t workspace;
+    char *line;
+    bool checked;
+    uint64_t pairs;
+} cli_plan_report;
+
+void cli_plan_text(const cli_plan_report *reports, size_t count);
+void cli_plan_lines(const cli_plan_report *reports, size_t count);
+void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count);
+
+#endif

@@ -1,0 +1,219 @@
+/* run.c: `ordo run`: run attention on seeded inputs and print digests of what comes out. */
+#define _XOPEN_SOURCE 700
+#include "args.h"
+#include "cli.h"
+#include "output.h"
+#include "plan_args.h"
+#include "problem_args.h"
+#include "run_report.h"
+#include "tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct request {
+    cli_problem problem;
+    cli_choices choices;
+    int pass; /* index in "forward|backward|both" */
+    bool sequences, force;
+} request;
+
+enum { FORWARD, BACKWARD, BOTH };
+
+/* What a backend does in a few minutes on a small machine. */
+static double flops_allowed(ordo_backend backend)
+{
+    return backend == ORDO_BACKEND_REF ? 2e11 : 2e13;
+}
+
+/* Refuse what would take hours or all the memory, before anything is allocated. */
+static int check_size(const request *r, const ordo_problem *p, ordo_backend backend)
+{
+    const double flops = cli_tensors_flops(p, r->problem.q_numbers, r->problem.kv_numbers);
+    const double bytes = cli_tensors_bytes(p);
+    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    if (bytes > 0.8 * memory)
+        return cli_error(CLI_UNSUPPORTED,
+                         "about %.3g GB of tensors, and this machine has %.3g GB of memory",
+                         bytes / 1e9, memory / 1e9);
+    if (flops > flops_allowed(backend) && !r->force)
+        return cli_error(CLI_UNSUPPORTED,
+                         "about %.2g floating-point operations, more than the %.2g that %s does in "
+                         "a few minutes; --force runs it all the same",
+                         flops, flops_allowed(backend), ordo_backend_name(backend));
+    return CLI_OK;
+}
+
+/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. */
+static int choose_backend(const cli_problem *p, ordo_backend *backend)
+{
+    const char *why = NULL;
+    *backend = p->backend;
+    if (*backend == ORDO_BACKEND_DEFAULT && p->machine &&
+        ordo_machine_family_of(p->machine) == ORDO_MACHINE_CUDA)
+        *backend = ORDO_BACKEND_CUDA;
+    if (*backend == ORDO_BACKEND_DEFAULT)
+        *backend =
+            ordo_backend_available(ORDO_BACKEND_CPU, &why) ? ORDO_BACKEND_CPU : ORDO_BACKEND_REF;
+    if (!ordo_backend_available(*backend, &why))
+        return cli_error(CLI_UNSUPPORTED, "--device %s: %s", ordo_backend_name(*backend),
+                         why ? why : "not available here");
+    if (*backend == ORDO_BACKEND_CUDA)
+        return cli_error(CLI_UNSUPPORTED, "--device cuda: this command runs on the host only");
+    return CLI_OK;
+}
+
+static int time_pass(const ordo_plan *plan, const ordo_call *call, bool backward, double *seconds)
+{
+    cli_progress_start(backward ? "backward" : "forward");
+    const double before = cli_now();
+    const ordo_status status =
+        backward ? ordo_attention_backward(plan, call) : ordo_attention_forward(plan, call);
+    *seconds = cli_now() - before;
+    cli_progress_stop();
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool sequences)
+{
+    const int64_t batch = sequences ? t->problem.batch : 0;
+    report->digests = calloc((size_t)(batch + 1), sizeof *report->digests);
+    if (report->digests == NULL)
+        return cli_error(CLI_FAILED, "out of memory");
+    report->sequences = batch;
+    for (int64_t b = 0; b <= batch; b++) /* all of them first, then one by one */
+        for (int i = 0; i < CLI_OUTPUTS; i++)
+            if (report->has[i])
+                report->digests[b].of[i] = cli_tensors_digest(t, (cli_output)i, b - 1);
+    return CLI_OK;
+}
+
+static int run_once(const request *r, const ordo_plan *plan, cli_tensors *t, cli_run_report *report)
+{
+    ordo_call call = cli_tensors_call(t);
+    call.seed = report->seed = r->problem.seed;
+    call.offset = report->offset = r->problem.offset;
+    call.threads = (int)report->threads;
+    report->forward_s = report->backward_s = -1;
+    report->has[CLI_O] = report->has[CLI_LSE] = r->pass != BACKWARD;
+    report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != FORWARD;
+    cli_tensors_poison(t);
+    int status = time_pass(plan, &call, false, &report->forward_s);
+    if (status == CLI_OK && r->pass != FORWARD)
+        status = time_pass(plan, &call, true, &report->backward_s);
+    return status == CLI_OK ? digest_outputs(t, report, r->sequences) : status;
+}
+
+/* One problem with every thread count; a report for each. */
+static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_options *options,
+                       cli_run_report *reports)
+{
+    const cli_list *threads = &r->problem.threads;
+    ordo_plan *plan = NULL;
+    cli_tensors tensors = { 0 };
+    int status = check_size(r, problem, options->backend);
+    if (status != CLI_OK)
+        return status;
+    const ordo_status made = ordo_plan_create(&plan, problem, r->problem.machine, options);
+    if (made != ORDO_OK)
+        return cli_library_error(made);
+    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers,
+                          r->problem.seed))
+        status = cli_error(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < (threads->count ? threads->count : 1) && status == CLI_OK; i++) {
+        reports[i].backend = options->backend;
+        reports[i].problem = tensors.problem;
+        reports[i].threads = threads->count ? threads->values[i] : 0;
+        reports[i].line = cli_plan_line(plan, &status);
+        if (status == CLI_OK)
+            status = run_once(r, plan, &tensors, &reports[i]);
+        reports[i].differs =
+            status == CLI_OK && i > 0 &&
+            memcmp(reports[i].digests, reports[0].digests, sizeof *reports[i].digests) != 0;
+    }
+    cli_tensors_free(&tensors);
+    ordo_plan_destroy(plan);
+    return status;
+}
+
+static int show(const request *r, const cli_run_report *reports, size_t count)
+{
+    const cli_json_wish *json = &r->problem.json;
+    cli_file file;
+    if (!json->on) {
+        cli_run_text(reports, count);
+        return CLI_OK;
+    }
+    const int status = cli_file_open(&file, json->path ? json->path : "-");
+    if (status != CLI_OK)
+        return status;
+    cli_run_json(file.stream, reports, count);
+    return cli_file_commit(&file);
+}
+
+static int run_all(const request *r, cli_run_report *reports, size_t problems, size_t runs)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    int status = cli_choices_finish(&r->choices, &options);
+    if (status == CLI_OK)
+        status = choose_backend(&r->problem, &options.backend);
+    for (size_t i = 0; i < problems && status == CLI_OK; i++) {
+        const ordo_problem problem = cli_problem_at(&r->problem, i);
+        status = run_problem(r, &problem, &options, &reports[i * runs]);
+    }
+    return status == CLI_OK ? show(r, reports, problems * runs) : status;
+}
+
+static int run_request(request *r)
+{
+    int status = cli_problem_finish(&r->problem);
+    if (status != CLI_OK)
+        return status;
+    const size_t problems = cli_problem_count(&r->problem);
+    const size_t runs = r->problem.threads.count > 0 ? r->problem.threads.count : 1;
+    cli_run_report *reports = calloc(problems * runs, sizeof *reports);
+    if (reports == NULL)
+        return cli_error(CLI_FAILED, "out of memory");
+    status = run_all(r, reports, problems, runs);
+    for (size_t i = 0; i < problems * runs; i++) {
+        if (status == CLI_OK && reports[i].differs)
+            status = cli_error(CLI_DIFFERENT, "the digests depend on the number of threads");
+        free(reports[i].line);
+        free(reports[i].digests);
+    }
+    free(reports);
+    return status;
+}
+
+int cli_run(int argc, char **argv)
+{
+    request r = { 0 };
+    cli_option more[] = {
+        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to digest (both)"),
+        CLI_OPTION("--sequences", NULL, CLI_FLAG, &r.sequences, "digests of each sequence too"),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
+    };
+    r.pass = BOTH;
+    const cli_section sections[] = {
+        cli_problem_section(&r.problem),
+        cli_choices_section(&r.choices),
+        CLI_SECTION("The run", more),
+    };
+    const cli_syntax syntax = {
+        "run --seq N [OPTIONS]",
+        "Run attention, forward and backward, on seeded inputs; print the plan's line and an "
+        "XXH64\n"
+        "digest of each result. Equal digests mean equal bits. With several thread counts the\n"
+        "digests are compared, and a difference gives exit status 1.",
+        sections, 3,
+        "  ordo run --seq 256 --heads 4 --kv-heads 2 --mask causal --dtype bf16\n"
+        "  ordo run --seq 200 --mask causal --dropout 0.1 --seed 7 --threads 1,2,4\n"
+        "  ordo run --cu-seqlens 0,100,356 --heads 2 --sequences --json\n"
+    };
+    int status = CLI_OK;
+    if (cli_args_read(&syntax, argc, argv, &status))
+        status = run_request(&r);
+    cli_problem_free(&r.problem);
+    return status;
+}

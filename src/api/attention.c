@@ -1,0 +1,67 @@
+/* attention.c: execute a plan: check the call once, then hand it to the backend. */
+#include "ordo/attention.h"
+
+#include "api/call.h"
+#include "base/status.h"
+#include "ref/attention.h"
+
+/* What a backend brings; NULL passes mean that this build has no kernels for it. */
+typedef struct backend {
+    bool host; /* its tensors are in host memory */
+    ordo_status (*forward)(const ordo_problem *problem, const ordo_call *call);
+    ordo_status (*backward)(const ordo_problem *problem, const ordo_call *call);
+    const char *why_not;
+} backend;
+
+static const backend backends[] = {
+    [ORDO_BACKEND_DEFAULT] = { false, NULL, NULL, "backend default: expected ref, cpu or cuda" },
+    [ORDO_BACKEND_REF] = { true, ordo_ref_forward, ordo_ref_backward, "" },
+    [ORDO_BACKEND_CPU] = { true, NULL, NULL,
+                           "backend cpu: no kernels in this build (available: ref)" },
+    [ORDO_BACKEND_CUDA] = { false, NULL, NULL,
+                            "backend cuda: no kernels in this build (available: ref)" },
+};
+
+static const backend *backend_at(ordo_backend which)
+{
+    const bool known = (unsigned)which < sizeof backends / sizeof backends[0];
+    return &backends[known ? which : ORDO_BACKEND_DEFAULT];
+}
+
+bool ordo_backend_available(ordo_backend which, const char **why_not)
+{
+    const backend *b = backend_at(which);
+    if (why_not)
+        *why_not = b->why_not;
+    return b->forward != NULL;
+}
+
+static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
+{
+    ordo_plan_info info;
+    ordo_problem problem = { .size = sizeof problem };
+    ordo_call checked;
+    if (!plan)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
+    ORDO_TRY(ordo_plan_query(plan, &info));
+    ORDO_TRY(ordo_plan_problem(plan, &problem));
+
+    const backend *b = backend_at(info.backend);
+    const bool forward = pass == ORDO_FORWARD;
+    if (!b->forward)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not);
+    ORDO_TRY(ordo_call_check(&problem, pass, b->host,
+                             forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
+                             call, &checked));
+    return forward ? b->forward(&problem, &checked) : b->backward(&problem, &checked);
+}
+
+ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call)
+{
+    return run(plan, ORDO_FORWARD, call);
+}
+
+ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call)
+{
+    return run(plan, ORDO_BACKWARD, call);
+}

@@ -1,0 +1,280 @@
+/* call.c: check the arguments of a pass. */
+#include "api/call.h"
+
+#include "api/overlap.h"
+#include "base/checked.h"
+#include "base/keep.h"
+#include "base/status.h"
+#include "base/versioned.h"
+
+#include <inttypes.h>
+
+enum { BUFFERS = 12, WORKSPACE_ALIGN = 256 };
+
+/* Everything with an address that a pass touches, to compare pair by pair. */
+typedef struct buffers {
+    ordo_extent at[BUFFERS];
+    bool output[BUFFERS];
+    int count;
+} buffers;
+
+static ordo_status add(buffers *list, const ordo_extent *x, bool output)
+{
+    int64_t bytes;
+    if (!ordo_extent_bytes(x, &bytes))
+        return ordo_fail(ORDO_ERR_OVERFLOW, "%s strides: reach past 2^62 bytes", x->name);
+    list->output[list->count] = output;
+    list->at[list->count++] = *x;
+    return ORDO_OK;
+}
+
+/* A flat array of f32. */
+static ordo_status check_flat(buffers *list, const char *name, const float *data, int64_t count,
+                              bool output)
+{
+    if (!data)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %" PRId64 " f32 values", name,
+                         count);
+    if ((uintptr_t)data % sizeof *data != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of 4", name,
+                         (const void *)data);
+    const ordo_extent x = { name, (uintptr_t)data, 4, { count, 1, 1, 1 }, { 4, 0, 0, 0 } };
+    return add(list, &x, output);
+}
+
+typedef struct shape {
+    int64_t rows, total, heads, dim; /* total rows if packed */
+} shape;
+
+static ordo_status check_strides(const ordo_problem *p, const char *name, const ordo_tensor *t,
+                                 bool *contiguous)
+{
+    const int first = p->layout == ORDO_PACKED; /* packed tensors have no batch axis */
+    bool zero = true;
+    for (int i = first; i < 4; i++) {
+        if (t->stride[i] < 0)
+            return ordo_fail(ORDO_ERR_ALIGN, "%s.stride[%d] %" PRId64 ": expected 0 or more", name,
+                             i, t->stride[i]);
+        zero = zero && t->stride[i] == 0;
+    }
+    if (!zero && t->stride[3] != 1)
+        return ordo_fail(ORDO_ERR_ALIGN,
+                         "%s.stride[3] %" PRId64 ": expected 1, or all strides 0 (contiguous)",
+                         name, t->stride[3]);
+    *contiguous = zero;
+    return ORDO_OK;
+}
+
+static ordo_status check_tensor(buffers *list, const ordo_problem *p, const char *name,
+                                const ordo_tensor *t, shape s, bool output)
+{
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t width = p->dtype == ORDO_F32 ? 4 : 2, rows = packed ? s.total : s.rows;
+    const int64_t tight[4] = { rows * s.heads * s.dim, s.heads * s.dim, s.dim, 1 };
+    bool contiguous = false;
+
+    if (!t->data)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s.data NULL: expected a tensor", name);
+    if ((uintptr_t)t->data % (uintptr_t)width != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "%s.data %p: expected a multiple of %d", name, t->data,
+                         (int)width);
+    ORDO_TRY(check_strides(p, name, t, &contiguous));
+
+    ordo_extent x = {
+        name, (uintptr_t)t->data, width, { packed ? 1 : p->batch, rows, s.heads, s.dim }, { 0 }
+    };
+    for (int i = packed; i < 4; i++)
+        if (__builtin_mul_overflow(contiguous ? tight[i] : t->stride[i], width, &x.stride[i]))
+            return ordo_fail(ORDO_ERR_OVERFLOW, "%s.stride[%d] %" PRId64 ": too large", name, i,
+                             t->stride[i]);
+    ORDO_TRY(add(list, &x, output));
+    if (output && !ordo_extent_nests(&x))
+        return ordo_fail(ORDO_ERR_ALIGN,
+                         "%s.stride %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                         ": expected elements of an output not to overlap",
+                         name, t->stride[0], t->stride[1], t->stride[2], t->stride[3]);
+    return ORDO_OK;
+}
+
+static ordo_status check_tensors(buffers *list, const ordo_problem *p, ordo_pass pass,
+                                 const ordo_call *c)
+{
+    const shape q = { p->q_len, p->total_q, p->heads, p->head_dim };
+    const shape k = { p->kv_len, p->total_kv, p->kv_heads, p->head_dim };
+    const shape v = { p->kv_len, p->total_kv, p->kv_heads, p->v_head_dim };
+    const shape o = { p->q_len, p->total_q, p->heads, p->v_head_dim };
+    const bool backward = pass == ORDO_BACKWARD;
+    const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
+
+    ORDO_TRY(check_tensor(list, p, "q", &c->q, q, false));
+    ORDO_TRY(check_tensor(list, p, "k", &c->k, k, false));
+    ORDO_TRY(check_tensor(list, p, "v", &c->v, v, false));
+    ORDO_TRY(check_tensor(list, p, "o", &c->o, o, !backward));
+    ORDO_TRY(check_flat(list, "lse", c->lse, rows * p->heads, !backward));
+    if (!backward)
+        return ORDO_OK;
+    ORDO_TRY(check_tensor(list, p, "dout", &c->dout, o, false));
+    if (c->dlse)
+        ORDO_TRY(check_flat(list, "dlse", c->dlse, rows * p->heads, false));
+    ORDO_TRY(check_tensor(list, p, "dq", &c->dq, q, true));
+    ORDO_TRY(check_tensor(list, p, "dk", &c->dk, k, true));
+    return check_tensor(list, p, "dv", &c->dv, v, true);
+}
+
+static ordo_status check_workspace(buffers *list, const ordo_call *c, uint64_t needed)
+{
+    if (needed == 0)
+        return ORDO_OK;
+    if (!c->workspace || c->workspace_bytes < needed)
+        return ordo_fail(ORDO_ERR_SHAPE, "workspace_bytes %zu: expected %" PRIu64 " at least",
+                         c->workspace ? c->workspace_bytes : 0, needed);
+    if ((uintptr_t)c->workspace % WORKSPACE_ALIGN != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "workspace %p: expected a multiple of %d", c->workspace,
+                         WORKSPACE_ALIGN);
+    const ordo_extent x = {
+        "workspace", (uintptr_t)c->workspace, 1, { (int64_t)needed, 1, 1, 1 }, { 1, 0, 0, 0 }
+    };
+    return add(list, &x, true);
+}
+
+/* Inputs may share memory with one another; an output with nothing. */
+static ordo_status check_overlap(const buffers *list)
+{
+    for (int i = 0; i < list->count; i++)
+        for (int j = i + 1; j < list->count; j++)
+            if ((list->output[i] || list->output[j]) &&
+                ordo_extent_overlap(&list->at[i], &list->at[j]))
+                return ordo_fail(ORDO_ERR_ARGUMENT,
+                                 "%s and %s overlap in memory: expected outputs apart from "
+                                 "everything else",
+                                 list->at[i].name, list->at[j].name);
+    return ORDO_OK;
+}
+
+static ordo_status check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
+                              int64_t longest)
+{
+    if (ends[0] != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "%s[0] %" PRId32 ": expected 0", name, ends[0]);
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t length = (int64_t)ends[b + 1] - ends[b];
+        if (length < 0 || length > longest)
+            return ordo_fail(ORDO_ERR_SHAPE,
+                             "%s[%" PRId64 "] %" PRId32 ": expected %" PRId32 "..%" PRId64
+                             ", a sequence of 0..%" PRId64,
+                             name, b + 1, ends[b + 1], ends[b], ends[b] + longest, longest);
+    }
+    if (ends[batch] != total)
+        return ordo_fail(ORDO_ERR_SHAPE, "%s[%" PRId64 "] %" PRId32 ": expected the total %" PRId64,
+                         name, batch, ends[batch], total);
+    return ORDO_OK;
+}
+
+static ordo_status check_valid(const char *name, const int32_t *lengths, int64_t batch,
+                               int64_t longest)
+{
+    for (int64_t b = 0; b < batch; b++)
+        if (lengths[b] < 0 || lengths[b] > longest)
+            return ordo_fail(ORDO_ERR_SHAPE, "%s[%" PRId64 "] %" PRId32 ": expected 0..%" PRId64,
+                             name, b, lengths[b], longest);
+    return ORDO_OK;
+}
+
+static ordo_status check_lengths(const ordo_problem *p, bool host, const ordo_call *c)
+{
+    const struct {
+        const char *name;
+        const int32_t *lengths;
+        ordo_layout layout;
+    } arrays[] = {
+        { "cu_q", c->cu_q, ORDO_PACKED },
+        { "cu_kv", c->cu_kv, ORDO_PACKED },
+        { "q_lens", c->q_lens, ORDO_PADDED },
+        { "kv_lens", c->kv_lens, ORDO_PADDED },
+    };
+    for (int i = 0; i < 4; i++)
+        if ((arrays[i].lengths != NULL) != (p->layout == arrays[i].layout))
+            return ordo_fail(ORDO_ERR_ARGUMENT, "%s %s: expected %s in %s layout", arrays[i].name,
+                             arrays[i].lengths ? "given" : "NULL",
+                             arrays[i].lengths ? "NULL" : "an array", ordo_layout_name(p->layout));
+    if (host && p->layout == ORDO_PACKED) {
+        ORDO_TRY(check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
+        ORDO_TRY(check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len));
+    }
+    if (host && p->layout == ORDO_PADDED) {
+        ORDO_TRY(check_valid("q_lens", c->q_lens, p->batch, p->q_len));
+        ORDO_TRY(check_valid("kv_lens", c->kv_lens, p->batch, p->kv_len));
+    }
+    return ORDO_OK;
+}
+
+static ordo_status check_slopes(const ordo_problem *p, const ordo_call *c)
+{
+    if (p->alibi && !c->slopes)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "slopes NULL: expected %" PRId64 " with alibi",
+                         p->heads);
+    if (!p->alibi && c->slopes)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "slopes given: expected NULL without alibi");
+    if (c->slopes_batch_stride < 0 ||
+        (p->batch > 1 && c->slopes_batch_stride > (INT64_C(1) << 60) / (p->batch - 1)))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "slopes_batch_stride %" PRId64 ": expected 0 or more",
+                         c->slopes_batch_stride);
+    return ORDO_OK;
+}
+
+/* Stored bits are indexed with 64-bit words; how many there are must fit. */
+static ordo_status check_bits(const ordo_problem *p)
+{
+    uint64_t bytes = (uint64_t)ordo_keep_blocks(p->q_len, p->kv_len);
+    if (!ordo_mul_fits(&bytes, (uint64_t)p->batch) || !ordo_mul_fits(&bytes, (uint64_t)p->heads) ||
+        !ordo_mul_fits(&bytes, 4 * ORDO_KEEP_WORDS) || bytes > UINT64_C(1) << 62)
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "mask_bits of batch %" PRId64 " x heads %" PRId64 " x %" PRId64
+                         " x %" PRId64 ": more than 2^62 bytes",
+                         p->batch, p->heads, p->q_len, p->kv_len);
+    return ORDO_OK;
+}
+
+static ordo_status check_dropout(const ordo_problem *p, bool host, const ordo_call *c)
+{
+    if (p->dropout.p == 0) {
+        if (c->mask_bits)
+            return ordo_fail(ORDO_ERR_ARGUMENT, "mask_bits given: expected NULL with dropout.p 0");
+        return ORDO_OK;
+    }
+    if (c->mask_bits)
+        return check_bits(p);
+
+    if (!c->offset_ptr || host) {
+        const uint64_t offset = c->offset_ptr ? *c->offset_ptr : c->offset;
+        if (offset > UINT32_MAX)
+            return ordo_fail(ORDO_ERR_ARGUMENT, "offset %" PRIu64 ": expected less than 2^32",
+                             offset);
+    }
+    const int64_t ids = (INT64_C(1) << 32) / p->shard.heads_total;
+    if (c->sequence_ids && host)
+        for (int64_t b = 0; b < p->batch; b++)
+            if (c->sequence_ids[b] < 0 || c->sequence_ids[b] >= ids)
+                return ordo_fail(ORDO_ERR_ARGUMENT,
+                                 "sequence_ids[%" PRId64 "] %" PRId64 ": expected 0..%" PRId64, b,
+                                 c->sequence_ids[b], ids - 1);
+    return ORDO_OK;
+}
+
+ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
+                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out)
+{
+    buffers list = { .count = 0 };
+    if (!in)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected a call");
+    ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "call", "ORDO_CALL_INIT"));
+    ORDO_TRY(check_tensors(&list, p, pass, out));
+    ORDO_TRY(check_workspace(&list, out, workspace_bytes));
+    ORDO_TRY(check_overlap(&list));
+    ORDO_TRY(check_lengths(p, host, out));
+    ORDO_TRY(check_slopes(p, out));
+    ORDO_TRY(check_dropout(p, host, out));
+    if (out->threads < 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);
+    return ORDO_OK;
+}

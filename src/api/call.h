@@ -1,0 +1,15 @@
+/* call.h: check the arguments of a pass, once, before any backend sees them. */
+#ifndef API_CALL_H
+#define API_CALL_H
+
+#include "ordo/attention.h"
+
+typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
+
+/* Copy `in` to `out` whatever its version, and check it against a resolved problem: tensors,
+ * strides, lengths, slopes, dropout, workspace, and that no output overlaps anything else.
+ * With `host` false the contents of arrays are out of reach and are not checked. */
+ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool host,
+                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out);
+
+#endif

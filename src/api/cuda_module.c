@@ -1,0 +1,134 @@
+/* cuda_module.c: find and load libordo_cuda.so; the public functions about devices.
+ *
+ * The outcome of the one attempt is kept: every later call gets the same table, or the same
+ * status and message. The module stays loaded, for the CUDA runtime cannot be unloaded. */
+#define _GNU_SOURCE /* dladdr */
+#include "api/cuda_module.h"
+
+#include "base/status.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WHY_SIZE = 400 }; /* a message of ordo_fail() holds it */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const ordo_cuda_module *loaded; /* NULL if there is none: then `reason` says why */
+static char loaded_path[PATH_MAX];
+static char reason[WHY_SIZE];
+
+/* Take the table out of the library at `path`, or write why not. */
+static void load(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(reason, sizeof reason, "CUDA module: %s", dlerror());
+        return;
+    }
+    void *symbol = dlsym(library, ORDO_CUDA_MODULE_ENTRY);
+    if (!symbol) {
+        snprintf(reason, sizeof reason, "CUDA module %s: no symbol " ORDO_CUDA_MODULE_ENTRY, path);
+        dlclose(library);
+        return;
+    }
+    ordo_cuda_module_entry entry; /* C has no cast from an object to a function */
+    memcpy(&entry, &symbol, sizeof entry);
+    const ordo_cuda_module *table = entry();
+    if (table->abi != ORDO_CUDA_MODULE_ABI || table->size < sizeof *table) {
+        snprintf(reason, sizeof reason,
+                 "CUDA module %s: interface %u of %u bytes, expected %d of at least %zu", path,
+                 table->abi, table->size, ORDO_CUDA_MODULE_ABI, sizeof *table);
+        dlclose(library);
+        return;
+    }
+    snprintf(loaded_path, sizeof loaded_path, "%s", path);
+    loaded = table;
+}
+
+/* path = the folder of `file`, then `tail`; false if that does not fit. */
+static bool beside(char *path, const char *file, const char *tail)
+{
+    const char *slash = strrchr(file, '/');
+    const int folder = slash ? (int)(slash - file) : 0;
+    const int length = snprintf(path, PATH_MAX, "%.*s/%s", folder, file, tail);
+    return slash && length < PATH_MAX;
+}
+
+/* Load `path` if it exists; else add it to the places tried. True ends the search. */
+static bool attempt(const char *path, char *tried, size_t tried_size)
+{
+    if (access(path, F_OK) == 0) {
+        load(path);
+        return true;
+    }
+    if (strstr(tried, path))
+        return false;
+    const size_t used = strlen(tried);
+    snprintf(tried + used, tried_size - used, "%s%s", used ? ", " : "", path);
+    return false;
+}
+
+static void search(void)
+{
+    const char *named = getenv("ORDO_CUDA_MODULE");
+    if (named && *named) {
+        load(named);
+        return;
+    }
+    char tried[WHY_SIZE - 40] = "", path[PATH_MAX], program[PATH_MAX];
+    Dl_info self;
+    if (dladdr(&once, &self) && self.dli_fname && beside(path, self.dli_fname, "libordo_cuda.so") &&
+        attempt(path, tried, sizeof tried))
+        return;
+    /* Linked statically, ordo is part of the program, and dladdr() knows no folder then. */
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length > 0) {
+        program[length] = 0;
+        if (beside(path, program, "libordo_cuda.so") && attempt(path, tried, sizeof tried))
+            return;
+        if (beside(path, program, "../lib/libordo_cuda.so") && attempt(path, tried, sizeof tried))
+            return;
+    }
+    snprintf(reason, sizeof reason, "no CUDA module; looked for %s", tried);
+}
+
+ordo_status ordo_cuda_module_get(const ordo_cuda_module **module)
+{
+    pthread_once(&once, search);
+    if (!loaded)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", reason);
+    *module = loaded;
+    return ORDO_OK;
+}
+
+ordo_status ordo_device_count(int *count, const char **path)
+{
+    if (!count)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "count: NULL, expected a place for the number");
+    *count = 0;
+    if (path)
+        *path = NULL;
+    const ordo_cuda_module *module = NULL;
+    ORDO_TRY(ordo_cuda_module_get(&module));
+    if (path)
+        *path = loaded_path;
+    char why[WHY_SIZE] = "";
+    const ordo_status status = module->device_count(count, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", why);
+}
+
+ordo_status ordo_device_query(int index, ordo_device *device)
+{
+    if (!device)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "device: NULL, expected a place for the answer");
+    const ordo_cuda_module *module = NULL;
+    ORDO_TRY(ordo_cuda_module_get(&module));
+    char why[WHY_SIZE] = "";
+    const ordo_status status = module->device_query(index, device, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", why);
+}

@@ -1,0 +1,197 @@
+/* plan.c: make, read, print and inspect plans. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/plan_text.h"
+#include "api/problem.h"
+#include "base/status.h"
+#include "base/versioned.h"
+#include "model/makespan.h"
+#include "plan/check.h"
+#include "planner/choose.h"
+
+enum { CHECK_MAX = 1 << 30 }; /* tile pairs ordo_plan_check() replays */
+
+static ordo_status missing(const char *name)
+{
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
+}
+
+static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo_machine *machine,
+                        const ordo_plan_options *options)
+{
+    ordo_plan_options known = ORDO_PLAN_OPTIONS_INIT;
+    if (options)
+        ORDO_TRY(ordo_versioned_copy(&known, sizeof known, options, "ordo_plan_options",
+                                     "ORDO_PLAN_OPTIONS_INIT"));
+    if ((unsigned)known.backend > ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda",
+                         (int)known.backend);
+    if ((unsigned)known.order > ORDO_ORDER_COUNT)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "order %d: expected 0 to %d", (int)known.order,
+                         ORDO_ORDER_COUNT);
+    ORDO_TRY(ordo_problem_resolve(problem, &plan->problem));
+    plan->threshold = ordo_dropout_threshold(&plan->problem);
+    if (machine || known.backend == ORDO_BACKEND_REF)
+        return ordo_plan_choose(plan, machine, &known);
+    ordo_machine *host;
+    ORDO_TRY(ordo_machine_create(&host, "host"));
+    const ordo_status status = ordo_plan_choose(plan, host, &known);
+    ordo_machine_destroy(host);
+    return status;
+}
+
+static ordo_status read_back(ordo_plan *plan, const char *text)
+{
+    ORDO_TRY(ordo_plan_read(plan, text));
+    plan->problem.size = sizeof plan->problem;
+    ordo_plan filled = *plan;
+    ORDO_TRY(ordo_problem_resolve(&plan->problem, &filled.problem));
+    char asked[ORDO_PLAN_LINE_MAX], meant[ORDO_PLAN_LINE_MAX];
+    ordo_plan_write(plan, asked);
+    ordo_plan_write(&filled, meant);
+    if (strcmp(asked, meant) != 0)
+        return ordo_fail(ORDO_ERR_PARSE, "plan: its problem leaves fields to their defaults");
+    plan->threshold = ordo_dropout_threshold(&plan->problem);
+    if (plan->predicted_ns < -1)
+        return ordo_fail(ORDO_ERR_PARSE, "plan: predicted_ns=%lld: expected -1 or a time",
+                         (long long)plan->predicted_ns);
+    ORDO_TRY(ordo_plan_legal(plan));
+    ordo_plan_annotate(plan);
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
+                             const ordo_machine *machine, const ordo_plan_options *options)
+{
+    if (!plan || !problem)
+        return missing(plan ? "problem" : "plan");
+    *plan = NULL;
+    ordo_plan *made = calloc(1, sizeof *made);
+    if (!made)
+        return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
+    const ordo_status status = make(made, problem, machine, options);
+    if (status != ORDO_OK) {
+        free(made);
+        return status;
+    }
+    *plan = made;
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_parse(ordo_plan **plan, const char *text)
+{
+    if (!plan || !text)
+        return missing(plan ? "text" : "plan");
+    *plan = NULL;
+    ordo_plan *made = calloc(1, sizeof *made);
+    if (!made)
+        return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
+    const ordo_status status = read_back(made, text);
+    if (status != ORDO_OK) {
+        free(made);
+        return status;
+    }
+    *plan = made;
+    return ORDO_OK;
+}
+
+void ordo_plan_destroy(ordo_plan *plan)
+{
+    free(plan);
+}
+
+ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity, size_t *needed)
+{
+    if (!plan)
+        return missing("plan");
+    char line[ORDO_PLAN_LINE_MAX];
+    const size_t size = ordo_plan_write(plan, line) + 1;
+    if (needed)
+        *needed = size;
+    if (!text || capacity < size)
+        return ordo_fail(ORDO_ERR_SHAPE, "capacity %zu: the plan's line needs %zu bytes", capacity,
+                         size);
+    memcpy(text, line, size);
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
+{
+    if (!plan || !problem)
+        return missing(plan ? "problem" : "plan");
+    *problem = plan->problem;
+    return ORDO_OK;
+}
+
+size_t ordo_plan_workspace(const ordo_plan *plan)
+{
+    uint64_t bytes = 0;
+    if (plan)
+        (void)ordo_plan_workspace_bytes(plan, &bytes); /* fits: the plan is legal */
+    return (size_t)bytes;
+}
+
+ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
+{
+    if (!plan || !info)
+        return missing(plan ? "info" : "plan");
+    const ordo_problem *p = &plan->problem;
+    const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
+    const unsigned kept = ordo_plan_promise(plan);
+    *info = (ordo_plan_info) {
+        .backend = plan->backend,
+        .forward_tile = plan->forward_tile,
+        .backward_tile = plan->backward_tile,
+        .query_tiles = ordo_band_query_tiles(&run.band),
+        .key_tiles = ordo_band_key_tiles(&run.band),
+        .order = plan->order,
+        .order_asked = plan->order_asked,
+        .group = plan->group,
+        .split = plan->split,
+        .issue = plan->issue,
+        .section = plan->section,
+        .assign = plan->assign,
+        .workers = plan->workers,
+        .coresident = ordo_run_coresident(&run),
+        .backward_workspace_bytes = ordo_plan_workspace(plan),
+        .kept = kept,
+        .not_kept = kept ^ 0x1fu,
+        .dropout_rounds = p->dropout.rounds,
+        .dropout_bits = p->dropout.bits,
+        .dropout_threshold = plan->threshold,
+        .predicted_ns = (double)plan->predicted_ns,
+    };
+    if (p->dropout.bits > 0)
+        info->dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);
+    ordo_plan_key(plan, info->numeric_key, sizeof info->numeric_key);
+    memcpy(info->note, plan->note, sizeof info->note);
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
+{
+    if (!plan)
+        return missing("plan");
+    const ordo_problem *p = &plan->problem;
+    const ordo_costs unit = { .compute = 1, .compute_partial = 1, .reduce = 1, .split = 1 };
+    ordo_run run = ordo_plan_run(plan, 1, p->q_len, p->kv_len);
+    ordo_bounds one;
+    ORDO_TRY(ordo_makespan_bounds(&run, 1, &unit, &one));
+    const uint64_t tiles =
+        (uint64_t)ordo_band_query_tiles(&run.band) * (uint64_t)ordo_band_key_tiles(&run.band);
+    if (tiles > CHECK_MAX || one.tasks > CHECK_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "plan check: %llu tile pairs a sequence, expected at most %d",
+                         (unsigned long long)one.tasks, CHECK_MAX);
+    /* Sequences are alike: as many as stay within the limit show what all of them do. */
+    const uint64_t fit = one.tasks ? CHECK_MAX / one.tasks : 1;
+    run.sequences = (int32_t)((uint64_t)p->batch < fit ? (uint64_t)p->batch : fit);
+    if (run.section > run.sequences * run.kv_heads)
+        run.section = run.sequences * run.kv_heads;
+    uint64_t seen = 0;
+    ORDO_TRY(ordo_run_check(&run, &seen));
+    if (pairs)
+        *pairs = seen;
+    return ORDO_OK;
+}

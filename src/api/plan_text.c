@@ -1,0 +1,260 @@
+/* plan_text.c: one table of fields serves writing and reading.
+ *
+ *   ordo-plan/1 backend=cuda family=sm90 revision=0 dtype=bf16 ... key=sm90.r0/...
+ *
+ * Numbers have one spelling: integers in decimal, floating-point numbers as a whole hex mantissa
+ * and a binary exponent, which no locale and no rounding can touch. No pointers, and no lengths
+ * of single sequences: the line of a packed batch serves every batch within its maxima. */
+#include "api/plan_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
+
+typedef struct field {
+    const char *name;
+    kind kind;
+    size_t offset;
+    const char *const *names; /* NAME: spellings of 0, 1, 2, ...; ends with NULL */
+} field;
+
+static const char *const backends[] = { "default", "ref", "cpu", "cuda", NULL };
+static const char *const dtypes[] = { "f32", "bf16", "f16", NULL };
+static const char *const layouts[] = { "dense", "packed", "padded", NULL };
+static const char *const masks[] = { "full", "causal", "causal-top-left", NULL };
+static const char *const keyings[] = { "ordo", "fa2", NULL };
+static const char *const orders[] = { "default", "ascending", "descending", "shift", "symmetric",
+                                      "spt",     "twin",      "spt+tail",   NULL };
+static const char *const issues[] = { "default", "head", "key", NULL };
+static const char *const assigns[] = { "default", "pinned", "first-free", NULL };
+
+#define AT(member) offsetof(ordo_plan, member)
+
+static const field fields[] = {
+    { "backend", NAME, AT(backend), backends },
+    { "family", WORD, AT(family), NULL },
+    { "revision", I32, AT(revision), NULL },
+    { "dtype", NAME, AT(problem.dtype), dtypes },
+    { "layout", NAME, AT(problem.layout), layouts },
+    { "batch", I64, AT(problem.batch), NULL },
+    { "heads", I64, AT(problem.heads), NULL },
+    { "kv_heads", I64, AT(problem.kv_heads), NULL },
+    { "q_len", I64, AT(problem.q_len), NULL },
+    { "kv_len", I64, AT(problem.kv_len), NULL },
+    { "total_q", I64, AT(problem.total_q), NULL },
+    { "total_kv", I64, AT(problem.total_kv), NULL },
+    { "head_dim", I64, AT(problem.head_dim), NULL },
+    { "v_head_dim", I64, AT(problem.v_head_dim), NULL },
+    { "scale", REAL, AT(problem.scale), NULL },
+    { "mask", NAME, AT(problem.mask), masks },
+    { "window", TRUTH, AT(problem.window.on), NULL },
+    { "left", I64, AT(problem.window.left), NULL },
+    { "right", I64, AT(problem.window.right), NULL },
+    { "softcap", REAL, AT(problem.softcap), NULL },
+    { "alibi", TRUTH, AT(problem.alibi), NULL },
+    { "dropout", REAL, AT(problem.dropout.p), NULL },
+    { "rounds", I32, AT(problem.dropout.rounds), NULL },
+    { "bits", I32, AT(problem.dropout.bits), NULL },
+    { "keying", NAME, AT(problem.dropout.keying), keyings },
+    { "batch0", I64, AT(problem.shard.batch0), NULL },
+    { "head0", I64, AT(problem.shard.head0), NULL },
+    { "row0", I64, AT(problem.shard.row0), NULL },
+    { "col0", I64, AT(problem.shard.col0), NULL },
+    { "heads_total", I64, AT(problem.shard.heads_total), NULL },
+    { "q_total", I64, AT(problem.shard.q_total), NULL },
+    { "kv_total", I64, AT(problem.shard.kv_total), NULL },
+    { "fq", I64, AT(forward_tile.q), NULL },
+    { "fk", I64, AT(forward_tile.k), NULL },
+    { "bq", I64, AT(backward_tile.q), NULL },
+    { "bk", I64, AT(backward_tile.k), NULL },
+    { "order", NAME, AT(order), orders },
+    { "asked", NAME, AT(order_asked), orders },
+    { "group", I64, AT(group), NULL },
+    { "split", I64, AT(split), NULL },
+    { "issue", NAME, AT(issue), issues },
+    { "section", I64, AT(section), NULL },
+    { "assign", NAME, AT(assign), assigns },
+    { "workers", I64, AT(workers), NULL },
+    { "predicted_ns", I64, AT(predicted_ns), NULL },
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static const char heading[] = "ordo-plan/1";
+
+/* ---- writing ---- */
+
+/* 1.5 -> "0x3p-1": odd mantissa, so that there is one spelling; "0" for zero. Finite only. */
+static void write_real(double x, char *text, size_t capacity)
+{
+    if (x == 0) {
+        snprintf(text, capacity, "0");
+        return;
+    }
+    int exponent;
+    uint64_t mantissa = (uint64_t)ldexp(frexp(fabs(x), &exponent), 53);
+    exponent -= 53;
+    for (; mantissa % 2 == 0; mantissa /= 2)
+        exponent++;
+    snprintf(text, capacity, "%s0x%" PRIx64 "p%d", x < 0 ? "-" : "", mantissa, exponent);
+}
+
+static void write_field(const ordo_plan *plan, const field *f, char *text, size_t capacity)
+{
+    const void *at = (const char *)plan + f->offset;
+    switch (f->kind) {
+    case I64: snprintf(text, capacity, "%" PRId64, *(const int64_t *)at); break;
+    case I32: snprintf(text, capacity, "%d", *(const int *)at); break;
+    case REAL: write_real(*(const double *)at, text, capacity); break;
+    case TRUTH: snprintf(text, capacity, "%d", *(const bool *)at ? 1 : 0); break;
+    case WORD: snprintf(text, capacity, "%s", (const char *)at); break;
+    case NAME: snprintf(text, capacity, "%s", f->names[*(const int *)at]); break;
+    }
+}
+
+size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
+{
+    char value[192];
+    size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
+    for (int x = 0; x < FIELDS; x++) {
+        write_field(plan, &fields[x], value, sizeof value);
+        used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
+                                 value);
+    }
+    ordo_plan_key(plan, value, sizeof value);
+    used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " key=%s", value);
+    return used;
+}
+
+/* ---- reading ---- */
+
+static bool read_integer(const char *text, int64_t *value)
+{
+    const char *digits = text + (*text == '-');
+    if (*digits < '0' || *digits > '9' || strlen(digits) > 18)
+        return false;
+    int64_t sum = 0;
+    for (; *digits >= '0' && *digits <= '9'; digits++)
+        sum = 10 * sum + (*digits - '0');
+    *value = *text == '-' ? -sum : sum;
+    return *digits == 0;
+}
+
+static bool read_real(const char *text, double *value)
+{
+    *value = 0;
+    if (strcmp(text, "0") == 0)
+        return true;
+    const bool negative = *text == '-';
+    text += negative;
+    if (strncmp(text, "0x", 2) != 0)
+        return false;
+    uint64_t mantissa = 0;
+    int digits = 0;
+    for (text += 2; *text && *text != 'p'; text++, digits++) {
+        const char *hex = "0123456789abcdef", *place = strchr(hex, *text);
+        if (!place || digits == 14)
+            return false;
+        mantissa = 16 * mantissa + (uint64_t)(place - hex);
+    }
+    int64_t exponent;
+    if (*text != 'p' || !read_integer(text + 1, &exponent) || exponent < -1100 || exponent > 1100 ||
+        mantissa >> 53 != 0)
+        return false;
+    *value = ldexp((double)mantissa, (int)exponent) * (negative ? -1 : 1);
+    return isfinite(*value);
+}
+
+static bool read_name(const char *text, const char *const *names, int *value)
+{
+    for (*value = 0; names[*value]; ++*value)
+        if (strcmp(text, names[*value]) == 0)
+            return true;
+    return false;
+}
+
+static bool read_field(ordo_plan *plan, const field *f, const char *text)
+{
+    void *at = (char *)plan + f->offset;
+    int64_t number = 0;
+    switch (f->kind) {
+    case I64: return read_integer(text, (int64_t *)at);
+    case I32:
+        if (!read_integer(text, &number) || number < INT32_MIN || number > INT32_MAX)
+            return false;
+        *(int *)at = (int)number;
+        return true;
+    case REAL: return read_real(text, (double *)at);
+    case TRUTH: *(bool *)at = *text == '1'; return strcmp(text, "0") == 0 || strcmp(text, "1") == 0;
+    case WORD:
+        if (strlen(text) >= sizeof plan->family)
+            return false;
+        memcpy(at, text, strlen(text) + 1);
+        return true;
+    case NAME: return read_name(text, f->names, (int *)at);
+    }
+    return false;
+}
+
+/* Cut the next " name=value" off `rest`; NULL if it is not that name. */
+static char *next_value(char **rest, const char *name)
+{
+    char *word = *rest;
+    const size_t length = strlen(name);
+    if (!word || strncmp(word, name, length) != 0 || word[length] != '=')
+        return NULL;
+    char *end = strchr(word, ' ');
+    *rest = end ? end + 1 : NULL;
+    if (end)
+        *end = 0;
+    return word + length + 1;
+}
+
+static ordo_status read_line(ordo_plan *plan, char *line)
+{
+    char *rest = line;
+    const size_t title = strlen(heading);
+    if (strncmp(rest, heading, title) != 0 || rest[title] != ' ')
+        return ordo_fail(ORDO_ERR_PARSE, "plan \"%.24s\": expected it to begin with \"%s \"", line,
+                         heading);
+    rest += title + 1;
+    for (int x = 0; x < FIELDS; x++) {
+        const char *value = next_value(&rest, fields[x].name);
+        if (!value)
+            return ordo_fail(ORDO_ERR_PARSE, "plan: expected field %s next", fields[x].name);
+        if (!read_field(plan, &fields[x], value))
+            return ordo_fail(ORDO_ERR_PARSE, "plan: %s=%.40s: not a value of that field",
+                             fields[x].name, value);
+    }
+    if (!next_value(&rest, "key") || rest)
+        return ordo_fail(ORDO_ERR_PARSE, "plan: expected field key last");
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_read(ordo_plan *plan, const char *text)
+{
+    char line[ORDO_PLAN_LINE_MAX];
+    size_t length = strnlen(text, sizeof line + 1);
+    if (length > 0 && length <= sizeof line && text[length - 1] == '\n')
+        length--; /* as read from a file */
+    if (length >= sizeof line)
+        return ordo_fail(ORDO_ERR_PARSE, "plan: longer than %d bytes", ORDO_PLAN_LINE_MAX - 1);
+    memcpy(line, text, length);
+    line[length] = 0;
+    ORDO_TRY(read_line(plan, line));
+    /* One spelling a plan, its key included: what it would print is what was read. */
+    char again[ORDO_PLAN_LINE_MAX];
+    const size_t size = ordo_plan_write(plan, again);
+    size_t same = 0;
+    while (same < length && same < size && text[same] == again[same])
+        same++;
+    if (same != length || same != size)
+        return ordo_fail(ORDO_ERR_PARSE, "plan: \"%.32s\" at byte %zu: expected \"%.32s\"",
+                         text + same, same, again + same);
+    return ORDO_OK;
+}

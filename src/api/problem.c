@@ -1,0 +1,297 @@
+/* problem.c: check a problem once, for every backend, and fill in its defaults. */
+#include "api/problem.h"
+
+#include "base/checked.h"
+#include "base/keep.h"
+#include "base/status.h"
+#include "base/versioned.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static ordo_status range(const char *field, int64_t value, int64_t low, int64_t high)
+{
+    if (value < low || value > high)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 "..%" PRId64, field,
+                         value, low, high);
+    return ORDO_OK;
+}
+
+static ordo_status check_kinds(const ordo_problem *p)
+{
+    if ((unsigned)p->dtype > ORDO_F16)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dtype %d: expected 0 (f32), 1 (bf16) or 2 (f16)",
+                         (int)p->dtype);
+    if ((unsigned)p->layout > ORDO_PADDED)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "layout %d: expected 0 (dense), 1 (packed) or 2 (padded)", (int)p->layout);
+    if ((unsigned)p->mask > ORDO_MASK_CAUSAL_TOP_LEFT)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "mask %d: expected 0 (full), 1 (causal) or 2 (causal-top-left)",
+                         (int)p->mask);
+    if ((unsigned)p->dropout.keying > ORDO_KEYING_FA2)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.keying %d: expected 0 (ordo) or 1 (fa2)",
+                         (int)p->dropout.keying);
+    if (p->dropout.keying == ORDO_KEYING_FA2)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout.keying 1 (fa2): not available yet; expected 0 (ordo)");
+    return ORDO_OK;
+}
+
+static ordo_status check_extras(const ordo_problem *p)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name, *constant;
+    } known[] = {
+        { ORDO_EXTRA_BIAS, "attention bias", "ORDO_EXTRA_BIAS" },
+        { ORDO_EXTRA_SINKS, "attention sinks", "ORDO_EXTRA_SINKS" },
+        { ORDO_EXTRA_BLOCK_MASK, "mask tensor", "ORDO_EXTRA_BLOCK_MASK" },
+        { ORDO_EXTRA_PAGED_KV, "paged keys and values", "ORDO_EXTRA_PAGED_KV" },
+        { ORDO_EXTRA_FP8, "8-bit input", "ORDO_EXTRA_FP8" },
+        { ORDO_EXTRA_PROBABILITIES, "probabilities as output", "ORDO_EXTRA_PROBABILITIES" },
+    };
+    if (p->extras == 0)
+        return ORDO_OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (p->extras & known[i].bit)
+            return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                             "extras %#" PRIx32 " (%s): %s not supported; expected 0", p->extras,
+                             known[i].constant, known[i].name);
+    return ordo_fail(ORDO_ERR_ARGUMENT, "extras %#" PRIx32 ": unknown bits; expected 0", p->extras);
+}
+
+static ordo_status check_sizes(ordo_problem *p)
+{
+    ORDO_TRY(range("batch", p->batch, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("heads", p->heads, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("q_len", p->q_len, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("head_dim", p->head_dim, 1, ORDO_MAX_HEAD_DIM));
+
+    if (p->kv_heads == 0)
+        p->kv_heads = p->heads;
+    if (p->kv_len == 0)
+        p->kv_len = p->q_len;
+    if (p->v_head_dim == 0)
+        p->v_head_dim = p->head_dim;
+    ORDO_TRY(range("kv_len", p->kv_len, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("v_head_dim", p->v_head_dim, 1, ORDO_MAX_HEAD_DIM));
+    if (p->kv_heads < 1 || p->heads % p->kv_heads != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "kv_heads %" PRId64 ": expected a divisor of heads %" PRId64, p->kv_heads,
+                         p->heads);
+    return ORDO_OK;
+}
+
+static ordo_status check_total(const char *name, int64_t total, const char *len_name, int64_t batch,
+                               int64_t len)
+{
+    if (total < 1 || total > batch * len)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "%s %" PRId64 ": expected 1..%" PRId64 " (batch %" PRId64 " x %s %" PRId64
+                         ") in packed layout",
+                         name, total, batch * len, batch, len_name, len);
+    if (total > INT32_MAX)
+        return ordo_fail(ORDO_ERR_OVERFLOW, "%s %" PRId64 ": expected at most 2^31 - 1", name,
+                         total);
+    return ORDO_OK;
+}
+
+static ordo_status check_layout(ordo_problem *p)
+{
+    if (p->layout == ORDO_PACKED) {
+        if (p->total_kv == 0)
+            p->total_kv = p->total_q;
+        ORDO_TRY(check_total("total_q", p->total_q, "q_len", p->batch, p->q_len));
+        return check_total("total_kv", p->total_kv, "kv_len", p->batch, p->kv_len);
+    }
+    if (p->total_q != 0 || p->total_kv != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "total_%s %" PRId64 ": expected 0 in %s layout; only packed has totals",
+                         p->total_q ? "q" : "kv", p->total_q ? p->total_q : p->total_kv,
+                         ordo_layout_name(p->layout));
+    return ORDO_OK;
+}
+
+/* Tensors of up to 2^59 elements: then sizes in bytes of doubles, and sums of a few of them,
+ * fit in 63 bits, and nothing below has to check again. */
+static ordo_status check_extent(const ordo_problem *p, const char *name, int64_t len, int64_t total,
+                                int64_t heads, int64_t dim)
+{
+    const bool packed = p->layout == ORDO_PACKED;
+    uint64_t count = packed ? 1 : (uint64_t)p->batch;
+    if (!ordo_mul_fits(&count, (uint64_t)(packed ? total : len)) ||
+        !ordo_mul_fits(&count, (uint64_t)heads) || !ordo_mul_fits(&count, (uint64_t)dim) ||
+        count > UINT64_C(1) << 59)
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "%s of %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
+                         " elements: expected at most 2^59",
+                         name, packed ? 1 : p->batch, packed ? total : len, heads, dim);
+    return ORDO_OK;
+}
+
+static ordo_status check_numbers(ordo_problem *p)
+{
+    if (!isfinite(p->scale))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "scale %g: expected a finite number", p->scale);
+    if (!isfinite(p->softcap) || p->softcap < 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "softcap %g: expected 0 (off) or a positive number",
+                         p->softcap);
+    if (p->scale == 0)
+        p->scale = 1 / sqrt((double)p->head_dim);
+    p->softcap = fabs(p->softcap); /* -0.0 would print as another number */
+    return ORDO_OK;
+}
+
+static ordo_status check_window(ordo_problem *p)
+{
+    ordo_window *w = &p->window;
+    const bool bad_left = w->on ? w->left < -1 : w->left != 0 && w->left != -1;
+    const bool bad_right = w->on ? w->right < -1 : w->right != 0 && w->right != -1;
+    if (bad_left || bad_right)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "window.%s %" PRId64 ": expected %s",
+                         bad_left ? "left" : "right", bad_left ? w->left : w->right,
+                         w->on ? "-1 (open), 0 or more" : "0 or -1 with window.on false");
+
+    if (w->left >= ORDO_MAX_LENGTH) /* further than any sequence reaches */
+        w->left = -1;
+    if (w->right >= ORDO_MAX_LENGTH)
+        w->right = -1;
+    const bool right_hides = w->right >= 0 && p->mask == ORDO_MASK_FULL;
+    if (!w->on || (w->left < 0 && !right_hides))
+        *w = (ordo_window) { false, 0, 0 };
+    else if (p->mask != ORDO_MASK_FULL)
+        w->right = 0;
+    return ORDO_OK;
+}
+
+static ordo_status check_dropout(ordo_problem *p)
+{
+    ordo_dropout *d = &p->dropout;
+    if (!(d->p >= 0 && d->p < 1))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.p %g: expected 0 <= p < 1", d->p);
+    if (d->rounds == 3 || d->rounds == 5)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout.rounds %d: expected 7 or 10; 3 and 5 give correlated masks and "
+                         "are experiments that this build does not have",
+                         d->rounds);
+    if (d->rounds != 0 && d->rounds != 7 && d->rounds != 10)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.rounds %d: expected 7 or 10 (0 = 7)",
+                         d->rounds);
+    if (d->bits < 0 || d->bits > 16)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.bits %d: expected 1..16 (0 = 8)", d->bits);
+    if (d->p == 0) {
+        *d = (ordo_dropout) { 0 };
+        return ORDO_OK;
+    }
+    d->rounds = d->rounds ? d->rounds : 7;
+    d->bits = d->bits ? d->bits : 8;
+
+    const uint32_t threshold = ordo_keep_threshold(d->p, d->bits), all = 1u << d->bits;
+    if (threshold == 0 || threshold == all) /* would keep nothing, or silently everything */
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "dropout.p %g: keeps %u of %u with %d bits; nearest usable p is %.10g",
+                         d->p, threshold, all, d->bits, threshold ? 1.0 / all : 1 - 1.0 / all);
+    return ORDO_OK;
+}
+
+/* Global coordinates must fit the counter of the generator. */
+static ordo_status check_shard_keys(const ordo_problem *p)
+{
+    const ordo_shard *s = &p->shard;
+    if (p->dropout.p == 0)
+        return ORDO_OK;
+    if (s->row0 % ORDO_KEEP_ROWS != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "shard.row0 %" PRId64 ": expected a multiple of 16 with dropout", s->row0);
+    if (s->col0 % ORDO_KEEP_COLS != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "shard.col0 %" PRId64 ": expected a multiple of 128 with dropout",
+                         s->col0);
+    if ((s->batch0 + p->batch) > (INT64_C(1) << 32) / s->heads_total)
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "shard.batch0 %" PRId64 " + batch %" PRId64 ": expected at most %" PRId64
+                         " with dropout (2^32 / heads_total %" PRId64 ")",
+                         s->batch0, p->batch, (INT64_C(1) << 32) / s->heads_total, s->heads_total);
+    return ORDO_OK;
+}
+
+static ordo_status check_shard_heads(ordo_problem *p)
+{
+    ordo_shard *s = &p->shard;
+    const int64_t group = p->heads / p->kv_heads;
+    if (s->heads_total == 0)
+        s->heads_total = p->heads;
+    ORDO_TRY(range("shard.batch0", s->batch0, 0, INT64_C(1) << 32));
+    ORDO_TRY(range("shard.heads_total", s->heads_total, p->heads, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("shard.head0", s->head0, 0, s->heads_total - p->heads));
+    if (s->heads_total % group != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "shard.heads_total %" PRId64 ": expected a multiple of %" PRId64
+                         ", the query heads that share a key head",
+                         s->heads_total, group);
+    if (s->head0 % group != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "shard.head0 %" PRId64 ": expected a multiple of %" PRId64
+                         ", the query heads that share a key head",
+                         s->head0, group);
+    return ORDO_OK;
+}
+
+static ordo_status check_shard(ordo_problem *p)
+{
+    ordo_shard *s = &p->shard;
+    ORDO_TRY(check_shard_heads(p));
+    if (s->q_total == 0)
+        s->q_total = p->q_len;
+    if (s->kv_total == 0)
+        s->kv_total = p->kv_len;
+
+    /* The diagonal needs each sequence's whole lengths, which one pair of totals cannot give
+     * for sequences of different lengths. */
+    if (p->layout != ORDO_DENSE &&
+        (s->row0 != 0 || s->col0 != 0 || s->q_total != p->q_len || s->kv_total != p->kv_len))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "shard.row0 %" PRId64 ", col0 %" PRId64 ", q_total %" PRId64
+                         ", kv_total %" PRId64 ": expected 0 in %s layout; only dense sequences "
+                         "can be split",
+                         s->row0, s->col0, s->q_total, s->kv_total, ordo_layout_name(p->layout));
+    ORDO_TRY(range("shard.q_total", s->q_total, p->q_len, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("shard.kv_total", s->kv_total, p->kv_len, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("shard.row0", s->row0, 0, s->q_total - p->q_len));
+    ORDO_TRY(range("shard.col0", s->col0, 0, s->kv_total - p->kv_len));
+    return check_shard_keys(p);
+}
+
+ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
+{
+    ordo_problem p;
+    if (!in)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "problem NULL: expected a problem");
+    ORDO_TRY(ordo_versioned_copy(&p, sizeof p, in, "problem", "ORDO_PROBLEM_INIT"));
+    ORDO_TRY(check_extras(&p));
+    ORDO_TRY(check_kinds(&p));
+    ORDO_TRY(check_sizes(&p));
+    ORDO_TRY(check_layout(&p));
+    ORDO_TRY(check_extent(&p, "q", p.q_len, p.total_q, p.heads, p.head_dim));
+    ORDO_TRY(check_extent(&p, "k", p.kv_len, p.total_kv, p.kv_heads, p.head_dim));
+    ORDO_TRY(check_extent(&p, "v", p.kv_len, p.total_kv, p.kv_heads, p.v_head_dim));
+    ORDO_TRY(check_extent(&p, "o", p.q_len, p.total_q, p.heads, p.v_head_dim));
+    ORDO_TRY(check_numbers(&p));
+    ORDO_TRY(check_window(&p));
+    ORDO_TRY(check_dropout(&p));
+    ORDO_TRY(check_shard(&p));
+    *out = p;
+    return ORDO_OK;
+}
+
+ordo_status ordo_problem_check(const ordo_problem *problem)
+{
+    ordo_problem resolved;
+    return ordo_problem_resolve(problem, &resolved);
+}
+
+int ordo_dropout_threshold(const ordo_problem *resolved)
+{
+    return (int)ordo_keep_threshold(resolved->dropout.p, resolved->dropout.bits);
+}

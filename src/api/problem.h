@@ -1,0 +1,26 @@
+/* problem.h: a problem with every default filled in, or the reason why it has no meaning. */
+#ifndef API_PROBLEM_H
+#define API_PROBLEM_H
+
+#include "ordo/problem.h"
+
+enum {
+    ORDO_MAX_LENGTH = 1 << 30, /* of a sequence, and of batch and heads */
+    ORDO_MAX_HEAD_DIM = 576,
+};
+
+/* Check `in` and write it to `out` with all defaults filled in and one spelling a meaning:
+ *
+ *   window   off (0, 0) where it hides nothing that the mask does not hide; with a causal
+ *            mask `right` is 0, since nothing right of the diagonal is visible anyway
+ *   dropout  all zero if p is 0
+ *   packed   total_kv 0 means total_q
+ *
+ * Two problems that mean the same resolve to the same fields, and a resolved problem resolves
+ * to itself. `out` may be `in`; it is not written on failure. */
+ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out);
+
+/* An element is kept if its draw of dropout.bits bits is below this; 1 of 2^0 if no dropout. */
+int ordo_dropout_threshold(const ordo_problem *resolved);
+
+#endif

@@ -1,0 +1,16 @@
+/* versioned.h: argument structs that begin with their own size.
+ *
+ * A program and a library of different versions meet here. A smaller struct comes from an
+ * older program: the fields it lacks are zero, which is their default. A larger one comes
+ * from a newer program: it is accepted if the part this library does not know is zero. */
+#ifndef BASE_VERSIONED_H
+#define BASE_VERSIONED_H
+
+#include "ordo/status.h"
+
+/* Copy the struct at `from`, whose first member is a size_t, into the `known` bytes at `to`,
+ * and set the size there to `known`. `what` and `init` name the type and its initialiser. */
+ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const char *what,
+                                const char *init);
+
+#endif

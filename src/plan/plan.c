@@ -1,0 +1,128 @@
+/* plan.c: what follows from a plan: masks, runs, workspace, promise, numeric key. */
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+#include "base/checked.h"
+
+static int32_t clamp(int64_t x)
+{
+    return (int32_t)(x < -ORDO_BAND_OPEN  ? -ORDO_BAND_OPEN
+                     : x > ORDO_BAND_OPEN ? ORDO_BAND_OPEN
+                                          : x);
+}
+
+/* Where the diagonal j = i of a bottom-right (or top-left) mask lies in local coordinates. */
+static int64_t diagonal(const ordo_problem *p, int64_t q_len, int64_t kv_len)
+{
+    const bool whole = p->layout != ORDO_DENSE; /* whose sequences are never cut */
+    const int64_t q = whole ? q_len : p->shard.q_total;
+    const int64_t kv = whole ? kv_len : p->shard.kv_total;
+    const int64_t delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv - q;
+    return delta + p->shard.row0 - p->shard.col0;
+}
+
+ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len)
+{
+    const ordo_problem *p = &plan->problem;
+    const int64_t middle = diagonal(p, q_len, kv_len);
+    ordo_band band = { .q_len = (int32_t)q_len,
+                       .kv_len = (int32_t)kv_len,
+                       .bq = (int32_t)plan->backward_tile.q,
+                       .bk = (int32_t)plan->backward_tile.k,
+                       .low = -ORDO_BAND_OPEN,
+                       .high = ORDO_BAND_OPEN };
+    if (p->mask != ORDO_MASK_FULL)
+        band.high = clamp(middle);
+    if (p->window.on && p->window.left >= 0)
+        band.low = clamp(middle - p->window.left);
+    if (p->window.on && p->window.right >= 0)
+        band.high = ordo_min32(band.high, clamp(middle + p->window.right));
+    return band;
+}
+
+ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, int64_t kv_len)
+{
+    const ordo_problem *p = &plan->problem;
+    const int64_t queries = p->heads / p->kv_heads;
+    return (ordo_run) {
+        .band = ordo_plan_band(plan, q_len, kv_len),
+        .sequences = (int32_t)sequences,
+        .kv_heads = (int32_t)p->kv_heads,
+        .head0 = (int32_t)(p->shard.head0 / queries),
+        .group_heads = (int32_t)queries,
+        .order = plan->order,
+        .group = plan->group == ORDO_GROUP_WAVES ? 0
+                 : plan->group > 0               ? (int32_t)plan->group
+                                                 : 1,
+        .issue = plan->issue,
+        .section = (int32_t)plan->section,
+        .assign = plan->assign,
+        .workers = (int32_t)plan->workers,
+    };
+}
+
+static bool add_part(uint64_t *total, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    uint64_t part = a;
+    return ordo_mul_fits(&part, b) && ordo_mul_fits(&part, c) && ordo_mul_fits(&part, d) &&
+           ordo_add_fits(&part, 255) && ordo_add_fits(total, part / 256 * 256);
+}
+
+bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
+{
+    const ordo_problem *p = &plan->problem;
+    *bytes = 0;
+    if (plan->backend == ORDO_BACKEND_REF)
+        return true;
+    /* Query tiles of all sequences; of a packed batch no more than this, however it is cut. */
+    const uint64_t bq = (uint64_t)plan->backward_tile.q, batch = (uint64_t)p->batch;
+    uint64_t tiles = ((uint64_t)p->q_len + bq - 1) / bq;
+    if (p->layout == ORDO_PACKED)
+        tiles = (uint64_t)p->total_q / bq + batch;
+    else if (!ordo_mul_fits(&tiles, batch))
+        return false;
+    const uint64_t heads = (uint64_t)p->heads, split = (uint64_t)plan->split;
+    uint64_t rows = tiles;
+    if (!ordo_mul_fits(&rows, bq) || !ordo_mul_fits(&rows, heads))
+        return false;
+    return add_part(bytes, rows, (uint64_t)p->head_dim, 4, split) && /* dQ */
+           add_part(bytes, rows, 4, 1, 1) &&                         /* row sums of dO.O */
+           add_part(bytes, tiles, heads, 4, split) &&                /* turn counters */
+           add_part(bytes, 1, 4, 1, 1);                              /* the ticket */
+}
+
+unsigned ordo_plan_promise(const ordo_plan *plan)
+{
+    const unsigned all = ORDO_PROMISE_REPEAT | ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH |
+                         ORDO_PROMISE_SPLIT | ORDO_PROMISE_MASK;
+    /* Waves cut a head where the workers end: the order of its sums then depends on how many
+     * there are and on how many heads come before it. */
+    if (plan->group == ORDO_GROUP_WAVES)
+        return ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK;
+    return all;
+}
+
+void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,
+                    size_t capacity)
+{
+    const char *name = ordo_order_name(order);
+    if (order != ORDO_ORDER_SHIFT && order != ORDO_ORDER_SYMMETRIC)
+        snprintf(text, capacity, "%s/k%lld", name, (long long)split);
+    else if (group == ORDO_GROUP_WAVES)
+        snprintf(text, capacity, "%s.w%lld/k%lld", name, (long long)workers, (long long)split);
+    else
+        snprintf(text, capacity, "%s.g%lld/k%lld", name, (long long)group, (long long)split);
+}
+
+void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity)
+{
+    char order[64], random[32] = "plain";
+    ordo_order_key(plan->order, plan->group, plan->workers, plan->split, order, sizeof order);
+    if (plan->problem.dropout.rounds > 0)
+        snprintf(random, sizeof random, "philox%dx%d", plan->problem.dropout.rounds,
+                 plan->problem.dropout.bits);
+    snprintf(text, capacity, "%s.r%d/f%lldx%lld/b%lldx%lld/%s/%s", plan->family, plan->revision,
+             (long long)plan->forward_tile.q, (long long)plan->forward_tile.k,
+             (long long)plan->backward_tile.q, (long long)plan->backward_tile.k, order, random);
+}

@@ -1,0 +1,55 @@
+/* plan.h: a plan as data. src/planner fills it; backends, model and simulators read it. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "ordo/plan.h"
+#include "plan/issue.h"
+
+enum {
+    ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
+    ORDO_SPLIT_MAX = 64,  /* accumulators a query tile */
+    ORDO_WORKERS_MAX = 1 << 20,
+    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
+};
+
+struct ordo_plan {
+    ordo_problem problem; /* resolved: every default filled in */
+    ordo_backend backend;
+    char family[16]; /* of backends with the same bits: "ref", "cpu", "sm90" */
+    int revision;    /* numeric revision of that family */
+    ordo_tile forward_tile, backward_tile;
+    ordo_order order, order_asked;
+    int64_t group; /* shift and symmetric: a size, or ORDO_GROUP_WAVES; else 0 */
+    int64_t split;
+    ordo_issue issue;
+    int64_t section;
+    ordo_assign assign;
+    int64_t workers;
+    int threshold;        /* dropout: keep if draw < threshold */
+    int64_t predicted_ns; /* -1: unknown */
+    char note[256];
+};
+
+/* The mask of one sequence of `q_len` rows and `kv_len` columns, seen by backward tiles.
+ * Lengths of a dense problem come from the problem (and its shard), those of a packed or padded
+ * sequence from the call. */
+ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
+
+/* `sequences` sequences of these lengths as a run, ready for ordo_run_issue(). */
+ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, int64_t kv_len);
+
+/* Workspace of the backward pass: an f32 dQ a query row (times `split`), the row sums of
+ * dO.O, and a turn counter a query tile. False if it does not fit 64 bits. */
+bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
+
+/* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */
+unsigned ordo_plan_promise(const ordo_plan *plan);
+
+/* "shift.g32/k1": the order's part of the numeric key. */
+void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,
+                    size_t capacity);
+
+/* "sm90.r0/f128x128/b64x128/spt+tail/k1/philox7x8": same key, same bits. */
+void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,58 @@
+/* defaults.c: the table. Every change here is a "Bits: changed" commit.
+ *
+ * Orders: ascending for full masks and spt+tail for masks that cut, both issued key tile
+ * outermost. On 132 workers they simulate to 0.955-0.969 and 0.964-0.984 of what unordered
+ * chains reach (docs/orders.md), wait only on earlier work, and need no group size.
+ * Backward tiles of sm90: the largest whose accumulators fit the registers of two math
+ * warpgroups. CPU tiles: placeholders that fit a 256 KiB cache; no kernel depends on them yet.
+ * dtype is not a column: no family has rows that differ by it. */
+#include "planner/defaults.h"
+
+#include <string.h>
+
+#define FULL ORDO_ORDER_ASCENDING
+#define CUT  ORDO_ORDER_SPT_TAIL
+
+static const ordo_default table[] = {
+    /* family  D    full    forward       backward     order */
+    { "sm90", 64, true, { 192, 128 }, { 128, 128 }, FULL },
+    { "sm90", 64, false, { 192, 128 }, { 128, 128 }, CUT },
+    { "sm90", 128, true, { 128, 128 }, { 64, 128 }, FULL },
+    { "sm90", 128, false, { 128, 128 }, { 64, 128 }, CUT },
+    { "sm90", 192, true, { 128, 96 }, { 64, 96 }, FULL },
+    { "sm90", 192, false, { 128, 96 }, { 64, 96 }, CUT },
+    { "sm90", 256, true, { 128, 80 }, { 64, 80 }, FULL },
+    { "sm90", 256, false, { 128, 80 }, { 64, 80 }, CUT },
+    { "cpu", 576, true, { 64, 64 }, { 64, 64 }, FULL },
+    { "cpu", 576, false, { 64, 64 }, { 64, 64 }, CUT },
+    /* The oracle sums element by element, upwards. */
+    { "ref", 576, true, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
+    { "ref", 576, false, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
+};
+enum { ROWS = sizeof table / sizeof *table };
+
+int ordo_family_revision(const char *family)
+{
+    return strcmp(family, "ref") == 0 ? 1 : 0;
+}
+
+const ordo_default *ordo_default_find(const char *family, const ordo_problem *problem)
+{
+    const bool full = problem->mask == ORDO_MASK_FULL && !problem->window.on;
+    const int64_t dim =
+        problem->head_dim > problem->v_head_dim ? problem->head_dim : problem->v_head_dim;
+    for (int row = 0; row < ROWS; row++)
+        if (strcmp(table[row].family, family) == 0 && table[row].full == full &&
+            dim <= table[row].head_dim)
+            return &table[row];
+    return NULL;
+}
+
+int ordo_default_head_dim_max(const char *family)
+{
+    int most = 0;
+    for (int row = 0; row < ROWS; row++)
+        if (strcmp(table[row].family, family) == 0 && table[row].head_dim > most)
+            most = table[row].head_dim;
+    return most;
+}

@@ -1,0 +1,36 @@
+/* head.h: attention of one query head of one sequence, in double, as a textbook writes it.
+ *
+ * This is the definition that every backend is held to. Matrices are contiguous, row-major
+ * doubles. Every sum runs in ascending order of its index, in one thread. */
+#ifndef REF_HEAD_H
+#define REF_HEAD_H
+
+#include "base/keep.h"
+#include "ordo/problem.h"
+
+typedef struct ordo_ref_head {
+    const ordo_problem *problem; /* resolved; gives dims, scale, mask, window, softcap, alibi */
+    int64_t rows, cols;          /* of q and of k held here */
+    int64_t row0, col0;          /* where they start in the whole sequence */
+    int64_t diagonal;            /* row i is aligned with column i + diagonal */
+    double slope;                /* ALiBi */
+
+    double keep_scale;    /* 2^bits / threshold; 0 = no dropout */
+    const uint32_t *bits; /* stored keep bits of this head; NULL = generate them from: */
+    ordo_keep keep;
+    uint32_t bh;
+    int64_t bits_cols; /* columns the stored bits are laid out for */
+
+    const double *q, *k, *v;   /* rows x head_dim, cols x head_dim, cols x v_head_dim */
+    double *o, *lse;           /* rows x v_head_dim, rows: written forward, read backward */
+    const double *dout, *dlse; /* like o and lse; dlse may be NULL */
+    double *dq;                /* rows x head_dim, overwritten */
+    double *dk, *dv;           /* like k and v, added to: heads that share a key head follow
+                                  one another */
+    double *logits;            /* cols of scratch */
+} ordo_ref_head;
+
+void ordo_ref_head_forward(const ordo_ref_head *head);
+void ordo_ref_head_backward(const ordo_ref_head *head);
+
+#endif

@@ -1,0 +1,49 @@
+/* timeline.h: replay runs of a plan on workers, in integer time.
+ *
+ * The simulation follows data, not a clock: a worker goes on until it needs a turn that is not
+ * done yet, parks on that query tile, and is woken by the turn before it. Nothing else decides
+ * a time, so the sequence in which workers are looked at cannot. The one decision that needs
+ * time is which worker is free first; it is taken when all others are parked or free. A parked
+ * worker then waits, directly or not, for a unit not handed out yet, so it cannot become free
+ * before one that already is: the choice is exact.
+ *
+ * Costs: `compute` a step (`compute_partial` where the mask cuts the tile), `reduce` an
+ * addition, `latency` between one addition and the next contributor's. With overlap 0 a worker
+ * computes and reduces by turns; with overlap D its additions run behind the computation, up
+ * to D of them not yet done. Memory: query tiles of the heads in flight, and workers. */
+#ifndef SIM_TIMELINE_H
+#define SIM_TIMELINE_H
+
+#include "ordo/sim.h"
+#include "plan/costs.h"
+#include "plan/issue.h"
+
+/* What came out. Times are worker time summed over workers, but for the makespan. */
+typedef struct ordo_times {
+    uint64_t tasks;
+    int64_t makespan, busy, stall, startup, tail;
+} ordo_times;
+
+/* One step as recorded, and what bound it, by index of step; -1 none. */
+typedef struct ordo_sim_step {
+    ordo_timeline_step shown;
+    int64_t before;   /* the worker's previous step */
+    int64_t buffered; /* overlap: the step whose addition frees the buffer */
+} ordo_sim_step;
+
+typedef struct ordo_record {
+    ordo_sim_step *steps;
+    uint64_t count, capacity;
+} ordo_record;
+
+/* Simulate `count` runs, one after the other in ticket order: first class 0 of every run, then
+ * the tails. All runs name the same workers and assignment. `record` may be NULL; the caller
+ * frees record->steps. ORDO_ERR_UNSUPPORTED if the runs cannot proceed on these workers. */
+ordo_status ordo_timeline_simulate(const ordo_run *runs, int32_t count, const ordo_costs *costs,
+                                   ordo_times *times, ordo_record *record);
+
+/* Trace what bound the makespan, last step first; marks the steps. The caller frees *path. */
+ordo_status ordo_timeline_trace(ordo_record *record, const ordo_costs *costs, ordo_critical **path,
+                                uint64_t *count);
+
+#endif

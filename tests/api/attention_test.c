@@ -1,0 +1,359 @@
+/* attention_test.c: a call that breaks a rule is refused by name and writes nothing; one that
+ * breaks none computes what the oracle computes. */
+#include "base/half.h"
+#include "base/keep.h"
+#include "check.h"
+#include "data_attention.h"
+#include "ordo/ordo.h"
+
+/* A plan of the oracle with tensors large enough for any small problem below. */
+typedef struct fixture {
+    ordo_plan *plan;
+    ordo_call call;
+    float q[512], k[512], v[512], o[512], dout[512], dq[512], dk[512], dv[512];
+    float lse[128], dlse[128];
+    int32_t cu_q[3], cu_kv[3], q_lens[2], kv_lens[2];
+    int64_t ids[2];
+    float slopes[4];
+    uint32_t bits[8 * ORDO_KEEP_WORDS];
+    _Alignas(256) unsigned char work[4096];
+} fixture;
+
+static ordo_problem small(void)
+{
+    return (ordo_problem) { .size = sizeof(ordo_problem),
+                            .batch = 2,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .q_len = 5,
+                            .kv_len = 6,
+                            .head_dim = 4,
+                            .v_head_dim = 3 };
+}
+
+static ordo_plan *plan_of(const ordo_problem *p)
+{
+    const ordo_plan_options options = { .size = sizeof options, .backend = ORDO_BACKEND_REF };
+    ordo_plan *plan = NULL;
+    if (ordo_plan_create(&plan, p, NULL, &options) != ORDO_OK) {
+        printf("  %s\n", ordo_last_error());
+        exit(1);
+    }
+    return plan;
+}
+
+static void connect(fixture *f, const ordo_problem *p)
+{
+    ordo_call *c = &f->call;
+    *c = (ordo_call) { .size = sizeof *c,
+                       .lse = f->lse,
+                       .dlse = f->dlse,
+                       .workspace = f->work,
+                       .workspace_bytes = sizeof f->work };
+    c->q.data = f->q, c->k.data = f->k, c->v.data = f->v, c->o.data = f->o;
+    c->dout.data = f->dout, c->dq.data = f->dq, c->dk.data = f->dk, c->dv.data = f->dv;
+    if (p->layout == ORDO_PACKED)
+        c->cu_q = f->cu_q, c->cu_kv = f->cu_kv;
+    if (p->layout == ORDO_PADDED)
+        c->q_lens = f->q_lens, c->kv_lens = f->kv_lens;
+    if (p->alibi)
+        c->slopes = f->slopes;
+}
+
+static fixture *fixture_create(const ordo_problem *p)
+{
+    fixture *f = aligned_alloc(256, (sizeof *f + 255) / 256 * 256);
+    memset(f, 0, sizeof *f);
+    f->plan = plan_of(p);
+    uint64_t state = 3;
+    float *inputs[] = { f->q, f->k, f->v, f->dout };
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < 512; i++)
+            inputs[t][i] = (float)check_uniform(&state);
+    for (int i = 0; i < 128; i++)
+        f->dlse[i] = (float)check_uniform(&state);
+    connect(f, p);
+    return f;
+}
+
+static void fixture_destroy(fixture *f)
+{
+    ordo_plan_destroy(f->plan);
+    free(f);
+}
+
+/* Break one thing, expect a refusal of either pass, put it back. */
+#define REFUSE(f, pass, set, status, ...)                                                          \
+    do {                                                                                           \
+        const ordo_call saved_ = (f)->call;                                                        \
+        const char *const says_[] = { __VA_ARGS__ };                                               \
+        set;                                                                                       \
+        refuse(f, ordo_attention_##pass, #set, status, says_, sizeof says_ / sizeof says_[0]);     \
+        (f)->call = saved_;                                                                        \
+    } while (0)
+
+static void refuse(fixture *f, ordo_status (*pass)(const ordo_plan *, const ordo_call *),
+                   const char *what, ordo_status expected, const char *const *says, size_t count)
+{
+    f->o[0] = f->dq[0] = f->dk[0] = f->dv[0] = f->lse[0] = 77;
+    const ordo_status got = pass(f->plan, &f->call);
+    if (got != expected)
+        CHECK_FAIL("%s: status %s, expected %s (%s)", what, ordo_status_name(got),
+                   ordo_status_name(expected), ordo_last_error());
+    for (size_t i = 0; i < count; i++)
+        if (!strstr(ordo_last_error(), says[i]))
+            CHECK_FAIL("%s: \"%s\" lacks \"%s\"", what, ordo_last_error(), says[i]);
+    if (f->o[0] != 77 || f->dq[0] != 77 || f->dk[0] != 77 || f->dv[0] != 77 || f->lse[0] != 77)
+        CHECK_FAIL("%s: something was written", what);
+}
+
+TEST(pointers_and_versions)
+{
+    const ordo_problem p = small();
+    fixture *f = fixture_create(&p);
+    ordo_call *c = &f->call;
+    CHECK(ordo_attention_forward(NULL, c) == ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "plan NULL");
+    CHECK(ordo_attention_forward(f->plan, NULL) == ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "call NULL");
+    REFUSE(f, forward, c->size = 0, ORDO_ERR_ARGUMENT, "call.size 0", "ORDO_CALL_INIT");
+    REFUSE(f, forward, c->q.data = NULL, ORDO_ERR_ARGUMENT, "q.data NULL");
+    REFUSE(f, forward, c->v.data = NULL, ORDO_ERR_ARGUMENT, "v.data NULL");
+    REFUSE(f, forward, c->o.data = NULL, ORDO_ERR_ARGUMENT, "o.data NULL");
+    REFUSE(f, forward, c->lse = NULL, ORDO_ERR_ARGUMENT, "lse NULL", "40 f32");
+    REFUSE(f, backward, c->dout.data = NULL, ORDO_ERR_ARGUMENT, "dout.data NULL");
+    REFUSE(f, backward, c->dk.data = NULL, ORDO_ERR_ARGUMENT, "dk.data NULL");
+    REFUSE(f, forward, c->q.data = (char *)f->q + 2, ORDO_ERR_ALIGN, "q.data", "multiple of 4");
+    REFUSE(f, forward, c->threads = -1, ORDO_ERR_ARGUMENT, "threads -1");
+    if (ordo_plan_workspace(f->plan) > 0) {
+        REFUSE(f, backward, c->workspace = NULL, ORDO_ERR_SHAPE, "workspace_bytes 0");
+        REFUSE(f, backward, c->workspace_bytes = 1, ORDO_ERR_SHAPE, "workspace_bytes 1");
+        REFUSE(f, backward, c->workspace = f->work + 16, ORDO_ERR_ALIGN, "multiple of 256");
+    }
+    c->dq.data = NULL; /* forward does not ask for what it does not use */
+    c->dlse = NULL;
+    CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
+    fixture_destroy(f);
+}
+
+static void set_strides(ordo_tensor *t, int64_t batch, int64_t row, int64_t head, int64_t dim)
+{
+    const int64_t strides[4] = { batch, row, head, dim };
+    memcpy(t->stride, strides, sizeof strides);
+}
+
+TEST(strides)
+{
+    const ordo_problem p = small();
+    fixture *f = fixture_create(&p);
+    ordo_call *c = &f->call;
+    const int64_t huge = INT64_C(1) << 61;
+    REFUSE(f, forward, set_strides(&c->q, 80, 16, 4, 2), ORDO_ERR_ALIGN, "q.stride[3] 2");
+    REFUSE(f, forward, set_strides(&c->q, 80, 16, 4, 0), ORDO_ERR_ALIGN, "q.stride[3] 0");
+    REFUSE(f, forward, set_strides(&c->k, 80, -8, 4, 1), ORDO_ERR_ALIGN, "k.stride[1] -8");
+    REFUSE(f, forward, set_strides(&c->k, huge, 8, 4, 1), ORDO_ERR_OVERFLOW, "k.stride");
+    REFUSE(f, forward, set_strides(&c->k, huge / 2, 8, 4, 1), ORDO_ERR_OVERFLOW, "k strides");
+    REFUSE(f, forward, set_strides(&c->o, 0, 12, 3, 1), ORDO_ERR_ALIGN, "o.stride 0 12 3 1");
+    REFUSE(f, forward, set_strides(&c->o, 60, 12, 2, 1), ORDO_ERR_ALIGN, "o.stride 60 12 2 1");
+    set_strides(&c->k, 0, 8, 4, 1); /* one batch entry broadcast: fine for an input */
+    CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
+    fixture_destroy(f);
+}
+
+TEST(outputs_overlap_nothing)
+{
+    const ordo_problem p = small();
+    fixture *f = fixture_create(&p);
+    ordo_call *c = &f->call;
+    REFUSE(f, forward, c->o.data = f->q, ORDO_ERR_ARGUMENT, "q and o overlap");
+    REFUSE(f, forward, c->lse = f->v + 7, ORDO_ERR_ARGUMENT, "v and lse overlap");
+    REFUSE(f, backward, c->dq.data = f->q, ORDO_ERR_ARGUMENT, "q and dq overlap");
+    REFUSE(f, backward, c->dv.data = f->dk + 95, ORDO_ERR_ARGUMENT, "dk and dv overlap");
+    REFUSE(f, backward, c->dq.data = f->dout, ORDO_ERR_ARGUMENT, "dout and dq overlap");
+    c->dv.data = f->dk + 96; /* dk has 2*6*2*4 elements: touching is not overlapping */
+    CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
+    CHECK(ordo_attention_backward(f->plan, c) == ORDO_OK);
+    fixture_destroy(f);
+
+    /* dq, dk and dv interleaved in one buffer, as frameworks lay them out. */
+    ordo_problem square = small();
+    square.kv_heads = 0, square.kv_len = 0, square.v_head_dim = 0;
+    f = fixture_create(&square);
+    c = &f->call;
+    ordo_tensor *grads[] = { &c->dq, &c->dk, &c->dv };
+    CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
+    CHECK(ordo_attention_backward(f->plan, c) == ORDO_OK);
+    float *fused = calloc(2 * 5 * 48, sizeof *fused);
+    for (int g = 0; g < 3; g++)
+        *grads[g] = (ordo_tensor) { fused + 16 * g, { 5 * 48, 48, 4, 1 } };
+    CHECK(ordo_attention_backward(f->plan, c) == ORDO_OK);
+    for (int row = 0; row < 10; row++) {
+        CHECK_BITS(fused + row * 48, f->dq + row * 16, 16);
+        CHECK_BITS(fused + row * 48 + 16, f->dk + row * 16, 16);
+        CHECK_BITS(fused + row * 48 + 32, f->dv + row * 16, 16);
+    }
+    free(fused);
+    fixture_destroy(f);
+}
+
+TEST(lengths)
+{
+    ordo_problem p = small();
+    fixture *f = fixture_create(&p);
+    REFUSE(f, forward, f->call.cu_q = f->cu_q, ORDO_ERR_ARGUMENT, "cu_q given", "dense");
+    REFUSE(f, forward, f->call.kv_lens = f->kv_lens, ORDO_ERR_ARGUMENT, "kv_lens given");
+    fixture_destroy(f);
+
+    p.layout = ORDO_PACKED, p.total_q = 7, p.total_kv = 8;
+    f = fixture_create(&p);
+    f->cu_q[1] = 5, f->cu_q[2] = 7, f->cu_kv[1] = 2, f->cu_kv[2] = 8;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    REFUSE(f, forward, f->call.cu_q = NULL, ORDO_ERR_ARGUMENT, "cu_q NULL", "packed");
+    REFUSE(f, forward, f->cu_q[0] = 1, ORDO_ERR_SHAPE, "cu_q[0] 1: expected 0");
+    f->cu_q[0] = 0;
+    REFUSE(f, forward, f->cu_q[1] = 6, ORDO_ERR_SHAPE, "cu_q[1] 6", "0..5");
+    f->cu_q[1] = 5;
+    REFUSE(f, forward, f->cu_q[2] = 4, ORDO_ERR_SHAPE, "cu_q[2] 4", "5..10");
+    REFUSE(f, forward, f->cu_q[2] = 8, ORDO_ERR_SHAPE, "cu_q[2] 8: expected the total 7");
+    f->cu_q[2] = 7;
+    REFUSE(f, forward, f->cu_kv[1] = 7, ORDO_ERR_SHAPE, "cu_kv[1] 7", "0..6");
+    REFUSE(f, forward, f->cu_kv[1] = 1, ORDO_ERR_SHAPE, "cu_kv[2] 8", "1..7");
+    fixture_destroy(f);
+
+    p = small();
+    p.layout = ORDO_PADDED;
+    f = fixture_create(&p);
+    f->q_lens[1] = 5;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    REFUSE(f, forward, f->call.q_lens = NULL, ORDO_ERR_ARGUMENT, "q_lens NULL", "padded");
+    REFUSE(f, forward, f->q_lens[1] = 6, ORDO_ERR_SHAPE, "q_lens[1] 6", "0..5");
+    f->q_lens[1] = 5;
+    REFUSE(f, forward, f->kv_lens[0] = -1, ORDO_ERR_SHAPE, "kv_lens[0] -1", "0..6");
+    fixture_destroy(f);
+}
+
+TEST(slopes_and_dropout)
+{
+    ordo_problem p = small();
+    fixture *f = fixture_create(&p);
+    REFUSE(f, forward, f->call.slopes = f->slopes, ORDO_ERR_ARGUMENT, "slopes given");
+    REFUSE(f, forward, f->call.mask_bits = f->bits, ORDO_ERR_ARGUMENT, "mask_bits given");
+    fixture_destroy(f);
+
+    p.alibi = true;
+    p.dropout.p = 0.5;
+    f = fixture_create(&p);
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    const uint64_t big = UINT64_C(1) << 32;
+    f->ids[0] = 1 << 30;
+    f->ids[1] = -1;
+    REFUSE(f, forward, f->call.slopes = NULL, ORDO_ERR_ARGUMENT, "slopes NULL", "expected 4");
+    REFUSE(f, forward, f->call.slopes_batch_stride = -1, ORDO_ERR_ARGUMENT,
+           "slopes_batch_stride -1");
+    REFUSE(f, forward, f->call.offset = big, ORDO_ERR_ARGUMENT, "offset 4294967296");
+    REFUSE(f, forward, f->call.offset_ptr = &big, ORDO_ERR_ARGUMENT, "offset 4294967296");
+    REFUSE(f, forward, f->call.sequence_ids = f->ids, ORDO_ERR_ARGUMENT,
+           "sequence_ids[0] 1073741824", "0..1073741823");
+    f->ids[0] = 0;
+    REFUSE(f, forward, f->call.sequence_ids = f->ids, ORDO_ERR_ARGUMENT, "sequence_ids[1] -1");
+    fixture_destroy(f);
+}
+
+/* Seed and offset by value, by pointer, or as the bits they stand for: the same results. */
+TEST(three_ways_to_give_a_mask)
+{
+    ordo_problem p = small();
+    p.dropout.p = 0.5;
+    fixture *f = fixture_create(&p);
+    float first[120], other[120];
+    f->call.seed = 11;
+    f->call.offset = 12;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    memcpy(first, f->o, sizeof first);
+
+    const uint64_t seed = 11, offset = 12;
+    f->call.seed = f->call.offset = 99;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    CHECK(memcmp(first, f->o, sizeof first) != 0);
+    f->call.seed_ptr = &seed;
+    f->call.offset_ptr = &offset;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    memcpy(other, f->o, sizeof other);
+    CHECK_BITS(first, other, 120);
+
+    const ordo_keep keep = { 11, 12, 7, 8, 128 };
+    for (uint32_t bh = 0; bh < 8; bh++)
+        for (uint32_t row = 0; row < 5; row++)
+            for (uint32_t quad = 0; quad < 4; quad++)
+                f->bits[bh * ORDO_KEEP_WORDS + ordo_keep_index(6, row, 0, quad)] =
+                    ordo_keep_word(&keep, bh, row, 0, quad);
+    f->call.seed_ptr = f->call.offset_ptr = NULL;
+    f->call.mask_bits = f->bits;
+    CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
+    CHECK_BITS(first, f->o, 120);
+    fixture_destroy(f);
+}
+
+static void put(float *to, const data_list *from)
+{
+    for (int i = 0; i < from->count; i++)
+        to[i] = (float)from->at[i];
+}
+
+static void compare(const attention_case *k, const char *what, const float *got,
+                    const data_list *expected)
+{
+    for (int i = 0; i < expected->count; i++) {
+        const double e = expected->at[i];
+        const double slack = 1e-6 * fmax(1, fabs(e)); /* o and lse pass through f32 */
+        if (isinf(e) ? (double)got[i] != e : !(fabs((double)got[i] - e) <= slack))
+            CHECK_FAIL("%s: %s[%d] is %g, expected %g", k->name, what, i, (double)got[i], e);
+    }
+}
+
+static void visit(const attention_case *k)
+{
+    fixture *f = fixture_create(&k->problem);
+    put(f->q, &k->q), put(f->k, &k->k), put(f->v, &k->v), put(f->dout, &k->dout);
+    put(f->dlse, &k->dlse);
+    memcpy(f->cu_q, k->cu_q, sizeof f->cu_q);
+    memcpy(f->cu_kv, k->cu_kv, sizeof f->cu_kv);
+    memcpy(f->q_lens, k->q_lens, sizeof f->q_lens);
+    memcpy(f->kv_lens, k->kv_lens, sizeof f->kv_lens);
+    memcpy(f->slopes, k->slopes, sizeof f->slopes);
+    if (k->dlse.count == 0)
+        f->call.dlse = NULL;
+    if (k->has_bits)
+        f->call.mask_bits = k->mask_bits;
+    if (ordo_attention_forward(f->plan, &f->call) != ORDO_OK ||
+        ordo_attention_backward(f->plan, &f->call) != ORDO_OK)
+        CHECK_FAIL("%s: %s", k->name, ordo_last_error());
+    compare(k, "o", f->o, &k->o);
+    compare(k, "lse", f->lse, &k->lse);
+    compare(k, "dq", f->dq, &k->dq);
+    compare(k, "dk", f->dk, &k->dk);
+    compare(k, "dv", f->dv, &k->dv);
+    fixture_destroy(f);
+}
+
+TEST(known_answers_through_the_public_functions)
+{
+    attention_cases(visit);
+}
+
+TEST(backends)
+{
+    const char *why = NULL;
+    CHECK(ordo_backend_available(ORDO_BACKEND_REF, &why));
+    CHECK(ordo_backend_available(ORDO_BACKEND_REF, NULL));
+    CHECK(!ordo_backend_available((ordo_backend)17, &why));
+    CHECK_HAS(why, "expected ref, cpu or cuda");
+    if (!ordo_backend_available(ORDO_BACKEND_CPU, &why))
+        CHECK_HAS(why, "backend cpu");
+    if (!ordo_backend_available(ORDO_BACKEND_CUDA, &why))
+        CHECK_HAS(why, "backend cuda");
+}
+
+CHECK_MAIN(RUN(pointers_and_versions), RUN(strides), RUN(outputs_overlap_nothing), RUN(lengths),
+           RUN(slopes_and_dropout), RUN(three_ways_to_give_a_mask),
+           RUN(known_answers_through_the_public_functions), RUN(backends))

@@ -1,0 +1,350 @@
+/* problem_test.c: every rule of a problem has a case that breaks it and a message that names
+ * the field, its value and what was expected. */
+#include "api/problem.h"
+#include "check.h"
+
+/* A problem that is fine, to spoil in one field. */
+static ordo_problem good(void)
+{
+    return (ordo_problem) {
+        .size = sizeof(ordo_problem), .batch = 2, .heads = 8, .q_len = 128, .head_dim = 64
+    };
+}
+
+static ordo_problem packed(void)
+{
+    ordo_problem p = good();
+    p.layout = ORDO_PACKED;
+    p.total_q = 200;
+    return p;
+}
+
+static ordo_problem dropout(void)
+{
+    ordo_problem p = good();
+    p.dropout.p = 0.1;
+    return p;
+}
+
+typedef struct refusal {
+    ordo_problem p;
+    ordo_status status;
+    const char *says[3];
+} refusal;
+
+/* `base` with one field set, and what must come of it. */
+#define REFUSE(base, field, value, status, ...)                                                    \
+    do {                                                                                           \
+        refusal r_ = { base(), status, { __VA_ARGS__ } };                                          \
+        r_.p.field = (value);                                                                      \
+        refuse(&r_, #field " = " #value);                                                          \
+    } while (0)
+
+static void refuse(const refusal *r, const char *what)
+{
+    const ordo_status got = ordo_problem_check(&r->p);
+    if (got != r->status)
+        CHECK_FAIL("%s: status %s, expected %s (%s)", what, ordo_status_name(got),
+                   ordo_status_name(r->status), ordo_last_error());
+    for (int i = 0; i < 3 && r->says[i]; i++)
+        if (!strstr(ordo_last_error(), r->says[i]))
+            CHECK_FAIL("%s: \"%s\" lacks \"%s\"", what, ordo_last_error(), r->says[i]);
+}
+
+TEST(sizes)
+{
+    REFUSE(good, batch, 0, ORDO_ERR_ARGUMENT, "batch 0", "expected 1..");
+    REFUSE(good, batch, -3, ORDO_ERR_ARGUMENT, "batch -3");
+    REFUSE(good, heads, 0, ORDO_ERR_ARGUMENT, "heads 0", "expected 1..");
+    REFUSE(good, q_len, 0, ORDO_ERR_ARGUMENT, "q_len 0", "expected 1..1073741824");
+    REFUSE(good, q_len, (INT64_C(1) << 30) + 1, ORDO_ERR_ARGUMENT, "q_len 1073741825");
+    REFUSE(good, kv_len, -1, ORDO_ERR_ARGUMENT, "kv_len -1", "expected 1..1073741824");
+    REFUSE(good, head_dim, 0, ORDO_ERR_ARGUMENT, "head_dim 0", "expected 1..576");
+    REFUSE(good, head_dim, 577, ORDO_ERR_ARGUMENT, "head_dim 577", "expected 1..576");
+    REFUSE(good, v_head_dim, 600, ORDO_ERR_ARGUMENT, "v_head_dim 600", "expected 1..576");
+    REFUSE(good, v_head_dim, -1, ORDO_ERR_ARGUMENT, "v_head_dim -1");
+    REFUSE(good, kv_heads, 3, ORDO_ERR_SHAPE, "kv_heads 3: expected a divisor of heads 8");
+    REFUSE(good, kv_heads, 16, ORDO_ERR_SHAPE, "kv_heads 16", "heads 8");
+    REFUSE(good, kv_heads, -2, ORDO_ERR_SHAPE, "kv_heads -2");
+}
+
+TEST(kinds)
+{
+    REFUSE(good, dtype, (ordo_dtype)7, ORDO_ERR_ARGUMENT, "dtype 7", "bf16");
+    REFUSE(good, layout, (ordo_layout)3, ORDO_ERR_ARGUMENT, "layout 3", "padded");
+    REFUSE(good, mask, (ordo_mask)9, ORDO_ERR_ARGUMENT, "mask 9", "causal-top-left");
+    REFUSE(good, dropout.keying, (ordo_keying)2, ORDO_ERR_ARGUMENT, "dropout.keying 2", "fa2");
+    REFUSE(dropout, dropout.keying, ORDO_KEYING_FA2, ORDO_ERR_UNSUPPORTED, "dropout.keying 1",
+           "fa2", "expected 0");
+}
+
+TEST(extras)
+{
+    REFUSE(good, extras, ORDO_EXTRA_BIAS, ORDO_ERR_UNSUPPORTED, "attention bias", "extras 0x1");
+    REFUSE(good, extras, ORDO_EXTRA_SINKS, ORDO_ERR_UNSUPPORTED, "sinks");
+    REFUSE(good, extras, ORDO_EXTRA_BLOCK_MASK, ORDO_ERR_UNSUPPORTED, "mask tensor");
+    REFUSE(good, extras, ORDO_EXTRA_PAGED_KV, ORDO_ERR_UNSUPPORTED, "paged");
+    REFUSE(good, extras, ORDO_EXTRA_FP8, ORDO_ERR_UNSUPPORTED, "8-bit");
+    REFUSE(good, extras, ORDO_EXTRA_PROBABILITIES, ORDO_ERR_UNSUPPORTED, "probabilities");
+    REFUSE(good, extras, 1u << 20, ORDO_ERR_ARGUMENT, "extras 0x100000", "unknown");
+}
+
+TEST(layouts)
+{
+    REFUSE(good, total_q, 10, ORDO_ERR_SHAPE, "total_q 10", "expected 0", "dense");
+    REFUSE(good, total_kv, 10, ORDO_ERR_SHAPE, "total_kv 10", "expected 0", "dense");
+    REFUSE(packed, total_q, 0, ORDO_ERR_SHAPE, "total_q 0", "1..256", "batch 2 x q_len 128");
+    REFUSE(packed, total_q, 257, ORDO_ERR_SHAPE, "total_q 257", "1..256");
+    REFUSE(packed, total_kv, -1, ORDO_ERR_SHAPE, "total_kv -1", "1..256");
+    REFUSE(packed, total_kv, 300, ORDO_ERR_SHAPE, "total_kv 300", "kv_len 128");
+    REFUSE(packed, shard.row0, 16, ORDO_ERR_UNSUPPORTED, "shard.row0 16", "packed");
+    REFUSE(packed, shard.kv_total, 512, ORDO_ERR_UNSUPPORTED, "kv_total 512", "packed");
+
+    ordo_problem p = packed();
+    p.batch = 1 << 20;
+    p.q_len = 1 << 20;
+    p.total_q = INT64_C(1) << 31;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
+    CHECK_HAS(ordo_last_error(), "total_q 2147483648");
+}
+
+TEST(numbers)
+{
+    REFUSE(good, scale, NAN, ORDO_ERR_ARGUMENT, "scale nan", "finite");
+    REFUSE(good, scale, INFINITY, ORDO_ERR_ARGUMENT, "scale inf", "finite");
+    REFUSE(good, softcap, -1, ORDO_ERR_ARGUMENT, "softcap -1", "positive");
+    REFUSE(good, softcap, INFINITY, ORDO_ERR_ARGUMENT, "softcap inf");
+    REFUSE(good, softcap, NAN, ORDO_ERR_ARGUMENT, "softcap nan");
+}
+
+TEST(windows)
+{
+    const ordo_window left = { true, -2, 0 }, right = { true, 0, -5 }, off = { false, 128, 0 };
+    REFUSE(good, window, left, ORDO_ERR_ARGUMENT, "window.left -2", "-1 (open)");
+    REFUSE(good, window, right, ORDO_ERR_ARGUMENT, "window.right -5", "-1 (open)");
+    REFUSE(good, window, off, ORDO_ERR_ARGUMENT, "window.left 128", "window.on false");
+}
+
+TEST(dropouts)
+{
+    REFUSE(good, dropout.p, -0.1, ORDO_ERR_ARGUMENT, "dropout.p -0.1", "0 <= p < 1");
+    REFUSE(good, dropout.p, 1, ORDO_ERR_ARGUMENT, "dropout.p 1", "0 <= p < 1");
+    REFUSE(good, dropout.p, NAN, ORDO_ERR_ARGUMENT, "dropout.p nan");
+    REFUSE(good, dropout.p, 0.001, ORDO_ERR_ARGUMENT, "dropout.p 0.001", "256 of 256",
+           "0.00390625");
+    REFUSE(good, dropout.p, 0.999, ORDO_ERR_ARGUMENT, "dropout.p 0.999", "0 of 256", "0.99609375");
+    REFUSE(dropout, dropout.bits, 1, ORDO_ERR_ARGUMENT, "dropout.p 0.1", "1 bits", "0.5");
+    REFUSE(dropout, dropout.bits, 17, ORDO_ERR_ARGUMENT, "dropout.bits 17", "1..16");
+    REFUSE(dropout, dropout.bits, -1, ORDO_ERR_ARGUMENT, "dropout.bits -1");
+    REFUSE(dropout, dropout.rounds, 3, ORDO_ERR_UNSUPPORTED, "dropout.rounds 3", "7 or 10",
+           "experiments");
+    REFUSE(dropout, dropout.rounds, 5, ORDO_ERR_UNSUPPORTED, "dropout.rounds 5", "experiments");
+    REFUSE(dropout, dropout.rounds, 8, ORDO_ERR_ARGUMENT, "dropout.rounds 8", "7 or 10");
+    REFUSE(dropout, dropout.rounds, -7, ORDO_ERR_ARGUMENT, "dropout.rounds -7");
+}
+
+static ordo_problem shared_heads(void)
+{
+    ordo_problem p = good();
+    p.kv_heads = 2; /* groups of 4 */
+    p.shard.heads_total = 32;
+    return p;
+}
+
+static ordo_problem part(void)
+{
+    ordo_problem p = dropout();
+    p.shard.q_total = p.shard.kv_total = 1024;
+    return p;
+}
+
+TEST(shards)
+{
+    REFUSE(good, shard.heads_total, 4, ORDO_ERR_ARGUMENT, "shard.heads_total 4", "expected 8..");
+    REFUSE(good, shard.head0, 1, ORDO_ERR_ARGUMENT, "shard.head0 1", "expected 0..0");
+    REFUSE(shared_heads, shard.head0, -4, ORDO_ERR_ARGUMENT, "shard.head0 -4");
+    REFUSE(shared_heads, shard.head0, 28, ORDO_ERR_ARGUMENT, "shard.head0 28", "0..24");
+    REFUSE(shared_heads, shard.head0, 6, ORDO_ERR_SHAPE, "shard.head0 6", "multiple of 4");
+    REFUSE(shared_heads, shard.heads_total, 30, ORDO_ERR_SHAPE, "shard.heads_total 30",
+           "multiple of 4");
+    REFUSE(good, shard.batch0, -1, ORDO_ERR_ARGUMENT, "shard.batch0 -1", "expected 0..");
+    REFUSE(good, shard.q_total, 64, ORDO_ERR_ARGUMENT, "shard.q_total 64", "expected 128..");
+    REFUSE(good, shard.kv_total, 64, ORDO_ERR_ARGUMENT, "shard.kv_total 64", "expected 128..");
+    REFUSE(good, shard.row0, 1, ORDO_ERR_ARGUMENT, "shard.row0 1", "expected 0..0");
+    REFUSE(part, shard.row0, -16, ORDO_ERR_ARGUMENT, "shard.row0 -16", "0..896");
+    REFUSE(part, shard.row0, 8, ORDO_ERR_SHAPE, "shard.row0 8", "multiple of 16");
+    REFUSE(part, shard.col0, 64, ORDO_ERR_SHAPE, "shard.col0 64", "multiple of 128");
+    REFUSE(part, shard.col0, 1000, ORDO_ERR_ARGUMENT, "shard.col0 1000", "0..896");
+    REFUSE(dropout, shard.batch0, INT64_C(1) << 29, ORDO_ERR_OVERFLOW, "shard.batch0 536870912",
+           "batch 2", "536870912 with dropout");
+}
+
+TEST(products_that_do_not_fit)
+{
+    ordo_problem p = good();
+    p.batch = p.q_len = 1 << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
+    CHECK_HAS(ordo_last_error(), "q of 1073741824 x 1073741824 x 8 x 64");
+    p = good();
+    p.batch = p.kv_len = 1 << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
+    CHECK_HAS(ordo_last_error(), "k of 1073741824 x 1073741824");
+    p.head_dim = 1;
+    p.heads = 1 << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
+    p = good();
+    p.batch = 1 << 20; /* 2^20 * 2^30 * 8 * 64 = 2^59: the largest */
+    p.q_len = 1 << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p.v_head_dim = 65;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
+    CHECK_HAS(ordo_last_error(), "v of ");
+}
+
+TEST(sizes_of_other_versions)
+{
+    ordo_problem p = good();
+    CHECK(ordo_problem_check(NULL) == ORDO_ERR_ARGUMENT);
+    p.size = 0;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "problem.size 0");
+    CHECK_HAS(ordo_last_error(), "ORDO_PROBLEM_INIT");
+    p.size = (size_t)1 << 40;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_ARGUMENT);
+
+    /* An older program: what follows its end is not read. */
+    p = dropout();
+    p.size = offsetof(ordo_problem, dropout);
+    ordo_problem resolved;
+    CHECK(ordo_problem_resolve(&p, &resolved) == ORDO_OK);
+    CHECK(resolved.dropout.p == 0 && resolved.size == sizeof resolved);
+
+    /* A newer program: fine while it asks for nothing this library does not know. */
+    struct {
+        ordo_problem p;
+        unsigned char more[24];
+    } newer = { .p = good() };
+    newer.p.size = sizeof newer;
+    CHECK(ordo_problem_check(&newer.p) == ORDO_OK);
+    newer.more[23] = 1;
+    CHECK(ordo_problem_check(&newer.p) == ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "not zero");
+}
+
+TEST(defaults_are_filled_in)
+{
+    ordo_problem p = good(), r;
+    CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+    CHECK_INT(r.kv_heads, 8);
+    CHECK_INT(r.kv_len, 128);
+    CHECK_INT(r.v_head_dim, 64);
+    CHECK(r.scale == 0.125 && !r.window.on);
+    CHECK_INT(r.shard.heads_total, 8);
+    CHECK_INT(r.shard.q_total, 128);
+    CHECK_INT(r.shard.kv_total, 128);
+    CHECK_INT(r.dropout.rounds, 0);
+    CHECK_INT(ordo_dropout_threshold(&r), 1);
+
+    p = dropout();
+    CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+    CHECK_INT(r.dropout.rounds, 7);
+    CHECK_INT(r.dropout.bits, 8);
+    CHECK_INT(ordo_dropout_threshold(&r), 230);
+
+    p = packed();
+    CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+    CHECK_INT(r.total_kv, 200);
+
+    p = good();
+    p.dropout.rounds = 10; /* of no effect without p: one meaning, one spelling */
+    CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+    CHECK_INT(r.dropout.rounds, 0);
+}
+
+TEST(windows_have_one_spelling)
+{
+    static const struct {
+        ordo_mask mask;
+        ordo_window in, out;
+    } rows[] = {
+        { ORDO_MASK_FULL, { true, -1, -1 }, { false, 0, 0 } },
+        { ORDO_MASK_FULL, { false, -1, -1 }, { false, 0, 0 } },
+        { ORDO_MASK_FULL, { true, 0, 0 }, { true, 0, 0 } },
+        { ORDO_MASK_FULL, { true, -1, 0 }, { true, -1, 0 } },
+        { ORDO_MASK_FULL, { true, 5, -1 }, { true, 5, -1 } },
+        { ORDO_MASK_FULL, { true, 5, 1 << 30 }, { true, 5, -1 } },
+        { ORDO_MASK_FULL, { true, INT64_MAX, INT64_MAX }, { false, 0, 0 } },
+        { ORDO_MASK_CAUSAL, { true, 5, -1 }, { true, 5, 0 } },
+        { ORDO_MASK_CAUSAL, { true, 5, 9 }, { true, 5, 0 } },
+        { ORDO_MASK_CAUSAL, { true, 5, 0 }, { true, 5, 0 } },
+        { ORDO_MASK_CAUSAL, { true, -1, 0 }, { false, 0, 0 } },
+        { ORDO_MASK_CAUSAL_TOP_LEFT, { true, 0, 7 }, { true, 0, 0 } },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ordo_problem p = good(), r, again;
+        p.mask = rows[i].mask;
+        p.window = rows[i].in;
+        CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+        if (r.window.on != rows[i].out.on || r.window.left != rows[i].out.left ||
+            r.window.right != rows[i].out.right)
+            CHECK_FAIL("row %zu: %d %" PRId64 " %" PRId64, i, r.window.on, r.window.left,
+                       r.window.right);
+        CHECK(ordo_problem_resolve(&r, &again) == ORDO_OK);
+        CHECK(again.window.on == r.window.on && again.window.left == r.window.left &&
+              again.window.right == r.window.right && again.scale == r.scale);
+    }
+}
+
+TEST(edges_that_are_accepted)
+{
+    ordo_problem p = good();
+    p.batch = p.heads = p.q_len = p.head_dim = 1;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p.head_dim = p.v_head_dim = 576;
+    p.q_len = p.kv_len = 1 << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = good();
+    p.kv_heads = 1;
+    p.scale = -2;
+    p.softcap = 30;
+    p.alibi = true;
+    p.mask = ORDO_MASK_CAUSAL_TOP_LEFT;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = packed();
+    p.total_q = 1;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = good();
+    p.dropout.p = 0.5;
+    p.dropout.bits = 1;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p.dropout.p = 1.0 / 65536;
+    p.dropout.bits = 16;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = part();
+    p.shard.row0 = 896;
+    p.shard.col0 = 128;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p.dropout.p = 0; /* without dropout any origin will do */
+    p.shard.row0 = 3;
+    p.shard.col0 = 5;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = shared_heads();
+    p.shard.head0 = 24;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = dropout();
+    p.shard.batch0 = (INT64_C(1) << 29) - 2;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+}
+
+TEST(names)
+{
+    CHECK_TEXT(ordo_dtype_name(ORDO_BF16), "bf16");
+    CHECK_TEXT(ordo_mask_name(ORDO_MASK_CAUSAL_TOP_LEFT), "causal-top-left");
+    CHECK_TEXT(ordo_layout_name(ORDO_PACKED), "packed");
+    CHECK_TEXT(ordo_layout_name((ordo_layout)9), "unknown");
+}
+
+CHECK_MAIN(RUN(sizes), RUN(kinds), RUN(extras), RUN(layouts), RUN(numbers), RUN(windows),
+           RUN(dropouts), RUN(shards), RUN(products_that_do_not_fit), RUN(sizes_of_other_versions),
+           RUN(defaults_are_filled_in), RUN(windows_have_one_spelling),
+           RUN(edges_that_are_accepted), RUN(names))

@@ -1,0 +1,30 @@
+# tools/readme-commands runs every line of the shell blocks, and no other.
+set -eu
+readme=$(mktemp)
+trap 'rm -f "$readme"' EXIT
+cat >"$readme" <<'README'
+Text with `false` in it.
+```c
+exit(1);
+```
+```sh
+# a comment
+true && \
+  echo joined
+$ test -e include/ordo/ordo.h   # at the root of the sources
+```
+  ```sh
+  false | cat
+  ```
+README
+expected='ok   readme: true && echo joined
+ok   readme: test -e include/ordo/ordo.h   # at the root of the sources
+FAIL readme: false | cat'
+if said=$("$ORDO_SOURCE/tools/readme-commands" "$readme"); then
+    echo "a failed line went unseen"
+    exit 1
+fi
+if [ "$said" != "$expected" ]; then
+    printf 'said:\n%s\nexpected:\n%s\n' "$said" "$expected"
+    exit 1
+fi

@@ -1,0 +1,22 @@
+# What `make install` puts where, and how others find it: find_package(ordo) and pkg-config.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ordo)
+install(TARGETS ordo ordo_static EXPORT ordo
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${machines} DESTINATION ${CMAKE_INSTALL_DATADIR}/ordo/machines)
+
+# The exported targets know their libraries by plain name (m, dl, pthread), so they need no
+# find_dependency and can serve as the package's config file themselves.
+install(EXPORT ordo NAMESPACE ordo:: FILE ordo-config.cmake DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake
+    COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake DESTINATION ${package_dir})
+
+# pkg-config finds the prefix from its own place, so that an installed tree can be moved.
+file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(tools/ordo.pc.in ${PROJECT_BINARY_DIR}/generated/ordo.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/generated/ordo.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
