@@ -7,7 +7,8 @@ enum { MOST_TIPS = 1500 };
 
 static double bar_top(const cli_panel *p, const ordo_timeline_step *s, int lane)
 {
-    const double top = (double)(s->worker / p->stride) * p->lane_height;
+    const int64_t row = s->worker / p->stride;
+    const double top = (double)row * p->lane_height;
     return lane == 0 ? top : top + p->lane_height * 0.6;
 }
 

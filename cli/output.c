@@ -94,7 +94,7 @@ static int open_temporary(cli_file *file, mode_t mode)
     sigprocmask(SIG_BLOCK, &set, &old);
     const int fd = mkstemp(file->temporary);
     if (fd >= 0) {
-        memcpy(pending, file->temporary, length);
+        snprintf(pending, sizeof pending, "%s", file->temporary);
         is_pending = 1;
     }
     sigprocmask(SIG_SETMASK, &old, NULL);

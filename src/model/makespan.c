@@ -192,8 +192,10 @@ int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs)
     if (!(causal || full) || band->bq != band->bk || n != ordo_band_query_tiles(band) ||
         n != run->workers || run->group_heads != 1 || run->issue != ORDO_ISSUE_HEAD ||
         costs->split != 1 || costs->overlap > 1 || costs->compute_partial != costs->compute ||
-        run->sequences != 1 || costs->reduce < 1 || (run->group != 0 && run->group < n))
+        run->sequences != 1 || costs->reduce < 1)
         return -1;
+    if (ordo_order_cyclic(run->order) && run->group != 0 && run->group < n)
+        return -1; /* not one cycle a head */
     switch (run->order) {
     case ORDO_ORDER_ASCENDING: return ascending(&s);
     case ORDO_ORDER_DESCENDING: return descending(&s);

@@ -38,6 +38,12 @@ typedef struct ordo_unit {
     int32_t key[2];
 } ordo_unit;
 
+/* Orders with cyclic groups, whose size is part of the numeric key. */
+ORDO_HD bool ordo_order_cyclic(ordo_order order)
+{
+    return order == ORDO_ORDER_SHIFT || order == ORDO_ORDER_SYMMETRIC;
+}
+
 /* What walk a named order means for one key head of one band. Twin and spt+tail look at the
  * global *key* head, so that the query heads that share a chain agree; symmetric becomes spt,
  * or shift under a full mask, where the band is not a triangle it can fold. */

@@ -107,7 +107,7 @@ void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t sp
                     size_t capacity)
 {
     const char *name = ordo_order_name(order);
-    if (order != ORDO_ORDER_SHIFT && order != ORDO_ORDER_SYMMETRIC)
+    if (!ordo_order_cyclic(order))
         snprintf(text, capacity, "%s/k%lld", name, (long long)split);
     else if (group == ORDO_GROUP_WAVES)
         snprintf(text, capacity, "%s.w%lld/k%lld", name, (long long)workers, (long long)split);

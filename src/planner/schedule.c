@@ -151,7 +151,7 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
     };
     replace_order(run, info);
     run->assign = s->assign ? s->assign : usual_assign(run->order);
-    const bool grouped = run->order == ORDO_ORDER_SHIFT || run->order == ORDO_ORDER_SYMMETRIC;
+    const bool grouped = ordo_order_cyclic(run->order);
     if (grouped && run->group == 0 && run->issue == ORDO_ISSUE_KEY)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s in waves, issue key: waves are issued head after head; expected "
