@@ -36,10 +36,16 @@ static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, 
     return ORDO_OK;
 }
 
-/* The backend can do this problem, and its family and revision are this library's. */
+/* The backend can do this problem, and its family and revision are this library's. Whatever is
+ * computed from a plan after this counts heads in 32 bits. */
 static ordo_status check_backend(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
+    const int64_t last_head = p->shard.head0 + p->heads;
+    if (p->batch > ORDO_LENGTH_MAX / p->heads || last_head > ORDO_LENGTH_MAX)
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "batch %" PRId64 " x heads %" PRId64 ", head0 %" PRId64 ": more than 2^30",
+                         p->batch, p->heads, p->shard.head0);
     const int most = ordo_default_head_dim_max(plan->family);
     const bool cuda = strncmp(plan->family, "sm", 2) == 0;
     if (cuda != (plan->backend == ORDO_BACKEND_CUDA) || most == 0)
@@ -132,7 +138,7 @@ static int64_t cached_heads(const ordo_plan *plan, const ordo_machine *machine)
     /* As few sections as the cache allows, of even size: a last one of few heads would stall
      * (64 heads in nines: 0.89 of the unordered rate; in eights: 0.97). */
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
-    const int64_t all = ordo_run_heads(&run, 0);
+    const int64_t all = ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1));
     const int64_t most = heads < 1 ? 1 : heads > (double)all ? all : (int64_t)heads;
     const int64_t sections = (all + most - 1) / most;
     return (all + sections - 1) / sections;
@@ -198,9 +204,6 @@ static ordo_status check_ranges(const ordo_plan *plan)
         ORDO_TRY(between("group", plan->group, 0, 0));
     else if (plan->group != ORDO_GROUP_WAVES)
         ORDO_TRY(between("group", plan->group, 1, ORDO_LENGTH_MAX));
-    if (p->batch > ORDO_LENGTH_MAX / p->heads)
-        return ordo_fail(ORDO_ERR_OVERFLOW, "batch %" PRId64 " x heads %" PRId64 ": more than 2^30",
-                         p->batch, p->heads);
     uint64_t bytes;
     if (!ordo_plan_workspace_bytes(plan, &bytes) || bytes > (uint64_t)1 << 62)
         return ordo_fail(ORDO_ERR_OVERFLOW, "workspace: its size does not fit 62 bits");

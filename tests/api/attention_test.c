@@ -274,7 +274,10 @@ TEST(three_ways_to_give_a_mask)
     const uint64_t seed = 11, offset = 12;
     f->call.seed = f->call.offset = 99;
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
-    CHECK(memcmp(first, f->o, sizeof first) != 0);
+    int changed = 0;
+    for (int i = 0; i < 120; i++)
+        changed += first[i] != f->o[i];
+    CHECK(changed > 50);
     f->call.seed_ptr = &seed;
     f->call.offset_ptr = &offset;
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
