@@ -82,7 +82,7 @@ static int set_default(cli_list *list, int64_t value)
 /* The values as the call wants them; `count` times `value` where the list is empty. */
 static int32_t *narrow(const cli_list *list, size_t count, int64_t value)
 {
-    int32_t *numbers = malloc(count * sizeof *numbers);
+    int32_t *numbers = malloc((count + 1) * sizeof *numbers); /* + 1: never 0 bytes */
     for (size_t i = 0; numbers && i < count; i++)
         numbers[i] = (int32_t)(list->count > 0 ? list->values[i] : value);
     return numbers;

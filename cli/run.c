@@ -57,10 +57,10 @@ static int choose_backend(const cli_problem *p, ordo_backend *backend)
         *backend =
             ordo_backend_available(ORDO_BACKEND_CPU, &why) ? ORDO_BACKEND_CPU : ORDO_BACKEND_REF;
     if (!ordo_backend_available(*backend, &why))
-        return cli_error(CLI_UNSUPPORTED, "--device %s: %s", ordo_backend_name(*backend),
-                         why ? why : "not available here");
+        return cli_error(CLI_UNSUPPORTED, "%s",
+                         why ? why : "the backend asked for is not available here");
     if (*backend == ORDO_BACKEND_CUDA)
-        return cli_error(CLI_UNSUPPORTED, "--device cuda: this command runs on the host only");
+        return cli_error(CLI_UNSUPPORTED, "backend cuda: this command runs on the host only");
     return CLI_OK;
 }
 

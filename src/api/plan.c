@@ -10,7 +10,7 @@
 #include "plan/check.h"
 #include "planner/choose.h"
 
-enum { CHECK_MAX = 1 << 30 }; /* tile pairs ordo_plan_check() replays */
+enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
 
 static ordo_status missing(const char *name)
 {
@@ -153,7 +153,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .section = plan->section,
         .assign = plan->assign,
         .workers = plan->workers,
-        .coresident = ordo_run_coresident(&run),
+        .coresident = ordo_plan_coresident(plan),
         .backward_workspace_bytes = ordo_plan_workspace(plan),
         .kept = kept,
         .not_kept = kept ^ 0x1fu,
@@ -176,16 +176,18 @@ ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
     const ordo_problem *p = &plan->problem;
     const ordo_costs unit = { .compute = 1, .compute_partial = 1, .reduce = 1, .split = 1 };
     ordo_run run = ordo_plan_run(plan, 1, p->q_len, p->kv_len);
-    ordo_bounds one;
-    ORDO_TRY(ordo_makespan_bounds(&run, 1, &unit, &one));
-    const uint64_t tiles =
-        (uint64_t)ordo_band_query_tiles(&run.band) * (uint64_t)ordo_band_key_tiles(&run.band);
-    if (tiles > CHECK_MAX || one.tasks > CHECK_MAX)
+    uint64_t cost = ordo_run_check_cost(&run, 0);
+    if (cost <= CHECK_MAX) { /* then its live tiles can be counted */
+        ordo_bounds one;
+        ORDO_TRY(ordo_makespan_bounds(&run, 1, &unit, &one));
+        cost += one.tasks;
+    }
+    if (cost > CHECK_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "plan check: %llu tile pairs a sequence, expected at most %d",
-                         (unsigned long long)one.tasks, CHECK_MAX);
+                         (unsigned long long)cost, CHECK_MAX);
     /* Sequences are alike: as many as stay within the limit show what all of them do. */
-    const uint64_t fit = one.tasks ? CHECK_MAX / one.tasks : 1;
+    const uint64_t fit = CHECK_MAX / cost;
     run.sequences = (int32_t)((uint64_t)p->batch < fit ? (uint64_t)p->batch : fit);
     if (run.section > run.sequences * run.kv_heads)
         run.section = run.sequences * run.kv_heads;

@@ -13,16 +13,20 @@ typedef struct work {
     uint64_t whole, partial;
 } work;
 
-static work walk_work(const ordo_walk *walk, int32_t j, bool classes)
+/* Steps of key tile j. What ordo_band_cuts() says of its query tiles is true at both ends of
+ * the walk, so those it is not true of are counted, not looked for. */
+static work walk_work(const ordo_band *band, int32_t j)
 {
-    work sum = { 0, 0 };
-    const ordo_span queries = ordo_band_queries(&walk->band, j);
-    sum.whole = (uint64_t)ordo_span_count(queries);
-    for (int32_t i = queries.first; classes && i <= queries.last; i++)
-        if (ordo_band_cuts(&walk->band, i, j)) {
-            sum.whole--;
-            sum.partial++;
-        }
+    const uint64_t live = (uint64_t)ordo_span_count(ordo_band_queries(band, j));
+    const int64_t c0 = (int64_t)j * band->bk, c1 = c0 + band->bk - 1;
+    const int64_t rows = c0 - band->low + 1 < band->q_len ? c0 - band->low + 1 : band->q_len;
+    const int64_t above = c1 - band->high > 0 ? c1 - band->high : 0;
+    const int64_t whole = (rows > 0 ? rows / band->bq : 0) - (above + band->bq - 1) / band->bq;
+    work sum = { 0, live };
+    if (c1 < band->kv_len && whole > 0) {
+        sum.whole = (uint64_t)whole;
+        sum.partial = live - sum.whole;
+    }
     return sum;
 }
 
@@ -45,24 +49,23 @@ static int64_t shared(work steps, const ordo_costs *costs, int32_t workers)
     return (int64_t)(by_compute > by_reduce ? by_compute : by_reduce);
 }
 
-/* All costs of all steps together stay below 2^62. */
-static bool fits(uint64_t steps, const ordo_costs *costs)
+/* All costs of all steps together, as worker time, stay below 2^62. */
+static bool fits(uint64_t steps, int32_t workers, const ordo_costs *costs)
 {
     uint64_t each = (uint64_t)costs->compute;
     return ordo_add_fits(&each, (uint64_t)costs->compute_partial) &&
            ordo_add_fits(&each, (uint64_t)costs->reduce) &&
            ordo_add_fits(&each, (uint64_t)costs->latency) && ordo_mul_fits(&each, steps + 1) &&
-           each < (uint64_t)1 << 62;
+           ordo_mul_fits(&each, (uint64_t)workers) && each < (uint64_t)1 << 62;
 }
 
 static void bound_run(const ordo_run *run, const ordo_costs *costs, work *all, ordo_bounds *bounds)
 {
-    const bool classes = costs->compute != costs->compute_partial;
     const ordo_walk walk = ordo_run_walk(run, 0);
     const uint64_t heads = (uint64_t)run->sequences * (uint64_t)run->kv_heads;
     const uint64_t queries = (uint64_t)run->group_heads;
     for (int32_t j = 0; j < walk.nk; j++) {
-        work chain = walk_work(&walk, j, classes);
+        work chain = walk_work(&walk.band, j);
         chain.whole *= queries;
         chain.partial *= queries;
         all->whole += chain.whole * heads;
@@ -94,10 +97,11 @@ ordo_status ordo_makespan_bounds(const ordo_run *runs, int32_t count, const ordo
             !ordo_mul_fits(&tiles, (uint64_t)runs[x].group_heads) || !ordo_add_fits(&most, tiles))
             return ordo_fail(ORDO_ERR_OVERFLOW, "tiles: their number does not fit 64 bits");
     }
-    if (!fits(most, costs))
-        return ordo_fail(ORDO_ERR_OVERFLOW,
-                         "costs: %llu tiles at these costs do not fit 62 bits of time",
-                         (unsigned long long)most);
+    if (!fits(most, runs[0].workers, costs))
+        return ordo_fail(
+            ORDO_ERR_OVERFLOW,
+            "costs: %llu tiles at these costs, on %d workers, do not fit 62 bits of time",
+            (unsigned long long)most, runs[0].workers);
     work all = { 0, 0 };
     *bounds = (ordo_bounds) { 0 };
     for (int32_t x = 0; x < count; x++)
@@ -193,6 +197,8 @@ int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs)
         n != run->workers || run->group_heads != 1 || run->issue != ORDO_ISSUE_HEAD ||
         costs->split != 1 || costs->overlap > 1 || costs->compute_partial != costs->compute ||
         run->sequences != 1 || costs->reduce < 1)
+        return -1;
+    if (!fits(2 * (uint64_t)s.n * (uint64_t)s.m, 1, costs))
         return -1;
     if (ordo_order_cyclic(run->order) && run->group != 0 && run->group < n)
         return -1; /* not one cycle a head */

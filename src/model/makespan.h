@@ -14,6 +14,12 @@ typedef struct ordo_bounds {
     int64_t turns;  /* the longest queue of contributors at one accumulator */
 } ordo_bounds;
 
+static inline int64_t ordo_bounds_most(const ordo_bounds *bounds)
+{
+    const int64_t most = bounds->work > bounds->chain ? bounds->work : bounds->chain;
+    return most > bounds->turns ? most : bounds->turns;
+}
+
 /* ORDO_ERR_OVERFLOW if even the sum of all costs does not fit. */
 ordo_status ordo_makespan_bounds(const ordo_run *runs, int32_t count, const ordo_costs *costs,
                                  ordo_bounds *bounds);

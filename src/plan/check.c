@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/status.h"
 
 /* Some element of tile (i, j) is visible: c - r takes every value from c0 - r1 to c1 - r0. */
@@ -85,7 +86,7 @@ typedef struct worker {
     ordo_unit unit;
     int32_t part; /* which key tile of the unit */
     int32_t g, t; /* query head of the group, step */
-    int32_t next; /* next worker parked on the same tile, or -1 */
+    int32_t next; /* next worker parked on the same tile, or next idle one; or -1 */
     bool busy;
 } worker;
 
@@ -96,6 +97,7 @@ typedef struct replay {
     int32_t *parked; /* first worker parked there, or -1 */
     int32_t *wake;   /* stack of workers to go on with */
     int32_t wakes;
+    int32_t idle; /* first of the workers without a unit, by `next`; -1 none */
     int32_t nq;
 } replay;
 
@@ -140,6 +142,8 @@ static void advance(replay *r, int32_t w)
             }
     }
     me->busy = false;
+    me->next = r->idle;
+    r->idle = w;
 }
 
 static ordo_status hand_out(replay *r, int32_t workers, bool pinned)
@@ -149,16 +153,14 @@ static ordo_status hand_out(replay *r, int32_t workers, bool pinned)
         const int64_t tickets = ordo_run_tickets(r->run, cls);
         for (int64_t ticket = 0; ticket < tickets; ticket++, issued++) {
             const ordo_unit unit = ordo_run_issue(r->run, cls, ticket);
-            int32_t w = 0;
-            if (pinned)
-                w = ordo_run_worker(r->run, &unit, issued);
-            else
-                while (w < workers && r->workers[w].busy)
-                    w++;
-            if (w >= workers || r->workers[w].busy)
+            /* Time does not pass here, so one idle worker is as good as another. */
+            const int32_t w = pinned ? ordo_run_worker(r->run, &unit, issued) : r->idle;
+            if (w < 0 || r->workers[w].busy)
                 return ordo_fail(ORDO_ERR_INTERNAL,
                                  "deadlock: head %d key tile %d finds no free worker of %d",
                                  unit.head, unit.key[0], workers);
+            if (!pinned)
+                r->idle = r->workers[w].next;
             r->workers[w] = (worker) { .unit = unit, .next = -1, .busy = true };
             r->wake[r->wakes++] = w;
             while (r->wakes > 0)
@@ -173,7 +175,7 @@ static ordo_status hand_out(replay *r, int32_t workers, bool pinned)
 
 static ordo_status check_residency(const ordo_run *run, int32_t workers, bool pinned)
 {
-    replay r = { .run = run, .nq = ordo_band_query_tiles(&run->band) };
+    replay r = { .run = run, .nq = ordo_band_query_tiles(&run->band), .idle = 0 };
     const size_t tiles =
         (size_t)run->sequences * (size_t)run->kv_heads * (size_t)run->group_heads * (size_t)r.nq;
     r.workers = calloc((size_t)workers, sizeof *r.workers);
@@ -183,6 +185,8 @@ static ordo_status check_residency(const ordo_run *run, int32_t workers, bool pi
     ordo_status status;
     if (r.workers && r.wake && r.done && r.parked) {
         memset(r.parked, 0xff, (tiles + 1) * sizeof *r.parked); /* -1 */
+        for (int32_t w = 0; w < workers; w++)
+            r.workers[w].next = w + 1 < workers ? w + 1 : -1;
         status = hand_out(&r, workers, pinned);
     } else {
         status = ordo_fail(ORDO_ERR_MEMORY, "plan check: %zu query tiles", tiles);
@@ -201,18 +205,32 @@ static ordo_status check_residency(const ordo_run *run, int32_t workers, bool pi
 static ordo_status check_heads(const ordo_run *run, uint64_t *pairs)
 {
     const int32_t heads = run->sequences * run->kv_heads;
-    uint64_t each[ORDO_WALK_SYMMETRIC + 1] = { 0 };
+    uint64_t visits[ORDO_WALK_SYMMETRIC + 1];
+    bool seen[ORDO_WALK_SYMMETRIC + 1] = { false };
     for (int32_t head = 0; head < heads; head++) {
         const ordo_walk walk = ordo_run_walk(run, head);
-        uint64_t visits = each[walk.kind];
-        if (run->group == 0 || visits == 0) {
-            visits = 0;
-            ORDO_TRY(ordo_walk_check(&walk, &visits));
-            each[walk.kind] = visits;
+        if (run->group == 0 || !seen[walk.kind]) {
+            visits[walk.kind] = 0;
+            seen[walk.kind] = true;
+            ORDO_TRY(ordo_walk_check(&walk, &visits[walk.kind]));
         }
-        *pairs += visits * (uint64_t)run->group_heads;
+        *pairs += visits[walk.kind] * (uint64_t)run->group_heads;
     }
     return ORDO_OK;
+}
+
+uint64_t ordo_run_check_cost(const ordo_run *run, uint64_t tasks)
+{
+    const uint64_t heads = (uint64_t)run->sequences * (uint64_t)run->kv_heads; /* below 2^30 */
+    const uint64_t nq = (uint64_t)ordo_band_query_tiles(&run->band);
+    const uint64_t nk = (uint64_t)ordo_band_key_tiles(&run->band);
+    uint64_t grids = nq * nk, counters = nq * (uint64_t)run->group_heads; /* below 2^60 */
+    const uint64_t walks = run->group == 0 ? heads : 2; /* walks that differ; see check_heads() */
+    if (!ordo_mul_fits(&grids, walks) || !ordo_mul_fits(&counters, heads) ||
+        !ordo_add_fits(&tasks, nk * heads) || !ordo_add_fits(&tasks, grids) ||
+        !ordo_add_fits(&tasks, counters))
+        return UINT64_MAX;
+    return tasks;
 }
 
 ordo_status ordo_run_check(const ordo_run *run, uint64_t *pairs)

@@ -4,6 +4,10 @@
 
 #include "plan/issue.h"
 
+/* How much there is to look at, in tile pairs: a few dozen ns each. `tasks` are the live ones of
+ * the run. UINT64_MAX if it does not fit. */
+uint64_t ordo_run_check_cost(const ordo_run *run, uint64_t tasks);
+
 /* Check one head: every live pair is visited exactly once, and the turns of each query tile are
  * 0 .. k-1 without holes. ORDO_ERR_INTERNAL with the first violation; ORDO_ERR_MEMORY. *pairs
  * grows by the pairs seen. */

@@ -49,7 +49,7 @@ ORDO_HD bool ordo_order_cyclic(ordo_order order)
  * or shift under a full mask, where the band is not a triangle it can fold. */
 ORDO_HD ordo_walk_kind ordo_order_walk(ordo_order order, const ordo_band *band, int32_t key_head)
 {
-    const bool full = band->low <= 1 - band->q_len && band->high >= band->kv_len - 1;
+    const bool full = band->low == -ORDO_BAND_OPEN && band->high == ORDO_BAND_OPEN;
     switch (order) {
     case ORDO_ORDER_DESCENDING: return ORDO_WALK_DESCENDING;
     case ORDO_ORDER_SHIFT: return ORDO_WALK_SHIFT;

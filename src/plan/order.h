@@ -16,9 +16,8 @@
  *   ascending    upwards                       0 1 2 ...                     before j
  *   descending   downwards                     0 1 2 ...                     before j
  *   spt          upwards                       last ... 2 1 0                after j
- *   shift        upwards from j, cyclically    groups up; cyclic inside      its group, earlier
- * groups symmetric    rectangle, triangle, fold     groups up; cyclic inside      its group,
- * earlier groups
+ *   shift        upwards from j, cyclically    groups up; cyclic inside      its group, and
+ *   symmetric    rectangle, triangle, fold     groups up; cyclic inside      groups before it
  *
  * docs/orders.md draws them on small grids. */
 #ifndef PLAN_ORDER_H
@@ -72,11 +71,13 @@ typedef struct ordo_fold {
     int32_t corner; /* first query tile of the group's dense rectangle */
 } ordo_fold;
 
+/* A window never folds, not even one that hides nothing of this sequence: or the same window
+ * would mean another order in a longer batch. */
 ORDO_HD bool ordo_band_folds(const ordo_band *band)
 {
     const int32_t s = band->bk / band->bq;
     const int32_t nq = ordo_band_query_tiles(band), nk = ordo_band_key_tiles(band);
-    return band->bk % band->bq == 0 && band->high == 0 && band->low <= 1 - band->q_len &&
+    return band->bk % band->bq == 0 && band->high == 0 && band->low == -ORDO_BAND_OPEN &&
            (nk - 1) * (int64_t)s < nq && nq <= nk * (int64_t)s;
 }
 

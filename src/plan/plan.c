@@ -62,6 +62,21 @@ ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, 
     };
 }
 
+int32_t ordo_plan_coresident(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    int64_t q_len = p->q_len, kv_len = p->kv_len;
+    /* Of a packed or padded batch other lengths than the largest can need more: symmetric folds
+     * where they are equal, and twin pins a head in pairs only where the workers hold it. */
+    if (p->layout != ORDO_DENSE && plan->order == ORDO_ORDER_SYMMETRIC)
+        q_len = kv_len = ordo_min32((int32_t)q_len, (int32_t)kv_len);
+    if (p->layout != ORDO_DENSE && plan->order == ORDO_ORDER_TWIN &&
+        kv_len > plan->workers * plan->backward_tile.k)
+        kv_len = plan->workers * plan->backward_tile.k;
+    const ordo_run run = ordo_plan_run(plan, 1, q_len, kv_len);
+    return ordo_run_coresident(&run);
+}
+
 static bool add_part(uint64_t *total, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     uint64_t part = a;

@@ -38,6 +38,9 @@ ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
 /* `sequences` sequences of these lengths as a run, ready for ordo_run_issue(). */
 ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, int64_t kv_len);
 
+/* Chains that must be resident together, for any lengths that the plan may meet; 0: none. */
+int32_t ordo_plan_coresident(const ordo_plan *plan);
+
 /* Workspace of the backward pass: an f32 dQ a query row (times `split`), the row sums of
  * dO.O, and a turn counter a query tile. False if it does not fit 64 bits. */
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);

@@ -154,7 +154,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
     const bool by_key = plan->backend == ORDO_BACKEND_CUDA && plan->group != ORDO_GROUP_WAVES;
     plan->issue = o->issue ? o->issue : by_key ? ORDO_ISSUE_KEY : ORDO_ISSUE_HEAD;
     plan->assign = o->assign ? o->assign : ORDO_ASSIGN_FIRST_FREE;
-    if (plan->issue == ORDO_ISSUE_HEAD && o->section > 1)
+    if (plan->issue == ORDO_ISSUE_HEAD && o->section != 0 && o->section != 1)
         return ordo_fail(ORDO_ERR_ARGUMENT, "section %" PRId64 ": issue head has no sections",
                          o->section);
     plan->section = plan->issue == ORDO_ISSUE_HEAD ? 1
@@ -224,9 +224,9 @@ static ordo_status check_waves(const ordo_plan *plan)
     return ORDO_OK;
 }
 
-static ordo_status check_residency(const ordo_plan *plan, const ordo_run *run)
+static ordo_status check_residency(const ordo_plan *plan)
 {
-    const int32_t together = ordo_run_coresident(run);
+    const int32_t together = ordo_plan_coresident(plan);
     if (together == 0)
         return ORDO_OK;
     if (plan->backend == ORDO_BACKEND_CPU)
@@ -254,7 +254,7 @@ ordo_status ordo_plan_legal(const ordo_plan *plan)
     uint64_t chains = (uint64_t)p->batch * (uint64_t)p->kv_heads; /* below 2^30 */
     if (chains * (uint64_t)ordo_band_key_tiles(&run.band) > (uint64_t)1 << 60)
         return ordo_fail(ORDO_ERR_OVERFLOW, "chains: more than 2^60 key tiles in all heads");
-    return check_residency(plan, &run);
+    return check_residency(plan);
 }
 
 /* ---- */

@@ -1,17 +1,25 @@
-/* replay.h: how long runs take: simulated, or extended from a simulation of fewer heads. */
+/* replay.h: how long runs take: simulated, or extended from a simulation of a part. */
 #ifndef PLANNER_REPLAY_H
 #define PLANNER_REPLAY_H
 
+#include "model/makespan.h"
 #include "sim/timeline.h"
 
 /* Tasks that may be simulated at once before a run is extended instead, and before it is
- * refused because not even two of its heads can be. */
-enum { ORDO_REPLAY_BUDGET = 1 << 26, ORDO_REPLAY_LIMIT = 1 << 30 };
+ * refused because not even two parts of it can be: about one second and three. */
+enum { ORDO_REPLAY_BUDGET = 1 << 26, ORDO_REPLAY_LIMIT = 1 << 27 };
 
-/* Simulate one run of `tasks` tasks. Past `budget` tasks, simulate some heads and twice as many,
- * and extend by the difference: heads are alike, so the makespan grows evenly once the workers
- * are full. *exact says which. */
-ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, uint64_t tasks,
+/* Simulate one run, whose bounds are given. Past `budget` tasks, simulate some heads and twice as
+ * many, and extend by the difference: heads are alike, so the makespan grows evenly once the
+ * workers are full. *exact says which. Chains without a live tile count as a task each. */
+ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo_bounds *bounds,
                         uint64_t budget, ordo_times *times, bool *exact);
+
+/* About how long a run takes, within `budget` tasks however large it is: where a few heads are
+ * still too many, tiles of twice the size stand in for those of the run, at the same cost a step:
+ * the mask has the same shape. Work is then counted as it is; start-up and tail, which are all
+ * else, last as much longer as the longest chain does. */
+ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
+                                 int64_t *makespan);
 
 #endif

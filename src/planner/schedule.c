@@ -12,7 +12,7 @@
 enum {
     TILES_MAX = 1 << 20,
     COST_MAX = 1 << 30,
-    CHECK_MAX = 1 << 20,  /* tasks up to which a schedule is also checked by the validator */
+    CHECK_MAX = 1 << 22,  /* effort up to which a schedule is also checked by the validator */
     AUTO_BUDGET = 1 << 19 /* tasks a candidate of `auto` may simulate */
 };
 
@@ -75,6 +75,12 @@ static ordo_status make_band(const ordo_schedule *s, ordo_band *band)
     bq /= common;
     const int64_t kv_len = s->key_tiles * bk;
     const int64_t q_len = s->query_tiles ? s->query_tiles * bq : kv_len;
+    if (q_len / bq > TILES_MAX) /* q_len = kv_len, in smaller tiles */
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "query_tiles 0: %lld key tiles in ratio %lld/%lld give "
+                         "%lld, expected at most %d",
+                         (long long)s->key_tiles, (long long)bk, (long long)bq,
+                         (long long)(q_len / bq), TILES_MAX);
     if (kv_len > ORDO_LENGTH_MAX || q_len > ORDO_LENGTH_MAX || bk > ORDO_LENGTH_MAX / 4 ||
         bq > ORDO_LENGTH_MAX / 4)
         return ordo_fail(
@@ -180,12 +186,6 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
     return ORDO_OK;
 }
 
-static int64_t largest(int64_t a, int64_t b, int64_t c)
-{
-    const int64_t ab = a > b ? a : b;
-    return ab > c ? ab : c;
-}
-
 ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
                                    ordo_timeline_info *info, ordo_record *record)
 {
@@ -196,9 +196,9 @@ ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs,
     if (record)
         ORDO_TRY(ordo_timeline_simulate(run, 1, costs, &times, record));
     else
-        ORDO_TRY(ordo_replay(run, costs, bounds.tasks, budget, &times, &info->exact));
+        ORDO_TRY(ordo_replay(run, costs, &bounds, budget, &times, &info->exact));
     info->valid = times.tasks == bounds.tasks; /* it came to its end: no deadlock, no lost turn */
-    if (info->valid && bounds.tasks <= CHECK_MAX) {
+    if (info->valid && ordo_run_check_cost(run, bounds.tasks) <= CHECK_MAX) {
         uint64_t pairs = 0;
         info->valid = ordo_run_check(run, &pairs) == ORDO_OK && pairs == bounds.tasks;
     }
@@ -207,7 +207,7 @@ ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs,
     info->bound_work = bounds.work;
     info->bound_chain = bounds.chain;
     info->bound_turns = bounds.turns;
-    info->lower_bound = largest(bounds.work, bounds.chain, bounds.turns);
+    info->lower_bound = ordo_bounds_most(&bounds);
     info->closed_form = ordo_makespan_closed(run, costs);
     info->busy = times.busy;
     info->stall = times.stall;
@@ -225,14 +225,8 @@ static ordo_status price(const ordo_schedule *s, ordo_timeline_info *info)
     ordo_costs costs;
     ORDO_TRY(ordo_schedule_prepare(s, &run, &costs, info));
     info->makespan = ordo_makespan_closed(&run, &costs);
-    if (info->makespan >= 0)
-        return ORDO_OK;
-    ordo_bounds bounds;
-    ordo_times times;
-    ORDO_TRY(ordo_makespan_bounds(&run, 1, &costs, &bounds));
-    ORDO_TRY(ordo_replay(&run, &costs, bounds.tasks, AUTO_BUDGET, &times, &info->exact));
-    info->makespan = times.makespan;
-    return ORDO_OK;
+    return info->makespan >= 0 ? ORDO_OK
+                               : ordo_replay_estimate(&run, &costs, AUTO_BUDGET, &info->makespan);
 }
 
 ordo_status ordo_schedule_best(const ordo_schedule *schedule, ordo_order *order)
@@ -240,6 +234,8 @@ ordo_status ordo_schedule_best(const ordo_schedule *schedule, ordo_order *order)
     ordo_schedule s = *schedule;
     ordo_timeline_info best = { .makespan = -1 };
     ordo_status status = ORDO_OK;
+    char said[512];
+    snprintf(said, sizeof said, "%s", ordo_last_error());
     for (int candidate = 1; candidate <= ORDO_ORDER_COUNT; candidate++) {
         ordo_timeline_info info;
         s.order = (ordo_order)candidate;
@@ -257,6 +253,7 @@ ordo_status ordo_schedule_best(const ordo_schedule *schedule, ordo_order *order)
     }
     if (best.makespan < 0)
         return status;
+    ordo_set_error("%s", said); /* a candidate that cannot run is no failure */
     *order = best.order;
     return ORDO_OK;
 }

@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "sim/heap.h"
 
+enum { ACCUMULATORS_MAX = 1 << 25 }; /* of all heads in flight: 800 MB */
+
 /* One accumulator of one query tile of one head. */
 typedef struct tile {
     int64_t visible; /* when the last addition can be seen by the next contributor */
@@ -51,7 +53,8 @@ typedef struct engine {
     int32_t wakes;
     slot *slots;
     int32_t slot_count, slot_capacity, slot_free;
-    int32_t **slot_of; /* by run and head: slot, or -1 before the head's first unit */
+    size_t accumulators; /* in all slots */
+    int32_t **slot_of;   /* by run and head: slot, or -1 before the head's first unit */
 } engine;
 
 /* ---- heads in flight ---- */
@@ -78,6 +81,11 @@ static ordo_status open_head(engine *e, int32_t run, int32_t head, int32_t *out)
         (size_t)ordo_band_query_tiles(&r->band) * (size_t)r->group_heads * (size_t)e->costs->split;
     slot *mine = &e->slots[s];
     if (tiles > mine->capacity) {
+        e->accumulators += tiles - mine->capacity;
+        if (e->accumulators > ACCUMULATORS_MAX)
+            return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                             "timeline: %d heads in flight hold more than %d query tiles",
+                             e->slot_count, ACCUMULATORS_MAX);
         free(mine->tiles);
         mine->capacity = 0;
         mine->tiles = malloc(tiles * sizeof *mine->tiles);
@@ -143,6 +151,9 @@ static void compute(engine *e, worker *w, bool partial)
         if (n >= depth) {
             const int64_t emptied = w->end[(n - depth) % ORDO_OVERLAP_MAX];
             if (emptied > w->ready) {
+                const int64_t started = emptied - costs->reduce; /* the addition waited for */
+                if (n == depth && started > w->ready)
+                    e->times->startup += started - w->ready;
                 e->times->stall += emptied - w->ready;
                 w->ready = emptied;
             }
@@ -166,9 +177,8 @@ static ordo_status reduce(engine *e, worker *w, tile *at, int32_t i, int32_t tur
     if (costs->overlap == 0) {
         e->times->stall += start - w->ready;
         e->times->busy += costs->reduce;
+        e->times->startup += n == 0 ? start - w->ready : 0;
     }
-    if (n == 0)
-        e->times->startup += start - w->ready;
     if (e->record) {
         const ordo_timeline_step step = {
             .worker = (int32_t)(w - e->workers),

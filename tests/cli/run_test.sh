@@ -37,9 +37,9 @@ refuses 3 "floating-point operations" run --device ref --seq 64k --heads 4
 refuses 3 "of memory" run --device ref --seq 1m --heads 10000 --dim 256
 refuses 2 "--pass sideways: expected" run --seq 8 --pass sideways
 if "$ORDO" info | grep -q '^  cpu *no'; then
-    refuses 3 "--device cpu" run --seq 8 --device cpu
+    refuses 3 "backend cpu" run --seq 8 --device cpu
 fi
 if "$ORDO" info | grep -q '^  cuda *no'; then
-    refuses 3 "--device cuda" run --seq 8 --device cuda
+    refuses 3 "backend cuda" run --seq 8 --device cuda
 fi
 finish
