@@ -24,7 +24,8 @@ enum {
     X(info, "what this build and this machine can do")                                             \
     X(plan, "turn a problem into tiles and a fixed order of sums")                                 \
     X(schedule, "replay an order of sums on a timeline, and draw it")                              \
-    X(run, "run attention on seeded inputs and print digests")
+    X(run, "run attention on seeded inputs and print digests")                                     \
+    X(mask, "make dropout masks: statistics, rows, pictures")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

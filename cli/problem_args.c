@@ -39,6 +39,8 @@ cli_section cli_problem_section(cli_problem *p)
         CLI_OPTION("--dropout", "P", CLI_REAL, &p->dropout, "probability of dropping (0)"),
         CLI_NUMBER("--rounds", "7|10", CLI_INT, &p->rounds, "Philox rounds (7)", 0, 64),
         CLI_NUMBER("--bits", "N", CLI_INT, &p->bits, "random bits an element (8)", 0, 64),
+        CLI_OPTION("--keying", "ordo|fa2", CLI_CHOICE, &p->keying,
+                   "whose dropout mask: ours or FlashAttention-2's"),
         CLI_OPTION("--seed", "N", CLI_U64, &p->seed, "of inputs and dropout (0)"),
         CLI_OPTION("--offset", "N", CLI_U64, &p->offset, "of dropout (0)"),
         CLI_OPTION("--dtype", "f32|bf16|f16", CLI_CHOICE, &p->dtype, "type of the tensors (f32)"),
@@ -256,6 +258,7 @@ ordo_problem cli_problem_at(const cli_problem *p, size_t index)
         .p = p->dropout,
         .rounds = (int)p->rounds,
         .bits = (int)p->bits,
+        .keying = (ordo_keying)p->keying,
     };
     return problem;
 }

@@ -45,6 +45,8 @@ void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
         add(text, capacity, ", alibi");
     if (p->dropout.p > 0)
         add(text, capacity, ", dropout %g", p->dropout.p);
+    if (p->dropout.p > 0 && p->dropout.keying != ORDO_KEYING_ORDO)
+        add(text, capacity, " (%s)", ordo_keying_name(p->dropout.keying));
 }
 
 static void lengths_json(cli_json *json, const ordo_problem *p)
@@ -81,5 +83,6 @@ void cli_problem_json(cli_json *json, const char *key, const ordo_problem *p)
     cli_json_real(json, "softcap", p->softcap);
     cli_json_bool(json, "alibi", p->alibi);
     cli_json_real(json, "dropout", p->dropout.p);
+    cli_json_text(json, "keying", ordo_keying_name(p->dropout.keying));
     cli_json_end_object(json);
 }

@@ -8,7 +8,7 @@
  *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + D - j|
  *   cap(x)        softcap * tanh(x / softcap) if softcap > 0, else x
  *   P             softmax of the logits over visible j;  lse its natural log-sum-exp
- *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j
+ *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
  *
  * A row that sees nothing has o = 0, lse = -inf and gradients 0. Query head h reads key
  * head floor(h / (heads / kv_heads)). See docs/notation.md. */

@@ -3,23 +3,35 @@
 
 #include "api/call.h"
 #include "base/status.h"
+#include "cpu/pass.h"
+#include "plan/plan.h"
 #include "ref/attention.h"
 
 /* What a backend brings; NULL passes mean that this build has no kernels for it. */
 typedef struct backend {
     bool host; /* its tensors are in host memory */
-    ordo_status (*forward)(const ordo_problem *problem, const ordo_call *call);
-    ordo_status (*backward)(const ordo_problem *problem, const ordo_call *call);
+    ordo_status (*forward)(const ordo_plan *plan, const ordo_call *call);
+    ordo_status (*backward)(const ordo_plan *plan, const ordo_call *call);
     const char *why_not;
 } backend;
 
+/* The oracle has no tiles: all it needs of a plan is the problem. */
+static ordo_status ref_forward(const ordo_plan *plan, const ordo_call *call)
+{
+    return ordo_ref_forward(&plan->problem, call);
+}
+
+static ordo_status ref_backward(const ordo_plan *plan, const ordo_call *call)
+{
+    return ordo_ref_backward(&plan->problem, call);
+}
+
 static const backend backends[] = {
     [ORDO_BACKEND_DEFAULT] = { false, NULL, NULL, "backend default: expected ref, cpu or cuda" },
-    [ORDO_BACKEND_REF] = { true, ordo_ref_forward, ordo_ref_backward, "" },
-    [ORDO_BACKEND_CPU] = { true, NULL, NULL,
-                           "backend cpu: no kernels in this build (available: ref)" },
+    [ORDO_BACKEND_REF] = { true, ref_forward, ref_backward, "" },
+    [ORDO_BACKEND_CPU] = { true, ordo_cpu_forward, ordo_cpu_backward, "" },
     [ORDO_BACKEND_CUDA] = { false, NULL, NULL,
-                            "backend cuda: no kernels in this build (available: ref)" },
+                            "backend cuda: no kernels in this build (available: ref, cpu)" },
 };
 
 static const backend *backend_at(ordo_backend which)
@@ -53,7 +65,7 @@ static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *c
     ORDO_TRY(ordo_call_check(&problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
-    return forward ? b->forward(&problem, &checked) : b->backward(&problem, &checked);
+    return forward ? b->forward(plan, &checked) : b->backward(plan, &checked);
 }
 
 ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call)

@@ -151,8 +151,8 @@ static ordo_status check_overlap(const buffers *list)
     return ORDO_OK;
 }
 
-static ordo_status check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
-                              int64_t longest)
+ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
+                            int64_t longest)
 {
     if (ends[0] != 0)
         return ordo_fail(ORDO_ERR_SHAPE, "%s[0] %" PRId32 ": expected 0", name, ends[0]);
@@ -198,8 +198,8 @@ static ordo_status check_lengths(const ordo_problem *p, bool host, const ordo_ca
                              arrays[i].lengths ? "given" : "NULL",
                              arrays[i].lengths ? "NULL" : "an array", ordo_layout_name(p->layout));
     if (host && p->layout == ORDO_PACKED) {
-        ORDO_TRY(check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
-        ORDO_TRY(check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len));
+        ORDO_TRY(ordo_check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
+        ORDO_TRY(ordo_check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len));
     }
     if (host && p->layout == ORDO_PADDED) {
         ORDO_TRY(check_valid("q_lens", c->q_lens, p->batch, p->q_len));
@@ -235,6 +235,19 @@ static ordo_status check_bits(const ordo_problem *p)
     return ORDO_OK;
 }
 
+ordo_status ordo_check_keys(const ordo_problem *p, uint64_t offset, const int64_t *ids)
+{
+    if (p->dropout.keying == ORDO_KEYING_ORDO && offset > UINT32_MAX)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "offset %" PRIu64 ": expected less than 2^32", offset);
+    const int64_t limit = (INT64_C(1) << 32) / p->shard.heads_total;
+    for (int64_t b = 0; ids && b < p->batch; b++)
+        if (ids[b] < 0 || ids[b] >= limit)
+            return ordo_fail(ORDO_ERR_ARGUMENT,
+                             "sequence_ids[%" PRId64 "] %" PRId64 ": expected 0..%" PRId64, b,
+                             ids[b], limit - 1);
+    return ORDO_OK;
+}
+
 static ordo_status check_dropout(const ordo_problem *p, bool host, const ordo_call *c)
 {
     if (p->dropout.p == 0) {
@@ -245,20 +258,10 @@ static ordo_status check_dropout(const ordo_problem *p, bool host, const ordo_ca
     if (c->mask_bits)
         return check_bits(p);
 
-    if (!c->offset_ptr || host) {
-        const uint64_t offset = c->offset_ptr ? *c->offset_ptr : c->offset;
-        if (offset > UINT32_MAX)
-            return ordo_fail(ORDO_ERR_ARGUMENT, "offset %" PRIu64 ": expected less than 2^32",
-                             offset);
-    }
-    const int64_t ids = (INT64_C(1) << 32) / p->shard.heads_total;
-    if (c->sequence_ids && host)
-        for (int64_t b = 0; b < p->batch; b++)
-            if (c->sequence_ids[b] < 0 || c->sequence_ids[b] >= ids)
-                return ordo_fail(ORDO_ERR_ARGUMENT,
-                                 "sequence_ids[%" PRId64 "] %" PRId64 ": expected 0..%" PRId64, b,
-                                 c->sequence_ids[b], ids - 1);
-    return ORDO_OK;
+    uint64_t offset = c->offset;
+    if (c->offset_ptr)
+        offset = host ? *c->offset_ptr : 0; /* on the device: out of reach */
+    return ordo_check_keys(p, offset, host ? c->sequence_ids : NULL);
 }
 
 ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,

@@ -32,9 +32,6 @@ static ordo_status check_kinds(const ordo_problem *p)
     if ((unsigned)p->dropout.keying > ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.keying %d: expected 0 (ordo) or 1 (fa2)",
                          (int)p->dropout.keying);
-    if (p->dropout.keying == ORDO_KEYING_FA2)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout.keying 1 (fa2): not available yet; expected 0 (ordo)");
     return ORDO_OK;
 }
 
@@ -165,6 +162,23 @@ static ordo_status check_window(ordo_problem *p)
     return ORDO_OK;
 }
 
+/* FlashAttention-2 has one generator, and takes p in single precision. */
+static ordo_status check_fa2(const ordo_dropout *d)
+{
+    if (d->rounds != 7 || d->bits != 8)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "dropout.%s %d: expected %d with dropout.keying 1 (fa2)",
+                         d->rounds != 7 ? "rounds" : "bits", d->rounds != 7 ? d->rounds : d->bits,
+                         d->rounds != 7 ? 7 : 8);
+    const float keep = 1.0f - (float)d->p;
+    if (keep == 0 || keep == 1)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "dropout.p %.10g: 1 - p is %g in single precision, as dropout.keying 1 "
+                         "(fa2) takes it; expected 2^-24 <= p <= 1 - 2^-24",
+                         d->p, (double)keep);
+    return ORDO_OK;
+}
+
 static ordo_status check_dropout(ordo_problem *p)
 {
     ordo_dropout *d = &p->dropout;
@@ -173,7 +187,7 @@ static ordo_status check_dropout(ordo_problem *p)
     if (d->rounds == 3 || d->rounds == 5)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dropout.rounds %d: expected 7 or 10; 3 and 5 give correlated masks and "
-                         "are experiments that this build does not have",
+                         "are experiments (experiment_rounds of ordo_dropout_call)",
                          d->rounds);
     if (d->rounds != 0 && d->rounds != 7 && d->rounds != 10)
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.rounds %d: expected 7 or 10 (0 = 7)",
@@ -186,6 +200,8 @@ static ordo_status check_dropout(ordo_problem *p)
     }
     d->rounds = d->rounds ? d->rounds : 7;
     d->bits = d->bits ? d->bits : 8;
+    if (d->keying == ORDO_KEYING_FA2)
+        return check_fa2(d);
 
     const uint32_t threshold = ordo_keep_threshold(d->p, d->bits), all = 1u << d->bits;
     if (threshold == 0 || threshold == all) /* would keep nothing, or silently everything */
@@ -293,5 +309,5 @@ ordo_status ordo_problem_check(const ordo_problem *problem)
 
 int ordo_dropout_threshold(const ordo_problem *resolved)
 {
-    return (int)ordo_keep_threshold(resolved->dropout.p, resolved->dropout.bits);
+    return (int)ordo_keep_of(&resolved->dropout, 0, 0).threshold;
 }

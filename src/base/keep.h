@@ -1,37 +1,69 @@
 /* keep.h: which elements dropout keeps, and where their bits are stored.
  *
- * keep(seed, site, bh, row, col) is a pure function: no tile, thread or traversal order
+ * keep(seed, offset, bh, row, col) is a pure function: no tile, thread or traversal order
  * enters it, so every backend and both passes agree bit for bit.
  *
- *   site  one id a dropout call (the call's offset), never reused with one seed
  *   bh    sequence id * heads of the whole model + query head of the whole model
  *   row   query position in the whole sequence;  col  key position
  *
  * One 32-bit word holds 32 columns of one row: of each aligned block of 128 columns, quad
  * q = 0..3 owns columns 8j + 2q + e (j = 0..15, e = 0..1), which is what one thread of a
  * tensor-core accumulator owns; so a kernel applies a word without moving bits between
- * threads. An element is kept with probability threshold / 2^bits exactly. */
+ * threads. An element is kept with probability threshold / 2^bits exactly.
+ *
+ * Two keyings say which random bits an element gets; ordo_keep_word() answers for both. */
 #ifndef BASE_KEEP_H
 #define BASE_KEEP_H
 
 #include "base/hd.h"
 #include "base/philox.h"
+#include "ordo/problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef struct ordo_keep {
     uint64_t seed;
-    uint32_t site;
+    uint64_t offset;    /* one id a dropout call; keying ordo: below 2^32 */
     int rounds;         /* of Philox */
-    int bits;           /* random bits an element, 1..16 */
+    int bits;           /* random bits an element, 1..16; keying fa2: 8 */
     uint32_t threshold; /* 1..2^bits; 2^bits keeps all */
+    ordo_keying keying;
 } ordo_keep;
 
 /* Of dropping probability p: the nearest threshold. 0 and, for p > 0, 2^bits are unusable. */
 ORDO_HD uint32_t ordo_keep_threshold(double p, int bits)
 {
     return (uint32_t)((1 - p) * (double)(1u << bits) + 0.5);
+}
+
+/* FlashAttention-2 keeps a byte <= floor((1 - p) * 255), with p and 1 - p in single precision. */
+ORDO_HD uint32_t ordo_keep_threshold_fa2(double p)
+{
+    return 1 + (uint32_t)((double)(1.0f - (float)p) * 255.0);
+}
+
+/* The generator of a resolved problem's dropout; of p = 0: keep all. */
+ORDO_HD ordo_keep ordo_keep_of(const ordo_dropout *dropout, uint64_t seed, uint64_t offset)
+{
+    const bool fa2 = dropout->keying == ORDO_KEYING_FA2;
+    const ordo_keep keep = { seed,
+                             offset,
+                             dropout->rounds,
+                             dropout->bits,
+                             fa2 ? ordo_keep_threshold_fa2(dropout->p)
+                                 : ordo_keep_threshold(dropout->p, dropout->bits),
+                             dropout->keying };
+    return keep;
+}
+
+/* What kept elements are multiplied by: exactly 2^bits / threshold, so that the expected value
+ * is unchanged; under keying fa2 what FlashAttention-2 takes, 1 / (1 - p) in single precision. */
+ORDO_HD double ordo_keep_scale(const ordo_dropout *dropout)
+{
+    if (dropout->keying == ORDO_KEYING_FA2)
+        return (double)(1.0f / (1.0f - (float)dropout->p));
+    return (double)(1u << dropout->bits) / (double)ordo_keep_threshold(dropout->p, dropout->bits);
 }
 
 /* Block of 128 columns, owner inside it, and bit of the owner's word. */
@@ -53,18 +85,15 @@ ORDO_HD uint32_t ordo_keep_bit(uint32_t col)
     return 8 * (2 * (j & 1) + e) + 7 - (j >> 1);
 }
 
-/* Keep bits of 32 columns. Bit i of the threshold, lowest first, ORs or ANDs one random word
- * into all 32 lanes: each lane ends as 1 with probability threshold / 2^bits. */
-ORDO_HD uint32_t ordo_keep_word(const ordo_keep *keep, uint32_t bh, uint32_t row, uint32_t block,
-                                uint32_t quad)
+/* Keying ordo. Bit i of the threshold, lowest first, ORs or ANDs one random word into all 32
+ * lanes: each lane ends as 1 with probability threshold / 2^bits. */
+ORDO_HD uint32_t ordo_keep_word_ordo(const ordo_keep *keep, uint32_t bh, uint32_t row,
+                                     uint32_t block, uint32_t quad)
 {
-    if (keep->threshold >> keep->bits) /* 2^bits has no bit the chain could use */
-        return 0xffffffff;
-
-    const uint32_t draws = (uint32_t)(keep->bits + 3) / 4;
+    const uint32_t draws = (uint32_t)(keep->bits + 3) / 4, site = (uint32_t)keep->offset;
     uint32_t kept = 0;
     for (uint32_t d = 0; d < draws; d++) {
-        const ordo_philox_words counter = { { block * draws + d, row * 4 + quad, bh, keep->site } };
+        const ordo_philox_words counter = { { block * draws + d, row * 4 + quad, bh, site } };
         const ordo_philox_words random =
             ordo_philox(counter, (uint32_t)keep->seed, (uint32_t)(keep->seed >> 32), keep->rounds);
         for (int i = 0; i < 4 && 4 * (int)d + i < keep->bits; i++)
@@ -72,6 +101,38 @@ ORDO_HD uint32_t ordo_keep_word(const ordo_keep *keep, uint32_t bh, uint32_t row
                                                                 : kept & random.w[i];
     }
     return kept;
+}
+
+/* Keying fa2. One draw serves 8 bytes of row g and 8 of row g + 8, in 32 columns; its counter
+ * starts at the offset and gives every head 32 places, one a lane of a warp. */
+ORDO_HD uint32_t ordo_keep_word_fa2(const ordo_keep *keep, uint32_t bh, uint32_t row,
+                                    uint32_t block, uint32_t quad)
+{
+    const uint64_t place = keep->offset + (uint64_t)bh * 32 + (row & 7) * 4 + quad;
+    const uint32_t shift = (row >> 3 & 1) * 16;
+    uint32_t kept = 0;
+    for (uint32_t j = 0; j < 16; j += 4) {
+        const ordo_philox_words counter = { { (uint32_t)place, (uint32_t)(place >> 32), row >> 4,
+                                              block * 4 + j / 4 } };
+        const ordo_philox_words random =
+            ordo_philox(counter, (uint32_t)keep->seed, (uint32_t)(keep->seed >> 32), keep->rounds);
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t e = 0; e < 2; e++) {
+                const uint32_t byte = random.w[i] >> (shift + 8 * e) & 255;
+                kept |= (uint32_t)(byte < keep->threshold) << ordo_keep_bit(8 * (j + i) + e);
+            }
+    }
+    return kept;
+}
+
+/* Keep bits of 32 columns. */
+ORDO_HD uint32_t ordo_keep_word(const ordo_keep *keep, uint32_t bh, uint32_t row, uint32_t block,
+                                uint32_t quad)
+{
+    if (keep->threshold >> keep->bits) /* 2^bits has no bit the chain could use */
+        return 0xffffffff;
+    return keep->keying == ORDO_KEYING_FA2 ? ordo_keep_word_fa2(keep, bh, row, block, quad)
+                                           : ordo_keep_word_ordo(keep, bh, row, block, quad);
 }
 
 ORDO_HD bool ordo_keep_element(const ordo_keep *keep, uint32_t bh, uint32_t row, uint32_t col)
@@ -107,6 +168,20 @@ ORDO_HD bool ordo_keep_stored(const uint32_t *words, int64_t cols, int64_t row, 
     return words[ordo_keep_index(cols, row, ordo_keep_block(c), ordo_keep_quad(c))] >>
                ordo_keep_bit(c) &
            1;
+}
+
+/* The four words of one row of a block as 128 bits in the order of the columns, lowest first. */
+ORDO_HD void ordo_keep_columns(const uint32_t quads[4], uint32_t columns[4])
+{
+    for (int i = 0; i < 4; i++)
+        columns[i] = 0;
+    for (int group = 0; group < 8; group++) /* of 16 columns: 2q, 2q+1, 2q+8, 2q+9 from quad q */
+        for (int q = 0; q < 4; q++) {
+            const uint32_t m = quads[q] << group;
+            const uint32_t pair = (m >> 7 & 1) | (m >> 14 & 2);
+            const uint32_t next = (m >> 23 & 1) | (m >> 30 & 2);
+            columns[group / 2] |= (pair | next << 8) << (16 * (group & 1) + 2 * q);
+        }
 }
 
 #endif

@@ -8,6 +8,8 @@
 #include "base/checked.h"
 #include "base/status.h"
 
+enum { CHAIN_COST = 8 }; /* handing out a chain takes as long as so many of its steps */
+
 /* Some element of tile (i, j) is visible: c - r takes every value from c0 - r1 to c1 - r0. */
 static bool live(const ordo_band *band, int32_t i, int32_t j)
 {
@@ -227,7 +229,7 @@ uint64_t ordo_run_check_cost(const ordo_run *run, uint64_t tasks)
     uint64_t grids = nq * nk, counters = nq * (uint64_t)run->group_heads; /* below 2^60 */
     const uint64_t walks = run->group == 0 ? heads : 2; /* walks that differ; see check_heads() */
     if (!ordo_mul_fits(&grids, walks) || !ordo_mul_fits(&counters, heads) ||
-        !ordo_add_fits(&tasks, nk * heads) || !ordo_add_fits(&tasks, grids) ||
+        !ordo_add_fits(&tasks, CHAIN_COST * nk * heads) || !ordo_add_fits(&tasks, grids) ||
         !ordo_add_fits(&tasks, counters))
         return UINT64_MAX;
     return tasks;

@@ -101,10 +101,11 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     uint64_t rows = tiles;
     if (!ordo_mul_fits(&rows, bq) || !ordo_mul_fits(&rows, heads))
         return false;
-    return add_part(bytes, rows, (uint64_t)p->head_dim, 4, split) && /* dQ */
-           add_part(bytes, rows, 4, 1, 1) &&                         /* row sums of dO.O */
-           add_part(bytes, tiles, heads, 4, split) &&                /* turn counters */
-           add_part(bytes, 1, 4, 1, 1);                              /* the ticket */
+    const uint64_t dim = ((uint64_t)p->head_dim + 15) / 16 * 16; /* rows of whole vectors */
+    return add_part(bytes, rows, dim, 4, split) &&               /* dQ */
+           add_part(bytes, rows, 4, 1, 1) &&                     /* row sums of dO.O */
+           add_part(bytes, tiles, heads, 4, split) &&            /* turn counters */
+           add_part(bytes, 1, 4, 1, 1);                          /* the ticket */
 }
 
 unsigned ordo_plan_promise(const ordo_plan *plan)
@@ -134,7 +135,9 @@ void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity)
 {
     char order[64], random[32] = "plain";
     ordo_order_key(plan->order, plan->group, plan->workers, plan->split, order, sizeof order);
-    if (plan->problem.dropout.rounds > 0)
+    if (plan->problem.dropout.keying == ORDO_KEYING_FA2)
+        snprintf(random, sizeof random, "fa2"); /* which has one layout */
+    else if (plan->problem.dropout.rounds > 0)
         snprintf(random, sizeof random, "philox%dx%d", plan->problem.dropout.rounds,
                  plan->problem.dropout.bits);
     snprintf(text, capacity, "%s.r%d/f%lldx%lld/b%lldx%lld/%s/%s", plan->family, plan->revision,

@@ -61,6 +61,10 @@ static ordo_status check_backend(const ordo_plan *plan)
             ORDO_ERR_UNSUPPORTED,
             "numeric revision %d of %s: this library has revision %d, whose bits differ",
             plan->revision, plan->family, ordo_family_revision(plan->family));
+    if (plan->backend == ORDO_BACKEND_CPU && plan->split > 1)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "split %" PRId64 ": backend cpu adds into one accumulator a query tile",
+                         plan->split);
     if (plan->backend == ORDO_BACKEND_CUDA && p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");

@@ -7,34 +7,44 @@
 
 enum { TILES_MAX = 1 << 22 }; /* both sides: what ordo_makespan_bounds() counts in some 10 ms */
 
-/* Parts of a run that are alike: sequences, or of a single one heads, in fours so that every
- * class of head keeps its share. */
+/* Parts of a run that are alike: its sequences; or, of one or very large ones, the heads of the
+ * first, in fours so that every class of head keeps its share. */
+static bool by_heads(const ordo_run *run)
+{
+    return run->sequences == 1 || run->kv_heads >= 1 << 12;
+}
+
 static int32_t parts_of(const ordo_run *run)
 {
-    return run->sequences > 1 ? run->sequences : run->kv_heads / 4;
+    return by_heads(run) ? run->kv_heads / 4 : run->sequences;
 }
 
 static ordo_run first_parts(const ordo_run *run, int32_t parts)
 {
     ordo_run part = *run;
-    if (run->sequences > 1)
-        part.sequences = parts;
-    else
-        part.kv_heads = 4 * parts;
+    part.sequences = by_heads(run) ? 1 : parts;
+    part.kv_heads = by_heads(run) ? 4 * parts : run->kv_heads;
     return part;
 }
 
+static int64_t tiles_of(const ordo_run *run) /* along both sides */
+{
+    return (int64_t)ordo_band_query_tiles(&run->band) + ordo_band_key_tiles(&run->band);
+}
+
+/* In tasks; handing out a chain takes about as long as four of them. */
 static uint64_t effort_of(const ordo_run *run, uint64_t tasks)
 {
-    return tasks + (uint64_t)ordo_run_tickets(run, 0) + (uint64_t)ordo_run_tickets(run, 1);
+    return tasks + 4 * (uint64_t)(ordo_run_tickets(run, 0) + ordo_run_tickets(run, 1));
 }
 
 /* Effort of the smallest simulation that says how long the run takes: two of its parts, or all
  * of it where there are too few to leave any out. */
 static uint64_t least_effort(const ordo_run *run, uint64_t effort)
 {
-    const int32_t parts = parts_of(run);
-    return parts < 4 ? effort : 2 * (effort / (uint64_t)parts + 1);
+    const uint64_t parts = (uint64_t)parts_of(run);
+    const uint64_t all = by_heads(run) ? parts * (uint64_t)run->sequences : parts;
+    return parts < 4 ? effort : 2 * (effort / all + 1);
 }
 
 static double heads_of(const ordo_run *run)
@@ -70,8 +80,11 @@ ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo
 {
     const uint64_t effort = effort_of(run, bounds->tasks), least = least_effort(run, effort);
     *exact = effort <= budget || parts_of(run) < 4 || least > ORDO_REPLAY_LIMIT;
-    if (!*exact)
-        return extend(run, costs, bounds, budget > least ? (int32_t)(budget / least) : 1, times);
+    if (!*exact) {
+        const int64_t fit = budget > least ? (int64_t)(budget / least) : 1;
+        const int32_t most = parts_of(run) / 2;
+        return extend(run, costs, bounds, fit < most ? (int32_t)fit : most, times);
+    }
     if (effort <= budget || effort <= ORDO_REPLAY_LIMIT)
         return ordo_timeline_simulate(run, 1, costs, times, NULL);
     return ordo_fail(ORDO_ERR_UNSUPPORTED,
@@ -80,34 +93,44 @@ ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo
                      (unsigned long long)bounds->tasks);
 }
 
+/* A model of the run at half the scale: half the tiles a side, the workers and the group size. A
+ * chain then has half the steps and half the neighbours, and a worker half the chains: all times
+ * are half of what they were. */
+static ordo_run half_scale(const ordo_run *run)
+{
+    ordo_run half = *run;
+    half.band.bq *= ordo_band_query_tiles(&run->band) > 1 ? 2 : 1;
+    half.band.bk *= ordo_band_key_tiles(&run->band) > 1 ? 2 : 1;
+    half.workers = (run->workers + 1) / 2;
+    half.group = run->group > 1 ? run->group / 2 : run->group;
+    return half;
+}
+
 ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
                                  int64_t *makespan)
 {
-    ordo_run rough = *run;
-    int32_t *const bq = &rough.band.bq, *const bk = &rough.band.bk;
-    int64_t nq = ordo_band_query_tiles(&run->band), nk = ordo_band_key_tiles(&run->band);
-    if (nq + nk > TILES_MAX)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%lld x %lld tiles: too many to simulate",
-                         (long long)nq, (long long)nk);
-    ordo_bounds fine, bounds;
-    ORDO_TRY(ordo_makespan_bounds(run, 1, costs, &fine));
-    bounds = fine;
-    while (least_effort(&rough, effort_of(&rough, bounds.tasks)) > budget && nq * nk > 1) {
-        *bq *= nq > 1 ? 2 : 1;
-        *bk *= nk > 1 ? 2 : 1;
-        nq = ordo_band_query_tiles(&rough.band);
-        nk = ordo_band_key_tiles(&rough.band);
-        ORDO_TRY(ordo_makespan_bounds(&rough, 1, costs, &bounds));
+    if (tiles_of(run) > TILES_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%lld tiles a head: too many to simulate",
+                         (long long)tiles_of(run));
+    ordo_bounds bounds, fewer;
+    ORDO_TRY(ordo_makespan_bounds(run, 1, costs, &bounds));
+    ordo_run model = *run;
+    fewer = bounds;
+    while (least_effort(&model, effort_of(&model, fewer.tasks)) > budget && tiles_of(&model) > 2) {
+        model = half_scale(&model);
+        ORDO_TRY(ordo_makespan_bounds(&model, 1, costs, &fewer));
     }
+    if (least_effort(&model, effort_of(&model, fewer.tasks)) > 8 * budget)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d query heads a key head: too many to simulate",
+                         run->group_heads);
     ordo_times times;
     bool exact;
-    ORDO_TRY(ordo_replay(&rough, costs, &bounds, budget, &times, &exact));
+    ORDO_TRY(ordo_replay(&model, costs, &fewer, budget, &times, &exact));
     *makespan = times.makespan;
-    if (rough.band.bq == run->band.bq && rough.band.bk == run->band.bk)
+    if (fewer.tasks == bounds.tasks)
         return ORDO_OK;
-    const double longer = bounds.chain > 0 ? (double)fine.chain / (double)bounds.chain : 1;
-    *makespan = fine.work + llround((double)(times.makespan - bounds.work) * longer);
-    const int64_t least = ordo_bounds_most(&fine);
+    const int64_t least = ordo_bounds_most(&bounds);
+    *makespan = llround((double)times.makespan * ((double)bounds.work / (double)fewer.work));
     *makespan = *makespan > least ? *makespan : least;
     return ORDO_OK;
 }

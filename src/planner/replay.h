@@ -11,14 +11,13 @@ enum { ORDO_REPLAY_BUDGET = 1 << 26, ORDO_REPLAY_LIMIT = 1 << 27 };
 
 /* Simulate one run, whose bounds are given. Past `budget` tasks, simulate some heads and twice as
  * many, and extend by the difference: heads are alike, so the makespan grows evenly once the
- * workers are full. *exact says which. Chains without a live tile count as a task each. */
+ * workers are full. *exact says which. */
 ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo_bounds *bounds,
                         uint64_t budget, ordo_times *times, bool *exact);
 
-/* About how long a run takes, within `budget` tasks however large it is: where a few heads are
- * still too many, tiles of twice the size stand in for those of the run, at the same cost a step:
- * the mask has the same shape. Work is then counted as it is; start-up and tail, which are all
- * else, last as much longer as the longest chain does. */
+/* About how long a run takes, in the time that `budget` tasks take however large it is: simulated
+ * or extended as above, and where a few heads are still too many, on a model of it at half the
+ * scale, or a quarter, ... Within some percent for orders without groups. */
 ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
                                  int64_t *makespan);
 

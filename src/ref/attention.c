@@ -149,10 +149,8 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .logits = m->logits,
     };
     if (p->dropout.p > 0) {
-        const uint32_t threshold = ordo_keep_threshold(p->dropout.p, p->dropout.bits);
-        head.keep_scale = (double)(1u << p->dropout.bits) / (double)threshold;
-        head.keep = (ordo_keep) { c->seed, (uint32_t)c->offset, p->dropout.rounds, p->dropout.bits,
-                                  threshold };
+        head.keep_scale = ordo_keep_scale(&p->dropout);
+        head.keep = ordo_keep_of(&p->dropout, c->seed, c->offset);
         head.bh = (uint32_t)(id * p->shard.heads_total + p->shard.head0 + h);
         head.bits_cols = s->col_space;
         if (c->mask_bits)

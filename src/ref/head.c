@@ -69,7 +69,7 @@ static double logit(const ordo_ref_head *h, int64_t i, int64_t j)
     return h->problem->alibi ? x - h->slope * fabs((double)offset(h, i, j)) : x;
 }
 
-/* What dropout multiplies P_ij by: 0, or 2^bits / threshold. */
+/* What dropout multiplies P_ij by: 0, or the scale of what is kept. */
 static double kept(const ordo_ref_head *h, int64_t i, int64_t j)
 {
     if (h->keep_scale == 0)

@@ -15,7 +15,7 @@ typedef struct ordo_ref_head {
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
 
-    double keep_scale;    /* 2^bits / threshold; 0 = no dropout */
+    double keep_scale;    /* of what is kept; 0 = no dropout */
     const uint32_t *bits; /* stored keep bits of this head; NULL = generate them from: */
     ordo_keep keep;
     uint32_t bh;

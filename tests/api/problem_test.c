@@ -26,6 +26,13 @@ static ordo_problem dropout(void)
     return p;
 }
 
+static ordo_problem fa2(void)
+{
+    ordo_problem p = dropout();
+    p.dropout.keying = ORDO_KEYING_FA2;
+    return p;
+}
+
 typedef struct refusal {
     ordo_problem p;
     ordo_status status;
@@ -74,8 +81,6 @@ TEST(kinds)
     REFUSE(good, layout, (ordo_layout)3, ORDO_ERR_ARGUMENT, "layout 3", "padded");
     REFUSE(good, mask, (ordo_mask)9, ORDO_ERR_ARGUMENT, "mask 9", "causal-top-left");
     REFUSE(good, dropout.keying, (ordo_keying)2, ORDO_ERR_ARGUMENT, "dropout.keying 2", "fa2");
-    REFUSE(dropout, dropout.keying, ORDO_KEYING_FA2, ORDO_ERR_UNSUPPORTED, "dropout.keying 1",
-           "fa2", "expected 0");
 }
 
 TEST(extras)
@@ -141,6 +146,21 @@ TEST(dropouts)
     REFUSE(dropout, dropout.rounds, 5, ORDO_ERR_UNSUPPORTED, "dropout.rounds 5", "experiments");
     REFUSE(dropout, dropout.rounds, 8, ORDO_ERR_ARGUMENT, "dropout.rounds 8", "7 or 10");
     REFUSE(dropout, dropout.rounds, -7, ORDO_ERR_ARGUMENT, "dropout.rounds -7");
+    REFUSE(fa2, dropout.rounds, 10, ORDO_ERR_ARGUMENT, "dropout.rounds 10", "expected 7", "fa2");
+    REFUSE(fa2, dropout.bits, 4, ORDO_ERR_ARGUMENT, "dropout.bits 4", "expected 8", "fa2");
+    REFUSE(fa2, dropout.p, 1e-9, ORDO_ERR_ARGUMENT, "dropout.p 1e-09", "fa2", "2^-24");
+    REFUSE(fa2, dropout.p, 1 - 1e-9, ORDO_ERR_ARGUMENT, "dropout.p 0.999999999", "1 - p is 0");
+}
+
+TEST(fa2_takes_any_other_p)
+{
+    ordo_problem p = fa2(), r;
+    for (p.dropout.p = 0x1p-24; p.dropout.p < 1; p.dropout.p += 0.0173) {
+        CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+        CHECK_INT(r.dropout.rounds, 7);
+        CHECK_INT(r.dropout.bits, 8);
+        CHECK(ordo_dropout_threshold(&r) >= 1 && ordo_dropout_threshold(&r) <= 255);
+    }
 }
 
 static ordo_problem shared_heads(void)
@@ -345,6 +365,6 @@ TEST(names)
 }
 
 CHECK_MAIN(RUN(sizes), RUN(kinds), RUN(extras), RUN(layouts), RUN(numbers), RUN(windows),
-           RUN(dropouts), RUN(shards), RUN(products_that_do_not_fit), RUN(sizes_of_other_versions),
-           RUN(defaults_are_filled_in), RUN(windows_have_one_spelling),
-           RUN(edges_that_are_accepted), RUN(names))
+           RUN(dropouts), RUN(fa2_takes_any_other_p), RUN(shards), RUN(products_that_do_not_fit),
+           RUN(sizes_of_other_versions), RUN(defaults_are_filled_in),
+           RUN(windows_have_one_spelling), RUN(edges_that_are_accepted), RUN(names))

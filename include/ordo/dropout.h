@@ -1,0 +1,102 @@
+/* ordo/dropout.h: which elements dropout keeps: one by one, as packed bits, or row by row.
+ *
+ * Whether an element is kept is a pure function of
+ *
+ *   keep(seed, offset, sequence, head, row, column)
+ *
+ * and of the problem's dropout parameters: every backend, both passes and any later recomputation
+ * agree bit for bit, however the work is cut. With bits made ahead of time a pass reads
+ * call.mask_bits instead of generating them; it computes the same either way.
+ *
+ * An element is kept with probability threshold / 2^bits, exactly, and then multiplied by exactly
+ * 2^bits / threshold. docs/dropout-bits.md defines the function, the order of the bits, and what
+ * ORDO_KEYING_FA2 does differently. */
+#ifndef ORDO_DROPOUT_H
+#define ORDO_DROPOUT_H
+
+#include "ordo/problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What decides the bits beside the problem. The problem gives the shape, the layout, the
+ * dropout parameters and the place in a larger problem (shard). Padded sequences have bits for
+ * all of q_len x kv_len, so their valid lengths are not asked for. */
+typedef struct ordo_dropout_call {
+    size_t size; /* sizeof(ordo_dropout_call) */
+    uint64_t seed;
+    uint64_t offset;             /* one value a dropout call, never reused with a seed; below 2^32.
+                                    keying fa2: any, advanced by 32 * sequences * heads from call to call */
+    const int32_t *cu_q, *cu_kv; /* packed: batch + 1 ends, from 0, not decreasing; else NULL */
+    const int64_t *sequence_ids; /* batch ids; NULL = batch0, batch0 + 1, ... */
+    int threads;                 /* of ordo_dropout_fill(): 0 = all the process may use */
+    int experiment_rounds;       /* 0 = the problem's rounds. 3 or 5: an experiment in speed whose
+                                    masks are correlated from row to row, head to head and step to
+                                    step. Not for training */
+} ordo_dropout_call;
+
+#define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)
+
+typedef struct ordo_dropout_info {
+    uint64_t blocks;   /* of 16 rows x 128 columns, over all sequences and heads */
+    uint64_t bytes;    /* of the packed bits: 256 a block */
+    uint64_t elements; /* rows x columns, over all sequences and heads */
+    ordo_keying keying;
+    int rounds, bits, threshold; /* keep if a draw of `bits` bits is below threshold */
+    double p_used;               /* 1 - threshold / 2^bits */
+    double scale;                /* of kept elements: 2^bits / threshold; fa2: 1 / (1 - p) */
+} ordo_dropout_info;
+
+/* Check the arguments; sizes and parameters. ORDO_ERR_OVERFLOW past 2^60 bytes. */
+ORDO_API ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_call *call,
+                                        ordo_dropout_info *info);
+
+/* One element: `sequence` is an index in the batch; head, row and column count from the first
+ * one held here, and the shard's origin is added. */
+ORDO_API ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_call *call,
+                                       int64_t sequence, int64_t head, int64_t row, int64_t column,
+                                       bool *keep);
+
+/* Fill packed bits in storage order: the 64 words of each of blocks first .. first + count - 1.
+ * words[0] belongs to block `first`; `bytes` says how much there is room for. Any cut of
+ * 0 .. info.blocks gives the same words as one call for all; so does any number of threads.
+ * Rows and columns that only fill up a block get bits of the same function. */
+ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
+                                       uint64_t first, uint64_t count, uint32_t *words,
+                                       size_t bytes);
+
+/* A rectangle of one head, row by row. */
+typedef enum ordo_dropout_format {
+    ORDO_DROPOUT_BYTES = 0, /* one byte an element: 1 kept, 0 dropped */
+    ORDO_DROPOUT_BITS = 1   /* 8 elements a byte, the first lowest; every row starts a byte */
+} ordo_dropout_format;
+
+typedef struct ordo_dropout_part {
+    size_t size; /* sizeof(ordo_dropout_part) */
+    int64_t sequence, head;
+    int64_t row, rows; /* rows 0 = all from `row` on */
+    int64_t col, cols; /* cols 0 = all from `col` on */
+    ordo_dropout_format format;
+} ordo_dropout_part;
+
+#define ORDO_DROPOUT_PART_INIT ORDO_SIZED(ordo_dropout_part)
+
+/* Write a rectangle row by row, without gaps; `part` NULL means all of sequence 0, head 0.
+ * `words`, if not NULL, are the packed bits of the whole problem; else they are generated.
+ * `needed`, if not NULL, gets the size; with `out` NULL nothing else happens. ORDO_ERR_SHAPE if
+ * `bytes` is too small. */
+ORDO_API ordo_status ordo_dropout_export(const ordo_problem *problem, const ordo_dropout_call *call,
+                                         const uint32_t *words, const ordo_dropout_part *part,
+                                         void *out, size_t bytes, size_t *needed);
+
+/* The generator underneath: Philox4x32 with 1 to 10 rounds. */
+ORDO_API ordo_status ordo_philox4x32(const uint32_t counter[4], const uint32_t key[2], int rounds,
+                                     uint32_t words[4]);
+
+ORDO_API const char *ordo_keying_name(ordo_keying keying); /* "ordo", "fa2" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

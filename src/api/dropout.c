@@ -1,0 +1,280 @@
+/* dropout.c: keep bits of a problem: checks, sizes, single elements, packed bits. */
+#include "api/dropout.h"
+
+#include "api/call.h"
+#include "api/problem.h"
+#include "base/checked.h"
+#include "base/cores.h"
+#include "base/status.h"
+#include "base/versioned.h"
+#include "cpu/mask.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+enum {
+    BLOCK_BYTES = 4 * ORDO_KEEP_WORDS,
+    BLOCKS_A_THREAD = 1024, /* at least; a third of a millisecond of work */
+    MOST_THREADS = 256,
+};
+
+static ordo_status check_lengths(const ordo_problem *p, const ordo_dropout_call *c)
+{
+    const bool packed = p->layout == ORDO_PACKED;
+    if ((c->cu_q != NULL) != packed || (c->cu_kv != NULL) != packed) {
+        const bool q = (c->cu_q != NULL) != packed;
+        return ordo_fail(ORDO_ERR_ARGUMENT, "cu_%s %s: expected %s in %s layout", q ? "q" : "kv",
+                         packed ? "NULL" : "given", packed ? "an array" : "NULL",
+                         ordo_layout_name(p->layout));
+    }
+    if (!packed)
+        return ORDO_OK;
+    ORDO_TRY(ordo_check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
+    return ordo_check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len);
+}
+
+static ordo_status check_experiment(ordo_problem *p, int rounds)
+{
+    if (rounds == 0)
+        return ORDO_OK;
+    if (rounds != 3 && rounds != 5)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "experiment_rounds %d: expected 3 or 5, or 0 (the problem's rounds)",
+                         rounds);
+    if (p->dropout.keying == ORDO_KEYING_FA2)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "experiment_rounds %d: expected 0 with dropout.keying 1 (fa2)", rounds);
+    if (p->dropout.p > 0)
+        p->dropout.rounds = rounds;
+    return ORDO_OK;
+}
+
+/* Blocks and elements of all sequences; false if the bits pass 2^60 bytes. */
+static bool count_all(ordo_dropout_view *m)
+{
+    const ordo_problem *p = &m->problem;
+    const bool packed = p->layout == ORDO_PACKED;
+    m->blocks = m->elements = 0;
+    for (int64_t b = 0; b < (packed ? p->batch : 1); b++) {
+        const ordo_dropout_sequence s = ordo_dropout_sequence_at(m, b);
+        m->blocks += (uint64_t)s.head_blocks; /* lengths are below 2^31: no sum can wrap */
+        m->elements += (uint64_t)(s.rows * s.cols);
+    }
+    uint64_t bytes = m->blocks, times = (uint64_t)p->heads;
+    if (!ordo_mul_fits(&times, packed ? 1 : (uint64_t)p->batch) || !ordo_mul_fits(&bytes, times) ||
+        !ordo_mul_fits(&bytes, BLOCK_BYTES) || bytes > UINT64_C(1) << 60)
+        return false;
+    m->blocks *= times;
+    m->elements *= times;
+    return true;
+}
+
+ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call,
+                              ordo_dropout_view *m)
+{
+    if (!call)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_dropout_call");
+    ORDO_TRY(ordo_problem_resolve(problem, &m->problem));
+    ORDO_TRY(ordo_versioned_copy(&m->call, sizeof m->call, call, "ordo_dropout_call",
+                                 "ORDO_DROPOUT_CALL_INIT"));
+    ORDO_TRY(check_lengths(&m->problem, &m->call));
+    ORDO_TRY(check_experiment(&m->problem, m->call.experiment_rounds));
+    if (m->problem.dropout.p > 0)
+        ORDO_TRY(ordo_check_keys(&m->problem, m->call.offset, m->call.sequence_ids));
+    if (m->call.threads < 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", m->call.threads);
+    m->keep = ordo_keep_of(&m->problem.dropout, m->call.seed, m->call.offset);
+    if (!count_all(m))
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "batch %" PRId64 " x heads %" PRId64 " x %" PRId64 " x %" PRId64
+                         ": expected keep bits of at most 2^60 bytes",
+                         m->problem.batch, m->problem.heads, m->problem.q_len, m->problem.kv_len);
+    return ORDO_OK;
+}
+
+ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *m, int64_t index)
+{
+    const ordo_problem *p = &m->problem;
+    const ordo_dropout_call *c = &m->call;
+    const bool packed = p->layout == ORDO_PACKED, ids = c->sequence_ids != NULL;
+    const int64_t id = ids ? c->sequence_ids[index] : p->shard.batch0 + index;
+    const int64_t rows = packed ? c->cu_q[index + 1] - c->cu_q[index] : p->q_len;
+    const int64_t cols = packed ? c->cu_kv[index + 1] - c->cu_kv[index] : p->kv_len;
+    return (ordo_dropout_sequence) {
+        .rows = rows,
+        .cols = cols,
+        .across = (cols + ORDO_KEEP_COLS - 1) / ORDO_KEEP_COLS,
+        .head_blocks = ordo_keep_blocks(rows, cols),
+        .bh = (uint32_t)((uint64_t)id * (uint64_t)p->shard.heads_total + (uint64_t)p->shard.head0),
+    };
+}
+
+uint64_t ordo_dropout_first_block(const ordo_dropout_view *m, int64_t index)
+{
+    const uint64_t heads = (uint64_t)m->problem.heads;
+    if (m->problem.layout != ORDO_PACKED)
+        return m->blocks / (uint64_t)m->problem.batch * (uint64_t)index;
+    uint64_t first = 0;
+    for (int64_t b = 0; b < index; b++)
+        first += heads * (uint64_t)ordo_dropout_sequence_at(m, b).head_blocks;
+    return first;
+}
+
+void ordo_dropout_blocks(const ordo_dropout_view *m, const ordo_dropout_sequence *s, int64_t head,
+                         int64_t down, int64_t across, int64_t count, uint32_t *words)
+{
+    const ordo_shard *shard = &m->problem.shard;
+    ordo_mask_fill(&m->keep, s->bh + (uint32_t)head,
+                   (uint32_t)(shard->row0 + down * ORDO_KEEP_ROWS),
+                   (uint32_t)(shard->col0 / ORDO_KEEP_COLS + across), count, words);
+}
+
+ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_call *call,
+                               ordo_dropout_info *info)
+{
+    ordo_dropout_view m;
+    if (!info)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "info NULL: expected an ordo_dropout_info");
+    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    *info = (ordo_dropout_info) {
+        .blocks = m.blocks,
+        .bytes = m.blocks * BLOCK_BYTES,
+        .elements = m.elements,
+        .keying = m.keep.keying,
+        .rounds = m.keep.rounds,
+        .bits = m.keep.bits,
+        .threshold = (int)m.keep.threshold,
+        .p_used = 1 - (double)m.keep.threshold / (double)(1u << m.keep.bits),
+        .scale = ordo_keep_scale(&m.problem.dropout),
+    };
+    return ORDO_OK;
+}
+
+static ordo_status check_place(const char *name, int64_t value, int64_t count)
+{
+    if (value < 0 || value >= count)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "%s %" PRId64 ": expected less than %" PRId64 ", 0 or more", name, value,
+                         count);
+    return ORDO_OK;
+}
+
+ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_call *call,
+                              int64_t sequence, int64_t head, int64_t row, int64_t column,
+                              bool *keep)
+{
+    ordo_dropout_view m;
+    if (!keep)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "keep NULL: expected a pointer");
+    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    ORDO_TRY(check_place("sequence", sequence, m.problem.batch));
+    ORDO_TRY(check_place("head", head, m.problem.heads));
+    const ordo_dropout_sequence s = ordo_dropout_sequence_at(&m, sequence);
+    ORDO_TRY(check_place("row", row, s.rows));
+    ORDO_TRY(check_place("column", column, s.cols));
+    *keep =
+        ordo_keep_element(&m.keep, s.bh + (uint32_t)head, (uint32_t)(m.problem.shard.row0 + row),
+                          (uint32_t)(m.problem.shard.col0 + column));
+    return ORDO_OK;
+}
+
+/* ---- packed bits ---- */
+
+/* A range of blocks in storage order, and where its words go. */
+typedef struct range {
+    const ordo_dropout_view *mask;
+    uint64_t first, count;
+    uint32_t *words;
+} range;
+
+/* Walk the range by runs of blocks side by side. Each block's words depend on its place in the
+ * whole alone, so a range may begin and end anywhere. */
+static void fill_range(const range *r)
+{
+    const ordo_dropout_view *m = r->mask;
+    const uint64_t end = r->first + r->count;
+    uint64_t base = 0, at = r->first;
+    uint32_t *words = r->words;
+    int64_t b = 0;
+    if (m->problem.layout != ORDO_PACKED && r->count > 0) {
+        b = (int64_t)(r->first / (m->blocks / (uint64_t)m->problem.batch));
+        base = ordo_dropout_first_block(m, b);
+    }
+    for (; at < end; b++) {
+        const ordo_dropout_sequence s = ordo_dropout_sequence_at(m, b);
+        const uint64_t next = base + (uint64_t)m->problem.heads * (uint64_t)s.head_blocks;
+        while (at < end && at < next) {
+            const int64_t here = (int64_t)(at - base), block = here % s.head_blocks;
+            const int64_t across = block % s.across;
+            int64_t run = s.across - across;
+            if ((uint64_t)run > end - at)
+                run = (int64_t)(end - at);
+            ordo_dropout_blocks(m, &s, here / s.head_blocks, block / s.across, across, run, words);
+            words += run * ORDO_KEEP_WORDS;
+            at += (uint64_t)run;
+        }
+        base = next;
+    }
+}
+
+static void *fill_thread(void *argument)
+{
+    fill_range(argument);
+    return NULL;
+}
+
+static int threads_for(uint64_t count, int asked)
+{
+    const uint64_t useful = count / BLOCKS_A_THREAD;
+    if (useful <= 1 || asked == 1)
+        return 1;
+    const uint64_t most = (uint64_t)(asked ? asked : ordo_cores("", NULL));
+    const uint64_t threads = most < useful ? most : useful;
+    return (int)(threads < MOST_THREADS ? threads : MOST_THREADS);
+}
+
+/* Cut evenly, one part a thread; a thread that cannot be had leaves its part to this one. */
+static void fill_threads(const range *all, int threads)
+{
+    pthread_t thread[MOST_THREADS];
+    range part[MOST_THREADS];
+    bool started[MOST_THREADS];
+    for (int t = 0; t < threads; t++) {
+        const uint64_t share = all->count / (uint64_t)threads, from = share * (uint64_t)t;
+        part[t] =
+            (range) { all->mask, all->first + from, t < threads - 1 ? share : all->count - from,
+                      all->words + from * ORDO_KEEP_WORDS };
+        started[t] = t > 0 && pthread_create(&thread[t], NULL, fill_thread, &part[t]) == 0;
+    }
+    for (int t = 0; t < threads; t++)
+        if (!started[t])
+            fill_range(&part[t]);
+    for (int t = 0; t < threads; t++)
+        if (started[t])
+            pthread_join(thread[t], NULL);
+}
+
+ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
+                              uint64_t first, uint64_t count, uint32_t *words, size_t bytes)
+{
+    ordo_dropout_view m;
+    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    if (first > m.blocks || count > m.blocks - first)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "first %" PRIu64 ", count %" PRIu64 ": expected a range within 0..%" PRIu64
+                         " blocks",
+                         first, count, m.blocks);
+    if (count == 0)
+        return ORDO_OK;
+    if (!words)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "words NULL: expected room for %" PRIu64 " bytes",
+                         count * BLOCK_BYTES);
+    if ((uintptr_t)words % sizeof *words != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of 4", (void *)words);
+    if (bytes < count * BLOCK_BYTES)
+        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes,
+                         count * BLOCK_BYTES);
+    const range all = { &m, first, count, words };
+    fill_threads(&all, threads_for(count, m.call.threads));
+    return ORDO_OK;
+}

@@ -1,0 +1,37 @@
+/* dropout.h: keep bits of a checked problem, head by head. */
+#ifndef API_DROPOUT_H
+#define API_DROPOUT_H
+
+#include "base/keep.h"
+#include "ordo/dropout.h"
+
+/* A problem and a call that have been checked and resolved. */
+typedef struct ordo_dropout_view {
+    ordo_problem problem;
+    ordo_dropout_call call;
+    ordo_keep keep;
+    uint64_t blocks, elements; /* of all sequences and heads */
+} ordo_dropout_view;
+
+ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call,
+                              ordo_dropout_view *mask);
+
+/* One sequence of it. */
+typedef struct ordo_dropout_sequence {
+    int64_t rows, cols;
+    int64_t across;      /* blocks side by side */
+    int64_t head_blocks; /* of one head */
+    uint32_t bh;         /* of its first head held here */
+} ordo_dropout_sequence;
+
+ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *mask, int64_t index);
+
+/* Its first block in the order of storage. */
+uint64_t ordo_dropout_first_block(const ordo_dropout_view *mask, int64_t index);
+
+/* The words of `count` blocks side by side: block row `down`, from block `across` on. */
+void ordo_dropout_blocks(const ordo_dropout_view *mask, const ordo_dropout_sequence *sequence,
+                         int64_t head, int64_t down, int64_t across, int64_t count,
+                         uint32_t *words);
+
+#endif

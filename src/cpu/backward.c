@@ -1,0 +1,380 @@
+/* backward.c: attention backward on CPU threads, every sum in plan order.
+ *
+ * A chain owns one key tile: it keeps dK and dV and walks query tiles, for each query head of its
+ * key head in turn. A step:
+ *
+ *   s = q k^T     dp = dout v^T     p, ds from them
+ *   dv += p^T dout     dk += ds^T q     dq_part = ds k, from zero
+ *
+ * then waits for its turn at the query tile and adds dq_part; the first turn stores. The last
+ * turn rounds the tile's dQ and writes it out. Turns and visits come from src/plan; chains are
+ * drawn in ticket order from one counter and wait only on earlier tickets, so any number of
+ * threads completes. */
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/status.h"
+#include "cpu/pass.h"
+#include "cpu/pool.h"
+
+#define LOG2_E 1.4426950408889634
+
+typedef struct backward_job {
+    ordo_cpu_pass pass;
+    int64_t tiles; /* query tiles of all sequences */
+    float *dq;     /* (head, tile, row, dim), f32, rows of dq_ld */
+    int dq_ld;
+    float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
+    atomic_int *turns; /* (head, tile): additions done */
+    atomic_llong next;
+} backward_job;
+
+/* One worker's panels. */
+typedef struct panels {
+    float *kt, *vt, *k, *dk, *dv, *q, *dout, *s, *dp, *part, *lse2, *delta;
+    uint32_t *keep;
+    uint64_t random;
+    int ld_s, words;
+} panels;
+
+static size_t lay_out(const backward_job *job, void *memory, panels *w)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t rows = (size_t)p->plan->backward_tile.q, keys = (size_t)p->plan->backward_tile.k;
+    const size_t ld = (size_t)p->ld, v_ld = (size_t)p->v_ld;
+    w->ld_s = ordo_cpu_ld(p->plan->backward_tile.k);
+    w->words = (w->ld_s + 31) / 32;
+    w->random = 0;
+    ordo_arena arena = { memory, 0 };
+    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_s);
+    w->vt = ordo_arena_take(&arena, (size_t)p->v_dim * (size_t)w->ld_s);
+    w->k = ordo_arena_take(&arena, keys * ld);
+    w->dk = ordo_arena_take(&arena, keys * ld);
+    w->dv = ordo_arena_take(&arena, keys * v_ld);
+    w->q = ordo_arena_take(&arena, rows * ld);
+    w->dout = ordo_arena_take(&arena, rows * v_ld);
+    w->s = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
+    w->dp = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
+    w->part = ordo_arena_take(&arena, rows * ld);
+    w->lse2 = ordo_arena_take(&arena, rows);
+    w->delta = ordo_arena_take(&arena, rows);
+    w->keep = ordo_arena_take(&arena, rows * (size_t)w->words);
+    return arena.used;
+}
+
+static int rows_of(const ordo_band *band, int32_t i)
+{
+    return ordo_min32(band->bq, band->q_len - i * band->bq);
+}
+
+/* Place of (sequence, head, query tile) among turns; times rows and columns in delta and dq. */
+static int64_t tile_at(const backward_job *job, int64_t b, int64_t head, int32_t i)
+{
+    return head * job->tiles + job->pass.sequences[b].tile + i;
+}
+
+/* ---- turns ---- */
+
+/* Testing: up to delay_us of sleep before a turn, to shake the order of arrival. */
+static void delay(const backward_job *job, panels *w)
+{
+    if (job->pass.delay_us <= 0)
+        return;
+    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+    const long ns = (long)((w->random >> 33) % (uint64_t)job->pass.delay_us) * 1000;
+    nanosleep(&(struct timespec) { .tv_nsec = ns }, NULL);
+}
+
+static void wait_for(const atomic_int *turns, int turn)
+{
+    for (int spin = 0; atomic_load_explicit(turns, memory_order_acquire) != turn; spin++)
+        if (spin > 200)
+            sched_yield(); /* there may be more threads than cores */
+}
+
+/* ---- query side: before the chains, and after the last turn ---- */
+
+/* Write dQ rows; NULL: zeros. */
+static void write_dq(const backward_job *job, int64_t b, int64_t head, int64_t row, int rows,
+                     const float *dq)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_rows to = ordo_cpu_rows(p, &p->call->dq, ORDO_QUERIES, p->dim, b, row, head);
+    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
+    if (dq)
+        p->kernels->store(to.data, p->problem->dtype, to.stride, dq, job->dq_ld, rows, p->dim,
+                          (float)p->problem->scale, NULL);
+    else
+        for (int r = 0; r < rows; r++)
+            memset((char *)to.data + (size_t)(r * to.stride) * width, 0, width * (size_t)p->dim);
+}
+
+static void prepare_tile(const backward_job *job, const panels *w, int64_t b, int64_t head,
+                         int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_band *band = &p->sequences[b].run.band;
+    const int64_t row = (int64_t)i * band->bq, at = tile_at(job, b, head, i);
+    const int rows = rows_of(band, i);
+    const ordo_rows o = ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, b, row, head);
+    const ordo_rows dout = ordo_cpu_rows(p, &p->call->dout, ORDO_QUERIES, p->v_dim, b, row, head);
+    float *delta = job->delta + at * band->bq;
+    p->kernels->load(w->dout, p->v_ld, dout.data, p->problem->dtype, dout.stride, rows, p->v_dim);
+    p->kernels->load(w->dv, p->v_ld, o.data, p->problem->dtype, o.stride, rows, p->v_dim);
+    p->kernels->row_dot(rows, p->v_dim, w->dout, w->dv, p->v_ld, delta);
+    for (int r = 0; r < rows && p->call->dlse; r++)
+        delta[r] -= p->call->dlse[ordo_cpu_lse_at(p, b, head, row + r)];
+    atomic_store_explicit(&job->turns[at], 0, memory_order_relaxed);
+    if (ordo_span_count(ordo_band_keys(band, i)) == 0)
+        write_dq(job, b, head, row, rows, NULL);
+}
+
+static void prepare(void *context, int worker, void *scratch)
+{
+    backward_job *job = context;
+    const ordo_cpu_pass *p = &job->pass;
+    panels w;
+    (void)worker;
+    lay_out(job, scratch, &w);
+    const int64_t items = p->problem->batch * p->problem->heads;
+    for (;;) {
+        const int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (item >= items)
+            return;
+        const int64_t b = item / p->problem->heads, head = item % p->problem->heads;
+        const ordo_sequence *s = &p->sequences[b];
+        for (int32_t i = 0; i < ordo_band_query_tiles(&s->run.band); i++)
+            prepare_tile(job, &w, b, head, i);
+        for (int64_t row = s->q_len; p->problem->layout == ORDO_PADDED && row < p->problem->q_len;
+             row++)
+            write_dq(job, b, head, row, 1, NULL);
+    }
+}
+
+/* ---- chains ---- */
+
+typedef struct chain {
+    int64_t b, kv_head;
+    ordo_walk walk;
+    int32_t j;
+    int64_t col; /* its first column */
+    int cols;
+    bool finite; /* no inf or NaN in its keys and values */
+} chain;
+
+static void begin_chain(const backward_job *job, const panels *w, chain *c)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_dtype dtype = p->problem->dtype;
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
+    const ordo_rows v =
+        ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, c->b, c->col, c->kv_head);
+    c->finite = p->kernels->load(w->k, p->ld, k.data, dtype, k.stride, c->cols, p->dim);
+    p->kernels->load_transposed(w->kt, w->ld_s, k.data, dtype, k.stride, c->cols, p->dim);
+    c->finite &=
+        p->kernels->load_transposed(w->vt, w->ld_s, v.data, dtype, v.stride, c->cols, p->v_dim);
+    memset(w->dk, 0, (size_t)c->cols * (size_t)p->ld * sizeof(float));
+    memset(w->dv, 0, (size_t)c->cols * (size_t)p->v_ld * sizeof(float));
+}
+
+/* Rows of a query tile: q, dout, lse in powers of two, delta. */
+static bool load_rows(const backward_job *job, const panels *w, const chain *c, int64_t head,
+                      int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_band *band = &c->walk.band;
+    const int64_t row = (int64_t)i * band->bq;
+    const int rows = rows_of(band, i);
+    const ordo_rows q = ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, c->b, row, head);
+    const ordo_rows dout =
+        ordo_cpu_rows(p, &p->call->dout, ORDO_QUERIES, p->v_dim, c->b, row, head);
+    const float *lse = p->call->lse + ordo_cpu_lse_at(p, c->b, head, row);
+    for (int r = 0; r < rows; r++)
+        w->lse2[r] = lse[r] == -INFINITY ? INFINITY : (float)((double)lse[r] * LOG2_E);
+    memcpy(w->delta, job->delta + tile_at(job, c->b, head, i) * band->bq,
+           sizeof(float) * (size_t)rows);
+    bool finite = p->kernels->load(w->q, p->ld, q.data, p->problem->dtype, q.stride, rows, p->dim);
+    finite &= p->kernels->load(w->dout, p->v_ld, dout.data, p->problem->dtype, dout.stride, rows,
+                               p->v_dim);
+    return finite;
+}
+
+/* The five products of a step. */
+static void multiply(const backward_job *job, const panels *w, const ordo_patch *patch,
+                     bool careful)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_kernels *k = p->kernels;
+    const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
+    float *dk = w->dk + (ptrdiff_t)skipped * p->ld, *dv = w->dv + (ptrdiff_t)skipped * p->v_ld;
+    const float *key = w->k + (ptrdiff_t)skipped * p->ld;
+    k->product(rows, cols, p->dim, w->q, p->ld, 1, w->kt + skipped, w->ld_s, w->s, w->ld_s, false);
+    k->product(rows, cols, p->v_dim, w->dout, p->v_ld, 1, w->vt + skipped, w->ld_s, w->dp, w->ld_s,
+               false);
+    k->gradients(&patch->scores, w->s, w->dp, w->lse2, w->delta);
+    if (careful) {
+        const int64_t low = patch->scores.low, high = patch->scores.high;
+        memset(w->part, 0, (size_t)rows * (size_t)p->ld * sizeof(float));
+        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, 1, w->ld_s, w->dout, p->v_ld, dv,
+                                 p->v_ld, -high, -low);
+        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, 1, w->ld_s, w->q, p->ld, dk, p->ld,
+                                 -high, -low);
+        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, w->ld_s, 1, key, p->ld, w->part, p->ld,
+                                 low, high);
+        return;
+    }
+    k->product(cols, p->v_dim, rows, w->s, 1, w->ld_s, w->dout, p->v_ld, dv, p->v_ld, true);
+    k->product(cols, p->dim, rows, w->dp, 1, w->ld_s, w->q, p->ld, dk, p->ld, true);
+    k->product(rows, p->dim, cols, w->dp, w->ld_s, 1, key, p->ld, w->part, p->ld, false);
+}
+
+static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_band *band = &c->walk.band;
+    const int rows = rows_of(band, i);
+    const bool finite = load_rows(job, w, c, head, i) && c->finite;
+    ordo_patch patch = ordo_cpu_patch(p, band, i, c->j, c->b, head, w->ld_s);
+    if (p->dropout) {
+        ordo_cpu_keep_tile(p, c->b, head, patch.row, patch.col, patch.rows, patch.cols, w->keep,
+                           w->words);
+        patch.scores.keep = w->keep;
+        patch.scores.keep_words = w->words;
+    }
+    multiply(job, w, &patch, patch.scores.cut && !finite);
+
+    const int turn = ordo_walk_turn(&c->walk, i, c->j);
+    const int64_t at = tile_at(job, c->b, head, i);
+    float *dq = job->dq + at * band->bq * job->dq_ld;
+    delay(job, w);
+    wait_for(&job->turns[at], turn);
+    p->kernels->accumulate(rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
+    if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
+        write_dq(job, c->b, head, (int64_t)i * band->bq, rows, dq);
+    atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
+}
+
+static void run_chain(const backward_job *job, panels *w, chain *c)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    begin_chain(job, w, c);
+    for (int64_t g = 0; g < p->queries; g++)
+        for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
+            step(job, w, c, c->kv_head * p->queries + g, ordo_walk_visit(&c->walk, c->j, t));
+    const ordo_rows dk =
+        ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
+    const ordo_rows dv =
+        ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, c->b, c->col, c->kv_head);
+    p->kernels->store(dk.data, p->problem->dtype, dk.stride, w->dk, p->ld, c->cols, p->dim,
+                      (float)p->problem->scale, NULL);
+    p->kernels->store(dv.data, p->problem->dtype, dv.stride, w->dv, p->v_ld, c->cols, p->v_dim, 1,
+                      NULL);
+}
+
+/* Columns of a padded sequence past its end: gradients 0. */
+static void clear_columns(const backward_job *job, int64_t b, int64_t kv_head)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
+    for (int64_t col = p->sequences[b].kv_len; col < p->problem->kv_len; col++) {
+        const ordo_rows dk = ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, b, col, kv_head);
+        const ordo_rows dv = ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, b, col, kv_head);
+        memset(dk.data, 0, width * (size_t)p->dim);
+        memset(dv.data, 0, width * (size_t)p->v_dim);
+    }
+}
+
+static int64_t before_first(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].tickets[0];
+}
+static int64_t before_tail(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].tickets[1];
+}
+
+static void draw(const backward_job *job, int cls, int64_t ticket, panels *w)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int64_t b = ordo_cpu_find(p, ticket, cls ? before_tail : before_first);
+    const ordo_sequence *s = &p->sequences[b];
+    const ordo_unit unit = ordo_run_issue(&s->run, cls, ticket - s->tickets[cls]);
+    for (int x = 0; x < unit.keys; x++) {
+        chain c = { .b = b,
+                    .kv_head = unit.head,
+                    .walk = ordo_run_walk(&s->run, unit.head),
+                    .j = unit.key[x] };
+        c.col = (int64_t)c.j * s->run.band.bk;
+        c.cols = ordo_min32(s->run.band.bk, s->run.band.kv_len - (int32_t)c.col);
+        run_chain(job, w, &c);
+    }
+}
+
+static void work(void *context, int worker, void *scratch)
+{
+    backward_job *job = context;
+    const ordo_sequence *totals = &job->pass.sequences[job->pass.problem->batch];
+    panels w;
+    lay_out(job, scratch, &w);
+    w.random = (uint64_t)worker + 1;
+    for (;;) {
+        int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (ticket < totals->tickets[0])
+            draw(job, 0, ticket, &w);
+        else if ((ticket -= totals->tickets[0]) < totals->tickets[1])
+            draw(job, 1, ticket, &w);
+        else
+            return;
+    }
+}
+
+/* ---- */
+
+/* Cut the workspace as ordo_plan_workspace_bytes() counts it. */
+static void share_workspace(backward_job *job)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_problem *problem = p->problem;
+    const size_t bq = (size_t)p->plan->backward_tile.q, heads = (size_t)problem->heads;
+    const size_t tiles = (size_t)p->sequences[problem->batch].tile;
+    char *at = p->call->workspace;
+    job->tiles = (int64_t)tiles;
+    job->dq_ld = (p->dim + 15) / 16 * 16;
+    job->dq = (float *)at;
+    at += (tiles * heads * bq * (size_t)job->dq_ld * 4 + 255) / 256 * 256;
+    job->delta = (float *)at;
+    at += (tiles * heads * bq * 4 + 255) / 256 * 256;
+    job->turns = (atomic_int *)at;
+}
+
+static ordo_status run(backward_job *job)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_sequence *totals = &p->sequences[p->problem->batch];
+    const int64_t chains = totals->tickets[0] + totals->tickets[1];
+    const int threads = ordo_pool_threads(p->call->threads);
+    panels none;
+    const size_t bytes = lay_out(job, NULL, &none);
+    share_workspace(job);
+    ORDO_TRY(ordo_pool_run(threads, bytes, prepare, job));
+    if (p->problem->layout == ORDO_PADDED)
+        for (int64_t b = 0; b < p->problem->batch; b++)
+            for (int64_t h = 0; h < p->problem->kv_heads; h++)
+                clear_columns(job, b, h);
+    atomic_store(&job->next, 0);
+    return ordo_pool_run((int)(chains < threads ? chains + (chains == 0) : threads), bytes, work,
+                         job);
+}
+
+ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)
+{
+    backward_job job = { 0 };
+    ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
+    if (status == ORDO_OK)
+        status = run(&job);
+    ordo_cpu_pass_close(&job.pass);
+    return status;
+}

@@ -1,0 +1,259 @@
+/* forward.c: attention forward on CPU threads.
+ *
+ * An item is a block of query rows of one head: up to four tiles, so that each key tile is
+ * converted once for all of them. Rows are independent; a row meets its key tiles upwards, with
+ * a running maximum m (in powers of two), sum l and output o:
+ *
+ *   s = q k^T    p = exp2(s scale2 - m)    o = o alpha + p v    l = l alpha + sum p
+ *
+ * Items are drawn from one counter, for causal masks the longest first. How rows are gathered
+ * into items changes no bit. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/exp2.h"
+#include "base/half.h"
+#include "base/status.h"
+#include "cpu/pass.h"
+#include "cpu/pool.h"
+
+typedef struct forward_job {
+    ordo_cpu_pass pass;
+    int tiles; /* query tiles an item */
+    int64_t items;
+    atomic_llong next;
+} forward_job;
+
+/* One worker's panels. */
+typedef struct panels {
+    float *q, *o, *s, *kt, *v, *m, *l, *alpha;
+    uint32_t *keep;
+    int ld_s, words;
+} panels;
+
+/* Lay the panels out in `memory`; returns the bytes they take. */
+static size_t lay_out(const forward_job *job, void *memory, panels *w)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t bq = (size_t)p->plan->forward_tile.q, bk = (size_t)p->plan->forward_tile.k;
+    const size_t rows = bq, tiles = (size_t)job->tiles;
+    w->ld_s = ordo_cpu_ld((int64_t)bk);
+    w->words = (int)((bk + 31) / 32);
+    ordo_arena arena = { memory, 0 };
+    w->q = ordo_arena_take(&arena, tiles * rows * (size_t)p->ld);
+    w->o = ordo_arena_take(&arena, tiles * rows * (size_t)p->v_ld);
+    w->s = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
+    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_s);
+    w->v = ordo_arena_take(&arena, bk * (size_t)p->v_ld);
+    w->m = ordo_arena_take(&arena, tiles * rows);
+    w->l = ordo_arena_take(&arena, tiles * rows);
+    w->alpha = ordo_arena_take(&arena, rows);
+    w->keep = ordo_arena_take(&arena, rows * (size_t)w->words);
+    return arena.used;
+}
+
+/* ---- one item ---- */
+
+typedef struct item {
+    int64_t b, head;
+    int32_t first, last; /* query tiles, forward */
+    ordo_band band;      /* of its sequence, in forward tiles */
+} item;
+
+static size_t panel_row(const forward_job *job, int32_t tile)
+{
+    return (size_t)tile * (size_t)job->pass.plan->forward_tile.q;
+}
+
+static void begin(const forward_job *job, const panels *w, const item *it)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    for (int32_t i = it->first; i <= it->last; i++) {
+        const size_t at = panel_row(job, i - it->first);
+        const int64_t row = (int64_t)i * it->band.bq;
+        const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
+        const ordo_rows q =
+            ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, it->b, row, it->head);
+        p->kernels->load(w->q + at * (size_t)p->ld, p->ld, q.data, p->problem->dtype, q.stride,
+                         rows, p->dim);
+        memset(w->o + at * (size_t)p->v_ld, 0, (size_t)rows * (size_t)p->v_ld * sizeof(float));
+        for (size_t r = at; r < at + (size_t)rows; r++) {
+            w->m[r] = -INFINITY;
+            w->l[r] = 0;
+        }
+    }
+}
+
+/* One key tile against one query tile. `finite`: no inf or NaN in its values. */
+static void step(const forward_job *job, const panels *w, const item *it, int32_t i, int32_t j,
+                 bool finite)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_kernels *k = p->kernels;
+    ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_s);
+    const size_t at = panel_row(job, i - it->first);
+    float *o = w->o + at * (size_t)p->v_ld;
+    const float *v = w->v + (ptrdiff_t)patch.skipped * p->v_ld;
+    if (patch.cols == 0)
+        return;
+    if (p->dropout) {
+        ordo_cpu_keep_tile(p, it->b, it->head, patch.row, patch.col, patch.rows, patch.cols,
+                           w->keep, w->words);
+        patch.scores.keep = w->keep;
+        patch.scores.keep_words = w->words;
+    }
+    k->product(patch.rows, patch.cols, p->dim, w->q + at * (size_t)p->ld, p->ld, 1,
+               w->kt + patch.skipped, w->ld_s, w->s, w->ld_s, false);
+    k->softmax(&patch.scores, w->s, w->m + at, w->l + at, w->alpha);
+    k->rescale(patch.rows, p->v_dim, o, p->v_ld, w->alpha);
+    if (patch.scores.cut && !finite)
+        ordo_cpu_product_careful(patch.rows, p->v_dim, patch.cols, w->s, w->ld_s, 1, v, p->v_ld, o,
+                                 p->v_ld, patch.scores.low, patch.scores.high);
+    else
+        k->product(patch.rows, p->v_dim, patch.cols, w->s, w->ld_s, 1, v, p->v_ld, o, p->v_ld,
+                   true);
+}
+
+static void finish(const forward_job *job, const panels *w, const item *it)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    for (int32_t i = it->first; i <= it->last; i++) {
+        const size_t at = panel_row(job, i - it->first);
+        const int64_t row = (int64_t)i * it->band.bq;
+        const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
+        for (int r = 0; r < rows; r++) {
+            const float l = w->l[at + (size_t)r], m = w->m[at + (size_t)r];
+            double lse = l == 0   ? -INFINITY
+                         : l != l ? l
+                                  : ordo_log(l) + (double)m * 0.6931471805599453;
+            p->call->lse[ordo_cpu_lse_at(p, it->b, it->head, row + r)] = ordo_f32_from_f64(lse);
+            w->alpha[r] = l == 0 ? 0 : p->keep_scale / l;
+        }
+        const ordo_rows o =
+            ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, it->b, row, it->head);
+        p->kernels->store(o.data, p->problem->dtype, o.stride, w->o + at * (size_t)p->v_ld, p->v_ld,
+                          rows, p->v_dim, 1, w->alpha);
+    }
+}
+
+static void run_item(const forward_job *job, const panels *w, const item *it)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    begin(job, w, it);
+    ordo_span keys = { INT32_MAX, -1 };
+    for (int32_t i = it->first; i <= it->last; i++) {
+        const ordo_span own = ordo_band_keys(&it->band, i);
+        if (ordo_span_count(own) > 0) {
+            keys.first = ordo_min32(keys.first, own.first);
+            keys.last = ordo_max32(keys.last, own.last);
+        }
+    }
+    for (int32_t j = keys.first; j <= keys.last; j++) {
+        const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
+        const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
+        const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
+        const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
+        p->kernels->load_transposed(w->kt, w->ld_s, k.data, p->problem->dtype, k.stride, cols,
+                                    p->dim);
+        const bool finite =
+            p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
+        for (int32_t i = it->first; i <= it->last; i++) {
+            const ordo_span own = ordo_band_keys(&it->band, i);
+            if (own.first <= j && j <= own.last)
+                step(job, w, it, i, j, finite);
+        }
+    }
+    finish(job, w, it);
+}
+
+/* Rows of a padded sequence past its end: o = 0, lse = -inf. */
+static void clear_padding(const forward_job *job, int64_t b, int64_t head)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
+    if (p->problem->layout != ORDO_PADDED)
+        return;
+    for (int64_t row = p->sequences[b].q_len; row < p->problem->q_len; row++) {
+        const ordo_rows o = ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, b, row, head);
+        memset(o.data, 0, width * (size_t)p->v_dim);
+        p->call->lse[ordo_cpu_lse_at(p, b, head, row)] = -INFINITY;
+    }
+}
+
+/* ---- all items ---- */
+
+static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
+{
+    ordo_band band = p->sequences[b].run.band;
+    band.bq = (int32_t)p->plan->forward_tile.q;
+    band.bk = (int32_t)p->plan->forward_tile.k;
+    return band;
+}
+
+/* Items a head; a sequence without rows has one, for its padding. */
+static int64_t head_items(const forward_job *job, int64_t b)
+{
+    const ordo_band band = forward_band(&job->pass, b);
+    const int64_t tiles = ordo_band_query_tiles(&band);
+    return tiles == 0 ? 1 : (tiles + job->tiles - 1) / job->tiles;
+}
+
+/* Ticket -> item: sequence by sequence, the last rows of all heads first. */
+static void draw(const forward_job *job, int64_t ticket, const panels *w)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int64_t heads = p->problem->heads;
+    int64_t b = 0;
+    for (; ticket >= heads * head_items(job, b); b++)
+        ticket -= heads * head_items(job, b);
+    item it = { .b = b, .head = ticket % heads, .band = forward_band(p, b) };
+    const int64_t place = head_items(job, b) - 1 - ticket / heads;
+    it.first = (int32_t)(place * job->tiles);
+    it.last = ordo_min32(it.first + job->tiles, ordo_band_query_tiles(&it.band)) - 1;
+    if (it.last >= it.first)
+        run_item(job, w, &it);
+    if (place == 0)
+        clear_padding(job, it.b, it.head);
+}
+
+static void work(void *context, int worker, void *scratch)
+{
+    forward_job *job = context;
+    panels w;
+    (void)worker;
+    lay_out(job, scratch, &w);
+    for (;;) {
+        const int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (ticket >= job->items)
+            return;
+        draw(job, ticket, &w);
+    }
+}
+
+static int64_t count_items(const forward_job *job)
+{
+    int64_t items = 0;
+    for (int64_t b = 0; b < job->pass.problem->batch; b++)
+        items += job->pass.problem->heads * head_items(job, b);
+    return items;
+}
+
+ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
+{
+    forward_job job = { .tiles = 4 };
+    ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
+    if (status == ORDO_OK) {
+        const int threads = ordo_pool_threads(call->threads);
+        while (job.tiles > 1 && count_items(&job) < 4 * (int64_t)threads)
+            job.tiles /= 2; /* smaller items, so that no thread is left without */
+        job.items = count_items(&job);
+        panels none;
+        const size_t bytes = lay_out(&job, NULL, &none);
+        const int64_t useful = job.items < threads ? job.items : threads;
+        status = ordo_pool_run((int)useful, bytes, work, &job);
+    }
+    ordo_cpu_pass_close(&job.pass);
+    return status;
+}

@@ -1,0 +1,402 @@
+/* kernels_body.h: the tile kernels, written once on the virtual vector of 16 floats. Included by
+ * one small file a target, after its vec_TARGET.h; see kernels.h for what each computes. */
+#include "base/half.h"
+#include "cpu/kernels.h"
+#include "cpu/vec.h"
+
+static inline int up16(int n)
+{
+    return (n + 15) & ~15;
+}
+
+/* ---- elements in and out ---- */
+
+static inline float element(const void *data, ordo_dtype dtype, int64_t at)
+{
+    switch (dtype) {
+    case ORDO_F32: return ((const float *)data)[at];
+    case ORDO_BF16: return ordo_f32_from_bf16(((const uint16_t *)data)[at]);
+    case ORDO_F16: return ordo_f32_from_f16(((const uint16_t *)data)[at]);
+    }
+    return 0;
+}
+
+/* An all-ones exponent anywhere: or together what (bits & mask) == mask tells. */
+static inline uint32_t not_finite(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x7f800000u) == 0x7f800000u;
+}
+
+static inline uint32_t load_row(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
+{
+    uint32_t bad = 0;
+    for (int d = 0; d < dim; d++) {
+        to[d] = element(data, dtype, at + d);
+        bad |= not_finite(to[d]);
+    }
+    return bad;
+}
+
+/* One loop a type, so that each becomes a vector loop. */
+static uint32_t load_row_typed(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
+{
+    switch (dtype) {
+    case ORDO_F32: return load_row(to, data, ORDO_F32, at, dim);
+    case ORDO_BF16: return load_row(to, data, ORDO_BF16, at, dim);
+    case ORDO_F16: return load_row(to, data, ORDO_F16, at, dim);
+    }
+    return 0;
+}
+
+static bool load(float *panel, int ld, const void *data, ordo_dtype dtype, int64_t row_stride,
+                 int rows, int dim)
+{
+    uint32_t bad = 0;
+    for (int r = 0; r < rows; r++) {
+        float *to = panel + (ptrdiff_t)r * ld;
+        bad |= load_row_typed(to, data, dtype, r * row_stride, dim);
+        for (int d = dim; d < up16(dim); d++)
+            to[d] = 0;
+    }
+    return bad == 0;
+}
+
+static bool load_transposed(float *panel, int ld, const void *data, ordo_dtype dtype,
+                            int64_t row_stride, int rows, int dim)
+{
+    enum { CHUNK = 16 }; /* rows at a time: one cache line of every panel row */
+    float chunk[CHUNK][16];
+    uint32_t bad = 0;
+    for (int r0 = 0; r0 < up16(rows); r0 += CHUNK)
+        for (int d0 = 0; d0 < dim; d0 += 16) {
+            const int dims = dim - d0 < 16 ? dim - d0 : 16;
+            for (int r = 0; r < CHUNK; r++)
+                if (r0 + r < rows)
+                    bad |= load_row_typed(chunk[r], data, dtype, (r0 + r) * row_stride + d0, dims);
+                else
+                    memset(chunk[r], 0, sizeof chunk[r]);
+            for (int d = 0; d < dims; d++)
+                for (int r = 0; r < CHUNK; r++)
+                    panel[(ptrdiff_t)(d0 + d) * ld + r0 + r] = chunk[r][d];
+        }
+    return bad == 0;
+}
+
+static inline void put(void *data, ordo_dtype dtype, int64_t at, float x)
+{
+    switch (dtype) {
+    case ORDO_F32: ((float *)data)[at] = x == x ? x : ordo_f32_of_bits(ORDO_F32_NAN); break;
+    case ORDO_BF16: ((uint16_t *)data)[at] = ordo_bf16_from_f32(x); break;
+    case ORDO_F16: ((uint16_t *)data)[at] = ordo_f16_from_f32(x); break;
+    }
+}
+
+static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
+                  int rows, int dim, float factor, const float *row_factor)
+{
+    for (int r = 0; r < rows; r++) {
+        const float f = row_factor ? factor * row_factor[r] : factor;
+        const float *from = panel + (ptrdiff_t)r * ld;
+        for (int d = 0; d < dim; d++)
+            put(data, dtype, r * row_stride + d, from[d] * f);
+    }
+}
+
+/* ---- products ---- */
+
+/* One register block: BLOCK_ROWS x 16, all of k. */
+static inline void block_1(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
+                           float *c, int ldc, bool add)
+{
+#ifdef TARGET_BLOCK
+    target_block(k, a, a_row, a_k, b, ldb, c, ldc, add);
+#else
+#define DO(i) v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);
+    FOR_ROWS(DO)
+#undef DO
+    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
+        const v16 column = v_load(b);
+#define DO(i) s##i = v_fma(v_all(a[(ptrdiff_t)(i)*a_row]), column, s##i);
+        FOR_ROWS(DO)
+#undef DO
+    }
+#define DO(i) v_store(c + (ptrdiff_t)(i)*ldc, s##i);
+    FOR_ROWS(DO)
+#undef DO
+#endif
+}
+
+#if BLOCK_WIDTH == 2
+/* The same, 32 columns wide. */
+static inline void block_2(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
+                           float *c, int ldc, bool add)
+{
+#define DO(i)                                                                                      \
+    v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);                                    \
+    v16 t##i = add ? v_load(c + (ptrdiff_t)(i)*ldc + 16) : v_all(0);
+    FOR_ROWS(DO)
+#undef DO
+    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
+        const v16 left = v_load(b), right = v_load(b + 16);
+#define DO(i)                                                                                      \
+    {                                                                                              \
+        const v16 scalar = v_all(a[(ptrdiff_t)(i)*a_row]);                                         \
+        s##i = v_fma(scalar, left, s##i);                                                          \
+        t##i = v_fma(scalar, right, t##i);                                                         \
+    }
+        FOR_ROWS(DO)
+#undef DO
+    }
+#define DO(i)                                                                                      \
+    v_store(c + (ptrdiff_t)(i)*ldc, s##i);                                                         \
+    v_store(c + (ptrdiff_t)(i)*ldc + 16, t##i);
+    FOR_ROWS(DO)
+#undef DO
+}
+#endif
+
+/* What is left over: one row, 16 columns. */
+static inline void block_row(int k, const float *a, int a_k, const float *b, int ldb, float *c,
+                             bool add)
+{
+    v16 sum = add ? v_load(c) : v_all(0);
+    for (int x = 0; x < k; x++, a += a_k, b += ldb)
+        sum = v_fma(v_all(*a), v_load(b), sum);
+    v_store(c, sum);
+}
+
+static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
+                    int ldb, float *c, int ldc, bool add)
+{
+    const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
+    int j = 0;
+#if BLOCK_WIDTH == 2
+    for (; j + 16 < n; j += 32)
+        for (int i = 0; i < whole; i += BLOCK_ROWS)
+            block_2(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
+                    ldc, add);
+#endif
+    for (; j < n; j += 16)
+        for (int i = 0; i < whole; i += BLOCK_ROWS)
+            block_1(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
+                    ldc, add);
+    for (int i = whole; i < m; i++)
+        for (j = 0; j < n; j += 16)
+            block_row(k, a + (ptrdiff_t)i * a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
+                      add);
+}
+
+/* ---- logits ---- */
+
+static const float ramp[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+
+#define LOG2_E 1.44269504088896341f
+
+/* tanh by exp2: (1 - e) / (1 + e), e = exp(-2 |x|), with the sign of x. */
+static inline v16 v_tanh(v16 x)
+{
+    const v16 e = v_exp2(v_mul(v_abs(x), v_all(-2 * LOG2_E)));
+    const v16 t = v_div(v_sub(v_all(1), e), v_add(v_all(1), e));
+    return v_less(x, v_all(0), v_sub(v_all(0), t), t);
+}
+
+/* Columns of row r that are visible: [first, end). */
+static inline int first_column(const ordo_scores *z, int r)
+{
+    return !z->cut || r + z->low < 0 ? 0 : r + z->low;
+}
+static inline int end_column(const ordo_scores *z, int r)
+{
+    const int64_t end = z->cut ? (int64_t)r + z->high + 1 : z->cols;
+    return end < 0 ? 0 : end > z->cols ? z->cols : (int)end;
+}
+
+/* Lanes c .. c+15 of x where first <= lane < end, `other` elsewhere. */
+static inline v16 only(v16 x, v16 other, int c, int first, int end)
+{
+    const v16 lane = v_load(ramp);
+    const v16 inside = v_less(lane, v_all((float)(end - c)), x, other);
+    return first <= c ? inside : v_less(lane, v_all((float)(first - c)), other, inside);
+}
+
+/* Logits with a soft cap or ALiBi, in powers of two; *slope is d logit / d capped, for gradients.
+ */
+static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
+{
+    v16 x;
+    *slope = v_all(1);
+    if (z->softcap > 0) {
+        const v16 t = v_tanh(v_mul(s, v_all(z->scale / z->softcap)));
+        x = v_mul(t, v_all(z->softcap * LOG2_E));
+        *slope = v_fma(v_sub(v_all(0), t), t, v_all(1));
+    } else {
+        x = v_mul(s, v_all(z->scale2));
+    }
+    if (z->slope2 != 0) {
+        const v16 away = v_sub(v_all((float)(z->distance + r - c)), v_load(ramp));
+        x = v_fma(v_abs(away), v_all(-z->slope2), x);
+    }
+    return x;
+}
+
+static inline v16 kept(const ordo_scores *z, int r, int c)
+{
+    const uint32_t word = z->keep[r * z->keep_words + c / 32];
+    return v_bits(word >> (c % 32) & 0xffffu);
+}
+
+/* Plain: logits are s * scale2 and one fused multiply-add gives the exponent. */
+static inline bool is_plain(const ordo_scores *z)
+{
+    return z->softcap == 0 && z->slope2 == 0 && z->scale2 > 0;
+}
+
+/* Largest logit of a row; rewrites s by its logits unless they are plain. */
+static inline float row_top(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+{
+    const int n = up16(z->cols), first = first_column(z, r), end = end_column(z, r);
+    const v16 nothing = v_all(-INFINITY);
+    v16 top = nothing;
+    for (int c = 0; c < n; c += 16) {
+        v16 x = v_load(s + c), slope;
+        if (!plain) {
+            x = logits(z, x, r, c, &slope);
+            v_store(s + c, x);
+        }
+        if (cut && (first > c || end < c + 16))
+            x = only(x, nothing, c, first, end);
+        top = v_max(x, top);
+    }
+    const float most = v_top(top);
+    return plain ? most * z->scale2 : most;
+}
+
+static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
+                                float *m, float *l, float *alpha)
+{
+    const int n = up16(z->cols), rows = z->rows, ld = z->ld;
+    const v16 factor = v_all(plain ? z->scale2 : 1);
+    for (int r = 0; r < rows; r++, s += ld) {
+        const int first = first_column(z, r), end = end_column(z, r);
+        const float top = row_top(z, plain, cut, s, r), before = m[r];
+        const float now = top > before ? top : before;
+        const float base = now == -INFINITY ? 0 : now; /* nothing visible yet: all become 0 */
+        const v16 minus = v_all(-base);
+        v16 sum = v_all(0);
+        for (int c = 0; c < n; c += 16) {
+            v16 p = v_exp2_below(v_fma(v_load(s + c), factor, minus));
+            if (cut && (first > c || end < c + 16))
+                p = only(p, v_all(0), c, first, end);
+            sum = v_add(sum, p);
+            if (keep)
+                p = v_mul(p, kept(z, r, c));
+            v_store(s + c, p);
+        }
+        m[r] = now;
+        alpha[r] = ordo_exp2(before - base);
+        l[r] = fmaf(l[r], alpha[r], v_sum(sum));
+    }
+}
+
+/* Ragged tiles are cut too: columns past the last one must not count. */
+static inline bool is_cut(const ordo_scores *z)
+{
+    return z->cut || z->cols % 16 != 0;
+}
+
+static void softmax(const ordo_scores *z, float *s, float *m, float *l, float *alpha)
+{
+    const bool cut = is_cut(z);
+    if (!is_plain(z))
+        softmax_rows(z, false, true, z->keep != NULL, s, m, l, alpha);
+    else if (z->keep)
+        softmax_rows(z, true, true, true, s, m, l, alpha);
+    else if (cut)
+        softmax_rows(z, true, true, false, s, m, l, alpha);
+    else
+        softmax_rows(z, true, false, false, s, m, l, alpha);
+}
+
+static void rescale(int rows, int n, float *o, int ld, const float *alpha)
+{
+    for (int r = 0; r < rows; r++, o += ld)
+        if (alpha[r] != 1)
+            for (int d = 0; d < n; d += 16)
+                v_store(o + d, v_mul(v_load(o + d), v_all(alpha[r])));
+}
+
+static inline void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
+                                 float *dp, const float *lse2, const float *delta)
+{
+    const int n = up16(z->cols), rows = z->rows, ld = z->ld;
+    const v16 zero = v_all(0), rate = v_all(z->keep_scale), scale2 = v_all(z->scale2);
+    const bool capped = !plain && z->softcap > 0;
+    for (int r = 0; r < rows; r++, s += ld, dp += ld) {
+        const int first = first_column(z, r), end = end_column(z, r);
+        const v16 minus = v_all(-lse2[r]), shift = v_all(delta[r]);
+        for (int c = 0; c < n; c += 16) {
+            v16 slope = v_all(1), p, g = v_load(dp + c);
+            if (plain)
+                p = v_exp2(v_fma(v_load(s + c), scale2, minus));
+            else
+                p = v_exp2(v_add(logits(z, v_load(s + c), r, c, &slope), minus));
+            v16 pd = p;
+            if (keep) {
+                const v16 kept_rate = v_mul(kept(z, r, c), rate);
+                pd = v_mul(p, kept_rate);
+                g = v_mul(g, kept_rate);
+            }
+            v16 ds = v_mul(p, v_sub(g, shift));
+            if (capped)
+                ds = v_mul(ds, slope);
+            if (cut && (first > c || end < c + 16)) {
+                pd = only(pd, zero, c, first, end);
+                ds = only(ds, zero, c, first, end);
+            }
+            v_store(s + c, pd);
+            v_store(dp + c, ds);
+        }
+    }
+}
+
+static void gradients(const ordo_scores *z, float *s, float *dp, const float *lse2,
+                      const float *delta)
+{
+    if (!is_plain(z))
+        gradient_rows(z, false, true, z->keep != NULL, s, dp, lse2, delta);
+    else if (z->keep)
+        gradient_rows(z, true, true, true, s, dp, lse2, delta);
+    else if (is_cut(z))
+        gradient_rows(z, true, true, false, s, dp, lse2, delta);
+    else
+        gradient_rows(z, true, false, false, s, dp, lse2, delta);
+}
+
+/* ---- rows ---- */
+
+static void row_dot(int rows, int n, const float *a, const float *b, int ld, float *sums)
+{
+    for (int r = 0; r < rows; r++, a += ld, b += ld) {
+        v16 sum = v_all(0);
+        for (int d = 0; d < n; d += 16)
+            sum = v_fma(v_load(a + d), v_load(b + d), sum);
+        sums[r] = v_sum(sum);
+    }
+}
+
+static void accumulate(int rows, int n, float *sum, int ld_sum, const float *part, int ld_part,
+                       bool first)
+{
+    for (int r = 0; r < rows; r++, sum += ld_sum, part += ld_part)
+        for (int d = 0; d < n; d += 16)
+            v_store(sum + d, first ? v_load(part + d) : v_add(v_load(sum + d), v_load(part + d)));
+}
+
+#define KERNELS(label)                                                                             \
+    {                                                                                              \
+        .name = label, .load = load, .load_transposed = load_transposed, .product = product,       \
+        .softmax = softmax, .rescale = rescale, .gradients = gradients, .row_dot = row_dot,        \
+        .accumulate = accumulate, .store = store                                                   \
+    }

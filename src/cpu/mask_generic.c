@@ -1,0 +1,21 @@
+/* mask_generic.c: keep bits on any machine. */
+#include <stdint.h>
+
+#define LANES    4
+#define TOGETHER 2
+#define TARGET
+
+typedef uint32_t vec __attribute__((vector_size(4 * LANES)));
+
+static inline void wide(vec v, uint32_t m, vec *high, vec *low)
+{
+    for (int l = 0; l < LANES; l++) {
+        const uint64_t product = (uint64_t)v[l] * m;
+        (*high)[l] = (uint32_t)(product >> 32);
+        (*low)[l] = (uint32_t)product;
+    }
+}
+
+#include "cpu/mask_body.h"
+
+const ordo_mask_kernel ordo_mask_generic = { "generic", fill };

@@ -1,0 +1,273 @@
+/* pass.c: see the header. */
+#include "cpu/pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cpu/mask.h"
+
+#define LOG2_E 1.4426950408889634
+
+/* ---- opening ---- */
+
+static void measure(const ordo_cpu_pass *pass, ordo_sequence *s, int64_t b)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_call *call = pass->call;
+    s->q_len = p->q_len;
+    s->kv_len = p->kv_len;
+    s->q_row = s->kv_row = 0;
+    if (p->layout == ORDO_PACKED) {
+        s->q_row = call->cu_q[b];
+        s->kv_row = call->cu_kv[b];
+        s->q_len = call->cu_q[b + 1] - s->q_row;
+        s->kv_len = call->cu_kv[b + 1] - s->kv_row;
+    } else if (p->layout == ORDO_PADDED) {
+        s->q_len = call->q_lens[b];
+        s->kv_len = call->kv_lens[b];
+    }
+    s->id = (uint32_t)(call->sequence_ids ? call->sequence_ids[b] : p->shard.batch0 + b);
+    s->run = ordo_plan_run(pass->plan, 1, s->q_len, s->kv_len);
+}
+
+/* Lengths, and what each sequence adds to the running totals. */
+static void measure_all(ordo_cpu_pass *pass)
+{
+    const ordo_problem *p = pass->problem;
+    for (int64_t b = 0; b < p->batch; b++) {
+        ordo_sequence *s = &pass->sequences[b], *next = s + 1;
+        measure(pass, s, b);
+        const bool packed = p->layout == ORDO_PACKED;
+        const int64_t rows = packed ? s->q_len : p->q_len, cols = packed ? s->kv_len : p->kv_len;
+        next->tile = s->tile + ordo_band_query_tiles(&s->run.band);
+        next->block = s->block + p->heads * ordo_keep_blocks(rows, cols);
+        for (int cls = 0; cls < 2; cls++)
+            next->tickets[cls] = s->tickets[cls] + ordo_run_tickets(&s->run, cls);
+    }
+}
+
+ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const ordo_call *call)
+{
+    const ordo_problem *p = &plan->problem;
+    *pass = (ordo_cpu_pass) {
+        .plan = plan,
+        .problem = p,
+        .call = call,
+        .queries = p->heads / p->kv_heads,
+        .dim = (int)p->head_dim,
+        .v_dim = (int)p->v_head_dim,
+        .ld = ordo_cpu_ld(p->head_dim),
+        .v_ld = ordo_cpu_ld(p->v_head_dim),
+        .dropout = p->dropout.p > 0,
+        .keep_scale = 1,
+    };
+    ORDO_TRY(ordo_cpu_kernels(&pass->kernels));
+    if (pass->dropout) {
+        const uint64_t seed = call->seed_ptr ? *call->seed_ptr : call->seed;
+        const uint64_t offset = call->offset_ptr ? *call->offset_ptr : call->offset;
+        pass->keep = ordo_keep_of(&p->dropout, seed, offset);
+        pass->keep_scale = (float)ordo_keep_scale(&p->dropout);
+    }
+    const char *delay = getenv("ORDO_CPU_DELAY");
+    pass->delay_us = delay ? atoi(delay) : 0;
+    pass->sequences = calloc((size_t)p->batch + 1, sizeof *pass->sequences);
+    if (!pass->sequences)
+        return ordo_fail(ORDO_ERR_MEMORY, "batch %lld: no memory for its lengths",
+                         (long long)p->batch);
+    measure_all(pass);
+    return ORDO_OK;
+}
+
+void ordo_cpu_pass_close(ordo_cpu_pass *pass)
+{
+    free(pass->sequences);
+}
+
+/* ---- addresses ---- */
+
+ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, ordo_side side,
+                        int64_t dim, int64_t b, int64_t row, int64_t head)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_sequence *s = &pass->sequences[b];
+    const int64_t heads = side == ORDO_QUERIES ? p->heads : p->kv_heads;
+    const int64_t length = side == ORDO_QUERIES ? p->q_len : p->kv_len;
+    const int64_t *given = tensor->stride;
+    const bool contiguous = !given[0] && !given[1] && !given[2] && !given[3];
+    const int64_t by_head = contiguous ? dim : given[2];
+    const int64_t by_row = contiguous ? heads * dim : given[1];
+    int64_t at = row * by_row + head * by_head;
+    if (p->layout == ORDO_PACKED)
+        at += (side == ORDO_QUERIES ? s->q_row : s->kv_row) * by_row;
+    else
+        at += b * (contiguous ? length * heads * dim : given[0]);
+    const size_t width = p->dtype == ORDO_F32 ? 4 : 2;
+    return (ordo_rows) { (char *)tensor->data + (size_t)at * width, by_row };
+}
+
+int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row)
+{
+    const ordo_problem *p = pass->problem;
+    if (p->layout == ORDO_PACKED)
+        return head * p->total_q + pass->sequences[b].q_row + row;
+    return (b * p->heads + head) * p->q_len + row;
+}
+
+int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
+                      int64_t (*before)(const ordo_cpu_pass *pass, int64_t b))
+{
+    int64_t low = 0, high = pass->problem->batch; /* before(low) <= ticket < before(high) */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (before(pass, middle) <= ticket)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- tiles ---- */
+
+ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
+                          int64_t b, int64_t head, int ld)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_call *call = pass->call;
+    const int32_t row = i * band->bq, col = j * band->bk;
+    const int32_t rows = ordo_min32(band->bq, band->q_len - row);
+    const int32_t cols = ordo_min32(band->bk, band->kv_len - col);
+    /* columns that the first row's lower limit and the last row's upper limit leave */
+    const int64_t first = (int64_t)row + band->low - col,
+                  last = (int64_t)row + rows - 1 + band->high - col;
+    const int32_t skipped = first <= 0 ? 0 : first >= cols ? cols : (int32_t)first / 16 * 16;
+    const int32_t end = last < 0 ? 0 : last >= cols ? cols : (int32_t)last + 1;
+    ordo_patch patch = { .row = row,
+                         .col = col + skipped,
+                         .rows = rows,
+                         .cols = end > skipped ? end - skipped : 0,
+                         .skipped = skipped };
+    const int64_t away = row - (int64_t)patch.col;
+    const int64_t low = band->low + away, high = band->high + away;
+    const int64_t delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0
+                          : p->layout != ORDO_DENSE            ? band->kv_len - band->q_len
+                                                    : p->shard.kv_total - p->shard.q_total;
+    const double slope = p->alibi ? call->slopes[b * call->slopes_batch_stride + head] : 0;
+    patch.scores = (ordo_scores) {
+        .rows = rows,
+        .cols = patch.cols,
+        .ld = ld,
+        .low = low < -ORDO_BAND_OPEN ? -ORDO_BAND_OPEN : (int)low,
+        .high = high > ORDO_BAND_OPEN ? ORDO_BAND_OPEN : (int)high,
+        .scale = (float)p->scale,
+        .scale2 = (float)(p->scale * LOG2_E),
+        .softcap = (float)p->softcap,
+        .slope2 = (float)(slope * LOG2_E),
+        .distance = (int)(row + p->shard.row0 + delta - patch.col - p->shard.col0),
+        .keep_scale = pass->keep_scale,
+    };
+    /* row r sees low <= c - r <= high; all do if the corners do */
+    patch.scores.cut = 0 - (rows - 1) < low || patch.cols - 1 > high;
+    return patch;
+}
+
+void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, int a_k,
+                              const float *b, int ldb, float *c, int ldc, int64_t low, int64_t high)
+{
+    for (int i = 0; i < m; i++) {
+        const int64_t first = i + low < 0 ? 0 : i + low, last = i + high >= k ? k - 1 : i + high;
+        for (int64_t x = first; x <= last; x++)
+            for (int j = 0; j < n; j++)
+                c[(ptrdiff_t)i * ldc + j] = fmaf(a[(ptrdiff_t)i * a_row + x * a_k], b[x * ldb + j],
+                                                 c[(ptrdiff_t)i * ldc + j]);
+    }
+}
+
+/* ---- keep bits ---- */
+
+/* An 8 x 8 matrix of bits, byte x bit y <-> byte y bit x. */
+static uint64_t transpose(uint64_t x)
+{
+    uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
+    x ^= t ^ t << 7;
+    t = (x ^ x >> 14) & 0x0000cccc0000cccc;
+    x ^= t ^ t << 14;
+    t = (x ^ x >> 28) & 0x00000000f0f0f0f0;
+    return x ^ t ^ t << 28;
+}
+
+/* The four words of a row of a block (one a quad) as 128 bits in the order of the columns: of 16
+ * columns 8j .. 8j+7, even j are the low halves of the words and odd j the high ones, bit 7 - j/2
+ * of each byte. */
+static void in_columns(const uint32_t quad[4], uint64_t out[2])
+{
+    uint64_t even = 0, odd = 0;
+    for (int q = 0; q < 4; q++) {
+        even |= (uint64_t)(quad[q] & 0xffff) << (16 * q);
+        odd |= (uint64_t)(quad[q] >> 16) << (16 * q);
+    }
+    even = __builtin_bswap64(transpose(even)); /* byte j/2: columns 8j .. 8j+7 */
+    odd = __builtin_bswap64(transpose(odd));
+    for (int half = 0; half < 2; half++) {
+        uint64_t word = 0;
+        for (int x = 0; x < 4; x++) {
+            const int byte = 4 * half + x;
+            word |= (even >> (8 * byte) & 255) << (16 * x);
+            word |= (odd >> (8 * byte) & 255) << (16 * x + 8);
+        }
+        out[half] = word;
+    }
+}
+
+/* Bits [0, 128) of `block` fall on bits [at, at + 128) of the row; at may be negative. */
+static void place_bits(const uint64_t block[2], int at, int cols, uint32_t *row)
+{
+    for (int piece = 0; piece < 4; piece++) { /* of 32 */
+        const uint32_t bits = (uint32_t)(block[piece / 2] >> (32 * (piece % 2)));
+        const int to = at + 32 * piece;
+        if (to <= -32 || to >= cols)
+            continue;
+        if (to >= 0)
+            row[to / 32] |= bits << (to % 32);
+        const int next = to + 32 - ((to % 32) + 32) % 32; /* first bit of the following word */
+        const int over = next - to;                       /* bits that stay before it */
+        if (over < 32 && next >= 0 && next < cols)
+            row[next / 32] |= bits >> over;
+    }
+}
+
+void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row,
+                        int64_t col, int rows, int cols, uint32_t *bits, int words)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_sequence *s = &pass->sequences[b];
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t stored_rows = packed ? s->q_len : p->q_len;
+    const int64_t stored_cols = packed ? s->kv_len : p->kv_len;
+    const int64_t across = (stored_cols + ORDO_KEEP_COLS - 1) / ORDO_KEEP_COLS;
+    const int64_t first = s->block + head * ordo_keep_blocks(stored_rows, stored_cols);
+    const uint32_t bh = (uint32_t)((int64_t)s->id * p->shard.heads_total + p->shard.head0 + head);
+    memset(bits, 0, sizeof *bits * (size_t)words * (size_t)rows);
+    for (int64_t r16 = row / 16; r16 * 16 < row + rows; r16++)
+        for (int64_t c128 = col / 128; c128 * 128 < col + cols; c128++) {
+            uint32_t made[ORDO_KEEP_WORDS];
+            const uint32_t *from = made;
+            if (pass->call->mask_bits)
+                from = pass->call->mask_bits + (first + r16 * across + c128) * ORDO_KEEP_WORDS;
+            else
+                ordo_mask_fill(&pass->keep, bh, (uint32_t)(p->shard.row0 + r16 * 16),
+                               (uint32_t)(p->shard.col0 / 128 + c128), 1, made);
+            for (int x = 0; x < 16; x++) {
+                const int64_t r = r16 * 16 + x - row;
+                if (r < 0 || r >= rows)
+                    continue;
+                const uint32_t *at = from + (x & 7) * 8 + (x >> 3);
+                const uint32_t quad[4] = { at[0], at[2], at[4], at[6] };
+                uint64_t columns[2];
+                in_columns(quad, columns);
+                place_bits(columns, (int)(c128 * 128 - col), cols, bits + r * words);
+            }
+        }
+}

@@ -1,0 +1,162 @@
+/* vec.h: the virtual vector of 16 floats that the kernels are written on: a struct of whatever
+ * vectors the target has. The file that includes this has included one of the vec_TARGET.h.
+ *
+ * The parts have names and the loops over them are macros: gcc 12 keeps arrays of vectors in
+ * memory, at half the speed. */
+#ifndef CPU_VEC_H
+#define CPU_VEC_H
+
+#include "base/exp2.h"
+
+#define ONE(i) +1
+enum { BLOCK_ROWS = FOR_ROWS(ONE) };
+#undef ONE
+
+#define PART(i) lanes p##i;
+typedef struct v16 {
+    FOR_PARTS(PART)
+} v16;
+#undef PART
+
+static inline v16 v_load(const float *p)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_load(p + (i)*LANES);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline void v_store(float *p, v16 a)
+{
+#define DO(i) ln_store(p + (i)*LANES, a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+}
+static inline v16 v_all(float a)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_all(a);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline v16 v_fma(v16 a, v16 b, v16 c)
+{
+#define DO(i) a.p##i = ln_fma(a.p##i, b.p##i, c.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_mul(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_mul(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_add(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_add(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_sub(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_sub(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_div(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_div(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_max(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_max(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+/* a < b ? x : y */
+static inline v16 v_less(v16 a, v16 b, v16 x, v16 y)
+{
+#define DO(i) a.p##i = ln_less(a.p##i, b.p##i, x.p##i, y.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+static inline v16 v_abs(v16 a)
+{
+#define DO(i) a.p##i = ln_abs(a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+/* a * 2^n by adding to the exponent; n in the low bits of `shifted` */
+static inline v16 v_scale(v16 a, v16 shifted)
+{
+#define DO(i) a.p##i = ln_scale(a.p##i, shifted.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
+/* Lane x is 1 if bit x is set, else 0. */
+static inline v16 v_bits(uint32_t bits)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_bits(bits >> ((i)*LANES));
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+
+/* Lane by lane what ordo_exp2() does; for x below 128. */
+static inline v16 v_exp2_below(v16 t)
+{
+    const v16 round = v_all(ORDO_EXP2_ROUND);
+    const v16 shifted = v_add(t, round);
+    const v16 f = v_sub(t, v_sub(shifted, round));
+    v16 q = v_fma(v_all(ORDO_EXP2_C6), f, v_all(ORDO_EXP2_C5));
+    q = v_fma(q, f, v_all(ORDO_EXP2_C4));
+    q = v_fma(q, f, v_all(ORDO_EXP2_C3));
+    q = v_fma(q, f, v_all(ORDO_EXP2_C2));
+    q = v_fma(q, f, v_all(ORDO_EXP2_C1));
+    q = v_fma(q, f, v_all(1.0f));
+    return v_less(t, v_all(-126.0f), v_all(0.0f), v_scale(q, shifted));
+}
+
+static inline v16 v_exp2(v16 x)
+{
+    return v_exp2_below(v_less(v_all(128.0f), x, v_all(128.0f), x));
+}
+
+/* Sums and maxima over the lanes, by one tree: 8+8, 4+4, 2+2, 1+1. */
+#if LANES == 16
+#define FOLD(op, a) (a).p0
+#elif LANES == 8
+#define FOLD(op, a) op((a).p0, (a).p1)
+#elif LANES == 4
+#define FOLD(op, a) op(op((a).p0, (a).p2), op((a).p1, (a).p3))
+#else
+#define FOLD_EVEN(op, a)                                                                           \
+    op(op(op((a).p0, (a).p8), op((a).p4, (a).p12)), op(op((a).p2, (a).p10), op((a).p6, (a).p14)))
+#define FOLD_ODD(op, a)                                                                            \
+    op(op(op((a).p1, (a).p9), op((a).p5, (a).p13)), op(op((a).p3, (a).p11), op((a).p7, (a).p15)))
+#define FOLD(op, a) op(FOLD_EVEN(op, a), FOLD_ODD(op, a))
+#endif
+
+static inline float v_sum(v16 a)
+{
+    return ln_sum(FOLD(ln_add, a));
+}
+static inline float v_top(v16 a)
+{
+    return ln_top(FOLD(ln_max, a));
+}
+
+#endif

@@ -1,0 +1,93 @@
+/* vec_avx512.h: vectors of sixteen floats on x86-64 with AVX-512F. */
+#ifndef CPU_VEC_AVX512_H
+#define CPU_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define LANES         16
+#define BLOCK_WIDTH   2 /* in vectors of 16 */
+#define FOR_PARTS(DO) DO(0)
+/* a product's register block: 16 accumulators, 2 columns of 32 registers */
+#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+
+typedef __m512 lanes;
+
+static inline lanes ln_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void ln_store(float *p, lanes a)
+{
+    _mm512_storeu_ps(p, a);
+}
+static inline lanes ln_all(float a)
+{
+    return _mm512_set1_ps(a);
+}
+static inline lanes ln_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline lanes ln_mul(lanes a, lanes b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline lanes ln_add(lanes a, lanes b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline lanes ln_sub(lanes a, lanes b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline lanes ln_div(lanes a, lanes b)
+{
+    return _mm512_div_ps(a, b);
+}
+static inline lanes ln_max(lanes a, lanes b)
+{
+    return _mm512_max_ps(a, b); /* a > b ? a : b, also for NaN and zeros */
+}
+static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+static inline lanes ln_scale(lanes p, lanes shifted)
+{
+    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
+}
+static inline lanes ln_abs(lanes a)
+{
+    return _mm512_abs_ps(a);
+}
+static inline lanes ln_bits(uint32_t bits)
+{
+    return _mm512_maskz_mov_ps((__mmask16)bits, _mm512_set1_ps(1.0f));
+}
+
+static inline __m256 ln_low(lanes a)
+{
+    return _mm512_castps512_ps256(a);
+}
+static inline __m256 ln_high(lanes a)
+{
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+}
+static inline float ln_sum(lanes a)
+{
+    const __m256 eight = _mm256_add_ps(ln_low(a), ln_high(a));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+static inline float ln_top(lanes a)
+{
+    const __m256 eight = _mm256_max_ps(ln_low(a), ln_high(a));
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* vec_generic.h: vectors of one float, in plain C. Slow where fmaf is a call; for correctness. */
+#ifndef CPU_VEC_GENERIC_H
+#define CPU_VEC_GENERIC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES       1
+#define BLOCK_WIDTH 1 /* in vectors of 16 */
+#define FOR_PARTS(DO)                                                                              \
+    DO(0)                                                                                          \
+    DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
+/* a product's register block */
+#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+
+typedef float lanes;
+
+static inline lanes ln_load(const float *p)
+{
+    return *p;
+}
+static inline void ln_store(float *p, lanes a)
+{
+    *p = a;
+}
+static inline lanes ln_all(float a)
+{
+    return a;
+}
+static inline lanes ln_fma(lanes a, lanes b, lanes c)
+{
+    return fmaf(a, b, c);
+}
+static inline lanes ln_mul(lanes a, lanes b)
+{
+    return a * b;
+}
+static inline lanes ln_add(lanes a, lanes b)
+{
+    return a + b;
+}
+static inline lanes ln_sub(lanes a, lanes b)
+{
+    return a - b;
+}
+static inline lanes ln_div(lanes a, lanes b)
+{
+    return a / b;
+}
+/* a > b ? a : b, which drops a NaN on the left */
+static inline lanes ln_max(lanes a, lanes b)
+{
+    return a > b ? a : b;
+}
+/* a < b ? x : y */
+static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
+{
+    return a < b ? x : y;
+}
+/* p * 2^n by adding to the exponent; n in the low bits of `shifted` */
+static inline lanes ln_scale(lanes p, lanes shifted)
+{
+    uint32_t bits, n;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&n, &shifted, sizeof n);
+    bits += n << 23;
+    memcpy(&p, &bits, sizeof bits);
+    return p;
+}
+static inline lanes ln_abs(lanes a)
+{
+    return fabsf(a);
+}
+/* lane x is 1 if bit x is set, else 0 */
+static inline lanes ln_bits(uint32_t bits)
+{
+    return (float)(bits & 1);
+}
+
+/* over the lanes */
+static inline float ln_sum(lanes a)
+{
+    return a;
+}
+static inline float ln_top(lanes a)
+{
+    return a;
+}
+
+#endif

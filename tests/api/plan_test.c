@@ -1,0 +1,530 @@
+/* plan_test.c: what a plan decides, promises and needs, through the public API. */
+#include "plan_requests.h"
+
+#include "plan/plan.h"
+
+/* ---- defaults ---- */
+
+static void check_same_numbers(const ordo_plan_info *a, const ordo_plan_info *b)
+{
+    CHECK_INT(a->forward_tile.q, b->forward_tile.q);
+    CHECK_INT(a->forward_tile.k, b->forward_tile.k);
+    CHECK_INT(a->backward_tile.q, b->backward_tile.q);
+    CHECK_INT(a->backward_tile.k, b->backward_tile.k);
+    CHECK_INT(a->order, b->order);
+    CHECK_INT(a->group, b->group);
+    CHECK_INT(a->split, b->split);
+    CHECK_INT(a->kept, b->kept);
+    CHECK_TEXT(a->numeric_key, b->numeric_key);
+}
+
+/* Vary what must not decide bits, one thing at a time. */
+static void vary(const request *base)
+{
+    static const int64_t batches[] = { 1, 3, 64, 1000 }, heads[] = { 1, 6, 64 };
+    static const int64_t lengths[] = { 1, 63, 129, 5000, 65536 }, workers[] = { 1, 7, 5000 };
+    static const char *const gpus[] = { "h100", "h200", "h800" };
+    const ordo_plan_info expected = info_of(base);
+    for (size_t x = 0; x < 4; x++) {
+        request r = *base;
+        r.problem.batch = batches[x];
+        r.problem.total_q = r.problem.layout == ORDO_PACKED ? batches[x] * 100 : 0;
+        const ordo_plan_info info = info_of(&r);
+        check_same_numbers(&info, &expected);
+    }
+    for (size_t x = 0; x < 3; x++) {
+        request r = *base;
+        r.problem.heads = heads[x];
+        r.problem.kv_heads = x == 1 ? 2 : 0;
+        const ordo_plan_info info = info_of(&r);
+        check_same_numbers(&info, &expected);
+        r = *base;
+        r.options.workers = workers[x];
+        const ordo_plan_info other = info_of(&r);
+        check_same_numbers(&other, &expected);
+        r = *base;
+        r.machine = strcmp(base->machine, "host") == 0 ? "host" : gpus[x];
+        const ordo_plan_info elsewhere = info_of(&r);
+        check_same_numbers(&elsewhere, &expected);
+    }
+    for (size_t x = 0; x < 5; x++) {
+        request r = *base;
+        r.problem.q_len = lengths[x];
+        r.problem.kv_len = x == 3 ? 700 : 0;
+        r.problem.total_q = r.problem.layout == ORDO_PACKED ? lengths[x] : 0;
+        r.problem.total_kv = r.problem.layout == ORDO_PACKED ? 1 : 0;
+        const ordo_plan_info info = info_of(&r);
+        check_same_numbers(&info, &expected);
+    }
+    request r = *base;
+    r.problem.shard = (ordo_shard) { .batch0 = 5, .head0 = 16, .heads_total = 64 };
+    const ordo_plan_info part = info_of(&r);
+    check_same_numbers(&part, &expected);
+}
+
+TEST(defaults_depend_on_backend_head_size_and_mask_alone)
+{
+    for (int x = 0; x < 24; x++) {
+        request r = x % 2 ? on_h200() : on_host();
+        r.problem.mask = (ordo_mask)(x / 2 % 3);
+        r.problem.window = x / 6 % 2 ? (ordo_window) { true, 100, 50 } : (ordo_window) { 0 };
+        r.problem.dtype = x / 12 ? ORDO_F16 : ORDO_BF16;
+        vary(&r);
+        vary((request[]) { packed(r) });
+        r.problem.layout = ORDO_PADDED;
+        vary(&r);
+    }
+}
+
+TEST(no_machine_means_the_host)
+{
+    request r = on_host();
+    r.options.workers = 0;
+    const ordo_plan_info named = info_of(&r);
+    r.machine = NULL;
+    const ordo_plan_info unnamed = info_of(&r);
+    check_same_numbers(&named, &unnamed);
+    CHECK(unnamed.backend == ORDO_BACKEND_CPU);
+    CHECK_INT(named.workers, unnamed.workers);
+}
+
+/* ---- numeric key ---- */
+
+enum { KEYS = 15 };
+
+static void spoil(request *r, int which)
+{
+    ordo_plan_options *o = &r->options;
+    switch (which) {
+    case 1: o->backend = ORDO_BACKEND_REF; break;
+    case 2: o->forward_tile = (ordo_tile) { 64, 64 }; break;
+    case 3: o->forward_tile = (ordo_tile) { 64, 65 }; break;
+    case 4: o->backward_tile = (ordo_tile) { 128, 128 }; break;
+    case 5: o->backward_tile = (ordo_tile) { 128, 64 }; break;
+    case 6: o->order = ORDO_ORDER_SHIFT; break;
+    case 7: o->order = ORDO_ORDER_SHIFT, o->group = 8; break;
+    case 8: o->order = ORDO_ORDER_SHIFT, o->group = ORDO_GROUP_WAVES; break;
+    case 9: o->split = 2; break;
+    case 10: r->problem.dropout = (ordo_dropout) { .p = 0.5 }; break;
+    case 11: r->problem.dropout = (ordo_dropout) { .p = 0.5, .rounds = 10 }; break;
+    case 12: r->problem.dropout = (ordo_dropout) { .p = 0.5, .bits = 16 }; break;
+    case 13: r->machine = "host"; break;
+    case 14: r->problem.dropout = (ordo_dropout) { .p = 0.5, .keying = ORDO_KEYING_FA2 }; break;
+    default: break;
+    }
+}
+
+TEST(the_key_tells_numbers_apart)
+{
+    char key[KEYS][160];
+    for (int x = 0; x < KEYS; x++) {
+        request r = on_h200();
+        spoil(&r, x);
+        const ordo_plan_info info = info_of(&r);
+        memcpy(key[x], info.numeric_key, sizeof key[x]);
+        for (int y = 0; y < x; y++)
+            if (strcmp(key[x], key[y]) == 0)
+                CHECK_FAIL("changes %d and %d: the same key %s", y, x, key[x]);
+    }
+    CHECK_TEXT(key[0], "sm90.r0/f128x128/b64x128/spt+tail/k1/plain");
+    CHECK_TEXT(key[1], "ref.r1/f1x1/b1x1/ascending/k1/plain");
+    CHECK_TEXT(key[6], "sm90.r0/f128x128/b64x128/shift.g32/k1/plain");
+    CHECK_TEXT(key[8], "sm90.r0/f128x128/b64x128/shift.w132/k1/plain");
+    CHECK_TEXT(key[12], "sm90.r0/f128x128/b64x128/spt+tail/k1/philox7x16");
+    CHECK_TEXT(key[13], "cpu.r1/f64x128/b64x128/spt+tail/k1/plain");
+    CHECK_TEXT(key[14], "sm90.r0/f128x128/b64x128/spt+tail/k1/fa2");
+}
+
+TEST(the_key_leaves_out_what_changes_no_bit)
+{
+    const request base = on_h200();
+    const ordo_plan_info expected = info_of(&base);
+    request r = base;
+    r.options.issue = ORDO_ISSUE_HEAD;
+    r.options.assign = ORDO_ASSIGN_PINNED;
+    const ordo_plan_info a = info_of(&r);
+    r = base;
+    r.options.section = 3;
+    r.options.workers = 17;
+    const ordo_plan_info b = info_of(&r);
+    r = base; /* what the table would choose anyway, spelt out */
+    r.options.order = ORDO_ORDER_SPT_TAIL;
+    r.options.forward_tile = (ordo_tile) { 128, 128 };
+    r.options.backward_tile = (ordo_tile) { 64, 128 };
+    r.options.split = 1;
+    const ordo_plan_info c = info_of(&r);
+    check_same_numbers(&a, &expected);
+    check_same_numbers(&b, &expected);
+    check_same_numbers(&c, &expected);
+    CHECK(a.issue == ORDO_ISSUE_HEAD && a.assign == ORDO_ASSIGN_PINNED);
+    CHECK_INT(b.section, 3);
+    CHECK_INT(b.workers, 17);
+}
+
+/* ---- promise ---- */
+
+TEST(every_level_is_kept_unless_waves)
+{
+    const unsigned all = ORDO_PROMISE_REPEAT | ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH |
+                         ORDO_PROMISE_SPLIT | ORDO_PROMISE_MASK;
+    for (int order = 0; order <= ORDO_ORDER_COUNT; order++)
+        for (int full = 0; full < 2; full++) {
+            request r = on_h200();
+            r.options.order = (ordo_order)order;
+            r.problem.mask = full ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;
+            const ordo_plan_info info = info_of(&r);
+            CHECK_INT(info.kept, all);
+            CHECK_INT(info.not_kept, 0);
+        }
+    request r = on_h200();
+    r.options.order = ORDO_ORDER_SHIFT;
+    r.options.group = ORDO_GROUP_WAVES;
+    const ordo_plan_info info = info_of(&r);
+    CHECK_INT(info.kept, ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK);
+    CHECK_INT(info.not_kept, ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH | ORDO_PROMISE_SPLIT);
+    CHECK_HAS(info.note, "portable, batch and split are not kept");
+    const ordo_plan_info ref = info_of((request[]) { on_ref() });
+    CHECK_INT(ref.kept, all);
+    CHECK_TEXT(ref.note, "");
+}
+
+/* The batch level, tile by tile: a sequence sums the same alone and in a padded batch. */
+TEST(a_sequence_sums_the_same_alone_and_among_longer_ones)
+{
+    uint64_t seed = 21;
+    for (int round = 0; round < 3000; round++) {
+        request r = on_h200();
+        r.problem.mask = (ordo_mask)check_between(&seed, 0, 2);
+        if (check_between(&seed, 0, 2) == 0)
+            r.problem.window = (ordo_window) { true, check_between(&seed, -1, 3000),
+                                               check_between(&seed, -1, 3000) };
+        r.options.order = (ordo_order)check_between(&seed, 0, ORDO_ORDER_COUNT);
+        if (check_between(&seed, 0, 3) == 0)
+            r.options.backward_tile = (ordo_tile) { 96, 64 };
+        r.problem.heads = check_between(&seed, 1, 6);
+        const int64_t q = check_between(&seed, 0, 3) ? check_between(&seed, 1, 5000) : 1;
+        const int64_t kv = check_between(&seed, 0, 1) ? q : check_between(&seed, 1, 5000);
+        r.problem.q_len = q;
+        r.problem.kv_len = kv;
+        ordo_plan *alone = make(&r);
+        r.problem.layout = ORDO_PADDED;
+        r.problem.batch = check_between(&seed, 1, 5);
+        r.problem.q_len = q + check_between(&seed, 0, 3000);
+        r.problem.kv_len = kv + check_between(&seed, 0, 3000);
+        ordo_plan *among = make(&r);
+        const ordo_run one = ordo_plan_run(alone, 1, q, kv), many = ordo_plan_run(among, 1, q, kv);
+        const int32_t head = (int32_t)check_between(&seed, 0, r.problem.heads - 1);
+        const ordo_walk a = ordo_run_walk(&one, head), b = ordo_run_walk(&many, head);
+        const int before = check_failures;
+        CHECK_INT(a.nk, b.nk);
+        for (int32_t j = 0; j < a.nk && check_failures == before; j++) {
+            CHECK_INT(ordo_walk_steps(&a, j), ordo_walk_steps(&b, j));
+            for (int32_t t = 0; t < ordo_walk_steps(&a, j); t++) {
+                const int32_t i = ordo_walk_visit(&a, j, t);
+                CHECK_INT(ordo_walk_visit(&b, j, t), i);
+                CHECK_INT(ordo_walk_turn(&b, i, j), ordo_walk_turn(&a, i, j));
+            }
+        }
+        if (check_failures > before)
+            printf("    order %d mask %d window %d,%d q %d kv %d\n", (int)r.options.order,
+                   (int)r.problem.mask, (int)r.problem.window.left, (int)r.problem.window.right,
+                   (int)q, (int)kv);
+        ordo_plan_destroy(alone);
+        ordo_plan_destroy(among);
+    }
+}
+
+/* ---- symmetric elsewhere ---- */
+
+static void check_replaced(request r, ordo_order by, const char *note)
+{
+    r.options.order = ORDO_ORDER_SYMMETRIC;
+    const ordo_plan_info info = info_of(&r);
+    CHECK_INT(info.order, by);
+    CHECK_INT(info.order_asked, ORDO_ORDER_SYMMETRIC);
+    CHECK_HAS(info.note, note);
+    CHECK(strstr(info.numeric_key, ordo_order_name(by)) != NULL);
+    CHECK((info.note[0] == 0) == (by == ORDO_ORDER_SYMMETRIC));
+}
+
+TEST(symmetric_is_replaced_by_name)
+{
+    request r = on_h200();
+    check_replaced(r, ORDO_ORDER_SYMMETRIC, "");
+    check_replaced(packed(r), ORDO_ORDER_SYMMETRIC, "");
+    r.problem.mask = ORDO_MASK_CAUSAL_TOP_LEFT;
+    check_replaced(r, ORDO_ORDER_SYMMETRIC, "");
+    r.problem.mask = ORDO_MASK_FULL;
+    check_replaced(r, ORDO_ORDER_SHIFT, "order symmetric replaced by shift");
+    r = on_h200();
+    r.problem.window = (ordo_window) { true, 200, 0 };
+    check_replaced(r, ORDO_ORDER_SPT, "order symmetric replaced by spt");
+    r.problem.window.left = 5000; /* hides nothing, but would in a longer sequence */
+    check_replaced(r, ORDO_ORDER_SPT, "order symmetric replaced by spt");
+    r = on_h200();
+    r.problem.kv_len = 2048;
+    check_replaced(r, ORDO_ORDER_SPT, "order symmetric replaced by spt");
+    r = on_h200();
+    r.options.backward_tile = (ordo_tile) { 80, 128 };
+    check_replaced(r, ORDO_ORDER_SPT, "whole number of query tiles a key tile");
+}
+
+TEST(twin_says_when_it_cannot_be_pinned_in_pairs)
+{
+    request r = on_h200();
+    r.options.order = ORDO_ORDER_TWIN;
+    r.options.assign = ORDO_ASSIGN_PINNED;
+    r.options.issue = ORDO_ISSUE_HEAD;
+    const ordo_plan_info pairs = info_of(&r);
+    CHECK_INT(pairs.coresident, 8);
+    CHECK_TEXT(pairs.note, "");
+    r.options.workers = 7;
+    const ordo_plan_info turns = info_of(&r);
+    CHECK_INT(turns.coresident, 0);
+    CHECK_HAS(turns.note, "twin cannot be pinned in pairs here");
+}
+
+/* ---- workspace ---- */
+
+static uint64_t workspace(const request *r)
+{
+    ordo_plan *plan = make(r);
+    const uint64_t bytes = ordo_plan_workspace(plan);
+    ordo_plan_destroy(plan);
+    return bytes;
+}
+
+/* 100 rows are 2 query tiles of 64; 2 sequences of 3 heads: 12 tiles, 768 rows. f32 dQ 768x128,
+ * row sums 768, 12 counters and a ticket, each part rounded up to 256 bytes. */
+TEST(workspace_counted_by_hand)
+{
+    request r = on_h200();
+    r.problem.heads = 3;
+    r.problem.q_len = 100;
+    r.problem.kv_len = 777; /* of no influence */
+    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    r.options.split = 2;
+    CHECK_INT(workspace(&r), 786432 + 3072 + 256 + 256);
+    r.options.split = 64;
+    CHECK_INT(workspace(&r), 64 * 393216 + 3072 + 3072 + 256);
+    r.options.split = 0;
+    r.problem.layout = ORDO_PADDED;
+    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    r.problem.layout = ORDO_PACKED; /* 150 rows in two sequences: at most 2 + 2 tiles */
+    r.problem.total_q = 150;
+    r.problem.total_kv = 1000;
+    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    r = on_host(); /* rows of dQ are whole vectors of 16 */
+    r.problem.q_len = 65;
+    r.problem.batch = 1;
+    r.problem.heads = 2;
+    r.problem.head_dim = 24;
+    CHECK_INT(workspace(&r), 256 * 32 * 4 + 1024 + 256 + 256);
+    r = on_ref();
+    CHECK_INT(workspace(&r), 0);
+}
+
+TEST(workspace_is_linear_in_sequence_length)
+{
+    request r = on_h200();
+    uint64_t bytes[6];
+    for (int x = 0; x < 6; x++) {
+        r.problem.q_len = 65536 * (x + 1);
+        bytes[x] = workspace(&r);
+    }
+    for (int x = 2; x < 6; x++)
+        CHECK_INT(bytes[x] - bytes[x - 1], bytes[1] - bytes[0]);
+    CHECK(bytes[1] > bytes[0]);
+}
+
+/* ---- prediction ---- */
+
+static double value(const ordo_machine *machine, const char *key)
+{
+    double x = 0;
+    CHECK(ordo_machine_get(machine, key, &x) == ORDO_OK);
+    return x;
+}
+
+/* The time of all products alone, shared evenly, is 0.75 to 1.0 of the prediction. */
+TEST(predictions_are_near_the_work_bound)
+{
+    ordo_machine *h200 = NULL;
+    CHECK(ordo_machine_create(&h200, "h200") == ORDO_OK);
+    const double clocks = 2.0 * 64 * 128 * 5 * 128 /
+                          (value(h200, "mma_flop_per_clk_bf16") * value(h200, "mma_efficiency"));
+    static const int64_t heads[] = { 8, 16, 32, 128 };
+    for (int x = 0; x < 4; x++) {
+        request r = on_h200();
+        r.problem.batch = 1;
+        r.problem.heads = heads[x];
+        r.problem.q_len = 8192;
+        const double steps = 4160 * (double)heads[x]; /* 128 + 126 + .. + 2 a head */
+        const double bound = steps * clocks / value(h200, "workers") / value(h200, "clock_ghz");
+        const double ratio = bound / info_of(&r).predicted_ns;
+        if (!(ratio >= 0.75 && ratio <= 1.0))
+            CHECK_FAIL("%d heads: predicted at %.3f of the work bound", (int)heads[x], ratio);
+    }
+    ordo_machine_destroy(h200);
+}
+
+TEST(predictions_grow_with_the_problem)
+{
+    double last = 0;
+    for (int64_t seq = 1024; seq <= 1 << 24; seq *= 2) {
+        request r = on_h200();
+        r.problem.q_len = seq;
+        const double ns = info_of(&r).predicted_ns;
+        if (!(ns > 1.9 * last))
+            CHECK_FAIL("%d rows: %.0f ns after %.0f for half of them", (int)seq, ns, last);
+        last = ns;
+    }
+    CHECK(info_of((request[]) { on_ref() }).predicted_ns < 0);
+}
+
+/* ---- dropout ---- */
+
+TEST(dropout_as_it_will_be_used)
+{
+    request r = on_h200();
+    ordo_plan_info info = info_of(&r);
+    CHECK_INT(info.dropout_bits, 0);
+    CHECK(info.dropout_p_used == 0);
+    r.problem.dropout.p = 0.1;
+    info = info_of(&r);
+    CHECK_INT(info.dropout_rounds, 7);
+    CHECK_INT(info.dropout_bits, 8);
+    CHECK_INT(info.dropout_threshold, 230);
+    CHECK(info.dropout_p_used == 26.0 / 256);
+    r.problem.dropout = (ordo_dropout) { .p = 0.1, .rounds = 10, .bits = 16 };
+    info = info_of(&r);
+    CHECK_INT(info.dropout_rounds, 10);
+    CHECK_INT(info.dropout_threshold, 58982);
+    CHECK(info.dropout_p_used == 6554.0 / 65536);
+}
+
+/* ---- the plan's own check ---- */
+
+/* Tile pairs with a visible element, found by looking at every element. */
+static uint64_t pairs_by_hand(const ordo_problem *p, ordo_tile tile)
+{
+    uint64_t pairs = 0;
+    const int64_t delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len;
+    for (int64_t i = 0; i < p->q_len; i += tile.q)
+        for (int64_t j = 0; j < p->kv_len; j += tile.k) {
+            bool live = false;
+            for (int64_t r = i; r < i + tile.q && r < p->q_len; r++)
+                for (int64_t c = j; c < j + tile.k && c < p->kv_len; c++) {
+                    const int64_t d = c - r - delta;
+                    live |= (p->mask == ORDO_MASK_FULL || d <= 0) &&
+                            (!p->window.on || p->window.left < 0 || d >= -p->window.left) &&
+                            (!p->window.on || p->window.right < 0 || d <= p->window.right);
+                }
+            pairs += live;
+        }
+    return pairs * (uint64_t)p->heads * (uint64_t)p->batch;
+}
+
+static void check_pairs(const request *r)
+{
+    ordo_plan *plan = make(r);
+    ordo_problem problem;
+    ordo_plan_info info;
+    uint64_t pairs = 0;
+    CHECK(ordo_plan_problem(plan, &problem) == ORDO_OK);
+    CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
+    if (ordo_plan_check(plan, &pairs) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    CHECK_INT(pairs, pairs_by_hand(&problem, info.backward_tile));
+    CHECK_INT(info.query_tiles, (problem.q_len + info.backward_tile.q - 1) / info.backward_tile.q);
+    CHECK_INT(info.key_tiles, (problem.kv_len + info.backward_tile.k - 1) / info.backward_tile.k);
+    ordo_plan_destroy(plan);
+}
+
+TEST(plans_check_themselves_and_count_pairs)
+{
+    for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
+        for (int mask = 0; mask < 3; mask++)
+            for (int x = 0; x < 6; x++) {
+                request r = on_h200();
+                r.options.order = (ordo_order)order;
+                r.options.backward_tile = (ordo_tile) { 16, x % 2 ? 32 : 24 };
+                r.problem.mask = (ordo_mask)mask;
+                r.problem.q_len = 300;
+                switch (x) {
+                case 1: r.problem.kv_heads = 2; break;
+                case 2: r.problem.kv_len = 411; break;
+                case 3: r.problem.window = (ordo_window) { true, 40, 3 }; break;
+                case 4: r.problem.layout = ORDO_PADDED; break;
+                case 5: r = packed(r); break;
+                default: break;
+                }
+                check_pairs(&r);
+            }
+}
+
+TEST(the_oracle_has_tiles_of_one_element)
+{
+    request r = on_ref();
+    r.problem.q_len = 20;
+    r.problem.kv_len = 33;
+    const ordo_plan_info info = info_of(&r);
+    CHECK_INT(info.query_tiles, 20);
+    CHECK_INT(info.key_tiles, 33);
+    CHECK(info.backend == ORDO_BACKEND_REF && info.order == ORDO_ORDER_ASCENDING);
+    CHECK_INT(info.workers, 1);
+    check_pairs(&r);
+    r.machine = "h200"; /* a machine changes nothing */
+    CHECK_INT(info_of(&r).workers, 1);
+    r.machine = "a100";
+    CHECK_INT(info_of(&r).workers, 1);
+}
+
+/* Under spt+tail every fourth key head is held back; a shard may hold only such, or none. */
+TEST(shards_with_only_tail_heads_or_none)
+{
+    for (int x = 0; x < 2; x++)
+        for (int head0 = 0; head0 < 8; head0++)
+            for (int heads = 1; heads <= 8 - head0; heads++) {
+                request r = x ? on_h200() : on_host();
+                r.problem.q_len = 300;
+                r.problem.heads = heads;
+                r.problem.shard = (ordo_shard) { .heads_total = 8, .head0 = head0 };
+                const ordo_plan_info info = info_of(&r);
+                CHECK(info.order == ORDO_ORDER_SPT_TAIL && info.predicted_ns > 0);
+                check_pairs(&r);
+            }
+}
+
+TEST(names_of_constants)
+{
+    for (int x = 1; x <= ORDO_ORDER_COUNT; x++) {
+        ordo_order order = ORDO_ORDER_DEFAULT;
+        CHECK(ordo_order_from_name(ordo_order_name((ordo_order)x), &order) == ORDO_OK);
+        CHECK_INT(order, x);
+    }
+    ordo_order order = ORDO_ORDER_TWIN;
+    CHECK(ordo_order_from_name("default", &order) == ORDO_ERR_ARGUMENT);
+    CHECK(ordo_order_from_name("", &order) == ORDO_ERR_ARGUMENT);
+    CHECK(ordo_order_from_name(NULL, &order) == ORDO_ERR_ARGUMENT);
+    CHECK(ordo_order_from_name("spt", NULL) == ORDO_ERR_ARGUMENT);
+    CHECK_INT(order, ORDO_ORDER_TWIN);
+    CHECK_TEXT(ordo_order_name((ordo_order)99), "unknown");
+    CHECK_TEXT(ordo_order_name((ordo_order)-1), "unknown");
+    CHECK_TEXT(ordo_backend_name(ORDO_BACKEND_CUDA), "cuda");
+    CHECK_TEXT(ordo_issue_name(ORDO_ISSUE_KEY), "key");
+    CHECK_TEXT(ordo_assign_name(ORDO_ASSIGN_FIRST_FREE), "first-free");
+    CHECK_TEXT(ordo_promise_name(ORDO_PROMISE_SPLIT), "split");
+    CHECK_TEXT(ordo_promise_name((ordo_promise)3), "unknown");
+}
+
+CHECK_MAIN(RUN(defaults_depend_on_backend_head_size_and_mask_alone), RUN(no_machine_means_the_host),
+           RUN(the_key_tells_numbers_apart), RUN(the_key_leaves_out_what_changes_no_bit),
+           RUN(every_level_is_kept_unless_waves),
+           RUN(a_sequence_sums_the_same_alone_and_among_longer_ones),
+           RUN(symmetric_is_replaced_by_name), RUN(twin_says_when_it_cannot_be_pinned_in_pairs),
+           RUN(workspace_counted_by_hand), RUN(workspace_is_linear_in_sequence_length),
+           RUN(predictions_are_near_the_work_bound), RUN(predictions_grow_with_the_problem),
+           RUN(dropout_as_it_will_be_used), RUN(plans_check_themselves_and_count_pairs),
+           RUN(the_oracle_has_tiles_of_one_element), RUN(shards_with_only_tail_heads_or_none),
+           RUN(names_of_constants))
