@@ -208,12 +208,11 @@ static int extent(const request *r, const ordo_problem *p, const ordo_dropout_ca
                   const ordo_dropout_part *part, int64_t *rows, int64_t *cols)
 {
     const ordo_status status = ordo_dropout_export(p, c, NULL, part, NULL, 0, &(size_t) { 0 });
-    const bool packed = p->layout == ORDO_PACKED;
     const int64_t b = part->sequence, kv_len = p->kv_len ? p->kv_len : p->q_len;
     if (status != ORDO_OK)
         return cli_library_error(status);
-    *rows = (packed ? c->cu_q[b + 1] - c->cu_q[b] : p->q_len) - r->rows.first;
-    *cols = (packed ? c->cu_kv[b + 1] - c->cu_kv[b] : kv_len) - r->cols.first;
+    *rows = (c->cu_q ? c->cu_q[b + 1] - c->cu_q[b] : p->q_len) - r->rows.first;
+    *cols = (c->cu_kv ? c->cu_kv[b + 1] - c->cu_kv[b] : kv_len) - r->cols.first;
     *rows = r->rows.count ? r->rows.count : *rows;
     *cols = r->cols.count ? r->cols.count : *cols;
     return CLI_OK;

@@ -26,14 +26,17 @@ extern "C" {
 typedef struct ordo_dropout_call {
     size_t size; /* sizeof(ordo_dropout_call) */
     uint64_t seed;
-    uint64_t offset;             /* one value a dropout call, never reused with a seed; below 2^32.
-                                    keying fa2: any, advanced by 32 * sequences * heads from call to call */
+
+    /* One value a dropout call, never reused with a seed; below 2^32. Keying fa2: any, advanced
+     * by 32 * sequences * heads from call to call. */
+    uint64_t offset;
     const int32_t *cu_q, *cu_kv; /* packed: batch + 1 ends, from 0, not decreasing; else NULL */
     const int64_t *sequence_ids; /* batch ids; NULL = batch0, batch0 + 1, ... */
     int threads;                 /* of ordo_dropout_fill(): 0 = all the process may use */
-    int experiment_rounds;       /* 0 = the problem's rounds. 3 or 5: an experiment in speed whose
-                                    masks are correlated from row to row, head to head and step to
-                                    step. Not for training */
+
+    /* 0 = the problem's rounds. 3 or 5: an experiment in speed, whose masks are correlated from
+     * row to row, head to head and step to step. Not for training. */
+    int experiment_rounds;
 } ordo_dropout_call;
 
 #define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)

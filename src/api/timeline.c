@@ -32,7 +32,7 @@ static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedu
         return ordo_schedule_simulate(&run, &costs, ORDO_REPLAY_BUDGET, info, NULL);
     const uint64_t most = (uint64_t)info->key_tiles * (uint64_t)info->query_tiles; /* < 2^40 */
     if (most * (uint64_t)info->heads > RECORD_MAX)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "record: %llu steps, expected at most %d",
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "record: %llu tiles, expected at most %d",
                          (unsigned long long)(most * (uint64_t)info->heads), RECORD_MAX);
     ORDO_TRY(ordo_schedule_simulate(&run, &costs, 0, info, &timeline->record));
     return ordo_timeline_trace(&timeline->record, &costs, &timeline->path, &timeline->path_count);

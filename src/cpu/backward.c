@@ -27,14 +27,17 @@ typedef struct backward_job {
     int64_t tiles; /* query tiles of all sequences */
     float *dq;     /* (head, tile, row, dim), f32, rows of dq_ld */
     int dq_ld;
+    float *q, *dout;   /* (head, tile, row, dim), f32 panels */
     float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
+    float *lse2;       /* (head, tile, row): lse in powers of two, +inf where it is -inf */
+    int32_t *finite;   /* (head, tile): no inf or NaN in q and dout */
     atomic_int *turns; /* (head, tile): additions done */
     atomic_llong next;
 } backward_job;
 
 /* One worker's panels. */
 typedef struct panels {
-    float *kt, *vt, *k, *dk, *dv, *q, *dout, *s, *dp, *part, *lse2, *delta;
+    float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
     uint32_t *keep;
     uint64_t random;
     int ld_s, words;
@@ -45,7 +48,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     const ordo_cpu_pass *p = &job->pass;
     const size_t rows = (size_t)p->plan->backward_tile.q, keys = (size_t)p->plan->backward_tile.k;
     const size_t ld = (size_t)p->ld, v_ld = (size_t)p->v_ld;
-    w->ld_s = ordo_cpu_ld(p->plan->backward_tile.k);
+    w->ld_s = ordo_panel_row(p->plan->backward_tile.k);
     w->words = (w->ld_s + 31) / 32;
     w->random = 0;
     ordo_arena arena = { memory, 0 };
@@ -54,13 +57,9 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->k = ordo_arena_take(&arena, keys * ld);
     w->dk = ordo_arena_take(&arena, keys * ld);
     w->dv = ordo_arena_take(&arena, keys * v_ld);
-    w->q = ordo_arena_take(&arena, rows * ld);
-    w->dout = ordo_arena_take(&arena, rows * v_ld);
     w->s = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
     w->dp = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);
-    w->lse2 = ordo_arena_take(&arena, rows);
-    w->delta = ordo_arena_take(&arena, rows);
     w->keep = ordo_arena_take(&arena, rows * (size_t)w->words);
     return arena.used;
 }
@@ -112,21 +111,33 @@ static void write_dq(const backward_job *job, int64_t b, int64_t head, int64_t r
             memset((char *)to.data + (size_t)(r * to.stride) * width, 0, width * (size_t)p->dim);
 }
 
+/* The query side of a tile, once for all chains that will visit it. */
 static void prepare_tile(const backward_job *job, const panels *w, int64_t b, int64_t head,
                          int32_t i)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const ordo_dtype dtype = p->problem->dtype;
     const ordo_band *band = &p->sequences[b].run.band;
     const int64_t row = (int64_t)i * band->bq, at = tile_at(job, b, head, i);
     const int rows = rows_of(band, i);
+    const ordo_rows q = ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, b, row, head);
     const ordo_rows o = ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, b, row, head);
     const ordo_rows dout = ordo_cpu_rows(p, &p->call->dout, ORDO_QUERIES, p->v_dim, b, row, head);
-    float *delta = job->delta + at * band->bq;
-    p->kernels->load(w->dout, p->v_ld, dout.data, p->problem->dtype, dout.stride, rows, p->v_dim);
-    p->kernels->load(w->dv, p->v_ld, o.data, p->problem->dtype, o.stride, rows, p->v_dim);
-    p->kernels->row_dot(rows, p->v_dim, w->dout, w->dv, p->v_ld, delta);
-    for (int r = 0; r < rows && p->call->dlse; r++)
-        delta[r] -= p->call->dlse[ordo_cpu_lse_at(p, b, head, row + r)];
+    const float *lse = p->call->lse + ordo_cpu_lse_at(p, b, head, row);
+    const float *dlse = p->call->dlse ? p->call->dlse + (lse - p->call->lse) : NULL;
+    float *dout_panel = job->dout + at * band->bq * p->v_ld;
+    float *delta = job->delta + at * band->bq, *lse2 = job->lse2 + at * band->bq;
+    bool finite = p->kernels->load(job->q + at * band->bq * p->ld, p->ld, q.data, dtype, q.stride,
+                                   rows, p->dim);
+    finite &= p->kernels->load(dout_panel, p->v_ld, dout.data, dtype, dout.stride, rows, p->v_dim);
+    p->kernels->load(w->dv, p->v_ld, o.data, dtype, o.stride, rows, p->v_dim);
+    p->kernels->row_dot(rows, p->v_dim, dout_panel, w->dv, p->v_ld, delta);
+    for (int r = 0; r < rows; r++) {
+        lse2[r] = lse[r] == -INFINITY ? INFINITY : (float)((double)lse[r] * LOG2_E);
+        if (dlse)
+            delta[r] -= dlse[r];
+    }
+    job->finite[at] = finite;
     atomic_store_explicit(&job->turns[at], 0, memory_order_relaxed);
     if (ordo_span_count(ordo_band_keys(band, i)) == 0)
         write_dq(job, b, head, row, rows, NULL);
@@ -180,63 +191,46 @@ static void begin_chain(const backward_job *job, const panels *w, chain *c)
     memset(w->dv, 0, (size_t)c->cols * (size_t)p->v_ld * sizeof(float));
 }
 
-/* Rows of a query tile: q, dout, lse in powers of two, delta. */
-static bool load_rows(const backward_job *job, const panels *w, const chain *c, int64_t head,
-                      int32_t i)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const ordo_band *band = &c->walk.band;
-    const int64_t row = (int64_t)i * band->bq;
-    const int rows = rows_of(band, i);
-    const ordo_rows q = ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, c->b, row, head);
-    const ordo_rows dout =
-        ordo_cpu_rows(p, &p->call->dout, ORDO_QUERIES, p->v_dim, c->b, row, head);
-    const float *lse = p->call->lse + ordo_cpu_lse_at(p, c->b, head, row);
-    for (int r = 0; r < rows; r++)
-        w->lse2[r] = lse[r] == -INFINITY ? INFINITY : (float)((double)lse[r] * LOG2_E);
-    memcpy(w->delta, job->delta + tile_at(job, c->b, head, i) * band->bq,
-           sizeof(float) * (size_t)rows);
-    bool finite = p->kernels->load(w->q, p->ld, q.data, p->problem->dtype, q.stride, rows, p->dim);
-    finite &= p->kernels->load(w->dout, p->v_ld, dout.data, p->problem->dtype, dout.stride, rows,
-                               p->v_dim);
-    return finite;
-}
+/* The query side of a step. */
+typedef struct rows_panel {
+    const float *q, *dout, *lse2, *delta;
+} rows_panel;
 
 /* The five products of a step. */
-static void multiply(const backward_job *job, const panels *w, const ordo_patch *patch,
-                     bool careful)
+static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
+                     const ordo_patch *patch, bool careful)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
     const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
-    float *dk = w->dk + (ptrdiff_t)skipped * p->ld, *dv = w->dv + (ptrdiff_t)skipped * p->v_ld;
-    const float *key = w->k + (ptrdiff_t)skipped * p->ld;
-    k->product(rows, cols, p->dim, w->q, p->ld, 1, w->kt + skipped, w->ld_s, w->s, w->ld_s, false);
-    k->product(rows, cols, p->v_dim, w->dout, p->v_ld, 1, w->vt + skipped, w->ld_s, w->dp, w->ld_s,
-               false);
-    k->gradients(&patch->scores, w->s, w->dp, w->lse2, w->delta);
+    const int ld = p->ld, v_ld = p->v_ld, ld_s = w->ld_s;
+    float *dk = w->dk + (ptrdiff_t)skipped * ld, *dv = w->dv + (ptrdiff_t)skipped * v_ld;
+    const float *key = w->k + (ptrdiff_t)skipped * ld;
+    k->product(rows, cols, p->dim, r->q, ld, 1, w->kt + skipped, ld_s, w->s, ld_s, false);
+    k->product(rows, cols, p->v_dim, r->dout, v_ld, 1, w->vt + skipped, ld_s, w->dp, ld_s, false);
+    k->gradients(&patch->scores, w->s, w->dp, r->lse2, r->delta);
     if (careful) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
-        memset(w->part, 0, (size_t)rows * (size_t)p->ld * sizeof(float));
-        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, 1, w->ld_s, w->dout, p->v_ld, dv,
-                                 p->v_ld, -high, -low);
-        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, 1, w->ld_s, w->q, p->ld, dk, p->ld,
+        memset(w->part, 0, (size_t)rows * (size_t)ld * sizeof(float));
+        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, 1, ld_s, r->dout, v_ld, dv, v_ld,
                                  -high, -low);
-        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, w->ld_s, 1, key, p->ld, w->part, p->ld,
-                                 low, high);
+        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, 1, ld_s, r->q, ld, dk, ld, -high, -low);
+        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, ld_s, 1, key, ld, w->part, ld, low,
+                                 high);
         return;
     }
-    k->product(cols, p->v_dim, rows, w->s, 1, w->ld_s, w->dout, p->v_ld, dv, p->v_ld, true);
-    k->product(cols, p->dim, rows, w->dp, 1, w->ld_s, w->q, p->ld, dk, p->ld, true);
-    k->product(rows, p->dim, cols, w->dp, w->ld_s, 1, key, p->ld, w->part, p->ld, false);
+    k->product(cols, p->v_dim, rows, w->s, 1, ld_s, r->dout, v_ld, dv, v_ld, true);
+    k->product(cols, p->dim, rows, w->dp, 1, ld_s, r->q, ld, dk, ld, true);
+    k->product(rows, p->dim, cols, w->dp, ld_s, 1, key, ld, w->part, ld, false);
 }
 
 static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_band *band = &c->walk.band;
-    const int rows = rows_of(band, i);
-    const bool finite = load_rows(job, w, c, head, i) && c->finite;
+    const int64_t at = tile_at(job, c->b, head, i), row = at * band->bq;
+    const rows_panel r = { job->q + row * p->ld, job->dout + row * p->v_ld, job->lse2 + row,
+                           job->delta + row };
     ordo_patch patch = ordo_cpu_patch(p, band, i, c->j, c->b, head, w->ld_s);
     if (p->dropout) {
         ordo_cpu_keep_tile(p, c->b, head, patch.row, patch.col, patch.rows, patch.cols, w->keep,
@@ -244,16 +238,15 @@ static void step(const backward_job *job, panels *w, const chain *c, int64_t hea
         patch.scores.keep = w->keep;
         patch.scores.keep_words = w->words;
     }
-    multiply(job, w, &patch, patch.scores.cut && !finite);
+    multiply(job, w, &r, &patch, patch.scores.cut && !(c->finite && job->finite[at]));
 
     const int turn = ordo_walk_turn(&c->walk, i, c->j);
-    const int64_t at = tile_at(job, c->b, head, i);
-    float *dq = job->dq + at * band->bq * job->dq_ld;
+    float *dq = job->dq + row * job->dq_ld;
     delay(job, w);
     wait_for(&job->turns[at], turn);
-    p->kernels->accumulate(rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
+    p->kernels->accumulate(patch.rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
     if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
-        write_dq(job, c->b, head, (int64_t)i * band->bq, rows, dq);
+        write_dq(job, c->b, head, (int64_t)i * band->bq, patch.rows, dq);
     atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
 }
 
@@ -333,21 +326,22 @@ static void work(void *context, int worker, void *scratch)
 
 /* ---- */
 
-/* Cut the workspace as ordo_plan_workspace_bytes() counts it. */
+/* Cut the workspace into the plan's parts. */
 static void share_workspace(backward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;
-    const ordo_problem *problem = p->problem;
-    const size_t bq = (size_t)p->plan->backward_tile.q, heads = (size_t)problem->heads;
-    const size_t tiles = (size_t)p->sequences[problem->batch].tile;
     char *at = p->call->workspace;
-    job->tiles = (int64_t)tiles;
+    ordo_workspace parts;
+    job->tiles = p->sequences[p->problem->batch].tile;
     job->dq_ld = (p->dim + 15) / 16 * 16;
+    ordo_plan_parts(p->plan, (uint64_t)job->tiles, &parts); /* fits: no more than the plan's */
     job->dq = (float *)at;
-    at += (tiles * heads * bq * (size_t)job->dq_ld * 4 + 255) / 256 * 256;
-    job->delta = (float *)at;
-    at += (tiles * heads * bq * 4 + 255) / 256 * 256;
-    job->turns = (atomic_int *)at;
+    job->delta = (float *)(at += parts.dq);
+    job->turns = (atomic_int *)(at += parts.delta);
+    job->q = (float *)(at += parts.turns + parts.ticket);
+    job->dout = (float *)(at += parts.q);
+    job->lse2 = (float *)(at += parts.dout);
+    job->finite = (int32_t *)(at += parts.lse2);
 }
 
 static ordo_status run(backward_job *job)

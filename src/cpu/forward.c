@@ -39,7 +39,7 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     const ordo_cpu_pass *p = &job->pass;
     const size_t bq = (size_t)p->plan->forward_tile.q, bk = (size_t)p->plan->forward_tile.k;
     const size_t rows = bq, tiles = (size_t)job->tiles;
-    w->ld_s = ordo_cpu_ld((int64_t)bk);
+    w->ld_s = ordo_panel_row((int64_t)bk);
     w->words = (int)((bk + 31) / 32);
     ordo_arena arena = { memory, 0 };
     w->q = ordo_arena_take(&arena, tiles * rows * (size_t)p->ld);

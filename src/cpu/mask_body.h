@@ -153,7 +153,7 @@ INLINE void run_ordo(const ordo_keep *keep, uint32_t bh, uint32_t row, uint32_t 
     const round_keys keys = keys_of(keep->seed);
     const uint32_t draws = (uint32_t)(keep->bits + 3) / 4;
     const uint32_t first = high_of((uint64_t)ORDO_PHILOX_M1 * bh) ^ keys.k0[0];
-    vec high[ORDO_KEEP_WORDS / LANES], low[ORDO_KEEP_WORDS / LANES], c1;
+    vec high[ORDO_KEEP_WORDS / LANES], low[ORDO_KEEP_WORDS / LANES], c1 = { 0 };
 
     /* Word 2l of a block is of row l/4, quad l%4; word 2l + 1 of the row 8 further down. */
     for (uint32_t l = 0; l < LANES; l++)
@@ -184,7 +184,7 @@ typedef struct fa2_lanes {
 INLINE void lanes_fa2(fa2_lanes *t, uint64_t place, uint32_t row, const round_keys *keys)
 {
     const uint32_t shared = high_of((uint64_t)ORDO_PHILOX_M1 * (row >> 4)) ^ keys->k0[0];
-    vec lane;
+    vec lane = { 0 };
     for (uint32_t l = 0; l < LANES; l++)
         lane[l] = l;
     for (int v = 0; v < FA2_LANES / LANES; v++, lane += LANES) {

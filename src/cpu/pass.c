@@ -58,8 +58,8 @@ ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const
         .queries = p->heads / p->kv_heads,
         .dim = (int)p->head_dim,
         .v_dim = (int)p->v_head_dim,
-        .ld = ordo_cpu_ld(p->head_dim),
-        .v_ld = ordo_cpu_ld(p->v_head_dim),
+        .ld = ordo_panel_row(p->head_dim),
+        .v_ld = ordo_panel_row(p->v_head_dim),
         .dropout = p->dropout.p > 0,
         .keep_scale = 1,
     };
@@ -267,7 +267,10 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, int6
                 const uint32_t quad[4] = { at[0], at[2], at[4], at[6] };
                 uint64_t columns[2];
                 in_columns(quad, columns);
-                place_bits(columns, (int)(c128 * 128 - col), cols, bits + r * words);
+                if (c128 * 128 == col && words == 4)
+                    memcpy(bits + r * words, columns, sizeof columns); /* the usual tile */
+                else
+                    place_bits(columns, (int)(c128 * 128 - col), cols, bits + r * words);
             }
         }
 }

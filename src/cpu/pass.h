@@ -20,14 +20,6 @@ static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 byt
     return piece;
 }
 
-/* Floats from row to row of a panel `n` wide: whole vectors, and no multiple of 64, whose columns
- * would all fall into a few sets of a cache. */
-static inline int ordo_cpu_ld(int64_t n)
-{
-    const int padded = (int)(n + 15) / 16 * 16;
-    return padded % 64 == 0 ? padded + 16 : padded;
-}
-
 /* One sequence of the batch. */
 typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */

@@ -77,11 +77,33 @@ int32_t ordo_plan_coresident(const ordo_plan *plan)
     return ordo_run_coresident(&run);
 }
 
-static bool add_part(uint64_t *total, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+/* *part = a b c d, rounded up to 256. */
+static bool part(uint64_t *part, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    uint64_t part = a;
-    return ordo_mul_fits(&part, b) && ordo_mul_fits(&part, c) && ordo_mul_fits(&part, d) &&
-           ordo_add_fits(&part, 255) && ordo_add_fits(total, part / 256 * 256);
+    *part = a;
+    if (!ordo_mul_fits(part, b) || !ordo_mul_fits(part, c) || !ordo_mul_fits(part, d) ||
+        !ordo_add_fits(part, 255))
+        return false;
+    *part = *part / 256 * 256;
+    return true;
+}
+
+bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *parts)
+{
+    const ordo_problem *p = &plan->problem;
+    const uint64_t heads = (uint64_t)p->heads, split = (uint64_t)plan->split;
+    const uint64_t dim = ((uint64_t)p->head_dim + 15) / 16 * 16; /* rows of whole vectors */
+    uint64_t rows = tiles;
+    *parts = (ordo_workspace) { 0 };
+    if (!ordo_mul_fits(&rows, (uint64_t)plan->backward_tile.q) || !ordo_mul_fits(&rows, heads) ||
+        !part(&parts->dq, rows, dim, 4, split) || !part(&parts->delta, rows, 4, 1, 1) ||
+        !part(&parts->turns, tiles, heads, 4, split) || !part(&parts->ticket, 1, 4, 1, 1))
+        return false;
+    if (plan->backend != ORDO_BACKEND_CPU)
+        return true;
+    return part(&parts->q, rows, (uint64_t)ordo_panel_row(p->head_dim), 4, 1) &&
+           part(&parts->dout, rows, (uint64_t)ordo_panel_row(p->v_head_dim), 4, 1) &&
+           part(&parts->lse2, rows, 4, 1, 1) && part(&parts->flags, tiles, heads, 4, 1);
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
@@ -97,15 +119,14 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
         tiles = (uint64_t)p->total_q / bq + batch;
     else if (!ordo_mul_fits(&tiles, batch))
         return false;
-    const uint64_t heads = (uint64_t)p->heads, split = (uint64_t)plan->split;
-    uint64_t rows = tiles;
-    if (!ordo_mul_fits(&rows, bq) || !ordo_mul_fits(&rows, heads))
+    ordo_workspace w;
+    if (!ordo_plan_parts(plan, tiles, &w))
         return false;
-    const uint64_t dim = ((uint64_t)p->head_dim + 15) / 16 * 16; /* rows of whole vectors */
-    return add_part(bytes, rows, dim, 4, split) &&               /* dQ */
-           add_part(bytes, rows, 4, 1, 1) &&                     /* row sums of dO.O */
-           add_part(bytes, tiles, heads, 4, split) &&            /* turn counters */
-           add_part(bytes, 1, 4, 1, 1);                          /* the ticket */
+    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q, w.dout, w.lse2, w.flags };
+    for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
+        if (!ordo_add_fits(bytes, parts[x]))
+            return false;
+    return true;
 }
 
 unsigned ordo_plan_promise(const ordo_plan *plan)

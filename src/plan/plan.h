@@ -41,8 +41,25 @@ ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, 
 /* Chains that must be resident together, for any lengths that the plan may meet; 0: none. */
 int32_t ordo_plan_coresident(const ordo_plan *plan);
 
-/* Workspace of the backward pass: an f32 dQ a query row (times `split`), the row sums of
- * dO.O, and a turn counter a query tile. False if it does not fit 64 bits. */
+/* Floats from row to row of a CPU panel `n` wide: whole vectors of 16, and no multiple of 64, whose
+ * columns would all fall into a few sets of a cache. */
+static inline int ordo_panel_row(int64_t n)
+{
+    const int padded = (int)(n + 15) / 16 * 16;
+    return padded % 64 == 0 ? padded + 16 : padded;
+}
+
+/* Parts of the backward pass's workspace, each a multiple of 256 bytes, in this order: an f32 dQ a
+ * query row (times `split`), the row sums of dO.O, a turn counter a query tile, the ticket; and on
+ * the CPU the query side as panels: q, dout, lse in powers of two, a flag a tile. */
+typedef struct ordo_workspace {
+    uint64_t dq, delta, turns, ticket, q, dout, lse2, flags; /* bytes */
+} ordo_workspace;
+
+/* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */
+bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *parts);
+
+/* Workspace of the backward pass. False if it does not fit 64 bits. */
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
 
 /* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */

@@ -253,11 +253,6 @@ ordo_status ordo_plan_legal(const ordo_plan *plan)
         ORDO_TRY(check_oracle(plan));
     ORDO_TRY(check_ranges(plan));
     ORDO_TRY(check_waves(plan));
-    const ordo_problem *p = &plan->problem;
-    const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
-    uint64_t chains = (uint64_t)p->batch * (uint64_t)p->kv_heads; /* below 2^30 */
-    if (chains * (uint64_t)ordo_band_key_tiles(&run.band) > (uint64_t)1 << 60)
-        return ordo_fail(ORDO_ERR_OVERFLOW, "chains: more than 2^60 key tiles in all heads");
     return check_residency(plan);
 }
 

@@ -101,7 +101,7 @@ static void print(const ordo_plan *plan, char line[LINE])
 
 static void check_same(const ordo_plan *plan, const ordo_plan *again)
 {
-    ordo_plan_info a, b;
+    ordo_plan_info a = { 0 }, b = { 0 };
     char line[LINE], other[LINE];
     print(plan, line);
     print(again, other);

@@ -48,7 +48,7 @@ TEST(the_size_of_a_grid)
         s.query_tiles = rows[x][1];
         s.ratio_num = rows[x][2];
         s.ratio_den = rows[x][3];
-        ordo_timeline_info info;
+        ordo_timeline_info info = { 0 };
         CHECK(info_of(&s, &info) == ORDO_OK);
         CHECK_INT(info.query_tiles, rows[x][4]);
         CHECK_INT(info.tasks, rows[x][5]);

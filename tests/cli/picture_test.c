@@ -1,5 +1,5 @@
 /* picture_test.c: pictures read back: chunks, checksums, stored blocks and pixels. */
-#include "../../cli/picture.c"
+#include "../../cli/picture.c" /* NOLINT(bugprone-suspicious-include) */
 #include "check.h"
 
 typedef struct bytes {
@@ -16,7 +16,7 @@ static unsigned char pixel(uint32_t x, uint32_t y)
 static bytes draw(const char *path, uint32_t width, uint32_t height)
 {
     FILE *file = tmpfile();
-    unsigned char *row = malloc(width);
+    unsigned char *row = calloc(width, 1);
     cli_picture p = cli_picture_start(file, path, width, height);
     for (uint32_t y = 0; y < height; y++) {
         for (uint32_t x = 0; x < width; x++)
