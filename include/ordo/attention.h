@@ -54,6 +54,24 @@ typedef struct ordo_call {
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 
+/* Results over disjoint sets of keys, to be merged: what a ring over sequence shards computes. */
+typedef struct ordo_combine {
+    size_t size;                   /* sizeof(ordo_combine) */
+    int64_t parts;                 /* 1 .. 4096 */
+    const ordo_tensor *o_parts;    /* one tensor a part, shaped and typed like o */
+    const float *const *lse_parts; /* one array a part, shaped like lse */
+    ordo_tensor o;
+    float *lse;
+    int threads; /* cpu: 0 = all the process may use */
+} ordo_combine;
+
+#define ORDO_COMBINE_INIT ORDO_SIZED(ordo_combine)
+
+/* o = sum_p w_p o_p / sum_p w_p, w_p = exp(lse_p - max lse), added in the order of the parts;
+ * lse = max lse + log sum w. A part whose lse is -inf adds nothing; if all are, o = 0 and
+ * lse = -inf. The plan gives shapes, type and backend (ref or cpu). */
+ORDO_API ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine);
+
 /* Whether a backend can execute here, and if not, why (a message for people). */
 ORDO_API bool ordo_backend_available(ordo_backend backend, const char **why_not);
 

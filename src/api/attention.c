@@ -68,6 +68,20 @@ static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *c
     return forward ? b->forward(plan, &checked) : b->backward(plan, &checked);
 }
 
+ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine)
+{
+    ordo_combine checked;
+    if (!plan)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
+    ORDO_TRY(ordo_combine_check(&plan->problem, combine, &checked));
+    if (plan->backend == ORDO_BACKEND_REF)
+        return ordo_ref_combine_call(&plan->problem, &checked);
+    if (plan->backend == ORDO_BACKEND_CPU)
+        return ordo_cpu_combine(plan, &checked);
+    return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: combines on ref and cpu only",
+                     ordo_backend_name(plan->backend));
+}
+
 ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call)
 {
     return run(plan, ORDO_FORWARD, call);

@@ -281,3 +281,28 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);
     return ORDO_OK;
 }
+
+ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, ordo_combine *out)
+{
+    if (!in)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "combine NULL: expected a combination");
+    ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "combine", "ORDO_COMBINE_INIT"));
+    if (out->parts < 1 || out->parts > 4096)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "parts %" PRId64 ": expected 1 to 4096", out->parts);
+    if (!out->o_parts || !out->lse_parts)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %" PRId64 " of them",
+                         out->o_parts ? "lse_parts" : "o_parts", out->parts);
+    if (out->threads < 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);
+    const shape o = { p->q_len, p->total_q, p->heads, p->v_head_dim };
+    const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
+    for (int64_t x = 0; x < out->parts; x++) { /* each against the outputs */
+        buffers list = { .count = 0 };
+        ORDO_TRY(check_tensor(&list, p, "o", &out->o, o, true));
+        ORDO_TRY(check_flat(&list, "lse", out->lse, rows * p->heads, true));
+        ORDO_TRY(check_tensor(&list, p, "o_parts", &out->o_parts[x], o, false));
+        ORDO_TRY(check_flat(&list, "lse_parts", out->lse_parts[x], rows * p->heads, false));
+        ORDO_TRY(check_overlap(&list));
+    }
+    return ORDO_OK;
+}

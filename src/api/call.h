@@ -20,4 +20,8 @@ ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch
 ordo_status ordo_check_keys(const ordo_problem *problem, uint64_t offset,
                             const int64_t *sequence_ids);
 
+/* The same for a combination; `o_parts` and `lse_parts` of `out` are those of `in`. */
+ordo_status ordo_combine_check(const ordo_problem *problem, const ordo_combine *in,
+                               ordo_combine *out);
+
 #endif

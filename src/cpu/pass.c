@@ -91,16 +91,17 @@ ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, or
                         int64_t dim, int64_t b, int64_t row, int64_t head)
 {
     const ordo_problem *p = pass->problem;
-    const ordo_sequence *s = &pass->sequences[b];
     const int64_t heads = side == ORDO_QUERIES ? p->heads : p->kv_heads;
     const int64_t length = side == ORDO_QUERIES ? p->q_len : p->kv_len;
     const int64_t *given = tensor->stride;
-    const bool contiguous = !given[0] && !given[1] && !given[2] && !given[3];
+    const bool packed = p->layout == ORDO_PACKED; /* whose tensors have no first stride */
+    const bool contiguous = (packed || !given[0]) && !given[1] && !given[2] && !given[3];
     const int64_t by_head = contiguous ? dim : given[2];
     const int64_t by_row = contiguous ? heads * dim : given[1];
     int64_t at = row * by_row + head * by_head;
-    if (p->layout == ORDO_PACKED)
-        at += (side == ORDO_QUERIES ? s->q_row : s->kv_row) * by_row;
+    if (packed)
+        at +=
+            (side == ORDO_QUERIES ? pass->sequences[b].q_row : pass->sequences[b].kv_row) * by_row;
     else
         at += b * (contiguous ? length * heads * dim : given[0]);
     const size_t width = p->dtype == ORDO_F32 ? 4 : 2;

@@ -94,5 +94,6 @@ int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
 
 ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call);
+ordo_status ordo_cpu_combine(const ordo_plan *plan, const ordo_combine *combine);
 
 #endif

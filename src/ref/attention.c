@@ -234,3 +234,32 @@ ordo_status ordo_ref_backward(const ordo_problem *problem, const ordo_call *call
     const ordo_ref_call view = ordo_ref_view(problem, call);
     return ordo_ref_backward_f64(problem, &view);
 }
+
+ordo_status ordo_ref_combine_call(const ordo_problem *p, const ordo_combine *combine)
+{
+    const int64_t parts = combine->parts, dim = p->v_head_dim;
+    const int64_t batch = p->layout == ORDO_PACKED ? 1 : p->batch;
+    const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->q_len;
+    ordo_call out = { .o = combine->o, .lse = combine->lse };
+    const ordo_ref_call to = ordo_ref_view(p, &out);
+    double *o = calloc((size_t)((parts + 1) * (dim + 1)), sizeof *o); /* one row of each part */
+    if (!o)
+        return ordo_fail(ORDO_ERR_MEMORY, "combine: %lld parts", (long long)parts);
+    double *lse = o + (parts + 1) * dim;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t r = 0; r < rows; r++) {
+                for (int64_t x = 0; x < parts; x++) {
+                    ordo_call part = { .o = combine->o_parts[x],
+                                       .lse = (float *)combine->lse_parts[x] };
+                    const ordo_ref_call from = ordo_ref_view(p, &part);
+                    gather(o + x * dim, &from.o, b, h, r, 1, dim);
+                    gather(lse + x, &from.lse, b, h, r, 1, 1);
+                }
+                ordo_ref_combine(parts, 1, dim, o, lse, o + parts * dim, lse + parts);
+                scatter(&to.o, o + parts * dim, b, h, r, 1, dim);
+                scatter(&to.lse, lse + parts, b, h, r, 1, 1);
+            }
+    free(o);
+    return ORDO_OK;
+}

@@ -60,6 +60,9 @@ typedef enum ordo_ref_role {
 int64_t ordo_ref_count(const ordo_problem *problem, ordo_ref_role role);
 ordo_ref_tensor ordo_ref_array(const ordo_problem *problem, ordo_ref_role role, double *data);
 
+/* ordo_attention_combine() on checked arguments. */
+ordo_status ordo_ref_combine_call(const ordo_problem *problem, const ordo_combine *combine);
+
 /* Merge results computed over disjoint sets of keys: o_parts is (parts, rows, dim), lse_parts
  * (parts, rows). A part with lse = -inf adds nothing; if all are, o = 0 and lse = -inf. */
 void ordo_ref_combine(int64_t parts, int64_t rows, int64_t dim, const double *o_parts,

@@ -1,0 +1,91 @@
+/* combine.c: merge attention over disjoint sets of keys, part by part in their order.
+ *
+ * A row is independent of all others, so threads change no bit. */
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/exp2.h"
+#include "base/half.h"
+#include "cpu/pass.h"
+#include "cpu/pool.h"
+
+#define LOG2_E 1.4426950408889634
+
+typedef struct combine_job {
+    ordo_cpu_pass pass; /* for addresses: a packed batch is one sequence of total_q rows */
+    ordo_problem problem;
+    const ordo_combine *combine;
+    int64_t rows;
+    atomic_llong next;
+} combine_job;
+
+/* One row: weights of the parts, then their sum. `sum` and `part` hold a row each. */
+static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, float *sum,
+                  float *part)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_combine *c = job->combine;
+    const int64_t at = ordo_cpu_lse_at(p, b, head, row);
+    float top = -INFINITY, total = 0;
+    for (int64_t x = 0; x < c->parts; x++) {
+        const float lse = c->lse_parts[x][at];
+        top = top != top || top >= lse ? top : lse; /* NaN wins */
+    }
+    memset(sum, 0, sizeof *sum * (size_t)p->v_ld);
+    for (int64_t x = 0; x < c->parts && top != -INFINITY; x++) {
+        const float lse = c->lse_parts[x][at];
+        if (lse == -INFINITY) /* its o is 0, but need not be trusted */
+            continue;
+        const float weight = ordo_exp2((float)(((double)lse - (double)top) * LOG2_E));
+        const ordo_rows o = ordo_cpu_rows(p, &c->o_parts[x], ORDO_QUERIES, p->v_dim, b, row, head);
+        p->kernels->load(part, p->v_ld, o.data, p->problem->dtype, o.stride, 1, p->v_dim);
+        for (int d = 0; d < p->v_dim; d++)
+            sum[d] = fmaf(weight, part[d], sum[d]);
+        total += weight;
+    }
+    const double lse = top == -INFINITY ? -INFINITY : (double)top + ordo_log(total);
+    const float factor = top == -INFINITY ? 0 : 1 / total;
+    const ordo_rows to = ordo_cpu_rows(p, &c->o, ORDO_QUERIES, p->v_dim, b, row, head);
+    p->kernels->store(to.data, p->problem->dtype, to.stride, sum, p->v_ld, 1, p->v_dim, factor,
+                      NULL);
+    c->lse[at] = ordo_f32_from_f64(total != total ? (double)total : lse);
+}
+
+static void work(void *context, int worker, void *scratch)
+{
+    combine_job *job = context;
+    const ordo_cpu_pass *p = &job->pass;
+    ordo_arena arena = { scratch, 0 };
+    float *sum = ordo_arena_take(&arena, (size_t)p->v_ld);
+    float *part = ordo_arena_take(&arena, (size_t)p->v_ld);
+    (void)worker;
+    for (;;) {
+        const int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (item >= job->problem.batch * job->problem.heads)
+            return;
+        for (int64_t row = 0; row < job->rows; row++)
+            merge(job, item / job->problem.heads, item % job->problem.heads, row, sum, part);
+    }
+}
+
+ordo_status ordo_cpu_combine(const ordo_plan *plan, const ordo_combine *combine)
+{
+    combine_job job = { .problem = plan->problem, .combine = combine };
+    ordo_problem *p = &job.problem;
+    const bool packed = p->layout == ORDO_PACKED;
+    ordo_sequence whole = { 0 }; /* begins at row 0; dense addresses do not look at it */
+    job.rows = packed ? p->total_q : p->q_len;
+    if (packed)
+        p->batch = 1;
+    job.pass = (ordo_cpu_pass) { .plan = plan,
+                                 .problem = p,
+                                 .sequences = &whole,
+                                 .v_dim = (int)p->v_head_dim,
+                                 .v_ld = ordo_panel_row(p->v_head_dim) };
+    const ordo_status status = ordo_cpu_kernels(&job.pass.kernels);
+    if (status != ORDO_OK)
+        return status;
+    return ordo_pool_run(combine->threads, 2 * sizeof(float) * (size_t)job.pass.v_ld + 128, work,
+                         &job);
+}
