@@ -25,9 +25,11 @@
 typedef struct backward_job {
     ordo_cpu_pass pass;
     int64_t tiles; /* query tiles of all sequences */
+    int64_t group; /* rows of a tile, padded to 16 */
     float *dq;     /* (head, tile, row, dim), f32, rows of dq_ld */
     int dq_ld;
     float *q, *dout;   /* (head, tile, row, dim), f32 panels */
+    float *qt, *doutt; /* (head, tile, dim, row): the same, transposed */
     float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
     float *lse2;       /* (head, tile, row): lse in powers of two, +inf where it is -inf */
     int32_t *finite;   /* (head, tile): no inf or NaN in q and dout */
@@ -40,7 +42,7 @@ typedef struct panels {
     float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
     uint32_t *keep;
     uint64_t random;
-    int ld_s, words;
+    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
 } panels;
 
 static size_t lay_out(const backward_job *job, void *memory, panels *w)
@@ -48,19 +50,20 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     const ordo_cpu_pass *p = &job->pass;
     const size_t rows = (size_t)p->plan->backward_tile.q, keys = (size_t)p->plan->backward_tile.k;
     const size_t ld = (size_t)p->ld, v_ld = (size_t)p->v_ld;
-    w->ld_s = ordo_panel_row(p->plan->backward_tile.k);
-    w->words = (w->ld_s + 31) / 32;
+    w->ld_q = ordo_panel_row((int64_t)rows);
+    w->ld_k = ordo_panel_row((int64_t)keys);
+    w->groups = (int)(rows + 15) / 16;
     w->random = 0;
     ordo_arena arena = { memory, 0 };
-    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_s);
-    w->vt = ordo_arena_take(&arena, (size_t)p->v_dim * (size_t)w->ld_s);
+    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_k);
+    w->vt = ordo_arena_take(&arena, (size_t)p->v_dim * (size_t)w->ld_k);
     w->k = ordo_arena_take(&arena, keys * ld);
     w->dk = ordo_arena_take(&arena, keys * ld);
     w->dv = ordo_arena_take(&arena, keys * v_ld);
-    w->s = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
-    w->dp = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
+    w->s = ordo_arena_take(&arena, keys * (size_t)w->ld_q);
+    w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_q);
     w->part = ordo_arena_take(&arena, rows * ld);
-    w->keep = ordo_arena_take(&arena, rows * (size_t)w->words);
+    w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
 }
 
@@ -126,10 +129,14 @@ static void prepare_tile(const backward_job *job, const panels *w, int64_t b, in
     const float *lse = p->call->lse + ordo_cpu_lse_at(p, b, head, row);
     const float *dlse = p->call->dlse ? p->call->dlse + (lse - p->call->lse) : NULL;
     float *dout_panel = job->dout + at * band->bq * p->v_ld;
-    float *delta = job->delta + at * band->bq, *lse2 = job->lse2 + at * band->bq;
+    float *delta = job->delta + at * job->group, *lse2 = job->lse2 + at * job->group;
     bool finite = p->kernels->load(job->q + at * band->bq * p->ld, p->ld, q.data, dtype, q.stride,
                                    rows, p->dim);
     finite &= p->kernels->load(dout_panel, p->v_ld, dout.data, dtype, dout.stride, rows, p->v_dim);
+    p->kernels->load_transposed(job->qt + at * p->dim * w->ld_q, w->ld_q, q.data, dtype, q.stride,
+                                rows, p->dim);
+    p->kernels->load_transposed(job->doutt + at * p->v_dim * w->ld_q, w->ld_q, dout.data, dtype,
+                                dout.stride, rows, p->v_dim);
     p->kernels->load(w->dv, p->v_ld, o.data, dtype, o.stride, rows, p->v_dim);
     p->kernels->row_dot(rows, p->v_dim, dout_panel, w->dv, p->v_ld, delta);
     for (int r = 0; r < rows; r++) {
@@ -184,16 +191,16 @@ static void begin_chain(const backward_job *job, const panels *w, chain *c)
     const ordo_rows v =
         ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, c->b, c->col, c->kv_head);
     c->finite = p->kernels->load(w->k, p->ld, k.data, dtype, k.stride, c->cols, p->dim);
-    p->kernels->load_transposed(w->kt, w->ld_s, k.data, dtype, k.stride, c->cols, p->dim);
+    p->kernels->load_transposed(w->kt, w->ld_k, k.data, dtype, k.stride, c->cols, p->dim);
     c->finite &=
-        p->kernels->load_transposed(w->vt, w->ld_s, v.data, dtype, v.stride, c->cols, p->v_dim);
+        p->kernels->load_transposed(w->vt, w->ld_k, v.data, dtype, v.stride, c->cols, p->v_dim);
     memset(w->dk, 0, (size_t)c->cols * (size_t)p->ld * sizeof(float));
     memset(w->dv, 0, (size_t)c->cols * (size_t)p->v_ld * sizeof(float));
 }
 
 /* The query side of a step. */
 typedef struct rows_panel {
-    const float *q, *dout, *lse2, *delta;
+    const float *q, *dout, *qt, *doutt, *lse2, *delta;
 } rows_panel;
 
 /* The five products of a step. */
@@ -203,40 +210,44 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
     const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
-    const int ld = p->ld, v_ld = p->v_ld, ld_s = w->ld_s;
+    const int ld = p->ld, v_ld = p->v_ld, ld_q = w->ld_q, ld_k = w->ld_k;
     float *dk = w->dk + (ptrdiff_t)skipped * ld, *dv = w->dv + (ptrdiff_t)skipped * v_ld;
     const float *key = w->k + (ptrdiff_t)skipped * ld;
-    k->product(rows, cols, p->dim, r->q, ld, 1, w->kt + skipped, ld_s, w->s, ld_s, false);
-    k->product(rows, cols, p->v_dim, r->dout, v_ld, 1, w->vt + skipped, ld_s, w->dp, ld_s, false);
+    k->product(cols, rows, p->dim, w->kt + skipped, 1, ld_k, r->qt, ld_q, w->s, ld_q, false);
+    k->product(cols, rows, p->v_dim, w->vt + skipped, 1, ld_k, r->doutt, ld_q, w->dp, ld_q, false);
     k->gradients(&patch->scores, w->s, w->dp, r->lse2, r->delta);
     if (careful) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
         memset(w->part, 0, (size_t)rows * (size_t)ld * sizeof(float));
-        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, 1, ld_s, r->dout, v_ld, dv, v_ld,
+        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld,
                                  -high, -low);
-        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, 1, ld_s, r->q, ld, dk, ld, -high, -low);
-        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, ld_s, 1, key, ld, w->part, ld, low,
+        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, -high, -low);
+        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, low,
                                  high);
         return;
     }
-    k->product(cols, p->v_dim, rows, w->s, 1, ld_s, r->dout, v_ld, dv, v_ld, true);
-    k->product(cols, p->dim, rows, w->dp, 1, ld_s, r->q, ld, dk, ld, true);
-    k->product(rows, p->dim, cols, w->dp, ld_s, 1, key, ld, w->part, ld, false);
+    k->product(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld, true);
+    k->product(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, true);
+    k->product(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, false);
 }
 
 static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_band *band = &c->walk.band;
-    const int64_t at = tile_at(job, c->b, head, i), row = at * band->bq;
-    const rows_panel r = { job->q + row * p->ld, job->dout + row * p->v_ld, job->lse2 + row,
-                           job->delta + row };
-    ordo_patch patch = ordo_cpu_patch(p, band, i, c->j, c->b, head, w->ld_s);
+    const int64_t at = tile_at(job, c->b, head, i), row = at * band->bq, group = at * job->group;
+    const rows_panel r = { job->q + row * p->ld,
+                           job->dout + row * p->v_ld,
+                           job->qt + at * p->dim * w->ld_q,
+                           job->doutt + at * p->v_dim * w->ld_q,
+                           job->lse2 + group,
+                           job->delta + group };
+    ordo_patch patch = ordo_cpu_patch(p, band, i, c->j, c->b, head, w->ld_q);
     if (p->dropout) {
-        ordo_cpu_keep_tile(p, c->b, head, patch.row, patch.col, patch.rows, patch.cols, w->keep,
-                           w->words);
+        ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
         patch.scores.keep = w->keep;
-        patch.scores.keep_words = w->words;
+        patch.scores.keep_groups = w->groups;
+        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
     }
     multiply(job, w, &r, &patch, patch.scores.cut && !(c->finite && job->finite[at]));
 
@@ -333,6 +344,7 @@ static void share_workspace(backward_job *job)
     char *at = p->call->workspace;
     ordo_workspace parts;
     job->tiles = p->sequences[p->problem->batch].tile;
+    job->group = (p->plan->backward_tile.q + 15) / 16 * 16;
     job->dq_ld = (p->dim + 15) / 16 * 16;
     ordo_plan_parts(p->plan, (uint64_t)job->tiles, &parts); /* fits: no more than the plan's */
     job->dq = (float *)at;
@@ -340,7 +352,9 @@ static void share_workspace(backward_job *job)
     job->turns = (atomic_int *)(at += parts.delta);
     job->q = (float *)(at += parts.turns + parts.ticket);
     job->dout = (float *)(at += parts.q);
-    job->lse2 = (float *)(at += parts.dout);
+    job->qt = (float *)(at += parts.dout);
+    job->doutt = (float *)(at += parts.qt);
+    job->lse2 = (float *)(at += parts.doutt);
     job->finite = (int32_t *)(at += parts.lse2);
 }
 

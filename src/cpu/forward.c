@@ -28,9 +28,9 @@ typedef struct forward_job {
 
 /* One worker's panels. */
 typedef struct panels {
-    float *q, *o, *s, *kt, *v, *m, *l, *alpha;
+    float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
     uint32_t *keep;
-    int ld_s, words;
+    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
 } panels;
 
 /* Lay the panels out in `memory`; returns the bytes they take. */
@@ -38,19 +38,20 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
     const size_t bq = (size_t)p->plan->forward_tile.q, bk = (size_t)p->plan->forward_tile.k;
-    const size_t rows = bq, tiles = (size_t)job->tiles;
-    w->ld_s = ordo_panel_row((int64_t)bk);
-    w->words = (int)((bk + 31) / 32);
+    const size_t rows = (bq + 15) / 16 * 16, tiles = (size_t)job->tiles;
+    w->ld_k = ordo_panel_row((int64_t)bk);
+    w->groups = (int)(bq + 15) / 16;
     ordo_arena arena = { memory, 0 };
-    w->q = ordo_arena_take(&arena, tiles * rows * (size_t)p->ld);
+    w->ld_q = ordo_panel_row((int64_t)bq);
+    w->qt = ordo_arena_take(&arena, tiles * (size_t)p->dim * (size_t)w->ld_q);
     w->o = ordo_arena_take(&arena, tiles * rows * (size_t)p->v_ld);
-    w->s = ordo_arena_take(&arena, rows * (size_t)w->ld_s);
-    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_s);
+    w->s = ordo_arena_take(&arena, bk * (size_t)w->ld_q);
+    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_k);
     w->v = ordo_arena_take(&arena, bk * (size_t)p->v_ld);
     w->m = ordo_arena_take(&arena, tiles * rows);
     w->l = ordo_arena_take(&arena, tiles * rows);
     w->alpha = ordo_arena_take(&arena, rows);
-    w->keep = ordo_arena_take(&arena, rows * (size_t)w->words);
+    w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
     return arena.used;
 }
 
@@ -64,7 +65,13 @@ typedef struct item {
 
 static size_t panel_row(const forward_job *job, int32_t tile)
 {
-    return (size_t)tile * (size_t)job->pass.plan->forward_tile.q;
+    return (size_t)(tile * ((job->pass.plan->forward_tile.q + 15) / 16 * 16));
+}
+
+/* Queries of a tile, transposed: dim x rows. */
+static float *queries(const forward_job *job, const panels *w, int32_t tile)
+{
+    return w->qt + (size_t)tile * (size_t)job->pass.dim * (size_t)w->ld_q;
 }
 
 static void begin(const forward_job *job, const panels *w, const item *it)
@@ -76,8 +83,8 @@ static void begin(const forward_job *job, const panels *w, const item *it)
         const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
         const ordo_rows q =
             ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, it->b, row, it->head);
-        p->kernels->load(w->q + at * (size_t)p->ld, p->ld, q.data, p->problem->dtype, q.stride,
-                         rows, p->dim);
+        p->kernels->load_transposed(queries(job, w, i - it->first), w->ld_q, q.data,
+                                    p->problem->dtype, q.stride, rows, p->dim);
         memset(w->o + at * (size_t)p->v_ld, 0, (size_t)rows * (size_t)p->v_ld * sizeof(float));
         for (size_t r = at; r < at + (size_t)rows; r++) {
             w->m[r] = -INFINITY;
@@ -92,27 +99,28 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
-    ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_s);
+    ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_q);
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
     const float *v = w->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
     if (p->dropout) {
-        ordo_cpu_keep_tile(p, it->b, it->head, patch.row, patch.col, patch.rows, patch.cols,
-                           w->keep, w->words);
+        ordo_cpu_keep_tile(p, it->b, it->head, &patch, w->keep, w->groups);
         patch.scores.keep = w->keep;
-        patch.scores.keep_words = w->words;
+        patch.scores.keep_groups = w->groups;
+        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
     }
-    k->product(patch.rows, patch.cols, p->dim, w->q + at * (size_t)p->ld, p->ld, 1,
-               w->kt + patch.skipped, w->ld_s, w->s, w->ld_s, false);
+    /* transposed: s[c][r] = sum_d k[c][d] q[r][d] */
+    k->product(patch.cols, patch.rows, p->dim, w->kt + patch.skipped, 1, w->ld_k,
+               queries(job, w, i - it->first), w->ld_q, w->s, w->ld_q, false);
     k->softmax(&patch.scores, w->s, w->m + at, w->l + at, w->alpha);
     k->rescale(patch.rows, p->v_dim, o, p->v_ld, w->alpha);
     if (patch.scores.cut && !finite)
-        ordo_cpu_product_careful(patch.rows, p->v_dim, patch.cols, w->s, w->ld_s, 1, v, p->v_ld, o,
+        ordo_cpu_product_careful(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o,
                                  p->v_ld, patch.scores.low, patch.scores.high);
     else
-        k->product(patch.rows, p->v_dim, patch.cols, w->s, w->ld_s, 1, v, p->v_ld, o, p->v_ld,
+        k->product(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o, p->v_ld,
                    true);
 }
 
@@ -155,7 +163,7 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
         const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
         const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
         const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-        p->kernels->load_transposed(w->kt, w->ld_s, k.data, p->problem->dtype, k.stride, cols,
+        p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
                                     p->dim);
         const bool finite =
             p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);

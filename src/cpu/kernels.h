@@ -1,7 +1,8 @@
 /* kernels.h: the tile operations of the CPU backend, one table of them a target.
  *
  * All targets give the same bits. Each element of a product is one chain of fused multiply-adds
- * over k, upwards; sums over a row go by 16 lanes and one tree; exp2 is ordo_exp2(). Which
+ * over k, upwards; a row of a tile is summed upwards; sums over a head go by 16 lanes and one tree;
+ * exp2 is ordo_exp2(). Which
  * elements a target computes together is its own affair.
  *
  * Panels are f32, row-major, 64-byte aligned, columns padded to 16: what is computed in padding
@@ -15,10 +16,12 @@
 
 #include "ordo/problem.h"
 
-/* A tile of logits: how raw products become them, and which of them are visible. */
+/* A tile of logits: how raw products become them, and which of them are visible. Tiles are held
+ * transposed, element (r, c) at c * ld + r: a vector is 16 rows of one column, so that a row's
+ * maximum and sum need no work across lanes. */
 typedef struct ordo_scores {
-    int rows, cols;       /* of the tile */
-    int ld;               /* floats from row to row */
+    int rows, cols;       /* of the tile; rows are padded to 16 */
+    int ld;               /* floats from column to column */
     bool cut;             /* some element is invisible: row r sees low <= c - r <= high */
     int low, high;        /* in the tile's coordinates */
     float scale;          /* of the problem */
@@ -27,8 +30,9 @@ typedef struct ordo_scores {
     float slope2;         /* ALiBi slope * log2(e); 0 = off */
     int distance;         /* i + delta - j of element (0, 0) */
     float keep_scale;     /* 2^bits / T; 1 without dropout */
-    const uint32_t *keep; /* bits of the columns, lowest first, or NULL: keep all */
-    int keep_words;       /* from row to row */
+    const uint32_t *keep; /* words (block of 128 columns, group of 16 rows, quad, row), or NULL */
+    int keep_groups;      /* groups of rows a block */
+    int keep_column;      /* place of column 0 in the first block */
 } ordo_scores;
 
 typedef struct ordo_kernels {
@@ -47,7 +51,8 @@ typedef struct ordo_kernels {
                     int ldb, float *c, int ldc, bool add);
 
     /* Forward: from raw products to probabilities (times keep bits) under the running maximum;
-     * per row: m and l are updated, alpha is what earlier results must be multiplied by. */
+     * per row: m and l are updated, alpha is what earlier results must be multiplied by. The
+     * arrays are padded to 16 rows. */
     void (*softmax)(const ordo_scores *scores, float *s, float *m, float *l, float *alpha);
 
     /* rows of o *= alpha */

@@ -1,6 +1,7 @@
 /* kernels_body.h: the tile kernels, written once on the virtual vector of 16 floats. Included by
  * one small file a target, after its vec_TARGET.h; see kernels.h for what each computes. */
 #include "base/half.h"
+#include "base/keep.h"
 #include "cpu/kernels.h"
 #include "cpu/vec.h"
 
@@ -202,23 +203,22 @@ static inline v16 v_tanh(v16 x)
     return v_less(x, v_all(0), v_sub(v_all(0), t), t);
 }
 
-/* Columns of row r that are visible: [first, end). */
-static inline int first_column(const ordo_scores *z, int r)
+/* All of rows r .. r+15 see column c. */
+static inline bool all_see(const ordo_scores *z, int r, int c)
 {
-    return !z->cut || r + z->low < 0 ? 0 : r + z->low;
-}
-static inline int end_column(const ordo_scores *z, int r)
-{
-    const int64_t end = z->cut ? (int64_t)r + z->high + 1 : z->cols;
-    return end < 0 ? 0 : end > z->cols ? z->cols : (int)end;
+    return c - (r + 15) >= z->low && c - r <= z->high;
 }
 
-/* Lanes c .. c+15 of x where first <= lane < end, `other` elsewhere. */
-static inline v16 only(v16 x, v16 other, int c, int first, int end)
+/* Lanes of x whose rows r .. r+15 see column c, `other` elsewhere. Limits far outside a tile are
+ * cut to what a float holds exactly. */
+static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
 {
-    const v16 lane = v_load(ramp);
-    const v16 inside = v_less(lane, v_all((float)(end - c)), x, other);
-    return first <= c ? inside : v_less(lane, v_all((float)(first - c)), other, inside);
+    enum { FAR = 1 << 22 };
+    const int low = z->low < -FAR ? -FAR : z->low > FAR ? FAR : z->low;
+    const int high = z->high < -FAR ? -FAR : z->high > FAR ? FAR : z->high;
+    const v16 row = v_load(ramp), column = v_all((float)(c - r));
+    const v16 above = v_less(column, v_add(row, v_all((float)low)), other, x);
+    return v_less(v_add(row, v_all((float)high)), column, other, above);
 }
 
 /* Logits with a soft cap or ALiBi, in powers of two; *slope is d logit / d capped, for gradients.
@@ -235,7 +235,7 @@ static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
         x = v_mul(s, v_all(z->scale2));
     }
     if (z->slope2 != 0) {
-        const v16 away = v_sub(v_all((float)(z->distance + r - c)), v_load(ramp));
+        const v16 away = v_add(v_load(ramp), v_all((float)(z->distance + r - c)));
         x = v_fma(v_abs(away), v_all(-z->slope2), x);
     }
     return x;
@@ -243,8 +243,10 @@ static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
 
 static inline v16 kept(const ordo_scores *z, int r, int c)
 {
-    const uint32_t word = z->keep[r * z->keep_words + c / 32];
-    return v_bits(word >> (c % 32) & 0xffffu);
+    const uint32_t column = (uint32_t)(c + z->keep_column);
+    const uint32_t group = column / 128 * (uint32_t)z->keep_groups + (uint32_t)r / 16;
+    const uint32_t *words = z->keep + (group * 4 + ordo_keep_quad(column)) * 16;
+    return v_bit(words, 1u << ordo_keep_bit(column));
 }
 
 /* Plain: logits are s * scale2 and one fused multiply-add gives the exponent. */
@@ -253,67 +255,60 @@ static inline bool is_plain(const ordo_scores *z)
     return z->softcap == 0 && z->slope2 == 0 && z->scale2 > 0;
 }
 
-/* Largest logit of a row; rewrites s by its logits unless they are plain. */
-static inline float row_top(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+/* Largest logits of rows r .. r+15; rewrites s by the logits unless they are plain. */
+static inline v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
 {
-    const int n = up16(z->cols), first = first_column(z, r), end = end_column(z, r);
+    const int cols = z->cols, ld = z->ld;
     const v16 nothing = v_all(-INFINITY);
     v16 top = nothing;
-    for (int c = 0; c < n; c += 16) {
-        v16 x = v_load(s + c), slope;
+    for (int c = 0; c < cols; c++) {
+        float *at = s + (ptrdiff_t)c * ld + r;
+        v16 x = v_load(at), slope;
         if (!plain) {
             x = logits(z, x, r, c, &slope);
-            v_store(s + c, x);
+            v_store(at, x);
         }
-        if (cut && (first > c || end < c + 16))
-            x = only(x, nothing, c, first, end);
+        if (cut && !all_see(z, r, c))
+            x = only(z, x, nothing, r, c);
         top = v_max(x, top);
     }
-    const float most = v_top(top);
-    return plain ? most * z->scale2 : most;
+    return plain ? v_mul(top, v_all(z->scale2)) : top;
 }
 
 static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
                                 float *m, float *l, float *alpha)
 {
-    const int n = up16(z->cols), rows = z->rows, ld = z->ld;
-    const v16 factor = v_all(plain ? z->scale2 : 1);
-    for (int r = 0; r < rows; r++, s += ld) {
-        const int first = first_column(z, r), end = end_column(z, r);
-        const float top = row_top(z, plain, cut, s, r), before = m[r];
-        const float now = top > before ? top : before;
-        const float base = now == -INFINITY ? 0 : now; /* nothing visible yet: all become 0 */
-        const v16 minus = v_all(-base);
-        v16 sum = v_all(0);
-        for (int c = 0; c < n; c += 16) {
-            v16 p = v_exp2_below(v_fma(v_load(s + c), factor, minus));
-            if (cut && (first > c || end < c + 16))
-                p = only(p, v_all(0), c, first, end);
+    const int rows = z->rows, cols = z->cols, ld = z->ld;
+    const v16 factor = v_all(plain ? z->scale2 : 1), zero = v_all(0), nothing = v_all(-INFINITY);
+    for (int r = 0; r < rows; r += 16) {
+        const v16 before = v_load(m + r), now = v_max(row_tops(z, plain, cut, s, r), before);
+        const v16 base = v_less(nothing, now, now, zero); /* nothing visible yet: all become 0 */
+        const v16 minus = v_sub(zero, base);
+        v16 sum = zero;
+        for (int c = 0; c < cols; c++) {
+            float *at = s + (ptrdiff_t)c * ld + r;
+            v16 p = v_exp2_below(v_fma(v_load(at), factor, minus));
+            if (cut && !all_see(z, r, c))
+                p = only(z, p, zero, r, c);
             sum = v_add(sum, p);
             if (keep)
                 p = v_mul(p, kept(z, r, c));
-            v_store(s + c, p);
+            v_store(at, p);
         }
-        m[r] = now;
-        alpha[r] = ordo_exp2(before - base);
-        l[r] = fmaf(l[r], alpha[r], v_sum(sum));
+        const v16 shrink = v_exp2(v_sub(before, base));
+        v_store(m + r, now);
+        v_store(alpha + r, shrink);
+        v_store(l + r, v_fma(v_load(l + r), shrink, sum));
     }
-}
-
-/* Ragged tiles are cut too: columns past the last one must not count. */
-static inline bool is_cut(const ordo_scores *z)
-{
-    return z->cut || z->cols % 16 != 0;
 }
 
 static void softmax(const ordo_scores *z, float *s, float *m, float *l, float *alpha)
 {
-    const bool cut = is_cut(z);
     if (!is_plain(z))
         softmax_rows(z, false, true, z->keep != NULL, s, m, l, alpha);
     else if (z->keep)
         softmax_rows(z, true, true, true, s, m, l, alpha);
-    else if (cut)
+    else if (z->cut)
         softmax_rows(z, true, true, false, s, m, l, alpha);
     else
         softmax_rows(z, true, false, false, s, m, l, alpha);
@@ -330,18 +325,18 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
 static inline void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
                                  float *dp, const float *lse2, const float *delta)
 {
-    const int n = up16(z->cols), rows = z->rows, ld = z->ld;
+    const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 zero = v_all(0), rate = v_all(z->keep_scale), scale2 = v_all(z->scale2);
     const bool capped = !plain && z->softcap > 0;
-    for (int r = 0; r < rows; r++, s += ld, dp += ld) {
-        const int first = first_column(z, r), end = end_column(z, r);
-        const v16 minus = v_all(-lse2[r]), shift = v_all(delta[r]);
-        for (int c = 0; c < n; c += 16) {
-            v16 slope = v_all(1), p, g = v_load(dp + c);
+    for (int r = 0; r < rows; r += 16) {
+        const v16 minus = v_sub(zero, v_load(lse2 + r)), shift = v_load(delta + r);
+        for (int c = 0; c < cols; c++) {
+            float *at = s + (ptrdiff_t)c * ld + r, *dp_at = dp + (ptrdiff_t)c * ld + r;
+            v16 slope = v_all(1), p, g = v_load(dp_at);
             if (plain)
-                p = v_exp2(v_fma(v_load(s + c), scale2, minus));
+                p = v_exp2(v_fma(v_load(at), scale2, minus));
             else
-                p = v_exp2(v_add(logits(z, v_load(s + c), r, c, &slope), minus));
+                p = v_exp2(v_add(logits(z, v_load(at), r, c, &slope), minus));
             v16 pd = p;
             if (keep) {
                 const v16 kept_rate = v_mul(kept(z, r, c), rate);
@@ -351,12 +346,12 @@ static inline void gradient_rows(const ordo_scores *z, bool plain, bool cut, boo
             v16 ds = v_mul(p, v_sub(g, shift));
             if (capped)
                 ds = v_mul(ds, slope);
-            if (cut && (first > c || end < c + 16)) {
-                pd = only(pd, zero, c, first, end);
-                ds = only(ds, zero, c, first, end);
+            if (cut && !all_see(z, r, c)) {
+                pd = only(z, pd, zero, r, c);
+                ds = only(z, ds, zero, r, c);
             }
-            v_store(s + c, pd);
-            v_store(dp + c, ds);
+            v_store(at, pd);
+            v_store(dp_at, ds);
         }
     }
 }
@@ -368,7 +363,7 @@ static void gradients(const ordo_scores *z, float *s, float *dp, const float *ls
         gradient_rows(z, false, true, z->keep != NULL, s, dp, lse2, delta);
     else if (z->keep)
         gradient_rows(z, true, true, true, s, dp, lse2, delta);
-    else if (is_cut(z))
+    else if (z->cut)
         gradient_rows(z, true, true, false, s, dp, lse2, delta);
     else
         gradient_rows(z, true, false, false, s, dp, lse2, delta);

@@ -143,7 +143,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
     /* columns that the first row's lower limit and the last row's upper limit leave */
     const int64_t first = (int64_t)row + band->low - col,
                   last = (int64_t)row + rows - 1 + band->high - col;
-    const int32_t skipped = first <= 0 ? 0 : first >= cols ? cols : (int32_t)first / 16 * 16;
+    const int32_t skipped = first <= 0 ? 0 : first >= cols ? cols : (int32_t)first;
     const int32_t end = last < 0 ? 0 : last >= cols ? cols : (int32_t)last + 1;
     ordo_patch patch = { .row = row,
                          .col = col + skipped,
@@ -188,59 +188,10 @@ void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, in
 
 /* ---- keep bits ---- */
 
-/* An 8 x 8 matrix of bits, byte x bit y <-> byte y bit x. */
-static uint64_t transpose(uint64_t x)
-{
-    uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
-    x ^= t ^ t << 7;
-    t = (x ^ x >> 14) & 0x0000cccc0000cccc;
-    x ^= t ^ t << 14;
-    t = (x ^ x >> 28) & 0x00000000f0f0f0f0;
-    return x ^ t ^ t << 28;
-}
-
-/* The four words of a row of a block (one a quad) as 128 bits in the order of the columns: of 16
- * columns 8j .. 8j+7, even j are the low halves of the words and odd j the high ones, bit 7 - j/2
- * of each byte. */
-static void in_columns(const uint32_t quad[4], uint64_t out[2])
-{
-    uint64_t even = 0, odd = 0;
-    for (int q = 0; q < 4; q++) {
-        even |= (uint64_t)(quad[q] & 0xffff) << (16 * q);
-        odd |= (uint64_t)(quad[q] >> 16) << (16 * q);
-    }
-    even = __builtin_bswap64(transpose(even)); /* byte j/2: columns 8j .. 8j+7 */
-    odd = __builtin_bswap64(transpose(odd));
-    for (int half = 0; half < 2; half++) {
-        uint64_t word = 0;
-        for (int x = 0; x < 4; x++) {
-            const int byte = 4 * half + x;
-            word |= (even >> (8 * byte) & 255) << (16 * x);
-            word |= (odd >> (8 * byte) & 255) << (16 * x + 8);
-        }
-        out[half] = word;
-    }
-}
-
-/* Bits [0, 128) of `block` fall on bits [at, at + 128) of the row; at may be negative. */
-static void place_bits(const uint64_t block[2], int at, int cols, uint32_t *row)
-{
-    for (int piece = 0; piece < 4; piece++) { /* of 32 */
-        const uint32_t bits = (uint32_t)(block[piece / 2] >> (32 * (piece % 2)));
-        const int to = at + 32 * piece;
-        if (to <= -32 || to >= cols)
-            continue;
-        if (to >= 0)
-            row[to / 32] |= bits << (to % 32);
-        const int next = to + 32 - ((to % 32) + 32) % 32; /* first bit of the following word */
-        const int over = next - to;                       /* bits that stay before it */
-        if (over < 32 && next >= 0 && next < cols)
-            row[next / 32] |= bits >> over;
-    }
-}
-
-void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row,
-                        int64_t col, int rows, int cols, uint32_t *bits, int words)
+/* A word holds columns of one row; kernels take one column of 16 rows, so rows are put side by side
+ * and the bit picked there. */
+void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
+                        uint32_t *words, int groups)
 {
     const ordo_problem *p = pass->problem;
     const ordo_sequence *s = &pass->sequences[b];
@@ -250,28 +201,23 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, int6
     const int64_t across = (stored_cols + ORDO_KEEP_COLS - 1) / ORDO_KEEP_COLS;
     const int64_t first = s->block + head * ordo_keep_blocks(stored_rows, stored_cols);
     const uint32_t bh = (uint32_t)((int64_t)s->id * p->shard.heads_total + p->shard.head0 + head);
-    memset(bits, 0, sizeof *bits * (size_t)words * (size_t)rows);
-    for (int64_t r16 = row / 16; r16 * 16 < row + rows; r16++)
-        for (int64_t c128 = col / 128; c128 * 128 < col + cols; c128++) {
+    const int64_t row = patch->row, col = patch->col, c0 = col / ORDO_KEEP_COLS;
+    for (int64_t c128 = c0; c128 * ORDO_KEEP_COLS < col + patch->cols; c128++)
+        for (int64_t r16 = row / 16; r16 * 16 < row + patch->rows; r16++) {
             uint32_t made[ORDO_KEEP_WORDS];
             const uint32_t *from = made;
             if (pass->call->mask_bits)
                 from = pass->call->mask_bits + (first + r16 * across + c128) * ORDO_KEEP_WORDS;
             else
                 ordo_mask_fill(&pass->keep, bh, (uint32_t)(p->shard.row0 + r16 * 16),
-                               (uint32_t)(p->shard.col0 / 128 + c128), 1, made);
+                               (uint32_t)(p->shard.col0 / ORDO_KEEP_COLS + c128), 1, made);
             for (int x = 0; x < 16; x++) {
-                const int64_t r = r16 * 16 + x - row;
-                if (r < 0 || r >= rows)
+                const int64_t r = r16 * 16 + x - row; /* tiles need not begin at a block */
+                if (r < 0 || r >= patch->rows)
                     continue;
-                const uint32_t *at = from + (x & 7) * 8 + (x >> 3);
-                const uint32_t quad[4] = { at[0], at[2], at[4], at[6] };
-                uint64_t columns[2];
-                in_columns(quad, columns);
-                if (c128 * 128 == col && words == 4)
-                    memcpy(bits + r * words, columns, sizeof columns); /* the usual tile */
-                else
-                    place_bits(columns, (int)(c128 * 128 - col), cols, bits + r * words);
+                uint32_t *to = words + (((c128 - c0) * groups + r / 16) * 4) * 16 + r % 16;
+                for (int q = 0; q < 4; q++)
+                    to[16 * q] = from[((x & 7) * 4 + q) * 2 + (x >> 3)];
             }
         }
 }

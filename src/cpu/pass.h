@@ -68,7 +68,7 @@ int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int6
 /* A tile in the coordinates of its sequence, trimmed to the columns that some of its rows see;
  * trimming follows from the mask alone, so it is the same on every target. */
 typedef struct ordo_patch {
-    int64_t row, col; /* of element (0, 0); col is a multiple of 16 past the tile's start */
+    int64_t row, col; /* of element (0, 0) */
     int rows, cols;   /* 0 columns: nothing visible */
     int skipped;      /* columns of the tile before col */
     ordo_scores scores;
@@ -77,9 +77,14 @@ typedef struct ordo_patch {
 ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
                           int64_t b, int64_t head, int ld);
 
-/* Keep bits of a tile of `rows` x `cols` from (row, col), row by row, `words` words a row. */
-void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row,
-                        int64_t col, int rows, int cols, uint32_t *bits, int words);
+/* Keep bits of a patch as ordo_scores.keep wants them, `groups` of 16 rows a block of columns; and
+ * the words that takes for tiles `bk` wide. */
+void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
+                        uint32_t *words, int groups);
+static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
+{
+    return (bk / ORDO_KEEP_COLS + 2) * (size_t)groups * ORDO_KEEP_WORDS;
+}
 
 /* c += a b over the terms that are visible: output row i sums x from i + low to i + high. For the
  * rare tile that is cut by the mask and holds an inf or NaN, which a zero probability would

@@ -105,11 +105,11 @@ static inline v16 v_scale(v16 a, v16 shifted)
 #undef DO
     return a;
 }
-/* Lane x is 1 if bit x is set, else 0. */
-static inline v16 v_bits(uint32_t bits)
+/* Lane x is 1 if words[x] has the bit, else 0. */
+static inline v16 v_bit(const uint32_t *words, uint32_t bit)
 {
     v16 r;
-#define DO(i) r.p##i = ln_bits(bits >> ((i)*LANES));
+#define DO(i) r.p##i = ln_bit(words + (i)*LANES, bit);
     FOR_PARTS(DO)
 #undef DO
     return r;

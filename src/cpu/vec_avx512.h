@@ -62,9 +62,11 @@ static inline lanes ln_abs(lanes a)
 {
     return _mm512_abs_ps(a);
 }
-static inline lanes ln_bits(uint32_t bits)
+static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
 {
-    return _mm512_maskz_mov_ps((__mmask16)bits, _mm512_set1_ps(1.0f));
+    const __m512i all = _mm512_loadu_si512(words);
+    const __mmask16 set = _mm512_test_epi32_mask(all, _mm512_set1_epi32((int)bit));
+    return _mm512_maskz_mov_ps(set, _mm512_set1_ps(1.0f));
 }
 
 static inline __m256 ln_low(lanes a)

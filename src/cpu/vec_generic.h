@@ -72,10 +72,10 @@ static inline lanes ln_abs(lanes a)
 {
     return fabsf(a);
 }
-/* lane x is 1 if bit x is set, else 0 */
-static inline lanes ln_bits(uint32_t bits)
+/* lane x is 1 if words[x] has the bit, else 0 */
+static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
 {
-    return (float)(bits & 1);
+    return *words & bit ? 1.0f : 0.0f;
 }
 
 /* over the lanes */

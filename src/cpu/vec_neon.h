@@ -63,10 +63,9 @@ static inline lanes ln_abs(lanes a)
 {
     return vabsq_f32(a);
 }
-static inline lanes ln_bits(uint32_t bits)
+static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
 {
-    static const uint32_t place[4] = { 1, 2, 4, 8 };
-    const uint32x4_t set = vtstq_u32(vdupq_n_u32(bits), vld1q_u32(place));
+    const uint32x4_t set = vtstq_u32(vld1q_u32(words), vdupq_n_u32(bit));
     return vreinterpretq_f32_u32(vandq_u32(set, vdupq_n_u32(0x3f800000)));
 }
 

@@ -64,7 +64,7 @@ ORDO_HD ordo_span ordo_band_meets(int32_t begin, int32_t end, int32_t low, int32
     ordo_span span = { 0, -1 };
     begin = ordo_max32(begin, -high);
     end = ordo_min32(end, other_len - 1 - low);
-    if (begin <= end && low <= high) {
+    if (begin <= end && low <= high && other_len > 0) {
         span.first = ordo_max32(0, begin + low) / other_tile;
         span.last = ordo_min32(other_len - 1, end + high) / other_tile;
     }

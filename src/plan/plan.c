@@ -93,17 +93,24 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
     const ordo_problem *p = &plan->problem;
     const uint64_t heads = (uint64_t)p->heads, split = (uint64_t)plan->split;
     const uint64_t dim = ((uint64_t)p->head_dim + 15) / 16 * 16; /* rows of whole vectors */
-    uint64_t rows = tiles;
+    const uint64_t group = ((uint64_t)plan->backward_tile.q + 15) / 16 * 16;
+    uint64_t each = tiles, rows, groups; /* tiles of all heads; their rows, also padded to 16 */
     *parts = (ordo_workspace) { 0 };
-    if (!ordo_mul_fits(&rows, (uint64_t)plan->backward_tile.q) || !ordo_mul_fits(&rows, heads) ||
-        !part(&parts->dq, rows, dim, 4, split) || !part(&parts->delta, rows, 4, 1, 1) ||
-        !part(&parts->turns, tiles, heads, 4, split) || !part(&parts->ticket, 1, 4, 1, 1))
+    if (!ordo_mul_fits(&each, heads))
+        return false;
+    rows = groups = each;
+    if (!ordo_mul_fits(&rows, (uint64_t)plan->backward_tile.q) || !ordo_mul_fits(&groups, group) ||
+        !part(&parts->dq, rows, dim, 4, split) || !part(&parts->delta, groups, 4, 1, 1) ||
+        !part(&parts->turns, each, 4, split, 1) || !part(&parts->ticket, 1, 4, 1, 1))
         return false;
     if (plan->backend != ORDO_BACKEND_CPU)
         return true;
+    const uint64_t ld = (uint64_t)ordo_panel_row(plan->backward_tile.q);
     return part(&parts->q, rows, (uint64_t)ordo_panel_row(p->head_dim), 4, 1) &&
            part(&parts->dout, rows, (uint64_t)ordo_panel_row(p->v_head_dim), 4, 1) &&
-           part(&parts->lse2, rows, 4, 1, 1) && part(&parts->flags, tiles, heads, 4, 1);
+           part(&parts->qt, each, (uint64_t)p->head_dim, ld, 4) &&
+           part(&parts->doutt, each, (uint64_t)p->v_head_dim, ld, 4) &&
+           part(&parts->lse2, groups, 4, 1, 1) && part(&parts->flags, each, 4, 1, 1);
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
@@ -122,7 +129,8 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     ordo_workspace w;
     if (!ordo_plan_parts(plan, tiles, &w))
         return false;
-    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q, w.dout, w.lse2, w.flags };
+    const uint64_t parts[] = { w.dq,   w.delta, w.turns, w.ticket, w.q,
+                               w.dout, w.qt,    w.doutt, w.lse2,   w.flags };
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         if (!ordo_add_fits(bytes, parts[x]))
             return false;

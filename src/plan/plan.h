@@ -51,9 +51,10 @@ static inline int ordo_panel_row(int64_t n)
 
 /* Parts of the backward pass's workspace, each a multiple of 256 bytes, in this order: an f32 dQ a
  * query row (times `split`), the row sums of dO.O, a turn counter a query tile, the ticket; and on
- * the CPU the query side as panels: q, dout, lse in powers of two, a flag a tile. */
+ * the CPU the query side as panels: q, dout, both also transposed, lse in powers of two, a flag a
+ * tile. */
 typedef struct ordo_workspace {
-    uint64_t dq, delta, turns, ticket, q, dout, lse2, flags; /* bytes */
+    uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, flags; /* bytes */
 } ordo_workspace;
 
 /* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */

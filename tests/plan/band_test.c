@@ -50,6 +50,19 @@ TEST(nothing_visible)
     CHECK_INT(ordo_span_count(ordo_band_queries(&none, 1)), 0);
 }
 
+/* A sequence of a packed batch may have no rows, or no columns. */
+TEST(empty_sides_meet_nothing)
+{
+    for (int high = -5; high <= 5; high += 5) {
+        const ordo_band no_keys = { 5, 0, 64, 128, -ORDO_BAND_OPEN, high };
+        const ordo_band no_rows = { 0, 5, 64, 128, -ORDO_BAND_OPEN, high };
+        CHECK_INT(ordo_span_count(ordo_band_keys(&no_keys, 0)), 0);
+        CHECK_INT(ordo_span_count(ordo_band_queries(&no_rows, 0)), 0);
+    }
+    const ordo_band open = { 5, 0, 64, 128, -ORDO_BAND_OPEN, ORDO_BAND_OPEN };
+    CHECK_INT(ordo_span_count(ordo_band_keys(&open, 0)), 0);
+}
+
 TEST(longest_lengths_do_not_overflow)
 {
     const int most = ORDO_BAND_OPEN;
@@ -86,5 +99,5 @@ TEST(random_bands_against_every_element)
     }
 }
 
-CHECK_MAIN(RUN(causal_square), RUN(nothing_visible), RUN(longest_lengths_do_not_overflow),
-           RUN(random_bands_against_every_element))
+CHECK_MAIN(RUN(causal_square), RUN(nothing_visible), RUN(empty_sides_meet_nothing),
+           RUN(longest_lengths_do_not_overflow), RUN(random_bands_against_every_element))
