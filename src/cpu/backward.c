@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/half.h"
 #include "base/status.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
@@ -114,6 +115,21 @@ static void write_dq(const backward_job *job, int64_t b, int64_t head, int64_t r
             memset((char *)to.data + (size_t)(r * to.stride) * width, 0, width * (size_t)p->dim);
 }
 
+/* Rows that saw nothing though the mask left them something, because their logits are -inf: they
+ * add nothing, but 0 times an infinity would say otherwise. */
+static void blank_rows(float *panel, int ld, const float *lse2, int rows)
+{
+    for (int r = 0; r < rows; r++)
+        if (lse2[r] == INFINITY)
+            memset(panel + (ptrdiff_t)r * ld, 0, (size_t)ld * sizeof *panel);
+}
+static void blank_scores(const ordo_scores *z, float *s, float *dp, const float *lse2)
+{
+    for (int r = 0; r < z->rows; r++)
+        for (int c = 0; c < z->cols && lse2[r] == INFINITY; c++)
+            s[(ptrdiff_t)c * z->ld + r] = dp[(ptrdiff_t)c * z->ld + r] = 0;
+}
+
 /* The query side of a tile, once for all chains that will visit it. */
 static void prepare_tile(const backward_job *job, const panels *w, int64_t b, int64_t head,
                          int32_t i)
@@ -140,11 +156,16 @@ static void prepare_tile(const backward_job *job, const panels *w, int64_t b, in
     p->kernels->load(w->dv, p->v_ld, o.data, dtype, o.stride, rows, p->v_dim);
     p->kernels->row_dot(rows, p->v_dim, dout_panel, w->dv, p->v_ld, delta);
     for (int r = 0; r < rows; r++) {
-        lse2[r] = lse[r] == -INFINITY ? INFINITY : (float)((double)lse[r] * LOG2_E);
-        if (dlse)
-            delta[r] -= dlse[r];
+        const bool blind = lse[r] == -INFINITY; /* saw nothing: its dlse is not asked for */
+        lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * LOG2_E);
+        delta[r] = blind ? 0 : dlse ? delta[r] - dlse[r] : delta[r];
     }
     job->finite[at] = finite;
+    if (!finite) {
+        ordo_cpu_quiet(job->qt + at * p->dim * w->ld_q, p->dim, w->ld_q, rows);
+        blank_rows(job->q + at * band->bq * p->ld, p->ld, lse2, rows);
+        blank_rows(dout_panel, p->v_ld, lse2, rows);
+    }
     atomic_store_explicit(&job->turns[at], 0, memory_order_relaxed);
     if (ordo_span_count(ordo_band_keys(band, i)) == 0)
         write_dq(job, b, head, row, rows, NULL);
@@ -192,6 +213,8 @@ static void begin_chain(const backward_job *job, const panels *w, chain *c)
         ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, c->b, c->col, c->kv_head);
     c->finite = p->kernels->load(w->k, p->ld, k.data, dtype, k.stride, c->cols, p->dim);
     p->kernels->load_transposed(w->kt, w->ld_k, k.data, dtype, k.stride, c->cols, p->dim);
+    if (!c->finite)
+        ordo_cpu_quiet(w->kt, p->dim, w->ld_k, c->cols);
     c->finite &=
         p->kernels->load_transposed(w->vt, w->ld_k, v.data, dtype, v.stride, c->cols, p->v_dim);
     memset(w->dk, 0, (size_t)c->cols * (size_t)p->ld * sizeof(float));
@@ -203,9 +226,9 @@ typedef struct rows_panel {
     const float *q, *dout, *qt, *doutt, *lse2, *delta;
 } rows_panel;
 
-/* The five products of a step. */
+/* The five products of a step. `finite`: no inf or NaN among what is multiplied. */
 static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
-                     const ordo_patch *patch, bool careful)
+                     const ordo_patch *patch, bool finite)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
@@ -216,7 +239,9 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
     k->product(cols, rows, p->dim, w->kt + skipped, 1, ld_k, r->qt, ld_q, w->s, ld_q, false);
     k->product(cols, rows, p->v_dim, w->vt + skipped, 1, ld_k, r->doutt, ld_q, w->dp, ld_q, false);
     k->gradients(&patch->scores, w->s, w->dp, r->lse2, r->delta);
-    if (careful) {
+    if (!finite)
+        blank_scores(&patch->scores, w->s, w->dp, r->lse2);
+    if (!finite && patch->scores.cut) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
         memset(w->part, 0, (size_t)rows * (size_t)ld * sizeof(float));
         ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld,
@@ -224,11 +249,14 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
         ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, -high, -low);
         ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, low,
                                  high);
+        blank_rows(w->part, ld, r->lse2, rows);
         return;
     }
     k->product(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld, true);
     k->product(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, true);
     k->product(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, false);
+    if (!finite)
+        blank_rows(w->part, ld, r->lse2, rows);
 }
 
 static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
@@ -249,7 +277,7 @@ static void step(const backward_job *job, panels *w, const chain *c, int64_t hea
         patch.scores.keep_groups = w->groups;
         patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
     }
-    multiply(job, w, &r, &patch, patch.scores.cut && !(c->finite && job->finite[at]));
+    multiply(job, w, &r, &patch, c->finite && job->finite[at]);
 
     const int turn = ordo_walk_turn(&c->walk, i, c->j);
     float *dq = job->dq + row * job->dq_ld;

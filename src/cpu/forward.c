@@ -83,8 +83,10 @@ static void begin(const forward_job *job, const panels *w, const item *it)
         const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
         const ordo_rows q =
             ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, it->b, row, it->head);
-        p->kernels->load_transposed(queries(job, w, i - it->first), w->ld_q, q.data,
-                                    p->problem->dtype, q.stride, rows, p->dim);
+        float *qt = queries(job, w, i - it->first);
+        if (!p->kernels->load_transposed(qt, w->ld_q, q.data, p->problem->dtype, q.stride, rows,
+                                         p->dim))
+            ordo_cpu_quiet(qt, p->dim, w->ld_q, rows);
         memset(w->o + at * (size_t)p->v_ld, 0, (size_t)rows * (size_t)p->v_ld * sizeof(float));
         for (size_t r = at; r < at + (size_t)rows; r++) {
             w->m[r] = -INFINITY;
@@ -138,6 +140,9 @@ static void finish(const forward_job *job, const panels *w, const item *it)
                                   : ordo_log(l) + (double)m * 0.6931471805599453;
             p->call->lse[ordo_cpu_lse_at(p, it->b, it->head, row + r)] = ordo_f32_from_f64(lse);
             w->alpha[r] = l == 0 ? 0 : p->keep_scale / l;
+            if (l == 0) /* saw nothing; o may be NaN, of 0 times an infinite value */
+                memset(w->o + (at + (size_t)r) * (size_t)p->v_ld, 0,
+                       (size_t)p->v_dim * sizeof(float));
         }
         const ordo_rows o =
             ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, it->b, row, it->head);
@@ -163,8 +168,9 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
         const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
         const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
         const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-        p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
-                                    p->dim);
+        if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
+                                         p->dim))
+            ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
         const bool finite =
             p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
         for (int32_t i = it->first; i <= it->last; i++) {

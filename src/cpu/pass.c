@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/status.h"
 #include "cpu/mask.h"
 
@@ -165,7 +166,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .scale = (float)p->scale,
         .scale2 = (float)(p->scale * LOG2_E),
         .softcap = (float)p->softcap,
-        .slope2 = (float)(slope * LOG2_E),
+        .slope2 = ordo_f32_from_f64(slope * LOG2_E),
         .distance = (int)(row + p->shard.row0 + delta - patch.col - p->shard.col0),
         .keep_scale = pass->keep_scale,
     };
@@ -184,6 +185,14 @@ void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, in
                 c[(ptrdiff_t)i * ldc + j] = fmaf(a[(ptrdiff_t)i * a_row + x * a_k], b[x * ldb + j],
                                                  c[(ptrdiff_t)i * ldc + j]);
     }
+}
+
+void ordo_cpu_quiet(float *panel, int rows, int ld, int cols)
+{
+    for (int r = 0; r < rows; r++, panel += ld)
+        for (int c = 0; c < cols; c++)
+            if (panel[c] != panel[c])
+                panel[c] = ordo_f32_of_bits(ORDO_F32_NAN);
 }
 
 /* ---- keep bits ---- */

@@ -93,6 +93,10 @@ void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, in
                               const float *b, int ldb, float *c, int ldc, int64_t low,
                               int64_t high);
 
+/* Make every NaN of a panel the canonical one. exp2 takes an integer from the low bits of its
+ * argument, and a NaN's payload would pass for one: scores must not have any. */
+void ordo_cpu_quiet(float *panel, int rows, int ld, int cols);
+
 /* The sequence a ticket belongs to: the last b with before(b) <= ticket. */
 int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
                       int64_t (*before)(const ordo_cpu_pass *pass, int64_t b));

@@ -8,8 +8,8 @@
 #define LANES         16
 #define BLOCK_WIDTH   2 /* in vectors of 16 */
 #define FOR_PARTS(DO) DO(0)
-/* a product's register block: 16 accumulators, 2 columns of 32 registers */
-#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+/* a product's register block: 8 accumulators, as many as two pipes keep busy */
+#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
 
 typedef __m512 lanes;
 
