@@ -1,6 +1,8 @@
 /* attention.c: execute a plan: check the call once, then hand it to the backend. */
 #include "ordo/attention.h"
 
+#include <fenv.h>
+
 #include "api/call.h"
 #include "base/status.h"
 #include "cpu/pass.h"
@@ -48,7 +50,7 @@ bool ordo_backend_available(ordo_backend which, const char **why_not)
     return b->forward != NULL;
 }
 
-static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
+static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
     ordo_problem problem = { .size = sizeof problem };
@@ -68,7 +70,7 @@ static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *c
     return forward ? b->forward(plan, &checked) : b->backward(plan, &checked);
 }
 
-ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine)
+static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combine)
 {
     ordo_combine checked;
     if (!plan)
@@ -80,6 +82,31 @@ ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *co
         return ordo_cpu_combine(plan, &checked);
     return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: combines on ref and cpu only",
                      ordo_backend_name(plan->backend));
+}
+
+/* Whatever rounding the caller has set, bits are those of the default environment. */
+static fenv_t default_environment(void)
+{
+    fenv_t callers;
+    (void)fegetenv(&callers);
+    (void)fesetenv(FE_DFL_ENV);
+    return callers;
+}
+
+static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
+{
+    const fenv_t callers = default_environment();
+    const ordo_status status = run_pass(plan, pass, call);
+    (void)fesetenv(&callers);
+    return status;
+}
+
+ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine)
+{
+    const fenv_t callers = default_environment();
+    const ordo_status status = run_combine(plan, combine);
+    (void)fesetenv(&callers);
+    return status;
 }
 
 ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call)

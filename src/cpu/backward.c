@@ -383,7 +383,7 @@ static void share_workspace(backward_job *job)
     job->qt = (float *)(at += parts.dout);
     job->doutt = (float *)(at += parts.qt);
     job->lse2 = (float *)(at += parts.doutt);
-    job->finite = (int32_t *)(at += parts.lse2);
+    job->finite = (int32_t *)(at + parts.lse2);
 }
 
 static ordo_status run(backward_job *job)

@@ -37,7 +37,7 @@ static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, 
         const float lse = c->lse_parts[x][at];
         if (lse == -INFINITY) /* its o is 0, but need not be trusted */
             continue;
-        const float weight = ordo_exp2((float)(((double)lse - (double)top) * LOG2_E));
+        const float weight = ordo_exp2(ordo_f32_from_f64(((double)lse - (double)top) * LOG2_E));
         const ordo_rows o = ordo_cpu_rows(p, &c->o_parts[x], ORDO_QUERIES, p->v_dim, b, row, head);
         p->kernels->load(part, p->v_ld, o.data, p->problem->dtype, o.stride, 1, p->v_dim);
         for (int d = 0; d < p->v_dim; d++)

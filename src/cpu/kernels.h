@@ -82,6 +82,9 @@ ordo_status ordo_cpu_kernels(const ordo_kernels **kernels);
 /* By name, for tests: NULL if this build or this machine lacks it. */
 const ordo_kernels *ordo_cpu_kernels_named(const char *name);
 
+/* Have every later call run on this table, for tests; NULL = the machine's again. */
+void ordo_cpu_kernels_force(const ordo_kernels *kernels);
+
 extern const ordo_kernels ordo_kernels_generic;
 #if defined(__aarch64__)
 extern const ordo_kernels ordo_kernels_neon;

@@ -16,7 +16,7 @@ static const ordo_kernels *const tables[] = {
 #endif
     &ordo_kernels_generic,
 };
-enum { TABLES = sizeof tables / sizeof *tables };
+enum { TABLES = sizeof tables / sizeof tables[0] };
 
 static bool runs_here(const ordo_kernels *kernels)
 {
@@ -40,7 +40,7 @@ const ordo_kernels *ordo_cpu_kernels_named(const char *name)
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const ordo_kernels *chosen;
+static const ordo_kernels *chosen, *forced;
 static char asked[32];
 
 static void choose(void)
@@ -56,11 +56,16 @@ static void choose(void)
             chosen = tables[x];
 }
 
+void ordo_cpu_kernels_force(const ordo_kernels *kernels)
+{
+    forced = kernels;
+}
+
 ordo_status ordo_cpu_kernels(const ordo_kernels **kernels)
 {
     pthread_once(&once, choose);
-    *kernels = chosen;
-    if (!chosen)
+    *kernels = forced ? forced : chosen;
+    if (!*kernels)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "ORDO_CPU=%s: not a target of this machine; expected generic, neon, avx2 "
                          "or avx512",

@@ -17,8 +17,8 @@ __host__ __device__ static void answer(const ordo_run *run, int64_t first, int32
     for (int x = 0; x < TICKETS; x++) {
         const int64_t here = ordo_run_tickets(run, 0), all = here + ordo_run_tickets(run, 1);
         const int64_t ticket = (first + x) % all;
-        const ordo_unit unit = ticket < here ? ordo_run_issue(run, 0, ticket)
-                                             : ordo_run_issue(run, 1, ticket - here);
+        const ordo_unit unit =
+            ticket < here ? ordo_run_issue(run, 0, ticket) : ordo_run_issue(run, 1, ticket - here);
         const ordo_walk walk = ordo_run_walk(run, unit.head);
         int32_t *to = out + x * (4 + 2 * STEPS);
         to[0] = unit.head;
