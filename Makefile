@@ -5,7 +5,7 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo test test-long test-asan test-tsan bench lint format install clean help
-.PHONY: setup-build setup-test setup-lint everything
+.PHONY: python-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --preset release
@@ -36,6 +36,12 @@ test-tsan: setup-test ## run the threaded tests under the thread sanitizer
 	@cmake --build build-tsan
 	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=ignore
 
+python-test: all setup-python ## test the Python package on what `make` built
+	@tests/python/run
+
+python-wheel-test: setup-python ## make a wheel, install it in a virtual environment, test that
+	@tests/python/run --wheel
+
 bench: everything ## build and run the benchmarks
 	@for program in $(basename $(notdir $(wildcard bench/*.c))); do build/bench/$$program || exit 1; done
 
@@ -51,8 +57,8 @@ install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
 clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-cuda build-fuzz
 
-setup-build setup-test setup-lint: setup-%:
+setup-build setup-test setup-lint setup-python: setup-%:
 	@tools/setup $*
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 20

@@ -1,0 +1,53 @@
+"""ordo: bit-reproducible attention.
+
+    plan = ordo.Plan(ordo.Problem(batch=2, heads=8, kv_heads=2, q_len=1024, head_dim=64,
+                                  mask="causal", dropout=0.1))
+    o, lse = ordo.forward(plan, q, k, v, seed=1)
+    dq, dk, dv = ordo.backward(plan, q, k, v, o, lse, dout, seed=1)
+
+Same plan, same inputs, same bits. `plan.line` is the plan as text: keep it beside a checkpoint.
+"""
+
+from . import dropout
+from ._attention import attention, backward, combine, forward
+from ._digest import digest
+from ._library import Build, Error, build, version
+from ._machine import Device, Machine, MachineKey, backend_available, backend_why_not, devices
+from ._plan import Plan, PlanInfo, Tile
+from ._problem import Dropout, Extra, Problem, Shard
+from ._sim import Critical, Schedule, Timeline, TimelineInfo, timeline
+from ._verify import verify
+
+__all__ = [
+    "Build",
+    "Critical",
+    "Device",
+    "Dropout",
+    "Error",
+    "Extra",
+    "Machine",
+    "MachineKey",
+    "Plan",
+    "PlanInfo",
+    "Problem",
+    "Schedule",
+    "Shard",
+    "Tile",
+    "Timeline",
+    "TimelineInfo",
+    "attention",
+    "backend_available",
+    "backend_why_not",
+    "backward",
+    "build",
+    "combine",
+    "devices",
+    "digest",
+    "dropout",
+    "forward",
+    "timeline",
+    "version",
+]
+
+verify()
+__version__ = version()

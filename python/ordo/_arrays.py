@@ -1,0 +1,125 @@
+"""NumPy arrays as C sees them: checked, then handed over without a copy.
+
+The library knows addresses and strides but not where an array ends, so shapes and types are
+checked here, and nothing reaches the library that could make it read past an array.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._library import Error
+from ._structs import ordo_tensor
+from ._words import DType
+
+Array = npt.NDArray[Any]
+
+# bf16 has no type in NumPy: uint16 holds its bits; ml_dtypes.bfloat16 joins when first seen.
+DTYPES: dict[str, set[Any]] = {
+    "f32": {np.dtype(np.float32)},
+    "f16": {np.dtype(np.float16)},
+    "bf16": {np.dtype(np.uint16)},
+}
+_EXPECTED = {"f32": "float32", "f16": "float16", "bf16": "bfloat16 (ml_dtypes) or uint16"}
+
+
+def dtype_of(array: Array) -> DType:
+    """ordo's word for the type of an array; uint16 has none, for it could be anything."""
+    words: dict[str, DType] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+    if array.dtype.name in words and array.dtype.isnative:
+        return words[array.dtype.name]
+    hint = '; dtype="bf16" if these are its bits' if array.dtype == np.uint16 else ""
+    raise Error("argument", f"dtype {array.dtype}: expected float32, float16 or bfloat16{hint}")
+
+
+def _check_dtype(name: str, array: Array, dtype: str) -> None:
+    if dtype == "bf16" and array.dtype.name == "bfloat16" and array.dtype.isnative:
+        DTYPES[dtype].add(array.dtype)
+        return
+    raise Error("argument", f"{name}.dtype {array.dtype}: expected {_EXPECTED[dtype]}")
+
+
+def _check(name: str, array: Any, shape: tuple[int, ...], output: bool) -> None:
+    if not isinstance(array, np.ndarray):
+        raise Error("argument", f"{name} {type(array).__name__}: expected a numpy array")
+    if array.shape != shape:
+        raise Error("shape", f"{name}.shape {array.shape}: expected {shape}")
+    if output and not array.flags.writeable:
+        raise Error("argument", f"{name} read-only: expected an array that can be written")
+
+
+def address(array: Array) -> int:
+    place: int = array.ctypes.data
+    return place
+
+
+def set_tensor(
+    tensor: ordo_tensor,
+    name: str,
+    array: Any,
+    shape: tuple[int, ...],
+    dtype: str,
+    output: bool = False,
+) -> None:
+    """Point `tensor` at `array`, indexed (batch, row, head, dim) or, packed, (row, head, dim)."""
+    _check(name, array, shape, output)
+    if array.dtype not in DTYPES[dtype]:
+        _check_dtype(name, array, dtype)
+    tensor.data = address(array)
+    if not array.flags.c_contiguous:  # else strides of 0 say so
+        _set_strides(tensor, name, array)
+
+
+def _set_strides(tensor: ordo_tensor, name: str, array: Array) -> None:
+    width, counts = array.itemsize, array.shape
+    strides = [0 if count == 1 else x for count, x in zip(counts, array.strides)]
+    if counts[-1] == 1:  # of a single element NumPy may say anything
+        strides[-1] = width
+    if strides[-1] != width:
+        raise Error(
+            "align",
+            f"{name}.strides {array.strides}: expected {width}, the size of an element, last; "
+            f"numpy.ascontiguousarray({name}) copies",
+        )
+    if any(x % width for x in strides):
+        raise Error("align", f"{name}.strides {array.strides}: expected multiples of {width}")
+    elements = [x // width for x in strides]
+    tensor.stride = tuple(elements) if len(elements) == 4 else (0, *elements)
+
+
+def flat_f32(name: str, array: Any, shape: tuple[int, ...], output: bool = False) -> int:
+    """Address of lse or dlse: float32, contiguous."""
+    _check(name, array, shape, output)
+    if array.dtype != np.float32:
+        raise Error("argument", f"{name}.dtype {array.dtype}: expected float32")
+    if not array.flags.c_contiguous:
+        raise Error("align", f"{name}.strides {array.strides}: expected a contiguous array")
+    return address(array)
+
+
+def numbers(name: str, given: Any, count: int, dtype: Any) -> Array:
+    """Lengths or ids: any sequence of `count` integers, as a contiguous array of `dtype`."""
+    array = np.asarray(given)
+    if array.shape != (count,):
+        raise Error("shape", f"{name}.shape {array.shape}: expected ({count},)")
+    if array.dtype == dtype:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind not in "iu":
+        raise Error("argument", f"{name}.dtype {array.dtype}: expected integers")
+    made = array.astype(dtype)
+    if not np.array_equal(made, array) or ((made < 0) != (array < 0)).any():
+        raise Error("argument", f"{name} {array}: expected numbers that fit {np.dtype(dtype)}")
+    return made
+
+
+def slopes_of(given: Any, batch: int, heads: int) -> tuple[Array, int]:
+    """ALiBi's slopes, one a head, and how far those of the next sequence are."""
+    array = np.ascontiguousarray(given, np.float32)
+    if array.shape == (heads,):
+        return array, 0
+    if array.shape == (batch, heads):
+        return array, heads
+    raise Error("shape", f"slopes.shape {array.shape}: expected ({heads},) or ({batch}, {heads})")

@@ -1,0 +1,324 @@
+"""Execute a plan on arrays (ordo/attention.h)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_int, c_uint64, c_void_p
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _structs as s
+from . import dropout
+from ._arrays import Array, address, dtype_of, flat_f32, numbers, set_tensor, slopes_of
+from ._convert import integer
+from ._library import Error, lib
+from ._plan import Plan
+from ._problem import Dropout, Problem
+from ._words import Backend, DType, Mask
+
+Numbers = Sequence[int] | Array | None
+
+
+def forward(
+    plan: Plan,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    o: Array | None = None,
+    lse: Array | None = None,
+    cu_q: Numbers = None,
+    cu_kv: Numbers = None,
+    q_lens: Numbers = None,
+    kv_lens: Numbers = None,
+    sequence_ids: Numbers = None,
+    slopes: Array | Sequence[float] | None = None,
+    mask_bits: Array | None = None,
+    seed: int = 0,
+    offset: int = 0,
+    threads: int = 0,
+) -> tuple[Array, Array]:
+    """Forward attention: (o, lse).
+
+    Tensors are (batch, row, head, dim), packed (row, head, dim), with any strides but a
+    contiguous last axis; nothing is copied. lse is float32, (batch, heads, rows), packed
+    (heads, rows). `o` and `lse` are overwritten if given, else made (contiguous).
+
+        cu_q, cu_kv     packed: batch + 1 ends, from 0
+        q_lens, kv_lens padded: valid rows and columns of each sequence; the rest of o is 0
+        sequence_ids    of dropout; None = batch0, batch0 + 1, ...
+        slopes          of ALiBi: (heads,) or (batch, heads)
+        mask_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
+        seed, offset    of dropout: never the same pair twice
+        threads         0 = all the process may use; changes no bit
+    """
+    shapes, dtype = plan._shapes, plan.problem.dtype
+    call = _open(plan)
+    set_tensor(call.q, "q", q, shapes["q"], dtype)
+    set_tensor(call.k, "k", k, shapes["k"], dtype)
+    set_tensor(call.v, "v", v, shapes["v"], dtype)
+    o, lse = _make("o", o, plan, q), _make("lse", lse, plan)
+    set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
+    call.lse = flat_f32("lse", lse, shapes["lse"], output=True)
+    held = _set_rest(
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
+        threads,
+    )  # fmt: skip
+    _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
+    del held  # the arrays behind the addresses had to live until here
+    return o, lse
+
+
+def backward(
+    plan: Plan,
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: Array,
+    dout: Array,
+    *,
+    dlse: Array | None = None,
+    dq: Array | None = None,
+    dk: Array | None = None,
+    dv: Array | None = None,
+    cu_q: Numbers = None,
+    cu_kv: Numbers = None,
+    q_lens: Numbers = None,
+    kv_lens: Numbers = None,
+    sequence_ids: Numbers = None,
+    slopes: Array | Sequence[float] | None = None,
+    mask_bits: Array | None = None,
+    seed: int = 0,
+    offset: int = 0,
+    threads: int = 0,
+) -> tuple[Array, Array, Array]:
+    """Backward attention: (dq, dk, dv) from dout, the gradient of o.
+
+    q, k, v, o, lse and the keywords are what forward() took and gave; `dlse`, if any, is the
+    gradient of lse. `dq`, `dk` and `dv` are overwritten if given, never added to.
+    """
+    shapes, dtype = plan._shapes, plan.problem.dtype
+    call = _open(plan)
+    set_tensor(call.q, "q", q, shapes["q"], dtype)
+    set_tensor(call.k, "k", k, shapes["k"], dtype)
+    set_tensor(call.v, "v", v, shapes["v"], dtype)
+    set_tensor(call.o, "o", o, shapes["o"], dtype)
+    set_tensor(call.dout, "dout", dout, shapes["dout"], dtype)
+    call.lse = flat_f32("lse", lse, shapes["lse"])
+    if dlse is not None:
+        call.dlse = flat_f32("dlse", dlse, shapes["dlse"])
+    dq, dk, dv = _make("dq", dq, plan, q), _make("dk", dk, plan, k), _make("dv", dv, plan, v)
+    set_tensor(call.dq, "dq", dq, shapes["dq"], dtype, output=True)
+    set_tensor(call.dk, "dk", dk, shapes["dk"], dtype, output=True)
+    set_tensor(call.dv, "dv", dv, shapes["dv"], dtype, output=True)
+    held = _set_rest(
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
+        threads,
+    )  # fmt: skip
+    _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
+    del held
+    return dq, dk, dv
+
+
+def combine(
+    plan: Plan,
+    parts: Sequence[tuple[Array, Array]],
+    *,
+    o: Array | None = None,
+    lse: Array | None = None,
+    threads: int = 0,
+) -> tuple[Array, Array]:
+    """Merge results over disjoint sets of keys: (o, lse) of their union.
+
+    `parts` are (o, lse) pairs of forward passes over the same queries; they are added in the
+    order given. The plan gives shapes, type and backend. A ring over sequence shards needs this.
+    """
+    shapes, dtype = plan._shapes, plan.problem.dtype
+    call = _open(plan, s.ordo_combine)
+    pairs = list(parts)
+    tensors, places = (s.ordo_tensor * len(pairs))(), (c_void_p * len(pairs))()
+    for index, (part_o, part_lse) in enumerate(pairs):
+        set_tensor(tensors[index], f"parts[{index}].o", part_o, shapes["o"], dtype)
+        places[index] = flat_f32(f"parts[{index}].lse", part_lse, shapes["lse"])
+    call.parts, call.o_parts, call.lse_parts = len(pairs), tensors, places
+    o, lse = _make("o", o, plan, pairs[0][0] if pairs else None), _make("lse", lse, plan)
+    set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
+    call.lse = flat_f32("lse", lse, shapes["lse"], output=True)
+    call.threads = integer("threads", threads, c_int)
+    lib.ordo_attention_combine(plan._handle, byref(call))
+    return o, lse
+
+
+# ---- the parts of a call ----
+
+
+def _open(plan: Plan, kind: type[Any] = s.ordo_call) -> Any:
+    if plan.info.backend == "cuda":
+        raise Error(
+            "unsupported", "backend cuda: numpy arrays are in host memory; expected ref or cpu"
+        )
+    return s.sized(kind)
+
+
+def _make(name: str, given: Array | None, plan: Plan, like: Array | None = None) -> Array:
+    """An output: the one given, or a new one, contiguous, of the type of `like`."""
+    if given is not None:
+        return given
+    return np.empty(plan._shapes[name], np.float32 if like is None else like.dtype)
+
+
+def _set_rest(
+    call: Any,
+    plan: Plan,
+    cu_q: Numbers,
+    cu_kv: Numbers,
+    q_lens: Numbers,
+    kv_lens: Numbers,
+    sequence_ids: Numbers,
+    slopes: Any,
+    mask_bits: Array | None,
+    seed: int,
+    offset: int,
+    threads: int,
+) -> list[Array]:
+    """Everything but tensors; what must stay alive during the call."""
+    p = plan.problem
+    held: list[Array] = []
+    for name, given, count, dtype in (
+        ("cu_q", cu_q, p.batch + 1, np.int32),
+        ("cu_kv", cu_kv, p.batch + 1, np.int32),
+        ("q_lens", q_lens, p.batch, np.int32),
+        ("kv_lens", kv_lens, p.batch, np.int32),
+        ("sequence_ids", sequence_ids, p.batch, np.int64),
+    ):
+        if given is not None:
+            held.append(numbers(name, given, count, dtype))
+            setattr(call, name, address(held[-1]))
+    if slopes is not None:
+        array, call.slopes_batch_stride = slopes_of(slopes, p.batch, p.heads)
+        held.append(array)
+        call.slopes = address(array)
+    if mask_bits is not None:
+        held.append(dropout.check_words(plan.problem, mask_bits, cu_q, cu_kv))
+        call.mask_bits = address(held[-1])
+    call.seed = integer("seed", seed, c_uint64)
+    call.offset = integer("offset", offset, c_uint64)
+    call.threads = integer("threads", threads, c_int)
+    return held
+
+
+def _run(function: Callable[..., Any], plan: Plan, call: Any, workspace_bytes: int) -> None:
+    if workspace_bytes == 0:
+        function(plan._handle, byref(call))  # other threads run meanwhile
+        return
+    workspace = plan._take()
+    try:
+        call.workspace, call.workspace_bytes = workspace.address, workspace.size
+        function(plan._handle, byref(call))
+    finally:
+        plan._give(workspace)
+
+
+# ---- in one call ----
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool | Literal["top-left"] = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    dropout_p: float = 0.0,
+    seed: int = 0,
+    offset: int = 0,
+    cu_q: Numbers = None,
+    cu_kv: Numbers = None,
+    q_lens: Numbers = None,
+    kv_lens: Numbers = None,
+    sequence_ids: Numbers = None,
+    slopes: Array | Sequence[float] | None = None,
+    dtype: DType | None = None,
+    backend: Backend = "default",
+    threads: int = 0,
+) -> Array:
+    """Forward attention in one call: o.
+
+    Arrays and keywords are those of forward(); the plan follows from them and is kept for the
+    next call of the same shape. Causal masks align bottom-right, so that the last row sees
+    every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes it packed,
+    `q_lens` (and `kv_lens`) padded. uint16 arrays need dtype="bf16". For lse and
+    gradients make a Plan, and keep it: its line is what pins the bits.
+    """
+    if scale == 0:
+        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
+    _check_axes(cu_q is not None, q=q, k=k, v=v)
+    if cu_q is not None and cu_kv is None and len(q) == len(k):
+        cu_kv = cu_q
+    if q_lens is None and kv_lens is not None:
+        q_lens = np.full(len(q), q.shape[1], np.int32)
+    if kv_lens is None and q_lens is not None:
+        kv_lens = np.full(len(k), k.shape[1], np.int32)
+    mask: Mask = "causal-top-left" if causal == "top-left" else "causal" if causal else "full"
+    problem = Problem(
+        **_measure(q, k, v, cu_q, cu_kv, q_lens is not None),
+        dtype=dtype if dtype is not None else dtype_of(q),
+        mask=mask,
+        window=window,
+        scale=0.0 if scale is None else scale,
+        softcap=softcap,
+        alibi=slopes is not None,
+        dropout=Dropout(p=dropout_p),
+    )
+    o, _ = forward(
+        _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
+        sequence_ids=sequence_ids, slopes=slopes, seed=seed, offset=offset, threads=threads,
+    )  # fmt: skip
+    return o
+
+
+@functools.lru_cache(maxsize=16)
+def _plan_of(problem: Problem, backend: Backend) -> Plan:
+    return Plan(problem, backend=backend)
+
+
+def _check_axes(packed: bool, **arrays: Any) -> None:
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise Error("argument", f"{name} {type(array).__name__}: expected a numpy array")
+        if array.ndim != (3 if packed else 4):
+            axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
+            raise Error("shape", f"{name}.shape {array.shape}: expected {axes}")
+
+
+def _measure(
+    q: Array, k: Array, v: Array, cu_q: Numbers, cu_kv: Numbers, padded: bool
+) -> dict[str, Any]:
+    """The fields of a problem that arrays and lengths decide."""
+    fields = dict(
+        heads=q.shape[-2], kv_heads=k.shape[-2], head_dim=q.shape[-1], v_head_dim=v.shape[-1]
+    )
+    if cu_q is None:
+        layout = "padded" if padded else "dense"
+        return dict(fields, layout=layout, batch=len(q), q_len=q.shape[1], kv_len=k.shape[1])
+    if cu_kv is None:
+        raise Error("argument", "cu_kv None: expected an array beside cu_q, for k has other rows")
+    return dict(
+        fields,
+        layout="packed",
+        batch=np.size(cu_q) - 1,  # type: ignore[arg-type, unused-ignore]
+        total_q=len(q),
+        total_kv=len(k),
+        q_len=_longest("cu_q", cu_q),
+        kv_len=_longest("cu_kv", cu_kv),
+    )
+
+
+def _longest(name: str, ends: Any) -> int:
+    lengths = np.diff(numbers(name, ends, np.size(ends), np.int64))
+    return max(1, int(lengths.max())) if lengths.size else 1

@@ -1,0 +1,115 @@
+"""What is to be computed: shapes and rules, no arrays (ordo/problem.h)."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from dataclasses import dataclass, field, replace
+from enum import IntFlag
+from types import SimpleNamespace
+from typing import Any
+
+from . import _structs as s
+from ._convert import fill, integer, read, real
+from ._library import Error, lib
+from ._words import DType, Keying, Layout, Mask
+
+
+class Extra(IntFlag):
+    """Known requests that ordo refuses by name rather than ignores."""
+
+    BIAS = 1 << 0
+    SINKS = 1 << 1
+    BLOCK_MASK = 1 << 2
+    PAGED_KV = 1 << 3
+    FP8 = 1 << 4
+    PROBABILITIES = 1 << 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout:
+    """Dropout of probabilities. docs/dropout-bits.md defines which element gets which bit."""
+
+    p: float = 0.0  # probability of dropping; 0 = no dropout
+    rounds: int = 0  # of Philox: 0 = 7, or 10
+    bits: int = 0  # random bits an element: 0 = 8, or 1..16
+    keying: Keying = "ordo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Where a problem sits in a larger one. All zero: it is the whole."""
+
+    batch0: int = 0  # first sequence held here
+    head0: int = 0  # first query head
+    row0: int = 0
+    col0: int = 0
+    heads_total: int = 0  # 0 = heads
+    q_total: int = 0  # whole sequence lengths; 0 = q_len, kv_len
+    kv_total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Shape, types, mask, scale and dropout of one attention; hashable.
+
+    A field left at 0 (or None) means its default, as in C. `window` is (left, right), inclusive,
+    -1 = open. A probability given as `dropout` becomes a Dropout.
+    """
+
+    q_len: int  # rows; the longest sequence's if packed or padded
+    head_dim: int
+    kv_len: int = 0  # 0 = q_len
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 0  # 0 = heads; must divide heads
+    v_head_dim: int = 0  # 0 = head_dim
+    dtype: DType = "f32"
+    layout: Layout = "dense"
+    total_q: int = 0  # packed only: rows and columns of all sequences
+    total_kv: int = 0
+    scale: float = 0.0  # 0 = 1/sqrt(head_dim)
+    mask: Mask = "full"
+    window: tuple[int, int] | None = None
+    softcap: float = 0.0  # 0 = off
+    alibi: bool = False
+    dropout: Dropout | float = field(default_factory=Dropout)
+    shard: Shard = field(default_factory=Shard)
+    extras: Extra = Extra(0)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dropout, Dropout):
+            object.__setattr__(self, "dropout", Dropout(p=real("dropout", self.dropout)))
+        if self.window is not None:
+            if len(self.window) != 2:
+                raise Error("argument", f"window {self.window}: expected (left, right) or None")
+            object.__setattr__(self, "window", tuple(self.window))
+
+    def check(self) -> None:
+        """Raise Error, naming the field, if the problem has no meaning on any backend."""
+        lib.ordo_problem_check(byref(to_c(self)))
+
+    def replace(self, **changes: Any) -> Problem:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+
+def to_c(problem: Problem) -> s.ordo_problem:
+    made = s.sized(s.ordo_problem)
+    window = SimpleNamespace(on=False, left=0, right=0)
+    if problem.window is not None:
+        window = SimpleNamespace(on=True, left=problem.window[0], right=problem.window[1])
+    fill(made, SimpleNamespace(**{**vars(problem), "window": window}))
+    return made  # type: ignore[no-any-return]
+
+
+def from_c(struct: s.ordo_problem) -> Problem:
+    window = struct.window
+    problem: Problem = read(
+        Problem,
+        struct,
+        window=(window.left, window.right) if window.on else None,
+        dropout=read(Dropout, struct.dropout),
+        shard=read(Shard, struct.shard),
+        extras=Extra(integer("extras", struct.extras)),
+    )
+    return problem

@@ -1,0 +1,374 @@
+"""The structs of include/ordo/, field for field, under their C names.
+
+A field that holds one of C's enums is an int here; `_words_` says which table of words
+(see _words.py) names its values. tests/python/test_layout.py compares every size and offset
+with what the C compiler says.
+"""
+
+from __future__ import annotations
+
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    sizeof,
+)
+from typing import Any, ClassVar
+
+
+class Struct(Structure):
+    _words_: ClassVar[dict[str, str]] = {}
+
+
+def sized(kind: type[Any]) -> Any:
+    """A zeroed argument struct that carries its size, as ORDO_..._INIT makes it."""
+    made = kind()
+    made.size = sizeof(kind)
+    return made
+
+
+# ---- ordo/status.h ----
+
+
+class ordo_build(Struct):
+    _fields_ = [
+        ("major", c_int),
+        ("minor", c_int),
+        ("patch", c_int),
+        ("version", c_char_p),
+        ("compiler", c_char_p),
+        ("target", c_char_p),
+        ("flavour", c_char_p),
+    ]
+
+
+# ---- ordo/problem.h ----
+
+
+class ordo_window(Struct):
+    _fields_ = [("on", c_bool), ("left", c_int64), ("right", c_int64)]
+
+
+class ordo_dropout(Struct):
+    _fields_ = [("p", c_double), ("rounds", c_int), ("bits", c_int), ("keying", c_int)]
+    _words_ = {"keying": "keying"}
+
+
+class ordo_shard(Struct):
+    _fields_ = [
+        ("batch0", c_int64),
+        ("head0", c_int64),
+        ("row0", c_int64),
+        ("col0", c_int64),
+        ("heads_total", c_int64),
+        ("q_total", c_int64),
+        ("kv_total", c_int64),
+    ]
+
+
+class ordo_problem(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("dtype", c_int),
+        ("layout", c_int),
+        ("batch", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("total_q", c_int64),
+        ("total_kv", c_int64),
+        ("head_dim", c_int64),
+        ("v_head_dim", c_int64),
+        ("scale", c_double),
+        ("mask", c_int),
+        ("window", ordo_window),
+        ("softcap", c_double),
+        ("alibi", c_bool),
+        ("dropout", ordo_dropout),
+        ("shard", ordo_shard),
+        ("extras", c_uint32),
+    ]
+    _words_ = {"dtype": "dtype", "layout": "layout", "mask": "mask"}
+
+
+# ---- ordo/machine.h ----
+
+
+class ordo_machine_key(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("unit", c_char_p),
+        ("kind", c_char_p),
+        ("required_by", c_char_p),
+        ("about", c_char_p),
+    ]
+
+
+# ---- ordo/plan.h ----
+
+
+class ordo_tile(Struct):
+    _fields_ = [("q", c_int64), ("k", c_int64)]
+
+
+class ordo_plan_options(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("forward_tile", ordo_tile),
+        ("backward_tile", ordo_tile),
+        ("order", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("issue", c_int),
+        ("section", c_int64),
+        ("assign", c_int),
+        ("workers", c_int64),
+    ]
+    _words_ = {"backend": "backend", "order": "order", "issue": "issue", "assign": "assign"}
+
+
+class ordo_plan_info(Struct):
+    _fields_ = [
+        ("backend", c_int),
+        ("forward_tile", ordo_tile),
+        ("backward_tile", ordo_tile),
+        ("query_tiles", c_int64),
+        ("key_tiles", c_int64),
+        ("order", c_int),
+        ("order_asked", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("issue", c_int),
+        ("section", c_int64),
+        ("assign", c_int),
+        ("workers", c_int64),
+        ("coresident", c_int64),
+        ("forward_workspace_bytes", c_uint64),
+        ("backward_workspace_bytes", c_uint64),
+        ("kept", c_uint),
+        ("not_kept", c_uint),
+        ("dropout_rounds", c_int),
+        ("dropout_bits", c_int),
+        ("dropout_threshold", c_int),
+        ("dropout_p_used", c_double),
+        ("predicted_ns", c_double),
+        ("numeric_key", c_char * 160),
+        ("note", c_char * 256),
+    ]
+    _words_ = {
+        "backend": "backend",
+        "order": "order",
+        "order_asked": "order",
+        "issue": "issue",
+        "assign": "assign",
+    }
+
+
+# ---- ordo/attention.h ----
+
+
+class ordo_tensor(Struct):
+    _fields_ = [("data", c_void_p), ("stride", c_int64 * 4)]
+
+
+class ordo_call(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("q", ordo_tensor),
+        ("k", ordo_tensor),
+        ("v", ordo_tensor),
+        ("o", ordo_tensor),
+        ("dout", ordo_tensor),
+        ("dq", ordo_tensor),
+        ("dk", ordo_tensor),
+        ("dv", ordo_tensor),
+        ("lse", c_void_p),
+        ("dlse", c_void_p),
+        ("cu_q", c_void_p),
+        ("cu_kv", c_void_p),
+        ("q_lens", c_void_p),
+        ("kv_lens", c_void_p),
+        ("sequence_ids", c_void_p),
+        ("slopes", c_void_p),
+        ("slopes_batch_stride", c_int64),
+        ("mask_bits", c_void_p),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+        ("seed_ptr", c_void_p),
+        ("offset_ptr", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("stream", c_void_p),
+        ("threads", c_int),
+    ]
+
+
+class ordo_combine(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("parts", c_int64),
+        ("o_parts", POINTER(ordo_tensor)),
+        ("lse_parts", POINTER(c_void_p)),
+        ("o", ordo_tensor),
+        ("lse", c_void_p),
+        ("threads", c_int),
+    ]
+
+
+class ordo_device(Struct):
+    _fields_ = [
+        ("name", c_char * 256),
+        ("major", c_int),
+        ("minor", c_int),
+        ("workers", c_int),
+        ("memory_bytes", c_uint64),
+        ("l2_bytes", c_uint64),
+        ("shared_bytes_per_block", c_uint64),
+        ("clock_ghz", c_double),
+        ("driver", c_int),
+        ("runtime", c_int),
+    ]
+
+
+# ---- ordo/dropout.h ----
+
+
+class ordo_dropout_call(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+        ("cu_q", c_void_p),
+        ("cu_kv", c_void_p),
+        ("sequence_ids", c_void_p),
+        ("threads", c_int),
+        ("experiment_rounds", c_int),
+    ]
+
+
+class ordo_dropout_info(Struct):
+    _fields_ = [
+        ("blocks", c_uint64),
+        ("bytes", c_uint64),
+        ("elements", c_uint64),
+        ("keying", c_int),
+        ("rounds", c_int),
+        ("bits", c_int),
+        ("threshold", c_int),
+        ("p_used", c_double),
+        ("scale", c_double),
+    ]
+    _words_ = {"keying": "keying"}
+
+
+class ordo_dropout_part(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("sequence", c_int64),
+        ("head", c_int64),
+        ("row", c_int64),
+        ("rows", c_int64),
+        ("col", c_int64),
+        ("cols", c_int64),
+        ("format", c_int),
+    ]
+
+
+# ---- ordo/sim.h ----
+
+
+class ordo_schedule(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("mask", c_int),
+        ("key_tiles", c_int64),
+        ("query_tiles", c_int64),
+        ("ratio_num", c_int64),
+        ("ratio_den", c_int64),
+        ("heads", c_int64),
+        ("workers", c_int64),
+        ("order", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("issue", c_int),
+        ("section", c_int64),
+        ("assign", c_int),
+        ("compute", c_int64),
+        ("reduce", c_int64),
+        ("latency", c_int64),
+        ("compute_partial", c_int64),
+        ("overlap", c_int64),
+        ("record", c_bool),
+    ]
+    _words_ = {"mask": "mask", "order": "order", "issue": "issue", "assign": "assign"}
+
+
+class ordo_timeline_info(Struct):
+    _fields_ = [
+        ("order", c_int),
+        ("order_asked", c_int),
+        ("assign", c_int),
+        ("issue", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("key_tiles", c_int64),
+        ("query_tiles", c_int64),
+        ("heads", c_int64),
+        ("workers", c_int64),
+        ("tasks", c_uint64),
+        ("makespan", c_int64),
+        ("bound_work", c_int64),
+        ("bound_chain", c_int64),
+        ("bound_turns", c_int64),
+        ("lower_bound", c_int64),
+        ("closed_form", c_int64),
+        ("exact", c_bool),
+        ("utilization", c_double),
+        ("busy", c_int64),
+        ("stall", c_int64),
+        ("startup", c_int64),
+        ("tail", c_int64),
+        ("coresident", c_int64),
+        ("valid", c_bool),
+        ("numeric_key", c_char * 160),
+        ("note", c_char * 256),
+    ]
+    _words_ = {
+        "order": "order",
+        "order_asked": "order",
+        "assign": "assign",
+        "issue": "issue",
+    }
+
+
+class ordo_timeline_step(Struct):
+    _fields_ = [
+        ("worker", c_int32),
+        ("head", c_int32),
+        ("key", c_int32),
+        ("query", c_int32),
+        ("turn", c_int32),
+        ("begin", c_int64),
+        ("ready", c_int64),
+        ("start", c_int64),
+        ("end", c_int64),
+        ("waited_for", c_int64),
+        ("critical", c_bool),
+    ]
+
+
+class ordo_critical(Struct):
+    _fields_ = [("step", c_uint64), ("edge", c_int)]

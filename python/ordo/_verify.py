@@ -1,0 +1,148 @@
+"""At import: does the library at hand lay out its structs as _structs.py does?
+
+Argument structs carry their size, so the library itself refuses one that it does not know. What
+it writes carries none, and a library from elsewhere (ORDO_LIBRARY, the system's) could be of any
+version: so each struct it writes is filled once, with a guard behind it, and read back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_void_p, sizeof
+from typing import Any
+
+from . import _structs as s
+from ._library import Error, lib, path
+from ._problem import Dropout, Problem, Shard, from_c, to_c
+
+_GUARD = 256
+_BYTE = 0xA5
+
+# Nothing left to a default, no two neighbours alike.
+_PROBLEM = Problem(
+    dtype="f16", batch=3, heads=8, kv_heads=4, q_len=32, kv_len=256, head_dim=24, v_head_dim=40,
+    scale=0.75, mask="causal", window=(100, 0), softcap=6.5, alibi=True,
+    dropout=Dropout(p=0.25, rounds=10, bits=9),
+    shard=Shard(batch0=5, head0=16, row0=48, col0=128, heads_total=64, q_total=1000, kv_total=2000),
+)  # fmt: skip
+
+
+class _Mismatch(Exception):
+    pass
+
+
+def _written(kind: type[Any], function: Any, *before: Any) -> Any:
+    """`kind` as `function` writes it after its other arguments; nothing past its end."""
+    room = (ctypes.c_ubyte * (sizeof(kind) + _GUARD))(*[_BYTE] * (sizeof(kind) + _GUARD))
+    struct = kind.from_buffer(room)
+    function(*before, byref(struct))
+    if any(byte != _BYTE for byte in room[sizeof(kind) :]):
+        raise _Mismatch(f"{kind.__name__} is longer than {sizeof(kind)} bytes")
+    return struct
+
+
+def _expect(kind: str, *pairs: tuple[Any, Any]) -> None:
+    for got, expected in pairs:
+        if got != expected:
+            raise _Mismatch(f"{kind}: {got!r} where {expected!r} was expected")
+
+
+def _expect_line(plan: c_void_p) -> None:
+    """The plan's line names every field: two that changed places show there."""
+    room = ctypes.create_string_buffer(4096)
+    lib.ordo_plan_print(plan, room, len(room), None)
+    said = dict(word.split("=") for word in room.value.decode().split()[1:])
+    for name, value in (vars(_PROBLEM) | vars(_PROBLEM.shard) | vars(_PROBLEM.dropout)).items():
+        if isinstance(value, bool):
+            value = int(value)
+        if isinstance(value, (int, str)) and name in said:
+            _expect(f"ordo_problem.{name}", (said[name], str(value)))
+
+
+def _plans() -> None:
+    options, plan = s.sized(s.ordo_plan_options), c_void_p()
+    options.backend, options.workers = 1, 7
+    lib.ordo_plan_create(byref(plan), byref(to_c(_PROBLEM)), None, byref(options))
+    try:
+        problem = _written(s.ordo_problem, lib.ordo_plan_problem, plan)
+        _expect("ordo_problem", (from_c(problem), _PROBLEM), (problem.size, sizeof(problem)))
+        _expect_line(plan)
+        info = _written(s.ordo_plan_info, lib.ordo_plan_query, plan)
+        _expect(
+            "ordo_plan_info",
+            (info.backend, 1),
+            (info.dropout_rounds, 10),
+            (info.dropout_p_used, 0.25),
+            (info.numeric_key[:5], b"ref.r"),
+            (info.kept ^ info.not_kept, 0x1F),
+        )
+    finally:
+        lib.ordo_plan_destroy(plan)
+
+
+def _dropouts() -> None:
+    call = s.sized(s.ordo_dropout_call)
+    arguments = byref(to_c(_PROBLEM)), byref(call)
+    info = _written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
+    _expect("ordo_dropout_info", (info.bytes, 256 * info.blocks), (info.scale, 512 / 384))
+    call.experiment_rounds = 99
+    try:
+        _written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
+    except Error as error:
+        _expect("ordo_dropout_call", (error.message[:20], "experiment_rounds 99"))
+    else:
+        raise _Mismatch("ordo_dropout_call: experiment_rounds is elsewhere")
+
+
+def _timelines() -> None:
+    schedule, timeline = s.sized(s.ordo_schedule), c_void_p()
+    schedule.mask, schedule.key_tiles, schedule.heads, schedule.workers = 1, 2, 3, 2
+    schedule.order, schedule.compute, schedule.reduce, schedule.record = 1, 5, 2, True
+    lib.ordo_timeline_create(byref(timeline), byref(schedule))
+    try:
+        info = _written(s.ordo_timeline_info, lib.ordo_timeline_query, timeline)
+        _expect("ordo_timeline_info", (info.tasks, 9), (info.valid, True), (info.workers, 2))
+        step = _written(s.ordo_timeline_step, lib.ordo_timeline_step_at, timeline, 0)
+        _expect("ordo_timeline_step", (step.ready, 5), (step.waited_for, -1))
+        _written(s.ordo_critical, lib.ordo_timeline_critical_at, timeline, 0)
+    finally:
+        lib.ordo_timeline_destroy(timeline)
+
+
+def _calls() -> None:
+    """One element forward and backward, then a refusal of the last field."""
+    options, plan = s.sized(s.ordo_plan_options), c_void_p()
+    options.backend = 1
+    lib.ordo_plan_create(
+        byref(plan), byref(to_c(Problem(q_len=1, head_dim=1))), None, byref(options)
+    )
+    try:
+        call, cells = s.sized(s.ordo_call), (ctypes.c_float * 9)(2, 3, 5, 0, 0, 7, 0, 0, 0)
+        place = ctypes.addressof(cells)
+        for index, name in enumerate(("q", "k", "v", "o", None, "dout", "dq", "dk", "dv")):
+            if name:
+                getattr(call, name).data = place + 4 * index
+        call.lse = place + 4 * 4
+        lib.ordo_attention_forward(plan, byref(call))
+        lib.ordo_attention_backward(plan, byref(call))
+        _expect("ordo_call", (list(cells), [2, 3, 5, 5, 6, 7, 0, 0, 7]))
+        call.threads = -9
+        try:
+            lib.ordo_attention_forward(plan, byref(call))
+        except Error as error:
+            _expect("ordo_call", (error.message[:10], "threads -9"))
+        else:
+            raise _Mismatch("ordo_call: threads is elsewhere")
+    finally:
+        lib.ordo_plan_destroy(plan)
+
+
+def verify() -> None:
+    """Raise ImportError if a struct is not what the library takes it for."""
+    try:
+        _plans()
+        _dropouts()
+        _timelines()
+        _calls()
+    except (_Mismatch, Error, IndexError) as error:
+        raise ImportError(f"{path}: a libordo of another version? {error}") from error

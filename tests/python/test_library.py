@@ -1,0 +1,106 @@
+"""How the library is found, and what is said when it is not or is another's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ordo
+import pytest
+
+PACKAGE = Path(ordo.__file__).parent
+
+
+def run(folder, code="import ordo; print(ordo.build().path)", **variables):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ORDO", "PYTHONPATH"))}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "PYTHONPATH": str(folder), **variables},
+        capture_output=True, text=True, timeout=60, cwd="/",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with the package and nothing built."""
+    ignored = shutil.ignore_patterns("*.so*", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "python" / "ordo", ignore=ignored)
+    return tmp_path
+
+
+def test_places_in_order(clone):
+    library = Path(ordo.build().path)
+    built = clone / "build" / "lib" / "libordo.so"
+    built.parent.mkdir(parents=True)
+    shutil.copy(library, built)
+    assert run(clone / "python").stdout.strip() == str(built)
+    beside = clone / "python" / "ordo" / "libordo.so"
+    shutil.copy(library, beside)
+    assert run(clone / "python").stdout.strip() == str(beside)
+    named = clone / "mine.so"
+    shutil.copy(library, named)
+    assert run(clone / "python", ORDO_LIBRARY=str(named)).stdout.strip() == str(named)
+
+
+def test_system_loader(clone):
+    folder = clone / "system"
+    folder.mkdir()
+    shutil.copy(ordo.build().path, folder / "libordo.so.0")
+    said = run(clone / "python", LD_LIBRARY_PATH=str(folder))
+    assert said.stdout.strip() == "libordo.so.0"
+
+
+def test_not_found(clone):
+    said = run(clone / "python")
+    assert said.returncode != 0
+    last = said.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: libordo not found") and "ORDO_LIBRARY" in last
+    said = run(clone / "python", ORDO_LIBRARY="/nowhere/libordo.so")
+    assert "ImportError: libordo cannot be loaded: /nowhere/libordo.so" in said.stderr
+
+
+def test_another_library_is_refused(clone):
+    said = run(clone / "python", ORDO_LIBRARY="libm.so.6")
+    assert (
+        "ImportError: libm.so.6: a libordo of another version? no ordo_status_name()" in said.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('("note", c_char * 256)', '("note", c_char * 128)'),
+        ('        ("softcap", c_double),\n', ""),
+        ('("q_len", c_int64),\n        ("kv_len"', '("kv_len", c_int64),\n        ("q_len"'),
+        ('("k", ordo_tensor),\n        ("v"', '("v", ordo_tensor),\n        ("k"'),
+        ('        ("stream", c_void_p),\n', ""),
+        ('("p_used", c_double),\n        ("scale"', '("scale", c_double),\n        ("p_used"'),
+        ('        ("exact", c_bool),\n', ""),
+    ],
+)
+def test_another_layout_is_refused(clone, old, new):
+    structs = clone / "python" / "ordo" / "_structs.py"
+    text = structs.read_text()
+    assert old in text
+    structs.write_text(text.replace(old, new))
+    said = run(clone / "python", ORDO_LIBRARY=str(Path(ordo.build().path).resolve()))
+    assert "ImportError" in said.stderr and "another version?" in said.stderr
+
+
+def test_example(root):
+    code = (root / "examples" / "attention.py").read_text()
+    said = run(PACKAGE.parent, code, ORDO_LIBRARY=str(Path(ordo.build().path).resolve()))
+    assert said.stdout.splitlines()[-1:] == ["equal"], said.stderr
+
+
+def test_types_are_complete(root):
+    pytest.importorskip("mypy")
+    if PACKAGE != root / "python" / "ordo":
+        pytest.skip("an installed package")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, str(PACKAGE)],
+        capture_output=True, text=True, timeout=200, cwd=root,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout

@@ -1,0 +1,137 @@
+"""Problems, machines, plans: made, printed, read back, refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+
+import ordo
+import pytest
+
+PROBLEM = ordo.Problem(
+    dtype="bf16", batch=2, heads=8, kv_heads=2, q_len=300, head_dim=64, mask="causal", dropout=0.1
+)  # fmt: skip
+
+
+def test_defaults_are_filled_in():
+    plan = ordo.Plan(ordo.Problem(q_len=5, head_dim=4), backend="ref")
+    assert plan.problem.kv_heads == 1
+    assert plan.problem.kv_len == 5
+    assert plan.problem.v_head_dim == 4
+    assert plan.problem.scale == 0.5
+    assert plan.problem.window is None
+    assert plan.problem.shard.heads_total == 1
+
+
+@pytest.mark.parametrize("backend", ["ref", "cpu"])
+def test_line_reads_back(backend):
+    plan = ordo.Plan(PROBLEM, backend=backend)
+    again = ordo.Plan.parse(plan.line)
+    assert again.line == str(plan)
+    assert again == plan and hash(again) == hash(plan)
+    assert again.info == plan.info
+    assert again.problem == plan.problem
+    assert ordo.Plan(plan.problem, backend=backend) == plan
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert copy.deepcopy(plan) == plan
+
+
+def test_line_is_the_commands(command):
+    options = (
+        "--machine h200 --dtype bf16 --batch 2 --heads 32 --kv-heads 8 --seq 8k --dim 128 "
+        "--mask causal --dropout 0.1 --window 1000,0"
+    )
+    said = subprocess.run(
+        [command, "plan", *options.split(), "--line"],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    problem = ordo.Problem(
+        dtype="bf16", batch=2, heads=32, kv_heads=8, q_len=8192, head_dim=128, mask="causal",
+        dropout=0.1, window=(1000, 0),
+    )  # fmt: skip
+    assert ordo.Plan(problem, "h200").line == said.stdout.strip()
+    assert ordo.Plan(problem, ordo.Machine("h200")).info.backend == "cuda"
+
+
+def test_choices_reach_the_plan():
+    plan = ordo.Plan(
+        PROBLEM, "h200", backend="cuda", order="descending", forward_tile=(64, 128),
+        backward_tile=(128, 64), split=2, issue="key", section=2, assign="first-free", workers=3,
+    )  # fmt: skip
+    info = plan.info
+    assert (info.order, info.split, info.issue, info.section) == ("descending", 2, "key", 2)
+    assert info.forward_tile == (64, 128) and info.backward_tile == ordo.Tile(128, 64)
+    assert (info.assign, info.workers) == ("first-free", 3)
+    assert info.kept == ("repeat", "portable", "batch", "split", "mask") and info.not_kept == ()
+    assert plan.check() > 0
+
+
+def test_info_says_what_was_lost():
+    problem = ordo.Problem(heads=4, q_len=1024, head_dim=64, dtype="bf16")
+    info = ordo.Plan(problem, "h200", order="shift", group="waves").info
+    assert info.group == "waves"
+    assert "portable" in info.not_kept
+    assert info.note
+
+
+@pytest.mark.parametrize(
+    "changes, status, words",
+    [
+        (dict(head_dim=0), "argument", "head_dim 0"),
+        (dict(heads=3), "shape", "heads"),
+        (dict(dropout=1.5), "argument", "dropout"),
+        (dict(batch=2**63), "argument", "batch 9223372036854775808: expected"),
+        (dict(batch=2.5), "argument", "batch 2.5: expected an integer"),
+        (dict(scale="x"), "argument", "scale 'x': expected a number"),
+        (dict(mask="diagonal"), "argument", "mask 'diagonal': expected full, causal or"),
+        (dict(dtype="f64"), "argument", "dtype 'f64': expected f32, bf16 or f16"),
+        (dict(extras=ordo.Extra.SINKS), "unsupported", "sinks"),
+    ],
+)
+def test_refusals_name_the_field(changes, status, words):
+    with pytest.raises(ordo.Error) as caught:
+        PROBLEM.replace(**changes).check()
+    assert caught.value.status == status
+    assert words in str(caught.value) == caught.value.message
+
+
+def test_refusals_of_plans():
+    with pytest.raises(ordo.Error, match="order 'sideways': expected default, ascending"):
+        ordo.Plan(PROBLEM, order="sideways")
+    with pytest.raises(ordo.Error, match="forward_tile 3: expected"):
+        ordo.Plan(PROBLEM, forward_tile=3)
+    with pytest.raises(ordo.Error) as caught:
+        ordo.Plan.parse("ordo-plan/1 backend=cpu")
+    assert caught.value.status == "parse"
+    with pytest.raises(ordo.Error, match="without NUL"):
+        ordo.Plan.parse("ordo\0plan")
+    with pytest.raises(ordo.Error) as caught:
+        ordo.Plan(PROBLEM, "no-such-machine")
+    assert "no-such-machine" in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).status == caught.value.status
+
+
+def test_machines():
+    assert {"h200", "host"} <= set(ordo.Machine.builtin())
+    h200 = ordo.Machine("h200")
+    assert (h200.name, h200.family) == ("h200", "cuda")
+    assert h200["workers"] == 132 and "workers" in list(h200)
+    assert h200.source("workers")
+    assert any(key.name == "workers" for key in ordo.Machine.key_table())
+    with pytest.raises(ordo.Error):
+        h200["no_such_key"]
+    with pytest.raises(ordo.Error) as caught:
+        ordo.Machine.parse("workers = many\n", "mine.machine")
+    assert str(caught.value).startswith("mine.machine:")
+
+
+def test_backends():
+    assert ordo.backend_available("ref") and ordo.backend_why_not("ref") == ""
+    if not ordo.backend_available("cuda"):
+        assert "cuda" in ordo.backend_why_not("cuda")
+
+
+def test_version():
+    assert ordo.version() == ordo.__version__ == ordo.build().version
+    assert ordo.build().path.startswith(("/", "libordo"))
