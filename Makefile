@@ -12,6 +12,7 @@ all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --build build --target product
 
 demo: all ## show the point of ordo in a minute
+	@cmake --build build --target bench_attention_unordered
 	@tools/demo
 
 everything: setup-test

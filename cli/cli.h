@@ -24,7 +24,9 @@ enum {
     X(info, "what this build and this machine can do")                                             \
     X(plan, "turn a problem into tiles and a fixed order of sums")                                 \
     X(schedule, "replay an order of sums on a timeline, and draw it")                              \
-    X(run, "run attention on seeded inputs and print digests")                                     \
+    X(run, "run attention on seeded inputs or files, print digests")                               \
+    X(verify, "run a problem in many ways and compare every bit")                                  \
+    X(bench, "time attention beside what the cores could do")                                      \
     X(mask, "make dropout masks: statistics, rows, pictures")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);

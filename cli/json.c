@@ -9,8 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Length of the UTF-8 sequence at s, or 0 if there is none. */
-static int utf8_length(const unsigned char *s)
+int cli_utf8_length(const unsigned char *s)
 {
     const int length = s[0] < 0x80   ? 1
                        : s[0] < 0xc2 ? 0
@@ -33,7 +32,7 @@ static void quote(FILE *out, const char *text)
     const unsigned char *s = (const unsigned char *)text;
     putc('"', out);
     while (*s) {
-        const int length = utf8_length(s);
+        const int length = cli_utf8_length(s);
         if (*s == '"' || *s == '\\')
             fprintf(out, "\\%c", *s);
         else if (*s == '\n')

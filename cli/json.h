@@ -30,4 +30,7 @@ void cli_json_null(cli_json *json, const char *key);
 /* "schema_version" and "command", inside the document's object. */
 void cli_json_heading(cli_json *json, const char *command);
 
+/* Length of the UTF-8 sequence at s, which ends with a NUL somewhere; 0 if there is none. */
+int cli_utf8_length(const unsigned char *s);
+
 #endif

@@ -17,6 +17,7 @@ bool cli_read_size(const char *text, int64_t low, int64_t high, int64_t *value);
 
 /* Sizes with commas between: 1k,4k. Allocates; cli_list_free() releases. */
 bool cli_read_list(const char *text, int64_t low, int64_t high, cli_list *list);
+bool cli_list_of(cli_list *list, int64_t value); /* one value in place of what was there */
 void cli_list_free(cli_list *list);
 
 /* 0 .. 2^64 - 1, decimal or 0x. */

@@ -71,14 +71,7 @@ static int memory(void)
 /* A list option that was not given holds one default value. */
 static int set_default(cli_list *list, int64_t value)
 {
-    if (list->count > 0)
-        return CLI_OK;
-    list->values = malloc(sizeof *list->values);
-    if (list->values == NULL)
-        return memory();
-    list->values[0] = value;
-    list->count = 1;
-    return CLI_OK;
+    return list->count > 0 || cli_list_of(list, value) ? CLI_OK : memory();
 }
 
 /* The values as the call wants them; `count` times `value` where the list is empty. */

@@ -1,7 +1,8 @@
-/* run.c: `ordo run`: run attention on seeded inputs and print digests of what comes out. */
-#define _XOPEN_SOURCE 700
+/* run.c: `ordo run`: run attention on seeded inputs or files, print digests of what comes out. */
 #include "args.h"
 #include "cli.h"
+#include "execute.h"
+#include "inputs.h"
 #include "output.h"
 #include "plan_args.h"
 #include "problem_args.h"
@@ -10,70 +11,16 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct request {
     cli_problem problem;
     cli_choices choices;
+    cli_inputs inputs;
     int pass; /* index in "forward|backward|both" */
     bool sequences, force;
 } request;
 
 enum { FORWARD, BACKWARD, BOTH };
-
-/* What a backend does in a few minutes on a small machine. */
-static double flops_allowed(ordo_backend backend)
-{
-    return backend == ORDO_BACKEND_REF ? 2e11 : 2e13;
-}
-
-/* Refuse what would take hours or all the memory, before anything is allocated. */
-static int check_size(const request *r, const ordo_problem *p, ordo_backend backend)
-{
-    const double flops = cli_tensors_flops(p, r->problem.q_numbers, r->problem.kv_numbers);
-    const double bytes = cli_tensors_bytes(p);
-    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
-    if (bytes > 0.8 * memory)
-        return cli_error(CLI_UNSUPPORTED,
-                         "about %.3g GB of tensors, and this machine has %.3g GB of memory",
-                         bytes / 1e9, memory / 1e9);
-    if (flops > flops_allowed(backend) && !r->force)
-        return cli_error(CLI_UNSUPPORTED,
-                         "about %.2g floating-point operations, more than the %.2g that %s does in "
-                         "a few minutes; --force runs it all the same",
-                         flops, flops_allowed(backend), ordo_backend_name(backend));
-    return CLI_OK;
-}
-
-/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. */
-static int choose_backend(const cli_problem *p, ordo_backend *backend)
-{
-    const char *why = NULL;
-    *backend = p->backend;
-    if (*backend == ORDO_BACKEND_DEFAULT && p->machine &&
-        ordo_machine_family_of(p->machine) == ORDO_MACHINE_CUDA)
-        *backend = ORDO_BACKEND_CUDA;
-    if (*backend == ORDO_BACKEND_DEFAULT)
-        *backend =
-            ordo_backend_available(ORDO_BACKEND_CPU, &why) ? ORDO_BACKEND_CPU : ORDO_BACKEND_REF;
-    if (!ordo_backend_available(*backend, &why))
-        return cli_error(CLI_UNSUPPORTED, "%s",
-                         why ? why : "the backend asked for is not available here");
-    if (*backend == ORDO_BACKEND_CUDA)
-        return cli_error(CLI_UNSUPPORTED, "backend cuda: this command runs on the host only");
-    return CLI_OK;
-}
-
-static int time_pass(const ordo_plan *plan, const ordo_call *call, bool backward, double *seconds)
-{
-    cli_progress_start(backward ? "backward" : "forward");
-    const double before = cli_now();
-    const ordo_status status =
-        backward ? ordo_attention_backward(plan, call) : ordo_attention_forward(plan, call);
-    *seconds = cli_now() - before;
-    cli_progress_stop();
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
-}
 
 static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool sequences)
 {
@@ -99,9 +46,8 @@ static int run_once(const request *r, const ordo_plan *plan, cli_tensors *t, cli
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != FORWARD;
     cli_tensors_poison(t);
-    int status = time_pass(plan, &call, false, &report->forward_s);
-    if (status == CLI_OK && r->pass != FORWARD)
-        status = time_pass(plan, &call, true, &report->backward_s);
+    const int status =
+        cli_execute(plan, &call, r->pass != FORWARD, &report->forward_s, &report->backward_s);
     return status == CLI_OK ? digest_outputs(t, report, r->sequences) : status;
 }
 
@@ -112,15 +58,18 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     const cli_list *threads = &r->problem.threads;
     ordo_plan *plan = NULL;
     cli_tensors tensors = { 0 };
-    int status = check_size(r, problem, options->backend);
+    int status = cli_check_size(&r->problem, problem, options->backend,
+                                threads->count ? (double)threads->count : 1, 1, r->force);
     if (status != CLI_OK)
         return status;
     const ordo_status made = ordo_plan_create(&plan, problem, r->problem.machine, options);
     if (made != ORDO_OK)
         return cli_library_error(made);
-    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers,
+    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers, NULL,
                           r->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
+    else
+        status = cli_inputs_load(&r->inputs, &tensors);
     for (size_t i = 0; i < (threads->count ? threads->count : 1) && status == CLI_OK; i++) {
         reports[i].backend = options->backend;
         reports[i].problem = tensors.problem;
@@ -132,6 +81,8 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
             status == CLI_OK && i > 0 &&
             memcmp(reports[i].digests, reports[0].digests, sizeof *reports[i].digests) != 0;
     }
+    if (status == CLI_OK)
+        status = cli_outputs_save(&r->inputs, &tensors, reports[0].has);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
     return status;
@@ -157,7 +108,7 @@ static int run_all(const request *r, cli_run_report *reports, size_t problems, s
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     int status = cli_choices_finish(&r->choices, &options);
     if (status == CLI_OK)
-        status = choose_backend(&r->problem, &options.backend);
+        status = cli_choose_backend(&r->problem, &options.backend);
     for (size_t i = 0; i < problems && status == CLI_OK; i++) {
         const ordo_problem problem = cli_problem_at(&r->problem, i);
         status = run_problem(r, &problem, &options, &reports[i * runs]);
@@ -167,10 +118,14 @@ static int run_all(const request *r, cli_run_report *reports, size_t problems, s
 
 static int run_request(request *r)
 {
-    int status = cli_problem_finish(&r->problem);
+    int status = cli_inputs_open(&r->inputs, &r->problem);
+    if (status == CLI_OK)
+        status = cli_problem_finish(&r->problem);
     if (status != CLI_OK)
         return status;
     const size_t problems = cli_problem_count(&r->problem);
+    if (r->inputs.out_dir && problems > 1)
+        return cli_usage("--out-dir: expected one problem, no lists");
     const size_t runs = r->problem.threads.count > 0 ? r->problem.threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);
     if (reports == NULL)
@@ -198,18 +153,19 @@ int cli_run(int argc, char **argv)
     const cli_section sections[] = {
         cli_problem_section(&r.problem),
         cli_choices_section(&r.choices),
+        cli_inputs_section(&r.inputs),
         CLI_SECTION("The run", more),
     };
     const cli_syntax syntax = {
         "run --seq N [OPTIONS]",
-        "Run attention, forward and backward, on seeded inputs; print the plan's line and an "
-        "XXH64\n"
-        "digest of each result. Equal digests mean equal bits. With several thread counts the\n"
-        "digests are compared, and a difference gives exit status 1.",
-        sections, 3,
+        "Run attention, forward and backward, on seeded inputs or on files; print the plan's line\n"
+        "and an XXH64 digest of each result. Equal digests mean equal bits. With several thread\n"
+        "counts the digests are compared, and a difference gives exit status 1.",
+        sections, 4,
         "  ordo run --seq 256 --heads 4 --kv-heads 2 --mask causal --dtype bf16\n"
         "  ordo run --seq 200 --mask causal --dropout 0.1 --seed 7 --threads 1,2,4\n"
         "  ordo run --cu-seqlens 0,100,356 --heads 2 --sequences --json\n"
+        "  ordo run --q q.npy --k k.npy --v v.npy --mask causal --out-dir results\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))

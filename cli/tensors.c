@@ -9,21 +9,22 @@
 
 /* ---- where things lie ---- */
 
-typedef struct span {
+typedef struct row_span {
     int64_t first, valid, held; /* first row in memory, rows that count, rows in memory */
-} span;
+} row_span;
 
-static span span_of(const ordo_problem *p, const int32_t *numbers, int64_t length, int64_t sequence)
+static row_span span_of(const ordo_problem *p, const int32_t *numbers, int64_t length,
+                        int64_t sequence)
 {
     if (p->layout == ORDO_PACKED) {
         const int64_t rows = numbers[sequence + 1] - numbers[sequence];
-        return (span) { numbers[sequence], rows, rows };
+        return (row_span) { numbers[sequence], rows, rows };
     }
     const int64_t valid = p->layout == ORDO_PADDED ? numbers[sequence] : length;
-    return (span) { sequence * length, valid, length };
+    return (row_span) { sequence * length, valid, length };
 }
 
-static int64_t rows_of(const ordo_problem *p, int64_t length, int64_t total)
+static int64_t rows_in_memory(const ordo_problem *p, int64_t length, int64_t total)
 {
     return p->layout == ORDO_PACKED ? total : p->batch * length;
 }
@@ -31,41 +32,6 @@ static int64_t rows_of(const ordo_problem *p, int64_t length, int64_t total)
 static size_t width_of(const ordo_problem *p)
 {
     return p->dtype == ORDO_F32 ? 4 : 2;
-}
-
-static double or_else(int64_t value, int64_t otherwise)
-{
-    return (double)(value > 0 ? value : otherwise);
-}
-
-double cli_tensors_bytes(const ordo_problem *p)
-{
-    const double kv_len = or_else(p->kv_len, p->q_len);
-    const bool packed = p->layout == ORDO_PACKED;
-    const double rows = packed ? (double)p->total_q : (double)p->batch * (double)p->q_len;
-    const double columns = packed ? (double)p->total_kv : (double)p->batch * kv_len;
-    const double d = (double)p->head_dim, dv = or_else(p->v_head_dim, p->head_dim);
-    const double heads = (double)p->heads, kv_heads = or_else(p->kv_heads, p->heads);
-    /* q, dq, o, dout; k, dk, v, dv; lse; and as much again as f32 for the workspace */
-    return (double)(width_of(p) + 4) *
-               (rows * heads * 2 * (d + dv) + columns * kv_heads * 2 * (d + dv)) +
-           rows * heads * 4;
-}
-
-double cli_tensors_flops(const ordo_problem *p, const int32_t *q_numbers, const int32_t *kv_numbers)
-{
-    const int64_t kv_len = p->kv_len > 0 ? p->kv_len : p->q_len;
-    const double d = (double)p->head_dim, dv = or_else(p->v_head_dim, p->head_dim);
-    double pairs = (double)p->batch * (double)p->q_len * (double)kv_len;
-    if (p->layout != ORDO_DENSE) {
-        pairs = 0;
-        for (int64_t s = 0; s < p->batch; s++)
-            pairs += (double)span_of(p, q_numbers, p->q_len, s).valid *
-                     (double)span_of(p, kv_numbers, kv_len, s).valid;
-    }
-    if (p->mask != ORDO_MASK_FULL)
-        pairs /= 2;
-    return 2 * pairs * (double)p->heads * (4 * d + 3 * dv);
 }
 
 /* ---- inputs ---- */
@@ -117,16 +83,17 @@ static void store(const ordo_problem *p, void *data, int64_t index, double value
         ((uint16_t *)data)[index] = p->dtype == ORDO_BF16 ? to_bf16((float)value) : to_f16(value);
 }
 
-typedef struct shape {
+typedef struct input_shape {
     const int32_t *numbers;
     int64_t length, heads, dim;
-} shape;
+} input_shape;
 
-static void fill(const ordo_problem *p, void *data, const shape *s, uint64_t key)
+static void fill(const cli_tensors *t, void *data, const input_shape *s, uint64_t key)
 {
+    const ordo_problem *p = &t->problem;
     for (int64_t b = 0; b < p->batch; b++) {
-        const span at = span_of(p, s->numbers, s->length, b);
-        const uint64_t of_sequence = mix(key + (uint64_t)b);
+        const row_span at = span_of(p, s->numbers, s->length, b);
+        const uint64_t of_sequence = mix(key + (uint64_t)(t->ids ? t->ids[b] : b));
         for (int64_t row = 0; row < at.held; row++)
             for (int64_t h = 0; h < s->heads; h++) {
                 const uint64_t place = mix(mix(of_sequence + (uint64_t)row) + (uint64_t)h);
@@ -144,11 +111,11 @@ static void *take(size_t bytes)
     return aligned_alloc(256, (bytes + 256) / 256 * 256); /* never 0 bytes */
 }
 
-static size_t output_bytes(const cli_tensors *t, cli_output output)
+size_t cli_tensors_output_bytes(const cli_tensors *t, cli_output output)
 {
     const ordo_problem *p = &t->problem;
-    const size_t rows = (size_t)rows_of(p, p->q_len, p->total_q) * (size_t)p->heads;
-    const size_t columns = (size_t)rows_of(p, p->kv_len, p->total_kv) * (size_t)p->kv_heads;
+    const size_t rows = (size_t)rows_in_memory(p, p->q_len, p->total_q) * (size_t)p->heads;
+    const size_t columns = (size_t)rows_in_memory(p, p->kv_len, p->total_kv) * (size_t)p->kv_heads;
     switch (output) {
     case CLI_O: return rows * (size_t)p->v_head_dim * width_of(p);
     case CLI_LSE: return rows * sizeof(float);
@@ -168,34 +135,34 @@ static void fill_slopes(const cli_tensors *t)
 }
 
 bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_numbers,
-                      const int32_t *kv_numbers, uint64_t seed)
+                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed)
 {
-    *t = (cli_tensors) { .q_numbers = q_numbers, .kv_numbers = kv_numbers };
+    *t = (cli_tensors) { .q_numbers = q_numbers, .kv_numbers = kv_numbers, .ids = ids };
     if (ordo_plan_problem(plan, &t->problem) != ORDO_OK)
         return false;
     const ordo_problem *p = &t->problem;
-    const shape q = { q_numbers, p->q_len, p->heads, p->head_dim };
-    const shape k = { kv_numbers, p->kv_len, p->kv_heads, p->head_dim };
-    const shape v = { kv_numbers, p->kv_len, p->kv_heads, p->v_head_dim };
-    const shape o = { q_numbers, p->q_len, p->heads, p->v_head_dim };
+    const input_shape q = { q_numbers, p->q_len, p->heads, p->head_dim };
+    const input_shape k = { kv_numbers, p->kv_len, p->kv_heads, p->head_dim };
+    const input_shape v = { kv_numbers, p->kv_len, p->kv_heads, p->v_head_dim };
+    const input_shape o = { q_numbers, p->q_len, p->heads, p->v_head_dim };
     t->workspace_bytes = ordo_plan_workspace(plan);
-    t->q = take(output_bytes(t, CLI_DQ));
-    t->k = take(output_bytes(t, CLI_DK));
-    t->v = take(output_bytes(t, CLI_DV));
-    t->dout = take(output_bytes(t, CLI_O));
+    t->q = take(cli_tensors_output_bytes(t, CLI_DQ));
+    t->k = take(cli_tensors_output_bytes(t, CLI_DK));
+    t->v = take(cli_tensors_output_bytes(t, CLI_DV));
+    t->dout = take(cli_tensors_output_bytes(t, CLI_O));
     t->slopes = take((size_t)p->heads * sizeof(float));
     t->workspace = take(t->workspace_bytes);
     bool good = t->q && t->k && t->v && t->dout && t->slopes && t->workspace;
     for (int i = 0; i < CLI_OUTPUTS; i++)
-        good = (t->out[i] = take(output_bytes(t, (cli_output)i))) != NULL && good;
+        good = (t->out[i] = take(cli_tensors_output_bytes(t, (cli_output)i))) != NULL && good;
     if (!good) {
         cli_tensors_free(t);
         return false;
     }
-    fill(p, t->q, &q, mix(seed ^ mix(1)));
-    fill(p, t->k, &k, mix(seed ^ mix(2)));
-    fill(p, t->v, &v, mix(seed ^ mix(3)));
-    fill(p, t->dout, &o, mix(seed ^ mix(4)));
+    fill(t, t->q, &q, mix(seed ^ mix(1)));
+    fill(t, t->k, &k, mix(seed ^ mix(2)));
+    fill(t, t->v, &v, mix(seed ^ mix(3)));
+    fill(t, t->dout, &o, mix(seed ^ mix(4)));
     fill_slopes(t);
     return true;
 }
@@ -229,6 +196,7 @@ ordo_call cli_tensors_call(const cli_tensors *t)
         call.q_lens = t->q_numbers;
         call.kv_lens = t->kv_numbers;
     }
+    call.sequence_ids = t->ids;
     call.slopes = t->problem.alibi ? t->slopes : NULL;
     call.workspace = t->workspace;
     call.workspace_bytes = t->workspace_bytes;
@@ -238,10 +206,38 @@ ordo_call cli_tensors_call(const cli_tensors *t)
 void cli_tensors_poison(cli_tensors *t)
 {
     for (int i = 0; i < CLI_OUTPUTS; i++)
-        memset(t->out[i], 0xff, output_bytes(t, (cli_output)i));
+        memset(t->out[i], 0xff, cli_tensors_output_bytes(t, (cli_output)i));
 }
 
-/* ---- digests ---- */
+/* ---- elements and digests ---- */
+
+cli_extent cli_tensors_extent(const cli_tensors *t, cli_output output, int64_t sequence)
+{
+    const ordo_problem *p = &t->problem;
+    const bool of_keys = output == CLI_DK || output == CLI_DV;
+    const row_span at = of_keys ? span_of(p, t->kv_numbers, p->kv_len, sequence)
+                                : span_of(p, t->q_numbers, p->q_len, sequence);
+    return (cli_extent) {
+        .rows = at.valid,
+        .heads = of_keys ? p->kv_heads : p->heads,
+        .columns = output == CLI_LSE                     ? 1
+                   : output == CLI_O || output == CLI_DV ? p->v_head_dim
+                                                         : p->head_dim,
+        .width = output == CLI_LSE ? sizeof(float) : width_of(p),
+        .first = at.first,
+    };
+}
+
+const void *cli_tensors_at(const cli_tensors *t, cli_output output, const cli_extent *e,
+                           int64_t row, int64_t head)
+{
+    const ordo_problem *p = &t->problem;
+    int64_t index = ((e->first + row) * e->heads + head) * e->columns;
+    if (output == CLI_LSE) /* (batch, heads, rows), packed (heads, rows) */
+        index = p->layout == ORDO_PACKED ? head * p->total_q + e->first + row
+                                         : e->first * e->heads + head * p->q_len + row;
+    return (const char *)t->out[output] + (size_t)index * e->width;
+}
 
 /* Little endian whatever the machine is. */
 static void add_elements(cli_digest *digest, const unsigned char *data, size_t count, size_t width)
@@ -258,25 +254,10 @@ static void add_elements(cli_digest *digest, const unsigned char *data, size_t c
 
 static void digest_sequence(const cli_tensors *t, cli_output output, int64_t b, cli_digest *digest)
 {
-    const ordo_problem *p = &t->problem;
-    const bool of_keys = output == CLI_DK || output == CLI_DV;
-    const span at =
-        of_keys ? span_of(p, t->kv_numbers, p->kv_len, b) : span_of(p, t->q_numbers, p->q_len, b);
-    const int64_t heads = of_keys ? p->kv_heads : p->heads;
-    const int64_t dim = output == CLI_O || output == CLI_DV ? p->v_head_dim : p->head_dim;
-    const unsigned char *data = t->out[output];
-    for (int64_t h = 0; h < heads; h++) {
-        if (output == CLI_LSE) { /* (batch, heads, rows), packed (heads, rows) */
-            const int64_t first =
-                p->layout == ORDO_PACKED ? h * p->total_q + at.first : (b * heads + h) * p->q_len;
-            add_elements(digest, data + 4 * first, (size_t)at.valid, 4);
-            continue;
-        }
-        for (int64_t row = 0; row < at.valid; row++)
-            add_elements(digest,
-                         data + (size_t)(((at.first + row) * heads + h) * dim) * width_of(p),
-                         (size_t)dim, width_of(p));
-    }
+    const cli_extent e = cli_tensors_extent(t, output, b);
+    for (int64_t h = 0; h < e.heads; h++)
+        for (int64_t row = 0; row < e.rows; row++)
+            add_elements(digest, cli_tensors_at(t, output, &e, row, h), (size_t)e.columns, e.width);
 }
 
 uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t sequence)

@@ -10,6 +10,7 @@ typedef struct cli_tensors {
     ordo_problem problem;     /* as the plan holds it, defaults filled in */
     const int32_t *q_numbers; /* packed: ends; padded: lengths; dense: NULL. Borrowed */
     const int32_t *kv_numbers;
+    const int64_t *ids; /* of the sequences; NULL: 0, 1, 2, ... Borrowed */
     void *q, *k, *v, *dout;
     void *out[CLI_OUTPUTS];
     float *slopes;
@@ -17,18 +18,11 @@ typedef struct cli_tensors {
     size_t workspace_bytes;
 } cli_tensors;
 
-/* Bytes all of it takes, roughly; a double, because it may be absurd. */
-double cli_tensors_bytes(const ordo_problem *problem);
-
-/* Multiplications and additions of a forward and a backward pass. */
-double cli_tensors_flops(const ordo_problem *problem, const int32_t *q_numbers,
-                         const int32_t *kv_numbers);
-
-/* Allocate and fill. An input element depends on the seed, the tensor and its place
- * (sequence, row, head, column), so a sequence has the same inputs in any batch and any
- * layout. False if memory ran out. */
+/* Allocate and fill. An input element depends on the seed, the tensor and its place (id of the
+ * sequence, row, head, column), so a sequence has the same inputs in any batch and any layout.
+ * False if memory ran out. */
 bool cli_tensors_make(cli_tensors *tensors, const ordo_plan *plan, const int32_t *q_numbers,
-                      const int32_t *kv_numbers, uint64_t seed);
+                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed);
 void cli_tensors_free(cli_tensors *tensors);
 
 /* Everything but seeds and threads filled in. */
@@ -36,6 +30,21 @@ ordo_call cli_tensors_call(const cli_tensors *tensors);
 
 /* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */
 void cli_tensors_poison(cli_tensors *tensors);
+
+size_t cli_tensors_output_bytes(const cli_tensors *tensors, cli_output output);
+
+/* The logical elements of one sequence in an output; lse has one column. */
+typedef struct cli_extent {
+    int64_t rows, heads, columns;
+    size_t width;  /* bytes an element */
+    int64_t first; /* row in memory */
+} cli_extent;
+
+cli_extent cli_tensors_extent(const cli_tensors *tensors, cli_output output, int64_t sequence);
+
+/* The columns of one row and head, side by side. */
+const void *cli_tensors_at(const cli_tensors *tensors, cli_output output, const cli_extent *extent,
+                           int64_t row, int64_t head);
 
 /* XXH64 over the logical elements in (sequence, head, row, column) order, little endian;
  * of all sequences, or of one if sequence >= 0. */

@@ -34,21 +34,31 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int cores;
 
-/* In a child of fork() no worker exists, and locks may be held by threads that do not either. */
-static void after_fork(void)
+/* A fork waits until nobody is at the pool's memory and numbers. In the child no worker exists, and
+ * the owner may be a thread that does not either. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&pool.lock);
+}
+static void after_fork_parent(void)
+{
+    pthread_mutex_unlock(&pool.lock);
+}
+static void after_fork_child(void)
 {
     pthread_mutex_init(&pool.owner, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.work, NULL);
     pthread_cond_init(&pool.done, NULL);
     pool.threads = 0;
+    pool.wanted = 0;
     pool.running = 0;
 }
 
 static void start(void)
 {
     cores = ordo_cores("", NULL);
-    pthread_atfork(NULL, NULL, after_fork);
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 int ordo_pool_threads(int asked)

@@ -1,0 +1,372 @@
+/* Attention on the CPU: ratios, each taken in one run.
+ *
+ *   of the peak    forward and backward against the fused multiply-adds the same threads can do
+ *   order          the backward pass ÷ the same code that adds in order of arrival
+ *   dropout        with ÷ without: bits made inside, bits given
+ *   threads        one ÷ all cores, with heads enough and with a single head
+ *
+ * A and B take turns, so that both meet the same weather; a ratio is taken in every round, and
+ * its median printed with the middle half of the rounds. Inputs stay where they are: what fits a
+ * cache is in it. B 1, H 8 and S 2048 where nothing else is said. */
+#define _GNU_SOURCE
+#include "../cli/bench_report.h"
+#include "../cli/digest.c"
+#include "../cli/peak.c"
+#include "../cli/tensors.c"
+#include "../cli/work.c"
+#include "attention_unordered.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 64, MOST_CONTENDERS = 8, HEADS = 8, SEQ = 2048 };
+#define PEAK_SECONDS 0.02
+
+/* Where a ratio should be. Missing one is a word in the table, not a failure. */
+#define TARGET_PEAK     0.6  /* of the peak, at least */
+#define TARGET_ORDER    1.05 /* times the time without an order, at most */
+#define TARGET_DROPOUT  1.25 /* times the time without dropout, at most */
+#define TARGET_SCALING  0.9  /* of the cores, with heads enough; at least */
+#define TARGET_ONE_HEAD 0.8
+
+/* ---- what is measured ---- */
+
+typedef ordo_status pass_function(const ordo_plan *plan, const ordo_call *call);
+
+/* A problem with its tensors. */
+typedef struct subject {
+    ordo_plan *plan;
+    cli_tensors tensors;
+    uint32_t *bits; /* of dropout, or NULL */
+    double pairs;
+} subject;
+
+/* One of those that take turns. */
+typedef struct contender {
+    pass_function *pass; /* NULL: the peak */
+    const subject *subject;
+    int threads;
+    bool given;                /* dropout bits are given */
+    double value[MOST_ROUNDS]; /* seconds; the peak: operations a second */
+} contender;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void stop(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, ordo_last_error());
+    exit(1);
+}
+
+static ordo_problem problem_of(ordo_dtype dtype, int64_t heads, int64_t dim, bool causal,
+                               double dropout)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    p.dtype = dtype;
+    p.batch = 1;
+    p.heads = heads;
+    p.q_len = SEQ;
+    p.head_dim = dim;
+    p.mask = causal ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL;
+    p.dropout.p = dropout;
+    return p;
+}
+
+static ordo_call call_of(const contender *c)
+{
+    ordo_call call = cli_tensors_call(&c->subject->tensors);
+    call.seed = 1;
+    call.threads = c->threads;
+    call.mask_bits = c->given ? c->subject->bits : NULL;
+    return call;
+}
+
+static void make_bits(subject *s, const ordo_problem *p)
+{
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    call.seed = 1;
+    if (ordo_dropout_query(p, &call, &info) != ORDO_OK)
+        stop("dropout");
+    s->bits = malloc((size_t)info.bytes);
+    if (!s->bits ||
+        ordo_dropout_fill(p, &call, 0, info.blocks, s->bits, (size_t)info.bytes) != ORDO_OK)
+        stop("dropout");
+}
+
+static subject open_subject(ordo_problem p)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    subject s = { .plan = NULL };
+    options.backend = ORDO_BACKEND_CPU;
+    if (ordo_plan_create(&s.plan, &p, NULL, &options) != ORDO_OK ||
+        !cli_tensors_make(&s.tensors, s.plan, NULL, NULL, NULL, 1))
+        stop("plan");
+    if (p.dropout.p > 0)
+        make_bits(&s, &s.tensors.problem);
+    s.pairs = cli_work_pairs(&s.tensors.problem, NULL, NULL);
+    /* o and lse for the backward pass, and threads that are awake */
+    const contender first = { .subject = &s };
+    const ordo_call call = call_of(&first);
+    if (ordo_attention_forward(s.plan, &call) != ORDO_OK)
+        stop("forward");
+    return s;
+}
+
+static void close_subject(subject *s)
+{
+    cli_tensors_free(&s->tensors);
+    ordo_plan_destroy(s->plan);
+    free(s->bits);
+}
+
+/* ---- rounds ---- */
+
+static void take_turn(contender *c, int round)
+{
+    if (!c->pass) {
+        c->value[round] = cli_peak_flops(c->threads, PEAK_SECONDS);
+        return;
+    }
+    const ordo_call call = call_of(c);
+    const double start = now_s();
+    if (c->pass(c->subject->plan, &call) != ORDO_OK)
+        stop("pass");
+    c->value[round] = now_s() - start;
+}
+
+/* Rounds for about `seconds`; how many there were. */
+static int take_turns(contender *all, int count, double seconds)
+{
+    const double start = now_s();
+    int round = 0;
+    for (; round < MOST_ROUNDS && (round < LEAST_ROUNDS || now_s() - start < seconds); round++)
+        for (int i = 0; i < count; i++)
+            take_turn(&all[i], round);
+    return round;
+}
+
+static int rising(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static cli_spread spread_of(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, rising);
+    return (cli_spread) { values[count / 4], values[count / 2], values[count - 1 - count / 4] };
+}
+
+static double median(const contender *c, int rounds)
+{
+    double values[MOST_ROUNDS];
+    memcpy(values, c->value, (size_t)rounds * sizeof *values);
+    return spread_of(values, rounds).median;
+}
+
+/* a / b in each round. */
+static cli_spread ratio(const contender *a, const contender *b, int rounds)
+{
+    double values[MOST_ROUNDS];
+    for (int i = 0; i < rounds; i++)
+        values[i] = a->value[i] / b->value[i];
+    return spread_of(values, rounds);
+}
+
+static double flops_of(const contender *c)
+{
+    const ordo_problem *p = &c->subject->tensors.problem;
+    return c->pass == ordo_attention_forward ? cli_work_forward(p, c->subject->pairs)
+                                             : cli_work_backward(p, c->subject->pairs);
+}
+
+/* ---- tables ---- */
+
+static void print_ratio(cli_spread r, const char *target)
+{
+    printf(" %7.3f   %6.3f .. %-6.3f  %s\n", r.median, r.low, r.high, target);
+    fflush(stdout);
+}
+
+static const char *at_least(cli_spread r, double target)
+{
+    return r.median >= target ? "met" : "short";
+}
+
+static const char *at_most(cli_spread r, double target)
+{
+    return r.median <= target ? "met" : "short";
+}
+
+/* Operations a second of a pass over the peak's of the same round. */
+static cli_spread of_peak(const contender *pass, const contender *peak, int rounds)
+{
+    double values[MOST_ROUNDS];
+    for (int i = 0; i < rounds; i++)
+        values[i] = flops_of(pass) / pass->value[i] / peak->value[i];
+    return spread_of(values, rounds);
+}
+
+static void print_of_peak(const contender *c, const contender *peak, int rounds, bool judged)
+{
+    const ordo_problem *p = &c->subject->tensors.problem;
+    const cli_spread r = of_peak(c, peak, rounds);
+    printf("%-4s %-6s %4" PRId64 "  %-8s %3d %9.2f %8.1f ", ordo_dtype_name(p->dtype),
+           ordo_mask_name(p->mask), p->head_dim,
+           c->pass == ordo_attention_forward ? "forward" : "backward", c->threads,
+           median(c, rounds) * 1e3, flops_of(c) / median(c, rounds) * 1e-9);
+    print_ratio(r, judged ? at_least(r, TARGET_PEAK) : "");
+}
+
+static void print_scaling(const char *what, int64_t heads, bool causal, cli_spread r, int cores,
+                          double target)
+{
+    char title[64];
+    r.low /= cores;
+    r.median /= cores;
+    r.high /= cores;
+    snprintf(title, sizeof title, "%s, %s, %" PRId64 " head%s", what, causal ? "causal" : "full",
+             heads, heads == 1 ? "" : "s");
+    printf("%-40s", title);
+    print_ratio(r, at_least(r, target));
+}
+
+/* ---- the sections ---- */
+
+typedef struct scaling {
+    bool causal;
+    cli_spread forward, backward; /* one thread ÷ all cores */
+} scaling;
+
+static void bench_peak(int cores, scaling *with_heads)
+{
+    int rows = 0;
+    printf("of the peak: %s, %d core%s; target %.2f for f32\n", cli_peak_name(), cores,
+           cores == 1 ? "" : "s", TARGET_PEAK);
+    printf("%-4s %-6s %4s  %-8s %3s %9s %8s  %7s   %s\n", "type", "mask", "dim", "pass", "thr",
+           "ms", "GFLOP/s", "of peak", "middle half");
+    for (int dim = 64; dim <= 128; dim *= 2)
+        for (int causal = 1; causal >= 0; causal--) {
+            subject s = open_subject(problem_of(ORDO_F32, HEADS, dim, causal, 0));
+            contender c[] = {
+                { .pass = ordo_attention_forward, .subject = &s, .threads = 1 },
+                { .pass = ordo_attention_backward, .subject = &s, .threads = 1 },
+                { .threads = 1 },
+                { .pass = ordo_attention_forward, .subject = &s, .threads = cores },
+                { .pass = ordo_attention_backward, .subject = &s, .threads = cores },
+                { .threads = cores },
+            };
+            const int rounds = take_turns(c, 6, 4);
+            for (int i = 0; i < 6; i++)
+                if (c[i].pass && (i < 3 || cores > 1))
+                    print_of_peak(&c[i], &c[i < 3 ? 2 : 5], rounds, true);
+            if (dim == 64)
+                with_heads[rows++] =
+                    (scaling) { causal, ratio(&c[0], &c[3], rounds), ratio(&c[1], &c[4], rounds) };
+            close_subject(&s);
+        }
+    static const ordo_dtype halves[] = { ORDO_BF16, ORDO_F16 };
+    for (int type = 0; type < 2; type++)
+        for (int dim = 64; dim <= 128; dim *= 2)
+            for (int causal = 1; causal >= 0; causal--) {
+                subject s = open_subject(problem_of(halves[type], HEADS, dim, causal, 0));
+                contender c[] = {
+                    { .pass = ordo_attention_forward, .subject = &s, .threads = cores },
+                    { .pass = ordo_attention_backward, .subject = &s, .threads = cores },
+                    { .threads = cores },
+                };
+                const int rounds = take_turns(c, 3, 1);
+                print_of_peak(&c[0], &c[2], rounds, false);
+                print_of_peak(&c[1], &c[2], rounds, false);
+                close_subject(&s);
+            }
+}
+
+static void bench_order(int cores)
+{
+    printf("\norder: backward, f32, dim 64, plan order ÷ order of arrival; target %.2f\n",
+           TARGET_ORDER);
+    for (int heads = HEADS; heads >= 1; heads -= HEADS - 1)
+        for (int causal = 1; causal >= 0; causal--) {
+            subject s = open_subject(problem_of(ORDO_F32, heads, 64, causal, 0));
+            contender c[] = {
+                { .pass = ordo_cpu_backward, .subject = &s, .threads = cores },
+                { .pass = backward_unordered, .subject = &s, .threads = cores },
+            };
+            const int rounds = take_turns(c, 2, 2);
+            const cli_spread r = ratio(&c[0], &c[1], rounds);
+            printf("%-6s %d head%-27s", causal ? "causal" : "full", heads, heads == 1 ? "" : "s");
+            print_ratio(r, at_most(r, TARGET_ORDER));
+            close_subject(&s);
+        }
+}
+
+static void bench_dropout(int cores)
+{
+    static pass_function *const passes[] = { ordo_attention_forward, ordo_attention_backward };
+    printf("\ndropout: f32, dim 64, p 0.1, with ÷ without; target %.2f\n", TARGET_DROPOUT);
+    for (int causal = 1; causal >= 0; causal--) {
+        subject without = open_subject(problem_of(ORDO_F32, HEADS, 64, causal, 0));
+        subject with = open_subject(problem_of(ORDO_F32, HEADS, 64, causal, 0.1));
+        for (int pass = 0; pass < 2; pass++) {
+            contender c[] = {
+                { .pass = passes[pass], .subject = &without, .threads = cores },
+                { .pass = passes[pass], .subject = &with, .threads = cores },
+                { .pass = passes[pass], .subject = &with, .threads = cores, .given = true },
+            };
+            const int rounds = take_turns(c, 3, 2);
+            for (int i = 1; i < 3; i++) {
+                const cli_spread r = ratio(&c[i], &c[0], rounds);
+                printf("%-6s %-8s bits %-19s", causal ? "causal" : "full",
+                       pass ? "backward" : "forward", i == 1 ? "made inside" : "given");
+                print_ratio(r, at_most(r, TARGET_DROPOUT));
+            }
+        }
+        close_subject(&without);
+        close_subject(&with);
+    }
+}
+
+static void bench_scaling(int cores, const scaling *with_heads)
+{
+    printf("\nthreads: f32, dim 64, 1 ÷ %d threads ÷ %d; targets %.2f with heads enough, %.2f "
+           "with one\n",
+           cores, cores, TARGET_SCALING, TARGET_ONE_HEAD);
+    for (int i = 0; i < 2; i++) {
+        const scaling *s = &with_heads[i];
+        print_scaling("forward", HEADS, s->causal, s->forward, cores, TARGET_SCALING);
+        print_scaling("backward", HEADS, s->causal, s->backward, cores, TARGET_SCALING);
+    }
+    for (int causal = 1; causal >= 0; causal--) {
+        subject s = open_subject(problem_of(ORDO_F32, 1, 64, causal, 0));
+        contender c[] = {
+            { .pass = ordo_attention_forward, .subject = &s, .threads = 1 },
+            { .pass = ordo_attention_forward, .subject = &s, .threads = cores },
+            { .pass = ordo_attention_backward, .subject = &s, .threads = 1 },
+            { .pass = ordo_attention_backward, .subject = &s, .threads = cores },
+        };
+        const int rounds = take_turns(c, 4, 2);
+        print_scaling("forward", 1, causal, ratio(&c[0], &c[1], rounds), cores, TARGET_ONE_HEAD);
+        print_scaling("backward", 1, causal, ratio(&c[2], &c[3], rounds), cores, TARGET_ONE_HEAD);
+        close_subject(&s);
+    }
+}
+
+int main(void)
+{
+    const int cores = ordo_pool_threads(0);
+    scaling with_heads[2];
+    bench_peak(cores, with_heads);
+    bench_order(cores);
+    bench_dropout(cores);
+    if (cores > 1)
+        bench_scaling(cores, with_heads);
+    return 0;
+}

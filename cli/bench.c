@@ -1,0 +1,236 @@
+/* bench.c: `ordo bench attention`: times of both passes beside what the cores could do. */
+#include "args.h"
+#include "bench_report.h"
+#include "cli.h"
+#include "execute.h"
+#include "output.h"
+#include "peak.h"
+#include "plan_args.h"
+#include "work.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_RUNS = 3, MOST_RUNS = 10000 };
+#define PEAK_SECONDS 0.005
+
+typedef struct request {
+    cli_problem problem;
+    cli_choices choices;
+    ordo_plan_options options;
+    int pass; /* index in "forward|backward|both" */
+    double seconds;
+    bool force;
+    int64_t cores;
+} request;
+
+enum { FORWARD, BACKWARD, BOTH };
+
+typedef struct samples {
+    double *of[CLI_PASSES], *peak;
+} samples;
+
+/* ---- one problem, one number of threads ---- */
+
+/* Once around: each pass that is asked for, and the peak beside them. */
+static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_report *report,
+                        samples *s)
+{
+    ordo_status status = ORDO_OK;
+    for (int pass = 0; pass < CLI_PASSES && status == ORDO_OK; pass++) {
+        if (!report->has[pass])
+            continue;
+        const double before = cli_now();
+        status = pass == CLI_FORWARD ? ordo_attention_forward(plan, call)
+                                     : ordo_attention_backward(plan, call);
+        s->of[pass][report->runs] = cli_now() - before;
+    }
+    s->peak[report->runs] = cli_peak_flops((int)report->threads, PEAK_SECONDS);
+    if (status == ORDO_OK && s->peak[report->runs] <= 0)
+        return cli_error(CLI_FAILED, "no threads for the peak of %" PRId64 " threads",
+                         report->threads);
+    report->runs++;
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+static int measure(const request *r, const ordo_plan *plan, cli_tensors *t,
+                   cli_bench_report *report, samples *s)
+{
+    ordo_call call = cli_tensors_call(t);
+    const double pairs = cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers);
+    call.seed = r->problem.seed;
+    call.offset = r->problem.offset;
+    call.threads = (int)report->threads;
+    report->flops[CLI_FORWARD] = cli_work_forward(&t->problem, pairs);
+    report->flops[CLI_BACKWARD] = cli_work_backward(&t->problem, pairs);
+    /* One run before the clock starts: it makes the threads and gives the digests. */
+    cli_tensors_poison(t);
+    int status = cli_execute(plan, &call, report->has[CLI_BACKWARD], NULL, NULL);
+    for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
+        report->digests[i] = cli_tensors_digest(t, (cli_output)i, -1);
+    const double start = cli_now();
+    while (status == CLI_OK && report->runs < MOST_RUNS &&
+           (report->runs < LEAST_RUNS || cli_now() - start < r->seconds))
+        status = measure_once(plan, &call, report, s);
+    if (status != CLI_OK)
+        return status;
+    for (int pass = 0; pass < CLI_PASSES; pass++)
+        if (report->has[pass])
+            report->seconds[pass] = cli_spread_of(s->of[pass], report->runs);
+    report->peak = cli_spread_of(s->peak, report->runs);
+    return CLI_OK;
+}
+
+/* ---- all of them ---- */
+
+static int bench_problem(const request *r, size_t index, cli_bench_report *reports, samples *s)
+{
+    const ordo_problem problem = cli_problem_at(&r->problem, index);
+    const cli_list *threads = &r->problem.threads;
+    const size_t count = threads->count ? threads->count : 1;
+    ordo_plan *plan = NULL;
+    cli_tensors tensors = { 0 };
+    int status = cli_check_size(&r->problem, &problem, r->options.backend,
+                                (double)(count * (LEAST_RUNS + 1)), 1, r->force);
+    if (status != CLI_OK)
+        return status;
+    const ordo_status made = ordo_plan_create(&plan, &problem, r->problem.machine, &r->options);
+    if (made != ORDO_OK)
+        return cli_library_error(made);
+    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers, NULL,
+                          r->problem.seed))
+        status = cli_error(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < count && status == CLI_OK; i++) {
+        static char what[160]; /* outlives the work */
+        cli_bench_report *report = &reports[i];
+        report->backend = r->options.backend;
+        report->problem = tensors.problem;
+        report->threads = threads->count ? threads->values[i] : r->cores;
+        report->workspace_bytes = tensors.workspace_bytes;
+        report->has[CLI_FORWARD] = r->pass != BACKWARD;
+        report->has[CLI_BACKWARD] = r->pass != FORWARD;
+        report->line = cli_plan_line(plan, &status);
+        snprintf(what, sizeof what, "problem %zu of %zu, %" PRId64 " threads", index + 1,
+                 cli_problem_count(&r->problem), report->threads);
+        cli_progress_start(what);
+        if (status == CLI_OK)
+            status = measure(r, plan, &tensors, report, s);
+        cli_progress_stop();
+    }
+    cli_tensors_free(&tensors);
+    ordo_plan_destroy(plan);
+    return status;
+}
+
+static int show(const request *r, const cli_bench_report *reports, size_t count)
+{
+    const cli_json_wish *json = &r->problem.json;
+    cli_file file;
+    if (!json->on) {
+        cli_bench_text(reports, count);
+        return CLI_OK;
+    }
+    const int status = cli_file_open(&file, json->path ? json->path : "-");
+    if (status != CLI_OK)
+        return status;
+    cli_bench_json(file.stream, reports, count);
+    return cli_file_commit(&file);
+}
+
+static int bench_all(const request *r)
+{
+    const size_t problems = cli_problem_count(&r->problem);
+    const size_t each = r->problem.threads.count ? r->problem.threads.count : 1;
+    cli_bench_report *reports = calloc(problems * each, sizeof *reports);
+    double *memory = malloc((CLI_PASSES + 1) * MOST_RUNS * sizeof *memory);
+    int status = CLI_OK;
+    if (reports == NULL || memory == NULL) {
+        status = cli_error(CLI_FAILED, "out of memory");
+    } else {
+        samples s = { { memory, memory + MOST_RUNS }, memory + 2 * (size_t)MOST_RUNS };
+        for (size_t i = 0; i < problems && status == CLI_OK; i++)
+            status = bench_problem(r, i, &reports[i * each], &s);
+        if (status == CLI_OK)
+            status = show(r, reports, problems * each);
+    }
+    for (size_t i = 0; reports && i < problems * each; i++)
+        free(reports[i].line);
+    free(reports);
+    free(memory);
+    return status;
+}
+
+/* How many cores this process may use. */
+static int find_cores(request *r)
+{
+    ordo_machine *host = NULL;
+    double workers = 1;
+    ordo_status status = ordo_machine_create(&host, "host");
+    if (status == ORDO_OK)
+        status = ordo_machine_get(host, "workers", &workers);
+    ordo_machine_destroy(host);
+    r->cores = (int64_t)workers;
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+static int finish(request *r)
+{
+    r->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
+    if (!(r->seconds > 0 && r->seconds <= 3600))
+        return cli_usage("--seconds %g: expected more than 0, and 3600 at most", r->seconds);
+    int status = cli_problem_finish(&r->problem);
+    if (status == CLI_OK)
+        status = cli_choices_finish(&r->choices, &r->options);
+    if (status == CLI_OK)
+        status = cli_choose_backend(&r->problem, &r->options.backend);
+    return status == CLI_OK ? find_cores(r) : status;
+}
+
+/* The word after "bench" says what to measure; it may stand nowhere else. */
+static bool take_subject(int *argc, char ***argv, int *exit_status)
+{
+    if (*argc > 1 && strcmp((*argv)[1], "attention") == 0) {
+        ++*argv;
+        --*argc;
+        return true;
+    }
+    if (*argc > 1 && (*argv)[1][0] != '-')
+        *exit_status = cli_usage("'%s': expected an option, or first of all what to measure: "
+                                 "attention",
+                                 (*argv)[1]);
+    return false;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    request r = { .pass = BOTH, .seconds = 1 };
+    cli_option more[] = {
+        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
+        CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
+                   "for each problem and number of threads (1); 3 runs at least"),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
+    };
+    const cli_section sections[] = { cli_problem_section(&r.problem),
+                                     cli_choices_section(&r.choices),
+                                     CLI_SECTION("The measurement", more) };
+    const cli_syntax syntax = {
+        "bench attention --seq N [OPTIONS]",
+        "Time attention, forward and backward, on seeded inputs that stay where they are (what\n"
+        "fits the cache is in it). Operations are counted over visible pairs only: 4 dim a pair\n"
+        "and head forward, 10 dim backward. Beside them: the fused multiply-adds that the same\n"
+        "number of threads can do, measured in turn with the passes.",
+        sections, 3,
+        "  ordo bench attention --seq 256 --heads 4 --mask causal --threads 1,2 --seconds 0.1\n"
+        "  ordo bench attention --seq 128,256 --dim 64,128 --dtype bf16 --seconds 0.1 --json\n"
+    };
+    int status = CLI_OK;
+    const bool subject = take_subject(&argc, &argv, &status);
+    if (status == CLI_OK && cli_args_read(&syntax, argc, argv, &status)) {
+        status = subject ? finish(&r) : cli_usage("expected what to measure: attention");
+        if (status == CLI_OK)
+            status = bench_all(&r);
+    }
+    cli_problem_free(&r.problem);
+    return status;
+}

@@ -1,0 +1,73 @@
+/* execute.c: what the commands that execute plans on the host share. */
+#define _XOPEN_SOURCE 700
+#include "execute.h"
+
+#include "cli.h"
+#include "output.h"
+#include "work.h"
+
+#include <unistd.h>
+
+int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
+{
+    const char *why = NULL;
+    *backend = words->backend;
+    if (*backend == ORDO_BACKEND_DEFAULT && words->machine &&
+        ordo_machine_family_of(words->machine) == ORDO_MACHINE_CUDA)
+        *backend = ORDO_BACKEND_CUDA;
+    if (*backend == ORDO_BACKEND_DEFAULT)
+        *backend =
+            ordo_backend_available(ORDO_BACKEND_CPU, &why) ? ORDO_BACKEND_CPU : ORDO_BACKEND_REF;
+    if (!ordo_backend_available(*backend, &why))
+        return cli_error(CLI_UNSUPPORTED, "%s",
+                         why ? why : "the backend asked for is not available here");
+    if (*backend == ORDO_BACKEND_CUDA)
+        return cli_error(CLI_UNSUPPORTED, "backend cuda: this command runs on the host only");
+    return CLI_OK;
+}
+
+/* What a backend does in a few minutes on a small machine. */
+static double flops_allowed(ordo_backend backend)
+{
+    return backend == ORDO_BACKEND_REF ? 2e11 : 2e13;
+}
+
+int cli_check_size(const cli_problem *words, const ordo_problem *p, ordo_backend backend,
+                   double runs, double copies, bool force)
+{
+    const double pairs = cli_work_pairs(p, words->q_numbers, words->kv_numbers);
+    const double flops = runs * (cli_work_forward(p, pairs) + cli_work_backward(p, pairs));
+    const double bytes = copies * cli_work_bytes(p);
+    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    if (bytes > 0.8 * memory)
+        return cli_error(CLI_UNSUPPORTED,
+                         "about %.3g GB of tensors, and this machine has %.3g GB of memory",
+                         bytes / 1e9, memory / 1e9);
+    if (flops > flops_allowed(backend) && !force)
+        return cli_error(CLI_UNSUPPORTED,
+                         "about %.2g floating-point operations, more than the %.2g that %s does in "
+                         "a few minutes; --force runs it all the same",
+                         flops, flops_allowed(backend), ordo_backend_name(backend));
+    return CLI_OK;
+}
+
+static int time_pass(const ordo_plan *plan, const ordo_call *call, bool backward, double *seconds)
+{
+    cli_progress_start(backward ? "backward" : "forward");
+    const double before = cli_now();
+    const ordo_status status =
+        backward ? ordo_attention_backward(plan, call) : ordo_attention_forward(plan, call);
+    if (seconds)
+        *seconds = cli_now() - before;
+    cli_progress_stop();
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+int cli_execute(const ordo_plan *plan, const ordo_call *call, bool backward, double *forward_s,
+                double *backward_s)
+{
+    int status = time_pass(plan, call, false, forward_s);
+    if (status == CLI_OK && backward)
+        status = time_pass(plan, call, true, backward_s);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* execute.h: what the commands that execute plans on the host share. */
+#ifndef CLI_EXECUTE_H
+#define CLI_EXECUTE_H
+
+#include "problem_args.h"
+#include "tensors.h"
+
+/* Each prints its error and returns an exit status. */
+
+/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. */
+int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
+
+/* Refuse what would take hours or all the memory, before anything is allocated: `runs` passes
+ * forward and backward over `copies` sets of tensors. */
+int cli_check_size(const cli_problem *words, const ordo_problem *problem, ordo_backend backend,
+                   double runs, double copies, bool force);
+
+/* Both passes, or only the first; the seconds each took, if not NULL. */
+int cli_execute(const ordo_plan *plan, const ordo_call *call, bool backward, double *forward_s,
+                double *backward_s);
+
+#endif

@@ -1,0 +1,42 @@
+/* json_read.h: a strict reader of JSON in memory, value by value.
+ *
+ * Every function returns false once something was wrong, and `why` then says what and where. */
+#ifndef CLI_JSON_READ_H
+#define CLI_JSON_READ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct cli_json_reader {
+    const char *start, *at, *end;
+    bool bad;
+    char why[128];
+} cli_json_reader;
+
+cli_json_reader cli_json_reader_of(const char *text, size_t length);
+
+/* Members of an object or elements of an array:
+ *
+ *   bool first = true;
+ *   if (open(r, '{'))
+ *       while (next(r, '}', &first)) { key(r, ...); value... }
+ *
+ * next() is false at the closing bracket and on an error; `bad` tells which. */
+bool cli_json_open(cli_json_reader *reader, char bracket);
+bool cli_json_next(cli_json_reader *reader, char closing, bool *first);
+
+/* A string, decoded to UTF-8 with a NUL; what does not fit is cut off. */
+bool cli_json_string(cli_json_reader *reader, char *text, size_t capacity);
+bool cli_json_key(cli_json_reader *reader, char *text, size_t capacity); /* and its colon */
+
+/* A whole number from 0 to 2^63 - 1. */
+bool cli_json_count(cli_json_reader *reader, int64_t *value);
+
+/* Nothing but blanks follows. */
+bool cli_json_done(cli_json_reader *reader);
+
+/* Record an error of the caller's at this place; returns false. */
+bool cli_json_bad(cli_json_reader *reader, const char *expected);
+
+#endif
