@@ -148,6 +148,16 @@ static int64_t cached_heads(const ordo_plan *plan, const ordo_machine *machine)
     return (all + sections - 1) / sections;
 }
 
+/* A GPU's workers share one cache, which bounds the heads in flight; a CPU's have their own, and a
+ * head a thread means that nobody waits. */
+static int64_t section_heads(const ordo_plan *plan, const ordo_machine *machine)
+{
+    if (plan->backend == ORDO_BACKEND_CUDA)
+        return cached_heads(plan, machine);
+    const int64_t heads = plan->problem.batch * plan->problem.kv_heads;
+    return heads < plan->workers ? heads : plan->workers;
+}
+
 static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
                                const ordo_plan_options *o)
 {
@@ -155,7 +165,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
     if (machine && plan->backend != ORDO_BACKEND_REF)
         ORDO_TRY(ordo_machine_get(machine, "workers", &workers));
     plan->workers = o->workers ? o->workers : (int64_t)workers;
-    const bool by_key = plan->backend == ORDO_BACKEND_CUDA && plan->group != ORDO_GROUP_WAVES;
+    const bool by_key = plan->backend != ORDO_BACKEND_REF && plan->group != ORDO_GROUP_WAVES;
     plan->issue = o->issue ? o->issue : by_key ? ORDO_ISSUE_KEY : ORDO_ISSUE_HEAD;
     plan->assign = o->assign ? o->assign : ORDO_ASSIGN_FIRST_FREE;
     if (plan->issue == ORDO_ISSUE_HEAD && o->section != 0 && o->section != 1)
@@ -163,7 +173,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
                          o->section);
     plan->section = plan->issue == ORDO_ISSUE_HEAD ? 1
                     : o->section                   ? o->section
-                                                   : cached_heads(plan, machine);
+                                                   : section_heads(plan, machine);
     return ORDO_OK;
 }
 

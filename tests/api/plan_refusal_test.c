@@ -46,7 +46,9 @@ TEST(what_backends_cannot_do_is_refused_by_name)
     REFUSE(on_host, (o->order = ORDO_ORDER_SHIFT, p->mask = ORDO_MASK_FULL), UNSUPPORTED,
            "order shift", "backend cpu runs orders that wait only on earlier work");
     REFUSE(on_host, o->order = ORDO_ORDER_SYMMETRIC, UNSUPPORTED, "order symmetric", "4 chains");
-    REFUSE(on_host, (o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED, o->workers = 16),
+    REFUSE(on_host,
+           (o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED, o->issue = ORDO_ISSUE_HEAD,
+            o->workers = 16),
            UNSUPPORTED, "order twin, assign pinned", "8 chains");
     REFUSE(on_host, o->split = 2, UNSUPPORTED, "split 2", "backend cpu adds into one accumulator");
     REFUSE(on_ref, o->order = ORDO_ORDER_DESCENDING, UNSUPPORTED, "backend ref", "order");
@@ -67,7 +69,7 @@ TEST(residency_is_that_of_any_lengths_a_batch_may_hold)
            UNSUPPORTED, "4 chains must be resident together", "workers 3");
     REFUSE(on_host,
            (p->layout = ORDO_PADDED, o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED,
-            o->workers = 3),
+            o->issue = ORDO_ISSUE_HEAD, o->workers = 3),
            UNSUPPORTED, "order twin, assign pinned", "3 chains");
     request r = packed(on_h200());
     r.options.order = ORDO_ORDER_SYMMETRIC;
@@ -94,7 +96,7 @@ TEST(choices_out_of_range_are_refused_by_name)
            UNSUPPORTED, "group waves", "issue key");
     REFUSE(on_h200, (o->issue = ORDO_ISSUE_HEAD, o->section = 4), ARGUMENT, "section 4",
            "issue head has no sections");
-    REFUSE(on_host, o->section = -4, ARGUMENT, "section -4", "issue head has no sections");
+    REFUSE(on_host, o->section = -4, ARGUMENT, "section -4", "expected 1 to 16");
     REFUSE(on_h200, o->section = -4, ARGUMENT, "section -4", "expected 1 to 16");
     REFUSE(on_h200, o->section = 17, ARGUMENT, "section 17", "expected 1 to 16");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 0, 64 }), ARGUMENT, "forward_tile 0x64",
