@@ -78,6 +78,7 @@ int main(void)
     call.threads = THREADS;
     if (!first || ordo_attention_forward(plan, &call) != ORDO_OK) {
         fprintf(stderr, "forward: %s\n", ordo_last_error());
+        free(first);
         return 1;
     }
     setenv("ORDO_CPU_DELAY", "300", 1);

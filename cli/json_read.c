@@ -143,7 +143,7 @@ bool cli_json_string(cli_json_reader *r, char *text, size_t capacity)
         return false;
     while (peek(r) != '"') {
         char character[4];
-        size_t length;
+        size_t length = 0;
         if (r->at >= r->end)
             return cli_json_bad(r, "the end of a string");
         if (!read_character(r, character, &length))

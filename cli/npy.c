@@ -74,7 +74,7 @@ static bool read_word(reader *r, const char *word)
 
 static bool read_descr(reader *r, cli_array *array)
 {
-    char descr[32];
+    char descr[32] = "";
     if (peek(r) == '[')
         return bad(r, "descr is a list: expected plain numbers, not records");
     if (!read_string(r, descr, sizeof descr))
@@ -130,7 +130,7 @@ static bool read_dictionary(reader *r, cli_array *array)
     if (!take(r, '{'))
         return false;
     while (peek(r) != '}') {
-        char key[32];
+        char key[32] = "";
         int which = 0;
         if (!read_string(r, key, sizeof key) || !take(r, ':'))
             return false;

@@ -78,12 +78,12 @@ bool cli_read_list(const char *text, int64_t low, int64_t high, cli_list *list)
 
 bool cli_list_of(cli_list *list, int64_t value)
 {
-    int64_t *values = malloc(sizeof *values);
-    if (values == NULL)
-        return false;
-    values[0] = value;
     cli_list_free(list);
-    *list = (cli_list) { values, 1 };
+    list->values = malloc(sizeof *list->values);
+    if (list->values == NULL)
+        return false;
+    list->values[0] = value;
+    list->count = 1;
     return true;
 }
 

@@ -48,7 +48,7 @@ static double pairs_of(const ordo_problem *p, double q, double kv)
 
 double cli_work_pairs(const ordo_problem *p, const int32_t *q_numbers, const int32_t *kv_numbers)
 {
-    if (p->layout == ORDO_DENSE)
+    if (p->layout == ORDO_DENSE || q_numbers == NULL || kv_numbers == NULL)
         return (double)p->batch * pairs_of(p, (double)p->q_len, or_else(p->kv_len, p->q_len));
     double pairs = 0;
     for (int64_t b = 0; b < p->batch; b++) {

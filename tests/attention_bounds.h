@@ -70,6 +70,13 @@ typedef struct bound_head {
     bound_logit *z;                           /* cols of scratch */
 } bound_head;
 
+/* Key tiles, and one more for where the first begins inside. */
+static inline double tiles_of(const bound_head *h)
+{
+    const int64_t tiles = (h->cols + h->col_tile - 1) / h->col_tile + 1;
+    return (double)tiles;
+}
+
 static inline bool bound_visible(const bound_head *h, int64_t i, int64_t j)
 {
     const int64_t right = j + h->p->shard.col0 - i - h->p->shard.row0 - h->diagonal;
@@ -132,7 +139,7 @@ static inline bound_logit bound_logit_of(const bound_head *h, int64_t i, int64_t
 static inline void bound_forward_row(const bound_head *h, int64_t i)
 {
     const int64_t dim = h->p->v_head_dim;
-    const double tiles = (double)((h->cols + h->col_tile - 1) / h->col_tile + 1);
+    const double tiles = tiles_of(h);
     double most = -INFINITY, sum = 0, l_error = 0;
     for (int64_t j = 0; j < h->cols; j++)
         if (bound_visible(h, i, j)) {
@@ -186,7 +193,7 @@ static inline double dot_of(const double *a, const double *b, int64_t n, double 
 static inline void bound_backward_row(const bound_head *h, int64_t i, double shared)
 {
     const int64_t dim = h->p->head_dim, v_dim = h->p->v_head_dim;
-    const double tiles = (double)((h->cols + h->col_tile - 1) / h->col_tile + 1);
+    const double tiles = tiles_of(h);
     const double scale = fabs(h->p->scale), lse = h->lse[i];
     const double *dout = h->dout + i * v_dim;
     double *b_dq = h->b_dq + i * dim;

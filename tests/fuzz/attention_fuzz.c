@@ -149,8 +149,8 @@ static size_t read_strides(reader *r, const ordo_problem *p, bool keys, int64_t 
     const int64_t rows = packed ? (keys ? p->total_kv : p->total_q) : length;
     const int64_t width = p->dtype == ORDO_F32 ? 4 : 2;
     const int64_t tight[4] = { rows * heads * dim, heads * dim, dim, 1 };
-    const int kind = byte(r) % 4;
-    if (kind == 1) { /* gaps */
+    const int kind = byte(r) % 16;
+    if (kind % 2 == 1) { /* gaps */
         t->stride[3] = 1;
         t->stride[2] = dim + byte(r) % 5;
         t->stride[1] = heads * t->stride[2] + byte(r) % 5;
@@ -234,7 +234,9 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     const int64_t blocks =
         (p->batch + 1) * p->heads * ordo_keep_blocks(p->q_len, p->kv_len); /* at least */
     m->bits = block_open((size_t)blocks * ORDO_KEEP_WORDS * 4, r);
-    m->call.mask_bits = byte(r) % 4 == 1 ? (const uint32_t *)(m->bits.memory + GUARD) : NULL;
+    const int given = byte(r);
+    if (given == 255 || (given % 4 == 1 && p->dropout.p > 0))
+        m->call.mask_bits = (const uint32_t *)(m->bits.memory + GUARD);
     m->call.threads = byte(r) == 255 ? -1 : byte(r) % 5;
     switch (byte(r)) { /* now and then something is missing or crooked */
     case 255: m->call.k.data = NULL; break;
