@@ -365,6 +365,13 @@ static void work(void *context, int worker, void *scratch)
 
 /* ---- */
 
+static void *cut(char **at, uint64_t bytes)
+{
+    void *piece = *at;
+    *at += bytes;
+    return piece;
+}
+
 /* Cut the workspace into the plan's parts. */
 static void share_workspace(backward_job *job)
 {
@@ -375,15 +382,15 @@ static void share_workspace(backward_job *job)
     job->group = (p->plan->backward_tile.q + 15) / 16 * 16;
     job->dq_ld = (p->dim + 15) / 16 * 16;
     ordo_plan_parts(p->plan, (uint64_t)job->tiles, &parts); /* fits: no more than the plan's */
-    job->dq = (float *)at;
-    job->delta = (float *)(at += parts.dq);
-    job->turns = (atomic_int *)(at += parts.delta);
-    job->q = (float *)(at += parts.turns + parts.ticket);
-    job->dout = (float *)(at += parts.q);
-    job->qt = (float *)(at += parts.dout);
-    job->doutt = (float *)(at += parts.qt);
-    job->lse2 = (float *)(at += parts.doutt);
-    job->finite = (int32_t *)(at + parts.lse2);
+    job->dq = cut(&at, parts.dq);
+    job->delta = cut(&at, parts.delta);
+    job->turns = cut(&at, parts.turns + parts.ticket);
+    job->q = cut(&at, parts.q);
+    job->dout = cut(&at, parts.dout);
+    job->qt = cut(&at, parts.qt);
+    job->doutt = cut(&at, parts.doutt);
+    job->lse2 = cut(&at, parts.lse2);
+    job->finite = cut(&at, parts.flags);
 }
 
 static ordo_status run(backward_job *job)
