@@ -142,7 +142,7 @@ static int64_t cached_heads(const ordo_plan *plan, const ordo_machine *machine)
     /* As few sections as the cache allows, of even size: a last one of few heads would stall
      * (64 heads in nines: 0.89 of the unordered rate; in eights: 0.97). */
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
-    const int64_t all = ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1));
+    const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const int64_t most = heads < 1 ? 1 : heads > (double)all ? all : (int64_t)heads;
     const int64_t sections = (all + most - 1) / most;
     return (all + sections - 1) / sections;
