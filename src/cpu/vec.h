@@ -135,7 +135,7 @@ static inline v16 v_exp2(v16 x)
     return v_exp2_below(v_less(v_all(128.0f), x, v_all(128.0f), x));
 }
 
-/* Sums and maxima over the lanes, by one tree: 8+8, 4+4, 2+2, 1+1. */
+/* The sum over the lanes, by one tree: 8+8, 4+4, 2+2, 1+1. */
 #if LANES == 16
 #define FOLD(op, a) (a).p0
 #elif LANES == 8
@@ -153,10 +153,6 @@ static inline v16 v_exp2(v16 x)
 static inline float v_sum(v16 a)
 {
     return ln_sum(FOLD(ln_add, a));
-}
-static inline float v_top(v16 a)
-{
-    return ln_top(FOLD(ln_max, a));
 }
 
 #endif

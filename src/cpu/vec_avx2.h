@@ -76,11 +76,5 @@ static inline float ln_sum(lanes a)
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-static inline float ln_top(lanes a)
-{
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
 
 #endif

@@ -84,12 +84,5 @@ static inline float ln_sum(lanes a)
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-static inline float ln_top(lanes a)
-{
-    const __m256 eight = _mm256_max_ps(ln_low(a), ln_high(a));
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
 
 #endif

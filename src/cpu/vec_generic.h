@@ -83,9 +83,5 @@ static inline float ln_sum(lanes a)
 {
     return a;
 }
-static inline float ln_top(lanes a)
-{
-    return a;
-}
 
 #endif

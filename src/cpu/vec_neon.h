@@ -74,10 +74,6 @@ static inline float ln_sum(lanes a)
     const float32x2_t two = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
-static inline float ln_top(lanes a)
-{
-    return vmaxnmvq_f32(a);
-}
 
 /* The register block by hand: four scalars come with one load and are used lane by lane, which
  * takes a third off the instructions. Each element's chain over k is that of the generic block. */
