@@ -26,16 +26,16 @@ template <int D> struct shape {
         KV_BYTES = COLUMNS * D * 2,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
-        K = Q + Q_BYTES,
+        K = Q + 2 * Q_BYTES,
         V = K + STAGES * KV_BYTES,
         O = V + STAGES * KV_BYTES,
         Q_FULL = O + Q_BYTES, /* barriers, 8 bytes each */
-        Q_FREE = Q_FULL + 8,
-        K_FULL = Q_FREE + 8,
+        Q_FREE = Q_FULL + 16,
+        K_FULL = Q_FREE + 16,
         K_FREE = K_FULL + 8 * STAGES,
         V_FULL = K_FREE + 8 * STAGES,
         V_FREE = V_FULL + 8 * STAGES,
-        SLOT = V_FREE + 8 * STAGES, /* the unit that Q belongs to */
+        SLOT = V_FREE + 8 * STAGES, /* the units that the two Q belong to */
         END = SLOT + 8,
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -45,19 +45,23 @@ template <int D> struct shape {
 /* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
 enum { TURN = 1, OWN = 5 };
 
+template <bool X> struct constant {
+    static const bool value = X;
+};
+
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
 struct row_state {
     float max[2], sum[2], shrink[2];
 };
 
 /* Scores to probabilities, relative to the largest score so far; and what that did to the sums.
- * Columns at or beyond `limit` (one a row) are masked; `cut` says whether there are any. Four
- * chains a row: one would cost its latency. */
-template <int N>
-ORDO_DEVICE void softmax_step(float (&s)[N], bool cut, const int (&limit)[2], int column,
-                              float scale_log2, row_state &state)
+ * Columns at or beyond `limit` (one a row) are masked, if the tile is cut. Four chains a row: one
+ * would cost its latency. */
+template <bool CUT, int N>
+ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
+                              row_state &state)
 {
-    if (cut) {
+    if (CUT) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (8 * (i / 4) + i % 2 >= limit[i / 2 % 2] - column)
@@ -98,8 +102,10 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
-        mbar_init(Z::Q_FULL, 1);
-        mbar_init(Z::Q_FREE, 4 * Z::GROUPS);
+        for (int s = 0; s < 2; s++) {
+            mbar_init(Z::Q_FULL + 8 * s, 1);
+            mbar_init(Z::Q_FREE + 8 * s, 4 * Z::GROUPS);
+        }
         for (int s = 0; s < Z::STAGES; s++) {
             mbar_init(Z::K_FULL + 8 * s, 1);
             mbar_init(Z::V_FULL + 8 * s, 1);
@@ -115,8 +121,10 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         if (threadIdx.x >= 32 || !elect_one())
             return;
         const uint64_t keep = policy_evict_last(), once = policy_evict_first();
-        int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1, q_phase = 1;
-        for (int ticket = blockIdx.x; ticket < args.units;) {
+        int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
+        uint32_t drawn = 0; /* units so far */
+        for (int ticket = blockIdx.x; ticket < args.units; drawn++) {
+            const uint32_t q_stage = drawn & 1, q_full = Z::Q_FULL + 8 * q_stage;
             const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
             const int head = unit.head % args.issue.heads;
             const int sequence = unit.head / args.issue.heads;
@@ -135,14 +143,13 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
                 }
             };
             load_k(unit.keys - 1); /* its stage is free before Q's */
-            mbar_wait(Z::Q_FREE, q_phase);
-            q_phase ^= 1;
-            store_shared(Z::SLOT, ticket);
-            mbar_expect(Z::Q_FULL, Z::Q_BYTES);
+            mbar_wait(Z::Q_FREE + 8 * q_stage, (drawn >> 1 & 1) ^ 1);
+            store_shared(Z::SLOT + 4 * q_stage, ticket);
+            mbar_expect(q_full, Z::Q_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
-                tma_load(Z::Q + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, Z::Q_FULL,
-                         p * ORDO_PANEL_COLUMNS, unit.tile * Z::ROWS, head, sequence, once);
+                tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q,
+                         q_full, p * ORDO_PANEL_COLUMNS, unit.tile * Z::ROWS, head, sequence, once);
             const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
             for (int tile = unit.keys - 1; tile >= 0; tile--) {
                 if (tile > 0)
@@ -161,9 +168,9 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             }
             ticket = next;
         }
-        mbar_wait(Z::Q_FREE, q_phase);
-        store_shared(Z::SLOT, -1); /* no more */
-        mbar_arrive(Z::Q_FULL);
+        mbar_wait(Z::Q_FREE + 8 * (drawn & 1), (drawn >> 1 & 1) ^ 1);
+        store_shared(Z::SLOT + 4 * (drawn & 1), -1); /* no more */
+        mbar_arrive(Z::Q_FULL + 8 * (drawn & 1));
         return;
     }
 
@@ -171,13 +178,14 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
     registers_up<Z::MATH_REGISTERS>();
     const int mine = group - 1, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
-    const uint32_t q_low = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
+    const uint32_t q_low0 = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
     float o[D / 2];
     uint32_t p[Z::COLUMNS / 4];
-    int stage = 0, phase = 0, q_phase = 0;
+    int stage = 0, phase = 0;
+    uint32_t q_low = q_low0;
 
     auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
         const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
@@ -193,14 +201,22 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             wgmma_rs<1>(o, p + 4 * k, wgmma_by_rows(v_low, k), 1);
     };
 
+    auto advance = [&] {
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    };
+
     if (mine == 0)
         named_arrive(TURN, 256);
-    for (;;) {
-        mbar_wait(Z::Q_FULL, q_phase);
-        q_phase ^= 1;
-        const int ticket = load_shared(Z::SLOT);
+    for (uint32_t drawn = 0;; drawn++) {
+        const uint32_t q_stage = drawn & 1;
+        mbar_wait(Z::Q_FULL + 8 * q_stage, drawn >> 1 & 1);
+        const int ticket = load_shared(Z::SLOT + 4 * q_stage);
         if (ticket < 0)
             break;
+        q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         const int first = unit.tile * Z::ROWS + mine * 64;
         const int row = first + warp * 16 + lane / 4;
@@ -214,64 +230,75 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         for (int i = 0; i < D / 2; i++)
             o[i] = 0.0f;
 
-        int last_stage = stage, last_phase = phase;
-        { /* the last key tile: scores only */
-            float s[Z::COLUMNS / 2];
+        /* Tiles that only warpgroups below see: handed back, and the turns passed on. */
+        int tile = unit.keys - 1;
+        const int own = min(band.kv_len, first + 64 + band.high); /* columns its last row sees */
+        for (; tile > 0 && tile * Z::COLUMNS >= own; tile--) {
             mbar_wait(Z::K_FULL + 8 * stage, phase);
-            wgmma_pin(s);
-            wgmma_fence();
-            scores(s, stage);
-            wgmma_commit();
-            wgmma_wait<0>();
-            wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
-            softmax_step(s, true, limit, (unit.keys - 1) * Z::COLUMNS + column, args.scale_log2,
-                         state);
-#pragma unroll
-            for (int i = 0; i < Z::COLUMNS / 4; i++)
-                p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-        }
-        if (++stage == Z::STAGES) {
-            stage = 0;
-            phase ^= 1;
-        }
-#pragma unroll 1
-        for (int tile = unit.keys - 2; tile >= 0; tile--) {
-            float s[Z::COLUMNS / 2];
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            mbar_wait(Z::V_FULL + 8 * stage, phase);
+            mbar_arrive_warp(Z::V_FREE + 8 * stage, lane);
             named_sync(TURN + mine, 256);
+            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            advance();
+        }
+
+        int last_stage = stage, last_phase = phase;
+        { /* the first tile: scores only */
+            float s[Z::COLUMNS / 2];
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
             wgmma_pin(s);
-            wgmma_pin(o);
             wgmma_fence();
             scores(s, stage);
             wgmma_commit();
-            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
-            wgmma_fence();
-            outputs(last_stage);
-            wgmma_commit();
-            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-            wgmma_wait<1>();
+            wgmma_wait<0>();
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
-            softmax_step(s, (tile + 1) * Z::COLUMNS > whole, limit, tile * Z::COLUMNS + column,
-                         args.scale_log2, state);
-            wgmma_wait<0>();
-            wgmma_pin(o);
-            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            softmax_step<true>(s, limit, tile * Z::COLUMNS + column, args.scale_log2, state);
 #pragma unroll
             for (int i = 0; i < Z::COLUMNS / 4; i++)
                 p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-#pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                o[i] *= state.shrink[i / 2 % 2];
-            last_stage = stage;
-            last_phase = phase;
-            if (++stage == Z::STAGES) {
-                stage = 0;
-                phase ^= 1;
-            }
         }
-        mbar_arrive_warp(Z::Q_FREE, lane);
+        advance();
+        auto step = [&](auto cut) { /* scores of this tile beside outputs of the last one */
+                                    float s[Z::COLUMNS / 2];
+                                    mbar_wait(Z::K_FULL + 8 * stage, phase);
+                                    named_sync(TURN + mine, 256);
+                                    wgmma_pin(s);
+                                    wgmma_pin(o);
+                                    wgmma_fence();
+                                    scores(s, stage);
+                                    wgmma_commit();
+                                    mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+                                    wgmma_fence();
+                                    outputs(last_stage);
+                                    wgmma_commit();
+                                    named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+                                    wgmma_wait<1>();
+                                    wgmma_pin(s);
+                                    mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+                                    softmax_step<cut.value>(s, limit, tile * Z::COLUMNS + column,
+                                                            args.scale_log2, state);
+                                    wgmma_wait<0>();
+                                    wgmma_pin(o);
+                                    mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+#pragma unroll
+                                    for (int i = 0; i < Z::COLUMNS / 4; i++)
+                                        p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+                                    for (int i = 0; i < D / 2; i++)
+                                        o[i] *= state.shrink[i / 2 % 2];
+                                    last_stage = stage;
+                                    last_phase = phase;
+                                    advance();
+        };
+#pragma unroll 1
+        for (tile--; tile >= 0 && (tile + 1) * Z::COLUMNS > whole; tile--)
+            step(constant<true>());
+#pragma unroll 1
+        for (; tile >= 0; tile--)
+            step(constant<false>());
+        mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
         mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
         wgmma_pin(o);
         wgmma_fence();
