@@ -58,6 +58,21 @@ ORDO_HD int ordo_accumulator_column(int t, int i)
 /* Packed two by two, an accumulator's columns are the k of a register operand: of slice k the
  * registers packed from 8k, 8k + 2, 8k + 4 and 8k + 6. */
 
+/* ---- a packed accumulator to a tile, by stores of four 8 x 8 matrices: slice k of 16 columns,
+ * the registers of a register operand. Bytes from the tile's start to the line that a lane of a
+ * warp of the block's accumulators names ---- */
+
+ORDO_HD uint32_t ordo_store_offset(int rows, int warp, int lane, int k)
+{
+    return ordo_tile_offset(rows, warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
+}
+
+/* Transposed: accumulator columns become the tile's rows. */
+ORDO_HD uint32_t ordo_store_transposed_offset(int rows, int warp, int lane, int k)
+{
+    return ordo_tile_offset(rows, k * 16 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8);
+}
+
 /* ---- dQ partials: a 64 x 64 half tile of f32 in the order of the registers ---- */
 
 /* Floats from the half tile's start to register i of thread t: 16-byte stores without conflicts. */

@@ -128,6 +128,14 @@ ORDO_DEVICE void bulk_add_f32(void *to, uint32_t from, uint32_t bytes)
         : "memory");
 }
 
+ORDO_DEVICE void bulk_add_s32(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;" ::"l"(to),
+        "r"(from), "r"(bytes)
+        : "memory");
+}
+
 ORDO_DEVICE void bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

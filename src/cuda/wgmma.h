@@ -40,12 +40,20 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 #define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
 #define ACC64(d, i) ACC32(d, i), ACC32(d, i + 32)
+#define ACC128(d)   ACC64(d, 0), ACC64(d, 64)
 #define NAMES32                                                                                    \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES64                                                                                    \
     NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "   \
             "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES128                                                                                   \
+    NAMES64 ", "                                                                                   \
+            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "     \
+            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "     \
+            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
+            "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "       \
+            "%123, %124, %125, %126, %127"
 
 template <int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[32], uint64_t a, uint64_t b, int add)
@@ -64,6 +72,16 @@ ORDO_DEVICE void wgmma_ss(float (&d)[64], uint64_t a, uint64_t b, int add)
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, %64, %65, "
                  "p, 1, 1, %67, %68;}"
                  : ACC64(d, 0)
+                 : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+}
+
+template <int TRANSPOSED_A, int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_ss(float (&d)[128], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES128 "}, %128, "
+                 "%129, p, 1, 1, %131, %132;}"
+                 : ACC128(d)
                  : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
 
@@ -88,12 +106,24 @@ ORDO_DEVICE void wgmma_rs(float (&d)[64], const uint32_t *a, uint64_t b, int add
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
 }
 
+template <int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES128 "}, "
+                 "{%128, %129, %130, %131}, %132, p, 1, 1, %134;}"
+                 : ACC128(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+}
+
 #undef ACC4
 #undef ACC16
 #undef ACC32
 #undef ACC64
+#undef ACC128
 #undef NAMES32
 #undef NAMES64
+#undef NAMES128
 
 /* ---- descriptors: only the low word varies, and moving a tile's start is one addition ---- */
 
