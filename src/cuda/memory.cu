@@ -1,0 +1,82 @@
+/* memory.cu: see the header. */
+#include "cuda/memory.h"
+
+#include "cuda/try.h"
+
+ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_size)
+{
+    const cudaError_t error = cudaMalloc(memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* or the next launch would report it */
+        snprintf(why, why_size, "%zu bytes of device memory: there is not enough left", bytes);
+        return ORDO_ERR_MEMORY;
+    }
+    return error == cudaSuccess ? ORDO_OK : ordo_cuda_fail(error, "cudaMalloc", why, why_size);
+}
+
+ordo_status ordo_cuda_free(void *memory, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaFree(memory));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *stream, char *why,
+                           size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
+    ORDO_CUDA_TRY(cudaStreamSynchronize((cudaStream_t)stream));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, char *why,
+                           size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaMemsetAsync(memory, byte, bytes, (cudaStream_t)stream));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_stream_create(void **stream, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_stream_destroy(void *stream, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaStreamDestroy((cudaStream_t)stream));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_synchronise(void *stream, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaStreamSynchronize((cudaStream_t)stream));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_event_create(void **event, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaEventCreate((cudaEvent_t *)event));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_event_destroy(void *event, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaEventDestroy((cudaEvent_t)event));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t why_size)
+{
+    ORDO_CUDA_TRY(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char *why,
+                                    size_t why_size)
+{
+    float milliseconds = 0;
+    ORDO_CUDA_TRY(cudaEventSynchronize((cudaEvent_t)to));
+    ORDO_CUDA_TRY(cudaEventElapsedTime(&milliseconds, (cudaEvent_t)from, (cudaEvent_t)to));
+    *seconds = milliseconds * 1e-3;
+    return ORDO_OK;
+}
