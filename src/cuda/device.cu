@@ -1,18 +1,19 @@
 /* device.cu: the module's table, what it says about devices, and where its passes may run. */
 #include "cuda/module.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "cuda/sm90.h"
-#include "cuda/try.h"
-
-#include <string.h>
 
 static ordo_status device_count(int *count, char *why, size_t why_size)
 {
     *count = 0;
     int driver = 0, runtime = 0;
-    ORDO_CUDA_TRY(cudaDriverGetVersion(&driver));
-    ORDO_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
+    CUDA_CALL(cudaDriverGetVersion(&driver));
+    CUDA_CALL(cudaRuntimeGetVersion(&runtime));
     if (driver == 0) {
         snprintf(why, why_size, "no CUDA driver on this machine (libcuda.so.1 not found)");
         return ORDO_ERR_DEVICE;
@@ -29,7 +30,7 @@ static ordo_status device_count(int *count, char *why, size_t why_size)
         return ORDO_ERR_DEVICE;
     }
     if (error != cudaSuccess)
-        return ordo_cuda_fail(error, "cudaGetDeviceCount", why, why_size);
+        return ordo_cuda_failed(error, "cudaGetDeviceCount", why, why_size);
     return ORDO_OK;
 }
 
@@ -53,10 +54,10 @@ static ordo_status device_query(int index, ordo_device *device, char *why, size_
         return status;
     cudaDeviceProp prop;
     int clock_khz = 0, driver = 0, runtime = 0;
-    ORDO_CUDA_TRY(cudaGetDeviceProperties(&prop, index));
-    ORDO_CUDA_TRY(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, index));
-    ORDO_CUDA_TRY(cudaDriverGetVersion(&driver));
-    ORDO_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
+    CUDA_CALL(cudaGetDeviceProperties(&prop, index));
+    CUDA_CALL(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, index));
+    CUDA_CALL(cudaDriverGetVersion(&driver));
+    CUDA_CALL(cudaRuntimeGetVersion(&runtime));
 
     memset(device, 0, sizeof *device);
     snprintf(device->name, sizeof device->name, "%s", prop.name);
@@ -85,8 +86,8 @@ static ordo_status ask(char *why, size_t why_size)
     const unsigned question = 0x0a77e471;
     unsigned got = 0;
     answer_question<<<1, 1>>>(question);
-    ORDO_CUDA_TRY(cudaGetLastError());
-    ORDO_CUDA_TRY(cudaMemcpyFromSymbol(&got, answer, sizeof got));
+    CUDA_CALL(cudaGetLastError());
+    CUDA_CALL(cudaMemcpyFromSymbol(&got, answer, sizeof got));
     if (got != ~question) {
         snprintf(why, why_size, "a kernel answered %#x, expected %#x", got, ~question);
         return ORDO_ERR_DEVICE;
@@ -100,8 +101,8 @@ static ordo_status device_check(int index, char *why, size_t why_size)
     if (status != ORDO_OK)
         return status;
     int current = 0;
-    ORDO_CUDA_TRY(cudaGetDevice(&current));
-    ORDO_CUDA_TRY(cudaSetDevice(index));
+    CUDA_CALL(cudaGetDevice(&current));
+    CUDA_CALL(cudaSetDevice(index));
     status = ask(why, why_size);
     cudaSetDevice(current); /* leave the caller's device as it was */
     return status;
@@ -112,7 +113,7 @@ static ordo_status device_select(int index, char *why, size_t why_size)
     const ordo_status status = check_index(index, why, why_size);
     if (status != ORDO_OK)
         return status;
-    ORDO_CUDA_TRY(cudaSetDevice(index));
+    CUDA_CALL(cudaSetDevice(index));
     return ORDO_OK;
 }
 
@@ -120,9 +121,9 @@ static ordo_status device_select(int index, char *why, size_t why_size)
 static ordo_status check_current(char *why, size_t why_size)
 {
     int index = 0, major = 0, minor = 0;
-    ORDO_CUDA_TRY(cudaGetDevice(&index));
-    ORDO_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
-    ORDO_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    CUDA_CALL(cudaGetDevice(&index));
+    CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
     if (major == 9 && minor == 0)
         return ORDO_OK;
     snprintf(why, why_size, "device %d has compute capability %d.%d, expected 9.0", index, major,

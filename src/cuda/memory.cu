@@ -1,7 +1,9 @@
 /* memory.cu: see the header. */
 #include "cuda/memory.h"
 
-#include "cuda/try.h"
+#include <stdio.h>
+
+#include "cuda/launch.h"
 
 ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_size)
 {
@@ -11,63 +13,63 @@ ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_s
         snprintf(why, why_size, "%zu bytes of device memory: there is not enough left", bytes);
         return ORDO_ERR_MEMORY;
     }
-    return error == cudaSuccess ? ORDO_OK : ordo_cuda_fail(error, "cudaMalloc", why, why_size);
+    return error == cudaSuccess ? ORDO_OK : ordo_cuda_failed(error, "cudaMalloc", why, why_size);
 }
 
 ordo_status ordo_cuda_free(void *memory, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaFree(memory));
+    CUDA_CALL(cudaFree(memory));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *stream, char *why,
                            size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
-    ORDO_CUDA_TRY(cudaStreamSynchronize((cudaStream_t)stream));
+    CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
+    CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, char *why,
                            size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaMemsetAsync(memory, byte, bytes, (cudaStream_t)stream));
+    CUDA_CALL(cudaMemsetAsync(memory, byte, bytes, (cudaStream_t)stream));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_stream_create(void **stream, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+    CUDA_CALL(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_stream_destroy(void *stream, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaStreamDestroy((cudaStream_t)stream));
+    CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_synchronise(void *stream, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaStreamSynchronize((cudaStream_t)stream));
+    CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_event_create(void **event, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaEventCreate((cudaEvent_t *)event));
+    CUDA_CALL(cudaEventCreate((cudaEvent_t *)event));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_event_destroy(void *event, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaEventDestroy((cudaEvent_t)event));
+    CUDA_CALL(cudaEventDestroy((cudaEvent_t)event));
     return ORDO_OK;
 }
 
 ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t why_size)
 {
-    ORDO_CUDA_TRY(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    CUDA_CALL(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
     return ORDO_OK;
 }
 
@@ -75,8 +77,8 @@ ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char 
                                     size_t why_size)
 {
     float milliseconds = 0;
-    ORDO_CUDA_TRY(cudaEventSynchronize((cudaEvent_t)to));
-    ORDO_CUDA_TRY(cudaEventElapsedTime(&milliseconds, (cudaEvent_t)from, (cudaEvent_t)to));
+    CUDA_CALL(cudaEventSynchronize((cudaEvent_t)to));
+    CUDA_CALL(cudaEventElapsedTime(&milliseconds, (cudaEvent_t)from, (cudaEvent_t)to));
     *seconds = milliseconds * 1e-3;
     return ORDO_OK;
 }
