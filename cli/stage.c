@@ -108,7 +108,8 @@ void cli_stage_close(cli_stage *s)
 int cli_stage_poison(const cli_stage *s)
 {
     ordo_status status = ORDO_OK;
-    cli_tensors_poison(s->tensors);
+    if (!s->device)
+        cli_tensors_poison(s->tensors);
     for (int i = 0; i < CLI_OUTPUTS && s->device && status == ORDO_OK; i++)
         status = ordo_device_fill(
             s->out[i], 0xff, cli_tensors_output_bytes(s->tensors, (cli_output)i), s->call.stream);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Tensors are copied by tiles by hardware that counts in 16 bytes and holds 40 bits of a stride. */
-enum { COPY_BYTES = 16, STRIDE_BITS = 40 };
+enum { COPY_BYTES = 16, STRIDE_BITS = 40, TILES_BITS = 28 };
 
 /* ---- what the kernels do not do; a rule goes when they learn it ---- */
 
@@ -53,16 +53,17 @@ static ordo_status check_tile(const char *name, ordo_tile tile, ordo_tile expect
     return ORDO_OK;
 }
 
-/* Tiles of all heads are numbered in 32 bits, with room for the tickets drawn past the last. */
+/* Tiles of all heads are numbered in 32 bits, with room for the tickets drawn past the last and for
+ * kernels with a few blocks a tile. */
 static ordo_status check_count(const ordo_problem *p, const char *name, int64_t length,
                                int64_t heads, int64_t tile)
 {
     const int64_t tiles = (length + tile - 1) / tile; /* batch * heads is at most 2^30 */
-    if (tiles > ORDO_LENGTH_MAX / (p->batch * heads))
+    if (tiles > (INT64_C(1) << TILES_BITS) / (p->batch * heads))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "batch %" PRId64 " x heads %" PRId64 " x %" PRId64
-                         " %s tiles: backend cuda numbers at most 2^30",
-                         p->batch, heads, tiles, name);
+                         " %s tiles: backend cuda numbers at most 2^%d",
+                         p->batch, heads, tiles, name, TILES_BITS);
     return ORDO_OK;
 }
 

@@ -131,6 +131,22 @@ static ordo_status check_current(char *why, size_t why_size)
     return ORDO_ERR_UNSUPPORTED;
 }
 
+/* Orders whose chains wait on later ones hang unless those are resident too, a block each. */
+static ordo_status check_residency(const ordo_run *run, char *why, size_t why_size)
+{
+    const int together = ordo_run_coresident(run);
+    int index = 0, processors = 0;
+    CUDA_CALL(cudaGetDevice(&index));
+    CUDA_CALL(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index));
+    if (together <= processors && together <= run->workers)
+        return ORDO_OK;
+    snprintf(why, why_size,
+             "%d chains must be resident together, and device %d has %d multiprocessors; expected "
+             "a smaller group or another order",
+             together, index, processors);
+    return ORDO_ERR_UNSUPPORTED;
+}
+
 static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     const ordo_status status = check_current(why, why_size);
@@ -139,7 +155,9 @@ static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_siz
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const ordo_status status = check_current(why, why_size);
+    ordo_status status = check_current(why, why_size);
+    if (status == ORDO_OK)
+        status = check_residency(&pass->run, why, why_size);
     return status == ORDO_OK ? ordo_sm90_backward(pass, why, why_size) : status;
 }
 
