@@ -58,7 +58,7 @@ static values open_values(const shape *z, uint64_t seed)
             v.at[t][x] = t <= T_DOUT ? ordo_bf16_from_f64(3.4 * uniform - 1.7) : 0xffff;
         }
     }
-    v.lse_count = (size_t)(z->batch * z->heads * z->q_len);
+    v.lse_count = (size_t)z->batch * (size_t)z->heads * (size_t)z->q_len;
     v.lse = malloc(v.lse_count * sizeof *v.lse);
     return v;
 }
