@@ -100,6 +100,8 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->flops[CLI_BACKWARD] = cli_work_backward(&t->problem, pairs);
     /* One run before the clock starts: it makes the threads and gives the digests. */
     int status = cli_execute(plan, stage, report->has[CLI_BACKWARD], NULL, NULL);
+    if (status == CLI_OK)
+        status = cli_stage_fetch(stage);
     for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
         report->digests[i] = cli_tensors_digest(t, (cli_output)i, -1);
     if (status == CLI_OK)

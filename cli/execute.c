@@ -79,5 +79,5 @@ int cli_execute(const ordo_plan *plan, const cli_stage *stage, bool backward, do
         status = time_pass(plan, stage, false, forward_s);
     if (status == CLI_OK && backward)
         status = time_pass(plan, stage, true, backward_s);
-    return status == CLI_OK ? cli_stage_fetch(stage) : status;
+    return status;
 }

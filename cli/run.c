@@ -45,8 +45,10 @@ static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->forward_s = report->backward_s = -1;
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != FORWARD;
-    const int status =
+    int status =
         cli_execute(plan, stage, r->pass != FORWARD, &report->forward_s, &report->backward_s);
+    if (status == CLI_OK)
+        status = cli_stage_fetch(stage);
     return status == CLI_OK ? digest_outputs(stage->tensors, report, r->sequences) : status;
 }
 

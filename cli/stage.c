@@ -131,6 +131,17 @@ int cli_stage_fetch(const cli_stage *s)
     return library(status);
 }
 
+int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal)
+{
+    ordo_status status = ORDO_OK;
+    *equal = true;
+    for (int i = 0; i < CLI_OUTPUTS && *equal && status == ORDO_OK; i++)
+        status = ordo_device_equal(a->out[i], b->out[i],
+                                   cli_tensors_output_bytes(a->tensors, (cli_output)i),
+                                   b->call.stream, equal);
+    return library(status);
+}
+
 /* ---- other work ---- */
 
 int cli_hammer_open(cli_hammer *h)

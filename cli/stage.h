@@ -38,6 +38,9 @@ int cli_stage_wait(const cli_stage *stage);
 /* Wait, and bring the outputs to the tensors. */
 int cli_stage_fetch(const cli_stage *stage);
 
+/* Whether the outputs of two stages on a device are the same, byte for byte. */
+int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal);
+
 int cli_hammer_open(cli_hammer *hammer);
 void cli_hammer_close(cli_hammer *hammer);
 int cli_hammer_strike(const cli_hammer *hammer); /* about a millisecond of it, not waited for */

@@ -9,6 +9,7 @@
 #include "child.h"
 #include "cli.h"
 #include "execute.h"
+#include "output.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct trial {
     ordo_plan *plan;
     ordo_plan_info info;
     cli_tensors first, again; /* results to compare with; memory for all other runs in place */
-    cli_stage stage;          /* of `again` */
+    cli_stage base, stage;    /* theirs */
     cli_hammer hammer;        /* cuda */
     cli_verify_report *report;
 } trial;
@@ -42,13 +43,20 @@ static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t 
     return cli_execute(plan, stage, true, NULL, NULL);
 }
 
-/* Once, on tensors that are staged for nothing else. */
-static int run_staged(const trial *t, const ordo_plan *plan, cli_tensors *tensors)
+/* Once; what came out lies in the tensors. The stage stays open. */
+static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
 {
-    cli_stage stage;
-    int status = cli_stage_open(&stage, plan, tensors);
+    int status = cli_stage_open(stage, plan, tensors);
     if (status == CLI_OK)
-        status = run(t, plan, &stage, t->report->threads);
+        status = run(t, plan, stage, t->report->threads);
+    return status == CLI_OK ? cli_stage_fetch(stage) : status;
+}
+
+/* The same on tensors that are staged for nothing else. */
+static int run_once(const trial *t, const ordo_plan *plan, cli_tensors *tensors)
+{
+    cli_stage stage = { 0 };
+    const int status = run_first(t, plan, tensors, &stage);
     cli_stage_close(&stage);
     return status;
 }
@@ -84,15 +92,29 @@ static bool promised(const trial *t, ordo_promise level, cli_check *c)
     return t->info.kept & (unsigned)level;
 }
 
+/* Compare a run in place. On a device its outputs are fetched only if they differ. */
+static int compare(const trial *t, cli_check *c)
+{
+    cli_difference d;
+    bool equal = false;
+    int status = t->stage.device ? cli_stage_equal(&t->base, &t->stage, &equal) : CLI_OK;
+    if (status == CLI_OK && !equal)
+        status = cli_stage_fetch(&t->stage);
+    note(t, c, status == CLI_OK && !equal && cli_compare_all(&t->first, &t->again, &d), &d);
+    return status;
+}
+
 /* Run in place as often as asked, and compare each time. */
 static int repeat(trial *t, const ordo_plan *plan, int64_t threads, cli_check *c)
 {
-    cli_difference d;
     int status = CLI_OK;
+    cli_progress_start(c->name);
     for (; c->runs < t->request->repeats && status == CLI_OK; c->runs++) {
         status = run(t, plan, &t->stage, threads);
-        note(t, c, status == CLI_OK && cli_compare_all(&t->first, &t->again, &d), &d);
+        if (status == CLI_OK)
+            status = compare(t, c);
     }
+    cli_progress_stop();
     return status;
 }
 
@@ -201,7 +223,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
     if (status == CLI_OK)
-        status = run_staged(t, plan, &tensors);
+        status = run_once(t, plan, &tensors);
     c->runs += status == CLI_OK;
     note(t, c, status == CLI_OK && cli_compare_sequence(&t->first, b, &tensors, 0, &d), &d);
     cli_tensors_free(&tensors);
@@ -249,7 +271,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
         ids[b] = n - 1 - b;
     if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->problem.seed))
         return cli_error(CLI_FAILED, "out of memory");
-    const int status = run_staged(t, t->plan, &tensors);
+    const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
     for (int64_t b = 0; b < n && status == CLI_OK; b++)
         note(t, c, cli_compare_sequence(&t->first, b, &tensors, n - 1 - b, &d), &d);
@@ -392,13 +414,14 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
     report->kept = t.info.kept;
     report->workers = report->backend == ORDO_BACKEND_CUDA ? t.info.workers : 0;
     if (status == CLI_OK)
-        status = run_staged(&t, t.plan, &t.first);
+        status = run_first(&t, t.plan, &t.first, &t.base);
     if (status == CLI_OK && child)
         status = cli_child_answer(&t.first);
     if (status == CLI_OK && !child && (status = open_stage(&t)) == CLI_OK)
         status = run_checks(&t);
     if (t.hammer.stream)
         cli_hammer_close(&t.hammer);
+    cli_stage_close(&t.base);
     cli_stage_close(&t.stage);
     cli_tensors_free(&t.first);
     cli_tensors_free(&t.again);

@@ -45,6 +45,11 @@ ORDO_API ordo_status ordo_device_free(void *memory);
 ORDO_API ordo_status ordo_device_copy(void *to, const void *from, size_t bytes, void *stream);
 ORDO_API ordo_status ordo_device_fill(void *memory, int byte, size_t bytes, void *stream);
 
+/* Whether two pieces of device memory hold the same bytes, after everything before on the stream.
+ */
+ORDO_API ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *stream,
+                                       bool *equal);
+
 /* Streams are CUDA's: a cudaStream_t that waits for no other. */
 ORDO_API ordo_status ordo_device_stream_create(void **stream);
 ORDO_API ordo_status ordo_device_stream_destroy(void *stream);

@@ -102,6 +102,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ordo_device_free": (_RESULT, [c_void_p]),
     "ordo_device_copy": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p]),
     "ordo_device_fill": (_RESULT, [c_void_p, c_int, c_size_t, c_void_p]),
+    "ordo_device_equal": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p, POINTER(c_bool)]),
     "ordo_device_stream_create": (_RESULT, [POINTER(c_void_p)]),
     "ordo_device_stream_destroy": (_RESULT, [c_void_p]),
     "ordo_device_synchronise": (_RESULT, [c_void_p]),

@@ -149,6 +149,16 @@ ordo_status ordo_device_fill(void *memory, int byte, size_t bytes, void *stream)
     return answer(&q, q.module->fill(memory, byte, bytes, stream, q.why, sizeof q.why));
 }
 
+ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal)
+{
+    question q;
+    if (!equal)
+        return missing("equal");
+    *equal = false;
+    ORDO_TRY(ask(&q));
+    return answer(&q, q.module->equal(a, b, bytes, stream, equal, q.why, sizeof q.why));
+}
+
 /* ---- streams and events ---- */
 
 ordo_status ordo_device_stream_create(void **stream)

@@ -181,6 +181,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_free,
         ordo_cuda_copy,
         ordo_cuda_fill,
+        ordo_cuda_equal,
         ordo_cuda_stream_create,
         ordo_cuda_stream_destroy,
         ordo_cuda_synchronise,

@@ -47,6 +47,8 @@ typedef struct ordo_cuda_module {
                         size_t why_size);
     ordo_status (*fill)(void *memory, int byte, size_t bytes, void *stream, char *why,
                         size_t why_size);
+    ordo_status (*equal)(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
+                         char *why, size_t why_size);
     ordo_status (*stream_create)(void **stream, char *why, size_t why_size);
     ordo_status (*stream_destroy)(void *stream, char *why, size_t why_size);
     ordo_status (*synchronise)(void *stream, char *why, size_t why_size);

@@ -423,6 +423,7 @@ TEST(memory_streams_and_events)
     char host[1000], back[1000];
     void *memory = NULL, *stream = NULL, *from = NULL, *to = NULL;
     double seconds = -1;
+    bool equal = true;
     if (!fake_path() || !load_fake())
         SKIP("no fake module");
     memset(host, 7, sizeof host);
@@ -436,6 +437,10 @@ TEST(memory_streams_and_events)
     CHECK_INT(ordo_device_copy(memory, host, sizeof host, stream), ORDO_OK);
     CHECK_INT(ordo_device_fill(memory, 9, 500, stream), ORDO_OK);
     CHECK_INT(ordo_device_copy(back, memory, sizeof host, stream), ORDO_OK);
+    CHECK_INT(ordo_device_equal(memory, host, sizeof host, stream, &equal), ORDO_OK);
+    CHECK(!equal);
+    CHECK_INT(ordo_device_equal(memory, back, sizeof host, stream, &equal), ORDO_OK);
+    CHECK(equal);
     CHECK_INT(ordo_device_event_record(to, stream), ORDO_OK);
     CHECK_INT(ordo_device_synchronise(stream), ORDO_OK);
     CHECK_INT(ordo_device_event_elapsed(from, to, &seconds), ORDO_OK);

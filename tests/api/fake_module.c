@@ -141,6 +141,14 @@ static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char
     return ORDO_OK;
 }
 
+static ordo_status equal(const void *a, const void *b, size_t bytes, void *stream, bool *same,
+                         char *why, size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    *same = memcmp(a, b, bytes) == 0;
+    return ORDO_OK;
+}
+
 static ordo_status make(void **thing, char *why, size_t why_size) /* a stream or an event */
 {
     return take(thing, sizeof(struct timespec), why, why_size);
@@ -184,6 +192,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .free = give,
         .copy = copy,
         .fill = fill,
+        .equal = equal,
         .stream_create = make,
         .stream_destroy = give,
         .synchronise = synchronise,
