@@ -297,19 +297,20 @@ TEST(every_order)
 {
     if (!have_device())
         SKIP("no device of compute capability 9.0");
-    for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
-        for (int dim = 64; dim <= 128; dim += 64) {
-            const shape z = { 2, 4, 4, 520, 520, dim, ORDO_MASK_CAUSAL };
+    for (int dim = 64; dim <= 128; dim += 64) {
+        const shape z = { 2, 2, 2, 400, 400, dim, ORDO_MASK_CAUSAL };
+        values exact = open_values(&z, 1), got = open_values(&z, 1), again = open_values(&z, 1);
+        run_oracle(&z, &exact);
+        for (int order = 1; order <= ORDO_ORDER_COUNT; order++) {
             ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-            values exact = open_values(&z, 1), got = open_values(&z, 1), again = open_values(&z, 1);
             options.order = (ordo_order)order;
-            run_oracle(&z, &exact);
             run_device(&z, &got, CONTIGUOUS, options);
             check_near(&z, &got, &exact);
             run_device(&z, &again, CONTIGUOUS, options);
             check_same(&z, &got, &again, "a second run");
-            close_values(&exact), close_values(&got), close_values(&again);
         }
+        close_values(&exact), close_values(&got), close_values(&again);
+    }
 }
 
 CHECK_MAIN(RUN(near_the_oracle_and_the_same_bits_for_any_strides),

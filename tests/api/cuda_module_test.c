@@ -91,6 +91,19 @@ TEST(a_module_of_another_version_is_refused)
     CHECK_HAS(o.why, "interface 3 of 8 bytes, expected 2");
 }
 
+TEST(a_module_with_other_passes_is_refused)
+{
+    const char *module = in_build("tests/api/wrong_pass_module.so");
+    char says[64];
+    if (!module)
+        SKIP("ORDO_BUILD is not set");
+    const outcome o = count_devices(module);
+    snprintf(says, sizeof says, "passes of %zu bytes, expected %zu", sizeof(ordo_cuda_pass) + 8,
+             sizeof(ordo_cuda_pass));
+    CHECK_INT(o.status, ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(o.why, says);
+}
+
 /* This program is linked statically and has no module beside it. */
 TEST(the_places_looked_at_are_named)
 {
@@ -159,6 +172,6 @@ TEST(a_device_describes_itself_and_runs_a_kernel)
 
 CHECK_MAIN(RUN(a_missing_file_is_named), RUN(a_file_that_is_no_library_is_refused),
            RUN(a_library_that_is_no_module_is_refused), RUN(a_module_of_another_version_is_refused),
-           RUN(the_places_looked_at_are_named), RUN(null_arguments_are_refused),
-           RUN(the_real_module_counts_devices_or_says_why_not),
+           RUN(a_module_with_other_passes_is_refused), RUN(the_places_looked_at_are_named),
+           RUN(null_arguments_are_refused), RUN(the_real_module_counts_devices_or_says_why_not),
            RUN(a_device_describes_itself_and_runs_a_kernel))
