@@ -152,13 +152,14 @@ template <int D> struct backward_planner {
 
     __device__ __forceinline__ void all(void)
     {
-        for (int64_t ticket = blockIdx.x; ticket < args.units;) {
+        /* Every ticket from the counter: whoever draws a later one knows the earlier ones run. */
+        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit =
                 ordo_run_issue(&args.run, cls, ticket - (cls ? args.first_class : 0));
             for (int c = 0; c < unit.keys; c++)
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
-            ticket = (int64_t)gridDim.x + atomicAdd(args.ticket, 1);
+            ticket = atomicAdd(args.ticket, 1);
         }
         for (int warp = 0; warp < 2; warp++) /* one for each store warp */
             record(-1, -1, 0, 0, 0, 0, 0, 0);
@@ -501,8 +502,8 @@ __global__ void __launch_bounds__(384, 1)
         mbar_init_fence();
     }
     __syncthreads();
-    grid_let_next();
-    grid_wait();
+    grid_wait();     /* counters are zero, statistics there */
+    grid_let_next(); /* not before: who comes next reads the counters */
 
     if (group == 0) {
         registers_down<Z::LOAD_REGISTERS>();
