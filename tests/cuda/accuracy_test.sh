@@ -1,0 +1,2 @@
+# The CUDA passes against fp64 and PyTorch's math backend, where there are PyTorch and a GPU.
+ORDO_LIBRARY=$ORDO_BUILD/lib/libordo.so exec python3 "$ORDO_SOURCE/tests/cuda/accuracy_h200.py" --quick
