@@ -133,9 +133,6 @@ template <int D> struct backward_planner {
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
         }
-#ifndef TILE_OUTER
-#define TILE_OUTER 0
-#endif
         for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t);
             const bool high = first_key + Z::KEYS - 1 - i * Z::ROWS > args.run.band.high;
@@ -146,14 +143,9 @@ template <int D> struct backward_planner {
                    : tail ? CUT_TAIL
                           : CUT_NOTHING,
                    q_head + g, sequence, n ? 0 : steps * groups, first_key);
-            if (TILE_OUTER) {
-                if (++g == groups) {
-                    g = 0;
-                    t++;
-                }
-            } else if (++t == steps) {
-                t = 0;
-                g++;
+            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+                g = 0;
+                t++;
             }
         }
     }
@@ -509,6 +501,8 @@ __global__ void __launch_bounds__(384, 1)
         mbar_init_fence();
     }
     __syncthreads();
+    grid_let_next();
+    grid_wait();
 
     if (group == 0) {
         registers_down<Z::LOAD_REGISTERS>();
