@@ -347,7 +347,7 @@ static double read_round_bytes(void)
     return (double)sms * READ_THREADS * READ_UNROLL * 16;
 }
 
-static void read(const char *from, size_t bytes, int rounds)
+static void launch_read(const char *from, size_t bytes, int rounds)
 {
     read_kernel<<<sms, READ_THREADS>>>((const uint4 *)from, (uint32_t)(bytes / 16), rounds, stamps,
                                        sink);
@@ -361,7 +361,7 @@ static void measure_l2(void)
     allow_shared(bulk_read_kernel, BULK_STAGES * TILE_BYTES + 64);
     for (int mb : sizes) {
         const double bytes = LOADS * read_round_bytes();
-        const timing t = repeat(sms, [&] { read(memory, (size_t)mb * 1000000, LOADS); });
+        const timing t = repeat(sms, [&] { launch_read(memory, (size_t)mb * 1000000, LOADS); });
         if (mb == 40)
             result("l2_read_bytes_per_s", true, bytes / t.ns * 1e9, "B/s",
                    "16-byte loads, 40 MB, %.2f GHz", t.ghz);
@@ -404,8 +404,8 @@ static void measure_hbm(void)
     const size_t half = memory_bytes / 2;
     const int rounds = (int)((double)half / read_round_bytes());
     const timing t = repeat(sms, [&] {
-        read(memory + half, half, rounds); /* leaves nothing of the first half in L2 */
-        read(memory, half, rounds);
+        launch_read(memory + half, half, rounds); /* leaves nothing of the first half in L2 */
+        launch_read(memory, half, rounds);
     });
     result("hbm_read_bytes_per_s", true, rounds * read_round_bytes() / t.ns * 1e9, "B/s",
            "16-byte loads of 1 GiB");
