@@ -26,7 +26,8 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_ORDERED,
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
     ORDO_DQ_UNORDERED, /* no turns, adds as they come: what order is measured against */
-    ORDO_DQ_NONE       /* dK and dV alone */
+    ORDO_DQ_NONE,      /* dK and dV alone */
+    ORDO_DQ_FIXED      /* no turns, integers in units of each row: backward_fixed.h */
 } ordo_dq_mode;
 
 template <int D> struct backward_shape {
@@ -250,6 +251,8 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
             float *const to = args.dq_sum + (int64_t)tile * (Z::ROWS * D);
             if (ordered && turn == 0)
                 bulk_store(to, from, Z::DQ_BYTES);
+            else if (MODE == ORDO_DQ_FIXED)
+                bulk_add_s32(to, from, Z::DQ_BYTES);
             else
                 bulk_add_f32(to, from, Z::DQ_BYTES);
             bulk_commit();
@@ -347,6 +350,17 @@ template <int D> struct backward_math {
                           d[4 * i + 2], d[4 * i + 3]);
     }
 
+    /* Integers a unit of dQ for this thread's two rows, of a step that is still on record. */
+    __device__ __forceinline__ void units(float (&x)[2], const float *row_units,
+                                          uint32_t step) const
+    {
+        const int tile = load_shared(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS));
+        const float *at = row_units + (int64_t)max(tile, 0) * Z::ROWS +
+                          (D == 64 ? mine * 64 : 0) + warp * 16 + lane / 4;
+        x[0] = __ldg(at);
+        x[1] = __ldg(at + 8);
+    }
+
     __device__ __forceinline__ void put_ds(const uint32_t (&ds)[PACKED], int stage) const
     {
 #pragma unroll
@@ -379,6 +393,14 @@ template <int D> struct backward_math {
                 sc[i] = -INFINITY;
     }
 };
+
+/* Partial dQ in units of its row, as integers in the same registers. */
+ORDO_DEVICE void backward_fix(float (&d)[32], const float (&unit)[2])
+{
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        d[i] = __int_as_float(__float2int_rn(d[i] * unit[i / 2 % 2]));
+}
 
 template <int D, int MODE>
 __global__ void __launch_bounds__(384, 1)
@@ -530,7 +552,8 @@ __global__ void __launch_bounds__(384, 1)
                          float dq[32]; /* of the step before; the first step's is dropped */
                          wgmma_pin(dq);
                          wgmma_fence();
-                         m.dq(dq, other);
+                         if (MODE != ORDO_DQ_NONE)
+                             m.dq(dq, other);
                          wgmma_commit();
                          wgmma_wait<2>(); /* dV: dO is free, and P */
                          mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
@@ -551,13 +574,18 @@ __global__ void __launch_bounds__(384, 1)
                              wgmma_wait<2>();
                              mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
                          }
+                         float unit[2] = { 0.0f, 0.0f };
+                         if (MODE == ORDO_DQ_FIXED && !first)
+                             m.units(unit, args.row_units, j - 1);
                          if (!first) /* barriers are looked at while the tensor cores work */
                              mbar_wait(Z::DQ_FREE + 8 * other, ((j - 1) >> 1 & 1) ^ 1);
                          if (!last)
                              mbar_wait(Z::DO_FULL + 8 * other, next_phase);
                          wgmma_wait<1>();
                          wgmma_pin(dq);
-                         if (!first)
+                         if (MODE == ORDO_DQ_FIXED)
+                             backward_fix(dq, unit);
+                         if (MODE != ORDO_DQ_NONE && !first)
                              m.put_dq(dq, other);
                          fence_shared_to_async(); /* dS and dQ */
                          if (!first)
@@ -574,16 +602,22 @@ __global__ void __launch_bounds__(384, 1)
 
         { /* dQ of the last step */
             const int stage = (j - 1) & 1;
-            float dq[32];
+            float dq[32], unit[2];
             named_sync(DS_DONE + 2 * stage + m.mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
-            m.dq(dq, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.dq(dq, stage);
             wgmma_commit();
             mbar_wait(Z::DQ_FREE + 8 * stage, ((j - 1) >> 1 & 1) ^ 1);
             wgmma_wait<0>();
             wgmma_pin(dq);
-            m.put_dq(dq, stage);
+            if (MODE == ORDO_DQ_FIXED) {
+                m.units(unit, args.row_units, j - 1);
+                backward_fix(dq, unit);
+            }
+            if (MODE != ORDO_DQ_NONE)
+                m.put_dq(dq, stage);
             fence_shared_to_async();
             mbar_arrive_warp(Z::DQ_FULL + 8 * stage, m.lane);
         }

@@ -16,6 +16,7 @@ typedef struct row_args {
     const float *lse;
     float *lse2, *delta, *dq_sum;
     int32_t *turns, *ticket;
+    const float *row_units; /* end, of integers */
 } row_args;
 
 static __device__ __forceinline__ int64_t element(const ordo_cuda_tensor &x, int32_t sequence,
@@ -82,8 +83,18 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     args.lse2[to] = lse2;
 }
 
+/* Four sums of a thread, integers in units of their row or not. */
+template <bool FIXED> static __device__ __forceinline__ float4 sums(const float4 *from)
+{
+    if (!FIXED)
+        return *from;
+    const int4 x = *(const int4 *)from;
+    return make_float4(__int2float_rn(x.x), __int2float_rn(x.y), __int2float_rn(x.z),
+                       __int2float_rn(x.w));
+}
+
 /* 128 threads a half tile of 64 x 64; a tile that no key adds to is zero, and was never stored. */
-template <int D>
+template <int D, bool FIXED>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ row_args args)
 {
     const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
@@ -92,17 +103,21 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     const int32_t head = all % args.heads, sequence = all / args.heads;
     const bool seen = ordo_span_count(ordo_band_keys(&args.band, i)) > 0;
     const float4 *from = (const float4 *)args.dq_sum + (int64_t)blockIdx.x * 1024 + t;
+    const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
+    const int column0 = D == 128 ? half * 64 : 0;
+    float scale[2] = { args.scale, args.scale };
+    if (FIXED) /* powers of two: exact */
+        for (int r = 0; r < 2; r++)
+            scale[r] /= args.row_units[(int64_t)all * args.q_tiles * args.band.bq + row0 + 8 * r];
     uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
 #pragma unroll
     for (int c = 0; c < 8; c++) {
-        const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const __nv_bfloat162 low = __floats2bfloat162_rn(x.x * args.scale, x.y * args.scale);
-        const __nv_bfloat162 high = __floats2bfloat162_rn(x.z * args.scale, x.w * args.scale);
+        const float4 x = seen ? sums<FIXED>(from + c * 128) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const __nv_bfloat162 low = __floats2bfloat162_rn(x.x * scale[0], x.y * scale[0]);
+        const __nv_bfloat162 high = __floats2bfloat162_rn(x.z * scale[1], x.w * scale[1]);
         pairs[0][c] = *(const uint32_t *)&low;
         pairs[1][c] = *(const uint32_t *)&high;
     }
-    const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
-    const int column0 = D == 128 ? half * 64 : 0;
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -162,11 +177,14 @@ static ordo_status begin(const ordo_cuda_pass *pass, char *why, size_t why_size)
     return ORDO_OK;
 }
 
-template <int D> static ordo_status end(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D, bool FIXED>
+static ordo_status end(const ordo_cuda_pass *pass, const float *row_units, char *why,
+                       size_t why_size)
 {
     row_args args = arguments(pass);
     args.a = pass->dq;
-    end_kernel<D><<<(unsigned)(2 * args.tiles), 128, 0, (cudaStream_t)pass->stream>>>(args);
+    args.row_units = row_units;
+    end_kernel<D, FIXED><<<(unsigned)(2 * args.tiles), 128, 0, (cudaStream_t)pass->stream>>>(args);
     CUDA_CALL(cudaGetLastError());
     return ORDO_OK;
 }
@@ -180,7 +198,15 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *wh
 
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->head_dim == 64 ? end<64>(pass, why, why_size) : end<128>(pass, why, why_size);
+    return pass->head_dim == 64 ? end<64, false>(pass, NULL, why, why_size)
+                                : end<128, false>(pass, NULL, why, why_size);
+}
+
+ordo_status ordo_backward_end_fixed(const ordo_cuda_pass *pass, const float *row_units, char *why,
+                                    size_t why_size)
+{
+    return pass->head_dim == 64 ? end<64, true>(pass, row_units, why, why_size)
+                                : end<128, true>(pass, row_units, why, why_size);
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
@@ -209,5 +235,6 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->dq_sum = pass->dq_sum;
     args->turns = pass->turns;
     args->ticket = pass->ticket;
+    args->row_units = NULL;
     return ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size);
 }

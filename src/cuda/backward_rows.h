@@ -16,4 +16,8 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *wh
 /* After: dq = scale dq_sum as bf16, in rows. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
+/* The same where dq_sum holds integers, in units of their row: backward_fixed.h. */
+ordo_status ordo_backward_end_fixed(const ordo_cuda_pass *pass, const float *row_units, char *why,
+                                    size_t why_size);
+
 #endif

@@ -7,7 +7,8 @@
  *     dQ += dS(j-1) K(j-1) | S(j) = Q K(j)^T | dP(j) = dO V(j)^T
  *
  * and turns S and dP into dS under the products of the other warpgroup. dS is a register operand
- * as it is. Every row's sum has one order: key tiles downwards, columns as the products add them. */
+ * as it is. Every row's sum has one order: key tiles downwards, columns as the products add them.
+ */
 #include "cuda/backward_split.h"
 
 #include <cuda_runtime.h>
@@ -64,7 +65,7 @@ typedef struct split_args {
 enum { SPLIT_TURN = 1, SPLIT_OWN = 3 };
 
 /* A place in a ring of stages, and the parity of its barriers there. */
-template <int STAGES> struct ring {
+template <int STAGES> struct split_ring {
     int stage, phase;
 
     __device__ __forceinline__ void advance(void)
@@ -82,9 +83,9 @@ template <int D> ORDO_DEVICE void split_load(const split_args &args)
 {
     using Z = split_shape<D>;
     const uint64_t keep = policy_evict_last(), once = policy_evict_first();
-    ring<Z::Q_STAGES> q = { 0, 1 };
-    ring<Z::K_STAGES> k = { 0, 1 };
-    ring<Z::V_STAGES> v = { 0, 1 };
+    split_ring<Z::Q_STAGES> q = { 0, 1 };
+    split_ring<Z::K_STAGES> k = { 0, 1 };
+    split_ring<Z::V_STAGES> v = { 0, 1 };
     for (int ticket = blockIdx.x; ticket < args.units; q.advance()) {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         const int head = unit.head % args.issue.heads, sequence = unit.head / args.issue.heads;
@@ -152,8 +153,8 @@ template <int D> struct split_math {
     __device__ __forceinline__ void dq(float (&d)[D / 2], const uint32_t (&ds)[PACKED],
                                        int stage) const
     {
-        const uint32_t low = ordo_descriptor_low(Z::K, Z::COLUMNS * ORDO_LINE_BYTES) +
-                             stage * (Z::KV_BYTES / 16);
+        const uint32_t low =
+            ordo_descriptor_low(Z::K, Z::COLUMNS * ORDO_LINE_BYTES) + stage * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::COLUMNS / 16; k++)
             wgmma_rs<1>(d, ds + 4 * k, wgmma_by_rows(low, k), 1);
@@ -187,7 +188,6 @@ ORDO_DEVICE void split_ds(uint32_t (&ds)[N / 2], const float (&p)[N], const floa
                           p[2 * i + 1] * (dp[2 * i + 1] - rows.delta[i % 2]));
 }
 
-template <int D>
 ORDO_DEVICE split_rows split_rows_of(const split_args &args, const ordo_forward_unit &unit, int row)
 {
     split_rows rows;
@@ -245,9 +245,9 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
     const int mine = group - 1, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t rows_at = mine * 64 * ORDO_LINE_BYTES;
-    ring<Z::Q_STAGES> q = { 0, 0 };
-    ring<Z::K_STAGES> k = { 0, 0 };
-    ring<Z::V_STAGES> v = { 0, 0 };
+    split_ring<Z::Q_STAGES> q = { 0, 0 };
+    split_ring<Z::K_STAGES> k = { 0, 0 };
+    split_ring<Z::V_STAGES> v = { 0, 0 };
     float dq[D / 2];
     if (mine == 0)
         named_arrive(SPLIT_TURN, 256);
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         const int first = unit.tile * Z::ROWS + mine * 64, column = 2 * (lane % 4);
         const int whole = min(args.issue.band.kv_len, first + args.issue.band.high + 1);
-        const split_rows rows = split_rows_of<D>(args, unit, first + warp * 16 + lane / 4);
+        const split_rows rows = split_rows_of(args, unit, first + warp * 16 + lane / 4);
         const uint32_t q_at = Z::Q + q.stage * Z::Q_BYTES + rows_at;
         const split_math<D> m = { ordo_descriptor_low(q_at, 16),
                                   ordo_descriptor_low(q_at + Z::DO - Z::Q, 16) };
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 #pragma unroll 1
         for (tile--; tile >= 0; tile--) {
             float s[split_math<D>::SCORES], dp[split_math<D>::SCORES];
-            ring<Z::K_STAGES> next = k;
+            split_ring<Z::K_STAGES> next = k;
             next.advance();
             mbar_wait(Z::K_FULL + 8 * next.stage, next.phase);
             mbar_wait(Z::V_FULL + 8 * v.stage, v.phase);
