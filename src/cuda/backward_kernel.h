@@ -355,8 +355,8 @@ template <int D> struct backward_math {
                                           uint32_t step) const
     {
         const int tile = load_shared(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS));
-        const float *at = row_units + (int64_t)max(tile, 0) * Z::ROWS +
-                          (D == 64 ? mine * 64 : 0) + warp * 16 + lane / 4;
+        const float *at = row_units + (int64_t)max(tile, 0) * Z::ROWS + (D == 64 ? mine * 64 : 0) +
+                          warp * 16 + lane / 4;
         x[0] = __ldg(at);
         x[1] = __ldg(at + 8);
     }
