@@ -83,6 +83,7 @@ static float number(uint16_t x)
 /* ---- errors of dQ ---- */
 
 struct row_errors {
+    double size;               /* norm of dQ itself */
     double all;                /* of the whole tensor, relative to its norm */
     double median, most, peak; /* of a row relative to its own norm: 50 %, 99.9 %, 100 % */
     size_t bad;                /* elements that are not finite */
@@ -107,6 +108,7 @@ static row_errors errors_of(const bits &got, const std::vector<double> &want, in
             rows.push_back(sqrt(row_error / row_size));
     }
     std::sort(rows.begin(), rows.end());
+    e.size = sqrt(size);
     e.all = sqrt(error / (size + 1e-300));
     if (!rows.empty()) {
         e.median = rows[rows.size() / 2];
@@ -161,7 +163,7 @@ static void test_shape(case_shape z)
     const row_errors eb = errors_of(b.dq, want, z.head_dim);
     const row_errors ef = errors_of(f.dq, want, z.head_dim);
     check(ea.bad + eb.bad + ef.bad == 0, name, "dQ not finite");
-    if (z.kv_len < 16) /* hardly a gradient: its error is relative to nothing */
+    if (ea.size < 1e-9) /* every row sees one key or none: no gradient, only rounding */
         return;
     if (!check(eb.all <= 1e-2 && eb.all <= 1.2 * ea.all, name, "split: error of dQ") ||
         !check(ef.all <= 1e-2 && ef.all <= 1.2 * ea.all, name, "fixed: error of dQ"))
@@ -187,7 +189,7 @@ static void test_shapes(void)
 
 static void test_bits(int D, ordo_mask mask)
 {
-    static const int workers[] = { 132, 114, 78, 32, 1 };
+    static const int workers[] = { 132, 114, 78, 32, 9 };
     char name[100];
     snprintf(name, sizeof name, "fixed bits, D %d %s", D, mask_names[mask]);
     device_case c({ 2, 4, 2, 1000, 1100, D, mask, ORDO_ORDER_ASCENDING, 0, 0, 0 });
