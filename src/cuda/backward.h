@@ -16,7 +16,6 @@ typedef struct ordo_backward_args {
     const float *lse2, *delta;
     float *dq_sum;
     int32_t *turns, *ticket;
-    const float *row_units; /* of the fixed-point mode alone: backward_fixed.h */
 } ordo_backward_args;
 
 #endif

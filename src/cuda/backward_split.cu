@@ -368,12 +368,9 @@ template <int D> static ordo_status keys(const ordo_cuda_pass *pass, char *why, 
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
-    CUDA_CALL(cudaFuncSetAttribute(backward_kernel<D, ORDO_DQ_NONE>,
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize, Z::BYTES));
-    backward_kernel<D, ORDO_DQ_NONE>
-        <<<blocks, Z::THREADS, Z::BYTES, (cudaStream_t)pass->stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
+    const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
+    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE>, &args, grid,
+                            pass->stream, why, why_size);
 }
 
 template <int D> static ordo_status queries(const ordo_cuda_pass *pass, char *why, size_t why_size)
@@ -400,13 +397,10 @@ template <int D> static ordo_status queries(const ordo_cuda_pass *pass, char *wh
     CUDA_TRY(ordo_cuda_map(&args.dq, &pass->dq, q, 64, why, why_size));
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(run->workers, args.units, &blocks, why, why_size));
-    const cudaStream_t stream = (cudaStream_t)pass->stream;
-    CUDA_CALL(cudaFuncSetAttribute(split_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   Z::BYTES));
-    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, sizeof *pass->ticket, stream));
-    split_kernel<D><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
+    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch((const void *)split_kernel<D>, &args, grid, pass->stream, why,
+                            why_size);
 }
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)

@@ -1,44 +1,36 @@
-/* backward_free_test.cu: the two backward forms without turns beside the ordered one.
+/* backward_free_test.cu: the split backward, whose blocks never wait for each other, beside the
+ * ordered one: dK and dV have its bits, dQ its error, and dQ the same bits under every order and
+ * number of workers. Outputs are poisoned first, so what is not written shows.
  *
- * Split: dK and dV have the ordered form's bits, dQ its error. Fixed point: the same bits of dQ
- * under every order and number of workers, no sum that wraps, and a table of what the units cost
- * on inputs chosen against them. */
+ * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <algorithm>
 
 #include "case.h"
-#include "cuda/backward_fixed.h"
 #include "cuda/backward_split.h"
 
 static int passed, failed;
 
-static bool check(bool good, const char *name, const char *what)
+static void check(bool good, const char *name, const char *what)
 {
     passed += good;
     failed += !good;
-    if (!good) {
+    if (!good)
         printf("FAIL %s: %s\n", name, what);
-        fflush(stdout);
-    }
-    return good;
+    fflush(stdout);
 }
 
-/* ---- the forms ---- */
-
-typedef std::vector<uint16_t> bits;
-
-static bits bits_of(const bf16 *x, size_t count)
-{
-    return case_download((const uint16_t *)x, count);
-}
+/* ---- the two forms ---- */
 
 struct gradients {
-    bits dq, dk, dv;
+    std::vector<uint16_t> dq, dk, dv;
 };
 
 static gradients gradients_of(device_case &c)
 {
     MUST(cudaDeviceSynchronize());
-    return { bits_of(c.dq, c.q_count), bits_of(c.dk, c.kv_count), bits_of(c.dv, c.kv_count) };
+    return { case_download((const uint16_t *)c.dq, c.q_count),
+             case_download((const uint16_t *)c.dk, c.kv_count),
+             case_download((const uint16_t *)c.dv, c.kv_count) };
 }
 
 static gradients ordered(device_case &c)
@@ -56,22 +48,6 @@ static gradients split(device_case &c)
     return gradients_of(c);
 }
 
-static ordo_fixed_work fixed_work(device_case &c)
-{
-    const ordo_band &band = c.pass.run.band;
-    const size_t rows = (size_t)ordo_band_query_tiles(&band) * band.bq * c.z.heads * c.z.batch;
-    const size_t parts = (size_t)(band.kv_len + ORDO_FIXED_KEYS - 1) / ORDO_FIXED_KEYS;
-    return { c.take<float>(rows), c.take<float>(2 * parts * c.z.kv_heads * c.z.batch) };
-}
-
-static gradients fixed(device_case &c, const ordo_fixed_work &work)
-{
-    char why[300] = "";
-    c.poison();
-    must_ordo(ordo_sm90_backward_fixed(&c.pass, &work, why, sizeof why), why);
-    return gradients_of(c);
-}
-
 static float number(uint16_t x)
 {
     const uint32_t wide = (uint32_t)x << 16;
@@ -80,95 +56,52 @@ static float number(uint16_t x)
     return y;
 }
 
-/* ---- errors of dQ ---- */
-
-struct row_errors {
-    double size;               /* norm of dQ itself */
-    double all;                /* of the whole tensor, relative to its norm */
-    double median, most, peak; /* of a row relative to its own norm: 50 %, 99.9 %, 100 % */
-    size_t bad;                /* elements that are not finite */
-};
-
-static row_errors errors_of(const bits &got, const std::vector<double> &want, int dim)
+static bool finite(uint16_t x)
 {
-    std::vector<double> rows;
-    double error = 0, size = 0;
-    row_errors e = {};
-    for (size_t at = 0; at < got.size(); at += (size_t)dim) {
-        double row_error = 0, row_size = 0;
-        for (size_t i = at; i < at + (size_t)dim; i++) {
-            const double g = (double)number(got[i]);
-            e.bad += !(fabs(g) <= 3.4e38);
-            row_error += (g - want[i]) * (g - want[i]);
-            row_size += want[i] * want[i];
-        }
-        error += row_error;
-        size += row_size;
-        if (row_size > 0) /* a row of one key has no gradient: only rounding is left */
-            rows.push_back(sqrt(row_error / row_size));
-    }
-    std::sort(rows.begin(), rows.end());
-    e.size = sqrt(size);
-    e.all = sqrt(error / (size + 1e-300));
-    if (!rows.empty()) {
-        e.median = rows[rows.size() / 2];
-        e.most = rows[(rows.size() - 1) * 999 / 1000];
-        e.peak = rows.back();
-    }
-    return e;
+    return (x & 0x7f80) != 0x7f80;
 }
 
-/* An integer sum that wraps is off by 2^32 units, one that saturates by up to 2^31. Rounding every
- * partial costs half a unit, and f32 sums up to 2^-24 of what they pass through: 64 units. */
-static bool within_units(device_case &c, const ordo_fixed_work &work, const bits &a, const bits &b)
+/* ---- errors of dQ, against f64 ---- */
+
+struct distance {
+    double error, size; /* root mean squares: of the error, of dQ itself */
+    bool finite;
+};
+
+static distance distance_of(const std::vector<uint16_t> &got, const std::vector<double> &want)
 {
-    const ordo_band &band = c.pass.run.band;
-    const int padded = ordo_band_query_tiles(&band) * band.bq, D = c.z.head_dim;
-    const std::vector<float> units =
-        case_download(work.row_units, (size_t)padded * c.z.heads * c.z.batch);
-    const double each = 65.0 * (double)ordo_band_key_tiles(&band) * (double)c.pass.scale;
-    for (size_t i = 0; i < a.size(); i++) {
-        const size_t row = i / ((size_t)D * c.z.heads), head = i / (size_t)D % (size_t)c.z.heads;
-        const size_t sequence = row / (size_t)c.z.q_len, at = row % (size_t)c.z.q_len;
-        const double unit =
-            (double)units[(sequence * (size_t)c.z.heads + head) * (size_t)padded + at];
-        const double x = (double)number(a[i]), y = (double)number(b[i]);
-        if (!(fabs(x - y) <= each / unit + 0x1p-7 * fmax(fabs(x), fabs(y)))) {
-            printf("row %zu head %zu: %g, ordered %g, unit %g\n", row, head, x, y, unit);
-            return false;
-        }
+    distance d = { 0, 0, true };
+    for (size_t i = 0; i < got.size(); i++) {
+        const double e = (double)number(got[i]) - want[i];
+        d.finite &= finite(got[i]);
+        d.error += e * e;
+        d.size += want[i] * want[i];
     }
-    return true;
+    d.error = sqrt(d.error / (double)got.size());
+    d.size = sqrt(d.size / (double)got.size());
+    return d;
+}
+
+/* Rows that see one key have no gradient, only rounding of some 1e-6: judged as it is. */
+static void check_both(device_case &c, const char *name)
+{
+    const double rounding = 1e-5;
+    const gradients a = ordered(c), b = split(c);
+    const std::vector<double> want = case_download(case_refer(c).dq, c.q_count);
+    const distance da = distance_of(a.dq, want), db = distance_of(b.dq, want);
+    check(a.dk == b.dk, name, "dK differs from ordered");
+    check(a.dv == b.dv, name, "dV differs from ordered");
+    check(da.finite && db.finite, name, "dQ is not finite");
+    const bool good =
+        db.error <= 1e-2 * db.size + rounding && db.error <= 1.2 * da.error + rounding;
+    check(good, name, "error of dQ");
+    if (!good)
+        printf("     of %.3e: ordered %.3e split %.3e\n", da.size, da.error, db.error);
 }
 
 /* ---- many shapes ---- */
 
 static const ordo_mask masks[] = { ORDO_MASK_FULL, ORDO_MASK_CAUSAL, ORDO_MASK_CAUSAL_TOP_LEFT };
-static const char *const mask_names[] = { "full", "causal", "top-left" };
-
-static void test_shape(case_shape z)
-{
-    char name[100];
-    snprintf(name, sizeof name, "D %d %s %dx%d heads %d/%d", z.head_dim, mask_names[z.mask],
-             z.q_len, z.kv_len, z.heads, z.kv_heads);
-    device_case c(z);
-    const ordo_fixed_work work = fixed_work(c);
-    c.forward();
-    const gradients a = ordered(c), b = split(c), f = fixed(c, work);
-    check(a.dk == b.dk && a.dv == b.dv, name, "split: dK or dV differ from ordered");
-    check(a.dk == f.dk && a.dv == f.dv, name, "fixed: dK or dV differ from ordered");
-    check(within_units(c, work, f.dq, a.dq), name, "fixed: further from ordered than units allow");
-    const std::vector<double> want = case_download(case_refer(c).dq, c.q_count);
-    const row_errors ea = errors_of(a.dq, want, z.head_dim);
-    const row_errors eb = errors_of(b.dq, want, z.head_dim);
-    const row_errors ef = errors_of(f.dq, want, z.head_dim);
-    check(ea.bad + eb.bad + ef.bad == 0, name, "dQ not finite");
-    if (ea.size < 1e-9) /* every row sees one key or none: no gradient, only rounding */
-        return;
-    if (!check(eb.all <= 1e-2 && eb.all <= 1.2 * ea.all, name, "split: error of dQ") ||
-        !check(ef.all <= 1e-2 && ef.all <= 1.2 * ea.all, name, "fixed: error of dQ"))
-        printf("     ordered %.3e split %.3e fixed %.3e\n", ea.all, eb.all, ef.all);
-}
 
 static void test_shapes(void)
 {
@@ -176,217 +109,127 @@ static void test_shapes(void)
                                       { 200, 333 }, { 333, 200 }, { 512, 512 },   { 1000, 1000 },
                                       { 1, 700 },   { 700, 1 },   { 2048, 2048 }, { 1111, 300 } };
     static const int heads[][2] = { { 3, 3 }, { 4, 1 }, { 4, 2 } };
-    for (int D = 64; D <= 128; D += 64)
-        for (ordo_mask mask : masks)
+    for (const int dim : { 64, 128 })
+        for (const ordo_mask mask : masks)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
                 const int *h = heads[i % 3];
-                test_shape({ 2, h[0], h[1], lengths[i][0], lengths[i][1], D, mask,
-                             ORDO_ORDER_DEFAULT, 0, 0, 0 });
+                const case_shape z = { 2, h[0], h[1], lengths[i][0], lengths[i][1], dim, mask };
+                char name[100];
+                snprintf(name, sizeof name, "heads %d/%d %dx%d dim %d %s", z.heads, z.kv_heads,
+                         z.q_len, z.kv_len, dim, ordo_mask_name(mask));
+                device_case c(z, (uint32_t)i + 1);
+                c.forward();
+                check_both(c, name);
             }
 }
 
-/* ---- equal bits of fixed point ---- */
+/* ---- equal bits ---- */
 
-static void test_bits(int D, ordo_mask mask)
+static void test_bits(int dim, ordo_mask mask)
 {
-    static const int workers[] = { 132, 114, 78, 32, 9 };
-    char name[100];
-    snprintf(name, sizeof name, "fixed bits, D %d %s", D, mask_names[mask]);
-    device_case c({ 2, 4, 2, 1000, 1100, D, mask, ORDO_ORDER_ASCENDING, 0, 0, 0 });
-    const ordo_fixed_work work = fixed_work(c);
+    device_case c({ 2, 4, 2, 1000, 1100, dim, mask, ORDO_ORDER_ASCENDING });
     c.forward();
-    const bits first = fixed(c, work).dq;
+    const gradients first = split(c);
     int differ = 0;
-    for (int repeat = 0; repeat < 50; repeat++)
-        differ += fixed(c, work).dq != first;
-    check(differ == 0, name, "repeats differ");
-    for (int order = 1; order <= ORDO_ORDER_COUNT; order++) {
-        if (mask == ORDO_MASK_FULL ? order > ORDO_ORDER_SHIFT : order == ORDO_ORDER_SHIFT)
-            continue;
-        for (int count : workers) {
-            c.again(count, (ordo_order)order);
-            differ += fixed(c, work).dq != first;
-        }
+    for (int repeat = 0; repeat < 50; repeat++) {
+        const gradients again = split(c);
+        differ += again.dq != first.dq || again.dk != first.dk || again.dv != first.dv;
     }
-    check(differ == 0, name, "orders or numbers of workers differ");
+    check(differ == 0, ordo_mask_name(mask), "repeats differ");
+    for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
+        for (const int workers : { 132, 114, 78, 32, 9 }) {
+            c.again(workers, (ordo_order)order);
+            differ += split(c).dq != first.dq;
+        }
+    check(differ == 0, ordo_mask_name(mask), "orders or numbers of workers differ in dQ");
 }
 
-/* ---- NaN and inf ---- */
+/* ---- what is not finite shows in the same rows ---- */
 
-static std::vector<bool> bad_rows(const bits &x, int dim)
+static std::vector<bool> bad_rows(const std::vector<uint16_t> &x, int dim)
 {
     std::vector<bool> bad(x.size() / (size_t)dim);
     for (size_t i = 0; i < x.size(); i++)
-        if (!(fabsf(number(x[i])) <= 3.4e38f))
+        if (!finite(x[i]))
             bad[i / (size_t)dim] = true;
     return bad;
 }
 
-static void poke(bf16 *x, size_t at, float value)
-{
-    const bf16 v = __float2bfloat16(value);
-    MUST(cudaMemcpy(x + at, &v, 2, cudaMemcpyHostToDevice));
-}
-
-static void test_not_finite(int D)
+static void test_not_finite(int dim)
 {
     static const char *const names[] = { "NaN in V", "inf in V",  "NaN in K",
                                          "NaN in Q", "inf in dO", "NaN in dO" };
     for (int what = 0; what < 6; what++) {
-        device_case c({ 1, 2, 2, 640, 640, D, ORDO_MASK_CAUSAL, ORDO_ORDER_DEFAULT, 0, 0, 0 });
-        const ordo_fixed_work work = fixed_work(c);
+        device_case c({ 1, 2, 2, 640, 640, dim, ORDO_MASK_CAUSAL });
         bf16 *const tensors[] = { c.v, c.v, c.k, c.q, c.dout, c.dout };
-        poke(tensors[what], (size_t)300 * 2 * D + 5, what == 1 || what == 4 ? INFINITY : NAN);
+        const bf16 value = __float2bfloat16(what == 1 || what == 4 ? INFINITY : NAN);
+        MUST(cudaMemcpy(tensors[what] + (size_t)300 * 2 * dim + 5, &value, 2,
+                        cudaMemcpyHostToDevice));
         c.forward();
-        const std::vector<bool> a = bad_rows(ordered(c).dq, D), b = bad_rows(split(c).dq, D);
-        const std::vector<bool> f = bad_rows(fixed(c, work).dq, D);
-        check(std::count(a.begin(), a.end(), true) > 0, names[what], "ordered: nothing shows");
-        if (!check(a == b, names[what], "split: other rows than ordered") ||
-            !check(a == f, names[what], "fixed: other rows than ordered"))
-            printf("     D %d rows: ordered %d split %d fixed %d\n", D,
-                   (int)std::count(a.begin(), a.end(), true),
-                   (int)std::count(b.begin(), b.end(), true),
-                   (int)std::count(f.begin(), f.end(), true));
+        const std::vector<bool> a = bad_rows(ordered(c).dq, dim), b = bad_rows(split(c).dq, dim);
+        const auto rows = std::count(a.begin(), a.end(), true);
+        check(rows > 0 && rows < (long)a.size(), names[what], "nothing shows, or everything");
+        check(a == b, names[what], "in other rows than ordered");
     }
 }
 
-/* ---- inputs against the units ---- */
+/* ---- inputs of uneven size ---- */
 
-/* Rows `from`, from + step, ... of a tensor, columns [c0, c1) of every head: times 2^power, or
- * with `spread` times 2^(power u), u in [0, 1) by row and head. Then `add` to column c0. */
-static __global__ void change(bf16 *x, int rows, int heads, int dim, int from, int step, int c0,
-                              int c1, float power, int spread, float add)
+/* A row, or from `row` on all of them with `all`: times 2^power, with `all` times 2^(power u), u in
+ * [0, 1) by row and head. Then `add` to column 0. */
+static __global__ void change(bf16 *x, int rows, int heads, int dim, int row, bool all, float power,
+                              float add)
 {
-    const int row = from + (int)blockIdx.x * step, head = blockIdx.y, d = threadIdx.x;
-    if (row >= rows || d < c0 || d >= c1)
+    const int at = row + (int)blockIdx.x, head = blockIdx.y, d = threadIdx.x;
+    if (at >= rows || (at != row && !all))
         return;
-    uint32_t h = (uint32_t)(row * heads + head) * 2654435761u;
+    uint32_t h = (uint32_t)(at * heads + head) * 2654435761u;
     h = (h ^ h >> 15) * 0x846ca68bu;
-    const float u = spread ? (float)((h ^ h >> 16) >> 8) * 0x1p-24f : 1.0f;
-    bf16 *const at = x + ((size_t)row * heads + head) * dim + d;
-    *at = __float2bfloat16(__bfloat162float(*at) * exp2f(power * u) + (d == c0 ? add : 0.0f));
+    const float u = all ? (float)((h ^ h >> 16) >> 8) * 0x1p-24f : 1.0f;
+    bf16 *const to = x + ((size_t)at * heads + head) * dim + d;
+    *to = __float2bfloat16(__bfloat162float(*to) * exp2f(power * u) + (d == 0 ? add : 0.0f));
 }
 
-struct changes {
-    device_case &c;
-
-    void operator()(bf16 *x, int from, int step, int c0, int c1, float power, int spread = 0,
-                    float add = 0.0f)
-    {
-        const int heads = x == c.q || x == c.dout ? c.z.heads : c.z.kv_heads;
-        const int rows = x == c.q || x == c.dout ? c.z.q_len : c.z.kv_len;
-        change<<<dim3((unsigned)((rows - from + step - 1) / step), (unsigned)heads),
-                 c.z.head_dim>>>(x, rows, heads, c.z.head_dim, from, step, c0, c1, power, spread,
-                                 add);
-        MUST(cudaGetLastError());
-    }
-};
-
-enum { ONE = 1 << 30 }; /* a step that leaves one row */
-
-static const char *const hard_names[] = {
-    "random",
-    "random, almost uniform weights",
-    "one V row x 2^10",
-    "one V row x 2^20",
-    "last V row x 2^20",
-    "one K row x 2^4",
-    "one K row x 2^10",
-    "V row x 2^10 without weight",
-    "V row x 2^20 without weight",
-    "every other dO row x 2^-20",
-    "all weight on one key",
-    "dO rows spread over 2^20",
-    "V rows spread over 2^20",
-    "dO, V, Q rows spread over 2^20",
-    "dO beside V: 2^-5 of it meets V",
-    "dO beside V: 2^-10 of it meets V",
-};
-enum { HARD = sizeof hard_names / sizeof *hard_names };
-
-static void make_hard(device_case &c, int which)
+static void test_uneven(int dim, ordo_mask mask)
 {
-    changes to = { c };
-    const int D = c.z.head_dim, last = c.z.kv_len - 1;
-    switch (which) {
-    case 2: to(c.v, 5, ONE, 0, D, 10); break;
-    case 3: to(c.v, 5, ONE, 0, D, 20); break;
-    case 4: to(c.v, last, ONE, 0, D, 20); break;
-    case 5: to(c.k, 7, ONE, 0, D, 4); break;
-    case 6: to(c.k, 7, ONE, 0, D, 10); break;
-    case 7:
-    case 8:
-    case 10: /* column 0 of Q is 8 and more: the key with -64 there is never looked at */
-        to(c.q, 0, 1, 0, 1, 0, 0, 8.0f);
-        to(c.k, 3, ONE, 0, 1, 0, 0, which == 10 ? 64.0f : -64.0f);
-        if (which != 10)
-            to(c.v, 3, ONE, 0, D, which == 7 ? 10 : 20);
-        break;
-    case 9: to(c.dout, 1, 2, 0, D, -20); break;
-    case 11: to(c.dout, 0, 1, 0, D, -20, 1); break;
-    case 12: to(c.v, 0, 1, 0, D, -20, 1); break;
-    case 13:
-        to(c.dout, 0, 1, 0, D, -20, 1);
-        to(c.v, 0, 1, 0, D, -20, 1);
-        to(c.q, 0, 1, 0, D, -20, 1);
-        break;
-    case 14:
-    case 15: /* V lives in one half of the columns, dO in the other */
-        to(c.v, 0, 1, D / 2, D, -120);
-        to(c.dout, 0, 1, 0, D / 2, which == 14 ? -5 : -10);
-        break;
-    default: break;
+    static const char *const names[] = { "one V row x 2^20", "V row x 2^20 without weight",
+                                         "one K row x 2^4", "dO rows spread over 2^20",
+                                         "V rows spread over 2^20" };
+    for (int what = 0; what < 5; what++) {
+        const int S = 1024;
+        device_case c({ 1, 1, 1, S, S, dim, mask }, 7);
+        auto to = [&](bf16 *x, int row, bool all, float power, float add) {
+            change<<<S, dim>>>(x, S, 1, dim, row, all, power, add);
+        };
+        if (what == 1) { /* column 0 of Q is about 8: a key with -64 there is never looked at */
+            to(c.q, 0, true, 0, 8);
+            to(c.k, 3, false, 0, -64);
+        }
+        if (what <= 1)
+            to(c.v, 3, false, 20, 0);
+        else if (what == 2)
+            to(c.k, 3, false, 4, 0);
+        else
+            to(what == 3 ? c.dout : c.v, 0, true, -20, 0);
+        c.forward();
+        check_both(c, names[what]);
     }
-}
-
-static void hard_line(int which, int S, int D, ordo_mask mask)
-{
-    device_case c({ 1, 1, 1, S, S, D, mask, ORDO_ORDER_DEFAULT, 0, 0, 0 }, 7,
-                  which == 1 ? 0.1f : 1.0f);
-    const ordo_fixed_work work = fixed_work(c);
-    make_hard(c, which);
-    c.forward();
-    const gradients a = ordered(c), f = fixed(c, work);
-    check(within_units(c, work, f.dq, a.dq), hard_names[which], "further off than units allow");
-    const std::vector<double> want = case_download(case_refer(c).dq, c.q_count);
-    const row_errors ea = errors_of(a.dq, want, D), ef = errors_of(f.dq, want, D);
-    check(ea.bad + ef.bad == 0, hard_names[which], "not finite");
-    printf("%-34s %5d %3d %-6s %8.1e %8.1e %8.1e  %8.1e %8.1e %8.1e  %5.2f %6.2f\n",
-           hard_names[which], S, D, mask_names[mask], ea.all, ea.median, ea.most, ef.all, ef.median,
-           ef.most, ef.all / ea.all, ef.most / ea.most);
-    fflush(stdout);
-    if (which == 0)
-        check(ef.all <= 1e-2 && ef.all <= 1.2 * ea.all && ef.most <= 1.2 * ea.most,
-              hard_names[which], "error of dQ");
-}
-
-static void table(void)
-{
-    printf("relative error of dQ: all rows together; of a row, median and 99.9 %%\n"
-           "%-34s %5s %3s %-6s %-27s %-27s %s\n",
-           "input", "S", "D", "mask", "ordered f32", "fixed point", "fixed/ordered all, 99.9 %");
-    for (int which = 0; which < HARD; which++) {
-        hard_line(which, 2048, 128, ORDO_MASK_FULL);
-        hard_line(which, 2048, 64, ORDO_MASK_CAUSAL);
-    }
-    for (int which : { 0, 1, 3, 8, 14 })
-        hard_line(which, 16384, 128, ORDO_MASK_FULL);
-    hard_line(0, 16384, 64, ORDO_MASK_CAUSAL);
 }
 
 int main(void)
 {
     if (!case_have_device()) {
-        printf("skip: no CUDA device of capability 9.0\n0 passed, 0 failed, 1 skipped\n");
+        puts("skipped: no device of compute capability 9.0");
         return 77;
     }
     test_shapes();
-    for (int D = 64; D <= 128; D += 64) {
-        test_bits(D, ORDO_MASK_FULL);
-        test_bits(D, ORDO_MASK_CAUSAL);
-        test_not_finite(D);
+    for (const int dim : { 64, 128 }) {
+        test_bits(dim, ORDO_MASK_FULL);
+        test_bits(dim, ORDO_MASK_CAUSAL);
+        test_not_finite(dim);
+        test_uneven(dim, ORDO_MASK_FULL);
+        test_uneven(dim, ORDO_MASK_CAUSAL);
     }
-    table();
-    printf("%d passed, %d failed, 0 skipped\n", passed, failed);
-    return failed ? 1 : 0;
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
 }

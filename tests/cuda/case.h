@@ -34,8 +34,8 @@ extern "C" {
 struct case_shape {
     int batch, heads, kv_heads, q_len, kv_len, head_dim;
     ordo_mask mask;
-    ordo_order order;
-    int workers, group, section;
+    ordo_order order = ORDO_ORDER_DEFAULT;
+    int workers = 0, group = 0, section = 0;
 };
 
 static inline void must_ordo(ordo_status status, const char *why)
