@@ -1,151 +1,267 @@
-#!/usr/bin/env python3
-"""tests/cuda/accuracy_h200.py [--quick] [--json]: how far from fp64 the CUDA passes are.
+#!/ usr / bin / env python3
+""
+    "tests/cuda/accuracy_h200.py [--quick] [--json]: how far from fp64 the CUDA passes are.
 
-The bar: o, dq, dk and dv are at most 1.2 times as far from fp64 as PyTorch's math backend that
-computes in bf16, on the same inputs, random ones and hostile ones; |x - exact| / |exact|. Beside
-it stand, not judged, the math backend as PyTorch sets it by default (bf16 inputs, f32 inside) and
-PyTorch's flash kernels. Then what NaN and inf in the inputs do to the results, against the
-library's oracle: recorded, not judged. Outputs are NaN before a pass.
+    The bar : o,
+              dq,
+              dk and dv are at most 1.2 times as far from fp64
+                  as PyTorch's math backend that computes in bf16,
+              on the same inputs,
+              random ones and hostile ones;
+| x - exact | / | exact |.Beside it stand, not judged,
+    the math backend as PyTorch sets it by default(bf16 inputs, f32 inside) and
+        PyTorch's flash kernels. Then what NaN and inf in the inputs do to the results, against the library's oracle: recorded, not judged. Outputs are NaN before a pass.
 
-Exit 1 if a bar is missed, 77 without PyTorch or a GPU that the kernels run on.
-"""
+        Exit 1 if a bar is missed,
+    77 without PyTorch
+        or a GPU that the kernels run on.""
+                                         "
 
-from __future__ import annotations
+           from __future__ import annotations
 
-import argparse
-import json
-import sys
-from pathlib import Path
+           import argparse import json import sys from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
-BAR = 1.2
-NAMES = ("o", "dq", "dk", "dv")
+           ROOT = Path(__file__)
+                      .resolve()
+                      .parents[2] sys.path[:0] = [ str(ROOT / "bench"), str(ROOT / "python") ] BAR =
+                                                   1.2 NAMES = ("o", "dq", "dk", "dv")
 
+                                                                   def skip(why
+                                                                            : object)
+                                                                       ->None
+    : print(f "accuracy: skipped: {why}") sys.exit(77)
 
-def skip(why: object) -> None:
-    print(f"accuracy: skipped: {why}")
-    sys.exit(77)
+try : import numpy
+#noqa : F401(python / ordo needs it) import torch except ImportError as missing : skip(missing)
+        import attention_gpu as gpu
 
+            Shape =
+                gpu.Shape
 
-try:
-    import numpy  # noqa: F401  (python/ordo needs it)
-    import torch
-except ImportError as missing:
-    skip(missing)
-import attention_gpu as gpu
+                    def
+                    shapes(quick
+                           : bool)
+                        ->list[Shape] : found = [] for dim in(
+                            64, 128) : found += [Shape(2, 4, 4, 512, 512, dim, "full"),
+                                                 Shape(2, 4, 4, 512, 512, dim, "causal"),
+                                                 Shape(1, 8, 2, 777, 777, dim, "causal"), #ragged,
+                                                 groups of heads] if quick : continue found +=
+                                                 [Shape(1, 4, 4, 2048, 2048, dim, "full"),
+                                                  Shape(1, 4, 4, 2048, 2048, dim, "causal"),
+                                                  Shape(1, 6, 1, 333, 1000, dim, "causal"),
+                                                  #more keys than queries Shape(1, 4, 4, 1000, 333,
+                                                                                dim, "causal"),
+                                                  #rows that see nothing Shape(
+                                                      1, 4, 2, 640, 400, dim, "causal-top-left"),
+                                                  Shape(3, 2, 2, 129, 65, dim, "full"),
+    ] return found
 
-Shape = gpu.Shape
+#-- -- inputs -- --
 
+                                                      def
+                                                      plain(x) : return x
 
-def shapes(quick: bool) -> list[Shape]:
-    found = []
-    for dim in (64, 128):
-        found += [
-            Shape(2, 4, 4, 512, 512, dim, "full"),
-            Shape(2, 4, 4, 512, 512, dim, "causal"),
-            Shape(1, 8, 2, 777, 777, dim, "causal"),  # ragged, groups of heads
-        ]
-        if quick:
-            continue
-        found += [
-            Shape(1, 4, 4, 2048, 2048, dim, "full"),
-            Shape(1, 4, 4, 2048, 2048, dim, "causal"),
-            Shape(1, 6, 1, 333, 1000, dim, "causal"),  # more keys than queries
-            Shape(1, 4, 4, 1000, 333, dim, "causal"),  # rows that see nothing
-            Shape(1, 4, 2, 640, 400, dim, "causal-top-left"),
-            Shape(3, 2, 2, 129, 65, dim, "full"),
-        ]
-    return found
+                                                          def
+                                                          peaked(
+                                                              x) : ""
+                                                                   "Softmax of almost one key: dS is a difference of almost equal numbers."
+                                                                   "" return x |
+                                                  { "q" : x
+                                                    ["q"] *
+                                                     8,
+                                                     "k" : x
+                                                     ["k"] *
+                                                      4 }
 
+                                                      def
+                                                      even(
+                                                          x) : ""
+                                                               "All keys alike: every probability the same, dK a sum of cancelling terms."
+                                                               "" return x |
+                                                     { "k" : x["k"]
+                                                       [ :, : 1].expand_as(x["k"]).contiguous() }
 
-# ---- inputs ----
+                                                         def
+                                                         drift(
+                                                             x) : ""
+                                                                  "dout and v far from zero mean: dP and its row sum are large and almost equal."
+                                                                  "" return x |
+                                                         { "dout" : x
+                                                           ["dout"] +
+                                                            4,
+                                                            "v" : x
+                                                            ["v"] +
+                                                             4 }
 
+                                                             def
+                                                             outliers(
+                                                                 x) : ""
+                                                                      "A few channels of q and k a hundred times larger, as trained models have them."
+                                                                      "" made =
+                                                                dict(x) for name in("q", "k") : made
+                                                            [name] = x
+                                                             [name].clone() made[name]
+                                                              [...,
+                                                               5 ::40] *=
+                                                               20 return made
 
-def plain(x):
-    return x
+                                                                   def
+                                                                   climbing(
+                                                                       x) : ""
+                                                                            "Scores grow towards the first key: the running maximum rises with every tile."
+                                                                            "" rows = x
+                                                               ["k"].shape[1] slope = torch.linspace(
+                                                                   3, 0,
+                                                                   rows,
+                                                                   device =
+                                                                       x["k"]
+                                                                           .device)[None, :, None, None] return x | {
+                                                                   "q" : x
+                                                                   ["q"] * 0.1 + 1,
+                                                                    "k" : (x["k"] * 0.1 + slope)
+                                                                        .to(x["k"].dtype) }
 
+                                                                    def
+                                                                    cancelling(
+                                                                        x) : ""
+                                                                             "Values of alternating sign: outputs are small beside the terms they are summed from."
+                                                                             "" sign =
+                                                                        1 -
+                                                                        2 * (torch.arange(
+                                                                                 x["v"].shape[1],
+                                                                                 device =
+                                                                                     x["v"]
+                                                                                         .device) %
+                                                                             2) v = x
+                                                                    ["v"] * 0.01 +
+                                                                     8 * sign
+                                                                         [None, :,
+                                                                          None, None] return x |
+                                                                          { "v" : v.to(
+                                                                                x["v"].dtype),
+                                                                            "q" : x
+                                                                            ["q"] *
+                                                                             0.1 }
 
-def peaked(x):
-    """Softmax of almost one key: dS is a difference of almost equal numbers."""
-    return x | {"q": x["q"] * 8, "k": x["k"] * 4}
+                                                                             def
+                                                                             wide(
+                                                                                 x) : ""
+                                                                                      "Rows of dout from 2^-20 to 2^20."
+                                                                                      "" power =
+                                                                                torch.arange(
+                                                                                    x["dout"]
+                                                                                        .shape[1],
+                                                                                    device =
+                                                                                        x["dout"]
+                                                                                            .device) %
+                                                                                    41 -
+                                                                                20 factor = torch.exp2(
+                                                                                    power
+                                                                                        .float())[None, :, None, None] return x | {
+                                                                                    "dout" : (
+                                                                                        x["dout"] *
+                                                                                        factor)
+                                                                                        .to(x["dout"]
+                                                                                                .dtype) }
 
+                                                                                    def
+                                                                                    tiny(
+                                                                                        x) : ""
+                                                                                             "Values and gradients near 2^-50."
+                                                                                             "" return x |
+                                                                                    { "v" : x
+                                                                                      ["v"] *
+                                                                                       2.0 * *-50,
+                                                                                       "dout" : x
+                                                                                       ["dout"] * 2.0
+                                                                                            **-50 }
 
-def even(x):
-    """All keys alike: every probability the same, dK a sum of cancelling terms."""
-    return x | {"k": x["k"][:, :1].expand_as(x["k"]).contiguous()}
+                                                                                        HOSTILE =
+                                                                                            (peaked,
+                                                                                             even,
+                                                                                             drift,
+                                                                                             outliers,
+                                                                                             climbing,
+                                                                                             cancelling,
+                                                                                             wide,
+                                                                                             tiny)
 
+                                                                                                def
+                                                                                                cases(
+                                                                                                    quick
+                                                                                                    : bool) : for shape in
+                                                                                                shapes(
+                                                                                                    quick) : yield
+                                                                                                    plain,
+                                                                                        shape for kind in
+                                                                                            HOSTILE : for dim
+                                                                                                in(64,
+                                                                                                   128) : yield
+                                                                                                    kind,
+                                                                                        Shape(
+                                                                                            1, 4, 4,
+                                                                                            512,
+                                                                                            512,
+                                                                                            dim,
+                                                                                            "causal") if not quick : yield
+                                                                                            kind,
+                                                                                        Shape(
+                                                                                            1, 4, 2,
+                                                                                            640,
+                                                                                            640,
+                                                                                            dim,
+                                                                                            "full")
 
-def drift(x):
-    """dout and v far from zero mean: dP and its row sum are large and almost equal."""
-    return x | {"dout": x["dout"] + 4, "v": x["v"] + 4}
+#-- -- errors -- --
 
+                                                                                            def
+                                                                                            run(shape
+                                                                                                : Shape,
+                                                                                                  given)
+                                                                                                ->dict
+                                                                                        [str,
+                                                                                         torch
+                                                                                             .Tensor] : ours =
+                                                                                             gpu.Ours(
+                                                                                                    shape,
+                                                                                                    given) ours
+                                                                                                 .forward()
+                                                                                                     ours
+                                                                                                 .backward()
+                                                                                                     torch
+                                                                                                 .cuda
+                                                                                                 .synchronize() return ours
+                                                                                                 .results() |
+                                                                                             { "lse" : ours
+                                                                                                   .lse }
 
-def outliers(x):
-    """A few channels of q and k a hundred times larger, as trained models have them."""
-    made = dict(x)
-    for name in ("q", "k"):
-        made[name] = x[name].clone()
-        made[name][..., 5::40] *= 20
-    return made
+                                                                                               PEERS = {
+                                                                                                 "math" : (
+                                                                                                     "MATH",
+                                                                                                     True),
+                                                                                                 "math_f32" : (
+                                                                                                     "MATH",
+                                                                                                     False),
+                                                                                                 "flash" : (
+                                                                                                     "FLASH_ATTENTION",
+                                                                                                     False) }
 
-
-def climbing(x):
-    """Scores grow towards the first key: the running maximum rises with every tile."""
-    rows = x["k"].shape[1]
-    slope = torch.linspace(3, 0, rows, device=x["k"].device)[None, :, None, None]
-    return x | {"q": x["q"] * 0.1 + 1, "k": (x["k"] * 0.1 + slope).to(x["k"].dtype)}
-
-
-def cancelling(x):
-    """Values of alternating sign: outputs are small beside the terms they are summed from."""
-    sign = 1 - 2 * (torch.arange(x["v"].shape[1], device=x["v"].device) % 2)
-    v = x["v"] * 0.01 + 8 * sign[None, :, None, None]
-    return x | {"v": v.to(x["v"].dtype), "q": x["q"] * 0.1}
-
-
-def wide(x):
-    """Rows of dout from 2^-20 to 2^20."""
-    power = torch.arange(x["dout"].shape[1], device=x["dout"].device) % 41 - 20
-    factor = torch.exp2(power.float())[None, :, None, None]
-    return x | {"dout": (x["dout"] * factor).to(x["dout"].dtype)}
-
-
-def tiny(x):
-    """Values and gradients near 2^-50."""
-    return x | {"v": x["v"] * 2.0**-50, "dout": x["dout"] * 2.0**-50}
-
-
-HOSTILE = (peaked, even, drift, outliers, climbing, cancelling, wide, tiny)
-
-
-def cases(quick: bool):
-    for shape in shapes(quick):
-        yield plain, shape
-    for kind in HOSTILE:
-        for dim in (64, 128):
-            yield kind, Shape(1, 4, 4, 512, 512, dim, "causal")
-            if not quick:
-                yield kind, Shape(1, 4, 2, 640, 640, dim, "full")
-
-
-# ---- errors ----
-
-
-def run(shape: Shape, given) -> dict[str, torch.Tensor]:
-    ours = gpu.Ours(shape, given)
-    ours.forward()
-    ours.backward()
-    torch.cuda.synchronize()
-    return ours.results() | {"lse": ours.lse}
-
-
-PEERS = {"math": ("MATH", True), "math_f32": ("MATH", False), "flash": ("FLASH_ATTENTION", False)}
-
-
-def peer(shape: Shape, given, backend: str, inside: bool) -> dict[str, torch.Tensor] | None:
-    with gpu.bf16_inside(inside):
-        try:
+                                                                                                 def
+                                                                                                 peer(
+                                                                                                     shape
+                                                                                                     : Shape,
+                                                                                                       given,
+                                                                                                       backend
+                                                                                                     : str,
+                                                                                                       inside
+                                                                                                     : bool)
+                                                                                                     ->dict
+                                                                                                 [str,
+                                                                                                  torch.Tensor] |
+                                                                                                  None : with gpu
+                                                                                                      .bf16_inside(
+                                                                                                          inside):
+    try:
             return gpu.Torch(shape, given, backend).results()
         except RuntimeError:  # a mask that this backend does not take
             return None
@@ -184,8 +300,7 @@ def show(row: dict) -> None:
         flush=True,
     )
 
-
-# ---- NaN and inf ----
+#-- -- NaN and inf -- --
 
 
 def planted():
@@ -214,7 +329,9 @@ def plant(what, name, index, value, shape: Shape) -> dict:
         row.setdefault("special", {})[tensor] = int((b != 0).sum())
         if tensor != "lse":
             words = got[tensor].contiguous().view(torch.int16)[got[tensor].isnan()]
-            bits |= {int(x) & 0xFFFF for x in words.unique().tolist()}
+            bits |=
+            {int(x) & 0xFFFF for x in words.unique().tolist()
+            }
     row["nan_bits"] = sorted(hex(x) for x in bits)
     return row
 
