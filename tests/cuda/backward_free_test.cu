@@ -83,7 +83,7 @@ static distance distance_of(const std::vector<uint16_t> &got, const std::vector<
 }
 
 /* Rows that see one key have no gradient, only rounding of some 1e-6: judged as it is. */
-static void check_both(device_case &c, const char *name)
+static void check_both(device_case &c, const char *name, double most)
 {
     const double rounding = 1e-5;
     const gradients a = ordered(c), b = split(c);
@@ -93,7 +93,7 @@ static void check_both(device_case &c, const char *name)
     check(a.dv == b.dv, name, "dV differs from ordered");
     check(da.finite && db.finite, name, "dQ is not finite");
     const bool good =
-        db.error <= 1e-2 * db.size + rounding && db.error <= 1.2 * da.error + rounding;
+        db.error <= most * db.size + rounding && db.error <= 1.2 * da.error + rounding;
     check(good, name, "error of dQ");
     if (!good)
         printf("     of %.3e: ordered %.3e split %.3e\n", da.size, da.error, db.error);
@@ -119,7 +119,7 @@ static void test_shapes(void)
                          z.q_len, z.kv_len, dim, ordo_mask_name(mask));
                 device_case c(z, (uint32_t)i + 1);
                 c.forward();
-                check_both(c, name);
+                check_both(c, name, 1e-2);
             }
 }
 
@@ -212,7 +212,7 @@ static void test_uneven(int dim, ordo_mask mask)
         else
             to(what == 3 ? c.dout : c.v, 0, true, -20, 0);
         c.forward();
-        check_both(c, names[what]);
+        check_both(c, names[what], 3e-2); /* ordered: up to 1e-2 where one key takes it all */
     }
 }
 
