@@ -5,6 +5,9 @@
 #include "cpu/kernels.h"
 #include "cpu/vec.h"
 
+/* Written once, compiled for each kind of tile that its constant arguments name. */
+#define FOR_EACH_KIND static inline __attribute__((always_inline))
+
 static inline int up16(int n)
 {
     return (n + 15) & ~15;
@@ -122,7 +125,8 @@ static inline void block_1(int k, const float *a, int a_row, int a_k, const floa
                            float *c, int ldc, bool add)
 {
 #ifdef TARGET_BLOCK
-    target_block(k, a, a_row, a_k, b, ldb, c, ldc, add);
+    (void)a_row; /* 1 */
+    target_block(k, a, a_k, b, ldb, c, ldc, add);
 #else
 #define DO(i) v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);
     FOR_ROWS(DO)
@@ -178,11 +182,35 @@ static inline void block_row(int k, const float *a, int a_k, const float *b, int
     v_store(c, sum);
 }
 
+#ifdef TARGET_BLOCK
+/* Blocks of a whose rows lie apart: their scalars are put side by side first, once for all of n. */
+static void product_apart(int whole, int n, int k, const float *a, int a_row, int a_k,
+                          const float *b, int ldb, float *c, int ldc, bool add)
+{
+    enum { STEPS = 128 };
+    float side[STEPS * BLOCK_ROWS];
+    for (int x = 0; x < k; x += STEPS)
+        for (int i = 0; i < whole; i += BLOCK_ROWS) {
+            const int steps = k - x < STEPS ? k - x : STEPS;
+            target_gather(side, steps, a + (ptrdiff_t)i * a_row + (ptrdiff_t)x * a_k, a_row, a_k);
+            for (int j = 0; j < n; j += 16)
+                block_1(steps, side, 1, BLOCK_ROWS, b + (ptrdiff_t)x * ldb + j, ldb,
+                        c + (ptrdiff_t)i * ldc + j, ldc, add || x > 0);
+        }
+}
+#endif
+
 static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
                     int ldb, float *c, int ldc, bool add)
 {
     const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
     int j = 0;
+#ifdef TARGET_BLOCK
+    if (a_row != 1) {
+        product_apart(whole, n, k, a, a_row, a_k, b, ldb, c, ldc, add);
+        j = n;
+    }
+#endif
 #if BLOCK_WIDTH == 2
     for (; j + 16 < n; j += 32)
         for (int i = 0; i < whole; i += BLOCK_ROWS)
@@ -285,7 +313,19 @@ static inline v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s,
     return plain ? v_mul(top, v_all(z->scale2)) : top;
 }
 
-static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
+/* A column's probabilities: cut, summed, dropped, stored. */
+static inline void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
+                               int r, int c)
+{
+    if (cut && !all_see(z, r, c))
+        p = only(z, p, v_all(0), r, c);
+    *sum = v_add(*sum, p);
+    if (keep)
+        p = v_mul(p, kept(z, r, c));
+    v_store(s + (ptrdiff_t)c * z->ld + r, p);
+}
+
+FOR_EACH_KIND void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
                                 float *m, float *l, float *alpha)
 {
     const int rows = z->rows, cols = z->cols, ld = z->ld;
@@ -295,15 +335,13 @@ static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool
         const v16 base = v_less(nothing, now, now, zero); /* nothing visible yet: all become 0 */
         const v16 minus = v_sub(zero, base);
         v16 sum = zero;
-        for (int c = 0; c < cols; c++) {
-            float *at = s + (ptrdiff_t)c * ld + r;
-            v16 p = v_exp2_below(v_fma(v_load(at), factor, minus));
-            if (cut && !all_see(z, r, c))
-                p = only(z, p, zero, r, c);
-            sum = v_add(sum, p);
-            if (keep)
-                p = v_mul(p, kept(z, r, c));
-            v_store(at, p);
+        for (int c = 0; c < cols; c += 2) {
+            const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
+            const v32 p = v_exp2_below(
+                (v32) { v_fma(v_load(at), factor, minus), v_fma(v_load(next), factor, minus) });
+            put_weights(z, cut, keep, p.a, &sum, s, r, c);
+            if (c + 1 < cols)
+                put_weights(z, cut, keep, p.b, &sum, s, r, c + 1);
         }
         const v16 shrink = v_exp2(v_sub(before, base));
         v_store(m + r, now);
@@ -332,36 +370,45 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
                 v_store(o + d, v_mul(v_load(o + d), v_all(alpha[r])));
 }
 
-static inline void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
+/* A column's P and dS, cut and dropped, in place of its raw products. */
+static inline void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
+                                 bool capped, float *s, float *dp, v16 shift, int r, int c)
+{
+    float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
+    v16 g = v_load(dp_at), pd = p;
+    if (keep) {
+        const v16 kept_rate = v_mul(kept(z, r, c), v_all(z->keep_scale));
+        pd = v_mul(p, kept_rate);
+        g = v_mul(g, kept_rate);
+    }
+    v16 ds = v_mul(p, v_sub(g, shift));
+    if (capped)
+        ds = v_mul(ds, slope);
+    if (cut && !all_see(z, r, c)) {
+        pd = only(z, pd, v_all(0), r, c);
+        ds = only(z, ds, v_all(0), r, c);
+    }
+    v_store(at, pd);
+    v_store(dp_at, ds);
+}
+
+FOR_EACH_KIND void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
                                  float *dp, const float *lse2, const float *delta)
 {
     const int rows = z->rows, cols = z->cols, ld = z->ld;
-    const v16 zero = v_all(0), rate = v_all(z->keep_scale), scale2 = v_all(z->scale2);
+    const v16 scale2 = v_all(z->scale2);
     const bool capped = !plain && z->softcap > 0;
     for (int r = 0; r < rows; r += 16) {
-        const v16 minus = v_sub(zero, v_load(lse2 + r)), shift = v_load(delta + r);
-        for (int c = 0; c < cols; c++) {
-            float *at = s + (ptrdiff_t)c * ld + r, *dp_at = dp + (ptrdiff_t)c * ld + r;
-            v16 slope = v_all(1), p, g = v_load(dp_at);
-            if (plain)
-                p = v_exp2(v_fma(v_load(at), scale2, minus));
-            else
-                p = v_exp2(v_add(logits(z, v_load(at), r, c, &slope), minus));
-            v16 pd = p;
-            if (keep) {
-                const v16 kept_rate = v_mul(kept(z, r, c), rate);
-                pd = v_mul(p, kept_rate);
-                g = v_mul(g, kept_rate);
-            }
-            v16 ds = v_mul(p, v_sub(g, shift));
-            if (capped)
-                ds = v_mul(ds, slope);
-            if (cut && !all_see(z, r, c)) {
-                pd = only(z, pd, zero, r, c);
-                ds = only(z, ds, zero, r, c);
-            }
-            v_store(at, pd);
-            v_store(dp_at, ds);
+        const v16 minus = v_sub(v_all(0), v_load(lse2 + r)), shift = v_load(delta + r);
+        for (int c = 0; c < cols; c += 2) {
+            const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
+            v16 x = v_load(at), y = v_load(next), slope_x = v_all(1), slope_y = v_all(1);
+            x = plain ? v_fma(x, scale2, minus) : v_add(logits(z, x, r, c, &slope_x), minus);
+            y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, c + 1, &slope_y), minus);
+            const v32 p = v_exp2_two(x, y);
+            put_gradients(z, cut, keep, p.a, slope_x, capped, s, dp, shift, r, c);
+            if (c + 1 < cols)
+                put_gradients(z, cut, keep, p.b, slope_y, capped, s, dp, shift, r, c + 1);
         }
     }
 }

@@ -115,24 +115,55 @@ static inline v16 v_bit(const uint32_t *words, uint32_t bit)
     return r;
 }
 
-/* Lane by lane what ordo_exp2() does; for x below 128. */
-static inline v16 v_exp2_below(v16 t)
+/* Two vectors on their way through the same steps. */
+typedef struct v32 {
+    v16 a, b;
+} v32;
+
+static inline v32 v_settle(v32 x)
 {
-    const v16 round = v_all(ORDO_EXP2_ROUND);
-    const v16 shifted = v_add(t, round);
-    const v16 f = v_sub(t, v_sub(shifted, round));
-    v16 q = v_fma(v_all(ORDO_EXP2_C6), f, v_all(ORDO_EXP2_C5));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C4));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C3));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C2));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C1));
-    q = v_fma(q, f, v_all(1.0f));
-    return v_less(t, v_all(-126.0f), v_all(0.0f), v_scale(q, shifted));
+#define DO(i) x.a.p##i = ln_settle(x.a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+#define DO(i) x.b.p##i = ln_settle(x.b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return x;
+}
+static inline v32 v_exp2_term(v32 q, v32 f, float term)
+{
+    return v_settle((v32) { v_fma(q.a, f.a, v_all(term)), v_fma(q.b, f.b, v_all(term)) });
 }
 
+/* Lane by lane what ordo_exp2() does; for x below 128. */
+static inline v32 v_exp2_below(v32 t)
+{
+    const v16 round = v_all(ORDO_EXP2_ROUND), least = v_all(-126.0f), zero = v_all(0);
+    const v32 shifted = v_settle((v32) { v_add(t.a, round), v_add(t.b, round) });
+    const v32 f = v_settle((v32) { v_sub(t.a, v_sub(shifted.a, round)),
+                                   v_sub(t.b, v_sub(shifted.b, round)) });
+    v32 q = { v_all(ORDO_EXP2_C6), v_all(ORDO_EXP2_C6) };
+    q = v_exp2_term(q, f, ORDO_EXP2_C5);
+    q = v_exp2_term(q, f, ORDO_EXP2_C4);
+    q = v_exp2_term(q, f, ORDO_EXP2_C3);
+    q = v_exp2_term(q, f, ORDO_EXP2_C2);
+    q = v_exp2_term(q, f, ORDO_EXP2_C1);
+    q = v_exp2_term(q, f, 1.0f);
+    return (v32) { v_less(t.a, least, zero, v_scale(q.a, shifted.a)),
+                   v_less(t.b, least, zero, v_scale(q.b, shifted.b)) };
+}
+
+static inline v16 v_exp2_clamp(v16 x)
+{
+    return v_less(v_all(128.0f), x, v_all(128.0f), x);
+}
+static inline v32 v_exp2_two(v16 x, v16 y)
+{
+    return v_exp2_below((v32) { v_exp2_clamp(x), v_exp2_clamp(y) });
+}
 static inline v16 v_exp2(v16 x)
 {
-    return v_exp2_below(v_less(v_all(128.0f), x, v_all(128.0f), x));
+    return v_exp2_two(x, x).a;
 }
 
 /* The sum over the lanes, by one tree: 8+8, 4+4, 2+2, 1+1. */

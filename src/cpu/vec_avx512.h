@@ -29,6 +29,10 @@ static inline lanes ln_fma(lanes a, lanes b, lanes c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+static inline lanes ln_settle(lanes a)
+{
+    return a;
+}
 static inline lanes ln_mul(lanes a, lanes b)
 {
     return _mm512_mul_ps(a, b);

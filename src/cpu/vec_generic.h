@@ -32,6 +32,10 @@ static inline lanes ln_fma(lanes a, lanes b, lanes c)
 {
     return fmaf(a, b, c);
 }
+static inline lanes ln_settle(lanes a)
+{
+    return a;
+}
 static inline lanes ln_mul(lanes a, lanes b)
 {
     return a * b;
