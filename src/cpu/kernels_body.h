@@ -15,87 +15,88 @@ static inline int up16(int n)
 
 /* ---- elements in and out ---- */
 
-/* ordo_f32_from_f16() without branches, so that it becomes vectors: the bits in place are the value
- * times 2^-112, exactly, subnormals included. (A NaN keeps its payload; it is stored canonical.) */
-static inline float f32_from_f16(uint16_t half)
+/* `count` elements from `at` on as f32, zeros after them. */
+FOR_EACH_KIND v16 elements(const void *data, ordo_dtype dtype, int64_t at, int count)
 {
-    const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-    const uint32_t finite = ordo_f32_bits(ordo_f32_of_bits(magnitude) * 0x1p112f);
-    const uint32_t bits = magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite;
-    return ordo_f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
-}
-
-static inline float element(const void *data, ordo_dtype dtype, int64_t at)
-{
+    const size_t width = dtype == ORDO_F32 ? 4 : 2;
+    const char *from = (const char *)data + (size_t)at * width;
+    char few[16 * sizeof(float)] = { 0 };
+    if (count < 16) { /* what follows may be another's memory */
+        memcpy(few, from, (size_t)count * width);
+        from = few;
+    }
     switch (dtype) {
-    case ORDO_F32: return ((const float *)data)[at];
-    case ORDO_BF16: return ordo_f32_from_bf16(((const uint16_t *)data)[at]);
-    case ORDO_F16: return f32_from_f16(((const uint16_t *)data)[at]);
+    case ORDO_F32: return v_load((const float *)from);
+    case ORDO_BF16: return v_from_bf16((const uint16_t *)from);
+    case ORDO_F16: return v_from_f16((const uint16_t *)from);
     }
-    return 0;
+    return v_all(0);
 }
 
-/* An all-ones exponent anywhere: or together what (bits & mask) == mask tells. */
-static inline uint32_t not_finite(float x)
+/* Zero as long as all x are finite: 0 times an inf or NaN is NaN, and stays. */
+static inline v16 note_finite(v16 x, v16 noted)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (bits & 0x7f800000u) == 0x7f800000u;
+    return v_fma(x, v_all(0), noted);
 }
 
-static inline uint32_t load_row(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
+FOR_EACH_KIND bool load_typed(float *panel, int ld, const void *data, ordo_dtype dtype,
+                              int64_t row_stride, int rows, int dim)
 {
-    uint32_t bad = 0;
-    for (int d = 0; d < dim; d++) {
-        to[d] = element(data, dtype, at + d);
-        bad |= not_finite(to[d]);
-    }
-    return bad;
-}
-
-/* One loop a type, so that each becomes a vector loop. */
-static uint32_t load_row_typed(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
-{
-    switch (dtype) {
-    case ORDO_F32: return load_row(to, data, ORDO_F32, at, dim);
-    case ORDO_BF16: return load_row(to, data, ORDO_BF16, at, dim);
-    case ORDO_F16: return load_row(to, data, ORDO_F16, at, dim);
-    }
-    return 0;
+    v16 noted = v_all(0);
+    for (int r = 0; r < rows; r++)
+        for (int d = 0; d < dim; d += 16) {
+            const v16 x = elements(data, dtype, r * row_stride + d, dim - d);
+            noted = note_finite(x, noted);
+            v_store(panel + (ptrdiff_t)r * ld + d, x);
+        }
+    return v_sum(noted) == 0;
 }
 
 static bool load(float *panel, int ld, const void *data, ordo_dtype dtype, int64_t row_stride,
                  int rows, int dim)
 {
-    uint32_t bad = 0;
-    for (int r = 0; r < rows; r++) {
-        float *to = panel + (ptrdiff_t)r * ld;
-        bad |= load_row_typed(to, data, dtype, r * row_stride, dim);
-        for (int d = dim; d < up16(dim); d++)
-            to[d] = 0;
+    switch (dtype) {
+    case ORDO_F32: return load_typed(panel, ld, data, ORDO_F32, row_stride, rows, dim);
+    case ORDO_BF16: return load_typed(panel, ld, data, ORDO_BF16, row_stride, rows, dim);
+    case ORDO_F16: return load_typed(panel, ld, data, ORDO_F16, row_stride, rows, dim);
     }
-    return bad == 0;
+    return false;
+}
+
+/* By squares of 16 x 16. */
+FOR_EACH_KIND bool load_transposed_typed(float *panel, int ld, const void *data, ordo_dtype dtype,
+                                         int64_t row_stride, int rows, int dim)
+{
+    float square[16 * 16];
+    v16 noted = v_all(0);
+    for (int r = 0; r < rows; r += 16)
+        for (int d = 0; d < dim; d += 16) {
+            for (int x = 0; x < 16; x++) {
+                v16 row = v_all(0);
+                if (r + x < rows)
+                    row = elements(data, dtype, (r + x) * row_stride + d, dim - d);
+                noted = note_finite(row, noted);
+                v_store(square + 16 * x, row);
+            }
+            float *to = panel + (ptrdiff_t)d * ld + r;
+            if (d + 16 <= dim)
+                ln_transpose(square, to, ld);
+            else /* panels have no rows after dim */
+                for (int x = 0; x < (dim - d) * 16; x++)
+                    to[(ptrdiff_t)(x / 16) * ld + x % 16] = square[x % 16 * 16 + x / 16];
+        }
+    return v_sum(noted) == 0;
 }
 
 static bool load_transposed(float *panel, int ld, const void *data, ordo_dtype dtype,
                             int64_t row_stride, int rows, int dim)
 {
-    enum { CHUNK = 16 }; /* rows at a time: one cache line of every panel row */
-    float chunk[CHUNK][16];
-    uint32_t bad = 0;
-    for (int r0 = 0; r0 < up16(rows); r0 += CHUNK)
-        for (int d0 = 0; d0 < dim; d0 += 16) {
-            const int dims = dim - d0 < 16 ? dim - d0 : 16;
-            for (int r = 0; r < CHUNK; r++)
-                if (r0 + r < rows)
-                    bad |= load_row_typed(chunk[r], data, dtype, (r0 + r) * row_stride + d0, dims);
-                else
-                    memset(chunk[r], 0, sizeof chunk[r]);
-            for (int d = 0; d < dims; d++)
-                for (int r = 0; r < CHUNK; r++)
-                    panel[(ptrdiff_t)(d0 + d) * ld + r0 + r] = chunk[r][d];
-        }
-    return bad == 0;
+    switch (dtype) {
+    case ORDO_F32: return load_transposed_typed(panel, ld, data, ORDO_F32, row_stride, rows, dim);
+    case ORDO_BF16: return load_transposed_typed(panel, ld, data, ORDO_BF16, row_stride, rows, dim);
+    case ORDO_F16: return load_transposed_typed(panel, ld, data, ORDO_F16, row_stride, rows, dim);
+    }
+    return false;
 }
 
 static inline void put(void *data, ordo_dtype dtype, int64_t at, float x)
@@ -107,14 +108,33 @@ static inline void put(void *data, ordo_dtype dtype, int64_t at, float x)
     }
 }
 
-static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
-                  int rows, int dim, float factor, const float *row_factor)
+FOR_EACH_KIND void store_typed(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel,
+                               int ld, int rows, int dim, float factor, const float *row_factor)
 {
     for (int r = 0; r < rows; r++) {
         const float f = row_factor ? factor * row_factor[r] : factor;
         const float *from = panel + (ptrdiff_t)r * ld;
-        for (int d = 0; d < dim; d++)
+        int d = 0;
+        for (; dtype == ORDO_F16 && d + 16 <= dim; d += 16)
+            v_to_f16((uint16_t *)data + r * row_stride + d, v_mul(v_load(from + d), v_all(f)));
+        for (; d < dim; d++)
             put(data, dtype, r * row_stride + d, from[d] * f);
+    }
+}
+
+static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
+                  int rows, int dim, float factor, const float *row_factor)
+{
+    switch (dtype) {
+    case ORDO_F32:
+        store_typed(data, ORDO_F32, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
+    case ORDO_BF16:
+        store_typed(data, ORDO_BF16, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
+    case ORDO_F16:
+        store_typed(data, ORDO_F16, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
     }
 }
 

@@ -32,6 +32,28 @@ static inline void v_store(float *p, v16 a)
     FOR_PARTS(DO)
 #undef DO
 }
+static inline v16 v_from_bf16(const uint16_t *p)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_from_bf16(p + (i)*LANES);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline v16 v_from_f16(const uint16_t *p)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_from_f16(p + (i)*LANES);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline void v_to_f16(uint16_t *p, v16 a)
+{
+#define DO(i) ln_to_f16(p + (i)*LANES, a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+}
 static inline v16 v_all(float a)
 {
     v16 r;
@@ -140,8 +162,8 @@ static inline v32 v_exp2_below(v32 t)
 {
     const v16 round = v_all(ORDO_EXP2_ROUND), least = v_all(-126.0f), zero = v_all(0);
     const v32 shifted = v_settle((v32) { v_add(t.a, round), v_add(t.b, round) });
-    const v32 f = v_settle((v32) { v_sub(t.a, v_sub(shifted.a, round)),
-                                   v_sub(t.b, v_sub(shifted.b, round)) });
+    const v32 f = v_settle(
+        (v32) { v_sub(t.a, v_sub(shifted.a, round)), v_sub(t.b, v_sub(shifted.b, round)) });
     v32 q = { v_all(ORDO_EXP2_C6), v_all(ORDO_EXP2_C6) };
     q = v_exp2_term(q, f, ORDO_EXP2_C5);
     q = v_exp2_term(q, f, ORDO_EXP2_C4);

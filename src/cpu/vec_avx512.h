@@ -3,7 +3,10 @@
 #define CPU_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/half.h"
 
 #define LANES         16
 #define BLOCK_WIDTH   2 /* in vectors of 16 */
@@ -20,6 +23,21 @@ static inline lanes ln_load(const float *p)
 static inline void ln_store(float *p, lanes a)
 {
     _mm512_storeu_ps(p, a);
+}
+static inline lanes ln_from_bf16(const uint16_t *p)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline lanes ln_from_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void ln_to_f16(uint16_t *p, lanes a)
+{
+    const lanes nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)ORDO_F32_NAN));
+    const lanes canonical = _mm512_mask_mov_ps(nan, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(canonical, _MM_FROUND_TO_NEAREST_INT));
 }
 static inline lanes ln_all(float a)
 {
@@ -71,6 +89,28 @@ static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
     const __m512i all = _mm512_loadu_si512(words);
     const __mmask16 set = _mm512_test_epi32_mask(all, _mm512_set1_epi32((int)bit));
     return _mm512_maskz_mov_ps(set, _mm512_set1_ps(1.0f));
+}
+
+/* Quarters of rows y, y+4, y+8 and y+12 meet when they are loaded; then pairs, then fours. */
+static inline lanes quarters(const float *from)
+{
+    lanes a = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(from + 64), 1);
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(from + 128), 2);
+    return _mm512_insertf32x4(a, _mm_loadu_ps(from + 192), 3);
+}
+static inline void ln_transpose(const float *from, float *to, ptrdiff_t ld)
+{
+    for (int x = 0; x < 16; x += 4, to += 4 * ld) {
+        const lanes a = quarters(from + x), b = quarters(from + x + 16),
+                    c = quarters(from + x + 32), d = quarters(from + x + 48);
+        const lanes ab0 = _mm512_unpacklo_ps(a, b), ab1 = _mm512_unpackhi_ps(a, b);
+        const lanes cd0 = _mm512_unpacklo_ps(c, d), cd1 = _mm512_unpackhi_ps(c, d);
+        ln_store(to, _mm512_shuffle_ps(ab0, cd0, 0x44));
+        ln_store(to + ld, _mm512_shuffle_ps(ab0, cd0, 0xee));
+        ln_store(to + 2 * ld, _mm512_shuffle_ps(ab1, cd1, 0x44));
+        ln_store(to + 3 * ld, _mm512_shuffle_ps(ab1, cd1, 0xee));
+    }
 }
 
 static inline __m256 ln_low(lanes a)

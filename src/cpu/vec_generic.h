@@ -3,8 +3,11 @@
 #define CPU_VEC_GENERIC_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/half.h"
 
 #define LANES       1
 #define BLOCK_WIDTH 1 /* in vectors of 16 */
@@ -23,6 +26,26 @@ static inline lanes ln_load(const float *p)
 static inline void ln_store(float *p, lanes a)
 {
     *p = a;
+}
+/* 16-bit floats; a NaN that comes in need not stay the same NaN, one that goes out is canonical */
+static inline lanes ln_from_bf16(const uint16_t *p)
+{
+    return ordo_f32_from_bf16(*p);
+}
+static inline lanes ln_from_f16(const uint16_t *p)
+{
+    return ordo_f32_from_f16(*p);
+}
+static inline void ln_to_f16(uint16_t *p, lanes a)
+{
+    *p = ordo_f16_from_f32(a);
+}
+/* to[x ld + y] = from[16 y + x], x and y below 16 */
+static inline void ln_transpose(const float *from, float *to, ptrdiff_t ld)
+{
+    for (int x = 0; x < 16; x++)
+        for (int y = 0; y < 16; y++)
+            to[x * ld + y] = from[16 * y + x];
 }
 static inline lanes ln_all(float a)
 {

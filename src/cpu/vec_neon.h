@@ -5,6 +5,9 @@
 #include <arm_neon.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "base/half.h"
 
 #define LANES         4
 #define BLOCK_WIDTH   1 /* in vectors of 16 */
@@ -21,6 +24,20 @@ static inline lanes ln_load(const float *p)
 static inline void ln_store(float *p, lanes a)
 {
     vst1q_f32(p, a);
+}
+static inline lanes ln_from_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+static inline lanes ln_from_f16(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+static inline void ln_to_f16(uint16_t *p, lanes a)
+{
+    const lanes canonical =
+        vbslq_f32(vceqq_f32(a, a), a, vreinterpretq_f32_u32(vdupq_n_u32(ORDO_F32_NAN)));
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(canonical)));
 }
 static inline lanes ln_all(float a)
 {
@@ -93,6 +110,14 @@ static inline void transpose(lanes a, lanes b, lanes c, lanes d, float *to, ptrd
     vst1q_f32(to + ld, vreinterpretq_f32_f64(vtrn1q_f64(ab1, cd1)));
     vst1q_f32(to + 2 * ld, vreinterpretq_f32_f64(vtrn2q_f64(ab0, cd0)));
     vst1q_f32(to + 3 * ld, vreinterpretq_f32_f64(vtrn2q_f64(ab1, cd1)));
+}
+
+static inline void ln_transpose(const float *from, float *to, ptrdiff_t ld)
+{
+    for (int y = 0; y < 16; y += 4, from += 64)
+        for (int x = 0; x < 16; x += 4)
+            transpose(vld1q_f32(from + x), vld1q_f32(from + 16 + x), vld1q_f32(from + 32 + x),
+                      vld1q_f32(from + 48 + x), to + x * ld + y, ld);
 }
 
 /* The register block by hand, for scalars that lie side by side: four come with one load and are
