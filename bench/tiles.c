@@ -181,17 +181,11 @@ static void time_row(void *context, int worker, void *scratch)
     j->rate[worker] = runs / passed;
 }
 
-static int rising(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median over the rounds of what the table shows. */
+/* What the table shows, each side the best of its rounds: other work may share the machine. */
 static double share(job *j, int threads)
 {
     const double flops = 2.0 * ROWS * COLS * j->dim * j->row->products;
-    double values[ROUNDS];
+    double best = 0, best_peak = 0;
     for (int round = 0; round < ROUNDS; round++) {
         double rate = 0;
         const double peak = cli_peak_flops(threads, SECONDS);
@@ -199,10 +193,10 @@ static double share(job *j, int threads)
             exit(1);
         for (int x = 0; x < threads; x++)
             rate += j->rate[x];
-        values[round] = j->row->is_product ? rate * flops / peak : peak / flops / rate;
+        best = rate > best ? rate : best;
+        best_peak = peak > best_peak ? peak : best_peak;
     }
-    qsort(values, ROUNDS, sizeof *values, rising);
-    return values[ROUNDS / 2];
+    return j->row->is_product ? best * flops / best_peak : best_peak / flops / best;
 }
 
 int main(int argc, char **argv)

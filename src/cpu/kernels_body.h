@@ -140,111 +140,102 @@ static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float 
 
 /* ---- products ---- */
 
-/* One register block: BLOCK_ROWS x 16, all of k. */
-static inline void block_1(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
-                           float *c, int ldc, bool add)
+/* A register block: `rows` x 16 `width`, all of k. Both are constants, and every loop over them is
+ * unrolled, so that the sums are registers. */
+FOR_EACH_KIND void block(int rows, int width, int k, const float *a, int a_row, int a_k,
+                         const float *b, int ldb, float *c, int ldc, bool add)
 {
-#ifdef TARGET_BLOCK
-    (void)a_row; /* 1 */
-    target_block(k, a, a_k, b, ldb, c, ldc, add);
-#else
-#define DO(i) v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);
-    FOR_ROWS(DO)
-#undef DO
+    enum { MOST_ROWS = BLOCK_ROWS > 4 ? BLOCK_ROWS : 4, MOST_PARTS = 16 / LANES * BLOCK_WIDTH };
+    const int parts = 16 / LANES * width;
+    lanes sum[MOST_ROWS][MOST_PARTS], column[MOST_PARTS];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            sum[i][j] = add ? ln_load(c + (ptrdiff_t)i * ldc + j * LANES) : ln_all(0);
     for (int x = 0; x < k; x++, a += a_k, b += ldb) {
-        const v16 column = v_load(b);
-#define DO(i) s##i = v_fma(v_all(a[(ptrdiff_t)(i)*a_row]), column, s##i);
-        FOR_ROWS(DO)
-#undef DO
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            column[j] = ln_load(b + j * LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const lanes scalar = ln_all(a[(ptrdiff_t)i * a_row]);
+#pragma GCC unroll 16
+            for (int j = 0; j < parts; j++)
+                sum[i][j] = ln_fma(scalar, column[j], sum[i][j]);
+        }
     }
-#define DO(i) v_store(c + (ptrdiff_t)(i)*ldc, s##i);
-    FOR_ROWS(DO)
-#undef DO
-#endif
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            ln_store(c + (ptrdiff_t)i * ldc + j * LANES, sum[i][j]);
 }
 
-#if BLOCK_WIDTH == 2
-/* The same, 32 columns wide. */
-static inline void block_2(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
-                           float *c, int ldc, bool add)
+/* All rows of 16 `width` columns: the largest blocks, then what fits. */
+FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int a_k,
+                         const float *b, int ldb, float *c, int ldc, bool add)
 {
-#define DO(i)                                                                                      \
-    v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);                                    \
-    v16 t##i = add ? v_load(c + (ptrdiff_t)(i)*ldc + 16) : v_all(0);
-    FOR_ROWS(DO)
-#undef DO
-    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
-        const v16 left = v_load(b), right = v_load(b + 16);
-#define DO(i)                                                                                      \
-    {                                                                                              \
-        const v16 scalar = v_all(a[(ptrdiff_t)(i)*a_row]);                                         \
-        s##i = v_fma(scalar, left, s##i);                                                          \
-        t##i = v_fma(scalar, right, t##i);                                                         \
+    for (int i = 0, rows; i < m; i += rows) {
+        const int left = m - i; /* of 8, two fours are better than six and two */
+        const float *from = a + (ptrdiff_t)i * a_row;
+        float *to = c + (ptrdiff_t)i * ldc;
+        rows = left >= BLOCK_ROWS && left != 8 ? BLOCK_ROWS : left >= 4 ? 4 : 1;
+        if (rows == BLOCK_ROWS)
+            block(BLOCK_ROWS, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+        else if (rows == 4)
+            block(4, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+        else
+            block(1, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
     }
-        FOR_ROWS(DO)
-#undef DO
-    }
-#define DO(i)                                                                                      \
-    v_store(c + (ptrdiff_t)(i)*ldc, s##i);                                                         \
-    v_store(c + (ptrdiff_t)(i)*ldc + 16, t##i);
-    FOR_ROWS(DO)
-#undef DO
-}
-#endif
-
-/* What is left over: one row, 16 columns. */
-static inline void block_row(int k, const float *a, int a_k, const float *b, int ldb, float *c,
-                             bool add)
-{
-    v16 sum = add ? v_load(c) : v_all(0);
-    for (int x = 0; x < k; x++, a += a_k, b += ldb)
-        sum = v_fma(v_all(*a), v_load(b), sum);
-    v_store(c, sum);
 }
 
 #ifdef TARGET_BLOCK
-/* Blocks of a whose rows lie apart: their scalars are put side by side first, once for all of n. */
-static void product_apart(int whole, int n, int k, const float *a, int a_row, int a_k,
-                          const float *b, int ldb, float *c, int ldc, bool add)
+/* Whole blocks by the target's own code, which wants the scalars of a step side by side: where
+ * their rows lie apart they are put so first, once for all of n. */
+static int own_blocks(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
+                      int ldb, float *c, int ldc, bool add)
 {
     enum { STEPS = 128 };
     float side[STEPS * BLOCK_ROWS];
+    const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
+    if (a_row == 1) {
+        for (int j = 0; j < n; j += 16)
+            for (int i = 0; i < whole; i += BLOCK_ROWS)
+                target_block(k, a + i, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j, ldc, add);
+        return whole;
+    }
     for (int x = 0; x < k; x += STEPS)
         for (int i = 0; i < whole; i += BLOCK_ROWS) {
             const int steps = k - x < STEPS ? k - x : STEPS;
             target_gather(side, steps, a + (ptrdiff_t)i * a_row + (ptrdiff_t)x * a_k, a_row, a_k);
             for (int j = 0; j < n; j += 16)
-                block_1(steps, side, 1, BLOCK_ROWS, b + (ptrdiff_t)x * ldb + j, ldb,
-                        c + (ptrdiff_t)i * ldc + j, ldc, add || x > 0);
+                target_block(steps, side, BLOCK_ROWS, b + (ptrdiff_t)x * ldb + j, ldb,
+                             c + (ptrdiff_t)i * ldc + j, ldc, add || x > 0);
         }
+    return whole;
 }
 #endif
 
 static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
                     int ldb, float *c, int ldc, bool add)
 {
-    const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
-    int j = 0;
 #ifdef TARGET_BLOCK
-    if (a_row != 1) {
-        product_apart(whole, n, k, a, a_row, a_k, b, ldb, c, ldc, add);
-        j = n;
+    const int done = own_blocks(m, n, k, a, a_row, a_k, b, ldb, c, ldc, add);
+    m -= done;
+    a += (ptrdiff_t)done * a_row;
+    c += (ptrdiff_t)done * ldc;
+#endif
+    for (int j = 0, width; m > 0 && j < n; j += 16 * width) {
+        const int left = (n - j + 15) / 16;
+        width = left >= 4 && BLOCK_WIDTH >= 4 ? 4 : left >= 2 && BLOCK_WIDTH >= 2 ? 2 : 1;
+        if (width == 4)
+            strip(BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+        else if (width == 2)
+            strip(BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+        else
+            strip(1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
     }
-#endif
-#if BLOCK_WIDTH == 2
-    for (; j + 16 < n; j += 32)
-        for (int i = 0; i < whole; i += BLOCK_ROWS)
-            block_2(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                    ldc, add);
-#endif
-    for (; j < n; j += 16)
-        for (int i = 0; i < whole; i += BLOCK_ROWS)
-            block_1(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                    ldc, add);
-    for (int i = whole; i < m; i++)
-        for (j = 0; j < n; j += 16)
-            block_row(k, a + (ptrdiff_t)i * a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                      add);
 }
 
 /* ---- logits ---- */

@@ -8,10 +8,6 @@
 
 #include "base/exp2.h"
 
-#define ONE(i) +1
-enum { BLOCK_ROWS = FOR_ROWS(ONE) };
-#undef ONE
-
 #define PART(i) lanes p##i;
 typedef struct v16 {
     FOR_PARTS(PART)
@@ -104,6 +100,14 @@ static inline v16 v_max(v16 a, v16 b)
 #undef DO
     return a;
 }
+/* a < b ? a : b, b if that is NaN */
+static inline v16 v_min(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_min(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
 /* a < b ? x : y */
 static inline v16 v_less(v16 a, v16 b, v16 x, v16 y)
 {
@@ -119,13 +123,14 @@ static inline v16 v_abs(v16 a)
 #undef DO
     return a;
 }
-/* a * 2^n by adding to the exponent; n in the low bits of `shifted` */
-static inline v16 v_scale(v16 a, v16 shifted)
+/* q 2^n, 0 where t < -126: the end of exp2. n is in the low bits of `shifted`, and as a number in
+ * `whole`. */
+static inline v16 v_scale(v16 q, v16 shifted, v16 whole, v16 t)
 {
-#define DO(i) a.p##i = ln_scale(a.p##i, shifted.p##i);
+#define DO(i) q.p##i = ln_scale(q.p##i, shifted.p##i, whole.p##i, t.p##i);
     FOR_PARTS(DO)
 #undef DO
-    return a;
+    return q;
 }
 /* Lane x is 1 if words[x] has the bit, else 0. */
 static inline v16 v_bit(const uint32_t *words, uint32_t bit)
@@ -160,28 +165,23 @@ static inline v32 v_exp2_term(v32 q, v32 f, float term)
 /* Lane by lane what ordo_exp2() does; for x below 128. */
 static inline v32 v_exp2_below(v32 t)
 {
-    const v16 round = v_all(ORDO_EXP2_ROUND), least = v_all(-126.0f), zero = v_all(0);
+    const v16 round = v_all(ORDO_EXP2_ROUND), c6 = v_all(ORDO_EXP2_C6);
     const v32 shifted = v_settle((v32) { v_add(t.a, round), v_add(t.b, round) });
-    const v32 f = v_settle(
-        (v32) { v_sub(t.a, v_sub(shifted.a, round)), v_sub(t.b, v_sub(shifted.b, round)) });
-    v32 q = { v_all(ORDO_EXP2_C6), v_all(ORDO_EXP2_C6) };
-    q = v_exp2_term(q, f, ORDO_EXP2_C5);
+    const v32 whole = { v_sub(shifted.a, round), v_sub(shifted.b, round) };
+    const v32 f = v_settle((v32) { v_sub(t.a, whole.a), v_sub(t.b, whole.b) });
+    v32 q = v_exp2_term((v32) { c6, c6 }, f, ORDO_EXP2_C5);
     q = v_exp2_term(q, f, ORDO_EXP2_C4);
     q = v_exp2_term(q, f, ORDO_EXP2_C3);
     q = v_exp2_term(q, f, ORDO_EXP2_C2);
     q = v_exp2_term(q, f, ORDO_EXP2_C1);
     q = v_exp2_term(q, f, 1.0f);
-    return (v32) { v_less(t.a, least, zero, v_scale(q.a, shifted.a)),
-                   v_less(t.b, least, zero, v_scale(q.b, shifted.b)) };
+    return (v32) { v_scale(q.a, shifted.a, whole.a, t.a), v_scale(q.b, shifted.b, whole.b, t.b) };
 }
 
-static inline v16 v_exp2_clamp(v16 x)
-{
-    return v_less(v_all(128.0f), x, v_all(128.0f), x);
-}
 static inline v32 v_exp2_two(v16 x, v16 y)
 {
-    return v_exp2_below((v32) { v_exp2_clamp(x), v_exp2_clamp(y) });
+    const v16 most = v_all(128.0f); /* a NaN stays */
+    return v_exp2_below((v32) { v_min(most, x), v_min(most, y) });
 }
 static inline v16 v_exp2(v16 x)
 {

@@ -9,10 +9,9 @@
 #include "base/half.h"
 
 #define LANES         8
-#define BLOCK_WIDTH   1 /* in vectors of 16 */
 #define FOR_PARTS(DO) DO(0) DO(1)
-/* a product's register block: 8 accumulators, as many as two pipes keep busy */
-#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+/* a product's register block, in rows and vectors of 16: 12 sums, 2 vectors and a scalar */
+enum { BLOCK_ROWS = 6, BLOCK_WIDTH = 1 };
 
 typedef __m256 lanes;
 
@@ -71,14 +70,21 @@ static inline lanes ln_max(lanes a, lanes b)
 {
     return _mm256_max_ps(a, b); /* a > b ? a : b, also for NaN and zeros */
 }
+static inline lanes ln_min(lanes a, lanes b)
+{
+    return _mm256_min_ps(a, b); /* b if either is NaN */
+}
 static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
 {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
-static inline lanes ln_scale(lanes p, lanes shifted)
+static inline lanes ln_scale(lanes q, lanes shifted, lanes whole, lanes t)
 {
     const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
+    const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(q), n);
+    const lanes below = _mm256_cmp_ps(t, _mm256_set1_ps(-126), _CMP_LT_OQ);
+    (void)whole;
+    return _mm256_andnot_ps(below, _mm256_castsi256_ps(scaled));
 }
 static inline lanes ln_abs(lanes a)
 {

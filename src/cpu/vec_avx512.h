@@ -9,10 +9,9 @@
 #include "base/half.h"
 
 #define LANES         16
-#define BLOCK_WIDTH   2 /* in vectors of 16 */
 #define FOR_PARTS(DO) DO(0)
-/* a product's register block: 8 accumulators, as many as two pipes keep busy */
-#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+/* a product's register block, in rows and vectors of 16: 24 sums, 4 vectors and a scalar */
+enum { BLOCK_ROWS = 6, BLOCK_WIDTH = 4 };
 
 typedef __m512 lanes;
 
@@ -71,14 +70,19 @@ static inline lanes ln_max(lanes a, lanes b)
 {
     return _mm512_max_ps(a, b); /* a > b ? a : b, also for NaN and zeros */
 }
+static inline lanes ln_min(lanes a, lanes b)
+{
+    return _mm512_min_ps(a, b); /* b if either is NaN */
+}
 static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
-static inline lanes ln_scale(lanes p, lanes shifted)
+static inline lanes ln_scale(lanes q, lanes shifted, lanes whole, lanes t)
 {
-    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
+    (void)shifted;
+    const __mmask16 above = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(above, q, whole);
 }
 static inline lanes ln_abs(lanes a)
 {

@@ -10,10 +10,8 @@
 #include "base/half.h"
 
 #define LANES         4
-#define BLOCK_WIDTH   1 /* in vectors of 16 */
 #define FOR_PARTS(DO) DO(0) DO(1) DO(2) DO(3)
-/* a product's register block: 16 accumulators, as many as four pipes keep busy */
-#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+enum { BLOCK_ROWS = 4, BLOCK_WIDTH = 1 }; /* 16 sums, as many as four pipes keep busy */
 
 typedef float32x4_t lanes;
 
@@ -74,14 +72,20 @@ static inline lanes ln_max(lanes a, lanes b)
 {
     return vmaxnmq_f32(a, b); /* but for the sign of a zero, which no result shows */
 }
+static inline lanes ln_min(lanes a, lanes b)
+{
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
 static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
 {
     return vbslq_f32(vcltq_f32(a, b), x, y);
 }
-static inline lanes ln_scale(lanes p, lanes shifted)
+static inline lanes ln_scale(lanes q, lanes shifted, lanes whole, lanes t)
 {
     const uint32x4_t n = vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23);
-    return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p), n));
+    const uint32x4_t scaled = vaddq_u32(vreinterpretq_u32_f32(q), n);
+    (void)whole;
+    return vreinterpretq_f32_u32(vbicq_u32(scaled, vcltq_f32(t, vdupq_n_f32(-126))));
 }
 static inline lanes ln_abs(lanes a)
 {
@@ -138,7 +142,7 @@ static inline void target_block(int k, const float *a, int a_k, const float *b, 
         s##i##2 = vld1q_f32(c##i + 8);                                                             \
         s##i##3 = vld1q_f32(c##i + 12);                                                            \
     }
-    FOR_ROWS(DO)
+    FOR_PARTS(DO)
 #undef DO
 #pragma GCC unroll 4 /* a short loop runs at 0.88 or 0.94 of the peak, by where it lies */
     for (int x = 0; x < k; x++, a += a_k, b += ldb) {
@@ -151,7 +155,7 @@ static inline void target_block(int k, const float *a, int a_k, const float *b, 
     s##i##1 = vfmaq_laneq_f32(s##i##1, b1, scalars, i);                                            \
     s##i##2 = vfmaq_laneq_f32(s##i##2, b2, scalars, i);                                            \
     s##i##3 = vfmaq_laneq_f32(s##i##3, b3, scalars, i);
-        FOR_ROWS(DO)
+        FOR_PARTS(DO)
 #undef DO
     }
 #define DO(i)                                                                                      \
@@ -159,7 +163,7 @@ static inline void target_block(int k, const float *a, int a_k, const float *b, 
     vst1q_f32(c##i + 4, s##i##1);                                                                  \
     vst1q_f32(c##i + 8, s##i##2);                                                                  \
     vst1q_f32(c##i + 12, s##i##3);
-    FOR_ROWS(DO)
+    FOR_PARTS(DO)
 #undef DO
 }
 
