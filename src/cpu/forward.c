@@ -6,7 +6,8 @@
  *
  *   s = q k^T    p = exp2(s scale2 - m)    o = o alpha + p v    l = l alpha + sum p
  *
- * Items are drawn from one counter, for causal masks the longest first. How rows are gathered
+ * Items are drawn from one counter, for causal masks the longest first; where all are equally long
+ * and few, the last ones are single tiles, so that threads finish together. How rows are gathered
  * into items changes no bit. */
 #include <math.h>
 #include <stdatomic.h>
@@ -21,7 +22,8 @@
 
 typedef struct forward_job {
     ordo_cpu_pass pass;
-    int tiles; /* query tiles an item */
+    int tiles;    /* query tiles an item */
+    bool singles; /* but one an item in the first quarter of a sequence, which is drawn last */
     int64_t items;
     atomic_llong next;
 } forward_job;
@@ -206,26 +208,33 @@ static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
     return band;
 }
 
-/* Items a head; a sequence without rows has one, for its padding. */
-static int64_t head_items(const forward_job *job, int64_t b)
+/* Items a head; the first `singles` of them are single tiles. A sequence without rows has one, for
+ * its padding. */
+static int64_t head_items(const forward_job *job, int64_t b, int64_t *singles)
 {
     const ordo_band band = forward_band(&job->pass, b);
     const int64_t tiles = ordo_band_query_tiles(&band);
-    return tiles == 0 ? 1 : (tiles + job->tiles - 1) / job->tiles;
+    *singles = job->singles ? tiles / 4 : 0;
+    return tiles == 0 ? 1 : *singles + (tiles - *singles + job->tiles - 1) / job->tiles;
+}
+
+static int64_t before(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].item;
 }
 
 /* Ticket -> item: sequence by sequence, the last rows of all heads first. */
 static void draw(const forward_job *job, int64_t ticket, const panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
-    const int64_t heads = p->problem->heads;
-    int64_t b = 0;
-    for (; ticket >= heads * head_items(job, b); b++)
-        ticket -= heads * head_items(job, b);
+    const int64_t heads = p->problem->heads, b = ordo_cpu_find(p, ticket, before);
+    int64_t singles;
+    ticket -= p->sequences[b].item;
     item it = { .b = b, .head = ticket % heads, .band = forward_band(p, b) };
-    const int64_t place = head_items(job, b) - 1 - ticket / heads;
-    it.first = (int32_t)(place * job->tiles);
-    it.last = ordo_min32(it.first + job->tiles, ordo_band_query_tiles(&it.band)) - 1;
+    const int64_t place = head_items(job, b, &singles) - 1 - ticket / heads;
+    const int32_t end = ordo_band_query_tiles(&it.band);
+    it.first = (int32_t)(place < singles ? place : singles + (place - singles) * job->tiles);
+    it.last = ordo_min32(it.first + (place < singles ? 1 : job->tiles), end) - 1;
     if (it.last >= it.first)
         run_item(job, w, &it);
     if (place == 0)
@@ -248,22 +257,34 @@ static void work(void *context, int worker, void *scratch)
 
 static int64_t count_items(const forward_job *job)
 {
-    int64_t items = 0;
+    ordo_sequence *s = job->pass.sequences;
+    int64_t singles;
+    s[0].item = 0;
     for (int64_t b = 0; b < job->pass.problem->batch; b++)
-        items += job->pass.problem->heads * head_items(job, b);
-    return items;
+        s[b + 1].item = s[b].item + job->pass.problem->heads * head_items(job, b, &singles);
+    return s[job->pass.problem->batch].item;
+}
+
+/* Items as large as leaves no thread without: at least four for each. */
+static void gather_items(forward_job *job, int threads)
+{
+    const bool equal = job->pass.problem->mask == ORDO_MASK_FULL;
+    job->tiles = 4;
+    for (job->items = count_items(job); job->tiles > 1 && job->items < 4 * (int64_t)threads;
+         job->items = count_items(job))
+        job->tiles /= 2;
+    job->singles = equal && job->tiles > 1 && threads > 1 && job->items < 16 * (int64_t)threads;
+    job->items = count_items(job);
 }
 
 ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
 {
-    forward_job job = { .tiles = 4 };
+    forward_job job = { 0 };
     ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
     if (status == ORDO_OK) {
         const int threads = ordo_pool_threads(call->threads);
-        while (job.tiles > 1 && count_items(&job) < 4 * (int64_t)threads)
-            job.tiles /= 2; /* smaller items, so that no thread is left without */
-        job.items = count_items(&job);
         panels none;
+        gather_items(&job, threads);
         const size_t bytes = lay_out(&job, NULL, &none);
         const int64_t useful = job.items < threads ? job.items : threads;
         status = ordo_pool_run((int)useful, bytes, work, &job);

@@ -25,6 +25,7 @@ typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */
     int64_t q_row, kv_row; /* its first row and column in packed memory, else 0 */
     int64_t tile;          /* query tiles of the sequences before it */
+    int64_t item;          /* forward items of the sequences before it; set by the forward pass */
     int64_t block;         /* blocks of keep bits of the sequences before it */
     uint32_t id;           /* for dropout */
     ordo_run run;          /* its backward chains */
