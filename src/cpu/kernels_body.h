@@ -304,28 +304,44 @@ static inline bool is_plain(const ordo_scores *z)
     return z->softcap == 0 && z->slope2 == 0 && z->scale2 > 0;
 }
 
-/* Largest logits of rows r .. r+15; rewrites s by the logits unless they are plain. */
-static inline v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+/* Logits of rows r .. r+15 in column c, -inf where not visible; s is rewritten by them unless they
+ * are plain. */
+FOR_EACH_KIND v16 visible(const ordo_scores *z, bool plain, bool cut, float *s, int r, int c)
 {
-    const int cols = z->cols, ld = z->ld;
-    const v16 nothing = v_all(-INFINITY);
-    v16 top = nothing;
-    for (int c = 0; c < cols; c++) {
-        float *at = s + (ptrdiff_t)c * ld + r;
-        v16 x = v_load(at), slope;
-        if (!plain) {
-            x = logits(z, x, r, c, &slope);
-            v_store(at, x);
-        }
-        if (cut && !all_see(z, r, c))
-            x = only(z, x, nothing, r, c);
-        top = v_max(x, top);
+    float *at = s + (ptrdiff_t)c * z->ld + r;
+    v16 x = v_load(at), slope;
+    if (!plain) {
+        x = logits(z, x, r, c, &slope);
+        v_store(at, x);
     }
-    return plain ? v_mul(top, v_all(z->scale2)) : top;
+    if (cut && !all_see(z, r, c))
+        x = only(z, x, v_all(-INFINITY), r, c);
+    return x;
+}
+
+/* Largest logits of rows r .. r+15. In as many chains as there are lanes to hide their latency. */
+FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+{
+    enum { CHAINS = LANES > 4 ? LANES / 4 : 1 };
+    v16 top[CHAINS];
+    int c = 0;
+#pragma GCC unroll 4
+    for (int x = 0; x < CHAINS; x++)
+        top[x] = v_all(-INFINITY);
+    for (; c + CHAINS <= z->cols; c += CHAINS)
+#pragma GCC unroll 4
+        for (int x = 0; x < CHAINS; x++)
+            top[x] = v_max(visible(z, plain, cut, s, r, c + x), top[x]);
+    for (; c < z->cols; c++)
+        top[0] = v_max(visible(z, plain, cut, s, r, c), top[0]);
+#pragma GCC unroll 4
+    for (int x = 1; x < CHAINS; x++)
+        top[0] = v_max(top[x], top[0]);
+    return plain ? v_mul(top[0], v_all(z->scale2)) : top[0];
 }
 
 /* A column's probabilities: cut, summed, dropped, stored. */
-static inline void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
+FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
                                int r, int c)
 {
     if (cut && !all_see(z, r, c))
@@ -336,9 +352,10 @@ static inline void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p,
     v_store(s + (ptrdiff_t)c * z->ld + r, p);
 }
 
-FOR_EACH_KIND void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
-                                float *m, float *l, float *alpha)
+FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+                                float *s, float *m, float *l, float *alpha)
 {
+    const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 factor = v_all(plain ? z->scale2 : 1), zero = v_all(0), nothing = v_all(-INFINITY);
     for (int r = 0; r < rows; r += 16) {
@@ -382,7 +399,7 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
 }
 
 /* A column's P and dS, cut and dropped, in place of its raw products. */
-static inline void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
+FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
                                  bool capped, float *s, float *dp, v16 shift, int r, int c)
 {
     float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
@@ -403,9 +420,10 @@ static inline void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 
     v_store(dp_at, ds);
 }
 
-FOR_EACH_KIND void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
-                                 float *dp, const float *lse2, const float *delta)
+FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+                                 float *s, float *dp, const float *lse2, const float *delta)
 {
+    const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 scale2 = v_all(z->scale2);
     const bool capped = !plain && z->softcap > 0;

@@ -8,6 +8,9 @@
 
 #include "base/exp2.h"
 
+/* Larger than what gcc inlines unasked; a call would pass all vectors through memory. */
+#define VEC_INLINE static inline __attribute__((always_inline))
+
 #define PART(i) lanes p##i;
 typedef struct v16 {
     FOR_PARTS(PART)
@@ -147,7 +150,7 @@ typedef struct v32 {
     v16 a, b;
 } v32;
 
-static inline v32 v_settle(v32 x)
+VEC_INLINE v32 v_settle(v32 x)
 {
 #define DO(i) x.a.p##i = ln_settle(x.a.p##i);
     FOR_PARTS(DO)
@@ -157,13 +160,13 @@ static inline v32 v_settle(v32 x)
 #undef DO
     return x;
 }
-static inline v32 v_exp2_term(v32 q, v32 f, float term)
+VEC_INLINE v32 v_exp2_term(v32 q, v32 f, float term)
 {
     return v_settle((v32) { v_fma(q.a, f.a, v_all(term)), v_fma(q.b, f.b, v_all(term)) });
 }
 
 /* Lane by lane what ordo_exp2() does; for x below 128. */
-static inline v32 v_exp2_below(v32 t)
+VEC_INLINE v32 v_exp2_below(v32 t)
 {
     const v16 round = v_all(ORDO_EXP2_ROUND), c6 = v_all(ORDO_EXP2_C6);
     const v32 shifted = v_settle((v32) { v_add(t.a, round), v_add(t.b, round) });
@@ -178,7 +181,7 @@ static inline v32 v_exp2_below(v32 t)
     return (v32) { v_scale(q.a, shifted.a, whole.a, t.a), v_scale(q.b, shifted.b, whole.b, t.b) };
 }
 
-static inline v32 v_exp2_two(v16 x, v16 y)
+VEC_INLINE v32 v_exp2_two(v16 x, v16 y)
 {
     const v16 most = v_all(128.0f); /* a NaN stays */
     return v_exp2_below((v32) { v_min(most, x), v_min(most, y) });

@@ -74,7 +74,7 @@ static inline lanes ln_max(lanes a, lanes b)
 }
 static inline lanes ln_min(lanes a, lanes b)
 {
-    return vbslq_f32(vcltq_f32(a, b), a, b);
+    return vminq_f32(a, b);
 }
 static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
 {
