@@ -153,9 +153,34 @@ static void finish(const forward_job *job, const panels *w, const item *it)
     }
 }
 
-static void run_item(const forward_job *job, const panels *w, const item *it)
+/* Ask for a part of a key tile's rows, to be near when its turn comes. */
+static void fetch_keys(const forward_job *job, const item *it, int32_t j, int part, int parts)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
+    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
+    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
+    ordo_cpu_fetch(p, k, cols * part / parts, cols * (part + 1) / parts, p->dim);
+    ordo_cpu_fetch(p, v, cols * part / parts, cols * (part + 1) / parts, p->v_dim);
+}
+
+/* Key tile j as panels; whether its values are finite. */
+static bool load_keys(const forward_job *job, const panels *w, const item *it, int32_t j)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
+    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
+    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
+    if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
+                                     p->dim))
+        ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
+    return p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
+}
+
+static void run_item(const forward_job *job, const panels *w, const item *it)
+{
     begin(job, w, it);
     ordo_span keys = { INT32_MAX, -1 };
     for (int32_t i = it->first; i <= it->last; i++) {
@@ -166,17 +191,11 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
         }
     }
     for (int32_t j = keys.first; j <= keys.last; j++) {
-        const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
-        const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
-        const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
-        const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-        if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
-                                         p->dim))
-            ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
-        const bool finite =
-            p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
+        const bool finite = load_keys(job, w, it, j);
         for (int32_t i = it->first; i <= it->last; i++) {
             const ordo_span own = ordo_band_keys(&it->band, i);
+            if (j < keys.last)
+                fetch_keys(job, it, j + 1, i - it->first, it->last - it->first + 1);
             if (own.first <= j && j <= own.last)
                 step(job, w, it, i, j, finite);
         }

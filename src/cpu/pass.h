@@ -63,6 +63,9 @@ typedef enum ordo_side { ORDO_QUERIES, ORDO_KEYS } ordo_side;
 ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, ordo_side side,
                         int64_t dim, int64_t b, int64_t row, int64_t head);
 
+/* Ask for rows first .. end - 1 from memory, `dim` elements each, before they are needed. */
+void ordo_cpu_fetch(const ordo_cpu_pass *pass, ordo_rows rows, int first, int end, int dim);
+
 /* Index of (b, head, row) in lse and its like. */
 int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row);
 
