@@ -150,11 +150,11 @@ static void lay_out(const job *j, void *memory, panels *w)
     w->ld = ordo_panel_row(j->dim);
     w->ld_q = ordo_panel_row(ROWS);
     w->ld_k = ordo_panel_row(COLS);
-    w->a = ordo_arena_take(&arena, (size_t)(w->dim * w->ld_k));
-    w->b = ordo_arena_take(&arena, (size_t)(COLS * w->ld_k));
-    w->s = ordo_arena_take(&arena, (size_t)(COLS * w->ld_q));
-    w->dp = ordo_arena_take(&arena, (size_t)(COLS * w->ld_q));
-    w->c = ordo_arena_take(&arena, (size_t)(COLS * w->ld_k));
+    w->a = ordo_arena_take(&arena, (size_t)w->dim * (size_t)w->ld_k);
+    w->b = ordo_arena_take(&arena, (size_t)COLS * (size_t)w->ld_k);
+    w->s = ordo_arena_take(&arena, (size_t)COLS * (size_t)w->ld_q);
+    w->dp = ordo_arena_take(&arena, (size_t)COLS * (size_t)w->ld_q);
+    w->c = ordo_arena_take(&arena, (size_t)COLS * (size_t)w->ld_k);
     w->data = ordo_arena_take(&arena, (size_t)COLS * HEADS * MOST_DIM);
     w->half = ordo_arena_take(&arena, (size_t)COLS * HEADS * MOST_DIM);
 }
@@ -175,9 +175,13 @@ static void time_row(void *context, int worker, void *scratch)
     }
     j->row->run(&w);
     const double start = seconds_now();
-    double passed = 0, runs = 0;
-    for (; passed < SECONDS; passed = seconds_now() - start, runs++)
+    double passed = 0;
+    int runs = 0;
+    while (passed < SECONDS) {
         j->row->run(&w);
+        runs++;
+        passed = seconds_now() - start;
+    }
     j->rate[worker] = runs / passed;
 }
 
