@@ -19,16 +19,19 @@ static inline int up16(int n)
 FOR_EACH_KIND v16 elements(const void *data, ordo_dtype dtype, int64_t at, int count)
 {
     const size_t width = dtype == ORDO_F32 ? 4 : 2;
-    const char *from = (const char *)data + (size_t)at * width;
-    char few[16 * sizeof(float)] = { 0 };
+    const void *from = (const char *)data + (size_t)at * width;
+    union {
+        float f32[16];
+        uint16_t half[16];
+    } few = { .f32 = { 0 } };
     if (count < 16) { /* what follows may be another's memory */
-        memcpy(few, from, (size_t)count * width);
-        from = few;
+        memcpy(&few, from, (size_t)count * width);
+        from = &few;
     }
     switch (dtype) {
-    case ORDO_F32: return v_load((const float *)from);
-    case ORDO_BF16: return v_from_bf16((const uint16_t *)from);
-    case ORDO_F16: return v_from_f16((const uint16_t *)from);
+    case ORDO_F32: return v_load(from);
+    case ORDO_BF16: return v_from_bf16(from);
+    case ORDO_F16: return v_from_f16(from);
     }
     return v_all(0);
 }
