@@ -10,4 +10,10 @@
  * machine gives no rates, or the plan is too large to simulate. */
 int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine);
 
+/* Share of the backward makespan in which workers are busy, from the same timeline: the bound that
+ * spreads all steps evenly over them, over the makespan. ORDO_ERR_UNSUPPORTED for the oracle's
+ * plans, for machines without rates, and for plans too large to simulate. */
+ordo_status ordo_plan_utilization(const ordo_plan *plan, const ordo_machine *machine,
+                                  double *utilization);
+
 #endif
