@@ -209,6 +209,8 @@ typedef struct ordo_block_report {
     ordo_kernel_time attention_backward; /* without dropout */
     ordo_kernel_time rng;
     double gemm_seconds;           /* the GEMMs that count: all four, or the first */
+    double gemm_then_rng;          /* those, then the mask */
+    double gemm_beside_rng;        /* those and the mask, overlapped */
     double memory_seconds;         /* layer norms, residuals, activation */
     double communication_seconds;  /* of the ranks, not hidden; 0 if the link is unknown */
     double none;                   /* without dropout */

@@ -6,22 +6,25 @@
  *   pipelined    the same by segments of rows: attention of segment i, then the GEMMs of segment i
  *                beside the mask of segment i + 1; two buffers, at the price of part-filled waves
  *
- * In steady state the board's governor averages power over many kernels, so a sequence of them
- * takes the longer of the sum of their times at full clock and the sum of their energies over the
- * limit: a mask that draws little power pays back some of its time as clock. */
+ * In steady state the board's governor averages power over several kernels. With perfect averaging
+ * a sequence would take the longer of the sum of times at full clock and the sum of energies over
+ * the limit: a mask that draws little power would pay back its time as clock. Measured sequences
+ * lie between that and the sum of the kernels' own times; a fitted share says where. */
 #include "model/model.h"
 
 #include <math.h>
 
 /* Kernels one after the other. */
 typedef struct sum {
-    double seconds; /* at full clock */
+    double seconds; /* each under the power limit by itself */
+    double clocked; /* at full clock */
     double joules;
 } sum;
 
 static void add(sum *s, const ordo_priced *kernel)
 {
-    s->seconds += kernel->clock_seconds;
+    s->seconds += kernel->time.seconds;
+    s->clocked += kernel->clock_seconds;
     s->joules += kernel->joules;
 }
 
@@ -30,7 +33,8 @@ static double total(const ordo_model *model, sum s)
     const double power = ordo_model_value(model, ORDO_C_POWER);
     if (!ordo_model_on(model, ORDO_C_STEADY) || power <= 0)
         return s.seconds;
-    return s.joules / power > s.seconds ? s.joules / power : s.seconds;
+    const double pooled = s.joules / power > s.clocked ? s.joules / power : s.clocked;
+    return s.seconds - ordo_model_value(model, ORDO_C_POWER_CREDIT) * (s.seconds - pooled);
 }
 
 /* All kernels of a block on one rank. */
@@ -192,7 +196,11 @@ static double pipelined(const parts *p, int64_t n)
     double gemm = 0, tail = 0;
     for (int i = 0; i < gemms_of(b); i++) {
         const ordo_gemm g = gemm_of(b, i, rows);
-        const double each = ordo_price_gemm(cpu ? &shares : &whole, &g).time.seconds;
+        double each = ordo_price_gemm(cpu ? &shares : &whole, &g).time.seconds;
+        if (ordo_model_on(p->model, ORDO_C_TAILS_COUNTED)) {
+            const ordo_gemm all = gemm_of(b, i, rows * n);
+            each *= 1 - ordo_gemm_tail(p->model, &all);
+        }
         gemm += each;
         tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
     }
@@ -249,6 +257,8 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->mode[ORDO_MODE_OVERLAPPED] = fixed + masked - gemm + hidden.seconds;
     r->mode[ORDO_MODE_PIPELINED] = fixed + pipelined(p, b->segments);
     r->exposed = hidden.exposed;
+    r->gemm_then_rng = gemm + beside.rng;
+    r->gemm_beside_rng = hidden.seconds;
     r->hidden_in_fusion =
         1 - (p->fused.clock_seconds - p->with_mask.clock_seconds) / p->rng.clock_seconds;
     const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);

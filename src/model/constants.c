@@ -251,6 +251,12 @@ static const row rows[ORDO_CONSTANTS] = {
                             MAYBE("mma_pj_per_flop_fp8"), IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_ORDINARY_POWER] = { "ordinary_power", "W", "drawn while tensor cores idle", 0, 1e6,
                                 MAYBE("ordinary_power_w"), IS(0, FITTED, NOT_IN_PAPER) },
+    [ORDO_C_POWER_CREDIT] = { "power_credit", "", "share of unused power that comes back as clock",
+                              0, 1,
+                              IS(0.6, FITTED,
+                                 "masks between GEMMs for seconds on an H200, 2026-11-15: 0.39 in "
+                                 "bf16, 0.85 in fp8"),
+                              IS(0, FITTED, NOT_IN_PAPER) },
 
     [ORDO_C_STEADY] = { "steady", "", "the power limit acts: seconds of load, not milliseconds", 0,
                         1, IS(1, CHOICE, SWITCH), IS(0, CHOICE, SWITCH) },
@@ -265,6 +271,9 @@ static const row rows[ORDO_CONSTANTS] = {
                               IS(1, CHOICE, SWITCH), IS(0, CHOICE, SWITCH) },
     [ORDO_C_COUNT_MEMORY] = { "count_memory", "", "count layer norms, residuals, activation", 0, 1,
                               IS(1, CHOICE, SWITCH), IS(0, CHOICE, SWITCH) },
+    [ORDO_C_TAILS_COUNTED] = { "tails_counted", "", "gemm_efficiency has part-filled waves in it",
+                               0, 1, IS(1, FITTED, "tensor activity over whole GEMMs"),
+                               IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_CORESIDENT] = { "coresident", "", "1 always, 0 never, -1 by registers", -1, 1,
                             IS(-1, CHOICE, "registers decide"), IS(1, FITTED, PAPER) },
 };

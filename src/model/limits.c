@@ -276,6 +276,21 @@ static bool on_cpu(const ordo_model *model)
     return ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
 }
 
+/* Products by the flop; what dropout adds to them by the time it takes. */
+static double attention_energy(const ordo_model *model, const ordo_attention_shape *s,
+                               const ordo_kernel_counts *rng, double elements)
+{
+    const double flop = elements * (s->backward ? 10.0 : 4.0) * (double)s->head_dim;
+    const double joules = flop * ordo_model_flop_energy(model, s->precision);
+    if (joules <= 0)
+        return 0;
+    ordo_attention_shape plain = *s;
+    plain.drop = ORDO_DROP_NONE;
+    const double added = exposed_clocks(model, s, rng) - exposed_clocks(model, &plain, NULL);
+    return joules + elements * added / clocks(model, ORDO_C_CLOCK_TENSOR) *
+                        value(model, ORDO_C_ORDINARY_POWER);
+}
+
 /* An order that leaves workers waiting stretches all that workers do, but not the memory. */
 static void stretch(double *by, double utilization)
 {
@@ -310,11 +325,7 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
         t.by[i] *= whole;
     if (backward && s->utilization > 0)
         stretch(t.by, s->utilization);
-    const double flop = elements * (backward ? 10.0 : 4.0) * (double)s->head_dim;
-    double joules = flop * ordo_model_flop_energy(model, s->precision);
-    if (rng && joules > 0)
-        joules += ordo_price_rng(model, rng, elements).joules;
-    return finish(model, t, joules);
+    return finish(model, t, attention_energy(model, s, rng, elements));
 }
 
 ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rng, double elements)

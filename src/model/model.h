@@ -81,6 +81,7 @@ typedef enum ordo_constant {
     ORDO_C_ENERGY_16,
     ORDO_C_ENERGY_FP8,
     ORDO_C_ORDINARY_POWER,
+    ORDO_C_POWER_CREDIT,
 
     /* Switches. */
     ORDO_C_STEADY,
@@ -89,6 +90,7 @@ typedef enum ordo_constant {
     ORDO_C_SHARED_SLOT,
     ORDO_C_COUNT_WRITES,
     ORDO_C_COUNT_MEMORY,
+    ORDO_C_TAILS_COUNTED,
     ORDO_C_CORESIDENT,
     ORDO_CONSTANTS
 } ordo_constant;
