@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MIB = 1 << 20, BAR_WIDTH = 420, BAR_HEIGHT = 15, NAME_WIDTH = 84 };
+enum { MIB = 1 << 20, BAR_WIDTH = 370, BAR_HEIGHT = 15, NAME_WIDTH = 84 };
 
 typedef struct page {
     cli_priced_block priced;

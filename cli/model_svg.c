@@ -33,12 +33,24 @@ typedef struct scale {
     double low, high;
 } scale;
 
-static scale scale_of(const cli_heat *h)
+static double middle_of(const cli_heat *h)
 {
-    scale s = { .middle = h->points ? 0 : h->quantity->middle, .low = INFINITY, .high = -INFINITY };
-    for (size_t i = 0; i < h->x.count * h->y.count; i++) {
-        s.low = fmin(s.low, h->cells[i]);
-        s.high = fmax(s.high, h->cells[i]);
+    return h->points ? 0 : h->quantity->middle;
+}
+
+/* One scale for all maps of a drawing that measure from the same middle. */
+static scale scale_of(const cli_grid *g, const cli_heat *like)
+{
+    scale s = { .middle = middle_of(like), .low = INFINITY, .high = -INFINITY };
+    for (size_t k = 0; k < g->count; k++) {
+        const cli_heat *h = &g->heats[k];
+        const double middle = middle_of(h);
+        if (h != like && (isnan(middle) || middle != s.middle))
+            continue;
+        for (size_t i = 0; i < h->x.count * h->y.count; i++) {
+            s.low = fmin(s.low, h->cells[i]);
+            s.high = fmax(s.high, h->cells[i]);
+        }
     }
     if (isnan(s.middle)) {
         if (s.low <= 0) /* no logarithm there */
@@ -182,7 +194,7 @@ void cli_grid_svg(FILE *out, const void *what)
     double left = 0;
     for (size_t i = 0; i < g->count; i++) {
         const cli_heat *h = &g->heats[i];
-        const scale s = scale_of(h);
+        const scale s = scale_of(g, h);
         fprintf(out, "<g transform=\"translate(%.0f %d)\">\n", left + LEFT, TOP);
         text_at(out, 0, -14, "title", h->title);
         draw_cells(out, h, &s);

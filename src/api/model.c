@@ -247,26 +247,31 @@ static ordo_attention_shape shape_of(const ordo_problem *p)
     };
 }
 
-static ordo_kernel_time both(const ordo_model *model, ordo_attention_shape *s, bool backward,
-                             ordo_drop drop)
+/* One pass. A window leaves `share` of the scores that the shape, which knows none, counts. */
+static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape *s, double share,
+                             bool backward, ordo_drop drop)
 {
     s->backward = backward;
     s->drop = drop;
-    return ordo_price_attention(model, s).time;
+    ordo_kernel_time time = ordo_price_attention(model, s).time;
+    time.seconds *= share;
+    for (int i = 0; i < ORDO_LIMITERS; i++)
+        time.by[i] *= share;
+    return time;
 }
 
 /* Attention alone: no GEMM to hide a mask under, so the choice is between a mask kernel once
  * before both passes and generation inside each. */
-static void price_dropout(const ordo_model *model, ordo_attention_shape *s,
+static void price_dropout(const ordo_model *model, ordo_attention_shape *s, double share,
                           const ordo_kernel_counts *counts, ordo_plan_price *price)
 {
-    const double elements = ordo_live_elements(s, 128, 128);
+    const double elements = share * ordo_live_elements(s, 128, 128);
     price->rng = ordo_price_rng(model, counts, elements).time;
     price->mode_seconds[ORDO_MODE_SEQUENTIAL] =
         price->rng.seconds + price->forward.seconds + price->backward.seconds;
     price->mode_seconds[ORDO_MODE_OVERLAPPED] = price->forward.seconds + price->backward.seconds;
-    price->mode_seconds[ORDO_MODE_FUSED] = both(model, s, false, ORDO_DROP_FUSED).seconds +
-                                           both(model, s, true, ORDO_DROP_FUSED).seconds;
+    price->mode_seconds[ORDO_MODE_FUSED] = pass(model, s, share, false, ORDO_DROP_FUSED).seconds +
+                                           pass(model, s, share, true, ORDO_DROP_FUSED).seconds;
     price->mode = price->mode_seconds[ORDO_MODE_FUSED] < price->mode_seconds[ORDO_MODE_SEQUENTIAL]
                       ? ORDO_MODE_FUSED
                       : ORDO_MODE_SEQUENTIAL;
@@ -279,17 +284,24 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
     ordo_attention_shape s = shape_of(&plan->problem);
     ORDO_TRY(check_shape(model, &s));
     ordo_plan_price made = { 0 };
-    ORDO_TRY(ordo_plan_utilization(plan, model->machine, &made.utilization));
-    s.utilization = made.utilization;
+    ordo_plan_work work;
+    ORDO_TRY(ordo_plan_measure(plan, model->machine, &work));
+    made.utilization = s.utilization = work.utilization;
+    double share = 1;
+    if (plan->problem.window.on) {
+        const ordo_tile tile = plan->backward_tile;
+        share = work.scores / ordo_live_elements(&s, tile.q, tile.k);
+        share = share < 1 ? share : 1;
+    }
     const bool drops = plan->problem.dropout.p > 0;
     const ordo_drop drop = drops ? ORDO_DROP_MASK : ORDO_DROP_NONE;
     const ordo_kernel_counts *counts = NULL;
     if (drops)
         ORDO_TRY(find_counts(&s.rng, &counts));
-    made.forward = both(model, &s, false, drop);
-    made.backward = both(model, &s, true, drop);
+    made.forward = pass(model, &s, share, false, drop);
+    made.backward = pass(model, &s, share, true, drop);
     if (counts)
-        price_dropout(model, &s, counts, &made);
+        price_dropout(model, &s, share, counts, &made);
     *price = made;
     return ORDO_OK;
 }

@@ -36,8 +36,8 @@ static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)
     return llround((double)makespan / ghz);
 }
 
-ordo_status ordo_plan_utilization(const ordo_plan *plan, const ordo_machine *machine,
-                                  double *utilization)
+ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
+                              ordo_plan_work *work)
 {
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend ref: the oracle has no workers to price");
@@ -48,7 +48,9 @@ ordo_status ordo_plan_utilization(const ordo_plan *plan, const ordo_machine *mac
     int64_t makespan;
     ORDO_TRY(ordo_replay_estimate(&run, &clocks, BUDGET, &makespan));
     ORDO_TRY(ordo_makespan_bounds(&run, 1, &clocks, &bounds));
-    *utilization = makespan > bounds.work ? (double)bounds.work / (double)makespan : 1;
+    work->utilization = makespan > bounds.work ? (double)bounds.work / (double)makespan : 1;
+    work->scores =
+        (double)bounds.tasks * (double)plan->backward_tile.q * (double)plan->backward_tile.k;
     return ORDO_OK;
 }
 
