@@ -306,10 +306,10 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
     return ORDO_OK;
 }
 
-/* Name number i of a list, or "?" */
+/* Name number i of a list. */
 static const char *name_at(const char *const *names, unsigned count, unsigned i)
 {
-    return i < count ? names[i] : "?";
+    return i < count ? names[i] : "unknown";
 }
 
 const char *ordo_calibration_name(ordo_calibration calibration)

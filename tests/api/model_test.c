@@ -268,7 +268,7 @@ TEST(names)
     CHECK_TEXT(ordo_calibration_name(ORDO_CALIBRATION_PAPER), "paper");
     CHECK_TEXT(ordo_precision_name(ORDO_PRECISION_FP8), "fp8");
     CHECK_TEXT(ordo_limiter_name(ORDO_LIMIT_POWER), "power");
-    CHECK_TEXT(ordo_limiter_name((ordo_limiter)ORDO_LIMITERS), "?");
+    CHECK_TEXT(ordo_limiter_name((ordo_limiter)ORDO_LIMITERS), "unknown");
     CHECK_TEXT(ordo_generator_name(ORDO_GENERATOR_SLICED), "sliced");
     CHECK_TEXT(ordo_mode_name(ORDO_MODE_OVERLAPPED), "overlapped");
 }
