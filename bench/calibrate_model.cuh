@@ -1,0 +1,355 @@
+/* calibrate_model.cuh: what the performance model wants to know beside calibrate.cu's figures:
+ * lanes, shared memory, launches, masks, GEMMs, both together. Needs result(), row(), repeat() and
+ * event_ms() above it. */
+#ifndef BENCH_CALIBRATE_MODEL_CUH
+#define BENCH_CALIBRATE_MODEL_CUH
+
+#include "calibrate_blas.h"
+#include "calibrate_rates.cuh"
+
+enum { HEADS = 32, ROWS = 8192, WIDTH = 4096, STEADY_MS = 600 };
+
+/* ---- lanes ---- */
+
+template <lane_kind KIND> static double lanes(void)
+{
+    enum { ROUNDS = 2000 };
+    const timing t = repeat(sms, [&] {
+        lane_kernel<KIND><<<sms, SPECIAL_THREADS>>>(ROUNDS, 0x9e3779b9u, 0x7feb352du, stamps, sink);
+    });
+    return lane_steps<KIND>() * SPECIAL_THREADS * CHAINS * ROUNDS / t.clk;
+}
+
+/* Lanes are a whole number of eights; a measurement that comes near one means it. */
+static void lane_result(const char *name, double measured, const char *what)
+{
+    const double whole = 8 * (double)(int64_t)(measured / 8 + 0.5);
+    const bool near = measured > 0.95 * whole && measured < 1.02 * whole;
+    result(name, true, near ? whole : measured, "lane/clk", "%s, %.1f by 32 warps an SM", what,
+           measured);
+}
+
+static void measure_lanes(void)
+{
+    lane_result("alu_lanes", lanes<LANE_LOP3>(), "three-input logic");
+    lane_result("imad_lanes", lanes<LANE_IMAD>(), "32-bit multiply-add");
+    lane_result("imad_wide_lanes", lanes<LANE_WIDE>(), "32 x 32 + 64-bit multiply-add");
+    lane_result("fma_lanes", lanes<LANE_FFMA>(), "f32 multiply-add");
+    result("logic_and_ffma_lanes", false, lanes<LANE_LOP3_FFMA>(), "lane/clk",
+           "one of each in turn; 128 would be every issue slot");
+    result("logic_and_imad_lanes", false, lanes<LANE_LOP3_IMAD>(), "lane/clk", "one of each");
+    result("wide_and_two_logic_lanes", false, lanes<LANE_WIDE_LOP3>(), "lane/clk",
+           "64 if wide multiplications take the logic's slot");
+}
+
+static void measure_shared(void)
+{
+    enum { ROUNDS = 1000 };
+    allow_shared(shared_kernel, SHARED_READ_BYTES);
+    const timing t = repeat(sms, [&] {
+        shared_kernel<<<sms, SPECIAL_THREADS, SHARED_READ_BYTES>>>(ROUNDS, stamps, sink);
+    });
+    const double measured = 16.0 * SPECIAL_THREADS * SHARED_UNROLL * ROUNDS / t.clk;
+    const double whole = 8 * (double)(int64_t)(measured / 8 + 0.5);
+    result("shared_bytes_per_clk", true, measured > 0.95 * whole ? whole : measured, "B/clk",
+           "loads of 16 bytes, %.1f by 32 warps an SM", measured);
+}
+
+/* ---- launches ---- */
+
+static double wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double graph_chain_ns(void)
+{
+    enum { LENGTH = 500 };
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    double values[REPEATS];
+    TRY(cudaStreamCreate(&stream));
+    TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int x = 0; x < LENGTH; x++)
+        null_kernel<<<1, 32, 0, stream>>>();
+    TRY(cudaStreamEndCapture(stream, &graph));
+    TRY(cudaGraphInstantiate(&ready, graph, 0));
+    for (int x = -1; x < REPEATS; x++) {
+        TRY(cudaStreamSynchronize(stream));
+        const double begin = wall_ns();
+        TRY(cudaGraphLaunch(ready, stream));
+        TRY(cudaStreamSynchronize(stream));
+        if (x >= 0)
+            values[x] = (wall_ns() - begin) / LENGTH;
+    }
+    TRY(cudaGraphExecDestroy(ready));
+    TRY(cudaGraphDestroy(graph));
+    TRY(cudaStreamDestroy(stream));
+    return median(values, REPEATS);
+}
+
+static void measure_launch(void)
+{
+    enum { LAUNCHES = 2000, SINGLE = 201 };
+    double each[SINGLE];
+    double begin = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        TRY(cudaDeviceSynchronize());
+        begin = wall_ns();
+        for (int x = 0; x < LAUNCHES; x++)
+            null_kernel<<<1, 32>>>();
+        TRY(cudaDeviceSynchronize());
+    }
+    result("launch_ns", true, (wall_ns() - begin) / LAUNCHES, "ns",
+           "%d empty kernels launched back to back by the host", LAUNCHES);
+    result("launch_graph_ns", true, graph_chain_ns(), "ns",
+           "chain of 500 dependent empty kernels in a graph");
+    for (int x = 0; x < SINGLE; x++) {
+        const double start = wall_ns();
+        null_kernel<<<1, 32>>>();
+        TRY(cudaDeviceSynchronize());
+        each[x] = wall_ns() - start;
+    }
+    result("launch_and_wait_ns", false, median(each, SINGLE), "ns", "one empty kernel");
+}
+
+/* ---- masks of HEADS x ROWS x ROWS ---- */
+
+static mask_keys keys_of(int threshold, int bits)
+{
+    mask_keys keys;
+    uint32_t k0 = 0x89abcdefu, k1 = 0x01234567u;
+    for (int r = 0; r < 10; r++) {
+        keys.round[2 * r] = k0;
+        keys.round[2 * r + 1] = k1;
+        k0 += ORDO_PHILOX_W0;
+        k1 += ORDO_PHILOX_W1;
+    }
+    for (int i = 0; i < 16; i++)
+        keys.select[i] = i < bits && (threshold >> i & 1) ? 0xffffffffu : 0;
+    return keys;
+}
+
+template <int RNG_ROUNDS, int BITS>
+static void launch_sliced(int blocks, int threads, cudaStream_t stream, char *to)
+{
+    const mask_keys keys = keys_of((1 << BITS) * 9 / 10, BITS);
+    sliced_kernel<RNG_ROUNDS, BITS><<<blocks, threads, 0, stream>>>(
+        (uint2 *)to, keys, HEADS * ROWS / 16, ROWS / 16, ROWS / 128);
+}
+
+template <int RNG_ROUNDS, int BITS> static void time_sliced(void)
+{
+    const double ms = event_ms([&] {
+        launch_sliced<RNG_ROUNDS, BITS>(sms * 16, 128, NULL, memory);
+        return cudaGetLastError();
+    });
+    char name[64];
+    snprintf(name, sizeof name, "mask_%dx%d_sliced_us", RNG_ROUNDS, BITS);
+    result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
+    row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": %d, \"generator\": \"sliced\", \"heads\": "
+        "%d, "
+        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g",
+        RNG_ROUNDS, BITS, HEADS, ROWS, ms * 1e-3);
+}
+
+template <int RNG_ROUNDS> static void time_compare(void)
+{
+    const mask_keys keys = keys_of(0, 0);
+    const uint64_t words = (uint64_t)HEADS * ROWS * ROWS / 32;
+    const double ms = event_ms([&] {
+        compare_kernel<RNG_ROUNDS><<<sms * 16, 128>>>((uint32_t *)memory, keys, 0xe6666666u, words);
+        return cudaGetLastError();
+    });
+    char name[64];
+    snprintf(name, sizeof name, "mask_%dx32_compare_us", RNG_ROUNDS);
+    result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
+    row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": 32, \"generator\": \"compare\", \"heads\": "
+        "%d, "
+        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g",
+        RNG_ROUNDS, HEADS, ROWS, ms * 1e-3);
+}
+
+/* Mean seconds of `work`, and W if the board says, over STEADY_MS of it. */
+typedef struct steady {
+    double seconds, watts;
+    int count;
+} steady;
+
+template <class WORK> static steady hold(WORK work)
+{
+    steady s = { 0, -1, 0 };
+    work();
+    TRY(cudaDeviceSynchronize());
+    const double energy = board_energy_mj(), begin = wall_ns();
+    double now = begin;
+    while (now - begin < STEADY_MS * 1e6) {
+        for (int x = 0; x < 8; x++, s.count++)
+            work();
+        TRY(cudaDeviceSynchronize());
+        now = wall_ns();
+    }
+    const double after = board_energy_mj();
+    s.seconds = (now - begin) * 1e-9 / s.count;
+    if (energy >= 0 && after > energy)
+        s.watts = (after - energy) * 1e-3 / ((now - begin) * 1e-9);
+    return s;
+}
+
+static void measure_masks(void)
+{
+    time_sliced<7, 8>();
+    time_sliced<10, 8>();
+    time_sliced<5, 8>();
+    time_sliced<3, 8>();
+    time_sliced<7, 4>();
+    time_sliced<10, 4>();
+    time_sliced<7, 16>();
+    time_compare<7>();
+    time_compare<5>();
+    time_compare<3>();
+    time_compare<10>();
+    const steady s = hold([&] { launch_sliced<7, 8>(sms * 16, 128, NULL, memory); });
+    if (s.watts > 0)
+        result("ordinary_power_w", true, s.watts, "W",
+               "board energy while masks of 8 bits are made for %d ms", STEADY_MS);
+}
+
+/* ---- GEMMs of a transformer block of ROWS x WIDTH ---- */
+
+enum { GEMMS = 4 };
+static const char *const gemm_names[GEMMS] = { "qkv", "proj", "fc1", "fc2" };
+
+__global__ void fill_kernel(uint32_t *to, size_t words, uint32_t keep, uint32_t set)
+{
+    for (size_t x = (size_t)blockIdx.x * blockDim.x + threadIdx.x; x < words;
+         x += (size_t)gridDim.x * blockDim.x)
+        to[x] = (mix((uint32_t)x) & keep) | set;
+}
+
+static bool prepare_gemms(blas_gemm *gemms, bool fp8)
+{
+    const int n[GEMMS] = { 3 * WIDTH, WIDTH, 4 * WIDTH, WIDTH };
+    const int k[GEMMS] = { WIDTH, WIDTH, WIDTH, 4 * WIDTH };
+    /* Random values near one, of both signs: bf16, or fp8 e4m3. */
+    fill_kernel<<<sms * 8, 256>>>((uint32_t *)memory, memory_bytes / 4,
+                                  fp8 ? 0x87878787u : 0x807f807fu, fp8 ? 0x38383838u : 0x3f003f00u);
+    TRY(cudaDeviceSynchronize());
+    for (int i = 0; i < GEMMS; i++) {
+        gemms[i] = blas_gemm();
+        gemms[i].m = ROWS;
+        gemms[i].n = n[i];
+        gemms[i].k = k[i];
+        gemms[i].fp8 = fp8;
+        gemms[i].a = memory;
+        gemms[i].b = memory + memory_bytes / 4;
+        gemms[i].c = memory + memory_bytes / 2;
+        if (!blas_prepare(&gemms[i]))
+            return false;
+    }
+    return true;
+}
+
+static void run_gemms(const blas_gemm *gemms, cudaStream_t stream)
+{
+    for (int i = 0; i < GEMMS; i++)
+        if (!blas_run(&gemms[i], stream)) {
+            fprintf(stderr, "calibrate: a GEMM failed\n");
+            exit(1);
+        }
+}
+
+static void block_row(bool fp8, const char *mode, double seconds)
+{
+    row("\"kernel\": \"block\", \"precision\": \"%s\", \"seq\": %d, \"embed\": %d, \"rounds\": 7, "
+        "\"bits\": 8, \"generator\": \"sliced\", \"mode\": \"%s\", \"seconds\": %.6g",
+        fp8 ? "fp8" : "bf16", ROWS, WIDTH, mode, seconds);
+}
+
+/* GEMMs alone, with a mask behind them, with a mask on a second stream beside them. */
+static void time_beside(const blas_gemm *gemms, bool fp8)
+{
+    cudaStream_t first, second;
+    cudaEvent_t begun, made;
+    char name[64];
+    char *mask = memory + memory_bytes / 4 * 3;
+    const char *type = fp8 ? "fp8" : "bf16";
+    TRY(cudaStreamCreate(&first));
+    TRY(cudaStreamCreate(&second));
+    TRY(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
+    TRY(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    const steady then = hold([&] {
+        run_gemms(gemms, first);
+        launch_sliced<7, 8>(sms * 16, 128, first, mask);
+    });
+    const steady beside = hold([&] {
+        TRY(cudaEventRecord(begun, first));
+        run_gemms(gemms, first);
+        TRY(cudaStreamWaitEvent(second, begun, 0));
+        launch_sliced<7, 8>(sms * 128, 32, second, mask);
+        TRY(cudaEventRecord(made, second));
+        TRY(cudaStreamWaitEvent(first, made, 0));
+    });
+    snprintf(name, sizeof name, "block_%s_then_mask_us", type);
+    result(name, false, then.seconds * 1e6, "us", "four GEMMs, then a mask, %d ms", STEADY_MS);
+    snprintf(name, sizeof name, "block_%s_beside_mask_us", type);
+    result(name, false, beside.seconds * 1e6, "us", "the mask on a second stream, %d blocks of 32",
+           sms * 128);
+    block_row(fp8, "gemm-then-rng", then.seconds);
+    block_row(fp8, "gemm-beside-rng", beside.seconds);
+    TRY(cudaEventDestroy(begun));
+    TRY(cudaEventDestroy(made));
+    TRY(cudaStreamDestroy(first));
+    TRY(cudaStreamDestroy(second));
+}
+
+static void time_gemms(bool fp8)
+{
+    blas_gemm gemms[GEMMS];
+    char name[64];
+    const char *type = fp8 ? "fp8" : "bf16";
+    double flop = 0;
+    if (!prepare_gemms(gemms, fp8)) {
+        fprintf(stderr, "calibrate: cuBLASLt offers no %s product\n", type);
+        return;
+    }
+    for (int i = 0; i < GEMMS; i++) {
+        const blas_gemm *g = &gemms[i];
+        const double here = 2.0 * g->m * g->n * g->k;
+        const double ms =
+            event_ms([&] { return blas_run(g, NULL) ? cudaSuccess : cudaErrorUnknown; });
+        flop += here;
+        snprintf(name, sizeof name, "gemm_%s_%s_burst_us", type, gemm_names[i]);
+        result(name, false, ms * 1e3, "us", "%d x %d x %d, %.0f TFLOP/s", g->m, g->n, g->k,
+               here / ms * 1e-9);
+        row("\"kernel\": \"gemm\", \"precision\": \"%s\", \"m\": %d, \"n\": %d, \"k\": %d, "
+            "\"state\": "
+            "\"burst\", \"seconds\": %.6g, \"label\": \"%s %s, burst\"",
+            type, g->m, g->n, g->k, ms * 1e-3, type, gemm_names[i]);
+    }
+    const steady s = hold([&] { run_gemms(gemms, NULL); });
+    snprintf(name, sizeof name, "gemm_%s_flop_per_s", type);
+    result(name, true, flop / s.seconds, "flop/s", "four GEMMs of a block, %d ms of load",
+           STEADY_MS);
+    snprintf(name, sizeof name, "mma_pj_per_flop_%s", type);
+    if (s.watts > 0)
+        result(name, true, s.watts * s.seconds / flop * 1e12, "pJ/flop",
+               "board energy of four GEMMs of a block for %d ms, %.0f W", STEADY_MS, s.watts);
+    block_row(fp8, "gemm", s.seconds);
+    time_beside(gemms, fp8);
+}
+
+static void measure_gemm(void)
+{
+    if (!blas_load()) {
+        fprintf(stderr, "calibrate: no cuBLASLt: GEMMs left out\n");
+        return;
+    }
+    time_gemms(false);
+    time_gemms(true);
+}
+
+#endif
