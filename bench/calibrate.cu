@@ -477,6 +477,10 @@ static void measure_hbm(void)
     const double copy = event_ms([&] {
         return cudaMemcpyAsync(memory, memory + half, half, cudaMemcpyDeviceToDevice, NULL);
     });
+    row("\"kernel\": \"memory\", \"read_bytes\": 0, \"write_bytes\": %zu, \"seconds\": %.6g",
+        memory_bytes, write * 1e-3);
+    row("\"kernel\": \"memory\", \"read_bytes\": %zu, \"write_bytes\": %zu, \"seconds\": %.6g",
+        half, half, copy * 1e-3);
     result("hbm_copy_bytes_per_s", true, 2.0 * (double)half / copy * 1e3, "B/s",
            "device to device copy of 1 GiB, bytes read plus written");
 }

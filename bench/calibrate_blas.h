@@ -180,7 +180,8 @@ static bool blas_prepare(blas_gemm *g)
     for (int i = 0; i < count && good; i++) {
         blas_gemm trial = *g;
         trial.algorithm = found[i].algo;
-        const double ms = blas_ms(&trial);
+        const double once = blas_ms(&trial), again = blas_ms(&trial);
+        const double ms = once < again ? once : again;
         if (ms > 0 && (least < 0 || ms < least)) {
             least = ms;
             g->algorithm = found[i].algo;

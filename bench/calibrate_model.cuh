@@ -7,7 +7,7 @@
 #include "calibrate_blas.h"
 #include "calibrate_rates.cuh"
 
-enum { HEADS = 32, ROWS = 8192, WIDTH = 4096, STEADY_MS = 600 };
+enum { HEADS = 32, ROWS = 8192, WIDTH = 4096, STEADY_MS = 300, WARM_MS = 1000, STEADY_TURNS = 3 };
 
 /* ---- lanes ---- */
 
@@ -179,14 +179,21 @@ typedef struct steady {
     int count;
 } steady;
 
-template <class WORK> static steady hold(WORK work)
+/* Let the board cool down and its governor forget: what follows is a burst. */
+static void rest(void)
+{
+    const struct timespec third = { 0, 300000000 };
+    nanosleep(&third, NULL);
+}
+
+template <class WORK> static steady hold(WORK work, int ms)
 {
     steady s = { 0, -1, 0 };
     work();
     TRY(cudaDeviceSynchronize());
     const double energy = board_energy_mj(), begin = wall_ns();
     double now = begin;
-    while (now - begin < STEADY_MS * 1e6) {
+    while (now - begin < ms * 1e6) {
         for (int x = 0; x < 8; x++, s.count++)
             work();
         TRY(cudaDeviceSynchronize());
@@ -212,10 +219,10 @@ static void measure_masks(void)
     time_compare<5>();
     time_compare<3>();
     time_compare<10>();
-    const steady s = hold([&] { launch_sliced<7, 8>(sms * 16, 128, NULL, memory); });
+    const steady s = hold([&] { launch_sliced<7, 8>(sms * 16, 128, NULL, memory); }, 2 * STEADY_MS);
     if (s.watts > 0)
         result("ordinary_power_w", true, s.watts, "W",
-               "board energy while masks of 8 bits are made for %d ms", STEADY_MS);
+               "board energy while masks of 8 bits are made for %d ms", 2 * STEADY_MS);
 }
 
 /* ---- GEMMs of a transformer block of ROWS x WIDTH ---- */
@@ -269,37 +276,64 @@ static void block_row(bool fp8, const char *mode, double seconds)
         fp8 ? "fp8" : "bf16", ROWS, WIDTH, mode, seconds);
 }
 
-/* GEMMs alone, with a mask behind them, with a mask on a second stream beside them. */
-static void time_beside(const blas_gemm *gemms, bool fp8)
+/* GEMMs alone, with a mask behind them, with a mask on a second stream beside them: by turns, once
+ * the board is warm, since it slows down for seconds. Medians. */
+static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
 {
+    enum { ALONE, THEN, BESIDE, WAYS };
+    static const char *const modes[WAYS] = { "gemm", "gemm-then-rng", "gemm-beside-rng" };
     cudaStream_t first, second;
     cudaEvent_t begun, made;
-    char name[64];
+    double seconds[WAYS][STEADY_TURNS], watts[STEADY_TURNS];
     char *mask = memory + memory_bytes / 4 * 3;
+    char name[64];
     const char *type = fp8 ? "fp8" : "bf16";
     TRY(cudaStreamCreate(&first));
     TRY(cudaStreamCreate(&second));
     TRY(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
     TRY(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
-    const steady then = hold([&] {
-        run_gemms(gemms, first);
-        launch_sliced<7, 8>(sms * 16, 128, first, mask);
-    });
-    const steady beside = hold([&] {
-        TRY(cudaEventRecord(begun, first));
-        run_gemms(gemms, first);
-        TRY(cudaStreamWaitEvent(second, begun, 0));
-        launch_sliced<7, 8>(sms * 128, 32, second, mask);
-        TRY(cudaEventRecord(made, second));
-        TRY(cudaStreamWaitEvent(first, made, 0));
-    });
-    snprintf(name, sizeof name, "block_%s_then_mask_us", type);
-    result(name, false, then.seconds * 1e6, "us", "four GEMMs, then a mask, %d ms", STEADY_MS);
-    snprintf(name, sizeof name, "block_%s_beside_mask_us", type);
-    result(name, false, beside.seconds * 1e6, "us", "the mask on a second stream, %d blocks of 32",
-           sms * 128);
-    block_row(fp8, "gemm-then-rng", then.seconds);
-    block_row(fp8, "gemm-beside-rng", beside.seconds);
+    hold([&] { run_gemms(gemms, first); }, WARM_MS);
+    for (int turn = 0; turn < STEADY_TURNS; turn++) {
+        const steady alone = hold([&] { run_gemms(gemms, first); }, STEADY_MS);
+        seconds[ALONE][turn] = alone.seconds;
+        watts[turn] = alone.watts;
+        seconds[THEN][turn] = hold(
+                                  [&] {
+                                      run_gemms(gemms, first);
+                                      launch_sliced<7, 8>(sms * 16, 128, first, mask);
+                                  },
+                                  STEADY_MS)
+                                  .seconds;
+        seconds[BESIDE][turn] = hold(
+                                    [&] {
+                                        TRY(cudaEventRecord(begun, first));
+                                        run_gemms(gemms, first);
+                                        TRY(cudaStreamWaitEvent(second, begun, 0));
+                                        launch_sliced<7, 8>(sms * 128, 32, second, mask);
+                                        TRY(cudaEventRecord(made, second));
+                                        TRY(cudaStreamWaitEvent(first, made, 0));
+                                    },
+                                    STEADY_MS)
+                                    .seconds;
+    }
+    for (int way = 0; way < WAYS; way++) {
+        const double middle = median(seconds[way], STEADY_TURNS);
+        snprintf(name, sizeof name, "block_%s_%s_us", type, modes[way]);
+        result(name, false, middle * 1e6, "us", "four GEMMs%s, %d ms by turns",
+               way == ALONE  ? ""
+               : way == THEN ? ", then a mask"
+                             : ", a mask on a second stream",
+               STEADY_MS);
+        block_row(fp8, modes[way], middle);
+    }
+    const double middle = median(seconds[ALONE], STEADY_TURNS), power = median(watts, STEADY_TURNS);
+    snprintf(name, sizeof name, "gemm_%s_flop_per_s", type);
+    result(name, true, (double)(int64_t)(flop / middle * 1e-12) * 1e12, "flop/s",
+           "four GEMMs of a block, warm, %d x %d ms", STEADY_TURNS, STEADY_MS);
+    snprintf(name, sizeof name, "mma_pj_per_flop_%s", type);
+    if (power > 0)
+        result(name, true, power * middle / flop * 1e12, "pJ/flop",
+               "board energy of four GEMMs of a block, warm, %.0f W", power);
     TRY(cudaEventDestroy(begun));
     TRY(cudaEventDestroy(made));
     TRY(cudaStreamDestroy(first));
@@ -319,6 +353,7 @@ static void time_gemms(bool fp8)
     for (int i = 0; i < GEMMS; i++) {
         const blas_gemm *g = &gemms[i];
         const double here = 2.0 * g->m * g->n * g->k;
+        rest();
         const double ms =
             event_ms([&] { return blas_run(g, NULL) ? cudaSuccess : cudaErrorUnknown; });
         flop += here;
@@ -330,16 +365,7 @@ static void time_gemms(bool fp8)
             "\"burst\", \"seconds\": %.6g, \"label\": \"%s %s, burst\"",
             type, g->m, g->n, g->k, ms * 1e-3, type, gemm_names[i]);
     }
-    const steady s = hold([&] { run_gemms(gemms, NULL); });
-    snprintf(name, sizeof name, "gemm_%s_flop_per_s", type);
-    result(name, true, flop / s.seconds, "flop/s", "four GEMMs of a block, %d ms of load",
-           STEADY_MS);
-    snprintf(name, sizeof name, "mma_pj_per_flop_%s", type);
-    if (s.watts > 0)
-        result(name, true, s.watts * s.seconds / flop * 1e12, "pJ/flop",
-               "board energy of four GEMMs of a block for %d ms, %.0f W", STEADY_MS, s.watts);
-    block_row(fp8, "gemm", s.seconds);
-    time_beside(gemms, fp8);
+    time_steady(gemms, fp8, flop);
 }
 
 static void measure_gemm(void)

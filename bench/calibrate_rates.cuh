@@ -30,9 +30,10 @@ ORDO_DEVICE void lane_imad(uint32_t *x, uint32_t a, uint32_t b)
 {
     asm volatile("mad.lo.u32 %0, %0, %1, %2;" : "+r"(*x) : "r"(a), "r"(b));
 }
+/* As Philox multiplies: low word times a constant, both halves of the product kept. */
 ORDO_DEVICE void lane_wide(uint64_t *x, uint32_t a)
 {
-    asm volatile("{.reg .u32 low, high; mov.b64 {low, high}, %0; mad.wide.u32 %0, low, %1, %0;}"
+    asm volatile("{.reg .u32 low, high; mov.b64 {low, high}, %0; mul.wide.u32 %0, low, %1;}"
                  : "+l"(*x)
                  : "r"(a));
 }
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(SPECIAL_THREADS, 1)
     }
     const float scale = __uint_as_float(0x3f000000u | (a & 0xffffu));
     const stamp s = begin_stamp();
-#pragma unroll 1
+    /* Long bodies: the loop's own instructions take issue slots and logic lanes too. */
+#pragma unroll 16
     for (int round = 0; round < rounds; round++)
 #pragma unroll
         for (int c = 0; c < CHAINS; c++) {
