@@ -32,7 +32,7 @@ typedef struct row {
 typedef struct table {
     cli_model_args *model;
     const char *path;
-    char machine[WORD];
+    char machine[256]; /* a name or a path */
     row *rows;
     size_t count;
 } table;

@@ -11,7 +11,6 @@
  * board's power is one more limiter once the governor has noticed, after milliseconds. */
 #include "model/model.h"
 
-#include <assert.h>
 #include <math.h>
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -331,11 +330,9 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
 ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rng, double elements)
 {
     ordo_kernel_time t = { 0 };
-    if (on_cpu(model)) { /* scaled from the one generator whose time is known */
-        const ordo_kernel_counts *known = ordo_rng_counts(&(ordo_rng) { 0 });
-        assert(known);
-        t.by[ORDO_LIMIT_ALU] = elements * value(model, ORDO_C_RNG_CPU_CLK) * rng->issue /
-                               known->issue / clocks(model, ORDO_C_CLOCK_ORDINARY);
+    if (on_cpu(model)) {
+        t.by[ORDO_LIMIT_ALU] = elements * value(model, ORDO_C_RNG_CPU_CLK) *
+                               ordo_rng_cpu_cost(rng) / clocks(model, ORDO_C_CLOCK_ORDINARY);
     } else {
         ordo_kernel_counts counts = { 0 };
         add_counts(&counts, rng, value(model, ORDO_C_RNG_SCALE));

@@ -127,6 +127,10 @@ double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision)
 const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
 const ordo_kernel_counts *ordo_attention_counts(void);
 
+/* Cost on a CPU core over that of the default generator: counted where it was, else in the ratio of
+ * the GPU's instructions. */
+double ordo_rng_cpu_cost(const ordo_kernel_counts *counts);
+
 /* Kernels, arguments checked. The energy of each in J is kept beside its time: blocks pool it. */
 typedef struct ordo_priced {
     ordo_kernel_time time;
