@@ -104,12 +104,13 @@ static int64_t *field_of(cli_block_args *b, const char *name)
 /* "seq=2k,4k,8k" */
 static int read_axis(const char *option, const char *text, cli_axis *axis)
 {
-    const size_t length = strcspn(text, "=");
+    const char *equals = strchr(text, '=');
+    const size_t length = equals ? (size_t)(equals - text) : 0;
     *axis = (cli_axis) { .count = 0 };
-    if (text[length] != '=' || length == 0 || length >= sizeof axis->name)
+    if (length == 0 || length >= sizeof axis->name)
         return cli_usage("%s %s: expected NAME=VALUES, such as seq=2k,4k,8k", option, text);
     memcpy(axis->name, text, length);
-    for (const char *at = text + length + 1;; at++) {
+    for (const char *at = equals + 1;; at++) {
         const size_t here = strcspn(at, ",");
         if (here == 0 || here >= sizeof axis->text[0] || axis->count == CLI_AXIS_MOST)
             return cli_usage("%s %s: expected 1 to %d values of at most %zu characters", option,
@@ -177,6 +178,8 @@ static int price_cell(const start *from, const cli_heat *heat, size_t y, size_t 
 static int fill(const start *from, cli_heat *heat)
 {
     const size_t cells = heat->x.count * heat->y.count;
+    if (cells == 0) /* no axis is empty, but only read_axis() knows */
+        return cli_usage("expected axes with values");
     heat->cells = calloc(cells, sizeof *heat->cells);
     heat->regions = calloc(cells, sizeof *heat->regions);
     if (!heat->cells || !heat->regions)

@@ -49,6 +49,17 @@ typedef struct parts {
     double tail; /* of those, in seconds */
 } parts;
 
+/* Heads and rows of one rank. */
+static int64_t heads_of(const ordo_block *b)
+{
+    return b->embed / b->head_dim / b->tensor_parallel;
+}
+
+static int64_t rows_of(const ordo_block *b)
+{
+    return b->seq / b->sequence_parallel;
+}
+
 static int gemms_of(const ordo_block *b)
 {
     return b->overlap_qkv_only ? 1 : ORDO_BLOCK_GEMMS;
@@ -74,9 +85,9 @@ static ordo_attention_shape shape_of(const ordo_block *b, ordo_drop drop)
         .size = sizeof(ordo_attention_shape),
         .precision = b->precision,
         .batch = b->batch,
-        .heads = b->embed / b->head_dim / b->tensor_parallel,
+        .heads = heads_of(b),
         .kv_heads = b->kv_heads / b->tensor_parallel,
-        .q_len = b->seq / b->sequence_parallel,
+        .q_len = rows_of(b),
         .kv_len = b->seq,
         .head_dim = b->head_dim,
         .causal = false, /* a rank's rows are spread over the sequence; see causal_share() */
@@ -133,15 +144,15 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     const double share = causal_share(model, b);
     const bool cpu = ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
     for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
-        const ordo_gemm g = gemm_of(b, i, b->seq / b->sequence_parallel);
+        const ordo_gemm g = gemm_of(b, i, rows_of(b));
         p.gemm[i] = ordo_price_gemm(model, &g);
         if (i < gemms_of(b)) {
             add(&p.gemms, &p.gemm[i]);
             p.tail += cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
         }
     }
-    p.elements = share * (double)b->batch * (double)(b->embed / b->head_dim / b->tensor_parallel) *
-                 (double)b->seq * (double)(b->seq / b->sequence_parallel);
+    p.elements =
+        share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
     p.attention = attention_of(&p, shape_of(b, ORDO_DROP_NONE), share);
     p.with_mask = attention_of(&p, shape_of(b, ORDO_DROP_MASK), share);
     p.fused = attention_of(&p, shape_of(b, ORDO_DROP_FUSED), share);
@@ -180,8 +191,7 @@ static double communication(const ordo_model *model, const ordo_block *b)
 
 static double mask_bytes(const ordo_block *b, int64_t rows)
 {
-    return (double)b->batch * (double)(b->embed / b->head_dim / b->tensor_parallel) * (double)rows *
-           (double)b->seq / 8;
+    return (double)b->batch * (double)heads_of(b) * (double)rows * (double)b->seq / 8;
 }
 
 /* One layer in `n` segments; seconds. */
@@ -191,7 +201,7 @@ static double pipelined(const parts *p, int64_t n)
     ordo_model whole = *p->model, shares = *p->model;
     whole.value[ORDO_C_WHOLE_WAVES] = 1;
     shares.value[ORDO_C_WHOLE_WAVES] = 0;
-    const int64_t rows = b->seq / b->sequence_parallel / n;
+    const int64_t rows = rows_of(b) / n;
     const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
     double gemm = 0, tail = 0;
     for (int i = 0; i < gemms_of(b); i++) {
@@ -208,7 +218,7 @@ static double pipelined(const parts *p, int64_t n)
     parts other = *p;
     other.model = &shares;
     double attention = attention_of(&other, shape_of(b, ORDO_DROP_MASK), share).time.seconds;
-    const double tiles = (double)b->batch * (double)(b->embed / b->head_dim / b->tensor_parallel) *
+    const double tiles = (double)b->batch * (double)heads_of(b) *
                          ceil((double)rows / ordo_model_value(p->model, ORDO_C_ATTENTION_TILE_Q));
     const double waves = tiles / ordo_model_value(p->model, ORDO_C_WORKERS);
     attention = attention / (double)n * (cpu ? 1 : ceil(waves) / waves);
@@ -337,7 +347,7 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
 {
     const parts p = price_parts(model, b, counts);
     *r = (ordo_block_report) {
-        .heads = b->embed / b->head_dim / b->tensor_parallel,
+        .heads = heads_of(b),
         .elements = p.elements,
         .attention = p.attention.time,
         .attention_mask = p.with_mask.time,
@@ -354,7 +364,7 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     back.backward = true;
     back.utilization = b->utilization;
     r->attention_backward = attention_of(&p, back, causal_share(model, b)).time;
-    const int64_t rows = b->seq / b->sequence_parallel;
+    const int64_t rows = rows_of(b);
     r->mask_bytes[ORDO_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_MODE_OVERLAPPED] = mask_bytes(b, rows);
     r->mask_bytes[ORDO_MODE_PIPELINED] =
         (b->segments < 2 ? 1 : 2) * mask_bytes(b, rows / b->segments);

@@ -269,6 +269,12 @@ TEST(h200_derivations_hold)
     CHECK_NEAR(2560.0 / 3380.0, value_of(m, "mma_efficiency"), 0.0005);
     CHECK_NEAR(value_of(m, "flag_latency_clk"), 650 + 450, 0);
     CHECK(value_of(m, "l2_budget_bytes") < 45e6);
+    /* Steady GEMMs take all the power there is: energy a flop and rate say the same. */
+    const double bf16 = value_of(m, "mma_pj_per_flop_bf16") * 1e-12;
+    const double fp8 = value_of(m, "mma_pj_per_flop_fp8") * 1e-12;
+    const double power = value_of(m, "board_power_w");
+    CHECK_NEAR(bf16 * value_of(m, "gemm_bf16_flop_per_s") / power, 1, 0.05);
+    CHECK_NEAR(fp8 * value_of(m, "gemm_fp8_flop_per_s") / power, 1, 0.05);
     ordo_machine_destroy(m);
 }
 
