@@ -227,6 +227,7 @@ typedef struct panel {
     int rounds;
     bool twice;      /* twice the tensor cores, as the paper's B100 */
     bool difference; /* of that to the machine as it is, in percentage points */
+    int ranks;       /* that share the heads; 0 = 1 */
 } panel;
 
 static const struct figure {
@@ -264,7 +265,8 @@ static const struct figure {
     { 14,
       "Figure 14: memory of the mask",
       false,
-      { { "GiB on one device", "mask_gib", 7, false, false } } },
+      { { "GiB on one device", "mask_gib", 7, false, false },
+        { "GiB on each of 16 that share the heads", "mask_gib", 7, false, false, 16 } } },
 };
 
 static void default_axes(cli_heat *heat)
@@ -287,6 +289,7 @@ static int fill_panel(cli_heat *heat, start *from, const panel *p)
     heat->points = p->difference;
     snprintf(heat->title, sizeof heat->title, "%s", p->title);
     from->block.rounds = p->rounds;
+    from->block.tensor_parallel = p->ranks;
     set_twice(from, p->twice);
     int status = fill(from, heat);
     if (status != CLI_OK || !p->difference)

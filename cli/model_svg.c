@@ -7,13 +7,14 @@
 #include "model_grid.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     CELL_W = 74,
     CELL_H = 34,
     LEFT = 74,
     TOP = 66,
-    BOTTOM = 52,
+    BOTTOM = 64,
     GAP = 34,
     BAR = 14,
     BAR_GAP = 78
@@ -122,6 +123,20 @@ static void draw_cells(FILE *out, const cli_heat *h, const scale *s)
         }
 }
 
+/* An axis as a reader would name it. */
+static const char *label_of(const cli_axis *axis)
+{
+    static const char *const labels[][2] = {
+        { "seq", "sequence length" },  { "embed", "model width" },
+        { "batch", "sequences" },      { "head-dim", "head size" },
+        { "rounds", "Philox rounds" }, { "bits", "random bits an element" }
+    };
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++)
+        if (strcmp(labels[i][0], axis->name) == 0)
+            return labels[i][1];
+    return axis->name;
+}
+
 static void draw_axes(FILE *out, const cli_heat *h)
 {
     const double width = (double)(h->x.count * CELL_W), height = (double)(h->y.count * CELL_H);
@@ -129,9 +144,9 @@ static void draw_axes(FILE *out, const cli_heat *h)
         text_at(out, (double)(x * CELL_W) + CELL_W / 2.0, height + 16, "tick", h->x.text[x]);
     for (size_t y = 0; y < h->y.count; y++)
         text_at(out, -8, (double)(y * CELL_H) + CELL_H / 2.0 + 4, "tick end", h->y.text[y]);
-    text_at(out, width / 2, height + 36, "axis", h->x.name);
+    text_at(out, width / 2, height + 36, "axis", label_of(&h->x));
     fprintf(out, "<text class=\"axis\" transform=\"translate(-50 %.1f) rotate(-90)\">", height / 2);
-    cli_chart_escape(out, h->y.name);
+    cli_chart_escape(out, label_of(&h->y));
     fputs("</text>\n", out);
 }
 
@@ -191,6 +206,10 @@ void cli_grid_svg(FILE *out, const void *what)
         "</style>\n<g class=\"heat\"><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
         out);
     text_at(out, 10, 20, "sub", g->title);
+    if (!isnan(g->heats[0].quantity->middle) && !g->heats[0].points)
+        text_at(out, 10, height - 6, "bar",
+                "Small digit: 1 the mask hides easily under the GEMMs, 2 it hides, 3 it outlasts "
+                "them.");
     double left = 0;
     for (size_t i = 0; i < g->count; i++) {
         const cli_heat *h = &g->heats[i];
