@@ -107,9 +107,11 @@ static size_t key_length(const char *line)
     return line[0] == '#' || line[length] == '\0' || length == 0 ? 0 : length;
 }
 
-/* The base file, with what was measured in the place of what it said; the rest at the end. */
-static bool rewrite_base(void)
+/* The base file, with what was measured in the place of what it said; the rest at the end. The
+ * first line says by what command; that of an earlier run goes. */
+static bool rewrite_base(int argc, char **argv)
 {
+    static const char first[] = "# Measured";
     char line[1024];
     bool used[LINES_MAX] = { false };
     FILE *base = fopen(base_path, "r");
@@ -117,7 +119,13 @@ static bool rewrite_base(void)
         fprintf(stderr, "calibrate: %s: %s\n", base_path, strerror(errno));
         return false;
     }
+    printf("%s %s on %s by: calibrate", first, today, device.name);
+    for (int a = 1; a < argc; a++)
+        printf(" %s", argv[a]);
+    puts("");
     while (fgets(line, sizeof line, base)) {
+        if (strncmp(line, first, sizeof first - 1) == 0)
+            continue;
         const size_t length = key_length(line);
         int found = -1;
         for (int x = 0; x < line_count && length > 0; x++)
@@ -630,5 +638,5 @@ int main(int argc, char **argv)
         fputs("\n  ]\n}\n", measured);
         fclose(measured);
     }
-    return base_path && !json && !rewrite_base() ? 1 : 0;
+    return base_path && !json && !rewrite_base(argc, argv) ? 1 : 0;
 }
