@@ -237,27 +237,67 @@ __global__ void fill_kernel(uint32_t *to, size_t words, uint32_t keep, uint32_t 
         to[x] = (mix((uint32_t)x) & keep) | set;
 }
 
+/* Random values near one, of both signs: bf16, or fp8 e4m3. */
+static void fill_memory(bool fp8)
+{
+    fill_kernel<<<sms * 8, 256>>>((uint32_t *)memory, memory_bytes / 4,
+                                  fp8 ? 0x87878787u : 0x807f807fu, fp8 ? 0x38383838u : 0x3f003f00u);
+    TRY(cudaDeviceSynchronize());
+}
+
+static bool prepare_gemm(blas_gemm *g, int m, int n, int k, bool fp8)
+{
+    *g = blas_gemm();
+    g->m = m;
+    g->n = n;
+    g->k = k;
+    g->fp8 = fp8;
+    g->a = memory;
+    g->b = memory + memory_bytes / 4;
+    g->c = memory + memory_bytes / 2;
+    return blas_prepare(g);
+}
+
 static bool prepare_gemms(blas_gemm *gemms, bool fp8)
 {
     const int n[GEMMS] = { 3 * WIDTH, WIDTH, 4 * WIDTH, WIDTH };
     const int k[GEMMS] = { WIDTH, WIDTH, WIDTH, 4 * WIDTH };
-    /* Random values near one, of both signs: bf16, or fp8 e4m3. */
-    fill_kernel<<<sms * 8, 256>>>((uint32_t *)memory, memory_bytes / 4,
-                                  fp8 ? 0x87878787u : 0x807f807fu, fp8 ? 0x38383838u : 0x3f003f00u);
-    TRY(cudaDeviceSynchronize());
-    for (int i = 0; i < GEMMS; i++) {
-        gemms[i] = blas_gemm();
-        gemms[i].m = ROWS;
-        gemms[i].n = n[i];
-        gemms[i].k = k[i];
-        gemms[i].fp8 = fp8;
-        gemms[i].a = memory;
-        gemms[i].b = memory + memory_bytes / 4;
-        gemms[i].c = memory + memory_bytes / 2;
-        if (!blas_prepare(&gemms[i]))
-            return false;
+    bool good = true;
+    for (int i = 0; i < GEMMS && good; i++)
+        good = prepare_gemm(&gemms[i], ROWS, n[i], k[i], fp8);
+    return good;
+}
+
+/* A product by itself, after a rest; its flop. */
+static double time_burst(const blas_gemm *g, const char *what)
+{
+    const char *type = g->fp8 ? "fp8" : "bf16";
+    const double flop = 2.0 * g->m * g->n * g->k;
+    char name[64];
+    rest();
+    const double ms = event_ms([&] { return blas_run(g, NULL) ? cudaSuccess : cudaErrorUnknown; });
+    snprintf(name, sizeof name, "gemm_%s_%s_burst_us", type, what);
+    result(name, false, ms * 1e3, "us", "%d x %d x %d, %.0f TFLOP/s", g->m, g->n, g->k,
+           flop / ms * 1e-9);
+    row("\"kernel\": \"gemm\", \"precision\": \"%s\", \"m\": %d, \"n\": %d, \"k\": %d, \"state\": "
+        "\"burst\", \"seconds\": %.6g",
+        type, g->m, g->n, g->k, ms * 1e-3);
+    return flop;
+}
+
+/* Other shapes, which no constant was fitted to. */
+static void time_shapes(bool fp8)
+{
+    static const int shapes[][3] = {
+        { 4096, 4096, 4096 }, { 8192, 8192, 8192 }, { 16384, 8192, 2048 }, { 2048, 16384, 8192 }
+    };
+    for (const int *s : shapes) {
+        blas_gemm g;
+        char what[40];
+        snprintf(what, sizeof what, "%dx%dx%d", s[0], s[1], s[2]);
+        if (prepare_gemm(&g, s[0], s[1], s[2], fp8))
+            time_burst(&g, what);
     }
-    return true;
 }
 
 static void run_gemms(const blas_gemm *gemms, cudaStream_t stream)
@@ -343,28 +383,15 @@ static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
 static void time_gemms(bool fp8)
 {
     blas_gemm gemms[GEMMS];
-    char name[64];
-    const char *type = fp8 ? "fp8" : "bf16";
     double flop = 0;
+    fill_memory(fp8);
     if (!prepare_gemms(gemms, fp8)) {
-        fprintf(stderr, "calibrate: cuBLASLt offers no %s product\n", type);
+        fprintf(stderr, "calibrate: cuBLASLt offers no %s product\n", fp8 ? "fp8" : "bf16");
         return;
     }
-    for (int i = 0; i < GEMMS; i++) {
-        const blas_gemm *g = &gemms[i];
-        const double here = 2.0 * g->m * g->n * g->k;
-        rest();
-        const double ms =
-            event_ms([&] { return blas_run(g, NULL) ? cudaSuccess : cudaErrorUnknown; });
-        flop += here;
-        snprintf(name, sizeof name, "gemm_%s_%s_burst_us", type, gemm_names[i]);
-        result(name, false, ms * 1e3, "us", "%d x %d x %d, %.0f TFLOP/s", g->m, g->n, g->k,
-               here / ms * 1e-9);
-        row("\"kernel\": \"gemm\", \"precision\": \"%s\", \"m\": %d, \"n\": %d, \"k\": %d, "
-            "\"state\": "
-            "\"burst\", \"seconds\": %.6g, \"label\": \"%s %s, burst\"",
-            type, g->m, g->n, g->k, ms * 1e-3, type, gemm_names[i]);
-    }
+    for (int i = 0; i < GEMMS; i++)
+        flop += time_burst(&gemms[i], gemm_names[i]);
+    time_shapes(fp8);
     time_steady(gemms, fp8, flop);
 }
 
