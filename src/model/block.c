@@ -194,23 +194,34 @@ static double mask_bytes(const ordo_block *b, int64_t rows)
     return (double)b->batch * (double)heads_of(b) * (double)rows * (double)b->seq / 8;
 }
 
+/* A GEMM of one segment: in whole waves. An efficiency measured on whole GEMMs has the part-filled
+ * wave of all rows, `all`, in it already; and waves cost nothing where power is the limit. */
+static double segment_gemm(const ordo_model *model, const ordo_gemm *g, ordo_gemm all)
+{
+    ordo_model whole = *model;
+    whole.value[ORDO_C_WHOLE_WAVES] = 1;
+    if (!ordo_model_on(model, ORDO_C_TAILS_COUNTED))
+        return ordo_price_gemm(&whole, g).time.seconds;
+    const double share = ordo_price_gemm(model, g).time.seconds;
+    if (ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU)
+        return share;
+    const double waves =
+        ordo_price_gemm(&whole, g).clock_seconds * (1 - ordo_gemm_tail(model, &all));
+    return waves > share ? waves : share;
+}
+
 /* One layer in `n` segments; seconds. */
 static double pipelined(const parts *p, int64_t n)
 {
     const ordo_block *b = p->block;
-    ordo_model whole = *p->model, shares = *p->model;
-    whole.value[ORDO_C_WHOLE_WAVES] = 1;
+    ordo_model shares = *p->model;
     shares.value[ORDO_C_WHOLE_WAVES] = 0;
     const int64_t rows = rows_of(b) / n;
     const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
     double gemm = 0, tail = 0;
     for (int i = 0; i < gemms_of(b); i++) {
         const ordo_gemm g = gemm_of(b, i, rows);
-        double each = ordo_price_gemm(cpu ? &shares : &whole, &g).time.seconds;
-        if (ordo_model_on(p->model, ORDO_C_TAILS_COUNTED)) {
-            const ordo_gemm all = gemm_of(b, i, rows * n);
-            each *= 1 - ordo_gemm_tail(p->model, &all);
-        }
+        const double each = segment_gemm(p->model, &g, gemm_of(b, i, rows * n));
         gemm += each;
         tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
     }
