@@ -76,7 +76,7 @@ template <int D> struct backward_shape {
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may
  * arrive twice before the other has waited once. */
-enum { BOTH = 1, DS_DONE = 2, TURN_AT_CORES = 6, OWN_STORE = 8 };
+enum { DQ_DONE = 1, DS_DONE = 2, TURN_AT_CORES = 6, OWN = 8 };
 
 /* A step's cut: rows of the tile at which key 0 of the chain would be seen, or one of these. */
 enum { CUT_NOTHING = 0x7fffffff, CUT_TAIL = 1 << 28, CUT_ALL = -(1 << 28) };
@@ -143,22 +143,23 @@ template <int D> struct backward_planner {
                    : tail ? CUT_TAIL
                           : CUT_NOTHING,
                    q_head + g, sequence, n ? 0 : steps * groups, first_key);
-            if (++t == steps) {
-                t = 0;
-                g++;
+            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+                g = 0;
+                t++;
             }
         }
     }
 
     __device__ __forceinline__ void all(void)
     {
-        for (int64_t ticket = blockIdx.x; ticket < args.units;) {
+        /* Every ticket from the counter: whoever draws a later one knows the earlier ones run. */
+        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit =
                 ordo_run_issue(&args.run, cls, ticket - (cls ? args.first_class : 0));
             for (int c = 0; c < unit.keys; c++)
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
-            ticket = (int64_t)gridDim.x + atomicAdd(args.ticket, 1);
+            ticket = atomicAdd(args.ticket, 1);
         }
         for (int warp = 0; warp < 2; warp++) /* one for each store warp */
             record(-1, -1, 0, 0, 0, 0, 0, 0);
@@ -192,7 +193,24 @@ template <int D> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
         load_shared2(at + 16, x.head, x.sequence);
         load_shared2(at + 24, x.chain, x.key);
         mbar_arrive(Z::STEP_FREE + 8 * (step % Z::AHEAD));
-        if (x.chain || x.turn < 0) {
+        if (x.turn >= 0) {
+            const int32_t heads = args.run.kv_heads * args.run.group_heads;
+            const int64_t stat =
+                (int64_t)(x.sequence * heads + x.head) * args.q_tiles * Z::ROWS + x.row;
+            const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
+            mbar_wait(Z::Q_FREE + 8 * stage, free);
+            store_shared(Z::CUT + 4 * stage, x.cut);
+            mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
+            load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
+                         x.sequence, keep);
+            bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
+            mbar_wait(Z::DO_FREE + 8 * stage, free);
+            mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
+            load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
+                         x.sequence, keep);
+            bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
+        }
+        if (x.chain || x.turn < 0) { /* after the first queries: K and V are free later */
             mbar_wait(Z::KV_FREE, (chains++ & 1) ^ 1);
             const int head = x.head / args.run.group_heads;
             store_shared2(Z::CHAIN, x.chain, x.key);
@@ -203,21 +221,6 @@ template <int D> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
             load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
         }
-        const int32_t heads = args.run.kv_heads * args.run.group_heads;
-        const int64_t stat =
-            (int64_t)(x.sequence * heads + x.head) * args.q_tiles * Z::ROWS + x.row;
-        const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
-        mbar_wait(Z::Q_FREE + 8 * stage, free);
-        store_shared(Z::CUT + 4 * stage, x.cut);
-        mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
-        load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head, x.sequence,
-                     keep);
-        bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
-        mbar_wait(Z::DO_FREE + 8 * stage, free);
-        mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
-        load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
-                     x.sequence, keep);
-        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
     }
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */
 }
@@ -378,6 +381,97 @@ template <int D> struct backward_math {
             if (8 * (i / 4) + i % 2 < (i & 2 ? hidden1 : hidden0))
                 sc[i] = -INFINITY;
     }
+
+    /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */
+    __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
+                                              float (&dv)[D / 2], const float (&lse)[STATS],
+                                              uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
+                                              int stage, float scale_log2) const
+    {
+        if constexpr (D == 128) {
+            float delta[STATS];
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+            stats(delta, Z::DELTA - Z::LSE, stage);
+            pack(p, sc);
+            issue_dv(dv, p, stage);
+            wgmma_wait<1>(); /* dP */
+            wgmma_pin(dp);
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                dp[i] = sc[i] * (dp[i] - delta[i / 4 * 2 + i % 2]);
+            pack(ds, dp);
+        } else { /* P in f32 beside P in bf16 and dP: too many registers. So dS comes first, and
+                  * the row statistics when they are needed. */
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+                float l[4];
+                load_shared4(stat_at + stage * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
+            }
+            wgmma_wait<0>();
+            wgmma_pin(dp);
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+                float d[4];
+                load_shared4(stat_at + (Z::DELTA - Z::LSE) + stage * Z::STAT_BYTES + 64 * k, d[0],
+                             d[1], d[2], d[3]);
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    dp[i] = sc[i] * (dp[i] - d[i / 4 % 2 * 2 + i % 2]);
+            }
+            pack(p, sc);
+            issue_dv(dv, p, stage);
+            pack(ds, dp);
+        }
+    }
+
+    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. */
+    __device__ __forceinline__ void put_out(const float (&d)[D / 2], float scale,
+                                            const CUtensorMap *map, int first_key, int head,
+                                            int sequence, bool leader) const
+    {
+        const int x = (int)opaque((uint32_t)lane), line = warp * 16 + x % 16;
+        const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
+        if (leader)
+            bulk_wait_read(); /* what left there before has left */
+        named_sync(OWN + mine, 128);
+#pragma unroll
+        for (int c = 0; c < D / 16; c++)
+            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8),
+                          pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
+                          pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                          pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                          pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
+        fence_shared_to_async();
+        named_sync(OWN + mine, 128);
+        if (leader) {
+#pragma unroll
+            for (int p = 0; p < Z::PANELS; p++)
+                tma_store(map, rows_at + p * Z::KEYS * ORDO_LINE_BYTES, p * ORDO_PANEL_COLUMNS,
+                          first_key + mine * 64, head, sequence);
+            bulk_commit();
+        }
+    }
+
+    static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
+    {
+#pragma unroll
+        for (int i = 0; i < PACKED; i++)
+            to[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+    }
+
+    __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],
+                                             int stage) const
+    {
+        wgmma_pin(dv);
+        wgmma_fence();
+        add(dv, p, Z::DO, stage);
+        wgmma_commit();
+    }
 };
 
 template <int D, int MODE>
@@ -392,7 +486,7 @@ __global__ void __launch_bounds__(384, 1)
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
         mbar_init(Z::KV_FULL, 1);
-        mbar_init(Z::KV_FREE, 2);
+        mbar_init(Z::KV_FREE, 8);
         for (int s = 0; s < 2; s++) {
             mbar_init(Z::Q_FULL + 8 * s, 1);
             mbar_init(Z::Q_FREE + 8 * s, 8);
@@ -408,6 +502,8 @@ __global__ void __launch_bounds__(384, 1)
         mbar_init_fence();
     }
     __syncthreads();
+    grid_wait();     /* counters are zero, statistics there */
+    grid_let_next(); /* not before: who comes next reads the counters */
 
     if (group == 0) {
         registers_down<Z::LOAD_REGISTERS>();
@@ -442,6 +538,9 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             dk[i] = dv[i] = 0.0f;
+        if (leader)
+            bulk_wait_read(); /* dK of the last chain has left dS */
+        named_sync(OWN + m.mine, 128);
         named_arrive(DS_DONE + 2 * ((j & 1) ^ 1) + (m.mine ^ 1), 256);
         mbar_wait(Z::Q_FULL + 8 * (j & 1), j >> 1 & 1);
         wgmma_pin(sc);
@@ -454,120 +553,64 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_wait<0>();
         wgmma_pin(sc);
 
-        auto step =
-            [&](uint32_t
-                    j) { /* S(j) is there, and dS(j - 1) in shared memory */
-                         const int stage = j & 1, other = stage ^ 1;
-                         const bool first = j == end - steps, last = j + 1 == end;
-                         float dp[M::SCORES];
-                         uint32_t p[M::PACKED], ds[M::PACKED];
-                         wgmma_fence();
-                         m.dp(dp, stage);
-                         wgmma_commit();
-                         m.mask(sc, load_shared(Z::CUT + 4 * stage), key, args.run.band.kv_len);
-                         if (D == 128) {
-                             float delta[M::STATS];
-#pragma unroll
-                             for (int i = 0; i < M::SCORES; i++)
-                                 sc[i] = exp2_approx(
-                                     fmaf(sc[i], args.scale_log2, -lse[i / 4 * 2 + i % 2]));
-                             m.stats(delta, Z::DELTA - Z::LSE, stage);
-#pragma unroll
-                             for (int i = 0; i < M::PACKED; i++)
-                                 p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
-                             wgmma_pin(dv);
-                             wgmma_fence();
-                             m.add(dv, p, Z::DO, stage);
-                             wgmma_commit();
-                             wgmma_wait<1>(); /* dP */
-                             wgmma_pin(dp);
-#pragma unroll
-                             for (int i = 0; i < M::PACKED; i++)
-                                 ds[i] = pack_bf16(sc[2 * i] * (dp[2 * i] - delta[i & ~1]),
-                                                   sc[2 * i + 1] * (dp[2 * i + 1] - delta[i | 1]));
-                         } else { /* P in f32 beside P in bf16 and dP: too many registers; so dS
-                                     comes first */
-#pragma unroll
-                             for (int k = 0; k < Z::ROWS / 16; k++) {
-                                 float l[4];
-                                 load_shared4(m.stat_at + stage * Z::STAT_BYTES + 64 * k, l[0],
-                                              l[1], l[2], l[3]);
-#pragma unroll
-                                 for (int i = 8 * k; i < 8 * k + 8; i++)
-                                     sc[i] = exp2_approx(
-                                         fmaf(sc[i], args.scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
-                             }
-                             wgmma_wait<0>();
-                             wgmma_pin(dp);
-#pragma unroll
-                             for (int k = 0; k < Z::ROWS / 16; k++) {
-                                 float d[4];
-                                 load_shared4(m.stat_at + (Z::DELTA - Z::LSE) +
-                                                  stage * Z::STAT_BYTES + 64 * k,
-                                              d[0], d[1], d[2], d[3]);
-#pragma unroll
-                                 for (int i = 8 * k; i < 8 * k + 8; i++)
-                                     dp[i] = sc[i] * (dp[i] - d[i / 4 % 2 * 2 + i % 2]);
-                             }
-#pragma unroll
-                             for (int i = 0; i < M::PACKED; i++)
-                                 p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
-                             wgmma_pin(dv);
-                             wgmma_fence();
-                             m.add(dv, p, Z::DO, stage);
-                             wgmma_commit();
-#pragma unroll
-                             for (int i = 0; i < M::PACKED; i++)
-                                 ds[i] = pack_bf16(dp[2 * i], dp[2 * i + 1]);
-                         }
-                         named_sync(DS_DONE + 2 * other + m.mine, 256);
-                         m.put_ds(ds, stage);
-                         named_sync(TURN_AT_CORES + m.mine, 256);
-                         wgmma_pin(dk);
-                         wgmma_fence();
-                         m.add(dk, ds, Z::Q, stage);
-                         wgmma_commit();
-                         float dq[32]; /* of the step before; the first step's is dropped */
-                         wgmma_pin(dq);
-                         wgmma_fence();
-                         m.dq(dq, other);
-                         wgmma_commit();
-                         wgmma_wait<2>(); /* dV: dO is free, and P */
-                         mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
-                         if (D == 128) { /* no registers for S beside dK */
-                             wgmma_wait<1>();
-                             mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
-                         }
-                         const uint32_t next_phase = (j + 1) >> 1 & 1;
-                         if (!last)
-                             mbar_wait(Z::Q_FULL + 8 * other, next_phase);
-                         wgmma_pin(sc);
-                         wgmma_fence();
-                         m.s(sc,
-                             other); /* after the last step: of whatever is there, and dropped */
-                         wgmma_commit();
-                         named_arrive(TURN_AT_CORES + (m.mine ^ 1), 256);
-                         if (D == 64) {
-                             wgmma_wait<2>();
-                             mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
-                         }
-                         if (!first) /* barriers are looked at while the tensor cores work */
-                             mbar_wait(Z::DQ_FREE + 8 * other, ((j - 1) >> 1 & 1) ^ 1);
-                         if (!last)
-                             mbar_wait(Z::DO_FULL + 8 * other, next_phase);
-                         wgmma_wait<1>();
-                         wgmma_pin(dq);
-                         if (!first)
-                             m.put_dq(dq, other);
-                         fence_shared_to_async(); /* dS and dQ */
-                         if (!first)
-                             mbar_arrive_warp(Z::DQ_FULL + 8 * other, m.lane);
-                         named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
-                         if (D == 128)
-                             m.stats(lse, 0, other);
-                         wgmma_wait<0>();
-                         wgmma_pin(sc);
-            };
+        /* On entry S(j) is there, and dS(j - 1) in shared memory. */
+        auto step = [&](uint32_t j) {
+            const int stage = j & 1, other = stage ^ 1;
+            const bool first = j == end - steps, last = j + 1 == end;
+            float dp[M::SCORES];
+            uint32_t p[M::PACKED], ds[M::PACKED];
+            wgmma_fence();
+            m.dp(dp, stage);
+            wgmma_commit();
+            m.mask(sc, load_shared(Z::CUT + 4 * stage), key, args.run.band.kv_len);
+            m.gradients(sc, dp, dv, lse, p, ds, stage, args.scale_log2);
+            named_sync(DS_DONE + 2 * other + m.mine, 256);
+            m.put_ds(ds, stage);
+            named_sync(TURN_AT_CORES + m.mine, 256);
+            wgmma_pin(dk);
+            wgmma_fence();
+            m.add(dk, ds, Z::Q, stage);
+            wgmma_commit();
+            float dq[32]; /* of the step before; the first step's is dropped */
+            wgmma_pin(dq);
+            wgmma_fence();
+            m.dq(dq, other);
+            wgmma_commit();
+            wgmma_wait<2>(); /* dV: dO is free, and P */
+            mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
+            if (D == 128) { /* no registers for S beside dK */
+                wgmma_wait<1>();
+                mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
+            }
+            const uint32_t next_phase = (j + 1) >> 1 & 1;
+            if (!last)
+                mbar_wait(Z::Q_FULL + 8 * other, next_phase);
+            wgmma_pin(sc);
+            wgmma_fence();
+            m.s(sc, other); /* after the last step: of whatever is there, and dropped */
+            wgmma_commit();
+            named_arrive(TURN_AT_CORES + (m.mine ^ 1), 256);
+            if (D == 64) {
+                wgmma_wait<2>();
+                mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
+            }
+            if (!first) /* barriers are looked at while the tensor cores work */
+                mbar_wait(Z::DQ_FREE + 8 * other, ((j - 1) >> 1 & 1) ^ 1);
+            if (!last)
+                mbar_wait(Z::DO_FULL + 8 * other, next_phase);
+            wgmma_wait<1>();
+            wgmma_pin(dq);
+            if (!first)
+                m.put_dq(dq, other);
+            fence_shared_to_async(); /* dS and dQ */
+            if (!first)
+                mbar_arrive_warp(Z::DQ_FULL + 8 * other, m.lane);
+            named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
+            if (D == 128)
+                m.stats(lse, 0, other);
+            wgmma_wait<0>();
+            wgmma_pin(sc);
+        };
 #pragma unroll 1
         for (; j < end; j++)
             step(j);
@@ -587,37 +630,11 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             mbar_arrive_warp(Z::DQ_FULL + 8 * stage, m.lane);
         }
-        named_sync(BOTH, 256); /* nobody reads K any more */
-        const int lane = (int)opaque((uint32_t)m.lane), line = m.warp * 16 + lane % 16;
-        const uint32_t rows_at = m.mine * 64 * ORDO_LINE_BYTES;
-#pragma unroll
-        for (int c = 0; c < D / 16; c++) {
-            const uint32_t at = rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + lane / 16 * 8);
-            store_matrix4(Z::V + at, pack_bf16(dv[8 * c], dv[8 * c + 1]),
-                          pack_bf16(dv[8 * c + 2], dv[8 * c + 3]),
-                          pack_bf16(dv[8 * c + 4], dv[8 * c + 5]),
-                          pack_bf16(dv[8 * c + 6], dv[8 * c + 7]));
-            store_matrix4(Z::K + at, pack_bf16(dk[8 * c] * args.scale, dk[8 * c + 1] * args.scale),
-                          pack_bf16(dk[8 * c + 2] * args.scale, dk[8 * c + 3] * args.scale),
-                          pack_bf16(dk[8 * c + 4] * args.scale, dk[8 * c + 5] * args.scale),
-                          pack_bf16(dk[8 * c + 6] * args.scale, dk[8 * c + 7] * args.scale));
-        }
-        fence_shared_to_async();
-        named_sync(OWN_STORE + m.mine, 128);
-        if (leader) {
-            const int head = load_shared(Z::CHAIN + 8), sequence = load_shared(Z::CHAIN + 12);
-#pragma unroll
-            for (int p = 0; p < Z::PANELS; p++) {
-                const uint32_t at = rows_at + p * Z::KEYS * ORDO_LINE_BYTES;
-                tma_store(&args.dv, Z::V + at, p * ORDO_PANEL_COLUMNS, first_key + m.mine * 64,
-                          head, sequence);
-                tma_store(&args.dk, Z::K + at, p * ORDO_PANEL_COLUMNS, first_key + m.mine * 64,
-                          head, sequence);
-            }
-            bulk_commit();
-            bulk_wait_read();
-            mbar_arrive(Z::KV_FREE);
-        }
+        const int head = load_shared(Z::CHAIN + 8), sequence = load_shared(Z::CHAIN + 12);
+        mbar_arrive_warp(Z::KV_FREE, m.lane); /* the next chain's K and V come meanwhile */
+        named_sync(DQ_DONE, 256);             /* nobody reads dS any more: dV and dK leave there */
+        m.put_out(dv, 1.0f, &args.dv, first_key, head, sequence, leader);
+        m.put_out(dk, args.scale, &args.dk, first_key, head, sequence, leader);
     }
     if (leader)
         bulk_wait();
