@@ -7,6 +7,7 @@
  * alone; medians of five short runs. The clock falls under load, so compare figures in clk, and
  * those in seconds only with the clock beside them. */
 #define ORDO_WATCHDOG
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
