@@ -20,30 +20,50 @@
 #define BLAS_HEADER 0
 #endif
 
-/* ---- energy in mJ since the driver was loaded; -1 if nobody says ---- */
+/* ---- the board, as NVML knows it; -1 if nobody says ---- */
 
+typedef struct board {
+    int (*energy)(void *device, unsigned long long *mj);
+    int (*limit)(void *device, unsigned *mw);
+    void *device;
+} board;
+
+static board open_board(void)
+{
+    board b = { NULL, NULL, NULL };
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!library)
+        return b;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    int (*handle)(unsigned, void **) =
+        (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    if (!init || !handle || init() != 0 || handle(0, &b.device) != 0)
+        return b;
+    b.energy = (int (*)(void *, unsigned long long *))dlsym(library,
+                                                            "nvmlDeviceGetTotalEnergyConsumption");
+    b.limit = (int (*)(void *, unsigned *))dlsym(library, "nvmlDeviceGetEnforcedPowerLimit");
+    return b;
+}
+
+static const board *the_board(void)
+{
+    static const board b = open_board();
+    return &b;
+}
+
+/* Since the driver was loaded. */
 static double board_energy_mj(void)
 {
-    typedef int (*init_function)(void);
-    typedef int (*handle_function)(unsigned, void **);
-    typedef int (*energy_function)(void *, unsigned long long *);
-    static void *device;
-    static energy_function energy;
-    static bool tried;
-    if (!tried) {
-        tried = true;
-        void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-        if (library) {
-            const init_function init = (init_function)dlsym(library, "nvmlInit_v2");
-            const handle_function handle =
-                (handle_function)dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-            energy = (energy_function)dlsym(library, "nvmlDeviceGetTotalEnergyConsumption");
-            if (!init || !handle || init() != 0 || handle(0, &device) != 0)
-                energy = NULL;
-        }
-    }
+    const board *b = the_board();
     unsigned long long mj;
-    return energy && energy(device, &mj) == 0 ? (double)mj : -1;
+    return b->energy && b->energy(b->device, &mj) == 0 ? (double)mj : -1;
+}
+
+static double board_limit_w(void)
+{
+    const board *b = the_board();
+    unsigned mw;
+    return b->limit && b->limit(b->device, &mw) == 0 ? mw * 1e-3 : -1;
 }
 
 /* ---- GEMMs: C = A^T B, the layout that fp8 needs; bf16 results ---- */

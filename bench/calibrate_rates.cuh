@@ -12,10 +12,10 @@ typedef enum lane_kind {
     LANE_FFMA,
     LANE_LOP3,
     LANE_IMAD,
-    LANE_WIDE,
+    LANE_WIDE,      /* each with an XOR, which is not counted */
     LANE_LOP3_FFMA, /* one of each: do they share a slot? */
     LANE_LOP3_IMAD,
-    LANE_WIDE_LOP3 /* one wide multiplication, two XORs: a round of Philox */
+    LANE_WIDE_LOP3 /* one wide multiplication and two XORs */
 } lane_kind;
 
 ORDO_DEVICE void lane_ffma(float *x, float a)
@@ -30,10 +30,12 @@ ORDO_DEVICE void lane_imad(uint32_t *x, uint32_t a, uint32_t b)
 {
     asm volatile("mad.lo.u32 %0, %0, %1, %2;" : "+r"(*x) : "r"(a), "r"(b));
 }
-/* As Philox multiplies: low word times a constant, both halves of the product kept. */
+/* As Philox multiplies: both halves of the product are needed, here by one XOR, or the compiler
+ * would take the cheaper multiplication that makes one of them. */
 ORDO_DEVICE void lane_wide(uint64_t *x, uint32_t a)
 {
-    asm volatile("{.reg .u32 low, high; mov.b64 {low, high}, %0; mul.wide.u32 %0, low, %1;}"
+    asm volatile("{.reg .u32 low, high; mov.b64 {low, high}, %0; xor.b32 low, low, high;"
+                 " mul.wide.u32 %0, low, %1;}"
                  : "+l"(*x)
                  : "r"(a));
 }
@@ -69,8 +71,6 @@ __global__ void __launch_bounds__(SPECIAL_THREADS, 1)
             if (KIND == LANE_LOP3 || KIND == LANE_LOP3_FFMA || KIND == LANE_LOP3_IMAD ||
                 KIND == LANE_WIDE_LOP3)
                 lane_lop3(&u[c], a, b);
-            if (KIND == LANE_WIDE_LOP3)
-                lane_lop3(&v[c], a, b);
             if (KIND == LANE_IMAD || KIND == LANE_LOP3_IMAD)
                 lane_imad(KIND == LANE_IMAD ? &u[c] : &v[c], a, b);
             if (KIND == LANE_WIDE || KIND == LANE_WIDE_LOP3)
