@@ -333,6 +333,8 @@ static ordo_status adjust(ordo_model *model, const row *r)
     ordo_status status = ORDO_OK;
     if (strcmp(r->state, "burst") == 0)
         status = ordo_model_set(model, "steady", 0);
+    if (status == ORDO_OK && r->overhead_seconds > 0) /* which holds the launch */
+        status = ordo_model_set(model, "launch", 0);
     if (status != ORDO_OK || r->threads <= 0)
         return status;
     status = ordo_model_set(model, "workers", r->threads);

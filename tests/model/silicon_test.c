@@ -153,8 +153,8 @@ TEST(utilization_stretches_the_backward_pass)
     CHECK_NEAR(part.by[ORDO_LIMIT_MMA] * 0.8 / full.by[ORDO_LIMIT_MMA], 1, 1e-12);
     CHECK_NEAR(part.by[ORDO_LIMIT_HBM_READ], full.by[ORDO_LIMIT_HBM_READ], 0);
     CHECK(full.by[ORDO_LIMIT_L2_ADD] > 0);
-    /* Five products at FlashAttention-3's rate: 591 TFLOP/s measured. */
-    CHECK_NEAR(10 * 2 * 16 * 8192.0 * 8192 * 128 / full.seconds * 1e-12 / 591, 1, 0.05);
+    /* Five products: 563 TFLOP/s were measured. */
+    CHECK_NEAR(10 * 2 * 16 * 8192.0 * 8192 * 128 / full.seconds * 1e-12 / 563, 1, 0.05);
     ordo_model_destroy(model);
 }
 
