@@ -1,29 +1,14 @@
-/* model_validate.c: `ordo model validate`: predictions beside measured times.
- *
- * Reads what `ordo bench --json` and bench/calibrate print: a document with "results", each a
- * kernel, its sizes and its "seconds". A row without "kernel" is one of `ordo bench`: attention,
- * its "problem" and "pass". Keys that say nothing about time are passed over. */
-#include "json_read.h"
+/* model_validate.c: `ordo model validate`: predictions beside measured times. */
 #include "model.h"
-#include "output.h"
+#include "model_measured.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 16 << 20, WORD = 32 };
-
-/* A row as read; a zero or an empty word means that the key was not there. */
+/* A measured row beside its prediction. */
 typedef struct row {
-    char kernel[WORD], pass[WORD], precision[WORD], generator[WORD], drop[WORD], mode[WORD];
-    char state[WORD], mask[WORD], overlap[WORD], label[64];
-    double m, n, k, batch, heads, kv_heads, seq, kv_seq, head_dim, embed;
-    double rounds, bits, dropout, read_bytes, write_bytes, elements;
-    double threads, peak_flops, utilization;
-    double seconds, overhead_seconds;
-    bool causal;
-
+    cli_measured_row is;
     double predicted;
     ordo_limiter limiter;
     int group;
@@ -32,7 +17,7 @@ typedef struct row {
 typedef struct table {
     cli_model_args *model;
     const char *path;
-    char machine[256]; /* a name or a path */
+    cli_measured measured;
     row *rows;
     size_t count;
 } table;
@@ -42,177 +27,6 @@ static const char *const groups[] = {
     "gemm", "rng", "memory", "attention", "attention-backward", "block", "training", "other"
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
-
-/* ---- reading ---- */
-
-typedef struct field {
-    const char *name;
-    size_t at;
-    int kind; /* 0 number, 1 word, 2 flag */
-} field;
-
-#define NUMBER(name_, member_)                                                                     \
-    {                                                                                              \
-        name_, offsetof(row, member_), 0                                                           \
-    }
-#define WORDS(name_, member_)                                                                      \
-    {                                                                                              \
-        name_, offsetof(row, member_), 1                                                           \
-    }
-static const field fields[] = {
-    WORDS("kernel", kernel),
-    WORDS("pass", pass),
-    WORDS("precision", precision),
-    WORDS("dtype", precision),
-    WORDS("generator", generator),
-    WORDS("drop", drop),
-    WORDS("mode", mode),
-    WORDS("state", state),
-    WORDS("mask", mask),
-    WORDS("overlap", overlap),
-    WORDS("label", label),
-    NUMBER("m", m),
-    NUMBER("n", n),
-    NUMBER("k", k),
-    NUMBER("batch", batch),
-    NUMBER("heads", heads),
-    NUMBER("kv_heads", kv_heads),
-    NUMBER("seq", seq),
-    NUMBER("kv_seq", kv_seq),
-    NUMBER("dim", head_dim),
-    NUMBER("head_dim", head_dim),
-    NUMBER("embed", embed),
-    NUMBER("rounds", rounds),
-    NUMBER("bits", bits),
-    NUMBER("dropout", dropout),
-    NUMBER("read_bytes", read_bytes),
-    NUMBER("write_bytes", write_bytes),
-    NUMBER("elements", elements),
-    NUMBER("threads", threads),
-    NUMBER("utilization", utilization),
-    NUMBER("overhead_seconds", overhead_seconds),
-    { "causal", offsetof(row, causal), 2 },
-};
-
-/* A number, or the median of a spread. */
-static bool read_spread(cli_json_reader *r, double *value)
-{
-    char key[WORD];
-    bool first = true;
-    if (cli_json_peek(r) != '{')
-        return cli_json_number(r, value);
-    if (!cli_json_open(r, '{'))
-        return false;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
-            return false;
-        if (!(strcmp(key, "median") == 0 ? cli_json_number(r, value) : cli_json_skip(r)))
-            return false;
-    }
-    return !r->bad;
-}
-
-static bool read_members(cli_json_reader *r, row *to);
-
-static bool read_member(cli_json_reader *r, const char *key, row *to)
-{
-    if (strcmp(key, "seconds") == 0)
-        return read_spread(r, &to->seconds);
-    if (strcmp(key, "peak_flops") == 0)
-        return read_spread(r, &to->peak_flops);
-    if (strcmp(key, "problem") == 0)
-        return read_members(r, to);
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        if (strcmp(fields[i].name, key) != 0 || cli_json_peek(r) == 'n') /* null */
-            continue;
-        char *at = (char *)to + fields[i].at;
-        if (fields[i].kind == 0)
-            return cli_json_number(r, (double *)(void *)at);
-        if (fields[i].kind == 2)
-            return cli_json_flag(r, (bool *)(void *)at);
-        return cli_json_string(r, at, strcmp(key, "label") == 0 ? sizeof to->label : WORD);
-    }
-    return cli_json_skip(r);
-}
-
-static bool read_members(cli_json_reader *r, row *to)
-{
-    char key[WORD];
-    bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
-    while (cli_json_next(r, '}', &first))
-        if (!cli_json_key(r, key, sizeof key) || !read_member(r, key, to))
-            return false;
-    return !r->bad;
-}
-
-static bool read_results(cli_json_reader *r, table *t)
-{
-    size_t room = 0;
-    bool first = true;
-    if (!cli_json_open(r, '['))
-        return false;
-    while (cli_json_next(r, ']', &first)) {
-        if (t->count == room) {
-            room = room ? 2 * room : 64;
-            row *more = realloc(t->rows, room * sizeof *more);
-            if (!more)
-                return cli_json_bad(r, "less, for want of memory");
-            t->rows = more;
-        }
-        t->rows[t->count] = (row) { .seconds = 0 };
-        if (!read_members(r, &t->rows[t->count]))
-            return false;
-        t->count++;
-    }
-    return !r->bad;
-}
-
-static bool read_document(cli_json_reader *r, table *t)
-{
-    char key[WORD];
-    bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
-            return false;
-        const bool read = strcmp(key, "results") == 0 && !t->rows ? read_results(r, t)
-                          : strcmp(key, "machine") == 0
-                              ? cli_json_string(r, t->machine, sizeof t->machine)
-                              : cli_json_skip(r);
-        if (!read)
-            return false;
-    }
-    return cli_json_done(r);
-}
-
-static int read_file(table *t)
-{
-    FILE *file = strcmp(t->path, "-") == 0 ? stdin : fopen(t->path, "rb");
-    if (!file)
-        return cli_error(CLI_USAGE, "%s: %s", t->path, strerror(errno));
-    char *text = malloc(MOST_BYTES + 1);
-    const size_t length = text ? fread(text, 1, MOST_BYTES + 1, file) : 0;
-    const bool failed = ferror(file) != 0;
-    if (file != stdin)
-        fclose(file);
-    int status = CLI_OK;
-    cli_json_reader reader = cli_json_reader_of(text, length);
-    if (!text)
-        status = cli_error(CLI_FAILED, "out of memory");
-    else if (failed)
-        status = cli_error(CLI_FAILED, "%s: cannot be read", t->path);
-    else if (length > MOST_BYTES)
-        status = cli_usage("%s: more than %d bytes", t->path, MOST_BYTES);
-    else if (!read_document(&reader, t))
-        status = cli_usage("%s: %s", t->path, reader.why);
-    else if (t->count == 0)
-        status = cli_usage("%s: no \"results\" to compare with", t->path);
-    free(text);
-    return status;
-}
 
 /* ---- predicting ---- */
 
@@ -236,18 +50,18 @@ static const char *mode_name(int i)
     return ordo_mode_name((ordo_mode)i);
 }
 
-static ordo_precision precision_of(const row *r)
+static ordo_precision precision_of(const cli_measured_row *r)
 {
     return (ordo_precision)word_of(r->precision, precision_name, ORDO_PRECISIONS, 0);
 }
 
-static ordo_rng rng_of(const row *r)
+static ordo_rng rng_of(const cli_measured_row *r)
 {
     return (ordo_rng) { (int)r->rounds, (int)r->bits,
                         (ordo_generator)word_of(r->generator, generator_name, ORDO_GENERATORS, 0) };
 }
 
-static bool is_causal(const row *r)
+static bool is_causal(const cli_measured_row *r)
 {
     return r->causal || strncmp(r->mask, "causal", 6) == 0;
 }
@@ -257,7 +71,8 @@ static double at_least_one(double x)
     return x > 0 ? x : 1;
 }
 
-static ordo_status predict_gemm(const ordo_model *model, const row *r, ordo_kernel_time *time)
+static ordo_status predict_gemm(const ordo_model *model, const cli_measured_row *r,
+                                ordo_kernel_time *time)
 {
     ordo_gemm g = ORDO_GEMM_INIT;
     g.precision = precision_of(r);
@@ -267,8 +82,8 @@ static ordo_status predict_gemm(const ordo_model *model, const row *r, ordo_kern
     return ordo_model_gemm(model, &g, time);
 }
 
-static ordo_status predict_attention(const ordo_model *model, const row *r, bool backward,
-                                     ordo_kernel_time *time)
+static ordo_status predict_attention(const ordo_model *model, const cli_measured_row *r,
+                                     bool backward, ordo_kernel_time *time)
 {
     ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
     s.precision = precision_of(r);
@@ -288,7 +103,7 @@ static ordo_status predict_attention(const ordo_model *model, const row *r, bool
     return ordo_model_attention(model, &s, time);
 }
 
-static ordo_status predict_block(const ordo_model *model, const row *r, bool training,
+static ordo_status predict_block(const ordo_model *model, const cli_measured_row *r, bool training,
                                  ordo_kernel_time *time)
 {
     ordo_block b = ORDO_BLOCK_INIT;
@@ -326,7 +141,7 @@ static ordo_status predict_block(const ordo_model *model, const row *r, bool tra
 }
 
 /* The cores and the multiply-add rate that were measured beside the row, if it says. */
-static ordo_status adjust(ordo_model *model, const row *r)
+static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
 {
     static const char *const rates[] = { "tensor_f32", "tensor_bf16", "tensor_f16" };
     ordo_model_constant clock = { 0 };
@@ -348,7 +163,8 @@ static ordo_status adjust(ordo_model *model, const row *r)
     return status;
 }
 
-static ordo_status predict_kernel(const ordo_model *model, const row *r, ordo_kernel_time *time)
+static ordo_status predict_kernel(const ordo_model *model, const cli_measured_row *r,
+                                  ordo_kernel_time *time)
 {
     const char *kernel = r->kernel;
     const bool bench = kernel[0] == '\0';
@@ -374,7 +190,7 @@ static ordo_status predict_kernel(const ordo_model *model, const row *r, ordo_ke
     return ORDO_OK;
 }
 
-static int group_of(const row *r)
+static int group_of(const cli_measured_row *r)
 {
     const char *name = r->kernel[0] != '\0'               ? r->kernel
                        : strcmp(r->pass, "backward") == 0 ? "attention-backward"
@@ -395,16 +211,16 @@ static int predict(const table *t, row *r)
     for (size_t i = 0; i < t->model->set.count && status == ORDO_OK && exit_status == CLI_OK; i++)
         exit_status = cli_model_apply(model, t->model->set.at[i]);
     if (status == ORDO_OK)
-        status = adjust(model, r);
+        status = adjust(model, &r->is);
     if (status == ORDO_OK)
-        status = predict_kernel(model, r, &time);
+        status = predict_kernel(model, &r->is, &time);
     ordo_model_destroy(model);
     if (exit_status != CLI_OK || status != ORDO_OK)
         return exit_status != CLI_OK ? exit_status : cli_library_error(status);
-    r->predicted = time.seconds + r->overhead_seconds;
+    r->predicted = time.seconds + r->is.overhead_seconds;
     r->limiter = time.limiter;
-    r->group = group_of(r);
-    if (!(r->seconds > 0))
+    r->group = group_of(&r->is);
+    if (!(r->is.seconds > 0))
         return cli_usage("%s: a result has no \"seconds\"", t->path);
     return CLI_OK;
 }
@@ -418,7 +234,7 @@ typedef struct errors {
 
 static double error_of(const row *r)
 {
-    return r->predicted / r->seconds - 1;
+    return r->predicted / r->is.seconds - 1;
 }
 
 static errors errors_of(const table *t, int group)
@@ -437,7 +253,7 @@ static errors errors_of(const table *t, int group)
     return e;
 }
 
-static void describe(const row *r, char *text, size_t capacity)
+static void describe(const cli_measured_row *r, char *text, size_t capacity)
 {
     if (r->label[0] != '\0')
         snprintf(text, capacity, "%s", r->label);
@@ -466,12 +282,13 @@ static void print_table(const table *t)
     for (size_t i = 0; i < t->count; i++) {
         const row *r = &t->rows[i];
         char text[96];
-        describe(r, text, sizeof text);
+        describe(&r->is, text, sizeof text);
         if (isnan(r->predicted))
-            printf("%-19s %-44s %12.2f %12s\n", r->kernel, text, r->seconds * 1e6, "not modelled");
+            printf("%-19s %-44s %12.2f %12s\n", r->is.kernel, text, r->is.seconds * 1e6,
+                   "not modelled");
         else
             printf("%-19s %-44s %12.2f %12.2f %+7.1f%%  %s\n", groups[r->group], text,
-                   r->seconds * 1e6, r->predicted * 1e6, 100 * error_of(r),
+                   r->is.seconds * 1e6, r->predicted * 1e6, 100 * error_of(r),
                    ordo_limiter_name(r->limiter));
     }
     printf("\n%-19s %6s %12s %10s\n", "kernel", "rows", "mean error", "worst");
@@ -512,11 +329,11 @@ static void table_json(FILE *out, const void *what)
     for (size_t i = 0; i < t->count; i++) {
         const row *r = &t->rows[i];
         char text[96];
-        describe(r, text, sizeof text);
+        describe(&r->is, text, sizeof text);
         cli_json_object(&json, NULL);
-        cli_json_text(&json, "kernel", r->kernel[0] ? r->kernel : groups[r->group]);
+        cli_json_text(&json, "kernel", r->is.kernel[0] ? r->is.kernel : groups[r->group]);
         cli_json_text(&json, "row", text);
-        cli_json_real(&json, "measured_seconds", r->seconds);
+        cli_json_real(&json, "measured_seconds", r->is.seconds);
         cli_json_real(&json, "predicted_seconds", r->predicted);
         cli_json_real(&json, "error", error_of(r));
         cli_json_text(&json, "limiter", ordo_limiter_name(r->limiter));
@@ -529,11 +346,17 @@ static void table_json(FILE *out, const void *what)
 
 static int run(table *t, const cli_syntax *syntax, double most)
 {
-    int status = read_file(t);
+    int status = cli_measured_read(&t->measured, t->path);
     if (status != CLI_OK)
         return status;
+    t->count = t->measured.count;
+    t->rows = calloc(t->count, sizeof *t->rows);
+    if (!t->rows)
+        return cli_error(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < t->count; i++)
+        t->rows[i].is = t->measured.rows[i];
     if (!cli_args_given(syntax, "--machine"))
-        t->model->machine_name = t->machine[0] != '\0' ? t->machine : "host";
+        t->model->machine_name = t->measured.machine[0] != '\0' ? t->measured.machine : "host";
     status = cli_model_finish(t->model, false);
     for (size_t i = 0; i < t->count && status == CLI_OK; i++)
         status = predict(t, &t->rows[i]);
@@ -582,6 +405,7 @@ int cli_model_validate(int argc, char **argv)
     if (cli_args_read(&syntax, argc, argv, &status))
         status = t.path ? run(&t, &syntax, most) : cli_usage("expected a file of measured times");
     free(t.rows);
+    cli_measured_free(&t.measured);
     cli_model_free(&model);
     return status;
 }

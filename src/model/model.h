@@ -95,6 +95,23 @@ typedef enum ordo_constant {
     ORDO_CONSTANTS
 } ordo_constant;
 
+/* Where a value comes from under one calibration. */
+typedef struct ordo_origin {
+    const char *key, *other_key; /* of the machine; the second if it lacks the first */
+    double factor;               /* value = key * factor; 0 = 1 */
+    double value;                /* without a key */
+    const char *kind, *source;   /* of that; NULL: there is none */
+    bool needed;                 /* by GPUs: the model cannot do without */
+} ordo_origin;
+
+typedef struct ordo_constant_row {
+    const char *name, *unit, *about;
+    double low, high; /* what may be set */
+    ordo_origin silicon, paper;
+} ordo_constant_row;
+
+extern const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS];
+
 struct ordo_model {
     const ordo_machine *machine;
     ordo_calibration calibration;
