@@ -55,9 +55,14 @@ static ordo_precision precision_of(const cli_measured_row *r)
     return (ordo_precision)word_of(r->precision, precision_name, ORDO_PRECISIONS, 0);
 }
 
+static int small(double x)
+{
+    return x >= 0 && x < 1000 ? (int)x : -1;
+}
+
 static ordo_rng rng_of(const cli_measured_row *r)
 {
-    return (ordo_rng) { (int)r->rounds, (int)r->bits,
+    return (ordo_rng) { small(r->rounds), small(r->bits),
                         (ordo_generator)word_of(r->generator, generator_name, ORDO_GENERATORS, 0) };
 }
 
@@ -71,14 +76,20 @@ static double at_least_one(double x)
     return x > 0 ? x : 1;
 }
 
+/* A size; what no size could be becomes one that the library refuses. */
+static int64_t whole(double x)
+{
+    return x >= 0 && x < 1e15 ? (int64_t)x : -1;
+}
+
 static ordo_status predict_gemm(const ordo_model *model, const cli_measured_row *r,
                                 ordo_kernel_time *time)
 {
     ordo_gemm g = ORDO_GEMM_INIT;
     g.precision = precision_of(r);
-    g.m = (int64_t)r->m;
-    g.n = (int64_t)r->n;
-    g.k = (int64_t)r->k;
+    g.m = whole(r->m);
+    g.n = whole(r->n);
+    g.k = whole(r->k);
     return ordo_model_gemm(model, &g, time);
 }
 
@@ -87,12 +98,12 @@ static ordo_status predict_attention(const ordo_model *model, const cli_measured
 {
     ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
     s.precision = precision_of(r);
-    s.batch = (int64_t)at_least_one(r->batch);
-    s.heads = (int64_t)at_least_one(r->heads);
-    s.kv_heads = (int64_t)r->kv_heads;
-    s.q_len = (int64_t)r->seq;
-    s.kv_len = (int64_t)r->kv_seq;
-    s.head_dim = (int64_t)r->head_dim;
+    s.batch = whole(at_least_one(r->batch));
+    s.heads = whole(at_least_one(r->heads));
+    s.kv_heads = whole(r->kv_heads);
+    s.q_len = whole(r->seq);
+    s.kv_len = whole(r->kv_seq);
+    s.head_dim = whole(r->head_dim);
     s.causal = is_causal(r);
     s.backward = backward;
     s.utilization = r->utilization;
@@ -109,10 +120,10 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     ordo_block b = ORDO_BLOCK_INIT;
     ordo_block_report report;
     b.precision = precision_of(r);
-    b.batch = (int64_t)at_least_one(r->batch);
-    b.seq = (int64_t)r->seq;
-    b.embed = (int64_t)r->embed;
-    b.head_dim = (int64_t)r->head_dim;
+    b.batch = whole(at_least_one(r->batch));
+    b.seq = whole(r->seq);
+    b.embed = whole(r->embed);
+    b.head_dim = whole(r->head_dim);
     b.causal = is_causal(r);
     b.rng = rng_of(r);
     b.overlap_qkv_only = strcmp(r->overlap, "qkv") == 0;
