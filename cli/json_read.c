@@ -16,7 +16,7 @@ cli_json_reader cli_json_reader_of(const char *text, size_t length)
 bool cli_json_bad(cli_json_reader *r, const char *expected)
 {
     if (!r->bad)
-        snprintf(r->why, sizeof r->why, "byte %zu of the header: expected %.90s",
+        snprintf(r->why, sizeof r->why, "byte %zu of the JSON: expected %.90s",
                  (size_t)(r->at - r->start), expected);
     r->bad = true;
     return false;
