@@ -46,7 +46,7 @@ static const generator generators[] = {
     RNG(7, 8, ORDO_GENERATOR_SLICED, "sliced", 1.98, 1.05, 0.64, 0.11, 0.153, SASS),
     RNG(10, 8, ORDO_GENERATOR_SLICED, "sliced", 2.73, 1.42, 1.02, 0.11, 0.133, SASS),
     RNG(5, 8, ORDO_GENERATOR_SLICED, "sliced", 1.48, 0.80, 0.39, 0.11, 0.153, SASS_U),
-    RNG(3, 8, ORDO_GENERATOR_SLICED, "sliced", 0.83, 0.53, 0.16, 0.11, 0, SASS_0),
+    RNG(3, 8, ORDO_GENERATOR_SLICED, "sliced", 0.83, 0.53, 0.16, 0.11, 0.10, SASS_U),
     RNG(7, 4, ORDO_GENERATOR_SLICED, "sliced", 0.97, 0.53, 0.33, 0.05, 0.10, SASS),
     RNG(10, 4, ORDO_GENERATOR_SLICED, "sliced", 1.34, 0.72, 0.52, 0.05, 0.10, SASS_U),
     RNG(7, 16, ORDO_GENERATOR_SLICED, "sliced", 4.00, 2.19, 1.50, 0.22, 0, SASS_0),
