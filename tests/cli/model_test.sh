@@ -94,6 +94,8 @@ prints "mean error"
 awk '/mean error/ { on = 1 } on && /^(gemm|rng|memory) / { n++; if ($3 + 0 > 5) exit 1 }
     on && /^attention/ { n++; if ($3 + 0 > 10) exit 1 } END { exit n != 5 }' "$out" ||
     fail "errors past the targets"
+status 0 model validate "$ORDO_SOURCE/bench/measured/h200-calibrate.json" --most 8
+status 0 model validate "$ORDO_SOURCE/bench/measured/h200-peers.json" --most 6
 json model validate "$ORDO_SOURCE/bench/measured/h200.json"
 says machine h200
 refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/measured/h200.json" --most 0.5 --json=/dev/null
