@@ -253,6 +253,14 @@ ORDO_DEVICE uint32_t pack_bf16(float low, float high)
     return pair;
 }
 
+/* Not 0 if either of two bf16 is infinite or NaN: x * 0 + 0 is 0 for all others. */
+ORDO_DEVICE uint32_t not_finite(uint32_t pair)
+{
+    uint32_t taint;
+    asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+    return taint;
+}
+
 /* ---- shared memory by address ---- */
 
 ORDO_DEVICE void store_shared(uint32_t at, int32_t value)
