@@ -581,7 +581,8 @@ __global__ void __launch_bounds__(384, 1)
             float dq[32]; /* of the step before; the first step's is dropped */
             wgmma_pin(dq);
             wgmma_fence();
-            m.dq(dq, other);
+            if (MODE != ORDO_DQ_NONE)
+                m.dq(dq, other);
             wgmma_commit();
             wgmma_wait<2>(); /* dV: dO is free, and P */
             mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
@@ -607,7 +608,7 @@ __global__ void __launch_bounds__(384, 1)
                 mbar_wait(Z::DO_FULL + 8 * other, next_phase);
             wgmma_wait<1>();
             wgmma_pin(dq);
-            if (!first)
+            if (MODE != ORDO_DQ_NONE && !first)
                 m.put_dq(dq, other);
             fence_shared_to_async(); /* dS and dQ */
             if (!first)
@@ -628,12 +629,14 @@ __global__ void __launch_bounds__(384, 1)
             named_sync(DS_DONE + 2 * stage + m.mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
-            m.dq(dq, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.dq(dq, stage);
             wgmma_commit();
             mbar_wait(Z::DQ_FREE + 8 * stage, ((j - 1) >> 1 & 1) ^ 1);
             wgmma_wait<0>();
             wgmma_pin(dq);
-            m.put_dq(dq, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.put_dq(dq, stage);
             fence_shared_to_async();
             mbar_arrive_warp(Z::DQ_FULL + 8 * stage, m.lane);
         }
