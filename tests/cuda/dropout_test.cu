@@ -29,6 +29,14 @@ static void line(bool ok, const char *what, const case_shape &z, double p)
 
 /* ---- words ---- */
 
+static ordo_dropout dropout_of(double p, ordo_keying keying = ORDO_KEYING_ORDO)
+{
+    ordo_dropout d = {};
+    d.p = p;
+    d.keying = keying;
+    return d;
+}
+
 static ordo_problem shape_of(int batch, int heads, int q_len, int kv_len, ordo_dropout dropout)
 {
     ordo_problem p = ORDO_PROBLEM_INIT;
@@ -160,7 +168,7 @@ static void check_all_words(word_buffers &w)
                         if (rounds == 7 && bits == 8) {
                             check_words(problem, 3, 3, true, w);
                             check_words(problem, 3, 5, true, w);
-                            problem.dropout = { .p = p, .keying = ORDO_KEYING_FA2 };
+                            problem.dropout = dropout_of(p, ORDO_KEYING_FA2);
                             check_words(problem, 0x1fffffff0, 0, true, w);
                         }
                     }
@@ -172,7 +180,7 @@ static void check_all_words(word_buffers &w)
 /* Captured once; each replay draws other bits, because the offset has moved. */
 static void check_graph(word_buffers &w)
 {
-    const ordo_problem p = shape_of(1, 2, 64, 256, { .p = 0.1 });
+    const ordo_problem p = shape_of(1, 2, 64, 256, dropout_of(0.1));
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
     ordo_dropout_info info;
     cudaStream_t stream;
@@ -219,7 +227,7 @@ static void check_public(word_buffers &w)
     const int64_t ids[] = { 4, 3, 9 };
     const int32_t cu_q[] = { 0, 40, 75, 75 }, cu_kv[] = { 0, 200, 400, 500 };
     for (int packed = 0; packed < 2; packed++) {
-        ordo_problem p = shape_of(3, 2, 40, 200, { .p = 0.17 });
+        ordo_problem p = shape_of(3, 2, 40, 200, dropout_of(0.17));
         ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
         ordo_dropout_info info;
         call.sequence_ids = ids;
@@ -351,7 +359,7 @@ static void check_positions(const case_shape &z, ordo_dropout dropout)
 static void check_accuracy(const case_shape &z, double p, uint32_t seed)
 {
     device_case c(z, seed);
-    c.drop({ .p = p }, seed);
+    c.drop(dropout_of(p), seed);
     c.forward();
     c.poison();
     c.backward();
@@ -380,7 +388,7 @@ static std::vector<uint16_t> all_outputs(const device_case &c)
 static void check_repeats(const case_shape &z, double p, int repeats)
 {
     device_case c(z, 77);
-    c.drop({ .p = p }, 5);
+    c.drop(dropout_of(p), 5);
     c.forward();
     c.backward();
     const std::vector<uint16_t> first = all_outputs(c);
@@ -417,10 +425,9 @@ int main(int argc, char **argv)
     uint32_t seed = 1;
     for (const int dim : { 64, 128 })
         for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL }) {
-            check_positions({ 1, 2, 2, 256, 256, dim, mask }, { .p = 0.1 });
-            check_positions({ 2, 2, 1, 150, 333, dim, mask }, { .p = 0.17 });
-            check_positions({ 1, 2, 2, 200, 130, dim, mask },
-                            { .p = 0.1, .keying = ORDO_KEYING_FA2 });
+            check_positions({ 1, 2, 2, 256, 256, dim, mask }, dropout_of(0.1));
+            check_positions({ 2, 2, 1, 150, 333, dim, mask }, dropout_of(0.17));
+            check_positions({ 1, 2, 2, 200, 130, dim, mask }, dropout_of(0.1, ORDO_KEYING_FA2));
             for (const double p : { 0.1, 0.17 }) {
                 check_accuracy({ 1, 1, 1, 128, 128, dim, mask }, p, seed++);
                 check_accuracy({ 2, 4, 2, 256, 384, dim, mask }, p, seed++);
