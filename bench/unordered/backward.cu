@@ -3,6 +3,7 @@
  * Takes the place of src/cuda/backward.cu in a module that is not part of the product: the same
  * kernel without turns, after dQ sums were cleared. What order costs is measured against it. */
 #include <cuda_runtime.h>
+#include <stdio.h>
 
 #include "cuda/backward_kernel.h"
 #include "cuda/backward_rows.h"
@@ -24,6 +25,10 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if (pass->keep_scale > 0.0f) {
+        snprintf(why, why_size, "dropout: the kernel without turns has none");
+        return ORDO_ERR_UNSUPPORTED;
+    }
     return pass->head_dim == 64 ? launch<64>(pass, why, why_size)
                                 : launch<128>(pass, why, why_size);
 }

@@ -246,11 +246,9 @@ const char *ordo_cuda_why_not(void)
     return not_ready;
 }
 
-ordo_status ordo_cuda_ready(const ordo_cuda_module **module)
+ordo_status ordo_cuda_ready(void)
 {
-    if (*ordo_cuda_why_not())
-        return ordo_fail(readiness, "%s", not_ready);
-    return ordo_cuda_module_get(module, NULL);
+    return *ordo_cuda_why_not() ? ordo_fail(readiness, "%s", not_ready) : ORDO_OK;
 }
 
 static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_call *call)
@@ -259,7 +257,8 @@ static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_cal
     ordo_cuda_pass pass;
     char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_cuda_pass_make(plan, which, call, &pass));
-    ORDO_TRY(ordo_cuda_ready(&module));
+    ORDO_TRY(ordo_cuda_ready());
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     const ordo_status status = which == ORDO_FORWARD ? module->forward(&pass, why, sizeof why)
                                                      : module->backward(&pass, why, sizeof why);
     return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);

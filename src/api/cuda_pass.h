@@ -3,7 +3,7 @@
 #define API_CUDA_PASS_H
 
 #include "api/call.h"
-#include "cuda/module.h"
+#include "cuda/pass.h"
 #include "plan/plan.h"
 
 /* Whether the kernels can run a checked call; ORDO_ERR_UNSUPPORTED or ORDO_ERR_ALIGN and what is in
@@ -11,9 +11,8 @@
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                                 ordo_cuda_pass *pass);
 
-/* The module, once there is a device to launch on; else the status and the reason of
- * ordo_cuda_why_not(). */
-ordo_status ordo_cuda_ready(const ordo_cuda_module **module);
+/* Whether there is a device to launch on; if not, ordo_cuda_why_not() is the message. */
+ordo_status ordo_cuda_ready(void);
 
 /* Launch a checked call. */
 ordo_status ordo_cuda_forward(const ordo_plan *plan, const ordo_call *call);

@@ -58,7 +58,8 @@ ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dro
                          "%" PRIu64 " blocks of keep bits: backend cuda numbers at most 2^31 - 1",
                          m.blocks);
     ORDO_TRY(ordo_dropout_room(words, bytes, m.blocks, COPY_BYTES));
-    ORDO_TRY(ordo_cuda_ready(&module));
+    ORDO_TRY(ordo_cuda_ready());
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     for (int64_t b = 0, count; b < m.problem.batch; b += count) {
         count = count_alike(&m, b);
         const ordo_cuda_bits bits = launch_of(&m, b, count, words, stream);
