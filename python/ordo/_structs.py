@@ -259,6 +259,8 @@ class ordo_dropout_call(Struct):
         ("sequence_ids", c_void_p),
         ("threads", c_int),
         ("experiment_rounds", c_int),
+        ("seed_ptr", c_void_p),
+        ("offset_ptr", c_void_p),
     ]
 
 

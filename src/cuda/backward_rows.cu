@@ -13,7 +13,8 @@ typedef struct row_args {
     ordo_band band;
     int32_t heads, q_tiles; /* q_tiles: of one head */
     int64_t tiles;          /* of all heads */
-    float scale;
+    float scale;            /* of dQ */
+    float kept; /* delta is multiplied by it: dropout, 1 / what kept elements are multiplied by */
     ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
     const float *lse;
     float *lse2, *delta, *dq_sum;
@@ -91,7 +92,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
         }
         const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
-        args.delta[to] = sum;
+        args.delta[to] = sum * args.kept;
         args.lse2[to] = lse2;
     }
 }
@@ -178,7 +179,8 @@ static row_args arguments(const ordo_cuda_pass *pass)
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.q_tiles = ordo_band_query_tiles(&args.band);
     args.tiles = (int64_t)args.q_tiles * args.heads * pass->run.sequences;
-    args.scale = pass->scale;
+    args.scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;
     args.lse = pass->lse;
     args.lse2 = pass->lse2;
     args.delta = pass->delta;
@@ -236,7 +238,10 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->first_class = ordo_run_tickets(run, 0);
     args->units = args->first_class + ordo_run_tickets(run, 1);
     args->q_tiles = ordo_band_query_tiles(&run->band);
-    args->scale = pass->scale;
+    args->keep_scale = pass->keep_scale;
+    args->keep_bits = pass->keep_bits;
+    args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
+    args->out_scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
     args->scale_log2 = pass->scale * 1.4426950408889634f;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;

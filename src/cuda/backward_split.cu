@@ -364,12 +364,12 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 
 template <int D> static ordo_status keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, false>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
-    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE>, &args, grid,
+    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE, false>, &args, grid,
                             pass->stream, why, why_size);
 }
 

@@ -21,8 +21,10 @@ typedef struct ordo_cuda_pass {
     int32_t forward_q, forward_k; /* forward tile */
     int32_t head_dim;
     float scale;
+    float keep_scale; /* dropout: what kept elements are multiplied by; 0: none */
     ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv;
-    float *lse; /* (sequence, head, row) */
+    float *lse;                /* (sequence, head, row) */
+    const uint32_t *keep_bits; /* dropout: in storage order (docs/dropout-bits.md) */
 
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile). */
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */

@@ -239,6 +239,13 @@ ORDO_DEVICE float exp2_approx(float x)
     return y;
 }
 
+ORDO_DEVICE float max_nan(float a, float b) /* NaN if either is */
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
 ORDO_DEVICE float log2_approx(float x)
 {
     float y;
@@ -259,6 +266,23 @@ ORDO_DEVICE uint32_t not_finite(uint32_t pair)
     uint32_t taint;
     asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
     return taint;
+}
+
+/* Bytes of x, each the sign of one of its bytes repeated: 0x9988 is bytes 0, 0, 1, 1. */
+template <uint32_t BYTES> ORDO_DEVICE uint32_t byte_signs(uint32_t x)
+{
+    uint32_t y;
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(y) : "r"(x), "n"(BYTES));
+    return y;
+}
+
+ORDO_DEVICE uint2 load_once(const uint2 *from)
+{
+    uint2 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(x.x), "=r"(x.y)
+                 : "l"(from));
+    return x;
 }
 
 /* ---- shared memory by address ---- */

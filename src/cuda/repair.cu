@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/half.h"
+#include "base/keep.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
 
@@ -16,7 +17,8 @@ typedef struct repair_args {
     ordo_band band;
     int32_t heads, group_heads; /* query heads, and how many share a key head */
     int64_t rows, keys;         /* of all heads and sequences */
-    double scale;
+    double scale, keep_scale;   /* keep_scale 0: no dropout */
+    const uint32_t *keep_bits;
     ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv;
     float *lse;
     const int32_t *flag;
@@ -122,6 +124,19 @@ template <int D> ORDO_DEVICE void fill(double (&sum)[D / 32], double value)
         sum[w] = value;
 }
 
+/* What dropout makes of an element: 0, or what kept ones are multiplied by. */
+ORDO_DEVICE double keep_of(const repair_args &args, int32_t sequence, int32_t head, int64_t row,
+                           int64_t key)
+{
+    if (args.keep_scale == 0)
+        return 1;
+    const int64_t all = (int64_t)sequence * args.heads + head;
+    const uint32_t *bits =
+        args.keep_bits +
+        all * ordo_keep_blocks(args.band.q_len, args.band.kv_len) * ORDO_KEEP_WORDS;
+    return ordo_keep_stored(bits, args.band.kv_len, row, key) ? args.keep_scale : 0;
+}
+
 /* ---- forward ---- */
 
 template <int D>
@@ -151,6 +166,8 @@ ORDO_DEVICE void repair_output(const repair_args &args, row_place at, float *q, 
             if (first + lane <= keys.last)
                 weight = exp(args.scale * dot<D>(k + (first + lane) * args.k.row, q) - largest);
             weights += weight;
+            if (first + lane <= keys.last)
+                weight *= keep_of(args, at.sequence, at.head, at.row, first + lane);
             const int32_t count = min(32, keys.last - first + 1);
             for (int n = 0; n < count; n++)
                 add<D>(sum, __shfl_sync(~0u, weight, n), v + (first + n) * args.v.row, lane);
@@ -227,7 +244,9 @@ ORDO_DEVICE void repair_query(const repair_args &args, row_place at, float *q, f
         double dx = 0;
         if (key <= last)
             dx = gradient_of(args.scale, dot<D>(k + key * args.k.row, q),
-                             dot<D>(v + key * args.v.row, dout), lse, delta)
+                             keep_of(args, at.sequence, at.head, at.row, key) *
+                                 dot<D>(v + key * args.v.row, dout),
+                             lse, delta)
                      .dx;
         lost = __any_sync(~0u, isnan(dx));
         const int32_t count = lost ? 0 : min(32, last - first + 1);
@@ -275,10 +294,13 @@ ORDO_DEVICE void sum_key(const repair_args &args, row_place at, const float *k, 
                 const double lse = lse0[g * (int64_t)band.q_len + row];
                 const uint16_t *dout_row = dout + row * args.dout.row;
                 seen = lse != -INFINITY;
-                if (seen)
+                if (seen) {
+                    const double keep = keep_of(args, at.sequence, head0 + g, row, at.row);
                     x = gradient_of(args.scale, dot<D>(q + row * args.q.row, k),
-                                    dot<D>(dout_row, v), lse,
+                                    keep * dot<D>(dout_row, v), lse,
                                     dot_rows<D>(dout_row, o + row * args.o.row));
+                    x.p *= keep;
+                }
             }
             dk_lost |= __any_sync(~0u, isnan(x.dx)) != 0;
             dv_lost |= __any_sync(~0u, isnan(x.p)) != 0;
@@ -348,6 +370,8 @@ static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, char *
     args.rows = (int64_t)run->sequences * args.heads * run->band.q_len;
     args.keys = (int64_t)run->sequences * run->kv_heads * run->band.kv_len;
     args.scale = pass->scale;
+    args.keep_scale = pass->keep_scale;
+    args.keep_bits = pass->keep_bits;
     args.q = pass->q;
     args.k = pass->k;
     args.v = pass->v;
