@@ -320,8 +320,8 @@ static void run_chain(const backward_job *job, panels *w, chain *c)
 {
     const ordo_cpu_pass *p = &job->pass;
     begin_chain(job, w, c);
-    for (int64_t g = 0; g < p->queries; g++)
-        for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
+    for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
+        for (int64_t g = 0; g < p->queries; g++)
             step(job, w, c, c->kv_head * p->queries + g, ordo_walk_visit(&c->walk, c->j, t));
     const ordo_rows dk =
         ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
