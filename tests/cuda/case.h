@@ -286,7 +286,9 @@ static inline double case_error(const bf16 *got, const double *want, size_t coun
             error += (g - y[i]) * (g - y[i]);
         size += y[i] * y[i];
     }
-    return sqrt(error / (size + 1e-300));
+    /* A gradient that vanishes (one key, one visible column) is judged by what it is made of:
+     * values about one. */
+    return sqrt(error / (size + 1e-2 * (double)count));
 }
 
 /* What a case's inputs should give; lives as long as the case. */

@@ -111,6 +111,35 @@ template <int D> static void backward_delayed(device_case &c)
     must_ordo(ordo_backward_end(&c.pass, true, why, sizeof why), why);
 }
 
+/* Captured once, replayed: nothing in a pass waits for the host or allocates. */
+static void check_graph(device_case &c, const outputs &first)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    MUST(cudaDeviceSynchronize());
+    c.pass.stream = stream;
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    c.forward();
+    c.backward();
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&ready, graph, 0));
+    for (int n = 0; n < 20; n++) {
+        c.poison();
+        MUST(cudaDeviceSynchronize());
+        MUST(cudaGraphLaunch(ready, stream));
+        MUST(cudaStreamSynchronize(stream));
+        first.compare();
+        MUST(cudaDeviceSynchronize());
+    }
+    report(first.same(), "captured in a graph and replayed", c.z);
+    MUST(cudaGraphExecDestroy(ready));
+    MUST(cudaGraphDestroy(graph));
+    MUST(cudaStreamDestroy(stream));
+    c.pass.stream = NULL;
+}
+
 static void check_repeats(const case_shape &z, int repeats, const hammer &hammer)
 {
     device_case c(z, 77);
@@ -144,6 +173,7 @@ static void check_repeats(const case_shape &z, int repeats, const hammer &hammer
         first.compare();
     }
     report(first.same(), "grids of 132, 114, 78, 32 and 1", z);
+    check_graph(c, first);
 }
 
 /* Sequence b of a batch alone, and every sequence the same in a batch of another size. */
