@@ -5,9 +5,9 @@
  * calibration with its kind and source. To add a constant, add a row and an index in model.h. */
 #include "model/model.h"
 
-#define COUNTED  "counted"
-#define FITTED   "fitted"
-#define CHOICE   "choice"
+#define COUNTED "counted"
+#define FITTED  "fitted"
+#define CHOICE  "choice"
 
 #define FROM(key_)                                                                                 \
     {                                                                                              \

@@ -218,7 +218,7 @@ TEST(figure_14)
             const double gib = 0x1p-30;
             const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
             const double expected =
-                (double)(widths[w] / 128) * (double)lengths[l] * (double)lengths[l] / 8 * gib;
+                (double)widths[w] / 128 * (double)lengths[l] * (double)lengths[l] / 8 * gib;
             CHECK_NEAR(r.mask_bytes[ORDO_MODE_OVERLAPPED] * gib, expected, 0);
             CHECK(r.mask_bytes[ORDO_MODE_FUSED] == 0);
         }
