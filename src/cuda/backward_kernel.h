@@ -442,10 +442,10 @@ template <int D> struct backward_math {
 #pragma unroll
         for (int c = 0; c < D / 16; c++)
             store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8),
-                          pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
-                          pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                          pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                          pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
+                          pack_result(d[8 * c] * scale, d[8 * c + 1] * scale),
+                          pack_result(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                          pack_result(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                          pack_result(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
