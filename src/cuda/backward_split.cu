@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out[i] =
-                    pack_bf16(dq[8 * c + 2 * i] * args.scale, dq[8 * c + 2 * i + 1] * args.scale);
+                    pack_result(dq[8 * c + 2 * i] * args.scale, dq[8 * c + 2 * i + 1] * args.scale);
             store_matrix4(q_at + ordo_store_offset(Z::ROWS, warp, lane, c), out[0], out[1], out[2],
                           out[3]);
         }
