@@ -429,23 +429,29 @@ template <int D> struct backward_math {
         }
     }
 
-    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. */
-    __device__ __forceinline__ void put_out(const float (&d)[D / 2], float scale,
-                                            const CUtensorMap *map, int first_key, int head,
-                                            int sequence, bool leader) const
+    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. Not 0 if any number of
+     * this thread's is not finite. */
+    __device__ __forceinline__ uint32_t put_out(const float (&d)[D / 2], float scale,
+                                                const CUtensorMap *map, int first_key, int head,
+                                                int sequence, bool leader) const
     {
+        uint32_t taint = 0;
         const int x = (int)opaque((uint32_t)lane), line = warp * 16 + x % 16;
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
         if (leader)
             bulk_wait_read(); /* what left there before has left */
         named_sync(OWN + mine, 128);
 #pragma unroll
-        for (int c = 0; c < D / 16; c++)
-            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8),
-                          pack_result(d[8 * c] * scale, d[8 * c + 1] * scale),
-                          pack_result(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                          pack_result(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                          pack_result(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
+        for (int c = 0; c < D / 16; c++) {
+            const uint32_t pairs[4] = { pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
+                                        pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                                        pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                                        pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale) };
+            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
+                     not_finite(pairs[3]);
+            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8), pairs[0],
+                          pairs[1], pairs[2], pairs[3]);
+        }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
@@ -455,6 +461,7 @@ template <int D> struct backward_math {
                           first_key + mine * 64, head, sequence);
             bulk_commit();
         }
+        return taint;
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
@@ -636,8 +643,10 @@ __global__ void __launch_bounds__(384, 1)
         const int head = load_shared(Z::CHAIN + 8), sequence = load_shared(Z::CHAIN + 12);
         mbar_arrive_warp(Z::KV_FREE, m.lane); /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256);             /* nobody reads dS any more: dV and dK leave there */
-        m.put_out(dv, 1.0f, &args.dv, first_key, head, sequence, leader);
-        m.put_out(dk, args.scale, &args.dk, first_key, head, sequence, leader);
+        uint32_t taint = m.put_out(dv, 1.0f, &args.dv, first_key, head, sequence, leader);
+        taint |= m.put_out(dk, args.scale, &args.dk, first_key, head, sequence, leader);
+        if (taint)
+            args.ticket[ORDO_NOT_FINITE] = 1;
     }
     if (leader)
         bulk_wait();

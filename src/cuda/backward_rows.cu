@@ -6,6 +6,7 @@
 #include "cuda/launch.h"
 #include "cuda/layout.h"
 #include "cuda/ptx.h"
+#include "cuda/repair.h"
 
 typedef struct row_args {
     ordo_run run;
@@ -53,7 +54,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
         args.turns[tile] = 0;
     if (thread == 0)
-        *args.ticket = 0;
+        args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
     const int part = threadIdx.x % EACH, padded = args.q_tiles * args.band.bq;
     const int32_t blocks = padded / (ROUND * ROW_ROUNDS), all = blockIdx.x / blocks;
     const int32_t row0 = blockIdx.x % blocks * (ROUND * ROW_ROUNDS) + threadIdx.x / EACH;
@@ -108,6 +109,7 @@ static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_
 template <int D, bool EARLY>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ row_args args)
 {
+    grid_let_next(); /* the repair: it waits by itself */
     const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
     const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
     const int32_t i = blockIdx.x / 2 % args.q_tiles;
@@ -127,12 +129,16 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     }
     const float4 *from = (const float4 *)args.dq_sum + (2 * tile + half) * 1024 + t;
     uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
+    uint32_t taint = 0;
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        pairs[0][c] = pack_result(x.x * args.scale, x.y * args.scale);
-        pairs[1][c] = pack_result(x.z * args.scale, x.w * args.scale);
+        pairs[0][c] = pack_bf16(x.x * args.scale, x.y * args.scale);
+        pairs[1][c] = pack_bf16(x.z * args.scale, x.w * args.scale);
+        taint |= not_finite(pairs[0][c]) | not_finite(pairs[1][c]);
     }
+    if (taint)
+        args.ticket[ORDO_NOT_FINITE] = 1;
     const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
     const int column0 = D == 128 ? half * 64 : 0;
 #pragma unroll
@@ -207,7 +213,8 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
                                                       : (const void *)end_kernel<64, false>
                          : early ? (const void *)end_kernel<128, true>
                                               : (const void *)end_kernel<128, false>;
-    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
+    CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
+    return ordo_repair_backward(pass, why, why_size);
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,

@@ -10,6 +10,7 @@
 
 #include "cuda/forward.h"
 #include "cuda/launch.h"
+#include "cuda/repair.h"
 #include "cuda/wgmma.h"
 
 template <int D> struct shape {
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         mbar_init_fence();
     }
     __syncthreads();
+    grid_let_next(); /* the repair: it waits by itself */
 
     if (group == 0) { /* ---- loads ---- */
         registers_down<Z::LOAD_REGISTERS>();
@@ -313,13 +315,13 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             float sum = state.sum[r];
             sum += __shfl_xor_sync(~0u, sum, 1);
             sum += __shfl_xor_sync(~0u, sum, 2);
-            const bool blind = sum == 0.0f; /* the row sees nothing */
+            /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
+            const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
             const float weight = 1.0f / sum;
             const int at = row + 8 * r;
-            const float lse = blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
             if (lane % 4 == 0 && at < band.q_len)
                 args.lse[(int64_t)unit.head * band.q_len + at] =
-                    lse == lse ? lse : ordo_f32_of_bits(ORDO_F32_NAN);
+                    blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 if (i / 2 % 2 == r)
@@ -328,14 +330,21 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         if (leader)
             bulk_wait_read(); /* the last tile's O has left */
         named_sync(OWN + mine, 128);
+        uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             const int line = warp * 16 + lane % 16;
-            store_matrix4(
-                o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8),
-                pack_result(o[8 * c], o[8 * c + 1]), pack_result(o[8 * c + 2], o[8 * c + 3]),
-                pack_result(o[8 * c + 4], o[8 * c + 5]), pack_result(o[8 * c + 6], o[8 * c + 7]));
+            const uint32_t pairs[4] = { pack_bf16(o[8 * c], o[8 * c + 1]),
+                                        pack_bf16(o[8 * c + 2], o[8 * c + 3]),
+                                        pack_bf16(o[8 * c + 4], o[8 * c + 5]),
+                                        pack_bf16(o[8 * c + 6], o[8 * c + 7]) };
+            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
+                     not_finite(pairs[3]);
+            store_matrix4(o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8), pairs[0],
+                          pairs[1], pairs[2], pairs[3]);
         }
+        if (taint)
+            args.ticket[ORDO_NOT_FINITE] = 1;
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
@@ -376,10 +385,10 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     const cudaStream_t stream = (cudaStream_t)pass->stream;
     CUDA_CALL(cudaFuncSetAttribute(forward_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    Z::BYTES));
-    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, sizeof *pass->ticket, stream));
+    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, stream)); /* and flag */
     forward_kernel<D><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
     CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
+    return ordo_repair_forward(pass, why, why_size);
 }
 
 ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)

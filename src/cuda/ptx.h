@@ -8,8 +8,6 @@
 #include <cuda.h>
 #include <stdint.h>
 
-#include "base/half.h"
-
 #define ORDO_DEVICE static __device__ __forceinline__
 
 /* A kernel without static shared memory has its dynamic part here, checked once at its start: so
@@ -255,9 +253,12 @@ ORDO_DEVICE uint32_t pack_bf16(float low, float high)
     return pair;
 }
 
-ORDO_DEVICE uint32_t pack_result(float low, float high) /* to be stored: NaN is canonical */
+/* Not 0 if either of two bf16 is infinite or NaN: x * 0 + 0 is 0 for all others. */
+ORDO_DEVICE uint32_t not_finite(uint32_t pair)
 {
-    return ordo_bf16_pair_canonical(pack_bf16(low, high));
+    uint32_t taint;
+    asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+    return taint;
 }
 
 /* ---- shared memory by address ---- */
