@@ -5,9 +5,9 @@
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <algorithm>
 
+#include "backward_split.h"
 #include "base/half.h"
 #include "case.h"
-#include "cuda/backward_split.h"
 
 static int passed, failed;
 
@@ -45,7 +45,7 @@ static gradients split(device_case &c)
 {
     char why[300] = "";
     c.poison();
-    must_ordo(ordo_sm90_backward_split(&c.pass, why, sizeof why), why);
+    must_ordo(backward_split(&c.pass, why, sizeof why), why);
     return gradients_of(c);
 }
 
