@@ -5,9 +5,9 @@
  * flushed before each; medians. */
 #include <algorithm>
 
+#include "../tests/cuda/backward_split.h"
 #include "../tests/cuda/case.h"
 #include "cuda/backward_kernel.h"
-#include "cuda/backward_split.h"
 #include "cuda/launch.h"
 
 enum { PASSES = 2, TIMED = 5, REPEATS = 11, FLUSH_BYTES = 256 << 20 };
@@ -18,7 +18,7 @@ static void whole(device_case &c, bool split)
 {
     char why[300] = "";
     MUST(cudaEventRecord(event[0]));
-    must_ordo(split ? ordo_sm90_backward_split(&c.pass, why, sizeof why)
+    must_ordo(split ? backward_split(&c.pass, why, sizeof why)
                     : ordo_sm90_backward(&c.pass, why, sizeof why),
               why);
     MUST(cudaEventRecord(event[1]));
