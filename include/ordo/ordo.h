@@ -4,6 +4,7 @@
 
 #include "ordo/attention.h"
 #include "ordo/dropout.h"
+#include "ordo/io.h"
 #include "ordo/machine.h"
 #include "ordo/plan.h"
 #include "ordo/problem.h"
