@@ -18,6 +18,7 @@ typedef struct search {
     int64_t least;      /* words of `best`; INT64_MAX: nothing fitted yet */
     int64_t open_least; /* least of any candidate without its mask */
     bool pricing;       /* masked: the second round, which prices candidates exactly */
+    int64_t spent;      /* effort of that */
 } search;
 
 static int64_t total(ordo_io_words w)
@@ -30,16 +31,33 @@ static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
     return ordo_io_words_of(&s->open, s->algorithm, t);
 }
 
-/* `surely`: price it even if it looks bad without its mask. */
-static void consider(search *s, const ordo_io_tiles *t, bool surely)
+/* Live tiles are summed along the side with fewer of them: that is what a price costs. */
+static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
 {
+    const int64_t scores = t->rows > 0 ? ordo_io_least(ordo_io_count(shape->rows, t->rows),
+                                                       ordo_io_count(shape->cols, t->cols))
+                                       : 0;
+    const int64_t rows = t->out_rows > 0 ? ordo_io_count(shape->rows, t->out_rows) : 0;
+    const int64_t keys = t->out_keys > 0 ? ordo_io_count(shape->cols, t->out_keys) : 0;
+    return scores + rows + keys;
+}
+
+/* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
+static void consider(search *s, const ordo_io_tiles *t, bool far)
+{
+    enum { EFFORT = 30000 };
     const int64_t open = total(open_words(s, t));
-    if (!s->shape->full && !s->pricing) {
+    if (!s->pricing) {
         s->open_least = ordo_io_least(s->open_least, open);
         return;
     }
-    if (!s->shape->full && !surely && open > s->open_least + s->open_least / 10)
-        return;
+    if (!s->shape->full) {
+        const bool near = open <= s->open_least + s->open_least / 10;
+        const int64_t cost = effort(s->shape, t);
+        if (open > s->open_least && (!(near || far) || s->spent + cost > EFFORT))
+            return;
+        s->spent += cost;
+    }
     const int64_t words =
         s->shape->full ? open : total(ordo_io_words_of(s->shape, s->algorithm, t));
     if (words < s->least) {
@@ -74,20 +92,7 @@ static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t mos
     return fits > 0;
 }
 
-/* ---- one size with a fixed partner, and two sizes that share fast memory ---- */
-
-/* *field as large as fits, and a few more counts: masked, one of them may be better. */
-static void search_one(search *s, ordo_io_tiles *t, int64_t *field, int64_t length)
-{
-    enum { MORE = 8 };
-    if (!widen(s, t, field, length))
-        return;
-    const int64_t count = ordo_io_count(length, *field);
-    for (int64_t c = count; c < count + MORE && c <= length; c++) {
-        *field = ordo_io_count(length, c);
-        consider(s, t, true);
-    }
-}
+enum { PARTS = 6 }; /* masked: smaller tiles than what fits, by sixths */
 
 /* Lengths that a size cuts: x and, for panels that do not divide the rows, y. */
 typedef struct cut {
@@ -95,70 +100,129 @@ typedef struct cut {
     int64_t x, y;
 } cut;
 
-static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool surely)
+/* The second size as large as fits beside the first; and, if `far`, parts of that. */
+static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool far)
 {
     if (!widen(s, t, second.field, second.x))
         return;
     const int64_t widest = *second.field;
     *second.field = smallest_alike(widest, second.x, second.y);
-    consider(s, t, surely);
-    for (int64_t part = 1; surely && part < 4; part++) {
-        *second.field = ordo_io_most(1, widest * part / 4);
+    consider(s, t, far);
+    if (far) { /* along a narrow band squares do well */
+        *second.field = ordo_io_least(widest, *first.field);
         consider(s, t, true);
     }
-    (void)first;
+    for (int64_t part = 1; far && part <= PARTS; part++) {
+        *second.field = ordo_io_most(1, widest * part / PARTS);
+        consider(s, t, true);
+    }
 }
 
 static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
 {
-    for (int64_t size = first.x; size > 0;) {
+    for (int64_t size = first.x; size > 0; size = *first.field - 1) {
         *first.field = smallest_alike(size, first.x, first.y);
-        size = *first.field - 1;
         try_pair(s, t, first, second, false);
     }
-    for (int64_t size = 1; s->pricing && size <= first.x; size += (size + 2) / 3) {
+    for (int64_t size = 1; !s->shape->full && size <= first.x; size += (size + 3) / 4) {
         *first.field = size;
         try_pair(s, t, first, second, true);
     }
 }
 
-/* ---- the algorithms ---- */
-
-/* The side that streams is as thin as a strip, thinner if that does not fit. */
-static int64_t stream(const ordo_io_shape *shape, int64_t length)
+/* One side streams, as thin as a strip, thinner if that does not fit; the other is as large as
+ * fits. Masked, a thicker stream may meet the mask's edge better. */
+static void search_stream(search *s, ordo_io_tiles *t, cut thin, cut large)
 {
-    return ordo_io_least(shape->strip, length);
-}
-
-static void search_flash(search *s)
-{
-    const ordo_io_shape *shape = s->shape;
-    const bool rows_stay = s->algorithm == ORDO_IO_FLASH && shape->pass == ORDO_IO_FORWARD;
-    for (int64_t thin = stream(shape, rows_stay ? shape->cols : shape->rows);
-         thin > 0 && s->least == INT64_MAX; thin /= 2) {
-        ordo_io_tiles t = { thin, thin };
-        if (rows_stay)
-            search_one(s, &t, &t.rows, shape->rows);
-        else
-            search_one(s, &t, &t.cols, shape->cols);
-    }
-}
-
-static void search_split(search *s)
-{
-    const ordo_io_shape *shape = s->shape;
-    const int64_t rows = stream(shape, shape->rows), cols = stream(shape, shape->cols);
-    for (int64_t thin = ordo_io_most(rows, cols); thin > 0 && s->least == INT64_MAX; thin /= 2) {
-        ordo_io_tiles t = { .rows = ordo_io_least(thin, rows),
-                            .cols = 1,
-                            .out_rows = 1,
-                            .out_cols = ordo_io_least(thin, cols) };
-        search_one(s, &t, &t.cols, shape->cols);
-        if (s->least == INT64_MAX)
+    for (int64_t size = ordo_io_least(s->shape->strip, thin.x); size > 0; size /= 2) {
+        *thin.field = size;
+        if (!widen(s, t, large.field, large.x))
             continue;
-        t = s->best;
-        search_one(s, &t, &t.out_rows, shape->rows);
+        *large.field = smallest_alike(*large.field, large.x, large.y);
+        consider(s, t, true);
+        break;
     }
+    if (!s->shape->full)
+        search_pair(s, t, thin, large);
+}
+
+/* ---- the kinds of tiles of each algorithm ---- */
+
+static void flash_tiles(search *s, ordo_io_tiles *t)
+{
+    const cut rows = { &t->rows, s->shape->rows, 0 }, cols = { &t->cols, s->shape->cols, 0 };
+    if (s->algorithm == ORDO_IO_FLASH && s->shape->pass == ORDO_IO_FORWARD)
+        search_stream(s, t, cols, rows);
+    else
+        search_stream(s, t, rows, cols);
+}
+
+static void split_rows(search *s, ordo_io_tiles *t)
+{
+    search_stream(s, t, (cut) { &t->out_cols, s->shape->cols, 0 },
+                  (cut) { &t->out_rows, s->shape->rows, 0 });
+}
+
+static cut panel_cut(const search *s, const ordo_io_tiles *t, int64_t *field)
+{
+    return t->panel ? (cut) { field, t->panel, s->shape->rows % t->panel }
+                    : (cut) { field, s->shape->rows, 0 };
+}
+
+static void score_tiles(search *s, ordo_io_tiles *t)
+{
+    search_pair(s, t, panel_cut(s, t, &t->rows), (cut) { &t->cols, s->shape->cols, 0 });
+}
+
+static void mat_output(search *s, ordo_io_tiles *t)
+{
+    search_pair(s, t, (cut) { &t->out_cols, s->shape->dv, 0 }, panel_cut(s, t, &t->out_rows));
+}
+
+/* dk and dv in tiles of out_keys, dq in tiles of out_rows, all of one width. */
+static void phase_output(search *s, ordo_io_tiles *t)
+{
+    const ordo_io_shape *shape = s->shape;
+    const int64_t d = ordo_io_most(shape->dk, shape->dv), other = shape->dk + shape->dv - d;
+    const cut rows = panel_cut(s, t, &t->out_rows);
+    for (int64_t size = d; size > 0; size = t->out_cols - 1) {
+        t->out_cols = smallest_alike(size, d, other);
+        t->out_rows = 1;
+        if (!widen(s, t, &t->out_keys, shape->cols))
+            continue;
+        t->out_keys = smallest_alike(t->out_keys, shape->cols, 0);
+        widen(s, t, &t->out_rows, rows.x);
+        const ordo_io_tiles widest = *t;
+        t->out_rows = smallest_alike(t->out_rows, rows.x, rows.y);
+        consider(s, t, true);
+        for (int64_t part = 1; !shape->full && part < PARTS; part++) {
+            t->out_keys = ordo_io_most(1, widest.out_keys * part / PARTS);
+            t->out_rows = ordo_io_most(1, widest.out_rows * part / PARTS);
+            consider(s, t, true);
+        }
+    }
+}
+
+/* Add the best of one kind to `tiles`; false if none fits. */
+static bool add_kind(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                     void (*kind)(search *s, ordo_io_tiles *t), ordo_io_tiles *tiles)
+{
+    search s = { shape, *shape, algorithm, { 0 }, INT64_MAX, INT64_MAX, shape->full, 0 };
+    s.open.full = true;
+    s.open.blocks = NULL;
+    for (int round = shape->full; round < 2; round++) {
+        ordo_io_tiles t = { .panel = tiles->panel };
+        s.pricing = round == 1;
+        kind(&s, &t);
+    }
+    if (s.least == INT64_MAX)
+        return false;
+    tiles->rows += s.best.rows; /* a kind leaves the others' fields at 0 */
+    tiles->cols += s.best.cols;
+    tiles->out_rows += s.best.out_rows;
+    tiles->out_keys += s.best.out_keys;
+    tiles->out_cols += s.best.out_cols;
+    return true;
 }
 
 /* Rows whose scores may be in slow memory together: few even panels; 0: not even one row. */
@@ -169,70 +233,31 @@ static int64_t panel_rows(const ordo_io_shape *shape, ordo_io_algorithm algorith
     return rows > 0 ? ordo_io_count(shape->rows, ordo_io_count(shape->rows, rows)) : 0;
 }
 
-static void search_panels(search *s)
-{
-    const ordo_io_shape *shape = s->shape;
-    const int64_t panel = panel_rows(shape, s->algorithm), rest = panel ? shape->rows % panel : 0;
-    if (panel == 0)
-        return;
-    ordo_io_tiles t = { 1, 1, 1, s->algorithm == ORDO_IO_PHASE, 1, panel };
-    search_pair(s, &t, (cut) { &t.rows, panel, rest }, (cut) { &t.cols, shape->cols, 0 });
-    if (s->pricing || shape->full) {
-        if (s->least == INT64_MAX)
-            return;
-        t = s->best;
-    } else if (!widen(s, &t, &t.cols, shape->cols)) {
-        return;
-    }
-    if (s->algorithm == ORDO_IO_MAT) {
-        search_pair(s, &t, (cut) { &t.out_rows, panel, rest }, (cut) { &t.out_cols, shape->dv, 0 });
-        return;
-    }
-    const int64_t d = ordo_io_most(shape->dk, shape->dv), other = shape->dk + shape->dv - d;
-    for (int64_t size = d; size > 0; size = t.out_cols - 1) {
-        t.out_cols = smallest_alike(size, d, other);
-        t.out_rows = t.out_keys = 1;
-        if (!widen(s, &t, &t.out_keys, shape->cols))
-            continue;
-        t.out_keys = smallest_alike(t.out_keys, shape->cols, 0);
-        widen(s, &t, &t.out_rows, panel);
-        t.out_rows = smallest_alike(t.out_rows, panel, rest);
-        consider(s, &t, true);
-    }
-}
-
-static void search_round(search *s)
-{
-    ordo_io_tiles t = { 1, 1 };
-    switch (s->algorithm) {
-    case ORDO_IO_NAIVE: consider(s, &t, true); break;
-    case ORDO_IO_SPLIT: search_split(s); break;
-    case ORDO_IO_MAT:
-    case ORDO_IO_PHASE: search_panels(s); break;
-    case ORDO_IO_FUSED:
-        search_pair(s, &t, (cut) { &t.rows, s->shape->rows, 0 },
-                    (cut) { &t.cols, s->shape->cols, 0 });
-        break;
-    default: search_flash(s); break;
-    }
-}
-
 bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                         ordo_io_tiles *tiles)
 {
-    search s = { shape, *shape, algorithm, { 0 }, INT64_MAX, INT64_MAX, false };
-    s.open.full = true;
-    s.open.blocks = NULL;
-    if (shape->pass == ORDO_IO_GRADIENT) {
-        *tiles = (ordo_io_tiles) { 0 };
+    const bool panels = algorithm == ORDO_IO_MAT || algorithm == ORDO_IO_PHASE;
+    *tiles = (ordo_io_tiles) { 0 };
+    if (shape->pass == ORDO_IO_GRADIENT || algorithm == ORDO_IO_NAIVE)
         return ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+    tiles->panel = panels ? panel_rows(shape, algorithm) : 0;
+    if (panels && tiles->panel == 0)
+        return false;
+    switch (algorithm) {
+    case ORDO_IO_SPLIT:
+        return add_kind(shape, algorithm, flash_tiles, tiles) &&
+               add_kind(shape, algorithm, split_rows, tiles) &&
+               ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+    case ORDO_IO_MAT:
+        return add_kind(shape, algorithm, score_tiles, tiles) &&
+               add_kind(shape, algorithm, mat_output, tiles);
+    case ORDO_IO_PHASE:
+        return shape->cache >= 3 && /* of the pass over delta */
+               add_kind(shape, algorithm, score_tiles, tiles) &&
+               add_kind(shape, algorithm, phase_output, tiles);
+    case ORDO_IO_FUSED: return add_kind(shape, algorithm, score_tiles, tiles);
+    default: return add_kind(shape, algorithm, flash_tiles, tiles);
     }
-    if (!shape->full)
-        search_round(&s);
-    s.pricing = true;
-    search_round(&s);
-    *tiles = s.best;
-    return s.least != INT64_MAX && ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
 }
 
 /* ---- tiles from outside ---- */

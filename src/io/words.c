@@ -67,14 +67,31 @@ static ordo_io_words forward_fused(const ordo_io_shape *s, const ordo_io_tiles *
     };
 }
 
+/* A tile of 0 leaves its part of the cost out: so the parts can be searched one by one. */
+static ordo_io_grid grid_or_none(const ordo_io_shape *s, int64_t top, int64_t bottom,
+                                 const ordo_io_tiles *t)
+{
+    return t->rows > 0 ? ordo_io_grid_of(s, top, bottom, t->rows, t->cols) : (ordo_io_grid) { 0 };
+}
+static ordo_io_strips rows_or_none(const ordo_io_shape *s, int64_t top, int64_t bottom,
+                                   int64_t height)
+{
+    return height > 0 ? ordo_io_row_strips(s, top, bottom, height) : (ordo_io_strips) { 0 };
+}
+static ordo_io_strips cols_or_none(const ordo_io_shape *s, int64_t top, int64_t bottom,
+                                   int64_t width)
+{
+    return width > 0 ? ordo_io_col_strips(s, top, bottom, width) : (ordo_io_strips) { 0 };
+}
+
 static ordo_io_words mat_panel(const ordo_io_shape *s, const ordo_io_tiles *t, int64_t top,
                                int64_t bottom)
 {
-    const ordo_io_grid g = ordo_io_grid_of(s, top, bottom, t->rows, t->cols);
-    const ordo_io_strips out = ordo_io_row_strips(s, top, bottom, t->out_rows);
+    const ordo_io_grid g = grid_or_none(s, top, bottom, t);
+    const ordo_io_strips out = rows_or_none(s, top, bottom, t->out_rows);
     return (ordo_io_words) {
         .loads = (g.heights + g.widths) * s->dk + out.lengths * s->dv +
-                 ordo_io_count(s->dv, t->out_cols) * (out.areas + out.live),
+                 ordo_io_count(s->dv, ordo_io_most(1, t->out_cols)) * (out.areas + out.live),
         .stores = g.areas,
     };
 }
@@ -97,6 +114,8 @@ static ordo_io_words backward_naive(const ordo_io_shape *s)
 /* One kernel, column block outside; without dq it is the first kernel of SPLIT. */
 static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *t, bool with_dq)
 {
+    if (t->rows == 0)
+        return (ordo_io_words) { 0 };
     const ordo_io_grid g = whole(s, t->rows, t->cols);
     const int64_t d = s->dk + s->dv, dq = with_dq ? s->dk : 0;
     return (ordo_io_words) {
@@ -108,6 +127,8 @@ static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *
 
 static ordo_io_words backward_rows(const ordo_io_shape *s, int64_t height, int64_t width)
 {
+    if (height == 0)
+        return (ordo_io_words) { 0 };
     const ordo_io_grid g = whole(s, height, width);
     const int64_t d = s->dk + s->dv;
     return (ordo_io_words) {
@@ -133,12 +154,11 @@ static ordo_io_words backward_fused(const ordo_io_shape *s, const ordo_io_tiles 
 static ordo_io_words phase_panel(const ordo_io_shape *s, const ordo_io_tiles *t, int64_t top,
                                  int64_t bottom)
 {
-    const ordo_io_grid g = ordo_io_grid_of(s, top, bottom, t->rows, t->cols);
-    const ordo_io_strips rows = ordo_io_row_strips(s, top, bottom, t->out_rows);
-    const ordo_io_strips cols = ordo_io_col_strips(s, top, bottom, t->out_keys);
-    const int64_t d = s->dk + s->dv;
-    const int64_t k_tiles = ordo_io_count(s->dk, t->out_cols);
-    const int64_t v_tiles = ordo_io_count(s->dv, t->out_cols);
+    const ordo_io_grid g = grid_or_none(s, top, bottom, t);
+    const ordo_io_strips rows = rows_or_none(s, top, bottom, t->out_rows);
+    const ordo_io_strips cols = cols_or_none(s, top, bottom, t->out_keys);
+    const int64_t d = s->dk + s->dv, width = ordo_io_most(1, t->out_cols);
+    const int64_t k_tiles = ordo_io_count(s->dk, width), v_tiles = ordo_io_count(s->dv, width);
     return (ordo_io_words) {
         .loads = (g.heights + g.widths) * d + 2 * g.heights + g.areas +
                  cols.areas * (k_tiles + v_tiles) + cols.lengths * d + rows.areas * k_tiles +
@@ -186,7 +206,7 @@ static ordo_io_words backward_phase(const ordo_io_shape *s, const ordo_io_tiles 
     const int64_t w = s->strip, a = t->rows, b = t->cols, d = s->dk + s->dv;
     const int64_t out = ordo_io_most(t->out_rows, t->out_keys);
     const int64_t beside = ordo_io_most(w * (a + b), ordo_io_most(a, b + 1));
-    const int64_t seen = ordo_io_col_strips(s, 0, s->rows, t->out_keys).live;
+    const int64_t seen = cols_or_none(s, 0, s->rows, t->out_keys).live;
     const ordo_io_words ends = {
         .loads = -seen * d, /* the first panel to meet a tile of columns starts from zero */
         .stores = (s->cols - seen) * d + s->rows * s->dk,
