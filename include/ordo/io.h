@@ -4,11 +4,11 @@
  * matrix entry, arithmetic touches words in fast memory only, and the cost is the number of words
  * moved either way. docs/io.md tells the story; the four parts here are
  *
- *   bounds      what no algorithm can go below                     ordo_io_bound()
+ *   bounds      what no algorithm can go below                     ordo_io_bound_best()
  *   words       what an algorithm moves, in closed form            ordo_io_predict(), _choose()
  *   simulation  the algorithm run on such a machine, every word    ordo_io_run()
  *               counted, its results compared with the oracle
- *   caches      the same loops through a cache that decides        ordo_io_cache(), _curve()
+ *   caches      the same loops through a cache that decides        ordo_io_cache_run(), _curve()
  *               by itself what it keeps */
 #ifndef ORDO_IO_H
 #define ORDO_IO_H

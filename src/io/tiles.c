@@ -45,7 +45,7 @@ static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
 /* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
 static void consider(search *s, const ordo_io_tiles *t, bool far)
 {
-    enum { EFFORT = 30000 };
+    enum { EFFORT = 20000 };
     const int64_t open = total(open_words(s, t));
     if (!s->pricing) {
         s->open_least = ordo_io_least(s->open_least, open);
