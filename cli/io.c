@@ -354,8 +354,8 @@ int cli_io(int argc, char **argv)
         if (r.devices)
             status = cli_io_devices(r.machine, &r.json);
         else if (r.machine)
-            status = cli_usage("--machine: goes with --devices; `ordo plan --levels` explains a "
-                               "machine's");
+            status = cli_usage("--machine: goes with --devices; `ordo plan --memory` explains a "
+                               "problem's");
         else
             status = finish(&r);
         if (status == CLI_OK && !r.devices)

@@ -198,8 +198,8 @@ static void draw_crossover(const plot *p)
         const double x = x_of(p, (double)m), y = y_of(p, large / p->scores);
         fprintf(p->out,
                 "<circle class=\"ring\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/><text class=\"small\" "
-                "x=\"%.1f\" y=\"%.1f\">flash from %.2f d&#178;</text>\n",
-                x, y, x + 10, y - 8, (double)m / p->d2);
+                "x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">flash from %.2f d&#178;</text>\n",
+                x, y, x - 4, y + 24, (double)m / p->d2);
         return;
     }
 }

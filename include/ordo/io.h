@@ -201,6 +201,25 @@ typedef struct ordo_io_level {
 ORDO_API ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int index,
                                       ordo_io_level *level, bool *end);
 
+/* What the theory says of one pass at one level. The plan's tiles, which decide bits, come from a
+ * committed table and never from here; what blocks inside them may. */
+typedef struct ordo_io_advice {
+    ordo_io_level level;
+    int64_t cache_words;   /* of the level, that tiles may fill */
+    int64_t strip;         /* a line, or a step of a matrix unit */
+    bool fits;             /* some algorithm has tiles that small; else what follows is not set */
+    ordo_io_choice choice; /* words of all heads and sequences */
+    ordo_io_bound bound;   /* likewise */
+    double bytes;          /* moved into and out of the level */
+    double ns;             /* that over the bandwidth; 0 = not known */
+} ordo_io_advice;
+
+/* Level `index` of the machine for a dense problem; `end` past the last. MAT and PHASE get a
+ * workspace of a few hundred rows of scores, not of all of them. */
+ORDO_API ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *problem,
+                                    ordo_io_pass pass, int index, ordo_io_advice *advice,
+                                    bool *end);
+
 /* Bytes between L2 and shared memory per score of the backward pass on a GPU: operands of two
  * bytes in shared memory, accumulators of four in registers. A model, with its tiles. */
 typedef struct ordo_io_bytes {

@@ -80,6 +80,68 @@ ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int 
     return ORDO_OK;
 }
 
+/* ---- advice ---- */
+
+enum {
+    MMA_STEP = 16, /* inner indices of a matrix instruction on 16-bit operands */
+    PANELS = 8     /* times sqrt M rows of scores: panels then cost about 5 % */
+};
+
+static ordo_io_problem io_problem(const ordo_problem *p, ordo_io_pass pass,
+                                  const ordo_io_advice *advice)
+{
+    ordo_io_problem io = ORDO_IO_PROBLEM_INIT;
+    io.pass = pass;
+    io.q_len = p->q_len;
+    io.kv_len = p->kv_len;
+    io.head_dim = p->head_dim;
+    io.v_head_dim = p->v_head_dim;
+    io.heads = p->heads;
+    io.kv_heads = p->kv_heads;
+    io.mask = p->mask;
+    io.window = p->window;
+    io.cache_words = advice->cache_words;
+    io.strip = advice->strip;
+    const int64_t cols = p->kv_len ? p->kv_len : p->q_len;
+    io.workspace_words = (int64_t)(2 * PANELS * sqrt((double)advice->cache_words)) * cols;
+    return io;
+}
+
+ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *problem,
+                           ordo_io_pass pass, int index, ordo_io_advice *advice, bool *end)
+{
+    if (!problem || !advice)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         problem ? "advice" : "problem");
+    ORDO_TRY(ordo_problem_check(problem));
+    if (problem->layout != ORDO_DENSE)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "layout %s: expected dense",
+                         ordo_layout_name(problem->layout));
+    memset(advice, 0, sizeof *advice);
+    ordo_io_level *level = &advice->level;
+    ORDO_TRY(ordo_io_level_at(machine, problem->dtype, index, level, end));
+    if (*end)
+        return ORDO_OK;
+    advice->cache_words = (int64_t)((double)(level->bytes / level->word_bytes) * level->budget);
+    advice->strip = !level->scratchpad       ? level->line_bytes / level->word_bytes
+                    : level->word_bytes == 2 ? MMA_STEP
+                                             : 1;
+    const ordo_io_problem io = io_problem(problem, pass, advice);
+    ORDO_TRY(ordo_io_bound_best(&io, &advice->bound));
+    const ordo_status status = ordo_io_choose(&io, ORDO_IO_BEST, &advice->choice);
+    if (status != ORDO_OK && status != ORDO_ERR_UNSUPPORTED)
+        return status;
+    advice->fits = status == ORDO_OK;
+    advice->bound.words *= (double)problem->batch;
+    advice->choice.words.loads *= problem->batch;
+    advice->choice.words.stores *= problem->batch;
+    advice->bytes = (double)level->word_bytes *
+                    (double)(advice->choice.words.loads + advice->choice.words.stores);
+    if (level->bytes_per_s > 0)
+        advice->ns = 1e9 * advice->bytes / level->bytes_per_s;
+    return ORDO_OK;
+}
+
 /* ---- bytes on Hopper ---- */
 
 enum {
