@@ -129,11 +129,13 @@ ordo_status ordo_io_world_create(ordo_io_world *w, const ordo_io_problem *proble
                          "simulation of %" PRId64 " x %" PRId64 " scores: needs more than %d words "
                          "of memory; predictions have no such limit",
                          shape->rows, shape->cols, WORDS_MAX);
-    w->memory = malloc((size_t)(w->fast.pool + pool) * sizeof(double));
+    /* On a line of the processor's caches too, so that what runs misses as what is simulated. */
+    const size_t bytes = (size_t)(w->fast.pool + pool + ALIGN) / ALIGN * ALIGN * sizeof(double);
+    w->memory = aligned_alloc(ALIGN * sizeof(double), bytes);
     w->batch = malloc(ORDO_IO_BATCH * sizeof *w->batch);
     if (!w->memory || !w->batch)
         return ordo_fail(ORDO_ERR_MEMORY, "simulation: out of memory");
-    memset(w->memory, 0xff, (size_t)(w->fast.pool + pool) * sizeof(double)); /* NaN: not set yet */
+    memset(w->memory, 0xff, bytes); /* NaN: not set yet */
     w->fast.memory = w->memory;
     w->fast.batch = w->batch;
     lay_out(&w->job, algorithm, w->memory);
