@@ -6,6 +6,9 @@
  * writes p and ds of a panel of rows to memory, then makes dv, dk and dq as plain products. Runs of
  * the two alternate; medians. Both give gradients that agree to rounding.
  *
+ * Then the backend itself, whose chains take row tiles together from head size 384 on, or one by
+ * one: the same bits.
+ *
  *   bench/phase [--rows N] [--quick] */
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +17,8 @@
 #include <time.h>
 
 #include "cpu/kernels.h"
+#include "cpu/pass.h"
+#include "ordo/ordo.h"
 #include "plan/plan.h"
 
 enum { ROWS = 64, COLS = 128, PANEL = 256, DEPTH = 256, DQ_ROWS = 256, RUNS = 5, MOST_RUNS = 9 };
@@ -229,6 +234,65 @@ static double disagreement(work *w)
     return worst / largest;
 }
 
+/* ---- the backend ---- */
+
+enum { NEVER = 1 << 20 }; /* no head size is that large */
+
+static double backward_time(const ordo_plan *plan, const ordo_call *call, int from_head_dim)
+{
+    const double start = now();
+    ordo_cpu_phase_force(from_head_dim);
+    if (ordo_attention_backward(plan, call) != ORDO_OK) {
+        fprintf(stderr, "phase: %s\n", ordo_last_error());
+        exit(4);
+    }
+    return now() - start;
+}
+
+/* One head, one thread: single row tiles over row tiles together. */
+static double backend_ratio(int n, int d, int runs)
+{
+    ordo_problem problem = ORDO_PROBLEM_INIT;
+    ordo_call call = ORDO_CALL_INIT;
+    ordo_plan *plan;
+    uint64_t random = 2;
+    double single[MOST_RUNS], together[MOST_RUNS];
+    problem.batch = problem.heads = 1;
+    problem.q_len = n;
+    problem.head_dim = d;
+    if (ordo_plan_create(&plan, &problem, NULL, NULL) != ORDO_OK) {
+        fprintf(stderr, "phase: %s\n", ordo_last_error());
+        exit(4);
+    }
+    const size_t size = (size_t)n * (size_t)d;
+    float *all = floats(8 * size + (size_t)n), *space = floats(ordo_plan_workspace(plan) / 4 + 64);
+    void **tensors[] = { &call.q.data,    &call.k.data,  &call.v.data,  &call.o.data,
+                         &call.dout.data, &call.dq.data, &call.dk.data, &call.dv.data };
+    for (size_t i = 0; i < 8; i++)
+        *tensors[i] = all + i * size;
+    for (size_t i = 0; i < 5 * size; i++)
+        all[i] = random_float(&random);
+    call.lse = all + 8 * size;
+    call.workspace = (void *)(((uintptr_t)space + 255) / 256 * 256);
+    call.workspace_bytes = ordo_plan_workspace(plan);
+    call.threads = 1;
+    if (ordo_attention_forward(plan, &call) != ORDO_OK) {
+        fprintf(stderr, "phase: %s\n", ordo_last_error());
+        exit(4);
+    }
+    for (int r = 0; r < runs; r++) {
+        single[r] = backward_time(plan, &call, NEVER);
+        together[r] = backward_time(plan, &call, 1);
+    }
+    ordo_cpu_phase_force(0);
+    qsort(single, (size_t)runs, sizeof *single, by_size);
+    qsort(together, (size_t)runs, sizeof *together, by_size);
+    free(all);
+    free(space);
+    ordo_plan_destroy(plan);
+    return single[runs / 2] / together[runs / 2];
+}
+
 int main(int argc, char **argv)
 {
     static const int dims[] = { 128, 256, 384, 512, 576 };
@@ -246,9 +310,9 @@ int main(int argc, char **argv)
     if (ordo_cpu_kernels(&kernels) != ORDO_OK)
         return 3;
     printf("backward, %s kernels, one thread, n = %d, f32: flash %dx%d, phase panels of %d rows\n"
-           "%5s %12s %12s %8s %10s\n",
+           "%5s %12s %12s %8s %10s %10s\n",
            kernels->name, n, ROWS, COLS, PANEL, "d", "flash Gflop", "phase Gflop", "ratio",
-           "difference");
+           "difference", "backend");
     for (size_t k = 0; k < sizeof dims / sizeof dims[0]; k++) {
         work w;
         double a[MOST_RUNS], b[MOST_RUNS];
@@ -261,10 +325,11 @@ int main(int argc, char **argv)
         qsort(a, (size_t)runs, sizeof *a, by_size);
         qsort(b, (size_t)runs, sizeof *b, by_size);
         const double flop = 10.0 * n * n * dims[k];
-        printf("%5d %12.1f %12.1f %8.3f %10.1e\n", dims[k], 1e-9 * flop / a[runs / 2],
-               1e-9 * flop / b[runs / 2], a[runs / 2] / b[runs / 2], off);
-        fflush(stdout);
         tear_down(&w);
+        printf("%5d %12.1f %12.1f %8.3f %10.1e %10.3f\n", dims[k], 1e-9 * flop / a[runs / 2],
+               1e-9 * flop / b[runs / 2], a[runs / 2] / b[runs / 2], off,
+               backend_ratio(n, dims[k], runs));
+        fflush(stdout);
     }
     return 0;
 }
