@@ -141,13 +141,18 @@ void ordo_io_answers_give(const ordo_io_answers *a, ordo_io_world *w)
 
 /* ---- errors ---- */
 
-/* The largest difference; equal infinities do not differ, a NaN differs from everything. */
+/* The larger error; one that is not a number is as large as it gets. */
+static double worse(double worst, double error)
+{
+    return isnan(error) ? INFINITY : error > worst ? error : worst;
+}
+
+/* The largest difference; equal infinities do not differ. */
 static double difference(double worst, const ordo_io_matrix *got, const double *wanted)
 {
-    for (int64_t i = 0; i < got->rows * got->cols; i++) {
-        const double d = got->data[i] == wanted[i] ? 0 : fabs(got->data[i] - wanted[i]);
-        worst = d <= worst ? worst : d;
-    }
+    for (int64_t i = 0; i < got->rows * got->cols; i++)
+        if (got->data[i] != wanted[i])
+            worst = worse(worst, fabs(got->data[i] - wanted[i]));
     return worst;
 }
 
@@ -210,8 +215,7 @@ static ordo_status gradient_error(const ordo_io_world *w, double *error)
         j->x.data[at] = x - step;
         const double below = loss(j, j->x.data, row);
         j->x.data[at] = x;
-        const double off = fabs((above - below) / (2 * step) - j->g.data[at]);
-        *error = off <= *error ? *error : off;
+        *error = worse(*error, fabs((above - below) / (2 * step) - j->g.data[at]));
     }
     free(row);
     return ORDO_OK;
