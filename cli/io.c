@@ -20,7 +20,7 @@ enum {
 typedef struct request {
     int pass, mask;
     const char *algorithm, *window, *model, *sweep, *svg, *machine;
-    int64_t n, kv, d, dv, heads, kv_heads, cache, strip, panel, workspace;
+    int64_t n, kv, d, dv, heads, kv_heads, cache, outer, strip, panel, workspace;
     cli_list tiles;
     double dropout, budget;
     uint64_t seed;
@@ -43,10 +43,11 @@ static int read_model(request *r)
     ordo_io_cache *c = &r->through;
     *c = (ordo_io_cache)ORDO_IO_CACHE_INIT;
     c->packed = r->pack;
+    c->outer_words = r->outer;
     c->budget = r->budget;
     if (strcmp(m, "explicit") == 0)
-        return r->pack || r->budget > 0
-                   ? cli_usage("--pack, --budget: go with --model lru, assoc or opt")
+        return r->pack || r->budget > 0 || r->outer
+                   ? cli_usage("--pack, --budget, --outer: go with --model lru, assoc or opt")
                    : CLI_OK;
     if (r->predict)
         return cli_usage("--predict: closed forms are of --model explicit");
@@ -165,31 +166,32 @@ static int read_tiles(const request *r, ordo_io_tiles *t)
 
 /* ---- work ---- */
 
+/* Closed form and bound; and a run, but for sweeps of the explicit model, which would take long to
+ * say the same. */
 static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io_row *row)
 {
     const ordo_io_problem *p = &row->problem;
-    ordo_io_choice choice = { row->algorithm, *tiles, { 0 } };
+    const ordo_io_tiles *given = tiles->rows || tiles->cols || tiles->panel ? tiles : NULL;
+    ordo_io_choice choice;
     ordo_status status = ordo_io_bound_best(p, &row->bound);
-    const bool given = tiles->rows || tiles->cols || tiles->panel;
-    if (status == ORDO_OK && !given)
-        status = ordo_io_choose(p, row->algorithm, &choice);
+    if (status == ORDO_OK)
+        status = ordo_io_choose(p, row->algorithm, given, &choice);
     if (status != ORDO_OK)
         return status;
     row->algorithm = choice.algorithm;
     row->tiles = choice.tiles;
-    status = ordo_io_predict(p, choice.algorithm, given ? tiles : NULL, &row->predicted);
-    if (status != ORDO_OK || r->predict || r->sweep == NULL || r->through.replacement) {
-        if (status != ORDO_OK || r->predict)
-            return status;
-        row->counted = true;
-        status = r->through.replacement
-                     ? ordo_io_cache_run(p, choice.algorithm, given ? tiles : NULL, &r->through,
-                                         &row->report, NULL)
-                     : ordo_io_run(p, choice.algorithm, given ? tiles : NULL, &row->report);
-        row->tiles = row->report.tiles;
-        row->predicted = status == ORDO_OK ? row->report.predicted : row->predicted;
-    }
-    return status;
+    row->predicted = choice.words;
+    if (r->predict || (r->sweep && !r->through.replacement))
+        return ORDO_OK;
+    status = r->through.replacement ? ordo_io_cache_run(p, choice.algorithm, given, &r->through,
+                                                        &row->report, &row->inner)
+                                    : ordo_io_run(p, choice.algorithm, given, &row->report);
+    if (status != ORDO_OK)
+        return status;
+    row->counted = true;
+    row->tiles = row->report.tiles; /* a budget may have made them smaller */
+    row->predicted = row->report.predicted;
+    return ORDO_OK;
 }
 
 /* Rows of one size of fast memory: one, or one for each algorithm of the pass. */
@@ -200,7 +202,7 @@ static size_t add_rows(const request *r, int64_t cache, const ordo_io_tiles *til
     const bool each = r->all || r->sweep;
     for (int a = each ? 1 : (int)r->chosen; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
         cli_io_row *row = &rows[count];
-        *row = (cli_io_row) { .problem = r->problem, .model = r->model };
+        *row = (cli_io_row) { .problem = r->problem, .model = r->model, .budget = r->budget };
         row->algorithm = (ordo_io_algorithm)a;
         row->problem.cache_words = cache;
         if (each && !r->all && r->chosen != ORDO_IO_BEST && a != (int)r->chosen)
@@ -322,6 +324,9 @@ int cli_io(int argc, char **argv)
         CLI_OPTION("--model", "explicit|lru|assoc:LINE,WAYS|opt", CLI_TEXT, &r.model,
                    "who decides what fast memory holds (explicit: the algorithm)"),
         CLI_OPTION("--budget", "X", CLI_REAL, &r.budget, "caches: choose tiles for X M (1)"),
+        CLI_NUMBER("--outer", "M", CLI_INT, &r.outer,
+                   "lru, assoc: a second level of M words behind the first; counts are of that one",
+                   1, MOST_WORDS),
         CLI_OPTION("--pack", NULL, CLI_FLAG, &r.pack, "caches: copy operands side by side first"),
     };
     cli_option output[] = {

@@ -17,7 +17,9 @@ typedef struct cli_io_row {
     ordo_io_words predicted;
     ordo_io_tiles tiles;
     ordo_io_bound bound;
-    const char *model; /* "explicit", "lru", ... */
+    const char *model;   /* "explicit", "lru", ... */
+    ordo_io_words inner; /* --outer: what crosses the first level; else 0 */
+    double budget;       /* caches: tiles are for budget M; 0 = M */
 } cli_io_row;
 
 /* Words moved: counted if there was a run, else predicted. */

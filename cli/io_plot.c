@@ -195,11 +195,15 @@ static void draw_crossover(const plot *p)
         }
         if (large > small || isinf(small))
             continue;
+        /* The label stands at the top, where no curve is, away from that of d^2. */
         const double x = x_of(p, (double)m), y = y_of(p, large / p->scores);
+        const bool before = (double)m < p->d2;
         fprintf(p->out,
-                "<circle class=\"ring\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/><text class=\"small\" "
-                "x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">flash from %.2f d&#178;</text>\n",
-                x, y, x - 4, y + 24, (double)m / p->d2);
+                "<circle class=\"ring\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/><path class=\"mark\" "
+                "d=\"M%.1f %.1fV%d\"/><text class=\"small\" x=\"%.1f\" y=\"%d\" "
+                "text-anchor=\"%s\">flash from %.2f d&#178;</text>\n",
+                x, y, x, y - 6, TOP + 24, x + (before ? -5 : 5), TOP + 32, before ? "end" : "start",
+                (double)m / p->d2);
         return;
     }
 }
@@ -222,12 +226,15 @@ void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count)
             "4}.ring{fill:none;stroke:#111;stroke-width:1.6}</style>\n"
             "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+    char model[64] = "explicit model";
+    if (strcmp(rows[0].model, "explicit") != 0)
+        snprintf(model, sizeof model, "%s cache, tiles for %g M", rows[0].model,
+                 rows[0].budget > 0 ? rows[0].budget : 1);
     fprintf(out,
             "<text class=\"title\" x=\"%d\" y=\"28\">Attention %s, n = %lld, d = %lld%s: words "
             "moved, %s</text>\n",
             LEFT, ordo_io_pass_name(q->pass), (long long)q->q_len, (long long)q->head_dim,
-            q->mask ? ", causal" : "",
-            strcmp(rows[0].model, "explicit") == 0 ? "explicit model" : rows[0].model);
+            q->mask ? ", causal" : "", model);
     draw_axes(&p);
     draw_head_size(&p);
     for (int a = 0; a <= ORDO_IO_ALGORITHM_COUNT; a++)

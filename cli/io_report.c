@@ -114,6 +114,9 @@ void cli_io_text(const cli_io_row *rows, size_t count, bool sweep)
         first->report.stores != first->predicted.stores)
         printf("staged     %" PRId64 " loads, %" PRId64 " stores\n", first->predicted.loads,
                first->predicted.stores);
+    if (first->inner.loads > 0)
+        printf("inner      %" PRId64 " loads, %" PRId64 " stores of the first level\n",
+               first->inner.loads, first->inner.stores);
     if (first->report.tensors[0].name)
         print_traffic("tensor", first->report.tensors, ORDO_IO_TENSORS);
     if (first->report.phases[0].name)
@@ -146,6 +149,10 @@ static void counts_json(cli_json *json, const cli_io_row *row)
         cli_json_int(json, "peak", row->report.peak);
         cli_json_real(json, "error", row->report.error);
         cli_json_int(json, "accesses", row->report.accesses);
+        if (row->inner.loads > 0) {
+            cli_json_int(json, "inner_loads", row->inner.loads);
+            cli_json_int(json, "inner_stores", row->inner.stores);
+        }
         return;
     }
     cli_json_null(json, "loads");

@@ -110,20 +110,21 @@ ORDO_API double ordo_io_sparse_form(const ordo_io_sparse *sparse);
 
 /* ---- words ---- */
 
-/* Words an algorithm moves with these tiles (NULL: the best ones). ORDO_ERR_UNSUPPORTED if the
- * pass has no such algorithm, or nothing fits fast memory. */
-ORDO_API ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
-                                     const ordo_io_tiles *tiles, ordo_io_words *words);
-
 typedef struct ordo_io_choice {
     ordo_io_algorithm algorithm;
     ordo_io_tiles tiles;
     ordo_io_words words;
 } ordo_io_choice;
 
-/* The best tiles of an algorithm, or with ORDO_IO_BEST the best algorithm too. */
+/* The best tiles of an algorithm, or with ORDO_IO_BEST the best algorithm too, and the words it
+ * moves. `tiles`, if not NULL, are used instead; a panel alone is kept and the rest chosen.
+ * ORDO_ERR_UNSUPPORTED if the pass has no such algorithm, or nothing fits fast memory. */
 ORDO_API ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
-                                    ordo_io_choice *choice);
+                                    const ordo_io_tiles *tiles, ordo_io_choice *choice);
+
+/* Only the words of that. */
+ORDO_API ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
+                                     const ordo_io_tiles *tiles, ordo_io_words *words);
 
 /* ---- simulation ---- */
 

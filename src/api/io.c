@@ -129,13 +129,13 @@ static ordo_io_words all_heads(ordo_io_words w, int64_t copies)
 }
 
 ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
-                           ordo_io_choice *choice)
+                           const ordo_io_tiles *tiles, ordo_io_choice *choice)
 {
     ordo_io_shape shape;
     if (!choice)
         return missing("choice");
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
-    ORDO_TRY(ordo_io_decide(&shape, algorithm, NULL, choice));
+    ORDO_TRY(ordo_io_decide(&shape, algorithm, tiles, choice));
     choice->words = all_heads(choice->words, shape.copies);
     return ORDO_OK;
 }
@@ -143,12 +143,10 @@ ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm alg
 ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
                             const ordo_io_tiles *tiles, ordo_io_words *words)
 {
-    ordo_io_shape shape;
     ordo_io_choice choice;
     if (!words)
         return missing("words");
-    ORDO_TRY(ordo_io_shape_of(problem, &shape));
-    ORDO_TRY(ordo_io_decide(&shape, algorithm, tiles, &choice));
-    *words = all_heads(choice.words, shape.copies);
+    ORDO_TRY(ordo_io_choose(problem, algorithm, tiles, &choice));
+    *words = choice.words;
     return ORDO_OK;
 }

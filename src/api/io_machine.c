@@ -128,7 +128,7 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
                                              : 1;
     const ordo_io_problem io = io_problem(problem, pass, advice);
     ORDO_TRY(ordo_io_bound_best(&io, &advice->bound));
-    const ordo_status status = ordo_io_choose(&io, ORDO_IO_BEST, &advice->choice);
+    const ordo_status status = ordo_io_choose(&io, ORDO_IO_BEST, NULL, &advice->choice);
     if (status != ORDO_OK && status != ORDO_ERR_UNSUPPORTED)
         return status;
     advice->fits = status == ORDO_OK;

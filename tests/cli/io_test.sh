@@ -35,6 +35,8 @@ json io --algorithm all --n 64 --d 16 --cache 200 --mask causal --window 20,0 --
 json io --algorithm fused --n 64 --d 16 --cache 256 --model lru --budget 0.85
 json io --algorithm fused --n 64 --d 16 --cache 256 --model assoc:8,4 --pack --strip 8 --budget 0.5
 json io --algorithm fused --n 64 --d 16 --cache 256 --model opt
+json io --algorithm fused --n 64 --d 16 --cache 256 --model lru --outer 2k
+[ "$(field loads)" -lt "$(field inner_loads)" ] || fail "the second level catches nothing"
 json io --algorithm flash --n 1m --d 128 --cache 100k --predict
 is loads null
 
@@ -63,6 +65,8 @@ refuses 2 'expected best, naive' io --n 4 --d 4 --cache 100 --algorithm slash
 refuses 2 'phase expects' io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes 3,4
 refuses 2 '--tile-sizes' io --n 96 --d 32 --cache 700 --tile-sizes 3,4
 refuses 2 '--model what' io --n 96 --d 32 --cache 700 --model what
+refuses 2 'outer_words 100' io --n 96 --d 32 --cache 700 --model lru --outer 100
+refuses 2 '--outer' io --n 96 --d 32 --cache 700 --outer 1k
 refuses 2 'line 3' io --n 96 --d 32 --cache 700 --model lru:3
 refuses 2 '--sweep' io --n 96 --d 32 --sweep cache=9
 refuses 2 '--svg' io --n 96 --d 32 --cache 700 --svg x.svg

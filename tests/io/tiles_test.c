@@ -85,7 +85,7 @@ TEST(optimiser_meets_exhaustive_search)
             for (int a = ORDO_IO_FLASH; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
                 ordo_io_choice choice;
                 c.problem.pass = (ordo_io_pass)pass;
-                if (ordo_io_choose(&c.problem, (ordo_io_algorithm)a, &choice) != ORDO_OK)
+                if (ordo_io_choose(&c.problem, (ordo_io_algorithm)a, NULL, &choice) != ORDO_OK)
                     continue;
                 CHECK(ordo_io_shape_of(&c.problem, &shape) == ORDO_OK);
                 const int64_t found = choice.words.loads + choice.words.stores;
@@ -123,7 +123,7 @@ TEST(optimiser_is_fast)
                 p.mask = causal ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL;
                 p.cache_words = 116224;
                 const double start = now();
-                CHECK(ordo_io_choose(&p, ORDO_IO_BEST, &choice) == ORDO_OK);
+                CHECK(ordo_io_choose(&p, ORDO_IO_BEST, NULL, &choice) == ORDO_OK);
                 fastest = fmin(fastest, now() - start);
             }
             printf("  pass %d causal %d: %.2f ms\n", pass, causal, 1e3 * fastest);
