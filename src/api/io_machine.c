@@ -122,7 +122,8 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
     ORDO_TRY(ordo_io_level_at(machine, problem->dtype, index, level, end));
     if (*end)
         return ORDO_OK;
-    advice->cache_words = (int64_t)((double)(level->bytes / level->word_bytes) * level->budget);
+    const int64_t words = level->bytes / level->word_bytes;
+    advice->cache_words = (int64_t)((double)words * level->budget);
     advice->strip = !level->scratchpad       ? level->line_bytes / level->word_bytes
                     : level->word_bytes == 2 ? MMA_STEP
                                              : 1;

@@ -191,7 +191,8 @@ static void phase_output(search *s, ordo_io_tiles *t)
         if (!widen(s, t, &t->out_keys, shape->cols))
             continue;
         t->out_keys = smallest_alike(t->out_keys, shape->cols, 0);
-        widen(s, t, &t->out_rows, rows.x);
+        if (!widen(s, t, &t->out_rows, rows.x))
+            continue;
         const ordo_io_tiles widest = *t;
         t->out_rows = smallest_alike(t->out_rows, rows.x, rows.y);
         consider(s, t, true);

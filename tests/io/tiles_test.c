@@ -201,7 +201,8 @@ TEST(exponents)
 /* The first M / d^2 at which flash moves no more than the small-cache form. */
 static double crossover(ordo_io_pass pass, ordo_io_algorithm small, int64_t d)
 {
-    for (double f = 0.05; f < 6; f *= 1.01) {
+    for (int step = 0; step < 480; step++) {
+        const double f = 0.05 * pow(1.01, step);
         const int64_t m = (int64_t)(f * (double)(d * d)), n = 64 * d;
         const double flash = words_at(pass, ORDO_IO_FLASH, n, d, m);
         const double split =
