@@ -198,7 +198,7 @@ typedef struct ordo_io_level {
     double small_dim;   /* the head size whose square is its words: larger ones are small-cache */
 } ordo_io_level;
 
-/* Memory levels of a machine, innermost first, for operands of `dtype`: NULL past the end. */
+/* Memory levels of a machine, innermost first, for operands of `dtype`; `end` past the last. */
 ORDO_API ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int index,
                                       ordo_io_level *level, bool *end);
 

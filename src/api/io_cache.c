@@ -24,9 +24,9 @@ static ordo_status prepare(ordo_io_world *world, const ordo_io_problem *problem,
                                 choice.words.cache);
 }
 
-static ordo_io_span_of memory_of(const ordo_io_world *world)
+static ordo_io_extent memory_of(const ordo_io_world *world)
 {
-    return (ordo_io_span_of) { world->fast.pool + world->fast.capacity, world->fast.pool };
+    return (ordo_io_extent) { world->fast.pool + world->fast.capacity, world->fast.pool };
 }
 
 /* Run with every access going to a sink. */
@@ -52,7 +52,7 @@ static ordo_status run_lru(ordo_io_world *world, const ordo_io_problem *problem,
                            const ordo_io_cache *cache, ordo_io_report *report, ordo_io_words *inner)
 {
     ordo_io_lru first = { 0 }, second = { 0 };
-    const ordo_io_span_of memory = memory_of(world);
+    const ordo_io_extent memory = memory_of(world);
     const bool chain = cache->outer_words > 0;
     const int64_t ways = cache->replacement == ORDO_IO_ASSOC ? cache->ways : 0;
     ordo_status status = ordo_io_lru_create(&first, memory, world->shape.cache, cache->line, ways,

@@ -135,7 +135,7 @@ static void replay(const ordo_io_trace *t, heap *h, const uint32_t *next, uint8_
     }
 }
 
-ordo_status ordo_io_optimum(const ordo_io_trace *t, ordo_io_span_of memory, int64_t capacity,
+ordo_status ordo_io_optimum(const ordo_io_trace *t, ordo_io_extent memory, int64_t capacity,
                             int64_t *fills, int64_t *writebacks)
 {
     const size_t lines = ((size_t)memory.words >> t->shift) + 1;

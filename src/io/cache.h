@@ -8,9 +8,9 @@
 #include "io/fast.h"
 
 /* What is simulated: so many words of memory, of which those from `scratch` on are not kept. */
-typedef struct ordo_io_span_of {
+typedef struct ordo_io_extent {
     int64_t words, scratch;
-} ordo_io_span_of;
+} ordo_io_extent;
 
 /* ---- least recently used: fully associative, or by sets ---- */
 
@@ -30,7 +30,7 @@ typedef struct ordo_io_lru {
 } ordo_io_lru;
 
 /* `ways` 0: fully associative. Destroy it whatever the status. */
-ordo_status ordo_io_lru_create(ordo_io_lru *lru, ordo_io_span_of memory, int64_t capacity_words,
+ordo_status ordo_io_lru_create(ordo_io_lru *lru, ordo_io_extent memory, int64_t capacity_words,
                                int64_t line, int64_t ways, ordo_io_lru *outer);
 void ordo_io_lru_destroy(ordo_io_lru *lru);
 void ordo_io_lru_take(void *lru, const uint32_t *accesses, size_t count);
@@ -41,7 +41,7 @@ void ordo_io_lru_finish(ordo_io_lru *lru); /* and then its outer level's, which 
 typedef struct ordo_io_stack ordo_io_stack;
 
 /* For caches of 1 to `most` lines. */
-ordo_status ordo_io_stack_create(ordo_io_stack **stack, ordo_io_span_of memory, int64_t line,
+ordo_status ordo_io_stack_create(ordo_io_stack **stack, ordo_io_extent memory, int64_t line,
                                  int64_t most);
 void ordo_io_stack_destroy(ordo_io_stack *stack);
 void ordo_io_stack_take(void *stack, const uint32_t *accesses, size_t count);
@@ -64,7 +64,7 @@ void ordo_io_trace_release(ordo_io_trace *trace);
 
 /* Fills and write-backs, in lines, of a cache that evicts the line needed last. Makes as few
  * misses as any cache of that size; dirty or clean it does not care. */
-ordo_status ordo_io_optimum(const ordo_io_trace *trace, ordo_io_span_of memory, int64_t capacity,
+ordo_status ordo_io_optimum(const ordo_io_trace *trace, ordo_io_extent memory, int64_t capacity,
                             int64_t *fills, int64_t *writebacks);
 
 #endif

@@ -17,7 +17,7 @@ static int shift_of(int64_t line)
     return shift;
 }
 
-ordo_status ordo_io_lru_create(ordo_io_lru *c, ordo_io_span_of memory, int64_t words, int64_t line,
+ordo_status ordo_io_lru_create(ordo_io_lru *c, ordo_io_extent memory, int64_t words, int64_t line,
                                int64_t ways, ordo_io_lru *outer)
 {
     *c = (ordo_io_lru) { .shift = shift_of(line), .ways = ways, .outer = outer };

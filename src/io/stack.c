@@ -180,7 +180,7 @@ void ordo_io_stack_take(void *stack, const uint32_t *accesses, size_t count)
 
 /* ---- */
 
-ordo_status ordo_io_stack_create(ordo_io_stack **stack, ordo_io_span_of memory, int64_t line,
+ordo_status ordo_io_stack_create(ordo_io_stack **stack, ordo_io_extent memory, int64_t line,
                                  int64_t most)
 {
     enum { LONGEST_LINE = 64 };

@@ -150,11 +150,6 @@ void ordo_io_world_destroy(ordo_io_world *w)
     free(w->kept);
 }
 
-int64_t ordo_io_world_slow(const ordo_io_world *w)
-{
-    return w->fast.pool;
-}
-
 ordo_status ordo_io_world_run(ordo_io_world *w)
 {
     typedef void (*algorithm)(const ordo_io_job *job);

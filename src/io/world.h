@@ -29,7 +29,4 @@ void ordo_io_world_destroy(ordo_io_world *world);
 /* Run the algorithm; ORDO_ERR_INTERNAL if it took more than its share of fast memory. */
 ordo_status ordo_io_world_run(ordo_io_world *world);
 
-/* Words of slow memory, scratch excluded: addresses from here on are fast memory's. */
-int64_t ordo_io_world_slow(const ordo_io_world *world);
-
 #endif
