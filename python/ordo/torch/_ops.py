@@ -1,0 +1,159 @@
+"""The operators torch.ops.ordo.*: pure functions of their arguments, seed and offset included.
+
+`attend()` is the way in. Under torch.compile, dispatch modes and tensor subclasses it calls the
+operators, with their fake kernels and autograd formula. On plain tensors it goes through an
+autograd.Function straight to the same passes: the dispatcher with an autograd formula in Python
+costs some 200 us a call (docs/adr/0050-two-ways-to-one-pass.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _passes
+from ._passes import NO_LISTS, Lists, Rules
+
+_LISTS = (
+    "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
+    "Tensor? sequence_ids, Tensor? slopes"
+)
+_RULES = (
+    "SymInt max_q, SymInt max_kv, float scale, str mask, SymInt left, SymInt right, "
+    "float softcap, float dropout_p, str keying, SymInt[] shard"
+)
+_COUNT = len(Lists._fields)
+
+_library = torch.library.Library("ordo", "DEF")
+_tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+_library.define(
+    f"attention_forward(Tensor q, Tensor k, Tensor v, {_LISTS}, {_RULES}) -> (Tensor, Tensor)",
+    tags=_tags,
+)
+_library.define(
+    "attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, "
+    f"Tensor lse, {_LISTS}, {_RULES}) -> (Tensor, Tensor, Tensor)",
+    tags=_tags,
+)
+
+
+def _split(rest: Any) -> tuple[Lists, Rules]:
+    *plain, shard = rest[_COUNT:]
+    return Lists(*rest[:_COUNT]), Rules(*plain, tuple(shard))
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _passes.forward(q, k, v, *_split(rest))
+
+
+def _backward(
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _passes.backward(dout, dlse, q, k, v, o, lse, *_split(rest))
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("attention_forward", _forward, _device)
+    _library.impl("attention_backward", _backward, _device)
+
+
+@torch.library.register_fake("ordo::attention_forward", lib=_library)
+def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    _passes.check(q, k, v, *_split(rest))
+    o = q.new_empty(_passes.o_shape(q, v))
+    return o, q.new_empty(_passes.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("ordo::attention_backward", lib=_library)
+def _backward_fake(
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[: 3 + _COUNT], *output)
+    ctx.rules = inputs[3 + _COUNT :]
+
+
+def _saved(ctx: Any, dout: Any) -> tuple[Any, ...]:
+    """dout, q, k, v, o, lse and the lists."""
+    *inputs, o, lse = ctx.saved_tensors
+    if dout is None:  # only lse was used
+        dout = torch.zeros_like(o)
+    return (dout, *inputs[:3], o, lse, Lists(*inputs[3:]) if len(inputs) > 3 else NO_LISTS)
+
+
+def _gradient(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+    dout, q, k, v, o, lse, lists = _saved(ctx, dout)
+    grads = torch.ops.ordo.attention_backward(dout, dlse, q, k, v, o, lse, *lists, *ctx.rules)
+    return (*grads, *[None] * (_COUNT + len(ctx.rules)))
+
+
+torch.library.register_autograd(
+    "ordo::attention_forward", _gradient, setup_context=_setup, lib=_library
+)
+
+
+class _Attention(torch.autograd.Function):
+    """The operator without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Any:
+        o, lse = _passes.forward(q, k, v, lists, rules)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, *(() if lists is NO_LISTS else lists), o, lse)
+        ctx.rules = rules
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        dout, q, k, v, o, lse, lists = _saved(ctx, dout)
+        grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
+        return (*grads, None, None)
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+# Function.apply() itself, without a look for functorch: _plain() has made sure of that.
+_apply = super(torch.autograd.Function, _Attention).apply
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Nothing watches the dispatcher: no tracing, no mode, no subclass, no vmap."""
+    return (
+        type(q) in _PLAIN
+        and type(k) in _PLAIN
+        and type(v) in _PLAIN
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._functorch.peek_interpreter_stack()
+    )
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
+    """(o, lse), with gradients for q, k and v from both."""
+    if torch.compiler.is_compiling() or not _plain(q, k, v):
+        made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
+        return made
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, rules)
+        return pair
+    return _passes.forward(q, k, v, lists, rules)
