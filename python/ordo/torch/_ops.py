@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._library import Error
 from . import _passes
 from ._passes import NO_LISTS, Lists, Rules
 
@@ -112,6 +113,13 @@ torch.library.register_autograd(
 )
 
 
+def _no_second(ctx: Any, *grads: Any) -> Any:
+    raise Error("unsupported", "second derivatives of attention: not supported")
+
+
+torch.library.register_autograd("ordo::attention_backward", _no_second, lib=_library)
+
+
 class _Attention(torch.autograd.Function):
     """The operator without the dispatcher."""
 
@@ -124,10 +132,13 @@ class _Attention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        dout, q, k, v, o, lse, lists = _saved(ctx, dout)
-        grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
+        given = _saved(ctx, dout)
+        if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come
+            dout, *inputs, lists = given
+            grads = torch.ops.ordo.attention_backward(dout, dlse, *inputs, *lists, *ctx.rules)
+        else:
+            grads = _passes.backward(given[0], dlse, *given[1:], ctx.rules)
         return (*grads, None, None)
 
 
