@@ -105,8 +105,9 @@ class Inputs(NamedTuple):
 
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
     """(o, lse, inputs): arguments as people give them, made into those of the operator."""
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
+    device = "cuda" if q.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     scale = q.shape[-1] ** -0.5 if a.scale is None else float(a.scale)
     if scale == 0:

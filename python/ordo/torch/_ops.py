@@ -149,9 +149,10 @@ _apply = super(torch.autograd.Function, _Attention).apply
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Nothing watches the dispatcher: no tracing, no mode, no subclass, no vmap."""
+    """Nothing watches the dispatcher: no tracing, no mode, no subclass, no vmap, no meta device."""
     return (
-        type(q) in _PLAIN
+        (q.is_cpu or q.is_cuda)
+        and type(q) in _PLAIN
         and type(k) in _PLAIN
         and type(v) in _PLAIN
         and not torch._C._len_torch_dispatch_stack()

@@ -202,6 +202,9 @@ def test_fake_tensors_know_shapes():
         q, k, v = torch.empty(2, 9, 4, 16), torch.empty(2, 30, 2, 16), torch.empty(2, 30, 2, 24)
         o, lse = ordo.torch.attention(q, k, v)
         assert o.shape == (2, 9, 4, 24) and lse.shape == (2, 4, 9) and lse.dtype == torch.float32
+    q = torch.empty(2, 9, 4, 16, device="meta")
+    o, _ = ordo.torch.attention(q, q, q)
+    assert o.is_meta and o.shape == q.shape
 
 
 @pytest.mark.parametrize("warn_only", [False, True])
