@@ -94,7 +94,9 @@ def _refuse_traced(config: Any = None, use_vmap: bool = False, **rest: Any) -> N
     if use_vmap:
         raise Error("unsupported", "mask function of the model's own: not supported")
     if getattr(config, "attention_chunk_size", None):
-        raise Error("unsupported", f"attention_chunk_size {config.attention_chunk_size}: not supported")
+        raise Error(
+            "unsupported", f"attention_chunk_size {config.attention_chunk_size}: not supported"
+        )
 
 
 # ---- the attention ----
@@ -242,9 +244,7 @@ def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, ends: _Ends, arguments: Arguments) -> Tensor:
-    arguments = arguments._replace(
-        cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv
-    )
+    arguments = arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
     o, _, _ = run(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
     return o.unflatten(0, q.shape[:2])
 

@@ -204,7 +204,8 @@ def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ..
         raise Error(
             "shape", f"{name}.shape {tuple(packed.shape)}: expected {axes} axes, {count} at -3"
         )
-    return packed.unbind(-3)
+    parts: tuple[Tensor, ...] = packed.unbind(-3)
+    return parts
 
 
 def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:

@@ -23,7 +23,9 @@ def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Te
         None if x is None else x.cpu().numpy()
         for x in (lists.cu_q, lists.cu_kv, lists.sequence_ids)
     )
-    made = torch.zeros(problem.batch, problem.heads, problem.q_len, problem.kv_len, dtype=torch.bool)
+    made = torch.zeros(
+        problem.batch, problem.heads, problem.q_len, problem.kv_len, dtype=torch.bool
+    )
     for b in range(problem.batch):
         for h in range(problem.heads):
             part = dropout.export(

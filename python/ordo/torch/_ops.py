@@ -41,8 +41,8 @@ _library.define(
 
 
 def _split(rest: Any) -> tuple[Lists, Rules]:
-    *plain, shard = rest[_COUNT:]
-    return Lists(*rest[:_COUNT]), Rules(*plain, tuple(shard))
+    rules = Rules(*rest[_COUNT:])
+    return Lists(*rest[:_COUNT]), rules._replace(shard=tuple(rules.shard))
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,8 @@ class _Attention(torch.autograd.Function):
             dout, *inputs, lists = given
             grads = torch.ops.ordo.attention_backward(dout, dlse, *inputs, *lists, *ctx.rules)
         else:
-            grads = _passes.backward(given[0], dlse, *given[1:], ctx.rules)
+            dout, q, k, v, o, lse, lists = given
+            grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
         return (*grads, None, None)
 
 

@@ -79,7 +79,9 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
     if k.shape[:-1] != v.shape[:-1]:
         raise Error("shape", f"v.shape {tuple(v.shape)}: expected {tuple(k.shape[:-1])} as k has")
     if k.shape[-1] != q.shape[-1]:
-        raise Error("shape", f"k.shape {tuple(k.shape)}: expected the head size of q, {q.shape[-1]}")
+        raise Error(
+            "shape", f"k.shape {tuple(k.shape)}: expected the head size of q, {q.shape[-1]}"
+        )
     if not packed and k.shape[0] != q.shape[0]:
         raise Error("shape", f"k.shape {tuple(k.shape)}: expected the batch of q, {q.shape[0]}")
     _check_lists(q, lists, rules)

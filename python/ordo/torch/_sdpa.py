@@ -114,7 +114,7 @@ def _run_forward(
         wide = _wide(q, k, v)
         if wide[0] is q:
             return forward(q, k, v, lists, rules, out)[1]
-        o, lse = forward(*wide, lists, rules)  # type: ignore[misc]
+        o, lse = forward(wide[0], wide[1], wide[2], lists, rules)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention forward: {error}") from error
     out.copy_(o[..., : out.shape[-1]])

@@ -8,7 +8,6 @@ import ordo.torch
 import pytest
 import torch
 from math64 import close, same
-
 from ordo.torch._attention import Arguments, run
 from ordo.torch._mask import keep_mask
 
@@ -54,9 +53,7 @@ def test_values_and_gradients(shape, rules):
     expected, expected_lse = math64.attention(*inputs, **RULES[rules])
     close(o, expected, torch.float32)
     close(lse, expected_lse, torch.float32)
-    for got, wanted in zip(
-        gradients(o, inputs, dout), gradients(expected, inputs, dout.double())
-    ):
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
         close(got, wanted.double(), torch.float32)
 
 
@@ -87,9 +84,7 @@ def test_dropout_is_the_mask_of_the_seed(p, keying):
     assert abs(1 - keep.double().mean().item() - p) < 0.03
     expected, _ = math64.attention(*inputs, causal=True, keep=keep, kept_scale=info.scale)
     close(o, expected, torch.float32)
-    for got, wanted in zip(
-        gradients(o, inputs, dout), gradients(expected, inputs, dout.double())
-    ):
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
         close(got, wanted.double(), torch.float32)
 
 
@@ -100,9 +95,7 @@ def test_alibi(batched):
     o, _ = ordo.torch.attention(*inputs, causal=True, slopes=slopes)
     expected, _ = math64.attention(*inputs, causal=True, slopes=slopes)
     close(o, expected, torch.float32)
-    for got, wanted in zip(
-        gradients(o, inputs, dout), gradients(expected, inputs, dout.double())
-    ):
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
         close(got, wanted.double(), torch.float32)
 
 

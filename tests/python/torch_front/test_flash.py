@@ -11,7 +11,6 @@ import ordo.torch
 import pytest
 import torch
 from math64 import close, same
-
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.compat.flash_attn import bert_padding
 
@@ -108,7 +107,9 @@ def test_packed_sequences():
     )
     assert out.shape == q.shape and lse.shape == (4, 20)
     assert probabilities.shape == (3, 4, 128, 128)
-    assert same(out, flash_attn.flash_attn_varlen_kvpacked_func(q, kv, ends, other, *lengths, **rules))
+    assert same(
+        out, flash_attn.flash_attn_varlen_kvpacked_func(q, kv, ends, other, *lengths, **rules)
+    )
     qkv = drawn(20, 3, 4, 16)
     one = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, ends, 16, causal=True)
     two = flash_attn.flash_attn_varlen_func(*qkv.unbind(1), ends, ends, 16, 16, causal=True)

@@ -7,10 +7,12 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-from torch.utils.checkpoint import CheckpointPolicy
-
 from ordo.torch._passes import Lists, Rules
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 RNG = torch.tensor([1, 2])
 ENDS = torch.tensor([0, 5, 12], dtype=torch.int32)
@@ -222,7 +224,9 @@ def test_switches_change_no_bit(warn_only, monkeypatch, recwarn):
     torch.use_deterministic_algorithms(True, warn_only=warn_only)
     assert all(same(x, y) for x, y in zip(plain, run()))
     for deterministic in (False, True):
-        o = ordo.torch.flash_attn_func(*inputs, 0.1, causal=True, deterministic=deterministic, seed=1)
+        o = ordo.torch.flash_attn_func(
+            *inputs, 0.1, causal=True, deterministic=deterministic, seed=1
+        )
         assert same(o, plain[0])
     assert not [w for w in recwarn if "determin" in str(w.message).lower()]
 

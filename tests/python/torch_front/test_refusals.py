@@ -14,7 +14,12 @@ FLAT = torch.zeros(8, 4, 16)
 
 CASES = {
     "dtype": ((Q.double(),) * 3, {}, "argument", "q.dtype torch.float64: expected"),
-    "mixed dtypes": ((Q, KV.half(), KV), {}, "argument", "k.dtype torch.float16: expected that of q"),
+    "mixed dtypes": (
+        (Q, KV.half(), KV),
+        {},
+        "argument",
+        "k.dtype torch.float16: expected that of q",
+    ),
     "mixed devices": ((Q, KV.to("meta"), KV), {}, "argument", "k.device meta: expected that of q"),
     "axes": ((Q[0], KV, KV), {}, "shape", r"q.shape \(8, 4, 16\): expected \(batch, row"),
     "packed axes": ((Q, KV, KV), dict(cu_q=ENDS, cu_kv=ENDS), "shape", r"\(row, head, dim\)"),

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from math64 import close, same
-
 from ordo.torch import _sdpa
 
 attention = pytest.importorskip("torch.nn.attention")
@@ -98,9 +97,7 @@ def test_compiled(active):
     whole = torch.compile(F.scaled_dot_product_attention, fullgraph=True)
     one, other = whole(*given, is_causal=True), ours(*given, causal=True)
     assert same(one, other)
-    for x, y in zip(
-        torch.autograd.grad(one.sum(), given), torch.autograd.grad(other.sum(), given)
-    ):
+    for x, y in zip(torch.autograd.grad(one.sum(), given), torch.autograd.grad(other.sum(), given)):
         assert same(x, y)
 
 

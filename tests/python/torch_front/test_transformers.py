@@ -32,7 +32,12 @@ MODELS = {
     "gpt2": lambda: (
         GPT2LMHeadModel,
         GPT2Config(
-            n_layer=2, n_head=4, n_embd=64, vocab_size=97, n_positions=64, bos_token_id=1,
+            n_layer=2,
+            n_head=4,
+            n_embd=64,
+            vocab_size=97,
+            n_positions=64,
+            bos_token_id=1,
             eos_token_id=2,
         ),
     ),  # fmt: skip
@@ -118,7 +123,9 @@ def test_packed_with_a_cache_in_between():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_generation(name):
-    prompt = dict(input_ids=TOKENS[:, :6], attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
+    prompt = dict(
+        input_ids=TOKENS[:, :6], attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
+    )
     settings = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
     ours, theirs = (make(name, x).eval().generate(**prompt, **settings) for x in ("ordo", "sdpa"))
     assert torch.equal(ours, theirs)
@@ -127,7 +134,11 @@ def test_generation(name):
 def test_encoders():
     torch.manual_seed(0)
     config = BertConfig(
-        num_hidden_layers=2, num_attention_heads=4, hidden_size=64, intermediate_size=96, vocab_size=97
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_size=64,
+        intermediate_size=96,
+        vocab_size=97,
     )
     made = []
     for implementation in ("ordo", "eager"):
@@ -218,7 +229,11 @@ def test_what_is_not_there_is_refused_by_name():
 
 
 def test_masks_of_other_shapes_are_refused_by_name():
-    from transformers.masking_utils import chunked_causal_mask_function, or_masks, causal_mask_function
+    from transformers.masking_utils import (
+        causal_mask_function,
+        chunked_causal_mask_function,
+        or_masks,
+    )
 
     for function, name in (
         (chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long)), "chunked_overlay"),
