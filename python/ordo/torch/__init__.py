@@ -1,6 +1,6 @@
 """ordo for PyTorch: attention with gradients, the same bits every run, dropout included.
 
-    from ordo.torch import attention                  # or flash_attn_func, FlashAttention's signature
+    from ordo.torch import attention             # or flash_attn_func, FlashAttention-2 signature
     o, lse = attention(q, k, v, causal=True, dropout_p=0.1)
 
     ordo.torch.register()                             # F.scaled_dot_product_attention runs on ordo

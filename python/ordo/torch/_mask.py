@@ -1,4 +1,4 @@
-"""Which elements dropout keeps, and the probabilities, as tensors: for tests and for the curious."""
+"""Which elements dropout keeps, and the probabilities, as tensors: for tests and the curious."""
 
 from __future__ import annotations
 
