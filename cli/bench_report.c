@@ -22,18 +22,30 @@ cli_spread cli_spread_of(double *samples, size_t count)
     return (cli_spread) { samples[count / 4], samples[count / 2], samples[count - 1 - count / 4] };
 }
 
+static bool on_device(const cli_bench_report *r)
+{
+    return r->backend == ORDO_BACKEND_CUDA;
+}
+
+/* What the peak is. */
+static const char *peak_name(const cli_bench_report *r)
+{
+    return on_device(r) ? "dense products at the clock of the datasheet" : cli_peak_name();
+}
+
 /* ---- for people ---- */
 
 static void print_pass(const cli_bench_report *r, int pass)
 {
     const cli_spread *s = &r->seconds[pass];
     const double rate = r->flops[pass] / s->median;
+    const double unit = on_device(r) ? 1e-12 : 1e-9;
     const cli_output shown = pass == CLI_FORWARD ? CLI_O : CLI_DQ;
     printf("  %-9s %7" PRId64
            " %5zu %11.4g   %9.4g .. %-9.4g %8.4g %9.4g %6.1f %%   %-2s %016" PRIx64 "\n",
-           passes[pass], r->threads, r->runs, s->median * 1e3, s->low * 1e3, s->high * 1e3,
-           rate * 1e-9, r->peak.median * 1e-9, 100 * rate / r->peak.median, cli_output_name(shown),
-           r->digests[shown]);
+           passes[pass], r->threads, r->runs[pass], s->median * 1e3, s->low * 1e3, s->high * 1e3,
+           rate * unit, r->peak.median * unit, r->peak.median > 0 ? 100 * rate / r->peak.median : 0,
+           cli_output_name(shown), r->digests[shown]);
 }
 
 static bool same_problem(const cli_bench_report *a, const cli_bench_report *b)
@@ -43,8 +55,13 @@ static bool same_problem(const cli_bench_report *a, const cli_bench_report *b)
 
 void cli_bench_text(const cli_bench_report *reports, size_t count)
 {
-    printf("peak: %s on registers, measured between the runs; spread: the middle half of them\n",
-           cli_peak_name());
+    if (on_device(reports))
+        printf("peak: %s; caches flushed before every run; spread: the middle half of them\n",
+               peak_name(reports));
+    else
+        printf("peak: %s on registers, measured between the runs; spread: the middle half of "
+               "them\n",
+               peak_name(reports));
     for (size_t i = 0; i < count; i++) {
         const cli_bench_report *r = &reports[i];
         char text[512];
@@ -52,8 +69,9 @@ void cli_bench_text(const cli_bench_report *reports, size_t count)
             cli_problem_describe(&r->problem, text, sizeof text);
             printf("\n%s; %s; workspace %zu bytes\n", text, ordo_backend_name(r->backend),
                    r->workspace_bytes);
-            printf("  %-9s %7s %5s %11s   %-22s %8s %9s %8s   %s\n", "pass", "threads", "runs",
-                   "median ms", "spread ms", "GFLOP/s", "peak", "of peak", "digest");
+            printf("  %-9s %7s %5s %11s   %-22s %8s %9s %8s   %s\n", "pass",
+                   on_device(r) ? "workers" : "threads", "runs", "median ms", "spread ms",
+                   on_device(r) ? "TFLOP/s" : "GFLOP/s", "peak", "of peak", "digest");
         }
         for (int pass = 0; pass < CLI_PASSES; pass++)
             if (r->has[pass])
@@ -93,13 +111,22 @@ static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
     cli_json_text(json, "backend", ordo_backend_name(r->backend));
     cli_json_text(json, "line", r->line);
     cli_json_text(json, "pass", passes[pass]);
-    cli_json_int(json, "threads", r->threads);
-    cli_json_uint(json, "runs", r->runs);
+    if (on_device(r)) {
+        cli_json_null(json, "threads");
+        cli_json_int(json, "workers", r->threads);
+    } else {
+        cli_json_int(json, "threads", r->threads);
+        cli_json_null(json, "workers");
+    }
+    cli_json_uint(json, "runs", r->runs[pass]);
     spread_json(json, "seconds", &r->seconds[pass]);
     cli_json_real(json, "flops", r->flops[pass]);
     cli_json_real(json, "gflops", rate * 1e-9);
     spread_json(json, "peak_flops", &r->peak);
-    cli_json_real(json, "of_peak", rate / r->peak.median);
+    if (r->peak.median > 0)
+        cli_json_real(json, "of_peak", rate / r->peak.median);
+    else
+        cli_json_null(json, "of_peak");
     cli_json_uint(json, "workspace_bytes", r->workspace_bytes);
     digests_json(json, r, pass);
     cli_json_end_object(json);
@@ -110,7 +137,7 @@ void cli_bench_json(FILE *out, const cli_bench_report *reports, size_t count)
     cli_json json = { .out = out };
     cli_json_object(&json, NULL);
     cli_json_heading(&json, "bench");
-    cli_json_text(&json, "peak", cli_peak_name());
+    cli_json_text(&json, "peak", peak_name(reports));
     cli_json_array(&json, "results");
     for (size_t i = 0; i < count; i++)
         for (int pass = 0; pass < CLI_PASSES; pass++)

@@ -19,12 +19,13 @@ typedef struct cli_bench_report {
     ordo_backend backend;
     ordo_problem problem;
     char *line;
-    int64_t threads;
-    size_t runs;
+    int64_t threads; /* workers of a device */
+    size_t runs[CLI_PASSES];
     bool has[CLI_PASSES];
     cli_spread seconds[CLI_PASSES];
     double flops[CLI_PASSES];
-    cli_spread peak; /* operations a second of those threads */
+    cli_spread
+        peak; /* operations a second of those threads; of a device, as its machine says, or 0 */
     size_t workspace_bytes;
     uint64_t digests[CLI_OUTPUTS];
 } cli_bench_report;

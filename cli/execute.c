@@ -1,8 +1,9 @@
-/* execute.c: what the commands that execute plans on the host share. */
+/* execute.c: what the commands that execute plans share. */
 #define _XOPEN_SOURCE 700
 #include "execute.h"
 
 #include "cli.h"
+#include "device.h"
 #include "output.h"
 #include "work.h"
 
@@ -21,15 +22,18 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
     if (!ordo_backend_available(*backend, &why))
         return cli_error(CLI_UNSUPPORTED, "%s",
                          why ? why : "the backend asked for is not available here");
-    if (*backend == ORDO_BACKEND_CUDA)
-        return cli_error(CLI_UNSUPPORTED, "backend cuda: this command runs on the host only");
-    return CLI_OK;
+    if (*backend != ORDO_BACKEND_CUDA)
+        return CLI_OK;
+    if (words->threads.count > 0)
+        return cli_usage("--threads: backend cuda has none; --workers limits its grid");
+    const ordo_status selected = ordo_device_select(cli_device_find());
+    return selected == ORDO_OK ? CLI_OK : cli_library_error(selected);
 }
 
 /* What a backend does in a few minutes on a small machine. */
 static double flops_allowed(ordo_backend backend)
 {
-    return backend == ORDO_BACKEND_REF ? 2e11 : 2e13;
+    return backend == ORDO_BACKEND_REF ? 2e11 : backend == ORDO_BACKEND_CUDA ? 5e16 : 2e13;
 }
 
 int cli_check_size(const cli_problem *words, const ordo_problem *p, ordo_backend backend,
@@ -51,23 +55,29 @@ int cli_check_size(const cli_problem *words, const ordo_problem *p, ordo_backend
     return CLI_OK;
 }
 
-static int time_pass(const ordo_plan *plan, const ordo_call *call, bool backward, double *seconds)
+static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backward, double *seconds)
 {
+    int status = stage->hammer ? cli_hammer_strike(stage->hammer) : CLI_OK;
+    if (status != CLI_OK)
+        return status;
     cli_progress_start(backward ? "backward" : "forward");
     const double before = cli_now();
-    const ordo_status status =
-        backward ? ordo_attention_backward(plan, call) : ordo_attention_forward(plan, call);
+    const ordo_status ran = backward ? ordo_attention_backward(plan, &stage->call)
+                                     : ordo_attention_forward(plan, &stage->call);
+    status = ran == ORDO_OK ? cli_stage_wait(stage) : cli_library_error(ran);
     if (seconds)
         *seconds = cli_now() - before;
     cli_progress_stop();
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return status;
 }
 
-int cli_execute(const ordo_plan *plan, const ordo_call *call, bool backward, double *forward_s,
+int cli_execute(const ordo_plan *plan, const cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s)
 {
-    int status = time_pass(plan, call, false, forward_s);
+    int status = cli_stage_poison(stage);
+    if (status == CLI_OK)
+        status = time_pass(plan, stage, false, forward_s);
     if (status == CLI_OK && backward)
-        status = time_pass(plan, call, true, backward_s);
+        status = time_pass(plan, stage, true, backward_s);
     return status;
 }

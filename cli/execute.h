@@ -1,13 +1,14 @@
-/* execute.h: what the commands that execute plans on the host share. */
+/* execute.h: what the commands that execute plans share. */
 #ifndef CLI_EXECUTE_H
 #define CLI_EXECUTE_H
 
 #include "problem_args.h"
-#include "tensors.h"
+#include "stage.h"
 
 /* Each prints its error and returns an exit status. */
 
-/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. */
+/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. For
+ * cuda its device is selected. */
 int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
 
 /* Refuse what would take hours or all the memory, before anything is allocated: `runs` passes
@@ -15,8 +16,9 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
 int cli_check_size(const cli_problem *words, const ordo_problem *problem, ordo_backend backend,
                    double runs, double copies, bool force);
 
-/* Both passes, or only the first; the seconds each took, if not NULL. */
-int cli_execute(const ordo_plan *plan, const ordo_call *call, bool backward, double *forward_s,
+/* Both passes, or only the first, on poisoned outputs; the seconds each took, if not NULL. What
+ * came out is on the stage, until cli_stage_fetch(). */
+int cli_execute(const ordo_plan *plan, const cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s);
 
 #endif

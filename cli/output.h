@@ -26,7 +26,8 @@ void cli_output_start(void);
 int cli_output_finish(void);
 
 /* A line about progress on stderr, once a second, when a terminal is there and the work
- * between start and stop takes more than two seconds. `what` must outlive the work. */
+ * between start and stop takes more than two seconds; inside other such work, that one's. `what`
+ * must outlive the work. */
 void cli_progress_start(const char *what);
 void cli_progress_stop(void);
 

@@ -2,6 +2,7 @@
 #include "problem_args.h"
 
 #include "cli.h"
+#include "device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ cli_section cli_problem_section(cli_problem *p)
         CLI_OPTION("--dtype", "f32|bf16|f16", CLI_CHOICE, &p->dtype, "type of the tensors (f32)"),
         CLI_OPTION("--device", "ref|cpu|cuda", CLI_CHOICE, &p->device, "which backend"),
         CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &p->machine_name,
-                   "whose numbers to plan with (host)"),
+                   "whose numbers to plan with (host, or the device)"),
         CLI_NUMBER("--threads", "N[,N..]", CLI_LIST, &p->threads,
                    "cpu threads to run with; changes no bit", 1, 65536),
         CLI_JSON_OPTION(&p->json),
@@ -194,8 +195,13 @@ int cli_problem_finish(cli_problem *p)
     p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
     if (p->machine_name) {
         const ordo_status made = ordo_machine_create(&p->machine, p->machine_name);
-        if (made != ORDO_OK)
-            return cli_library_error(made);
+        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
+    }
+    /* Without a device the command says so itself, or plans for no machine in vain. */
+    const int device = p->backend == ORDO_BACKEND_CUDA ? cli_device_find() : -1;
+    if (device >= 0) {
+        const ordo_status made = ordo_device_machine(device, &p->machine);
+        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
     }
     return CLI_OK;
 }

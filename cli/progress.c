@@ -15,6 +15,7 @@
 
 static char line[128];
 static volatile sig_atomic_t seconds;
+static int depth; /* of work inside work: only the outermost is shown */
 
 double cli_now(void)
 {
@@ -52,7 +53,7 @@ static void set_timer(time_t first, time_t interval)
 
 void cli_progress_start(const char *what)
 {
-    if (!isatty(STDERR_FILENO))
+    if (depth++ > 0 || !isatty(STDERR_FILENO))
         return;
     snprintf(line, sizeof line, "\r%s: %s ... ", cli_message_prefix(), what);
     seconds = 2;
@@ -64,7 +65,7 @@ void cli_progress_start(const char *what)
 
 void cli_progress_stop(void)
 {
-    if (!isatty(STDERR_FILENO))
+    if (--depth > 0 || !isatty(STDERR_FILENO))
         return;
     set_timer(0, 0);
     signal(SIGALRM, SIG_IGN);

@@ -36,19 +36,20 @@ static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool seq
     return CLI_OK;
 }
 
-static int run_once(const request *r, const ordo_plan *plan, cli_tensors *t, cli_run_report *report)
+static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
+                    cli_run_report *report)
 {
-    ordo_call call = cli_tensors_call(t);
-    call.seed = report->seed = r->problem.seed;
-    call.offset = report->offset = r->problem.offset;
-    call.threads = (int)report->threads;
+    stage->call.seed = report->seed = r->problem.seed;
+    stage->call.offset = report->offset = r->problem.offset;
+    stage->call.threads = (int)report->threads;
     report->forward_s = report->backward_s = -1;
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != FORWARD;
-    cli_tensors_poison(t);
-    const int status =
-        cli_execute(plan, &call, r->pass != FORWARD, &report->forward_s, &report->backward_s);
-    return status == CLI_OK ? digest_outputs(t, report, r->sequences) : status;
+    int status =
+        cli_execute(plan, stage, r->pass != FORWARD, &report->forward_s, &report->backward_s);
+    if (status == CLI_OK)
+        status = cli_stage_fetch(stage);
+    return status == CLI_OK ? digest_outputs(stage->tensors, report, r->sequences) : status;
 }
 
 /* One problem with every thread count; a report for each. */
@@ -58,6 +59,7 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     const cli_list *threads = &r->problem.threads;
     ordo_plan *plan = NULL;
     cli_tensors tensors = { 0 };
+    cli_stage stage = { .tensors = &tensors };
     int status = cli_check_size(&r->problem, problem, options->backend,
                                 threads->count ? (double)threads->count : 1, 1, r->force);
     if (status != CLI_OK)
@@ -70,19 +72,22 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
         status = cli_error(CLI_FAILED, "out of memory");
     else
         status = cli_inputs_load(&r->inputs, &tensors);
+    if (status == CLI_OK)
+        status = cli_stage_open(&stage, plan, &tensors);
     for (size_t i = 0; i < (threads->count ? threads->count : 1) && status == CLI_OK; i++) {
         reports[i].backend = options->backend;
         reports[i].problem = tensors.problem;
         reports[i].threads = threads->count ? threads->values[i] : 0;
         reports[i].line = cli_plan_line(plan, &status);
         if (status == CLI_OK)
-            status = run_once(r, plan, &tensors, &reports[i]);
+            status = run_once(r, plan, &stage, &reports[i]);
         reports[i].differs =
             status == CLI_OK && i > 0 &&
             memcmp(reports[i].digests, reports[0].digests, sizeof *reports[i].digests) != 0;
     }
     if (status == CLI_OK)
         status = cli_outputs_save(&r->inputs, &tensors, reports[0].has);
+    cli_stage_close(&stage);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
     return status;

@@ -145,14 +145,12 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
     const input_shape k = { kv_numbers, p->kv_len, p->kv_heads, p->head_dim };
     const input_shape v = { kv_numbers, p->kv_len, p->kv_heads, p->v_head_dim };
     const input_shape o = { q_numbers, p->q_len, p->heads, p->v_head_dim };
-    t->workspace_bytes = ordo_plan_workspace(plan);
     t->q = take(cli_tensors_output_bytes(t, CLI_DQ));
     t->k = take(cli_tensors_output_bytes(t, CLI_DK));
     t->v = take(cli_tensors_output_bytes(t, CLI_DV));
     t->dout = take(cli_tensors_output_bytes(t, CLI_O));
     t->slopes = take((size_t)p->heads * sizeof(float));
-    t->workspace = take(t->workspace_bytes);
-    bool good = t->q && t->k && t->v && t->dout && t->slopes && t->workspace;
+    bool good = t->q && t->k && t->v && t->dout && t->slopes;
     for (int i = 0; i < CLI_OUTPUTS; i++)
         good = (t->out[i] = take(cli_tensors_output_bytes(t, (cli_output)i))) != NULL && good;
     if (!good) {
@@ -169,7 +167,7 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
 
 void cli_tensors_free(cli_tensors *t)
 {
-    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes, t->workspace };
+    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     for (int i = 0; i < CLI_OUTPUTS; i++)
@@ -198,8 +196,6 @@ ordo_call cli_tensors_call(const cli_tensors *t)
     }
     call.sequence_ids = t->ids;
     call.slopes = t->problem.alibi ? t->slopes : NULL;
-    call.workspace = t->workspace;
-    call.workspace_bytes = t->workspace_bytes;
     return call;
 }
 

@@ -14,8 +14,6 @@ typedef struct cli_tensors {
     void *q, *k, *v, *dout;
     void *out[CLI_OUTPUTS];
     float *slopes;
-    void *workspace;
-    size_t workspace_bytes;
 } cli_tensors;
 
 /* Allocate and fill. An input element depends on the seed, the tensor and its place (id of the
@@ -25,7 +23,7 @@ bool cli_tensors_make(cli_tensors *tensors, const ordo_plan *plan, const int32_t
                       const int32_t *kv_numbers, const int64_t *ids, uint64_t seed);
 void cli_tensors_free(cli_tensors *tensors);
 
-/* Everything but seeds and threads filled in. */
+/* Everything but seeds, threads and workspace filled in. */
 ordo_call cli_tensors_call(const cli_tensors *tensors);
 
 /* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */

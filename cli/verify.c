@@ -129,10 +129,22 @@ static int verify_all(const request *r)
     return status;
 }
 
+/* What a list that was not given stands for. */
+static bool fill_list(cli_list *list, const int64_t *values, size_t count)
+{
+    if (list->count > 0)
+        return true;
+    list->values = malloc(count * sizeof *values);
+    if (list->values == NULL)
+        return false;
+    memcpy(list->values, values, count * sizeof *values);
+    list->count = count;
+    return true;
+}
+
 static int finish(request *r)
 {
-    static const int64_t usual[] = { 1, 2, 4, 8 };
-    cli_list *threads = &r->runs.problem.threads;
+    cli_list *threads = &r->runs.problem.threads, *grids = &r->runs.grids;
     r->runs.options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
     int status = cli_problem_finish(&r->runs.problem);
     if (status == CLI_OK)
@@ -144,15 +156,21 @@ static int finish(request *r)
     if (r->write && r->runs.problem.json.on && !r->runs.problem.json.path &&
         strcmp(r->write, "-") == 0)
         return cli_usage("--json: standard output is taken; name a file, --json=FILE");
-    const bool oracle = r->runs.options.backend == ORDO_BACKEND_REF; /* one thread, no turns */
-    if (threads->count == 0) {
-        threads->count = oracle ? 1 : sizeof usual / sizeof usual[0];
-        threads->values = malloc(sizeof usual);
-        if (threads->values == NULL)
-            return cli_error(CLI_FAILED, "out of memory");
-        memcpy(threads->values, usual, threads->count * sizeof usual[0]);
+    const ordo_backend backend = r->runs.options.backend;
+    if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
+        return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
+    bool good = true;
+    if (backend == ORDO_BACKEND_CPU) {
+        good = fill_list(threads, (const int64_t[]) { 1, 2, 4, 8 }, 4);
+    } else if (backend == ORDO_BACKEND_CUDA) { /* the sizes of Hopper's parts */
+        good = fill_list(threads, (const int64_t[]) { 0 }, 1) &&
+               fill_list(grids, (const int64_t[]) { 132, 114, 78, 32 }, 4);
+    } else { /* the oracle: one thread, no turns */
+        good = fill_list(threads, (const int64_t[]) { 1 }, 1);
     }
-    if (oracle)
+    if (!good)
+        return cli_error(CLI_FAILED, "out of memory");
+    if (backend != ORDO_BACKEND_CPU)
         r->runs.delay_us = 0;
     unsetenv("ORDO_CPU_DELAY"); /* delays come and go with the checks */
     return CLI_OK;
@@ -166,7 +184,9 @@ int cli_verify(int argc, char **argv)
     cli_option more[] = {
         CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),
         CLI_NUMBER("--delay", "US", CLI_INT, &r.runs.delay_us,
-                   "longest random delay before a turn (100; 0 = none)", 0, 999999),
+                   "cpu: longest random delay before a turn (100; 0 = none)", 0, 999999),
+        CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
+                   "cuda: smaller numbers of workers (132,114,78,32)", 1, 65536),
         CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect, "compare with digests of --write"),
         CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "keep the digests and the plan's line"),
         CLI_OPTION("--force", NULL, CLI_FLAG, &r.runs.force, "run however long it may take"),
@@ -178,8 +198,9 @@ int cli_verify(int argc, char **argv)
         "verify --seq N [OPTIONS]",
         "Run attention, forward and backward, over and over: on each number of threads (1,2,4,8),\n"
         "with random delays, each sequence alone and the batch reversed, in another process and\n"
-        "on each instruction set. Compare every bit with the first run. On a difference say\n"
-        "which element is the first, and exit with 1.",
+        "on each instruction set; on a GPU with grids of each size, and with other work on the\n"
+        "device. Compare every bit with the first run. On a difference say which element is the\n"
+        "first, and exit with 1.",
         sections, 3,
         "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
         "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"
@@ -188,6 +209,7 @@ int cli_verify(int argc, char **argv)
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status) && (status = finish(&r)) == CLI_OK)
         status = verify_all(&r);
+    cli_list_free(&r.runs.grids);
     cli_problem_free(&r.runs.problem);
     return status;
 }

@@ -1,13 +1,15 @@
 /* verify_checks.c: all the ways in which `ordo verify` runs one problem.
  *
  * The first run is the measure. The others differ from it in what must not matter: the number of
- * threads, their timing, the place in the batch, the instruction set, the process. */
+ * threads or the size of the grid, their timing, the place in the batch, the instruction set, the
+ * process. */
 #define _XOPEN_SOURCE 700
 #include "verify_checks.h"
 
 #include "child.h"
 #include "cli.h"
 #include "execute.h"
+#include "output.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,20 +27,38 @@ typedef struct trial {
     ordo_plan *plan;
     ordo_plan_info info;
     cli_tensors first, again; /* results to compare with; memory for all other runs in place */
+    cli_stage base, stage;    /* theirs */
+    cli_hammer hammer;        /* cuda */
     cli_verify_report *report;
 } trial;
 
 /* ---- runs ---- */
 
-static int run(const trial *t, const ordo_plan *plan, cli_tensors *tensors, int64_t threads)
+static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t threads)
 {
-    ordo_call call = cli_tensors_call(tensors);
-    call.seed = t->request->problem.seed;
-    call.offset = t->request->problem.offset;
-    call.threads = (int)threads;
-    cli_tensors_poison(tensors);
+    stage->call.seed = t->request->problem.seed;
+    stage->call.offset = t->request->problem.offset;
+    stage->call.threads = (int)threads;
     t->report->runs++;
-    return cli_execute(plan, &call, true, NULL, NULL);
+    return cli_execute(plan, stage, true, NULL, NULL);
+}
+
+/* Once; what came out lies in the tensors. The stage stays open. */
+static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
+{
+    int status = cli_stage_open(stage, plan, tensors);
+    if (status == CLI_OK)
+        status = run(t, plan, stage, t->report->threads);
+    return status == CLI_OK ? cli_stage_fetch(stage) : status;
+}
+
+/* The same on tensors that are staged for nothing else. */
+static int run_once(const trial *t, const ordo_plan *plan, cli_tensors *tensors)
+{
+    cli_stage stage = { 0 };
+    const int status = run_first(t, plan, tensors, &stage);
+    cli_stage_close(&stage);
+    return status;
 }
 
 cli_check *cli_verify_add(cli_verify_report *report)
@@ -72,12 +92,37 @@ static bool promised(const trial *t, ordo_promise level, cli_check *c)
     return t->info.kept & (unsigned)level;
 }
 
+/* Compare a run in place. On a device its outputs are fetched only if they differ. */
+static int compare(const trial *t, cli_check *c)
+{
+    cli_difference d;
+    bool equal = false;
+    int status = t->stage.device ? cli_stage_equal(&t->base, &t->stage, &equal) : CLI_OK;
+    if (status == CLI_OK && !equal)
+        status = cli_stage_fetch(&t->stage);
+    note(t, c, status == CLI_OK && !equal && cli_compare_all(&t->first, &t->again, &d), &d);
+    return status;
+}
+
+/* Run in place as often as asked, and compare each time. */
+static int repeat(trial *t, const ordo_plan *plan, int64_t threads, cli_check *c)
+{
+    int status = CLI_OK;
+    cli_progress_start(c->name);
+    for (; c->runs < t->request->repeats && status == CLI_OK; c->runs++) {
+        status = run(t, plan, &t->stage, threads);
+        if (status == CLI_OK)
+            status = compare(t, c);
+    }
+    cli_progress_stop();
+    return status;
+}
+
 /* ---- threads and their timing ---- */
 
 static int check_threads(trial *t, int64_t threads, int64_t delay_us)
 {
     cli_check *c = cli_verify_add(t->report);
-    cli_difference d;
     char text[24];
     int used =
         snprintf(c->name, sizeof c->name, "%" PRId64 " thread%s", threads, threads == 1 ? "" : "s");
@@ -88,11 +133,7 @@ static int check_threads(trial *t, int64_t threads, int64_t delay_us)
         return CLI_OK;
     snprintf(text, sizeof text, "%" PRId64, delay_us);
     setenv("ORDO_CPU_DELAY", text, 1);
-    int status = CLI_OK;
-    for (; c->runs < t->request->repeats && status == CLI_OK; c->runs++) {
-        status = run(t, t->plan, &t->again, threads);
-        note(t, c, status == CLI_OK && cli_compare_all(&t->first, &t->again, &d), &d);
-    }
+    const int status = repeat(t, t->plan, threads, c);
     unsetenv("ORDO_CPU_DELAY");
     return status;
 }
@@ -105,6 +146,45 @@ static int check_all_threads(trial *t)
         for (size_t i = 0; i < threads->count && status == CLI_OK; i++)
             if (!late || (t->request->delay_us > 0 && threads->values[i] > 1))
                 status = check_threads(t, threads->values[i], late ? t->request->delay_us : 0);
+    return status;
+}
+
+/* ---- the size of the grid, and other work on the device ---- */
+
+static int check_grid(trial *t, int64_t workers, bool hammered)
+{
+    cli_check *c = cli_verify_add(t->report);
+    ordo_plan_options options = t->request->options;
+    ordo_plan *plan = NULL;
+    snprintf(c->name, sizeof c->name, "%" PRId64 " worker%s%s", workers, workers == 1 ? "" : "s",
+             hammered ? ", device under load" : "");
+    if (workers != t->info.workers && !promised(t, ORDO_PROMISE_PORTABLE, c))
+        return CLI_OK;
+    options.workers = workers;
+    const ordo_status made =
+        ordo_plan_create(&plan, &t->problem, t->request->problem.machine, &options);
+    if (made == ORDO_ERR_UNSUPPORTED) { /* too few for an order whose chains wait on each other */
+        not_run(c, ordo_last_error());
+        return CLI_OK;
+    }
+    t->stage.hammer = hammered ? &t->hammer : NULL;
+    const int status = made == ORDO_OK ? repeat(t, plan, 0, c) : cli_library_error(made);
+    t->stage.hammer = NULL;
+    ordo_plan_destroy(plan);
+    return status;
+}
+
+/* The grid of the first run, then others that are smaller. */
+static int check_all_grids(trial *t)
+{
+    const cli_list *grids = &t->request->grids;
+    int status = CLI_OK;
+    for (int hammered = 0; hammered < 2 && status == CLI_OK; hammered++) {
+        status = check_grid(t, t->info.workers, hammered);
+        for (size_t i = 0; i < grids->count && status == CLI_OK; i++)
+            if (grids->values[i] < t->info.workers)
+                status = check_grid(t, grids->values[i], hammered);
+    }
     return status;
 }
 
@@ -143,7 +223,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
     if (status == CLI_OK)
-        status = run(t, plan, &tensors, t->report->threads);
+        status = run_once(t, plan, &tensors);
     c->runs += status == CLI_OK;
     note(t, c, status == CLI_OK && cli_compare_sequence(&t->first, b, &tensors, 0, &d), &d);
     cli_tensors_free(&tensors);
@@ -191,7 +271,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
         ids[b] = n - 1 - b;
     if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->problem.seed))
         return cli_error(CLI_FAILED, "out of memory");
-    const int status = run(t, t->plan, &tensors, t->report->threads);
+    const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
     for (int64_t b = 0; b < n && status == CLI_OK; b++)
         note(t, c, cli_compare_sequence(&t->first, b, &tensors, n - 1 - b, &d), &d);
@@ -249,9 +329,9 @@ static int check_target(trial *t, const char *target)
 
 static int check_targets(trial *t)
 {
-    const bool oracle = t->request->options.backend == ORDO_BACKEND_REF;
+    const bool cpu = t->request->options.backend == ORDO_BACKEND_CPU; /* others have one target */
     int status = CLI_OK;
-    for (int i = 0; i < (oracle ? 1 : TARGETS) && status == CLI_OK; i++)
+    for (int i = 0; i < (cpu ? TARGETS : 1) && status == CLI_OK; i++)
         status = check_target(t, targets[i]);
     return status;
 }
@@ -275,7 +355,7 @@ static int run_checks(trial *t)
 {
     int status = take_digests(t);
     if (status == CLI_OK)
-        status = check_all_threads(t);
+        status = t->stage.device ? check_all_grids(t) : check_all_threads(t);
     if (status == CLI_OK && t->problem.batch > 1)
         status = check_alone(t);
     if (status == CLI_OK && t->problem.batch > 1)
@@ -289,17 +369,25 @@ static bool allocate(trial *t)
 {
     const cli_verify_request *r = t->request;
     const int32_t *q = r->problem.q_numbers, *kv = r->problem.kv_numbers;
-    t->report->checks =
-        calloc(2 * r->problem.threads.count + 3 + TARGETS, sizeof *t->report->checks);
+    t->report->checks = calloc(2 * (r->problem.threads.count + r->grids.count + 1) + 3 + TARGETS,
+                               sizeof *t->report->checks);
     return t->report->checks &&
            cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->problem.seed) &&
            cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->problem.seed);
 }
 
+/* Where all other runs take place. */
+static int open_stage(trial *t)
+{
+    const int status = cli_stage_open(&t->stage, t->plan, &t->again);
+    return status == CLI_OK && t->stage.device ? cli_hammer_open(&t->hammer) : status;
+}
+
 /* Runs that the checks will make, roughly. */
 static double runs_of(const cli_verify_request *r)
 {
-    return 4 + TARGETS + 2.0 * (double)r->repeats * (double)r->problem.threads.count;
+    const size_t ways = r->problem.threads.count + r->grids.count;
+    return 4 + TARGETS + 2.0 * (double)r->repeats * (double)ways;
 }
 
 int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_report *report)
@@ -324,10 +412,17 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
         status = cli_error(CLI_FAILED, "out of memory");
     report->problem = t.first.problem;
     report->kept = t.info.kept;
+    report->workers = report->backend == ORDO_BACKEND_CUDA ? t.info.workers : 0;
     if (status == CLI_OK)
-        status = run(&t, t.plan, &t.first, report->threads);
-    if (status == CLI_OK)
-        status = child ? cli_child_answer(&t.first) : run_checks(&t);
+        status = run_first(&t, t.plan, &t.first, &t.base);
+    if (status == CLI_OK && child)
+        status = cli_child_answer(&t.first);
+    if (status == CLI_OK && !child && (status = open_stage(&t)) == CLI_OK)
+        status = run_checks(&t);
+    if (t.hammer.stream)
+        cli_hammer_close(&t.hammer);
+    cli_stage_close(&t.base);
+    cli_stage_close(&t.stage);
     cli_tensors_free(&t.first);
     cli_tensors_free(&t.again);
     ordo_plan_destroy(t.plan);

@@ -7,7 +7,8 @@
 #include "verify_report.h"
 
 typedef struct cli_verify_request {
-    cli_problem problem; /* with thread counts, one at least */
+    cli_problem problem; /* with thread counts, one at least; for cuda a 0 */
+    cli_list grids;      /* cuda: numbers of workers, besides the plan's own */
     cli_choices choices;
     ordo_plan_options options; /* with a backend */
     int64_t repeats, delay_us;

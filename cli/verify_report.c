@@ -28,8 +28,9 @@ static void print_one(const cli_verify_report *r)
     for (int i = 0; i < LEVELS; i++)
         if (r->kept & 1u << i)
             printf(" %s", ordo_promise_name((ordo_promise)(1 << i)));
-    printf("\ndigests    XXH64, first run, %" PRId64 " thread%s\n", r->threads,
-           r->threads == 1 ? "" : "s");
+    const int64_t count = r->workers ? r->workers : r->threads;
+    printf("\ndigests    XXH64, first run, %" PRId64 " %s%s\n", count,
+           r->workers ? "worker" : "thread", count == 1 ? "" : "s");
     for (int i = 0; i < CLI_OUTPUTS; i++)
         printf("  %-8s %016" PRIx64 "\n", cli_output_name((cli_output)i), r->block.of[i]);
     printf("compared with the first run          runs   bits\n");

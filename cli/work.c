@@ -60,6 +60,15 @@ double cli_work_pairs(const ordo_problem *p, const int32_t *q_numbers, const int
     return pairs;
 }
 
+double cli_work_nominal_pairs(const ordo_problem *p, const int32_t *q_numbers,
+                              const int32_t *kv_numbers)
+{
+    if (p->layout != ORDO_DENSE || p->window.on)
+        return cli_work_pairs(p, q_numbers, kv_numbers);
+    const double all = (double)p->batch * (double)p->q_len * or_else(p->kv_len, p->q_len);
+    return p->mask == ORDO_MASK_FULL ? all : all / 2;
+}
+
 double cli_work_forward(const ordo_problem *p, double pairs)
 {
     const double d = (double)p->head_dim, dv = or_else(p->v_head_dim, p->head_dim);

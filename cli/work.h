@@ -12,6 +12,11 @@ double cli_work_bytes(const ordo_problem *problem);
 double cli_work_pairs(const ordo_problem *problem, const int32_t *q_numbers,
                       const int32_t *kv_numbers);
 
+/* The same as benchmarks of kernels count it: every pair of a full mask, half of them of a causal
+ * one; exact for windows and for sequences of other lengths. */
+double cli_work_nominal_pairs(const ordo_problem *problem, const int32_t *q_numbers,
+                              const int32_t *kv_numbers);
+
 /* Multiplications and additions of the products over those pairs: two of them forward, five
  * backward, 2 operations a pair, head and column. */
 double cli_work_forward(const ordo_problem *problem, double pairs);

@@ -41,7 +41,8 @@ typedef struct ordo_call {
     uint64_t seed, offset;
     const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read instead of seed and offset */
 
-    void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned */
+    void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned; the next pass on the
+                      * stream may use it again */
     size_t workspace_bytes;
     void *stream; /* cuda: a cudaStream_t */
     int threads;  /* cpu: 0 = all the process may use */
@@ -50,7 +51,13 @@ typedef struct ordo_call {
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)
 
 /* Run one pass. Every argument is checked before anything is written; the sums run in the
- * order the plan fixes, so the same plan and inputs give the same bits. */
+ * order the plan fixes, so the same plan and inputs give the same bits.
+ *
+ * A cuda plan runs on the stream, on the device that is current: the call only launches, without
+ * allocating or waiting, and may be captured into a CUDA graph; a fault of a running kernel shows
+ * at the next synchronisation. Its tensors must be ones that the hardware can copy by tiles:
+ * addresses and strides in multiples of 16 bytes, strides below 2^40 bytes. What its kernels do
+ * not do yet is refused by name (ORDO_ERR_UNSUPPORTED), though a plan for it can be made. */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 
@@ -72,23 +79,10 @@ typedef struct ordo_combine {
  * lse = -inf. The plan gives shapes, type and backend (ref or cpu). */
 ORDO_API ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine);
 
-/* Whether a backend can execute here, and if not, why (a message for people). */
+/* Whether a backend can execute here, and if not, why (a message for people). For cuda: whether
+ * the module loads and finds a device that its kernels run on (compute capability 9.0); asked
+ * once for the process. */
 ORDO_API bool ordo_backend_available(ordo_backend backend, const char **why_not);
-
-/* One device of the CUDA module. */
-typedef struct ordo_device {
-    char name[256];
-    int major, minor; /* compute capability */
-    int workers;      /* multiprocessors */
-    uint64_t memory_bytes, l2_bytes, shared_bytes_per_block;
-    double clock_ghz;
-    int driver, runtime; /* as CUDA numbers them: 13000 = 13.0 */
-} ordo_device;
-
-/* Number of CUDA devices; ORDO_ERR_UNSUPPORTED with the reason if the module is not there,
- * ORDO_ERR_DEVICE if the driver refuses. `path`, if not NULL, gets the module's path. */
-ORDO_API ordo_status ordo_device_count(int *count, const char **path);
-ORDO_API ordo_status ordo_device_query(int index, ordo_device *device);
 
 #ifdef __cplusplus
 }

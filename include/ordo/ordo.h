@@ -3,6 +3,7 @@
 #define ORDO_ORDO_H
 
 #include "ordo/attention.h"
+#include "ordo/device.h"
 #include "ordo/dropout.h"
 #include "ordo/machine.h"
 #include "ordo/plan.h"

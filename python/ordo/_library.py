@@ -93,8 +93,23 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ordo_attention_backward": (_RESULT, [_HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_combine": (_RESULT, [_HANDLE, POINTER(s.ordo_combine)]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
+    # ordo/device.h
     "ordo_device_count": (_RESULT, [POINTER(c_int), POINTER(c_char_p)]),
     "ordo_device_query": (_RESULT, [c_int, POINTER(s.ordo_device)]),
+    "ordo_device_machine": (_RESULT, [c_int, POINTER(_HANDLE)]),
+    "ordo_device_select": (_RESULT, [c_int]),
+    "ordo_device_alloc": (_RESULT, [POINTER(c_void_p), c_size_t]),
+    "ordo_device_free": (_RESULT, [c_void_p]),
+    "ordo_device_copy": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "ordo_device_fill": (_RESULT, [c_void_p, c_int, c_size_t, c_void_p]),
+    "ordo_device_equal": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p, POINTER(c_bool)]),
+    "ordo_device_stream_create": (_RESULT, [POINTER(c_void_p)]),
+    "ordo_device_stream_destroy": (_RESULT, [c_void_p]),
+    "ordo_device_synchronise": (_RESULT, [c_void_p]),
+    "ordo_device_event_create": (_RESULT, [POINTER(c_void_p)]),
+    "ordo_device_event_destroy": (_RESULT, [c_void_p]),
+    "ordo_device_event_record": (_RESULT, [c_void_p, c_void_p]),
+    "ordo_device_event_elapsed": (_RESULT, [c_void_p, c_void_p, POINTER(c_double)]),
     # ordo/dropout.h
     "ordo_dropout_query": (
         _RESULT,

@@ -1,4 +1,4 @@
-"""A device as numbers: workers, memory levels, rates (ordo/machine.h)."""
+"""A device as numbers: workers, memory levels, rates (ordo/machine.h, ordo/device.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _structs as s
-from ._convert import read, text
+from ._convert import integer, read, text
 from ._library import Error, lib
 from ._words import TABLES, Backend
 
@@ -39,6 +39,14 @@ class Machine:
         made._handle = c_void_p()
         data = lines.encode()
         lib.ordo_machine_parse(byref(made._handle), data, len(data), text("label", label))
+        return made
+
+    @classmethod
+    def of_device(cls, index: int = 0) -> Machine:
+        """A CUDA device as a machine to plan for, with its own number of workers."""
+        made = cls.__new__(cls)
+        made._handle = c_void_p()
+        lib.ordo_device_machine(integer("index", index, c_int), byref(made._handle))
         return made
 
     @staticmethod

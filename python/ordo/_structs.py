@@ -228,6 +228,9 @@ class ordo_combine(Struct):
     ]
 
 
+# ---- ordo/device.h ----
+
+
 class ordo_device(Struct):
     _fields_ = [
         ("name", c_char * 256),

@@ -4,17 +4,18 @@
 #include <fenv.h>
 
 #include "api/call.h"
+#include "api/cuda_pass.h"
 #include "base/status.h"
 #include "cpu/pass.h"
 #include "plan/plan.h"
 #include "ref/attention.h"
 
-/* What a backend brings; NULL passes mean that this build has no kernels for it. */
+/* What a backend brings; NULL passes: no backend at all. */
 typedef struct backend {
     bool host; /* its tensors are in host memory */
     ordo_status (*forward)(const ordo_plan *plan, const ordo_call *call);
     ordo_status (*backward)(const ordo_plan *plan, const ordo_call *call);
-    const char *why_not;
+    const char *(*why_not)(void); /* "" if it can run here; NULL: it always can */
 } backend;
 
 /* The oracle has no tiles: all it needs of a plan is the problem. */
@@ -28,12 +29,16 @@ static ordo_status ref_backward(const ordo_plan *plan, const ordo_call *call)
     return ordo_ref_backward(&plan->problem, call);
 }
 
+static const char *no_backend(void)
+{
+    return "backend default: expected ref, cpu or cuda";
+}
+
 static const backend backends[] = {
-    [ORDO_BACKEND_DEFAULT] = { false, NULL, NULL, "backend default: expected ref, cpu or cuda" },
-    [ORDO_BACKEND_REF] = { true, ref_forward, ref_backward, "" },
-    [ORDO_BACKEND_CPU] = { true, ordo_cpu_forward, ordo_cpu_backward, "" },
-    [ORDO_BACKEND_CUDA] = { false, NULL, NULL,
-                            "backend cuda: no kernels in this build (available: ref, cpu)" },
+    [ORDO_BACKEND_DEFAULT] = { false, NULL, NULL, no_backend },
+    [ORDO_BACKEND_REF] = { true, ref_forward, ref_backward, NULL },
+    [ORDO_BACKEND_CPU] = { true, ordo_cpu_forward, ordo_cpu_backward, NULL },
+    [ORDO_BACKEND_CUDA] = { false, ordo_cuda_forward, ordo_cuda_backward, ordo_cuda_why_not },
 };
 
 static const backend *backend_at(ordo_backend which)
@@ -45,9 +50,10 @@ static const backend *backend_at(ordo_backend which)
 bool ordo_backend_available(ordo_backend which, const char **why_not)
 {
     const backend *b = backend_at(which);
+    const char *why = b->why_not ? b->why_not() : "";
     if (why_not)
-        *why_not = b->why_not;
-    return b->forward != NULL;
+        *why_not = why;
+    return !*why;
 }
 
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
@@ -63,7 +69,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     const backend *b = backend_at(info.backend);
     const bool forward = pass == ORDO_FORWARD;
     if (!b->forward)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not);
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not());
     ORDO_TRY(ordo_call_check(&problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));

@@ -1,4 +1,4 @@
-/* cuda_module.c: find and load libordo_cuda.so; the public functions about devices.
+/* cuda_module.c: find and load libordo_cuda.so.
  *
  * The outcome of the one attempt is kept: every later call gets the same table, or the same
  * status and message. The module stays loaded, for the CUDA runtime cannot be unloaded. */
@@ -15,12 +15,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WHY_SIZE = 400 }; /* a message of ordo_fail() holds it */
-
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const ordo_cuda_module *loaded; /* NULL if there is none: then `reason` says why */
 static char loaded_path[PATH_MAX];
-static char reason[WHY_SIZE];
+static char reason[ORDO_CUDA_WHY_SIZE];
+
+/* Whether the table and what goes through it are what this library was built with; else why not. */
+static bool fits(const ordo_cuda_module *table, const char *path)
+{
+    if (table->abi != ORDO_CUDA_MODULE_ABI || table->size < sizeof *table) {
+        snprintf(reason, sizeof reason,
+                 "CUDA module %s: interface %u of %u bytes, expected %d of at least %zu", path,
+                 table->abi, table->size, ORDO_CUDA_MODULE_ABI, sizeof *table);
+        return false;
+    }
+    if (table->pass_size != sizeof(ordo_cuda_pass)) {
+        snprintf(reason, sizeof reason, "CUDA module %s: passes of %u bytes, expected %zu", path,
+                 table->pass_size, sizeof(ordo_cuda_pass));
+        return false;
+    }
+    return true;
+}
 
 /* Take the table out of the library at `path`, or write why not. */
 static void load(const char *path)
@@ -39,10 +54,7 @@ static void load(const char *path)
     ordo_cuda_module_entry entry; /* C has no cast from an object to a function */
     memcpy(&entry, &symbol, sizeof entry);
     const ordo_cuda_module *table = entry();
-    if (table->abi != ORDO_CUDA_MODULE_ABI || table->size < sizeof *table) {
-        snprintf(reason, sizeof reason,
-                 "CUDA module %s: interface %u of %u bytes, expected %d of at least %zu", path,
-                 table->abi, table->size, ORDO_CUDA_MODULE_ABI, sizeof *table);
+    if (!fits(table, path)) {
         dlclose(library);
         return;
     }
@@ -80,7 +92,7 @@ static void search(void)
         load(named);
         return;
     }
-    char tried[WHY_SIZE - 40] = "", path[PATH_MAX], program[PATH_MAX];
+    char tried[ORDO_CUDA_WHY_SIZE - 40] = "", path[PATH_MAX], program[PATH_MAX];
     Dl_info self;
     if (dladdr(&once, &self) && self.dli_fname && beside(path, self.dli_fname, "libordo_cuda.so") &&
         attempt(path, tried, sizeof tried))
@@ -97,38 +109,13 @@ static void search(void)
     snprintf(reason, sizeof reason, "no CUDA module; looked for %s", tried);
 }
 
-ordo_status ordo_cuda_module_get(const ordo_cuda_module **module)
+ordo_status ordo_cuda_module_get(const ordo_cuda_module **module, const char **path)
 {
     pthread_once(&once, search);
     if (!loaded)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", reason);
     *module = loaded;
-    return ORDO_OK;
-}
-
-ordo_status ordo_device_count(int *count, const char **path)
-{
-    if (!count)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "count: NULL, expected a place for the number");
-    *count = 0;
-    if (path)
-        *path = NULL;
-    const ordo_cuda_module *module = NULL;
-    ORDO_TRY(ordo_cuda_module_get(&module));
     if (path)
         *path = loaded_path;
-    char why[WHY_SIZE] = "";
-    const ordo_status status = module->device_count(count, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", why);
-}
-
-ordo_status ordo_device_query(int index, ordo_device *device)
-{
-    if (!device)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "device: NULL, expected a place for the answer");
-    const ordo_cuda_module *module = NULL;
-    ORDO_TRY(ordo_cuda_module_get(&module));
-    char why[WHY_SIZE] = "";
-    const ordo_status status = module->device_query(index, device, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", why);
+    return ORDO_OK;
 }

@@ -154,6 +154,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .assign = plan->assign,
         .workers = plan->workers,
         .coresident = ordo_plan_coresident(plan),
+        .forward_workspace_bytes = ordo_plan_forward_bytes(plan),
         .backward_workspace_bytes = ordo_plan_workspace(plan),
         .kept = kept,
         .not_kept = kept ^ 0x1fu,

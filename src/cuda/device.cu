@@ -1,29 +1,19 @@
-/* device.cu: the module's table, and what it says about devices. */
+/* device.cu: the module's table, what it says about devices, and where its passes may run. */
 #include "cuda/module.h"
 
-#include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
 
-static ordo_status fail(cudaError_t error, const char *call, char *why, size_t why_size)
-{
-    snprintf(why, why_size, "%s: %s", call, cudaGetErrorString(error));
-    return ORDO_ERR_DEVICE;
-}
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        const cudaError_t error_ = (call);                                                         \
-        if (error_ != cudaSuccess)                                                                 \
-            return fail(error_, #call, why, why_size);                                             \
-    } while (0)
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/sm90.h"
 
 static ordo_status device_count(int *count, char *why, size_t why_size)
 {
     *count = 0;
     int driver = 0, runtime = 0;
-    TRY(cudaDriverGetVersion(&driver));
-    TRY(cudaRuntimeGetVersion(&runtime));
+    CUDA_CALL(cudaDriverGetVersion(&driver));
+    CUDA_CALL(cudaRuntimeGetVersion(&runtime));
     if (driver == 0) {
         snprintf(why, why_size, "no CUDA driver on this machine (libcuda.so.1 not found)");
         return ORDO_ERR_DEVICE;
@@ -40,7 +30,7 @@ static ordo_status device_count(int *count, char *why, size_t why_size)
         return ORDO_ERR_DEVICE;
     }
     if (error != cudaSuccess)
-        return fail(error, "cudaGetDeviceCount", why, why_size);
+        return ordo_cuda_failed(error, "cudaGetDeviceCount", why, why_size);
     return ORDO_OK;
 }
 
@@ -64,10 +54,10 @@ static ordo_status device_query(int index, ordo_device *device, char *why, size_
         return status;
     cudaDeviceProp prop;
     int clock_khz = 0, driver = 0, runtime = 0;
-    TRY(cudaGetDeviceProperties(&prop, index));
-    TRY(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, index));
-    TRY(cudaDriverGetVersion(&driver));
-    TRY(cudaRuntimeGetVersion(&runtime));
+    CUDA_CALL(cudaGetDeviceProperties(&prop, index));
+    CUDA_CALL(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, index));
+    CUDA_CALL(cudaDriverGetVersion(&driver));
+    CUDA_CALL(cudaRuntimeGetVersion(&runtime));
 
     memset(device, 0, sizeof *device);
     snprintf(device->name, sizeof device->name, "%s", prop.name);
@@ -96,8 +86,8 @@ static ordo_status ask(char *why, size_t why_size)
     const unsigned question = 0x0a77e471;
     unsigned got = 0;
     answer_question<<<1, 1>>>(question);
-    TRY(cudaGetLastError());
-    TRY(cudaMemcpyFromSymbol(&got, answer, sizeof got));
+    CUDA_CALL(cudaGetLastError());
+    CUDA_CALL(cudaMemcpyFromSymbol(&got, answer, sizeof got));
     if (got != ~question) {
         snprintf(why, why_size, "a kernel answered %#x, expected %#x", got, ~question);
         return ORDO_ERR_DEVICE;
@@ -111,11 +101,64 @@ static ordo_status device_check(int index, char *why, size_t why_size)
     if (status != ORDO_OK)
         return status;
     int current = 0;
-    TRY(cudaGetDevice(&current));
-    TRY(cudaSetDevice(index));
+    CUDA_CALL(cudaGetDevice(&current));
+    CUDA_CALL(cudaSetDevice(index));
     status = ask(why, why_size);
     cudaSetDevice(current); /* leave the caller's device as it was */
     return status;
+}
+
+static ordo_status device_select(int index, char *why, size_t why_size)
+{
+    const ordo_status status = check_index(index, why, why_size);
+    if (status != ORDO_OK)
+        return status;
+    CUDA_CALL(cudaSetDevice(index));
+    return ORDO_OK;
+}
+
+/* The kernels are for compute capability 9.0, and use what no other has. */
+static ordo_status check_current(char *why, size_t why_size)
+{
+    int index = 0, major = 0, minor = 0;
+    CUDA_CALL(cudaGetDevice(&index));
+    CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    if (major == 9 && minor == 0)
+        return ORDO_OK;
+    snprintf(why, why_size, "device %d has compute capability %d.%d, expected 9.0", index, major,
+             minor);
+    return ORDO_ERR_UNSUPPORTED;
+}
+
+/* Orders whose chains wait on later ones hang unless those are resident too, a block each. */
+static ordo_status check_residency(const ordo_run *run, char *why, size_t why_size)
+{
+    const int together = ordo_run_coresident(run);
+    int index = 0, processors = 0;
+    CUDA_CALL(cudaGetDevice(&index));
+    CUDA_CALL(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index));
+    if (together <= processors && together <= run->workers)
+        return ORDO_OK;
+    snprintf(why, why_size,
+             "%d chains must be resident together, and device %d has %d multiprocessors; expected "
+             "a smaller group or another order",
+             together, index, processors);
+    return ORDO_ERR_UNSUPPORTED;
+}
+
+static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    const ordo_status status = check_current(why, why_size);
+    return status == ORDO_OK ? ordo_sm90_forward(pass, why, why_size) : status;
+}
+
+static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    ordo_status status = check_current(why, why_size);
+    if (status == ORDO_OK)
+        status = check_residency(&pass->run, why, why_size);
+    return status == ORDO_OK ? ordo_sm90_backward(pass, why, why_size) : status;
 }
 
 #define TEXT_(x) #x
@@ -126,10 +169,26 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
     static const ordo_cuda_module table = {
         ORDO_CUDA_MODULE_ABI,
         sizeof(ordo_cuda_module),
+        sizeof(ordo_cuda_pass),
         "nvcc " TEXT(__CUDACC_VER_MAJOR__) "." TEXT(__CUDACC_VER_MINOR__) ", sm_90a",
         device_count,
         device_query,
         device_check,
+        forward,
+        backward,
+        device_select,
+        ordo_cuda_alloc,
+        ordo_cuda_free,
+        ordo_cuda_copy,
+        ordo_cuda_fill,
+        ordo_cuda_equal,
+        ordo_cuda_stream_create,
+        ordo_cuda_stream_destroy,
+        ordo_cuda_synchronise,
+        ordo_cuda_event_create,
+        ordo_cuda_event_destroy,
+        ordo_cuda_event_record,
+        ordo_cuda_event_elapsed,
     };
     return &table;
 }

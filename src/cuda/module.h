@@ -6,20 +6,23 @@
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
-#include "ordo/attention.h"
+#include "cuda/pass.h"
+#include "ordo/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Raised when an entry changes or goes; a new entry at the end only raises `size`. */
-#define ORDO_CUDA_MODULE_ABI   1
+/* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
+ * `size`. */
+#define ORDO_CUDA_MODULE_ABI   2
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
-    uint32_t abi;      /* ORDO_CUDA_MODULE_ABI */
-    uint32_t size;     /* sizeof(ordo_cuda_module) */
-    const char *build; /* compiler and target, for people */
+    uint32_t abi;       /* ORDO_CUDA_MODULE_ABI */
+    uint32_t size;      /* sizeof(ordo_cuda_module) */
+    uint32_t pass_size; /* sizeof(ordo_cuda_pass) */
+    const char *build;  /* compiler and target, for people */
 
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
     ordo_status (*device_count)(int *count, char *why, size_t why_size);
@@ -30,6 +33,29 @@ typedef struct ordo_cuda_module {
     /* Run a small kernel and read its answer back: proof that this module's code runs there.
      * Makes a context on the device and waits for it. */
     ordo_status (*device_check)(int index, char *why, size_t why_size);
+
+    /* Launch a pass on its stream, on the current device; ORDO_ERR_UNSUPPORTED before any launch
+     * if the kernels do not run there. */
+    ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
+    ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+    /* As the functions of ordo/device.h say. */
+    ordo_status (*device_select)(int index, char *why, size_t why_size);
+    ordo_status (*alloc)(void **memory, size_t bytes, char *why, size_t why_size);
+    ordo_status (*free)(void *memory, char *why, size_t why_size);
+    ordo_status (*copy)(void *to, const void *from, size_t bytes, void *stream, char *why,
+                        size_t why_size);
+    ordo_status (*fill)(void *memory, int byte, size_t bytes, void *stream, char *why,
+                        size_t why_size);
+    ordo_status (*equal)(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
+                         char *why, size_t why_size);
+    ordo_status (*stream_create)(void **stream, char *why, size_t why_size);
+    ordo_status (*stream_destroy)(void *stream, char *why, size_t why_size);
+    ordo_status (*synchronise)(void *stream, char *why, size_t why_size);
+    ordo_status (*event_create)(void **event, char *why, size_t why_size);
+    ordo_status (*event_destroy)(void *event, char *why, size_t why_size);
+    ordo_status (*event_record)(void *event, void *stream, char *why, size_t why_size);
+    ordo_status (*event_elapsed)(void *from, void *to, double *seconds, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

@@ -103,6 +103,8 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
         !part(&parts->dq, rows, dim, 4, split) || !part(&parts->delta, groups, 4, 1, 1) ||
         !part(&parts->turns, each, 4, split, 1) || !part(&parts->ticket, 1, 4, 1, 1))
         return false;
+    if (!part(&parts->lse2, groups, 4, 1, 1))
+        return false;
     if (plan->backend != ORDO_BACKEND_CPU)
         return true;
     const uint64_t ld = (uint64_t)ordo_panel_row(plan->backward_tile.q);
@@ -110,7 +112,12 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
            part(&parts->dout, rows, (uint64_t)ordo_panel_row(p->v_head_dim), 4, 1) &&
            part(&parts->qt, each, (uint64_t)p->head_dim, ld, 4) &&
            part(&parts->doutt, each, (uint64_t)p->v_head_dim, ld, 4) &&
-           part(&parts->lse2, groups, 4, 1, 1) && part(&parts->flags, each, 4, 1, 1);
+           part(&parts->flags, each, 4, 1, 1);
+}
+
+uint64_t ordo_plan_forward_bytes(const ordo_plan *plan)
+{
+    return plan->backend == ORDO_BACKEND_CUDA ? 256 : 0;
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)

@@ -88,7 +88,20 @@ TEST(a_module_of_another_version_is_refused)
         SKIP("ORDO_BUILD is not set");
     const outcome o = count_devices(module);
     CHECK_INT(o.status, ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(o.why, "interface 2 of 8 bytes, expected 1");
+    CHECK_HAS(o.why, "interface 3 of 8 bytes, expected 2");
+}
+
+TEST(a_module_with_other_passes_is_refused)
+{
+    const char *module = in_build("tests/api/wrong_pass_module.so");
+    char says[64];
+    if (!module)
+        SKIP("ORDO_BUILD is not set");
+    const outcome o = count_devices(module);
+    snprintf(says, sizeof says, "passes of %zu bytes, expected %zu", sizeof(ordo_cuda_pass) + 8,
+             sizeof(ordo_cuda_pass));
+    CHECK_INT(o.status, ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(o.why, says);
 }
 
 /* This program is linked statically and has no module beside it. */
@@ -139,7 +152,7 @@ TEST(a_device_describes_itself_and_runs_a_kernel)
     if (ordo_device_count(&count, NULL) != ORDO_OK)
         SKIP("no CUDA device");
     const ordo_cuda_module *module = NULL;
-    CHECK_INT(ordo_cuda_module_get(&module), ORDO_OK);
+    CHECK_INT(ordo_cuda_module_get(&module, NULL), ORDO_OK);
     for (int i = 0; i < count; i++) {
         ordo_device device;
         CHECK_INT(ordo_device_query(i, &device), ORDO_OK);
@@ -159,6 +172,6 @@ TEST(a_device_describes_itself_and_runs_a_kernel)
 
 CHECK_MAIN(RUN(a_missing_file_is_named), RUN(a_file_that_is_no_library_is_refused),
            RUN(a_library_that_is_no_module_is_refused), RUN(a_module_of_another_version_is_refused),
-           RUN(the_places_looked_at_are_named), RUN(null_arguments_are_refused),
-           RUN(the_real_module_counts_devices_or_says_why_not),
+           RUN(a_module_with_other_passes_is_refused), RUN(the_places_looked_at_are_named),
+           RUN(null_arguments_are_refused), RUN(the_real_module_counts_devices_or_says_why_not),
            RUN(a_device_describes_itself_and_runs_a_kernel))

@@ -1,6 +1,6 @@
 /* cuda_module_thread_test.c: many threads ask for the module at once, and all get one answer. */
 #include "check.h"
-#include "ordo/attention.h"
+#include "ordo/device.h"
 
 #include <pthread.h>
 

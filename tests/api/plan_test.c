@@ -295,25 +295,25 @@ static uint64_t workspace(const request *r)
 }
 
 /* 100 rows are 2 query tiles of 64; 2 sequences of 3 heads: 12 tiles, 768 rows. f32 dQ 768x128,
- * row sums 768, 12 counters and a ticket, each part rounded up to 256 bytes. */
+ * row sums 768 and as many lse, 12 counters and a ticket, each part rounded up to 256 bytes. */
 TEST(workspace_counted_by_hand)
 {
     request r = on_h200();
     r.problem.heads = 3;
     r.problem.q_len = 100;
     r.problem.kv_len = 777; /* of no influence */
-    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
     r.options.split = 2;
-    CHECK_INT(workspace(&r), 786432 + 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 786432 + 2 * 3072 + 256 + 256);
     r.options.split = 64;
-    CHECK_INT(workspace(&r), 64 * 393216 + 3072 + 3072 + 256);
+    CHECK_INT(workspace(&r), 64 * 393216 + 2 * 3072 + 3072 + 256);
     r.options.split = 0;
     r.problem.layout = ORDO_PADDED;
-    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
     r.problem.layout = ORDO_PACKED; /* 150 rows in two sequences: at most 2 + 2 tiles */
     r.problem.total_q = 150;
     r.problem.total_kv = 1000;
-    CHECK_INT(workspace(&r), 393216 + 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
     r = on_host(); /* rows of dQ are whole vectors of 16 */
     r.problem.q_len = 65;
     r.problem.batch = 1;
@@ -324,6 +324,17 @@ TEST(workspace_counted_by_hand)
     CHECK_INT(workspace(&r), 256 * 32 * 4 + 1024 + 256 + 256 + panels);
     r = on_ref();
     CHECK_INT(workspace(&r), 0);
+}
+
+/* A GPU's forward pass draws tickets too. */
+TEST(workspace_of_the_forward_pass)
+{
+    request r = on_h200();
+    CHECK_INT(info_of(&r).forward_workspace_bytes, 256);
+    r = on_host();
+    CHECK_INT(info_of(&r).forward_workspace_bytes, 0);
+    r = on_ref();
+    CHECK_INT(info_of(&r).forward_workspace_bytes, 0);
 }
 
 TEST(workspace_is_linear_in_sequence_length)
@@ -525,8 +536,8 @@ CHECK_MAIN(RUN(defaults_depend_on_backend_head_size_and_mask_alone), RUN(no_mach
            RUN(every_level_is_kept_unless_waves),
            RUN(a_sequence_sums_the_same_alone_and_among_longer_ones),
            RUN(symmetric_is_replaced_by_name), RUN(twin_says_when_it_cannot_be_pinned_in_pairs),
-           RUN(workspace_counted_by_hand), RUN(workspace_is_linear_in_sequence_length),
-           RUN(predictions_are_near_the_work_bound), RUN(predictions_grow_with_the_problem),
-           RUN(dropout_as_it_will_be_used), RUN(plans_check_themselves_and_count_pairs),
-           RUN(the_oracle_has_tiles_of_one_element), RUN(shards_with_only_tail_heads_or_none),
-           RUN(names_of_constants))
+           RUN(workspace_counted_by_hand), RUN(workspace_of_the_forward_pass),
+           RUN(workspace_is_linear_in_sequence_length), RUN(predictions_are_near_the_work_bound),
+           RUN(predictions_grow_with_the_problem), RUN(dropout_as_it_will_be_used),
+           RUN(plans_check_themselves_and_count_pairs), RUN(the_oracle_has_tiles_of_one_element),
+           RUN(shards_with_only_tail_heads_or_none), RUN(names_of_constants))

@@ -1,12 +1,9 @@
 /* What host and device share must agree: bands, orders, tickets, keep bits, half types. Each is
  * computed by a kernel and by the host from the same header, and compared value by value.
  * Without a device: compiled, and skipped. */
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-
 #include "base/half.h"
 #include "base/keep.h"
+#include "on_device.h"
 #include "plan/issue.h"
 
 enum { RUNS = 400, TICKETS = 64, STEPS = 24, VALUES = TICKETS * (4 + 2 * STEPS) };
@@ -87,71 +84,50 @@ static ordo_run random_run()
     return run;
 }
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        const cudaError_t error_ = (call);                                                         \
-        if (error_ != cudaSuccess) {                                                               \
-            printf("%s: %s\n", #call, cudaGetErrorString(error_));                                 \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static int compare_runs()
+static void compare_runs()
 {
     static ordo_run runs[RUNS];
     for (int x = 0; x < RUNS; x++)
         runs[x] = random_run();
-    ordo_run *there;
-    int32_t *out;
-    const size_t bytes = sizeof(int32_t) * VALUES * RUNS;
-    int32_t *got = (int32_t *)malloc(bytes);
-    TRY(cudaMalloc(&there, sizeof runs));
-    TRY(cudaMalloc(&out, bytes));
-    TRY(cudaMemcpy(there, runs, sizeof runs, cudaMemcpyHostToDevice));
-    TRY(cudaMemset(out, 0xa5, bytes));
+    static int32_t got[VALUES * RUNS], expected[VALUES];
+    ordo_run *there = to_device(runs, RUNS);
+    int32_t *out = device_array<int32_t>(VALUES * RUNS, 0xa5);
     answer_kernel<<<RUNS, 32>>>(there, out);
-    TRY(cudaGetLastError());
-    TRY(cudaMemcpy(got, out, bytes, cudaMemcpyDeviceToHost));
-    int wrong = 0;
-    static int32_t expected[VALUES];
+    from_device(got, out, VALUES * RUNS);
+    long wrong = 0;
     for (int x = 0; x < RUNS; x++) {
         answer(&runs[x], x * 7, expected);
         for (int v = 0; v < VALUES; v++)
             wrong += got[(size_t)x * VALUES + v] != expected[v];
     }
-    free(got);
-    printf("%s orders: %d of %d values differ\n", wrong ? "FAIL" : "ok  ", wrong, RUNS * VALUES);
-    return wrong;
+    report("orders", wrong, RUNS * VALUES);
+    TRY(cudaFree(there));
+    TRY(cudaFree(out));
 }
 
-static int compare_bits()
+static void compare_bits()
 {
     enum { COUNT = 1 << 18 };
-    uint32_t *out, *got = (uint32_t *)malloc(sizeof(uint32_t) * 4 * COUNT);
-    TRY(cudaMalloc(&out, sizeof(uint32_t) * 4 * COUNT));
+    static uint32_t got[4 * COUNT];
+    uint32_t *out = device_array<uint32_t>(4 * COUNT, 0xa5);
     bits_kernel<<<COUNT / 256, 256>>>(out);
-    TRY(cudaGetLastError());
-    TRY(cudaMemcpy(got, out, sizeof(uint32_t) * 4 * COUNT, cudaMemcpyDeviceToHost));
-    int wrong = 0;
+    from_device(got, out, 4 * COUNT);
+    long wrong = 0;
     for (uint32_t x = 0; x < COUNT; x++) {
         uint32_t expected[4];
         answer_bits(x, expected);
         for (int v = 0; v < 4; v++)
             wrong += got[4 * (size_t)x + v] != expected[v];
     }
-    free(got);
-    printf("%s bits: %d of %d values differ\n", wrong ? "FAIL" : "ok  ", wrong, 4 * COUNT);
-    return wrong;
+    report("bits", wrong, 4 * COUNT);
+    TRY(cudaFree(out));
 }
 
 int main()
 {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("skip: no CUDA device\n0 passed, 0 failed, 2 skipped\n");
+    if (device_is_missing())
         return 77;
-    }
-    const int failed = (compare_runs() != 0) + (compare_bits() != 0);
-    printf("%d passed, %d failed, 0 skipped\n", 2 - failed, failed);
-    return failed ? 1 : 0;
+    compare_runs();
+    compare_bits();
+    return report_all();
 }

@@ -124,6 +124,8 @@ def test_machines():
     with pytest.raises(ordo.Error) as caught:
         ordo.Machine.parse("workers = many\n", "mine.machine")
     assert str(caught.value).startswith("mine.machine:")
+    with pytest.raises(ordo.Error):
+        ordo.Machine.of_device(1000)
 
 
 def test_backends():

@@ -1,0 +1,8 @@
+/* device.h: the device that `--device cuda` means. */
+#ifndef CLI_DEVICE_H
+#define CLI_DEVICE_H
+
+/* The first of compute capability 9.0; -1 if there is none. */
+int cli_device_find(void);
+
+#endif

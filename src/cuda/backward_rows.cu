@@ -1,0 +1,213 @@
+/* backward_rows.cu: row statistics before the chains, dQ as rows of bf16 after them. */
+#include "cuda/backward_rows.h"
+
+#include <cuda_bf16.h>
+#include <math.h>
+
+#include "cuda/launch.h"
+#include "cuda/layout.h"
+
+typedef struct row_args {
+    ordo_band band;
+    int32_t heads, q_tiles; /* q_tiles: of one head */
+    int64_t tiles;          /* of all heads */
+    float scale;
+    ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
+    const float *lse;
+    float *lse2, *delta, *dq_sum;
+    int32_t *turns, *ticket;
+} row_args;
+
+static __device__ __forceinline__ int64_t element(const ordo_cuda_tensor &x, int32_t sequence,
+                                                  int32_t head, int32_t row)
+{
+    return sequence * x.sequence + head * x.head + row * x.row;
+}
+
+/* Sum of products of eight bf16 pairs, upwards. */
+static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
+{
+    const uint32_t x[4] = { a.x, a.y, a.z, a.w }, y[4] = { b.x, b.y, b.z, b.w };
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) { /* bf16 is the upper half of an f32 */
+        sum = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), sum);
+        sum = fmaf(__uint_as_float(x[i] & 0xffff0000u), __uint_as_float(y[i] & 0xffff0000u), sum);
+    }
+    return sum;
+}
+
+enum { ROW_THREADS = 256 };
+
+/* D / 8 threads a row of a padded tile. A row that does not exist, or sees nothing, gets
+ * lse2 = +inf: its probabilities are then exp2(-inf) = 0. */
+template <int D, bool CLEAR>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    begin_kernel(const __grid_constant__ row_args args)
+{
+    enum { EACH = D / 8 };
+    const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    if (thread < args.tiles)
+        args.turns[thread] = 0;
+    if (thread == 0)
+        *args.ticket = 0;
+    const int64_t place = thread / EACH; /* all tiles' rows are in whole warps */
+    const int part = (int)(thread % EACH), padded = args.q_tiles * args.band.bq;
+    if (place >= args.tiles * args.band.bq)
+        return;
+    const int32_t all = (int32_t)(place / padded), row = (int32_t)(place % padded);
+    const int32_t head = all % args.heads, sequence = all / args.heads;
+    float sum = 0.0f;
+    if (row < args.band.q_len) {
+        const char *o = (const char *)args.a.data + 2 * element(args.a, sequence, head, row);
+        const char *dout = (const char *)args.b.data + 2 * element(args.b, sequence, head, row);
+        sum = dot8(((const uint4 *)o)[part], ((const uint4 *)dout)[part]);
+    }
+#pragma unroll
+    for (int x = EACH / 2; x; x /= 2)
+        sum += __shfl_xor_sync(~0u, sum, x);
+    if (CLEAR)
+        for (int x = 0; x < 2; x++)
+            ((float4 *)args.dq_sum)[place * (D / 4) + x * EACH + part] =
+                make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (part != 0)
+        return;
+    float lse2 = INFINITY;
+    if (row < args.band.q_len) {
+        const float lse = args.lse[(int64_t)all * args.band.q_len + row];
+        lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
+    }
+    const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
+    args.delta[to] = sum;
+    args.lse2[to] = lse2;
+}
+
+/* 128 threads a half tile of 64 x 64; a tile that no key adds to is zero, and was never stored. */
+template <int D>
+static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ row_args args)
+{
+    const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
+    const int64_t tile = blockIdx.x / 2;
+    const int32_t all = (int32_t)(tile / args.q_tiles), i = (int32_t)(tile % args.q_tiles);
+    const int32_t head = all % args.heads, sequence = all / args.heads;
+    const bool seen = ordo_span_count(ordo_band_keys(&args.band, i)) > 0;
+    const float4 *from = (const float4 *)args.dq_sum + (int64_t)blockIdx.x * 1024 + t;
+    uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const __nv_bfloat162 low = __floats2bfloat162_rn(x.x * args.scale, x.y * args.scale);
+        const __nv_bfloat162 high = __floats2bfloat162_rn(x.z * args.scale, x.w * args.scale);
+        pairs[0][c] = *(const uint32_t *)&low;
+        pairs[1][c] = *(const uint32_t *)&high;
+    }
+    const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
+    const int column0 = D == 128 ? half * 64 : 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int g = 0; g < 2; g++) { /* four threads swap, so that each has eight columns */
+            uint32_t out[4];
+#pragma unroll
+            for (int d = 0; d < 4; d++) {
+                const int source = (quad + d) % 4, give = (quad + 4 - d) % 4;
+                const uint32_t *mine = pairs[r] + 4 * g;
+                const uint32_t gift = give == 0   ? mine[0]
+                                      : give == 1 ? mine[1]
+                                      : give == 2 ? mine[2]
+                                                  : mine[3];
+                const uint32_t got = __shfl_sync(~0u, gift, (t % 32 & 28) | source);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (e == source)
+                        out[e] = got;
+            }
+            const int row = row0 + 8 * r;
+            if (row < args.band.q_len)
+                *(uint4 *)((char *)args.a.data + 2 * (element(args.a, sequence, head, row) +
+                                                      column0 + 32 * g + 8 * quad)) =
+                    make_uint4(out[0], out[1], out[2], out[3]);
+        }
+}
+
+/* ---- launch ---- */
+
+static row_args arguments(const ordo_cuda_pass *pass)
+{
+    row_args args;
+    args.band = pass->run.band;
+    args.heads = pass->run.kv_heads * pass->run.group_heads;
+    args.q_tiles = ordo_band_query_tiles(&args.band);
+    args.tiles = (int64_t)args.q_tiles * args.heads * pass->run.sequences;
+    args.scale = pass->scale;
+    args.lse = pass->lse;
+    args.lse2 = pass->lse2;
+    args.delta = pass->delta;
+    args.dq_sum = pass->dq_sum;
+    args.turns = pass->turns;
+    args.ticket = pass->ticket;
+    return args;
+}
+
+template <int D, bool CLEAR>
+static ordo_status begin(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    row_args args = arguments(pass);
+    args.a = pass->o;
+    args.b = pass->dout;
+    const int64_t threads = args.tiles * args.band.bq * (D / 8);
+    begin_kernel<D, CLEAR><<<(unsigned)((threads + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0,
+                             (cudaStream_t)pass->stream>>>(args);
+    CUDA_CALL(cudaGetLastError());
+    return ORDO_OK;
+}
+
+template <int D> static ordo_status end(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    row_args args = arguments(pass);
+    args.a = pass->dq;
+    end_kernel<D><<<(unsigned)(2 * args.tiles), 128, 0, (cudaStream_t)pass->stream>>>(args);
+    CUDA_CALL(cudaGetLastError());
+    return ORDO_OK;
+}
+
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
+{
+    if (pass->head_dim == 64)
+        return clear ? begin<64, true>(pass, why, why_size) : begin<64, false>(pass, why, why_size);
+    return clear ? begin<128, true>(pass, why, why_size) : begin<128, false>(pass, why, why_size);
+}
+
+ordo_status ordo_backward_end(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return pass->head_dim == 64 ? end<64>(pass, why, why_size) : end<128>(pass, why, why_size);
+}
+
+ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
+                                    ordo_backward_args *args, int *blocks, char *why,
+                                    size_t why_size)
+{
+    const ordo_run *run = &pass->run;
+    const ordo_cuda_lengths q = { run->band.q_len, run->kv_heads * run->group_heads, run->sequences,
+                                  pass->head_dim };
+    const ordo_cuda_lengths kv = { run->band.kv_len, run->kv_heads, run->sequences,
+                                   pass->head_dim };
+    CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, q, rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, kv, keys, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, kv, 64, why, why_size));
+    args->run = *run;
+    args->first_class = ordo_run_tickets(run, 0);
+    args->units = args->first_class + ordo_run_tickets(run, 1);
+    args->q_tiles = ordo_band_query_tiles(&run->band);
+    args->scale = pass->scale;
+    args->scale_log2 = pass->scale * 1.4426950408889634f;
+    args->lse2 = pass->lse2;
+    args->delta = pass->delta;
+    args->dq_sum = pass->dq_sum;
+    args->turns = pass->turns;
+    args->ticket = pass->ticket;
+    return ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size);
+}

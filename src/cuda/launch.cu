@@ -1,0 +1,63 @@
+/* launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
+#include "cuda/launch.h"
+
+#include <stdio.h>
+
+#include "cuda/layout.h"
+
+ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "%s: %s", call, cudaGetErrorString(error));
+    return ORDO_ERR_DEVICE;
+}
+
+typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static encode_function find_encode(void)
+{
+    void *found = NULL;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess)
+        return NULL;
+    return (encode_function)found;
+}
+
+ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size)
+{
+    static const encode_function encode = find_encode();
+    if (!encode) {
+        snprintf(why, why_size, "the CUDA driver has no cuTensorMapEncodeTiled; expected 12.0");
+        return ORDO_ERR_DEVICE;
+    }
+    const cuuint64_t extent[4] = { (cuuint64_t)lengths.head_dim, (cuuint64_t)lengths.rows,
+                                   (cuuint64_t)lengths.heads, (cuuint64_t)lengths.sequences };
+    const cuuint64_t stride[3] = { (cuuint64_t)tensor->row * 2, (cuuint64_t)tensor->head * 2,
+                                   (cuuint64_t)tensor->sequence * 2 };
+    const cuuint32_t box[4] = { ORDO_PANEL_COLUMNS, (cuuint32_t)rows, 1, 1 };
+    const cuuint32_t step[4] = { 1, 1, 1, 1 };
+    const CUresult result =
+        encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, tensor->data, extent, stride, box, step,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_size, "cuTensorMapEncodeTiled: error %d", (int)result);
+        return ORDO_ERR_DEVICE;
+    }
+    return ORDO_OK;
+}
+
+ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
+                             size_t why_size)
+{
+    int device = 0, processors = 0;
+    CUDA_CALL(cudaGetDevice(&device));
+    CUDA_CALL(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    const int64_t most = workers < processors ? workers : processors;
+    *blocks = (int)(units < most ? units : most);
+    return ORDO_OK;
+}

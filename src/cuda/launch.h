@@ -1,0 +1,40 @@
+/* launch.h: what every launch needs: tensor maps, the number of blocks, errors with a reason. */
+#ifndef CUDA_LAUNCH_H
+#define CUDA_LAUNCH_H
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "cuda/pass.h"
+#include "ordo/status.h"
+
+/* Both return from the calling function, which has `why` and `why_size`. */
+#define CUDA_CALL(call)                                                                            \
+    do {                                                                                           \
+        const cudaError_t error_ = (call);                                                         \
+        if (error_ != cudaSuccess)                                                                 \
+            return ordo_cuda_failed(error_, #call, why, why_size);                                 \
+    } while (0)
+#define CUDA_TRY(call)                                                                             \
+    do {                                                                                           \
+        const ordo_status status_ = (call);                                                        \
+        if (status_ != ORDO_OK)                                                                    \
+            return status_;                                                                        \
+    } while (0)
+
+ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size);
+
+typedef struct ordo_cuda_lengths {
+    int64_t rows, heads, sequences;
+    int head_dim;
+} ordo_cuda_lengths;
+
+/* A map of a bf16 tensor whose boxes are panels of `rows` rows. */
+ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size);
+
+/* Blocks to launch for `units` units: one a multiprocessor, no more than `workers`. */
+ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
+                             size_t why_size);
+
+#endif

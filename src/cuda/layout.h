@@ -1,0 +1,92 @@
+/* layout.h: where every number of a tile lies; plain C, one text for kernels, host and tests.
+ *
+ * A bf16 tile of R rows in shared memory is a row of panels of 64 columns; a panel is R lines of
+ * 128 bytes whose eight 16-byte chunks are swapped by the line's number (the 128-byte swizzle that
+ * the copy engine writes). One tile serves the matrix products both ways: its columns as their k
+ * ("by columns"), or its rows ("by rows"). A tile starts at a multiple of 1024 bytes. */
+#ifndef CUDA_LAYOUT_H
+#define CUDA_LAYOUT_H
+
+#include <stdint.h>
+
+#include "base/hd.h"
+
+enum { ORDO_PANEL_COLUMNS = 64, ORDO_LINE_BYTES = 128 };
+
+/* Bytes from a tile's start to (row, column). */
+ORDO_HD uint32_t ordo_tile_offset(int rows, int row, int column)
+{
+    const int panel = column / ORDO_PANEL_COLUMNS, chunk = column % ORDO_PANEL_COLUMNS / 8;
+    return (uint32_t)(panel * rows * ORDO_LINE_BYTES + row * ORDO_LINE_BYTES +
+                      ((chunk ^ row % 8) * 16) + column % 8 * 2);
+}
+
+/* ---- descriptors of tiles for the matrix products, in units of 16 bytes ---- */
+
+/* Swizzle of 128 bytes; groups of eight lines 1024 bytes apart. */
+enum { ORDO_DESCRIPTOR_HIGH = 0x40000040 };
+
+/* Low word: start, and the distance of panels (read only by rows, where N > 64). */
+ORDO_HD uint32_t ordo_descriptor_low(uint32_t address, uint32_t panel_bytes)
+{
+    return address >> 4 | panel_bytes >> 4 << 16;
+}
+
+/* Added to the low word for slice k of 16: by columns, by rows. */
+ORDO_HD uint32_t ordo_slice_by_columns(int rows, int k)
+{
+    return (uint32_t)(k / 4 * rows * 8 + k % 4 * 2);
+}
+
+ORDO_HD uint32_t ordo_slice_by_rows(int k)
+{
+    return (uint32_t)k * 128;
+}
+
+/* ---- accumulators: register i of thread t of a warpgroup ---- */
+
+ORDO_HD int ordo_accumulator_row(int t, int i)
+{
+    return t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8;
+}
+
+ORDO_HD int ordo_accumulator_column(int t, int i)
+{
+    return i / 4 * 8 + t % 4 * 2 + i % 2;
+}
+
+/* Packed two by two, an accumulator's columns are the k of a register operand: of slice k the
+ * registers packed from 8k, 8k + 2, 8k + 4 and 8k + 6. */
+
+/* ---- a packed accumulator to a tile, by stores of four 8 x 8 matrices: slice k of 16 columns,
+ * the registers of a register operand. Bytes from the tile's start to the line that a lane of a
+ * warp of the block's accumulators names ---- */
+
+ORDO_HD uint32_t ordo_store_offset(int rows, int warp, int lane, int k)
+{
+    return ordo_tile_offset(rows, warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
+}
+
+/* Transposed: accumulator columns become the tile's rows. */
+ORDO_HD uint32_t ordo_store_transposed_offset(int rows, int warp, int lane, int k)
+{
+    return ordo_tile_offset(rows, k * 16 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8);
+}
+
+/* ---- dQ partials: a 64 x 64 half tile of f32 in the order of the registers ---- */
+
+/* Floats from the half tile's start to register i of thread t: 16-byte stores without conflicts. */
+ORDO_HD int ordo_partial_offset(int t, int i)
+{
+    return i / 4 * 512 + t * 4 + i % 4;
+}
+
+/* ---- row statistics: permuted in sixteens, so that one 16-byte load has a thread's four ---- */
+
+ORDO_HD int ordo_stat_place(int row)
+{
+    const int r = row % 16;
+    return row - r + r / 2 % 4 * 4 + r / 8 * 2 + r % 2;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* memory.h: entries of the module's table that serve programs with no CUDA of their own: memory,
+ * streams, events. Each is a call or two of the runtime; module.h and ordo/device.h say what. */
+#ifndef CUDA_MEMORY_H
+#define CUDA_MEMORY_H
+
+#include "ordo/status.h"
+
+ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_size);
+ordo_status ordo_cuda_free(void *memory, char *why, size_t why_size);
+ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *stream, char *why,
+                           size_t why_size);
+ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, char *why,
+                           size_t why_size);
+ordo_status ordo_cuda_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
+                            char *why, size_t why_size);
+ordo_status ordo_cuda_stream_create(void **stream, char *why, size_t why_size);
+ordo_status ordo_cuda_stream_destroy(void *stream, char *why, size_t why_size);
+ordo_status ordo_cuda_synchronise(void *stream, char *why, size_t why_size);
+ordo_status ordo_cuda_event_create(void **event, char *why, size_t why_size);
+ordo_status ordo_cuda_event_destroy(void *event, char *why, size_t why_size);
+ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t why_size);
+ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char *why,
+                                    size_t why_size);
+
+#endif

@@ -1,0 +1,297 @@
+/* ptx.h: the instructions of sm_90a that CUDA C has no words for, one function each.
+ *
+ * Addresses of shared memory are 32-bit. A spin that lasts seconds is a bug: in builds with
+ * ORDO_WATCHDOG it faults (a trap instruction would make the compiler give up on wgmma). */
+#ifndef CUDA_PTX_H
+#define CUDA_PTX_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define ORDO_DEVICE static __device__ __forceinline__
+
+/* A kernel without static shared memory has its dynamic part here, checked once at its start: so
+ * every address in it is a constant. */
+enum { ORDO_SMEM_BASE = 1024, ORDO_SMEM_MOST = 232448 };
+
+ORDO_DEVICE void ordo_fault(void)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(0xfffffff0u), "r"(0) : "memory");
+}
+
+#ifdef ORDO_WATCHDOG
+enum { ORDO_SPINS = 1 << 20 };
+ORDO_DEVICE void ordo_watch(uint32_t spins)
+{
+    if (spins > ORDO_SPINS)
+        ordo_fault();
+}
+#else
+ORDO_DEVICE void ordo_watch(uint32_t)
+{
+}
+#endif
+
+/* ---- mbarriers ---- */
+
+ORDO_DEVICE void mbar_init(uint32_t bar, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+
+ORDO_DEVICE void mbar_init_fence(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+ORDO_DEVICE void mbar_expect(uint32_t bar, uint32_t bytes) /* arrives, too */
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+
+ORDO_DEVICE void mbar_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+ORDO_DEVICE bool mbar_try(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, 1000; "
+                 "selp.b32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done;
+}
+
+ORDO_DEVICE void mbar_wait(uint32_t bar, uint32_t parity)
+{
+    for (uint32_t spins = 0; !mbar_try(bar, parity); spins++)
+        ordo_watch(spins);
+}
+
+/* One arrival a warp: the warps of a warpgroup do not run in step. */
+ORDO_DEVICE void mbar_arrive_warp(uint32_t bar, uint32_t lane)
+{
+    __syncwarp();
+    if (lane == 0)
+        mbar_arrive(bar);
+}
+
+/* ---- copies ---- */
+
+ORDO_DEVICE void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int dim, int row,
+                          int head, int sequence, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(dim), "r"(row), "r"(head), "r"(sequence), "l"(policy)
+                 : "memory");
+}
+
+ORDO_DEVICE void tma_store(const CUtensorMap *map, uint32_t from, int dim, int row, int head,
+                           int sequence)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
+                 " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(from), "r"(dim), "r"(row), "r"(head), "r"(sequence)
+                 : "memory");
+}
+
+ORDO_DEVICE void tma_prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+ORDO_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+ORDO_DEVICE void bulk_store(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+ORDO_DEVICE void bulk_add_f32(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(from), "r"(bytes)
+        : "memory");
+}
+
+ORDO_DEVICE void bulk_add_s32(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;" ::"l"(to),
+        "r"(from), "r"(bytes)
+        : "memory");
+}
+
+ORDO_DEVICE void bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+ORDO_DEVICE void bulk_wait_read(void) /* the source may be overwritten */
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+ORDO_DEVICE void bulk_wait(void) /* the writes are done */
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+ORDO_DEVICE uint64_t policy_evict_last(void)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+ORDO_DEVICE uint64_t policy_evict_first(void)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* ---- order ---- */
+
+/* Ordinary stores to shared memory, before wgmma or a copy reads them. */
+ORDO_DEVICE void fence_shared_to_async(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+ORDO_DEVICE void fence_global_to_async(void)
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+ORDO_DEVICE void named_sync(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+ORDO_DEVICE void named_arrive(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+ORDO_DEVICE int32_t load_acquire(const int32_t *from)
+{
+    int32_t value;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+ORDO_DEVICE void add_release(int32_t *to, int32_t value)
+{
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+ORDO_DEVICE bool elect_one(void)
+{
+    uint32_t chosen;
+    asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}"
+                 : "=r"(chosen));
+    return chosen;
+}
+
+template <int REGISTERS> ORDO_DEVICE void registers_up(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS> ORDO_DEVICE void registers_down(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* ---- numbers ---- */
+
+ORDO_DEVICE float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+ORDO_DEVICE float log2_approx(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+ORDO_DEVICE uint32_t pack_bf16(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+/* ---- shared memory by address ---- */
+
+ORDO_DEVICE void store_shared(uint32_t at, int32_t value)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+}
+
+ORDO_DEVICE int32_t load_shared(uint32_t at)
+{
+    int32_t value;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(at) : "memory");
+    return value;
+}
+
+ORDO_DEVICE void store_shared2(uint32_t at, int32_t a, int32_t b)
+{
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+}
+
+ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)
+{
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
+}
+
+ORDO_DEVICE void load_shared4(uint32_t at, float &a, float &b, float &c, float &d)
+{
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(a), "=f"(b), "=f"(c), "=f"(d)
+                 : "r"(at));
+}
+
+ORDO_DEVICE void store_shared4(uint32_t at, float a, float b, float c, float d)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(a), "f"(b), "f"(c),
+                 "f"(d)
+                 : "memory");
+}
+
+ORDO_DEVICE void store_matrix4(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+ORDO_DEVICE void store_matrix4_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c,
+                                          uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+#endif

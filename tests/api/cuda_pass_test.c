@@ -1,0 +1,501 @@
+/* cuda_pass_test.c: a call of a cuda plan as the kernels get it, and what is refused before that.
+ * No device is needed: fake_module.so stands for one. */
+#include "api/cuda_pass.h"
+#include "fake_module.h"
+#include "plan_requests.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DIM = 64, ROWS = 100, COLS = 150, BATCH = 2, HEADS = 4, KV_HEADS = 2 };
+enum { Q = BATCH * ROWS * HEADS * DIM, K = BATCH * COLS * KV_HEADS * DIM, POISON = 0x5a };
+
+/* A request whose tensors are small, and memory for them. */
+static request small(void)
+{
+    request r = on_h200();
+    r.problem.head_dim = DIM;
+    r.problem.batch = BATCH;
+    r.problem.heads = HEADS;
+    r.problem.kv_heads = KV_HEADS;
+    r.problem.q_len = ROWS;
+    r.problem.kv_len = COLS;
+    return r;
+}
+
+typedef struct fixture {
+    ordo_plan *plan;
+    ordo_call call;
+    _Alignas(256) uint16_t q[Q], k[K], v[K], o[Q], dout[Q], dq[Q], dk[K], dv[K];
+    float lse[BATCH * HEADS * ROWS + 1];
+} fixture;
+
+static fixture *open_fixture(const request *r)
+{
+    fixture *f = aligned_alloc(256, (sizeof *f + 255) / 256 * 256);
+    if (!f)
+        exit(1);
+    memset(f, POISON, sizeof *f);
+    f->plan = make(r);
+    f->call = (ordo_call)ORDO_CALL_INIT;
+    f->call.q.data = f->q, f->call.k.data = f->k, f->call.v.data = f->v, f->call.o.data = f->o;
+    f->call.dout.data = f->dout, f->call.dq.data = f->dq, f->call.dk.data = f->dk;
+    f->call.dv.data = f->dv;
+    f->call.lse = f->lse;
+    f->call.stream = &f->lse[0]; /* any address */
+    f->call.workspace_bytes = ordo_plan_workspace(f->plan);
+    f->call.workspace = aligned_alloc(256, f->call.workspace_bytes);
+    return f;
+}
+
+static void close_fixture(fixture *f)
+{
+    free(f->call.workspace);
+    ordo_plan_destroy(f->plan);
+    free(f);
+}
+
+/* ---- contents ---- */
+
+static void check_tensor(const ordo_cuda_tensor *t, const void *data, int64_t sequence, int64_t row,
+                         int64_t head)
+{
+    CHECK(t->data == data);
+    CHECK_INT(t->sequence, sequence);
+    CHECK_INT(t->row, row);
+    CHECK_INT(t->head, head);
+}
+
+TEST(a_forward_pass)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT(pass.forward_q, 192);
+    CHECK_INT(pass.forward_k, 128);
+    CHECK_INT(pass.head_dim, DIM);
+    CHECK(pass.scale == 0.125f);
+    check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    check_tensor(&pass.k, f->k, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    check_tensor(&pass.v, f->v, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    check_tensor(&pass.o, f->o, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    CHECK(pass.lse == f->lse);
+    CHECK((void *)pass.ticket == f->call.workspace);
+    CHECK(!pass.turns && !pass.dq_sum && !pass.delta && !pass.lse2 && !pass.dout.data);
+    CHECK(pass.stream == f->call.stream);
+    close_fixture(f);
+}
+
+/* Lengths, mask, heads and order as the planner and the simulator see them. */
+TEST(a_run)
+{
+    request r = small();
+    r.options.workers = 78;
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    const ordo_run *run = &pass.run;
+    CHECK_INT(run->band.q_len, ROWS);
+    CHECK_INT(run->band.kv_len, COLS);
+    CHECK_INT(run->band.bq, 128);
+    CHECK_INT(run->band.bk, 128);
+    CHECK_INT(run->band.low, -ORDO_BAND_OPEN);
+    CHECK_INT(run->band.high, COLS - ROWS);
+    CHECK_INT(run->sequences, BATCH);
+    CHECK_INT(run->kv_heads, KV_HEADS);
+    CHECK_INT(run->group_heads, HEADS / KV_HEADS);
+    CHECK_INT(run->head0, 0);
+    CHECK_INT(run->order, ORDO_ORDER_SPT_TAIL);
+    CHECK_INT(run->workers, 78);
+    close_fixture(f);
+
+    r.problem.mask = ORDO_MASK_CAUSAL_TOP_LEFT;
+    f = open_fixture(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT(pass.run.band.high, 0);
+    close_fixture(f);
+
+    r.problem.mask = ORDO_MASK_FULL;
+    f = open_fixture(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT(pass.run.band.high, ORDO_BAND_OPEN);
+    CHECK_INT(pass.run.order, ORDO_ORDER_ASCENDING);
+    close_fixture(f);
+}
+
+/* 2 sequences x 4 heads x 1 tile of 128 rows. */
+TEST(workspace_of_a_backward_pass)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    const char *base = f->call.workspace;
+    const int64_t rows = BATCH * HEADS * 128;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT((char *)pass.dq_sum - base, 0);
+    CHECK_INT((char *)pass.delta - base, rows * DIM * 4);
+    CHECK_INT((char *)pass.turns - (char *)pass.delta, rows * 4);
+    CHECK_INT((char *)pass.ticket - (char *)pass.turns, 256);
+    CHECK_INT((char *)pass.lse2 - (char *)pass.ticket, 256);
+    CHECK_INT((char *)pass.lse2 + rows * 4 - base, f->call.workspace_bytes);
+    check_tensor(&pass.dout, f->dout, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    check_tensor(&pass.dq, f->dq, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    check_tensor(&pass.dk, f->dk, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    check_tensor(&pass.dv, f->dv, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    close_fixture(f);
+}
+
+/* ---- strides ---- */
+
+static ordo_status with_strides(fixture *f, ordo_tensor *t, int64_t sequence, int64_t row,
+                                int64_t head, ordo_cuda_pass *pass)
+{
+    const int64_t strides[4] = { sequence, row, head, 1 };
+    memcpy(t->stride, strides, sizeof strides);
+    return ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, pass);
+}
+
+TEST(strides_of_any_order)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    ordo_tensor *q = &f->call.q;
+    ordo_cuda_pass pass;
+    CHECK_INT(with_strides(f, q, HEADS * ROWS * DIM, DIM, ROWS * DIM, &pass), ORDO_OK);
+    check_tensor(&pass.q, f->q, HEADS * ROWS * DIM, DIM, ROWS * DIM); /* head, row */
+    CHECK_INT(with_strides(f, q, DIM, BATCH * DIM, ROWS * BATCH * DIM, &pass), ORDO_OK);
+    check_tensor(&pass.q, f->q, DIM, BATCH * DIM, ROWS * BATCH * DIM);
+    CHECK_INT(with_strides(f, q, 0, 72, 8, &pass), ORDO_OK); /* of inputs, whatever they are */
+    CHECK_INT(with_strides(f, q, 4, 72, 8, &pass), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "q.stride[0] 4: backend cuda expects a multiple of 16 bytes");
+    CHECK_INT(with_strides(f, q, 8, 72, 12, &pass), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "q.stride[2] 12: ");
+    CHECK_INT(with_strides(f, q, 8, (INT64_C(1) << 39) - 8, 64, &pass), ORDO_OK);
+    CHECK_INT(with_strides(f, q, 8, INT64_C(1) << 39, 64, &pass), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "q.stride[1] 549755813888: backend cuda expects less than 2^40");
+    memset(q->stride, 0, sizeof q->stride);
+    CHECK_INT(with_strides(f, &f->call.dv, 8, 72, 12, &pass), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "dv.stride[2] 12: ");
+    close_fixture(f);
+}
+
+/* A stride over one thing means nothing: it may be anything, and becomes something legal. */
+TEST(strides_that_mean_nothing)
+{
+    request r = small();
+    r.problem.batch = r.problem.heads = r.problem.kv_heads = r.problem.q_len = 1;
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    CHECK_INT(with_strides(f, &f->call.q, 3, INT64_C(1) << 50, 7, &pass), ORDO_OK);
+    check_tensor(&pass.q, f->q, DIM, DIM, DIM);
+    CHECK_INT(with_strides(f, &f->call.k, 3, 72, 5, &pass), ORDO_OK); /* kv_len is 150 */
+    check_tensor(&pass.k, f->k, DIM, 72, DIM);
+    close_fixture(f);
+}
+
+TEST(addresses)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    ordo_tensor *tensors[] = { &f->call.q,    &f->call.k,  &f->call.v,  &f->call.o,
+                               &f->call.dout, &f->call.dq, &f->call.dk, &f->call.dv };
+    const char *names[] = { "q", "k", "v", "o", "dout", "dq", "dk", "dv" };
+    for (int i = 0; i < 8; i++) {
+        char says[64];
+        tensors[i]->data = (char *)tensors[i]->data + 8;
+        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_ALIGN);
+        snprintf(says, sizeof says, "%s.data %p: backend cuda expects a multiple of 16", names[i],
+                 tensors[i]->data);
+        CHECK_HAS(ordo_last_error(), says);
+        tensors[i]->data = (char *)tensors[i]->data - 8;
+    }
+    f->call.lse++; /* f32 one by one */
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    close_fixture(f);
+}
+
+/* ---- what the kernels do not do ---- */
+
+/* A plan can be made of it; neither pass runs it. */
+#define REFUSE(change, ...)                                                                        \
+    do {                                                                                           \
+        request r = small();                                                                       \
+        ordo_problem *p = &r.problem;                                                              \
+        ordo_plan_options *o = &r.options;                                                         \
+        (void)p, (void)o, change;                                                                  \
+        refuse(&r, true, __VA_ARGS__);                                                             \
+    } while (0)
+
+static void refuse(const request *r, bool forward_too, const char *says)
+{
+    fixture *f = open_fixture(r);
+    ordo_cuda_pass pass;
+    if (forward_too) {
+        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass),
+                  ORDO_ERR_UNSUPPORTED);
+        CHECK_HAS(ordo_last_error(), says);
+    }
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), says);
+    close_fixture(f);
+}
+
+TEST(problems_refused_by_name)
+{
+    REFUSE((p->layout = ORDO_PACKED, p->total_q = 2 * ROWS, p->total_kv = 2 * COLS),
+           "layout packed: backend cuda runs dense");
+    REFUSE(p->layout = ORDO_PADDED, "layout padded: backend cuda runs dense");
+    REFUSE(p->dtype = ORDO_F16, "dtype f16: backend cuda runs bf16");
+    REFUSE(p->head_dim = 32, "head_dim 32: backend cuda runs 64 and 128");
+    REFUSE(p->head_dim = 256, "head_dim 256: ");
+    REFUSE(p->v_head_dim = 128, "v_head_dim 128: backend cuda expects head_dim, 64");
+    REFUSE(p->window = ((ordo_window) { true, 64, 0 }), "window 64,0: backend cuda has no windows");
+    REFUSE(p->softcap = 30, "softcap 30: backend cuda has none");
+    REFUSE(p->alibi = true, "alibi: backend cuda has none");
+    REFUSE(p->dropout.p = 0.25, "dropout.p 0.25: backend cuda has no dropout");
+}
+
+TEST(tiles_and_splits_refused_by_name)
+{
+    ordo_cuda_pass pass;
+    request r = small();
+    r.options.split = 2;
+    refuse(&r, false, "split 2: backend cuda adds into one accumulator");
+    r = small();
+    r.options.backward_tile = (ordo_tile) { 64, 128 };
+    refuse(&r, false, "backward_tile 64x128: backend cuda runs 128x128 here");
+    fixture *f = open_fixture(&r); /* of no concern to the forward pass */
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    close_fixture(f);
+    r = small();
+    r.options.forward_tile = (ordo_tile) { 128, 128 };
+    f = open_fixture(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "forward_tile 128x128: backend cuda runs 192x128 here");
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    close_fixture(f);
+}
+
+TEST(a_gradient_of_lse_is_refused)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    f->call.dlse = f->lse;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "dlse given: backend cuda takes no gradient of lse");
+    close_fixture(f);
+}
+
+/* More tiles than 2^16 are fine; more than 2^28 are not. Nothing of this size is allocated. */
+TEST(many_tiles)
+{
+    request r = small();
+    ordo_cuda_pass pass;
+    fixture *f = open_fixture(&r);
+    ordo_plan *kept = f->plan;
+    r.problem.batch = 1 << 18, r.problem.heads = r.problem.kv_heads = 64;
+    r.problem.q_len = 128 * 16, r.problem.kv_len = 128;
+    f->plan = make(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_plan_destroy(f->plan);
+    r.problem.q_len++;
+    f->plan = make(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "batch 262144 x heads 64 x 17 query tiles");
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK); /* of 192 */
+    ordo_plan_destroy(f->plan);
+    r.problem.q_len = 128, r.problem.kv_len = 128 * 16 + 1;
+    f->plan = make(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "17 key tiles");
+    ordo_plan_destroy(f->plan);
+    f->plan = kept;
+    close_fixture(f);
+}
+
+/* ---- through the public functions ---- */
+
+static const char *fake_path(void)
+{
+    static char path[4096];
+    const char *build = getenv("ORDO_BUILD");
+    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build ? build : "");
+    return build ? path : NULL;
+}
+
+/* What ordo_backend_available() says in a child with another environment. */
+static void availability(const char *module, const char *capability, char *why, size_t size)
+{
+    int ends[2];
+    memset(why, 0, size);
+    if (pipe(ends) != 0)
+        exit(1);
+    const pid_t child = fork();
+    if (child == 0) {
+        const char *said = NULL;
+        setenv("ORDO_CUDA_MODULE", module, 1);
+        setenv("FAKE_CAPABILITY", capability, 1);
+        const bool available = ordo_backend_available(ORDO_BACKEND_CUDA, &said);
+        const request r = small();
+        fixture *f = open_fixture(&r);
+        const ordo_status status = ordo_attention_forward(f->plan, &f->call);
+        const bool same = available == (status == ORDO_OK) && available == !*said &&
+                          (available || strcmp(said, ordo_last_error()) == 0);
+        if (!same)
+            said = "availability and a pass disagree";
+        _exit(write(ends[1], said, strlen(said)) < 0);
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], why, size - 1) >= 0);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+}
+
+TEST(available_or_why_not)
+{
+    char why[512];
+    if (!fake_path())
+        SKIP("ORDO_BUILD is not set");
+    availability("/no/such/module.so", "90", why, sizeof why);
+    CHECK_HAS(why, "backend cuda: CUDA module: /no/such/module.so");
+    availability(fake_path(), "80", why, sizeof why);
+    CHECK_TEXT(why,
+               "backend cuda: device 0, NVIDIA H200, has compute capability 8.0, expected 9.0");
+    availability(fake_path(), "90", why, sizeof why);
+    CHECK_TEXT(why, "");
+}
+
+/* From here on the fake module is loaded into this process. */
+static const fake_record *load_fake(void)
+{
+    setenv("ORDO_CUDA_MODULE", fake_path(), 1);
+    if (!ordo_backend_available(ORDO_BACKEND_CUDA, NULL))
+        return NULL;
+    void *library = dlopen(fake_path(), RTLD_NOW | RTLD_NOLOAD);
+    return library ? dlsym(library, "fake_passes") : NULL;
+}
+
+TEST(passes_reach_the_module)
+{
+    if (!fake_path())
+        SKIP("ORDO_BUILD is not set");
+    const fake_record *passes = load_fake();
+    CHECK(passes != NULL);
+    if (!passes)
+        return;
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    for (int x = 0; x < Q; x++)
+        f->q[x] = (uint16_t)x, f->dout[x] = (uint16_t)(x * 3);
+    for (int x = 0; x < K; x++)
+        f->k[x] = (uint16_t)(x * 5), f->v[x] = (uint16_t)(x * 7);
+    CHECK_INT(ordo_attention_forward(f->plan, &f->call), ORDO_OK);
+    CHECK_INT(passes->forward, 1);
+    CHECK(memcmp(f->o, f->q, sizeof f->o) == 0);
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_OK);
+    CHECK_INT(passes->backward, 1);
+    CHECK(memcmp(f->dq, f->dout, sizeof f->dq) == 0);
+    CHECK(memcmp(f->dk, f->k, sizeof f->dk) == 0);
+    CHECK(memcmp(f->dv, f->v, sizeof f->dv) == 0);
+    CHECK_INT(passes->last.run.sequences, BATCH);
+
+    /* Refused before anything is launched: workspace, alignment, what the kernels do not do. */
+    f->call.workspace_bytes--;
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_ERR_SHAPE);
+    f->call.workspace_bytes = 255;
+    CHECK_INT(ordo_attention_forward(f->plan, &f->call), ORDO_ERR_SHAPE);
+    CHECK_HAS(ordo_last_error(), "workspace_bytes 255: expected 256");
+    f->call.workspace_bytes = ordo_plan_workspace(f->plan);
+    f->call.q.data = f->q + 1;
+    CHECK_INT(ordo_attention_forward(f->plan, &f->call), ORDO_ERR_ALIGN);
+    CHECK_INT(passes->forward, 1);
+    CHECK_INT(passes->backward, 1);
+    close_fixture(f);
+}
+
+TEST(memory_streams_and_events)
+{
+    char host[1000], back[1000];
+    void *memory = NULL, *stream = NULL, *from = NULL, *to = NULL;
+    double seconds = -1;
+    bool equal = true;
+    if (!fake_path() || !load_fake())
+        SKIP("no fake module");
+    memset(host, 7, sizeof host);
+    CHECK_INT(ordo_device_select(0), ORDO_OK);
+    CHECK_INT(ordo_device_select(1), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_device_alloc(&memory, sizeof host), ORDO_OK);
+    CHECK_INT(ordo_device_stream_create(&stream), ORDO_OK);
+    CHECK_INT(ordo_device_event_create(&from), ORDO_OK);
+    CHECK_INT(ordo_device_event_create(&to), ORDO_OK);
+    CHECK_INT(ordo_device_event_record(from, stream), ORDO_OK);
+    CHECK_INT(ordo_device_copy(memory, host, sizeof host, stream), ORDO_OK);
+    CHECK_INT(ordo_device_fill(memory, 9, 500, stream), ORDO_OK);
+    CHECK_INT(ordo_device_copy(back, memory, sizeof host, stream), ORDO_OK);
+    CHECK_INT(ordo_device_equal(memory, host, sizeof host, stream, &equal), ORDO_OK);
+    CHECK(!equal);
+    CHECK_INT(ordo_device_equal(memory, back, sizeof host, stream, &equal), ORDO_OK);
+    CHECK(equal);
+    CHECK_INT(ordo_device_event_record(to, stream), ORDO_OK);
+    CHECK_INT(ordo_device_synchronise(stream), ORDO_OK);
+    CHECK_INT(ordo_device_event_elapsed(from, to, &seconds), ORDO_OK);
+    CHECK(seconds >= 0);
+    CHECK(back[0] == 9 && back[499] == 9 && back[500] == 7 && back[999] == 7);
+    CHECK_INT(ordo_device_event_destroy(from), ORDO_OK);
+    CHECK_INT(ordo_device_event_destroy(to), ORDO_OK);
+    CHECK_INT(ordo_device_stream_destroy(stream), ORDO_OK);
+    CHECK_INT(ordo_device_free(memory), ORDO_OK);
+    CHECK_INT(ordo_device_free(NULL), ORDO_OK);
+    CHECK_INT(ordo_device_alloc(NULL, 1), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "memory: NULL");
+    CHECK_INT(ordo_device_event_elapsed(from, to, NULL), ORDO_ERR_ARGUMENT);
+}
+
+static void check_machine(const char *part, const char *capability, const char *workers,
+                          const char *name)
+{
+    ordo_machine *machine = NULL;
+    double value = 0;
+    setenv("FAKE_NAME", part, 1);
+    setenv("FAKE_CAPABILITY", capability, 1);
+    setenv("FAKE_WORKERS", workers, 1);
+    CHECK_INT(ordo_device_machine(0, &machine), ORDO_OK);
+    CHECK_TEXT(ordo_machine_name(machine), name);
+    CHECK_TEXT(ordo_machine_title(machine), part);
+    CHECK_INT(ordo_machine_get(machine, "workers", &value), ORDO_OK);
+    CHECK_INT((int64_t)value, atoi(workers));
+    CHECK_TEXT(ordo_machine_source(machine, "workers"), "read from the device");
+    ordo_machine_destroy(machine);
+}
+
+TEST(a_device_as_a_machine)
+{
+    ordo_machine *machine = NULL;
+    if (!fake_path() || !load_fake())
+        SKIP("no fake module");
+    check_machine("NVIDIA H200", "90", "132", "h200");
+    check_machine("NVIDIA H100 80GB HBM3", "90", "132", "h100");
+    check_machine("NVIDIA H100 PCIe", "90", "114", "h100");
+    check_machine("NVIDIA H20", "90", "78", "h200"); /* none of its own */
+    check_machine("NVIDIA A100-SXM4-80GB", "80", "108", "a100");
+    check_machine("NVIDIA B200", "100", "148", "b200");
+    setenv("FAKE_NAME", "Tesla V100", 1);
+    setenv("FAKE_CAPABILITY", "70", 1);
+    CHECK_INT(ordo_device_machine(0, &machine), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "device 0, Tesla V100: no built-in machine has compute "
+                                 "capability 7.0");
+    CHECK(machine == NULL);
+    CHECK_INT(ordo_device_machine(3, &machine), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_device_machine(0, NULL), ORDO_ERR_ARGUMENT);
+}
+
+CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
+           RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
+           RUN(problems_refused_by_name), RUN(tiles_and_splits_refused_by_name),
+           RUN(a_gradient_of_lse_is_refused), RUN(many_tiles), RUN(available_or_why_not),
+           RUN(passes_reach_the_module), RUN(memory_streams_and_events), RUN(a_device_as_a_machine))

@@ -1,0 +1,205 @@
+/* fake_module.c: a CUDA module without a GPU: its device memory is the host's, its passes copy.
+ *
+ * A pass writes o = q, lse = row, dq = dout, dk = k, dv = v, by the strides it was given, and fills
+ * the workspace it was given to the last element. FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS
+ * describe its one device; FAKE_FLIP=N makes the Nth backward pass, counted from 0, give a wrong
+ * bit. */
+#include "fake_module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+__attribute__((visibility("default"))) extern fake_record fake_passes;
+fake_record fake_passes;
+
+static int number_of(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? atoi(text) : otherwise;
+}
+
+/* ---- the device ---- */
+
+static ordo_status device_count(int *count, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    *count = 1;
+    return ORDO_OK;
+}
+
+static ordo_status device_query(int index, ordo_device *d, char *why, size_t why_size)
+{
+    const char *name = getenv("FAKE_NAME");
+    if (index != 0) {
+        snprintf(why, why_size, "device %d: expected 0 to 0", index);
+        return ORDO_ERR_ARGUMENT;
+    }
+    memset(d, 0, sizeof *d);
+    snprintf(d->name, sizeof d->name, "%s", name ? name : "NVIDIA H200");
+    d->major = number_of("FAKE_CAPABILITY", 90) / 10;
+    d->minor = number_of("FAKE_CAPABILITY", 90) % 10;
+    d->workers = number_of("FAKE_WORKERS", 132);
+    return ORDO_OK;
+}
+
+static ordo_status device_check(int index, char *why, size_t why_size)
+{
+    ordo_device d;
+    return device_query(index, &d, why, why_size);
+}
+
+static ordo_status device_select(int index, char *why, size_t why_size)
+{
+    return device_check(index, why, why_size);
+}
+
+/* ---- passes ---- */
+
+static uint16_t *element(const ordo_cuda_tensor *t, int64_t b, int64_t row, int64_t head)
+{
+    return (uint16_t *)t->data + b * t->sequence + row * t->row + head * t->head;
+}
+
+static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
+                        const ordo_cuda_tensor *from, int64_t rows, int64_t heads)
+{
+    for (int64_t b = 0; b < p->run.sequences; b++)
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t h = 0; h < heads; h++)
+                memcpy(element(to, b, row, h), element(from, b, row, h), (size_t)p->head_dim * 2);
+}
+
+static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
+{
+    const int64_t rows = p->run.band.q_len, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    (void)why, (void)why_size;
+    fake_passes.forward++;
+    fake_passes.last = *p;
+    *p->ticket = 1;
+    copy_tensor(p, &p->o, &p->q, rows, heads);
+    for (int64_t x = 0; x < p->run.sequences * heads * rows; x++)
+        p->lse[x] = (float)(x % rows);
+    return ORDO_OK;
+}
+
+static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
+{
+    const ordo_band *band = &p->run.band;
+    const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    const int64_t tiles = p->run.sequences * heads * ordo_band_query_tiles(band);
+    (void)why, (void)why_size;
+    fake_passes.last = *p;
+    *p->ticket = 1;
+    for (int64_t x = 0; x < tiles; x++)
+        p->turns[x] = 2;
+    for (int64_t x = 0; x < tiles * band->bq; x++)
+        p->delta[x] = p->lse2[x] = 3;
+    for (int64_t x = 0; x < tiles * band->bq * p->head_dim; x++)
+        p->dq_sum[x] = 4;
+    if (*p->ticket != 1 || p->turns[tiles - 1] != 2 || p->delta[0] != 3)
+        return ORDO_ERR_INTERNAL; /* parts of the workspace overlap */
+    copy_tensor(p, &p->dq, &p->dout, band->q_len, heads);
+    copy_tensor(p, &p->dk, &p->k, band->kv_len, p->run.kv_heads);
+    copy_tensor(p, &p->dv, &p->v, band->kv_len, p->run.kv_heads);
+    if (fake_passes.backward++ == number_of("FAKE_FLIP", -1))
+        *element(&p->dq, 0, 5, 0) ^= 1;
+    return ORDO_OK;
+}
+
+/* ---- memory, streams, events ---- */
+
+static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
+{
+    *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    snprintf(why, why_size, "%s", *memory ? "" : "out of memory");
+    return *memory ? ORDO_OK : ORDO_ERR_MEMORY;
+}
+
+static ordo_status give(void *memory, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    free(memory);
+    return ORDO_OK;
+}
+
+static ordo_status copy(void *to, const void *from, size_t bytes, void *stream, char *why,
+                        size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    memcpy(to, from, bytes);
+    return ORDO_OK;
+}
+
+static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char *why,
+                        size_t why_size)
+{
+    const size_t most = 1 << 20; /* what is larger is filled to keep caches busy */
+    (void)stream, (void)why, (void)why_size;
+    memset(memory, byte, bytes < most ? bytes : most);
+    return ORDO_OK;
+}
+
+static ordo_status equal(const void *a, const void *b, size_t bytes, void *stream, bool *same,
+                         char *why, size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    *same = memcmp(a, b, bytes) == 0;
+    return ORDO_OK;
+}
+
+static ordo_status make(void **thing, char *why, size_t why_size) /* a stream or an event */
+{
+    return take(thing, sizeof(struct timespec), why, why_size);
+}
+
+static ordo_status synchronise(void *stream, char *why, size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    return ORDO_OK;
+}
+
+static ordo_status record(void *event, void *stream, char *why, size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    clock_gettime(CLOCK_MONOTONIC, event);
+    return ORDO_OK;
+}
+
+static ordo_status elapsed(void *from, void *to, double *seconds, char *why, size_t why_size)
+{
+    const struct timespec *a = from, *b = to;
+    (void)why, (void)why_size;
+    *seconds = (double)(b->tv_sec - a->tv_sec) + 1e-9 * (double)(b->tv_nsec - a->tv_nsec);
+    return ORDO_OK;
+}
+
+const ordo_cuda_module *ordo_cuda_module_table(void)
+{
+    static const ordo_cuda_module table = {
+        .abi = ORDO_CUDA_MODULE_ABI,
+        .size = sizeof table,
+        .pass_size = sizeof(ordo_cuda_pass),
+        .build = "fake",
+        .device_count = device_count,
+        .device_query = device_query,
+        .device_check = device_check,
+        .forward = forward,
+        .backward = backward,
+        .device_select = device_select,
+        .alloc = take,
+        .free = give,
+        .copy = copy,
+        .fill = fill,
+        .equal = equal,
+        .stream_create = make,
+        .stream_destroy = give,
+        .synchronise = synchronise,
+        .event_create = make,
+        .event_destroy = give,
+        .event_record = record,
+        .event_elapsed = elapsed,
+    };
+    return &table;
+}

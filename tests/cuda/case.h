@@ -1,0 +1,345 @@
+/* case.h: one attention problem on a device: tensors, plan, workspace, a plain reference. */
+#ifndef TESTS_CUDA_CASE_H
+#define TESTS_CUDA_CASE_H
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "cuda/backward_rows.h"
+extern "C" {
+#include "plan/plan.h"
+}
+#include "cuda/sm90.h"
+
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        const cudaError_t error_ = (call);                                                         \
+        if (error_ != cudaSuccess) {                                                               \
+            printf("%s: %s (%s:%d)\n", #call, cudaGetErrorString(error_), __FILE__, __LINE__);     \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+#include <unistd.h>
+
+/* What a case asks; a zero order or worker count leaves the choice to the plan. */
+struct case_shape {
+    int batch, heads, kv_heads, q_len, kv_len, head_dim;
+    ordo_mask mask;
+    ordo_order order;
+    int workers, group, section;
+};
+
+static inline void must_ordo(ordo_status status, const char *why)
+{
+    if (status != ORDO_OK) {
+        printf("status %d: %s %s\n", (int)status, ordo_last_error(), why);
+        fflush(stdout);
+        _exit(1);
+    }
+}
+
+static inline int case_have_device(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
+        return 0;
+    cudaDeviceProp prop;
+    return cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.major == 9;
+}
+
+typedef __nv_bfloat16 bf16;
+
+static __global__ void case_fill(bf16 *x, size_t n, uint32_t seed, float scale)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        float u[2];
+        for (int k = 0; k < 2; k++) {
+            uint32_t h = (uint32_t)i * 2u + (uint32_t)k + seed * 0x9e3779b9u;
+            h = (h ^ h >> 16) * 0x7feb352du;
+            h = (h ^ h >> 15) * 0x846ca68bu;
+            u[k] = (float)((h ^ h >> 16) >> 8) * 0x1p-24f + 0x1p-26f;
+        }
+        x[i] = __float2bfloat16(scale * sqrtf(-2.0f * logf(u[0])) * cospif(2.0f * u[1]));
+    }
+}
+
+struct device_case {
+    case_shape z;
+    ordo_plan *plan;
+    ordo_cuda_pass pass;
+    size_t q_count, kv_count, lse_count;
+    bf16 *q, *k, *v, *o, *dout, *dq, *dk, *dv;
+    float *lse;
+    std::vector<void *> owned;
+
+    template <class T> T *take(size_t count)
+    {
+        void *p;
+        MUST(cudaMalloc(&p, count * sizeof(T)));
+        MUST(cudaMemset(p, 0xff, count * sizeof(T))); /* poison: NaN */
+        owned.push_back(p);
+        return (T *)p;
+    }
+
+    ordo_cuda_tensor tensor(void *data, int rows, int heads)
+    {
+        const int64_t row = (int64_t)heads * z.head_dim;
+        return { data, rows * row, row, z.head_dim };
+    }
+
+    void make_plan(void)
+    {
+        ordo_machine *machine;
+        ordo_problem problem = ORDO_PROBLEM_INIT;
+        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+        problem.dtype = ORDO_BF16;
+        problem.batch = z.batch;
+        problem.heads = z.heads;
+        problem.kv_heads = z.kv_heads;
+        problem.q_len = z.q_len;
+        problem.kv_len = z.kv_len;
+        problem.head_dim = z.head_dim;
+        problem.mask = z.mask;
+        options.backend = ORDO_BACKEND_CUDA;
+        options.order = z.order;
+        options.workers = z.workers;
+        options.group = z.group;
+        options.section = z.section;
+        must_ordo(ordo_machine_create(&machine, "h200"), "machine");
+        must_ordo(ordo_plan_create(&plan, &problem, machine, &options), "plan");
+        ordo_machine_destroy(machine);
+        pass.run = ordo_plan_run(plan, z.batch, z.q_len, z.kv_len);
+    }
+
+    void again(int workers, ordo_order order) /* the same tensors under another plan */
+    {
+        z.workers = workers;
+        z.order = order;
+        ordo_plan_destroy(plan);
+        make_plan();
+    }
+
+    explicit device_case(case_shape shape, uint32_t seed = 1, float scale = 1.0f) : z(shape)
+    {
+        memset(&pass, 0, sizeof pass);
+        make_plan();
+        q_count = (size_t)z.batch * z.q_len * z.heads * z.head_dim;
+        kv_count = (size_t)z.batch * z.kv_len * z.kv_heads * z.head_dim;
+        lse_count = (size_t)z.batch * z.heads * z.q_len;
+        q = take<bf16>(q_count);
+        o = take<bf16>(q_count);
+        dout = take<bf16>(q_count);
+        dq = take<bf16>(q_count);
+        k = take<bf16>(kv_count);
+        v = take<bf16>(kv_count);
+        dk = take<bf16>(kv_count);
+        dv = take<bf16>(kv_count);
+        lse = take<float>(lse_count);
+        case_fill<<<1024, 256>>>(q, q_count, seed + 1, scale);
+        case_fill<<<1024, 256>>>(k, kv_count, seed + 2, scale);
+        case_fill<<<1024, 256>>>(v, kv_count, seed + 3, 1.0f);
+        case_fill<<<1024, 256>>>(dout, q_count, seed + 4, 1.0f);
+        const size_t tiles = (size_t)ordo_band_query_tiles(&pass.run.band) * z.heads * z.batch;
+        const size_t rows = tiles * (size_t)pass.run.band.bq;
+        pass.head_dim = z.head_dim;
+        pass.scale = 1.0f / sqrtf((float)z.head_dim);
+        pass.q = tensor(q, z.q_len, z.heads);
+        pass.o = tensor(o, z.q_len, z.heads);
+        pass.dout = tensor(dout, z.q_len, z.heads);
+        pass.dq = tensor(dq, z.q_len, z.heads);
+        pass.k = tensor(k, z.kv_len, z.kv_heads);
+        pass.v = tensor(v, z.kv_len, z.kv_heads);
+        pass.dk = tensor(dk, z.kv_len, z.kv_heads);
+        pass.dv = tensor(dv, z.kv_len, z.kv_heads);
+        pass.lse = lse;
+        pass.ticket = take<int32_t>(64);
+        pass.turns = take<int32_t>(tiles);
+        pass.dq_sum = take<float>(rows * z.head_dim);
+        pass.delta = take<float>(rows);
+        pass.lse2 = take<float>(rows);
+    }
+
+    ~device_case()
+    {
+        for (void *p : owned)
+            cudaFree(p);
+        ordo_plan_destroy(plan);
+    }
+
+    void poison(void)
+    {
+        MUST(cudaMemset(dq, 0xff, q_count * 2));
+        MUST(cudaMemset(dk, 0xff, kv_count * 2));
+        MUST(cudaMemset(dv, 0xff, kv_count * 2));
+    }
+
+    void forward(void)
+    {
+        char why[300] = "";
+        must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
+    }
+
+    void backward(void)
+    {
+        char why[300] = "";
+        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+    }
+
+    double flops(double products) const /* 2 in the forward pass, 5 in the backward */
+    {
+        const double pairs = (double)z.q_len * z.kv_len * (z.mask == ORDO_MASK_FULL ? 1 : 0.5);
+        return products * 2 * pairs * z.head_dim * z.heads * z.batch;
+    }
+};
+
+template <class T> static std::vector<T> case_download(const T *from, size_t count)
+{
+    std::vector<T> to(count);
+    MUST(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return to;
+}
+
+/* ---- reference: f64 sums of the bf16 inputs, nothing fused ---- */
+
+struct case_reference {
+    double *p, *dp;                 /* one head */
+    double *o, *dq, *dk, *dv, *lse; /* all */
+};
+
+static __global__ void reference_scores(const bf16 *a, const bf16 *b, double *out, int q_len,
+                                        int kv_len, int dim, int a_row, int b_row, double scale,
+                                        int high, double hidden)
+{
+    const int j = blockIdx.x * 16 + threadIdx.x, i = blockIdx.y * 16 + threadIdx.y;
+    if (i >= q_len || j >= kv_len)
+        return;
+    double x = 0;
+    for (int d = 0; d < dim; d++)
+        x += (double)__bfloat162float(a[(size_t)i * a_row + d]) *
+             (double)__bfloat162float(b[(size_t)j * b_row + d]);
+    out[(size_t)i * kv_len + j] = j > i + high ? hidden : x * scale;
+}
+
+static __global__ void reference_softmax(double *p, double *lse, int kv_len)
+{
+    double *row = p + (size_t)blockIdx.x * kv_len, max = -INFINITY, sum = 0;
+    if (threadIdx.x)
+        return;
+    for (int j = 0; j < kv_len; j++)
+        max = fmax(max, row[j]);
+    for (int j = 0; j < kv_len; j++)
+        sum += max == -INFINITY ? 0 : exp(row[j] - max);
+    for (int j = 0; j < kv_len; j++)
+        row[j] = sum == 0 ? 0 : exp(row[j] - max) / sum;
+    lse[blockIdx.x] = sum == 0 ? -INFINITY : max + log(sum);
+}
+
+static __global__ void reference_ds(const double *p, double *dp, int kv_len)
+{
+    const double *row = p + (size_t)blockIdx.x * kv_len;
+    double *drow = dp + (size_t)blockIdx.x * kv_len, sum = 0;
+    if (threadIdx.x)
+        return;
+    for (int j = 0; j < kv_len; j++)
+        sum += row[j] * drow[j];
+    for (int j = 0; j < kv_len; j++)
+        drow[j] = row[j] * (drow[j] - sum);
+}
+
+static __global__ void reference_product(const double *p, const bf16 *b, double *out, int rows,
+                                         int sums, int p_row, int p_sum, int b_row, int out_row,
+                                         double scale)
+{
+    const int i = blockIdx.x, d = threadIdx.x;
+    double x = 0;
+    for (int j = 0; j < sums; j++)
+        x += p[(size_t)i * p_row + (size_t)j * p_sum] *
+             (double)__bfloat162float(b[(size_t)j * b_row + d]);
+    if (i < rows)
+        out[(size_t)i * out_row + d] += x * scale;
+}
+
+struct case_errors {
+    double o, lse, dq, dk, dv;
+    size_t not_finite;
+};
+
+static inline double case_error(const bf16 *got, const double *want, size_t count, size_t *bad)
+{
+    const std::vector<bf16> x = case_download(got, count);
+    const std::vector<double> y = case_download(want, count);
+    double error = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double g = (double)__bfloat162float(x[i]);
+        if (!(fabs(g) < 1e30))
+            ++*bad;
+        else
+            error += (g - y[i]) * (g - y[i]);
+        size += y[i] * y[i];
+    }
+    return sqrt(error / (size + 1e-300));
+}
+
+/* Relative errors of everything a case holds now. */
+static inline case_errors case_compare(device_case &c)
+{
+    const case_shape &z = c.z;
+    const int q_row = z.heads * z.head_dim, kv_row = z.kv_heads * z.head_dim, D = z.head_dim;
+    const size_t square = (size_t)z.q_len * z.kv_len;
+    double *p = c.take<double>(square), *dp = c.take<double>(square);
+    double *o = c.take<double>(c.q_count), *dq = c.take<double>(c.q_count);
+    double *dk = c.take<double>(c.kv_count), *dv = c.take<double>(c.kv_count);
+    double *lse = c.take<double>(c.lse_count);
+    for (double *x : { o, dq })
+        MUST(cudaMemset(x, 0, c.q_count * 8));
+    for (double *x : { dk, dv })
+        MUST(cudaMemset(x, 0, c.kv_count * 8));
+    const dim3 grid((z.kv_len + 15) / 16, (z.q_len + 15) / 16), block(16, 16);
+    const double scale = 1.0 / sqrt((double)D);
+    for (int b = 0; b < z.batch; b++)
+        for (int h = 0; h < z.heads; h++) {
+            const size_t at = (size_t)b * z.q_len * q_row + h * D;
+            const size_t kv = (size_t)b * z.kv_len * kv_row + h / (z.heads / z.kv_heads) * D;
+            reference_scores<<<grid, block>>>(c.q + at, c.k + kv, p, z.q_len, z.kv_len, D, q_row,
+                                              kv_row, scale, c.pass.run.band.high, -INFINITY);
+            reference_softmax<<<z.q_len, 32>>>(p, lse + (size_t)(b * z.heads + h) * z.q_len,
+                                               z.kv_len);
+            reference_product<<<z.q_len, D>>>(p, c.v + kv, o + at, z.q_len, z.kv_len, z.kv_len, 1,
+                                              kv_row, q_row, 1);
+            reference_scores<<<grid, block>>>(c.dout + at, c.v + kv, dp, z.q_len, z.kv_len, D,
+                                              q_row, kv_row, 1, c.pass.run.band.high, 0);
+            reference_ds<<<z.q_len, 32>>>(p, dp, z.kv_len);
+            reference_product<<<z.q_len, D>>>(dp, c.k + kv, dq + at, z.q_len, z.kv_len, z.kv_len, 1,
+                                              kv_row, q_row, scale);
+            reference_product<<<z.kv_len, D>>>(dp, c.q + at, dk + kv, z.kv_len, z.q_len, 1,
+                                               z.kv_len, q_row, kv_row, scale);
+            reference_product<<<z.kv_len, D>>>(p, c.dout + at, dv + kv, z.kv_len, z.q_len, 1,
+                                               z.kv_len, q_row, kv_row, 1);
+        }
+    MUST(cudaDeviceSynchronize());
+    case_errors e = {};
+    e.o = case_error(c.o, o, c.q_count, &e.not_finite);
+    e.dq = case_error(c.dq, dq, c.q_count, &e.not_finite);
+    e.dk = case_error(c.dk, dk, c.kv_count, &e.not_finite);
+    e.dv = case_error(c.dv, dv, c.kv_count, &e.not_finite);
+    const std::vector<float> got = case_download(c.lse, c.lse_count);
+    const std::vector<double> want = case_download(lse, c.lse_count);
+    for (size_t i = 0; i < c.lse_count; i++) {
+        const double d =
+            want[i] == -INFINITY ? (got[i] == -INFINITY ? 0 : INFINITY) : fabs(got[i] - want[i]);
+        e.lse = fmax(e.lse, d == d ? d : INFINITY);
+    }
+    return e;
+}
+
+#endif
