@@ -12,7 +12,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from ._ops import attend
-from ._passes import NO_LISTS, Lists, Rules
+from ._plans import NO_LISTS, Lists, Rules
 
 # Head sizes the CUDA kernels have; others are filled up with zeros, which change no score.
 CUDA_HEAD_SIZES = (64, 128)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import dropout
-from ._passes import Lists, Rules, ready, sequences
+from ._plans import Lists, Rules, ready, sequences
 
 
 def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from . import _passes
-from ._passes import NO_LISTS, Lists, Rules
+from . import _passes, _plans
+from ._plans import NO_LISTS, Lists, Rules
 
 _LISTS = (
     "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
@@ -59,7 +59,9 @@ def _backward(
     lse: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _passes.backward(dout, dlse, q, k, v, o, lse, *_split(rest))
+    arguments = (dout, dlse, q, k, v, o, lse, *_split(rest))
+    _passes.check_saved(*arguments)
+    return _passes.backward(*arguments)
 
 
 for _device in ("CPU", "CUDA"):
@@ -69,9 +71,9 @@ for _device in ("CPU", "CUDA"):
 
 @torch.library.register_fake("ordo::attention_forward", lib=_library)
 def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    _passes.check(q, k, v, *_split(rest))
-    o = q.new_empty(_passes.o_shape(q, v))
-    return o, q.new_empty(_passes.lse_shape(q), dtype=torch.float32)
+    _plans.check(q, k, v, *_split(rest))
+    o = q.new_empty(_plans.o_shape(q, v))
+    return o, q.new_empty(_plans.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("ordo::attention_backward", lib=_library)

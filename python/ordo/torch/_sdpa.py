@@ -21,7 +21,8 @@ from torch import Tensor
 from .._library import Error
 from ._attention import cuda_width, rng_of
 from ._mask import signed_probabilities
-from ._passes import DTYPES, NO_LISTS, Lists, Rules, backward, forward
+from ._passes import backward, check_saved, forward
+from ._plans import DTYPES, NO_LISTS, Lists, Rules
 
 NAME = "ORDO"
 
@@ -133,17 +134,17 @@ def _run_backward(
     grads: Any,
 ) -> None:
     """Fill `grads`: dq, dk and dv."""
+    wide = _wide(q, k, v, o, dout)
+    narrow = wide[0] is q
+    q, k, v, o, dout = wide
     try:
-        wide = _wide(q, k, v, o, dout)
-        if wide[0] is q:
-            backward(dout, None, q, k, v, o, lse, lists, rules, grads)
-            return
-        q, k, v, o, dout = wide
-        made = backward(dout, None, q, k, v, o, lse, lists, rules)
+        check_saved(dout, None, q, k, v, o, lse, lists, rules)
+        made = backward(dout, None, q, k, v, o, lse, lists, rules, grads if narrow else None)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention backward: {error}") from error
-    for x, full in zip(grads, made):
-        x.copy_(full[..., : x.shape[-1]])
+    if not narrow:
+        for x, full in zip(grads, made):
+            x.copy_(full[..., : x.shape[-1]])
 
 
 def _draw(q: Tensor, dropout_p: float) -> tuple[Tensor | None, Tensor, Tensor]:

@@ -18,15 +18,14 @@ import traceback
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import math64  # noqa: E402
+import ordo  # noqa: E402
+import ordo.torch  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from math64 import same  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-import ordo  # noqa: E402
-import ordo.torch  # noqa: E402
 from ordo.torch._attention import Arguments, run  # noqa: E402
 from ordo.torch._mask import keep_mask  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 CHECKS = {}
 DEVICE = "cuda"
@@ -268,7 +267,7 @@ def checkpointed():
 
 @check
 def opcheck():
-    from ordo.torch._passes import Lists, Rules
+    from ordo.torch._plans import Lists, Rules
 
     inputs, _ = tensors(rows=128)
     rules = Rules(0, 0, 0.125, "causal", -1, -1, 0.0, 0.0, "ordo", ())

@@ -83,7 +83,7 @@ def test_refused_in_a_graph():
 
 def test_gradients_of_another_shape_are_refused():
     o, lse = ordo.torch.attention(Q, KV, KV)
-    from ordo.torch._passes import Lists
+    from ordo.torch._plans import Lists
     from test_ops import rules
 
     for dout, dlse, message in (
@@ -96,22 +96,13 @@ def test_gradients_of_another_shape_are_refused():
 
 
 def test_a_machine_for_a_device(monkeypatch):
-    from ordo.torch._passes import machine_of
+    from ordo.torch._plans import machine_of
 
-    names = {
-        "NVIDIA H200": "h200",
-        "NVIDIA H100 80GB HBM3": "h100",
-        "NVIDIA H100 PCIe": "h100",
-        "NVIDIA A100-SXM4-80GB": "a100",
-    }
-    for title, name in names.items():
-        machine_of.cache_clear()
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index, title=title: title)
-        assert machine_of(0).name == name
     machine_of.cache_clear()
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA T4")
-    with pytest.raises(ordo.Error, match="device NVIDIA T4: expected one of a100"):
-        machine_of(0)
     monkeypatch.setenv("ORDO_MACHINE", "h800")
     assert machine_of(0).name == "h800"
     machine_of.cache_clear()
+    monkeypatch.delenv("ORDO_MACHINE")
+    if not ordo.backend_available("cuda"):
+        with pytest.raises(ordo.Error, match="CUDA"):
+            machine_of(0)
