@@ -39,7 +39,7 @@ def register(name: str = NAME) -> None:
 # ---- the mask ----
 
 # Those that a causal or full mask, a window and sequences of their own can say.
-_UNDERSTOOD = {
+UNDERSTOOD = {
     "causal_mask_function",
     "bidirectional_mask_function",
     "sliding_window_overlay.<locals>.inner_mask",
@@ -53,7 +53,7 @@ _PACKED = "packed_sequence_mask_function.<locals>.inner_mask"
 def _packing(mask_function: Callable[..., Any]) -> Tensor | None:
     """Which sequence each token belongs to, if the mask says so; Error if it says what we lack."""
     name = mask_function.__qualname__
-    if name in _UNDERSTOOD:
+    if name in UNDERSTOOD:
         return None
     held = dict(zip(mask_function.__code__.co_freevars, mask_function.__closure__ or ()))
     if name == _PACKED:
@@ -101,7 +101,7 @@ def _refuse_traced(config: Any = None, use_vmap: bool = False, **rest: Any) -> N
 
 # ---- the attention ----
 
-_REFUSED = {
+REFUSED = {
     "s_aux": "attention sinks",
     "learnable_sink": "attention sinks",
     "position_bias": "a bias of the scores",
@@ -171,7 +171,7 @@ def attention_forward(
 
 
 def _refuse(**given: Any) -> None:
-    for name, what in _REFUSED.items():
+    for name, what in REFUSED.items():
         if given.get(name) is not None:
             raise Error("unsupported", f"{name} given: {what}: not supported")
     if given.get("output_attentions"):

@@ -52,22 +52,10 @@ class _Handle:
 
 def _activate() -> _Handle:
     _cpu.find()
-    kernels = {
-        "CUDA": {
-            "_scaled_dot_product_flash_attention": _sdpa_forward,
-            "_scaled_dot_product_flash_attention_backward": _sdpa_backward,
-            "_flash_attention_forward": _flash_forward,
-            "_flash_attention_backward": _flash_backward,
-        },
-        "CPU": {
-            "_scaled_dot_product_flash_attention_for_cpu": _cpu_forward,
-            "_scaled_dot_product_flash_attention_for_cpu_backward": _cpu_backward,
-        },
-    }
     libraries = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
-        for device, functions in kernels.items():
+        for device, functions in KERNELS.items():
             library = torch.library.Library("aten", "IMPL", device)
             for name, function in functions.items():
                 library.impl(name, function, allow_override=True)
@@ -356,3 +344,17 @@ def _cpu_backward(
         *given, None, None, 0, 0, dropout_p, is_causal, nothing, nothing, scale=scale
     )
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
+
+
+KERNELS: dict[str, dict[str, Any]] = {
+    "CUDA": {
+        "_scaled_dot_product_flash_attention": _sdpa_forward,
+        "_scaled_dot_product_flash_attention_backward": _sdpa_backward,
+        "_flash_attention_forward": _flash_forward,
+        "_flash_attention_backward": _flash_backward,
+    },
+    "CPU": {
+        "_scaled_dot_product_flash_attention_for_cpu": _cpu_forward,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": _cpu_backward,
+    },
+}
