@@ -166,7 +166,7 @@ class Ready(NamedTuple):
     dv: Shape
 
 
-_KEPT = 512  # plans; the oldest goes first
+_KEPT = 512  # plans; the oldest go first
 _plans: dict[Any, Ready] = {}
 
 
@@ -181,7 +181,8 @@ def ready(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
         check(q, k, v, lists, rules)
         found = _make(q, k, v, lists, rules)
         if len(_plans) >= _KEPT:
-            _plans.pop(next(iter(_plans)), None)
+            for old in list(_plans)[: _KEPT // 4]:
+                _plans.pop(old, None)
         _plans[key] = found
     return found
 

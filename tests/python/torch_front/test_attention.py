@@ -57,6 +57,28 @@ def test_values_and_gradients(shape, rules):
         close(got, wanted.double(), torch.float32)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_and_gradients_of_pytorchs_math_backend(causal):
+    inputs, dout = tensors(SHAPES["square"])
+    wide = [x.detach().double().transpose(1, 2).requires_grad_() for x in inputs]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal)
+    wanted = gradients(expected, wide, dout.double().transpose(1, 2))
+    o, _ = ordo.torch.attention(*inputs, causal=causal)
+    close(o, expected.transpose(1, 2), torch.float32)
+    for got, other in zip(gradients(o, inputs, dout), wanted):
+        close(got, other.transpose(1, 2), torch.float32)
+
+
+def test_plans_are_kept_but_not_for_ever():
+    from ordo.torch import _plans
+
+    for rows in range(1, _plans._KEPT + 40):
+        q = torch.zeros(1, rows, 1, 4)
+        ordo.torch.attention(q, q[:, :1], q[:, :1])
+    assert len(_plans._plans) <= _plans._KEPT
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_types(dtype):
     inputs, dout = tensors(SHAPES["grouped"], dtype)

@@ -259,3 +259,35 @@ def test_full_determinism_changes_nothing():
     plain = run("llama", "ordo", input_ids=TOKENS)
     torch.use_deterministic_algorithms(True)
     assert same(plain, run("llama", "ordo", input_ids=TOKENS))
+
+
+def test_transformers_own_flash_path_takes_our_functions(monkeypatch):
+    """What a package named flash_attn would be: found by signature, called by keyword."""
+    from ordo.compat import flash_attn
+    from ordo.compat.flash_attn import bert_padding
+    from transformers import modeling_flash_attention_utils as utils
+    from transformers.integrations.flash_attention import flash_attention_forward
+
+    process = utils._lazy_define_process_function(flash_attn.flash_attn_varlen_func)
+    found = process.keywords["supports_mapping"]
+    for name in ("dropout_p", "window_size", "softcap", "deterministic", "max_seqlen_q"):
+        assert found[name], name
+    for name, value in (
+        ("_loaded_implementation", "flash_attention_2"),
+        ("_flash_fn", flash_attn.flash_attn_func),
+        ("_flash_varlen_fn", flash_attn.flash_attn_varlen_func),
+        ("_pad_fn", bert_padding.pad_input),
+        ("_unpad_fn", bert_padding.unpad_input),
+        ("_process_flash_kwargs_fn", process),
+    ):
+        monkeypatch.setattr(utils, name, value)
+    model = make("llama", "ordo")
+    module = model.model.layers[0].self_attn.train()
+    module.config._attn_implementation_internal = "flash_attention_2"
+    q, k, v = (torch.randn(2, heads, 14, 16) for heads in (4, 2, 2))
+    for mask, window in ((None, None), (PADDING.bool(), None), (None, 5)):
+        results = []
+        for forward in (flash_attention_forward, ordo.transformers.attention_forward):
+            torch.manual_seed(3)
+            results.append(forward(module, q, k, v, mask, dropout=0.2, sliding_window=window)[0])
+        assert same(*results)
