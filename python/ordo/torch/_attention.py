@@ -188,6 +188,8 @@ def _full(x: Tensor, lens: Tensor | None) -> Tensor:
 
 # ---- seed and offset ----
 
+_LIMIT = 2**32
+
 
 def rng_of(
     q: Tensor,
@@ -196,14 +198,14 @@ def rng_of(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
-    if (seed is not None) + (rng_state is not None) + (generator is not None) > 1:
+    if seed is None and rng_state is None:
+        # Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+        return torch.randint(_LIMIT, (2,), device=q.device, generator=generator)
+    if generator is not None or (seed is not None and rng_state is not None):
         raise Error("argument", "seed, rng_state, generator: expected one of them at most")
     if rng_state is not None:
         return rng_state
-    if seed is None:
-        # Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
-        return torch.randint(0, 2**32, (2,), device=q.device, generator=generator)
-    pair = (seed, 0) if isinstance(seed, int) else tuple(seed)
+    pair = (seed, 0) if isinstance(seed, int) else tuple(seed or ())
     if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
         raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
     signed = [x - 2**64 if x >= 2**63 else x for x in pair]
