@@ -93,14 +93,7 @@ class Arguments(NamedTuple):
     shard: Shard | None = None
 
 
-class Inputs(NamedTuple):
-    """What the operator got."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    lists: Lists
-    rules: Rules
+Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator got
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
@@ -117,14 +110,13 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
     bare = a.cu_q is None and a.slopes is None and a.q_lens is None and a.kv_lens is None
     if a.dropout_p > 0 or not bare:
         lists, max_q, max_kv = _lists(q, k, a)
+    left, right = a.window
     rules = Rules(
-        max_q, max_kv, scale, mask, int(a.window[0]), int(a.window[1]), float(a.softcap),
-        float(a.dropout_p), a.keying, _numbers(a.shard),
+        max_q, max_kv, scale, mask, left, right, a.softcap, a.dropout_p, a.keying,
+        () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
-    inputs = Inputs(q, k, v, lists, rules)
-    if q.is_cuda:
-        return (*_attend_cuda(inputs), inputs)
-    return (*attend(q, k, v, lists, rules), inputs)
+    o, lse = (_attend_cuda if q.is_cuda else attend)(q, k, v, lists, rules)
+    return o, lse, (q, k, v, lists, rules)
 
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
@@ -148,8 +140,9 @@ def cuda_width(*dims: int) -> int | None:
     return None if width is None or all(dim == width for dim in dims) else width
 
 
-def _attend_cuda(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    q, k, v, lists, rules = inputs
+def _attend_cuda(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules
+) -> tuple[Tensor, Tensor]:
     dim = v.shape[-1]
     width = cuda_width(q.shape[-1], dim)
     if width is None:
@@ -159,9 +152,7 @@ def _attend_cuda(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return o[..., :dim], lse
 
 
-def _numbers(shard: Shard | None) -> tuple[int, ...]:
-    if shard is None:
-        return ()
+def _numbers(shard: Shard) -> tuple[int, ...]:
     return tuple(getattr(shard, name) for name in Shard.__dataclass_fields__)
 
 

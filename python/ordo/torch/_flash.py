@@ -215,6 +215,6 @@ def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bo
     with torch.no_grad():
         s_dmask = q.new_empty(0)
         if arguments.dropout_p > 0:
-            s_dmask = signed_probabilities(inputs.q, inputs.k, inputs.v, lse, *inputs[3:])
+            s_dmask = signed_probabilities(lse, *inputs)
         lse = torch.where(lse == -math.inf, math.inf, lse)
     return out, lse, s_dmask

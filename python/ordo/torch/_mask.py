@@ -37,7 +37,7 @@ def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Te
 
 
 def signed_probabilities(
-    q: Tensor, k: Tensor, v: Tensor, lse: Tensor, lists: Lists, rules: Rules
+    lse: Tensor, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules
 ) -> Tensor:
     """FlashAttention's S_dmask: probabilities before dropout, the sign set where dropped.
 

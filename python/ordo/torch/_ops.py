@@ -96,17 +96,13 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.rules = inputs[3 + _COUNT :]
 
 
-def _saved(ctx: Any, dout: Any) -> tuple[Any, ...]:
-    """dout, q, k, v, o, lse and the lists."""
+def _gradient(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     *inputs, o, lse = ctx.saved_tensors
     if dout is None:  # only lse was used
         dout = torch.zeros_like(o)
-    return (dout, *inputs[:3], o, lse, Lists(*inputs[3:]) if len(inputs) > 3 else NO_LISTS)
-
-
-def _gradient(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-    dout, q, k, v, o, lse, lists = _saved(ctx, dout)
-    grads = torch.ops.ordo.attention_backward(dout, dlse, q, k, v, o, lse, *lists, *ctx.rules)
+    grads = torch.ops.ordo.attention_backward(
+        dout, dlse, *inputs[:3], o, lse, *inputs[3:], *ctx.rules
+    )
     return (*grads, *[None] * (_COUNT + len(ctx.rules)))
 
 
@@ -129,43 +125,43 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Any:
         o, lse = _passes.forward(q, k, v, lists, rules)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, *(() if lists is NO_LISTS else lists), o, lse)
+        ctx.save_for_backward(q, k, v, o, lse, *(() if lists is NO_LISTS else lists))
         ctx.rules = rules
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        given = _saved(ctx, dout)
+        q, k, v, o, lse, *given = ctx.saved_tensors
+        lists = Lists(*given) if given else NO_LISTS
+        if dout is None:  # only lse was used
+            dout = torch.zeros_like(o)
         if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come
-            dout, *inputs, lists = given
-            grads = torch.ops.ordo.attention_backward(dout, dlse, *inputs, *lists, *ctx.rules)
+            grads = torch.ops.ordo.attention_backward(
+                dout, dlse, q, k, v, o, lse, *lists, *ctx.rules
+            )
         else:
-            dout, q, k, v, o, lse, lists = given
             grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
         return (*grads, None, None)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 
-# Function.apply() itself, without a look for functorch: _plain() has made sure of that.
+# Function.apply() itself, without a look for functorch: attend() has made sure of that.
 _apply = super(torch.autograd.Function, _Attention).apply
-
-
-def _plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Nothing watches the dispatcher: no tracing, no mode, no subclass, no vmap, no meta device."""
-    return (
-        (q.is_cpu or q.is_cuda)
-        and type(q) in _PLAIN
-        and type(k) in _PLAIN
-        and type(v) in _PLAIN
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._functorch.peek_interpreter_stack()
-    )
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
     """(o, lse), with gradients for q, k and v from both."""
-    if torch.compiler.is_compiling() or not _plain(q, k, v):
+    watched = (  # by a trace, a mode, a subclass, vmap; or there is nothing to run on
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or not (q.is_cpu or q.is_cuda)
+    )
+    if watched:
         made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
         return made
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):

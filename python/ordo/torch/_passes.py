@@ -26,8 +26,10 @@ _STRIDED = struct.Struct("@Q" + 8 * "Q4q")  # eight tensors: address, strides
 _DENSE = struct.Struct("@Q" + 8 * "Q32x")  # all contiguous: addresses, strides 0
 _REST = struct.Struct("@17Qi4x")  # lse ... stream, threads
 _BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
+_DROP = struct.Struct("@2Q80x5Qi4x")  # with seed and offset only
 assert _STRIDED.size == _DENSE.size == s.ordo_call.lse.offset
-assert _REST.size == _BARE.size == _CALL_BYTES - s.ordo_call.lse.offset
+assert _REST.size == _BARE.size == _DROP.size == _CALL_BYTES - s.ordo_call.lse.offset
+assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
 
 
@@ -94,19 +96,21 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self._idle: list[Any] = []
+        self._idle: list[tuple[int, int, Any]] = []
 
-    def take(self, size: int) -> Any:
+    def take(self, size: int) -> tuple[int, int, Any]:
+        """(address, room, what holds it)."""
         try:
-            storage = self._idle.pop()
+            found = self._idle.pop()
+            if found[1] >= size:
+                return found
         except IndexError:
-            storage = None
-        if storage is None or storage.nbytes() < size + WORKSPACE_ALIGN:
-            storage = torch.UntypedStorage(size + WORKSPACE_ALIGN)
-        return storage
+            pass
+        storage = torch.UntypedStorage(size + WORKSPACE_ALIGN)
+        return -(-storage.data_ptr() // WORKSPACE_ALIGN) * WORKSPACE_ALIGN, size, storage
 
-    def give(self, storage: Any) -> None:
-        self._idle.append(storage)
+    def give(self, taken: tuple[int, int, Any]) -> None:
+        self._idle.append(taken)
 
 
 _pool = _Pool()
@@ -135,8 +139,7 @@ def _run(
         return
     work = _pool.take(size)
     try:
-        place = -(-work.data_ptr() // WORKSPACE_ALIGN) * WORKSPACE_ALIGN
-        function(handle, head + _rest(ends, lists, place, size, 0, torch.get_num_threads()))
+        function(handle, head + _rest(ends, lists, work[0], size, 0, torch.get_num_threads()))
     finally:
         _pool.give(work)
 
@@ -157,6 +160,9 @@ def _rest(
 ) -> bytes:
     if lists is NO_LISTS:
         return _BARE.pack(*ends, place, size, stream, threads)
+    if lists[1:] == NO_LISTS[1:] and lists.rng is not None:
+        rng = lists.rng.data_ptr()
+        return _DROP.pack(*ends, rng, rng + 8, place, size, stream, threads)
     return _REST.pack(*ends, *_places(lists), place, size, stream, threads)
 
 
@@ -226,7 +232,10 @@ def backward(
             _CALL_BYTES, *_tensor(q), *_tensor(k), *_tensor(v), *_tensor(o), *_tensor(dout),
             *_tensor(dq), *_tensor(dk), *_tensor(dv),
         )  # fmt: skip
-    lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
+    if not lse.is_contiguous():
+        lse = lse.contiguous()
+    if dlse is not None:
+        dlse = dlse.contiguous()
     ends = (lse.data_ptr(), _place(dlse))
     _run(_backward, prepared.handle, prepared.backward_bytes, q, head, ends, lists)
     return dq, dk, dv

@@ -50,7 +50,6 @@ class Lists(NamedTuple):
 
 
 NO_LISTS = Lists()
-_NO_OTHERS = [None] * 6
 
 # ---- shapes ----
 
@@ -188,8 +187,8 @@ def ready(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
 
 
 def _look(lists: Lists) -> tuple[Any, ...]:
-    rng, *others = lists
-    if others == _NO_OTHERS and rng is not None:  # dropout alone, the usual case
+    rng = lists.rng
+    if rng is not None and lists[1:] == NO_LISTS[1:]:  # dropout alone, the usual case
         return rng.shape, rng.dtype, rng.device, rng.is_contiguous()
     return tuple(
         None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in lists
