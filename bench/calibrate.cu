@@ -1,10 +1,9 @@
 /* calibrate: the figures of a machine file that decide how the CUDA kernels are built, measured.
  *
  * Prints them in the syntax of machines/NAME.machine; what has no key there is a comment. Clocks
- * and settings are left alone and runs are short, medians of five: tensor load for seconds runs
- * at a lower clock. Every figure in clk is independent of that. */
+ * and settings are left alone; medians of five short runs. The clock falls under load, so compare
+ * figures in clk, and those in seconds only with the clock beside them. */
 #define ORDO_WATCHDOG
-#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +34,7 @@ static int sms;
 static char *memory;
 static stamp *stamps;
 static int32_t *flags;
-static uint32_t *sink;
+static uint32_t *sink; /* of results that only keep the compiler from dropping the work */
 
 static void open_device(void)
 {
@@ -125,11 +124,11 @@ static timing read_stamps(int blocks)
     return t;
 }
 
-/* The median of each over REPEATS launches, the first of all not counted. */
-template <class LAUNCH> static timing repeat(int blocks, LAUNCH launch)
+/* The median of each over REPEATS launches, the `warm` before them not counted. */
+template <class LAUNCH> static timing repeat(int blocks, LAUNCH launch, int warm = 1)
 {
     double ns[REPEATS], clk[REPEATS], ghz[REPEATS];
-    for (int x = -1; x < REPEATS; x++) {
+    for (int x = -warm; x < REPEATS; x++) {
         launch();
         const timing t = read_stamps(blocks);
         if (x >= 0) {
@@ -160,8 +159,7 @@ static void measure_device(void)
 static void measure_clock(void)
 {
     const timing t = repeat(1, [&] { spin_kernel<<<1, 32>>>(5000000, stamps); });
-    result("clock_idle_ghz", false, t.ghz, "GHz",
-           "one block spins for 5 ms, clock64 / globaltimer");
+    result("clock_max_ghz", true, t.ghz, "GHz", "one block spins for 5 ms, clock64 / globaltimer");
 }
 
 template <bulk_kind KIND> static timing time_bulk(int mb, int rounds)
@@ -291,12 +289,16 @@ static void measure_hop(void)
 
 template <int N, bool REGISTERS, int GROUPS> static void measure_product(void)
 {
+    enum { WARM = 40 }; /* a fifth of a second, until the power limit has settled the clock */
     const int bytes = GROUPS * 16384 + N * 256, rounds = 32000 * 64 / N / GROUPS;
     allow_shared(product_kernel<N, REGISTERS, GROUPS>, bytes);
-    const timing t = repeat(sms, [&] {
-        product_kernel<N, REGISTERS, GROUPS>
-            <<<sms, GROUPS * 128, bytes>>>(rounds, stamps, (float *)sink);
-    });
+    const timing t = repeat(
+        sms,
+        [&] {
+            product_kernel<N, REGISTERS, GROUPS>
+                <<<sms, GROUPS * 128, bytes>>>(rounds, stamps, (float *)sink);
+        },
+        WARM);
     const double clk = t.clk / (8.0 * rounds * GROUPS), flop = 2.0 * 64 * N * 16;
     char name[64];
     if (N == 256 && !REGISTERS && GROUPS == 2)
@@ -339,24 +341,27 @@ static void measure_special(void)
            "float to integer, 32 warps an SM");
 }
 
-static timing time_read(double mb, double bytes)
+/* What one round of the reading kernel loads. */
+static double read_round_bytes(void)
 {
-    const uint32_t count = (uint32_t)(mb * 1e6 / 16);
-    const int rounds = (int)(bytes / ((double)sms * READ_THREADS * READ_UNROLL * 16));
-    return repeat(sms, [&] {
-        read_kernel<<<sms, READ_THREADS>>>((const uint4 *)memory, count, rounds, stamps, sink);
-    });
+    return (double)sms * READ_THREADS * READ_UNROLL * 16;
+}
+
+static void launch_read(const char *from, size_t bytes, int rounds)
+{
+    read_kernel<<<sms, READ_THREADS>>>((const uint4 *)from, (uint32_t)(bytes / 16), rounds, stamps,
+                                       sink);
 }
 
 static void measure_l2(void)
 {
     static const int sizes[] = { 8, 16, 20, 40, 48, 60, 80 };
-    enum { ROUNDS = 700 };
+    enum { LOADS = 170, ROUNDS = 700 };
     char name[64];
     allow_shared(bulk_read_kernel, BULK_STAGES * TILE_BYTES + 64);
     for (int mb : sizes) {
-        const double rounds = 170, bytes = rounds * sms * READ_THREADS * READ_UNROLL * 16;
-        const timing t = time_read(mb, bytes + 1);
+        const double bytes = LOADS * read_round_bytes();
+        const timing t = repeat(sms, [&] { launch_read(memory, (size_t)mb * 1000000, LOADS); });
         if (mb == 40)
             result("l2_read_bytes_per_s", true, bytes / t.ns * 1e9, "B/s",
                    "16-byte loads, 40 MB, %.2f GHz", t.ghz);
@@ -397,11 +402,13 @@ template <class WORK> static double event_ms(WORK work)
 static void measure_hbm(void)
 {
     const size_t half = memory_bytes / 2;
-    const double rounds =
-        (int)((double)memory_bytes / ((double)sms * READ_THREADS * READ_UNROLL * 16));
-    const double bytes = rounds * sms * READ_THREADS * READ_UNROLL * 16;
-    const timing t = time_read((double)memory_bytes * 1e-6, bytes + 1);
-    result("hbm_read_bytes_per_s", true, bytes / t.ns * 1e9, "B/s", "16-byte loads of 2 GiB");
+    const int rounds = (int)((double)half / read_round_bytes());
+    const timing t = repeat(sms, [&] {
+        launch_read(memory + half, half, rounds); /* leaves nothing of the first half in L2 */
+        launch_read(memory, half, rounds);
+    });
+    result("hbm_read_bytes_per_s", true, rounds * read_round_bytes() / t.ns * 1e9, "B/s",
+           "16-byte loads of 1 GiB");
     const double write = event_ms([&] { return cudaMemsetAsync(memory, 1, memory_bytes, NULL); });
     result("hbm_write_bytes_per_s", true, (double)memory_bytes / write * 1e3, "B/s",
            "memset of 2 GiB");

@@ -11,18 +11,14 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
-    const cudaStream_t stream = (cudaStream_t)pass->stream;
-    CUDA_CALL(cudaFuncSetAttribute(backward_kernel<D, ORDO_DQ_ORDERED>,
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize, Z::BYTES));
+    /* Chains that wait for each other: refused, not hung, where the blocks do not fit. */
+    const bool together = ordo_run_coresident(&pass->run) > 0;
+    const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
+                                  together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    void *parameters[] = { &args };
-    if (ordo_run_coresident(&pass->run)) /* refused, not hung, where the blocks do not fit */
-        CUDA_CALL(cudaLaunchCooperativeKernel((const void *)backward_kernel<D, ORDO_DQ_ORDERED>,
-                                              blocks, Z::THREADS, parameters, Z::BYTES, stream));
-    else
-        backward_kernel<D, ORDO_DQ_ORDERED><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
-    return ordo_backward_end(pass, why, why_size);
+    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_ORDERED>, &args, grid,
+                              pass->stream, why, why_size));
+    return ordo_backward_end(pass, !together, why, why_size);
 }
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)

@@ -133,9 +133,6 @@ template <int D> struct backward_planner {
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
         }
-#ifndef TILE_OUTER
-#define TILE_OUTER 0
-#endif
         for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t);
             const bool high = first_key + Z::KEYS - 1 - i * Z::ROWS > args.run.band.high;
@@ -146,27 +143,23 @@ template <int D> struct backward_planner {
                    : tail ? CUT_TAIL
                           : CUT_NOTHING,
                    q_head + g, sequence, n ? 0 : steps * groups, first_key);
-            if (TILE_OUTER) {
-                if (++g == groups) {
-                    g = 0;
-                    t++;
-                }
-            } else if (++t == steps) {
-                t = 0;
-                g++;
+            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+                g = 0;
+                t++;
             }
         }
     }
 
     __device__ __forceinline__ void all(void)
     {
-        for (int64_t ticket = blockIdx.x; ticket < args.units;) {
+        /* Every ticket from the counter: whoever draws a later one knows the earlier ones run. */
+        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit =
                 ordo_run_issue(&args.run, cls, ticket - (cls ? args.first_class : 0));
             for (int c = 0; c < unit.keys; c++)
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
-            ticket = (int64_t)gridDim.x + atomicAdd(args.ticket, 1);
+            ticket = atomicAdd(args.ticket, 1);
         }
         for (int warp = 0; warp < 2; warp++) /* one for each store warp */
             record(-1, -1, 0, 0, 0, 0, 0, 0);
@@ -509,6 +502,8 @@ __global__ void __launch_bounds__(384, 1)
         mbar_init_fence();
     }
     __syncthreads();
+    grid_wait();     /* counters are zero, statistics there */
+    grid_let_next(); /* not before: who comes next reads the counters */
 
     if (group == 0) {
         registers_down<Z::LOAD_REGISTERS>();

@@ -6,8 +6,10 @@
 
 #include "cuda/launch.h"
 #include "cuda/layout.h"
+#include "cuda/ptx.h"
 
 typedef struct row_args {
+    ordo_run run;
     ordo_band band;
     int32_t heads, q_tiles; /* q_tiles: of one head */
     int64_t tiles;          /* of all heads */
@@ -37,61 +39,94 @@ static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
     return sum;
 }
 
-enum { ROW_THREADS = 256 };
+enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
 
-/* D / 8 threads a row of a padded tile. A row that does not exist, or sees nothing, gets
- * lse2 = +inf: its probabilities are then exp2(-inf) = 0. */
+/* D / 8 threads a row of a padded tile, and four rows a thread, all loaded before any is used. A
+ * row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then
+ * exp2(-inf) = 0. */
 template <int D, bool CLEAR>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ row_args args)
 {
-    enum { EACH = D / 8 };
+    enum { EACH = D / 8, ROUND = ROW_THREADS / EACH };
+    grid_let_next();
     const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
-    if (thread < args.tiles)
-        args.turns[thread] = 0;
+    for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
+        args.turns[tile] = 0;
     if (thread == 0)
         *args.ticket = 0;
-    const int64_t place = thread / EACH; /* all tiles' rows are in whole warps */
-    const int part = (int)(thread % EACH), padded = args.q_tiles * args.band.bq;
-    if (place >= args.tiles * args.band.bq)
-        return;
-    const int32_t all = (int32_t)(place / padded), row = (int32_t)(place % padded);
+    const int part = threadIdx.x % EACH, padded = args.q_tiles * args.band.bq;
+    const int32_t blocks = padded / (ROUND * ROW_ROUNDS), all = blockIdx.x / blocks;
+    const int32_t row0 = blockIdx.x % blocks * (ROUND * ROW_ROUNDS) + threadIdx.x / EACH;
     const int32_t head = all % args.heads, sequence = all / args.heads;
-    float sum = 0.0f;
-    if (row < args.band.q_len) {
-        const char *o = (const char *)args.a.data + 2 * element(args.a, sequence, head, row);
-        const char *dout = (const char *)args.b.data + 2 * element(args.b, sequence, head, row);
-        sum = dot8(((const uint4 *)o)[part], ((const uint4 *)dout)[part]);
+    const int64_t first = element(args.a, sequence, head, row0) * 2 + part * 16;
+    const int64_t second = element(args.b, sequence, head, row0) * 2 + part * 16;
+    uint4 o[ROW_ROUNDS], dout[ROW_ROUNDS];
+#pragma unroll
+    for (int n = 0; n < ROW_ROUNDS; n++) {
+        o[n] = dout[n] = make_uint4(0, 0, 0, 0);
+        if (row0 + n * ROUND < args.band.q_len) {
+            const int64_t step = n * ROUND * 2;
+            o[n] = *(const uint4 *)((const char *)args.a.data + first + step * args.a.row);
+            dout[n] = *(const uint4 *)((const char *)args.b.data + second + step * args.b.row);
+        }
     }
 #pragma unroll
-    for (int x = EACH / 2; x; x /= 2)
-        sum += __shfl_xor_sync(~0u, sum, x);
-    if (CLEAR)
-        for (int x = 0; x < 2; x++)
-            ((float4 *)args.dq_sum)[place * (D / 4) + x * EACH + part] =
-                make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (part != 0)
-        return;
-    float lse2 = INFINITY;
-    if (row < args.band.q_len) {
-        const float lse = args.lse[(int64_t)all * args.band.q_len + row];
-        lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
+    for (int n = 0; n < ROW_ROUNDS; n++) {
+        const int32_t row = row0 + n * ROUND;
+        const int64_t place = (int64_t)all * padded + row;
+        float sum = dot8(o[n], dout[n]);
+#pragma unroll
+        for (int x = EACH / 2; x; x /= 2)
+            sum += __shfl_xor_sync(~0u, sum, x);
+        if (CLEAR)
+            for (int x = 0; x < 2; x++)
+                ((float4 *)args.dq_sum)[place * (D / 4) + x * EACH + part] =
+                    make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (part != 0)
+            continue;
+        float lse2 = INFINITY;
+        if (row < args.band.q_len) {
+            const float lse = args.lse[(int64_t)all * args.band.q_len + row];
+            lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
+        }
+        const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
+        args.delta[to] = sum;
+        args.lse2[to] = lse2;
     }
-    const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
-    args.delta[to] = sum;
-    args.lse2[to] = lse2;
+}
+
+/* Number x of all query heads in the order in which their chains are issued. */
+static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_t x)
+{
+    const int32_t first = ordo_run_heads(&run, 0), key = x / run.group_heads;
+    const int32_t head =
+        key < first ? ordo_run_head(&run, 0, key) : ordo_run_head(&run, 1, key - first);
+    return head * run.group_heads + x % run.group_heads;
 }
 
 /* 128 threads a half tile of 64 x 64; a tile that no key adds to is zero, and was never stored. */
-template <int D>
+template <int D, bool EARLY>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ row_args args)
 {
     const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
-    const int64_t tile = blockIdx.x / 2;
-    const int32_t all = (int32_t)(tile / args.q_tiles), i = (int32_t)(tile % args.q_tiles);
+    const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
+    const int32_t i = blockIdx.x / 2 % args.q_tiles;
+    const int64_t tile = (int64_t)all * args.q_tiles + i;
     const int32_t head = all % args.heads, sequence = all / args.heads;
-    const bool seen = ordo_span_count(ordo_band_keys(&args.band, i)) > 0;
-    const float4 *from = (const float4 *)args.dq_sum + (int64_t)blockIdx.x * 1024 + t;
+    const int32_t keys = ordo_span_count(ordo_band_keys(&args.band, i));
+    const bool seen = keys > 0;
+    if (EARLY) {
+        if (t == 0)
+            for (uint32_t spins = 0; load_acquire(args.turns + tile) != keys; spins++) {
+                __nanosleep(500);
+                ordo_watch(spins);
+            }
+        __syncthreads();
+        if (blockIdx.x == gridDim.x - 1) /* this kernel ends no sooner than the chains */
+            grid_wait();
+    }
+    const float4 *from = (const float4 *)args.dq_sum + (2 * tile + half) * 1024 + t;
     uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
 #pragma unroll
     for (int c = 0; c < 8; c++) {
@@ -135,6 +170,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 static row_args arguments(const ordo_cuda_pass *pass)
 {
     row_args args;
+    args.run = pass->run;
     args.band = pass->run.band;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.q_tiles = ordo_band_query_tiles(&args.band);
@@ -149,38 +185,32 @@ static row_args arguments(const ordo_cuda_pass *pass)
     return args;
 }
 
-template <int D, bool CLEAR>
-static ordo_status begin(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
 {
     row_args args = arguments(pass);
     args.a = pass->o;
     args.b = pass->dout;
-    const int64_t threads = args.tiles * args.band.bq * (D / 8);
-    begin_kernel<D, CLEAR><<<(unsigned)((threads + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0,
-                             (cudaStream_t)pass->stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
+    const int each = pass->head_dim / 8, rows = ROW_THREADS / each * ROW_ROUNDS;
+    const int64_t blocks = args.tiles * args.band.bq / rows; /* a tile has 64 or 128 rows */
+    const ordo_cuda_grid grid = { (unsigned)blocks, ROW_THREADS, 0, ORDO_LAUNCH_PLAIN };
+    const void *kernel = pass->head_dim == 64 ? clear ? (const void *)begin_kernel<64, true>
+                                                      : (const void *)begin_kernel<64, false>
+                         : clear ? (const void *)begin_kernel<128, true>
+                                              : (const void *)begin_kernel<128, false>;
+    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
 }
 
-template <int D> static ordo_status end(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size)
 {
     row_args args = arguments(pass);
     args.a = pass->dq;
-    end_kernel<D><<<(unsigned)(2 * args.tiles), 128, 0, (cudaStream_t)pass->stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
-}
-
-ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
-{
-    if (pass->head_dim == 64)
-        return clear ? begin<64, true>(pass, why, why_size) : begin<64, false>(pass, why, why_size);
-    return clear ? begin<128, true>(pass, why, why_size) : begin<128, false>(pass, why, why_size);
-}
-
-ordo_status ordo_backward_end(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
-    return pass->head_dim == 64 ? end<64>(pass, why, why_size) : end<128>(pass, why, why_size);
+    const ordo_cuda_grid grid = { (unsigned)(2 * args.tiles), 128, 0,
+                                  early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
+    const void *kernel = pass->head_dim == 64 ? early ? (const void *)end_kernel<64, true>
+                                                      : (const void *)end_kernel<64, false>
+                         : early ? (const void *)end_kernel<128, true>
+                                              : (const void *)end_kernel<128, false>;
+    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,

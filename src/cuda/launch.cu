@@ -61,3 +61,29 @@ ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *
     *blocks = (int)(units < most ? units : most);
     return ORDO_OK;
 }
+
+ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda_grid grid,
+                             void *stream, char *why, size_t why_size)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid.blocks);
+    config.blockDim = dim3(grid.threads);
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &attribute;
+    config.numAttrs = grid.kind != ORDO_LAUNCH_PLAIN;
+    if (grid.kind == ORDO_LAUNCH_EARLY) {
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+    } else {
+        attribute.id = cudaLaunchAttributeCooperative;
+        attribute.val.cooperative = 1;
+    }
+    if (grid.shared_bytes > 0)
+        CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       (int)grid.shared_bytes));
+    void *parameters[] = { (void *)argument };
+    CUDA_CALL(cudaLaunchKernelExC(&config, kernel, parameters));
+    return ORDO_OK;
+}

@@ -37,4 +37,19 @@ ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
 ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
                              size_t why_size);
 
+typedef enum ordo_launch {
+    ORDO_LAUNCH_PLAIN,
+    ORDO_LAUNCH_EARLY, /* may begin before the kernel in front has ended, and waits for it itself */
+    ORDO_LAUNCH_TOGETHER /* all blocks are resident, or the launch fails */
+} ordo_launch;
+
+typedef struct ordo_cuda_grid {
+    unsigned blocks, threads, shared_bytes;
+    ordo_launch kind;
+} ordo_cuda_grid;
+
+/* Launch a kernel of one argument. */
+ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda_grid grid,
+                             void *stream, char *why, size_t why_size);
+
 #endif

@@ -200,6 +200,18 @@ ORDO_DEVICE void add_release(int32_t *to, int32_t value)
     asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
+/* Of kernels that follow each other early (launch.h): let the next one's blocks come as this one's
+ * go, and wait until all before is done and seen. */
+ORDO_DEVICE void grid_let_next(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+ORDO_DEVICE void grid_wait(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 ORDO_DEVICE bool elect_one(void)
 {
     uint32_t chosen;

@@ -128,10 +128,10 @@ static void advance(replay *r, int32_t w)
 {
     worker *me = &r->workers[w];
     const ordo_walk walk = ordo_run_walk(r->run, me->unit.head);
-    for (; me->part < me->unit.keys; me->part++, me->g = 0) {
+    for (; me->part < me->unit.keys; me->part++, me->t = 0) {
         const int32_t j = me->unit.key[me->part], steps = ordo_walk_steps(&walk, j);
-        for (; me->g < r->run->group_heads; me->g++, me->t = 0)
-            for (; me->t < steps; me->t++) {
+        for (; me->t < steps; me->t++, me->g = 0)
+            for (; me->g < r->run->group_heads; me->g++) {
                 const int32_t i = ordo_walk_visit(&walk, j, me->t);
                 const size_t tile = tile_of(r, me, i);
                 if (r->done[tile] != ordo_walk_turn(&walk, i, j)) {

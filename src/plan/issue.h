@@ -23,7 +23,7 @@ typedef struct ordo_run {
     int32_t sequences;
     int32_t kv_heads;
     int32_t head0;       /* global index of the first key head */
-    int32_t group_heads; /* query heads a key head; a chain walks for each of them in turn */
+    int32_t group_heads; /* query heads a key head; a chain takes them in turn at each tile */
     ordo_order order;
     int32_t group; /* of shift and symmetric; 0 = waves over `workers` */
     ordo_issue issue;

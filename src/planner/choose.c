@@ -128,34 +128,25 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 
 /* ---- what does not ---- */
 
-/* Key heads whose Q, dO, dQ and row statistics the cache holds together; of the query heads that
- * share a key head, one at a time is walked. */
-static int64_t cached_heads(const ordo_plan *plan, const ordo_machine *machine)
+enum { COLUMNS_IN_FLIGHT = 2048 }; /* head size x query heads of a section, on a GPU */
+
+/* Of a GPU: as many heads as keep a chain's predecessor a few tickets away, measured on an H200
+ * (16 at head size 128, 32 at 64; half and twice as many cost up to 2 and 10 %). Chains of a head
+ * walk close to each other, so the cache holds what they share whatever the length. Sections are
+ * even, for a last one of few heads would stall. Of a CPU: a head a thread, and nobody waits. */
+static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    double budget = 0;
-    if (!machine || ordo_machine_get(machine, "l2_budget_bytes", &budget) != ORDO_OK)
-        return 1;
-    const double width = p->dtype == ORDO_F32 ? 4 : 2;
-    const double row = width * (double)(p->head_dim + p->v_head_dim) + 4 * (double)p->head_dim + 8;
-    const double heads = budget / (row * (double)p->q_len);
-    /* As few sections as the cache allows, of even size: a last one of few heads would stall
-     * (64 heads in nines: 0.89 of the unordered rate; in eights: 0.97). */
+    const int64_t heads = p->batch * p->kv_heads;
+    if (plan->backend != ORDO_BACKEND_CUDA)
+        return heads < plan->workers ? heads : plan->workers;
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    const int64_t fit = COLUMNS_IN_FLIGHT / (dim * (p->heads / p->kv_heads));
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
-    const int64_t most = heads < 1 ? 1 : heads > (double)all ? all : (int64_t)heads;
+    const int64_t most = fit < 1 ? 1 : fit > all ? all : fit;
     const int64_t sections = (all + most - 1) / most;
     return (all + sections - 1) / sections;
-}
-
-/* A GPU's workers share one cache, which bounds the heads in flight; a CPU's have their own, and a
- * head a thread means that nobody waits. */
-static int64_t section_heads(const ordo_plan *plan, const ordo_machine *machine)
-{
-    if (plan->backend == ORDO_BACKEND_CUDA)
-        return cached_heads(plan, machine);
-    const int64_t heads = plan->problem.batch * plan->problem.kv_heads;
-    return heads < plan->workers ? heads : plan->workers;
 }
 
 static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
@@ -173,7 +164,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
                          o->section);
     plan->section = plan->issue == ORDO_ISSUE_HEAD ? 1
                     : o->section                   ? o->section
-                                                   : section_heads(plan, machine);
+                                                   : section_heads(plan);
     return ORDO_OK;
 }
 

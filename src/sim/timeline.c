@@ -221,13 +221,15 @@ static void release(engine *e, tile *at)
         }
 }
 
-/* Walk one key tile for one query head; *parked if a turn is not due yet. */
+/* Walk one key tile, at each query tile for every head that shares the keys; *parked if a turn is
+ * not due yet. */
 static ordo_status walk_steps(engine *e, worker *w, bool *parked)
 {
     const int32_t j = w->unit.key[w->part], split = e->costs->split;
     const int32_t steps = ordo_walk_steps(&w->walk, j);
     const bool classes = e->costs->compute_partial != e->costs->compute;
-    for (; w->t < steps; w->t++) {
+    const int32_t heads = e->runs[w->run].group_heads;
+    for (; w->t < steps; w->g + 1 < heads ? w->g++ : (w->g = 0, w->t++)) {
         const int32_t i = ordo_walk_visit(&w->walk, j, w->t);
         const int32_t turn = ordo_walk_turn(&w->walk, i, j);
         const size_t index = (size_t)w->g * (size_t)w->walk.nq + (size_t)i;
@@ -260,12 +262,11 @@ static ordo_status advance(engine *e, int32_t index)
 {
     worker *w = &e->workers[index];
     bool parked = false;
-    for (; w->part < w->unit.keys; w->part++, w->g = 0)
-        for (; w->g < e->runs[w->run].group_heads; w->g++, w->t = 0) {
-            ORDO_TRY(walk_steps(e, w, &parked));
-            if (parked)
-                return ORDO_OK;
-        }
+    for (; w->part < w->unit.keys; w->part++, w->t = 0) {
+        ORDO_TRY(walk_steps(e, w, &parked));
+        if (parked)
+            return ORDO_OK;
+    }
     w->busy = false;
     close_unit(e, w);
     ordo_heap_push(&e->free, asks_at(w), index);

@@ -107,7 +107,7 @@ TEST(a_run)
     CHECK_INT(run->kv_heads, KV_HEADS);
     CHECK_INT(run->group_heads, HEADS / KV_HEADS);
     CHECK_INT(run->head0, 0);
-    CHECK_INT(run->order, ORDO_ORDER_SPT_TAIL);
+    CHECK_INT(run->order, ORDO_ORDER_DESCENDING);
     CHECK_INT(run->workers, 78);
     close_fixture(f);
 

@@ -80,7 +80,7 @@ TEST(residency_is_that_of_any_lengths_a_batch_may_hold)
 
 TEST(choices_out_of_range_are_refused_by_name)
 {
-    REFUSE(on_h200, o->group = 4, ARGUMENT, "group 4", "order spt+tail has no groups");
+    REFUSE(on_h200, o->group = 4, ARGUMENT, "group 4", "order descending has no groups");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SHIFT, o->group = -5), ARGUMENT, "group -5",
            "expected 1 to");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SHIFT, o->group = (INT64_C(1) << 30) + 1), ARGUMENT,

@@ -126,13 +126,13 @@ TEST(the_key_tells_numbers_apart)
             if (strcmp(key[x], key[y]) == 0)
                 CHECK_FAIL("changes %d and %d: the same key %s", y, x, key[x]);
     }
-    CHECK_TEXT(key[0], "sm90.r0/f128x128/b64x128/spt+tail/k1/plain");
+    CHECK_TEXT(key[0], "sm90.r1/f128x128/b64x128/descending/k1/plain");
     CHECK_TEXT(key[1], "ref.r1/f1x1/b1x1/ascending/k1/plain");
-    CHECK_TEXT(key[6], "sm90.r0/f128x128/b64x128/shift.g32/k1/plain");
-    CHECK_TEXT(key[8], "sm90.r0/f128x128/b64x128/shift.w132/k1/plain");
-    CHECK_TEXT(key[12], "sm90.r0/f128x128/b64x128/spt+tail/k1/philox7x16");
+    CHECK_TEXT(key[6], "sm90.r1/f128x128/b64x128/shift.g32/k1/plain");
+    CHECK_TEXT(key[8], "sm90.r1/f128x128/b64x128/shift.w132/k1/plain");
+    CHECK_TEXT(key[12], "sm90.r1/f128x128/b64x128/descending/k1/philox7x16");
     CHECK_TEXT(key[13], "cpu.r1/f64x128/b64x128/spt+tail/k1/plain");
-    CHECK_TEXT(key[14], "sm90.r0/f128x128/b64x128/spt+tail/k1/fa2");
+    CHECK_TEXT(key[14], "sm90.r1/f128x128/b64x128/descending/k1/fa2");
 }
 
 TEST(the_key_leaves_out_what_changes_no_bit)
@@ -148,7 +148,7 @@ TEST(the_key_leaves_out_what_changes_no_bit)
     r.options.workers = 17;
     const ordo_plan_info b = info_of(&r);
     r = base; /* what the table would choose anyway, spelt out */
-    r.options.order = ORDO_ORDER_SPT_TAIL;
+    r.options.order = ORDO_ORDER_DESCENDING;
     r.options.forward_tile = (ordo_tile) { 128, 128 };
     r.options.backward_tile = (ordo_tile) { 64, 128 };
     r.options.split = 1;
@@ -503,6 +503,7 @@ TEST(shards_with_only_tail_heads_or_none)
                 r.problem.q_len = 300;
                 r.problem.heads = heads;
                 r.problem.shard = (ordo_shard) { .heads_total = 8, .head0 = head0 };
+                r.options.order = ORDO_ORDER_SPT_TAIL;
                 const ordo_plan_info info = info_of(&r);
                 CHECK(info.order == ORDO_ORDER_SPT_TAIL && info.predicted_ns > 0);
                 check_pairs(&r);

@@ -381,8 +381,9 @@ TEST(what_a_line_may_not_say)
     refuse(with(line, "softcap=0", "softcap=0x123456789abcdefp0"), ORDO_ERR_PARSE, "softcap=0x");
     refuse(with(line, "softcap=0", "softcap=0x20000000000001p0"), ORDO_ERR_PARSE, "softcap=0x2");
     refuse(with(line, "alibi=0", "alibi=2"), ORDO_ERR_PARSE, "alibi=2");
-    refuse(with(line, "order=spt+tail", "order=default"), ORDO_ERR_PARSE, "plan:");
-    refuse(with(line, "asked=spt+tail", "asked=spt"), ORDO_ERR_ARGUMENT, "order spt+tail for spt");
+    refuse(with(line, "order=descending", "order=default"), ORDO_ERR_PARSE, "plan:");
+    refuse(with(line, "asked=descending", "asked=spt"), ORDO_ERR_ARGUMENT,
+           "order descending for spt");
     refuse(with(line, "group=0", "group=4"), ORDO_ERR_ARGUMENT, "group 4");
     refuse(with(line, "predicted_ns=", "predicted_ns=-"), ORDO_ERR_PARSE, "predicted_ns=-");
     refuse(with(line, "section=16", "section=17"), ORDO_ERR_ARGUMENT, "section 17");

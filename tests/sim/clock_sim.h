@@ -36,8 +36,8 @@ static void clock_give(clock_worker *w, const ordo_run *run, const ordo_unit *un
 {
     const ordo_walk walk = ordo_run_walk(run, unit->head);
     for (int x = 0; x < unit->keys; x++)
-        for (int g = 0; g < run->group_heads; g++)
-            for (int t = 0; t < ordo_walk_steps(&walk, unit->key[x]); t++) {
+        for (int t = 0; t < ordo_walk_steps(&walk, unit->key[x]); t++)
+            for (int g = 0; g < run->group_heads; g++) {
                 const int i = ordo_walk_visit(&walk, unit->key[x], t);
                 w->step[w->count++] = (clock_step) {
                     .head = unit->head * run->group_heads + g,

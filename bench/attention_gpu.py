@@ -1,0 +1,252 @@
+"""One attention problem on the GPU, ours and PyTorch's, on the same tensors.
+
+For bench/attention_h200 and tests/cuda/accuracy_h200.py; both have put python/ on the path.
+Tensors are (batch, row, head, dim); PyTorch gets them as views in its own order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from ctypes import byref, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+import ordo
+import torch
+from ordo._library import lib
+from ordo._structs import ordo_call, sized
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+GRADIENTS = ("dq", "dk", "dv")
+
+
+@dataclass(frozen=True)
+class Shape:
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    dim: int
+    mask: str = "full"
+
+    def __str__(self) -> str:
+        lengths = f"{self.q_len}" if self.q_len == self.kv_len else f"{self.q_len}x{self.kv_len}"
+        return f"B{self.batch} H{self.heads}/{self.kv_heads} S{lengths} D{self.dim} {self.mask}"
+
+    @property
+    def forward_flop(self) -> float:
+        """As the peers count: half of everything if causal."""
+        full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.dim
+        return full if self.mask == "full" else full / 2
+
+    @property
+    def backward_flop(self) -> float:
+        return 2.5 * self.forward_flop
+
+    @property
+    def high(self) -> int | None:
+        """The last column that row 0 sees; None: all of them."""
+        if self.mask == "full":
+            return None
+        return self.kv_len - self.q_len if self.mask == "causal" else 0
+
+
+def problem_of(shape: Shape) -> ordo.Problem:
+    return ordo.Problem(
+        dtype="bf16",
+        batch=shape.batch,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        q_len=shape.q_len,
+        kv_len=shape.kv_len,
+        head_dim=shape.dim,
+        mask=shape.mask,
+    )
+
+
+def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
+    """q, k, v and dout, random normal, in bf16 on the GPU."""
+    source = torch.Generator("cuda").manual_seed(seed)
+
+    def normal(rows: int, heads: int) -> torch.Tensor:
+        size = (shape.batch, rows, heads, shape.dim)
+        return torch.randn(size, generator=source, device="cuda", dtype=torch.bfloat16)
+
+    q, dout = normal(shape.q_len, shape.heads), normal(shape.q_len, shape.heads)
+    k, v = normal(shape.kv_len, shape.kv_heads), normal(shape.kv_len, shape.kv_heads)
+    return {"q": q, "k": k, "v": v, "dout": dout}
+
+
+class Ours:
+    """A plan and its tensors; forward() and backward() only launch.
+
+    Outputs are NaN before the first run, so that what nobody writes is seen.
+    """
+
+    def __init__(self, shape: Shape, given: dict[str, torch.Tensor], **options: object) -> None:
+        self.plan = ordo.Plan(problem_of(shape), "h200", backend="cuda", **options)
+        nan = float("nan")
+        self.tensors = dict(given)
+        for name, like in (("o", "q"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
+            self.tensors[name] = torch.full_like(given[like], nan)
+        rows = (shape.batch, shape.heads, shape.q_len)
+        self.lse = torch.full(rows, nan, device="cuda")
+        self.workspace = torch.empty(self.plan.workspace_bytes, dtype=torch.uint8, device="cuda")
+        self.call = sized(ordo_call)
+        for name, tensor in self.tensors.items():
+            field = getattr(self.call, name)
+            field.data = tensor.data_ptr()
+            field.stride[:] = tensor.stride()
+        self.call.lse = self.lse.data_ptr()
+        self.call.workspace = self.workspace.data_ptr()
+        self.call.workspace_bytes = self.workspace.numel()
+        self.call.stream = torch.cuda.current_stream().cuda_stream
+
+    def forward(self) -> None:
+        lib.ordo_attention_forward(self.plan._handle, byref(self.call))
+
+    def backward(self) -> None:
+        lib.ordo_attention_backward(self.plan._handle, byref(self.call))
+
+    def results(self) -> dict[str, torch.Tensor]:
+        return {name: self.tensors[name] for name in ("o", *GRADIENTS)}
+
+
+class Unordered(Ours):
+    """The same plan with dQ partials added as they come: a second libordo, bench/unordered."""
+
+    def __init__(self, shape: Shape, given: dict[str, torch.Tensor], path: Path) -> None:
+        super().__init__(shape, given)
+        self.lib = ctypes.CDLL(str(path))
+        self.lib.ordo_last_error.restype = ctypes.c_char_p
+        self.handle = c_void_p()
+        self.must(self.lib.ordo_plan_parse(byref(self.handle), self.plan.line.encode()))
+
+    def must(self, status: int) -> None:
+        if status != 0:
+            raise RuntimeError(self.lib.ordo_last_error().decode())
+
+    def forward(self) -> None:
+        self.must(self.lib.ordo_attention_forward(self.handle, byref(self.call)))
+
+    def backward(self) -> None:
+        self.must(self.lib.ordo_attention_backward(self.handle, byref(self.call)))
+
+
+class Torch:
+    """scaled_dot_product_attention with one backend; its own order is (batch, head, row, dim)."""
+
+    def __init__(
+        self, shape: Shape, given: dict[str, torch.Tensor], backend: SDPBackend | str
+    ) -> None:
+        self.shape = shape
+        self.backend = backend if isinstance(backend, SDPBackend) else getattr(SDPBackend, backend)
+        self.q, self.k, self.v = (
+            given[name].detach().transpose(1, 2).requires_grad_() for name in "qkv"
+        )
+        self.dout = given["dout"].transpose(1, 2)
+        self.mask = None
+        if shape.q_len != shape.kv_len and shape.high is not None:
+            self.mask = visible(shape)  # is_causal aligns top-left
+        self.o: torch.Tensor | None = None
+
+    def attend(self) -> torch.Tensor:
+        with sdpa_kernel(self.backend):
+            return torch.nn.functional.scaled_dot_product_attention(
+                self.q,
+                self.k,
+                self.v,
+                attn_mask=self.mask,
+                is_causal=self.shape.high is not None and self.mask is None,
+                enable_gqa=self.shape.heads != self.shape.kv_heads,
+            )
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self.attend()
+
+    def backward(self) -> tuple[torch.Tensor, ...]:
+        if self.o is None:
+            self.o = self.attend()
+        return torch.autograd.grad(self.o, (self.q, self.k, self.v), self.dout, retain_graph=True)
+
+    def results(self) -> dict[str, torch.Tensor]:
+        gradients = self.backward()
+        return {
+            name: x.detach().transpose(1, 2)
+            for name, x in zip(("o", *GRADIENTS), (self.o, *gradients))
+        }
+
+
+@contextmanager
+def bf16_inside(on: bool):
+    """Whether PyTorch's math backend computes bf16 in bf16, or in f32 and rounds at the end."""
+    was = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(on)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(was)
+
+
+def visible(shape: Shape) -> torch.Tensor:
+    """(row, column): whether the mask lets the row see the column."""
+    rows = torch.arange(shape.q_len, device="cuda")[:, None]
+    columns = torch.arange(shape.kv_len, device="cuda")[None, :]
+    if shape.high is None:
+        return torch.ones(shape.q_len, shape.kv_len, dtype=torch.bool, device="cuda")
+    return columns <= rows + shape.high
+
+
+def exact(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same in fp64 on the same bf16 inputs: o, lse, dq, dk, dv."""
+    group = shape.heads // shape.kv_heads
+    q, dout = (given[x].double().transpose(1, 2) for x in ("q", "dout"))
+    k, v = (given[x].double().transpose(1, 2).repeat_interleave(group, 1) for x in "kv")
+    scale = shape.dim**-0.5
+    scores = (q @ k.transpose(2, 3) * scale).masked_fill(~visible(shape), -torch.inf)
+    lse = torch.logsumexp(scores, 3, keepdim=True)
+    p = torch.exp(scores - lse.nan_to_num(neginf=0.0))  # a row that sees nothing: all zeros
+    o = p @ v
+    ds = p * (dout @ v.transpose(2, 3) - (dout * o).sum(3, keepdim=True)) * scale
+    sizes = (shape.batch, shape.kv_heads, group, shape.kv_len, shape.dim)
+    found = {
+        "o": o,
+        "dq": ds @ k,
+        "dk": (ds.transpose(2, 3) @ q).reshape(sizes).sum(2),
+        "dv": (p.transpose(2, 3) @ dout).reshape(sizes).sum(2),
+    }
+    return {"lse": lse.squeeze(3)} | {name: x.transpose(1, 2) for name, x in found.items()}
+
+
+def error(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """|got - expected| / |expected|; NaN if anything is."""
+    size = expected.norm().item()
+    return ((got.double() - expected).norm() / (size if size > 0 else 1.0)).item()
+
+
+def oracle(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The library's own fp64 oracle, on the host: o, lse, dq, dk, dv."""
+    import numpy
+
+    plan = ordo.Plan(problem_of(shape), backend="ref")
+    q, k, v, dout = (
+        given[name].cpu().view(torch.int16).numpy().view(numpy.uint16)
+        for name in ("q", "k", "v", "dout")
+    )
+    o, lse = ordo.forward(plan, q, k, v)
+    gradients = ordo.backward(plan, q, k, v, o, lse, dout)
+    found = {"lse": torch.from_numpy(lse).cuda()}
+    for name, array in zip(("o", *GRADIENTS), (o, *gradients)):
+        bits = torch.from_numpy(array.view(numpy.int16))
+        found[name] = bits.view(torch.bfloat16).cuda()
+    return found
+
+
+def why_not() -> str:
+    """Why nothing of this can run here; "" if it can."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    return ordo.backend_why_not("cuda")
