@@ -156,15 +156,22 @@ def batch_invariance():
     return "a sequence alone has the bits it has in a batch"
 
 
-def _dropout_there():
-    """0.1, or 0 if the backend has none."""
+def _there(**rules):
+    """Whether the backend has a feature."""
+    inputs, _ = tensors(rows=128)
     try:
-        ordo.torch.attention(*tensors(rows=128)[0], dropout_p=0.1, seed=1)
+        o, lse = ordo.torch.attention(*inputs, **rules)
+        torch.autograd.grad(o.float().sum() if rules else lse.sum(), inputs[0])
     except ordo.Error as error:
         if error.status != "unsupported":
             raise
-        return 0.0
-    return 0.1
+        return False
+    return True
+
+
+def _dropout_there():
+    """0.1, or 0 if the backend has none."""
+    return 0.1 if _there(dropout_p=0.1, seed=1) else 0.0
 
 
 @check
@@ -237,12 +244,12 @@ def compiled():
     for backend in ("aot_eager", "inductor"):
         torch._dynamo.reset()
         whole = torch.compile(
-            lambda q, k, v: ordo.torch.attention(q, k, v, causal=True),
+            lambda q, k, v: ordo.torch.attention(q, k, v, causal=True)[0],
             fullgraph=True,
             backend=backend,
         )
-        o, lse = whole(*given[0])
-        other = [o.detach(), lse.detach(), *torch.autograd.grad(o, given[0], given[1])]
+        o = whole(*given[0])
+        other = [o.detach(), plain[1], *torch.autograd.grad(o, given[0], given[1])]
         equal(plain, other, backend)
         done.append(backend)
     return "one graph: " + ", ".join(done)
@@ -271,8 +278,11 @@ def opcheck():
 
     inputs, _ = tensors(rows=128)
     rules = Rules(0, 0, 0.125, "causal", -1, -1, 0.0, 0.0, "ordo", ())
+    tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
+    if _there():  # the last one differentiates lse, too
+        tests.append("test_aot_dispatch_dynamic")
     said = torch.library.opcheck(
-        torch.ops.ordo.attention_forward.default, (*inputs, *Lists(), *rules)
+        torch.ops.ordo.attention_forward.default, (*inputs, *Lists(), *rules), test_utils=tests
     )
     expect(set(said.values()) == {"SUCCESS"}, str(said))
     return ", ".join(said)
@@ -318,6 +328,18 @@ CHECKS["window"] = _feature(dict(causal=True, window=(100, 0)), None, causal=Tru
 CHECKS["softcap"] = _feature(dict(softcap=5.0), None, softcap=5.0)
 CHECKS["float16"] = _feature(dict(causal=True), dict(dtype=torch.float16), causal=True)
 CHECKS["float32"] = _feature(dict(causal=True), dict(dtype=torch.float32), causal=True)
+
+
+@check
+def gradient_of_lse():
+    inputs, _ = tensors(rows=128)
+    _, lse = ordo.torch.attention(*inputs)
+    (got,) = torch.autograd.grad(lse.sum(), inputs[0])
+    wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
+    (wanted,) = torch.autograd.grad(math64.attention(*wide)[1].sum(), wide[0])
+    error = ((got.double().cpu() - wanted).abs().max() / wanted.abs().max()).item()
+    expect(error < 2e-2, f"dq is off by {error:.1e}")
+    return f"{error:.1e}"
 
 
 @check
@@ -429,13 +451,14 @@ def _model(name, implementation):
     torch.manual_seed(0)
     if name == "gpt2":
         size = dict(n_layer=2, n_head=2, n_embd=128) if small else {}
-        config = GPT2Config(**size)
+        config = GPT2Config(**size, attn_pdrop=_dropout_there())
         kind = GPT2LMHeadModel
     else:
         config = LlamaConfig(
             hidden_size=256 if small else 4096, intermediate_size=512 if small else 14336,
             num_hidden_layers=2 if small else 4, num_attention_heads=2 if small else 32,
-            num_key_value_heads=1 if small else 8, vocab_size=32000, attention_dropout=0.1,
+            num_key_value_heads=1 if small else 8, vocab_size=32000,
+            attention_dropout=_dropout_there(),
             max_position_embeddings=4096,
         )  # fmt: skip
         kind = LlamaForCausalLM
@@ -509,7 +532,8 @@ def client(name, kind):
         losses, digest, seconds = train(name, "ordo", kind, STEPS, True)
         _, again, _ = train(name, "ordo", kind, STEPS, True)
         expect(digest == again, "trained twice: losses or parameters differ")
-        said = f"twice equal {digest}; loss {losses[0]:.3f} to {losses[-1]:.3f}"
+        said = f"twice equal {digest}; attention dropout {_dropout_there()}"
+        said += f"; loss {losses[0]:.3f} to {losses[-1]:.3f}"
         row = f"ordo {seconds * 1e3:.1f} ms"
         if kind == "dense":
             theirs, _, fast = train(name, "sdpa", kind, STEPS, False)

@@ -68,6 +68,17 @@ def test_sdpa_runs_ordo(active, causal, dtype):
         assert same(one, other)
 
 
+def test_grouped_heads(active):
+    given = inputs(heads=4, kv_heads=2)
+    o = F.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
+    expected, _ = math64.attention(*(x.transpose(1, 2) for x in given), causal=True)
+    close(o.transpose(1, 2), expected, torch.float32)
+    dout = torch.rand_like(o)
+    wanted = torch.autograd.grad(expected, given, dout.double().transpose(1, 2))
+    for got, other in zip(torch.autograd.grad(o, given, dout), wanted):
+        close(got, other.double(), torch.float32)
+
+
 def test_sdpa_aligns_top_left(active):
     given = inputs(rows=9, columns=20)
     o = F.scaled_dot_product_attention(*given, is_causal=True)
