@@ -11,7 +11,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._ops import attend
+from ._ops import attend, draw
 from ._plans import NO_LISTS, Lists, Rules
 
 # Head sizes the CUDA kernels have; others are filled up with zeros, which change no score.
@@ -179,8 +179,6 @@ def _full(x: Tensor, lens: Tensor | None) -> Tensor:
 
 # ---- seed and offset ----
 
-_LIMIT = 2**32
-
 
 def rng_of(
     q: Tensor,
@@ -190,8 +188,7 @@ def rng_of(
 ) -> Tensor:
     """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
     if seed is None and rng_state is None:
-        # Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
-        return torch.randint(_LIMIT, (2,), device=q.device, generator=generator)
+        return draw(q, generator)
     if generator is not None or (seed is not None and rng_state is not None):
         raise Error("argument", "seed, rng_state, generator: expected one of them at most")
     if rng_state is not None:

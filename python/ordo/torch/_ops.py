@@ -26,6 +26,7 @@ _RULES = (
     "float softcap, float dropout_p, str keying, SymInt[] shard"
 )
 _COUNT = len(Lists._fields)
+_LIMIT = 2**32
 
 _library = torch.library.Library("ordo", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -38,6 +39,31 @@ _library.define(
     f"Tensor lse, {_LISTS}, {_RULES}) -> (Tensor, Tensor, Tensor)",
     tags=_tags,
 )
+
+
+_library.define(  # as an operator of its own, so that a compiler leaves it to PyTorch's generator
+    "draw(Tensor like) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,)
+)
+
+
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if torch.compiler.is_compiling() and generator is None:
+        drawn: Tensor = torch.ops.ordo.draw(like)
+        return drawn
+    return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+
+
+def _draw(like: Tensor) -> Tensor:
+    return torch.randint(_LIMIT, (2,), device=like.device)
+
+
+@torch.library.register_fake("ordo::draw", lib=_library)
+def _draw_fake(like: Tensor) -> Tensor:
+    return like.new_empty(2, dtype=torch.int64)
 
 
 def _split(rest: Any) -> tuple[Lists, Rules]:
@@ -65,6 +91,7 @@ def _backward(
 
 
 for _device in ("CPU", "CUDA"):
+    _library.impl("draw", _draw, _device)
     _library.impl("attention_forward", _forward, _device)
     _library.impl("attention_backward", _backward, _device)
 

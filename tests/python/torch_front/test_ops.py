@@ -62,6 +62,13 @@ def test_opcheck(case):
         assert set(result.values()) == {"SUCCESS"}
 
 
+def test_opcheck_of_the_draw():
+    tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
+    given = (drawn(1, 2, 3, 4),)
+    result = torch.library.opcheck(torch.ops.ordo.draw.default, given, test_utils=tests)
+    assert set(result.values()) == {"SUCCESS"}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_operator_and_the_short_way_give_the_same_bits(case):
     from ordo.torch import _ops
@@ -100,14 +107,40 @@ def test_compile_in_one_graph(backend):
         assert same(x, y)
 
 
-def test_compile_draws_from_the_generator():
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_and_eager_draw_the_same_mask(backend):
     inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
-    whole = torch.compile(lambda *x: step(*x, dropout_p=0.5), fullgraph=True, backend="aot_eager")
-    torch.manual_seed(1)
-    one, other = whole(*inputs), whole(*inputs)
-    assert not same(one, other)
-    torch.manual_seed(1)
-    assert same(one, whole(*inputs)) and same(other, whole(*inputs))
+    dout = torch.rand(2, 33, 2, 16)
+
+    def drop(q, k, v):
+        return step(q, k, v, dropout_p=0.5)
+
+    def twice(function):
+        torch.manual_seed(1)
+        made = [function(*inputs) for _ in range(2)]
+        return made + [x for o in made for x in torch.autograd.grad(o, inputs, dout)]
+
+    plain = twice(drop)
+    assert not same(plain[0], plain[1])
+    whole = twice(torch.compile(drop, fullgraph=True, backend=backend))
+    assert all(same(x, y) for x, y in zip(plain, whole))
+
+
+def test_compiled_checkpointing_draws_the_same_mask():
+    inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
+
+    def block(q, k, v):
+        return step(q, k, v, dropout_p=0.5).square()
+
+    def kept(q, k, v):
+        return checkpoint(block, q, k, v, use_reentrant=False)
+
+    results = []
+    for function in (block, torch.compile(kept, fullgraph=True)):
+        torch.manual_seed(3)
+        results.append(torch.autograd.grad(function(*inputs).sum(), inputs))
+    for x, y in zip(*results):
+        assert torch.allclose(x, y, atol=1e-6)  # of another mask they would differ by far
 
 
 def test_compile_for_any_length():
