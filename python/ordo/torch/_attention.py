@@ -129,6 +129,8 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
     if a.slopes is not None:
+        if a.slopes.requires_grad:
+            raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
     return Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
 

@@ -34,6 +34,12 @@ CASES = {
     "NaN scale": ((Q, KV, KV), dict(scale=float("nan")), None, "scale"),
     "softcap": ((Q, KV, KV), dict(softcap=-1.0), None, "softcap"),
     "slopes": ((Q, KV, KV), dict(slopes=torch.ones(3)), "shape", r"slopes.shape \(3,\): expected"),
+    "learned slopes": (
+        (Q, KV, KV),
+        dict(slopes=torch.ones(4, requires_grad=True)),
+        "unsupported",
+        "slopes have no gradient",
+    ),
     "rng": (
         (Q, KV, KV),
         dict(dropout_p=0.1, rng_state=torch.tensor([1, 2], dtype=torch.int32)),
