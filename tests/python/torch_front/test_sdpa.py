@@ -139,6 +139,26 @@ def test_the_dense_operator(p, causal):
         assert same(x, y) and x.stride() == like.stride()
 
 
+def test_head_sizes_that_are_filled_up(monkeypatch):
+    """As on CUDA, where the kernels have two sizes."""
+
+    def wide(*tensors):
+        return tuple(F.pad(x, (0, 64 - x.shape[-1])) for x in tensors)
+
+    q, k, v = (x.detach() for x in inputs())
+    plain = _sdpa._sdpa_forward(q, k, v, 0.1, True)
+    monkeypatch.setattr(_sdpa, "_wide", wide)
+    monkeypatch.setattr(_sdpa, "rng_of", lambda q: plain[6].view(torch.int64))
+    out, lse, *_, state, unused, _ = _sdpa._sdpa_forward(q, k, v, 0.1, True)
+    assert out.shape == q.shape and torch.allclose(out, plain[0], atol=1e-5)
+    dout = torch.rand_like(out)
+    rest = (None, None, 33, 33, 0.1, True, state, unused)
+    grads = _sdpa._sdpa_backward(dout, q, k, v, out, lse, *rest)
+    monkeypatch.undo()
+    for x, y in zip(grads, _sdpa._sdpa_backward(dout, q, k, v, out, lse, *rest)):
+        assert x.shape == y.shape and torch.allclose(x, y, atol=1e-5)
+
+
 def test_the_packed_operator():
     ends = torch.tensor([0, 7, 20], dtype=torch.int32)
     q, k, v = (drawn(20, 2, 16, seed=x).detach() for x in range(3))
