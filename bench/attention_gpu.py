@@ -7,6 +7,7 @@ Tensors are (batch, row, head, dim); PyTorch gets them as views in its own order
 from __future__ import annotations
 
 import ctypes
+import warnings
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ordo._structs import ordo_call, sized
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
+warnings.filterwarnings("ignore", category=UserWarning)  # why PyTorch takes no other backend
 
 
 @dataclass(frozen=True)

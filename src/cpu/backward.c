@@ -171,25 +171,52 @@ static void prepare_tile(const backward_job *job, const panels *w, int64_t b, in
         write_dq(job, b, head, row, rows, NULL);
 }
 
+/* Rows and columns of a padded sequence past its end: gradients 0. */
+static void clear_rows(const backward_job *job, int64_t b, int64_t head)
+{
+    for (int64_t row = job->pass.sequences[b].q_len; row < job->pass.problem->q_len; row++)
+        write_dq(job, b, head, row, 1, NULL);
+}
+static void clear_columns(const backward_job *job, int64_t b, int64_t kv_head)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
+    for (int64_t col = p->sequences[b].kv_len; col < p->problem->kv_len; col++) {
+        const ordo_rows dk = ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, b, col, kv_head);
+        const ordo_rows dv = ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, b, col, kv_head);
+        memset(dk.data, 0, width * (size_t)p->dim);
+        memset(dv.data, 0, width * (size_t)p->v_dim);
+    }
+}
+
+static int64_t before_tile(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].tile;
+}
+
+/* Tickets: the tiles of each head; then, if padded, the padding of each head and key head. */
 static void prepare(void *context, int worker, void *scratch)
 {
     backward_job *job = context;
     const ordo_cpu_pass *p = &job->pass;
+    const int64_t heads = p->problem->heads, kv_heads = p->problem->kv_heads;
+    const int64_t padded = p->problem->layout == ORDO_PADDED ? p->problem->batch : 0;
     panels w;
     (void)worker;
     lay_out(job, scratch, &w);
-    const int64_t items = p->problem->batch * p->problem->heads;
     for (;;) {
-        const int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (item >= items)
+        int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (ticket < heads * job->tiles) {
+            const int64_t head = ticket / job->tiles, tile = ticket % job->tiles;
+            const int64_t b = ordo_cpu_find(p, tile, before_tile);
+            prepare_tile(job, &w, b, head, (int32_t)(tile - p->sequences[b].tile));
+        } else if ((ticket -= heads * job->tiles) < padded * heads) {
+            clear_rows(job, ticket / heads, ticket % heads);
+        } else if ((ticket -= padded * heads) < padded * kv_heads) {
+            clear_columns(job, ticket / kv_heads, ticket % kv_heads);
+        } else {
             return;
-        const int64_t b = item / p->problem->heads, head = item % p->problem->heads;
-        const ordo_sequence *s = &p->sequences[b];
-        for (int32_t i = 0; i < ordo_band_query_tiles(&s->run.band); i++)
-            prepare_tile(job, &w, b, head, i);
-        for (int64_t row = s->q_len; p->problem->layout == ORDO_PADDED && row < p->problem->q_len;
-             row++)
-            write_dq(job, b, head, row, 1, NULL);
+        }
     }
 }
 
@@ -293,8 +320,8 @@ static void run_chain(const backward_job *job, panels *w, chain *c)
 {
     const ordo_cpu_pass *p = &job->pass;
     begin_chain(job, w, c);
-    for (int64_t g = 0; g < p->queries; g++)
-        for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
+    for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
+        for (int64_t g = 0; g < p->queries; g++)
             step(job, w, c, c->kv_head * p->queries + g, ordo_walk_visit(&c->walk, c->j, t));
     const ordo_rows dk =
         ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
@@ -304,19 +331,6 @@ static void run_chain(const backward_job *job, panels *w, chain *c)
                       (float)p->problem->scale, NULL);
     p->kernels->store(dv.data, p->problem->dtype, dv.stride, w->dv, p->v_ld, c->cols, p->v_dim, 1,
                       NULL);
-}
-
-/* Columns of a padded sequence past its end: gradients 0. */
-static void clear_columns(const backward_job *job, int64_t b, int64_t kv_head)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
-    for (int64_t col = p->sequences[b].kv_len; col < p->problem->kv_len; col++) {
-        const ordo_rows dk = ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, b, col, kv_head);
-        const ordo_rows dv = ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, b, col, kv_head);
-        memset(dk.data, 0, width * (size_t)p->dim);
-        memset(dv.data, 0, width * (size_t)p->v_dim);
-    }
 }
 
 static int64_t before_first(const ordo_cpu_pass *pass, int64_t b)
@@ -403,10 +417,6 @@ static ordo_status run(backward_job *job)
     const size_t bytes = lay_out(job, NULL, &none);
     share_workspace(job);
     ORDO_TRY(ordo_pool_run(threads, bytes, prepare, job));
-    if (p->problem->layout == ORDO_PADDED)
-        for (int64_t b = 0; b < p->problem->batch; b++)
-            for (int64_t h = 0; h < p->problem->kv_heads; h++)
-                clear_columns(job, b, h);
     atomic_store(&job->next, 0);
     return ordo_pool_run((int)(chains < threads ? chains + (chains == 0) : threads), bytes, work,
                          job);

@@ -6,7 +6,8 @@
  *
  *   s = q k^T    p = exp2(s scale2 - m)    o = o alpha + p v    l = l alpha + sum p
  *
- * Items are drawn from one counter, for causal masks the longest first. How rows are gathered
+ * Items are drawn from one counter, for causal masks the longest first; where all are equally long
+ * and few, the last ones are single tiles, so that threads finish together. How rows are gathered
  * into items changes no bit. */
 #include <math.h>
 #include <stdatomic.h>
@@ -21,7 +22,8 @@
 
 typedef struct forward_job {
     ordo_cpu_pass pass;
-    int tiles; /* query tiles an item */
+    int tiles;    /* query tiles an item */
+    bool singles; /* but one an item in the first quarter of a sequence, which is drawn last */
     int64_t items;
     atomic_llong next;
 } forward_job;
@@ -151,9 +153,34 @@ static void finish(const forward_job *job, const panels *w, const item *it)
     }
 }
 
-static void run_item(const forward_job *job, const panels *w, const item *it)
+/* Ask for a part of a key tile's rows, to be near when its turn comes. */
+static void fetch_keys(const forward_job *job, const item *it, int32_t j, int part, int parts)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
+    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
+    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
+    ordo_cpu_fetch(p, k, cols * part / parts, cols * (part + 1) / parts, p->dim);
+    ordo_cpu_fetch(p, v, cols * part / parts, cols * (part + 1) / parts, p->v_dim);
+}
+
+/* Key tile j as panels; whether its values are finite. */
+static bool load_keys(const forward_job *job, const panels *w, const item *it, int32_t j)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
+    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
+    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
+    if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
+                                     p->dim))
+        ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
+    return p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
+}
+
+static void run_item(const forward_job *job, const panels *w, const item *it)
+{
     begin(job, w, it);
     ordo_span keys = { INT32_MAX, -1 };
     for (int32_t i = it->first; i <= it->last; i++) {
@@ -164,17 +191,11 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
         }
     }
     for (int32_t j = keys.first; j <= keys.last; j++) {
-        const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
-        const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
-        const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
-        const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-        if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
-                                         p->dim))
-            ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
-        const bool finite =
-            p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
+        const bool finite = load_keys(job, w, it, j);
         for (int32_t i = it->first; i <= it->last; i++) {
             const ordo_span own = ordo_band_keys(&it->band, i);
+            if (j < keys.last)
+                fetch_keys(job, it, j + 1, i - it->first, it->last - it->first + 1);
             if (own.first <= j && j <= own.last)
                 step(job, w, it, i, j, finite);
         }
@@ -206,26 +227,33 @@ static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
     return band;
 }
 
-/* Items a head; a sequence without rows has one, for its padding. */
-static int64_t head_items(const forward_job *job, int64_t b)
+/* Items a head; the first `singles` of them are single tiles. A sequence without rows has one, for
+ * its padding. */
+static int64_t head_items(const forward_job *job, int64_t b, int64_t *singles)
 {
     const ordo_band band = forward_band(&job->pass, b);
     const int64_t tiles = ordo_band_query_tiles(&band);
-    return tiles == 0 ? 1 : (tiles + job->tiles - 1) / job->tiles;
+    *singles = job->singles ? tiles / 4 : 0;
+    return tiles == 0 ? 1 : *singles + (tiles - *singles + job->tiles - 1) / job->tiles;
+}
+
+static int64_t before(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].item;
 }
 
 /* Ticket -> item: sequence by sequence, the last rows of all heads first. */
 static void draw(const forward_job *job, int64_t ticket, const panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
-    const int64_t heads = p->problem->heads;
-    int64_t b = 0;
-    for (; ticket >= heads * head_items(job, b); b++)
-        ticket -= heads * head_items(job, b);
+    const int64_t heads = p->problem->heads, b = ordo_cpu_find(p, ticket, before);
+    int64_t singles;
+    ticket -= p->sequences[b].item;
     item it = { .b = b, .head = ticket % heads, .band = forward_band(p, b) };
-    const int64_t place = head_items(job, b) - 1 - ticket / heads;
-    it.first = (int32_t)(place * job->tiles);
-    it.last = ordo_min32(it.first + job->tiles, ordo_band_query_tiles(&it.band)) - 1;
+    const int64_t place = head_items(job, b, &singles) - 1 - ticket / heads;
+    const int32_t end = ordo_band_query_tiles(&it.band);
+    it.first = (int32_t)(place < singles ? place : singles + (place - singles) * job->tiles);
+    it.last = ordo_min32(it.first + (place < singles ? 1 : job->tiles), end) - 1;
     if (it.last >= it.first)
         run_item(job, w, &it);
     if (place == 0)
@@ -248,22 +276,34 @@ static void work(void *context, int worker, void *scratch)
 
 static int64_t count_items(const forward_job *job)
 {
-    int64_t items = 0;
+    ordo_sequence *s = job->pass.sequences;
+    int64_t singles;
+    s[0].item = 0;
     for (int64_t b = 0; b < job->pass.problem->batch; b++)
-        items += job->pass.problem->heads * head_items(job, b);
-    return items;
+        s[b + 1].item = s[b].item + job->pass.problem->heads * head_items(job, b, &singles);
+    return s[job->pass.problem->batch].item;
+}
+
+/* Items as large as leaves no thread without: at least four for each. */
+static void gather_items(forward_job *job, int threads)
+{
+    const bool equal = job->pass.problem->mask == ORDO_MASK_FULL;
+    job->tiles = 4;
+    for (job->items = count_items(job); job->tiles > 1 && job->items < 4 * (int64_t)threads;
+         job->items = count_items(job))
+        job->tiles /= 2;
+    job->singles = equal && job->tiles > 1 && threads > 1 && job->items < 16 * (int64_t)threads;
+    job->items = count_items(job);
 }
 
 ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
 {
-    forward_job job = { .tiles = 4 };
+    forward_job job = { 0 };
     ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
     if (status == ORDO_OK) {
         const int threads = ordo_pool_threads(call->threads);
-        while (job.tiles > 1 && count_items(&job) < 4 * (int64_t)threads)
-            job.tiles /= 2; /* smaller items, so that no thread is left without */
-        job.items = count_items(&job);
         panels none;
+        gather_items(&job, threads);
         const size_t bytes = lay_out(&job, NULL, &none);
         const int64_t useful = job.items < threads ? job.items : threads;
         status = ordo_pool_run((int)useful, bytes, work, &job);

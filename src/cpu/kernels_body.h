@@ -5,6 +5,9 @@
 #include "cpu/kernels.h"
 #include "cpu/vec.h"
 
+/* Written once, compiled for each kind of tile that its constant arguments name. */
+#define FOR_EACH_KIND static inline __attribute__((always_inline))
+
 static inline int up16(int n)
 {
     return (n + 15) & ~15;
@@ -12,87 +15,91 @@ static inline int up16(int n)
 
 /* ---- elements in and out ---- */
 
-/* ordo_f32_from_f16() without branches, so that it becomes vectors: the bits in place are the value
- * times 2^-112, exactly, subnormals included. (A NaN keeps its payload; it is stored canonical.) */
-static inline float f32_from_f16(uint16_t half)
+/* `count` elements from `at` on as f32, zeros after them. */
+FOR_EACH_KIND v16 elements(const void *data, ordo_dtype dtype, int64_t at, int count)
 {
-    const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-    const uint32_t finite = ordo_f32_bits(ordo_f32_of_bits(magnitude) * 0x1p112f);
-    const uint32_t bits = magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite;
-    return ordo_f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
-}
-
-static inline float element(const void *data, ordo_dtype dtype, int64_t at)
-{
+    const size_t width = dtype == ORDO_F32 ? 4 : 2;
+    const void *from = (const char *)data + (size_t)at * width;
+    union {
+        float f32[16];
+        uint16_t half[16];
+    } few = { .f32 = { 0 } };
+    if (count < 16) { /* what follows may be another's memory */
+        memcpy(&few, from, (size_t)count * width);
+        from = &few;
+    }
     switch (dtype) {
-    case ORDO_F32: return ((const float *)data)[at];
-    case ORDO_BF16: return ordo_f32_from_bf16(((const uint16_t *)data)[at]);
-    case ORDO_F16: return f32_from_f16(((const uint16_t *)data)[at]);
+    case ORDO_F32: return v_load(from);
+    case ORDO_BF16: return v_from_bf16(from);
+    case ORDO_F16: return v_from_f16(from);
     }
-    return 0;
+    return v_all(0);
 }
 
-/* An all-ones exponent anywhere: or together what (bits & mask) == mask tells. */
-static inline uint32_t not_finite(float x)
+/* Zero as long as all x are finite: 0 times an inf or NaN is NaN, and stays. */
+static inline v16 note_finite(v16 x, v16 noted)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (bits & 0x7f800000u) == 0x7f800000u;
+    return v_fma(x, v_all(0), noted);
 }
 
-static inline uint32_t load_row(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
+FOR_EACH_KIND bool load_typed(float *panel, int ld, const void *data, ordo_dtype dtype,
+                              int64_t row_stride, int rows, int dim)
 {
-    uint32_t bad = 0;
-    for (int d = 0; d < dim; d++) {
-        to[d] = element(data, dtype, at + d);
-        bad |= not_finite(to[d]);
-    }
-    return bad;
-}
-
-/* One loop a type, so that each becomes a vector loop. */
-static uint32_t load_row_typed(float *to, const void *data, ordo_dtype dtype, int64_t at, int dim)
-{
-    switch (dtype) {
-    case ORDO_F32: return load_row(to, data, ORDO_F32, at, dim);
-    case ORDO_BF16: return load_row(to, data, ORDO_BF16, at, dim);
-    case ORDO_F16: return load_row(to, data, ORDO_F16, at, dim);
-    }
-    return 0;
+    v16 noted = v_all(0);
+    for (int r = 0; r < rows; r++)
+        for (int d = 0; d < dim; d += 16) {
+            const v16 x = elements(data, dtype, r * row_stride + d, dim - d);
+            noted = note_finite(x, noted);
+            v_store(panel + (ptrdiff_t)r * ld + d, x);
+        }
+    return v_sum(noted) == 0;
 }
 
 static bool load(float *panel, int ld, const void *data, ordo_dtype dtype, int64_t row_stride,
                  int rows, int dim)
 {
-    uint32_t bad = 0;
-    for (int r = 0; r < rows; r++) {
-        float *to = panel + (ptrdiff_t)r * ld;
-        bad |= load_row_typed(to, data, dtype, r * row_stride, dim);
-        for (int d = dim; d < up16(dim); d++)
-            to[d] = 0;
+    switch (dtype) {
+    case ORDO_F32: return load_typed(panel, ld, data, ORDO_F32, row_stride, rows, dim);
+    case ORDO_BF16: return load_typed(panel, ld, data, ORDO_BF16, row_stride, rows, dim);
+    case ORDO_F16: return load_typed(panel, ld, data, ORDO_F16, row_stride, rows, dim);
     }
-    return bad == 0;
+    return false;
+}
+
+/* By squares of 16 x 16. */
+FOR_EACH_KIND bool load_transposed_typed(float *panel, int ld, const void *data, ordo_dtype dtype,
+                                         int64_t row_stride, int rows, int dim)
+{
+    float square[16 * 16];
+    v16 noted = v_all(0);
+    for (int r = 0; r < rows; r += 16)
+        for (int d = 0; d < dim; d += 16) {
+            for (int x = 0; x < 16; x++) {
+                v16 row = v_all(0);
+                if (r + x < rows)
+                    row = elements(data, dtype, (r + x) * row_stride + d, dim - d);
+                noted = note_finite(row, noted);
+                v_store(square + 16 * x, row);
+            }
+            float *to = panel + (ptrdiff_t)d * ld + r;
+            if (d + 16 <= dim)
+                ln_transpose(square, to, ld);
+            else /* panels have no rows after dim */
+                for (int x = 0; x < (dim - d) * 16; x++)
+                    to[(ptrdiff_t)(x / 16) * ld + x % 16] = square[x % 16 * 16 + x / 16];
+        }
+    return v_sum(noted) == 0;
 }
 
 static bool load_transposed(float *panel, int ld, const void *data, ordo_dtype dtype,
                             int64_t row_stride, int rows, int dim)
 {
-    enum { CHUNK = 16 }; /* rows at a time: one cache line of every panel row */
-    float chunk[CHUNK][16];
-    uint32_t bad = 0;
-    for (int r0 = 0; r0 < up16(rows); r0 += CHUNK)
-        for (int d0 = 0; d0 < dim; d0 += 16) {
-            const int dims = dim - d0 < 16 ? dim - d0 : 16;
-            for (int r = 0; r < CHUNK; r++)
-                if (r0 + r < rows)
-                    bad |= load_row_typed(chunk[r], data, dtype, (r0 + r) * row_stride + d0, dims);
-                else
-                    memset(chunk[r], 0, sizeof chunk[r]);
-            for (int d = 0; d < dims; d++)
-                for (int r = 0; r < CHUNK; r++)
-                    panel[(ptrdiff_t)(d0 + d) * ld + r0 + r] = chunk[r][d];
-        }
-    return bad == 0;
+    switch (dtype) {
+    case ORDO_F32: return load_transposed_typed(panel, ld, data, ORDO_F32, row_stride, rows, dim);
+    case ORDO_BF16: return load_transposed_typed(panel, ld, data, ORDO_BF16, row_stride, rows, dim);
+    case ORDO_F16: return load_transposed_typed(panel, ld, data, ORDO_F16, row_stride, rows, dim);
+    }
+    return false;
 }
 
 static inline void put(void *data, ordo_dtype dtype, int64_t at, float x)
@@ -104,99 +111,134 @@ static inline void put(void *data, ordo_dtype dtype, int64_t at, float x)
     }
 }
 
-static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
-                  int rows, int dim, float factor, const float *row_factor)
+FOR_EACH_KIND void store_typed(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel,
+                               int ld, int rows, int dim, float factor, const float *row_factor)
 {
     for (int r = 0; r < rows; r++) {
         const float f = row_factor ? factor * row_factor[r] : factor;
         const float *from = panel + (ptrdiff_t)r * ld;
-        for (int d = 0; d < dim; d++)
+        int d = 0;
+        for (; dtype == ORDO_F16 && d + 16 <= dim; d += 16)
+            v_to_f16((uint16_t *)data + r * row_stride + d, v_mul(v_load(from + d), v_all(f)));
+        for (; d < dim; d++)
             put(data, dtype, r * row_stride + d, from[d] * f);
+    }
+}
+
+static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
+                  int rows, int dim, float factor, const float *row_factor)
+{
+    switch (dtype) {
+    case ORDO_F32:
+        store_typed(data, ORDO_F32, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
+    case ORDO_BF16:
+        store_typed(data, ORDO_BF16, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
+    case ORDO_F16:
+        store_typed(data, ORDO_F16, row_stride, panel, ld, rows, dim, factor, row_factor);
+        break;
     }
 }
 
 /* ---- products ---- */
 
-/* One register block: BLOCK_ROWS x 16, all of k. */
-static inline void block_1(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
-                           float *c, int ldc, bool add)
+/* A register block: `rows` x 16 `width`, all of k. Both are constants, and every loop over them is
+ * unrolled, so that the sums are registers. */
+FOR_EACH_KIND void block(int rows, int width, int k, const float *a, int a_row, int a_k,
+                         const float *b, int ldb, float *c, int ldc, bool add)
 {
+    enum { MOST_ROWS = BLOCK_ROWS > 4 ? BLOCK_ROWS : 4, MOST_PARTS = 16 / LANES * BLOCK_WIDTH };
+    const int parts = 16 / LANES * width;
+    lanes sum[MOST_ROWS][MOST_PARTS], column[MOST_PARTS];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            sum[i][j] = add ? ln_load(c + (ptrdiff_t)i * ldc + j * LANES) : ln_all(0);
+    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            column[j] = ln_load(b + j * LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const lanes scalar = ln_all(a[(ptrdiff_t)i * a_row]);
+#pragma GCC unroll 16
+            for (int j = 0; j < parts; j++)
+                sum[i][j] = ln_fma(scalar, column[j], sum[i][j]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < parts; j++)
+            ln_store(c + (ptrdiff_t)i * ldc + j * LANES, sum[i][j]);
+}
+
+/* All rows of 16 `width` columns: the largest blocks, then what fits. */
+FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int a_k,
+                         const float *b, int ldb, float *c, int ldc, bool add)
+{
+    for (int i = 0, rows; i < m; i += rows) {
+        const int left = m - i; /* of 8, two fours are better than six and two */
+        const float *from = a + (ptrdiff_t)i * a_row;
+        float *to = c + (ptrdiff_t)i * ldc;
+        rows = left >= BLOCK_ROWS && left != 8 ? BLOCK_ROWS : left >= 4 ? 4 : 1;
+        if (rows == BLOCK_ROWS)
+            block(BLOCK_ROWS, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+        else if (rows == 4)
+            block(4, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+        else
+            block(1, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+    }
+}
+
 #ifdef TARGET_BLOCK
-    target_block(k, a, a_row, a_k, b, ldb, c, ldc, add);
-#else
-#define DO(i) v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);
-    FOR_ROWS(DO)
-#undef DO
-    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
-        const v16 column = v_load(b);
-#define DO(i) s##i = v_fma(v_all(a[(ptrdiff_t)(i)*a_row]), column, s##i);
-        FOR_ROWS(DO)
-#undef DO
-    }
-#define DO(i) v_store(c + (ptrdiff_t)(i)*ldc, s##i);
-    FOR_ROWS(DO)
-#undef DO
-#endif
-}
-
-#if BLOCK_WIDTH == 2
-/* The same, 32 columns wide. */
-static inline void block_2(int k, const float *a, int a_row, int a_k, const float *b, int ldb,
-                           float *c, int ldc, bool add)
+/* Whole blocks by the target's own code, which wants the scalars of a step side by side: where
+ * their rows lie apart they are put so first, once for all of n. */
+static int own_blocks(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
+                      int ldb, float *c, int ldc, bool add)
 {
-#define DO(i)                                                                                      \
-    v16 s##i = add ? v_load(c + (ptrdiff_t)(i)*ldc) : v_all(0);                                    \
-    v16 t##i = add ? v_load(c + (ptrdiff_t)(i)*ldc + 16) : v_all(0);
-    FOR_ROWS(DO)
-#undef DO
-    for (int x = 0; x < k; x++, a += a_k, b += ldb) {
-        const v16 left = v_load(b), right = v_load(b + 16);
-#define DO(i)                                                                                      \
-    {                                                                                              \
-        const v16 scalar = v_all(a[(ptrdiff_t)(i)*a_row]);                                         \
-        s##i = v_fma(scalar, left, s##i);                                                          \
-        t##i = v_fma(scalar, right, t##i);                                                         \
+    enum { STEPS = 128 };
+    float side[STEPS * BLOCK_ROWS];
+    const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
+    if (a_row == 1) {
+        for (int j = 0; j < n; j += 16)
+            for (int i = 0; i < whole; i += BLOCK_ROWS)
+                target_block(k, a + i, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j, ldc, add);
+        return whole;
     }
-        FOR_ROWS(DO)
-#undef DO
-    }
-#define DO(i)                                                                                      \
-    v_store(c + (ptrdiff_t)(i)*ldc, s##i);                                                         \
-    v_store(c + (ptrdiff_t)(i)*ldc + 16, t##i);
-    FOR_ROWS(DO)
-#undef DO
+    for (int x = 0; x < k; x += STEPS)
+        for (int i = 0; i < whole; i += BLOCK_ROWS) {
+            const int steps = k - x < STEPS ? k - x : STEPS;
+            target_gather(side, steps, a + (ptrdiff_t)i * a_row + (ptrdiff_t)x * a_k, a_row, a_k);
+            for (int j = 0; j < n; j += 16)
+                target_block(steps, side, BLOCK_ROWS, b + (ptrdiff_t)x * ldb + j, ldb,
+                             c + (ptrdiff_t)i * ldc + j, ldc, add || x > 0);
+        }
+    return whole;
 }
 #endif
-
-/* What is left over: one row, 16 columns. */
-static inline void block_row(int k, const float *a, int a_k, const float *b, int ldb, float *c,
-                             bool add)
-{
-    v16 sum = add ? v_load(c) : v_all(0);
-    for (int x = 0; x < k; x++, a += a_k, b += ldb)
-        sum = v_fma(v_all(*a), v_load(b), sum);
-    v_store(c, sum);
-}
 
 static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
                     int ldb, float *c, int ldc, bool add)
 {
-    const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
-    int j = 0;
-#if BLOCK_WIDTH == 2
-    for (; j + 16 < n; j += 32)
-        for (int i = 0; i < whole; i += BLOCK_ROWS)
-            block_2(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                    ldc, add);
+#ifdef TARGET_BLOCK
+    const int done = own_blocks(m, n, k, a, a_row, a_k, b, ldb, c, ldc, add);
+    m -= done;
+    a += (ptrdiff_t)done * a_row;
+    c += (ptrdiff_t)done * ldc;
 #endif
-    for (; j < n; j += 16)
-        for (int i = 0; i < whole; i += BLOCK_ROWS)
-            block_1(k, a + (ptrdiff_t)i * a_row, a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                    ldc, add);
-    for (int i = whole; i < m; i++)
-        for (j = 0; j < n; j += 16)
-            block_row(k, a + (ptrdiff_t)i * a_row, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j,
-                      add);
+    for (int j = 0, width; m > 0 && j < n; j += 16 * width) {
+        const int left = (n - j + 15) / 16;
+        width = left >= 4 && BLOCK_WIDTH >= 4 ? 4 : left >= 2 && BLOCK_WIDTH >= 2 ? 2 : 1;
+        if (width == 4)
+            strip(BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+        else if (width == 2)
+            strip(BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+        else
+            strip(1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+    }
 }
 
 /* ---- logits ---- */
@@ -265,29 +307,58 @@ static inline bool is_plain(const ordo_scores *z)
     return z->softcap == 0 && z->slope2 == 0 && z->scale2 > 0;
 }
 
-/* Largest logits of rows r .. r+15; rewrites s by the logits unless they are plain. */
-static inline v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+/* Logits of rows r .. r+15 in column c, -inf where not visible; s is rewritten by them unless they
+ * are plain. */
+FOR_EACH_KIND v16 visible(const ordo_scores *z, bool plain, bool cut, float *s, int r, int c)
 {
-    const int cols = z->cols, ld = z->ld;
-    const v16 nothing = v_all(-INFINITY);
-    v16 top = nothing;
-    for (int c = 0; c < cols; c++) {
-        float *at = s + (ptrdiff_t)c * ld + r;
-        v16 x = v_load(at), slope;
-        if (!plain) {
-            x = logits(z, x, r, c, &slope);
-            v_store(at, x);
-        }
-        if (cut && !all_see(z, r, c))
-            x = only(z, x, nothing, r, c);
-        top = v_max(x, top);
+    float *at = s + (ptrdiff_t)c * z->ld + r;
+    v16 x = v_load(at), slope;
+    if (!plain) {
+        x = logits(z, x, r, c, &slope);
+        v_store(at, x);
     }
-    return plain ? v_mul(top, v_all(z->scale2)) : top;
+    if (cut && !all_see(z, r, c))
+        x = only(z, x, v_all(-INFINITY), r, c);
+    return x;
 }
 
-static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
-                                float *m, float *l, float *alpha)
+/* Largest logits of rows r .. r+15. In as many chains as there are lanes to hide their latency. */
+FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
 {
+    enum { CHAINS = LANES > 4 ? LANES / 4 : 1 };
+    v16 top[CHAINS];
+    int c = 0;
+#pragma GCC unroll 4
+    for (int x = 0; x < CHAINS; x++)
+        top[x] = v_all(-INFINITY);
+    for (; c + CHAINS <= z->cols; c += CHAINS)
+#pragma GCC unroll 4
+        for (int x = 0; x < CHAINS; x++)
+            top[x] = v_max(visible(z, plain, cut, s, r, c + x), top[x]);
+    for (; c < z->cols; c++)
+        top[0] = v_max(visible(z, plain, cut, s, r, c), top[0]);
+#pragma GCC unroll 4
+    for (int x = 1; x < CHAINS; x++)
+        top[0] = v_max(top[x], top[0]);
+    return plain ? v_mul(top[0], v_all(z->scale2)) : top[0];
+}
+
+/* A column's probabilities: cut, summed, dropped, stored. */
+FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
+                               int r, int c)
+{
+    if (cut && !all_see(z, r, c))
+        p = only(z, p, v_all(0), r, c);
+    *sum = v_add(*sum, p);
+    if (keep)
+        p = v_mul(p, kept(z, r, c));
+    v_store(s + (ptrdiff_t)c * z->ld + r, p);
+}
+
+FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+                                float *s, float *m, float *l, float *alpha)
+{
+    const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 factor = v_all(plain ? z->scale2 : 1), zero = v_all(0), nothing = v_all(-INFINITY);
     for (int r = 0; r < rows; r += 16) {
@@ -295,15 +366,13 @@ static inline void softmax_rows(const ordo_scores *z, bool plain, bool cut, bool
         const v16 base = v_less(nothing, now, now, zero); /* nothing visible yet: all become 0 */
         const v16 minus = v_sub(zero, base);
         v16 sum = zero;
-        for (int c = 0; c < cols; c++) {
-            float *at = s + (ptrdiff_t)c * ld + r;
-            v16 p = v_exp2_below(v_fma(v_load(at), factor, minus));
-            if (cut && !all_see(z, r, c))
-                p = only(z, p, zero, r, c);
-            sum = v_add(sum, p);
-            if (keep)
-                p = v_mul(p, kept(z, r, c));
-            v_store(at, p);
+        for (int c = 0; c < cols; c += 2) {
+            const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
+            const v32 p = v_exp2_below(
+                (v32) { v_fma(v_load(at), factor, minus), v_fma(v_load(next), factor, minus) });
+            put_weights(z, cut, keep, p.a, &sum, s, r, c);
+            if (c + 1 < cols)
+                put_weights(z, cut, keep, p.b, &sum, s, r, c + 1);
         }
         const v16 shrink = v_exp2(v_sub(before, base));
         v_store(m + r, now);
@@ -332,36 +401,46 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
                 v_store(o + d, v_mul(v_load(o + d), v_all(alpha[r])));
 }
 
-static inline void gradient_rows(const ordo_scores *z, bool plain, bool cut, bool keep, float *s,
-                                 float *dp, const float *lse2, const float *delta)
+/* A column's P and dS, cut and dropped, in place of its raw products. */
+FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
+                                 bool capped, float *s, float *dp, v16 shift, int r, int c)
 {
+    float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
+    v16 g = v_load(dp_at), pd = p;
+    if (keep) {
+        const v16 kept_rate = v_mul(kept(z, r, c), v_all(z->keep_scale));
+        pd = v_mul(p, kept_rate);
+        g = v_mul(g, kept_rate);
+    }
+    v16 ds = v_mul(p, v_sub(g, shift));
+    if (capped)
+        ds = v_mul(ds, slope);
+    if (cut && !all_see(z, r, c)) {
+        pd = only(z, pd, v_all(0), r, c);
+        ds = only(z, ds, v_all(0), r, c);
+    }
+    v_store(at, pd);
+    v_store(dp_at, ds);
+}
+
+FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+                                 float *s, float *dp, const float *lse2, const float *delta)
+{
+    const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
-    const v16 zero = v_all(0), rate = v_all(z->keep_scale), scale2 = v_all(z->scale2);
+    const v16 scale2 = v_all(z->scale2);
     const bool capped = !plain && z->softcap > 0;
     for (int r = 0; r < rows; r += 16) {
-        const v16 minus = v_sub(zero, v_load(lse2 + r)), shift = v_load(delta + r);
-        for (int c = 0; c < cols; c++) {
-            float *at = s + (ptrdiff_t)c * ld + r, *dp_at = dp + (ptrdiff_t)c * ld + r;
-            v16 slope = v_all(1), p, g = v_load(dp_at);
-            if (plain)
-                p = v_exp2(v_fma(v_load(at), scale2, minus));
-            else
-                p = v_exp2(v_add(logits(z, v_load(at), r, c, &slope), minus));
-            v16 pd = p;
-            if (keep) {
-                const v16 kept_rate = v_mul(kept(z, r, c), rate);
-                pd = v_mul(p, kept_rate);
-                g = v_mul(g, kept_rate);
-            }
-            v16 ds = v_mul(p, v_sub(g, shift));
-            if (capped)
-                ds = v_mul(ds, slope);
-            if (cut && !all_see(z, r, c)) {
-                pd = only(z, pd, zero, r, c);
-                ds = only(z, ds, zero, r, c);
-            }
-            v_store(at, pd);
-            v_store(dp_at, ds);
+        const v16 minus = v_sub(v_all(0), v_load(lse2 + r)), shift = v_load(delta + r);
+        for (int c = 0; c < cols; c += 2) {
+            const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
+            v16 x = v_load(at), y = v_load(next), slope_x = v_all(1), slope_y = v_all(1);
+            x = plain ? v_fma(x, scale2, minus) : v_add(logits(z, x, r, c, &slope_x), minus);
+            y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, c + 1, &slope_y), minus);
+            const v32 p = v_exp2_two(x, y);
+            put_gradients(z, cut, keep, p.a, slope_x, capped, s, dp, shift, r, c);
+            if (c + 1 < cols)
+                put_gradients(z, cut, keep, p.b, slope_y, capped, s, dp, shift, r, c + 1);
         }
     }
 }

@@ -109,6 +109,15 @@ ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, or
     return (ordo_rows) { (char *)tensor->data + (size_t)at * width, by_row };
 }
 
+void ordo_cpu_fetch(const ordo_cpu_pass *pass, ordo_rows rows, int first, int end, int dim)
+{
+    enum { LINE = 64 };
+    const ptrdiff_t width = pass->problem->dtype == ORDO_F32 ? 4 : 2;
+    for (int r = first; r < end; r++)
+        for (ptrdiff_t x = 0; x < dim * width; x += LINE)
+            __builtin_prefetch((const char *)rows.data + r * rows.stride * width + x, 0, 2);
+}
+
 int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row)
 {
     const ordo_problem *p = pass->problem;

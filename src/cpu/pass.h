@@ -25,6 +25,7 @@ typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */
     int64_t q_row, kv_row; /* its first row and column in packed memory, else 0 */
     int64_t tile;          /* query tiles of the sequences before it */
+    int64_t item;          /* forward items of the sequences before it; set by the forward pass */
     int64_t block;         /* blocks of keep bits of the sequences before it */
     uint32_t id;           /* for dropout */
     ordo_run run;          /* its backward chains */
@@ -61,6 +62,9 @@ typedef enum ordo_side { ORDO_QUERIES, ORDO_KEYS } ordo_side;
 
 ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, ordo_side side,
                         int64_t dim, int64_t b, int64_t row, int64_t head);
+
+/* Ask for rows first .. end - 1 from memory, `dim` elements each, before they are needed. */
+void ordo_cpu_fetch(const ordo_cpu_pass *pass, ordo_rows rows, int first, int end, int dim);
 
 /* Index of (b, head, row) in lse and its like. */
 int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row);

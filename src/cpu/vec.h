@@ -8,9 +8,8 @@
 
 #include "base/exp2.h"
 
-#define ONE(i) +1
-enum { BLOCK_ROWS = FOR_ROWS(ONE) };
-#undef ONE
+/* Larger than what gcc inlines unasked; a call would pass all vectors through memory. */
+#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define PART(i) lanes p##i;
 typedef struct v16 {
@@ -29,6 +28,28 @@ static inline v16 v_load(const float *p)
 static inline void v_store(float *p, v16 a)
 {
 #define DO(i) ln_store(p + (i)*LANES, a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+}
+static inline v16 v_from_bf16(const uint16_t *p)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_from_bf16(p + (i)*LANES);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline v16 v_from_f16(const uint16_t *p)
+{
+    v16 r;
+#define DO(i) r.p##i = ln_from_f16(p + (i)*LANES);
+    FOR_PARTS(DO)
+#undef DO
+    return r;
+}
+static inline void v_to_f16(uint16_t *p, v16 a)
+{
+#define DO(i) ln_to_f16(p + (i)*LANES, a.p##i);
     FOR_PARTS(DO)
 #undef DO
 }
@@ -82,6 +103,14 @@ static inline v16 v_max(v16 a, v16 b)
 #undef DO
     return a;
 }
+/* a < b ? a : b, b if that is NaN */
+static inline v16 v_min(v16 a, v16 b)
+{
+#define DO(i) a.p##i = ln_min(a.p##i, b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return a;
+}
 /* a < b ? x : y */
 static inline v16 v_less(v16 a, v16 b, v16 x, v16 y)
 {
@@ -97,13 +126,14 @@ static inline v16 v_abs(v16 a)
 #undef DO
     return a;
 }
-/* a * 2^n by adding to the exponent; n in the low bits of `shifted` */
-static inline v16 v_scale(v16 a, v16 shifted)
+/* q 2^n, 0 where t < -126: the end of exp2. n is in the low bits of `shifted`, and as a number in
+ * `whole`. */
+static inline v16 v_scale(v16 q, v16 shifted, v16 whole, v16 t)
 {
-#define DO(i) a.p##i = ln_scale(a.p##i, shifted.p##i);
+#define DO(i) q.p##i = ln_scale(q.p##i, shifted.p##i, whole.p##i, t.p##i);
     FOR_PARTS(DO)
 #undef DO
-    return a;
+    return q;
 }
 /* Lane x is 1 if words[x] has the bit, else 0. */
 static inline v16 v_bit(const uint32_t *words, uint32_t bit)
@@ -115,24 +145,50 @@ static inline v16 v_bit(const uint32_t *words, uint32_t bit)
     return r;
 }
 
-/* Lane by lane what ordo_exp2() does; for x below 128. */
-static inline v16 v_exp2_below(v16 t)
+/* Two vectors on their way through the same steps. */
+typedef struct v32 {
+    v16 a, b;
+} v32;
+
+VEC_INLINE v32 v_settle(v32 x)
 {
-    const v16 round = v_all(ORDO_EXP2_ROUND);
-    const v16 shifted = v_add(t, round);
-    const v16 f = v_sub(t, v_sub(shifted, round));
-    v16 q = v_fma(v_all(ORDO_EXP2_C6), f, v_all(ORDO_EXP2_C5));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C4));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C3));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C2));
-    q = v_fma(q, f, v_all(ORDO_EXP2_C1));
-    q = v_fma(q, f, v_all(1.0f));
-    return v_less(t, v_all(-126.0f), v_all(0.0f), v_scale(q, shifted));
+#define DO(i) x.a.p##i = ln_settle(x.a.p##i);
+    FOR_PARTS(DO)
+#undef DO
+#define DO(i) x.b.p##i = ln_settle(x.b.p##i);
+    FOR_PARTS(DO)
+#undef DO
+    return x;
+}
+VEC_INLINE v32 v_exp2_term(v32 q, v32 f, float term)
+{
+    return v_settle((v32) { v_fma(q.a, f.a, v_all(term)), v_fma(q.b, f.b, v_all(term)) });
 }
 
+/* Lane by lane what ordo_exp2() does; for x below 128. */
+VEC_INLINE v32 v_exp2_below(v32 t)
+{
+    const v16 round = v_all(ORDO_EXP2_ROUND), c6 = v_all(ORDO_EXP2_C6);
+    const v32 shifted = v_settle((v32) { v_add(t.a, round), v_add(t.b, round) });
+    const v32 whole = { v_sub(shifted.a, round), v_sub(shifted.b, round) };
+    const v32 f = v_settle((v32) { v_sub(t.a, whole.a), v_sub(t.b, whole.b) });
+    v32 q = v_exp2_term((v32) { c6, c6 }, f, ORDO_EXP2_C5);
+    q = v_exp2_term(q, f, ORDO_EXP2_C4);
+    q = v_exp2_term(q, f, ORDO_EXP2_C3);
+    q = v_exp2_term(q, f, ORDO_EXP2_C2);
+    q = v_exp2_term(q, f, ORDO_EXP2_C1);
+    q = v_exp2_term(q, f, 1.0f);
+    return (v32) { v_scale(q.a, shifted.a, whole.a, t.a), v_scale(q.b, shifted.b, whole.b, t.b) };
+}
+
+VEC_INLINE v32 v_exp2_two(v16 x, v16 y)
+{
+    const v16 most = v_all(128.0f); /* a NaN stays */
+    return v_exp2_below((v32) { v_min(most, x), v_min(most, y) });
+}
 static inline v16 v_exp2(v16 x)
 {
-    return v_exp2_below(v_less(v_all(128.0f), x, v_all(128.0f), x));
+    return v_exp2_two(x, x).a;
 }
 
 /* The sum over the lanes, by one tree: 8+8, 4+4, 2+2, 1+1. */

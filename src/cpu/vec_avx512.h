@@ -3,13 +3,15 @@
 #define CPU_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/half.h"
+
 #define LANES         16
-#define BLOCK_WIDTH   2 /* in vectors of 16 */
 #define FOR_PARTS(DO) DO(0)
-/* a product's register block: 8 accumulators, as many as two pipes keep busy */
-#define FOR_ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+/* a product's register block, in rows and vectors of 16: 24 sums, 4 vectors and a scalar */
+enum { BLOCK_ROWS = 6, BLOCK_WIDTH = 4 };
 
 typedef __m512 lanes;
 
@@ -21,6 +23,21 @@ static inline void ln_store(float *p, lanes a)
 {
     _mm512_storeu_ps(p, a);
 }
+static inline lanes ln_from_bf16(const uint16_t *p)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline lanes ln_from_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void ln_to_f16(uint16_t *p, lanes a)
+{
+    const lanes nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)ORDO_F32_NAN));
+    const lanes canonical = _mm512_mask_mov_ps(nan, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(canonical, _MM_FROUND_TO_NEAREST_INT));
+}
 static inline lanes ln_all(float a)
 {
     return _mm512_set1_ps(a);
@@ -28,6 +45,10 @@ static inline lanes ln_all(float a)
 static inline lanes ln_fma(lanes a, lanes b, lanes c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+static inline lanes ln_settle(lanes a)
+{
+    return a;
 }
 static inline lanes ln_mul(lanes a, lanes b)
 {
@@ -49,14 +70,19 @@ static inline lanes ln_max(lanes a, lanes b)
 {
     return _mm512_max_ps(a, b); /* a > b ? a : b, also for NaN and zeros */
 }
+static inline lanes ln_min(lanes a, lanes b)
+{
+    return _mm512_min_ps(a, b); /* b if either is NaN */
+}
 static inline lanes ln_less(lanes a, lanes b, lanes x, lanes y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
-static inline lanes ln_scale(lanes p, lanes shifted)
+static inline lanes ln_scale(lanes q, lanes shifted, lanes whole, lanes t)
 {
-    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
+    (void)shifted;
+    const __mmask16 above = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(above, q, whole);
 }
 static inline lanes ln_abs(lanes a)
 {
@@ -67,6 +93,28 @@ static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
     const __m512i all = _mm512_loadu_si512(words);
     const __mmask16 set = _mm512_test_epi32_mask(all, _mm512_set1_epi32((int)bit));
     return _mm512_maskz_mov_ps(set, _mm512_set1_ps(1.0f));
+}
+
+/* Quarters of rows y, y+4, y+8 and y+12 meet when they are loaded; then pairs, then fours. */
+static inline lanes quarters(const float *from)
+{
+    lanes a = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(from + 64), 1);
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(from + 128), 2);
+    return _mm512_insertf32x4(a, _mm_loadu_ps(from + 192), 3);
+}
+static inline void ln_transpose(const float *from, float *to, ptrdiff_t ld)
+{
+    for (int x = 0; x < 16; x += 4, to += 4 * ld) {
+        const lanes a = quarters(from + x), b = quarters(from + x + 16),
+                    c = quarters(from + x + 32), d = quarters(from + x + 48);
+        const lanes ab0 = _mm512_unpacklo_ps(a, b), ab1 = _mm512_unpackhi_ps(a, b);
+        const lanes cd0 = _mm512_unpacklo_ps(c, d), cd1 = _mm512_unpackhi_ps(c, d);
+        ln_store(to, _mm512_shuffle_ps(ab0, cd0, 0x44));
+        ln_store(to + ld, _mm512_shuffle_ps(ab0, cd0, 0xee));
+        ln_store(to + 2 * ld, _mm512_shuffle_ps(ab1, cd1, 0x44));
+        ln_store(to + 3 * ld, _mm512_shuffle_ps(ab1, cd1, 0xee));
+    }
 }
 
 static inline __m256 ln_low(lanes a)

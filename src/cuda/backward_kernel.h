@@ -442,10 +442,10 @@ template <int D> struct backward_math {
 #pragma unroll
         for (int c = 0; c < D / 16; c++)
             store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8),
-                          pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
-                          pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                          pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                          pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
+                          pack_result(d[8 * c] * scale, d[8 * c + 1] * scale),
+                          pack_result(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                          pack_result(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                          pack_result(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
@@ -574,7 +574,8 @@ __global__ void __launch_bounds__(384, 1)
             float dq[32]; /* of the step before; the first step's is dropped */
             wgmma_pin(dq);
             wgmma_fence();
-            m.dq(dq, other);
+            if (MODE != ORDO_DQ_NONE)
+                m.dq(dq, other);
             wgmma_commit();
             wgmma_wait<2>(); /* dV: dO is free, and P */
             mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
@@ -600,7 +601,7 @@ __global__ void __launch_bounds__(384, 1)
                 mbar_wait(Z::DO_FULL + 8 * other, next_phase);
             wgmma_wait<1>();
             wgmma_pin(dq);
-            if (!first)
+            if (MODE != ORDO_DQ_NONE && !first)
                 m.put_dq(dq, other);
             fence_shared_to_async(); /* dS and dQ */
             if (!first)
@@ -621,12 +622,14 @@ __global__ void __launch_bounds__(384, 1)
             named_sync(DS_DONE + 2 * stage + m.mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
-            m.dq(dq, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.dq(dq, stage);
             wgmma_commit();
             mbar_wait(Z::DQ_FREE + 8 * stage, ((j - 1) >> 1 & 1) ^ 1);
             wgmma_wait<0>();
             wgmma_pin(dq);
-            m.put_dq(dq, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.put_dq(dq, stage);
             fence_shared_to_async();
             mbar_arrive_warp(Z::DQ_FULL + 8 * stage, m.lane);
         }

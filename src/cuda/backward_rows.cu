@@ -1,7 +1,6 @@
 /* backward_rows.cu: row statistics before the chains, dQ as rows of bf16 after them. */
 #include "cuda/backward_rows.h"
 
-#include <cuda_bf16.h>
 #include <math.h>
 
 #include "cuda/launch.h"
@@ -131,10 +130,8 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const __nv_bfloat162 low = __floats2bfloat162_rn(x.x * args.scale, x.y * args.scale);
-        const __nv_bfloat162 high = __floats2bfloat162_rn(x.z * args.scale, x.w * args.scale);
-        pairs[0][c] = *(const uint32_t *)&low;
-        pairs[1][c] = *(const uint32_t *)&high;
+        pairs[0][c] = pack_result(x.x * args.scale, x.y * args.scale);
+        pairs[1][c] = pack_result(x.z * args.scale, x.w * args.scale);
     }
     const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
     const int column0 = D == 128 ? half * 64 : 0;

@@ -316,9 +316,10 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             const bool blind = sum == 0.0f; /* the row sees nothing */
             const float weight = 1.0f / sum;
             const int at = row + 8 * r;
+            const float lse = blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
             if (lane % 4 == 0 && at < band.q_len)
                 args.lse[(int64_t)unit.head * band.q_len + at] =
-                    blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+                    lse == lse ? lse : ordo_f32_of_bits(ORDO_F32_NAN);
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 if (i / 2 % 2 == r)
@@ -330,10 +331,10 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             const int line = warp * 16 + lane % 16;
-            store_matrix4(o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8),
-                          pack_bf16(o[8 * c], o[8 * c + 1]), pack_bf16(o[8 * c + 2], o[8 * c + 3]),
-                          pack_bf16(o[8 * c + 4], o[8 * c + 5]),
-                          pack_bf16(o[8 * c + 6], o[8 * c + 7]));
+            store_matrix4(
+                o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8),
+                pack_result(o[8 * c], o[8 * c + 1]), pack_result(o[8 * c + 2], o[8 * c + 3]),
+                pack_result(o[8 * c + 4], o[8 * c + 5]), pack_result(o[8 * c + 6], o[8 * c + 7]));
         }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);

@@ -8,6 +8,8 @@
 #include <cuda.h>
 #include <stdint.h>
 
+#include "base/half.h"
+
 #define ORDO_DEVICE static __device__ __forceinline__
 
 /* A kernel without static shared memory has its dynamic part here, checked once at its start: so
@@ -251,6 +253,11 @@ ORDO_DEVICE uint32_t pack_bf16(float low, float high)
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+ORDO_DEVICE uint32_t pack_result(float low, float high) /* to be stored: NaN is canonical */
+{
+    return ordo_bf16_pair_canonical(pack_bf16(low, high));
 }
 
 /* ---- shared memory by address ---- */

@@ -1,0 +1,235 @@
+/* backward_free_test.cu: the split backward, whose blocks never wait for each other, beside the
+ * ordered one: dK and dV have its bits, dQ its error, and dQ the same bits under every order and
+ * number of workers. Outputs are poisoned first, so what is not written shows.
+ *
+ * Without a device of compute capability 9.0: compiled, and skipped. */
+#include <algorithm>
+
+#include "case.h"
+#include "cuda/backward_split.h"
+
+static int passed, failed;
+
+static void check(bool good, const char *name, const char *what)
+{
+    passed += good;
+    failed += !good;
+    if (!good)
+        printf("FAIL %s: %s\n", name, what);
+    fflush(stdout);
+}
+
+/* ---- the two forms ---- */
+
+struct gradients {
+    std::vector<uint16_t> dq, dk, dv;
+};
+
+static gradients gradients_of(device_case &c)
+{
+    MUST(cudaDeviceSynchronize());
+    return { case_download((const uint16_t *)c.dq, c.q_count),
+             case_download((const uint16_t *)c.dk, c.kv_count),
+             case_download((const uint16_t *)c.dv, c.kv_count) };
+}
+
+static gradients ordered(device_case &c)
+{
+    c.poison();
+    c.backward();
+    return gradients_of(c);
+}
+
+static gradients split(device_case &c)
+{
+    char why[300] = "";
+    c.poison();
+    must_ordo(ordo_sm90_backward_split(&c.pass, why, sizeof why), why);
+    return gradients_of(c);
+}
+
+static float number(uint16_t x)
+{
+    const uint32_t wide = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &wide, 4);
+    return y;
+}
+
+static bool finite(uint16_t x)
+{
+    return (x & 0x7f80) != 0x7f80;
+}
+
+/* ---- errors of dQ, against f64 ---- */
+
+struct distance {
+    double error, size; /* root mean squares: of the error, of dQ itself */
+    bool finite;
+};
+
+static distance distance_of(const std::vector<uint16_t> &got, const std::vector<double> &want)
+{
+    distance d = { 0, 0, true };
+    for (size_t i = 0; i < got.size(); i++) {
+        const double e = (double)number(got[i]) - want[i];
+        d.finite &= finite(got[i]);
+        d.error += e * e;
+        d.size += want[i] * want[i];
+    }
+    d.error = sqrt(d.error / (double)got.size());
+    d.size = sqrt(d.size / (double)got.size());
+    return d;
+}
+
+/* Rows that see one key have no gradient, only rounding of some 1e-6: judged as it is. */
+static void check_both(device_case &c, const char *name, double most)
+{
+    const double rounding = 1e-5;
+    const gradients a = ordered(c), b = split(c);
+    const std::vector<double> want = case_download(case_refer(c).dq, c.q_count);
+    const distance da = distance_of(a.dq, want), db = distance_of(b.dq, want);
+    check(a.dk == b.dk, name, "dK differs from ordered");
+    check(a.dv == b.dv, name, "dV differs from ordered");
+    check(da.finite && db.finite, name, "dQ is not finite");
+    const bool good =
+        db.error <= most * db.size + rounding && db.error <= 1.2 * da.error + rounding;
+    check(good, name, "error of dQ");
+    if (!good)
+        printf("     of %.3e: ordered %.3e split %.3e\n", da.size, da.error, db.error);
+}
+
+/* ---- many shapes ---- */
+
+static const ordo_mask masks[] = { ORDO_MASK_FULL, ORDO_MASK_CAUSAL, ORDO_MASK_CAUSAL_TOP_LEFT };
+
+static void test_shapes(void)
+{
+    static const int lengths[][2] = { { 1, 1 },     { 64, 64 },   { 65, 129 },    { 128, 128 },
+                                      { 200, 333 }, { 333, 200 }, { 512, 512 },   { 1000, 1000 },
+                                      { 1, 700 },   { 700, 1 },   { 2048, 2048 }, { 1111, 300 } };
+    static const int heads[][2] = { { 3, 3 }, { 4, 1 }, { 4, 2 } };
+    for (const int dim : { 64, 128 })
+        for (const ordo_mask mask : masks)
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+                const int *h = heads[i % 3];
+                const case_shape z = { 2, h[0], h[1], lengths[i][0], lengths[i][1], dim, mask };
+                char name[100];
+                snprintf(name, sizeof name, "heads %d/%d %dx%d dim %d %s", z.heads, z.kv_heads,
+                         z.q_len, z.kv_len, dim, ordo_mask_name(mask));
+                device_case c(z, (uint32_t)i + 1);
+                c.forward();
+                check_both(c, name, 1e-2);
+            }
+}
+
+/* ---- equal bits ---- */
+
+static void test_bits(int dim, ordo_mask mask)
+{
+    device_case c({ 2, 4, 2, 1000, 1100, dim, mask, ORDO_ORDER_ASCENDING });
+    c.forward();
+    const gradients first = split(c);
+    int differ = 0;
+    for (int repeat = 0; repeat < 50; repeat++) {
+        const gradients again = split(c);
+        differ += again.dq != first.dq || again.dk != first.dk || again.dv != first.dv;
+    }
+    check(differ == 0, ordo_mask_name(mask), "repeats differ");
+    for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
+        for (const int workers : { 132, 114, 78, 32, 9 }) {
+            c.again(workers, (ordo_order)order);
+            differ += split(c).dq != first.dq;
+        }
+    check(differ == 0, ordo_mask_name(mask), "orders or numbers of workers differ in dQ");
+}
+
+/* ---- what is not finite shows in the same rows ---- */
+
+static std::vector<bool> bad_rows(const std::vector<uint16_t> &x, int dim)
+{
+    std::vector<bool> bad(x.size() / (size_t)dim);
+    for (size_t i = 0; i < x.size(); i++)
+        if (!finite(x[i]))
+            bad[i / (size_t)dim] = true;
+    return bad;
+}
+
+static void test_not_finite(int dim)
+{
+    static const char *const names[] = { "NaN in V", "inf in V",  "NaN in K",
+                                         "NaN in Q", "inf in dO", "NaN in dO" };
+    for (int what = 0; what < 6; what++) {
+        device_case c({ 1, 2, 2, 640, 640, dim, ORDO_MASK_CAUSAL });
+        bf16 *const tensors[] = { c.v, c.v, c.k, c.q, c.dout, c.dout };
+        const bf16 value = __float2bfloat16(what == 1 || what == 4 ? INFINITY : NAN);
+        MUST(cudaMemcpy(tensors[what] + (size_t)300 * 2 * dim + 5, &value, 2,
+                        cudaMemcpyHostToDevice));
+        c.forward();
+        const std::vector<bool> a = bad_rows(ordered(c).dq, dim), b = bad_rows(split(c).dq, dim);
+        const auto rows = std::count(a.begin(), a.end(), true);
+        check(rows > 0 && rows < (long)a.size(), names[what], "nothing shows, or everything");
+        check(a == b, names[what], "in other rows than ordered");
+    }
+}
+
+/* ---- inputs of uneven size ---- */
+
+/* A row, or from `row` on all of them with `all`: times 2^power, with `all` times 2^(power u), u in
+ * [0, 1) by row and head. Then `add` to column 0. */
+static __global__ void change(bf16 *x, int rows, int heads, int dim, int row, bool all, float power,
+                              float add)
+{
+    const int at = row + (int)blockIdx.x, head = blockIdx.y, d = threadIdx.x;
+    if (at >= rows || (at != row && !all))
+        return;
+    uint32_t h = (uint32_t)(at * heads + head) * 2654435761u;
+    h = (h ^ h >> 15) * 0x846ca68bu;
+    const float u = all ? (float)((h ^ h >> 16) >> 8) * 0x1p-24f : 1.0f;
+    bf16 *const to = x + ((size_t)at * heads + head) * dim + d;
+    *to = __float2bfloat16(__bfloat162float(*to) * exp2f(power * u) + (d == 0 ? add : 0.0f));
+}
+
+static void test_uneven(int dim, ordo_mask mask)
+{
+    static const char *const names[] = { "one V row x 2^20", "V row x 2^20 without weight",
+                                         "one K row x 2^4", "dO rows spread over 2^20",
+                                         "V rows spread over 2^20" };
+    for (int what = 0; what < 5; what++) {
+        const int S = 1024;
+        device_case c({ 1, 1, 1, S, S, dim, mask }, 7);
+        auto to = [&](bf16 *x, int row, bool all, float power, float add) {
+            change<<<S, dim>>>(x, S, 1, dim, row, all, power, add);
+        };
+        if (what == 1) { /* column 0 of Q is about 8: a key with -64 there is never looked at */
+            to(c.q, 0, true, 0, 8);
+            to(c.k, 3, false, 0, -64);
+        }
+        if (what <= 1)
+            to(c.v, 3, false, 20, 0);
+        else if (what == 2)
+            to(c.k, 3, false, 4, 0);
+        else
+            to(what == 3 ? c.dout : c.v, 0, true, -20, 0);
+        c.forward();
+        check_both(c, names[what], 3e-2); /* ordered: up to 1e-2 where one key takes it all */
+    }
+}
+
+int main(void)
+{
+    if (!case_have_device()) {
+        puts("skipped: no device of compute capability 9.0");
+        return 77;
+    }
+    test_shapes();
+    for (const int dim : { 64, 128 }) {
+        test_bits(dim, ORDO_MASK_FULL);
+        test_bits(dim, ORDO_MASK_CAUSAL);
+        test_not_finite(dim);
+        test_uneven(dim, ORDO_MASK_FULL);
+        test_uneven(dim, ORDO_MASK_CAUSAL);
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}
