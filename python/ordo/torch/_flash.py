@@ -2,7 +2,7 @@
 
 What they mean is FlashAttention-2's: (batch, row, head, dim), causal masks aligned bottom-right,
 inclusive windows, the scale of the head size given. Beyond it: any float type the backend has,
-CPU tensors, softcap with dropout, exact dropout of any p, and
+CPU tensors, softcap with dropout, dropout whose expected value is exact, and
 
     seed, rng_state, generator   where dropout's bits come from (see ordo.torch.attention)
 
