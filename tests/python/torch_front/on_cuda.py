@@ -312,6 +312,23 @@ def layouts():
     return "heads first and packed qkv, without copies"
 
 
+@check
+def strides():
+    """Queries, keys and values side by side in one tensor, as GPT-2 has them, beside copies."""
+    heads, rows = (12, 1024) if cuda() else (2, 64)
+    drawn = torch.Generator().manual_seed(5)
+    qkv = torch.randn(2, rows, 3 * heads * 64, generator=drawn).to(DEVICE, torch.bfloat16)
+    views = [x.unflatten(-1, (heads, 64)) for x in qkv.split(heads * 64, dim=-1)]
+    copies = [x.contiguous().requires_grad_() for x in views]
+    views = [x.detach().requires_grad_() for x in views]
+    expect(not views[0].is_contiguous(), "views are contiguous")
+    dout = torch.randn(2, rows, heads, 64, generator=drawn).to(DEVICE, torch.bfloat16)
+    equal(both(copies, dout, causal=True), both(views, dout, causal=True), "strided inputs")
+    wide = dout.new_zeros(2, rows, heads, 128)[..., :64].copy_(dout)
+    equal(both(copies, dout, causal=True), both(copies, wide, causal=True), "strided dout")
+    return "rows with gaps have the bits of copies"
+
+
 def _feature(keywords, shape=None, **expected):
     def body():
         return against_math(*tensors(**(shape or {})), keywords, **expected)
@@ -493,13 +510,13 @@ def _cuts(total, longest):
         total -= longest
 
 
-def train(name, implementation, kind, steps, strict):
+def train(name, implementation, kind, steps, strict, seed=2):
     """Losses, a digest of the parameters, seconds a step (median)."""
     torch.use_deterministic_algorithms(strict)
     model = _model(name, implementation)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=cuda())
     inputs = {key: x.to(DEVICE) for key, x in _batch(name, kind).items()}
-    torch.manual_seed(2)
+    torch.manual_seed(seed)
     losses, times = [], []
     for _ in range(steps):
         wait()
@@ -524,6 +541,56 @@ def _fingerprint(tensor):
     return (bits * (2 * torch.arange(bits.numel(), device=bits.device) + 1)).sum()
 
 
+@check
+def gradients_in_a_model():
+    """One step of each model without dropout: every gradient beside SDPA's and eager's."""
+    import ordo.transformers
+
+    ordo.transformers.register()
+    said = []
+    for name in ("gpt2", "llama"):
+        grads, losses = {}, {}
+        for implementation in ("eager", "sdpa", "ordo"):
+            model = _model(name, implementation)
+            for module in model.modules():
+                if isinstance(module, torch.nn.Dropout):
+                    module.p = 0.0
+                if hasattr(module, "attention_dropout"):
+                    module.attention_dropout = 0.0
+            inputs = {key: x.to(DEVICE) for key, x in _batch(name, "dense").items()}
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = model(**inputs, use_cache=False).loss
+            loss.backward()
+            losses[implementation] = loss.item()
+            grads[implementation] = {n: p.grad for n, p in model.named_parameters()}
+            del model
+
+        def off(one, other):
+            """The largest relative distance of a gradient, and whose it is."""
+            found = (
+                ((x - grads[other][n]).norm() / grads[other][n].norm().clamp_min(1e-20), n)
+                for n, x in grads[one].items()
+            )
+            return max((x.item(), n) for x, n in found)
+
+        ours, theirs = off("ordo", "eager"), off("sdpa", "eager")
+        words = " ".join(f"{x:.4f}" for x in losses.values())
+        said.append(f"{name} losses {words}, ordo {ours[0]:.1e} {ours[1]}, sdpa {theirs[0]:.1e}")
+        expect(ours[0] < 2 * theirs[0] + 0.02, said[-1])
+        grads.clear()
+    return "; ".join(said)
+
+
+def _gap(one, other):
+    """Mean distance of two loss curves."""
+    return sum(abs(x - y) for x, y in zip(one, other)) / len(one)
+
+
+def _curve(losses):
+    return " ".join(f"{losses[i]:.2f}" for i in sorted({0, 1, 2, 5, 10, 20, 30, 40, len(losses) - 1})
+                    if i < len(losses))  # fmt: skip
+
+
 def client(name, kind):
     def body():
         import ordo.transformers
@@ -537,11 +604,15 @@ def client(name, kind):
         row = f"ordo {seconds * 1e3:.1f} ms"
         if kind == "dense":
             theirs, _, fast = train(name, "sdpa", kind, STEPS, False)
-            *_, strict = train(name, "sdpa", kind, STEPS, True)
-            gap = max(abs(x - y) for x, y in zip(losses, theirs))
-            expect(gap < 0.25, f"the loss curve is {gap:.2f} from SDPA's")
+            again, _, strict = train(name, "sdpa", kind, STEPS, True, seed=3)
+            gap, noise = _gap(losses, theirs), _gap(again, theirs)
+            expect(
+                gap < 2 * noise + 0.1,
+                f"{gap:.2f} from SDPA, whose masks differ by {noise:.2f}: ordo {_curve(losses)}; "
+                f"sdpa {_curve(theirs)}; sdpa, others {_curve(again)}",
+            )
             row += f", sdpa {fast * 1e3:.1f} ms, sdpa strict {strict * 1e3:.1f} ms"
-            said += f", SDPA {theirs[-1]:.3f} (gap {gap:.3f})"
+            said += f", SDPA {theirs[-1]:.3f} (mean gap {gap:.3f}, of other masks {noise:.3f})"
         return f"{said}; a step: {row}"
 
     return body
@@ -568,7 +639,7 @@ def one(name):
         word, said = ("refused" if known else "FAIL"), f"{type(error).__name__}: {error}"
         if not known:
             traceback.print_exc(limit=-3)
-    said = " ".join(str(said).split())[:230]
+    said = " ".join(str(said).split())[: 230 if word != "FAIL" else 600]
     print(f"{word:8}{name:18}{time.perf_counter() - start:6.1f} s  {said}", flush=True)
     return word
 
