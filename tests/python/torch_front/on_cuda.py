@@ -587,7 +587,8 @@ def _gap(one, other):
 
 
 def _curve(losses):
-    return " ".join(f"{losses[i]:.2f}" for i in sorted({0, 1, 2, 5, 10, 20, 30, 40, len(losses) - 1})
+    shown = sorted({0, 1, 2, 5, 10, 20, 30, 40, len(losses) - 1})
+    return " ".join(f"{losses[i]:.2f}" for i in shown
                     if i < len(losses))  # fmt: skip
 
 
