@@ -5,7 +5,7 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo test test-long test-asan test-tsan bench lint format install clean help
-.PHONY: python-test python-wheel-test setup-build setup-test setup-lint setup-python everything
+.PHONY: python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --preset release
@@ -40,6 +40,9 @@ test-tsan: setup-test ## run the threaded tests under the thread sanitizer
 
 python-test: all setup-python ## test the Python package on what `make` built
 	@tests/python/run
+
+python-torch-test: all setup-python ## test the PyTorch front, in an environment of some GB
+	@tests/python/run --torch
 
 python-wheel-test: setup-python ## make a wheel, install it in a virtual environment, test that
 	@tests/python/run --wheel

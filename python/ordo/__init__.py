@@ -6,7 +6,13 @@
     dq, dk, dv = ordo.backward(plan, q, k, v, o, lse, dout, seed=1)
 
 Same plan, same inputs, same bits. `plan.line` is the plan as text: keep it beside a checkpoint.
+
+With PyTorch: ordo.torch, ordo.transformers, ordo.compat, ordo.Attention, ordo.verify and
+FlashAttention's functions; they load PyTorch when first asked for.
 """
+
+import importlib
+from typing import Any
 
 from . import dropout
 from ._attention import attention, backward, combine, forward
@@ -16,7 +22,7 @@ from ._machine import Device, Machine, MachineKey, backend_available, backend_wh
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import Dropout, Extra, Problem, Shard
 from ._sim import Critical, Schedule, Timeline, TimelineInfo, timeline
-from ._verify import verify
+from ._verify import verify as _verify_structs
 
 __all__ = [
     "Build",
@@ -49,5 +55,29 @@ __all__ = [
     "version",
 ]
 
-verify()
+_verify_structs()
 __version__ = version()
+
+_MODULES = ("compat", "torch", "transformers")
+_FROM_TORCH = (
+    "Attention",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "verify",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _FROM_TORCH:
+        return getattr(importlib.import_module(".torch", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES, *_FROM_TORCH])

@@ -6,6 +6,7 @@ In Python, about 30 MB/s; the xxhash package, if installed, does it at memory sp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ _PIECE = 1 << 20  # bytes that become Python numbers at a time; a multiple of 32
 
 
 def digest(
-    array: Array,
+    array: Any,
     *,
     cu: Sequence[int] | Array | None = None,
     lens: Sequence[int] | Array | None = None,
@@ -40,14 +41,25 @@ def digest(
     A tensor (batch, row, head, dim) and an lse (batch, head, row) are told apart by their number
     of axes. `cu` makes them packed: (row, head, dim) and (head, row); `lens` are the valid rows
     of padded ones; `sequence` picks one sequence of the batch. Other arrays: as they lie.
+    Tensors of PyTorch will do, of any device.
     """
-    pieces = list(_sequences(np.asarray(array), cu, lens))
+    pieces = list(_sequences(_numpy(array), cu, lens))
     if sequence is not None:
         if not 0 <= sequence < len(pieces):
             raise Error("argument", f"sequence {sequence}: expected 0..{len(pieces) - 1}")
         pieces = [pieces[sequence]]
     data = b"".join(_bytes(piece) for piece in pieces)
     return f"{xxhash.xxh64_intdigest(data) if xxhash else xxh64(data):016x}"
+
+
+def _numpy(array: Any) -> Array:
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    tensor = array.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has no such type: its bits
+        tensor = tensor.view(sys.modules["torch"].int16)
+    made: Array = tensor.numpy()
+    return made
 
 
 def _sequences(array: Array, cu: Any, lens: Any) -> Iterator[Array]:

@@ -1,0 +1,40 @@
+"""ordo for PyTorch: attention with gradients, the same bits every run, dropout included.
+
+    from ordo.torch import attention             # or flash_attn_func, FlashAttention-2 signature
+    o, lse = attention(q, k, v, causal=True, dropout_p=0.1)
+
+    ordo.torch.register()                             # F.scaled_dot_product_attention runs on ordo
+    torch.nn.attention.activate_flash_attention_impl("ORDO")
+
+    ordo.transformers.register()                      # AutoModel...(attn_implementation="ordo")
+
+CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, autocast. The library is
+reached through its C API: nothing here is compiled against PyTorch.
+"""
+
+from ._attention import attention
+from ._flash import (
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from ._module import Attention
+from ._sdpa import register
+from ._verify import Verdict, verify
+
+__all__ = [
+    "Attention",
+    "Verdict",
+    "attention",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "register",
+    "verify",
+]

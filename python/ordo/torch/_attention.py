@@ -1,0 +1,206 @@
+"""Attention on tensors in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from .._problem import Shard
+from .._words import Keying
+from ._ops import attend, draw
+from ._plans import NO_LISTS, Lists, Rules
+
+# Head sizes the CUDA kernels have; others are filled up with zeros, which change no score.
+CUDA_HEAD_SIZES = (64, 128)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool | Literal["top-left"] = False,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Tensor | None = None,
+    dropout_p: float = 0.0,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    keying: Keying = "ordo",
+    cu_q: Tensor | None = None,
+    cu_kv: Tensor | None = None,
+    max_q: int | None = None,
+    max_kv: int | None = None,
+    q_lens: Tensor | None = None,
+    kv_lens: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    shard: Shard | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(o, lse): attention with gradients, the same bits every time.
+
+    q, k and v are (batch, row, head, dim), packed (row, head, dim), of one type: float32,
+    bfloat16 or float16. Any strides will do as long as the last axis is contiguous. o is
+    contiguous; lse is float32, (batch, head, row), packed (head, row), and has a gradient.
+
+        causal          bottom-right: the last row sees every key; "top-left" aligns to the first
+        window          (left, right), inclusive; -1 = open
+        scale           None = 1 / sqrt(dim)
+        slopes          of ALiBi: (heads,) or (batch, heads)
+        dropout_p       applies whenever it is not 0: ordo.Attention knows about training
+        seed            of dropout: a number, or (seed, offset); never the same pair twice
+        rng_state       the same as an int64 tensor of two, on the device of q
+        generator       where they are drawn from if neither is given; None = the default one
+        keying          which element gets which random bit; "fa2" is FlashAttention-2's mask
+        cu_q, cu_kv     packed: batch + 1 ends, int32, from 0; max_q, max_kv the longest of them
+        q_lens, kv_lens padded: valid rows and columns of each sequence, int32
+        sequence_ids    int64, of dropout; None = batch0, batch0 + 1, ...
+        shard           where this problem sits in a larger one (ordo.Shard): ranks that hold
+                        some of the heads draw their part of one mask
+    """
+    made = Arguments(
+        causal, window, scale, softcap, slopes, dropout_p, seed, rng_state, generator, keying,
+        cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, shard,
+    )  # fmt: skip
+    return run(q, k, v, made)[:2]
+
+
+class Arguments(NamedTuple):
+    """The keywords of attention()."""
+
+    causal: Any = False
+    window: tuple[int, int] = (-1, -1)
+    scale: float | None = None
+    softcap: float = 0.0
+    slopes: Tensor | None = None
+    dropout_p: float = 0.0
+    seed: int | Sequence[int] | None = None
+    rng_state: Tensor | None = None
+    generator: torch.Generator | None = None
+    keying: str = "ordo"
+    cu_q: Tensor | None = None
+    cu_kv: Tensor | None = None
+    max_q: int | None = None
+    max_kv: int | None = None
+    q_lens: Tensor | None = None
+    kv_lens: Tensor | None = None
+    sequence_ids: Tensor | None = None
+    shard: Shard | None = None
+
+
+Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator got
+
+
+def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
+    """(o, lse, inputs): arguments as people give them, made into those of the operator."""
+    device = "cuda" if q.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    scale = q.shape[-1] ** -0.5 if a.scale is None else float(a.scale)
+    if scale == 0:
+        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
+    mask = "causal-top-left" if a.causal == "top-left" else "causal" if a.causal else "full"
+    max_q, max_kv, lists = 0, 0, NO_LISTS
+    bare = a.cu_q is None and a.slopes is None and a.q_lens is None and a.kv_lens is None
+    if a.dropout_p > 0 or not bare:
+        lists, max_q, max_kv = _lists(q, k, a)
+    left, right = a.window
+    rules = Rules(
+        max_q, max_kv, scale, mask, left, right, a.softcap, a.dropout_p, a.keying,
+        () if a.shard is None else _numbers(a.shard),
+    )  # fmt: skip
+    o, lse = (_attend_cuda if q.is_cuda else attend)(q, k, v, lists, rules)
+    return o, lse, (q, k, v, lists, rules)
+
+
+def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
+    cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
+    rng, slopes, max_q, max_kv = None, None, 0, 0
+    if a.cu_q is not None:
+        cu_q, cu_kv, max_q, max_kv = _ends(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
+    elif a.q_lens is not None or a.kv_lens is not None:
+        q_lens, kv_lens = _full(q, a.q_lens), _full(k, a.kv_lens)
+    if a.dropout_p > 0:
+        rng = rng_of(q, a.seed, a.rng_state, a.generator)
+    if a.slopes is not None:
+        if a.slopes.requires_grad:
+            raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
+        slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
+    return Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
+
+
+def cuda_width(*dims: int) -> int | None:
+    """The head size to fill up to; None if none is needed, or too large for any: the library
+    then says what it cannot do."""
+    width = next((x for x in CUDA_HEAD_SIZES if x >= max(dims)), None)
+    return None if width is None or all(dim == width for dim in dims) else width
+
+
+def _attend_cuda(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    dim = v.shape[-1]
+    width = cuda_width(q.shape[-1], dim)
+    if width is None:
+        return attend(q, k, v, lists, rules)
+    q, k, v = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
+    o, lse = attend(q, k, v, lists, rules)
+    return o[..., :dim], lse
+
+
+def _numbers(shard: Shard) -> tuple[int, ...]:
+    return tuple(getattr(shard, name) for name in Shard.__dataclass_fields__)
+
+
+def _ends(
+    cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
+) -> tuple[Tensor, Tensor, int, int]:
+    """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
+    if cu_kv is None:
+        if not same:
+            raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
+        cu_kv, max_kv = cu_q, max_q if max_kv is None else max_kv
+    if max_q is None:
+        max_q = cu_q.diff().max().item()
+    if max_kv is None:
+        max_kv = max_q if cu_kv is cu_q else cu_kv.diff().max().item()
+    return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
+
+
+def _full(x: Tensor, lens: Tensor | None) -> Tensor:
+    if lens is not None:
+        return lens.to(torch.int32)
+    return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
+
+
+# ---- seed and offset ----
+
+
+def rng_of(
+    q: Tensor,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
+    if seed is None and rng_state is None:
+        return draw(q, generator)
+    if generator is not None or (seed is not None and rng_state is not None):
+        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
+    if rng_state is not None:
+        return rng_state
+    pair = (seed, 0) if isinstance(seed, int) else tuple(seed or ())
+    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
+        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
+    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
+    if q.is_cpu:
+        return torch.tensor(signed, dtype=torch.int64)
+    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
+    made[:1].fill_(signed[0])
+    return made

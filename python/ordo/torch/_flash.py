@@ -1,0 +1,220 @@
+"""FlashAttention-2's functions, in its argument order and with its names.
+
+What they mean is FlashAttention-2's: (batch, row, head, dim), causal masks aligned bottom-right,
+inclusive windows, the scale of the head size given. Beyond it: any float type the backend has,
+CPU tensors, softcap with dropout, dropout whose expected value is exact, and
+
+    seed, rng_state, generator   where dropout's bits come from (see ordo.torch.attention)
+
+`deterministic` is accepted and changes nothing: there is no other mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from ._attention import Arguments, run
+from ._mask import signed_probabilities
+
+Seed = int | Sequence[int] | None
+Window = tuple[int, int]
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """out (batch, row, head, dim); with return_attn_probs (out, lse, S_dmask).
+
+    lse is float32, (batch, head, row), +inf for a row that sees nothing. S_dmask holds the
+    probabilities, negative where dropped; it is empty without dropout.
+    """
+    arguments = Arguments(
+        causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
+        slopes=alibi_slopes, dropout_p=dropout_p, seed=seed, rng_state=rng_state,
+        generator=generator,
+    )  # fmt: skip
+    return _finish(q, k, v, arguments, return_attn_probs)
+
+
+def flash_attn_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """flash_attn_func with kv (batch, row, 2, kv_head, dim)."""
+    k, v = _parts("kv", kv, 2, 5)
+    return flash_attn_func(
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+        deterministic, return_attn_probs, seed=seed, rng_state=rng_state, generator=generator,
+    )  # fmt: skip
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """flash_attn_func with qkv (batch, row, 3, head, dim)."""
+    q, k, v = _parts("qkv", qkv, 3, 5)
+    return flash_attn_func(
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+        deterministic, return_attn_probs, seed=seed, rng_state=rng_state, generator=generator,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """out (row, head, dim) of sequences end to end; lse is (head, row).
+
+    cu_seqlens_q and cu_seqlens_k are batch + 1 ends, int32, from 0.
+    """
+    if block_table is not None:
+        raise Error("unsupported", "block_table given: keys in a page table are not supported")
+    arguments = Arguments(
+        causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
+        slopes=alibi_slopes, dropout_p=dropout_p, seed=seed, rng_state=rng_state,
+        generator=generator, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
+        max_kv=max_seqlen_k,
+    )  # fmt: skip
+    return _finish(q, k, v, arguments, return_attn_probs)
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """flash_attn_varlen_func with kv (row, 2, kv_head, dim)."""
+    k, v = _parts("kv", kv, 2, 4)
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
+        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seed=seed,
+        rng_state=rng_state, generator=generator,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seed: Seed = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """flash_attn_varlen_func with qkv (row, 3, head, dim)."""
+    q, k, v = _parts("qkv", qkv, 3, 4)
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seed=seed,
+        rng_state=rng_state, generator=generator,
+    )  # fmt: skip
+
+
+# ---- what they share ----
+
+
+def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ...]:
+    """The tensors packed along the axis before (head, dim); their gradients are packed again."""
+    if packed.dim() != axes or packed.shape[-3] != count:
+        raise Error(
+            "shape", f"{name}.shape {tuple(packed.shape)}: expected {axes} axes, {count} at -3"
+        )
+    parts: tuple[Tensor, ...] = packed.unbind(-3)
+    return parts
+
+
+def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
+    out, lse, inputs = run(q, k, v, arguments)
+    if not all_three:
+        return out
+    with torch.no_grad():
+        s_dmask = q.new_empty(0)
+        if arguments.dropout_p > 0:
+            s_dmask = signed_probabilities(lse, *inputs)
+        lse = torch.where(lse == -math.inf, math.inf, lse)
+    return out, lse, s_dmask

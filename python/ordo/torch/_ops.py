@@ -1,0 +1,197 @@
+"""The operators torch.ops.ordo.*: pure functions of their arguments, seed and offset included.
+
+`attend()` is the way in. Under torch.compile, dispatch modes and tensor subclasses it calls the
+operators, with their fake kernels and autograd formula. On plain tensors it goes through an
+autograd.Function straight to the same passes: the dispatcher with an autograd formula in Python
+costs some 200 us a call (docs/adr/0050-two-ways-to-one-pass.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from . import _passes, _plans
+from ._plans import NO_LISTS, Lists, Rules
+
+_LISTS = (
+    "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
+    "Tensor? sequence_ids, Tensor? slopes"
+)
+_RULES = (
+    "SymInt max_q, SymInt max_kv, float scale, str mask, SymInt left, SymInt right, "
+    "float softcap, float dropout_p, str keying, SymInt[] shard"
+)
+_COUNT = len(Lists._fields)
+_LIMIT = 2**32
+
+_library = torch.library.Library("ordo", "DEF")
+_tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+_library.define(
+    f"attention_forward(Tensor q, Tensor k, Tensor v, {_LISTS}, {_RULES}) -> (Tensor, Tensor)",
+    tags=_tags,
+)
+_library.define(
+    "attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, "
+    f"Tensor lse, {_LISTS}, {_RULES}) -> (Tensor, Tensor, Tensor)",
+    tags=_tags,
+)
+
+
+_library.define(  # as an operator of its own, so that a compiler leaves it to PyTorch's generator
+    "draw(Tensor like) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,)
+)
+
+
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if torch.compiler.is_compiling() and generator is None:
+        drawn: Tensor = torch.ops.ordo.draw(like)
+        return drawn
+    return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+
+
+def _draw(like: Tensor) -> Tensor:
+    return torch.randint(_LIMIT, (2,), device=like.device)
+
+
+@torch.library.register_fake("ordo::draw", lib=_library)
+def _draw_fake(like: Tensor) -> Tensor:
+    return like.new_empty(2, dtype=torch.int64)
+
+
+def _split(rest: Any) -> tuple[Lists, Rules]:
+    rules = Rules(*rest[_COUNT:])
+    return Lists(*rest[:_COUNT]), rules._replace(shard=tuple(rules.shard))
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _passes.forward(q, k, v, *_split(rest))
+
+
+def _backward(
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    arguments = (dout, dlse, q, k, v, o, lse, *_split(rest))
+    _passes.check_saved(*arguments)
+    return _passes.backward(*arguments)
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("draw", _draw, _device)
+    _library.impl("attention_forward", _forward, _device)
+    _library.impl("attention_backward", _backward, _device)
+
+
+@torch.library.register_fake("ordo::attention_forward", lib=_library)
+def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    _plans.check(q, k, v, *_split(rest))
+    o = q.new_empty(_plans.o_shape(q, v))
+    return o, q.new_empty(_plans.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("ordo::attention_backward", lib=_library)
+def _backward_fake(
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[: 3 + _COUNT], *output)
+    ctx.rules = inputs[3 + _COUNT :]
+
+
+def _gradient(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+    *inputs, o, lse = ctx.saved_tensors
+    if dout is None:  # only lse was used
+        dout = torch.zeros_like(o)
+    grads = torch.ops.ordo.attention_backward(
+        dout, dlse, *inputs[:3], o, lse, *inputs[3:], *ctx.rules
+    )
+    return (*grads, *[None] * (_COUNT + len(ctx.rules)))
+
+
+torch.library.register_autograd(
+    "ordo::attention_forward", _gradient, setup_context=_setup, lib=_library
+)
+
+
+def _no_second(ctx: Any, *grads: Any) -> Any:
+    raise Error("unsupported", "second derivatives of attention: not supported")
+
+
+torch.library.register_autograd("ordo::attention_backward", _no_second, lib=_library)
+
+
+class _Attention(torch.autograd.Function):
+    """The operator without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Any:
+        o, lse = _passes.forward(q, k, v, lists, rules)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, o, lse, *(() if lists is NO_LISTS else lists))
+        ctx.rules = rules
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        q, k, v, o, lse, *given = ctx.saved_tensors
+        lists = Lists(*given) if given else NO_LISTS
+        if dout is None:  # only lse was used
+            dout = torch.zeros_like(o)
+        if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come
+            grads = torch.ops.ordo.attention_backward(
+                dout, dlse, q, k, v, o, lse, *lists, *ctx.rules
+            )
+        else:
+            grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
+        return (*grads, None, None)
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+# Function.apply() itself, without a look for functorch: attend() has made sure of that.
+_apply = super(torch.autograd.Function, _Attention).apply
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
+    """(o, lse), with gradients for q, k and v from both."""
+    watched = (  # by a trace, a mode, a subclass, vmap; or there is nothing to run on
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or not (q.is_cpu or q.is_cuda)
+    )
+    if watched:
+        made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
+        return made
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, rules)
+        return pair
+    return _passes.forward(q, k, v, lists, rules)

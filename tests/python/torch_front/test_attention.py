@@ -1,0 +1,321 @@
+"""ordo.torch.attention: values and gradients against float64, and equal bits."""
+
+from __future__ import annotations
+
+import math64
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import close, same
+from ordo.torch._attention import Arguments, run
+from ordo.torch._mask import keep_mask
+
+SHAPES = {
+    "square": (2, 33, 33, 4, 4, 16, 16),
+    "grouped": (2, 40, 70, 6, 2, 24, 24),
+    "more rows than keys": (1, 50, 20, 2, 1, 8, 8),
+    "other size of values": (1, 17, 130, 3, 3, 20, 36),
+    "odd size": (2, 19, 19, 2, 2, 7, 7),
+}
+
+
+def tensors(shape, dtype=torch.float32, seed=0):
+    """q, k, v and the gradient of o."""
+    batch, rows, columns, heads, kv_heads, dim, v_dim = shape
+    made = torch.Generator().manual_seed(seed)
+    sizes = [(rows, heads, dim), (columns, kv_heads, dim), (columns, kv_heads, v_dim)]
+    drawn = [torch.randn(batch, *size, generator=made).to(dtype) for size in sizes]
+    dout = torch.randn(batch, rows, heads, v_dim, generator=made).to(dtype)
+    return [x.requires_grad_() for x in drawn], dout
+
+
+def gradients(o, inputs, dout):
+    return torch.autograd.grad(o, inputs, dout)
+
+
+RULES = {
+    "full": {},
+    "causal": dict(causal=True),
+    "top-left": dict(causal="top-left"),
+    "window": dict(causal=True, window=(7, 7)),
+    "both sides": dict(window=(5, 9)),
+    "scale": dict(scale=0.3, causal=True),
+    "softcap": dict(softcap=3.0),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_gradients(shape, rules):
+    inputs, dout = tensors(SHAPES[shape])
+    o, lse = ordo.torch.attention(*inputs, **RULES[rules])
+    expected, expected_lse = math64.attention(*inputs, **RULES[rules])
+    close(o, expected, torch.float32)
+    close(lse, expected_lse, torch.float32)
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
+        close(got, wanted.double(), torch.float32)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_and_gradients_of_pytorchs_math_backend(causal):
+    inputs, dout = tensors(SHAPES["square"])
+    wide = [x.detach().double().transpose(1, 2).requires_grad_() for x in inputs]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal)
+    wanted = gradients(expected, wide, dout.double().transpose(1, 2))
+    o, _ = ordo.torch.attention(*inputs, causal=causal)
+    close(o, expected.transpose(1, 2), torch.float32)
+    for got, other in zip(gradients(o, inputs, dout), wanted):
+        close(got, other.transpose(1, 2), torch.float32)
+
+
+def test_plans_are_kept_but_not_for_ever():
+    from ordo.torch import _plans
+
+    for rows in range(1, _plans._KEPT + 40):
+        q = torch.zeros(1, rows, 1, 4)
+        ordo.torch.attention(q, q[:, :1], q[:, :1])
+    assert len(_plans._plans) <= _plans._KEPT
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types(dtype):
+    inputs, dout = tensors(SHAPES["grouped"], dtype)
+    o, _ = ordo.torch.attention(*inputs, causal=True)
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    expected, _ = math64.attention(*wide, causal=True)
+    assert o.dtype == dtype
+    close(o, expected, dtype)
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, wide, dout.double())):
+        assert got.dtype == dtype
+        close(got, wanted, dtype)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.17, 0.5])
+@pytest.mark.parametrize("keying", ["ordo", "fa2"])
+def test_dropout_is_the_mask_of_the_seed(p, keying):
+    inputs, dout = tensors(SHAPES["grouped"])
+    o, _, seen = run(*inputs, Arguments(causal=True, dropout_p=p, seed=(3, 9), keying=keying))
+    keep = keep_mask(*seen)
+    problem = ordo.Problem(
+        batch=2, heads=6, kv_heads=2, q_len=40, kv_len=70, head_dim=24,
+        dropout=ordo.Dropout(p=p, keying=keying),
+    )  # fmt: skip
+    info = ordo.dropout.query(problem)
+    assert abs(1 - keep.double().mean().item() - p) < 0.03
+    expected, _ = math64.attention(*inputs, causal=True, keep=keep, kept_scale=info.scale)
+    close(o, expected, torch.float32)
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
+        close(got, wanted.double(), torch.float32)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_alibi(batched):
+    inputs, dout = tensors(SHAPES["grouped"])
+    slopes = torch.rand(2, 6) if batched else torch.rand(6)
+    o, _ = ordo.torch.attention(*inputs, causal=True, slopes=slopes)
+    expected, _ = math64.attention(*inputs, causal=True, slopes=slopes)
+    close(o, expected, torch.float32)
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
+        close(got, wanted.double(), torch.float32)
+
+
+def test_the_gradient_of_lse():
+    inputs, dout = tensors(SHAPES["grouped"])
+    for both in (True, False):
+        o, lse = ordo.torch.attention(*inputs, causal=True)
+        expected, expected_lse = math64.attention(*inputs, causal=True)
+        loss = lse.square().sum() + (o * dout).sum() * both
+        wanted = expected_lse.square().sum() + (expected * dout).sum() * both
+        unused = dict(allow_unused=True, materialize_grads=True)
+        for got, other in zip(
+            torch.autograd.grad(loss, inputs, **unused),
+            torch.autograd.grad(wanted, inputs, **unused),
+        ):
+            close(got, other.double(), torch.float32)
+
+
+def test_packed_sequences_have_the_bits_they_have_alone():
+    lengths = [5, 0, 40, 17]
+    ends = torch.tensor([0, 5, 5, 45, 62], dtype=torch.int32)
+    inputs, dout = tensors((1, 62, 62, 4, 2, 16, 16))
+    inputs = [x.detach()[0].requires_grad_() for x in inputs]
+    rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
+    o, lse = ordo.torch.attention(*inputs, cu_q=ends, **rules)
+    grads = gradients(o, inputs, dout[0])
+    for b, length in enumerate(lengths):
+        if length == 0:
+            continue
+        rows = slice(int(ends[b]), int(ends[b + 1]))
+        alone = [x.detach()[None, rows].requires_grad_() for x in inputs]
+        ids = torch.tensor([b])
+        one, one_lse = ordo.torch.attention(*alone, sequence_ids=ids, **rules)
+        assert same(one[0], o[rows]) and same(one_lse[0], lse[:, rows])
+        for whole, part in zip(grads, gradients(one, alone, dout[:, rows])):
+            assert same(whole[rows], part[0])
+
+
+def test_padded_sequences_have_the_bits_of_packed_ones():
+    lengths = torch.tensor([9, 33], dtype=torch.int32)
+    inputs, _ = tensors(SHAPES["square"])
+    o, _ = ordo.torch.attention(*inputs, q_lens=lengths, kv_lens=lengths, causal=True)
+    rows = torch.cat([x[: int(n)] for x, n in zip(o, lengths)])
+    flat = [torch.cat([y[: int(n)] for y, n in zip(x, lengths)]) for x in inputs]
+    ends = torch.tensor([0, 9, 42], dtype=torch.int32)
+    packed, _ = ordo.torch.attention(*flat, cu_q=ends, causal=True)
+    assert same(rows, packed)
+
+
+def test_ranks_that_hold_some_heads_draw_their_part_of_one_mask():
+    inputs, _ = tensors(SHAPES["grouped"])
+    rules = dict(dropout_p=0.2, seed=7)
+    whole, _ = ordo.torch.attention(*inputs, **rules)
+    for rank in range(2):
+        q = inputs[0][:, :, 3 * rank : 3 * rank + 3]
+        k, v = (x[:, :, rank : rank + 1] for x in inputs[1:])
+        shard = ordo.Shard(head0=3 * rank, heads_total=6)
+        part, _ = ordo.torch.attention(q, k, v, shard=shard, **rules)
+        assert same(part, whole[:, :, 3 * rank : 3 * rank + 3])
+
+
+def test_bits_do_not_depend_on_threads_or_runs():
+    inputs, dout = tensors((2, 129, 129, 4, 2, 32, 32))
+    results = []
+    for threads in (1, 2, 3, 1):
+        torch.set_num_threads(threads)
+        o, lse = ordo.torch.attention(*inputs, causal=True, dropout_p=0.1, seed=1)
+        results.append([o, lse, *gradients(o, inputs, dout)])
+    for other in results[1:]:
+        assert all(same(x, y) for x, y in zip(results[0], other))
+
+
+def test_strides_change_no_bit():
+    inputs, dout = tensors(SHAPES["square"])
+    o, _ = ordo.torch.attention(*inputs, causal=True)
+    grads = gradients(o, inputs, dout)
+    for change in (
+        lambda x: x.detach().transpose(1, 2).contiguous().transpose(1, 2),  # head before row
+        lambda x: x.detach().transpose(2, 3).contiguous().transpose(2, 3),  # last axis strided
+        lambda x: torch.cat([x.detach(), x.detach()], -1)[..., : x.shape[-1]],  # with gaps
+    ):
+        views = [change(x).requires_grad_() for x in inputs]
+        assert not views[0].is_contiguous()
+        strided, _ = ordo.torch.attention(*views, causal=True)
+        assert same(o, strided)
+        assert all(same(x, y) for x, y in zip(grads, gradients(strided, views, change(dout))))
+
+
+def test_a_broadcast_gradient():
+    inputs, _ = tensors(SHAPES["square"])
+    o, _ = ordo.torch.attention(*inputs)
+    one = gradients(o, inputs, torch.ones_like(o))
+    o, _ = ordo.torch.attention(*inputs)
+    assert all(same(x, y) for x, y in zip(one, torch.autograd.grad(o.sum(), inputs)))
+
+
+def test_numpy_gives_the_same_bits():
+    inputs, dout = tensors(SHAPES["grouped"])
+    o, lse = ordo.torch.attention(*inputs, causal=True, dropout_p=0.1, seed=(5, 6))
+    dq, dk, dv = gradients(o, inputs, dout)
+    q, k, v = (x.detach().numpy() for x in inputs)
+    problem = ordo.Problem(
+        batch=2, heads=6, kv_heads=2, q_len=40, kv_len=70, head_dim=24, mask="causal", dropout=0.1
+    )
+    plan = ordo.Plan(problem)
+    no, nlse = ordo.forward(plan, q, k, v, seed=5, offset=6)
+    grads = ordo.backward(plan, q, k, v, no, nlse, dout.numpy(), seed=5, offset=6)
+    for tensor, array in zip((o, lse, dq, dk, dv), (no, nlse, *grads)):
+        assert ordo.digest(tensor) == ordo.digest(array)
+
+
+def test_no_gradient_no_graph():
+    inputs, _ = tensors(SHAPES["square"])
+    with torch.no_grad():
+        o, lse = ordo.torch.attention(*inputs)
+    assert not o.requires_grad and not lse.requires_grad
+    with torch.inference_mode():
+        assert same(ordo.torch.attention(*inputs)[0], o)
+
+
+def test_only_some_inputs_need_gradients():
+    (q, k, v), dout = tensors(SHAPES["square"])
+    o, _ = ordo.torch.attention(q, k, v)
+    dq, dk, dv = gradients(o, (q, k, v), dout)
+    o, _ = ordo.torch.attention(q.detach(), k, v.detach())
+    assert same(torch.autograd.grad(o, k, dout)[0], dk)
+
+
+def test_where_seed_and_offset_come_from():
+    inputs, _ = tensors(SHAPES["square"])
+
+    def o(**keywords):
+        return ordo.torch.attention(*inputs, dropout_p=0.3, **keywords)[0]
+
+    assert same(o(seed=(2, 3)), o(rng_state=torch.tensor([2, 3])))
+    assert same(o(seed=2), o(seed=(2, 0)))
+    assert not same(o(seed=2), o(seed=3))
+    assert same(o(seed=2**64 - 1), o(rng_state=torch.tensor([-1, 0])))
+    torch.manual_seed(5)
+    one, other = o(), o()
+    assert not same(one, other)
+    torch.manual_seed(5)
+    assert same(one, o())
+    assert same(
+        o(generator=torch.Generator().manual_seed(8)), o(generator=torch.Generator().manual_seed(8))
+    )
+
+
+# What only CUDA tensors take, as far as it can be had without a device.
+
+
+def test_head_sizes_that_are_filled_up():
+    from ordo.torch import _attention
+
+    assert [_attention.cuda_width(x, x) for x in (64, 128)] == [None, None]
+    assert [_attention.cuda_width(x, x) for x in (8, 80, 127)] == [64, 128, 128]
+    assert _attention.cuda_width(64, 128) == 128 and _attention.cuda_width(192, 128) is None
+    inputs, dout = tensors((2, 33, 33, 4, 2, 20, 12))
+    plain, lse, seen = run(*inputs, Arguments(causal=True))
+    wide, wide_lse = _attention._attend_cuda(*seen)
+    assert wide.shape == plain.shape
+    close(wide, plain.double(), torch.float32)
+    close(wide_lse, lse.double(), torch.float32)
+    for x, y in zip(gradients(wide, inputs, dout), gradients(plain, inputs, dout)):
+        close(x, y.double(), torch.float32)
+
+
+def test_a_launch(monkeypatch):
+    from ordo.torch import _passes, _plans
+
+    inputs, _ = tensors(SHAPES["square"])
+    plain, lse, (q, k, v, lists, rules) = run(*inputs, Arguments(dropout_p=0.1, seed=1))
+    asked = []
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda index: asked.append(index) or 0, raising=False
+    )
+    ready = _plans.ready(q, k, v, lists, rules)
+    o, again = torch.empty_like(plain), torch.empty_like(lse)
+    head = _passes._STRIDED.pack(
+        _passes._CALL_BYTES, *(y for x in (q, k, v, o) for y in _passes._tensor(x)), *[0] * 20
+    )
+    _passes._launch(_passes._forward, ready.handle, 0, q.device, head, (again.data_ptr(), 0), lists)
+    assert same(o, plain) and same(again, lse) and len(asked) == 1
+
+
+def test_tensors_that_hardware_cannot_copy_are_copied():
+    from ordo.torch import _passes
+
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    base = torch.zeros(2, 9, 4, 64, dtype=torch.bfloat16)
+    fits = base.as_subclass(OnDevice)
+    assert _passes._readable(fits) is fits and _passes._dense(fits)
+    odd = torch.zeros(2 * 9 * 4 * 64 + 1, dtype=torch.bfloat16)[1:].view(2, 9, 4, 64)
+    odd = odd.as_subclass(OnDevice)
+    assert not _passes._dense(odd) and _passes._readable(odd).data_ptr() % 16 == 0
+    gaps = torch.zeros(2, 9, 4, 65, dtype=torch.bfloat16)[..., :64].as_subclass(OnDevice)
+    assert _passes._readable(gaps).is_contiguous()
+    heads_first = base.transpose(1, 2).contiguous().transpose(1, 2).as_subclass(OnDevice)
+    assert _passes._readable(heads_first) is heads_first

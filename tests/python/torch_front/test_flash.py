@@ -1,0 +1,185 @@
+"""FlashAttention's functions: signatures, layouts, what they return."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import math64
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import close, same
+from ordo.compat import flash_attn, flash_attn_3
+from ordo.compat.flash_attn import bert_padding
+
+TAIL = [
+    "dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes",
+    "deterministic", "return_attn_probs",
+]  # fmt: skip
+CU = ["cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"]
+SIGNATURES = {
+    "flash_attn_func": ["q", "k", "v", *TAIL],
+    "flash_attn_kvpacked_func": ["q", "kv", *TAIL],
+    "flash_attn_qkvpacked_func": ["qkv", *TAIL],
+    "flash_attn_varlen_func": ["q", "k", "v", *CU, *TAIL, "block_table"],
+    "flash_attn_varlen_kvpacked_func": ["q", "kv", *CU, *TAIL],
+    "flash_attn_varlen_qkvpacked_func": ["qkv", "cu_seqlens", "max_seqlen", *TAIL],
+}
+DEFAULTS = dict(zip(TAIL, (0.0, None, False, (-1, -1), 0.0, None, False, False)))
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_names_order_and_defaults_are_flash_attention_2s(name):
+    function = getattr(flash_attn, name)
+    assert function is getattr(ordo, name)
+    parameters = inspect.signature(function).parameters
+    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positional == SIGNATURES[name]
+    for parameter, default in DEFAULTS.items():
+        assert parameters[parameter].default == default
+    extra = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert extra == ["seed", "rng_state", "generator"]
+
+
+def test_names_and_order_are_flash_attention_3s():
+    head = ["softmax_scale", "causal", "qv", "q_descale", "k_descale", "v_descale", "window_size"]
+    tail = ["attention_chunk", "softcap", "num_splits", "pack_gqa", "deterministic", "sm_margin",
+            "return_attn_probs"]  # fmt: skip
+    names = list(inspect.signature(flash_attn_3.flash_attn_func).parameters)
+    assert names == ["q", "k", "v", *head, *tail]
+    names = list(inspect.signature(flash_attn_3.flash_attn_varlen_func).parameters)
+    assert names == ["q", "k", "v", *CU, "seqused_q", "seqused_k", *head, *tail]
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def test_causal_is_bottom_right_and_windows_are_inclusive():
+    q, k, v = drawn(1, 3, 1, 8), drawn(1, 5, 1, 8, seed=1), torch.eye(5).view(1, 5, 1, 5)
+    seen = flash_attn.flash_attn_func(q, k, v, causal=True)[0, :, 0] > 0
+    assert seen.tolist() == math64.seen_by(3, 5, True)[0].tolist()
+    assert seen.sum(-1).tolist() == [3, 4, 5]
+    for window in ((1, 0), (0, 1), (2, 2)):
+        seen = flash_attn.flash_attn_func(q, k, v, window_size=window)[0, :, 0] > 0
+        assert seen.tolist() == math64.seen_by(3, 5, False, window)[0].tolist()
+    # transformers asks for causal windows so: the right side is cut by the mask
+    seen = flash_attn.flash_attn_func(q, k, v, causal=True, window_size=(1, 1))[0, :, 0] > 0
+    assert seen.sum(-1).tolist() == [2, 2, 2]
+
+
+def test_rows_that_see_nothing():
+    q, k = drawn(1, 5, 2, 8), drawn(1, 2, 2, 8, seed=1)
+    out, lse, _ = flash_attn.flash_attn_func(q, k, k, causal=True, return_attn_probs=True)
+    assert not out[:, :3].any()
+    assert (lse[:, :, :3] == math.inf).all() and torch.isfinite(lse[:, :, 3:]).all()
+    _, lse = flash_attn_3.flash_attn_func(q, k, k, causal=True, return_attn_probs=True)
+    assert (lse[:, :, :3] == -math.inf).all()
+    (dq,) = torch.autograd.grad(out.sum(), q)
+    assert not dq[:, :3].any()
+
+
+def test_packed_tensors():
+    qkv = drawn(2, 9, 3, 4, 16)
+    q, k, v = (x.detach().clone().requires_grad_() for x in qkv.unbind(2))
+    kv = torch.stack([k, v], 2).detach().requires_grad_()
+    rules = dict(causal=True, dropout_p=0.2, seed=4)
+    out = flash_attn.flash_attn_func(q, k, v, **rules)
+    assert same(out, flash_attn.flash_attn_qkvpacked_func(qkv, **rules))
+    assert same(out, flash_attn.flash_attn_kvpacked_func(q, kv, **rules))
+    dout = torch.rand_like(out)
+    grads = torch.autograd.grad(out, (q, k, v), dout)
+    packed = flash_attn.flash_attn_qkvpacked_func(qkv, **rules)
+    assert same(torch.autograd.grad(packed, qkv, dout)[0], torch.stack(grads, 2))
+
+
+def test_packed_sequences():
+    ends = torch.tensor([0, 4, 4, 20], dtype=torch.int32)
+    other = torch.tensor([0, 7, 9, 40], dtype=torch.int32)
+    q, kv = drawn(20, 4, 16), drawn(40, 2, 2, 16, seed=1)
+    k, v = kv.detach().unbind(1)
+    lengths = (16, 31)
+    rules = dict(causal=True, dropout_p=0.2, seed=4)
+    out, lse, probabilities = flash_attn.flash_attn_varlen_func(
+        q, k, v, ends, other, *lengths, return_attn_probs=True, **rules
+    )
+    assert out.shape == q.shape and lse.shape == (4, 20)
+    assert probabilities.shape == (3, 4, 128, 128)
+    assert same(
+        out, flash_attn.flash_attn_varlen_kvpacked_func(q, kv, ends, other, *lengths, **rules)
+    )
+    qkv = drawn(20, 3, 4, 16)
+    one = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, ends, 16, causal=True)
+    two = flash_attn.flash_attn_varlen_func(*qkv.unbind(1), ends, ends, 16, 16, causal=True)
+    assert same(one, two)
+    assert same(
+        two, flash_attn_3.flash_attn_varlen_func(*qkv.unbind(1), ends, ends, 16, 16, causal=True)
+    )
+
+
+def test_probabilities_are_negative_where_dropped():
+    q, k, v = drawn(2, 20, 4, 16), drawn(2, 33, 2, 16, seed=1), drawn(2, 33, 2, 16, seed=2)
+    rules = dict(causal=True, window_size=(7, 3), softcap=4.0, alibi_slopes=torch.rand(2, 4))
+    out, _, signed = flash_attn.flash_attn_func(
+        q, k, v, 0.3, return_attn_probs=True, seed=(5, 6), **rules
+    )
+    assert signed.shape == (2, 4, 128, 128)
+    dropped = torch.signbit(signed)[:, :, :20, :33]
+    scale = 1 / (1 - ordo.Plan(ordo.Problem(q_len=1, head_dim=1, dropout=0.3)).info.dropout_p_used)
+    p = signed[:, :, :20, :33].masked_fill(dropped, 0.0) * scale
+    rebuilt = torch.einsum("bhqk,bkhd->bqhd", p, v.repeat_interleave(2, 2))
+    assert (rebuilt - out).abs().max() < 1e-5
+    whole = signed[:, :, :20, :33].abs().sum(-1)
+    assert torch.allclose(whole, torch.ones_like(whole), atol=1e-5)
+    assert flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2].numel() == 0
+
+
+def test_scale_is_of_the_head_size_given():
+    q, k, v = (drawn(1, 9, 2, 20, seed=x) for x in range(3))
+    expected, _ = math64.attention(q, k, v, scale=20**-0.5)
+    close(flash_attn.flash_attn_func(q, k, v), expected, torch.float32)
+
+
+def test_flash_attention_2s_mask_by_name():
+    """The vector of docs/dropout-bits.md: batch 1 of two, head 2 of three."""
+    q = torch.zeros(2, 64, 3, 8)
+    k = torch.zeros(2, 128, 3, 8)
+    from ordo.torch._attention import Arguments, run
+    from ordo.torch._mask import keep_mask
+
+    seed = (0x0123456789ABCDEF, 0x100001000)
+    *_, inputs = run(q, k, k, Arguments(dropout_p=0.1, seed=seed, keying="fa2"))
+    assert int(keep_mask(*inputs)[1, 2].sum()) == 7363
+
+
+def test_unpad_and_pad():
+    x = drawn(3, 5, 2)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+    rows, indices, ends, longest, used = bert_padding.unpad_input(x, mask)
+    assert ends.tolist() == [0, 2, 6, 6] and longest == 4 and used.tolist() == [2, 4, 0]
+    back = bert_padding.pad_input(rows, indices, 3, 5)
+    assert same(back, torch.where(mask[..., None] == 1, x, 0.0))
+    assert same(torch.autograd.grad(back.sum(), x)[0], mask[..., None].float().expand(3, 5, 2))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda q: flash_attn_3.flash_attn_func(q, q, q, qv=q), "qv given"),
+        (lambda q: flash_attn_3.flash_attn_func(q, q, q, q_descale=q), "q_descale given"),
+        (lambda q: flash_attn_3.flash_attn_func(q, q, q, attention_chunk=4), "attention_chunk"),
+        (lambda q: flash_attn.flash_attn_with_kvcache(q, q, q), "cache of keys"),
+        (
+            lambda q: flash_attn.flash_attn_varlen_func(
+                q[0], q[0], q[0], None, None, 1, 1, block_table=q
+            ),
+            "block_table given",
+        ),
+        (lambda q: flash_attn.flash_attn_qkvpacked_func(q), "qkv.shape"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_name(call, message):
+    with pytest.raises(ordo.Error, match=message):
+        call(torch.zeros(1, 4, 2, 8))

@@ -1,0 +1,49 @@
+"""The examples run and see equal bits; the generated page is what the code says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run(root, *command):
+    settings = {**os.environ, "PYTHONPATH": str(root / "python"), "PYTHONWARNINGS": "ignore"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=root,
+        env=settings,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", ["flash", "sdpa", "transformers"])
+def test_examples_see_equal_bits(root, name):
+    if name == "transformers":
+        pytest.importorskip("transformers")
+    done = run(root, f"examples/torch_{name}.py")
+    assert done.returncode == 0, done.stderr
+    assert "\nequal\n" in done.stdout and "DIFFERENT" not in done.stdout
+
+
+def test_the_generated_page_is_up_to_date(root):
+    pytest.importorskip("transformers")
+    done = run(root, "tools/torch-paths", "--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_numpy_alone_does_not_load_pytorch(root):
+    done = run(root, "-c", "import ordo, sys; sys.exit('torch' in sys.modules)")
+    assert done.returncode == 0
+
+
+def test_the_script_for_cuda_checks_itself_on_the_cpu(root):
+    script = "tests/python/torch_front/on_cuda.py"
+    names = ["values", "dropout", "packed", "padded", "sdpa", "layouts", "batch_invariance"]
+    done = run(root, script, "--device", "cpu", *names)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(names)} ok, 0 refused, 0 FAIL" in done.stdout

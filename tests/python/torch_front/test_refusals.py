@@ -1,0 +1,114 @@
+"""What cannot be done raises Error, with the argument, its value and what was expected."""
+
+from __future__ import annotations
+
+import ordo
+import ordo.torch
+import pytest
+import torch
+
+Q = torch.zeros(2, 8, 4, 16)
+KV = torch.zeros(2, 8, 2, 16)
+ENDS = torch.tensor([0, 3, 8], dtype=torch.int32)
+FLAT = torch.zeros(8, 4, 16)
+
+CASES = {
+    "dtype": ((Q.double(),) * 3, {}, "argument", "q.dtype torch.float64: expected"),
+    "mixed dtypes": (
+        (Q, KV.half(), KV),
+        {},
+        "argument",
+        "k.dtype torch.float16: expected that of q",
+    ),
+    "mixed devices": ((Q, KV.to("meta"), KV), {}, "argument", "k.device meta: expected that of q"),
+    "axes": ((Q[0], KV, KV), {}, "shape", r"q.shape \(8, 4, 16\): expected \(batch, row"),
+    "packed axes": ((Q, KV, KV), dict(cu_q=ENDS, cu_kv=ENDS), "shape", r"\(row, head, dim\)"),
+    "batch": ((Q, KV[:1], KV[:1]), {}, "shape", "k.shape .* expected the batch of q, 2"),
+    "rows of v": ((Q, KV, KV[:, :5]), {}, "shape", "v.shape .* as k has"),
+    "head size": ((Q, KV[..., :8], KV), {}, "shape", "k.shape .* head size of q, 16"),
+    "heads": ((Q, KV[:, :, [0, 0, 0]], KV[:, :, [0, 0, 0]]), {}, None, "kv_heads 3"),
+    "NaN p": ((Q, KV, KV), dict(dropout_p=float("nan")), None, "dropout.p"),
+    "p of 1": ((Q, KV, KV), dict(dropout_p=1.0, seed=1), None, "dropout.p"),
+    "negative p": ((Q, KV, KV), dict(dropout_p=-0.1), None, "dropout.p"),
+    "scale 0": ((Q, KV, KV), dict(scale=0.0), "argument", "scale 0"),
+    "NaN scale": ((Q, KV, KV), dict(scale=float("nan")), None, "scale"),
+    "softcap": ((Q, KV, KV), dict(softcap=-1.0), None, "softcap"),
+    "slopes": ((Q, KV, KV), dict(slopes=torch.ones(3)), "shape", r"slopes.shape \(3,\): expected"),
+    "learned slopes": (
+        (Q, KV, KV),
+        dict(slopes=torch.ones(4, requires_grad=True)),
+        "unsupported",
+        "slopes have no gradient",
+    ),
+    "rng": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, rng_state=torch.tensor([1, 2], dtype=torch.int32)),
+        "argument",
+        "rng.dtype torch.int32",
+    ),
+    "offset": ((Q, KV, KV), dict(dropout_p=0.1, seed=(1, 2**32)), "argument", "offset 4294967296"),
+    "seeds": ((Q, KV, KV), dict(dropout_p=0.1, seed=-1), "argument", "seed -1: expected"),
+    "two sources": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, seed=1, rng_state=torch.tensor([1, 2])),
+        "argument",
+        "one of them at most",
+    ),
+    "keying": ((Q, KV, KV), dict(dropout_p=0.1, seed=1, keying="x"), "argument", "keying 'x'"),
+    "no cu_kv": ((FLAT, FLAT[:4], FLAT[:4]), dict(cu_q=ENDS), "argument", "cu_kv None"),
+    "ends": ((FLAT,) * 3, dict(cu_q=ENDS + 1, max_q=5), "shape", r"cu_q\[0\] 1: expected 0"),
+    "longest": ((FLAT,) * 3, dict(cu_q=ENDS, max_q=4), "shape", "a sequence of 0..4"),
+    "lengths": (
+        (Q, KV, KV),
+        dict(q_lens=torch.tensor([9, 1]), kv_lens=torch.tensor([8, 8])),
+        "shape",
+        r"q_lens\[0\] 9: expected 0..8",
+    ),
+    "ids": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, seed=1, sequence_ids=torch.tensor([0, -1])),
+        "argument",
+        r"sequence_ids\[1\] -1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused(case):
+    tensors, keywords, status, message = CASES[case]
+    with pytest.raises(ordo.Error, match=message) as caught:
+        ordo.torch.attention(*tensors, **keywords)
+    assert status is None or caught.value.status == status
+
+
+def test_refused_in_a_graph():
+    whole = torch.compile(ordo.torch.attention, fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="head size of q"):
+        whole(Q, KV[..., :8], KV)
+
+
+def test_gradients_of_another_shape_are_refused():
+    o, lse = ordo.torch.attention(Q, KV, KV)
+    from ordo.torch._plans import Lists
+    from test_ops import rules
+
+    for dout, dlse, message in (
+        (o[:1], None, "dout.shape"),
+        (o.half(), None, "dout.dtype"),
+        (o, lse[:1], "dlse.shape"),
+    ):
+        with pytest.raises(ordo.Error, match=message):
+            torch.ops.ordo.attention_backward(dout, dlse, Q, KV, KV, o, lse, *Lists(), *rules())
+
+
+def test_a_machine_for_a_device(monkeypatch):
+    from ordo.torch._plans import machine_of
+
+    machine_of.cache_clear()
+    monkeypatch.setenv("ORDO_MACHINE", "h800")
+    assert machine_of(0).name == "h800"
+    machine_of.cache_clear()
+    monkeypatch.delenv("ORDO_MACHINE")
+    if not ordo.backend_available("cuda"):
+        with pytest.raises(ordo.Error, match="CUDA"):
+            machine_of(0)

@@ -1,0 +1,189 @@
+"""PyTorch's plug-in point. The CUDA operators are called here with CPU tensors, by hand."""
+
+from __future__ import annotations
+
+import math64
+import ordo
+import ordo.torch
+import pytest
+import torch
+import torch.nn.functional as F
+from math64 import close, same
+from ordo.torch import _sdpa
+
+attention = pytest.importorskip("torch.nn.attention")
+if not hasattr(attention, "register_flash_attention_impl"):
+    pytest.skip("this PyTorch has no plug-in point", allow_module_level=True)
+
+
+@pytest.fixture
+def active():
+    ordo.torch.register()
+    attention.activate_flash_attention_impl("ORDO")
+    yield
+    attention.restore_flash_attention_impl()
+
+
+def drawn(*shape, seed=0, dtype=torch.float32):
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(dtype).requires_grad_()
+
+
+def inputs(rows=33, columns=33, heads=4, kv_heads=4, dtype=torch.float32):
+    """(batch, head, row, dim)."""
+    return [
+        drawn(2, heads, rows, 16, dtype=dtype),
+        drawn(2, kv_heads, columns, 16, seed=1, dtype=dtype),
+        drawn(2, kv_heads, columns, 16, seed=2, dtype=dtype),
+    ]
+
+
+def ours(q, k, v, **rules):
+    made, _ = ordo.torch.attention(*(x.transpose(1, 2) for x in (q, k, v)), **rules)
+    return made.transpose(1, 2)
+
+
+def test_nothing_happens_before_it_is_asked_for():
+    assert "ORDO" not in (attention.current_flash_attention_impl() or "")
+    before = F.scaled_dot_product_attention(*inputs(), is_causal=True)
+    ordo.torch.register()
+    assert "ORDO" in attention.list_flash_attention_impls()
+    assert same(before, F.scaled_dot_product_attention(*inputs(), is_causal=True))
+    attention.activate_flash_attention_impl("ORDO")
+    attention.restore_flash_attention_impl()
+    assert same(before, F.scaled_dot_product_attention(*inputs(), is_causal=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sdpa_runs_ordo(active, causal, dtype):
+    given = inputs(dtype=dtype)
+    o = F.scaled_dot_product_attention(*given, is_causal=causal)
+    assert same(o, ours(*given, causal=causal))
+    dout = torch.rand_like(o)
+    for one, other in zip(
+        torch.autograd.grad(o, given, dout),
+        torch.autograd.grad(ours(*given, causal=causal), given, dout),
+    ):
+        assert same(one, other)
+
+
+def test_grouped_heads(active):
+    given = inputs(heads=4, kv_heads=2)
+    o = F.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
+    expected, _ = math64.attention(*(x.transpose(1, 2) for x in given), causal=True)
+    close(o.transpose(1, 2), expected, torch.float32)
+    dout = torch.rand_like(o)
+    wanted = torch.autograd.grad(expected, given, dout.double().transpose(1, 2))
+    for got, other in zip(torch.autograd.grad(o, given, dout), wanted):
+        close(got, other.double(), torch.float32)
+
+
+def test_sdpa_aligns_top_left(active):
+    given = inputs(rows=9, columns=20)
+    o = F.scaled_dot_product_attention(*given, is_causal=True)
+    assert same(o, ours(*given, causal="top-left"))
+    expected, _ = math64.attention(*(x.transpose(1, 2) for x in given), causal="top-left")
+    close(o.transpose(1, 2), expected, torch.float32)
+
+
+def test_masks_and_fp64_still_run_on_pytorchs_kernel(active):
+    mask = torch.rand(33, 33) > 0.5
+    mask.fill_diagonal_(True)
+    given = inputs()
+    o = F.scaled_dot_product_attention(*given, attn_mask=mask)
+    grads = torch.autograd.grad(o.sum(), given)
+    wide = [x.double() for x in given]
+    other = F.scaled_dot_product_attention(*wide)
+    attention.restore_flash_attention_impl(_raise_warn=False)
+    plain = F.scaled_dot_product_attention(*given, attn_mask=mask)
+    assert same(o, plain)
+    for x, y in zip(grads, torch.autograd.grad(plain.sum(), given)):
+        assert same(x, y)
+    assert same(other, F.scaled_dot_product_attention(*wide))
+
+
+def test_compiled(active):
+    given = inputs()
+    whole = torch.compile(F.scaled_dot_product_attention, fullgraph=True)
+    one, other = whole(*given, is_causal=True), ours(*given, causal=True)
+    assert same(one, other)
+    for x, y in zip(torch.autograd.grad(one.sum(), given), torch.autograd.grad(other.sum(), given)):
+        assert same(x, y)
+
+
+# The kernels registered for CUDA, fed by hand.
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_dense_operator(p, causal):
+    q, k, v = (x.detach() for x in inputs(heads=4, kv_heads=2))
+    out, lse, cum_q, cum_k, max_q, max_k, state, unused, debug = _sdpa._sdpa_forward(
+        q, k, v, p, causal, True, scale=0.3
+    )
+    assert (cum_q, cum_k, max_q, max_k) == (None, None, 33, 33)
+    assert out.stride() == q.stride() and lse.shape == (2, 4, 33)
+    assert state.dtype == torch.uint64 and state.shape == (2,) and unused.shape == ()
+    rng = state.view(torch.int64)
+    rules = dict(causal=causal, dropout_p=p, rng_state=rng if p else None, scale=0.3)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    other = ours(*leaves, **rules)
+    assert same(out, other)
+    assert debug.numel() == (2 * 4 * 128 * 128 if p else 0)
+    dout = torch.rand_like(out)
+    grads = _sdpa._sdpa_backward(
+        dout, q, k, v, out, lse, None, None, 33, 33, p, causal, state, unused, scale=0.3
+    )
+    for x, y, like in zip(grads, torch.autograd.grad(other, leaves, dout), (q, k, v)):
+        assert same(x, y) and x.stride() == like.stride()
+
+
+def test_head_sizes_that_are_filled_up(monkeypatch):
+    """As on CUDA, where the kernels have two sizes."""
+
+    def wide(*tensors):
+        return tuple(F.pad(x, (0, 64 - x.shape[-1])) for x in tensors)
+
+    q, k, v = (x.detach() for x in inputs())
+    plain = _sdpa._sdpa_forward(q, k, v, 0.1, True)
+    monkeypatch.setattr(_sdpa, "_wide", wide)
+    monkeypatch.setattr(_sdpa, "rng_of", lambda q: plain[6].view(torch.int64))
+    out, lse, *_, state, unused, _ = _sdpa._sdpa_forward(q, k, v, 0.1, True)
+    assert out.shape == q.shape and torch.allclose(out, plain[0], atol=1e-5)
+    dout = torch.rand_like(out)
+    rest = (None, None, 33, 33, 0.1, True, state, unused)
+    grads = _sdpa._sdpa_backward(dout, q, k, v, out, lse, *rest)
+    monkeypatch.undo()
+    for x, y in zip(grads, _sdpa._sdpa_backward(dout, q, k, v, out, lse, *rest)):
+        assert x.shape == y.shape and torch.allclose(x, y, atol=1e-5)
+
+
+def test_the_packed_operator():
+    ends = torch.tensor([0, 7, 20], dtype=torch.int32)
+    q, k, v = (drawn(20, 2, 16, seed=x).detach() for x in range(3))
+    out, lse, state, unused, _ = _sdpa._flash_forward(
+        q, k, v, ends, ends, 13, 13, 0.1, True, False, window_size_left=5, window_size_right=0
+    )
+    rules = dict(
+        causal=True, window=(5, 0), dropout_p=0.1, rng_state=state.view(torch.int64), cu_q=ends
+    )
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    other, other_lse = ordo.torch.attention(*leaves, **rules)
+    assert same(out, other) and same(lse, other_lse)
+    dout = torch.rand_like(out)
+    grads = _sdpa._flash_backward(
+        dout, q, k, v, out, lse, ends, ends, 13, 13, 0.1, True, state, unused,
+        window_size_left=5, window_size_right=0,
+    )  # fmt: skip
+    for x, y in zip(grads, torch.autograd.grad(other, leaves, dout)):
+        assert same(x, y)
+
+
+def test_what_is_not_there_raises_as_pytorch_expects():
+    q = torch.zeros(20, 2, 16)
+    ends = torch.tensor([0, 20], dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="seqused_k given"):
+        _sdpa._flash_forward(q, q, q, ends, ends, 20, 20, 0.0, False, False, seqused_k=ends)
+    with pytest.raises(RuntimeError, match="ORDO flash attention forward: dropout.p"):
+        _sdpa._flash_forward(q, q, q, ends, ends, 20, 20, 1.0, False, False)

@@ -1,0 +1,293 @@
+"""attn_implementation="ordo": the attention and its mask, on small models with random weights."""
+
+from __future__ import annotations
+
+import ordo
+import pytest
+import torch
+from math64 import same
+
+transformers = pytest.importorskip("transformers")
+
+import ordo.transformers  # noqa: E402
+from transformers import (  # noqa: E402
+    BertConfig,
+    BertModel,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
+
+SMALL = dict(
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64,
+    intermediate_size=96, vocab_size=97, head_dim=16, max_position_embeddings=64,
+    bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)  # fmt: skip
+MODELS = {
+    "gpt2": lambda: (
+        GPT2LMHeadModel,
+        GPT2Config(
+            n_layer=2,
+            n_head=4,
+            n_embd=64,
+            vocab_size=97,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
+    ),  # fmt: skip
+    "llama": lambda: (LlamaForCausalLM, LlamaConfig(**SMALL, attention_dropout=0.1)),
+    "mistral": lambda: (MistralForCausalLM, MistralConfig(**SMALL, sliding_window=6)),
+    "gemma2": lambda: (
+        Gemma2ForCausalLM,
+        Gemma2Config(**SMALL, sliding_window=6, attn_logit_softcapping=5.0),
+    ),
+}
+TOKENS = torch.arange(2 * 14).view(2, 14) % 97
+PADDING = torch.ones(2, 14, dtype=torch.long)
+PADDING[0, 9:] = 0  # on the right
+PADDING[1, :4] = 0  # on the left
+RESTARTS = torch.cat([torch.arange(5), torch.arange(9)])[None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    ordo.transformers.register()
+
+
+def make(name, implementation):
+    kind, config = MODELS[name]()
+    config._attn_implementation = implementation
+    torch.manual_seed(0)
+    model = kind(config)
+    assert model.config._attn_implementation == implementation
+    return model
+
+
+def run(name, implementation, **inputs):
+    model = make(name, implementation).eval()
+    logits = model(**inputs, use_cache=False).logits
+    return logits
+
+
+def agree(name, valid=None, **inputs):
+    """Ours beside eager attention, where tokens are valid."""
+    ours, theirs = run(name, "ordo", **inputs), run(name, "eager", **inputs)
+    if valid is not None:
+        ours, theirs = ours[valid.bool()], theirs[valid.bool()]
+    assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dense(name):
+    agree(name, input_ids=TOKENS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_is_seen(name):
+    agree(name, PADDING, input_ids=TOKENS, attention_mask=PADDING)
+    other = TOKENS.clone()
+    other[PADDING == 0] = 50
+    one = run(name, "ordo", input_ids=TOKENS, attention_mask=PADDING)
+    two = run(name, "ordo", input_ids=other, attention_mask=PADDING)
+    assert same(one[PADDING.bool()], two[PADDING.bool()])
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_by_position_ids(name, batch):
+    agree(name, input_ids=TOKENS[:batch], position_ids=RESTARTS.expand(batch, -1))
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_packed_by_cu_seq_lens(name):
+    """Both ways of packing, and each sequence alone: the same bits."""
+    ends = torch.tensor([0, 5, 14], dtype=torch.int32)
+    lengths = dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=9, max_length_k=9)
+    one = run(name, "ordo", input_ids=TOKENS[:1], position_ids=RESTARTS, **lengths)
+    two = run(name, "ordo", input_ids=TOKENS[:1], position_ids=RESTARTS)
+    assert same(one, two)
+
+
+def test_packed_with_a_cache_in_between():
+    """Positions reach the attention even where transformers makes no mask of them."""
+    model = make("llama", "ordo").eval()
+    one = model(TOKENS[:1], position_ids=RESTARTS, use_cache=True).logits
+    assert same(one, model(TOKENS[:1], position_ids=RESTARTS, use_cache=False).logits)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_generation(name):
+    prompt = dict(
+        input_ids=TOKENS[:, :6], attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
+    )
+    settings = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
+    ours, theirs = (make(name, x).eval().generate(**prompt, **settings) for x in ("ordo", "eager"))
+    assert torch.equal(ours, theirs)
+
+
+def test_encoders():
+    torch.manual_seed(0)
+    config = BertConfig(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_size=64,
+        intermediate_size=96,
+        vocab_size=97,
+    )
+    made = []
+    for implementation in ("ordo", "eager"):
+        config._attn_implementation = implementation
+        torch.manual_seed(0)
+        model = BertModel(config).eval()
+        made.append(model(TOKENS, attention_mask=PADDING).last_hidden_state[PADDING.bool()])
+    assert torch.allclose(*made, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+def test_training_repeats_bit_for_bit(name, kind):
+    inputs = dict(attention_mask=PADDING) if kind == "padded" else dict(position_ids=RESTARTS)
+    tokens = TOKENS if kind == "padded" else TOKENS[:1]
+
+    def train():
+        model = make(name, "ordo").train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(5):
+            loss = model(tokens, labels=tokens, use_cache=False, **inputs).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.detach())
+        return losses + [p.detach() for p in model.parameters()]
+
+    one, other = train(), train()
+    assert all(same(x, y) for x, y in zip(one, other))
+    assert one[4] < one[0]
+
+
+def test_eval_means_no_dropout():
+    class Careless(torch.nn.Module):
+        is_causal = True
+
+    module = Careless().eval()
+    q = torch.randn(2, 4, 9, 16)
+    plain, _ = ordo.transformers.attention_forward(module, q, q, q, None)
+    dropped, _ = ordo.transformers.attention_forward(module, q, q, q, None, dropout=0.5)
+    assert same(plain, dropped)
+    module.train()
+    dropped, _ = ordo.transformers.attention_forward(module, q, q, q, None, dropout=0.5)
+    assert not same(plain, dropped)
+
+
+def test_gradient_checkpointing_draws_the_same_mask():
+    model = make("llama", "ordo").train()
+
+    def gradients():
+        torch.manual_seed(4)
+        model.zero_grad()
+        model(TOKENS, labels=TOKENS, use_cache=False).loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    plain = gradients()
+    model.gradient_checkpointing_enable()
+    assert all(same(x, y) for x, y in zip(plain, gradients()))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_compile_in_one_graph(name):
+    model = make(name, "ordo").eval()
+    whole = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert same(whole(TOKENS, use_cache=False).logits, model(TOKENS, use_cache=False).logits)
+
+
+def test_packing_that_a_graph_cannot_see_is_refused():
+    whole = torch.compile(make("llama", "ordo").eval(), fullgraph=True, backend="aot_eager")
+    with pytest.raises(RuntimeError, match="packed sequences under torch.compile"):
+        whole(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False)
+
+
+def test_what_is_not_there_is_refused_by_name():
+    q = torch.randn(1, 2, 5, 16)
+    forward, module = ordo.transformers.attention_forward, torch.nn.Identity()
+    for keywords, message in (
+        (dict(s_aux=torch.zeros(2)), "s_aux given: attention sinks"),
+        (dict(position_bias=q), "position_bias given: a bias"),
+        (dict(output_attentions=True), "output_attentions True"),
+    ):
+        with pytest.raises(ordo.Error, match=message):
+            forward(module, q, q, q, None, **keywords)
+    with pytest.raises(ordo.Error, match=r"attention_mask.shape \(1, 1, 5, 5\)"):
+        forward(module, q, q, q, torch.ones(1, 1, 5, 5, dtype=torch.bool))
+
+
+def test_masks_of_other_shapes_are_refused_by_name():
+    from transformers.masking_utils import (
+        causal_mask_function,
+        chunked_causal_mask_function,
+        or_masks,
+    )
+
+    for function, name in (
+        (chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long)), "chunked_overlay"),
+        (or_masks(causal_mask_function, causal_mask_function), "or_masks"),
+    ):
+        with pytest.raises(ordo.Error, match=f"mask {name}: expected causal"):
+            ordo.transformers.attention_mask(
+                batch_size=1, q_length=8, kv_length=8, mask_function=function
+            )
+
+
+def test_sinks_of_a_real_model_are_refused():
+    config = transformers.GptOssConfig(
+        **SMALL, num_local_experts=2, num_experts_per_tok=1, sliding_window=6
+    )
+    config._attn_implementation = "ordo"
+    model = transformers.GptOssForCausalLM(config).eval()
+    with pytest.raises(ordo.Error, match="attention sinks"):
+        model(TOKENS)
+
+
+def test_full_determinism_changes_nothing():
+    plain = run("llama", "ordo", input_ids=TOKENS)
+    torch.use_deterministic_algorithms(True)
+    assert same(plain, run("llama", "ordo", input_ids=TOKENS))
+
+
+def test_transformers_own_flash_path_takes_our_functions(monkeypatch):
+    """What a package named flash_attn would be: found by signature, called by keyword."""
+    from ordo.compat import flash_attn
+    from ordo.compat.flash_attn import bert_padding
+    from transformers import modeling_flash_attention_utils as utils
+    from transformers.integrations.flash_attention import flash_attention_forward
+
+    process = utils._lazy_define_process_function(flash_attn.flash_attn_varlen_func)
+    found = process.keywords["supports_mapping"]
+    for name in ("dropout_p", "window_size", "softcap", "deterministic", "max_seqlen_q"):
+        assert found[name], name
+    for name, value in (
+        ("_loaded_implementation", "flash_attention_2"),
+        ("_flash_fn", flash_attn.flash_attn_func),
+        ("_flash_varlen_fn", flash_attn.flash_attn_varlen_func),
+        ("_pad_fn", bert_padding.pad_input),
+        ("_unpad_fn", bert_padding.unpad_input),
+        ("_process_flash_kwargs_fn", process),
+    ):
+        monkeypatch.setattr(utils, name, value)
+    model = make("llama", "ordo")
+    module = model.model.layers[0].self_attn.train()
+    module.config._attn_implementation_internal = "flash_attention_2"
+    q, k, v = (torch.randn(2, heads, 14, 16) for heads in (4, 2, 2))
+    for mask, window in ((None, None), (PADDING.bool(), None), (None, 5)):
+        results = []
+        for forward in (flash_attention_forward, ordo.transformers.attention_forward):
+            torch.manual_seed(3)
+            results.append(forward(module, q, k, v, mask, dropout=0.2, sliding_window=window)[0])
+        assert same(*results)
