@@ -77,7 +77,8 @@ ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_d
 /* The same words for the whole problem, made by the current device on `stream`, a cudaStream_t:
  * `words` is in its memory, at a multiple of 16 bytes, and is what call.mask_bits of backend cuda
  * expects. Launches and returns. Arrays of the call are on the host; sequences that differ from
- * the one before in length, or whose ids do not count on, cost a launch each. */
+ * the one before in length, or whose ids do not count on, cost a launch each. Keying fa2 is
+ * refused: make those bits with ordo_dropout_fill() and copy them. */
 ORDO_API ordo_status ordo_dropout_fill_device(const ordo_problem *problem,
                                               const ordo_dropout_call *call, uint32_t *words,
                                               size_t bytes, void *stream);

@@ -111,15 +111,18 @@ ORDO_HD uint32_t ordo_keep_word_fa2(const ordo_keep *keep, uint32_t bh, uint32_t
     const uint64_t place = keep->offset + (uint64_t)bh * 32 + (row & 7) * 4 + quad;
     const uint32_t shift = (row >> 3 & 1) * 16;
     uint32_t kept = 0;
-    for (uint32_t j = 0; j < 16; j += 4) {
+    for (uint32_t part = 0; part < 4; part++) { /* of 32 columns: j = 4 part + i */
         const ordo_philox_words counter = { { (uint32_t)place, (uint32_t)(place >> 32), row >> 4,
-                                              block * 4 + j / 4 } };
+                                              block * 4 + part } };
         const ordo_philox_words random =
             ordo_philox(counter, (uint32_t)keep->seed, (uint32_t)(keep->seed >> 32), keep->rounds);
         for (uint32_t i = 0; i < 4; i++)
             for (uint32_t e = 0; e < 2; e++) {
                 const uint32_t byte = random.w[i] >> (shift + 8 * e) & 255;
-                kept |= (uint32_t)(byte < keep->threshold) << ordo_keep_bit(8 * (j + i) + e);
+                /* ordo_keep_bit(8 * (4 * part + i) + e), which nvcc 13.0 gets wrong here: it
+                 * takes the bits of e = 1 to be the same for even and odd i */
+                const uint32_t bit = 16 * (i & 1) + 8 * e + 7 - 2 * part - (i >> 1);
+                kept |= (uint32_t)(byte < keep->threshold) << bit;
             }
     }
     return kept;

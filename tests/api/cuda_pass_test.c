@@ -499,8 +499,6 @@ TEST(bits_of_a_device)
                               .kv_total = 1000 };
     c.sequence_ids = NULL;
     check_bits(passes, p, &c, 1);
-    p->dropout.keying = ORDO_KEYING_FA2;
-    check_bits(passes, p, &c, 1);
     p->shard = (ordo_shard) { 0 };
     p->layout = ORDO_PADDED;
     check_bits(passes, p, &c, 1);
@@ -529,6 +527,10 @@ TEST(bits_of_a_device_refused)
     c.offset = UINT64_C(1) << 32;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_ARGUMENT);
     c.offset = 0;
+    p->dropout.keying = ORDO_KEYING_FA2;
+    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "keying fa2");
+    p->dropout.keying = ORDO_KEYING_ORDO;
     p->q_len = p->kv_len = 1 << 20;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "blocks of keep bits: backend cuda numbers at most 2^31 - 1");
