@@ -23,6 +23,7 @@ test: everything ## build and run the tests
 	@ctest --preset release
 
 test-long: everything ## run the long tests, and each fuzz target for FUZZ_SECONDS
+	@tools/setup browser
 	@ctest --preset long --no-tests=ignore
 	@tools/fuzz $(FUZZ_SECONDS)
 

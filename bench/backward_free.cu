@@ -5,9 +5,9 @@
  * flushed before each; medians. */
 #include <algorithm>
 
+#include "../tests/cuda/backward_split.h"
 #include "../tests/cuda/case.h"
 #include "cuda/backward_kernel.h"
-#include "cuda/backward_split.h"
 #include "cuda/launch.h"
 
 enum { PASSES = 2, TIMED = 5, REPEATS = 11, FLUSH_BYTES = 256 << 20 };
@@ -18,7 +18,7 @@ static void whole(device_case &c, bool split)
 {
     char why[300] = "";
     MUST(cudaEventRecord(event[0]));
-    must_ordo(split ? ordo_sm90_backward_split(&c.pass, why, sizeof why)
+    must_ordo(split ? backward_split(&c.pass, why, sizeof why)
                     : ordo_sm90_backward(&c.pass, why, sizeof why),
               why);
     MUST(cudaEventRecord(event[1]));
@@ -26,7 +26,7 @@ static void whole(device_case &c, bool split)
 
 template <int D, int MODE> static void chains(device_case &c)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, false>;
     char why[300] = "";
     int blocks;
     ordo_backward_args args;
@@ -35,8 +35,8 @@ template <int D, int MODE> static void chains(device_case &c)
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_TOGETHER };
     must_ordo(ordo_backward_begin(&c.pass, true, why, sizeof why), why);
     MUST(cudaEventRecord(event[0]));
-    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE>, &args, grid, c.pass.stream,
-                               why, sizeof why),
+    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE, false>, &args, grid,
+                               c.pass.stream, why, sizeof why),
               why);
     MUST(cudaEventRecord(event[1]));
 }

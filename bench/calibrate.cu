@@ -1,9 +1,13 @@
-/* calibrate: the figures of a machine file that decide how the CUDA kernels are built, measured.
+/* calibrate: the figures of a machine file that decide how the CUDA kernels are built and that the
+ * performance model is fed with, measured.
  *
- * Prints them in the syntax of machines/NAME.machine; what has no key there is a comment. Clocks
- * and settings are left alone; medians of five short runs. The clock falls under load, so compare
- * figures in clk, and those in seconds only with the clock beside them. */
+ * Prints them in the syntax of machines/NAME.machine; what has no key there is a comment. With
+ * --machine FILE it prints that file, each line that was measured replaced; with --measured FILE it
+ * writes the times of whole kernels there, for `ordo model validate`. Clocks and settings are left
+ * alone; medians of five short runs. The clock falls under load, so compare figures in clk, and
+ * those in seconds only with the clock beside them. */
 #define ORDO_WATCHDOG
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -57,14 +61,88 @@ static void open_device(void)
 static bool json;
 static int printed;
 static char today[16];
+static const char *base_path, *measured_path; /* --machine, --measured */
+
+/* Lines for the machine file, where one is rewritten. */
+enum { LINES_MAX = 64, LINE_MAX_BYTES = 400 };
+static char lines[LINES_MAX][LINE_MAX_BYTES];
+static int line_count;
+
+static FILE *measured;
+static int rows;
+
+/* One kernel's time, as members of a JSON object. */
+static void row(const char *format, ...)
+{
+    if (!measured)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(measured, "%s\n    {", rows++ ? "," : "");
+    vfprintf(measured, format, arguments);
+    fputs("}", measured);
+    va_end(arguments);
+}
 
 static void print_text(const char *name, bool key, double value, const char *unit, const char *how)
 {
     const char *format = value == (double)(int64_t)value ? "%.0f" : "%.4g";
     char number[32];
     snprintf(number, sizeof number, format, value);
-    printf("%s%s = %s%s%s | measured: %s | %s\n", key ? "" : "# ", name, number, *unit ? " " : "",
-           unit, how, today);
+    char text[LINE_MAX_BYTES];
+    snprintf(text, sizeof text, "%s%s = %s%s%s | measured: %s | %s", key ? "" : "# ", name, number,
+             *unit ? " " : "", unit, how, today);
+    if (!base_path)
+        puts(text);
+    else if (!key)
+        fprintf(stderr, "%s\n", text);
+    else if (line_count < LINES_MAX)
+        memcpy(lines[line_count++], text, sizeof text);
+}
+
+/* Length of the key a line of a machine file begins with; 0 if it has none. */
+static size_t key_length(const char *line)
+{
+    const size_t length = strcspn(line, " =");
+    return line[0] == '#' || line[length] == '\0' || length == 0 ? 0 : length;
+}
+
+/* The base file, with what was measured in the place of what it said; the rest at the end. The
+ * first line says by what command; that of an earlier run goes. */
+static bool rewrite_base(int argc, char **argv)
+{
+    static const char first[] = "# Measured";
+    char line[1024];
+    bool used[LINES_MAX] = { false };
+    FILE *base = fopen(base_path, "r");
+    if (!base) {
+        fprintf(stderr, "calibrate: %s: %s\n", base_path, strerror(errno));
+        return false;
+    }
+    printf("%s %s on %s by: calibrate", first, today, device.name);
+    for (int a = 1; a < argc; a++)
+        printf(" %s", argv[a]);
+    puts("");
+    while (fgets(line, sizeof line, base)) {
+        if (strncmp(line, first, sizeof first - 1) == 0)
+            continue;
+        const size_t length = key_length(line);
+        int found = -1;
+        for (int x = 0; x < line_count && length > 0; x++)
+            if (key_length(lines[x]) == length && memcmp(lines[x], line, length) == 0)
+                found = x;
+        if (found >= 0) {
+            used[found] = true;
+            puts(lines[found]);
+        } else {
+            fputs(line, stdout);
+        }
+    }
+    fclose(base);
+    for (int x = 0; x < line_count; x++)
+        if (!used[x])
+            puts(lines[x]);
+    return true;
 }
 
 static void print_json(const char *name, bool key, double value, const char *unit, const char *how)
@@ -415,6 +493,10 @@ static void measure_hbm(void)
     const double copy = event_ms([&] {
         return cudaMemcpyAsync(memory, memory + half, half, cudaMemcpyDeviceToDevice, NULL);
     });
+    row("\"kernel\": \"memory\", \"read_bytes\": 0, \"write_bytes\": %zu, \"seconds\": %.6g",
+        memory_bytes, write * 1e-3);
+    row("\"kernel\": \"memory\", \"read_bytes\": %zu, \"write_bytes\": %zu, \"seconds\": %.6g",
+        half, half, copy * 1e-3);
     result("hbm_copy_bytes_per_s", true, 2.0 * (double)half / copy * 1e3, "B/s",
            "device to device copy of 1 GiB, bytes read plus written");
 }
@@ -432,6 +514,8 @@ static void measure_barrier(void)
     result("grid_barrier_clk", true, t.clk / rounds, "clk",
            "release add and acquire poll, %d blocks; %.0f ns", sms, t.ns / rounds);
 }
+
+#include "calibrate_model.cuh"
 
 /* ---- the command ---- */
 
@@ -452,14 +536,20 @@ static const measurement measurements[] = {
     { "l2", "L2 reads by loads and by bulk copies, 8 to 80 MB", measure_l2 },
     { "hbm", "memory reads, writes, copies", measure_hbm },
     { "barrier", "barrier over all SMs", measure_barrier },
+    { "lanes", "logic, multiply-adds and wide ones, alone and mixed", measure_lanes },
+    { "shared", "loads from shared memory", measure_shared },
+    { "launch", "empty kernels: by the host, in a graph", measure_launch },
+    { "rng", "dropout masks of 32 heads of 8192 x 8192", measure_masks },
+    { "gemm", "GEMMs of a block, bf16 and fp8, burst and steady, and beside a mask", measure_gemm },
 };
 enum { COUNT = sizeof measurements / sizeof measurements[0] };
 
 static void help(void)
 {
-    printf("usage: calibrate [--json] [name...]\n\n"
+    printf("usage: calibrate [--json] [--machine FILE] [--measured FILE] [name...]\n\n"
            "Measure the CUDA device and print lines for its file in machines/.\n"
-           "Without names, everything:\n\n");
+           "With --machine, print that file with those lines in it; with --measured, write\n"
+           "times of kernels there, for `ordo model validate`. Without names, everything:\n\n");
     for (const measurement &m : measurements)
         printf("  %-9s %s\n", m.name, m.what);
 }
@@ -473,11 +563,18 @@ static bool choose(int argc, char **argv, bool *chosen)
             json = true;
             continue;
         }
+        const bool base = strcmp(argv[a], "--machine") == 0;
+        if ((base || strcmp(argv[a], "--measured") == 0) && a + 1 < argc) {
+            (base ? base_path : measured_path) = argv[++a];
+            continue;
+        }
         int x = 0;
         while (x < COUNT && strcmp(argv[a], measurements[x].name) != 0)
             x++;
         if (x == COUNT) {
-            fprintf(stderr, "calibrate: %s: expected --json, --help or a name that --help lists\n",
+            fprintf(stderr,
+                    "calibrate: %s: expected --json, --machine FILE, --measured FILE, --help or a "
+                    "name that --help lists\n",
                     argv[a]);
             return false;
         }
@@ -485,6 +582,34 @@ static bool choose(int argc, char **argv, bool *chosen)
     }
     for (int x = 0; x < COUNT && !any; x++)
         chosen[x] = true;
+    return true;
+}
+
+/* Name of the device's machine file. */
+static const char *machine_name(void)
+{
+    static const char *const known[][2] = { { "H200", "h200" },
+                                            { "H100", "h100" },
+                                            { "H800", "h800" } };
+    for (const char *const *k : known)
+        if (strstr(device.name, k[0]))
+            return k[1];
+    return base_path ? base_path : "h200";
+}
+
+static bool open_measured(void)
+{
+    if (!measured_path)
+        return true;
+    measured = fopen(measured_path, "w");
+    if (!measured) {
+        fprintf(stderr, "calibrate: %s: %s\n", measured_path, strerror(errno));
+        return false;
+    }
+    fprintf(measured,
+            "{\n  \"schema_version\": 1,\n  \"command\": \"measured\",\n  \"machine\": \"%s\",\n  "
+            "\"source\": [\"bench/calibrate.cu on %s, %s\"],\n  \"results\": [",
+            machine_name(), device.name, today);
     return true;
 }
 
@@ -506,6 +631,8 @@ int main(int argc, char **argv)
     open_device();
     const time_t now = time(NULL);
     strftime(today, sizeof today, "%Y-%m-%d", gmtime(&now));
+    if (!open_measured())
+        return 1;
     if (json)
         printf("{\"device\": \"%s\", \"date\": \"%s\", \"results\": [", device.name, today);
     for (int x = 0; x < COUNT; x++)
@@ -515,5 +642,9 @@ int main(int argc, char **argv)
         }
     if (json)
         printf("\n]}\n");
-    return 0;
+    if (measured) {
+        fputs("\n  ]\n}\n", measured);
+        fclose(measured);
+    }
+    return base_path && !json && !rewrite_base(argc, argv) ? 1 : 0;
 }

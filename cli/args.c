@@ -82,6 +82,13 @@ static bool read_value(const cli_option *o, const char *value)
     case CLI_LIST: return cli_read_list(value, o->low, o->high, o->target);
     case CLI_U64: return cli_read_u64(value, o->target);
     case CLI_REAL: return cli_read_real(value, o->target);
+    case CLI_WORDS: {
+        cli_words *words = o->target;
+        const bool fits = words->count < CLI_MOST_WORDS;
+        if (fits)
+            words->at[words->count++] = value;
+        return fits && *value != '\0';
+    }
     case CLI_CHOICE: {
         const int index = choice(o->label, value);
         if (index >= 0)
@@ -109,6 +116,7 @@ static int bad_value(const cli_option *o, const char *value)
         return cli_usage("%s %s: expected a whole number from 0 to 2^64 - 1", o->name, value);
     case CLI_REAL: return cli_usage("%s %s: expected a finite number", o->name, value);
     case CLI_TEXT:
+    case CLI_WORDS:
     case CLI_FLAG:
     case CLI_JSON: break;
     }
@@ -118,7 +126,7 @@ static int bad_value(const cli_option *o, const char *value)
 /* One option; `value` is what followed '=', or NULL. Advances over a value in argv. */
 static int take(cli_option *o, const char *value, int argc, char **argv, int *at)
 {
-    if (o->given)
+    if (o->given && o->kind != CLI_WORDS)
         return cli_usage("%s: given twice", o->name);
     o->given = true;
     if (o->kind == CLI_JSON) {

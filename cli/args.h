@@ -16,8 +16,16 @@ typedef enum cli_kind {
     CLI_LIST,   /* cli_list, each low..high */
     CLI_U64,    /* uint64_t */
     CLI_REAL,   /* double */
+    CLI_WORDS,  /* cli_words; may be given again and again */
     CLI_JSON    /* cli_json_wish; the value is optional and follows '=' */
 } cli_kind;
+
+enum { CLI_MOST_WORDS = 32 };
+
+typedef struct cli_words {
+    const char *at[CLI_MOST_WORDS];
+    size_t count;
+} cli_words;
 
 typedef struct cli_option {
     const char *name;  /* "--tiles" */

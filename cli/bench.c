@@ -80,8 +80,15 @@ static int measure_device(const request *r, const ordo_plan *plan, const cli_sta
     for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++) {
         report->runs[pass] = MOST_RUNS;
         if (report->has[pass])
-            status = cli_bench_device(plan, stage, pass == CLI_BACKWARD, r->seconds, s->of[pass],
-                                      &report->runs[pass]);
+            status =
+                cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], &report->runs[pass]);
+    }
+    if (status == CLI_OK && stage->bits) {
+        report->bits_runs = MOST_RUNS;
+        report->bits_bytes = stage->bits_bytes;
+        status = cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, &report->bits_runs);
+        if (status == CLI_OK)
+            report->bits = cli_spread_of(s->peak, report->bits_runs);
     }
     report->peak = (cli_spread) { peak, peak, peak };
     return status;
@@ -261,7 +268,9 @@ int cli_bench(int argc, char **argv)
         "and head forward, 10 dim backward. Beside them: the fused multiply-adds that the same\n"
         "number of threads can do, measured in turn with the passes. On a GPU: each pass in a\n"
         "burst of its own, by the device's clock, the caches flushed before every run, operations\n"
-        "as others count them (half of all pairs if causal), and the datasheet's peak.",
+        "as others count them (half of all pairs if causal), and the datasheet's peak. Dropout "
+        "bits\n"
+        "are made ahead there, and timed by themselves.",
         sections, 3,
         "  ordo bench attention --seq 256 --heads 4 --mask causal --threads 1,2 --seconds 0.1\n"
         "  ordo bench attention --seq 128,256 --dim 64,128 --dtype bf16 --seconds 0.1 --json\n"

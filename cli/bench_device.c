@@ -13,7 +13,7 @@ enum { FLUSH_BYTES = 256 << 20, LEAST_RUNS = 5, MOST_RUNS = 1000 };
 typedef struct burst {
     const ordo_plan *plan;
     const cli_stage *stage;
-    bool backward;
+    int what;
     void *flush;   /* more than the caches hold */
     void **events; /* two a run */
     size_t made;   /* so many of them */
@@ -30,8 +30,10 @@ static ordo_status make_events(burst *b, size_t count)
 static ordo_status launch(const burst *b)
 {
     const ordo_call *call = &b->stage->call;
-    return b->backward ? ordo_attention_backward(b->plan, call)
-                       : ordo_attention_forward(b->plan, call);
+    if (b->what == CLI_BITS)
+        return cli_stage_launch_bits(b->stage);
+    return b->what == CLI_BACKWARD ? ordo_attention_backward(b->plan, call)
+                                   : ordo_attention_forward(b->plan, call);
 }
 
 /* Queue `count` runs, then wait and read the times. */
@@ -73,10 +75,10 @@ static ordo_status warm_up_and_run(burst *b, double seconds, double *samples, si
     return status == ORDO_OK ? run(b, *runs, samples) : status;
 }
 
-int cli_bench_device(const ordo_plan *plan, const cli_stage *stage, bool backward, double seconds,
+int cli_bench_device(const ordo_plan *plan, const cli_stage *stage, int what, double seconds,
                      double *samples, size_t *runs)
 {
-    burst b = { .plan = plan, .stage = stage, .backward = backward };
+    burst b = { .plan = plan, .stage = stage, .what = what };
     b.events = calloc(2 * (size_t)MOST_RUNS, sizeof *b.events);
     if (b.events == NULL)
         return cli_error(CLI_FAILED, "out of memory");

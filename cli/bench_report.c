@@ -48,6 +48,14 @@ static void print_pass(const cli_bench_report *r, int pass)
            cli_output_name(shown), r->digests[shown]);
 }
 
+static void print_bits(const cli_bench_report *r)
+{
+    const cli_spread *s = &r->bits;
+    printf("  %-9s %7s %5zu %11.4g   %9.4g .. %-9.4g %zu bytes made ahead, %.4g GB/s\n", "bits", "",
+           r->bits_runs, s->median * 1e3, s->low * 1e3, s->high * 1e3, r->bits_bytes,
+           (double)r->bits_bytes / s->median * 1e-9);
+}
+
 static bool same_problem(const cli_bench_report *a, const cli_bench_report *b)
 {
     return strcmp(a->line, b->line) == 0;
@@ -76,6 +84,8 @@ void cli_bench_text(const cli_bench_report *reports, size_t count)
         for (int pass = 0; pass < CLI_PASSES; pass++)
             if (r->has[pass])
                 print_pass(r, pass);
+        if (r->bits_runs > 0)
+            print_bits(r);
     }
 }
 
@@ -128,6 +138,10 @@ static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
     else
         cli_json_null(json, "of_peak");
     cli_json_uint(json, "workspace_bytes", r->workspace_bytes);
+    if (r->bits_runs > 0)
+        spread_json(json, "bits_seconds", &r->bits);
+    else
+        cli_json_null(json, "bits_seconds");
     digests_json(json, r, pass);
     cli_json_end_object(json);
 }

@@ -24,6 +24,8 @@ typedef struct cli_bench_report {
     bool has[CLI_PASSES];
     cli_spread seconds[CLI_PASSES];
     double flops[CLI_PASSES];
+    cli_spread bits;              /* seconds to make the keep bits of a device's passes */
+    size_t bits_runs, bits_bytes; /* 0: none were made */
     cli_spread
         peak; /* operations a second of those threads; of a device, as its machine says, or 0 */
     size_t workspace_bytes;

@@ -71,10 +71,12 @@ static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backwar
     return status;
 }
 
-int cli_execute(const ordo_plan *plan, const cli_stage *stage, bool backward, double *forward_s,
+int cli_execute(const ordo_plan *plan, cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s)
 {
-    int status = cli_stage_poison(stage);
+    int status = cli_stage_bits(stage);
+    if (status == CLI_OK)
+        status = cli_stage_poison(stage);
     if (status == CLI_OK)
         status = time_pass(plan, stage, false, forward_s);
     if (status == CLI_OK && backward)

@@ -16,9 +16,9 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
 int cli_check_size(const cli_problem *words, const ordo_problem *problem, ordo_backend backend,
                    double runs, double copies, bool force);
 
-/* Both passes, or only the first, on poisoned outputs; the seconds each took, if not NULL. What
- * came out is on the stage, until cli_stage_fetch(). */
-int cli_execute(const ordo_plan *plan, const cli_stage *stage, bool backward, double *forward_s,
+/* Both passes, or only the first, on poisoned outputs, after the keep bits they need; the seconds
+ * each took, if not NULL. What came out is on the stage, until cli_stage_fetch(). */
+int cli_execute(const ordo_plan *plan, cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 cli_json_reader cli_json_reader_of(const char *text, size_t length)
@@ -15,7 +16,7 @@ cli_json_reader cli_json_reader_of(const char *text, size_t length)
 bool cli_json_bad(cli_json_reader *r, const char *expected)
 {
     if (!r->bad)
-        snprintf(r->why, sizeof r->why, "byte %zu of the header: expected %.90s",
+        snprintf(r->why, sizeof r->why, "byte %zu of the JSON: expected %.90s",
                  (size_t)(r->at - r->start), expected);
     r->bad = true;
     return false;
@@ -180,6 +181,79 @@ bool cli_json_count(cli_json_reader *r, int64_t *value)
         *value = *value * 10 + digit;
     }
     return true;
+}
+
+char cli_json_peek(cli_json_reader *r)
+{
+    skip_blanks(r);
+    return peek(r);
+}
+
+bool cli_json_number(cli_json_reader *r, double *value)
+{
+    char text[64];
+    size_t length = 0;
+    skip_blanks(r);
+    const char *at = r->at;
+    while (at < r->end && length + 1 < sizeof text && *at != '\0' &&
+           strchr("+-.0123456789eE", *at) != NULL)
+        text[length++] = *at++;
+    text[length] = '\0';
+    char *end = text;
+    const double read = strtod(text, &end);
+    /* strtod() takes more than JSON does: a leading plus or point, a trailing point. */
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (r->bad || length == 0 || *end != '\0' || !isdigit((unsigned char)digits[0]) ||
+        !isdigit((unsigned char)text[length - 1]))
+        return cli_json_bad(r, "a number");
+    r->at = at;
+    *value = read;
+    return true;
+}
+
+static bool take_word(cli_json_reader *r, const char *word)
+{
+    const size_t length = strlen(word);
+    if ((size_t)(r->end - r->at) < length || memcmp(r->at, word, length) != 0)
+        return false;
+    r->at += length;
+    return true;
+}
+
+bool cli_json_flag(cli_json_reader *r, bool *value)
+{
+    skip_blanks(r);
+    *value = !r->bad && take_word(r, "true");
+    return *value || (!r->bad && take_word(r, "false")) ? true : cli_json_bad(r, "true or false");
+}
+
+/* Nesting is bounded by `depth`, so that no file can exhaust the stack. */
+static bool skip(cli_json_reader *r, int depth)
+{
+    char text[8];
+    double number;
+    const char c = cli_json_peek(r);
+    if (c == '"')
+        return cli_json_string(r, text, sizeof text);
+    if (c == '-' || isdigit((unsigned char)c))
+        return cli_json_number(r, &number);
+    if (c != '{' && c != '[')
+        return take_word(r, "true") || take_word(r, "false") || take_word(r, "null")
+                   ? true
+                   : cli_json_bad(r, "a value");
+    if (depth == 0)
+        return cli_json_bad(r, "fewer levels");
+    bool first = true;
+    r->at++;
+    while (cli_json_next(r, c == '{' ? '}' : ']', &first))
+        if ((c == '{' && !cli_json_key(r, text, sizeof text)) || !skip(r, depth - 1))
+            return false;
+    return !r->bad;
+}
+
+bool cli_json_skip(cli_json_reader *r)
+{
+    return skip(r, CLI_JSON_DEPTH);
 }
 
 bool cli_json_done(cli_json_reader *r)

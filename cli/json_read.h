@@ -33,6 +33,14 @@ bool cli_json_key(cli_json_reader *reader, char *text, size_t capacity); /* and 
 /* A whole number from 0 to 2^63 - 1. */
 bool cli_json_count(cli_json_reader *reader, int64_t *value);
 
+/* A number, true or false; anything at all, passed over. */
+bool cli_json_number(cli_json_reader *reader, double *value);
+bool cli_json_flag(cli_json_reader *reader, bool *value);
+bool cli_json_skip(cli_json_reader *reader);
+
+/* The first character of the value at hand, blanks skipped; NUL at the end. */
+char cli_json_peek(cli_json_reader *reader);
+
 /* Nothing but blanks follows. */
 bool cli_json_done(cli_json_reader *reader);
 

@@ -16,9 +16,32 @@ typedef struct request {
     const char *read;
 } request;
 
-/* Everything about a plan that was made; takes the plan over. */
-static int fill_report(cli_plan_report *report, ordo_plan *plan, bool check)
+/* What the model says of a plan; a machine that lacks rates leaves it unpriced. */
+static void price(cli_plan_report *report, const ordo_plan *plan, const ordo_machine *machine)
 {
+    ordo_model *model = NULL;
+    report->priced = ordo_model_create(&model, machine, ORDO_CALIBRATION_SILICON) == ORDO_OK &&
+                     ordo_model_plan(model, plan, &report->price) == ORDO_OK;
+    ordo_model_destroy(model);
+}
+
+/* The same on the machine named, or on the host; a plan's line alone names none. */
+static void price_here(cli_plan_report *report, const ordo_plan *plan, const request *r)
+{
+    ordo_machine *host = NULL;
+    if (r->read || report->info.backend == ORDO_BACKEND_REF)
+        return;
+    if (r->problem.machine)
+        price(report, plan, r->problem.machine);
+    else if (ordo_machine_create(&host, "host") == ORDO_OK)
+        price(report, plan, host);
+    ordo_machine_destroy(host);
+}
+
+/* Everything about a plan that was made; takes the plan over. */
+static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *r)
+{
+    const bool check = r->check;
     int status = CLI_OK;
     ordo_status asked = ordo_plan_query(plan, &report->info);
     if (asked == ORDO_OK)
@@ -29,6 +52,8 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, bool check)
         cli_progress_stop();
         report->checked = true;
     }
+    if (asked == ORDO_OK)
+        price_here(report, plan, r);
     report->workspace = ordo_plan_workspace(plan);
     if (asked != ORDO_OK)
         status = cli_library_error(asked);
@@ -51,7 +76,7 @@ static int plan_problems(const request *r, cli_plan_report *reports, size_t coun
         report->problem = cli_problem_at(&r->problem, i);
         report->status = ordo_plan_create(&plan, &report->problem, r->problem.machine, &options);
         if (report->status == ORDO_OK) {
-            const int status = fill_report(report, plan, r->check);
+            const int status = fill_report(report, plan, r);
             if (status != CLI_OK)
                 return status;
             continue;
@@ -94,7 +119,7 @@ static int plan_from_line(const request *r, cli_plan_report *report)
     int status = strcmp(r->read, "-") == 0 ? read_stdin_line(&typed) : CLI_OK;
     if (status == CLI_OK) {
         report->status = ordo_plan_parse(&plan, typed ? typed : r->read);
-        status = report->status == ORDO_OK ? fill_report(report, plan, r->check)
+        status = report->status == ORDO_OK ? fill_report(report, plan, r)
                                            : cli_library_error(report->status);
     }
     free(typed);

@@ -44,7 +44,38 @@ static void print_order(const ordo_plan_info *info)
 static void print_time(double ns)
 {
     const double unit = ns < 1e6 ? 1e3 : ns < 1e9 ? 1e6 : 1e9;
-    printf("predicted      %.4g %s backward\n", ns / unit, ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s");
+    printf("%.4g %s", ns / unit, ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s");
+}
+
+static void print_predicted(const cli_plan_report *r)
+{
+    const ordo_plan_price *p = &r->price;
+    fputs("predicted      ", stdout);
+    if (!r->priced && r->info.predicted_ns < 0) {
+        puts("unknown");
+        return;
+    }
+    if (!r->priced) {
+        print_time(r->info.predicted_ns);
+        puts(" backward");
+        return;
+    }
+    fputs("forward ", stdout);
+    print_time(p->forward.seconds * 1e9);
+    printf(", bound by %s; backward ", ordo_limiter_name(p->forward.limiter));
+    print_time(p->backward.seconds * 1e9);
+    printf(", bound by %s, workers busy %.1f %%\n", ordo_limiter_name(p->backward.limiter),
+           100 * p->utilization);
+    if (r->problem.dropout.p <= 0)
+        return;
+    fputs("dropout mode   ", stdout);
+    if (p->mode == ORDO_MODE_FUSED) {
+        puts("fused: make the mask inside both passes");
+    } else {
+        fputs("sequential: make the mask once (", stdout);
+        print_time(p->rng.seconds * 1e9);
+        printf(", bound by %s), better beside other work\n", ordo_limiter_name(p->rng.limiter));
+    }
 }
 
 static void print_one(const cli_plan_report *r)
@@ -67,10 +98,7 @@ static void print_one(const cli_plan_report *r)
         printf("dropout        p %.17g of %g asked, %d rounds, %d bits, keep below %d\n",
                info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
                info->dropout_threshold);
-    if (info->predicted_ns >= 0)
-        print_time(info->predicted_ns);
-    else
-        puts("predicted      unknown");
+    print_predicted(r);
     if (r->checked)
         printf("checked        %" PRIu64 " tile pairs, each once, turns without holes\n", r->pairs);
     printf("numeric key    %s\n", info->numeric_key);
@@ -167,6 +195,32 @@ static void dropout_json(cli_json *json, const ordo_plan_info *info)
     cli_json_end_object(json);
 }
 
+static void kernel_json(cli_json *json, const char *key, const ordo_kernel_time *t)
+{
+    cli_json_object(json, key);
+    cli_json_real(json, "ns", t->seconds * 1e9);
+    cli_json_text(json, "limiter", ordo_limiter_name(t->limiter));
+    cli_json_end_object(json);
+}
+
+static void price_json(cli_json *json, const cli_plan_report *r)
+{
+    const ordo_plan_price *p = &r->price;
+    if (!r->priced) {
+        cli_json_null(json, "model");
+        return;
+    }
+    cli_json_object(json, "model");
+    kernel_json(json, "forward", &p->forward);
+    kernel_json(json, "backward", &p->backward);
+    cli_json_real(json, "utilization", p->utilization);
+    if (r->problem.dropout.p > 0) {
+        kernel_json(json, "rng", &p->rng);
+        cli_json_text(json, "dropout_mode", ordo_mode_name(p->mode));
+    }
+    cli_json_end_object(json);
+}
+
 static void report_json(cli_json *json, const cli_plan_report *r)
 {
     const ordo_plan_info *info = &r->info;
@@ -192,6 +246,7 @@ static void report_json(cli_json *json, const cli_plan_report *r)
         cli_json_real(json, "predicted_ns", info->predicted_ns);
     else
         cli_json_null(json, "predicted_ns");
+    price_json(json, r);
     if (r->checked)
         cli_json_uint(json, "pairs_checked", r->pairs);
     cli_json_text(json, "numeric_key", info->numeric_key);

@@ -14,6 +14,8 @@ typedef struct cli_plan_report {
     char *line;
     bool checked;
     uint64_t pairs;
+    bool priced; /* the machine is known, and the model has something to say */
+    ordo_plan_price price;
 } cli_plan_report;
 
 void cli_plan_text(const cli_plan_report *reports, size_t count);

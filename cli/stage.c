@@ -105,6 +105,43 @@ void cli_stage_close(cli_stage *s)
     *s = (cli_stage) { 0 };
 }
 
+static ordo_dropout_call drop_call(const cli_stage *s)
+{
+    const ordo_call host = cli_tensors_call(s->tensors); /* its arrays are the host's */
+    ordo_dropout_call drop = ORDO_DROPOUT_CALL_INIT;
+    drop.seed = s->call.seed;
+    drop.offset = s->call.offset;
+    drop.cu_q = host.cu_q;
+    drop.cu_kv = host.cu_kv;
+    drop.sequence_ids = host.sequence_ids;
+    return drop;
+}
+
+ordo_status cli_stage_launch_bits(const cli_stage *s)
+{
+    const ordo_dropout_call drop = drop_call(s);
+    return ordo_dropout_fill_device(&s->tensors->problem, &drop, s->bits, s->bits_bytes,
+                                    s->call.stream);
+}
+
+int cli_stage_bits(cli_stage *s)
+{
+    const ordo_dropout_call drop = drop_call(s);
+    ordo_dropout_info info;
+    ordo_status status = ORDO_OK;
+    if (!s->device || s->tensors->problem.dropout.p == 0)
+        return CLI_OK;
+    if (s->bits == NULL) {
+        status = ordo_dropout_query(&s->tensors->problem, &drop, &info);
+        s->bits = take(s, NULL, status == ORDO_OK ? info.bytes : 0, &status);
+        s->bits_bytes = status == ORDO_OK ? info.bytes : 0;
+    }
+    if (status == ORDO_OK)
+        status = cli_stage_launch_bits(s);
+    s->call.mask_bits = s->bits;
+    return library(status);
+}
+
 int cli_stage_poison(const cli_stage *s)
 {
     ordo_status status = ORDO_OK;

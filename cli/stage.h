@@ -20,6 +20,8 @@ typedef struct cli_stage {
     void *out[CLI_OUTPUTS];         /* where the passes write */
     void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */
     size_t count;
+    uint32_t *bits; /* dropout on a device: keep bits made ahead of the passes */
+    size_t bits_bytes;
     const cli_hammer *hammer; /* NULL: the passes are left alone */
 } cli_stage;
 
@@ -28,6 +30,11 @@ typedef struct cli_stage {
 /* Copy the inputs to where the plan's backend wants them, and make its workspace. */
 int cli_stage_open(cli_stage *stage, const ordo_plan *plan, cli_tensors *tensors);
 void cli_stage_close(cli_stage *stage);
+
+/* Make the keep bits of the call's seed and offset where the passes expect them made ahead:
+ * launched on its stream, not waited for. Others make their own: nothing happens. */
+int cli_stage_bits(cli_stage *stage);
+ordo_status cli_stage_launch_bits(const cli_stage *stage);
 
 /* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */
 int cli_stage_poison(const cli_stage *stage);

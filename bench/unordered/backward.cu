@@ -3,6 +3,7 @@
  * Takes the place of src/cuda/backward.cu in a module that is not part of the product: the same
  * kernel without turns, after dQ sums were cleared. What order costs is measured against it. */
 #include <cuda_runtime.h>
+#include <stdio.h>
 
 #include "cuda/backward_kernel.h"
 #include "cuda/backward_rows.h"
@@ -11,19 +12,23 @@
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, false>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, true, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_UNORDERED>, &args, grid,
-                              pass->stream, why, why_size));
+    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_UNORDERED, false>, &args,
+                              grid, pass->stream, why, why_size));
     return ordo_backward_end(pass, false, why, why_size); /* nobody counts turns to wait for */
 }
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if (pass->keep_scale > 0.0f) {
+        snprintf(why, why_size, "dropout: the kernel without turns has none");
+        return ORDO_ERR_UNSUPPORTED;
+    }
     return pass->head_dim == 64 ? launch<64>(pass, why, why_size)
                                 : launch<128>(pass, why, why_size);
 }

@@ -37,6 +37,11 @@ typedef struct ordo_dropout_call {
     /* 0 = the problem's rounds. 3 or 5: an experiment in speed, whose masks are correlated from
      * row to row, head to head and step to step. Not for training. */
     int experiment_rounds;
+
+    /* If not NULL, read instead of seed and offset: by ordo_dropout_fill_device() on the device, so
+     * that a captured graph draws other bits each replay (keying ordo takes the low half of the
+     * offset); by the others on the host. */
+    const uint64_t *seed_ptr, *offset_ptr;
 } ordo_dropout_call;
 
 #define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)
@@ -68,6 +73,14 @@ ORDO_API ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_d
 ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
                                        uint64_t first, uint64_t count, uint32_t *words,
                                        size_t bytes);
+
+/* The same words for the whole problem, made by the current device on `stream`, a cudaStream_t:
+ * `words` is in its memory, at a multiple of 16 bytes, and is what call.mask_bits of backend cuda
+ * expects. Launches and returns. Arrays of the call are on the host; sequences that differ from
+ * the one before in length, or whose ids do not count on, cost a launch each. */
+ORDO_API ordo_status ordo_dropout_fill_device(const ordo_problem *problem,
+                                              const ordo_dropout_call *call, uint32_t *words,
+                                              size_t bytes, void *stream);
 
 /* A rectangle of one head, row by row. */
 typedef enum ordo_dropout_format {

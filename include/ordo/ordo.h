@@ -6,6 +6,7 @@
 #include "ordo/device.h"
 #include "ordo/dropout.h"
 #include "ordo/machine.h"
+#include "ordo/model.h"
 #include "ordo/plan.h"
 #include "ordo/problem.h"
 #include "ordo/sim.h"

@@ -124,6 +124,10 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_uint64, c_uint64]
         + [c_void_p, c_size_t],
     ),
+    "ordo_dropout_fill_device": (
+        _RESULT,
+        [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p, c_size_t, c_void_p],
+    ),
     "ordo_dropout_export": (
         _RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p]
@@ -140,6 +144,32 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ordo_timeline_critical_count": (c_uint64, [_HANDLE]),
     "ordo_timeline_critical_at": (_RESULT, [_HANDLE, c_uint64, POINTER(s.ordo_critical)]),
     "ordo_schedule_auto": (_RESULT, [POINTER(s.ordo_schedule), POINTER(c_int)]),
+    # ordo/model.h
+    "ordo_model_create": (_RESULT, [POINTER(_HANDLE), _HANDLE, c_int]),
+    "ordo_model_destroy": (None, [_HANDLE]),
+    "ordo_model_constant_count": (c_size_t, []),
+    "ordo_model_constant_at": (_RESULT, [_HANDLE, c_size_t, POINTER(s.ordo_model_constant)]),
+    "ordo_model_set": (_RESULT, [_HANDLE, c_char_p, c_double]),
+    "ordo_model_scale": (_RESULT, [_HANDLE, c_char_p, c_double]),
+    "ordo_kernel_counts_count": (c_size_t, []),
+    "ordo_kernel_counts_at": (POINTER(s.ordo_kernel_counts), [c_size_t]),
+    "ordo_model_gemm": (_RESULT, [_HANDLE, POINTER(s.ordo_gemm), POINTER(s.ordo_kernel_time)]),
+    "ordo_model_attention": (
+        _RESULT,
+        [_HANDLE, POINTER(s.ordo_attention_shape), POINTER(s.ordo_kernel_time)],
+    ),
+    "ordo_model_rng": (
+        _RESULT,
+        [_HANDLE, POINTER(s.ordo_rng), c_double, POINTER(s.ordo_kernel_time)],
+    ),
+    "ordo_model_memory": (_RESULT, [_HANDLE, c_double, c_double, POINTER(s.ordo_kernel_time)]),
+    "ordo_model_block": (_RESULT, [_HANDLE, POINTER(s.ordo_block), POINTER(s.ordo_block_report)]),
+    "ordo_model_plan": (_RESULT, [_HANDLE, _HANDLE, POINTER(s.ordo_plan_price)]),
+    "ordo_calibration_name": (c_char_p, [c_int]),
+    "ordo_precision_name": (c_char_p, [c_int]),
+    "ordo_limiter_name": (c_char_p, [c_int]),
+    "ordo_generator_name": (c_char_p, [c_int]),
+    "ordo_mode_name": (c_char_p, [c_int]),
 }
 
 

@@ -259,6 +259,8 @@ class ordo_dropout_call(Struct):
         ("sequence_ids", c_void_p),
         ("threads", c_int),
         ("experiment_rounds", c_int),
+        ("seed_ptr", c_void_p),
+        ("offset_ptr", c_void_p),
     ]
 
 
@@ -375,3 +377,148 @@ class ordo_timeline_step(Struct):
 
 class ordo_critical(Struct):
     _fields_ = [("step", c_uint64), ("edge", c_int)]
+
+
+# ---- ordo/model.h ----
+
+LIMITERS, MODES, GEMMS = 14, 4, 4  # lengths of arrays there
+
+
+class ordo_model_constant(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("unit", c_char_p),
+        ("kind", c_char_p),
+        ("source", c_char_p),
+        ("about", c_char_p),
+        ("value", c_double),
+        ("changed", c_bool),
+    ]
+
+
+class ordo_rng(Struct):
+    _fields_ = [("rounds", c_int), ("bits", c_int), ("generator", c_int)]
+
+
+class ordo_kernel_counts(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("issue", c_double),
+        ("alu", c_double),
+        ("fma", c_double),
+        ("imad", c_double),
+        ("imad_wide", c_double),
+        ("uniform", c_double),
+        ("mufu", c_double),
+        ("rf_reads", c_double),
+        ("kind", c_char_p),
+        ("source", c_char_p),
+    ]
+
+
+class ordo_kernel_time(Struct):
+    _fields_ = [("seconds", c_double), ("limiter", c_int), ("by", c_double * LIMITERS)]
+
+
+class ordo_gemm(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+    ]
+
+
+class ordo_attention_shape(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("batch", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("head_dim", c_int64),
+        ("causal", c_bool),
+        ("backward", c_bool),
+        ("drop", c_int),
+        ("rng", ordo_rng),
+        ("utilization", c_double),
+    ]
+
+
+class ordo_block(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("batch", c_int64),
+        ("seq", c_int64),
+        ("embed", c_int64),
+        ("head_dim", c_int64),
+        ("kv_heads", c_int64),
+        ("causal", c_bool),
+        ("rng", ordo_rng),
+        ("overlap_qkv_only", c_bool),
+        ("segments", c_int64),
+        ("tensor_parallel", c_int64),
+        ("sequence_parallel", c_int64),
+        ("utilization", c_double),
+    ]
+
+
+class ordo_training(Struct):
+    _fields_ = [
+        ("none", c_double),
+        ("sequential_kept", c_double),
+        ("sequential_again", c_double),
+        ("fused", c_double),
+        ("overlapped_kept", c_double),
+        ("overlapped_again", c_double),
+    ]
+
+
+class ordo_block_report(Struct):
+    _fields_ = [
+        ("heads", c_int64),
+        ("elements", c_double),
+        ("gemm", ordo_kernel_time * GEMMS),
+        ("attention", ordo_kernel_time),
+        ("attention_mask", ordo_kernel_time),
+        ("attention_fused", ordo_kernel_time),
+        ("attention_backward", ordo_kernel_time),
+        ("rng", ordo_kernel_time),
+        ("gemm_seconds", c_double),
+        ("gemm_then_rng", c_double),
+        ("gemm_beside_rng", c_double),
+        ("memory_seconds", c_double),
+        ("communication_seconds", c_double),
+        ("none", c_double),
+        ("mode", c_double * MODES),
+        ("exposed", c_double),
+        ("hidden_in_fusion", c_double),
+        ("mask_bytes", c_double * MODES),
+        ("segments", c_int64),
+        ("mask_fits", c_bool),
+        ("coresident", c_bool),
+        ("overlap_over_baseline", c_double),
+        ("overlap_over_fusion", c_double),
+        ("fusion_over_baseline", c_double),
+        ("region", c_int),
+        ("best", c_int),
+        ("margin", c_double),
+        ("training", ordo_training),
+        ("training_best", c_int),
+        ("training_keeps_mask", c_bool),
+    ]
+
+
+class ordo_plan_price(Struct):
+    _fields_ = [
+        ("forward", ordo_kernel_time),
+        ("backward", ordo_kernel_time),
+        ("rng", ordo_kernel_time),
+        ("utilization", c_double),
+        ("mode", c_int),
+        ("mode_seconds", c_double * MODES),
+    ]

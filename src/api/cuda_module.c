@@ -34,6 +34,11 @@ static bool fits(const ordo_cuda_module *table, const char *path)
                  table->pass_size, sizeof(ordo_cuda_pass));
         return false;
     }
+    if (table->bits_size != sizeof(ordo_cuda_bits)) {
+        snprintf(reason, sizeof reason, "CUDA module %s: keep bits of %u bytes, expected %zu", path,
+                 table->bits_size, sizeof(ordo_cuda_bits));
+        return false;
+    }
     return true;
 }
 

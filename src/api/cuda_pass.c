@@ -2,6 +2,7 @@
 #include "api/cuda_pass.h"
 
 #include "api/cuda_module.h"
+#include "base/keep.h"
 #include "base/status.h"
 #include "planner/defaults.h"
 
@@ -37,9 +38,9 @@ static ordo_status check_problem(const ordo_problem *p)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "softcap %g: backend cuda has none", p->softcap);
     if (p->alibi)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "alibi: backend cuda has none");
-    if (p->dropout.p > 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "dropout.p %g: backend cuda has no dropout",
-                         p->dropout.p);
+    if (p->scale < 0) /* the largest score is found before they are scaled */
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "scale %g: backend cuda expects no negative one",
+                         p->scale);
     return ORDO_OK;
 }
 
@@ -85,8 +86,16 @@ static ordo_status check_plan(const ordo_plan *plan, ordo_pass which)
     return check_count(p, "key", p->kv_len, p->kv_heads, plan->backward_tile.k);
 }
 
-static ordo_status check_call(ordo_pass which, const ordo_call *call)
+static ordo_status check_call(const ordo_problem *p, ordo_pass which, const ordo_call *call)
 {
+    if (p->dropout.p > 0 && !call->mask_bits)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout without mask_bits: backend cuda expects bits made ahead "
+                         "(ordo_dropout_fill_device)");
+    if ((uintptr_t)call->mask_bits % COPY_BYTES != 0)
+        return ordo_fail(ORDO_ERR_ALIGN,
+                         "mask_bits %p: backend cuda expects a multiple of %d bytes",
+                         (const void *)call->mask_bits, COPY_BYTES);
     if (which == ORDO_BACKWARD && call->dlse)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dlse given: backend cuda takes no gradient of lse; expected NULL");
@@ -180,13 +189,15 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
 {
     const ordo_problem *p = &plan->problem;
     ORDO_TRY(check_plan(plan, which));
-    ORDO_TRY(check_call(which, call));
+    ORDO_TRY(check_call(p, which, call));
     *pass = (ordo_cuda_pass) {
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),
         .forward_q = (int32_t)plan->forward_tile.q,
         .forward_k = (int32_t)plan->forward_tile.k,
         .head_dim = (int32_t)p->head_dim,
         .scale = (float)p->scale,
+        .keep_scale = p->dropout.p > 0 ? (float)ordo_keep_scale(&p->dropout) : 0,
+        .keep_bits = call->mask_bits,
         .stream = call->stream,
     };
     ORDO_TRY(take_tensors(p, which, call, pass));
@@ -235,14 +246,18 @@ const char *ordo_cuda_why_not(void)
     return not_ready;
 }
 
+ordo_status ordo_cuda_ready(void)
+{
+    return *ordo_cuda_why_not() ? ordo_fail(readiness, "%s", not_ready) : ORDO_OK;
+}
+
 static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_call *call)
 {
     const ordo_cuda_module *module = NULL;
     ordo_cuda_pass pass;
     char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_cuda_pass_make(plan, which, call, &pass));
-    if (*ordo_cuda_why_not())
-        return ordo_fail(readiness, "%s", not_ready);
+    ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     const ordo_status status = which == ORDO_FORWARD ? module->forward(&pass, why, sizeof why)
                                                      : module->backward(&pass, why, sizeof why);

@@ -11,6 +11,9 @@
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                                 ordo_cuda_pass *pass);
 
+/* Whether there is a device to launch on; if not, ordo_cuda_why_not() is the message. */
+ordo_status ordo_cuda_ready(void);
+
 /* Launch a checked call. */
 ordo_status ordo_cuda_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cuda_backward(const ordo_plan *plan, const ordo_call *call);

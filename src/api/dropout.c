@@ -69,7 +69,16 @@ static bool count_all(ordo_dropout_view *m)
     return true;
 }
 
-ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call,
+/* Seed and offset as values, where they can be read. */
+static void follow(ordo_dropout_call *c, bool host)
+{
+    if (c->seed_ptr)
+        c->seed = host ? *c->seed_ptr : 0;
+    if (c->offset_ptr)
+        c->offset = host ? *c->offset_ptr : 0;
+}
+
+ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *m)
 {
     if (!call)
@@ -77,6 +86,7 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
     ORDO_TRY(ordo_problem_resolve(problem, &m->problem));
     ORDO_TRY(ordo_versioned_copy(&m->call, sizeof m->call, call, "ordo_dropout_call",
                                  "ORDO_DROPOUT_CALL_INIT"));
+    follow(&m->call, host);
     ORDO_TRY(check_lengths(&m->problem, &m->call));
     ORDO_TRY(check_experiment(&m->problem, m->call.experiment_rounds));
     if (m->problem.dropout.p > 0)
@@ -135,7 +145,7 @@ ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_c
     ordo_dropout_view m;
     if (!info)
         return ordo_fail(ORDO_ERR_ARGUMENT, "info NULL: expected an ordo_dropout_info");
-    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    ORDO_TRY(ordo_dropout_open(problem, call, false, &m));
     *info = (ordo_dropout_info) {
         .blocks = m.blocks,
         .bytes = m.blocks * BLOCK_BYTES,
@@ -166,7 +176,7 @@ ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_ca
     ordo_dropout_view m;
     if (!keep)
         return ordo_fail(ORDO_ERR_ARGUMENT, "keep NULL: expected a pointer");
-    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    ORDO_TRY(ordo_dropout_open(problem, call, true, &m));
     ORDO_TRY(check_place("sequence", sequence, m.problem.batch));
     ORDO_TRY(check_place("head", head, m.problem.heads));
     const ordo_dropout_sequence s = ordo_dropout_sequence_at(&m, sequence);
@@ -254,11 +264,25 @@ static void fill_threads(const range *all, int threads)
             pthread_join(thread[t], NULL);
 }
 
+ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t count, size_t align)
+{
+    if (!words)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "words NULL: expected room for %" PRIu64 " bytes",
+                         count * BLOCK_BYTES);
+    if ((uintptr_t)words % align != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of %zu",
+                         (const void *)words, align);
+    if (bytes < count * BLOCK_BYTES)
+        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes,
+                         count * BLOCK_BYTES);
+    return ORDO_OK;
+}
+
 ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
                               uint64_t first, uint64_t count, uint32_t *words, size_t bytes)
 {
     ordo_dropout_view m;
-    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    ORDO_TRY(ordo_dropout_open(problem, call, true, &m));
     if (first > m.blocks || count > m.blocks - first)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "first %" PRIu64 ", count %" PRIu64 ": expected a range within 0..%" PRIu64
@@ -266,14 +290,7 @@ ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_ca
                          first, count, m.blocks);
     if (count == 0)
         return ORDO_OK;
-    if (!words)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "words NULL: expected room for %" PRIu64 " bytes",
-                         count * BLOCK_BYTES);
-    if ((uintptr_t)words % sizeof *words != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of 4", (void *)words);
-    if (bytes < count * BLOCK_BYTES)
-        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes,
-                         count * BLOCK_BYTES);
+    ORDO_TRY(ordo_dropout_room(words, bytes, count, sizeof *words));
     const range all = { &m, first, count, words };
     fill_threads(&all, threads_for(count, m.call.threads));
     return ORDO_OK;

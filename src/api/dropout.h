@@ -13,8 +13,12 @@ typedef struct ordo_dropout_view {
     uint64_t blocks, elements; /* of all sequences and heads */
 } ordo_dropout_view;
 
-ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call,
+/* With `host` seed_ptr and offset_ptr are followed; else they may lead into another memory. */
+ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *mask);
+
+/* Whether `words` can hold `count` blocks and starts at a multiple of `align` bytes. */
+ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t count, size_t align);
 
 /* One sequence of it. */
 typedef struct ordo_dropout_sequence {

@@ -123,7 +123,7 @@ ordo_status ordo_dropout_export(const ordo_problem *problem, const ordo_dropout_
 {
     ordo_dropout_view m;
     rectangle r;
-    ORDO_TRY(ordo_dropout_open(problem, call, &m));
+    ORDO_TRY(ordo_dropout_open(problem, call, true, &m));
     ORDO_TRY(check_part(&m, part, &r));
     const size_t size = (size_t)(r.rows * r.row_bytes); /* lengths are at most 2^30 */
     if (needed)

@@ -104,13 +104,6 @@ ORDO_HD uint16_t ordo_bf16_from_f32(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Two bf16 as a GPU's conversion packs them: its NaN, 0x7fff, made the canonical one. */
-ORDO_HD uint32_t ordo_bf16_pair_canonical(uint32_t pair)
-{
-    const uint32_t nan = (pair + 0x00010001u) & ~pair & 0x80008000u; /* a sign only 0x7fff gets */
-    return pair - (nan >> 15) * (0x7fffu - ORDO_BF16_NAN);
-}
-
 ORDO_HD uint16_t ordo_f16_from_f32(float x)
 {
     return ordo_f16_from_f64((double)x);

@@ -29,6 +29,8 @@ static const ordo_machine_rule rules[] = {
         "clock that the datasheet's tensor rate implies"),
     KEY("clock_steady_ghz", "GHz", MEASURED, "none", 0.01, 20,
         "clock after seconds of matrix products at the power limit"),
+    KEY("clock_burst_ghz", "GHz", MEASURED, "none", 0.01, 20,
+        "clock during milliseconds of matrix products"),
     COUNT("cuda_arch", "", PHYSICAL, "cuda", 50, 999, "compute capability, 90 for 9.0"),
 
     /* Matrix products, one worker. */
@@ -104,11 +106,29 @@ static const ordo_machine_rule rules[] = {
 
     /* Host side, power. */
     KEY("board_power_w", "W", PHYSICAL, "none", 1, 1e5, "power limit"),
+    KEY("ordinary_power_w", "W", MEASURED, "none", 0, 1e5,
+        "power drawn by kernels that leave the tensor cores idle"),
+    KEY("mma_pj_per_flop_bf16", "pJ/flop", MEASURED, "none", 0, 1e6,
+        "energy of the whole board over bf16 flop, GEMMs at the power limit"),
+    KEY("mma_pj_per_flop_fp8", "pJ/flop", MEASURED, "none", 0, 1e6,
+        "energy of the whole board over fp8 flop, GEMMs at the power limit"),
     KEY("launch_ns", "ns", MEASURED, "none", 0, 1e9, "from one kernel to the next, host launches"),
     KEY("launch_graph_ns", "ns", MEASURED, "none", 0, 1e9,
         "from one kernel to the next that depends on it, in a graph"),
 
-    /* Caches of a CPU core. */
+    /* A CPU core: what kernels reach of it, and its caches. */
+    KEY("cpu_forward_efficiency", "", MEASURED, "none", 0.001, 1,
+        "share of the multiply-add rate the forward pass reaches"),
+    KEY("cpu_backward_efficiency", "", MEASURED, "none", 0.001, 1,
+        "share of the multiply-add rate the backward pass reaches"),
+    KEY("mask_clk", "clk", MEASURED, "none", 1e-6, 1e6,
+        "clocks of a core for one element of a dropout mask, 8 bits, 7 rounds"),
+    KEY("l1_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L1"),
+    KEY("l2_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L2"),
+    KEY("l3_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L3"),
+    KEY("dram_read_bytes_per_s", "B/s", MEASURED, "none", 1e6, 1e16,
+        "CPU memory, reads, all cores"),
+    KEY("dram_latency_ns", "ns", MEASURED, "none", 0, 1e7, "one load that no cache holds"),
     COUNT("line_bytes", "B", PHYSICAL, "cpu", 8, 4096, "cache line"),
     COUNT("l1_bytes", "B", PHYSICAL, "cpu", 1024, 1e9, "L1 data cache of a core"),
     COUNT("l1_ways", "count", PHYSICAL, "none", 1, 4096, "associativity of the L1 data cache"),

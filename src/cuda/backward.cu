@@ -5,9 +5,10 @@
 #include "cuda/backward_rows.h"
 #include "cuda/launch.h"
 
-template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D, bool DROP>
+static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, DROP>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
@@ -16,13 +17,16 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_ORDERED>, &args, grid,
+    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_ORDERED, DROP>, &args, grid,
                               pass->stream, why, why_size));
     return ordo_backward_end(pass, !together, why, why_size);
 }
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->head_dim == 64 ? launch<64>(pass, why, why_size)
-                                : launch<128>(pass, why, why_size);
+    if (pass->keep_scale > 0.0f)
+        return pass->head_dim == 64 ? launch<64, true>(pass, why, why_size)
+                                    : launch<128, true>(pass, why, why_size);
+    return pass->head_dim == 64 ? launch<64, false>(pass, why, why_size)
+                                : launch<128, false>(pass, why, why_size);
 }

@@ -29,7 +29,7 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_NONE       /* dK and dV alone */
 } ordo_dq_mode;
 
-template <int D> struct backward_shape {
+template <int D, bool DROP> struct backward_shape {
     enum {
         ROWS = D == 64 ? 128 : 64, /* queries */
         KEYS = 128,
@@ -42,19 +42,22 @@ template <int D> struct backward_shape {
         DS_BYTES = ROWS * KEYS * 2,
         DQ_BYTES = ROWS * D * 4,
         STAT_BYTES = ROWS * 4,
-        AHEAD = 8,          /* steps that are planned before they are loaded */
+        KEEP_BYTES = DROP ? ROWS * KEYS / 8 : 0,
+        DQ_BUFFERS = DROP && D == 64 ? 1 : 2, /* the bits take the other one's place */
+        AHEAD = 8,                            /* steps that are planned before they are loaded */
         STEPS = 2 * AHEAD,  /* steps on record: store warps lag behind loads by less than AHEAD */
         STEP_BYTES = 8 * 4, /* of a record: struct backward_step */
-        /* shared memory; Q, dO, dS, dQ and the statistics twice, by the parity of the step */
+        /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,
         Q = V + KV_BYTES,
         DO = Q + 2 * Q_BYTES,
         DS = DO + 2 * Q_BYTES,
         DQ = DS + 2 * DS_BYTES,
-        LSE = DQ + 2 * DQ_BYTES,
+        LSE = DQ + DQ_BUFFERS * DQ_BYTES,
         DELTA = LSE + 2 * STAT_BYTES,
-        STEP = DELTA + 2 * STAT_BYTES,
+        KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
+        STEP = KEEP + KEEP_BYTES,
         CUT = STEP + STEP_BYTES * STEPS, /* how the mask cuts a stage's tile */
         CHAIN = CUT + 8,                 /* steps of the chain, first key, key head, sequence */
         KV_FULL = CHAIN + 16,            /* barriers, 8 bytes each */
@@ -67,7 +70,9 @@ template <int D> struct backward_shape {
         DQ_FREE = DQ_FULL + 16,
         STEP_FULL = DQ_FREE + 16,
         STEP_FREE = STEP_FULL + 8 * STEPS,
-        END = STEP_FREE + 8 * AHEAD,
+        KEEP_FULL = STEP_FREE + 8 * AHEAD,
+        KEEP_FREE = KEEP_FULL + 8,
+        END = KEEP_FREE + 8,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -95,8 +100,8 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
-template <int D> struct backward_planner {
-    using Z = backward_shape<D>;
+template <int D, bool DROP> struct backward_planner {
+    using Z = backward_shape<D, DROP>;
     const ordo_backward_args &args;
     uint32_t step;
 
@@ -161,7 +166,7 @@ template <int D> struct backward_planner {
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
             ticket = atomicAdd(args.ticket, 1);
         }
-        for (int warp = 0; warp < 2; warp++) /* one for each store warp */
+        for (int warp = 0; warp < Z::DQ_BUFFERS; warp++) /* one for each store warp */
             record(-1, -1, 0, 0, 0, 0, 0, 0);
     }
 };
@@ -178,9 +183,9 @@ ORDO_DEVICE void load_rows(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  sequence, policy);
 }
 
-template <int D> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
+template <int D, bool DROP> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, DROP>;
     const uint64_t keep = policy_evict_last();
     uint32_t chains = 0;
     for (uint32_t step = 0;; step++) {
@@ -209,6 +214,21 @@ template <int D> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
                          x.sequence, keep);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
+            if (DROP) { /* sixteen rows a copy; rows that do not exist take the last ones' bits */
+                mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+                mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
+                const uint32_t *from =
+                    args.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
+                                                  args.run.band.q_len, args.run.band.kv_len) *
+                                         64;
+#pragma unroll 1
+                for (uint32_t to = Z::KEEP; to < Z::KEEP + Z::KEEP_BYTES; to += 256) {
+                    bulk_load(to, from, 256, Z::KEEP_FULL);
+                    x.row += 16;
+                    if (x.row < args.run.band.q_len)
+                        from += args.keep_line;
+                }
+            }
         }
         if (x.chain || x.turn < 0) { /* after the first queries: K and V are free later */
             mbar_wait(Z::KV_FREE, (chains++ & 1) ^ 1);
@@ -227,12 +247,12 @@ template <int D> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 
 /* ---- stores: one thread a buffer ---- */
 
-template <int D, int MODE>
+template <int D, int MODE, bool DROP>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, DROP>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
-    for (uint32_t step = buffer;; step += 2) {
+    for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;
         mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
         load_shared2(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS), tile, turn);
@@ -248,7 +268,7 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
                 ordo_watch(spins);
             fence_global_to_async();
         }
-        mbar_wait(Z::DQ_FULL + 8 * buffer, step >> 1 & 1);
+        mbar_wait(Z::DQ_FULL + 8 * buffer, step / Z::DQ_BUFFERS & 1);
         if (MODE != ORDO_DQ_NONE && tile >= 0) {
             float *const to = args.dq_sum + (int64_t)tile * (Z::ROWS * D);
             if (ordered && turn == 0)
@@ -277,26 +297,25 @@ ORDO_DEVICE uint32_t opaque(uint32_t x)
     return x;
 }
 
-template <int D> struct backward_math {
-    using Z = backward_shape<D>;
+template <int D, bool DROP> struct backward_math {
+    using Z = backward_shape<D, DROP>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
-    const int mine, lane, warp; /* of the two math warpgroups */
-    const uint32_t k_low, v_low;
-    uint32_t stat_at, dq_at, ds_at;
+    const int mine, thread; /* of the two math warpgroups; in the block */
+    const uint32_t k_low;   /* V lies behind K alike */
+    uint32_t dq_at, ds_at;
 
-    __device__ __forceinline__ backward_math(int mine_, int thread)
-        : mine(mine_), lane(thread % 32), warp(thread / 32 % 4),
+    __device__ __forceinline__ backward_math(int mine_, int thread_)
+        : mine(mine_), thread(thread_),
           k_low(ordo_descriptor_low(Z::K + mine_ * 64 * ORDO_LINE_BYTES, 16)),
-          v_low(ordo_descriptor_low(Z::V + mine_ * 64 * ORDO_LINE_BYTES, 16)),
-          stat_at(Z::LSE + lane % 4 * 16),
-          dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + thread % 128 * 16), ds_at(0)
+          dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + thread_ % 128 * 16), ds_at(0)
     {
         /* Where this lane's rows of dS go: sixteens of queries, 8 keys of this warp a matrix. */
+        const int lane = thread_ % 32, warp = thread_ / 32 % 4;
         const int line = lane / 16 * 8 + lane % 8, chunk = warp * 2 + lane / 8 % 2;
         ds_at = Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES + line * ORDO_LINE_BYTES +
                 ((chunk ^ line % 8) << 4);
         /* Opaque, or they are computed again from the thread's number at every use. */
-        asm volatile("" : "+r"(stat_at), "+r"(dq_at), "+r"(ds_at));
+        asm volatile("" : "+r"(dq_at), "+r"(ds_at));
     }
 
     __device__ __forceinline__ void s(float (&d)[SCORES], int stage) const /* S^T = K Q^T */
@@ -312,7 +331,7 @@ template <int D> struct backward_math {
     __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
     {
         const uint32_t do_low = ordo_descriptor_low(Z::DO, 16) + stage * (Z::Q_BYTES / 16);
-        const uint32_t low = opaque(v_low);
+        const uint32_t low = opaque(k_low) + (Z::V - Z::K) / 16;
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
             wgmma_ss<0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
@@ -333,8 +352,9 @@ template <int D> struct backward_math {
     /* dQ = dS K: 64 rows x 64 columns a warpgroup; halves of the columns, or of the rows. */
     __device__ __forceinline__ void dq(float (&d)[32], int stage) const
     {
-        const uint32_t ds_low = ordo_descriptor_low(Z::DS, 16) + stage * (Z::DS_BYTES / 16) +
-                                (D == 64 ? mine * (64 * ORDO_LINE_BYTES / 16) : 0);
+        const uint32_t ds_low = (D == 64 ? opaque(k_low) + (Z::DS - Z::K) / 16 /* 64 rows on, too */
+                                         : ordo_descriptor_low(Z::DS, 16)) +
+                                stage * (Z::DS_BYTES / 16);
         const uint32_t low = ordo_descriptor_low(Z::K, Z::KEYS * ORDO_LINE_BYTES) +
                              (D == 128 ? mine * (Z::KEYS * ORDO_LINE_BYTES / 16) : 0);
 #pragma unroll
@@ -342,8 +362,31 @@ template <int D> struct backward_math {
             wgmma_ss<0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k), k > 0);
     }
 
-    __device__ __forceinline__ void put_dq(const float (&d)[32], int buffer) const
+    /* The one thread of the warpgroup that copies its tiles out. */
+    __device__ __forceinline__ bool leads(void) const
     {
+        return opaque((uint32_t)thread) % 128 == 0;
+    }
+
+    __device__ __forceinline__ void arrive(uint32_t bar) const
+    {
+        mbar_arrive_warp(bar, (uint32_t)thread % 32);
+    }
+
+    static __device__ __forceinline__ uint32_t dq_full(uint32_t j)
+    {
+        return Z::DQ_FULL + 8 * (j % Z::DQ_BUFFERS);
+    }
+
+    static __device__ __forceinline__ void wait_dq(uint32_t j)
+    {
+        mbar_wait(Z::DQ_FREE + 8 * (j % Z::DQ_BUFFERS), (j / Z::DQ_BUFFERS & 1) ^ 1);
+    }
+
+    /* Of step j, once its buffer is free. */
+    __device__ __forceinline__ void put_dq(const float (&d)[32], uint32_t j) const
+    {
+        const uint32_t buffer = j % Z::DQ_BUFFERS;
 #pragma unroll
         for (int i = 0; i < 8; i++)
             store_shared4(dq_at + buffer * Z::DQ_BYTES + i * 2048, d[4 * i], d[4 * i + 1],
@@ -358,22 +401,64 @@ template <int D> struct backward_math {
                                      ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]);
     }
 
+    /* This thread's row statistics: computed again, for registers are full. */
+    __device__ __forceinline__ uint32_t stat_at(void) const
+    {
+        return Z::LSE + opaque((uint32_t)thread) % 4 * 16;
+    }
+
     /* Row statistics of a stage: four of sixteen rows a load. */
     __device__ __forceinline__ void stats(float (&x)[STATS], int which, int stage) const
     {
+        const uint32_t at = stat_at() + which + stage * Z::STAT_BYTES;
 #pragma unroll
         for (int i = 0; i < Z::ROWS / 16; i++)
-            load_shared4(stat_at + which + stage * Z::STAT_BYTES + 64 * i, x[4 * i], x[4 * i + 1],
-                         x[4 * i + 2], x[4 * i + 3]);
+            load_shared4(at + 64 * i, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
     }
 
-    /* What the mask hides becomes -inf. `key` is this thread's first. */
-    __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int key,
-                                         int kv_len) const
+    /* Dropout: the sign of P says that the element is dropped. A word holds 32 keys of one query;
+     * this thread has two of them, sixteen bits apart. */
+    __device__ __forceinline__ void drop(float (&p)[SCORES], uint32_t j) const
+    {
+        const uint32_t x = opaque((uint32_t)thread); /* computed again: registers are full */
+        const uint32_t keep_at = Z::KEEP + x % 4 * 64 + x % 32 / 8 * 8;
+        const uint32_t shift = 24 - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4;
+        mbar_wait(Z::KEEP_FULL, j & 1);
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++) {
+            int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+            load_shared2(keep_at + k * 256, word[0][0], word[0][1]);
+            load_shared2(keep_at + k * 256 + 32, word[1][0], word[1][1]);
+#pragma unroll
+            for (int i = 8 * k; i < 8 * k + 8; i++) {
+                const uint32_t sign = (uint32_t)word[i % 2][i / 4 % 2]
+                                      << (i & 2 ? shift - 16 : shift);
+                p[i] = __uint_as_float(__float_as_uint(p[i]) | (~sign & 0x80000000u));
+            }
+        }
+        arrive(Z::KEEP_FREE);
+    }
+
+    /* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
+     * the results are multiplied by. */
+    static __device__ __forceinline__ float kept(float p)
+    {
+        return DROP ? max_nan(p, 0.0f) : p;
+    }
+
+    static __device__ __forceinline__ float gradient(float p, float dp, float delta)
+    {
+        return DROP ? fmaf(kept(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
+    }
+
+    /* What the mask hides becomes -inf. */
+    __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int kv_len) const
     {
         if (cut == CUT_NOTHING)
             return;
-        const int column = 2 * (lane % 4);
+        const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
+        const int key = /* this thread's first */
+            load_shared(Z::CHAIN + 4) + mine * 64 + x / 32 % 4 * 16 + x % 32 / 4;
         const int hidden0 = key >= kv_len ? 1 << 20 : key - column - cut;
         const int hidden1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
 #pragma unroll
@@ -386,66 +471,80 @@ template <int D> struct backward_math {
     __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
                                               float (&dv)[D / 2], const float (&lse)[STATS],
                                               uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-                                              int stage, float scale_log2) const
+                                              uint32_t j, float scale_log2) const
     {
+        const int stage = j & 1;
         if constexpr (D == 128) {
             float delta[STATS];
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+            if (DROP)
+                drop(sc, j);
             stats(delta, Z::DELTA - Z::LSE, stage);
-            pack(p, sc);
+            pack_kept(p, sc);
             issue_dv(dv, p, stage);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
-                dp[i] = sc[i] * (dp[i] - delta[i / 4 * 2 + i % 2]);
+                dp[i] = gradient(sc[i], dp[i], delta[i / 4 * 2 + i % 2]);
             pack(ds, dp);
         } else { /* P in f32 beside P in bf16 and dP: too many registers. So dS comes first, and
                   * the row statistics when they are needed. */
+            const uint32_t at = stat_at() + stage * Z::STAT_BYTES;
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float l[4];
-                load_shared4(stat_at + stage * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
+                load_shared4(at + 64 * k, l[0], l[1], l[2], l[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
             }
+            if (DROP)
+                drop(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
-                load_shared4(stat_at + (Z::DELTA - Z::LSE) + stage * Z::STAT_BYTES + 64 * k, d[0],
-                             d[1], d[2], d[3]);
+                load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
-                    dp[i] = sc[i] * (dp[i] - d[i / 4 % 2 * 2 + i % 2]);
+                    dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
+#pragma unroll
+                for (int i = 4 * k; i < 4 * k + 4; i++) /* and P is done with */
+                    p[i] = pack_bf16(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
-            pack(p, sc);
             issue_dv(dv, p, stage);
             pack(ds, dp);
         }
     }
 
-    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. */
-    __device__ __forceinline__ void put_out(const float (&d)[D / 2], float scale,
-                                            const CUtensorMap *map, int first_key, int head,
-                                            int sequence, bool leader) const
+    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. Not 0 if any number of
+     * this thread's is not finite. */
+    __device__ __forceinline__ uint32_t put_out(const float (&d)[D / 2], float scale,
+                                                const CUtensorMap *map, int first_key, int head,
+                                                int sequence) const
     {
-        const int x = (int)opaque((uint32_t)lane), line = warp * 16 + x % 16;
+        uint32_t taint = 0;
+        const int x = (int)opaque((uint32_t)thread), line = x / 32 % 4 * 16 + x % 16;
+        const bool leader = leads();
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
         if (leader)
             bulk_wait_read(); /* what left there before has left */
         named_sync(OWN + mine, 128);
 #pragma unroll
-        for (int c = 0; c < D / 16; c++)
-            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x / 16 * 8),
-                          pack_result(d[8 * c] * scale, d[8 * c + 1] * scale),
-                          pack_result(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                          pack_result(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                          pack_result(d[8 * c + 6] * scale, d[8 * c + 7] * scale));
+        for (int c = 0; c < D / 16; c++) {
+            const uint32_t pairs[4] = { pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
+                                        pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                                        pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                                        pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale) };
+            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
+                     not_finite(pairs[3]);
+            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x % 32 / 16 * 8),
+                          pairs[0], pairs[1], pairs[2], pairs[3]);
+        }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
@@ -455,6 +554,15 @@ template <int D> struct backward_math {
                           first_key + mine * 64, head, sequence);
             bulk_commit();
         }
+        return taint;
+    }
+
+    static __device__ __forceinline__ void pack_kept(uint32_t (&to)[PACKED],
+                                                     const float (&from)[SCORES])
+    {
+#pragma unroll
+        for (int i = 0; i < PACKED; i++)
+            to[i] = pack_bf16(kept(from[2 * i]), kept(from[2 * i + 1]));
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
@@ -474,12 +582,12 @@ template <int D> struct backward_math {
     }
 };
 
-template <int D, int MODE>
+template <int D, int MODE, bool DROP>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D>;
-    using M = backward_math<D>;
+    using Z = backward_shape<D, DROP>;
+    using M = backward_math<D, DROP>;
     extern __shared__ __align__(1024) char smem[];
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -499,6 +607,8 @@ __global__ void __launch_bounds__(384, 1)
             mbar_init(Z::STEP_FULL + 8 * i, 1);
         for (int i = 0; i < Z::AHEAD; i++)
             mbar_init(Z::STEP_FREE + 8 * i, 1);
+        mbar_init(Z::KEEP_FULL, 1);
+        mbar_init(Z::KEEP_FREE, 8);
         mbar_init_fence();
     }
     __syncthreads();
@@ -511,34 +621,31 @@ __global__ void __launch_bounds__(384, 1)
         if (!elect_one())
             return;
         if (warp == 0)
-            backward_load<D>(args);
-        else if (warp <= 2)
-            backward_store<D, MODE>(args, warp - 1);
-        else
-            backward_planner<D> { args, 0 }.all();
+            backward_load<D, DROP>(args);
+        else if (warp <= Z::DQ_BUFFERS)
+            backward_store<D, MODE, DROP>(args, warp - 1);
+        else if (warp == 3)
+            backward_planner<D, DROP> { args, 0 }.all();
         return;
     }
 
     registers_up<Z::MATH_REGISTERS>();
     const M m(group - 1, threadIdx.x);
-    const bool leader = threadIdx.x % 128 == 0;
     uint32_t j = 0; /* steps of this block so far */
     float dk[D / 2], dv[D / 2];
     if (m.mine == 0)
         named_arrive(TURN_AT_CORES, 256);
     for (uint32_t chain = 0;; chain++) {
-        int32_t steps, first_key;
         mbar_wait(Z::KV_FULL, chain & 1);
-        load_shared2(Z::CHAIN, steps, first_key);
+        const int32_t steps = load_shared(Z::CHAIN);
         if (steps == 0)
             break;
         const uint32_t end = j + steps;
-        const int key = first_key + m.mine * 64 + m.warp * 16 + m.lane / 4;
         float sc[M::SCORES], lse[M::STATS];
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             dk[i] = dv[i] = 0.0f;
-        if (leader)
+        if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
         named_arrive(DS_DONE + 2 * ((j & 1) ^ 1) + (m.mine ^ 1), 256);
@@ -562,8 +669,8 @@ __global__ void __launch_bounds__(384, 1)
             wgmma_fence();
             m.dp(dp, stage);
             wgmma_commit();
-            m.mask(sc, load_shared(Z::CUT + 4 * stage), key, args.run.band.kv_len);
-            m.gradients(sc, dp, dv, lse, p, ds, stage, args.scale_log2);
+            m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
+            m.gradients(sc, dp, dv, lse, p, ds, j, args.scale_log2);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             m.put_ds(ds, stage);
             named_sync(TURN_AT_CORES + m.mine, 256);
@@ -578,10 +685,10 @@ __global__ void __launch_bounds__(384, 1)
                 m.dq(dq, other);
             wgmma_commit();
             wgmma_wait<2>(); /* dV: dO is free, and P */
-            mbar_arrive_warp(Z::DO_FREE + 8 * stage, m.lane);
+            m.arrive(Z::DO_FREE + 8 * stage);
             if (D == 128) { /* no registers for S beside dK */
                 wgmma_wait<1>();
-                mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
+                m.arrive(Z::Q_FREE + 8 * stage);
             }
             const uint32_t next_phase = (j + 1) >> 1 & 1;
             if (!last)
@@ -593,19 +700,19 @@ __global__ void __launch_bounds__(384, 1)
             named_arrive(TURN_AT_CORES + (m.mine ^ 1), 256);
             if (D == 64) {
                 wgmma_wait<2>();
-                mbar_arrive_warp(Z::Q_FREE + 8 * stage, m.lane);
+                m.arrive(Z::Q_FREE + 8 * stage);
             }
             if (!first) /* barriers are looked at while the tensor cores work */
-                mbar_wait(Z::DQ_FREE + 8 * other, ((j - 1) >> 1 & 1) ^ 1);
+                m.wait_dq(j - 1);
             if (!last)
                 mbar_wait(Z::DO_FULL + 8 * other, next_phase);
             wgmma_wait<1>();
             wgmma_pin(dq);
             if (MODE != ORDO_DQ_NONE && !first)
-                m.put_dq(dq, other);
+                m.put_dq(dq, j - 1);
             fence_shared_to_async(); /* dS and dQ */
             if (!first)
-                mbar_arrive_warp(Z::DQ_FULL + 8 * other, m.lane);
+                m.arrive(m.dq_full(j - 1));
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
             if (D == 128)
                 m.stats(lse, 0, other);
@@ -625,21 +732,25 @@ __global__ void __launch_bounds__(384, 1)
             if (MODE != ORDO_DQ_NONE)
                 m.dq(dq, stage);
             wgmma_commit();
-            mbar_wait(Z::DQ_FREE + 8 * stage, ((j - 1) >> 1 & 1) ^ 1);
+            m.wait_dq(j - 1);
             wgmma_wait<0>();
             wgmma_pin(dq);
             if (MODE != ORDO_DQ_NONE)
-                m.put_dq(dq, stage);
+                m.put_dq(dq, j - 1);
             fence_shared_to_async();
-            mbar_arrive_warp(Z::DQ_FULL + 8 * stage, m.lane);
+            m.arrive(m.dq_full(j - 1));
         }
+        const int first_key = load_shared(Z::CHAIN + 4);
         const int head = load_shared(Z::CHAIN + 8), sequence = load_shared(Z::CHAIN + 12);
-        mbar_arrive_warp(Z::KV_FREE, m.lane); /* the next chain's K and V come meanwhile */
-        named_sync(DQ_DONE, 256);             /* nobody reads dS any more: dV and dK leave there */
-        m.put_out(dv, 1.0f, &args.dv, first_key, head, sequence, leader);
-        m.put_out(dk, args.scale, &args.dk, first_key, head, sequence, leader);
+        m.arrive(Z::KV_FREE);     /* the next chain's K and V come meanwhile */
+        named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
+        uint32_t taint =
+            m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, first_key, head, sequence);
+        taint |= m.put_out(dk, args.out_scale, &args.dk, first_key, head, sequence);
+        if (taint)
+            args.ticket[ORDO_NOT_FINITE] = 1;
     }
-    if (leader)
+    if (m.leads())
         bulk_wait();
 }
 

@@ -6,13 +6,15 @@
 #include "cuda/launch.h"
 #include "cuda/layout.h"
 #include "cuda/ptx.h"
+#include "cuda/repair.h"
 
 typedef struct row_args {
     ordo_run run;
     ordo_band band;
     int32_t heads, q_tiles; /* q_tiles: of one head */
     int64_t tiles;          /* of all heads */
-    float scale;
+    float scale;            /* of dQ */
+    float kept; /* delta is multiplied by it: dropout, 1 / what kept elements are multiplied by */
     ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
     const float *lse;
     float *lse2, *delta, *dq_sum;
@@ -53,7 +55,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
         args.turns[tile] = 0;
     if (thread == 0)
-        *args.ticket = 0;
+        args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
     const int part = threadIdx.x % EACH, padded = args.q_tiles * args.band.bq;
     const int32_t blocks = padded / (ROUND * ROW_ROUNDS), all = blockIdx.x / blocks;
     const int32_t row0 = blockIdx.x % blocks * (ROUND * ROW_ROUNDS) + threadIdx.x / EACH;
@@ -90,7 +92,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
         }
         const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
-        args.delta[to] = sum;
+        args.delta[to] = sum * args.kept;
         args.lse2[to] = lse2;
     }
 }
@@ -108,6 +110,7 @@ static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_
 template <int D, bool EARLY>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ row_args args)
 {
+    grid_let_next(); /* the repair: it waits by itself */
     const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
     const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
     const int32_t i = blockIdx.x / 2 % args.q_tiles;
@@ -127,12 +130,16 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     }
     const float4 *from = (const float4 *)args.dq_sum + (2 * tile + half) * 1024 + t;
     uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
+    uint32_t taint = 0;
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        pairs[0][c] = pack_result(x.x * args.scale, x.y * args.scale);
-        pairs[1][c] = pack_result(x.z * args.scale, x.w * args.scale);
+        pairs[0][c] = pack_bf16(x.x * args.scale, x.y * args.scale);
+        pairs[1][c] = pack_bf16(x.z * args.scale, x.w * args.scale);
+        taint |= not_finite(pairs[0][c]) | not_finite(pairs[1][c]);
     }
+    if (taint)
+        args.ticket[ORDO_NOT_FINITE] = 1;
     const int row0 = i * args.band.bq + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
     const int column0 = D == 128 ? half * 64 : 0;
 #pragma unroll
@@ -172,7 +179,8 @@ static row_args arguments(const ordo_cuda_pass *pass)
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.q_tiles = ordo_band_query_tiles(&args.band);
     args.tiles = (int64_t)args.q_tiles * args.heads * pass->run.sequences;
-    args.scale = pass->scale;
+    args.scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;
     args.lse = pass->lse;
     args.lse2 = pass->lse2;
     args.delta = pass->delta;
@@ -207,7 +215,8 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
                                                       : (const void *)end_kernel<64, false>
                          : early ? (const void *)end_kernel<128, true>
                                               : (const void *)end_kernel<128, false>;
-    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
+    CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
+    return ordo_repair_backward(pass, why, why_size);
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
@@ -229,7 +238,10 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->first_class = ordo_run_tickets(run, 0);
     args->units = args->first_class + ordo_run_tickets(run, 1);
     args->q_tiles = ordo_band_query_tiles(&run->band);
-    args->scale = pass->scale;
+    args->keep_scale = pass->keep_scale;
+    args->keep_bits = pass->keep_bits;
+    args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
+    args->out_scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
     args->scale_log2 = pass->scale * 1.4426950408889634f;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;

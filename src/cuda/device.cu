@@ -161,6 +161,12 @@ static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_si
     return status == ORDO_OK ? ordo_sm90_backward(pass, why, why_size) : status;
 }
 
+static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+{
+    const ordo_status status = check_current(why, why_size);
+    return status == ORDO_OK ? ordo_sm90_dropout(bits, why, why_size) : status;
+}
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -170,6 +176,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ORDO_CUDA_MODULE_ABI,
         sizeof(ordo_cuda_module),
         sizeof(ordo_cuda_pass),
+        sizeof(ordo_cuda_bits),
         "nvcc " TEXT(__CUDACC_VER_MAJOR__) "." TEXT(__CUDACC_VER_MINOR__) ", sm_90a",
         device_count,
         device_query,
@@ -189,6 +196,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_event_destroy,
         ordo_cuda_event_record,
         ordo_cuda_event_elapsed,
+        dropout,
     };
     return &table;
 }

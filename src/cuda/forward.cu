@@ -10,6 +10,7 @@
 
 #include "cuda/forward.h"
 #include "cuda/launch.h"
+#include "cuda/repair.h"
 #include "cuda/wgmma.h"
 
 template <int D> struct shape {
@@ -92,7 +93,22 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
     }
 }
 
-template <int D>
+/* P as the register operand of the next product. Dropout leaves out what `keep` does not have, a
+ * word a row: shifted left, it has a pair of columns in the signs of two bytes. */
+template <bool DROP, int N>
+ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], uint2 keep)
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+        if (DROP) {
+            const uint32_t word = (i % 2 ? keep.y : keep.x) << i / 4;
+            p[i] &= i / 2 % 2 ? byte_signs<0xbbaa>(word) : byte_signs<0x9988>(word);
+        }
+    }
+}
+
+template <int D, bool DROP>
 __global__ void __launch_bounds__(shape<D>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
@@ -115,6 +131,7 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         mbar_init_fence();
     }
     __syncthreads();
+    grid_let_next(); /* the repair: it waits by itself */
 
     if (group == 0) { /* ---- loads ---- */
         registers_down<Z::LOAD_REGISTERS>();
@@ -225,6 +242,11 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         const int whole = min(band.kv_len, first + band.high + 1); /* columns all rows see */
         const int limit[2] = { min(band.kv_len, row + band.high + 1),
                                min(band.kv_len, row + 8 + band.high + 1) };
+        /* Rows that do not exist have no bits, and nobody sees theirs: they take the last ones. */
+        const int block = min(first + warp * 16, (band.q_len - 1) / 16 * 16);
+        const uint2 *const keep0 =
+            args.keep_bits + ordo_keep_at(unit.head, block, 0, band.q_len, band.kv_len) * 32 + lane;
+        uint2 keep = { 0, 0 };
         row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
@@ -251,46 +273,46 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             wgmma_fence();
             scores(s, stage);
             wgmma_commit();
+            if (DROP)
+                keep = load_once(keep0 + tile * 32);
             wgmma_wait<0>();
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
             softmax_step<true>(s, limit, tile * Z::COLUMNS + column, args.scale_log2, state);
-#pragma unroll
-            for (int i = 0; i < Z::COLUMNS / 4; i++)
-                p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+            pack_probabilities<DROP>(p, s, keep);
         }
         advance();
-        auto step = [&](auto cut) { /* scores of this tile beside outputs of the last one */
-                                    float s[Z::COLUMNS / 2];
-                                    mbar_wait(Z::K_FULL + 8 * stage, phase);
-                                    named_sync(TURN + mine, 256);
-                                    wgmma_pin(s);
-                                    wgmma_pin(o);
-                                    wgmma_fence();
-                                    scores(s, stage);
-                                    wgmma_commit();
-                                    mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
-                                    wgmma_fence();
-                                    outputs(last_stage);
-                                    wgmma_commit();
-                                    named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-                                    wgmma_wait<1>();
-                                    wgmma_pin(s);
-                                    mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
-                                    softmax_step<cut.value>(s, limit, tile * Z::COLUMNS + column,
-                                                            args.scale_log2, state);
-                                    wgmma_wait<0>();
-                                    wgmma_pin(o);
-                                    mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+        /* Scores of this tile beside outputs of the last one. */
+        auto step = [&](auto cut) {
+            float s[Z::COLUMNS / 2];
+            if (DROP)
+                keep = load_once(keep0 + tile * 32);
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            named_sync(TURN + mine, 256);
+            wgmma_pin(s);
+            wgmma_pin(o);
+            wgmma_fence();
+            scores(s, stage);
+            wgmma_commit();
+            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+            wgmma_fence();
+            outputs(last_stage);
+            wgmma_commit();
+            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            wgmma_wait<1>();
+            wgmma_pin(s);
+            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            softmax_step<cut.value>(s, limit, tile * Z::COLUMNS + column, args.scale_log2, state);
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            pack_probabilities<DROP>(p, s, keep);
 #pragma unroll
-                                    for (int i = 0; i < Z::COLUMNS / 4; i++)
-                                        p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-#pragma unroll
-                                    for (int i = 0; i < D / 2; i++)
-                                        o[i] *= state.shrink[i / 2 % 2];
-                                    last_stage = stage;
-                                    last_phase = phase;
-                                    advance();
+            for (int i = 0; i < D / 2; i++)
+                o[i] *= state.shrink[i / 2 % 2];
+            last_stage = stage;
+            last_phase = phase;
+            advance();
         };
 #pragma unroll 1
         for (tile--; tile >= 0 && (tile + 1) * Z::COLUMNS > whole; tile--)
@@ -313,13 +335,13 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
             float sum = state.sum[r];
             sum += __shfl_xor_sync(~0u, sum, 1);
             sum += __shfl_xor_sync(~0u, sum, 2);
-            const bool blind = sum == 0.0f; /* the row sees nothing */
-            const float weight = 1.0f / sum;
+            /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
+            const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
+            const float weight = (DROP ? args.keep_scale : 1.0f) / sum;
             const int at = row + 8 * r;
-            const float lse = blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
             if (lane % 4 == 0 && at < band.q_len)
                 args.lse[(int64_t)unit.head * band.q_len + at] =
-                    lse == lse ? lse : ordo_f32_of_bits(ORDO_F32_NAN);
+                    blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 if (i / 2 % 2 == r)
@@ -328,14 +350,21 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         if (leader)
             bulk_wait_read(); /* the last tile's O has left */
         named_sync(OWN + mine, 128);
+        uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             const int line = warp * 16 + lane % 16;
-            store_matrix4(
-                o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8),
-                pack_result(o[8 * c], o[8 * c + 1]), pack_result(o[8 * c + 2], o[8 * c + 3]),
-                pack_result(o[8 * c + 4], o[8 * c + 5]), pack_result(o[8 * c + 6], o[8 * c + 7]));
+            const uint32_t pairs[4] = { pack_bf16(o[8 * c], o[8 * c + 1]),
+                                        pack_bf16(o[8 * c + 2], o[8 * c + 3]),
+                                        pack_bf16(o[8 * c + 4], o[8 * c + 5]),
+                                        pack_bf16(o[8 * c + 6], o[8 * c + 7]) };
+            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
+                     not_finite(pairs[3]);
+            store_matrix4(o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8), pairs[0],
+                          pairs[1], pairs[2], pairs[3]);
         }
+        if (taint)
+            args.ticket[ORDO_NOT_FINITE] = 1;
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
         if (leader) {
@@ -352,7 +381,8 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
 
 /* ---- launch ---- */
 
-template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D, bool DROP>
+static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     using Z = shape<D>;
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
@@ -364,6 +394,8 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     args.scale_log2 = pass->scale * 1.4426950408889634f;
     args.lse = pass->lse;
     args.ticket = pass->ticket;
+    args.keep_scale = pass->keep_scale;
+    args.keep_bits = (const uint2 *)pass->keep_bits;
     const ordo_cuda_lengths q = { pass->run.band.q_len, heads, pass->run.sequences, D };
     const ordo_cuda_lengths kv = { pass->run.band.kv_len, pass->run.kv_heads, pass->run.sequences,
                                    D };
@@ -374,16 +406,19 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, args.units, &blocks, why, why_size));
     const cudaStream_t stream = (cudaStream_t)pass->stream;
-    CUDA_CALL(cudaFuncSetAttribute(forward_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   Z::BYTES));
-    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, sizeof *pass->ticket, stream));
-    forward_kernel<D><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
+    CUDA_CALL(cudaFuncSetAttribute(forward_kernel<D, DROP>,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, Z::BYTES));
+    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, stream)); /* and flag */
+    forward_kernel<D, DROP><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
     CUDA_CALL(cudaGetLastError());
-    return ORDO_OK;
+    return ordo_repair_forward(pass, why, why_size);
 }
 
 ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->head_dim == 64 ? launch<64>(pass, why, why_size)
-                                : launch<128>(pass, why, why_size);
+    if (pass->keep_scale > 0.0f)
+        return pass->head_dim == 64 ? launch<64, true>(pass, why, why_size)
+                                    : launch<128, true>(pass, why, why_size);
+    return pass->head_dim == 64 ? launch<64, false>(pass, why, why_size)
+                                : launch<128, false>(pass, why, why_size);
 }

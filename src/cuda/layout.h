@@ -81,6 +81,16 @@ ORDO_HD int ordo_partial_offset(int t, int i)
     return i / 4 * 512 + t * 4 + i % 4;
 }
 
+/* ---- keep bits: of each 16 rows x 128 columns 64 words, in the order of the registers ---- */
+
+/* The block of (row, column) of head number `head`, of all heads and sequences. */
+ORDO_HD int64_t ordo_keep_at(int32_t head, int32_t row, int32_t column, int32_t q_len,
+                             int32_t kv_len)
+{
+    const int64_t down = (q_len + 15) / 16, across = (kv_len + 127) / 128;
+    return (head * down + row / 16) * across + column / 128;
+}
+
 /* ---- row statistics: permuted in sixteens, so that one 16-byte load has a thread's four ---- */
 
 ORDO_HD int ordo_stat_place(int row)

@@ -6,6 +6,7 @@
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
+#include "cuda/dropout.h"
 #include "cuda/pass.h"
 #include "ordo/device.h"
 
@@ -15,13 +16,14 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   2
+#define ORDO_CUDA_MODULE_ABI   3
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
     uint32_t abi;       /* ORDO_CUDA_MODULE_ABI */
     uint32_t size;      /* sizeof(ordo_cuda_module) */
     uint32_t pass_size; /* sizeof(ordo_cuda_pass) */
+    uint32_t bits_size; /* sizeof(ordo_cuda_bits) */
     const char *build;  /* compiler and target, for people */
 
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
@@ -56,6 +58,9 @@ typedef struct ordo_cuda_module {
     ordo_status (*event_destroy)(void *event, char *why, size_t why_size);
     ordo_status (*event_record)(void *event, void *stream, char *why, size_t why_size);
     ordo_status (*event_elapsed)(void *from, void *to, double *seconds, char *why, size_t why_size);
+
+    /* Launch what makes keep bits, as a pass is. */
+    ordo_status (*dropout)(const ordo_cuda_bits *bits, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

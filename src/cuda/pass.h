@@ -21,11 +21,13 @@ typedef struct ordo_cuda_pass {
     int32_t forward_q, forward_k; /* forward tile */
     int32_t head_dim;
     float scale;
+    float keep_scale; /* dropout: what kept elements are multiplied by; 0: none */
     ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv;
-    float *lse; /* (sequence, head, row) */
+    float *lse;                /* (sequence, head, row) */
+    const uint32_t *keep_bits; /* dropout: in storage order (docs/dropout-bits.md) */
 
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile). */
-    int32_t *ticket; /* forward and backward: the next unit of work */
+    int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
     int32_t *turns;  /* a counter a query tile */
     float *dq_sum;   /* a tile of f32 a query tile, in the order of the registers: layout.h */
     float *delta;    /* a row each, rows padded to whole tiles, permuted in sixteens: layout.h */
@@ -33,6 +35,9 @@ typedef struct ordo_cuda_pass {
 
     void *stream;
 } ordo_cuda_pass;
+
+/* The place after the ticket: not zero if a pass has written anything that is not finite. */
+enum { ORDO_NOT_FINITE = 1 };
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,6 @@
 #include <cuda.h>
 #include <stdint.h>
 
-#include "base/half.h"
-
 #define ORDO_DEVICE static __device__ __forceinline__
 
 /* A kernel without static shared memory has its dynamic part here, checked once at its start: so
@@ -241,6 +239,13 @@ ORDO_DEVICE float exp2_approx(float x)
     return y;
 }
 
+ORDO_DEVICE float max_nan(float a, float b) /* NaN if either is */
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
 ORDO_DEVICE float log2_approx(float x)
 {
     float y;
@@ -255,9 +260,29 @@ ORDO_DEVICE uint32_t pack_bf16(float low, float high)
     return pair;
 }
 
-ORDO_DEVICE uint32_t pack_result(float low, float high) /* to be stored: NaN is canonical */
+/* Not 0 if either of two bf16 is infinite or NaN: x * 0 + 0 is 0 for all others. */
+ORDO_DEVICE uint32_t not_finite(uint32_t pair)
 {
-    return ordo_bf16_pair_canonical(pack_bf16(low, high));
+    uint32_t taint;
+    asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+    return taint;
+}
+
+/* Bytes of x, each the sign of one of its bytes repeated: 0x9988 is bytes 0, 0, 1, 1. */
+template <uint32_t BYTES> ORDO_DEVICE uint32_t byte_signs(uint32_t x)
+{
+    uint32_t y;
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(y) : "r"(x), "n"(BYTES));
+    return y;
+}
+
+ORDO_DEVICE uint2 load_once(const uint2 *from)
+{
+    uint2 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(x.x), "=r"(x.y)
+                 : "l"(from));
+    return x;
 }
 
 /* ---- shared memory by address ---- */

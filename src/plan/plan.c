@@ -101,7 +101,7 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
     rows = groups = each;
     if (!ordo_mul_fits(&rows, (uint64_t)plan->backward_tile.q) || !ordo_mul_fits(&groups, group) ||
         !part(&parts->dq, rows, dim, 4, split) || !part(&parts->delta, groups, 4, 1, 1) ||
-        !part(&parts->turns, each, 4, split, 1) || !part(&parts->ticket, 1, 4, 1, 1))
+        !part(&parts->turns, each, 4, split, 1) || !part(&parts->ticket, 2, 4, 1, 1))
         return false;
     if (!part(&parts->lse2, groups, 4, 1, 1))
         return false;

@@ -50,9 +50,9 @@ static inline int ordo_panel_row(int64_t n)
 }
 
 /* Parts of the backward pass's workspace, each a multiple of 256 bytes, in this order: an f32 dQ a
- * query row (times `split`), the row sums of dO.O, a turn counter a query tile, the ticket; the
- * query side as panels, q, dout, both also transposed (CPU); lse in powers of two; a flag a tile
- * (CPU). Rows are padded to whole tiles. */
+ * query row (times `split`), the row sums of dO.O, a turn counter a query tile, the ticket (and a
+ * flag); the query side as panels, q, dout, both also transposed (CPU); lse in powers of two; a
+ * flag a tile (CPU). Rows are padded to whole tiles. */
 typedef struct ordo_workspace {
     uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, flags; /* bytes */
 } ordo_workspace;
@@ -60,7 +60,7 @@ typedef struct ordo_workspace {
 /* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */
 bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *parts);
 
-/* Workspace of the forward pass: on a GPU its ticket, elsewhere none. */
+/* Workspace of the forward pass: on a GPU its ticket and flag, elsewhere none. */
 uint64_t ordo_plan_forward_bytes(const ordo_plan *plan);
 
 /* Workspace of the backward pass, never less than the forward's. False if it does not fit 64 bits.

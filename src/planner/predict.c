@@ -11,23 +11,47 @@
 
 enum { BUDGET = 1 << 20 }; /* tasks: about 30 ms */
 
-static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)
+/* All sequences as one run; packed ones as many of maximal length as their rows fill. */
+static ordo_run whole_run(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
+    int64_t sequences = p->batch;
+    if (p->layout == ORDO_PACKED)
+        sequences = (p->total_q + p->q_len - 1) / p->q_len;
+    return ordo_plan_run(plan, sequences, p->q_len, p->kv_len);
+}
+
+static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)
+{
     ordo_costs clocks;
     double ghz;
     if (!machine || plan->backend == ORDO_BACKEND_REF ||
         ordo_step_cost(plan, machine, &clocks) != ORDO_OK ||
         ordo_machine_get(machine, "clock_ghz", &ghz) != ORDO_OK)
         return -1;
-    int64_t sequences = p->batch;
-    if (p->layout == ORDO_PACKED)
-        sequences = (p->total_q + p->q_len - 1) / p->q_len;
-    const ordo_run run = ordo_plan_run(plan, sequences, p->q_len, p->kv_len);
+    const ordo_run run = whole_run(plan);
     int64_t makespan;
     if (ordo_replay_estimate(&run, &clocks, BUDGET, &makespan) != ORDO_OK)
         return -1;
     return llround((double)makespan / ghz);
+}
+
+ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
+                              ordo_plan_work *work)
+{
+    if (plan->backend == ORDO_BACKEND_REF)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend ref: the oracle has no workers to price");
+    ordo_costs clocks;
+    ORDO_TRY(ordo_step_cost(plan, machine, &clocks));
+    const ordo_run run = whole_run(plan);
+    ordo_bounds bounds;
+    int64_t makespan;
+    ORDO_TRY(ordo_replay_estimate(&run, &clocks, BUDGET, &makespan));
+    ORDO_TRY(ordo_makespan_bounds(&run, 1, &clocks, &bounds));
+    work->utilization = makespan > bounds.work ? (double)bounds.work / (double)makespan : 1;
+    work->scores =
+        (double)bounds.tasks * (double)plan->backward_tile.q * (double)plan->backward_tile.k;
+    return ORDO_OK;
 }
 
 int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine)

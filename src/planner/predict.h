@@ -10,4 +10,15 @@
  * machine gives no rates, or the plan is too large to simulate. */
 int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine);
 
+/* What a price needs to know of the backward pass. */
+typedef struct ordo_plan_work {
+    double utilization; /* steps spread evenly over the workers, over the makespan */
+    double scores;      /* of all live tiles */
+} ordo_plan_work;
+
+/* From the same timeline. ORDO_ERR_UNSUPPORTED for the oracle's plans, for machines without rates,
+ * and for plans too large to simulate. */
+ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
+                              ordo_plan_work *work);
+
 #endif

@@ -2,6 +2,7 @@
  * No device is needed: fake_module.so stands for one. */
 #include "api/cuda_pass.h"
 #include "fake_module.h"
+#include "ordo/dropout.h"
 #include "plan_requests.h"
 
 #include <dlfcn.h>
@@ -255,7 +256,9 @@ TEST(problems_refused_by_name)
     REFUSE(p->window = ((ordo_window) { true, 64, 0 }), "window 64,0: backend cuda has no windows");
     REFUSE(p->softcap = 30, "softcap 30: backend cuda has none");
     REFUSE(p->alibi = true, "alibi: backend cuda has none");
-    REFUSE(p->dropout.p = 0.25, "dropout.p 0.25: backend cuda has no dropout");
+    REFUSE(p->scale = -0.5, "scale -0.5: backend cuda expects no negative one");
+    REFUSE(p->dropout.p = 0.25, "dropout without mask_bits: backend cuda expects bits made ahead "
+                                "(ordo_dropout_fill_device)");
 }
 
 TEST(tiles_and_splits_refused_by_name)
@@ -288,6 +291,37 @@ TEST(a_gradient_of_lse_is_refused)
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "dlse given: backend cuda takes no gradient of lse");
+    close_fixture(f);
+}
+
+TEST(dropout_bits_and_scale)
+{
+    request r = small();
+    ordo_cuda_pass pass;
+    fixture *f = open_fixture(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    CHECK(pass.keep_scale == 0 && !pass.keep_bits); /* none */
+    close_fixture(f);
+
+    r.problem.dropout.p = 0.1;
+    f = open_fixture(&r);
+    f->call.mask_bits = (const uint32_t *)f->q; /* any address */
+    for (int which = ORDO_FORWARD; which <= ORDO_BACKWARD; which++) {
+        CHECK_INT(ordo_cuda_pass_make(f->plan, (ordo_pass)which, &f->call, &pass), ORDO_OK);
+        CHECK(pass.keep_scale == (float)(256.0 / 230));
+        CHECK(pass.keep_bits == f->call.mask_bits);
+    }
+    f->call.mask_bits += 2;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "mask_bits 0x");
+    CHECK_HAS(ordo_last_error(), "backend cuda expects a multiple of 16 bytes");
+    close_fixture(f);
+
+    r.problem.dropout.keying = ORDO_KEYING_FA2;
+    f = open_fixture(&r);
+    f->call.mask_bits = (const uint32_t *)f->q;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(pass.keep_scale == 1.0f / (1.0f - 0.1f));
     close_fixture(f);
 }
 
@@ -418,6 +452,89 @@ TEST(passes_reach_the_module)
     close_fixture(f);
 }
 
+/* Bits of a device against those of the host, and how many launches they took. */
+static void check_bits(const fake_record *passes, const ordo_problem *p, const ordo_dropout_call *c,
+                       int launches)
+{
+    ordo_dropout_info info;
+    CHECK_INT(ordo_dropout_query(p, c, &info), ORDO_OK);
+    uint32_t *want = malloc(info.bytes), *got = aligned_alloc(256, info.bytes);
+    if (!want || !got)
+        exit(1);
+    memset(got, POISON, info.bytes);
+    const int before = passes->dropout;
+    CHECK_INT(ordo_dropout_fill(p, c, 0, info.blocks, want, info.bytes), ORDO_OK);
+    CHECK_INT(ordo_dropout_fill_device(p, c, got, info.bytes, NULL), ORDO_OK);
+    CHECK(memcmp(got, want, info.bytes) == 0);
+    CHECK_INT(passes->dropout - before, launches);
+    free(want);
+    free(got);
+}
+
+TEST(bits_of_a_device)
+{
+    const int64_t ids[] = { 7, 8, 3 };
+    const int32_t cu_q[] = { 0, 40, 80, 80 }, cu_kv[] = { 0, 200, 400, 500 };
+    const uint64_t seed = 99, offset = 5;
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    request r = small();
+    ordo_problem *p = &r.problem;
+    ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
+    p->batch = 3;
+    p->dropout.p = 0.17;
+    c.seed = 0x123456789abcdef, c.offset = 7;
+    check_bits(passes, p, &c, 1);
+    c.sequence_ids = ids; /* two that count on, and one that does not */
+    check_bits(passes, p, &c, 2);
+    c.seed_ptr = &seed, c.offset_ptr = &offset;
+    check_bits(passes, p, &c, 2);
+    p->shard = (ordo_shard) { .batch0 = 2,
+                              .head0 = 4,
+                              .row0 = 32,
+                              .col0 = 256,
+                              .heads_total = 16,
+                              .q_total = 1000,
+                              .kv_total = 1000 };
+    c.sequence_ids = NULL;
+    check_bits(passes, p, &c, 1);
+    p->dropout.keying = ORDO_KEYING_FA2;
+    check_bits(passes, p, &c, 1);
+    p->shard = (ordo_shard) { 0 };
+    p->layout = ORDO_PADDED;
+    check_bits(passes, p, &c, 1);
+    p->layout = ORDO_PACKED, p->total_q = 80, p->total_kv = 500, p->kv_len = 200;
+    c.cu_q = cu_q, c.cu_kv = cu_kv;
+    check_bits(passes, p, &c, 1); /* the third has no rows */
+}
+
+TEST(bits_of_a_device_refused)
+{
+    _Alignas(16) static uint32_t words[2 * HEADS * BATCH * 7 * ORDO_KEEP_WORDS];
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    request r = small();
+    ordo_problem *p = &r.problem;
+    ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
+    const int before = passes->dropout;
+    p->dropout.p = 0.1;
+    CHECK_INT(ordo_dropout_fill_device(p, NULL, words, sizeof words, NULL), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_dropout_fill_device(p, &c, NULL, sizeof words, NULL), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "words NULL");
+    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words - 1, NULL), ORDO_ERR_SHAPE);
+    CHECK_INT(ordo_dropout_fill_device(p, &c, words + 2, sizeof words, NULL), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "expected a multiple of 16");
+    c.offset = UINT64_C(1) << 32;
+    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_ARGUMENT);
+    c.offset = 0;
+    p->q_len = p->kv_len = 1 << 20;
+    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "blocks of keep bits: backend cuda numbers at most 2^31 - 1");
+    CHECK_INT(passes->dropout, before);
+}
+
 TEST(memory_streams_and_events)
 {
     char host[1000], back[1000];
@@ -497,5 +614,7 @@ TEST(a_device_as_a_machine)
 CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(tiles_and_splits_refused_by_name),
-           RUN(a_gradient_of_lse_is_refused), RUN(many_tiles), RUN(available_or_why_not),
-           RUN(passes_reach_the_module), RUN(memory_streams_and_events), RUN(a_device_as_a_machine))
+           RUN(a_gradient_of_lse_is_refused), RUN(dropout_bits_and_scale), RUN(many_tiles),
+           RUN(available_or_why_not), RUN(passes_reach_the_module), RUN(bits_of_a_device),
+           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
+           RUN(a_device_as_a_machine))

@@ -108,6 +108,27 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     return ORDO_OK;
 }
 
+/* Keep bits by the definition; what is behind pointers is read when launched. */
+static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+{
+    ordo_keep keep = bits->keep;
+    uint32_t *words = bits->words;
+    (void)why, (void)why_size;
+    fake_passes.dropout++;
+    keep.seed = bits->seed_ptr ? *bits->seed_ptr : keep.seed;
+    keep.offset = bits->offset_ptr ? *bits->offset_ptr : keep.offset;
+    for (uint32_t head = 0; head < (uint32_t)(bits->sequences * bits->heads); head++) {
+        const uint32_t heads = (uint32_t)bits->heads;
+        const uint32_t bh = bits->bh + head / heads * bits->bh_step + head % heads;
+        for (uint32_t down = 0; down < (uint32_t)bits->down; down++)
+            for (uint32_t across = 0; across < (uint32_t)bits->across; across++)
+                for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
+                    *words++ = ordo_keep_word(&keep, bh, bits->row + 16 * down + w % 2 * 8 + w / 8,
+                                              bits->block + across, w / 2 % 4);
+    }
+    return ORDO_OK;
+}
+
 /* ---- memory, streams, events ---- */
 
 static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
@@ -181,6 +202,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .abi = ORDO_CUDA_MODULE_ABI,
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
+        .bits_size = sizeof(ordo_cuda_bits),
         .build = "fake",
         .device_count = device_count,
         .device_query = device_query,
@@ -200,6 +222,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .event_destroy = give,
         .event_record = record,
         .event_elapsed = elapsed,
+        .dropout = dropout,
     };
     return &table;
 }

@@ -4,9 +4,9 @@
 
 #include "cuda/module.h"
 
-/* Passes so far, and the last one. Exported as `fake_passes`. */
+/* Passes and makings of bits so far, and the last pass. Exported as `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward;
+    int forward, backward, dropout;
     ordo_cuda_pass last;
 } fake_record;
 

@@ -271,6 +271,12 @@ TEST(h200_derivations_hold)
         value_of(m, "reduce_latency_clk") + 32768 / value_of(m, "reduce_alone_bytes_per_clk");
     CHECK_NEAR(value_of(m, "flag_latency_clk") + add, 2653, 1); /* an ordered hop */
     CHECK(value_of(m, "l2_budget_bytes") < 45e6);
+    /* Steady GEMMs take all the power there is: energy a flop and rate say the same. */
+    const double bf16 = value_of(m, "mma_pj_per_flop_bf16") * 1e-12;
+    const double fp8 = value_of(m, "mma_pj_per_flop_fp8") * 1e-12;
+    const double power = value_of(m, "board_power_w");
+    CHECK_NEAR(bf16 * value_of(m, "gemm_bf16_flop_per_s") / power, 1, 0.05);
+    CHECK_NEAR(fp8 * value_of(m, "gemm_fp8_flop_per_s") / power, 1, 0.05);
     ordo_machine_destroy(m);
 }
 

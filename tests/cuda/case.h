@@ -12,8 +12,10 @@
 
 #include <vector>
 
+#include "base/keep.h"
 #include "cuda/backward_rows.h"
 extern "C" {
+#include "ordo/dropout.h"
 #include "plan/plan.h"
 }
 #include "cuda/sm90.h"
@@ -80,6 +82,7 @@ struct device_case {
     size_t q_count, kv_count, lse_count;
     bf16 *q, *k, *v, *o, *dout, *dq, *dk, *dv;
     float *lse;
+    double keep_scale = 0; /* dropout: 0 = none */
     std::vector<void *> owned;
 
     template <class T> T *take(size_t count)
@@ -97,11 +100,9 @@ struct device_case {
         return { data, rows * row, row, z.head_dim };
     }
 
-    void make_plan(void)
+    ordo_problem problem(void) const
     {
-        ordo_machine *machine;
         ordo_problem problem = ORDO_PROBLEM_INIT;
-        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
         problem.dtype = ORDO_BF16;
         problem.batch = z.batch;
         problem.heads = z.heads;
@@ -110,13 +111,21 @@ struct device_case {
         problem.kv_len = z.kv_len;
         problem.head_dim = z.head_dim;
         problem.mask = z.mask;
+        return problem;
+    }
+
+    void make_plan(void)
+    {
+        ordo_machine *machine;
+        const ordo_problem asked = problem();
+        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
         options.backend = ORDO_BACKEND_CUDA;
         options.order = z.order;
         options.workers = z.workers;
         options.group = z.group;
         options.section = z.section;
         must_ordo(ordo_machine_create(&machine, "h200"), "machine");
-        must_ordo(ordo_plan_create(&plan, &problem, machine, &options), "plan");
+        must_ordo(ordo_plan_create(&plan, &asked, machine, &options), "plan");
         ordo_machine_destroy(machine);
         pass.run = ordo_plan_run(plan, z.batch, z.q_len, z.kv_len);
     }
@@ -167,6 +176,26 @@ struct device_case {
         pass.dq_sum = take<float>(rows * z.head_dim);
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
+    }
+
+    /* Dropout from now on, with bits that the host made; they are returned too. */
+    std::vector<uint32_t> drop(ordo_dropout dropout, uint64_t seed)
+    {
+        ordo_problem dropped = problem();
+        ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+        ordo_dropout_info info;
+        dropped.dropout = dropout;
+        call.seed = seed;
+        must_ordo(ordo_dropout_query(&dropped, &call, &info), "bits");
+        std::vector<uint32_t> words(info.bytes / 4);
+        must_ordo(ordo_dropout_fill(&dropped, &call, 0, info.blocks, words.data(), info.bytes),
+                  "bits");
+        uint32_t *bits = take<uint32_t>(words.size());
+        MUST(cudaMemcpy(bits, words.data(), info.bytes, cudaMemcpyHostToDevice));
+        keep_scale = info.scale;
+        pass.keep_scale = (float)info.scale;
+        pass.keep_bits = bits;
+        return words;
     }
 
     ~device_case()
@@ -268,6 +297,15 @@ static __global__ void reference_product(const double *p, const bf16 *b, double 
         out[(size_t)i * out_row + d] += x * scale;
 }
 
+/* What dropout leaves of a head's P, or of its gradient. */
+static __global__ void reference_drop(double *x, const uint32_t *words, int q_len, int kv_len,
+                                      double scale)
+{
+    const int j = blockIdx.x * 16 + threadIdx.x, i = blockIdx.y * 16 + threadIdx.y;
+    if (i < q_len && j < kv_len)
+        x[(size_t)i * kv_len + j] *= ordo_keep_stored(words, kv_len, i, j) ? scale : 0;
+}
+
 struct case_errors {
     double o, lse, dq, dk, dv;
     size_t not_finite;
@@ -298,6 +336,7 @@ static inline case_reference case_refer(device_case &c)
     const int q_row = z.heads * z.head_dim, kv_row = z.kv_heads * z.head_dim, D = z.head_dim;
     const size_t square = (size_t)z.q_len * z.kv_len;
     double *p = c.take<double>(square), *dp = c.take<double>(square);
+    double *kept = c.take<double>(square); /* P as it meets V */
     double *o = c.take<double>(c.q_count), *dq = c.take<double>(c.q_count);
     double *dk = c.take<double>(c.kv_count), *dv = c.take<double>(c.kv_count);
     double *lse = c.take<double>(c.lse_count);
@@ -315,16 +354,23 @@ static inline case_reference case_refer(device_case &c)
                                               kv_row, scale, c.pass.run.band.high, -INFINITY);
             reference_softmax<<<z.q_len, 32>>>(p, lse + (size_t)(b * z.heads + h) * z.q_len,
                                                z.kv_len);
-            reference_product<<<z.q_len, D>>>(p, c.v + kv, o + at, z.q_len, z.kv_len, z.kv_len, 1,
-                                              kv_row, q_row, 1);
+            const uint32_t *words =
+                c.pass.keep_bits + (b * z.heads + h) * ordo_keep_blocks(z.q_len, z.kv_len) * 64;
+            MUST(cudaMemcpyAsync(kept, p, square * 8, cudaMemcpyDeviceToDevice));
+            if (c.keep_scale > 0)
+                reference_drop<<<grid, block>>>(kept, words, z.q_len, z.kv_len, c.keep_scale);
+            reference_product<<<z.q_len, D>>>(kept, c.v + kv, o + at, z.q_len, z.kv_len, z.kv_len,
+                                              1, kv_row, q_row, 1);
             reference_scores<<<grid, block>>>(c.dout + at, c.v + kv, dp, z.q_len, z.kv_len, D,
                                               q_row, kv_row, 1, c.pass.run.band.high, 0);
+            if (c.keep_scale > 0)
+                reference_drop<<<grid, block>>>(dp, words, z.q_len, z.kv_len, c.keep_scale);
             reference_ds<<<z.q_len, 32>>>(p, dp, z.kv_len);
             reference_product<<<z.q_len, D>>>(dp, c.k + kv, dq + at, z.q_len, z.kv_len, z.kv_len, 1,
                                               kv_row, q_row, scale);
             reference_product<<<z.kv_len, D>>>(dp, c.q + at, dk + kv, z.kv_len, z.q_len, 1,
                                                z.kv_len, q_row, kv_row, scale);
-            reference_product<<<z.kv_len, D>>>(p, c.dout + at, dv + kv, z.kv_len, z.q_len, 1,
+            reference_product<<<z.kv_len, D>>>(kept, c.dout + at, dv + kv, z.kv_len, z.q_len, 1,
                                                z.kv_len, q_row, kv_row, 1);
         }
     MUST(cudaDeviceSynchronize());

@@ -1,4 +1,7 @@
-/* backward_split.cu: dQ without turns, after dK and dV without dQ.
+/* backward_split.h: the backward pass in two kernels that owe each other nothing: dK and dV by the
+ * chains without their dQ, then dQ by blocks that own query tiles. No turns, no sums in memory: an
+ * order exists only inside a block. Seven products instead of five; the oracle of the ordered form,
+ * whose dK and dV it repeats bit for bit.
  *
  * A block of the second kernel keeps a tile of queries, its output gradients, and dQ in registers,
  * and walks the key tiles that the mask leaves it, last first. One thread loads; each of two math
@@ -9,7 +12,8 @@
  * and turns S and dP into dS under the products of the other warpgroup. dS is a register operand
  * as it is. Every row's sum has one order: key tiles downwards, columns as the products add them.
  */
-#include "cuda/backward_split.h"
+#ifndef TESTS_CUDA_BACKWARD_SPLIT_H
+#define TESTS_CUDA_BACKWARD_SPLIT_H
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -18,6 +22,7 @@
 #include "cuda/backward_rows.h"
 #include "cuda/forward_order.h"
 #include "cuda/launch.h"
+#include "cuda/repair.h"
 
 template <int D> struct split_shape {
     enum {
@@ -334,16 +339,21 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         k.advance();
 
         named_sync(SPLIT_OWN + mine, 128); /* nobody reads these rows of Q any more */
+        uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             uint32_t out[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 4; i++) {
                 out[i] =
                     pack_bf16(dq[8 * c + 2 * i] * args.scale, dq[8 * c + 2 * i + 1] * args.scale);
+                taint |= not_finite(out[i]);
+            }
             store_matrix4(q_at + ordo_store_offset(Z::ROWS, warp, lane, c), out[0], out[1], out[2],
                           out[3]);
         }
+        if (taint)
+            args.ticket[ORDO_NOT_FINITE] = 1;
         fence_shared_to_async();
         named_sync(SPLIT_OWN + mine, 128);
         if (leader) {
@@ -362,18 +372,20 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 
 /* ---- launch ---- */
 
-template <int D> static ordo_status keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D>
+static ordo_status split_keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D>;
+    using Z = backward_shape<D, false>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
-    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE>, &args, grid,
+    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE, false>, &args, grid,
                             pass->stream, why, why_size);
 }
 
-template <int D> static ordo_status queries(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D>
+static ordo_status split_queries(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     using Z = split_shape<D>;
     const ordo_run *run = &pass->run;
@@ -403,15 +415,19 @@ template <int D> static ordo_status queries(const ordo_cuda_pass *pass, char *wh
                             why_size);
 }
 
-template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
+template <int D>
+static ordo_status split_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(keys<D>(pass, why, why_size));
-    return queries<D>(pass, why, why_size);
+    CUDA_TRY(split_keys<D>(pass, why, why_size));
+    CUDA_TRY(split_queries<D>(pass, why, why_size));
+    return ordo_repair_backward(pass, why, why_size);
 }
 
-ordo_status ordo_sm90_backward_split(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static inline ordo_status backward_split(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->head_dim == 64 ? launch<64>(pass, why, why_size)
-                                : launch<128>(pass, why, why_size);
+    return pass->head_dim == 64 ? split_launch<64>(pass, why, why_size)
+                                : split_launch<128>(pass, why, why_size);
 }
+
+#endif

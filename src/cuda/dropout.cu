@@ -1,0 +1,231 @@
+/* dropout.cu: keep bits on the device: Philox words, turned bit by bit of the threshold into keep
+ * bits of 32 columns at once. Integers only; base/keep.h is the definition.
+ *
+ * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which lie side by side in the
+ * order of storage. Round keys come in the kernel's parameters, from where the XORs read them for
+ * nothing; known thresholds let one instruction take two words. */
+#include <cuda_runtime.h>
+
+#include "cuda/dropout.h"
+#include "cuda/launch.h"
+#include "cuda/ptx.h"
+
+enum { MOST_ROUNDS = 10, MOST_BITS = 16, PIECE = 64 /* blocks side by side that a warp makes */ };
+
+typedef struct bits_args {
+    ordo_keep keep;
+    const uint64_t *seed_ptr, *offset_ptr;
+    uint2 *words;
+    uint32_t units; /* pieces of all lines of blocks */
+    uint32_t bh, bh_step, heads, down, across, pieces, row, block;
+    uint32_t key[2 * MOST_ROUNDS]; /* of each round */
+    uint32_t select[MOST_BITS];    /* all ones where the threshold has a bit */
+} bits_args;
+
+/* ---- words ---- */
+
+/* Round keys from the parameters, or from a seed that only the device knows. */
+struct given_keys {
+    const bits_args &args;
+    __host__ __device__ uint32_t at(int round, int half) const
+    {
+        return args.key[2 * round + half];
+    }
+};
+
+struct computed_keys {
+    uint32_t low, high;
+    __host__ __device__ uint32_t at(int round, int half) const
+    {
+        return half ? high + (uint32_t)round * ORDO_PHILOX_W1
+                    : low + (uint32_t)round * ORDO_PHILOX_W0;
+    }
+};
+
+template <int ROUNDS, class KEYS>
+ORDO_DEVICE ordo_philox_words philox(ordo_philox_words c, const KEYS &keys)
+{
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const uint64_t p0 = (uint64_t)ORDO_PHILOX_M0 * c.w[0];
+        const uint64_t p1 = (uint64_t)ORDO_PHILOX_M1 * c.w[2];
+        c.w[0] = (uint32_t)(p1 >> 32) ^ c.w[1] ^ keys.at(r, 0);
+        c.w[1] = (uint32_t)p1;
+        c.w[2] = (uint32_t)(p0 >> 32) ^ c.w[3] ^ keys.at(r, 1);
+        c.w[3] = (uint32_t)p0;
+    }
+    return c;
+}
+
+/* Keying ordo; THRESHOLD 0: whatever the parameters select. */
+template <int ROUNDS, int BITS, uint32_t THRESHOLD, class KEYS>
+ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const KEYS &keys, uint32_t bh, uint32_t row,
+                                 uint32_t block, uint32_t quad, uint32_t site)
+{
+    const uint32_t draws = (BITS + 3) / 4;
+    uint32_t kept = 0;
+#pragma unroll
+    for (int bit = 0; bit < BITS; bit += 4) {
+        const ordo_philox_words counter = { { block * draws + (uint32_t)bit / 4, row * 4 + quad, bh,
+                                              site } };
+        const ordo_philox_words random = philox<ROUNDS>(counter, keys);
+#pragma unroll
+        for (int i = 0; i < 4 && bit + i < BITS; i++) {
+            const uint32_t w = random.w[i];
+            if (THRESHOLD)
+                kept = THRESHOLD >> (bit + i) & 1 ? kept | w : kept & w;
+            else /* the majority of three: kept | w or kept & w */
+                kept = (kept & w) | ((kept | w) & args.select[bit + i]);
+        }
+    }
+    return kept;
+}
+
+/* ---- kernels ---- */
+
+struct piece {
+    uint32_t bh, row, first, end; /* blocks first .. end - 1 of the head's line */
+    uint2 *words;                 /* of this lane, in block 0 of the line */
+};
+
+ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
+{
+    const uint32_t line = unit / args.pieces, part = unit % args.pieces;
+    const uint32_t head = line / args.down, sequence = head / args.heads;
+    piece x;
+    x.bh = args.bh + sequence * args.bh_step + head % args.heads;
+    x.row = args.row + line % args.down * ORDO_KEEP_ROWS + lane / 4;
+    x.first = part * PIECE;
+    x.end = min(x.first + PIECE, args.across);
+    x.words = args.words + (uint64_t)line * args.across * 32 + lane;
+    return x;
+}
+
+template <int ROUNDS, int BITS, uint32_t THRESHOLD, bool POINTERS>
+static __global__ void __launch_bounds__(128, 8)
+    sliced_kernel(const __grid_constant__ bits_args args)
+{
+    const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
+    const uint64_t seed = POINTERS && args.seed_ptr ? *args.seed_ptr : args.keep.seed;
+    const uint32_t site =
+        (uint32_t)(POINTERS && args.offset_ptr ? *args.offset_ptr : args.keep.offset);
+    const computed_keys computed = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    const given_keys given = { args };
+    auto word = [&](uint32_t bh, uint32_t row, uint32_t block) {
+        return POINTERS
+                   ? sliced_word<ROUNDS, BITS, THRESHOLD>(args, computed, bh, row, block, quad,
+                                                          site)
+                   : sliced_word<ROUNDS, BITS, THRESHOLD>(args, given, bh, row, block, quad, site);
+    };
+    uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    for (; unit < args.units; unit += warps) {
+        const piece x = piece_at(args, unit, lane);
+#pragma unroll 2
+        for (uint32_t at = x.first; at < x.end; at++)
+            x.words[at * 32] = { word(x.bh, x.row, args.block + at),
+                                 word(x.bh, x.row + 8, args.block + at) };
+    }
+}
+
+/* Every rounds, bits, threshold and keying, by the definition itself. */
+static __global__ void __launch_bounds__(128, 8)
+    defined_kernel(const __grid_constant__ bits_args args)
+{
+    const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
+    ordo_keep keep = args.keep;
+    if (args.seed_ptr)
+        keep.seed = *args.seed_ptr;
+    if (args.offset_ptr)
+        keep.offset = *args.offset_ptr;
+    uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    for (; unit < args.units; unit += warps) {
+        const piece x = piece_at(args, unit, lane);
+        for (uint32_t at = x.first; at < x.end; at++)
+            x.words[at * 32] = { ordo_keep_word(&keep, x.bh, x.row, args.block + at, quad),
+                                 ordo_keep_word(&keep, x.bh, x.row + 8, args.block + at, quad) };
+    }
+}
+
+/* ---- which ---- */
+
+typedef void (*bits_kernel)(const bits_args args);
+
+/* p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25, 0.3 and 0.5 in 8 bits. */
+template <int ROUNDS> static bits_kernel choose_8(uint32_t threshold)
+{
+    switch (threshold) {
+    case 243: return sliced_kernel<ROUNDS, 8, 243, false>;
+    case 230: return sliced_kernel<ROUNDS, 8, 230, false>;
+    case 218: return sliced_kernel<ROUNDS, 8, 218, false>;
+    case 212: return sliced_kernel<ROUNDS, 8, 212, false>;
+    case 205: return sliced_kernel<ROUNDS, 8, 205, false>;
+    case 192: return sliced_kernel<ROUNDS, 8, 192, false>;
+    case 179: return sliced_kernel<ROUNDS, 8, 179, false>;
+    case 128: return sliced_kernel<ROUNDS, 8, 128, false>;
+    default: return sliced_kernel<ROUNDS, 8, 0, false>;
+    }
+}
+
+template <int ROUNDS> static bits_kernel choose_bits(const ordo_keep *keep, bool pointers)
+{
+    if (keep->bits == 8)
+        return pointers ? sliced_kernel<ROUNDS, 8, 0, true> : choose_8<ROUNDS>(keep->threshold);
+    if (keep->bits == 4 && keep->threshold == 14 && !pointers) /* p = 0.1 */
+        return sliced_kernel<ROUNDS, 4, 14, false>;
+    if (keep->bits == 4)
+        return pointers ? sliced_kernel<ROUNDS, 4, 0, true> : sliced_kernel<ROUNDS, 4, 0, false>;
+    return defined_kernel;
+}
+
+static bits_kernel choose(const ordo_keep *keep, bool pointers)
+{
+    if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 7)
+        return choose_bits<7>(keep, pointers);
+    if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 10)
+        return choose_bits<10>(keep, pointers);
+    return defined_kernel;
+}
+
+static bits_args arguments(const ordo_cuda_bits *bits)
+{
+    bits_args args = {};
+    args.keep = bits->keep;
+    args.seed_ptr = bits->seed_ptr;
+    args.offset_ptr = bits->offset_ptr;
+    args.words = (uint2 *)bits->words;
+    args.bh = bits->bh;
+    args.bh_step = bits->bh_step;
+    args.heads = (uint32_t)bits->heads;
+    args.down = (uint32_t)bits->down;
+    args.across = (uint32_t)bits->across;
+    args.pieces = (args.across + PIECE - 1) / PIECE;
+    args.units = (uint32_t)bits->sequences * args.heads * args.down * args.pieces;
+    args.row = bits->row;
+    args.block = bits->block;
+    const computed_keys keys = { (uint32_t)bits->keep.seed, (uint32_t)(bits->keep.seed >> 32) };
+    for (int r = 0; r < MOST_ROUNDS; r++)
+        for (int half = 0; half < 2; half++)
+            args.key[2 * r + half] = keys.at(r, half);
+    for (int i = 0; i < MOST_BITS; i++)
+        args.select[i] = bits->keep.threshold >> i & 1 ? ~0u : 0;
+    return args;
+}
+
+ordo_status ordo_sm90_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+{
+    const bits_args args = arguments(bits);
+    const cudaStream_t stream = (cudaStream_t)bits->stream;
+    if (args.units == 0)
+        return ORDO_OK;
+    if (bits->keep.threshold >> bits->keep.bits) { /* keep all */
+        const size_t lines = (size_t)args.units / args.pieces;
+        CUDA_CALL(cudaMemsetAsync(args.words, 0xff, lines * args.across * 256, stream));
+        return ORDO_OK;
+    }
+    const uint32_t threads = bits->grid_threads ? bits->grid_threads : 32;
+    const uint32_t blocks = bits->grid_blocks ? bits->grid_blocks : args.units;
+    const bits_kernel kernel = choose(&bits->keep, bits->seed_ptr || bits->offset_ptr);
+    kernel<<<blocks, threads, 0, stream>>>(args);
+    CUDA_CALL(cudaGetLastError());
+    return ORDO_OK;
+}

@@ -1,0 +1,37 @@
+/* dropout.h: keep bits made on the device, in storage order (docs/dropout-bits.md). Plain C.
+ *
+ * The words are those of ordo_keep_word(), whatever the grid: a warp makes whole blocks of 16 rows
+ * x 128 columns, 256 bytes a store. */
+#ifndef CUDA_DROPOUT_H
+#define CUDA_DROPOUT_H
+
+#include "base/keep.h"
+#include "ordo/status.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sequences of one shape that follow each other in the order of storage, with ids that do too. */
+typedef struct ordo_cuda_bits {
+    ordo_keep keep;
+    const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; NULL: keep's */
+    uint32_t bh, bh_step;                  /* of the first head; from a sequence to the next */
+    int32_t sequences, heads;
+    int32_t down, across;               /* blocks of one head; over all heads below 2^31 */
+    uint32_t row, block;                /* first row and column block in the whole sequence */
+    uint32_t *words;                    /* a multiple of 16 bytes */
+    uint32_t grid_blocks, grid_threads; /* threads 32, 64, 96 or 128; 0: chosen here */
+    void *stream;
+} ordo_cuda_bits;
+
+/* Launch. Many blocks of one warp unless the grid is given: they fit beside other kernels, and a
+ * second stream's fill the multiprocessors that a product's last wave leaves idle. */
+ordo_status ordo_sm90_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

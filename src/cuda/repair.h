@@ -1,0 +1,21 @@
+/* repair.h: rows that came out NaN or infinite, computed again as the mask leaves them.
+ *
+ * The products of the passes multiply what the mask hides by zero, and zero times infinity is NaN:
+ * so one such number in an input can spoil rows of the same tile that do not see it. A repair
+ * follows each pass on its stream. It returns at once unless the pass has raised its flag
+ * (ORDO_NOT_FINITE); then it looks for rows with a number that is not finite and computes those
+ * again, in f64, over what they see. Which rows, and their bits, depends on nothing but the rows'
+ * own inputs and what the pass made of them. */
+#ifndef CUDA_REPAIR_H
+#define CUDA_REPAIR_H
+
+#include "cuda/pass.h"
+#include "ordo/status.h"
+
+/* Rows of o, with their lse. */
+ordo_status ordo_repair_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+/* Rows of dq, of dk, of dv. */
+ordo_status ordo_repair_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif

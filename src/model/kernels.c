@@ -1,0 +1,114 @@
+/* kernels.c: descriptions of kernels: what one element costs, in instructions of a lane.
+ *
+ * Generators were counted in the loop of a kernel in which a thread makes 32 mask bits a word:
+ * threshold, packing, store and loop control included. `uniform` counts instructions of the
+ * uniform datapath, which take the same dispatch slot on Hopper; it was counted on the kernels
+ * that were run there; each source says what stands in for it elsewhere. */
+#include "model/model.h"
+
+#define COUNTED "counted"
+#define FITTED  "fitted"
+
+static const char SASS[] = "sm_90 assembly of nvcc 13.0.88, loop body over its elements";
+static const char SASS_U[] =
+    "sm_90 assembly of nvcc 13.0.88, loop body over its elements; uniform as in the kernel of 7 "
+    "rounds";
+
+static const char SASS_0[] = "sm_90 assembly of nvcc 13.0.88, loop body over its elements; uniform "
+                             "not counted, taken as none";
+
+typedef struct generator {
+    int rounds, bits;
+    ordo_generator kind;
+    ordo_kernel_counts counts;
+} generator;
+
+#define RNG(rounds_, bits_, kind_, word_, issue_, alu_, wide_, imad_, uniform_, source_)           \
+    {                                                                                              \
+        rounds_, bits_, kind_,                                                                     \
+        {                                                                                          \
+            .name = "rng " #rounds_ "x" #bits_ " " word_, .issue = issue_, .alu = alu_,            \
+            .imad_wide = wide_, .imad = imad_, .uniform = uniform_, .kind = COUNTED,               \
+            .source = source_                                                                      \
+        }                                                                                          \
+    }
+
+static const generator generators[] = {
+    RNG(7, 32, ORDO_GENERATOR_COMPARE, "compare", 9.47, 6.22, 3.09, 0.09, 0.42, SASS),
+    RNG(5, 32, ORDO_GENERATOR_COMPARE, "compare", 7.47, 5.22, 2.09, 0.09, 0.43, SASS),
+    RNG(3, 32, ORDO_GENERATOR_COMPARE, "compare", 5.47, 4.22, 1.09, 0.09, 0.39, SASS),
+    RNG(10, 32, ORDO_GENERATOR_COMPARE, "compare", 12.53, 7.72, 4.59, 0.09, 0.42, SASS_U),
+    RNG(7, 16, ORDO_GENERATOR_COMPARE, "compare", 6.06, 4.19, 1.56, 0.09, 0.42, SASS_U),
+    RNG(7, 8, ORDO_GENERATOR_COMPARE, "compare", 4.78, 3.78, 0.75, 0.09, 1.42, SASS),
+    RNG(7, 8, ORDO_GENERATOR_SWAR, "swar", 2.73, 1.60, 0.77, 0.02, 0.35, SASS),
+    RNG(5, 8, ORDO_GENERATOR_SWAR, "swar", 2.23, 1.35, 0.52, 0.02, 0.35, SASS_U),
+    RNG(3, 8, ORDO_GENERATOR_SWAR, "swar", 1.73, 1.10, 0.27, 0.27, 0.35, SASS_U),
+    RNG(7, 8, ORDO_GENERATOR_SLICED, "sliced", 1.98, 1.05, 0.64, 0.11, 0.153, SASS),
+    RNG(10, 8, ORDO_GENERATOR_SLICED, "sliced", 2.73, 1.42, 1.02, 0.11, 0.133, SASS),
+    RNG(5, 8, ORDO_GENERATOR_SLICED, "sliced", 1.48, 0.80, 0.39, 0.11, 0.153, SASS_U),
+    RNG(3, 8, ORDO_GENERATOR_SLICED, "sliced", 0.83, 0.53, 0.16, 0.11, 0.10, SASS_U),
+    RNG(7, 4, ORDO_GENERATOR_SLICED, "sliced", 0.97, 0.53, 0.33, 0.05, 0.10, SASS),
+    RNG(10, 4, ORDO_GENERATOR_SLICED, "sliced", 1.34, 0.72, 0.52, 0.05, 0.10, SASS_U),
+    RNG(7, 16, ORDO_GENERATOR_SLICED, "sliced", 4.00, 2.19, 1.50, 0.22, 0, SASS_0),
+};
+enum { GENERATORS = sizeof generators / sizeof generators[0] };
+
+/* Forward, one score at head size 128. */
+static const ordo_kernel_counts attention = {
+    .name = "attention",
+    .issue = 12.07,
+    .alu = 3.5,
+    .fma = 5.0,
+    .imad = 0.5,
+    .mufu = 1.0,
+    .rf_reads = 27.34,
+    .kind = FITTED,
+    .source = "issue and register reads so that the speedups of arXiv 2410.07531 come out, both "
+              "binding as it says; one exp2 counted; the others assumed, never binding",
+};
+
+const ordo_kernel_counts *ordo_attention_counts(void)
+{
+    return &attention;
+}
+
+/* Instructions an element of ordo's own generator on a CPU, NEON, counted under valgrind over the
+ * loops of bench/mask.c. */
+static const struct {
+    int rounds, bits;
+    double instructions;
+} on_cpu[] = { { 7, 8, 1.43 }, { 7, 4, 0.77 }, { 7, 16, 2.72 }, { 10, 8, 2.09 } };
+
+double ordo_rng_cpu_cost(const ordo_kernel_counts *counts)
+{
+    const double known = on_cpu[0].instructions;
+    double cost = counts->issue / ordo_rng_counts(&(ordo_rng) { 0 })->issue;
+    for (int i = 0; i < GENERATORS; i++)
+        for (size_t k = 0; k < sizeof on_cpu / sizeof on_cpu[0]; k++)
+            if (counts == &generators[i].counts && generators[i].kind == ORDO_GENERATOR_SLICED &&
+                generators[i].rounds == on_cpu[k].rounds && generators[i].bits == on_cpu[k].bits)
+                cost = on_cpu[k].instructions / known;
+    return cost;
+}
+
+const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng)
+{
+    const int rounds = rng->rounds ? rng->rounds : 7, bits = rng->bits ? rng->bits : 8;
+    for (int i = 0; i < GENERATORS; i++)
+        if (generators[i].rounds == rounds && generators[i].bits == bits &&
+            generators[i].kind == rng->generator)
+            return &generators[i].counts;
+    return NULL;
+}
+
+size_t ordo_kernel_counts_count(void)
+{
+    return GENERATORS + 1;
+}
+
+const ordo_kernel_counts *ordo_kernel_counts_at(size_t index)
+{
+    if (index == 0)
+        return &attention;
+    return index <= GENERATORS ? &generators[index - 1].counts : NULL;
+}

@@ -1,0 +1,63 @@
+/* overlap.c: a mask made beside GEMMs.
+ *
+ * On one multiprocessor both slow each other: by constants in the paper's calibration, and on
+ * silicon by the tensor cycles that wide multiplications take. What is left when the GEMMs end
+ * runs on at full speed. Where the registers of a GEMM leave no room, only the idle end of each
+ * GEMM's last wave can be filled, and the rest runs in between. */
+#include "model/model.h"
+
+enum { WARP = 32, SCHEDULERS = 4 };
+
+bool ordo_model_coresident(const ordo_model *model)
+{
+    const double wish = ordo_model_value(model, ORDO_C_CORESIDENT);
+    if (wish >= 0)
+        return wish > 0;
+    const double used = ordo_model_value(model, ORDO_C_GEMM_REGISTERS) *
+                        ordo_model_value(model, ORDO_C_GEMM_THREADS);
+    const double free_here = (ordo_model_value(model, ORDO_C_REGISTERS) - used) / SCHEDULERS;
+    return free_here >= ordo_model_value(model, ORDO_C_RNG_REGISTERS) * WARP;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* The GEMMs inflated by a constant factor, the mask slowed by another. */
+static ordo_hidden by_factors(const ordo_model *model, const ordo_beside *b)
+{
+    const double slow = ordo_model_value(model, ORDO_C_GEMM_SLOW);
+    const double carve = 1 + ordo_model_value(model, ORDO_C_CARVE_OUT);
+    const double factor = ordo_model_value(model, ORDO_C_RNG_SLOW);
+    const double gemm = b->gemm * (1 + slow) * carve, done = gemm / factor;
+    if (b->rng > done)
+        return (ordo_hidden) { gemm + (b->rng - done), b->rng - done };
+    if (ordo_model_on(model, ORDO_C_REFINED))
+        return (ordo_hidden) { b->gemm * carve + b->rng * factor * slow / (1 + slow), 0 };
+    return (ordo_hidden) { gemm, 0 };
+}
+
+/* Beside each other the mask takes `factor` times as long and takes `steal` from the GEMMs. */
+static ordo_hidden by_theft(const ordo_model *model, const ordo_beside *b)
+{
+    const double factor = ordo_model_value(model, ORDO_C_RNG_SLOW);
+    const double carve = 1 + ordo_model_value(model, ORDO_C_CARVE_OUT);
+    const double beside = b->rng * factor, gemm = b->gemm * carve + b->steal;
+    if (beside <= gemm)
+        return (ordo_hidden) { gemm, 0 };
+    /* The GEMMs end first: they lost the same share of every moment. */
+    const double share = b->steal / beside;
+    const double end = b->gemm * carve / (1 - smaller(share, 0.99));
+    const double left = b->rng - end / factor;
+    return (ordo_hidden) { end + left, left };
+}
+
+ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *b)
+{
+    if (!ordo_model_coresident(model)) {
+        const double filled = smaller(b->rng, b->tail);
+        return (ordo_hidden) { b->gemm + b->rng - filled, b->rng - filled };
+    }
+    return ordo_model_on(model, ORDO_C_WIDE_STEAL) ? by_theft(model, b) : by_factors(model, b);
+}

@@ -1,0 +1,443 @@
+/* Dropout on a device: words of the generator against the host's; which elements the passes drop,
+ * read back from them; both passes against sums in f64; the same bits from every repeat and grid.
+ *
+ * Without a device of compute capability 9.0: compiled, and skipped. */
+#include "case.h"
+#include "cuda/dropout.h"
+
+static int passed, failed;
+
+/* Many small checks make one line; one that fails has its own. */
+static void count(bool ok, const char *what, const ordo_problem &p)
+{
+    passed += ok;
+    failed += !ok;
+    if (!ok)
+        printf("FAIL %s: batch %d heads %d %dx%d p %g bits %d rounds %d keying %d row0 %d\n", what,
+               (int)p.batch, (int)p.heads, (int)p.q_len, (int)p.kv_len, p.dropout.p, p.dropout.bits,
+               p.dropout.rounds, (int)p.dropout.keying, (int)p.shard.row0);
+}
+
+static void line(bool ok, const char *what, const case_shape &z, double p)
+{
+    passed += ok;
+    failed += !ok;
+    printf("%s %s: batch %d heads %d/%d %dx%d dim %d %s p %g\n", ok ? "ok  " : "FAIL", what,
+           z.batch, z.heads, z.kv_heads, z.q_len, z.kv_len, z.head_dim, ordo_mask_name(z.mask), p);
+    fflush(stdout);
+}
+
+/* ---- words ---- */
+
+static ordo_dropout dropout_of(double p, ordo_keying keying = ORDO_KEYING_ORDO)
+{
+    ordo_dropout d = {};
+    d.p = p;
+    d.keying = keying;
+    return d;
+}
+
+static ordo_problem shape_of(int batch, int heads, int q_len, int kv_len, ordo_dropout dropout)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    p.batch = batch;
+    p.heads = p.kv_heads = heads;
+    p.q_len = q_len;
+    p.kv_len = kv_len;
+    p.head_dim = 64;
+    p.dropout = dropout;
+    return p;
+}
+
+struct word_buffers {
+    enum { WORDS = 1 << 22 };
+    uint32_t *device;
+    uint64_t *numbers; /* seed and offset on the device */
+    std::vector<uint32_t> got, want;
+
+    word_buffers() : got(WORDS), want(WORDS)
+    {
+        MUST(cudaMalloc(&device, WORDS * 4));
+        MUST(cudaMalloc(&numbers, 16));
+    }
+
+    ~word_buffers()
+    {
+        cudaFree(device);
+        cudaFree(numbers);
+    }
+
+    /* One word more than asked for is looked at, too. */
+    bool equal(size_t words)
+    {
+        MUST(cudaMemcpy(got.data(), device, (words + 1) * 4, cudaMemcpyDeviceToHost));
+        return memcmp(got.data(), want.data(), words * 4) == 0 && got[words] == 0xa5a5a5a5;
+    }
+
+    void poison(size_t words)
+    {
+        MUST(cudaMemset(device, 0xa5, (words + 1) * 4));
+    }
+};
+
+static ordo_cuda_bits launch_of(const ordo_problem &p, const ordo_dropout_call &call,
+                                const ordo_dropout_info &info, uint32_t *words)
+{
+    const int64_t total = p.shard.heads_total ? p.shard.heads_total : p.heads;
+    ordo_cuda_bits b = {};
+    b.keep = {
+        call.seed, call.offset, info.rounds, info.bits, (uint32_t)info.threshold, info.keying
+    };
+    b.bh = (uint32_t)(p.shard.batch0 * total + p.shard.head0);
+    b.bh_step = (uint32_t)total;
+    b.sequences = (int32_t)p.batch;
+    b.heads = (int32_t)p.heads;
+    b.down = (int32_t)(p.q_len + 15) / 16;
+    b.across = (int32_t)(p.kv_len + 127) / 128;
+    b.row = (uint32_t)p.shard.row0;
+    b.block = (uint32_t)(p.shard.col0 / 128);
+    b.words = words;
+    return b;
+}
+
+/* Words of one problem: every way to give the seed, several grids. */
+static void check_words(const ordo_problem &p, uint64_t offset, int experiment_rounds,
+                        bool all_grids, word_buffers &w)
+{
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    char why[300] = "";
+    call.seed = 0x0123456789abcdef;
+    call.offset = offset;
+    call.experiment_rounds = experiment_rounds;
+    must_ordo(ordo_dropout_query(&p, &call, &info), "query");
+    const size_t words = info.bytes / 4;
+    if (words >= word_buffers::WORDS)
+        exit(1);
+    must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
+    const uint64_t numbers[2] = { call.seed, call.offset };
+    MUST(cudaMemcpy(w.numbers, numbers, sizeof numbers, cudaMemcpyHostToDevice));
+    const uint32_t grids[][2] = { { 0, 0 }, { 1, 32 }, { 7, 64 }, { 132, 128 } };
+    for (int g = 0; g < (all_grids ? 4 : 1); g++)
+        for (int pointers = 0; pointers < 4; pointers++) {
+            ordo_cuda_bits b = launch_of(p, call, info, w.device);
+            b.grid_blocks = grids[g][0];
+            b.grid_threads = grids[g][1];
+            if (pointers & 1)
+                b.seed_ptr = w.numbers, b.keep.seed = 1;
+            if (pointers & 2)
+                b.offset_ptr = w.numbers + 1, b.keep.offset = 1;
+            w.poison(words);
+            must_ordo(ordo_sm90_dropout(&b, why, sizeof why), why);
+            count(w.equal(words), "words", p);
+        }
+}
+
+static void check_all_words(word_buffers &w)
+{
+    const double chances[] = { 0.05, 0.1, 0.15, 0.17, 0.2, 0.25, 0.3, 0.37, 0.5, 0.9 };
+    const int shapes[][4] = { { 1, 2, 1, 1 },     { 2, 3, 100, 300 }, { 1, 1, 16, 128 },
+                              { 1, 2, 33, 8300 }, { 3, 1, 257, 129 }, { 1, 1, 17, 16500 },
+                              { 4, 5, 64, 512 },  { 1, 3, 2000, 100 } };
+    const ordo_shard shards[] = { {},
+                                  { .batch0 = 9,
+                                    .head0 = 5,
+                                    .row0 = 48,
+                                    .col0 = 384,
+                                    .heads_total = 64,
+                                    .q_total = 1 << 20,
+                                    .kv_total = 1 << 20 } };
+    ordo_dropout drop = {};
+    for (const double p : chances)
+        for (const int rounds : { 7, 10 })
+            for (int bits = 1; bits <= 16; bits++) {
+                const uint32_t threshold = ordo_keep_threshold(p, bits);
+                drop.p = p, drop.rounds = rounds, drop.bits = bits;
+                if (threshold > 0 && threshold < 1u << bits) /* else refused: too few bits */
+                    check_words(shape_of(2, 2, 40, 200, drop), 7, 0, false, w);
+            }
+    for (const auto &s : shapes)
+        for (const ordo_shard &shard : shards)
+            for (const int rounds : { 7, 10 })
+                for (const int bits : { 8, 4, 11 })
+                    for (const double p : { 0.1, 0.17 }) {
+                        drop.p = p, drop.rounds = rounds, drop.bits = bits;
+                        ordo_problem problem = shape_of(s[0], s[1], s[2], s[3], drop);
+                        problem.shard = shard;
+                        check_words(problem, 0xfffffff0u, 0, true, w);
+                        if (rounds == 7 && bits == 8) {
+                            check_words(problem, 3, 3, true, w);
+                            check_words(problem, 3, 5, true, w);
+                            problem.dropout = dropout_of(p, ORDO_KEYING_FA2);
+                            check_words(problem, 0x1fffffff0, 0, true, w);
+                        }
+                    }
+    drop = {};
+    check_words(shape_of(2, 2, 40, 200, drop), 0, 0, true, w); /* keeps all */
+    printf("words: %d equal, %d not\n", passed, failed);
+}
+
+/* Captured once; each replay draws other bits, because the offset has moved. */
+static void check_graph(word_buffers &w)
+{
+    const ordo_problem p = shape_of(1, 2, 64, 256, dropout_of(0.1));
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    char why[300] = "";
+    must_ordo(ordo_dropout_query(&p, &call, &info), "query");
+    ordo_cuda_bits b = launch_of(p, call, info, w.device);
+    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    b.seed_ptr = w.numbers;
+    b.offset_ptr = w.numbers + 1;
+    b.stream = stream;
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    must_ordo(ordo_sm90_dropout(&b, why, sizeof why), why);
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&ready, graph, 0));
+    for (uint64_t n = 0; n < 5; n++) {
+        const uint64_t numbers[2] = { 11, 100 + n };
+        call.seed = numbers[0], call.offset = numbers[1];
+        must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
+        w.poison(info.bytes / 4);
+        MUST(cudaMemcpy(w.numbers, numbers, sizeof numbers, cudaMemcpyHostToDevice));
+        MUST(cudaDeviceSynchronize());
+        MUST(cudaGraphLaunch(ready, stream));
+        MUST(cudaStreamSynchronize(stream));
+        count(w.equal(info.bytes / 4), "a replay with another offset", p);
+    }
+    MUST(cudaGraphExecDestroy(ready));
+    MUST(cudaGraphDestroy(graph));
+    MUST(cudaStreamDestroy(stream));
+}
+
+/* The public function, where the module can be found: ids that do not count on, packed lengths. */
+static void check_public(word_buffers &w)
+{
+    const char *build = getenv("ORDO_BUILD");
+    if (!build) {
+        puts("skip ordo_dropout_fill_device: ORDO_BUILD is not set");
+        return;
+    }
+    char module[4096];
+    snprintf(module, sizeof module, "%s/lib/libordo_cuda.so", build);
+    setenv("ORDO_CUDA_MODULE", module, 1);
+    const int64_t ids[] = { 4, 3, 9 };
+    const int32_t cu_q[] = { 0, 40, 75, 75 }, cu_kv[] = { 0, 200, 400, 500 };
+    for (int packed = 0; packed < 2; packed++) {
+        ordo_problem p = shape_of(3, 2, 40, 200, dropout_of(0.17));
+        ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+        ordo_dropout_info info;
+        call.sequence_ids = ids;
+        if (packed) {
+            p.layout = ORDO_PACKED;
+            p.total_q = 75, p.total_kv = 500;
+            call.cu_q = cu_q, call.cu_kv = cu_kv;
+        }
+        must_ordo(ordo_dropout_query(&p, &call, &info), "query");
+        must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
+        w.poison(info.bytes / 4);
+        must_ordo(ordo_dropout_fill_device(&p, &call, w.device, info.bytes, NULL), "device");
+        MUST(cudaDeviceSynchronize());
+        count(w.equal(info.bytes / 4), "the public function", p);
+    }
+}
+
+/* ---- dropped positions, read back ---- */
+
+/* x[row][d] = 1 where row == first + d, else 0; of heads h with h % step == part. */
+static void put_identity(bf16 *x, int batch, int rows, int heads, int dim, int first, int step,
+                         int part)
+{
+    std::vector<bf16> host((size_t)batch * rows * heads * dim, __float2bfloat16(0.0f));
+    for (int b = 0; b < batch; b++)
+        for (int d = 0; d < dim && first + d < rows; d++)
+            for (int h = part; h < heads; h += step)
+                host[(((size_t)b * rows + first + d) * heads + h) * dim + d] =
+                    __float2bfloat16(1.0f);
+    MUST(cudaMemcpy(x, host.data(), host.size() * 2, cudaMemcpyHostToDevice));
+}
+
+/* What the exporter says of every element: (sequence, head, row, column). */
+static std::vector<uint8_t> exported(const device_case &c, ordo_dropout dropout, uint64_t seed)
+{
+    const case_shape &z = c.z;
+    const size_t square = (size_t)z.q_len * z.kv_len;
+    std::vector<uint8_t> all(square * z.batch * z.heads);
+    ordo_problem p = c.problem();
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    p.dropout = dropout;
+    call.seed = seed;
+    for (int b = 0; b < z.batch; b++)
+        for (int h = 0; h < z.heads; h++) {
+            ordo_dropout_part part = ORDO_DROPOUT_PART_INIT;
+            part.sequence = b;
+            part.head = h;
+            must_ordo(ordo_dropout_export(&p, &call, NULL, &part, &all[(b * z.heads + h) * square],
+                                          square, NULL),
+                      "export");
+        }
+    return all;
+}
+
+struct readback {
+    device_case &c;
+    const std::vector<uint8_t> want;
+    size_t wrong = 0, dropped = 0;
+
+    void look(int b, int h, int row, int column, bf16 p)
+    {
+        const case_shape &z = c.z;
+        const bool seen = column <= row + c.pass.run.band.high;
+        const bool keep = want[((size_t)(b * z.heads + h) * z.q_len + row) * z.kv_len + column];
+        wrong += (__bfloat162float(p) > 0) != (seen && keep);
+        dropped += seen && !keep;
+    }
+};
+
+/* O of V = identity: columns of P, as many as V has. */
+static void read_forward(readback &r)
+{
+    device_case &c = r.c;
+    const case_shape &z = c.z;
+    for (int first = 0; first < z.kv_len; first += z.head_dim) {
+        put_identity(c.v, z.batch, z.kv_len, z.kv_heads, z.head_dim, first, 1, 0);
+        c.forward();
+        const std::vector<bf16> o = case_download(c.o, c.q_count);
+        for (int b = 0; b < z.batch; b++)
+            for (int row = 0; row < z.q_len; row++)
+                for (int h = 0; h < z.heads; h++)
+                    for (int d = 0; d < z.head_dim && first + d < z.kv_len; d++)
+                        r.look(b, h, row, first + d,
+                               o[(((size_t)b * z.q_len + row) * z.heads + h) * z.head_dim + d]);
+    }
+}
+
+/* dV of dO = identity: rows of P; one query head of a key head at a time. */
+static void read_backward(readback &r)
+{
+    device_case &c = r.c;
+    const case_shape &z = c.z;
+    const int group = z.heads / z.kv_heads;
+    c.forward();
+    for (int part = 0; part < group; part++)
+        for (int first = 0; first < z.q_len; first += z.head_dim) {
+            put_identity(c.dout, z.batch, z.q_len, z.heads, z.head_dim, first, group, part);
+            c.backward();
+            const std::vector<bf16> dv = case_download(c.dv, c.kv_count);
+            for (int b = 0; b < z.batch; b++)
+                for (int column = 0; column < z.kv_len; column++)
+                    for (int h = 0; h < z.kv_heads; h++)
+                        for (int d = 0; d < z.head_dim && first + d < z.q_len; d++)
+                            r.look(
+                                b, h * group + part, first + d, column,
+                                dv[(((size_t)b * z.kv_len + column) * z.kv_heads + h) * z.head_dim +
+                                   d]);
+        }
+}
+
+static void check_positions(const case_shape &z, ordo_dropout dropout)
+{
+    device_case c(z, 9, 0.3f); /* scores near 0: no probability vanishes */
+    c.drop(dropout, 42);
+    readback forward = { c, exported(c, dropout, 42) }, backward = forward;
+    read_forward(forward);
+    line(forward.wrong == 0 && forward.dropped > 0, "forward drops what the exporter says", z,
+         dropout.p);
+    read_backward(backward);
+    line(backward.wrong == 0 && backward.dropped == forward.dropped,
+         "backward drops what the exporter says", z, dropout.p);
+    if (forward.wrong || backward.wrong)
+        printf("     %zu and %zu wrong, %zu dropped\n", forward.wrong, backward.wrong,
+               forward.dropped);
+}
+
+/* ---- accuracy and repeats ---- */
+
+static void check_accuracy(const case_shape &z, double p, uint32_t seed)
+{
+    device_case c(z, seed);
+    c.drop(dropout_of(p), seed);
+    c.forward();
+    c.poison();
+    c.backward();
+    MUST(cudaDeviceSynchronize());
+    const case_errors e = case_compare(c);
+    const bool ok = e.not_finite == 0 && e.o < 3e-3 && e.lse < 1e-5 && e.dq < 4e-3 && e.dk < 4e-3 &&
+                    e.dv < 4e-3;
+    line(ok, "accuracy", z, p);
+    if (!ok)
+        printf("     o %.2e lse %.1e dq %.2e dk %.2e dv %.2e, %zu not finite\n", e.o, e.lse, e.dq,
+               e.dk, e.dv, e.not_finite);
+}
+
+static std::vector<uint16_t> all_outputs(const device_case &c)
+{
+    std::vector<uint16_t> all;
+    const void *from[] = { c.o, c.dq, c.dk, c.dv, c.lse };
+    const size_t halves[] = { c.q_count, c.q_count, c.kv_count, c.kv_count, 2 * c.lse_count };
+    for (int x = 0; x < 5; x++) {
+        const std::vector<uint16_t> part = case_download((const uint16_t *)from[x], halves[x]);
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+}
+
+static void check_repeats(const case_shape &z, double p, int repeats)
+{
+    device_case c(z, 77);
+    c.drop(dropout_of(p), 5);
+    c.forward();
+    c.backward();
+    const std::vector<uint16_t> first = all_outputs(c);
+    bool same = true;
+    auto again = [&] {
+        c.poison();
+        c.forward();
+        c.backward();
+        same = same && all_outputs(c) == first;
+    };
+    for (int n = 0; n < repeats; n++)
+        again();
+    line(same, "repeats", z, p);
+    for (const int workers : { 114, 78, 32, 1 }) {
+        c.again(workers, z.order);
+        again();
+    }
+    line(same, "grids of 132, 114, 78, 32 and 1", z, p);
+}
+
+int main(int argc, char **argv)
+{
+    if (!case_have_device()) {
+        puts("skipped: no device of compute capability 9.0");
+        return 77;
+    }
+    const int repeats = argc > 1 ? atoi(argv[1]) : 20;
+    {
+        word_buffers w;
+        check_all_words(w);
+        check_graph(w);
+        check_public(w);
+    }
+    uint32_t seed = 1;
+    for (const int dim : { 64, 128 })
+        for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL }) {
+            check_positions({ 1, 2, 2, 256, 256, dim, mask }, dropout_of(0.1));
+            check_positions({ 2, 2, 1, 150, 333, dim, mask }, dropout_of(0.17));
+            check_positions({ 1, 2, 2, 200, 130, dim, mask }, dropout_of(0.1, ORDO_KEYING_FA2));
+            for (const double p : { 0.1, 0.17 }) {
+                check_accuracy({ 1, 1, 1, 128, 128, dim, mask }, p, seed++);
+                check_accuracy({ 2, 4, 2, 256, 384, dim, mask }, p, seed++);
+                check_accuracy({ 1, 3, 3, 333, 333, dim, mask }, p, seed++);
+                check_accuracy({ 2, 4, 1, 700, 555, dim, mask }, p, seed++);
+                check_accuracy({ 1, 4, 4, 777, 1100, dim, mask }, p, seed++);
+                check_accuracy({ 1, 2, 1, 2, 300, dim, mask }, p, seed++);
+            }
+            check_repeats({ 2, 4, 2, 777, 1100, dim, mask }, 0.1, repeats);
+        }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}
