@@ -28,7 +28,8 @@ enum {
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention beside what the cores could do")                                      \
     X(mask, "make dropout masks: statistics, rows, pictures")                                      \
-    X(model, "price kernels and transformer blocks by their limiters")
+    X(model, "price kernels and transformer blocks by their limiters")                             \
+    X(io, "count the words attention moves, beside lower bounds")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

@@ -12,7 +12,8 @@
 typedef struct request {
     cli_problem problem;
     cli_choices choices;
-    bool check, line;
+    bool check, line, memory;
+    ordo_machine *host; /* --memory without --machine */
     const char *read;
 } request;
 
@@ -159,9 +160,17 @@ static int check_alone(const request *r)
     return status != CLI_OK ? status : refuse_given(r->choices.options, CLI_CHOICE_OPTIONS);
 }
 
+static int open_host(request *r)
+{
+    const ordo_status status = ordo_machine_create(&r->host, "host");
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
 static int run_request(request *r)
 {
     int status = r->read ? check_alone(r) : cli_problem_finish(&r->problem);
+    if (status == CLI_OK && r->memory && !r->problem.machine)
+        status = open_host(r);
     if (status != CLI_OK)
         return status;
     const size_t count = r->read ? 1 : cli_problem_count(&r->problem);
@@ -169,6 +178,8 @@ static int run_request(request *r)
     if (reports == NULL)
         return cli_error(CLI_FAILED, "out of memory");
     status = r->read ? plan_from_line(r, reports) : plan_problems(r, reports, count);
+    for (size_t i = 0; r->memory && i < count; i++)
+        reports[i].memory = r->problem.machine ? r->problem.machine : r->host;
     /* Several plans are shown even if some were refused, and the status says so. */
     if (status == CLI_OK || (count > 1 && status != CLI_FAILED)) {
         const int shown = show(r, reports, count);
@@ -185,6 +196,8 @@ int cli_plan(int argc, char **argv)
     request r = { 0 };
     cli_option more[] = {
         CLI_OPTION("--check", NULL, CLI_FLAG, &r.check, "replay the plan tile by tile"),
+        CLI_OPTION("--memory", NULL, CLI_FLAG, &r.memory,
+                   "what theory prefers at each memory level of the machine"),
         CLI_OPTION("--line", NULL, CLI_FLAG, &r.line, "print only the plan's line"),
         CLI_OPTION("--read", "LINE|-", CLI_TEXT, &r.read, "a plan's line instead of a problem"),
     };
@@ -202,10 +215,12 @@ int cli_plan(int argc, char **argv)
         "  ordo plan --seq 1k,4k,16k --heads 16 --dim 128 --dtype bf16 --machine h200 --json\n"
         "  ordo plan --seq 1000 --order spt --tile-backward 64x128 --mask causal --check\n"
         "  ordo plan --seq 4k --line | ordo plan --read -\n"
+        "  ordo plan --seq 8k --heads 32 --dim 256 --dtype bf16 --machine h200 --memory\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))
         status = run_request(&r);
     cli_problem_free(&r.problem);
+    ordo_machine_destroy(r.host);
     return status;
 }

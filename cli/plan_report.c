@@ -105,6 +105,8 @@ static void print_one(const cli_plan_report *r)
     if (info->note[0] != '\0')
         printf("note           %s\n", info->note);
     printf("line           %s\n", r->line);
+    if (r->memory)
+        cli_plan_memory_text(r);
 }
 
 static void print_row(const cli_plan_report *r)
@@ -252,6 +254,8 @@ static void report_json(cli_json *json, const cli_plan_report *r)
     cli_json_text(json, "numeric_key", info->numeric_key);
     cli_json_text(json, "note", info->note);
     cli_json_text(json, "line", r->line);
+    if (r->memory)
+        cli_plan_memory_json(json, r);
 }
 
 void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count)

@@ -16,10 +16,15 @@ typedef struct cli_plan_report {
     uint64_t pairs;
     bool priced; /* the machine is known, and the model has something to say */
     ordo_plan_price price;
+    const ordo_machine *memory; /* --memory: the machine whose levels are explained; else NULL */
 } cli_plan_report;
 
 void cli_plan_text(const cli_plan_report *reports, size_t count);
 void cli_plan_lines(const cli_plan_report *reports, size_t count);
 void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count);
+
+/* What theory says of each memory level: a table, an array of JSON. */
+void cli_plan_memory_text(const cli_plan_report *report);
+void cli_plan_memory_json(cli_json *json, const cli_plan_report *report);
 
 #endif

@@ -5,6 +5,7 @@
 #include "ordo/attention.h"
 #include "ordo/device.h"
 #include "ordo/dropout.h"
+#include "ordo/io.h"
 #include "ordo/machine.h"
 #include "ordo/model.h"
 #include "ordo/plan.h"

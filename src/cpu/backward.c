@@ -7,7 +7,9 @@
  *   dv += p^T dout     dk += ds^T q     dq_part = ds k, from zero
  *
  * then waits for its turn at the query tile and adds dq_part; the first turn stores. The last
- * turn rounds the tile's dQ and writes it out. Turns and visits come from src/plan; chains are
+ * turn rounds the tile's dQ and writes it out. At large head sizes a few row tiles go through these
+ * lines together, line by line: dV and dK then pass through the caches once for all of them. Every
+ * sum keeps its terms and their order. Turns and visits come from src/plan; chains are
  * drawn in ticket order from one counter and wait only on earlier tickets, so any number of
  * threads completes. */
 #include <math.h>
@@ -44,6 +46,7 @@ typedef struct panels {
     uint32_t *keep;
     uint64_t random;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
+    int depth, ld_s; /* row tiles that s and dp hold together; their columns are ld_s apart */
 } panels;
 
 static size_t lay_out(const backward_job *job, void *memory, panels *w)
@@ -54,6 +57,8 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->ld_q = ordo_panel_row((int64_t)rows);
     w->ld_k = ordo_panel_row((int64_t)keys);
     w->groups = (int)(rows + 15) / 16;
+    w->depth = ordo_cpu_phase_depth(p);
+    w->ld_s = ordo_panel_row((int64_t)rows * w->depth);
     w->random = 0;
     ordo_arena arena = { memory, 0 };
     w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_k);
@@ -61,8 +66,8 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->k = ordo_arena_take(&arena, keys * ld);
     w->dk = ordo_arena_take(&arena, keys * ld);
     w->dv = ordo_arena_take(&arena, keys * v_ld);
-    w->s = ordo_arena_take(&arena, keys * (size_t)w->ld_q);
-    w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_q);
+    w->s = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
+    w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
@@ -253,6 +258,47 @@ typedef struct rows_panel {
     const float *q, *dout, *qt, *doutt, *lse2, *delta;
 } rows_panel;
 
+static rows_panel rows_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
+                          int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int64_t at = tile_at(job, c->b, head, i), row = at * c->walk.band.bq;
+    return (rows_panel) { job->q + row * p->ld,
+                          job->dout + row * p->v_ld,
+                          job->qt + at * p->dim * w->ld_q,
+                          job->doutt + at * p->v_dim * w->ld_q,
+                          job->lse2 + at * job->group,
+                          job->delta + at * job->group };
+}
+
+/* A tile with its keep bits, which stay until the next tile's. */
+static ordo_patch patch_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
+                           int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    ordo_patch patch = ordo_cpu_patch(p, &c->walk.band, i, c->j, c->b, head, w->ld_s);
+    if (p->dropout) {
+        ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
+        patch.scores.keep = w->keep;
+        patch.scores.keep_groups = w->groups;
+        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
+    }
+    return patch;
+}
+
+/* p and ds of a tile, to s and dp. */
+static void make_scores(const backward_job *job, const panels *w, const rows_panel *r,
+                        const ordo_patch *patch, float *s, float *dp)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_kernels *k = p->kernels;
+    const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
+    k->product(cols, rows, p->dim, w->kt + skipped, 1, w->ld_k, r->qt, w->ld_q, s, w->ld_s, false);
+    k->product(cols, rows, p->v_dim, w->vt + skipped, 1, w->ld_k, r->doutt, w->ld_q, dp, w->ld_s,
+               false);
+    k->gradients(&patch->scores, s, dp, r->lse2, r->delta);
+}
+
 /* The five products of a step. `finite`: no inf or NaN among what is multiplied. */
 static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
                      const ordo_patch *patch, bool finite)
@@ -260,69 +306,123 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
     const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
-    const int ld = p->ld, v_ld = p->v_ld, ld_q = w->ld_q, ld_k = w->ld_k;
+    const int ld = p->ld, v_ld = p->v_ld, ld_s = w->ld_s;
     float *dk = w->dk + (ptrdiff_t)skipped * ld, *dv = w->dv + (ptrdiff_t)skipped * v_ld;
     const float *key = w->k + (ptrdiff_t)skipped * ld;
-    k->product(cols, rows, p->dim, w->kt + skipped, 1, ld_k, r->qt, ld_q, w->s, ld_q, false);
-    k->product(cols, rows, p->v_dim, w->vt + skipped, 1, ld_k, r->doutt, ld_q, w->dp, ld_q, false);
-    k->gradients(&patch->scores, w->s, w->dp, r->lse2, r->delta);
+    make_scores(job, w, r, patch, w->s, w->dp);
     if (!finite)
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
     if (!finite && patch->scores.cut) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
         memset(w->part, 0, (size_t)rows * (size_t)ld * sizeof(float));
-        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld,
+        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld,
                                  -high, -low);
-        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, -high, -low);
-        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, low,
+        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high, -low);
+        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, w->part, ld, low,
                                  high);
         blank_rows(w->part, ld, r->lse2, rows);
         return;
     }
-    k->product(cols, p->v_dim, rows, w->s, ld_q, 1, r->dout, v_ld, dv, v_ld, true);
-    k->product(cols, p->dim, rows, w->dp, ld_q, 1, r->q, ld, dk, ld, true);
-    k->product(rows, p->dim, cols, w->dp, 1, ld_q, key, ld, w->part, ld, false);
+    k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true);
+    k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true);
+    k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, w->part, ld, false);
     if (!finite)
         blank_rows(w->part, ld, r->lse2, rows);
 }
 
-static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
+/* Add dq_part when its turn comes. */
+static void add_in_turn(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i,
+                        int rows)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_band *band = &c->walk.band;
-    const int64_t at = tile_at(job, c->b, head, i), row = at * band->bq, group = at * job->group;
-    const rows_panel r = { job->q + row * p->ld,
-                           job->dout + row * p->v_ld,
-                           job->qt + at * p->dim * w->ld_q,
-                           job->doutt + at * p->v_dim * w->ld_q,
-                           job->lse2 + group,
-                           job->delta + group };
-    ordo_patch patch = ordo_cpu_patch(p, band, i, c->j, c->b, head, w->ld_q);
-    if (p->dropout) {
-        ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
-        patch.scores.keep = w->keep;
-        patch.scores.keep_groups = w->groups;
-        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
-    }
-    multiply(job, w, &r, &patch, c->finite && job->finite[at]);
-
+    const int64_t at = tile_at(job, c->b, head, i);
     const int turn = ordo_walk_turn(&c->walk, i, c->j);
-    float *dq = job->dq + row * job->dq_ld;
+    float *dq = job->dq + at * band->bq * job->dq_ld;
     delay(job, w);
     wait_for(&job->turns[at], turn);
-    p->kernels->accumulate(patch.rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
+    p->kernels->accumulate(rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
     if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
-        write_dq(job, c->b, head, (int64_t)i * band->bq, patch.rows, dq);
+        write_dq(job, c->b, head, (int64_t)i * band->bq, rows, dq);
     atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
+}
+
+static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
+{
+    const rows_panel r = rows_at(job, w, c, head, i);
+    const ordo_patch patch = patch_at(job, w, c, head, i);
+    multiply(job, w, &r, &patch, c->finite && job->finite[tile_at(job, c->b, head, i)]);
+    add_in_turn(job, w, c, head, i, patch.rows);
+}
+
+/* ---- row tiles together ---- */
+
+/* Whether visit t begins w->depth row tiles that may go together: one after the other upwards, so
+ * that their rows are one matrix, each whole, and nothing among them that needs care. */
+static bool together(const backward_job *job, const panels *w, const chain *c, int64_t head,
+                     int32_t t)
+{
+    const ordo_band *band = &c->walk.band;
+    const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
+    if (w->depth == 1 || t + w->depth > ordo_walk_steps(&c->walk, c->j) || !c->finite)
+        return false;
+    for (int32_t x = 0; x < w->depth; x++) {
+        if (ordo_walk_visit(&c->walk, c->j, t + x) != i + x ||
+            !job->finite[tile_at(job, c->b, head, i + x)])
+            return false;
+        const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i + x, c->j, c->b, head, w->ld_s);
+        if (patch.rows != band->bq || patch.cols != c->cols)
+            return false;
+    }
+    return true;
+}
+
+/* Tiles i .. i + depth - 1: scores of all of them, then dv and dk by one product each, then dq tile
+ * by tile. A product goes on where the one before stopped, so its sums are those of single steps.
+ */
+static void steps_together(const backward_job *job, panels *w, const chain *c, int64_t head,
+                           int32_t i)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const int bq = c->walk.band.bq, all = w->depth * bq, ld_s = w->ld_s;
+    const rows_panel first = rows_at(job, w, c, head, i);
+    for (int32_t x = 0; x < w->depth; x++) {
+        const rows_panel r = rows_at(job, w, c, head, i + x);
+        const ordo_patch patch = patch_at(job, w, c, head, i + x);
+        make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq);
+    }
+    p->kernels->product(c->cols, p->v_dim, all, w->s, ld_s, 1, first.dout, p->v_ld, w->dv, p->v_ld,
+                        true);
+    p->kernels->product(c->cols, p->dim, all, w->dp, ld_s, 1, first.q, p->ld, w->dk, p->ld, true);
+    for (int32_t x = 0; x < w->depth; x++) {
+        p->kernels->product(bq, p->dim, c->cols, w->dp + x * bq, 1, ld_s, w->k, p->ld, w->part,
+                            p->ld, false);
+        add_in_turn(job, w, c, head, i + x, bq);
+    }
+}
+
+/* Where query heads share the keys, each tile is every head's before the next one is any's. */
+static void walk_chain(const backward_job *job, panels *w, const chain *c)
+{
+    const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
+    const int32_t steps = ordo_walk_steps(&c->walk, c->j);
+    for (int32_t t = 0; t < steps;) {
+        const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
+        const bool many = queries == 1 && together(job, w, c, head0, t);
+        if (many)
+            steps_together(job, w, c, head0, i);
+        else
+            for (int64_t g = 0; g < queries; g++)
+                step(job, w, c, head0 + g, i);
+        t += many ? w->depth : 1;
+    }
 }
 
 static void run_chain(const backward_job *job, panels *w, chain *c)
 {
     const ordo_cpu_pass *p = &job->pass;
     begin_chain(job, w, c);
-    for (int32_t t = 0; t < ordo_walk_steps(&c->walk, c->j); t++)
-        for (int64_t g = 0; g < p->queries; g++)
-            step(job, w, c, c->kv_head * p->queries + g, ordo_walk_visit(&c->walk, c->j, t));
+    walk_chain(job, w, c);
     const ordo_rows dk =
         ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
     const ordo_rows dv =

@@ -109,4 +109,9 @@ ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cpu_combine(const ordo_plan *plan, const ordo_combine *combine);
 
+/* Row tiles that the backward pass takes together; and from which head size on, for tests and
+ * benchmarks, 0 = its own choice. Changes no bit. */
+int ordo_cpu_phase_depth(const ordo_cpu_pass *pass);
+void ordo_cpu_phase_force(int head_dim);
+
 #endif

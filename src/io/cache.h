@@ -1,0 +1,70 @@
+/* cache.h: caches that decide by themselves what they keep; they take the accesses of a run.
+ *
+ * All are write-back. A miss fills a line, but a write to a line of one word fills nothing. At the
+ * end dirty lines are written back, except scratch, which nobody needs any more. */
+#ifndef IO_CACHE_H
+#define IO_CACHE_H
+
+#include "io/fast.h"
+
+/* What is simulated: so many words of memory, of which those from `scratch` on are not kept. */
+typedef struct ordo_io_extent {
+    int64_t words, scratch;
+} ordo_io_extent;
+
+/* ---- least recently used: fully associative, or by sets ---- */
+
+typedef struct ordo_io_lru {
+    int shift;        /* words of a line = 1 << shift */
+    int64_t capacity; /* lines */
+    int64_t ways, sets;
+    int64_t fills, writebacks;
+    struct ordo_io_lru *outer; /* takes what misses here; or NULL */
+    int64_t scratch;           /* first line of it */
+    int64_t lines;             /* of memory */
+    int64_t held;
+    uint32_t head, tail;   /* fully associative: most and least recently used line */
+    uint32_t *next, *prev; /* of each line of memory */
+    uint8_t *state;        /* of each line of memory: HELD, DIRTY */
+    uint32_t *tags;        /* sets: lines, most recently used first */
+} ordo_io_lru;
+
+/* `ways` 0: fully associative. Destroy it whatever the status. */
+ordo_status ordo_io_lru_create(ordo_io_lru *lru, ordo_io_extent memory, int64_t capacity_words,
+                               int64_t line, int64_t ways, ordo_io_lru *outer);
+void ordo_io_lru_destroy(ordo_io_lru *lru);
+void ordo_io_lru_take(void *lru, const uint32_t *accesses, size_t count);
+void ordo_io_lru_finish(ordo_io_lru *lru); /* and then its outer level's, which it fills */
+
+/* ---- every size of fully associative LRU at once ---- */
+
+typedef struct ordo_io_stack ordo_io_stack;
+
+/* For caches of 1 to `most` lines. */
+ordo_status ordo_io_stack_create(ordo_io_stack **stack, ordo_io_extent memory, int64_t line,
+                                 int64_t most);
+void ordo_io_stack_destroy(ordo_io_stack *stack);
+void ordo_io_stack_take(void *stack, const uint32_t *accesses, size_t count);
+
+/* Words filled and written back by a cache of i + 1 lines go to curve[i]. ORDO_ERR_MEMORY if the
+ * stack could not grow on the way. */
+ordo_status ordo_io_stack_finish(ordo_io_stack *stack, ordo_io_words *curve);
+
+/* ---- Belady's optimum ---- */
+
+typedef struct ordo_io_trace {
+    uint32_t *accesses; /* lines, times two, plus one for a write; repeats folded */
+    size_t count, capacity;
+    int shift;
+    bool full; /* no room for more: the trace is useless */
+} ordo_io_trace;
+
+void ordo_io_trace_take(void *trace, const uint32_t *accesses, size_t count);
+void ordo_io_trace_release(ordo_io_trace *trace);
+
+/* Fills and write-backs, in lines, of a cache that evicts the line needed last. Makes as few
+ * misses as any cache of that size; dirty or clean it does not care. */
+ordo_status ordo_io_optimum(const ordo_io_trace *trace, ordo_io_extent memory, int64_t capacity,
+                            int64_t *fills, int64_t *writebacks);
+
+#endif

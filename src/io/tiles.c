@@ -1,0 +1,381 @@
+/* tiles.c: the tiles that move least.
+ *
+ * Unmasked, words depend on tile counts only, and of all tiles with one count the smallest leaves
+ * most room for the others: so it is enough to try, for each count, the smallest, about 2 sqrt(n)
+ * of them, each with the largest partner that fits. That is exact. Masked, the same candidates are
+ * priced as if unmasked; those near the best, and a coarse grid of sizes, are then priced exactly.
+ */
+#include <inttypes.h>
+
+#include "base/status.h"
+#include "io/words.h"
+
+typedef struct search {
+    const ordo_io_shape *shape;
+    ordo_io_shape open; /* the same without its mask: priced at once */
+    ordo_io_algorithm algorithm;
+    ordo_io_tiles best;
+    int64_t least;      /* words of `best`; INT64_MAX: nothing fitted yet */
+    int64_t open_least; /* least of any candidate without its mask */
+    bool pricing;       /* masked: the second round, which prices candidates exactly */
+    int64_t spent;      /* effort of that */
+} search;
+
+static int64_t total(ordo_io_words w)
+{
+    return w.loads + w.stores;
+}
+
+static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
+{
+    return ordo_io_words_of(&s->open, s->algorithm, t);
+}
+
+/* Live tiles are summed along the side with fewer of them: that is what a price costs. */
+static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
+{
+    const int64_t scores = t->rows > 0 ? ordo_io_least(ordo_io_count(shape->rows, t->rows),
+                                                       ordo_io_count(shape->cols, t->cols))
+                                       : 0;
+    const int64_t rows = t->out_rows > 0 ? ordo_io_count(shape->rows, t->out_rows) : 0;
+    const int64_t keys = t->out_keys > 0 ? ordo_io_count(shape->cols, t->out_keys) : 0;
+    return scores + rows + keys;
+}
+
+/* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
+static void consider(search *s, const ordo_io_tiles *t, bool far)
+{
+    enum { EFFORT = 20000 };
+    const int64_t open = total(open_words(s, t));
+    if (!s->pricing) {
+        s->open_least = ordo_io_least(s->open_least, open);
+        return;
+    }
+    if (!s->shape->full) {
+        const bool near = open <= s->open_least + s->open_least / 10;
+        const int64_t cost = effort(s->shape, t);
+        if (open > s->open_least && (!(near || far) || s->spent + cost > EFFORT))
+            return;
+        s->spent += cost;
+    }
+    const int64_t words =
+        s->shape->full ? open : total(ordo_io_words_of(s->shape, s->algorithm, t));
+    if (words < s->least) {
+        s->least = words;
+        s->best = *t;
+    }
+}
+
+/* The smallest tile that cuts lengths x and y (0: none) into as many tiles as `tile` does. */
+static int64_t smallest_alike(int64_t tile, int64_t x, int64_t y)
+{
+    const int64_t of_x = ordo_io_count(x, ordo_io_count(x, tile));
+    const int64_t of_y = y > 0 ? ordo_io_count(y, ordo_io_count(y, tile)) : 1;
+    return ordo_io_most(of_x, of_y);
+}
+
+/* Make *field of t the largest that fits; false if 1 does not. */
+static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t most)
+{
+    int64_t fits = 0;
+    for (int64_t low = 1, high = most; low <= high;) {
+        const int64_t middle = fits == 0 ? 1 : low + (high - low) / 2;
+        *field = middle;
+        if (open_words(s, t).cache <= s->shape->cache) {
+            fits = middle;
+            low = middle + 1;
+        } else {
+            high = middle - 1;
+        }
+    }
+    *field = fits;
+    return fits > 0;
+}
+
+enum { PARTS = 6 }; /* masked: smaller tiles than what fits, by sixths */
+
+/* Lengths that a size cuts: x and, for panels that do not divide the rows, y. */
+typedef struct cut {
+    int64_t *field;
+    int64_t x, y;
+} cut;
+
+/* The second size as large as fits beside the first; and, if `far`, parts of that. */
+static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool far)
+{
+    if (!widen(s, t, second.field, second.x))
+        return;
+    const int64_t widest = *second.field;
+    *second.field = smallest_alike(widest, second.x, second.y);
+    consider(s, t, far);
+    if (far) { /* along a narrow band squares do well */
+        *second.field = ordo_io_least(widest, *first.field);
+        consider(s, t, true);
+    }
+    for (int64_t part = 1; far && part <= PARTS; part++) {
+        *second.field = ordo_io_most(1, widest * part / PARTS);
+        consider(s, t, true);
+    }
+}
+
+static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
+{
+    for (int64_t size = first.x; size > 0; size = *first.field - 1) {
+        *first.field = smallest_alike(size, first.x, first.y);
+        try_pair(s, t, first, second, false);
+    }
+    for (int64_t size = 1; !s->shape->full && size <= first.x; size += (size + 3) / 4) {
+        *first.field = size;
+        try_pair(s, t, first, second, true);
+    }
+}
+
+/* One side streams, as thin as a strip, thinner if that does not fit; the other is as large as
+ * fits. Masked, a thicker stream may meet the mask's edge better. */
+static void search_stream(search *s, ordo_io_tiles *t, cut thin, cut large)
+{
+    for (int64_t size = ordo_io_least(s->shape->strip, thin.x); size > 0; size /= 2) {
+        *thin.field = size;
+        if (!widen(s, t, large.field, large.x))
+            continue;
+        *large.field = smallest_alike(*large.field, large.x, large.y);
+        consider(s, t, true);
+        break;
+    }
+    if (!s->shape->full)
+        search_pair(s, t, thin, large);
+}
+
+/* ---- the kinds of tiles of each algorithm ---- */
+
+static void flash_tiles(search *s, ordo_io_tiles *t)
+{
+    const cut rows = { &t->rows, s->shape->rows, 0 }, cols = { &t->cols, s->shape->cols, 0 };
+    if (s->algorithm == ORDO_IO_FLASH && s->shape->pass == ORDO_IO_FORWARD)
+        search_stream(s, t, cols, rows);
+    else
+        search_stream(s, t, rows, cols);
+}
+
+static void split_rows(search *s, ordo_io_tiles *t)
+{
+    search_stream(s, t, (cut) { &t->out_cols, s->shape->cols, 0 },
+                  (cut) { &t->out_rows, s->shape->rows, 0 });
+}
+
+static cut panel_cut(const search *s, const ordo_io_tiles *t, int64_t *field)
+{
+    return t->panel ? (cut) { field, t->panel, s->shape->rows % t->panel }
+                    : (cut) { field, s->shape->rows, 0 };
+}
+
+static void score_tiles(search *s, ordo_io_tiles *t)
+{
+    search_pair(s, t, panel_cut(s, t, &t->rows), (cut) { &t->cols, s->shape->cols, 0 });
+}
+
+static void mat_output(search *s, ordo_io_tiles *t)
+{
+    search_pair(s, t, (cut) { &t->out_cols, s->shape->dv, 0 }, panel_cut(s, t, &t->out_rows));
+}
+
+/* dk and dv in tiles of out_keys, dq in tiles of out_rows, all of one width. */
+static void phase_output(search *s, ordo_io_tiles *t)
+{
+    const ordo_io_shape *shape = s->shape;
+    const int64_t d = ordo_io_most(shape->dk, shape->dv), other = shape->dk + shape->dv - d;
+    const cut rows = panel_cut(s, t, &t->out_rows);
+    for (int64_t size = d; size > 0; size = t->out_cols - 1) {
+        t->out_cols = smallest_alike(size, d, other);
+        t->out_rows = 1;
+        if (!widen(s, t, &t->out_keys, shape->cols))
+            continue;
+        t->out_keys = smallest_alike(t->out_keys, shape->cols, 0);
+        if (!widen(s, t, &t->out_rows, rows.x))
+            continue;
+        const ordo_io_tiles widest = *t;
+        t->out_rows = smallest_alike(t->out_rows, rows.x, rows.y);
+        consider(s, t, true);
+        for (int64_t part = 1; !shape->full && part < PARTS; part++) {
+            t->out_keys = ordo_io_most(1, widest.out_keys * part / PARTS);
+            t->out_rows = ordo_io_most(1, widest.out_rows * part / PARTS);
+            consider(s, t, true);
+        }
+    }
+}
+
+/* Add the best of one kind to `tiles`; false if none fits. */
+static bool add_kind(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                     void (*kind)(search *s, ordo_io_tiles *t), ordo_io_tiles *tiles)
+{
+    search s = { shape, *shape, algorithm, { 0 }, INT64_MAX, INT64_MAX, shape->full, 0 };
+    s.open.full = true;
+    s.open.blocks = NULL;
+    for (int round = shape->full; round < 2; round++) {
+        ordo_io_tiles t = { .panel = tiles->panel };
+        s.pricing = round == 1;
+        kind(&s, &t);
+    }
+    if (s.least == INT64_MAX)
+        return false;
+    tiles->rows += s.best.rows; /* a kind leaves the others' fields at 0 */
+    tiles->cols += s.best.cols;
+    tiles->out_rows += s.best.out_rows;
+    tiles->out_keys += s.best.out_keys;
+    tiles->out_cols += s.best.out_cols;
+    return true;
+}
+
+/* Rows whose scores may be in slow memory together: few even panels; 0: not even one row. */
+static int64_t panel_rows(const ordo_io_shape *shape, ordo_io_algorithm algorithm)
+{
+    const int64_t a_row = (algorithm == ORDO_IO_PHASE ? 2 : 1) * shape->cols;
+    const int64_t rows = ordo_io_least(shape->rows, shape->workspace / a_row);
+    return rows > 0 ? ordo_io_count(shape->rows, ordo_io_count(shape->rows, rows)) : 0;
+}
+
+bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                        ordo_io_tiles *tiles)
+{
+    const bool panels = algorithm == ORDO_IO_MAT || algorithm == ORDO_IO_PHASE;
+    *tiles = (ordo_io_tiles) { 0 };
+    if (shape->pass == ORDO_IO_GRADIENT || algorithm == ORDO_IO_NAIVE)
+        return ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+    tiles->panel = panels ? panel_rows(shape, algorithm) : 0;
+    if (panels && tiles->panel == 0)
+        return false;
+    switch (algorithm) {
+    case ORDO_IO_SPLIT:
+        return add_kind(shape, algorithm, flash_tiles, tiles) &&
+               add_kind(shape, algorithm, split_rows, tiles) &&
+               ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+    case ORDO_IO_MAT:
+        return add_kind(shape, algorithm, score_tiles, tiles) &&
+               add_kind(shape, algorithm, mat_output, tiles);
+    case ORDO_IO_PHASE:
+        return shape->cache >= 3 && /* of the pass over delta */
+               add_kind(shape, algorithm, score_tiles, tiles) &&
+               add_kind(shape, algorithm, phase_output, tiles);
+    case ORDO_IO_FUSED: return add_kind(shape, algorithm, score_tiles, tiles);
+    default: return add_kind(shape, algorithm, flash_tiles, tiles);
+    }
+}
+
+/* ---- tiles from outside ---- */
+
+static ordo_status set(const char *name, int64_t *tile, int64_t length, int64_t otherwise)
+{
+    if (*tile == 0)
+        *tile = otherwise;
+    if (*tile < 1)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "tiles.%s %" PRId64 ": expected 1 or more", name,
+                         *tile);
+    *tile = ordo_io_least(*tile, length);
+    return ORDO_OK;
+}
+
+ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                             const ordo_io_tiles *given, ordo_io_tiles *tiles)
+{
+    const bool forward = shape->pass == ORDO_IO_FORWARD;
+    const bool flash = algorithm == ORDO_IO_FLASH || algorithm == ORDO_IO_FLASH1;
+    const bool split = algorithm == ORDO_IO_SPLIT, mat = algorithm == ORDO_IO_MAT;
+    const bool phase = algorithm == ORDO_IO_PHASE;
+    *tiles = *given;
+    if (algorithm == ORDO_IO_NAIVE || shape->pass == ORDO_IO_GRADIENT) {
+        *tiles = (ordo_io_tiles) { 0 };
+        return ORDO_OK;
+    }
+    ORDO_TRY(set("rows", &tiles->rows, shape->rows,
+                 split || (flash && !(forward && algorithm == ORDO_IO_FLASH)) ? shape->strip : 0));
+    ORDO_TRY(set("cols", &tiles->cols, shape->cols, flash && forward ? shape->strip : 0));
+    if (mat || phase) {
+        const int64_t panel = panel_rows(shape, algorithm);
+        if (panel == 0)
+            return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                             "workspace_words %" PRId64 ": one row of scores needs %" PRId64,
+                             shape->workspace, (phase ? 2 : 1) * shape->cols);
+        ORDO_TRY(set("panel", &tiles->panel, shape->rows, panel));
+        tiles->rows = ordo_io_least(tiles->rows, tiles->panel);
+        ORDO_TRY(set("out_rows", &tiles->out_rows, tiles->panel, 0));
+        ORDO_TRY(set("out_cols", &tiles->out_cols,
+                     phase ? ordo_io_most(shape->dk, shape->dv) : shape->dv, 0));
+    }
+    if (phase)
+        ORDO_TRY(set("out_keys", &tiles->out_keys, shape->cols, 0));
+    if (split) {
+        ORDO_TRY(set("out_rows", &tiles->out_rows, shape->rows, 0));
+        ORDO_TRY(set("out_cols", &tiles->out_cols, shape->cols, shape->strip));
+    }
+    return ORDO_OK;
+}
+
+/* ---- the gradient ---- */
+
+bool ordo_io_product_tiles(ordo_io_product *p, int64_t cache, int64_t strip)
+{
+    ordo_io_product best = { 0 };
+    int64_t least = INT64_MAX;
+    for (int64_t size = p->rows; size > 0; size = p->tile_rows - 1) {
+        p->tile_rows = smallest_alike(size, p->rows, 0);
+        const int64_t room = cache - strip * p->tile_rows;
+        p->tile_cols = room > 0 ? ordo_io_least(p->cols, room / (p->tile_rows + strip)) : 0;
+        if (p->tile_cols < 1)
+            continue;
+        p->tile_cols = smallest_alike(p->tile_cols, p->cols, 0);
+        const int64_t words = total(ordo_io_product_words(p, strip));
+        if (words < least) {
+            least = words;
+            best = *p;
+        }
+    }
+    if (least < INT64_MAX)
+        *p = best;
+    return least < INT64_MAX;
+}
+
+/* The score tile of the gradient's phase form, with one row of p and two numbers beside it. */
+static bool score_tile(const ordo_io_shape *s, ordo_io_gradient *st)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t size = s->rows, rows; size > 0; size = rows - 1) {
+        rows = smallest_alike(size, s->rows, 0);
+        const int64_t strips = (s->cache - s->strip * rows) / (rows + s->strip);
+        const int64_t cols =
+            ordo_io_least(s->cols, ordo_io_least(strips, (s->cache - 2) / (rows + 1)));
+        if (s->cache <= s->strip * rows || cols < 1)
+            continue;
+        const int64_t tile_cols = smallest_alike(cols, s->cols, 0);
+        const int64_t tiles = s->rows * ordo_io_count(s->cols, tile_cols);
+        const int64_t words = tiles * (s->dk + 2) + s->cols * ordo_io_count(s->rows, rows) * s->dk;
+        if (words < least) {
+            least = words;
+            st->rows = rows;
+            st->cols = tile_cols;
+        }
+    }
+    return least < INT64_MAX;
+}
+
+bool ordo_io_gradient_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                            ordo_io_gradient *st)
+{
+    const int64_t n = shape->rows, d = shape->dk, m = shape->cache, w = shape->strip;
+    const bool large = algorithm == ORDO_IO_FLASH;
+    *st = (ordo_io_gradient) { .project = { n, d, d, 0, 0 },
+                               .inner = *shape,
+                               .dq = { n, n, d, 0, 0 },
+                               .g = { d, n, d, 0, 0 } };
+    st->inner.pass = ORDO_IO_FORWARD;
+    if (!ordo_io_product_tiles(&st->project, m, w) || !ordo_io_product_tiles(&st->dq, m, w) ||
+        !ordo_io_product_tiles(&st->g, m, w) ||
+        !ordo_io_best_tiles(&st->inner, large ? ORDO_IO_FLASH : ORDO_IO_MAT, &st->forward))
+        return false;
+    if (large) {
+        st->cols = ordo_io_least(w, shape->cols);
+        st->rows = ordo_io_least(n, (m - st->cols * d) / (3 * d + 2 + 2 * st->cols));
+        return m > st->cols * d && st->rows > 0;
+    }
+    /* Scores stay in slow memory between the two halves: no panels. */
+    return st->forward.panel == n && score_tile(shape, st);
+}

@@ -1,0 +1,56 @@
+/* phase_thread_test.c: row tiles taken together give the bits of row tiles taken one by one. */
+#include "attention_case.h"
+#include "cpu/pass.h"
+
+enum { NEVER = 1 << 20 }; /* no head size is that large */
+
+static void compare(attention_case *c, const ordo_plan_options *options, int threads)
+{
+    ordo_plan *plan = case_plan(c, options);
+    ordo_cpu_phase_force(NEVER);
+    CHECK(case_run(c, plan, threads) == ORDO_OK);
+    case_results single = case_keep(c);
+    ordo_cpu_phase_force(1);
+    CHECK(case_run(c, plan, threads) == ORDO_OK);
+    case_same(c, &single, "row tiles together");
+    ordo_cpu_phase_force(0);
+    case_drop(&single);
+    ordo_plan_destroy(plan);
+}
+
+/* Small tiles: 32 of 16 rows go together. Every mask, order, layout and dropout. */
+TEST(random_problems)
+{
+    uint64_t seed = case_seed(384);
+    for (int i = 0; i < 40; i++) {
+        attention_case c;
+        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+        case_random(&c, &seed, 1100);
+        options.backward_tile = (ordo_tile) { 16 << (i % 3), 32 };
+        options.order = i % 2 ? ORDO_ORDER_ASCENDING : ORDO_ORDER_DEFAULT;
+        compare(&c, &options, 1 + i % 4);
+        case_close(&c);
+    }
+}
+
+/* The head sizes it is for, with the plan's own tiles. */
+TEST(large_heads)
+{
+    static const int64_t dims[] = { 384, 512, 576 };
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            attention_case c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT };
+            c.problem.batch = 1;
+            c.problem.heads = 2;
+            c.problem.kv_heads = 1;
+            c.problem.q_len = c.problem.kv_len = 600;
+            c.problem.head_dim = c.problem.v_head_dim = dims[i];
+            c.problem.mask = causal ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL;
+            c.problem.dropout.p = 0.1;
+            case_open(&c, 5);
+            compare(&c, NULL, 2);
+            case_close(&c);
+        }
+}
+
+CHECK_MAIN(RUN(random_problems), RUN(large_heads))
