@@ -124,6 +124,10 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_uint64, c_uint64]
         + [c_void_p, c_size_t],
     ),
+    "ordo_dropout_fill_device": (
+        _RESULT,
+        [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p, c_size_t, c_void_p],
+    ),
     "ordo_dropout_export": (
         _RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p]

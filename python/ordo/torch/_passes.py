@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import c_char_p, c_int, c_void_p
+from ctypes import byref, c_char_p, c_int, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _structs as s
-from .._library import Error, _raise, path
+from .._library import Error, _raise, lib, path
 from .._plan import WORKSPACE_ALIGN
 from ._plans import NO_LISTS, Lists, Ready, Rules, Shape, ready
 
@@ -29,6 +29,8 @@ _BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
 _DROP = struct.Struct("@2Q80x5Qi4x")  # with seed and offset only
 assert _STRIDED.size == _DENSE.size == s.ordo_call.lse.offset
 assert _REST.size == _BARE.size == _DROP.size == _CALL_BYTES - s.ordo_call.lse.offset
+_MASK_BITS = 7  # of what _places() gives
+assert s.ordo_call.mask_bits.offset == s.ordo_call.cu_q.offset + _MASK_BITS * 8
 assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
 
@@ -118,7 +120,7 @@ _pool = _Pool()
 
 def _run(
     function: Any,
-    handle: Any,
+    prepared: Ready,
     size: int,
     q: Tensor,
     head: bytes,
@@ -129,11 +131,12 @@ def _run(
     if q.is_cuda:
         index = q.device.index
         if index == torch.cuda.current_device():
-            _launch(function, handle, size, q.device, head, ends, lists)
+            _launch(function, prepared, size, q.device, head, ends, lists)
         else:
             with torch.cuda.device(index):
-                _launch(function, handle, size, q.device, head, ends, lists)
+                _launch(function, prepared, size, q.device, head, ends, lists)
         return
+    handle = prepared.handle
     if size == 0:
         function(handle, head + _rest(ends, lists, 0, 0, 0, torch.get_num_threads()))
         return
@@ -145,21 +148,47 @@ def _run(
 
 
 def _launch(
-    function: Any, handle: Any, size: int, device: Any, head: bytes, ends: Any, lists: Lists
+    function: Any, prepared: Ready, size: int, device: Any, head: bytes, ends: Any, lists: Lists
 ) -> None:
     # The caching allocator hands memory out in the order of the current stream, so that it may be
     # dropped as soon as the pass is launched; inside a graph it is the graph's own.
     work = torch.UntypedStorage(size, device=device) if size else None
     place = 0 if work is None else work.data_ptr()
     stream = torch._C._cuda_getCurrentRawStream(device.index)
-    function(handle, head + _rest(ends, lists, place, size, stream, 0))
+    bits = _make_bits(prepared, device, lists, stream) if prepared.bits_bytes else None
+    rest = _rest(ends, lists, place, size, stream, 0, 0 if bits is None else bits.data_ptr())
+    function(prepared.handle, head + rest)
+
+
+def _make_bits(prepared: Ready, device: Any, lists: Lists, stream: int) -> Any:
+    """Keep bits on the device, from the seed and offset there: CUDA passes read them."""
+    if lists.sequence_ids is not None:
+        raise Error("unsupported", "sequence_ids given: backend cuda counts from batch0 on")
+    call = s.sized(s.ordo_dropout_call)
+    call.seed_ptr = _place(lists.rng)
+    call.offset_ptr = call.seed_ptr + 8
+    bits = torch.UntypedStorage(prepared.bits_bytes, device=device)
+    lib.ordo_dropout_fill_device(
+        byref(prepared.problem), byref(call), bits.data_ptr(), prepared.bits_bytes, stream
+    )
+    return bits
 
 
 def _rest(
-    ends: tuple[int, int], lists: Lists, place: int, size: int, stream: int, threads: int
+    ends: tuple[int, int],
+    lists: Lists,
+    place: int,
+    size: int,
+    stream: int,
+    threads: int,
+    bits: int = 0,
 ) -> bytes:
     if lists is NO_LISTS:
         return _BARE.pack(*ends, place, size, stream, threads)
+    if bits:
+        places = list(_places(lists))
+        places[_MASK_BITS] = bits
+        return _REST.pack(*ends, *places, place, size, stream, threads)
     if lists[1:] == NO_LISTS[1:] and lists.rng is not None:
         rng = lists.rng.data_ptr()
         return _DROP.pack(*ends, rng, rng + 8, place, size, stream, threads)
@@ -192,7 +221,7 @@ def forward(
             *_NONE, *_NONE,
         )  # fmt: skip
     ends = (lse.data_ptr(), 0)
-    _run(_forward, prepared.handle, prepared.forward_bytes, q, head, ends, lists)
+    _run(_forward, prepared, prepared.forward_bytes, q, head, ends, lists)
     return o, lse
 
 
@@ -237,7 +266,7 @@ def backward(
     if dlse is not None:
         dlse = dlse.contiguous()
     ends = (lse.data_ptr(), _place(dlse))
-    _run(_backward, prepared.handle, prepared.backward_bytes, q, head, ends, lists)
+    _run(_backward, prepared, prepared.backward_bytes, q, head, ends, lists)
     return dq, dk, dv
 
 

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .. import dropout
 from .._library import Error
 from .._machine import Machine
 from .._plan import Plan
-from .._problem import Dropout, Problem, Shard
+from .._problem import Dropout, Problem, Shard, to_c
 
 DTYPES: dict[Any, Literal["f32", "bf16", "f16"]] = {
     torch.float32: "f32",
@@ -163,6 +164,8 @@ class Ready(NamedTuple):
     dq: Shape
     dk: Shape
     dv: Shape
+    problem: Any  # as C sees it
+    bits_bytes: int  # of the keep bits that a CUDA pass wants made ahead; else 0
 
 
 _KEPT = 512  # plans; the oldest go first
@@ -225,10 +228,20 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     else:
         raise Error("unsupported", f"device {q.device}: expected cpu or cuda")
     info = plan.info
+    ahead = q.is_cuda and rules.dropout_p > 0 and not packed
     return Ready(
-        plan, plan._handle, info.forward_workspace_bytes, info.backward_workspace_bytes,
-        *map(Shape.of, (o_shape(q, v), lse_shape(q), q.shape, k.shape, v.shape)),
-    )  # fmt: skip
+        plan=plan,
+        handle=plan._handle,
+        forward_bytes=info.forward_workspace_bytes,
+        backward_bytes=info.backward_workspace_bytes,
+        o=Shape.of(o_shape(q, v)),
+        lse=Shape.of(lse_shape(q)),
+        dq=Shape.of(q.shape),
+        dk=Shape.of(k.shape),
+        dv=Shape.of(v.shape),
+        problem=to_c(plan.problem),
+        bits_bytes=dropout.query(plan.problem).bytes if ahead else 0,
+    )
 
 
 @functools.lru_cache(maxsize=None)

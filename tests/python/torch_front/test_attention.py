@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import math64
 import ordo
 import ordo.torch
@@ -299,8 +301,21 @@ def test_a_launch(monkeypatch):
     head = _passes._STRIDED.pack(
         _passes._CALL_BYTES, *(y for x in (q, k, v, o) for y in _passes._tensor(x)), *[0] * 20
     )
-    _passes._launch(_passes._forward, ready.handle, 0, q.device, head, (again.data_ptr(), 0), lists)
+    _passes._launch(_passes._forward, ready, 0, q.device, head, (again.data_ptr(), 0), lists)
     assert same(o, plain) and same(again, lse) and len(asked) == 1
+
+    # With bits made ahead, as CUDA passes want them; the host makes them here.
+    def fill(problem, call, words, size, stream):
+        made = ordo.dropout.fill(ready.plan, seed=1)
+        assert made.nbytes == size
+        ctypes.memmove(words, made.ctypes.data, size)
+
+    monkeypatch.setattr(_passes.lib, "ordo_dropout_fill_device", fill)
+    bits = ready._replace(bits_bytes=ordo.dropout.query(ready.plan).bytes)
+    lists = lists._replace(rng=torch.tensor([99, 99]))  # not looked at any more
+    o.zero_()
+    _passes._launch(_passes._forward, bits, 0, q.device, head, (again.data_ptr(), 0), lists)
+    assert same(o, plain)
 
 
 def test_tensors_that_hardware_cannot_copy_are_copied():
