@@ -167,3 +167,23 @@ void cli_json_heading(cli_json *json, const char *command)
     cli_json_int(json, "schema_version", 1);
     cli_json_text(json, "command", command);
 }
+
+void cli_json_document(FILE *out, const char *command, cli_json_item *item, const void *items,
+                       size_t count)
+{
+    cli_json json = { .out = out };
+    cli_json_object(&json, NULL);
+    cli_json_heading(&json, command);
+    if (count == 1) {
+        item(&json, items, 0);
+    } else {
+        cli_json_array(&json, "results");
+        for (size_t i = 0; i < count; i++) {
+            cli_json_object(&json, NULL);
+            item(&json, items, i);
+            cli_json_end_object(&json);
+        }
+        cli_json_end_array(&json);
+    }
+    cli_json_end_object(&json);
+}

@@ -30,6 +30,11 @@ void cli_json_null(cli_json *json, const char *key);
 /* "schema_version" and "command", inside the document's object. */
 void cli_json_heading(cli_json *json, const char *command);
 
+/* A document of a command: one item's fields in it, or those of several as "results". */
+typedef void cli_json_item(cli_json *json, const void *items, size_t index);
+void cli_json_document(FILE *out, const char *command, cli_json_item *item, const void *items,
+                       size_t count);
+
 /* Length of the UTF-8 sequence at s, which ends with a NUL somewhere; 0 if there is none. */
 int cli_utf8_length(const unsigned char *s);
 

@@ -90,21 +90,12 @@ static void report_json(cli_json *json, const cli_mask_report *r)
     cli_json_bool(json, "suspicious", cli_mask_suspicious(s, NULL));
 }
 
+static void item_json(cli_json *json, const void *reports, size_t index)
+{
+    report_json(json, (const cli_mask_report *)reports + index);
+}
+
 void cli_mask_json(FILE *out, const cli_mask_report *reports, size_t count)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "mask");
-    if (count == 1) {
-        report_json(&json, &reports[0]);
-    } else {
-        cli_json_array(&json, "results");
-        for (size_t i = 0; i < count; i++) {
-            cli_json_object(&json, NULL);
-            report_json(&json, &reports[i]);
-            cli_json_end_object(&json);
-        }
-        cli_json_end_array(&json);
-    }
-    cli_json_end_object(&json);
+    cli_json_document(out, "mask", item_json, reports, count);
 }

@@ -258,21 +258,12 @@ static void report_json(cli_json *json, const cli_plan_report *r)
         cli_plan_memory_json(json, r);
 }
 
+static void item_json(cli_json *json, const void *reports, size_t index)
+{
+    report_json(json, (const cli_plan_report *)reports + index);
+}
+
 void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "plan");
-    if (count == 1) {
-        report_json(&json, &reports[0]);
-    } else {
-        cli_json_array(&json, "results");
-        for (size_t i = 0; i < count; i++) {
-            cli_json_object(&json, NULL);
-            report_json(&json, &reports[i]);
-            cli_json_end_object(&json);
-        }
-        cli_json_end_array(&json);
-    }
-    cli_json_end_object(&json);
+    cli_json_document(out, "plan", item_json, reports, count);
 }
