@@ -170,6 +170,48 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ordo_limiter_name": (c_char_p, [c_int]),
     "ordo_generator_name": (c_char_p, [c_int]),
     "ordo_mode_name": (c_char_p, [c_int]),
+    # ordo/io.h
+    "ordo_io_bound_at": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_bound)],
+    ),
+    "ordo_io_bound_best": (_RESULT, [POINTER(s.ordo_io_problem), POINTER(s.ordo_io_bound)]),
+    "ordo_io_sparse_form": (c_double, [POINTER(s.ordo_io_sparse)]),
+    "ordo_io_choose": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_choice)],
+    ),
+    "ordo_io_predict": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_words)],
+    ),
+    "ordo_io_run": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_report)],
+    ),
+    "ordo_io_cache_run": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_cache)]
+        + [POINTER(s.ordo_io_report), POINTER(s.ordo_io_words)],
+    ),
+    "ordo_io_curve": (
+        _RESULT,
+        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), c_int64, c_bool]
+        + [POINTER(s.ordo_io_words), c_int64, POINTER(s.ordo_io_report)],
+    ),
+    "ordo_io_level_at": (
+        _RESULT,
+        [_HANDLE, c_int, c_int, POINTER(s.ordo_io_level), POINTER(c_bool)],
+    ),
+    "ordo_io_advise": (
+        _RESULT,
+        [_HANDLE, POINTER(s.ordo_problem), c_int, c_int, POINTER(s.ordo_io_advice)]
+        + [POINTER(c_bool)],
+    ),
+    "ordo_io_hopper": (_RESULT, [_HANDLE, c_int64, POINTER(s.ordo_io_bytes)]),
+    "ordo_io_pass_name": (c_char_p, [c_int]),
+    "ordo_io_algorithm_name": (c_char_p, [c_int]),
+    "ordo_io_algorithm_from_name": (_RESULT, [c_char_p, POINTER(c_int)]),
 }
 
 

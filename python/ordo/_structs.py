@@ -522,3 +522,146 @@ class ordo_plan_price(Struct):
         ("mode", c_int),
         ("mode_seconds", c_double * MODES),
     ]
+
+
+# ---- ordo/io.h ----
+
+IO_TENSORS, IO_PHASES = 24, 8  # lengths of arrays there
+
+
+class ordo_io_problem(Struct):
+    _words_: ClassVar = {"mask": "mask"}
+    _fields_ = [
+        ("size", c_size_t),
+        ("pass", c_int),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("head_dim", c_int64),
+        ("v_head_dim", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("mask", c_int),
+        ("window", ordo_window),
+        ("blocks", c_void_p),
+        ("block_q", c_int64),
+        ("block_k", c_int64),
+        ("dropout_p", c_double),
+        ("seed", c_uint64),
+        ("cache_words", c_int64),
+        ("strip", c_int64),
+        ("workspace_words", c_int64),
+    ]
+
+
+class ordo_io_tiles(Struct):
+    _fields_ = [
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("out_rows", c_int64),
+        ("out_keys", c_int64),
+        ("out_cols", c_int64),
+        ("panel", c_int64),
+    ]
+
+
+class ordo_io_words(Struct):
+    _fields_ = [
+        ("loads", c_int64),
+        ("stores", c_int64),
+        ("cache", c_int64),
+        ("workspace", c_int64),
+    ]
+
+
+class ordo_io_bound(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("valid", c_char_p),
+        ("words", c_double),
+        ("holds", c_bool),
+    ]
+
+
+class ordo_io_sparse(Struct):
+    _fields_ = [
+        ("z_in", c_double),
+        ("z_qk", c_double),
+        ("z_x", c_double),
+        ("z_ax", c_double),
+        ("m", c_double),
+    ]
+
+
+class ordo_io_choice(Struct):
+    _fields_ = [("algorithm", c_int), ("tiles", ordo_io_tiles), ("words", ordo_io_words)]
+
+
+class ordo_io_traffic(Struct):
+    _fields_ = [("name", c_char_p), ("loads", c_int64), ("stores", c_int64)]
+
+
+class ordo_io_report(Struct):
+    _fields_ = [
+        ("algorithm", c_int),
+        ("tiles", ordo_io_tiles),
+        ("loads", c_int64),
+        ("stores", c_int64),
+        ("peak", c_int64),
+        ("predicted", ordo_io_words),
+        ("error", c_double),
+        ("accesses", c_int64),
+        ("tensors", ordo_io_traffic * IO_TENSORS),
+        ("phases", ordo_io_traffic * IO_PHASES),
+    ]
+
+
+class ordo_io_cache(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("replacement", c_int),
+        ("line", c_int64),
+        ("ways", c_int64),
+        ("budget", c_double),
+        ("packed", c_bool),
+        ("outer_words", c_int64),
+        ("outer_ways", c_int64),
+    ]
+
+
+class ordo_io_level(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("scratchpad", c_bool),
+        ("bytes", c_int64),
+        ("line_bytes", c_int64),
+        ("word_bytes", c_int64),
+        ("bytes_per_s", c_double),
+        ("budget", c_double),
+        ("small_dim", c_double),
+    ]
+
+
+class ordo_io_advice(Struct):
+    _fields_ = [
+        ("level", ordo_io_level),
+        ("cache_words", c_int64),
+        ("strip", c_int64),
+        ("fits", c_bool),
+        ("choice", ordo_io_choice),
+        ("bound", ordo_io_bound),
+        ("bytes", c_double),
+        ("ns", c_double),
+    ]
+
+
+class ordo_io_bytes(Struct):
+    _fields_ = [
+        ("tile_q", c_int64),
+        ("tile_k", c_int64),
+        ("flash_reduce", c_double),
+        ("flash_rmw", c_double),
+        ("split", c_double),
+        ("phase", c_double),
+        ("flop_per_byte_flash", c_double),
+        ("flop_per_byte_phase", c_double),
+    ]

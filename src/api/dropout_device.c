@@ -52,9 +52,10 @@ ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dro
     char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_dropout_open(problem, call, false, &m));
     if (m.problem.dropout.keying == ORDO_KEYING_FA2) /* not compared on a device yet */
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "keying fa2: backend cuda makes bits of keying ordo; expected bits made by "
-                         "ordo_dropout_fill()");
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "keying fa2: backend cuda makes bits of keying ordo; expected bits made by "
+            "ordo_dropout_fill()");
     if (m.blocks == 0)
         return ORDO_OK;
     if (m.blocks > INT32_MAX)
