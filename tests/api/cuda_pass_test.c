@@ -257,8 +257,13 @@ TEST(problems_refused_by_name)
     REFUSE(p->softcap = 30, "softcap 30: backend cuda has none");
     REFUSE(p->alibi = true, "alibi: backend cuda has none");
     REFUSE(p->scale = -0.5, "scale -0.5: backend cuda expects no negative one");
+    REFUSE(p->dropout.p = 0.25,
+           "dropout.p 0.25: backend cuda's has not been held against the oracle "
+           "yet; ORDO_EXPERIMENT=cuda-dropout");
+    setenv("ORDO_EXPERIMENT", "cuda-dropout", 1);
     REFUSE(p->dropout.p = 0.25, "dropout without mask_bits: backend cuda expects bits made ahead "
                                 "(ordo_dropout_fill_device)");
+    unsetenv("ORDO_EXPERIMENT");
 }
 
 TEST(tiles_and_splits_refused_by_name)
@@ -303,6 +308,7 @@ TEST(dropout_bits_and_scale)
     CHECK(pass.keep_scale == 0 && !pass.keep_bits); /* none */
     close_fixture(f);
 
+    setenv("ORDO_EXPERIMENT", "cuda-dropout", 1);
     r.problem.dropout.p = 0.1;
     f = open_fixture(&r);
     f->call.mask_bits = (const uint32_t *)f->q; /* any address */
@@ -323,6 +329,7 @@ TEST(dropout_bits_and_scale)
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
     CHECK(pass.keep_scale == 1.0f / (1.0f - 0.1f));
     close_fixture(f);
+    unsetenv("ORDO_EXPERIMENT");
 }
 
 /* More tiles than 2^16 are fine; more than 2^28 are not. Nothing of this size is allocated. */
