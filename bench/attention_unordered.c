@@ -76,8 +76,11 @@ int main(void)
     ordo_call call = cli_tensors_call(&tensors);
     call.seed = 42;
     call.threads = THREADS;
-    if (!first || ordo_attention_forward(plan, &call) != ORDO_OK) {
+    call.workspace_bytes = ordo_plan_workspace(plan); /* a multiple of 256 */
+    call.workspace = aligned_alloc(256, call.workspace_bytes);
+    if (!first || !call.workspace || ordo_attention_forward(plan, &call) != ORDO_OK) {
         fprintf(stderr, "forward: %s\n", ordo_last_error());
+        free(call.workspace);
         free(first);
         return 1;
     }
@@ -90,6 +93,7 @@ int main(void)
            ordered, ordered == 1 ? "" : "s", unordered, RUNS);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
+    free(call.workspace);
     free(first);
     return ordered == 1 ? 0 : 1;
 }
