@@ -40,6 +40,7 @@ typedef struct subject {
     ordo_plan *plan;
     cli_tensors tensors;
     uint32_t *bits; /* of dropout, or NULL */
+    void *workspace;
     double pairs;
 } subject;
 
@@ -85,6 +86,8 @@ static ordo_call call_of(const contender *c)
     call.seed = 1;
     call.threads = c->threads;
     call.mask_bits = c->given ? c->subject->bits : NULL;
+    call.workspace = c->subject->workspace;
+    call.workspace_bytes = ordo_plan_workspace(c->subject->plan);
     return call;
 }
 
@@ -109,6 +112,9 @@ static subject open_subject(ordo_problem p)
     if (ordo_plan_create(&s.plan, &p, NULL, &options) != ORDO_OK ||
         !cli_tensors_make(&s.tensors, s.plan, NULL, NULL, NULL, 1))
         stop("plan");
+    s.workspace = aligned_alloc(256, ordo_plan_workspace(s.plan)); /* a multiple of 256 */
+    if (!s.workspace)
+        stop("workspace");
     if (p.dropout.p > 0)
         make_bits(&s, &s.tensors.problem);
     s.pairs = cli_work_pairs(&s.tensors.problem, NULL, NULL);
@@ -124,6 +130,7 @@ static void close_subject(subject *s)
 {
     cli_tensors_free(&s->tensors);
     ordo_plan_destroy(s->plan);
+    free(s->workspace);
     free(s->bits);
 }
 
