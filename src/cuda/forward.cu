@@ -353,15 +353,14 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            const int line = warp * 16 + lane % 16;
             const uint32_t pairs[4] = { pack_bf16(o[8 * c], o[8 * c + 1]),
                                         pack_bf16(o[8 * c + 2], o[8 * c + 3]),
                                         pack_bf16(o[8 * c + 4], o[8 * c + 5]),
                                         pack_bf16(o[8 * c + 6], o[8 * c + 7]) };
             taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
                      not_finite(pairs[3]);
-            store_matrix4(o_at + ordo_tile_offset(Z::ROWS, line, c * 16 + lane / 16 * 8), pairs[0],
-                          pairs[1], pairs[2], pairs[3]);
+            store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
+                          pairs[2], pairs[3]);
         }
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;

@@ -1,0 +1,273 @@
+/* backward_roles.h: what stands beside the math warpgroups of the backward kernel, a thread each:
+ * plan (tickets, chains, steps), loads, and the stores of dQ in turn; and how shared memory is cut.
+ */
+#ifndef CUDA_BACKWARD_ROLES_H
+#define CUDA_BACKWARD_ROLES_H
+
+#include "cuda/backward.h"
+#include "cuda/layout.h"
+#include "cuda/ptx.h"
+
+/* What a build of the kernel does with dQ partials. Only ORDERED is part of the library. */
+typedef enum ordo_dq_mode {
+    ORDO_DQ_ORDERED,
+    ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
+    ORDO_DQ_UNORDERED, /* no turns, adds as they come: what order is measured against */
+    ORDO_DQ_NONE       /* dK and dV alone */
+} ordo_dq_mode;
+
+template <int D, bool DROP> struct backward_shape {
+    enum {
+        ROWS = D == 64 ? 128 : 64, /* queries */
+        KEYS = 128,
+        THREADS = 384,
+        MATH_REGISTERS = 240,
+        LOAD_REGISTERS = 24,
+        PANELS = D / ORDO_PANEL_COLUMNS,
+        KV_BYTES = KEYS * D * 2,
+        Q_BYTES = ROWS * D * 2,
+        DS_BYTES = ROWS * KEYS * 2,
+        DQ_BYTES = ROWS * D * 4,
+        STAT_BYTES = ROWS * 4,
+        KEEP_BYTES = DROP ? ROWS * KEYS / 8 : 0,
+        DQ_BUFFERS = DROP && D == 64 ? 1 : 2, /* the bits take the other one's place */
+        AHEAD = 8,                            /* steps that are planned before they are loaded */
+        STEPS = 2 * AHEAD,  /* steps on record: store warps lag behind loads by less than AHEAD */
+        STEP_BYTES = 8 * 4, /* of a record: struct backward_step */
+        /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
+        K = ORDO_SMEM_BASE,
+        V = K + KV_BYTES,
+        Q = V + KV_BYTES,
+        DO = Q + 2 * Q_BYTES,
+        DS = DO + 2 * Q_BYTES,
+        DQ = DS + 2 * DS_BYTES,
+        LSE = DQ + DQ_BUFFERS * DQ_BYTES,
+        DELTA = LSE + 2 * STAT_BYTES,
+        KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
+        STEP = KEEP + KEEP_BYTES,
+        CUT = STEP + STEP_BYTES * STEPS, /* how the mask cuts a stage's tile */
+        CHAIN = CUT + 8,                 /* steps of the chain, first key, key head, sequence */
+        KV_FULL = CHAIN + 16,            /* barriers, 8 bytes each */
+        KV_FREE = KV_FULL + 8,
+        Q_FULL = KV_FREE + 8,
+        Q_FREE = Q_FULL + 16,
+        DO_FULL = Q_FREE + 16,
+        DO_FREE = DO_FULL + 16,
+        DQ_FULL = DO_FREE + 16,
+        DQ_FREE = DQ_FULL + 16,
+        STEP_FULL = DQ_FREE + 16,
+        STEP_FREE = STEP_FULL + 8 * STEPS,
+        KEEP_FULL = STEP_FREE + 8 * AHEAD,
+        KEEP_FREE = KEEP_FULL + 8,
+        END = KEEP_FREE + 8,
+        BYTES = END - ORDO_SMEM_BASE
+    };
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+};
+
+/* A step's cut: rows of the tile at which key 0 of the chain would be seen, or one of these. */
+enum { CUT_NOTHING = 0x7fffffff, CUT_TAIL = 1 << 28, CUT_ALL = -(1 << 28) };
+
+/* One step as the planning thread records it for loads and stores. */
+struct backward_step {
+    int32_t tile; /* where dQ goes, over all heads; -1: nowhere */
+    int32_t turn; /* -1: no more steps */
+    int32_t row;  /* first query */
+    int32_t cut;
+    int32_t head; /* query head */
+    int32_t sequence;
+    int32_t chain; /* steps of the chain that begins here; 0 inside one */
+    int32_t key;   /* first key */
+};
+
+/* ---- plan: one thread draws tickets and walks their chains ---- */
+
+template <int D, bool DROP> struct backward_planner {
+    using Z = backward_shape<D, DROP>;
+    const ordo_backward_args &args;
+    uint32_t step;
+
+    __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, int32_t cut,
+                                           int32_t head, int32_t sequence, int32_t chain,
+                                           int32_t key)
+    {
+        const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
+        mbar_wait(Z::STEP_FREE + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
+        store_shared2(at, tile, turn);
+        store_shared2(at + 8, row, cut);
+        store_shared2(at + 16, head, sequence);
+        store_shared2(at + 24, chain, key);
+        mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
+        step++;
+    }
+
+    /* Tile sizes as constants: the walk's divisions become shifts. */
+    __device__ __forceinline__ ordo_walk walk_of(int32_t head) const
+    {
+        ordo_run run = args.run;
+        run.band.bq = Z::ROWS;
+        run.band.bk = Z::KEYS;
+        return ordo_run_walk(&run, head);
+    }
+
+    __device__ __forceinline__ void chain(int32_t head, int32_t key)
+    {
+        const ordo_walk walk = walk_of(head);
+        const int32_t steps = ordo_walk_steps(&walk, key), groups = args.run.group_heads;
+        const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
+        const int32_t q_head = head % args.run.kv_heads * groups;
+        if (steps == 0) { /* keys that nobody sees: one step of which all is masked */
+            record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
+            return;
+        }
+        for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
+            const int32_t i = ordo_walk_visit(&walk, key, t);
+            const bool high = first_key + Z::KEYS - 1 - i * Z::ROWS > args.run.band.high;
+            const bool tail = first_key + Z::KEYS > args.run.band.kv_len;
+            record((head * groups + g) * args.q_tiles + i, ordo_walk_turn(&walk, i, key),
+                   i * Z::ROWS,
+                   high   ? i * Z::ROWS + args.run.band.high
+                   : tail ? CUT_TAIL
+                          : CUT_NOTHING,
+                   q_head + g, sequence, n ? 0 : steps * groups, first_key);
+            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+                g = 0;
+                t++;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void all(void)
+    {
+        /* Every ticket from the counter: whoever draws a later one knows the earlier ones run. */
+        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
+            const int cls = ticket >= args.first_class;
+            const ordo_unit unit =
+                ordo_run_issue(&args.run, cls, ticket - (cls ? args.first_class : 0));
+            for (int c = 0; c < unit.keys; c++)
+                chain(unit.head, c ? unit.key[1] : unit.key[0]);
+            ticket = atomicAdd(args.ticket, 1);
+        }
+        for (int warp = 0; warp < Z::DQ_BUFFERS; warp++) /* one for each store warp */
+            record(-1, -1, 0, 0, 0, 0, 0, 0);
+    }
+};
+
+/* ---- loads: one thread ---- */
+
+template <int D>
+ORDO_DEVICE void load_rows(uint32_t to, const CUtensorMap *map, uint32_t bar, int count, int row,
+                           int head, int sequence, uint64_t policy)
+{
+#pragma unroll
+    for (int p = 0; p < D / ORDO_PANEL_COLUMNS; p++)
+        tma_load(to + p * count * ORDO_LINE_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head,
+                 sequence, policy);
+}
+
+template <int D, bool DROP> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
+{
+    using Z = backward_shape<D, DROP>;
+    const uint64_t keep = policy_evict_last();
+    uint32_t chains = 0;
+    for (uint32_t step = 0;; step++) {
+        const uint32_t stage = step & 1, free = (step >> 1 & 1) ^ 1;
+        const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
+        backward_step x;
+        mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
+        load_shared2(at, x.tile, x.turn);
+        load_shared2(at + 8, x.row, x.cut);
+        load_shared2(at + 16, x.head, x.sequence);
+        load_shared2(at + 24, x.chain, x.key);
+        mbar_arrive(Z::STEP_FREE + 8 * (step % Z::AHEAD));
+        if (x.turn >= 0) {
+            const int32_t heads = args.run.kv_heads * args.run.group_heads;
+            const int64_t stat =
+                (int64_t)(x.sequence * heads + x.head) * args.q_tiles * Z::ROWS + x.row;
+            const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
+            mbar_wait(Z::Q_FREE + 8 * stage, free);
+            store_shared(Z::CUT + 4 * stage, x.cut);
+            mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
+            load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
+                         x.sequence, keep);
+            bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
+            mbar_wait(Z::DO_FREE + 8 * stage, free);
+            mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
+            load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
+                         x.sequence, keep);
+            bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
+            if (DROP) { /* sixteen rows a copy; rows that do not exist take the last ones' bits */
+                mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+                mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
+                const uint32_t *from =
+                    args.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
+                                                  args.run.band.q_len, args.run.band.kv_len) *
+                                         64;
+#pragma unroll 1
+                for (uint32_t to = Z::KEEP; to < Z::KEEP + Z::KEEP_BYTES; to += 256) {
+                    bulk_load(to, from, 256, Z::KEEP_FULL);
+                    x.row += 16;
+                    if (x.row < args.run.band.q_len)
+                        from += args.keep_line;
+                }
+            }
+        }
+        if (x.chain || x.turn < 0) { /* after the first queries: K and V are free later */
+            mbar_wait(Z::KV_FREE, (chains++ & 1) ^ 1);
+            const int head = x.head / args.run.group_heads;
+            store_shared2(Z::CHAIN, x.chain, x.key);
+            store_shared2(Z::CHAIN + 8, head, x.sequence);
+            if (x.turn < 0)
+                break;
+            mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
+            load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
+            load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
+        }
+    }
+    mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */
+}
+
+/* ---- stores: one thread a buffer ---- */
+
+template <int D, int MODE, bool DROP>
+ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
+{
+    using Z = backward_shape<D, DROP>;
+    const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
+    for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
+        int32_t tile, turn;
+        mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
+        load_shared2(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS), tile, turn);
+        if (turn < 0)
+            break;
+        const bool ordered = MODE == ORDO_DQ_ORDERED || MODE == ORDO_DQ_DELAYED;
+        if (MODE == ORDO_DQ_DELAYED) {
+            const uint32_t hash = (step * 2654435761u ^ (uint32_t)clock64()) * 2246822519u;
+            __nanosleep(hash >> 18);
+        }
+        if (ordered && turn > 0) { /* mostly true before the partial is there */
+            for (uint32_t spins = 0; load_acquire(args.turns + tile) != turn; spins++)
+                ordo_watch(spins);
+            fence_global_to_async();
+        }
+        mbar_wait(Z::DQ_FULL + 8 * buffer, step / Z::DQ_BUFFERS & 1);
+        if (MODE != ORDO_DQ_NONE && tile >= 0) {
+            float *const to = args.dq_sum + (int64_t)tile * (Z::ROWS * D);
+            if (ordered && turn == 0)
+                bulk_store(to, from, Z::DQ_BYTES);
+            else
+                bulk_add_f32(to, from, Z::DQ_BYTES);
+            bulk_commit();
+        }
+        bulk_wait_read();
+        mbar_arrive(Z::DQ_FREE + 8 * buffer);
+        if (ordered && tile >= 0) {
+            bulk_wait(); /* done, */
+            fence_global_to_async();
+            add_release(args.turns + tile, 1); /* and seen: the release does that */
+        }
+    }
+    bulk_wait();
+}
+
+#endif
