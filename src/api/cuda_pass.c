@@ -207,8 +207,6 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     ORDO_TRY(check_call(p, which, call));
     *pass = (ordo_cuda_pass) {
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),
-        .forward_q = (int32_t)plan->forward_tile.q,
-        .forward_k = (int32_t)plan->forward_tile.k,
         .head_dim = (int32_t)p->head_dim,
         .scale = (float)p->scale,
         .keep_scale = p->dropout.p > 0 ? (float)ordo_keep_scale(&p->dropout) : 0,

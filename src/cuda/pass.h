@@ -18,7 +18,6 @@ typedef struct ordo_cuda_tensor {
 
 typedef struct ordo_cuda_pass {
     ordo_run run; /* lengths, backward tiles, mask, heads, order, issue order, workers */
-    int32_t forward_q, forward_k; /* forward tile */
     int32_t head_dim;
     float scale;
     float keep_scale; /* dropout: what kept elements are multiplied by; 0: none */

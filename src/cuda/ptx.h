@@ -100,11 +100,6 @@ ORDO_DEVICE void tma_store(const CUtensorMap *map, uint32_t from, int dim, int r
                  : "memory");
 }
 
-ORDO_DEVICE void tma_prefetch_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 ORDO_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -243,13 +238,6 @@ ORDO_DEVICE float max_nan(float a, float b) /* NaN if either is */
 {
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-    return y;
-}
-
-ORDO_DEVICE float log2_approx(float x)
-{
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

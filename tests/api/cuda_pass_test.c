@@ -74,8 +74,6 @@ TEST(a_forward_pass)
     fixture *f = open_fixture(&r);
     ordo_cuda_pass pass;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
-    CHECK_INT(pass.forward_q, 192);
-    CHECK_INT(pass.forward_k, 128);
     CHECK_INT(pass.head_dim, DIM);
     CHECK(pass.scale == 0.125f);
     check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
