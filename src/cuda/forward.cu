@@ -404,12 +404,12 @@ static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size
     CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, q, 64, why, why_size));
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, args.units, &blocks, why, why_size));
-    const cudaStream_t stream = (cudaStream_t)pass->stream;
-    CUDA_CALL(cudaFuncSetAttribute(forward_kernel<D, DROP>,
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize, Z::BYTES));
-    CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, stream)); /* and flag */
-    forward_kernel<D, DROP><<<blocks, Z::THREADS, Z::BYTES, stream>>>(args);
-    CUDA_CALL(cudaGetLastError());
+    /* The ticket, and the flag beside it. */
+    CUDA_CALL(
+        cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_PLAIN };
+    CUDA_TRY(ordo_cuda_launch((const void *)forward_kernel<D, DROP>, &args, grid, pass->stream, why,
+                              why_size));
     return ordo_repair_forward(pass, why, why_size);
 }
 
