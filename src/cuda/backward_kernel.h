@@ -176,8 +176,9 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
         }
-        const int first_key = load_shared(Z::CHAIN + 4);
-        const int head = load_shared(Z::CHAIN + 8), sequence = load_shared(Z::CHAIN + 12);
+        const int first_key = settled(load_shared(Z::CHAIN + 4));
+        const int head = settled(load_shared(Z::CHAIN + 8));
+        const int sequence = settled(load_shared(Z::CHAIN + 12));
         m.arrive(Z::KV_FREE);     /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
         uint32_t taint =

@@ -159,7 +159,14 @@ template <int D, bool DROP> struct backward_math {
                 p[i] = __uint_as_float(__float_as_uint(p[i]) | (~sign & 0x80000000u));
             }
         }
-        arrive(Z::KEEP_FREE);
+    }
+
+    /* Not before what was read has been used: beside the products a load takes longer than the
+     * next step's bits do, and a barrier does not wait for it. */
+    __device__ __forceinline__ void dropped(void) const
+    {
+        if (DROP)
+            arrive(Z::KEEP_FREE);
     }
 
     /* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
@@ -207,6 +214,7 @@ template <int D, bool DROP> struct backward_math {
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv(dv, p, stage);
+            dropped();
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
@@ -240,6 +248,7 @@ template <int D, bool DROP> struct backward_math {
                     p[i] = pack_bf16(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
             issue_dv(dv, p, stage);
+            dropped();
             pack(ds, dp);
         }
     }

@@ -292,6 +292,13 @@ ORDO_DEVICE void store_shared2(uint32_t at, int32_t a, int32_t b)
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
 }
 
+/* What the whole warp has loaded alike, once it is there: an arrival that follows does not overtake
+ * the load. */
+ORDO_DEVICE int32_t settled(int32_t value)
+{
+    return __shfl_sync(~0u, value, 0);
+}
+
 ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)
 {
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
