@@ -197,9 +197,9 @@ __global__ void __launch_bounds__(GROUPS * 128, 1)
         for (int k = 0; k < 8; k++) {
             const uint64_t b = wgmma_by_columns(low_b, N, k);
             if (REGISTERS)
-                wgmma_rs<0>(d, a, b, 1);
+                wgmma_rs<false, 0>(d, a, b, 1);
             else
-                wgmma_ss<0, 0>(d, wgmma_by_columns(low_a, 64, k), b, 1);
+                wgmma_ss<false, 0, 0>(d, wgmma_by_columns(low_a, 64, k), b, 1);
         }
         wgmma_commit();
         wgmma_wait<1>();

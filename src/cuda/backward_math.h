@@ -47,8 +47,8 @@ template <int D, bool DROP> struct backward_math {
         const uint32_t low = opaque(k_low);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                           wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
+            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                  wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
     }
 
     __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
@@ -57,8 +57,8 @@ template <int D, bool DROP> struct backward_math {
         const uint32_t low = opaque(k_low) + (Z::V - Z::K) / 16;
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                           wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
+            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                  wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
     }
 
     /* dV += P^T dO, dK += dS^T Q */
@@ -69,7 +69,7 @@ template <int D, bool DROP> struct backward_math {
             ordo_descriptor_low(tile, Z::ROWS * ORDO_LINE_BYTES) + stage * (Z::Q_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::ROWS / 16; k++)
-            wgmma_rs<1>(d, a + 4 * k, wgmma_by_rows(low, k), 1);
+            wgmma_rs<false, 1>(d, a + 4 * k, wgmma_by_rows(low, k), 1);
     }
 
     /* dQ = dS K: 64 rows x 64 columns a warpgroup; halves of the columns, or of the rows. */
@@ -82,7 +82,8 @@ template <int D, bool DROP> struct backward_math {
                              (D == 128 ? mine * (Z::KEYS * ORDO_LINE_BYTES / 16) : 0);
 #pragma unroll
         for (int k = 0; k < Z::KEYS / 16; k++)
-            wgmma_ss<0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k), k > 0);
+            wgmma_ss<false, 0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k),
+                                  k > 0);
     }
 
     /* The one thread of the warpgroup that copies its tiles out. */
@@ -245,7 +246,7 @@ template <int D, bool DROP> struct backward_math {
                     dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
 #pragma unroll
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* and P is done with */
-                    p[i] = pack_bf16(kept(sc[2 * i]), kept(sc[2 * i + 1]));
+                    p[i] = pack_pair<false>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
             issue_dv(dv, p, stage);
             dropped();
@@ -268,12 +269,14 @@ template <int D, bool DROP> struct backward_math {
         named_sync(OWN + mine, 128);
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            const uint32_t pairs[4] = { pack_bf16(d[8 * c] * scale, d[8 * c + 1] * scale),
-                                        pack_bf16(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                                        pack_bf16(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                                        pack_bf16(d[8 * c + 6] * scale, d[8 * c + 7] * scale) };
-            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
-                     not_finite(pairs[3]);
+            const uint32_t pairs[4] = {
+                pack_pair<false>(d[8 * c] * scale, d[8 * c + 1] * scale),
+                pack_pair<false>(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                pack_pair<false>(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                pack_pair<false>(d[8 * c + 6] * scale, d[8 * c + 7] * scale)
+            };
+            taint |= not_finite<false>(pairs[0]) | not_finite<false>(pairs[1]) |
+                     not_finite<false>(pairs[2]) | not_finite<false>(pairs[3]);
             store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x % 32 / 16 * 8),
                           pairs[0], pairs[1], pairs[2], pairs[3]);
         }
@@ -294,14 +297,14 @@ template <int D, bool DROP> struct backward_math {
     {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
-            to[i] = pack_bf16(kept(from[2 * i]), kept(from[2 * i + 1]));
+            to[i] = pack_pair<false>(kept(from[2 * i]), kept(from[2 * i + 1]));
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
     {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
-            to[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+            to[i] = pack_pair<false>(from[2 * i], from[2 * i + 1]);
     }
 
     __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],

@@ -134,9 +134,9 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        pairs[0][c] = pack_bf16(x.x * args.scale, x.y * args.scale);
-        pairs[1][c] = pack_bf16(x.z * args.scale, x.w * args.scale);
-        taint |= not_finite(pairs[0][c]) | not_finite(pairs[1][c]);
+        pairs[0][c] = pack_pair<false>(x.x * args.scale, x.y * args.scale);
+        pairs[1][c] = pack_pair<false>(x.z * args.scale, x.w * args.scale);
+        taint |= not_finite<false>(pairs[0][c]) | not_finite<false>(pairs[1][c]);
     }
     if (taint)
         args.ticket[ORDO_NOT_FINITE] = 1;

@@ -100,7 +100,7 @@ ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], u
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-        p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+        p[i] = pack_pair<false>(s[2 * i], s[2 * i + 1]);
         if (DROP) {
             const uint32_t word = (i % 2 ? keep.y : keep.x) << i / 4;
             p[i] &= i / 2 % 2 ? byte_signs<0xbbaa>(word) : byte_signs<0x9988>(word);
@@ -208,14 +208,14 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<0, 0>(s, wgmma_by_columns(q_low, Z::ROWS, k),
-                           wgmma_by_columns(k_low, Z::COLUMNS, k), k > 0);
+            wgmma_ss<false, 0, 0>(s, wgmma_by_columns(q_low, Z::ROWS, k),
+                                  wgmma_by_columns(k_low, Z::COLUMNS, k), k > 0);
     };
     auto outputs = [&](int at) {
         const uint32_t v_low = v_low0 + at * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::COLUMNS / 16; k++)
-            wgmma_rs<1>(o, p + 4 * k, wgmma_by_rows(v_low, k), 1);
+            wgmma_rs<false, 1>(o, p + 4 * k, wgmma_by_rows(v_low, k), 1);
     };
 
     auto advance = [&] {
@@ -353,12 +353,12 @@ __global__ void __launch_bounds__(shape<D>::THREADS, 1)
         uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            const uint32_t pairs[4] = { pack_bf16(o[8 * c], o[8 * c + 1]),
-                                        pack_bf16(o[8 * c + 2], o[8 * c + 3]),
-                                        pack_bf16(o[8 * c + 4], o[8 * c + 5]),
-                                        pack_bf16(o[8 * c + 6], o[8 * c + 7]) };
-            taint |= not_finite(pairs[0]) | not_finite(pairs[1]) | not_finite(pairs[2]) |
-                     not_finite(pairs[3]);
+            const uint32_t pairs[4] = { pack_pair<false>(o[8 * c], o[8 * c + 1]),
+                                        pack_pair<false>(o[8 * c + 2], o[8 * c + 3]),
+                                        pack_pair<false>(o[8 * c + 4], o[8 * c + 5]),
+                                        pack_pair<false>(o[8 * c + 6], o[8 * c + 7]) };
+            taint |= not_finite<false>(pairs[0]) | not_finite<false>(pairs[1]) |
+                     not_finite<false>(pairs[2]) | not_finite<false>(pairs[3]);
             store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
                           pairs[2], pairs[3]);
         }

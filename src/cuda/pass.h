@@ -4,7 +4,8 @@
 #ifndef CUDA_PASS_H
 #define CUDA_PASS_H
 
-#include "plan/issue.h"
+#include "base/keep.h"
+#include "cuda/sequence.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,21 +17,57 @@ typedef struct ordo_cuda_tensor {
     int64_t sequence, row, head;
 } ordo_cuda_tensor;
 
-typedef struct ordo_cuda_pass {
-    ordo_run run; /* lengths, backward tiles, mask, heads, order, issue order, workers */
-    int32_t head_dim;
-    float scale;
-    float keep_scale; /* dropout: what kept elements are multiplied by; 0: none */
-    ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv;
-    float *lse;                /* (sequence, head, row) */
-    const uint32_t *keep_bits; /* dropout: in storage order (docs/dropout-bits.md) */
+typedef enum ordo_cuda_layout {
+    ORDO_CUDA_DENSE,
+    ORDO_CUDA_PACKED,
+    ORDO_CUDA_PADDED
+} ordo_cuda_layout;
 
-    /* Workspace. Tiles of all query heads are numbered (sequence, head, tile). */
+/* What the device needs to make the table of sequences: lengths that it alone knows. */
+typedef struct ordo_cuda_ragged {
+    const int32_t *cu_q, *cu_kv;     /* packed: on the device */
+    const int32_t *q_lens, *kv_lens; /* padded: on the device */
+    const int64_t *ids;              /* for dropout, on the device; NULL: batch0, batch0 + 1, ... */
+    uint32_t batch0;
+    int32_t forward_rows, backward_rows, backward_keys; /* tiles */
+    ordo_mask mask;
+    int32_t left, right; /* of the window; -1: open */
+} ordo_cuda_ragged;
+
+typedef struct ordo_cuda_pass {
+    ordo_run run; /* lengths, backward tiles, mask, heads, order, issue order, workers; of a ragged
+                   * batch the largest lengths, and per sequence what `batch` says */
+    ordo_cuda_batch batch;
+    ordo_cuda_layout layout;
+    ordo_cuda_ragged ragged; /* packed and padded */
+    int32_t head_dim;        /* columns in memory */
+    int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros */
+    bool f16;                /* else bf16 */
+    float scale;
+    float softcap;           /* 0: none */
+    const float *slopes;     /* ALiBi: one a query head; NULL: none */
+    int64_t slopes_sequence; /* from a sequence to the next */
+    float keep_scale;        /* dropout: what kept elements are multiplied by; 0: none */
+    ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv; /* packed: sequence 0 is all there is */
+    int64_t q_rows, kv_rows; /* of a tensor's second dimension: packed all rows, else lengths */
+    float *lse;              /* (sequence, head, row); packed (head, row) */
+    const float *dlse;       /* likewise, or NULL */
+
+    /* Dropout: bits in storage order (docs/dropout-bits.md); NULL: made inside the kernels. */
+    const uint32_t *keep_bits;
+    ordo_keep keep;                        /* how bits are made */
+    const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; or NULL */
+    uint32_t heads_total, head0, row0,
+        col0; /* the shard: global head, row and column of the first */
+
+    /* Workspace. Tiles of all query heads are numbered (sequence, head, tile) in dense batches of
+     * plain passes, else (head, tile of all sequences): batch.tiles a head. */
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
     int32_t *turns;  /* a counter a query tile */
     float *dq_sum;   /* a tile of f32 a query tile, in the order of the registers: layout.h */
     float *delta;    /* a row each, rows padded to whole tiles, permuted in sixteens: layout.h */
     float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
+    ordo_cuda_sequence *table; /* packed and padded: batch.table, to be made; else NULL */
 
     void *stream;
 } ordo_cuda_pass;

@@ -241,18 +241,38 @@ ORDO_DEVICE float max_nan(float a, float b) /* NaN if either is */
     return y;
 }
 
-ORDO_DEVICE uint32_t pack_bf16(float low, float high)
+template <bool F16> ORDO_DEVICE uint32_t pack_pair(float low, float high)
 {
     uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    if constexpr (F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
 
-/* Not 0 if either of two bf16 is infinite or NaN: x * 0 + 0 is 0 for all others. */
-ORDO_DEVICE uint32_t not_finite(uint32_t pair)
+template <bool F16> ORDO_DEVICE float pair_low(uint32_t pair)
+{
+    if constexpr (!F16)
+        return __uint_as_float(pair << 16); /* bf16 is the upper half of an f32 */
+    float low;
+    asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(low) : "r"(pair));
+    return low;
+}
+
+template <bool F16> ORDO_DEVICE float pair_high(uint32_t pair)
+{
+    return F16 ? pair_low<F16>(pair >> 16) : __uint_as_float(pair & 0xffff0000u);
+}
+
+/* Not 0 if either of two is infinite or NaN: x * 0 + 0 is 0 for all others. */
+template <bool F16> ORDO_DEVICE uint32_t not_finite(uint32_t pair)
 {
     uint32_t taint;
-    asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+    if constexpr (F16)
+        asm("fma.rn.f16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+    else
+        asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
     return taint;
 }
 

@@ -56,7 +56,7 @@ template <int D> ORDO_DEVICE bool broken(const uint16_t *row, int lane)
     uint32_t taint = 0;
 #pragma unroll
     for (int w = 0; w < D / 64; w++)
-        taint |= not_finite(__ldcg((const uint32_t *)row + lane + 32 * w));
+        taint |= not_finite<false>(__ldcg((const uint32_t *)row + lane + 32 * w));
     return __any_sync(~0u, taint != 0);
 }
 

@@ -1,4 +1,4 @@
-/* wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 in, f32 out.
+/* wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 or f16 in, f32 out.
  *
  * d is a thread's part of 64 x N accumulators (N / 2 of them; layout.h says which). B is always a
  * tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor. `add` false
@@ -41,6 +41,7 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
 #define ACC64(d, i) ACC32(d, i), ACC32(d, i + 32)
 #define ACC128(d)   ACC64(d, 0), ACC64(d, 64)
+#define NAMES16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES32                                                                                    \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -55,65 +56,78 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
             "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "       \
             "%123, %124, %125, %126, %127"
 
-template <int TRANSPOSED_A, int TRANSPOSED_B>
+/* One instruction. The operands behind the accumulators are numbered from `count` on, which the
+ * preprocessor has to be told. */
+#define PRODUCT_SS(n, type, names, a, b, add, ta, tb)                                              \
+    "{.reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n                \
+    "k16.f32." type "." type " {" names "}, " a ", " b ", p, 1, 1, " ta ", " tb ";}"
+#define PRODUCT_RS(n, type, names, a, b, add, tb)                                                  \
+    "{.reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n                \
+    "k16.f32." type "." type " {" names "}, {" a "}, " b ", p, 1, 1, " tb ";}"
+#define SS(accumulators, ...)                                                                      \
+    if constexpr (F16)                                                                             \
+        asm volatile(PRODUCT_SS_OF("f16", __VA_ARGS__)                                             \
+                     : accumulators                                                                \
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));            \
+    else                                                                                           \
+        asm volatile(PRODUCT_SS_OF("bf16", __VA_ARGS__)                                            \
+                     : accumulators                                                                \
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B))
+#define RS(accumulators, ...)                                                                      \
+    if constexpr (F16)                                                                             \
+        asm volatile(PRODUCT_RS_OF("f16", __VA_ARGS__)                                             \
+                     : accumulators                                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),               \
+                       "n"(TRANSPOSED_B));                                                         \
+    else                                                                                           \
+        asm volatile(PRODUCT_RS_OF("bf16", __VA_ARGS__)                                            \
+                     : accumulators                                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),               \
+                       "n"(TRANSPOSED_B))
+#define PRODUCT_SS_OF(type, n, names, ...) PRODUCT_SS(n, type, names, __VA_ARGS__)
+#define PRODUCT_RS_OF(type, n, names, ...) PRODUCT_RS(n, type, names, __VA_ARGS__)
+
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_ss(float (&d)[16], uint64_t a, uint64_t b, int add)
+{
+    SS(ACC16(d, 0), "32", NAMES16, "%16", "%17", "%18", "%19", "%20");
+}
+
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[32], uint64_t a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, %32, %33, "
-                 "p, 1, 1, %35, %36;}"
-                 : ACC32(d, 0)
-                 : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    SS(ACC32(d, 0), "64", NAMES32, "%32", "%33", "%34", "%35", "%36");
 }
 
-template <int TRANSPOSED_A, int TRANSPOSED_B>
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[64], uint64_t a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, %64, %65, "
-                 "p, 1, 1, %67, %68;}"
-                 : ACC64(d, 0)
-                 : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    SS(ACC64(d, 0), "128", NAMES64, "%64", "%65", "%66", "%67", "%68");
 }
 
-template <int TRANSPOSED_A, int TRANSPOSED_B>
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[128], uint64_t a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES128 "}, %128, "
-                 "%129, p, 1, 1, %131, %132;}"
-                 : ACC128(d)
-                 : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    SS(ACC128(d), "256", NAMES128, "%128", "%129", "%130", "%131", "%132");
 }
 
-/* a: four registers of a thread, k-slice k of an accumulator packed to bf16. */
-template <int TRANSPOSED_B>
+/* a: four registers of a thread, k-slice k of an accumulator packed two by two. */
+template <bool F16, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_rs(float (&d)[32], const uint32_t *a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, "
-                 "{%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
-                 : ACC32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+    RS(ACC32(d, 0), "64", NAMES32, "%32, %33, %34, %35", "%36", "%37", "%38");
 }
 
-template <int TRANSPOSED_B>
+template <bool F16, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_rs(float (&d)[64], const uint32_t *a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, "
-                 "{%64, %65, %66, %67}, %68, p, 1, 1, %70;}"
-                 : ACC64(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+    RS(ACC64(d, 0), "128", NAMES64, "%64, %65, %66, %67", "%68", "%69", "%70");
 }
 
-template <int TRANSPOSED_B>
+template <bool F16, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int add)
 {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES128 "}, "
-                 "{%128, %129, %130, %131}, %132, p, 1, 1, %134;}"
-                 : ACC128(d)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+    RS(ACC128(d), "256", NAMES128, "%128, %129, %130, %131", "%132", "%133", "%134");
 }
 
 #undef ACC4
@@ -121,9 +135,16 @@ ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int ad
 #undef ACC32
 #undef ACC64
 #undef ACC128
+#undef NAMES16
 #undef NAMES32
 #undef NAMES64
 #undef NAMES128
+#undef PRODUCT_SS
+#undef PRODUCT_RS
+#undef PRODUCT_SS_OF
+#undef PRODUCT_RS_OF
+#undef SS
+#undef RS
 
 /* ---- descriptors: only the low word varies, and moving a tile's start is one addition ---- */
 

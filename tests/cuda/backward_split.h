@@ -141,8 +141,8 @@ template <int D> struct split_math {
         const uint32_t low = ordo_descriptor_low(Z::K, 16) + stage * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<0, 0>(d, wgmma_by_columns(q_low, Z::ROWS, k),
-                           wgmma_by_columns(low, Z::COLUMNS, k), k > 0);
+            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(q_low, Z::ROWS, k),
+                                  wgmma_by_columns(low, Z::COLUMNS, k), k > 0);
     }
 
     __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP = dO V^T */
@@ -150,8 +150,8 @@ template <int D> struct split_math {
         const uint32_t low = ordo_descriptor_low(Z::V, 16) + stage * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<0, 0>(d, wgmma_by_columns(do_low, Z::ROWS, k),
-                           wgmma_by_columns(low, Z::COLUMNS, k), k > 0);
+            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(do_low, Z::ROWS, k),
+                                  wgmma_by_columns(low, Z::COLUMNS, k), k > 0);
     }
 
     /* dQ += dS K */
@@ -162,7 +162,7 @@ template <int D> struct split_math {
             ordo_descriptor_low(Z::K, Z::COLUMNS * ORDO_LINE_BYTES) + stage * (Z::KV_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::COLUMNS / 16; k++)
-            wgmma_rs<1>(d, ds + 4 * k, wgmma_by_rows(low, k), 1);
+            wgmma_rs<false, 1>(d, ds + 4 * k, wgmma_by_rows(low, k), 1);
     }
 };
 
@@ -189,8 +189,8 @@ ORDO_DEVICE void split_ds(uint32_t (&ds)[N / 2], const float (&p)[N], const floa
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
-        ds[i] = pack_bf16(p[2 * i] * (dp[2 * i] - rows.delta[i % 2]),
-                          p[2 * i + 1] * (dp[2 * i + 1] - rows.delta[i % 2]));
+        ds[i] = pack_pair<false>(p[2 * i] * (dp[2 * i] - rows.delta[i % 2]),
+                                 p[2 * i + 1] * (dp[2 * i + 1] - rows.delta[i % 2]));
 }
 
 ORDO_DEVICE split_rows split_rows_of(const split_args &args, const ordo_forward_unit &unit, int row)
@@ -345,9 +345,9 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             uint32_t out[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                out[i] =
-                    pack_bf16(dq[8 * c + 2 * i] * args.scale, dq[8 * c + 2 * i + 1] * args.scale);
-                taint |= not_finite(out[i]);
+                out[i] = pack_pair<false>(dq[8 * c + 2 * i] * args.scale,
+                                          dq[8 * c + 2 * i + 1] * args.scale);
+                taint |= not_finite<false>(out[i]);
             }
             store_matrix4(q_at + ordo_store_offset(Z::ROWS, warp, lane, c), out[0], out[1], out[2],
                           out[3]);

@@ -177,7 +177,7 @@ __global__ void product_kernel(operand a, const uint16_t *tile_a, int elements_a
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < SLICES; k++)
-        wgmma_ss<BY_ROWS_A, BY_ROWS_B>(d, slice(at_a, a, k), slice(at_b, b, k), k > 0);
+        wgmma_ss<false, BY_ROWS_A, BY_ROWS_B>(d, slice(at_a, a, k), slice(at_b, b, k), k > 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(d);
@@ -263,18 +263,19 @@ __global__ void chain_kernel(const uint16_t *q, const uint16_t *k, const uint16_
     wgmma_fence();
 #pragma unroll
     for (int x = 0; x < 4; x++)
-        wgmma_ss<0, 0>(s, wgmma_by_columns(low_q, 64, x), wgmma_by_columns(low_k, 128, x), x > 0);
+        wgmma_ss<false, 0, 0>(s, wgmma_by_columns(low_q, 64, x), wgmma_by_columns(low_k, 128, x),
+                              x > 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(s);
     uint32_t p[32];
 #pragma unroll
     for (int x = 0; x < 32; x++)
-        p[x] = pack_bf16(s[2 * x], s[2 * x + 1]);
+        p[x] = pack_pair<false>(s[2 * x], s[2 * x + 1]);
     wgmma_fence();
 #pragma unroll
     for (int x = 0; x < 8; x++)
-        wgmma_rs<1>(o, p + 4 * x, wgmma_by_rows(low_v, x), x > 0);
+        wgmma_rs<false, 1>(o, p + 4 * x, wgmma_by_rows(low_v, x), x > 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(o);
@@ -363,7 +364,7 @@ __global__ void dq_kernel(const uint16_t *ds, const uint16_t *k, uint16_t *tile,
     wgmma_fence();
 #pragma unroll
     for (int x = 0; x < 8; x++)
-        wgmma_ss<0, 1>(dq, wgmma_by_columns(low_ds, Q, x), wgmma_by_rows(low_k, x), x > 0);
+        wgmma_ss<false, 0, 1>(dq, wgmma_by_columns(low_ds, Q, x), wgmma_by_rows(low_k, x), x > 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(dq);

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(128, 1) serialised(float *x, int n)
     for (int j = 0; j < n; j++) {
         wgmma_fence();
         if (j & 1)
-            wgmma_ss<0, 0>(d, 1, 2, 1);
+            wgmma_ss<false, 0, 0>(d, 1, 2, 1);
         wgmma_commit();
         d[3] += 1.0f;
         wgmma_wait<0>();
