@@ -44,20 +44,20 @@ ORDO_DEVICE float log2_approx(float x)
 }
 
 /* slope2: ALiBi's slope times log2(e), 0 for none; away: i + diagonal - j. */
-ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, int away)
+ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, float away)
 {
     float x = qk * rule.scale;
     if (rule.cap > 0.0f)
         x = fmaf(-2.0f * rule.cap, reciprocal_approx(exp2_approx(qk * rule.to_cap) + 1.0f),
                  rule.cap);
-    return fmaf(-slope2, fabsf((float)away), x);
+    return fmaf(-slope2, fabsf(away), x);
 }
 
 /* What softcap multiplies a gradient by, from |p| and lse (in powers of two): 1 - tanh^2. */
 ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule, float slope2,
-                               int away)
+                               float away)
 {
-    const float logit = fmaf(slope2, fabsf((float)away), log2_approx(p) + lse2);
+    const float logit = fmaf(slope2, fabsf(away), log2_approx(p) + lse2);
     const float t = fminf(fmaxf(logit * rule.of_cap, -1.0f), 1.0f); /* p of 0: no gradient */
     return fmaf(-t, t, 1.0f);
 }
