@@ -131,12 +131,10 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         const int row = first + warp * 16 + lane / 4;
         const int column = 2 * (lane % 4);
         const ordo_band &band = args.issue.band; /* if not */
-        const int q_len = GENERAL ? record.q_len : band.q_len;
-        const int kv_len = GENERAL ? record.kv_len : band.kv_len;
-        const int high = GENERAL ? record.high : band.high;
-        const int whole = min(kv_len, first + high + 1); /* columns all rows see; */
-        /* general: but for those before here */
-        const int whole_from = GENERAL ? first + 63 + record.low : 0;
+        const int &q_len = GENERAL ? record.q_len : band.q_len;
+        const int &kv_len = GENERAL ? record.kv_len : band.kv_len;
+        const int &high = GENERAL ? record.high : band.high;
+        const int whole = min(kv_len, first + high + 1); /* columns all rows see */
         const int limit[2] = { min(kv_len, row + high + 1), min(kv_len, row + 8 + high + 1) };
         /* Rows that do not exist have no bits, and nobody sees theirs: they take the last ones. */
         const int block = min(first + warp * 16, (q_len - 1) / 16 * 16);
@@ -153,15 +151,14 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             o[i] = 0.0f;
 
         int tile = GENERAL ? record.last : unit.keys - 1;
-        const int bottom = GENERAL ? record.first : 0;
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
             own = 0;
-        for (; tile > bottom && tile * Z::COLUMNS >= own; tile--)
+        for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
             pass_on();
-        int stop = bottom; /* the last tile its first row sees, */
+        int stop = 0; /* the last tile its first row sees */
         if constexpr (GENERAL)
-            stop = max(stop, min(tile, max(0, first + record.low) / Z::COLUMNS));
+            stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
 
         /* Bits of a block of 128 columns; those of a tile of 64 are half of it. */
         auto given = [&] {
@@ -192,7 +189,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             if constexpr (GENERAL) {
                 if (args.ruled)
                     apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
-                if ((tile + 1) * Z::COLUMNS > whole || tile * Z::COLUMNS < whole_from)
+                if ((tile + 1) * Z::COLUMNS > min(record.kv_len, first + record.high + 1) ||
+                    tile * Z::COLUMNS < first + 63 + record.low)
                     mask_scores(s, record, row, at);
             }
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
@@ -231,7 +229,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             outputs(last_stage);
             wgmma_commit();
             named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-            made(false);
+            if (D > 64)
+                made(false);
             wgmma_wait<1>();
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
@@ -239,6 +238,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             wgmma_wait<0>();
             wgmma_pin(o);
             mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            if (D == 64) /* P's registers are free now */
+                made(false);
             pack(s);
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
         if constexpr (GENERAL)
-            for (; tile >= bottom; tile--)
+            for (; tile >= record.first; tile--)
                 pass_on();
 
 #pragma unroll

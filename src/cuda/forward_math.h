@@ -66,15 +66,24 @@ ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], u
 
 /* ---- the general kernel ---- */
 
-/* Scores to logits: softcap and ALiBi. `away` is the distance of the first row's own column from
- * the thread's first one. */
+/* Scores to logits, as logit_of() has it: softcap and ALiBi, a branch for all of a tile. `away` is
+ * the distance of the first row's own column from the thread's first one. */
 template <int N>
 ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float slope2, int away)
 {
+    if (rule.cap > 0.0f) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            cap_score(s[i], rule);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] *= rule.scale;
+    }
     const float from[2] = { (float)away, (float)(away + 8) };
 #pragma unroll
     for (int i = 0; i < N; i++)
-        s[i] = logit_of(s[i], rule, slope2, from[i / 2 % 2] - (float)(8 * (i / 4) + i % 2));
+        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)(8 * (i / 4) + i % 2)), s[i]);
 }
 
 /* Masks what rows `row` and `row + 8` do not see, in columns from `column` on. */

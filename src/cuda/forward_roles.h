@@ -34,8 +34,9 @@ template <int D, bool GENERAL> struct forward_shape {
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
         THREADS = 128 * (GROUPS + 1),
-        MATH_REGISTERS = D == 64 ? 160 : 240,
-        LOAD_REGISTERS = D == 64 || GENERAL ? 32 : 24,
+        /* Together what a block starts with: 128 a thread at D = 64, else 168. */
+        MATH_REGISTERS = D == 64 ? 160 : GENERAL ? 232 : 240,
+        LOAD_REGISTERS = D == 64 ? 32 : GENERAL ? 40 : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
         KV_BYTES = COLUMNS * D * 2,
