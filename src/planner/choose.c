@@ -129,12 +129,12 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 /* ---- what does not ---- */
 
 /* Of a section on a GPU: head size x query heads, at most; and waves of chains. */
-enum { COLUMNS_IN_FLIGHT = 2048, WAVES_FULL = 2, WAVES_CUT = 8 };
+enum { COLUMNS_IN_FLIGHT = 2048, WAVES_FULL = 2, WAVES_CUT = 12 };
 
 /* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue
  * for each other. Two waves of chains a section under a full mask, where all chains walk in step (2
  * to 12 % faster from 4k tokens on than sections of COLUMNS_IN_FLIGHT, which remain the limit for
- * short sequences); eight under one that cuts, where one wave loses half. Sections are even, for a
+ * short sequences); twelve under one that cuts, where one wave loses half. Sections are even, for a
  * last one of few heads would stall. Of a CPU: a head a thread, and nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
