@@ -88,7 +88,13 @@ static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
         host_table(p, p->table);
     copy_tensor(p, &p->o, &p->q, rows, heads);
     for (int64_t x = 0; x < sequences_of(p) * heads * rows; x++)
-        p->lse[x] = (float)(x % rows);
+        p->lse[x] = 0;
+    for (int32_t b = 0; b < p->batch.sequences; b++) {
+        const ordo_cuda_sequence s = ordo_batch_sequence(&p->batch, b);
+        for (int64_t head = 0; head < heads; head++)
+            for (int64_t row = 0; row < s.q_len; row++)
+                p->lse[s.lse + head * p->batch.lse_head + row] = (float)row;
+    }
     return ORDO_OK;
 }
 

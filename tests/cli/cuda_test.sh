@@ -38,7 +38,7 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     status 0 run $small --pass forward
     prints "backend    cuda"
     refuses 2 "--threads: backend cuda has none" run $small --threads 2
-    refuses 3 "head_dim 60: backend cuda expects a multiple of 8" run $small --head-dim 60
+    refuses 3 "head_dim 60: backend cuda expects a multiple of 8" run $small --dim 60
     status 0 run --device cuda --dtype f16 --seq 8
     status 0 verify --device cuda --dtype bf16 --cu-seqlens 0,8,8,30 --repeats 1
     status 0 verify $small --dropout 0.1 --repeats 1
