@@ -651,6 +651,47 @@ TEST(passes_reach_the_module)
     close_fixture(f);
 }
 
+TEST(combinations_reach_the_module)
+{
+    enum { PARTS = 97 };
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    request r = small();
+    r.problem.dtype = ORDO_F16;
+    r.problem.head_dim = 60; /* rows are read element by element */
+    fixture *f = open_fixture(&r);
+    ordo_tensor o[PARTS];
+    const float *lse[PARTS];
+    for (int x = 0; x < PARTS; x++)
+        o[x] = (ordo_tensor) { f->q, { 0 } }, lse[x] = f->lse;
+    static float out_lse[BATCH * HEADS * ROWS];
+    ordo_combine c = ORDO_COMBINE_INIT;
+    c.parts = PARTS - 1, c.o_parts = o, c.lse_parts = lse;
+    c.o.data = f->o, c.lse = out_lse, c.stream = f;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_OK);
+    const ordo_cuda_combine *got = &passes->last_combine;
+    CHECK_INT(got->parts, PARTS - 1);
+    CHECK(got->o_parts == o && got->lse_parts == lse);
+    CHECK_INT(got->sequences, BATCH);
+    CHECK_INT(got->heads, HEADS);
+    CHECK_INT(got->rows, ROWS);
+    CHECK_INT(got->dim, 60);
+    CHECK(got->f16 && got->o.data == f->o && got->lse == out_lse && got->stream == f);
+
+    c.parts = PARTS; /* more than a launch's parameters hold */
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_ERR_SHAPE);
+    CHECK_HAS(ordo_last_error(), "workspace_bytes 0: backend cuda expects 3880 at least for 97");
+    c.workspace = (char *)f->call.workspace + 16, c.workspace_bytes = 3880;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_ERR_ALIGN);
+    c.workspace = f->call.workspace;
+    const int before = passes->combine;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_OK);
+    CHECK_INT(passes->combine, before + 1);
+    CHECK((void *)got->table == c.workspace);
+    close_fixture(f);
+}
+
 /* Bits of a device against those of the host, and how many launches they took. */
 static void check_bits(const fake_record *passes, const ordo_problem *p, const ordo_dropout_call *c,
                        int launches)
@@ -819,5 +860,5 @@ CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
            RUN(types_scores_and_windows), RUN(a_packed_pass), RUN(a_padded_pass),
            RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
            RUN(many_tiles), RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(bits_of_a_device), RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
-           RUN(a_device_as_a_machine))
+           RUN(combinations_reach_the_module), RUN(bits_of_a_device), RUN(bits_of_a_device_refused),
+           RUN(memory_streams_and_events), RUN(a_device_as_a_machine))

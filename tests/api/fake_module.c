@@ -145,6 +145,14 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     return ORDO_OK;
 }
 
+static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    fake_passes.combine++;
+    fake_passes.last_combine = *combine;
+    return ORDO_OK;
+}
+
 /* ---- memory, streams, events ---- */
 
 static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
@@ -219,6 +227,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
         .bits_size = sizeof(ordo_cuda_bits),
+        .combine_size = sizeof(ordo_cuda_combine),
         .build = "fake",
         .device_count = device_count,
         .device_query = device_query,
@@ -239,6 +248,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .event_record = record,
         .event_elapsed = elapsed,
         .dropout = dropout,
+        .combine = combine,
     };
     return &table;
 }
