@@ -61,6 +61,13 @@ typedef struct grid_case {
     unsigned char *data[GRID_TENSORS];
 } grid_case;
 
+/* An element of a tensor. */
+typedef struct grid_place {
+    int tensor;
+    int64_t sequence, head, row, column;
+    uint32_t bits, expected; /* there, and in what it is compared with */
+} grid_place;
+
 /* What may be drawn. */
 typedef struct grid_limits {
     uint64_t seed;
@@ -142,6 +149,26 @@ static inline size_t grid_at(const grid_case *c, int tensor, int64_t b, int64_t 
     if (p->layout == ORDO_PACKED)
         return (size_t)(head * p->total_q + first + row) * sizeof(float);
     return (size_t)((b * p->heads + head) * p->q_len + row) * sizeof(float);
+}
+
+/* The element with this index: `place` gets sequence, head, row and column. */
+static inline void grid_locate(const grid_case *c, int tensor, size_t index, grid_place *place)
+{
+    const ordo_problem *p = &c->problem;
+    const bool keys = grid_tensors[tensor].keys;
+    const int64_t at = (int64_t)index, dim = grid_dim(c, tensor), heads = grid_heads(c, tensor);
+    int64_t row = at / dim / heads; /* of the whole tensor */
+    *place = (grid_place) { .tensor = tensor, .column = at % dim, .head = at / dim % heads };
+    if (grid_tensors[tensor].row && p->layout == ORDO_PACKED) {
+        place->head = at / p->total_q;
+        row = at % p->total_q;
+    } else if (grid_tensors[tensor].row) {
+        place->head = at / p->q_len % heads;
+        row = at / p->q_len / heads * p->q_len + at % p->q_len;
+    }
+    while (place->sequence + 1 < p->batch && grid_first(c, keys, place->sequence + 1) <= row)
+        place->sequence++;
+    place->row = row - grid_first(c, keys, place->sequence);
 }
 
 static inline double grid_value(const grid_case *c, uint16_t half)
@@ -341,6 +368,16 @@ static inline void grid_draw_place(grid_case *c, uint64_t *state)
         c->slopes[x] = (float)ldexp(1 + check_uniform(state) / 4, -(int)check_between(state, 1, 9));
 }
 
+/* What most of training is: kernels may be made for it. */
+static inline void grid_make_plain(grid_case *c, uint64_t *state)
+{
+    ordo_problem *p = &c->problem;
+    p->dtype = ORDO_BF16;
+    p->layout = ORDO_DENSE;
+    p->head_dim = p->v_head_dim = check_between(state, 0, 1) ? 64 : 128;
+    c->dlse = false;
+}
+
 /* Combination `number` of a seed, with its inputs. */
 static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
 {
@@ -358,11 +395,17 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
         p->v_head_dim = grid_draw_dim(&state);
     c->nan_padding = grid_one_in(&state, 8);
     c->dlse = grid_one_in(&state, 3);
+    const bool plain = grid_one_in(&state, 5);
+    if (plain)
+        grid_make_plain(c, &state);
     c->strength = grid_one_in(&state, 6) ? 2.5 : 1;
     grid_draw_lengths(c, &state, limits->longest);
     grid_shrink(c, &state, limits->longest, limits->work * exp2(-3 * (1 + check_uniform(&state))));
     grid_settle(c, grid_one_in(&state, 2) ? check_between(&state, 0, 70) : 0);
-    grid_draw_rules(p, &state);
+    if (plain)
+        p->mask = (ordo_mask)check_between(&state, 0, 2);
+    else
+        grid_draw_rules(p, &state);
     grid_draw_dropout(c, &state);
     grid_draw_place(c, &state);
     c->seed = check_random(&state);
@@ -465,12 +508,6 @@ static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part 
 }
 
 /* ---- comparing bits ---- */
-
-typedef struct grid_place {
-    int tensor;
-    int64_t sequence, head, row, column; /* of the part */
-    uint32_t bits, expected;             /* there, and in the whole */
-} grid_place;
 
 static inline uint32_t grid_bits(const grid_case *c, int tensor, size_t at)
 {

@@ -404,7 +404,8 @@ static inline void grid_bounds_close(grid_bounds *bounds)
 /* Errors in units of what is allowed: more than 1 is a failure. */
 typedef struct grid_errors {
     double element[GRID_TENSORS], mean[GRID_TENSORS];
-    size_t at[GRID_TENSORS]; /* element with the largest, and its values */
+    size_t wrong[GRID_TENSORS]; /* elements */
+    size_t at[GRID_TENSORS];    /* element with the largest, and its values */
     double got[GRID_TENSORS], exact[GRID_TENSORS];
 } grid_errors;
 
@@ -432,6 +433,7 @@ static inline void grid_compare_tensor(const grid_case *c, const grid_exact *exa
         const double error = got == want ? 0 : fabs(got - want); /* -inf is one */
         double ratio = error / grid_limit(c, t, want, &bounds->at[t], i);
         ratio = ratio == ratio && error == error ? ratio : INFINITY;
+        errors->wrong[t] += ratio > 1;
         if (ratio > errors->element[t] || i == 0) {
             errors->element[t] = ratio;
             errors->at[t] = i;

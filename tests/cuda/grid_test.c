@@ -280,12 +280,16 @@ static void check_portable(trial *t)
     } kinds[] = { { 132, ORDO_ISSUE_DEFAULT }, { 78, ORDO_ISSUE_HEAD }, { 1, ORDO_ISSUE_KEY } };
     for (size_t x = 0; x < sizeof kinds / sizeof kinds[0]; x++) {
         ordo_plan *plan = NULL;
+        ordo_plan_info info;
         char how[32];
         (void)snprintf(how, sizeof how, "%d workers", (int)kinds[x].workers);
         const bool ran = fine(t, "portable",
                               grid_plan(&t->lab, &t->c, kinds[x].workers, kinds[x].issue, &plan)) &&
+                         fine(t, "portable", ordo_plan_query(plan, &info)) &&
                          run(t, "portable", &t->whole, &t->c, plan);
         ordo_plan_destroy(plan);
+        if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+            fail(t, "portable", "%s: key %s, else %s", how, info.numeric_key, t->info.numeric_key);
         if (ran && !kept_again(t, "portable", how))
             return;
     }
@@ -389,14 +393,27 @@ static void check_dropped(trial *t, uint64_t *state)
 static void check_oracle(trial *t)
 {
     grid_errors e;
+    char all[120];
+    size_t used = 0;
+    int first = 0;
     grid_compare(&t->c, &e);
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++) {
-        if (e.element[x] > 1)
-            fail(t, "oracle", "%s[%zu] is %.9g, exactly %.9g: %.3g times what is allowed",
-                 grid_tensors[x].name, e.at[x], e.got[x], e.exact[x], e.element[x]);
-        else if (e.mean[x] > 1)
-            fail(t, "oracle", "%s: root mean square error %.3g times what is allowed",
-                 grid_tensors[x].name, e.mean[x]);
+        used += (size_t)snprintf(all + used, sizeof all - used, " %s %zu", grid_tensors[x].name,
+                                 e.wrong[x]);
+        if (first == 0 && (e.element[x] > 1 || e.mean[x] > 1))
+            first = x;
+    }
+    if (first > 0 && e.element[first] > 1) {
+        grid_place at;
+        grid_locate(&t->c, first, e.at[first], &at);
+        fail(t, "oracle",
+             "%s(sequence %d, head %d, row %d, %d) is %.9g, exactly %.9g: %.3g times what is "
+             "allowed; wrong elements:%s",
+             grid_tensors[first].name, (int)at.sequence, (int)at.head, (int)at.row, (int)at.column,
+             e.got[first], e.exact[first], e.element[first], all);
+    } else if (first > 0) {
+        fail(t, "oracle", "%s: root mean square error %.3g times what is allowed",
+             grid_tensors[first].name, e.mean[first]);
     }
     session *s = t->s;
     pthread_mutex_lock(&s->lock);
@@ -574,7 +591,7 @@ static void print_text(const session *s, double seconds)
                s->refusals[x].text, s->refusals[x].first);
     printf("errors over what is allowed, element and mean:");
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
-        printf("  %s %.2f %.2f", grid_tensors[x].name, s->worst[x], s->mean[x]);
+        printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
     printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
            " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
            " refused; %" PRId64 " passes, %.1f s\n",
