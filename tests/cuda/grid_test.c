@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5 };
+enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5, HANG_SECONDS = 30 };
 
 typedef struct refusal {
     char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
@@ -48,7 +48,10 @@ typedef struct session {
 
     /* shared by all threads, under `lock` */
     pthread_mutex_t lock, device;
-    int64_t next, on_device;
+    int64_t next;
+    int64_t on_device; /* combination that has the device, what is checked, and since when */
+    const char *level;
+    double since;
     int64_t passed, failed, refused, in_part, left_out, passes;
     double worst[GRID_TENSORS], mean[GRID_TENSORS];
     refusal refusals[REFUSALS_MAX];
@@ -80,6 +83,16 @@ static double seconds_since(const struct timespec *start)
 
 /* ---- what is found ---- */
 
+/* The command that does it again. */
+static void say_again(const session *s, int64_t number, char *text, size_t size)
+{
+    (void)snprintf(text, size,
+                   "grid_test%s --seed %" PRIu64 " --longest %" PRId64
+                   " --work %g --repeats %" PRId64 " --only %" PRId64,
+                   s->cuda ? "" : " --backend cpu", s->limits.seed, s->limits.longest,
+                   s->limits.work, s->repeats, number);
+}
+
 __attribute__((format(printf, 3, 4))) static void fail(trial *t, const char *level,
                                                        const char *format, ...)
 {
@@ -90,11 +103,8 @@ __attribute__((format(printf, 3, 4))) static void fail(trial *t, const char *lev
     va_end(list);
     session *s = t->s;
     grid_describe(&t->c, about, sizeof about);
-    (void)snprintf(line, sizeof line,
-                   "FAIL %s: %s; %s; grid_test%s --seed %" PRIu64 " --longest %" PRId64
-                   " --work %g --repeats %" PRId64 " --only %" PRId64,
-                   level, what, about, s->cuda ? "" : " --backend cpu", s->limits.seed,
-                   s->limits.longest, s->limits.work, s->repeats, t->number);
+    const int used = snprintf(line, sizeof line, "FAIL %s: %s; %s; ", level, what, about);
+    say_again(s, t->number, line + used, sizeof line - (size_t)used);
     pthread_mutex_lock(&s->lock);
     t->failed = true;
     if (s->failure_count < FAILURES_MAX)
@@ -175,6 +185,11 @@ static bool run(trial *t, const char *level, grid_image *image, const grid_case 
 {
     static const int poisons[] = { 0xff, 0, 0xa5 };
     t->passes++;
+    pthread_mutex_lock(&t->s->lock);
+    t->s->on_device = t->number;
+    t->s->level = level;
+    t->s->since = seconds_since(&t->s->start);
+    pthread_mutex_unlock(&t->s->lock);
     const int poison = poisons[t->passes % 3], threads = 1 + (int)(t->passes % 3);
     if (!fine(t, level, grid_run(&t->lab, image, plan, poison, threads)))
         return false;
@@ -490,8 +505,8 @@ static void check_combination(trial *t)
     }
     if (!s->together)
         pthread_mutex_lock(&s->device);
-    s->on_device = t->number;
     const bool ran = check_bits(t);
+    s->level = NULL;
     if (!s->together)
         pthread_mutex_unlock(&s->device);
     if (ran)
@@ -541,6 +556,18 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* A pass that does not end cannot be stopped, but named. */
+static void look_for_hang(const session *s)
+{
+    char again[TEXT_SIZE];
+    if (!s->cuda || s->together || !s->level || seconds_since(&s->start) - s->since < HANG_SECONDS)
+        return;
+    say_again(s, s->on_device, again, sizeof again);
+    printf("FAIL hang: %s: a pass does not end; %s\n", s->level, again);
+    fflush(stdout);
+    _Exit(1);
+}
+
 /* Say how far it is, every few seconds, until told to stop. */
 static void *say(void *argument)
 {
@@ -550,6 +577,7 @@ static void *say(void *argument)
         nanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);
         pthread_mutex_lock(&s->lock);
         over = s->threads == 0;
+        look_for_hang(s);
         if (!over && seconds_since(&s->start) > next) {
             next += SAY_SECONDS;
             fprintf(stderr,
