@@ -54,7 +54,7 @@ typedef struct grid_case {
     bool ids_given; /* else they count on from shard.batch0 */
     float slopes[GRID_BATCH_MAX * GRID_HEADS_MAX];
     bool slopes_each; /* sequence has its own */
-    bool bits_given, by_pointer, dlse;
+    bool plain, bits_given, by_pointer, dlse;
     bool nan_padding; /* else large numbers */
     double strength;  /* of q and k */
     uint64_t seed, offset;
@@ -395,14 +395,14 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
         p->v_head_dim = grid_draw_dim(&state);
     c->nan_padding = grid_one_in(&state, 8);
     c->dlse = grid_one_in(&state, 3);
-    const bool plain = grid_one_in(&state, 5);
-    if (plain)
+    c->plain = grid_one_in(&state, 5);
+    if (c->plain)
         grid_make_plain(c, &state);
     c->strength = grid_one_in(&state, 6) ? 2.5 : 1;
     grid_draw_lengths(c, &state, limits->longest);
     grid_shrink(c, &state, limits->longest, limits->work * exp2(-3 * (1 + check_uniform(&state))));
     grid_settle(c, grid_one_in(&state, 2) ? check_between(&state, 0, 70) : 0);
-    if (plain)
+    if (c->plain)
         p->mask = (ordo_mask)check_between(&state, 0, 2);
     else
         grid_draw_rules(p, &state);
@@ -419,8 +419,9 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
 {
     const ordo_problem *p = &c->problem;
     int used = snprintf(
-        text, size, "%s %s D%d%s%.0d H%d/%d from %d of %d %s", ordo_dtype_name(p->dtype),
-        ordo_layout_name(p->layout), (int)p->head_dim, p->v_head_dim != p->head_dim ? "/" : "",
+        text, size, "%s%s %s D%d%s%.0d H%d/%d from %d of %d %s", c->plain ? "plain " : "",
+        ordo_dtype_name(p->dtype), ordo_layout_name(p->layout), (int)p->head_dim,
+        p->v_head_dim != p->head_dim ? "/" : "",
         p->v_head_dim != p->head_dim ? (int)p->v_head_dim : 0, (int)p->heads, (int)p->kv_heads,
         (int)p->shard.head0, (int)p->shard.heads_total, ordo_mask_name(p->mask));
     char more[400];
