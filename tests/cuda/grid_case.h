@@ -55,8 +55,9 @@ typedef struct grid_case {
     float slopes[GRID_BATCH_MAX * GRID_HEADS_MAX];
     bool slopes_each; /* sequence has its own */
     bool plain, bits_given, by_pointer, dlse;
-    bool nan_padding; /* else large numbers */
-    double strength;  /* of q and k */
+    bool nan_padding;          /* else large numbers */
+    double strength;           /* of q and k */
+    int64_t head_gap, row_gap; /* elements between heads and rows; both 0: contiguous */
     uint64_t seed, offset;
     unsigned char *data[GRID_TENSORS];
 } grid_case;
@@ -133,10 +134,23 @@ static inline size_t grid_slice(const grid_case *c, int tensor)
     return (size_t)grid_dim(c, tensor) * grid_width(tensor);
 }
 
+/* Elements from a head to the next, and from a row to the next. */
+static inline int64_t grid_head_stride(const grid_case *c, int tensor)
+{
+    return grid_dim(c, tensor) + c->head_gap;
+}
+
+static inline int64_t grid_row_stride(const grid_case *c, int tensor)
+{
+    return grid_heads(c, tensor) * grid_head_stride(c, tensor) + c->row_gap;
+}
+
 static inline size_t grid_bytes(const grid_case *c, int tensor)
 {
-    return (size_t)(grid_rows(c, grid_tensors[tensor].keys) * grid_heads(c, tensor)) *
-           grid_slice(c, tensor);
+    const int64_t rows = grid_rows(c, grid_tensors[tensor].keys);
+    if (grid_tensors[tensor].row)
+        return (size_t)(rows * c->problem.heads) * sizeof(float);
+    return (size_t)(rows * grid_row_stride(c, tensor)) * grid_width(tensor);
 }
 
 /* Where a slice begins, in bytes. */
@@ -145,30 +159,26 @@ static inline size_t grid_at(const grid_case *c, int tensor, int64_t b, int64_t 
     const ordo_problem *p = &c->problem;
     const int64_t first = grid_first(c, grid_tensors[tensor].keys, b);
     if (!grid_tensors[tensor].row)
-        return (size_t)((first + row) * grid_heads(c, tensor) + head) * grid_slice(c, tensor);
+        return (size_t)((first + row) * grid_row_stride(c, tensor) +
+                        head * grid_head_stride(c, tensor)) *
+               grid_width(tensor);
     if (p->layout == ORDO_PACKED)
         return (size_t)(head * p->total_q + first + row) * sizeof(float);
     return (size_t)((b * p->heads + head) * p->q_len + row) * sizeof(float);
 }
 
-/* The element with this index: `place` gets sequence, head, row and column. */
-static inline void grid_locate(const grid_case *c, int tensor, size_t index, grid_place *place)
+/* A tensor as a call describes it. */
+static inline ordo_tensor grid_tensor(const grid_case *c, int tensor, void *data)
 {
-    const ordo_problem *p = &c->problem;
-    const bool keys = grid_tensors[tensor].keys;
-    const int64_t at = (int64_t)index, dim = grid_dim(c, tensor), heads = grid_heads(c, tensor);
-    int64_t row = at / dim / heads; /* of the whole tensor */
-    *place = (grid_place) { .tensor = tensor, .column = at % dim, .head = at / dim % heads };
-    if (grid_tensors[tensor].row && p->layout == ORDO_PACKED) {
-        place->head = at / p->total_q;
-        row = at % p->total_q;
-    } else if (grid_tensors[tensor].row) {
-        place->head = at / p->q_len % heads;
-        row = at / p->q_len / heads * p->q_len + at % p->q_len;
-    }
-    while (place->sequence + 1 < p->batch && grid_first(c, keys, place->sequence + 1) <= row)
-        place->sequence++;
-    place->row = row - grid_first(c, keys, place->sequence);
+    const int64_t row = grid_row_stride(c, tensor);
+    ordo_tensor made = { .data = data };
+    if (c->head_gap == 0 && c->row_gap == 0)
+        return made;
+    made.stride[0] = grid_space(c, grid_tensors[tensor].keys, 0) * row; /* not read if packed */
+    made.stride[1] = row;
+    made.stride[2] = grid_head_stride(c, tensor);
+    made.stride[3] = 1;
+    return made;
 }
 
 static inline double grid_value(const grid_case *c, uint16_t half)
@@ -399,6 +409,10 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     if (c->plain)
         grid_make_plain(c, &state);
     c->strength = grid_one_in(&state, 6) ? 2.5 : 1;
+    if (grid_one_in(&state, 6)) {
+        c->head_gap = 8 * check_between(&state, 0, 2);
+        c->row_gap = 8 * check_between(&state, 0, 3);
+    }
     grid_draw_lengths(c, &state, limits->longest);
     grid_shrink(c, &state, limits->longest, limits->work * exp2(-3 * (1 + check_uniform(&state))));
     grid_settle(c, grid_one_in(&state, 2) ? check_between(&state, 0, 70) : 0);
@@ -438,8 +452,9 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
                        p->dropout.p, ordo_keying_name(p->dropout.keying),
                        c->bits_given ? " given" : " inside", c->by_pointer ? " by pointer" : "",
                        p->dropout.rounds, p->dropout.bits);
-    at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s;", p->alibi ? " alibi" : "",
+    at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s;", p->alibi ? " alibi" : "",
                    c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
+                   c->head_gap || c->row_gap ? " strided" : "",
                    c->nan_padding && p->layout == ORDO_PADDED ? " nan-padding" : "");
     for (int64_t b = 0; b < p->batch; b++)
         at += snprintf(more + at, sizeof more - (size_t)at, " %dx%d", (int)c->q_lens[b],
@@ -503,6 +518,7 @@ static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part 
                              part->kv_head * group + h];
     }
     to->slopes_each = true;
+    to->head_gap = to->row_gap = 0;
     grid_settle(to, 0);
     grid_open(to);
     grid_copy_inputs(to, from, part);

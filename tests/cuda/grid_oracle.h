@@ -13,7 +13,7 @@
  *
  * sixteen products are added at once, and then in f32 with an error of a few units; exp2 and
  * tanh are approximations. dP and delta = <dout, o> - dlse are off by e (D/16 + 4) of the sum of
- * their terms' magnitudes; the slope of the soft cap by 2 r. A sum of n terms is off by
+ * their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A sum of n terms is off by
  * e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
  *
  * The sum of these is a limit for each element. It is a worst case: errors of roundings have
@@ -93,7 +93,7 @@ static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)
     const double bias = h->p->alibi ? h->slope * fabs((double)(j - i - h->diagonal)) : 0;
     z.x -= bias;
     z.r += GRID_E * (fabs(z.x) + fabs((double)h->lse[i]) + fabs(bias) + 4 * cap + 8);
-    z.slope_error = cap > 0 ? 2 * z.r / fmin(cap, 1) : 0;
+    z.slope_error = cap > 0 ? 4 * z.r / cap + GRID_E : 0;
     return z;
 }
 
@@ -208,9 +208,15 @@ static inline ordo_call grid_oracle_call(const grid_case *c, const grid_exact *e
 {
     float *const *x = exact->data;
     ordo_call call = ORDO_CALL_INIT;
-    call.q.data = x[GRID_Q], call.k.data = x[GRID_K], call.v.data = x[GRID_V];
-    call.o.data = x[GRID_O], call.dout.data = x[GRID_DOUT], call.lse = x[GRID_LSE];
-    call.dq.data = x[GRID_DQ], call.dk.data = x[GRID_DK], call.dv.data = x[GRID_DV];
+    call.q = grid_tensor(c, GRID_Q, x[GRID_Q]);
+    call.k = grid_tensor(c, GRID_K, x[GRID_K]);
+    call.v = grid_tensor(c, GRID_V, x[GRID_V]);
+    call.o = grid_tensor(c, GRID_O, x[GRID_O]);
+    call.dout = grid_tensor(c, GRID_DOUT, x[GRID_DOUT]);
+    call.dq = grid_tensor(c, GRID_DQ, x[GRID_DQ]);
+    call.dk = grid_tensor(c, GRID_DK, x[GRID_DK]);
+    call.dv = grid_tensor(c, GRID_DV, x[GRID_DV]);
+    call.lse = x[GRID_LSE];
     call.dlse = c->dlse ? x[GRID_DLSE] : NULL;
     if (c->problem.layout == ORDO_PACKED)
         call.cu_q = c->cu_q, call.cu_kv = c->cu_kv;
@@ -404,10 +410,16 @@ static inline void grid_bounds_close(grid_bounds *bounds)
 /* Errors in units of what is allowed: more than 1 is a failure. */
 typedef struct grid_errors {
     double element[GRID_TENSORS], mean[GRID_TENSORS];
-    size_t wrong[GRID_TENSORS]; /* elements */
-    size_t at[GRID_TENSORS];    /* element with the largest, and its values */
+    size_t wrong[GRID_TENSORS];  /* elements */
+    grid_place at[GRID_TENSORS]; /* of the largest, and its values */
     double got[GRID_TENSORS], exact[GRID_TENSORS];
 } grid_errors;
+
+/* Sums over a tensor. */
+typedef struct grid_total {
+    double square, expected, f32;
+    size_t count;
+} grid_total;
 
 static inline double grid_limit(const grid_case *c, int tensor, double exact, const grid_sums *s,
                                 size_t i)
@@ -420,32 +432,48 @@ static inline double grid_limit(const grid_case *c, int tensor, double exact, co
     return bound + u * (fabs(exact) + bound) + GRID_E * fabs(exact) + least + 1e-37;
 }
 
-static inline void grid_compare_tensor(const grid_case *c, const grid_exact *exact,
-                                       const grid_bounds *bounds, int t, grid_errors *errors)
+/* The element with index i, which lies at `at`. */
+static inline void grid_compare_element(const grid_case *c, const grid_exact *exact,
+                                        const grid_sums *bounds, const grid_place *at, size_t i,
+                                        grid_errors *errors, grid_total *total)
 {
-    const size_t count = grid_bytes(c, t) / grid_width(t);
+    const int t = at->tensor;
     const double u = c->problem.dtype == ORDO_F16 ? 0x1p-12 : 0x1p-9;
-    double square = 0, expected = 0, f32 = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double want = (double)exact->data[t][i];
-        const double got = grid_tensors[t].row ? (double)((const float *)c->data[t])[i]
-                                               : grid_value(c, ((const uint16_t *)c->data[t])[i]);
-        const double error = got == want ? 0 : fabs(got - want); /* -inf is one */
-        double ratio = error / grid_limit(c, t, want, &bounds->at[t], i);
-        ratio = ratio == ratio && error == error ? ratio : INFINITY;
-        errors->wrong[t] += ratio > 1;
-        if (ratio > errors->element[t] || i == 0) {
-            errors->element[t] = ratio;
-            errors->at[t] = i;
-            errors->got[t] = got;
-            errors->exact[t] = want;
-        }
-        square += error * error;
-        expected += ((double)bounds->at[t].square[i] + u * u * want * want) / 3;
-        f32 += (double)bounds->at[t].f32[i] * (double)bounds->at[t].f32[i];
+    const double want = (double)exact->data[t][i];
+    const double got = grid_tensors[t].row
+                           ? (double)((const float *)(void *)c->data[t])[i]
+                           : grid_value(c, ((const uint16_t *)(void *)c->data[t])[i]);
+    const double error = got == want ? 0 : fabs(got - want); /* -inf is one */
+    double ratio = error / grid_limit(c, t, want, bounds, i);
+    ratio = ratio == ratio && error == error ? ratio : INFINITY;
+    errors->wrong[t] += ratio > 1;
+    if (ratio > errors->element[t]) {
+        errors->element[t] = ratio;
+        errors->at[t] = *at;
+        errors->got[t] = got;
+        errors->exact[t] = want;
     }
-    if (count >= 512 && !grid_tensors[t].row && square > 0)
-        errors->mean[t] = sqrt(square) / (2 * sqrt(expected) + sqrt(f32) + 1e-30);
+    total->square += error * error;
+    total->expected += ((double)bounds->square[i] + u * u * want * want) / 3;
+    total->f32 += (double)bounds->f32[i] * (double)bounds->f32[i];
+    total->count++;
+}
+
+static inline void grid_compare_tensor(const grid_case *c, const grid_exact *exact,
+                                       const grid_sums *bounds, int t, grid_errors *errors)
+{
+    const bool keys = grid_tensors[t].keys;
+    grid_total total = { 0 };
+    for (int64_t b = 0; b < c->problem.batch; b++)
+        for (int64_t r = 0; r < grid_space(c, keys, b); r++)
+            for (int64_t h = 0; h < grid_heads(c, t); h++)
+                for (int64_t d = 0; d < grid_dim(c, t); d++) {
+                    const grid_place at = { .tensor = t, b, h, r, d };
+                    const size_t i = grid_at(c, t, b, r, h) / grid_width(t) + (size_t)d;
+                    grid_compare_element(c, exact, bounds, &at, i, errors, &total);
+                }
+    if (total.count >= 512 && !grid_tensors[t].row && total.square > 0)
+        errors->mean[t] = sqrt(total.square) / (2 * sqrt(total.expected) + sqrt(total.f32) + 1e-30);
 }
 
 static inline void grid_compare(const grid_case *c, grid_errors *errors)
@@ -456,7 +484,7 @@ static inline void grid_compare(const grid_case *c, grid_errors *errors)
     grid_ask_oracle(c, &exact);
     grid_bound(c, &exact, &bounds);
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
-        grid_compare_tensor(c, &exact, &bounds, t, errors);
+        grid_compare_tensor(c, &exact, &bounds.at[t], t, errors);
     grid_bounds_close(&bounds);
     grid_exact_close(&exact);
 }

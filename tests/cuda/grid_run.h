@@ -140,14 +140,14 @@ static inline void grid_upload_tensors(const grid_lab *lab, grid_image *image, c
     ordo_call *call = &image->call;
     for (int t = 0; t < GRID_OUTPUTS; t++)
         grid_move(lab, at + image->at[t], c->data[t], grid_bytes(c, t));
-    call->q.data = at + image->at[GRID_Q];
-    call->k.data = at + image->at[GRID_K];
-    call->v.data = at + image->at[GRID_V];
-    call->dout.data = at + image->at[GRID_DOUT];
-    call->o.data = at + image->at[GRID_O];
-    call->dq.data = at + image->at[GRID_DQ];
-    call->dk.data = at + image->at[GRID_DK];
-    call->dv.data = at + image->at[GRID_DV];
+    call->q = grid_tensor(c, GRID_Q, at + image->at[GRID_Q]);
+    call->k = grid_tensor(c, GRID_K, at + image->at[GRID_K]);
+    call->v = grid_tensor(c, GRID_V, at + image->at[GRID_V]);
+    call->dout = grid_tensor(c, GRID_DOUT, at + image->at[GRID_DOUT]);
+    call->o = grid_tensor(c, GRID_O, at + image->at[GRID_O]);
+    call->dq = grid_tensor(c, GRID_DQ, at + image->at[GRID_DQ]);
+    call->dk = grid_tensor(c, GRID_DK, at + image->at[GRID_DK]);
+    call->dv = grid_tensor(c, GRID_DV, at + image->at[GRID_DV]);
     call->lse = (float *)(void *)(at + image->at[GRID_LSE]);
     if (c->dlse)
         call->dlse = (const float *)(const void *)(at + image->at[GRID_DLSE]);
@@ -244,6 +244,21 @@ static inline ordo_status grid_run(grid_lab *lab, grid_image *image, const ordo_
     return status == ORDO_OK && lab->cuda ? ordo_device_synchronise(lab->stream) : status;
 }
 
+/* Whether nothing was written between the slices of an output. */
+static inline bool grid_gaps_kept(const grid_case *c, int tensor)
+{
+    const int64_t row = grid_row_stride(c, tensor), head = grid_head_stride(c, tensor);
+    const uint16_t *x = (const void *)c->data[tensor];
+    if (grid_tensors[tensor].row || (c->head_gap == 0 && c->row_gap == 0))
+        return true;
+    for (int64_t r = 0; r < grid_rows(c, grid_tensors[tensor].keys); r++)
+        for (int64_t d = 0; d < row; d++)
+            if ((d % head >= grid_dim(c, tensor) || d >= grid_heads(c, tensor) * head) &&
+                x[r * row + d] != 0xffff)
+                return false;
+    return true;
+}
+
 /* Bring the outputs back. False if a pass wrote between them. */
 static inline bool grid_fetch(const grid_lab *lab, const grid_image *image, grid_case *c)
 {
@@ -257,6 +272,7 @@ static inline bool grid_fetch(const grid_lab *lab, const grid_image *image, grid
         const size_t first = image->at[t] - image->outputs, last = first + grid_bytes(c, t);
         const size_t next = t + 1 < GRID_TENSORS ? image->at[t + 1] - image->outputs : bytes;
         memcpy(c->data[t], all + first, last - first);
+        clean = clean && grid_gaps_kept(c, t);
         for (size_t x = last; x < next; x++)
             clean = clean && all[x] == GRID_NOT_WRITTEN;
     }
