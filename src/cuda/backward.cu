@@ -3,6 +3,7 @@
 
 #include "cuda/backward_kernel.h"
 #include "cuda/backward_rows.h"
+#include "cuda/backward_wide_rows.h"
 #include "cuda/launch.h"
 
 template <int D, bool DROP>
@@ -24,6 +25,8 @@ static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if (pass->bucket == 256)
+        return ordo_sm90_backward_wide(pass, why, why_size);
     if (pass->keep_scale > 0.0f)
         return pass->head_dim == 64 ? launch<64, true>(pass, why, why_size)
                                     : launch<128, true>(pass, why, why_size);
