@@ -76,6 +76,25 @@ ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  policy);
 }
 
+/* The same with a barrier a panel: a product that takes panel after panel starts with the first. */
+ORDO_DEVICE void wide_load_panels(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
+                                  int head, int sequence, uint64_t policy)
+{
+#pragma unroll
+    for (int p = 0; p < WIDE_PANELS; p++) {
+        mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
+        tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
+                 sequence, policy);
+    }
+}
+
+ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
+{
+#pragma unroll
+    for (int p = 0; p < WIDE_PANELS; p++)
+        mbar_wait(bars + 8 * p, parity);
+}
+
 /* ALiBi's slope of a query head, in powers of two; 0 without. */
 ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 {
@@ -93,6 +112,23 @@ template <bool F16> ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32
     for (int k = 0; k < WIDE_D / 16; k++)
         wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
                             wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+}
+
+/* The same while B's panels arrive; fences are its own. */
+template <bool F16>
+ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
+                                      uint32_t bars, uint32_t parity)
+{
+    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
+#pragma unroll
+    for (int k = 0; k < WIDE_D / 16; k++) {
+        if (k % 4 == 0) {
+            mbar_wait(bars + 8 * (k / 4), parity);
+            wgmma_fence();
+        }
+        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
+                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+    }
 }
 
 /* d += A B, A 64 x 64 in registers, B 64 x 256 in shared memory. */

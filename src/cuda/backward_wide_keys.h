@@ -39,8 +39,9 @@ template <int DROP> struct wide_keys_shape {
         K_FREE = K_FULL + 8,
         V_FULL = K_FREE + 8,
         V_FREE = V_FULL + 8,
-        Q_FULL = V_FREE + 8, /* with lse and delta */
-        Q_FREE = Q_FULL + 16,
+        Q_FULL = V_FREE + 8,                   /* a panel each */
+        STAT_FULL = Q_FULL + 16 * WIDE_PANELS, /* lse and delta, and the step's record */
+        Q_FREE = STAT_FULL + 16,
         DO_FULL = Q_FREE + 16,
         DO_FREE = DO_FULL + 16,
         P_FULL = DO_FREE + 16,
@@ -130,14 +131,21 @@ template <int DROP> struct wide_keys_loader {
                                               int row, int key, int cut)
     {
         const uint32_t stage = step & 1, free = (step >> 1 & 1) ^ 1;
-        const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
+        const uint32_t do_full = Z::DO_FULL + 8 * stage, stat_full = Z::STAT_FULL + 8 * stage;
+        const uint32_t q_full = Z::Q_FULL + 8 * WIDE_PANELS * stage;
         const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
         /* What nobody sees reads no statistics; any that exist will do. */
         const int64_t stat =
             cut == WIDE_HIDDEN
                 ? 0
                 : ((int64_t)q_head * args.batch.tiles + s.query_tile) * WIDE_TILE + row;
+        mbar_wait(Z::DO_FREE + 8 * stage, free); /* dO is free first */
+        mbar_expect(do_full, WIDE_TILE_BYTES);
+        wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
+                  s.batch, keep);
         mbar_wait(Z::Q_FREE + 8 * stage, free);
+        wide_load_panels(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, s.q_row + row, q_head,
+                         s.batch, keep);
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
         record(at, STEP_SLOPE, __float_as_int(wide_slope(args, sequence, q_head)));
@@ -145,15 +153,9 @@ template <int DROP> struct wide_keys_loader {
             record(at, STEP_HEAD, (int32_t)keep_head_of(args.maker, s.id, q_head));
             record(at, STEP_BLOCK, (int32_t)(args.maker.block0 + (uint32_t)key / 128));
         }
-        mbar_expect(q_full, WIDE_TILE_BYTES + 2 * Z::STAT_BYTES);
-        wide_load(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, s.q_row + row, q_head, s.batch,
-                  keep);
-        bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
-        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, q_full);
-        mbar_wait(Z::DO_FREE + 8 * stage, free);
-        mbar_expect(do_full, WIDE_TILE_BYTES);
-        wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
-                  s.batch, keep);
+        mbar_expect(stat_full, 2 * Z::STAT_BYTES);
+        bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, stat_full);
+        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, stat_full);
         if (DROP == WIDE_KEEP_GIVEN)
             bits(s, q_head, row, key);
         step++;
@@ -199,7 +201,7 @@ template <int DROP> struct wide_keys_loader {
         if (DROP == WIDE_KEEP_MADE) {              /* and for those who make bits */
             mbar_wait(Z::Q_FREE + 8 * (step & 1), (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
-            mbar_arrive(Z::Q_FULL + 8 * (step & 1));
+            mbar_arrive(Z::STAT_FULL + 8 * (step & 1));
         }
     }
 };
@@ -214,7 +216,7 @@ ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
     ordo_keep keep = keep_now(args.maker);
     for (uint32_t step = 0;; step++) {
         const uint32_t at = Z::STEP + (step & 1) * Z::STEP_BYTES;
-        mbar_wait(Z::Q_FULL + 8 * (step & 1), step >> 1 & 1);
+        mbar_wait(Z::STAT_FULL + 8 * (step & 1), step >> 1 & 1);
         const int32_t row = load_shared(at + 4 * STEP_ROW);
         if (row < 0)
             break;
@@ -331,6 +333,7 @@ template <bool F16, int DROP> struct wide_keys_math {
     {
         const uint32_t stage = j & 1;
         float lse[16];
+        mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
         stats(lse, Z::LSE, stage);
         if (bare()) {
 #pragma unroll
@@ -367,7 +370,8 @@ template <bool F16, int DROP> struct wide_keys_math {
                                               uint32_t unit, uint32_t j) const
     {
         const uint32_t stage = j & 1;
-        mbar_wait(Z::Q_FULL + 8 * stage, j >> 1 & 1);
+        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1); /* long there */
+        mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
         mbar_wait(Z::P_FULL + 8 * stage, j >> 1 & 1);
         const bool capped = args.rule.cap > 0.0f;
         const float slope2 = capped ? __int_as_float(of_step(stage, STEP_SLOPE)) : 0.0f;
@@ -412,6 +416,13 @@ template <bool F16, int DROP> struct wide_keys_math {
             *args.flag = 1;
     }
 
+    __device__ __forceinline__ void product(float (&s)[WIDE_SCORES], uint32_t j) const /* S */
+    {
+        const uint32_t stage = j & 1;
+        wide_scores_arriving<F16>(s, Z::K, Z::Q + stage * WIDE_TILE_BYTES,
+                                  Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1);
+    }
+
     /* S, P, dV */
     __device__ __forceinline__ void run_scores(void) const
     {
@@ -428,10 +439,8 @@ template <bool F16, int DROP> struct wide_keys_math {
 #pragma unroll
             for (int i = 0; i < WIDE_D / 2; i++)
                 dv[i] = 0.0f;
-            mbar_wait(Z::Q_FULL + 8 * (j & 1), j >> 1 & 1);
             wgmma_pin(s);
-            wgmma_fence();
-            wide_scores<F16>(s, Z::K, Z::Q + (j & 1) * WIDE_TILE_BYTES);
+            product(s, j);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(s);
@@ -440,17 +449,15 @@ template <bool F16, int DROP> struct wide_keys_math {
             probabilities(s, p, unit, j);
 #pragma unroll 1
             for (; j < last; j++) {
-                const uint32_t stage = j & 1, other = stage ^ 1;
+                const uint32_t stage = j & 1;
                 mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
                 named_sync(WIDE_TURN, 256);
                 wgmma_pin(dv);
                 wgmma_fence();
                 wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
-                mbar_wait(Z::Q_FULL + 8 * other, (j + 1) >> 1 & 1);
                 wgmma_pin(s);
-                wgmma_fence();
-                wide_scores<F16>(s, Z::K, Z::Q + other * WIDE_TILE_BYTES);
+                product(s, j + 1);
                 wgmma_commit();
                 named_arrive(WIDE_TURN + 1, 256);
                 wgmma_wait<1>();
@@ -555,7 +562,9 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         mbar_init(Z::V_FULL, 1);
         mbar_init(Z::V_FREE, 4);
         for (int s = 0; s < 2; s++) {
-            mbar_init(Z::Q_FULL + 8 * s, 1);
+            for (int p = 0; p < WIDE_PANELS; p++)
+                mbar_init(Z::Q_FULL + 8 * (WIDE_PANELS * s + p), 1);
+            mbar_init(Z::STAT_FULL + 8 * s, 1);
             mbar_init(Z::Q_FREE + 8 * s, 4); /* dK, the last that reads it */
             mbar_init(Z::DO_FULL + 8 * s, 1);
             mbar_init(Z::DO_FREE + 8 * s, 8);

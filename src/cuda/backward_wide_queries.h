@@ -29,8 +29,8 @@ struct wide_queries_shape {
         Q_FREE = Q_FULL + 8,
         K_FULL = Q_FREE + 8,
         K_FREE = K_FULL + 8 * K_STAGES,
-        V_FULL = K_FREE + 8 * K_STAGES,
-        V_FREE = V_FULL + 8,
+        V_FULL = K_FREE + 8 * K_STAGES, /* a panel each */
+        V_FREE = V_FULL + 8 * WIDE_PANELS,
         UNIT = V_FREE + 8, /* twice, by the parity of the unit */
         END = UNIT + 2 * UNIT_BYTES,
         BYTES = END - ORDO_SMEM_BASE
@@ -106,8 +106,7 @@ struct wide_queries_loader {
     __device__ __forceinline__ void load_v(const ordo_cuda_sequence &s, int row, int head)
     {
         mbar_wait(Z::V_FREE, (step & 1) ^ 1);
-        mbar_expect(Z::V_FULL, WIDE_TILE_BYTES);
-        wide_load(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, keep);
+        wide_load_panels(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, keep);
         step++;
     }
 
@@ -308,9 +307,7 @@ template <bool F16, int DROP> struct wide_queries_math {
                 wgmma_fence();
                 wide_scores<F16>(s, q(Z::Q), Z::K + (j & 1) * WIDE_TILE_BYTES);
                 wgmma_commit();
-                mbar_wait(Z::V_FULL, j & 1);
-                wgmma_fence();
-                wide_scores<F16>(dp, q(Z::DO), Z::V);
+                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
                 wgmma_commit();
                 wgmma_wait<1>();
                 wgmma_pin(s);
@@ -338,9 +335,7 @@ template <bool F16, int DROP> struct wide_queries_math {
                 wgmma_commit();
                 wide_scores<F16>(s, q(Z::Q), Z::K + other * WIDE_TILE_BYTES);
                 wgmma_commit();
-                mbar_wait(Z::V_FULL, (j + 1) & 1);
-                wgmma_fence();
-                wide_scores<F16>(dp, q(Z::DO), Z::V);
+                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, (j + 1) & 1);
                 wgmma_commit();
                 named_arrive(WIDE_TURN + (mine ^ 1), 256);
                 wgmma_wait<2>();
@@ -391,7 +386,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             mbar_init(Z::K_FULL + 8 * s, 1);
             mbar_init(Z::K_FREE + 8 * s, 8);
         }
-        mbar_init(Z::V_FULL, 1);
+        for (int p = 0; p < WIDE_PANELS; p++)
+            mbar_init(Z::V_FULL + 8 * p, 1);
         mbar_init(Z::V_FREE, 8);
         mbar_init_fence();
     }
