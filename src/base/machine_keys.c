@@ -39,6 +39,8 @@ static const ordo_machine_rule rules[] = {
     KEY("mma_flop_per_clk_f32", "flop/clk", PHYSICAL, "cpu", 1, 1e7,
         "true f32 multiply-adds; on a GPU those of the ordinary lanes"),
     KEY("mma_flop_per_clk_fp8", "flop/clk", PHYSICAL, "none", 1, 1e7, "dense fp8 products"),
+    COUNT("mma_rows", "count", PHYSICAL, "none", 1, 4096,
+          "rows of one product out of shared memory: B is read once for so many"),
     KEY("mma_efficiency", "", MEASURED, "all", 0.001, 1,
         "fraction of that rate the backward kernel reaches when nothing waits"),
     KEY("mma_active_gemm_bf16", "", MEASURED, "none", 0.001, 1,
