@@ -160,7 +160,7 @@ struct device_case {
         case_fill<<<1024, 256>>>(dout, q_count, seed + 4, 1.0f);
         const size_t tiles = (size_t)ordo_band_query_tiles(&pass.run.band) * z.heads * z.batch;
         const size_t rows = tiles * (size_t)pass.run.band.bq;
-        pass.head_dim = z.head_dim;
+        pass.head_dim = pass.bucket = z.head_dim;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
         pass.q = tensor(q, z.q_len, z.heads);
         pass.o = tensor(o, z.q_len, z.heads);
