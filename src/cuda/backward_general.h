@@ -1,5 +1,5 @@
-/* backward_general.h: plan and loads of the backward kernel for any pass: packed and padded batches,
- * windows, ALiBi, keep bits made inside.
+/* backward_general.h: plan and loads of the backward kernel for any pass: packed and padded
+ * batches, windows, ALiBi, keep bits made inside.
  *
  * Beside backward_roles.h, whose passes have one band: here every sequence has its own, so a chain
  * has a record of its own, and its steps carry only what changes from step to step. Rows are those
@@ -37,11 +37,12 @@ enum {
     CHAIN_HIGH = 16, /* in CHAIN: steps, key, key head, sequence; high, low, away, keys; dead */
     CHAIN_AWAY = 24,
     CHAIN_KEYS = 28,
-    CHAIN_DEAD = 32, /* nobody sees these keys: zeros, whatever was computed */
+    CHAIN_DEAD = 32,  /* nobody sees these keys: zeros, whatever was computed */
     NOWHERE = 1 << 30 /* a row past the end of any tensor: zeros are loaded */
 };
 
-ORDO_DEVICE int32_t wrapping_sum(int32_t a, int32_t b) /* sums of offsets may leave int32 and return */
+ORDO_DEVICE int32_t wrapping_sum(int32_t a,
+                                 int32_t b) /* sums of offsets may leave int32 and return */
 {
     return (int32_t)((uint32_t)a + (uint32_t)b);
 }
@@ -112,9 +113,8 @@ template <int D, int DROP> struct general_planner {
         for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * groups + g;
             const float slope =
-                args.slopes
-                    ? args.slopes[b * args.slopes_sequence + q_head] * 1.4426950408889634f
-                    : 0.0f;
+                args.slopes ? args.slopes[b * args.slopes_sequence + q_head] * 1.4426950408889634f
+                            : 0.0f;
             if (n > 0)
                 wait_for_room();
             record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),

@@ -208,8 +208,8 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 dk[i] = dv[i] = 0.0f;
-        uint32_t taint = m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
-                                   args.head_dim, at);
+        uint32_t taint =
+            m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows, args.head_dim, at);
         taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;

@@ -54,7 +54,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
             wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                  wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
+                                wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
     }
 
     __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
@@ -64,7 +64,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
             wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                  wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
+                                wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
     }
 
     /* dV += P^T dO, dK += dS^T Q */
@@ -89,7 +89,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
 #pragma unroll
         for (int k = 0; k < Z::KEYS / 16; k++)
             wgmma_ss<F16, 0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k),
-                                  k > 0);
+                                k > 0);
     }
 
     /* The one thread of the warpgroup that copies its tiles out. */
@@ -411,7 +411,8 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
             const uint32_t pairs[4] = { pack_pair<F16>(d[8 * c] * scale, d[8 * c + 1] * scale),
                                         pack_pair<F16>(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
                                         pack_pair<F16>(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                                        pack_pair<F16>(d[8 * c + 6] * scale, d[8 * c + 7] * scale) };
+                                        pack_pair<F16>(d[8 * c + 6] * scale,
+                                                       d[8 * c + 7] * scale) };
             taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) |
                      not_finite<F16>(pairs[2]) | not_finite<F16>(pairs[3]);
             store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x % 32 / 16 * 8),

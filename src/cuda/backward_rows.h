@@ -5,9 +5,9 @@
 #include "cuda/backward.h"
 #include "ordo/status.h"
 
-/* Whether the plain instances of the kernels run a pass: dense, bf16, a head size that is a bucket's,
- * no window, no softcap, no ALiBi, no gradient of lse, and no dropout or given bits. They number
- * tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
+/* Whether the plain instances of the kernels run a pass: dense, bf16, a head size that is a
+ * bucket's, no window, no softcap, no ALiBi, no gradient of lse, and no dropout or given bits. They
+ * number tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
 
 /* Arguments of the chains with tiles of `rows` queries and `keys` keys, and how many blocks. */
@@ -19,8 +19,8 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
  * also dq_sum. Any bucket. */
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
 
-/* After: dq = scale dq_sum in rows; buckets 64 and 128. `early`: beside the last chains, tile by tile as the
- * last turn of each has passed. Then the repair of what is not finite. */
+/* After: dq = scale dq_sum in rows; buckets 64 and 128. `early`: beside the last chains, tile by
+ * tile as the last turn of each has passed. Then the repair of what is not finite. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size);
 
 /* The general instances for buckets 64 and 128, behind the table of sequences. */
