@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                      : ordo_keep_at(unit.head, block, 0, q_len, kv_len)) *
                 32 +
             lane;
-        uint2 keep = { 0, 0 };
+        uint2 keep = { 0, 0 }, ahead = { 0, 0 };
         row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
@@ -156,15 +156,27 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             own = 0;
         for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
             pass_on();
-        int stop = 0; /* the last tile its first row sees */
-        if constexpr (GENERAL)
+        /* Key tiles down to `stop` it sees; those from `cut_from` on and before `cut_to` in part.
+         */
+        int stop = 0, cut_from = 0, cut_to = 0;
+        if constexpr (GENERAL) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
+            cut_from = max(0, whole) / Z::COLUMNS;
+            cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
+        }
 
-        /* Bits of a block of 128 columns; those of a tile of 64 are half of it. */
+        /* Bits of a block of 128 columns; those of a tile of 64 are half of it. Given ones are read
+         * a tile ahead. */
+        auto words = [&](int at) {
+            return load_once(keep0 + max(at, 0) * Z::COLUMNS / ORDO_KEEP_COLS * 32);
+        };
+        if (DROP == ORDO_DROP_GIVEN && (!GENERAL || kv_len > 0))
+            ahead = words(tile);
         auto given = [&] {
             if constexpr (DROP == ORDO_DROP_GIVEN) {
+                keep = ahead;
                 if (!GENERAL || kv_len > 0)
-                    keep = load_once(keep0 + tile * Z::COLUMNS / ORDO_KEEP_COLS * 32);
+                    ahead = words(tile - 1);
             }
         };
         auto made = [&](bool fresh) {
@@ -189,8 +201,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             if constexpr (GENERAL) {
                 if (args.ruled)
                     apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
-                if ((tile + 1) * Z::COLUMNS > min(record.kv_len, first + record.high + 1) ||
-                    tile * Z::COLUMNS < first + 63 + record.low)
+                if (tile >= cut_from || tile < cut_to)
                     mask_scores(s, record, row, at);
             }
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
@@ -235,6 +246,12 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
             soften(s, cut);
+#if !defined VARIANT || VARIANT == 1
+            if (GENERAL)
+                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#elif VARIANT == 2
+            wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#endif
             wgmma_wait<0>();
             wgmma_pin(o);
             mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);

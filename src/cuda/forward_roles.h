@@ -35,8 +35,12 @@ template <int D, bool GENERAL> struct forward_shape {
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
         THREADS = 128 * (GROUPS + 1),
         /* Together what a block starts with: 128 a thread at D = 64, else 168. */
-        MATH_REGISTERS = D == 64 ? 160 : GENERAL ? 232 : 240,
-        LOAD_REGISTERS = D == 64 ? 32 : GENERAL ? 40 : 24,
+        MATH_REGISTERS = D == 64   ? 160
+                         : GENERAL ? 232
+                                   : 240,
+        LOAD_REGISTERS = D == 64   ? 32
+                         : GENERAL ? 40
+                                   : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
         KV_BYTES = COLUMNS * D * 2,
@@ -56,7 +60,8 @@ template <int D, bool GENERAL> struct forward_shape {
         V_FREE = V_FULL + 8 * STAGES,
         SLOT = V_FREE + 8 * STAGES, /* the units that the two Q belong to; or their records */
         END = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record) : 8),
-        BYTES = END - ORDO_SMEM_BASE
+        SPARE = END, /* a word that nobody reads */
+        BYTES = SPARE + 8 - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
