@@ -225,6 +225,9 @@ class ordo_combine(Struct):
         ("o", ordo_tensor),
         ("lse", c_void_p),
         ("threads", c_int),
+        ("stream", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
     ]
 
 

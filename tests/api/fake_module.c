@@ -1,10 +1,11 @@
 /* fake_module.c: a CUDA module without a GPU: its device memory is the host's, its passes copy.
  *
  * A pass writes o = q, lse = row, dq = dout, dk = k, dv = v, by the strides it was given, and fills
- * the workspace it was given to the last element. FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS
- * describe its one device; FAKE_FLIP=N makes the Nth backward pass, counted from 0, give a wrong
- * bit. */
+ * the workspace it was given to the last element, a table of sequences as a device would.
+ * FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS describe its one device; FAKE_FLIP=N makes the Nth
+ * backward pass, counted from 0, give a wrong bit. */
 #include "fake_module.h"
+#include "../cuda/host_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,10 +63,15 @@ static uint16_t *element(const ordo_cuda_tensor *t, int64_t b, int64_t row, int6
     return (uint16_t *)t->data + b * t->sequence + row * t->row + head * t->head;
 }
 
+static int64_t sequences_of(const ordo_cuda_pass *p) /* of a tensor */
+{
+    return p->layout == ORDO_CUDA_PACKED ? 1 : p->run.sequences;
+}
+
 static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
                         const ordo_cuda_tensor *from, int64_t rows, int64_t heads)
 {
-    for (int64_t b = 0; b < p->run.sequences; b++)
+    for (int64_t b = 0; b < sequences_of(p); b++)
         for (int64_t row = 0; row < rows; row++)
             for (int64_t h = 0; h < heads; h++)
                 memcpy(element(to, b, row, h), element(from, b, row, h), (size_t)p->head_dim * 2);
@@ -73,14 +79,22 @@ static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
 
 static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
 {
-    const int64_t rows = p->run.band.q_len, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    const int64_t rows = p->q_rows, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     (void)why, (void)why_size;
     fake_passes.forward++;
     fake_passes.last = *p;
     *p->ticket = 1;
+    if (p->table)
+        host_table(p, p->table);
     copy_tensor(p, &p->o, &p->q, rows, heads);
-    for (int64_t x = 0; x < p->run.sequences * heads * rows; x++)
-        p->lse[x] = (float)(x % rows);
+    for (int64_t x = 0; x < sequences_of(p) * heads * rows; x++)
+        p->lse[x] = 0;
+    for (int32_t b = 0; b < p->batch.sequences; b++) {
+        const ordo_cuda_sequence s = ordo_batch_sequence(&p->batch, b);
+        for (int64_t head = 0; head < heads; head++)
+            for (int64_t row = 0; row < s.q_len; row++)
+                p->lse[s.lse + head * p->batch.lse_head + row] = (float)row;
+    }
     return ORDO_OK;
 }
 
@@ -88,21 +102,23 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
 {
     const ordo_band *band = &p->run.band;
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
-    const int64_t tiles = p->run.sequences * heads * ordo_band_query_tiles(band);
+    const int64_t tiles = heads * p->batch.tiles;
     (void)why, (void)why_size;
     fake_passes.last = *p;
     *p->ticket = 1;
+    if (p->table)
+        host_table(p, p->table);
     for (int64_t x = 0; x < tiles; x++)
         p->turns[x] = 2;
     for (int64_t x = 0; x < tiles * band->bq; x++)
         p->delta[x] = p->lse2[x] = 3;
-    for (int64_t x = 0; x < tiles * band->bq * p->head_dim; x++)
+    for (int64_t x = 0; x < tiles * band->bq * p->bucket && p->bucket < 256; x++)
         p->dq_sum[x] = 4;
     if (*p->ticket != 1 || p->turns[tiles - 1] != 2 || p->delta[0] != 3)
         return ORDO_ERR_INTERNAL; /* parts of the workspace overlap */
-    copy_tensor(p, &p->dq, &p->dout, band->q_len, heads);
-    copy_tensor(p, &p->dk, &p->k, band->kv_len, p->run.kv_heads);
-    copy_tensor(p, &p->dv, &p->v, band->kv_len, p->run.kv_heads);
+    copy_tensor(p, &p->dq, &p->dout, p->q_rows, heads);
+    copy_tensor(p, &p->dk, &p->k, p->kv_rows, p->run.kv_heads);
+    copy_tensor(p, &p->dv, &p->v, p->kv_rows, p->run.kv_heads);
     if (fake_passes.backward++ == number_of("FAKE_FLIP", -1))
         *element(&p->dq, 0, 5, 0) ^= 1;
     return ORDO_OK;
@@ -126,6 +142,14 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
                     *words++ = ordo_keep_word(&keep, bh, bits->row + 16 * down + w % 2 * 8 + w / 8,
                                               bits->block + across, w / 2 % 4);
     }
+    return ORDO_OK;
+}
+
+static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    fake_passes.combine++;
+    fake_passes.last_combine = *combine;
     return ORDO_OK;
 }
 
@@ -203,6 +227,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
         .bits_size = sizeof(ordo_cuda_bits),
+        .combine_size = sizeof(ordo_cuda_combine),
         .build = "fake",
         .device_count = device_count,
         .device_query = device_query,
@@ -223,6 +248,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .event_record = record,
         .event_elapsed = elapsed,
         .dropout = dropout,
+        .combine = combine,
     };
     return &table;
 }
