@@ -54,6 +54,7 @@ template <int DROP> struct wide_keys_shape {
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(wide_registers_fit(MATH_REGISTERS, LOAD_REGISTERS), "registers");
 };
 
 /* Places in the record of a unit, and of a step. */
