@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward_launch.h"
-#include "cuda/backward_wide_rows.h"
+#include "cuda/backward_wide_pass.h"
 #include "cuda/sequences.h"
 #include "cuda/sm90.h"
 

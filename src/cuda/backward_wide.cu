@@ -1,12 +1,11 @@
 /* backward_wide.cu: the backward pass of head sizes 129 to 256: row statistics, dK and dV, dQ. */
-#include "cuda/backward_wide_rows.h"
+#include "cuda/backward_wide_pass.h"
 
 #include <cuda_runtime.h>
 
-#include "cuda/backward_wide_keys.h"
-#include "cuda/backward_wide_queries.h"
-#include "cuda/launch.h"
 #include "cuda/backward_rows.h"
+#include "cuda/backward_wide.h"
+#include "cuda/launch.h"
 #include "cuda/repair.h"
 #include "cuda/sequences.h"
 
@@ -61,39 +60,29 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     return ORDO_OK;
 }
 
-template <bool F16, int DROP>
 static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    const int drop = pass->keep_scale <= 0.0f ? WIDE_KEEP_ALL
+                     : pass->keep_bits        ? WIDE_KEEP_GIVEN
+                                              : WIDE_KEEP_MADE;
+    const ordo_wide_kernel keys = ordo_wide_keys(pass->f16, drop);
+    const ordo_wide_kernel queries = ordo_wide_queries(pass->f16, drop);
     ordo_wide_args args;
     CUDA_TRY(arguments(pass, &args, why, why_size));
     int blocks = 0; /* units are known on the device only, if lengths are */
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
-    const ordo_cuda_grid keys = { (unsigned)blocks, WIDE_THREADS, wide_keys_shape<DROP>::BYTES,
-                                  ORDO_LAUNCH_EARLY };
-    const ordo_cuda_grid queries = { (unsigned)blocks, WIDE_THREADS, wide_queries_shape::BYTES,
-                                     ORDO_LAUNCH_EARLY };
+    ordo_cuda_grid grid = { (unsigned)blocks, WIDE_THREADS, keys.shared_bytes, ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_wide_keys<F16, DROP>, &args, keys,
-                              pass->stream, why, why_size));
-    return ordo_cuda_launch((const void *)backward_wide_queries<F16, DROP>, &args, queries,
-                            pass->stream, why, why_size);
-}
-
-template <bool F16>
-static ordo_status launch_dropped(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
-    if (pass->keep_scale <= 0.0f)
-        return launch<F16, WIDE_KEEP_ALL>(pass, why, why_size);
-    return pass->keep_bits ? launch<F16, WIDE_KEEP_GIVEN>(pass, why, why_size)
-                           : launch<F16, WIDE_KEEP_MADE>(pass, why, why_size);
+    CUDA_TRY(ordo_cuda_launch(keys.kernel, &args, grid, pass->stream, why, why_size));
+    grid.shared_bytes = queries.shared_bytes;
+    return ordo_cuda_launch(queries.kernel, &args, grid, pass->stream, why, why_size);
 }
 
 ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (pass->table)
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-    CUDA_TRY(pass->f16 ? launch_dropped<true>(pass, why, why_size)
-                       : launch_dropped<false>(pass, why, why_size));
+    CUDA_TRY(launch(pass, why, why_size));
     CUDA_TRY(ordo_repair_backward(pass, why, why_size));
     return pass->layout == ORDO_CUDA_PADDED ? ordo_sm90_clear_backward(pass, why, why_size)
                                             : ORDO_OK;

@@ -36,6 +36,15 @@ typedef struct ordo_wide_args {
 /* Dropout: none, bits given, bits made inside. */
 enum { WIDE_KEEP_ALL, WIDE_KEEP_GIVEN, WIDE_KEEP_MADE };
 
+/* The two kernels' instances, a file each. */
+typedef struct ordo_wide_kernel {
+    const void *kernel;
+    unsigned shared_bytes;
+} ordo_wide_kernel;
+
+ordo_wide_kernel ordo_wide_keys(bool f16, int drop);
+ordo_wide_kernel ordo_wide_queries(bool f16, int drop);
+
 enum {
     WIDE_D = 256,
     WIDE_PANELS = WIDE_D / ORDO_PANEL_COLUMNS,
@@ -46,6 +55,12 @@ enum {
     WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
     WIDE_PACKED = WIDE_SCORES / 2
 };
+
+/* What setmaxnreg moves between warpgroups: 168 registers a thread, or it waits for ever. */
+constexpr bool wide_registers_fit(int math, int load)
+{
+    return 256 * math + 128 * load <= WIDE_THREADS * 168;
+}
 
 enum { WIDE_TURN = 1 }; /* named barriers: the turn of either math warpgroup at the tensor cores */
 

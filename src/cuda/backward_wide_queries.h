@@ -14,8 +14,8 @@
 
 struct wide_queries_shape {
     enum {
-        MATH_REGISTERS = 232,
-        LOAD_REGISTERS = 40,
+        MATH_REGISTERS = 240,
+        LOAD_REGISTERS = 24,
         ROWS = 128,
         K_STAGES = 2, /* read a step longer than V */
         Q_BYTES = ROWS * WIDE_D * 2,
@@ -36,6 +36,7 @@ struct wide_queries_shape {
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(wide_registers_fit(MATH_REGISTERS, LOAD_REGISTERS), "registers");
 };
 
 /* Places in the record of a unit. */

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "case.h"
+#include "cuda/backward_wide_rows.h"
 extern "C" {
 #include "api/problem.h"
 #include "base/half.h"
@@ -374,7 +375,7 @@ struct wide_case {
         MUST(cudaMemset(pass.dq.data, 0xff, dq.size() * 2)); /* poison: NaN */
         MUST(cudaMemset(pass.dk.data, 0xff, dk.size() * 2));
         MUST(cudaMemset(pass.dv.data, 0xff, dv.size() * 2));
-        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_sm90_backward_wide(&pass, why, sizeof why), why);
         MUST(cudaDeviceSynchronize());
         got_dq = case_download((uint16_t *)pass.dq.data, dq.size());
         got_dk = case_download((uint16_t *)pass.dk.data, dk.size());
@@ -425,6 +426,8 @@ static bool same_all(const wide_case &a, const wide_case &b)
 
 static void check(const char *name, const wide_shape &z)
 {
+    printf("%s: ", name); /* before anything can hang */
+    fflush(stdout);
     wide_case c(z);
     c.run(132);
     const double dq = error_of(c, c.got_dq, c.dq, false), dk = error_of(c, c.got_dk, c.dk, true);
@@ -458,7 +461,7 @@ static void check(const char *name, const wide_shape &z)
     const bool ok = dq < most && dk < most && dv < most && same && alone;
     passed += ok;
     failed += !ok;
-    printf("%s %s %s dim %d heads %d/%d: dq %.2e dk %.2e dv %.2e%s%s\n", ok ? "ok  " : "FAIL", name,
+    printf("%s %s dim %d heads %d/%d: dq %.2e dk %.2e dv %.2e%s%s\n", ok ? "ok" : "FAIL",
            z.f16 ? "f16" : "bf16", z.head_dim, z.heads, z.kv_heads, dq, dk, dv,
            same ? "" : ", OTHER BITS", alone ? "" : ", OTHER BITS ALONE");
     fflush(stdout);
@@ -606,7 +609,7 @@ static void time_one(ordo_mask mask, int seq, bool dropped)
     for (int n = 0; n < 24; n++) {
         MUST(cudaMemsetAsync(flush, n, 256 << 20));
         MUST(cudaEventRecord(from));
-        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_sm90_backward_wide(&pass, why, sizeof why), why);
         MUST(cudaEventRecord(to));
         MUST(cudaEventSynchronize(to));
         float ms;
