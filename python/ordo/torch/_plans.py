@@ -275,12 +275,18 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Pro
         v_head_dim=v.shape[-1],
         scale=rules.scale,
         mask=rules.mask,  # type: ignore[arg-type]
-        window=None if rules.left < 0 and rules.right < 0 else (rules.left, rules.right),
+        window=_window(rules),
         softcap=rules.softcap,
         alibi=lists.slopes is not None,
         dropout=Dropout(p=rules.dropout_p, keying=rules.keying),  # type: ignore[arg-type]
         shard=Shard(**dict(zip(Shard.__dataclass_fields__, rules.shard))),
     )
+
+
+def _window(rules: Rules) -> tuple[int, int] | None:
+    """None where it hides nothing: a causal mask ends every row already."""
+    ends = rules.right >= 0 and rules.mask == "full"
+    return (rules.left, rules.right) if rules.left >= 0 or ends else None
 
 
 # ---- what the library takes ----
