@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "case.h"
-#include "cuda/backward_wide_rows.h"
+#include "cuda/backward_wide_pass.h"
 extern "C" {
 #include "api/problem.h"
 #include "base/half.h"
