@@ -13,6 +13,7 @@
 #define CUDA_FORWARD_KERNEL_H
 
 #include "cuda/forward_math.h"
+#include "cuda/mend.h"
 #include "cuda/wgmma.h"
 
 /* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
@@ -270,6 +271,15 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             pack_probabilities<DROP != ORDO_DROP_NONE, F16>(
                 p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
+        /* Where sequences end inside tensors, the last tile's V may go beyond its own. */
+        auto mend = [&] {
+            const int valid = kv_len - tile * Z::COLUMNS;
+            if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
+                mbar_wait(Z::V_FULL + 8 * stage, phase);
+                mend_rows(Z::V + stage * Z::KV_BYTES, Z::COLUMNS, Z::PANELS, valid, threadIdx.x,
+                          OWN + mine);
+            }
+        };
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
             const int at = tile * Z::COLUMNS + column;
             if constexpr (GENERAL) {
@@ -315,7 +325,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 outputs(last_stage);
                 wgmma_commit();
                 named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-                made(fresh);
+                if (D > 64)
+                    made(fresh);
                 wgmma_wait<1>();
                 wgmma_pin(s);
                 if (!end)
@@ -329,16 +340,21 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 wgmma_pin(o);
                 if (pending)
                     mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+                if (D == 64) /* P's registers are free now */
+                    made(fresh);
+                pack(s);
                 if (fresh) {
                     if (pending)
                         finish(*forward_record_of<Z>(smem, drawn - 1), before);
+                    if (end)
+                        break;
                     clear();
+                    mend();
                 } else {
 #pragma unroll
                     for (int i = 0; i < D / 2; i++)
                         o[i] *= state.shrink[i / 2 % 2];
                 }
-                pack(s);
                 last_stage = stage;
                 last_phase = phase;
                 pending = true;
@@ -376,6 +392,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
             soften(s, constant<true>());
             pack(s);
+            mend();
         }
         advance();
         /* Scores of this tile beside outputs of the last one. */
