@@ -36,7 +36,8 @@ template <int D, bool GENERAL> struct forward_shape {
         COLUMNS = D == 256 ? 64 : 128,
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
-        FLOWS = GENERAL && D <= FLOW_MOST, /* a unit's last product runs beside the next one's first */
+        FLOWS =
+            GENERAL && D <= FLOW_MOST, /* a unit's last product runs beside the next one's first */
         THREADS = 128 * (GROUPS + 1),
         /* Together what a block starts with: 128 a thread at D = 64, else 168. */
         MATH_REGISTERS = D == 64   ? 160
