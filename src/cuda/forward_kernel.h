@@ -16,6 +16,12 @@
 #include "cuda/mend.h"
 #include "cuda/wgmma.h"
 
+#ifndef HOLD_ALL
+#define HOLD_ALL 0
+#endif
+#ifndef HOLD_CUT
+#define HOLD_CUT 0
+#endif
 template <bool X> struct constant {
     static const bool value = X;
 };
@@ -62,10 +68,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     const ordo_keep maker = DROP == ORDO_DROP_INSIDE ? keep_now(args.maker) : ordo_keep();
     float o[D / 2];
     uint32_t p[Z::COLUMNS / 4];
-    int stage = 0, phase = 0, last_stage = 0, last_phase = 0;
+    int stage = 0, phase = 0;
     uint32_t q_low = q_low0;
-    row_state state = {};
-    bool pending = false; /* if units flow: P waits for its product */
 
     auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
         const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
@@ -105,8 +109,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
         const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
         const int ticket = GENERAL ? record.head : load_shared(Z::SLOT + 4 * q_stage);
-        const bool end = ticket < 0;
-        if (end && !Z::FLOWS)
+        if (ticket < 0)
             break;
         q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
         ordo_forward_unit unit = {};
@@ -130,17 +133,15 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 32 +
             lane;
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
-        auto begin = [&] { state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } }; };
-        auto clear = [&] {
+        row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                o[i] = 0.0f;
-        };
+        for (int i = 0; i < D / 2; i++)
+            o[i] = 0.0f;
 
         int tile = GENERAL ? record.last : unit.keys - 1;
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
-            own = Z::FLOWS ? ORDO_BAND_OPEN : 0;
+            own = 0;
         for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
             pass_on();
         /* Key tiles down to `stop` it sees; those from `cut_from` on and before `cut_to` in part.
@@ -148,8 +149,6 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         int stop = 0, cut_from = 0, cut_to = 0;
         if constexpr (GENERAL) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
-            if (Z::FLOWS && first >= q_len)
-                stop = tile; /* one is enough */
             cut_from = max(0, whole) / Z::COLUMNS;
             cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
         }
@@ -194,9 +193,10 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                           OWN + mine);
             }
         };
+        /* CUT: a tile that rows see in part; of the general kernel also one with a rule. */
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
             const int at = tile * Z::COLUMNS + column;
-            if constexpr (GENERAL) {
+            if constexpr (GENERAL && cut.value) {
                 if (args.ruled)
                     apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
                 if (tile >= cut_from || tile < cut_to)
@@ -205,104 +205,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
         };
 
-        auto finish = [&](const forward_record &record, const row_state &state) {
-            const int first = (GENERAL ? record.row : unit.tile * Z::ROWS) + mine * 64;
-            forward_end at;
-            at.first = first;
-            at.row = first + warp * 16 + lane / 4;
-            at.q_len = GENERAL ? record.q_len : band.q_len;
-            at.tensor_row = GENERAL ? record.q_row + first : first;
-            at.head = GENERAL ? record.head : unit.head % args.issue.heads;
-            at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
-            at.lse = GENERAL ? record.lse : (int64_t)unit.head * band.q_len;
-            forward_finish<D, DROP != ORDO_DROP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
-        };
-
-        /* Scores of this tile beside outputs of the last one; whose unit, if this one is fresh, was
-         * the one before. */
-        auto step = [&](auto cut, bool fresh) {
-            float s[Z::COLUMNS / 2];
-            const bool follows = !Z::FLOWS || pending;
-            if (!end) {
-                given();
-                mbar_wait(Z::K_FULL + 8 * stage, phase);
-            }
-            named_sync(TURN + mine, 256);
-            wgmma_pin(s);
-            wgmma_pin(o);
-            wgmma_fence();
-            scores(s, stage);
-            wgmma_commit();
-            if (follows)
-                mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
-            wgmma_fence();
-            outputs(last_stage);
-            wgmma_commit();
-            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-            if (D > 64)
-                made(fresh);
-            wgmma_wait<1>();
-            wgmma_pin(s);
-            if (!end)
-                mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
-            const row_state before = state;
-            if (fresh)
-                begin();
-            soften(s, cut);
-#if !defined VARIANT || VARIANT == 1
-            if (GENERAL)
-                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
-#elif VARIANT == 2
-            wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
-#endif
-            wgmma_wait<0>();
-            wgmma_pin(o);
-            if (follows)
-                mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
-            if (D == 64) /* P's registers are free now */
-                made(fresh);
-            pack(s);
-            if (fresh) {
-                if (follows)
-                    finish(*forward_record_of<Z>(smem, drawn - 1), before);
-                clear();
-                if (!end)
-                    mend();
-            } else {
-#pragma unroll
-                for (int i = 0; i < D / 2; i++)
-                    o[i] *= state.shrink[i / 2 % 2];
-            }
-            last_stage = stage;
-            last_phase = phase;
-            advance();
-        };
-
-        if constexpr (Z::FLOWS) {
-            bool fresh = true;
-#pragma unroll 1
-            do {
-                step(constant<false>(), fresh);
-                fresh = false;
-                pending = true;
-            } while (tile-- > stop);
-            if (end)
-                break;
-            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
-            if (first >= q_len) { /* nobody wants it */
-                mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
-                mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
-                pending = false;
-            }
-            for (; tile >= record.first; tile--)
-                pass_on();
-            continue;
-        }
-
-        begin();
-        clear();
-        last_stage = stage;
-        last_phase = phase;
+        int last_stage = stage, last_phase = phase;
         { /* the first tile: scores only */
             float s[Z::COLUMNS / 2];
             mbar_wait(Z::K_FULL + 8 * stage, phase);
@@ -320,17 +223,67 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             mend();
         }
         advance();
-        if constexpr (GENERAL) {
+        /* Scores of this tile beside outputs of the last one. */
+        auto step = [&](auto cut) {
+            float s[Z::COLUMNS / 2];
+            given();
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            named_sync(TURN + mine, 256);
+            wgmma_pin(s);
+            wgmma_pin(o);
+            wgmma_fence();
+            scores(s, stage);
+            wgmma_commit();
+            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+            wgmma_fence();
+            outputs(last_stage);
+            wgmma_commit();
+            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            if (D > 64)
+                made(false);
+            wgmma_wait<1>();
+            wgmma_pin(s);
+            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            soften(s, cut);
+            if (HOLD_ALL || (HOLD_CUT && GENERAL && cut.value))
+                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            if (D == 64) /* P's registers are free now */
+                made(false);
+            pack(s);
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                o[i] *= state.shrink[i / 2 % 2];
+            last_stage = stage;
+            last_phase = phase;
+            advance();
+        };
+        /* A loop of their own for whole tiles takes registers that not every instance has. */
+        const bool apart = DROP != ORDO_DROP_INSIDE && D <= 128;
+        if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
+            auto simple = [&] { return !args.ruled && tile < cut_from && tile >= cut_to; };
+            tile--;
+            while (tile >= stop) {
+#pragma unroll 1
+                for (; tile >= stop && !simple(); tile--)
+                    step(constant<true>());
+#pragma unroll 1
+                for (; tile >= stop && simple(); tile--)
+                    step(constant<false>());
+            }
+        } else if constexpr (GENERAL) {
 #pragma unroll 1
             for (tile--; tile >= stop; tile--)
-                step(constant<false>(), false);
+                step(constant<true>());
         } else {
 #pragma unroll 1
             for (tile--; tile >= 0 && (tile + 1) * Z::COLUMNS > whole; tile--)
-                step(constant<true>(), false);
+                step(constant<true>());
 #pragma unroll 1
             for (; tile >= 0; tile--)
-                step(constant<false>(), false);
+                step(constant<false>());
         }
         if (Z::O != Z::Q)
             mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
@@ -345,7 +298,15 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
-        finish(record, state);
+        forward_end at;
+        at.first = first;
+        at.row = row;
+        at.q_len = q_len;
+        at.tensor_row = GENERAL ? record.q_row + first : first;
+        at.head = GENERAL ? record.head : unit.head % args.issue.heads;
+        at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
+        at.lse = GENERAL ? record.lse : (int64_t)unit.head * q_len;
+        forward_finish<D, DROP != ORDO_DROP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
         if (Z::O == Z::Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();
