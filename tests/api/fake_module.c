@@ -3,9 +3,11 @@
  * A pass writes o = q, lse = row, dq = dout, dk = k, dv = v, by the strides it was given, and fills
  * the workspace it was given to the last element, a table of sequences as a device would.
  * FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS describe its one device; FAKE_FLIP=N makes the Nth
- * backward pass, counted from 0, give a wrong bit. */
+ * backward pass, counted from 0, give a wrong bit. FAKE_ATTENTION makes its passes compute. */
 #include "fake_module.h"
+
 #include "../cuda/host_table.h"
+#include "fake_attention.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +88,10 @@ static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
     *p->ticket = 1;
     if (p->table)
         host_table(p, p->table);
+    if (getenv("FAKE_ATTENTION")) {
+        fake_attention_forward(p);
+        return ORDO_OK;
+    }
     copy_tensor(p, &p->o, &p->q, rows, heads);
     for (int64_t x = 0; x < sequences_of(p) * heads * rows; x++)
         p->lse[x] = 0;
@@ -116,6 +122,10 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
         p->dq_sum[x] = 4;
     if (*p->ticket != 1 || p->turns[tiles - 1] != 2 || p->delta[0] != 3)
         return ORDO_ERR_INTERNAL; /* parts of the workspace overlap */
+    if (getenv("FAKE_ATTENTION")) {
+        fake_attention_backward(p);
+        return ORDO_OK;
+    }
     copy_tensor(p, &p->dq, &p->dout, p->q_rows, heads);
     copy_tensor(p, &p->dk, &p->k, p->kv_rows, p->run.kv_heads);
     copy_tensor(p, &p->dv, &p->v, p->kv_rows, p->run.kv_heads);
@@ -211,7 +221,8 @@ static ordo_status copy(void *to, const void *from, size_t bytes, void *stream, 
 static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char *why,
                         size_t why_size)
 {
-    const size_t most = 1 << 20; /* what is larger is filled to keep caches busy */
+    const size_t flush = 1 << 20; /* what is larger is filled to keep caches busy */
+    const size_t most = getenv("FAKE_ATTENTION") ? bytes : flush;
     (void)stream, (void)why, (void)why_size;
     memset(memory, byte, bytes < most ? bytes : most);
     return ORDO_OK;
