@@ -2,11 +2,14 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward_launch.h"
+#include "cuda/backward_wide_pass.h"
 #include "cuda/sequences.h"
 #include "cuda/sm90.h"
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if (pass->bucket == 256)
+        return ordo_sm90_backward_wide(pass, why, why_size);
     if (!ordo_backward_plain(pass)) {
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
         CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));

@@ -28,7 +28,8 @@ struct general_shape {
     bool quick = false;            /* any numbers will do, for measurements */
 };
 
-static inline float case_value(uint32_t tensor, int sequence, int row, int head, int column)
+static __host__ __device__ inline float case_value(uint32_t tensor, int sequence, int row, int head,
+                                                   int column)
 {
     uint32_t h = tensor * 0x9e3779b9u ^ (uint32_t)sequence * 0x85ebca6bu;
     float sum = 0;
@@ -43,17 +44,22 @@ static inline float case_value(uint32_t tensor, int sequence, int row, int head,
     return sum * 1.7320508f;
 }
 
-static inline uint16_t case_half(float x, bool f16)
+static __device__ inline uint16_t case_half(float x, bool f16)
 {
-    uint16_t bits;
-    if (f16) {
-        const __half h = __float2half(x);
-        memcpy(&bits, &h, 2);
-    } else {
-        const bf16 h = __float2bfloat16(x);
-        memcpy(&bits, &h, 2);
+    return f16 ? __half_as_ushort(__float2half(x)) : __bfloat16_as_ushort(__float2bfloat16(x));
+}
+
+/* `rows` rows of a sequence; where it has none, 3. */
+static __global__ void case_fill_sequence(uint16_t *x, uint32_t tensor, int number, int rows,
+                                          int valid, int heads, int head_dim, bool f16)
+{
+    const size_t count = (size_t)rows * heads * head_dim;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const int column = (int)(i % head_dim), head = (int)(i / head_dim % heads);
+        const int row = (int)(i / head_dim / heads);
+        x[i] = case_half(row < valid ? case_value(tensor, number, row, head, column) : 3.0f, f16);
     }
-    return bits;
 }
 
 static __host__ __device__ inline double case_number(uint16_t bits, bool f16)
@@ -269,24 +275,22 @@ struct general_case {
         return (first + row) * z.kv_heads * z.head_dim;
     }
 
-    /* Rows that no sequence has hold a number as well: 3. */
     uint16_t *make_tensor(uint32_t tensor, size_t count, bool of_keys)
     {
-        const int heads = of_keys ? z.kv_heads : z.heads;
+        uint16_t *const x = take<uint16_t>(count);
         if (z.quick) {
-            uint16_t *const to = take<uint16_t>(count);
-            case_fill<<<1024, 256>>>((bf16 *)to, count, tensor, 1.0f);
-            return to;
+            case_fill<<<1024, 256>>>((bf16 *)x, count, tensor, 1.0f);
+            return x;
         }
-        std::vector<uint16_t> x(count, case_half(3.0f, z.f16));
-        for (int b = 0; b < sequences; b++)
-            for (int r = 0; r < (of_keys ? z.kv_lens : z.q_lens)[b]; r++) {
-                uint16_t *to = x.data() + (of_keys ? kv_at(b, r) : q_at(b, r));
-                for (int h = 0; h < heads; h++)
-                    for (int d = 0; d < z.head_dim; d++)
-                        *to++ = case_half(case_value(tensor, z.numbers[b], r, h, d), z.f16);
-            }
-        return upload(x);
+        for (int b = 0; b < sequences; b++) {
+            const int valid = (of_keys ? z.kv_lens : z.q_lens)[b];
+            const int rows = layout == ORDO_CUDA_PACKED ? valid : of_keys ? kv_most : q_most;
+            if (rows > 0)
+                case_fill_sequence<<<64, 256>>>(x + (of_keys ? kv_at(b, 0) : q_at(b, 0)), tensor,
+                                                z.numbers[b], rows, valid,
+                                                of_keys ? z.kv_heads : z.heads, z.head_dim, z.f16);
+        }
+        return x;
     }
 
     ordo_cuda_tensor tensor(void *data, int64_t rows, int heads) const
