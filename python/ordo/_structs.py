@@ -264,6 +264,7 @@ class ordo_dropout_call(Struct):
         ("experiment_rounds", c_int),
         ("seed_ptr", c_void_p),
         ("offset_ptr", c_void_p),
+        ("on_device", c_bool),
     ]
 
 

@@ -745,6 +745,52 @@ TEST(bits_of_a_device)
     p->layout = ORDO_PACKED, p->total_q = 80, p->total_kv = 500, p->kv_len = 200;
     c.cu_q = cu_q, c.cu_kv = cu_kv;
     check_bits(passes, p, &c, 1); /* the third has no rows */
+    p->dropout.keying = ORDO_KEYING_FA2;
+    check_bits(passes, p, &c, 1);
+}
+
+/* The same words where only the device knows the ends and ids (the fake one's are the host's), in
+ * memory for the most that the totals allow, with a table behind. */
+TEST(bits_of_sequences_that_the_device_knows)
+{
+    const int64_t ids[] = { 7, 8, 3 };
+    const int32_t cu_q[] = { 0, 40, 80, 80 }, cu_kv[] = { 0, 200, 400, 500 };
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    for (int packed = 0; packed < 2; packed++)
+        for (int listed = 0; listed < 2; listed++) {
+            request r = small();
+            ordo_problem *p = &r.problem;
+            ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
+            ordo_dropout_info exact, most;
+            p->batch = 3, p->dropout.p = 0.17, p->shard.heads_total = 8, p->shard.head0 = 2;
+            if (packed) {
+                p->layout = ORDO_PACKED, p->total_q = 80, p->total_kv = 500, p->kv_len = 200;
+                c.cu_q = cu_q, c.cu_kv = cu_kv;
+            }
+            c.seed = 5, c.offset = 7, c.sequence_ids = listed ? ids : NULL;
+            CHECK_INT(ordo_dropout_query(p, &c, &exact), ORDO_OK);
+            c.on_device = true;
+            CHECK_INT(ordo_dropout_query(p, &c, &most), ORDO_OK);
+            CHECK_INT(most.blocks, packed ? HEADS * 8 * 2 : exact.blocks);
+            CHECK_INT(most.bytes, most.blocks * 256 + 512);
+            CHECK(most.blocks >= exact.blocks && most.elements >= exact.elements);
+            uint32_t *words = aligned_alloc(256, most.bytes), *want = malloc(exact.bytes);
+            if (!words || !want)
+                exit(1);
+            memset(words, POISON, most.bytes);
+            CHECK_INT(ordo_dropout_fill_device(p, &c, words, most.bytes - 1, NULL), ORDO_ERR_SHAPE);
+            CHECK_INT(ordo_dropout_fill_device(p, &c, words, most.bytes, NULL), ORDO_OK);
+            CHECK_INT(ordo_dropout_fill(p, &c, 0, exact.blocks, want, exact.bytes),
+                      ORDO_ERR_ARGUMENT);
+            CHECK_HAS(ordo_last_error(), "on_device true: expected false but for");
+            c.on_device = false;
+            CHECK_INT(ordo_dropout_fill(p, &c, 0, exact.blocks, want, exact.bytes), ORDO_OK);
+            CHECK(memcmp(words, want, exact.bytes) == 0);
+            free(words);
+            free(want);
+        }
 }
 
 TEST(bits_of_a_device_refused)
@@ -767,10 +813,6 @@ TEST(bits_of_a_device_refused)
     c.offset = UINT64_C(1) << 32;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_ARGUMENT);
     c.offset = 0;
-    p->dropout.keying = ORDO_KEYING_FA2;
-    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(ordo_last_error(), "keying fa2");
-    p->dropout.keying = ORDO_KEYING_ORDO;
     p->q_len = p->kv_len = 1 << 20;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "blocks of keep bits: backend cuda numbers at most 2^31 - 1");
@@ -860,5 +902,6 @@ CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
            RUN(types_scores_and_windows), RUN(a_packed_pass), RUN(a_padded_pass),
            RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
            RUN(many_tiles), RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(combinations_reach_the_module), RUN(bits_of_a_device), RUN(bits_of_a_device_refused),
+           RUN(combinations_reach_the_module), RUN(bits_of_a_device),
+           RUN(bits_of_sequences_that_the_device_knows), RUN(bits_of_a_device_refused),
            RUN(memory_streams_and_events), RUN(a_device_as_a_machine))

@@ -134,6 +134,36 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     return ORDO_OK;
 }
 
+/* The words of one head by the definition. */
+static void head_bits(const ordo_cuda_bits *bits, const ordo_keep *keep, uint32_t bh, uint32_t down,
+                      uint32_t across, uint32_t *words)
+{
+    for (uint32_t i = 0; i < down; i++)
+        for (uint32_t j = 0; j < across; j++)
+            for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
+                *words++ = ordo_keep_word(keep, bh, bits->row + 16 * i + w % 2 * 8 + w / 8,
+                                          bits->block + j, w / 2 % 4);
+}
+
+/* Sequences from a table, which is made first. */
+static void ragged_bits(const ordo_cuda_bits *bits, const ordo_keep *keep)
+{
+    ordo_cuda_pass pass = { .layout = bits->layout, .ragged = bits->ragged };
+    pass.run.kv_heads = bits->heads, pass.run.group_heads = 1;
+    pass.run.band.q_len = bits->q_len, pass.run.band.kv_len = bits->kv_len;
+    pass.q_rows = bits->q_rows, pass.kv_rows = bits->kv_rows;
+    pass.batch.sequences = bits->sequences;
+    host_table(&pass, bits->table);
+    for (int32_t b = 0; b < bits->sequences; b++) {
+        const ordo_cuda_sequence *s = &bits->table[b];
+        const uint32_t across = (uint32_t)s->keep_across;
+        for (int32_t head = 0; head < bits->heads && s->keep_head > 0; head++)
+            head_bits(bits, keep, s->id * bits->bh_step + bits->head0 + (uint32_t)head,
+                      (uint32_t)s->keep_head / across, across,
+                      bits->words + (s->keep + head * s->keep_head) * ORDO_KEEP_WORDS);
+    }
+}
+
 /* Keep bits by the definition; what is behind pointers is read when launched. */
 static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
 {
@@ -143,14 +173,15 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     fake_passes.dropout++;
     keep.seed = bits->seed_ptr ? *bits->seed_ptr : keep.seed;
     keep.offset = bits->offset_ptr ? *bits->offset_ptr : keep.offset;
+    if (bits->table) {
+        ragged_bits(bits, &keep);
+        return ORDO_OK;
+    }
     for (uint32_t head = 0; head < (uint32_t)(bits->sequences * bits->heads); head++) {
         const uint32_t heads = (uint32_t)bits->heads;
-        const uint32_t bh = bits->bh + head / heads * bits->bh_step + head % heads;
-        for (uint32_t down = 0; down < (uint32_t)bits->down; down++)
-            for (uint32_t across = 0; across < (uint32_t)bits->across; across++)
-                for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
-                    *words++ = ordo_keep_word(&keep, bh, bits->row + 16 * down + w % 2 * 8 + w / 8,
-                                              bits->block + across, w / 2 % 4);
+        head_bits(bits, &keep, bits->bh + head / heads * bits->bh_step + head % heads,
+                  (uint32_t)bits->down, (uint32_t)bits->across, words);
+        words += bits->down * bits->across * ORDO_KEEP_WORDS;
     }
     return ORDO_OK;
 }
