@@ -355,13 +355,14 @@ static void check_device_bits(trial *t)
 {
     ordo_dropout_info info;
     const ordo_dropout_call call = grid_dropout_call(&t->c);
+    grid_image whole = t->whole;
     grid_must(ordo_dropout_query(&t->c.problem, &call, &info), "ordo_dropout_query");
     uint32_t *host = malloc(info.bytes + 1), *made = malloc(info.bytes + 1);
     if (!host || !made)
         abort();
     grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
               "ordo_dropout_fill");
-    if (fine(t, "mask", grid_make_bits(&t->lab, &t->other, &t->c))) {
+    if (fine(t, "mask", grid_make_bits(&t->lab, &whole, &t->c))) {
         grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
         for (size_t x = 0; x < info.bytes / 4; x++)
             if (made[x] != host[x]) {
