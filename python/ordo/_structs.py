@@ -415,6 +415,8 @@ class ordo_kernel_counts(Struct):
         ("uniform", c_double),
         ("mufu", c_double),
         ("rf_reads", c_double),
+        ("shared", c_double),
+        ("shared_dim", c_double),
         ("kind", c_char_p),
         ("source", c_char_p),
     ]

@@ -23,7 +23,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from ._library import Error
-from .torch._attention import Arguments, run
+from .torch._attention import Arguments, call
 
 __all__ = ["NAME", "attention_forward", "attention_mask", "register"]
 
@@ -167,7 +167,7 @@ def attention_forward(
         starts = _restarts(position_ids, q, k)
         if starts is not None:
             return _packed(q, k, v, _ends(starts), arguments), None
-    return run(q, k, v, arguments)[0], None
+    return call(q, k, v, arguments)[0], None
 
 
 def _refuse(**given: Any) -> None:
@@ -245,7 +245,7 @@ def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, ends: _Ends, arguments: Arguments) -> Tensor:
     arguments = arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
-    o, _, _ = run(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
+    o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
     return o.unflatten(0, q.shape[:2])
 
 
@@ -277,7 +277,7 @@ def _unpadded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Argument
     arguments = arguments._replace(
         cu_q=queries.ends, cu_kv=keys.ends, max_q=queries.longest, max_kv=keys.longest
     )
-    o, _, _ = run(_take(q, queries.rows), _take(k, keys.rows), _take(v, keys.rows), arguments)
+    o, _ = call(_take(q, queries.rows), _take(k, keys.rows), _take(v, keys.rows), arguments)
     made = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, queries.rows, o)
     return made.unflatten(0, (batch, rows))
 

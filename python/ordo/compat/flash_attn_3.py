@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from .._library import Error
-from ..torch._attention import Arguments, run
+from ..torch._attention import Arguments, call
 
 __all__ = [
     "flash_attn_func",
@@ -45,7 +45,7 @@ def flash_attn_func(
     """out (batch, row, head, dim); with return_attn_probs (out, lse)."""
     _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
     arguments = Arguments(causal, window_size, softmax_scale, softcap)
-    out, lse, _ = run(q, k, v, arguments)
+    out, lse = call(q, k, v, arguments)
     return (out, lse.detach()) if return_attn_probs else out
 
 
@@ -112,7 +112,7 @@ def flash_attn_varlen_func(
         causal, window_size, softmax_scale, softcap, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
         max_q=max_seqlen_q, max_kv=max_seqlen_k,
     )  # fmt: skip
-    out, lse, _ = run(q, k, v, arguments)
+    out, lse = call(q, k, v, arguments)
     return (out, lse.detach()) if return_attn_probs else out
 
 

@@ -11,11 +11,8 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._ops import attend, draw
-from ._plans import NO_LISTS, Lists, Rules
-
-# Head sizes the CUDA kernels have; others are filled up with zeros, which change no score.
-CUDA_HEAD_SIZES = (64, 128)
+from ._ops import attend, draw, execute, plain
+from ._plans import NO_LISTS, Lists, Ready, Rules, check_rng, keep, ready
 
 
 def attention(
@@ -63,26 +60,29 @@ def attention(
         shard           where this problem sits in a larger one (ordo.Shard): ranks that hold
                         some of the heads draw their part of one mask
     """
-    made = Arguments(
-        causal, window, scale, softcap, slopes, dropout_p, seed, rng_state, generator, keying,
-        cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, shard,
+    arguments = Arguments(
+        causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
+        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
     )  # fmt: skip
-    return run(q, k, v, made)[:2]
+    return call(q, k, v, arguments)
 
 
 class Arguments(NamedTuple):
-    """The keywords of attention()."""
+    """The keywords of attention(): rules, the source of random numbers, lists."""
 
     causal: Any = False
     window: tuple[int, int] = (-1, -1)
     scale: float | None = None
     softcap: float = 0.0
-    slopes: Tensor | None = None
     dropout_p: float = 0.0
+    keying: str = "ordo"
+    shard: Shard | None = None
+
     seed: int | Sequence[int] | None = None
     rng_state: Tensor | None = None
     generator: torch.Generator | None = None
-    keying: str = "ordo"
+
+    slopes: Tensor | None = None
     cu_q: Tensor | None = None
     cu_kv: Tensor | None = None
     max_q: int | None = None
@@ -90,14 +90,51 @@ class Arguments(NamedTuple):
     q_lens: Tensor | None = None
     kv_lens: Tensor | None = None
     sequence_ids: Tensor | None = None
-    shard: Shard | None = None
 
 
-Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator got
+_RULES = Arguments._fields.index("seed")
+
+Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
+
+# Plans by arguments as people give them, for calls without lists: what prepare() makes of them is
+# the same each time.
+_known: dict[Any, Ready] = {}
+
+
+def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
+    """(o, lse) by the shortest way."""
+    listed = (
+        a.cu_q is not None or a.slopes is not None or a.q_lens is not None
+        or a.kv_lens is not None or a.sequence_ids is not None
+    )  # fmt: skip
+    if not plain(q, k, v) or listed or torch._C._is_any_autocast_enabled():
+        return run(q, k, v, a)[:2]
+    key = (
+        q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
+        q.device, k.device, v.device, a[:_RULES],
+    )  # fmt: skip
+    try:
+        found = _known.get(key)
+    except TypeError:  # a window in a list
+        return run(q, k, v, a)[:2]
+    if found is None:
+        inputs = prepare(q, k, v, a)
+        keep(_known, key, ready(*inputs))
+        return attend(*inputs)
+    if a.dropout_p > 0:
+        return execute(found, q, k, v, Lists(rng_of(q, a.seed, a.rng_state, a.generator)))
+    return execute(found, q, k, v, NO_LISTS)
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
-    """(o, lse, inputs): arguments as people give them, made into those of the operator."""
+    """(o, lse, inputs)."""
+    inputs = prepare(q, k, v, a)
+    o, lse = attend(*inputs)
+    return o, lse, inputs
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
+    """Arguments as people give them, made into those of the operator."""
     device = "cuda" if q.is_cuda else "cpu"
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -106,17 +143,13 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     mask = "causal-top-left" if a.causal == "top-left" else "causal" if a.causal else "full"
-    max_q, max_kv, lists = 0, 0, NO_LISTS
-    bare = a.cu_q is None and a.slopes is None and a.q_lens is None and a.kv_lens is None
-    if a.dropout_p > 0 or not bare:
-        lists, max_q, max_kv = _lists(q, k, a)
+    lists, max_q, max_kv = _lists(q, k, a)
     left, right = a.window
     rules = Rules(
         max_q, max_kv, scale, mask, left, right, a.softcap, a.dropout_p, a.keying,
         () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
-    o, lse = (_attend_cuda if q.is_cuda else attend)(q, k, v, lists, rules)
-    return o, lse, (q, k, v, lists, rules)
+    return q, k, v, lists, rules
 
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
@@ -132,26 +165,8 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
         if a.slopes.requires_grad:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
-    return Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
-
-
-def cuda_width(*dims: int) -> int | None:
-    """The head size to fill up to; None if none is needed, or too large for any: the library
-    then says what it cannot do."""
-    width = next((x for x in CUDA_HEAD_SIZES if x >= max(dims)), None)
-    return None if width is None or all(dim == width for dim in dims) else width
-
-
-def _attend_cuda(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules
-) -> tuple[Tensor, Tensor]:
-    dim = v.shape[-1]
-    width = cuda_width(q.shape[-1], dim)
-    if width is None:
-        return attend(q, k, v, lists, rules)
-    q, k, v = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
-    o, lse = attend(q, k, v, lists, rules)
-    return o[..., :dim], lse
+    lists = Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes)
+    return NO_LISTS if all(x is None for x in lists) else lists, max_q, max_kv
 
 
 def _numbers(shard: Shard) -> tuple[int, ...]:
@@ -194,6 +209,7 @@ def rng_of(
     if generator is not None or (seed is not None and rng_state is not None):
         raise Error("argument", "seed, rng_state, generator: expected one of them at most")
     if rng_state is not None:
+        check_rng(rng_state, q)
         return rng_state
     pair = (seed, 0) if isinstance(seed, int) else tuple(seed or ())
     if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import Arguments, run
+from ._attention import Arguments, call, run
 from ._mask import signed_probabilities
 
 Seed = int | Sequence[int] | None
@@ -49,9 +49,8 @@ def flash_attn_func(
     probabilities, negative where dropped; it is empty without dropout.
     """
     arguments = Arguments(
-        causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-        slopes=alibi_slopes, dropout_p=dropout_p, seed=seed, rng_state=rng_state,
-        generator=generator,
+        causal, window_size, softmax_scale, softcap, dropout_p, seed=seed, rng_state=rng_state,
+        generator=generator, slopes=alibi_slopes,
     )  # fmt: skip
     return _finish(q, k, v, arguments, return_attn_probs)
 
@@ -132,9 +131,8 @@ def flash_attn_varlen_func(
     if block_table is not None:
         raise Error("unsupported", "block_table given: keys in a page table are not supported")
     arguments = Arguments(
-        causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-        slopes=alibi_slopes, dropout_p=dropout_p, seed=seed, rng_state=rng_state,
-        generator=generator, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
+        causal, window_size, softmax_scale, softcap, dropout_p, seed=seed, rng_state=rng_state,
+        generator=generator, slopes=alibi_slopes, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
         max_kv=max_seqlen_k,
     )  # fmt: skip
     return _finish(q, k, v, arguments, return_attn_probs)
@@ -209,9 +207,9 @@ def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ..
 
 
 def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
-    out, lse, inputs = run(q, k, v, arguments)
     if not all_three:
-        return out
+        return call(q, k, v, arguments)[0]
+    out, lse, inputs = run(q, k, v, arguments)
     with torch.no_grad():
         s_dmask = q.new_empty(0)
         if arguments.dropout_p > 0:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._library import Error
 from . import _passes, _plans
-from ._plans import NO_LISTS, Lists, Rules
+from ._plans import NO_LISTS, Lists, Ready, Rules
 
 _LISTS = (
     "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
@@ -72,7 +72,9 @@ def _split(rest: Any) -> tuple[Lists, Rules]:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _passes.forward(q, k, v, *_split(rest))
+    lists, rules = _split(rest)
+    _plans.check(q, k, v, lists, rules)
+    return _passes.forward(_plans.ready(q, k, v, lists, rules), q, k, v, lists)
 
 
 def _backward(
@@ -85,9 +87,11 @@ def _backward(
     lse: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    arguments = (dout, dlse, q, k, v, o, lse, *_split(rest))
-    _passes.check_saved(*arguments)
-    return _passes.backward(*arguments)
+    lists, rules = _split(rest)
+    _plans.check(q, k, v, lists, rules)
+    made = _plans.ready(q, k, v, lists, rules)
+    _passes.check_saved(made, dout, dlse, q, o, lse)
+    return _passes.backward(made, dout, dlse, q, k, v, o, lse, lists)
 
 
 for _device in ("CPU", "CUDA"):
@@ -149,11 +153,16 @@ class _Attention(torch.autograd.Function):
     """The operator without the dispatcher."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Any:
-        o, lse = _passes.forward(q, k, v, lists, rules)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, made: Ready) -> Any:
+        o, lse = _passes.forward(made, q, k, v, lists)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, o, lse, *(() if lists is NO_LISTS else lists))
-        ctx.rules = rules
+        if made.lists == "some":
+            ctx.save_for_backward(q, k, v, o, lse, *lists)
+        elif made.lists == "rng":
+            ctx.save_for_backward(q, k, v, o, lse, lists.rng)
+        else:
+            ctx.save_for_backward(q, k, v, o, lse)
+        ctx.made = made
         return o, lse
 
     @staticmethod
@@ -164,22 +173,22 @@ class _Attention(torch.autograd.Function):
             dout = torch.zeros_like(o)
         if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come
             grads = torch.ops.ordo.attention_backward(
-                dout, dlse, q, k, v, o, lse, *lists, *ctx.rules
+                dout, dlse, q, k, v, o, lse, *lists, *ctx.made.rules
             )
         else:
-            grads = _passes.backward(dout, dlse, q, k, v, o, lse, lists, ctx.rules)
+            grads = _passes.backward(ctx.made, dout, dlse, q, k, v, o, lse, lists)
         return (*grads, None, None)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 
-# Function.apply() itself, without a look for functorch: attend() has made sure of that.
+# Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, _Attention).apply
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
-    """(o, lse), with gradients for q, k and v from both."""
-    watched = (  # by a trace, a mode, a subclass, vmap; or there is nothing to run on
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    return not (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack()
@@ -188,10 +197,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple
         or type(v) not in _PLAIN
         or not (q.is_cpu or q.is_cuda)
     )
-    if watched:
-        made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
-        return made
+
+
+def execute(made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+    """(o, lse) of plain tensors whose plan is known."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, rules)
+        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, made)
         return pair
-    return _passes.forward(q, k, v, lists, rules)
+    return _passes.forward(made, q, k, v, lists)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
+    """(o, lse), with gradients for q, k and v from both."""
+    if plain(q, k, v):
+        return execute(_plans.ready(q, k, v, lists, rules), q, k, v, lists)
+    made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
+    return made

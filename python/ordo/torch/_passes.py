@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import byref, c_char_p, c_int, c_void_p
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _structs as s
-from .._library import Error, _raise, lib, path
+from .._library import Error, _raise, path
 from .._plan import WORKSPACE_ALIGN
-from ._plans import NO_LISTS, Lists, Ready, Rules, Shape, ready
+from ._plans import COPY_BYTES, Lists, Ready, Rules, adapt, ready, strides, taken
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
@@ -26,64 +26,62 @@ _STRIDED = struct.Struct("@Q" + 8 * "Q4q")  # eight tensors: address, strides
 _DENSE = struct.Struct("@Q" + 8 * "Q32x")  # all contiguous: addresses, strides 0
 _REST = struct.Struct("@17Qi4x")  # lse ... stream, threads
 _BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
-_DROP = struct.Struct("@2Q80x5Qi4x")  # with seed and offset only
+_DROP = struct.Struct("@2Q56xQ16x5Qi4x")  # with mask_bits, seed and offset only
 assert _STRIDED.size == _DENSE.size == s.ordo_call.lse.offset
 assert _REST.size == _BARE.size == _DROP.size == _CALL_BYTES - s.ordo_call.lse.offset
-_MASK_BITS = 7  # of what _places() gives
-assert s.ordo_call.mask_bits.offset == s.ordo_call.cu_q.offset + _MASK_BITS * 8
+assert s.ordo_call.mask_bits.offset == s.ordo_call.lse.offset + 9 * 8
 assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
+_FILL = struct.Struct("@Q48x2Q")  # an ordo_dropout_call with seed_ptr and offset_ptr
+_FILL_BYTES = ctypes.sizeof(s.ordo_dropout_call)
+assert _FILL.size == _FILL_BYTES and s.ordo_dropout_call.seed_ptr.offset == 56
 
 
-def _declare(name: str) -> Any:
+def _declare(name: str, *arguments: Any) -> Any:
     function = getattr(_library, name)
-    function.argtypes, function.restype, function.errcheck = [c_void_p, c_char_p], c_int, _raise
+    function.argtypes, function.restype = arguments, c_int
     return function
 
 
 _library = ctypes.CDLL(path)  # beside _library.lib, whose functions take structs
-_forward = _declare("ordo_attention_forward")
-_backward = _declare("ordo_attention_backward")
-_NONE = (0, 0, 0, 0, 0)
-_COPY_BYTES = 16  # CUDA tensors are copied by hardware that counts in these
+_forward = _declare("ordo_attention_forward", c_void_p, c_char_p)
+_backward = _declare("ordo_attention_backward", c_void_p, c_char_p)
+_fill_device = _declare(
+    "ordo_dropout_fill_device", c_char_p, c_char_p, c_void_p, c_size_t, c_void_p
+)
+_NOTHING = (0, 0, 0, 0, 0)
 
 
 def _tensor(x: Tensor) -> tuple[int, ...]:
-    if x.is_contiguous():
-        return (x.data_ptr(), 0, 0, 0, 0)
-    strides = x.stride()
-    return (x.data_ptr(), *strides) if len(strides) == 4 else (x.data_ptr(), 0, *strides)
+    return (x.data_ptr(), *strides(x))
 
 
 def _readable(x: Tensor) -> Tensor:
-    """The tensor itself if the library takes its strides; else a copy."""
-    if x.is_cuda:
-        width = x.element_size()
-        places = (x.data_ptr(), *(width * stride for stride in x.stride()[:-1]))
-        if any(place % _COPY_BYTES for place in places):
-            return x.clone(memory_format=torch.contiguous_format)
-    return x if x.is_contiguous() or x.stride(-1) == 1 else x.contiguous()
-
-
-def _dense(*tensors: Tensor) -> bool:
-    """Contiguous, and where the library can read them."""
-    for x in tensors:
-        if not x.is_contiguous() or (x.is_cuda and x.data_ptr() % _COPY_BYTES):
-            return False
-    return True
+    """The tensor itself if the library takes it; else a copy."""
+    if taken(x) and not (x.is_cuda and x.data_ptr() % COPY_BYTES):
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _place(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _places(lists: Lists) -> tuple[int, ...]:
-    """cu_q ... offset_ptr."""
-    rng, slopes = _place(lists.rng), lists.slopes
+def _rest(
+    made: Ready, ends: tuple[int, int], lists: Lists, bits: int, where: tuple[int, int, int, int]
+) -> bytes:
+    """`ends` are lse and dlse, `where` workspace, its size, stream and threads."""
+    if made.lists == "none":
+        return _BARE.pack(*ends, *where)
+    rng = _place(lists.rng)
+    if made.lists == "rng":
+        return _DROP.pack(*ends, bits, rng, rng + 8, *where)
+    slopes = lists.slopes
     stride = slopes.shape[-1] if slopes is not None and slopes.dim() == 2 else 0
-    return (
-        _place(lists.cu_q), _place(lists.cu_kv), _place(lists.q_lens), _place(lists.kv_lens),
-        _place(lists.sequence_ids), _place(slopes), stride, 0, 0, 0, rng, rng + 8 if rng else 0,
+    return _REST.pack(
+        *ends, _place(lists.cu_q), _place(lists.cu_kv), _place(lists.q_lens),
+        _place(lists.kv_lens), _place(lists.sequence_ids), _place(slopes), stride, bits, 0, 0, rng,
+        rng + 8 if rng else 0, *where,
     )  # fmt: skip
 
 
@@ -119,113 +117,92 @@ _pool = _Pool()
 
 
 def _run(
-    function: Any,
-    prepared: Ready,
-    size: int,
-    q: Tensor,
-    head: bytes,
-    ends: tuple[int, int],
-    lists: Lists,
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
 ) -> None:
     """`head` holds the tensors, `ends` lse and dlse."""
-    if q.is_cuda:
-        index = q.device.index
-        if index == torch.cuda.current_device():
-            _launch(function, prepared, size, q.device, head, ends, lists)
+    if made.cuda:
+        if made.device == torch._C._cuda_getDevice():
+            _launch(function, made, size, head, ends, lists)
         else:
-            with torch.cuda.device(index):
-                _launch(function, prepared, size, q.device, head, ends, lists)
+            with torch.cuda.device(made.device):
+                _launch(function, made, size, head, ends, lists)
         return
-    handle = prepared.handle
-    if size == 0:
-        function(handle, head + _rest(ends, lists, 0, 0, 0, torch.get_num_threads()))
-        return
-    work = _pool.take(size)
-    try:
-        function(handle, head + _rest(ends, lists, work[0], size, 0, torch.get_num_threads()))
-    finally:
+    work = _pool.take(size) if size else None
+    where = (work[0] if work else 0, size, 0, torch.get_num_threads())
+    status = function(made.handle, head + _rest(made, ends, lists, 0, where))
+    if work is not None:
         _pool.give(work)
+    if status:
+        _raise(status, function, ())
 
 
 def _launch(
-    function: Any, prepared: Ready, size: int, device: Any, head: bytes, ends: Any, lists: Lists
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
 ) -> None:
-    # The caching allocator hands memory out in the order of the current stream, so that it may be
-    # dropped as soon as the pass is launched; inside a graph it is the graph's own.
-    work = torch.UntypedStorage(size, device=device) if size else None
-    place = 0 if work is None else work.data_ptr()
-    stream = torch._C._cuda_getCurrentRawStream(device.index)
-    bits = _make_bits(prepared, device, lists, stream) if prepared.bits_bytes else None
-    rest = _rest(ends, lists, place, size, stream, 0, 0 if bits is None else bits.data_ptr())
-    function(prepared.handle, head + rest)
+    # The caching allocator hands memory out in the order of the stream, so that it may be given
+    # back as soon as the pass is launched; inside a graph it is the graph's own. By its address
+    # alone, because a tensor or a storage around it would cost more than the launch.
+    stream = torch._C._cuda_getCurrentRawStream(made.device)
+    ahead = made.bits_bytes
+    room = -(-size // WORKSPACE_ALIGN) * WORKSPACE_ALIGN + ahead
+    work = torch._C._cuda_cudaCachingAllocator_raw_alloc(room, stream) if room else 0
+    try:
+        bits = work + room - ahead if ahead else 0
+        status = _make_bits(made, lists, bits, stream) if ahead else 0
+        if not status:
+            where = (work if size else 0, size, stream, 0)
+            status = function(made.handle, head + _rest(made, ends, lists, bits, where))
+    finally:
+        if work:
+            torch._C._cuda_cudaCachingAllocator_raw_delete(work)
+    if status:
+        _raise(status, function, ())
 
 
-def _make_bits(prepared: Ready, device: Any, lists: Lists, stream: int) -> Any:
-    """Keep bits on the device, from the seed and offset there: CUDA passes read them."""
-    if lists.sequence_ids is not None:
-        raise Error("unsupported", "sequence_ids given: backend cuda counts from batch0 on")
-    call = s.sized(s.ordo_dropout_call)
-    call.seed_ptr = _place(lists.rng)
-    call.offset_ptr = call.seed_ptr + 8
-    bits = torch.UntypedStorage(prepared.bits_bytes, device=device)
-    lib.ordo_dropout_fill_device(
-        byref(prepared.problem), byref(call), bits.data_ptr(), prepared.bits_bytes, stream
-    )
-    return bits
-
-
-def _rest(
-    ends: tuple[int, int],
-    lists: Lists,
-    place: int,
-    size: int,
-    stream: int,
-    threads: int,
-    bits: int = 0,
-) -> bytes:
-    if lists is NO_LISTS:
-        return _BARE.pack(*ends, place, size, stream, threads)
-    if bits:
-        places = list(_places(lists))
-        places[_MASK_BITS] = bits
-        return _REST.pack(*ends, *places, place, size, stream, threads)
-    if lists[1:] == NO_LISTS[1:] and lists.rng is not None:
-        rng = lists.rng.data_ptr()
-        return _DROP.pack(*ends, rng, rng + 8, place, size, stream, threads)
-    return _REST.pack(*ends, *_places(lists), place, size, stream, threads)
+def _make_bits(made: Ready, lists: Lists, bits: int, stream: int) -> int:
+    """Keep bits on the device, from the seed and offset there."""
+    rng = _place(lists.rng)
+    call = _FILL.pack(_FILL_BYTES, rng, rng + 8)
+    status: int = _fill_device(made.problem, call, bits, made.bits_bytes, stream)
+    return status
 
 
 # ---- passes ----
 
 
-def _new(shape: Shape, dtype: Any, device: Any) -> Tensor:
-    return torch.empty_strided(shape.sizes, shape.strides, dtype=dtype, device=device)
-
-
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, out: Tensor | None = None
+    made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(o, lse). `out` is overwritten if given, with any strides; else o is contiguous."""
-    prepared: Ready = ready(q, k, v, lists, rules)
-    dense = out is None and _dense(q, k, v)
-    o = _new(prepared.o, q.dtype, q.device) if out is None else out
-    lse = _new(prepared.lse, torch.float32, q.device)
-    if dense:
-        head = _DENSE.pack(
-            _CALL_BYTES, q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0, 0, 0, 0
-        )
-    else:
+    if made.width:
+        return _filled_forward(made, q, k, v, lists, out)
+    places = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    if made.copied or (made.cuda and (places[0] | places[1] | places[2]) % COPY_BYTES):
         q, k, v = _readable(q), _readable(k), _readable(v)
+        return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out)
+    o = q.new_empty_strided(*made.o) if out is None else out
+    lse = q.new_empty_strided(*made.lse, dtype=torch.float32)
+    if made.dense and out is None:
+        head = _DENSE.pack(_CALL_BYTES, *places, o.data_ptr(), 0, 0, 0, 0)
+    else:
         head = _STRIDED.pack(
-            _CALL_BYTES, *_tensor(q), *_tensor(k), *_tensor(v), *_tensor(o), *_NONE, *_NONE,
-            *_NONE, *_NONE,
+            _CALL_BYTES, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
+            *made.v_strides, *_tensor(o), *_NOTHING, *_NOTHING, *_NOTHING, *_NOTHING,
         )  # fmt: skip
-    ends = (lse.data_ptr(), 0)
-    _run(_forward, prepared, prepared.forward_bytes, q, head, ends, lists)
+    try:
+        _run(_forward, made, made.forward_bytes, head, (lse.data_ptr(), 0), lists)
+    except Error as error:
+        if not adapt(made, error, q, v, lists):
+            raise
+        return forward(made, q, k, v, lists, out)
     return o, lse
 
 
+Grads = tuple[Tensor, Tensor, Tensor]
+
+
 def backward(
+    made: Ready,
     dout: Tensor,
     dlse: Tensor | None,
     q: Tensor,
@@ -234,60 +211,59 @@ def backward(
     o: Tensor,
     lse: Tensor,
     lists: Lists,
-    rules: Rules,
-    grads: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grads: Grads | None = None,
+) -> Grads:
     """(dq, dk, dv): `grads` overwritten if given, with any strides; else contiguous.
 
     dout, dlse, o and lse must be of their shapes and types: autograd sees to it, or
     check_saved().
     """
-    prepared: Ready = ready(q, k, v, lists, rules)
-    dense = grads is None and _dense(q, k, v, o, dout)
+    if made.width:
+        return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
+    places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
+    dense = dout.is_contiguous() and o.is_contiguous()
+    if made.copied or not (dense or (taken(dout) and taken(o))) or (made.cuda and (
+        places[0] | places[1] | places[2] | places[3] | places[4]
+    ) % COPY_BYTES):  # fmt: skip
+        q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
+        made = ready(q, k, v, lists, made.rules)
+        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     if grads is None:
-        dq = _new(prepared.dq, q.dtype, q.device)
-        dk = _new(prepared.dk, q.dtype, q.device)
-        dv = _new(prepared.dv, q.dtype, q.device)
+        dq = q.new_empty_strided(*made.dq)
+        dk = q.new_empty_strided(*made.dk)
+        dv = q.new_empty_strided(*made.dv)
     else:
         dq, dk, dv = grads
-    if dense:
-        head = _DENSE.pack(
-            _CALL_BYTES, q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr(),
-            dq.data_ptr(), dk.data_ptr(), dv.data_ptr(),
-        )  # fmt: skip
+    if dense and made.dense and grads is None:
+        head = _DENSE.pack(_CALL_BYTES, *places, dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
     else:
-        q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         head = _STRIDED.pack(
-            _CALL_BYTES, *_tensor(q), *_tensor(k), *_tensor(v), *_tensor(o), *_tensor(dout),
-            *_tensor(dq), *_tensor(dk), *_tensor(dv),
+            _CALL_BYTES, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
+            *made.v_strides, *_tensor(o), *_tensor(dout), *_tensor(dq), *_tensor(dk), *_tensor(dv),
         )  # fmt: skip
     if not lse.is_contiguous():
         lse = lse.contiguous()
     if dlse is not None:
         dlse = dlse.contiguous()
-    ends = (lse.data_ptr(), _place(dlse))
-    _run(_backward, prepared, prepared.backward_bytes, q, head, ends, lists)
+    try:
+        ends = lse.data_ptr(), _place(dlse)
+        _run(_backward, made, made.backward_bytes, head, ends, lists)
+    except Error as error:
+        if not adapt(made, error, q, v, lists):
+            raise
+        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     return dq, dk, dv
 
 
 def check_saved(
-    dout: Tensor,
-    dlse: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    lists: Lists,
-    rules: Rules,
+    made: Ready, dout: Tensor, dlse: Tensor | None, q: Tensor, o: Tensor, lse: Tensor
 ) -> None:
     """Raise Error unless what a forward pass gave, and the gradients, fit its inputs."""
-    prepared = ready(q, k, v, lists, rules)
     for name, x, shape, dtype in (
-        ("dout", dout, prepared.o, q.dtype),
-        ("o", o, prepared.o, q.dtype),
-        ("lse", lse, prepared.lse, torch.float32),
-        ("dlse", dlse, prepared.lse, torch.float32),
+        ("dout", dout, made.o, q.dtype),
+        ("o", o, made.o, q.dtype),
+        ("lse", lse, made.lse, torch.float32),
+        ("dlse", dlse, made.lse, torch.float32),
     ):
         if x is None:
             continue
@@ -297,3 +273,45 @@ def check_saved(
             raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
         if x.device != q.device:
             raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
+
+
+# ---- head sizes that no kernel has: filled up with zeros, which change no score ----
+
+
+def _filled(made: Ready, *tensors: Tensor) -> list[Tensor]:
+    return [torch.nn.functional.pad(x, (0, made.width - x.shape[-1])) for x in tensors]
+
+
+def _filled_forward(
+    made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, out: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    if out is None:
+        out = q.new_empty_strided(*made.o)
+    q, k, v = _filled(made, q, k, v)
+    o, lse = forward(ready(q, k, v, lists, made.rules), q, k, v, lists)
+    return out.copy_(o[..., : out.shape[-1]]), lse
+
+
+def _filled_backward(
+    made: Ready,
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    lists: Lists,
+    grads: Grads | None,
+) -> Grads:
+    q, k, v, o, dout = _filled(made, q, k, v, o, dout)
+    wide = ready(q, k, v, lists, made.rules)
+    full = backward(wide, dout, dlse, q, k, v, o, lse, lists)
+    if grads is None:
+        dq, dk, dv = made.dq, made.dk, made.dv
+        grads = (
+            q.new_empty_strided(*dq), q.new_empty_strided(*dk), q.new_empty_strided(*dv)
+        )  # fmt: skip
+    for x, y in zip(grads, full):
+        x.copy_(y[..., : x.shape[-1]])
+    return grads

@@ -81,20 +81,20 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
 
 def _check_lists(q: Tensor, lists: Lists, rules: Rules) -> None:
     batch = sequences(q, lists)
-    ints, longs = (torch.int32,), (torch.int64,)
-    for name, x, count, dtypes in (
-        ("rng", lists.rng, 2, longs),
-        ("cu_q", lists.cu_q, batch + 1, ints),
-        ("cu_kv", lists.cu_kv, batch + 1, ints),
-        ("q_lens", lists.q_lens, batch, ints),
-        ("kv_lens", lists.kv_lens, batch, ints),
-        ("sequence_ids", lists.sequence_ids, batch, longs),
+    if lists.rng is not None:
+        check_rng(lists.rng, q)
+    for name, x, count, dtype in (
+        ("cu_q", lists.cu_q, batch + 1, torch.int32),
+        ("cu_kv", lists.cu_kv, batch + 1, torch.int32),
+        ("q_lens", lists.q_lens, batch, torch.int32),
+        ("kv_lens", lists.kv_lens, batch, torch.int32),
+        ("sequence_ids", lists.sequence_ids, batch, torch.int64),
     ):
         if x is None:
             continue
         if x.shape != (count,):
             raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected ({count},)")
-        _check_list(name, x, dtypes[0], q)
+        _check_list(name, x, dtype, q)
     if lists.slopes is not None:
         heads = q.shape[-2]
         if lists.slopes.shape != (heads,) and lists.slopes.shape != (batch, heads):
@@ -106,6 +106,12 @@ def _check_lists(q: Tensor, lists: Lists, rules: Rules) -> None:
         _check_list("slopes", lists.slopes, torch.float32, q)
     if rules.dropout_p > 0 and lists.rng is None:
         raise Error("argument", f"rng None: expected a tensor with dropout_p {rules.dropout_p}")
+
+
+def check_rng(rng: Tensor, q: Tensor) -> None:
+    if rng.shape != (2,):
+        raise Error("shape", f"rng.shape {tuple(rng.shape)}: expected (2,)")
+    _check_list("rng", rng, torch.int64, q)
 
 
 def _check_list(name: str, x: Tensor, dtype: Any, q: Tensor) -> None:
@@ -152,56 +158,110 @@ class Shape(NamedTuple):
         return cls(tuple(sizes), tuple(reversed(strides)))
 
 
-class Ready(NamedTuple):
-    """A plan and what a call asks of it each time."""
+class Ready:
+    """A plan and what calls that look alike ask of it each time."""
 
+    __slots__ = (
+        "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
+        "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda", "device",
+        "width", "bits_bytes", "problem",
+    )  # fmt: skip
+
+    rules: Rules
     plan: Plan
     handle: Any
-    forward_bytes: int
+    forward_bytes: int  # of workspace
     backward_bytes: int
     o: Shape
     lse: Shape
     dq: Shape
     dk: Shape
     dv: Shape
-    problem: Any  # as C sees it
-    bits_bytes: int  # of the keep bits that a CUDA pass wants made ahead; else 0
+    q_strides: tuple[int, ...]  # as the library takes them: four, or zeros if contiguous
+    k_strides: tuple[int, ...]
+    v_strides: tuple[int, ...]
+    dense: bool  # q, k and v are contiguous
+    copied: bool  # one of them has strides that the library does not take
+    lists: str  # what they are: "none", "rng" alone, or "some"
+    cuda: bool
+    device: int  # index of the CUDA device
+    width: int  # head size to fill up to with zeros; 0: none
+    bits_bytes: int  # of keep bits that are to be made before a pass; 0: it makes its own
+    problem: bytes  # as C sees it
 
 
-_KEPT = 512  # plans; the oldest go first
+_KEPT = 512  # the oldest go first
 _plans: dict[Any, Ready] = {}
 
 
 def ready(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
-    """The plan of a call. Tensors that look like those of an earlier call were checked there."""
+    """The plan of a call. Tensors that look like those of an earlier call were checked there;
+    of `rng` that is for the caller to say."""
     key = (
-        q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device,
-        None if lists is NO_LISTS else _look(lists), rules,
+        q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
+        q.device, k.device, v.device, None if lists is NO_LISTS else _look(lists), rules,
     )  # fmt: skip
     found = _plans.get(key)
     if found is None:
         check(q, k, v, lists, rules)
         found = _make(q, k, v, lists, rules)
-        if len(_plans) >= _KEPT:
-            for old in list(_plans)[: _KEPT // 4]:
-                _plans.pop(old, None)
-        _plans[key] = found
+        keep(_plans, key, found)
     return found
 
 
-def _look(lists: Lists) -> tuple[Any, ...]:
-    rng = lists.rng
-    if rng is not None and lists[1:] == NO_LISTS[1:]:  # dropout alone, the usual case
-        return rng.shape, rng.dtype, rng.device, rng.is_contiguous()
+def keep(plans: dict[Any, Ready], key: Any, made: Ready) -> None:
+    if len(plans) >= _KEPT:
+        for old in list(plans)[: _KEPT // 4]:
+            plans.pop(old, None)
+    plans[key] = made
+
+
+def _only_rng(lists: Lists) -> bool:
+    _, cu_q, cu_kv, q_lens, kv_lens, ids, slopes = lists
+    return (
+        cu_q is None and slopes is None and q_lens is None
+        and ids is None and kv_lens is None and cu_kv is None
+    )  # fmt: skip
+
+
+def _look(lists: Lists) -> Any:
+    if _only_rng(lists):  # dropout alone, the usual case
+        return True
     return tuple(
         None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in lists
     )
 
 
 def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
+    problem = _problem(q, k, v, lists, rules)
+    if q.is_cpu:
+        plan = Plan(problem, backend="cpu")
+    elif q.is_cuda:
+        plan = Plan(problem, machine_of(q.device.index), backend="cuda")
+    else:
+        raise Error("unsupported", f"device {q.device}: expected cpu or cuda")
+    made = Ready()
+    made.rules, made.plan, made.handle = rules, plan, plan._handle
+    made.forward_bytes = plan.info.forward_workspace_bytes
+    made.backward_bytes = plan.info.backward_workspace_bytes
+    made.o, made.lse = Shape.of(o_shape(q, v)), Shape.of(lse_shape(q))
+    made.dq, made.dk, made.dv = Shape.of(q.shape), Shape.of(k.shape), Shape.of(v.shape)
+    made.q_strides, made.k_strides, made.v_strides = strides(q), strides(k), strides(v)
+    made.dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
+    made.copied = not all(taken(x) for x in (q, k, v))
+    made.lists = "some" if not _only_rng(lists) else "none" if lists.rng is None else "rng"
+    made.cuda = q.is_cuda
+    made.device = q.device.index if made.cuda else 0
+    made.width = _multiple(q.shape[-1], v.shape[-1]) if made.cuda else 0
+    made.bits_bytes = 0
+    made.problem = bytes(to_c(plan.problem))
+    return made
+
+
+def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Problem:
     packed = lists.cu_q is not None
     padded = lists.q_lens is not None or lists.kv_lens is not None
-    problem = Problem(
+    return Problem(
         dtype=DTYPES[q.dtype],
         layout="packed" if packed else "padded" if padded else "dense",
         batch=sequences(q, lists),
@@ -215,33 +275,62 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
         v_head_dim=v.shape[-1],
         scale=rules.scale,
         mask=rules.mask,  # type: ignore[arg-type]
-        window=None if rules.left < 0 and rules.right < 0 else (rules.left, rules.right),
+        window=_window(rules),
         softcap=rules.softcap,
         alibi=lists.slopes is not None,
         dropout=Dropout(p=rules.dropout_p, keying=rules.keying),  # type: ignore[arg-type]
         shard=Shard(**dict(zip(Shard.__dataclass_fields__, rules.shard))),
     )
-    if q.is_cpu:
-        plan = Plan(problem, backend="cpu")
-    elif q.is_cuda:
-        plan = Plan(problem, machine_of(q.device.index), backend="cuda")
-    else:
-        raise Error("unsupported", f"device {q.device}: expected cpu or cuda")
-    info = plan.info
-    ahead = q.is_cuda and rules.dropout_p > 0 and not packed
-    return Ready(
-        plan=plan,
-        handle=plan._handle,
-        forward_bytes=info.forward_workspace_bytes,
-        backward_bytes=info.backward_workspace_bytes,
-        o=Shape.of(o_shape(q, v)),
-        lse=Shape.of(lse_shape(q)),
-        dq=Shape.of(q.shape),
-        dk=Shape.of(k.shape),
-        dv=Shape.of(v.shape),
-        problem=to_c(plan.problem),
-        bits_bytes=dropout.query(plan.problem).bytes if ahead else 0,
-    )
+
+
+def _window(rules: Rules) -> tuple[int, int] | None:
+    """None where it hides nothing: a causal mask ends every row already."""
+    ends = rules.right >= 0 and rules.mask == "full"
+    return (rules.left, rules.right) if rules.left >= 0 or ends else None
+
+
+# ---- what the library takes ----
+
+COPY_BYTES = 16  # CUDA tensors are copied by hardware that counts in these
+CUDA_HEAD_SIZES = (64, 128, 256)  # of its kernels
+
+
+def strides(x: Tensor) -> tuple[int, ...]:
+    """As an ordo_tensor has them."""
+    if x.is_contiguous():
+        return (0, 0, 0, 0)
+    given = x.stride()
+    return given if len(given) == 4 else (0, *given)
+
+
+def taken(x: Tensor) -> bool:
+    """Whether the library takes the strides of a tensor."""
+    if x.is_cuda and any(x.element_size() * y % COPY_BYTES for y in x.stride()[:-1]):
+        return False
+    return bool(x.is_contiguous() or x.stride(-1) == 1)
+
+
+def _multiple(*dims: int) -> int:
+    """Rows of a head must be copied whole: the head size to fill up to, 0 if none is needed."""
+    return -(-max(dims) // 8) * 8 if any(dim % 8 for dim in dims) else 0
+
+
+def adapt(made: Ready, error: Error, q: Tensor, v: Tensor, lists: Lists) -> bool:
+    """Whether a pass that the library refused is worth another attempt, which `made` then says
+    how to make: with a head size that its kernels have, or with keep bits made before it."""
+    if error.status != "unsupported" or not made.cuda:
+        return False
+    if error.message.startswith(("head_dim", "v_head_dim")):
+        dims = q.shape[-1], v.shape[-1]
+        if dims[0] != dims[1] or dims[0] not in CUDA_HEAD_SIZES:
+            made.width = next((x for x in CUDA_HEAD_SIZES if x >= max(dims)), 0)
+        return made.width > 0
+    if error.message.startswith("dropout without mask_bits") and not made.bits_bytes:
+        if lists.cu_q is not None or lists.sequence_ids is not None:
+            return False  # their bits are made from arrays on the host
+        made.bits_bytes = dropout.query(made.plan.problem).bytes
+        return True
+    return False
 
 
 @functools.lru_cache(maxsize=None)

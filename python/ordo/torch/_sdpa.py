@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import cuda_width, rng_of
+from ._attention import rng_of
 from ._mask import signed_probabilities
 from ._passes import backward, check_saved, forward
-from ._plans import DTYPES, NO_LISTS, Lists, Rules
+from ._plans import DTYPES, NO_LISTS, Lists, Rules, ready
 
 NAME = "ORDO"
 
@@ -88,26 +88,13 @@ def _top_left(causal: bool, q: Tensor, k: Tensor) -> str:
     return "causal" if q.shape[1] == k.shape[1] else "causal-top-left"
 
 
-def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Filled up with zeros to a head size the kernels have."""
-    width = cuda_width(*(x.shape[-1] for x in tensors)) if tensors[0].is_cuda else None
-    if width is None:
-        return tensors
-    return tuple(torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors)
-
-
 def _run_forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, out: Tensor
 ) -> Tensor:
     try:
-        wide = _wide(q, k, v)
-        if wide[0] is q:
-            return forward(q, k, v, lists, rules, out)[1]
-        o, lse = forward(wide[0], wide[1], wide[2], lists, rules)
+        return forward(ready(q, k, v, lists, rules), q, k, v, lists, out)[1]
     except Error as error:
         raise RuntimeError(f"ORDO flash attention forward: {error}") from error
-    out.copy_(o[..., : out.shape[-1]])
-    return lse
 
 
 def _run_backward(
@@ -122,17 +109,12 @@ def _run_backward(
     grads: Any,
 ) -> None:
     """Fill `grads`: dq, dk and dv."""
-    wide = _wide(q, k, v, o, dout)
-    narrow = wide[0] is q
-    q, k, v, o, dout = wide
     try:
-        check_saved(dout, None, q, k, v, o, lse, lists, rules)
-        made = backward(dout, None, q, k, v, o, lse, lists, rules, grads if narrow else None)
+        made = ready(q, k, v, lists, rules)
+        check_saved(made, dout, None, q, o, lse)
+        backward(made, dout, None, q, k, v, o, lse, lists, grads)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention backward: {error}") from error
-    if not narrow:
-        for x, full in zip(grads, made):
-            x.copy_(full[..., : x.shape[-1]])
 
 
 def _draw(q: Tensor, dropout_p: float) -> tuple[Tensor | None, Tensor, Tensor]:

@@ -10,6 +10,7 @@ With --device cpu it checks itself, on small shapes.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import math64  # noqa: E402
 import ordo  # noqa: E402
 import ordo.torch  # noqa: E402
+import overhead as bare  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from math64 import same  # noqa: E402
@@ -93,8 +95,13 @@ def against_math(inputs, dout, keywords, **expected_rules):
         expected_rules.update(keep=keep_mask(*seen).cpu(), kept_scale=info.scale)
     expected, expected_lse = math64.attention(*wide, **expected_rules)
     wanted = [expected, expected_lse, *torch.autograd.grad(expected, wide, dout.double().cpu())]
+    return off(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), wanted)
+
+
+def off(names, got, wanted):
+    """The largest error, as a part of the largest element; at most 2e-2."""
     worst = 0.0
-    for name, x, y in zip(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), wanted):
+    for name, x, y in zip(names, got, wanted):
         error = ((x.detach().double().cpu() - y).abs().max() / y.abs().max()).item()
         expect(error < 2e-2, f"{name} is off by {error:.1e}")
         worst = max(worst, error)
@@ -156,6 +163,7 @@ def batch_invariance():
     return "a sequence alone has the bits it has in a batch"
 
 
+@functools.lru_cache(maxsize=None)
 def _there(**rules):
     """Whether the backend has a feature."""
     inputs, _ = tensors(rows=128)
@@ -329,65 +337,235 @@ def strides():
     return "rows with gaps have the bits of copies"
 
 
-def _feature(keywords, shape=None, **expected):
+def _feature(keywords, shape):
+    """A check of one feature against float64, and that a repeat has the same bits."""
+
     def body():
-        return against_math(*tensors(**(shape or {})), keywords, **expected)
+        given = tensors(**shape)
+        rules = {key: x for key, x in keywords.items() if key not in ("dropout_p", "seed")}
+        said = against_math(*given, keywords, **rules)
+        equal(both(*given, **keywords), both(*given, **keywords), "a repeat")
+        return said
 
     return body
 
 
-CHECKS["head_size_80"] = _feature(dict(causal=True), dict(dim=80), causal=True)
-CHECKS["head_size_256"] = _feature(dict(causal=True), dict(dim=256), causal=True)
-CHECKS["top_left"] = _feature(
-    dict(causal="top-left"), dict(rows=200, columns=456), causal="top-left"
-)
-CHECKS["window"] = _feature(dict(causal=True, window=(100, 0)), None, causal=True, window=(100, 0))
-CHECKS["softcap"] = _feature(dict(softcap=5.0), None, softcap=5.0)
-CHECKS["float16"] = _feature(dict(causal=True), dict(dtype=torch.float16), causal=True)
-CHECKS["float32"] = _feature(dict(causal=True), dict(dtype=torch.float32), causal=True)
+F16 = dict(dtype=torch.float16)
+FEATURES = {
+    "head_size_40": (dict(causal=True), dict(dim=40)),
+    "head_size_77": (dict(causal=True), dict(dim=77)),
+    "head_size_80": (dict(causal=True), dict(dim=80)),
+    "head_size_96": (dict(causal=True), dict(dim=96)),
+    "head_size_192": (dict(), dict(dim=192)),
+    "head_size_256": (dict(causal=True), dict(dim=256)),
+    "top_left": (dict(causal="top-left"), dict(rows=200, columns=456)),
+    "window": (dict(causal=True, window=(100, 0)), {}),
+    "window_both_sides": (dict(window=(70, 33)), dict(rows=300, columns=420)),
+    "window_no_end": (dict(causal=True, window=(-1, 0)), {}),
+    "softcap": (dict(softcap=5.0), {}),
+    "float16": (dict(causal=True), F16),
+    "float16_128": (dict(), dict(dim=128, **F16)),
+}
+DROPPED = dict(dropout_p=0.17, seed=(5, 6))
+for _name, (_keywords, _shape) in FEATURES.items():
+    CHECKS[_name] = _feature(_keywords, _shape)
+for _name in ("head_size_96", "head_size_256", "window", "softcap", "float16"):
+    _keywords, _shape = FEATURES[_name]
+    CHECKS[_name + "_dropout"] = _feature({**_keywords, **DROPPED}, _shape)
+
+
+@check
+def float32():
+    given = tensors(dtype=torch.float32)
+    if not cuda():
+        return against_math(*given, dict(causal=True), causal=True)
+    try:
+        both(*given, causal=True)
+    except ordo.Error as error:
+        expect(error.status == "unsupported" and "f32" in str(error), f"refused by {error}")
+        return f"refused by name: {error}"
+    raise Wrong("float32 was taken")
 
 
 @check
 def gradient_of_lse():
-    inputs, _ = tensors(rows=128)
-    _, lse = ordo.torch.attention(*inputs)
-    (got,) = torch.autograd.grad(lse.sum(), inputs[0])
+    inputs, dout = tensors(rows=128)
+    weights = torch.linspace(-1, 1, 2 * 4 * 128, device=DEVICE).view(2, 4, 128)
+    o, lse = ordo.torch.attention(*inputs, causal=True)
+    got = torch.autograd.grad((o, lse), inputs, (dout, weights))
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
-    (wanted,) = torch.autograd.grad(math64.attention(*wide)[1].sum(), wide[0])
-    error = ((got.double().cpu() - wanted).abs().max() / wanted.abs().max()).item()
-    expect(error < 2e-2, f"dq is off by {error:.1e}")
-    return f"{error:.1e}"
+    wanted = math64.attention(*wide, causal=True)
+    wanted = torch.autograd.grad(wanted, wide, (dout.double().cpu(), weights.double().cpu()))
+    return off(("dq", "dk", "dv"), got, wanted)
 
 
 @check
 def alibi():
-    slopes = torch.rand(4, device=DEVICE)
-    return against_math(*tensors(), dict(slopes=slopes), slopes=slopes.cpu())
+    found = []
+    for shape, causal in (((4,), False), ((2, 4), True)):
+        slopes = torch.rand(*shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        keywords = dict(slopes=slopes, causal=causal)
+        found.append(against_math(*tensors(), keywords, slopes=slopes.cpu(), causal=causal))
+    return max(found, key=float)
+
+
+# ---- sequences of their own lengths ----
+
+ENDS = (0, 100, 100, 384, 700)  # the second one is empty
+LONGEST = 316
+
+
+def _ends(ends=ENDS):
+    return torch.tensor(ends, dtype=torch.int32, device=DEVICE)
+
+
+def _flat(dtype=torch.bfloat16, dim=64):
+    """q, k, v and dout of sequences end to end."""
+    inputs, dout = tensors(batch=1, rows=ENDS[-1], dtype=dtype, dim=dim)
+    return [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+
+
+def _without_waiting(function):
+    """The call, with every wait for the device an error."""
+    if cuda():
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        return function()
+    finally:
+        if cuda():
+            torch.cuda.set_sync_debug_mode("default")
 
 
 @check
 def packed():
-    ends = torch.tensor([0, 100, 384, 700], dtype=torch.int32, device=DEVICE)
-    inputs, dout = tensors(batch=1, rows=700)
-    flat = [x.detach()[0].requires_grad_() for x in inputs]
-    o, _ = ordo.torch.attention(*flat, cu_q=ends, max_q=316, causal=True)
-    grads = torch.autograd.grad(o, flat, dout[0])
-    for first, end in ((0, 100), (100, 384), (384, 700)):
+    ends = _ends()
+    flat, dout = _flat()
+
+    def step():
+        o, lse = ordo.torch.attention(*flat, cu_q=ends, max_q=LONGEST, causal=True)
+        return o, lse, *torch.autograd.grad(o, flat, dout)
+
+    step()
+    o, lse, *grads = _without_waiting(step)
+    for first, end in zip(ENDS, ENDS[1:]):
+        if first == end:
+            continue
         one = [x.detach()[None, first:end].requires_grad_() for x in flat]
-        alone = both(one, dout[:, first:end], causal=True)
+        alone = both(one, dout[None, first:end], causal=True)
         for x, y in zip((o, *grads), (alone[0], *alone[2:])):
             expect(same(x[first:end], y[0]), f"rows {first}..{end} differ from the sequence alone")
-    return "three sequences have the bits they have alone"
+        expect(same(lse[:, first:end], alone[1][0]), f"lse of rows {first}..{end} differs")
+    return "sequences have the bits they have alone, one empty; no wait for the device"
+
+
+def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
+    """Packed sequences against float64, one by one, with the host's mask."""
+
+    def body():
+        flat, dout = _flat(dtype, dim)
+        if ends_kv is not None:
+            kv, _ = tensors(batch=1, rows=ends_kv[-1], dtype=dtype, dim=dim)
+            flat[1:] = [x.detach()[0].requires_grad_() for x in kv[1:]]
+        other = ends_kv or ENDS
+        longest = max(y - x for x, y in zip(other, other[1:]))
+        rules = dict(cu_q=_ends(), max_q=LONGEST, cu_kv=_ends(other), max_kv=longest, **keywords)
+        o, lse, seen = run(*flat, Arguments(**rules))
+        grads = torch.autograd.grad(o, flat, dout)
+        p = keywords.get("dropout_p", 0)
+        keep = keep_mask(*seen).cpu() if p else None
+        scale = ordo.dropout.query(ordo.Problem(q_len=1, head_dim=1, dropout=p)).scale if p else 1
+        names = ("causal", "window", "softcap")
+        math = {name: keywords[name] for name in names if name in keywords}
+        worst = []
+        for b, (first, end) in enumerate(zip(ENDS, ENDS[1:])):
+            columns = slice(other[b], other[b + 1])
+            rows = slice(first, end)
+            if first == end or columns.start == columns.stop:
+                expect(not o[rows].any(), f"sequence {b} sees nothing, and o is not 0")
+                expect(not any(x[columns].any() for x in grads[1:]), f"sequence {b}: dk or dv")
+                continue
+            parts = [flat[0][rows], flat[1][columns], flat[2][columns]]
+            wide = [x.detach()[None].double().cpu().requires_grad_() for x in parts]
+            if p:
+                size = end - first, columns.stop - columns.start
+                math.update(keep=keep[b : b + 1, :, : size[0], : size[1]], kept_scale=scale)
+            expected, expected_lse = math64.attention(*wide, **math)
+            wanted = torch.autograd.grad(expected, wide, dout[rows][None].double().cpu())
+            got = o[rows], lse[:, rows], grads[0][rows], grads[1][columns], grads[2][columns]
+            wanted = [x[0] for x in (expected, expected_lse, *wanted)]
+            worst.append(off(("o", "lse", "dq", "dk", "dv"), got, wanted))
+        return max(worst, key=float)
+
+    return body
+
+
+CHECKS["packed_dropout"] = _packed_feature(causal=True, **DROPPED)
+CHECKS["packed_unequal"] = _packed_feature((0, 130, 130, 500, 1100), causal=True)
+CHECKS["packed_window"] = _packed_feature(causal=True, window=(60, 0))
+CHECKS["packed_all"] = _packed_feature(
+    (0, 130, 200, 600, 1000), torch.float16, 96, window=(90, 40), softcap=8.0, **DROPPED
+)
+
+
+@check
+def packed_in_a_graph():
+    """The ends of the sequences are read on the device: a replay sees other ones."""
+    if not cuda():
+        return "no graphs here"
+    ends = _ends()
+    flat, dout = _flat()
+
+    def step():
+        o, _ = ordo.torch.attention(*flat, cu_q=ends, max_q=ENDS[-1], causal=True)
+        return [o.detach(), *torch.autograd.grad(o, flat, dout)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = step()
+    for given in (ENDS, (0, 1, 300, 301, 700)):
+        ends.copy_(_ends(given))
+        graph.replay()
+        wait()
+        made = [x.clone() for x in held]
+        expect(all(same(x, y) for x, y in zip(made, step())), f"replayed with ends {given}")
+    return "replayed with other ends"
 
 
 @check
 def padded():
     lens = torch.tensor([100, 384], dtype=torch.int32, device=DEVICE)
-    inputs, _ = tensors()
-    o, _ = ordo.torch.attention(*inputs, q_lens=lens, kv_lens=lens, causal=True)
-    one = [x.detach()[:1, :100] for x in inputs]
-    expect(same(o[:1, :100], ordo.torch.attention(*one, causal=True)[0]), "differs from it alone")
-    return "valid rows have the bits they have alone"
+    inputs, dout = tensors()
+    rules = dict(q_lens=lens, kv_lens=lens, causal=True)
+    both(inputs, dout, **rules)
+    whole = _without_waiting(lambda: both(inputs, dout, **rules))
+    one = [x.detach()[:1, :100].requires_grad_() for x in inputs]
+    alone = both(one, dout[:1, :100], causal=True)
+    for name, x, y in zip(("o", "dq", "dk", "dv"), (whole[0], *whole[2:]), (alone[0], *alone[2:])):
+        expect(same(x[:1, :100], y), f"{name} differs from the sequence alone")
+        expect(not x[0, 100:].any(), f"{name} is not 0 past the end")
+    expect(same(whole[1][:1, :, :100], alone[1]), "lse differs from the sequence alone")
+    return "valid rows have the bits they have alone, the others are 0; no wait for the device"
+
+
+@check
+def padded_dropout():
+    """Sequence 1 has the mask of its coordinates, whatever the padding."""
+    lens = torch.tensor([100, 300], dtype=torch.int32, device=DEVICE)
+    inputs, dout = tensors()
+    padded = both(inputs, dout, q_lens=lens, kv_lens=lens, causal=True, **DROPPED)
+    rows = [x.detach()[1:, :300].requires_grad_() for x in inputs]
+    ids = ordo.Shard(batch0=1)
+    alone = both(rows, dout[1:, :300], causal=True, shard=ids, **DROPPED)
+    for name, x, y in zip(
+        ("o", "dq", "dk", "dv"), (padded[0], *padded[2:]), (alone[0], *alone[2:])
+    ):
+        expect(same(x[1:, :300], y), f"{name} differs from the sequence alone")
+    return "the bits of the sequence alone, mask included"
 
 
 @check
@@ -427,56 +605,59 @@ def sdpa():
 
 
 @check
-def overhead():
-    """Host time to launch a pass: the queue is emptied between samples, not during one."""
+def varlen_attn():
+    """PyTorch's own function for packed sequences, on the same operators."""
     if not cuda():
-        return "tools/bench-torch-overhead measures it here"
-    inputs, dout = tensors(batch=1, rows=128, heads=1, kv_heads=1)
-    o, _ = ordo.torch.attention(*inputs)
-    heads_first = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in inputs]
-    theirs = F.scaled_dot_product_attention(*heads_first)
+        return "no CUDA operators here"
+    from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
+    from torch.nn.attention.varlen import varlen_attn as theirs
 
-    def host(function, calls=50, samples=40):
-        times = []
-        for _ in range(samples):
-            wait()
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times.append((time.perf_counter() - start) / calls * 1e6)
-        wait()
-        return sorted(times)[len(times) // 4]
+    inputs, dout = tensors(batch=1, rows=ENDS[-1], kv_heads=4)
+    flat, dout = [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+    ends = _ends()
+    ordo.torch.register()
+    activate_flash_attention_impl("ORDO")
+    try:
+        for window in ((-1, 0), (60, 0)):
+            o = theirs(*flat, ends, ends, LONGEST, LONGEST, window_size=window)
+            grads = torch.autograd.grad(o, flat, dout)
+            rules = dict(cu_q=ends, max_q=LONGEST, window=window)
+            ours = both(flat, dout, **rules)
+            for x, y in zip((o, *grads), (ours[0], *ours[2:])):
+                expect(same(x, y), f"window {window}: other bits than ordo.torch.attention")
+    finally:
+        restore_flash_attention_impl()
+    return "causal and windows, the bits of ordo.torch.attention"
 
-    grad = dict(retain_graph=True)
-    back = dout.transpose(1, 2).contiguous()
-    rows = {
-        "forward": lambda: ordo.torch.attention(*inputs),
-        "backward": lambda: torch.autograd.grad(o, inputs, dout, **grad),
-        "SDPA forward": lambda: F.scaled_dot_product_attention(*heads_first),
-        "SDPA backward": lambda: torch.autograd.grad(theirs, heads_first, back, **grad),
-    }
-    return ", ".join(f"{name} {host(call):.0f} us" for name, call in rows.items())
+
+@check
+def overhead():
+    """What a call adds on the host to a bare operator (overhead.py): at most 30 us."""
+    rows, rest = bare.measure(DEVICE)
+    said = ", ".join(f"{row['call']} {row['overhead']:.0f} of {row['whole']:.0f}" for row in rows)
+    said += "; whole: " + ", ".join(f"{name} {time:.0f}" for name, time in rest.items())
+    expect(not cuda() or all(row["overhead"] <= bare.BAR_US for row in rows), f"us: {said}")
+    return f"us: {said}"
 
 
 # ---- a real client ----
 
 
-def _model(name, implementation):
+def _model(name, implementation, p):
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     small = not cuda()
     torch.manual_seed(0)
     if name == "gpt2":
         size = dict(n_layer=2, n_head=2, n_embd=128) if small else {}
-        config = GPT2Config(**size, attn_pdrop=_dropout_there())
+        config = GPT2Config(**size, attn_pdrop=p)
         kind = GPT2LMHeadModel
     else:
         config = LlamaConfig(
             hidden_size=256 if small else 4096, intermediate_size=512 if small else 14336,
             num_hidden_layers=2 if small else 4, num_attention_heads=2 if small else 32,
             num_key_value_heads=1 if small else 8, vocab_size=32000,
-            attention_dropout=_dropout_there(),
-            max_position_embeddings=4096,
+            attention_dropout=p, max_position_embeddings=4096,
         )  # fmt: skip
         kind = LlamaForCausalLM
     config._attn_implementation = implementation
@@ -510,10 +691,10 @@ def _cuts(total, longest):
         total -= longest
 
 
-def train(name, implementation, kind, steps, strict, seed=2):
+def train(name, implementation, kind, steps, strict, p, seed=2):
     """Losses, a digest of the parameters, seconds a step (median)."""
     torch.use_deterministic_algorithms(strict)
-    model = _model(name, implementation)
+    model = _model(name, implementation, p)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=cuda())
     inputs = {key: x.to(DEVICE) for key, x in _batch(name, kind).items()}
     torch.manual_seed(seed)
@@ -551,12 +732,10 @@ def gradients_in_a_model():
     for name in ("gpt2", "llama"):
         grads, losses = {}, {}
         for implementation in ("eager", "sdpa", "ordo"):
-            model = _model(name, implementation)
+            model = _model(name, implementation, 0.0)
             for module in model.modules():
                 if isinstance(module, torch.nn.Dropout):
                     module.p = 0.0
-                if hasattr(module, "attention_dropout"):
-                    module.attention_dropout = 0.0
             inputs = {key: x.to(DEVICE) for key, x in _batch(name, "dense").items()}
             with torch.autocast(DEVICE, torch.bfloat16):
                 loss = model(**inputs, use_cache=False).loss
@@ -565,7 +744,7 @@ def gradients_in_a_model():
             grads[implementation] = {n: p.grad for n, p in model.named_parameters()}
             del model
 
-        def off(one, other):
+        def apart(one, other):
             """The largest relative distance of a gradient, and whose it is."""
             found = (
                 ((x - grads[other][n]).norm() / grads[other][n].norm().clamp_min(1e-20), n)
@@ -573,7 +752,7 @@ def gradients_in_a_model():
             )
             return max((x.item(), n) for x, n in found)
 
-        ours, theirs = off("ordo", "eager"), off("sdpa", "eager")
+        ours, theirs = apart("ordo", "eager"), apart("sdpa", "eager")
         words = " ".join(f"{x:.4f}" for x in losses.values())
         said.append(f"{name} losses {words}, ordo {ours[0]:.1e} {ours[1]}, sdpa {theirs[0]:.1e}")
         expect(ours[0] < 2 * theirs[0] + 0.02, said[-1])
@@ -592,36 +771,91 @@ def _curve(losses):
                     if i < len(losses))  # fmt: skip
 
 
+TIMES = []  # rows of the table: model, batch, dropout, then times and kernels
+
+
+def _kernel(name, kind, strict, p):
+    """Which of PyTorch's kernels SDPA takes in this model."""
+    torch.use_deterministic_algorithms(strict)
+    model = _model(name, "sdpa", p)
+    inputs = {key: x.to(DEVICE) for key, x in _batch(name, kind).items()}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            model(**inputs, use_cache=False)
+    torch.use_deterministic_algorithms(False)
+    names = {event.key for event in seen.key_averages()}
+    kinds = {"cudnn_": "cuDNN", "flash_": "flash", "efficient_": "efficient"}
+    for key, word in kinds.items():
+        if any(x.startswith(f"aten::_scaled_dot_product_{key}attention") for x in names):
+            return word
+    return "math"
+
+
 def client(name, kind):
     def body():
         import ordo.transformers
 
         ordo.transformers.register()
-        losses, digest, seconds = train(name, "ordo", kind, STEPS, True)
-        _, again, _ = train(name, "ordo", kind, STEPS, True)
+        p = _dropout_there()
+        losses, digest, seconds = train(name, "ordo", kind, STEPS, True, p)
+        _, again, _ = train(name, "ordo", kind, STEPS, True, p)
         expect(digest == again, "trained twice: losses or parameters differ")
-        said = f"twice equal {digest}; attention dropout {_dropout_there()}"
-        said += f"; loss {losses[0]:.3f} to {losses[-1]:.3f}"
-        row = f"ordo {seconds * 1e3:.1f} ms"
-        if kind == "dense":
-            theirs, _, fast = train(name, "sdpa", kind, STEPS, False)
-            again, _, strict = train(name, "sdpa", kind, STEPS, True, seed=3)
-            gap, noise = _gap(losses, theirs), _gap(again, theirs)
-            expect(
-                gap < 2 * noise + 0.1,
-                f"{gap:.2f} from SDPA, whose masks differ by {noise:.2f}: ordo {_curve(losses)}; "
-                f"sdpa {_curve(theirs)}; sdpa, others {_curve(again)}",
-            )
-            row += f", sdpa {fast * 1e3:.1f} ms, sdpa strict {strict * 1e3:.1f} ms"
-            said += f", SDPA {theirs[-1]:.3f} (mean gap {gap:.3f}, of other masks {noise:.3f})"
-        return f"{said}; a step: {row}"
+        theirs, _, fast = train(name, "sdpa", kind, STEPS, False, p)
+        others, _, strict = train(name, "sdpa", kind, STEPS, True, p, seed=3)
+        gap, noise = _gap(losses, theirs), _gap(others, theirs)
+        expect(
+            gap < 2 * noise + 0.1,
+            f"{gap:.2f} from SDPA, whose masks differ by {noise:.2f}: ordo {_curve(losses)}; "
+            f"sdpa {_curve(theirs)}; sdpa, others {_curve(others)}",
+        )
+        kernels = _kernel(name, kind, False, p), _kernel(name, kind, True, p)
+        TIMES.append((name, kind, p, (seconds, fast, strict), kernels))
+        said = f"twice equal {digest}; attention dropout {p}; loss {losses[0]:.3f} to "
+        said += f"{losses[-1]:.3f}, SDPA {theirs[-1]:.3f} (mean gap {gap:.3f}, of other masks "
+        return said + f"{noise:.3f}); ms a step: {_row(TIMES[-1])}"
 
     return body
+
+
+def without_dropout(name):
+    """Step times only: without dropout PyTorch can take its fastest kernel, cuDNN's."""
+
+    def body():
+        import ordo.transformers
+
+        ordo.transformers.register()
+        steps = min(STEPS, 15)
+        ways = (("ordo", True), ("sdpa", False), ("sdpa", True))
+        times = tuple(train(name, way, "dense", steps, strict, 0.0)[2] for way, strict in ways)
+        kernels = _kernel(name, "dense", False, 0.0), _kernel(name, "dense", True, 0.0)
+        TIMES.append((name, "dense", 0.0, times, kernels))
+        return f"ms a step: {_row(TIMES[-1])}"
+
+    return body
+
+
+def _row(row):
+    ordo_ms, fast, strict = (1e3 * x for x in row[3])
+    return (
+        f"ordo {ordo_ms:.1f}, sdpa ({row[4][0]}) {fast:.1f}, sdpa strict ({row[4][1]}) {strict:.1f}"
+    )
+
+
+def table():
+    """Median milliseconds a step, and ordo's as a part of theirs."""
+    print("\nms a step     batch   dropout   ordo      sdpa              sdpa, strict determinism")
+    for name, kind, p, (ours, fast, strict), kernels in TIMES:
+        cells = [
+            f"{1e3 * x:7.1f} {kernel:9} {ours / x:5.2f}"
+            for x, kernel in zip((fast, strict), kernels)
+        ]
+        print(f"{name:14}{kind:8}{p:<8}{1e3 * ours:7.1f}   " + "   ".join(cells))
 
 
 for _name in ("gpt2", "llama"):
     for _kind in ("dense", "padded", "packed"):
         CHECKS[f"{_name}_{_kind}"] = client(_name, _kind)
+    CHECKS[f"{_name}_no_dropout"] = without_dropout(_name)
 
 
 # ---- the run ----
@@ -663,9 +897,12 @@ def main():
     if cuda() and not ordo.backend_available("cuda"):
         print(f"FAIL: {ordo.backend_why_not('cuda')}")
         return 1
+    start = time.perf_counter()
     words = [one(name) for name in given.names or CHECKS]
+    if TIMES:
+        table()
     counts = ", ".join(f"{words.count(word)} {word}" for word in ("ok", "refused", "FAIL"))
-    print(f"torch on {DEVICE}: {counts}")
+    print(f"torch on {DEVICE}: {counts}; {time.perf_counter() - start:.0f} s")
     return 1 if "FAIL" in words else 0
 
 

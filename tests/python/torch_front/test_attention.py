@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import math64
 import ordo
 import ordo.torch
@@ -266,71 +264,3 @@ def test_where_seed_and_offset_come_from():
     assert same(
         o(generator=torch.Generator().manual_seed(8)), o(generator=torch.Generator().manual_seed(8))
     )
-
-
-# What only CUDA tensors take, as far as it can be had without a device.
-
-
-def test_head_sizes_that_are_filled_up():
-    from ordo.torch import _attention
-
-    assert [_attention.cuda_width(x, x) for x in (64, 128)] == [None, None]
-    assert [_attention.cuda_width(x, x) for x in (8, 80, 127)] == [64, 128, 128]
-    assert _attention.cuda_width(64, 128) == 128 and _attention.cuda_width(192, 128) is None
-    inputs, dout = tensors((2, 33, 33, 4, 2, 20, 12))
-    plain, lse, seen = run(*inputs, Arguments(causal=True))
-    wide, wide_lse = _attention._attend_cuda(*seen)
-    assert wide.shape == plain.shape
-    close(wide, plain.double(), torch.float32)
-    close(wide_lse, lse.double(), torch.float32)
-    for x, y in zip(gradients(wide, inputs, dout), gradients(plain, inputs, dout)):
-        close(x, y.double(), torch.float32)
-
-
-def test_a_launch(monkeypatch):
-    from ordo.torch import _passes, _plans
-
-    inputs, _ = tensors(SHAPES["square"])
-    plain, lse, (q, k, v, lists, rules) = run(*inputs, Arguments(dropout_p=0.1, seed=1))
-    asked = []
-    monkeypatch.setattr(
-        torch._C, "_cuda_getCurrentRawStream", lambda index: asked.append(index) or 0, raising=False
-    )
-    ready = _plans.ready(q, k, v, lists, rules)
-    o, again = torch.empty_like(plain), torch.empty_like(lse)
-    head = _passes._STRIDED.pack(
-        _passes._CALL_BYTES, *(y for x in (q, k, v, o) for y in _passes._tensor(x)), *[0] * 20
-    )
-    _passes._launch(_passes._forward, ready, 0, q.device, head, (again.data_ptr(), 0), lists)
-    assert same(o, plain) and same(again, lse) and len(asked) == 1
-
-    # With bits made ahead, as CUDA passes want them; the host makes them here.
-    def fill(problem, call, words, size, stream):
-        made = ordo.dropout.fill(ready.plan, seed=1)
-        assert made.nbytes == size
-        ctypes.memmove(words, made.ctypes.data, size)
-
-    monkeypatch.setattr(_passes.lib, "ordo_dropout_fill_device", fill)
-    bits = ready._replace(bits_bytes=ordo.dropout.query(ready.plan).bytes)
-    lists = lists._replace(rng=torch.tensor([99, 99]))  # not looked at any more
-    o.zero_()
-    _passes._launch(_passes._forward, bits, 0, q.device, head, (again.data_ptr(), 0), lists)
-    assert same(o, plain)
-
-
-def test_tensors_that_hardware_cannot_copy_are_copied():
-    from ordo.torch import _passes
-
-    class OnDevice(torch.Tensor):
-        is_cuda = True
-
-    base = torch.zeros(2, 9, 4, 64, dtype=torch.bfloat16)
-    fits = base.as_subclass(OnDevice)
-    assert _passes._readable(fits) is fits and _passes._dense(fits)
-    odd = torch.zeros(2 * 9 * 4 * 64 + 1, dtype=torch.bfloat16)[1:].view(2, 9, 4, 64)
-    odd = odd.as_subclass(OnDevice)
-    assert not _passes._dense(odd) and _passes._readable(odd).data_ptr() % 16 == 0
-    gaps = torch.zeros(2, 9, 4, 65, dtype=torch.bfloat16)[..., :64].as_subclass(OnDevice)
-    assert _passes._readable(gaps).is_contiguous()
-    heads_first = base.transpose(1, 2).contiguous().transpose(1, 2).as_subclass(OnDevice)
-    assert _passes._readable(heads_first) is heads_first

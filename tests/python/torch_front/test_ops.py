@@ -71,11 +71,11 @@ def test_opcheck_of_the_draw():
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_operator_and_the_short_way_give_the_same_bits(case):
-    from ordo.torch import _ops
+    from ordo.torch import _ops, _plans
 
     rows, lists, plain = CASES[case]
     inputs = [drawn(*rows, heads, 16, seed=heads) for heads in (4, 2, 2)]
-    short = _ops._Attention.apply(*inputs, lists, plain)
+    short = _ops._Attention.apply(*inputs, lists, _plans.ready(*inputs, lists, plain))
     long = torch.ops.ordo.attention_forward(*inputs, *lists, *plain)
     assert all(same(x, y) for x, y in zip(short, long))
     dout, dlse = torch.rand_like(short[0]), torch.rand_like(short[1])

@@ -1,0 +1,141 @@
+"""What a call of the PyTorch front costs on the host, by parts (docs/torch.md, "What a call costs").
+
+whole      the call: forward as a user makes it, backward as torch.autograd.grad() runs it
+bare       an operator of the same signature with everything prepared: an autograd.Function that
+           allocates, saves and returns the same tensors, with dropout draws seed and offset, and
+           hands the C function an ordo_call that was packed before
+overhead   whole - bare: what the front adds to PyTorch and to the library
+pass       for information: the C function alone, given that ordo_call
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ordo.torch
+import torch
+from ordo.torch import _passes
+
+BAR_US = 30
+
+
+class Bare(torch.autograd.Function):
+    """An operator of the front's signature with everything prepared."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, rng, forward, backward):
+        o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        forward()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, o, lse, *(() if rng is None else (rng,)))
+        ctx.run = backward
+        return o, lse
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        q, k, v, *_ = ctx.saved_tensors
+        grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        ctx.run()
+        return (*grads, None, None, None)
+
+
+def micros(functions, cuda, calls=200, samples=150):
+    """Microseconds a call of each; they take turns. On the CPU the least time of the thread, which
+    a loaded machine only adds to; on CUDA, where backward has a thread of its own, the lower
+    quartile of the clock's, the queue emptied between samples."""
+    clock = time.perf_counter if cuda else time.thread_time
+    if cuda:
+        calls, samples = 50, 40
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(samples):
+        for name, function in functions.items():
+            if cuda:
+                torch.cuda.synchronize()
+            start = clock()
+            for _ in range(calls):
+                function()
+            times[name].append((clock() - start) / calls * 1e6)
+    return {name: sorted(x)[len(x) // 4 if cuda else 0] for name, x in times.items()}
+
+
+def recorded(name: str, run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
+    """The C call that run() makes, to be repeated: its bytes, with what they point to kept."""
+    real, seen, held = getattr(_passes, name), [], []
+    free = torch._C._cuda_cudaCachingAllocator_raw_delete if cuda else None
+
+    def record(*arguments):
+        seen.append(arguments)
+        return real(*arguments)
+
+    setattr(_passes, name, record)
+    if cuda:
+        torch._C._cuda_cudaCachingAllocator_raw_delete = held.append
+    try:
+        held.append(run())
+    finally:
+        setattr(_passes, name, real)
+        if cuda:
+            torch._C._cuda_cudaCachingAllocator_raw_delete = free
+
+    def again():
+        assert held
+        return real(*seen[-1])
+
+    return again
+
+
+def measure(device="cpu"):
+    """Rows of {call, whole, bare, overhead, pass} in microseconds, then SDPA's whole calls."""
+    cuda = device == "cuda"
+    shape, dtype = ((1, 128, 2, 64), torch.bfloat16) if cuda else ((1, 2, 2, 16), torch.float32)
+    q, k, v = (torch.ones(shape, device=device, dtype=dtype).requires_grad_() for _ in range(3))
+    heads_first = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
+    views = [x.detach().transpose(1, 2).requires_grad_() for x in heads_first]
+    dout = torch.ones(shape, device=device, dtype=dtype)
+    attention, flash = ordo.torch.attention, ordo.torch.flash_attn_func
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    def backward(o, of, dout):
+        return lambda: torch.autograd.grad(o, of, dout, retain_graph=True)
+
+    def draw():
+        return torch.randint(2**32, (2,), device=device)
+
+    rows: dict[str, tuple[Callable[[], Any], str]] = {}
+    parts: dict[str, Callable[[], Any]] = {}
+    for p, tail in ((0.0, ""), (0.1, " p")):
+
+        def forward(p=p):
+            return attention(q, k, v, dropout_p=p)
+
+        gradient = backward(forward()[0], (q, k, v), dout)
+        passes = recorded("_forward", forward, cuda), recorded("_backward", gradient, cuda)
+
+        def bare(p=p, passes=passes):
+            return Bare.apply(q, k, v, draw() if p else None, *passes)
+
+        parts["pass forward" + tail], parts["pass backward" + tail] = passes
+        parts["bare forward" + tail] = bare
+        parts["bare backward" + tail] = backward(bare()[0], (q, k, v), dout)
+        rows["forward" + tail] = forward, "forward" + tail
+        rows["backward" + tail] = gradient, "backward" + tail
+    rows["forward, flash_attn_func"] = (lambda: flash(q, k, v)), "forward"
+    rows["forward p, flash_attn_func"] = (lambda: flash(q, k, v, 0.1)), "forward p"
+    rows["forward, (batch, head, row, dim)"] = (lambda: attention(*views)), "forward"
+    theirs = sdpa(*heads_first)
+    rest = {
+        "SDPA forward": lambda: sdpa(*heads_first),
+        "SDPA backward": backward(theirs, heads_first, dout.transpose(1, 2).contiguous()),
+    }
+    if cuda:
+        rest["SDPA forward p"] = lambda: sdpa(*heads_first, dropout_p=0.1)
+    wholes = {name: row[0] for name, row in rows.items()}
+    least = micros({**wholes, **parts, **rest}, cuda)
+    made = []
+    for name, (_, which) in rows.items():
+        whole, bare_us = least[name], least["bare " + which]
+        made.append({"call": name, "whole": whole, "bare": bare_us, "overhead": whole - bare_us,
+                     "pass": least["pass " + which]})  # fmt: skip
+    return made, {name: least[name] for name in rest}

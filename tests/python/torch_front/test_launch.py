@@ -1,0 +1,185 @@
+"""What only CUDA tensors take, as far as it can be had without a device: CPU plans, launched as
+those of CUDA are."""
+
+from __future__ import annotations
+
+import ctypes
+
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import close, same
+from ordo import _problem, _structs
+from ordo.torch import _ops, _passes, _plans
+from ordo.torch._attention import Arguments, prepare, run
+from test_attention import gradients, tensors
+
+SQUARE = (2, 33, 33, 4, 4, 16, 16)
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Passes of a CPU plan take the way of CUDA ones; the memory they were handed, in order."""
+    held, given_back = {}, []
+
+    def take(size, stream):
+        assert stream == 0
+        storage = torch.UntypedStorage(size + 256)
+        place = -(-storage.data_ptr() // 256) * 256
+        held[place] = storage
+        return place
+
+    def give(place):
+        given_back.append(held.pop(place))
+
+    def fill(problem, call, words, size, stream):
+        fields = _structs.ordo_dropout_call.from_buffer_copy(call)
+        pair = ctypes.cast(fields.seed_ptr, ctypes.POINTER(ctypes.c_uint64))
+        assert fields.size == len(call) and fields.offset_ptr == fields.seed_ptr + 8
+        whole = _problem.from_c(_structs.ordo_problem.from_buffer_copy(problem))
+        made = ordo.dropout.fill(whole, seed=pair[0], offset=pair[1])
+        assert made.nbytes == size
+        ctypes.memmove(words, made.ctypes.data, size)
+        return 0
+
+    for name, function in (
+        ("_cuda_getDevice", lambda: 0),
+        ("_cuda_getCurrentRawStream", lambda index: 0),
+        ("_cuda_cudaCachingAllocator_raw_alloc", take),
+        ("_cuda_cudaCachingAllocator_raw_delete", give),
+    ):
+        monkeypatch.setattr(torch._C, name, function, raising=False)
+    monkeypatch.setattr(_passes, "_fill_device", fill)
+    yield given_back
+    assert not held
+
+
+def pretend(inputs, rules):
+    """What a call would be on CUDA, with a plan of its own."""
+    _plans._plans.clear()
+    q, k, v, lists, plain = prepare(*inputs, Arguments(**rules))
+    made = _plans.ready(q, k, v, lists, plain)
+    made.cuda = True
+    _plans._plans.clear()
+    return made, (q, k, v, lists)
+
+
+def refuse(monkeypatch, name, message, when):
+    """Make a pass of the library refuse by `message` when the call is as `when` says."""
+    real, asked = getattr(_passes, name), []
+
+    def function(handle, call):
+        asked.append(call)
+        if when(_structs.ordo_call.from_buffer_copy(call)):
+            raise ordo.Error("unsupported", message)
+        return real(handle, call)
+
+    monkeypatch.setattr(_passes, name, function)
+    return asked
+
+
+CALLS = {
+    "plain": {},
+    "dropout": dict(dropout_p=0.1, seed=(1, 2)),
+    "packed, dropout": dict(
+        dropout_p=0.1, seed=3, cu_q=torch.tensor([0, 20, 33], dtype=torch.int32), max_q=20
+    ),
+    "alibi": dict(slopes=torch.rand(2, 4), q_lens=torch.tensor([9, 33], dtype=torch.int32)),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_launch(pretended, case):
+    inputs, dout = tensors(SQUARE)
+    if "cu_q" in CALLS[case]:
+        inputs, dout = [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+    plain, lse, _ = run(*inputs, Arguments(**CALLS[case]))
+    wanted = gradients(plain, inputs, dout)
+    made, (q, k, v, lists) = pretend(inputs, CALLS[case])
+    o, again = _ops.execute(made, q, k, v, lists)
+    assert same(o, plain) and same(again, lse)
+    for x, y in zip(gradients(o, inputs, dout), wanted):
+        assert same(x, y)
+    assert len(pretended) == 1  # the workspace of the backward pass
+
+
+def test_bits_are_made_before_a_pass_that_asks_for_them(pretended, monkeypatch):
+    inputs, dout = tensors(SQUARE)
+    plain, lse, _ = run(*inputs, Arguments(**CALLS["dropout"]))
+    wanted = gradients(plain, inputs, dout)
+    message = "dropout without mask_bits: expected bits made ahead"
+    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
+    asked = refuse(monkeypatch, "_forward", message, lambda call: not call.mask_bits)
+    backwards = refuse(monkeypatch, "_backward", message, lambda call: not call.mask_bits)
+    o, again = _ops.execute(made, q, k, v, lists)
+    assert same(o, plain) and same(again, lse) and len(asked) == 2
+    for x, y in zip(gradients(o, inputs, dout), wanted):
+        assert same(x, y)
+    _ops.execute(made, q, k, v, lists)
+    assert len(asked) == 3 and len(backwards) == 1  # by then it is known
+
+
+@pytest.mark.parametrize("dims", [(20, 20), (20, 12), (64, 20), (72, 72)])
+def test_head_sizes_that_are_filled_up(pretended, monkeypatch, dims):
+    """To a multiple of 16 bytes at once; to that of a kernel where the library refuses."""
+    inputs, dout = tensors((2, 33, 33, 4, 2, *dims))
+    plain, lse, seen = run(*inputs, Arguments(causal=True))
+    made, (q, k, v, lists) = pretend(inputs, dict(causal=True))
+    assert made.width == 0
+    refuse(monkeypatch, "_forward", f"head_dim {dims[0]}: expected 64", lambda call: not made.width)
+    wide, wide_lse = _ops.execute(made, q, k, v, lists)
+    assert made.width == (128 if dims[0] > 64 else 64)
+    assert wide.shape == plain.shape and wide.is_contiguous()
+    close(wide, plain.double(), torch.float32)
+    close(wide_lse, lse.double(), torch.float32)
+    for x, y in zip(gradients(wide, inputs, dout), gradients(plain, inputs, dout)):
+        assert x.is_contiguous()
+        close(x, y.double(), torch.float32)
+    out = torch.empty(2, 4, 33, dims[1]).transpose(1, 2)
+    assert _passes.forward(made, q, k, v, lists, out)[0] is out
+    assert same(out, wide.detach())
+
+
+def test_the_librarys_refusal_is_the_callers(pretended, monkeypatch):
+    inputs, _ = tensors(SQUARE)
+    for message in ("softcap 5: backend cuda has none", "head_dim 64: backend cuda runs 32"):
+        made, (q, k, v, lists) = pretend([x.detach().repeat(1, 1, 1, 4) for x in inputs], {})
+        assert q.shape[-1] == 64
+        refuse(monkeypatch, "_forward", message, lambda call: True)
+        with pytest.raises(ordo.Error, match=message):
+            _ops.execute(made, q, k, v, lists)
+
+
+def test_multiples_that_rows_of_a_head_are_filled_up_to():
+    assert [_plans._multiple(x, x) for x in (8, 64, 80, 256)] == [0, 0, 0, 0]
+    assert [_plans._multiple(*x) for x in ((1, 1), (77, 77), (64, 12), (20, 72))] == [8, 80, 64, 72]
+
+
+def test_tensors_that_hardware_cannot_copy_are_copied():
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    base = torch.zeros(2, 9, 4, 64, dtype=torch.bfloat16)
+    fits = base.as_subclass(OnDevice)
+    assert _passes._readable(fits) is fits and _plans.taken(fits)
+    odd = torch.zeros(2 * 9 * 4 * 64 + 1, dtype=torch.bfloat16)[1:].view(2, 9, 4, 64)
+    odd = odd.as_subclass(OnDevice)
+    assert _passes._readable(odd).data_ptr() % 16 == 0
+    gaps = torch.zeros(2, 9, 4, 65, dtype=torch.bfloat16)[..., :64].as_subclass(OnDevice)
+    assert not _plans.taken(gaps) and _passes._readable(gaps).is_contiguous()
+    heads_first = base.transpose(1, 2).contiguous().transpose(1, 2).as_subclass(OnDevice)
+    assert _passes._readable(heads_first) is heads_first
+
+
+def test_a_place_that_hardware_cannot_copy_from_is_copied(pretended):
+    inputs, dout = tensors(SQUARE)
+    plain, _, _ = run(*inputs, Arguments(causal=True))
+    wanted = gradients(plain, inputs, dout)
+    made, (q, k, v, lists) = pretend(inputs, dict(causal=True))
+    moved = torch.empty(q.numel() + 1)[1:].view(q.shape).copy_(q.detach()).requires_grad_()
+    assert moved.data_ptr() % 16
+    o, _ = _ops.execute(made, moved, k, v, lists)
+    assert same(o, plain)
+    for x, y in zip(gradients(o, [moved, k, v], dout), wanted):
+        assert same(x, y)
