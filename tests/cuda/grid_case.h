@@ -455,7 +455,7 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s;", p->alibi ? " alibi" : "",
                    c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
                    c->head_gap || c->row_gap ? " strided" : "",
-                   c->nan_padding && p->layout == ORDO_PADDED ? " nan-padding" : "");
+                   c->nan_padding && grid_ragged(c) ? " nan-padding" : "");
     for (int64_t b = 0; b < p->batch; b++)
         at += snprintf(more + at, sizeof more - (size_t)at, " %dx%d", (int)c->q_lens[b],
                        (int)c->kv_lens[b]);
