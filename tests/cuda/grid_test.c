@@ -12,7 +12,7 @@
  *             between them
  *   repeat    the same bits from every repeat, whatever the workspace holds
  *   portable  from plans for 132, 78 and 1 workers and either order of issue
- *   batch     for one sequence alone, dense and packed
+ *   batch     for one sequence alone, dense and packed, and beside others that are NaN
  *   layout    packed, padded and dense
  *   split     in two shards of heads, in two of the batch
  *   mask      from bits given and bits made inside; the bits of the device and of the host
@@ -321,6 +321,9 @@ static void check_batch(trial *t, uint64_t *state)
     if (dense_alone(&t->c, b))
         check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
     check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+    if (t->c.problem.batch > 1)
+        check_same(t, "batch", "beside NaN",
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = b }, false);
 }
 
 static void check_layout(trial *t)
