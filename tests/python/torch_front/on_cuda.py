@@ -874,7 +874,7 @@ def one(name):
         word, said = ("refused" if known else "FAIL"), f"{type(error).__name__}: {error}"
         if not known:
             traceback.print_exc(limit=-3)
-    said = " ".join(str(said).split())[: 230 if word != "FAIL" else 600]
+    said = " ".join(str(said).split())[: 400 if word != "FAIL" else 600]
     print(f"{word:8}{name:18}{time.perf_counter() - start:6.1f} s  {said}", flush=True)
     return word
 
