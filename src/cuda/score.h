@@ -1,0 +1,65 @@
+/* score.h: from a product q.k to a logit, in powers of two; and back, for softcap's gradient.
+ *
+ *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
+ *
+ * everything here times log2(e). tanh is 1 - 2 / (exp2(..) + 1): an error of a few units in the
+ * last place of softcap, which is what a logit of that size has anyway. */
+#ifndef CUDA_SCORE_H
+#define CUDA_SCORE_H
+
+#include "base/hd.h"
+#include "cuda/ptx.h"
+
+typedef struct ordo_score_rule {
+    float scale;  /* times log2(e) */
+    float cap;    /* softcap times log2(e); 0: none */
+    float to_cap; /* 2 log2(e) scale / softcap: the exponent of tanh's exp2, of qk */
+    float of_cap; /* ln(2) / softcap: from a logit to tanh */
+} ordo_score_rule;
+
+ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap)
+{
+    const float log2_e = 1.4426950408889634f;
+    ordo_score_rule rule = { scale * log2_e, 0.0f, 0.0f, 0.0f };
+    if (softcap > 0.0f) {
+        rule.cap = softcap * log2_e;
+        rule.to_cap = 2.0f * log2_e * scale / softcap;
+        rule.of_cap = 0.6931471805599453f / softcap;
+    }
+    return rule;
+}
+
+ORDO_DEVICE float reciprocal_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+ORDO_DEVICE float log2_approx(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* slope2: ALiBi's slope times log2(e), 0 for none; away: i + diagonal - j. */
+ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, int away)
+{
+    float x = qk * rule.scale;
+    if (rule.cap > 0.0f)
+        x = fmaf(-2.0f * rule.cap, reciprocal_approx(exp2_approx(qk * rule.to_cap) + 1.0f),
+                 rule.cap);
+    return fmaf(-slope2, fabsf((float)away), x);
+}
+
+/* What softcap multiplies a gradient by, from |p| and lse (in powers of two): 1 - tanh^2. */
+ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule, float slope2,
+                               int away)
+{
+    const float logit = fmaf(slope2, fabsf((float)away), log2_approx(p) + lse2);
+    const float t = fminf(fmaxf(logit * rule.of_cap, -1.0f), 1.0f); /* p of 0: no gradient */
+    return fmaf(-t, t, 1.0f);
+}
+
+#endif
