@@ -1,7 +1,8 @@
 """One attention problem on the GPU, ours and PyTorch's, on the same tensors.
 
-For bench/attention_h200 and tests/cuda/accuracy_h200.py; both have put python/ on the path.
-Tensors are (batch, row, head, dim); PyTorch gets them as views in its own order.
+For bench/attention_h200, bench/features_h200 and tests/cuda/accuracy_h200.py; all have put python/
+on the path. Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as
+views in its own order.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import ctypes
 import warnings
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ordo
 import torch
+import torch.utils.deterministic
 from ordo._library import lib
-from ordo._structs import ordo_call, sized
+from ordo._problem import to_c
+from ordo._structs import ordo_call, ordo_dropout_call, sized
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
+torch.utils.deterministic.fill_uninitialized_memory = False  # not what the peers' kernels do
 warnings.filterwarnings("ignore", category=UserWarning)  # why PyTorch takes no other backend
 
 
@@ -32,6 +36,10 @@ class Shape:
     kv_len: int
     dim: int
     mask: str = "full"
+    dtype: str = "bf16"
+    p: float = 0.0  # of dropout
+    window: tuple[int, int] | None = None  # left, right
+    lengths: tuple[int, ...] = ()  # packed: rows and columns of each sequence
 
     def __str__(self) -> str:
         lengths = f"{self.q_len}" if self.q_len == self.kv_len else f"{self.q_len}x{self.kv_len}"
@@ -56,51 +64,99 @@ class Shape:
 
 
 def problem_of(shape: Shape) -> ordo.Problem:
+    total = sum(shape.lengths)
     return ordo.Problem(
-        dtype="bf16",
+        dtype=shape.dtype,
+        layout="packed" if shape.lengths else "dense",
         batch=shape.batch,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         q_len=shape.q_len,
         kv_len=shape.kv_len,
+        total_q=total,
+        total_kv=total,
         head_dim=shape.dim,
         mask=shape.mask,
+        window=shape.window,
+        dropout=shape.p,
     )
 
 
 def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
-    """q, k, v and dout, random normal, in bf16 on the GPU."""
+    """q, k, v and dout, random normal, on the GPU."""
     source = torch.Generator("cuda").manual_seed(seed)
+    dtype = torch.bfloat16 if shape.dtype == "bf16" else torch.float16
 
     def normal(rows: int, heads: int) -> torch.Tensor:
         size = (shape.batch, rows, heads, shape.dim)
-        return torch.randn(size, generator=source, device="cuda", dtype=torch.bfloat16)
+        if shape.lengths:
+            size = (sum(shape.lengths), heads, shape.dim)
+        return torch.randn(size, generator=source, device="cuda", dtype=dtype)
 
     q, dout = normal(shape.q_len, shape.heads), normal(shape.q_len, shape.heads)
     k, v = normal(shape.kv_len, shape.kv_heads), normal(shape.kv_len, shape.kv_heads)
     return {"q": q, "k": k, "v": v, "dout": dout}
 
 
+def ends(shape: Shape) -> list[int]:
+    """Where packed sequences end, from 0."""
+    return [sum(shape.lengths[:b]) for b in range(len(shape.lengths) + 1)]
+
+
+class Bits:
+    """Keep bits of a problem on the GPU; make() only launches."""
+
+    def __init__(self, problem: ordo.Problem, shape: Shape) -> None:
+        cu = ends(shape) if shape.lengths else None
+        self.problem, self.call = to_c(problem), sized(ordo_dropout_call)
+        self.bytes = ordo.dropout.query(problem, cu_q=cu, cu_kv=cu).bytes
+        self.words = torch.empty(self.bytes, dtype=torch.uint8, device="cuda")
+        if shape.lengths:  # on the host
+            self.ends = (ctypes.c_int32 * len(cu))(*cu)
+            self.call.cu_q = self.call.cu_kv = ctypes.addressof(self.ends)
+
+    def make(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        lib.ordo_dropout_fill_device(
+            byref(self.problem), byref(self.call), self.words.data_ptr(), self.bytes, stream
+        )
+
+
 class Ours:
     """A plan and its tensors; forward() and backward() only launch.
 
-    Outputs are NaN before the first run, so that what nobody writes is seen.
+    Outputs are NaN before the first run, so that what nobody writes is seen. With dropout, `bits`
+    are those to be read; None: they are made inside the kernels.
     """
 
-    def __init__(self, shape: Shape, given: dict[str, torch.Tensor], **options: object) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        given: dict[str, torch.Tensor],
+        bits: Bits | None = None,
+        **options: object,
+    ) -> None:
         self.plan = ordo.Plan(problem_of(shape), "h200", backend="cuda", **options)
         nan = float("nan")
         self.tensors = dict(given)
         for name, like in (("o", "q"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
             self.tensors[name] = torch.full_like(given[like], nan)
         rows = (shape.batch, shape.heads, shape.q_len)
+        if shape.lengths:
+            rows = (shape.heads, sum(shape.lengths))
         self.lse = torch.full(rows, nan, device="cuda")
         self.workspace = torch.empty(self.plan.workspace_bytes, dtype=torch.uint8, device="cuda")
         self.call = sized(ordo_call)
         for name, tensor in self.tensors.items():
             field = getattr(self.call, name)
             field.data = tensor.data_ptr()
-            field.stride[:] = tensor.stride()
+            field.stride[:] = ((0,) if shape.lengths else ()) + tensor.stride()
+        if shape.lengths:
+            self.ends = torch.tensor(ends(shape), dtype=torch.int32, device="cuda")
+            self.call.cu_q = self.call.cu_kv = self.ends.data_ptr()
+        self.bits = bits
+        if bits is not None:
+            self.call.mask_bits = bits.words.data_ptr()
         self.call.lse = self.lse.data_ptr()
         self.call.workspace = self.workspace.data_ptr()
         self.call.workspace_bytes = self.workspace.numel()
@@ -141,9 +197,14 @@ class Torch:
     """scaled_dot_product_attention with one backend; its own order is (batch, head, row, dim)."""
 
     def __init__(
-        self, shape: Shape, given: dict[str, torch.Tensor], backend: SDPBackend | str
+        self,
+        shape: Shape,
+        given: dict[str, torch.Tensor],
+        backend: SDPBackend | str,
+        deterministic: bool = False,
     ) -> None:
         self.shape = shape
+        self.deterministic = deterministic
         self.backend = backend if isinstance(backend, SDPBackend) else getattr(SDPBackend, backend)
         self.q, self.k, self.v = (
             given[name].detach().transpose(1, 2).requires_grad_() for name in "qkv"
@@ -161,6 +222,7 @@ class Torch:
                 self.k,
                 self.v,
                 attn_mask=self.mask,
+                dropout_p=self.shape.p,
                 is_causal=self.shape.high is not None and self.mask is None,
                 enable_gqa=self.shape.heads != self.shape.kv_heads,
             )
@@ -172,7 +234,15 @@ class Torch:
     def backward(self) -> tuple[torch.Tensor, ...]:
         if self.o is None:
             self.o = self.attend()
-        return torch.autograd.grad(self.o, (self.q, self.k, self.v), self.dout, retain_graph=True)
+        if self.deterministic:
+            torch.use_deterministic_algorithms(True)
+        try:
+            return torch.autograd.grad(
+                self.o, (self.q, self.k, self.v), self.dout, retain_graph=True
+            )
+        finally:
+            if self.deterministic:
+                torch.use_deterministic_algorithms(False)
 
     def results(self) -> dict[str, torch.Tensor]:
         gradients = self.backward()

@@ -86,9 +86,10 @@ static void row(const char *format, ...)
 
 static void print_text(const char *name, bool key, double value, const char *unit, const char *how)
 {
-    const char *format = value == (double)(int64_t)value ? "%.0f" : "%.4g";
+    /* Bytes and counts in full; machine files take at most 15 digits. */
+    const bool whole = value < 1e12 && value == (double)(int64_t)value;
     char number[32];
-    snprintf(number, sizeof number, format, value);
+    snprintf(number, sizeof number, whole ? "%.0f" : "%.4g", value);
     char text[LINE_MAX_BYTES];
     snprintf(text, sizeof text, "%s%s = %s%s%s | measured: %s | %s", key ? "" : "# ", name, number,
              *unit ? " " : "", unit, how, today);
@@ -107,6 +108,20 @@ static size_t key_length(const char *line)
     return line[0] == '#' || line[length] == '\0' || length == 0 ? 0 : length;
 }
 
+/* The command, as anybody could repeat it: where results go is left out, and so is the place of the
+ * base file on this host. */
+static void print_command(int argc, char **argv)
+{
+    printf("calibrate");
+    for (int a = 1; a < argc; a++) {
+        const char *slash = argv[a][0] == '/' ? strrchr(argv[a], '/') : NULL;
+        if (strcmp(argv[a], "--measured") == 0)
+            a++;
+        else
+            printf(" %s", slash ? slash + 1 : argv[a]);
+    }
+}
+
 /* The base file, with what was measured in the place of what it said; the rest at the end. The
  * first line says by what command; that of an earlier run goes. */
 static bool rewrite_base(int argc, char **argv)
@@ -119,9 +134,8 @@ static bool rewrite_base(int argc, char **argv)
         fprintf(stderr, "calibrate: %s: %s\n", base_path, strerror(errno));
         return false;
     }
-    printf("%s %s on %s by: calibrate", first, today, device.name);
-    for (int a = 1; a < argc; a++)
-        printf(" %s", argv[a]);
+    printf("%s %s on %s by: ", first, today, device.name);
+    print_command(argc, argv);
     puts("");
     while (fgets(line, sizeof line, base)) {
         if (strncmp(line, first, sizeof first - 1) == 0)
@@ -412,9 +426,18 @@ template <special FUNCTION> static double special_lanes(void)
     return (double)SPECIAL_THREADS * CHAINS * ROUNDS / t.clk;
 }
 
+/* Lanes are a whole number of sixteens; a measurement that comes near one means it. */
+static void lane_result(const char *name, double measured, const char *what)
+{
+    const double whole = 16 * (double)(int64_t)(measured / 16 + 0.5);
+    const bool near = measured > 0.95 * whole && measured < 1.02 * whole;
+    result(name, true, near ? whole : measured, "lane/clk", "%s, %.1f by 32 warps an SM", what,
+           measured);
+}
+
 static void measure_special(void)
 {
-    result("mufu_lanes", true, special_lanes<EXP2>(), "lane/clk", "exp2, 32 warps an SM");
+    lane_result("mufu_lanes", special_lanes<EXP2>(), "exp2");
     result("float_to_int_lanes", false, special_lanes<FLOAT_TO_INT>(), "lane/clk",
            "float to integer, 32 warps an SM");
 }

@@ -20,25 +20,18 @@ template <lane_kind KIND> static double lanes(void)
     return lane_steps<KIND>() * SPECIAL_THREADS * CHAINS * ROUNDS / t.clk;
 }
 
-/* Lanes are a whole number of sixteens; a measurement that comes near one means it. */
-static void lane_result(const char *name, double measured, const char *what)
-{
-    const double whole = 16 * (double)(int64_t)(measured / 16 + 0.5);
-    const bool near = measured > 0.95 * whole && measured < 1.02 * whole;
-    result(name, true, near ? whole : measured, "lane/clk", "%s, %.1f by 32 warps an SM", what,
-           measured);
-}
-
 static void measure_lanes(void)
 {
     lane_result("alu_lanes", lanes<LANE_LOP3>(), "three-input logic");
     lane_result("imad_lanes", lanes<LANE_IMAD>(), "32-bit multiply-add");
-    lane_result("imad_wide_lanes", lanes<LANE_WIDE>(),
-                "32 x 32 to 64-bit multiplication, each with an XOR");
+    lane_result("imad_wide_lanes", lanes<LANE_WIDE>(), "32 x 32 to 64-bit multiplication");
     lane_result("fma_lanes", lanes<LANE_FFMA>(), "f32 multiply-add");
     result("logic_and_ffma_lanes", false, lanes<LANE_LOP3_FFMA>(), "lane/clk",
            "one of each in turn; 128 would be every issue slot");
-    result("logic_and_imad_lanes", false, lanes<LANE_LOP3_IMAD>(), "lane/clk", "one of each");
+    const double both = lanes<LANE_LOP3_IMAD>(), warps = both / 32;
+    result("logic_and_imad_lanes", false, both, "lane/clk", "one of each");
+    result("issue_per_clk", true, warps > 3.8 && warps < 4.1 ? 4 : warps, "warp/clk",
+           "logic and multiply-adds in turn, %.1f lanes by 32 warps an SM", both);
     result("wide_and_two_logic_lanes", false, lanes<LANE_WIDE_LOP3>(), "lane/clk",
            "64 if wide multiplications take the logic's slot");
 }
@@ -63,6 +56,18 @@ static double wall_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* What events around one launch see beside the kernel: an empty one. */
+static double launch_seconds(void)
+{
+    static double seconds;
+    if (seconds == 0)
+        seconds = 1e-3 * event_ms([] {
+                      null_kernel<<<1, 32>>>();
+                      return cudaGetLastError();
+                  });
+    return seconds;
 }
 
 static double graph_chain_ns(void)
@@ -153,8 +158,8 @@ template <int RNG_ROUNDS, int BITS> static void time_sliced(void)
     result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
     row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": %d, \"generator\": \"sliced\", \"heads\": "
         "%d, "
-        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g",
-        RNG_ROUNDS, BITS, HEADS, ROWS, ms * 1e-3);
+        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g, \"overhead_seconds\": %.3g",
+        RNG_ROUNDS, BITS, HEADS, ROWS, ms * 1e-3, launch_seconds());
 }
 
 template <int RNG_ROUNDS> static void time_compare(void)
@@ -170,8 +175,8 @@ template <int RNG_ROUNDS> static void time_compare(void)
     result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
     row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": 32, \"generator\": \"compare\", \"heads\": "
         "%d, "
-        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g",
-        RNG_ROUNDS, HEADS, ROWS, ms * 1e-3);
+        "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g, \"overhead_seconds\": %.3g",
+        RNG_ROUNDS, HEADS, ROWS, ms * 1e-3, launch_seconds());
 }
 
 /* Mean seconds of `work`, and W if the board says, over STEADY_MS of it. */
@@ -281,8 +286,8 @@ static double time_burst(const blas_gemm *g, const char *what)
     result(name, false, ms * 1e3, "us", "%d x %d x %d, %.0f TFLOP/s", g->m, g->n, g->k,
            flop / ms * 1e-9);
     row("\"kernel\": \"gemm\", \"precision\": \"%s\", \"m\": %d, \"n\": %d, \"k\": %d, \"state\": "
-        "\"burst\", \"seconds\": %.6g",
-        type, g->m, g->n, g->k, ms * 1e-3);
+        "\"burst\", \"seconds\": %.6g, \"overhead_seconds\": %.3g",
+        type, g->m, g->n, g->k, ms * 1e-3, launch_seconds());
     return flop;
 }
 

@@ -12,7 +12,7 @@ typedef enum lane_kind {
     LANE_FFMA,
     LANE_LOP3,
     LANE_IMAD,
-    LANE_WIDE,      /* each with an XOR, which is not counted */
+    LANE_WIDE,
     LANE_LOP3_FFMA, /* one of each: do they share a slot? */
     LANE_LOP3_IMAD,
     LANE_WIDE_LOP3 /* one wide multiplication and two XORs */
@@ -30,14 +30,14 @@ ORDO_DEVICE void lane_imad(uint32_t *x, uint32_t a, uint32_t b)
 {
     asm volatile("mad.lo.u32 %0, %0, %1, %2;" : "+r"(*x) : "r"(a), "r"(b));
 }
-/* As Philox multiplies: both halves of the product are needed, here by one XOR, or the compiler
- * would take the cheaper multiplication that makes one of them. */
-ORDO_DEVICE void lane_wide(uint64_t *x, uint32_t a)
+/* Both halves of a product are needed, the low one here and the high one by the next chain, or the
+ * compiler would take the cheaper multiplication that makes one of them. An XOR of the halves would
+ * need both too, but takes as much of the shared slot as the multiplication: 30.2 a clock then. */
+ORDO_DEVICE void lane_wide(uint64_t *x, uint64_t next)
 {
-    asm volatile("{.reg .u32 low, high; mov.b64 {low, high}, %0; xor.b32 low, low, high;"
-                 " mul.wide.u32 %0, low, %1;}"
-                 : "+l"(*x)
-                 : "r"(a));
+    asm volatile("mul.wide.u32 %0, %1, %2;"
+                 : "=l"(*x)
+                 : "r"((uint32_t)*x), "r"((uint32_t)(next >> 32)));
 }
 
 /* Instructions of one step of a chain. */
@@ -74,7 +74,9 @@ __global__ void __launch_bounds__(SPECIAL_THREADS, 1)
             if (KIND == LANE_IMAD || KIND == LANE_LOP3_IMAD)
                 lane_imad(KIND == LANE_IMAD ? &u[c] : &v[c], a, b);
             if (KIND == LANE_WIDE || KIND == LANE_WIDE_LOP3)
-                lane_wide(&w[c], a);
+                lane_wide(&w[c], w[(c + 1) % CHAINS]);
+            if (KIND == LANE_WIDE_LOP3)
+                lane_lop3(&v[c], a, b);
         }
     end_stamp(s, out);
     uint32_t sum = 0;

@@ -6,7 +6,7 @@
  * writes p and ds of a panel of rows to memory, then makes dv, dk and dq as plain products. Runs of
  * the two alternate; medians. Both give gradients that agree to rounding.
  *
- * Then the backend itself, whose chains take row tiles together from head size 384 on, or one by
+ * Then the backend itself, whose chains take row tiles together from head size 512 on, or one by
  * one: the same bits.
  *
  *   bench/phase [--rows N] [--quick] */

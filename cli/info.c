@@ -82,7 +82,8 @@ static void readable(char *text, size_t capacity, double value, const char *unit
 
 static const char *family_name(const ordo_machine *machine)
 {
-    return ordo_machine_family_of(machine) == ORDO_MACHINE_CUDA ? "cuda" : "cpu";
+    static const char *const names[] = { "cpu", "cuda", "npu" };
+    return names[ordo_machine_family_of(machine)];
 }
 
 static void print_machine(const ordo_machine *machine)

@@ -207,8 +207,6 @@ static size_t add_rows(const request *r, int64_t cache, const ordo_io_tiles *til
         row->problem.cache_words = cache;
         if (each && !r->all && r->chosen != ORDO_IO_BEST && a != (int)r->chosen)
             continue;
-        if (r->sweep && a == ORDO_IO_NAIVE && a != (int)r->chosen)
-            continue; /* far above all others: it would flatten the plot */
         row->status = fill_row(r, tiles, row);
         if (row->status != ORDO_OK)
             snprintf(row->why, sizeof row->why, "%s", ordo_last_error());

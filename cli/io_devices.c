@@ -30,11 +30,11 @@ enum { HEAD_SIZES = sizeof head_sizes / sizeof head_sizes[0] };
 
 static void add_levels(table *t, const ordo_machine *machine)
 {
-    const bool gpu = ordo_machine_family_of(machine) == ORDO_MACHINE_CUDA;
+    const bool cpu = ordo_machine_family_of(machine) == ORDO_MACHINE_CPU;
     for (int i = 0; t->count < MOST_LEVELS; i++) {
         device_level *d = &t->levels[t->count];
         bool end;
-        if (ordo_io_level_at(machine, gpu ? ORDO_BF16 : ORDO_F32, i, &d->level, &end) != ORDO_OK ||
+        if (ordo_io_level_at(machine, cpu ? ORDO_F32 : ORDO_BF16, i, &d->level, &end) != ORDO_OK ||
             end)
             return;
         snprintf(d->machine, sizeof d->machine, "%s", ordo_machine_name(machine));
@@ -69,11 +69,11 @@ static int add_machine(table *t, const char *name)
 static void print_levels(const table *t)
 {
     puts("Where M < d^2: head sizes above sqrt(words) are small-cache at that level.\n");
-    printf("%-8s %-10s %-10s %10s %6s %10s %8s   %s\n", "machine", "level", "kind", "bytes", "word",
-           "words", "sqrt", "M/d^2 at 64, 128, 192, 256, 384, 512, 576");
+    printf("%-15s %-10s %-10s %10s %6s %10s %8s   %s\n", "machine", "level", "kind", "bytes",
+           "word", "words", "sqrt", "M/d^2 at 64, 128, 192, 256, 384, 512, 576");
     for (size_t i = 0; i < t->count; i++) {
         const device_level *d = &t->levels[i];
-        printf("%-8s %-10s %-10s %10" PRId64 " %4" PRId64 " B %10" PRId64 " %8.0f  ", d->machine,
+        printf("%-15s %-10s %-10s %10" PRId64 " %4" PRId64 " B %10" PRId64 " %8.0f  ", d->machine,
                d->level.name, d->level.scratchpad ? "scratchpad" : "cache", d->level.bytes,
                d->level.word_bytes, d->words, d->level.small_dim);
         for (int k = 0; k < HEAD_SIZES; k++)

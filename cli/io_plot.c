@@ -57,7 +57,7 @@ static void set_ranges(plot *p)
     p->x0 = log10(small);
     p->x1 = log10(fmax(large, 2 * small));
     p->y0 = floor(log10(fmax(least, 1e-12)) * 4) / 4;
-    p->y1 = ceil(log10(fmax(most, 1e-12)) * 4 + 0.2) / 4;
+    p->y1 = ceil(log10(fmax(most, 1e-12)) * 4 + 1.4) / 4; /* room for the labels of marks */
 }
 
 /* ---- axes ---- */
@@ -151,6 +151,37 @@ static double draw_curve(const plot *p, int algorithm)
     return last;
 }
 
+/* One form of the bound where it holds, and its name: where it begins, or below its end if that is
+ * where curves are not. */
+static void draw_bound(const plot *p, int index)
+{
+    double before = NAN, x = NAN, y = NAN, x_first = NAN, y_first = NAN;
+    const char *name = NULL;
+    for (size_t i = 0; i < p->count; i++) {
+        const double m = (double)p->rows[i].problem.cache_words;
+        ordo_io_bound bound;
+        if (m == before || ordo_io_bound_at(&p->rows[i].problem, index, &bound) != ORDO_OK)
+            continue;
+        before = m;
+        if (!bound.holds || log10(fmax(bound.words / p->scores, 1e-12)) < p->y0)
+            continue;
+        x = x_of(p, m);
+        y = y_of(p, bound.words / p->scores);
+        fprintf(p->out, name ? "L%.1f %.1f" : "<path class=\"form\" d=\"M%.1f %.1f", x, y);
+        x_first = name ? x_first : x;
+        y_first = name ? y_first : y;
+        name = bound.name;
+    }
+    if (!name)
+        return;
+    const bool at_end = strcmp(name, "small-cache") == 0;
+    const double beside = strcmp(name, "trivial") == 0 ? 84 : 4; /* large-cache may be close */
+    fprintf(p->out,
+            "\"/><text class=\"small\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
+            at_end ? x - 6 : x_first + beside, at_end ? y + 14 : y_first - 5,
+            at_end ? "end" : "start", name);
+}
+
 static void draw_labels(const plot *p, const double *ends)
 {
     int order[ORDO_IO_ALGORITHM_COUNT + 1], count = 0;
@@ -222,6 +253,7 @@ void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count)
             "height=\"%d\">\n<style>text{font:12px system-ui,sans-serif;fill:#333}"
             ".title{font-size:15px;font-weight:600}.small{font-size:11px;fill:#555}"
             ".grid{stroke:#e3e6ea}.mark{stroke:#888;stroke-dasharray:4 3}"
+            ".form{fill:none;stroke:#999;stroke-dasharray:2 3}"
             ".curve{fill:none;stroke-width:2}.bound{fill:none;stroke-width:2;stroke-dasharray:6 "
             "4}.ring{fill:none;stroke:#111;stroke-width:1.6}</style>\n"
             "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
@@ -237,6 +269,8 @@ void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count)
             q->mask ? ", causal" : "", model);
     draw_axes(&p);
     draw_head_size(&p);
+    for (int i = 0; i < ORDO_IO_BOUND_COUNT; i++)
+        draw_bound(&p, i);
     for (int a = 0; a <= ORDO_IO_ALGORITHM_COUNT; a++)
         ends[a] = draw_curve(&p, a);
     draw_labels(&p, ends);

@@ -182,14 +182,15 @@ static void print_constants(const cli_model_args *a)
     for (size_t i = 0; ordo_model_constant_at(a->model, i, &c) == ORDO_OK; i++)
         printf("%-22s %14.6g %-9s %-9s %s\n%47s%s\n", c.name, c.value, c.unit, c.kind, c.about, "",
                c.changed ? "set on the command line" : c.source);
-    puts("\ninstructions of a lane an element");
-    printf("  %-20s %7s %6s %6s %6s %6s %8s %5s %6s  %s\n", "kernel", "issue", "alu", "fma", "imad",
-           "wide", "uniform", "mufu", "rf", "kind");
+    puts("\ninstructions of a lane an element; bytes of shared memory, and a column of the head");
+    printf("  %-20s %7s %6s %6s %6s %6s %8s %5s %6s %7s %7s  %s\n", "kernel", "issue", "alu", "fma",
+           "imad", "wide", "uniform", "mufu", "rf", "shared", "column", "kind");
     for (size_t i = 0; i < ordo_kernel_counts_count(); i++) {
         const ordo_kernel_counts *k = ordo_kernel_counts_at(i);
-        printf("  %-20s %7.2f %6.2f %6.2f %6.2f %6.2f %8.3f %5.2f %6.2f  %s\n      %s\n", k->name,
-               k->issue, k->alu, k->fma, k->imad, k->imad_wide, k->uniform, k->mufu, k->rf_reads,
-               k->kind, k->source);
+        printf(
+            "  %-20s %7.2f %6.2f %6.2f %6.2f %6.2f %8.3f %5.2f %6.2f %7.3f %7.4f  %s\n      %s\n",
+            k->name, k->issue, k->alu, k->fma, k->imad, k->imad_wide, k->uniform, k->mufu,
+            k->rf_reads, k->shared, k->shared_dim, k->kind, k->source);
     }
 }
 
@@ -205,6 +206,8 @@ static void counts_json(cli_json *json, const ordo_kernel_counts *k)
     cli_json_real(json, "uniform", k->uniform);
     cli_json_real(json, "mufu", k->mufu);
     cli_json_real(json, "rf_reads", k->rf_reads);
+    cli_json_real(json, "shared", k->shared);
+    cli_json_real(json, "shared_dim", k->shared_dim);
     cli_json_text(json, "kind", k->kind);
     cli_json_text(json, "source", k->source);
     cli_json_end_object(json);

@@ -35,6 +35,8 @@ static void print_advice(void *context, ordo_io_pass pass, const ordo_io_advice 
     (void)context;
     printf("  %-9s %-10s %9" PRId64 " %-10s", ordo_io_pass_name(pass), a->level.name,
            a->level.bytes, a->level.scratchpad ? "scratchpad" : "cache");
+    printf(a->level.line_bytes > 0 ? " %4" PRId64 : "    -", a->level.line_bytes);
+    printf(a->level.bytes_per_s > 0 ? " %7.0f" : "       -", 1e-9 * a->level.bytes_per_s);
     if (!a->fits) {
         puts(" nothing fits");
         return;
@@ -51,8 +53,8 @@ void cli_plan_memory_text(const cli_plan_report *r)
 {
     printf("\nmemory of %s: what moves fewest words (the tiles above decide bits and stay)\n\n",
            ordo_machine_name(r->memory));
-    printf("  %-9s %-10s %9s %-10s %-7s %-22s %12s %8s %12s\n", "pass", "level", "bytes", "kind",
-           "best", "tiles", "bytes moved", "/bound", "least us");
+    printf("  %-9s %-10s %9s %-10s %4s %7s %-7s %-22s %12s %8s %12s\n", "pass", "level", "bytes",
+           "kind", "line", "GB/s", "best", "tiles", "bytes moved", "/bound", "least us");
     walk(r, NULL, print_advice);
 }
 
@@ -66,6 +68,10 @@ static void advice_json(void *context, ordo_io_pass pass, const ordo_io_advice *
     cli_json_text(json, "kind", a->level.scratchpad ? "scratchpad" : "cache");
     cli_json_int(json, "bytes", a->level.bytes);
     cli_json_int(json, "line_bytes", a->level.line_bytes);
+    if (a->level.bytes_per_s > 0)
+        cli_json_real(json, "bytes_per_s", a->level.bytes_per_s);
+    else
+        cli_json_null(json, "bytes_per_s");
     cli_json_int(json, "cache_words", a->cache_words);
     if (a->fits) {
         choice_text(pass, &a->choice, tiles, sizeof tiles);

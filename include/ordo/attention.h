@@ -22,7 +22,11 @@ typedef struct ordo_tensor {
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
  *
  * lse and dlse are f32, contiguous: (batch, heads, q_len), packed (heads, total_q).
- * All pointers are host pointers for ref and cpu plans, device pointers for cuda plans. */
+ *
+ * All pointers are host pointers for ref and cpu plans, device pointers for cuda plans: also those
+ * to lengths, ids, slopes, seed and offset, whose contents are then read on the stream, by the
+ * kernels, and are not checked. Lengths there that make no sense are cut: nothing outside the
+ * tensors and the workspace is touched, and the results are as senseless as the lengths. */
 typedef struct ordo_call {
     size_t size; /* sizeof(ordo_call) */
     ordo_tensor q, k, v, o;
@@ -70,13 +74,23 @@ typedef struct ordo_combine {
     ordo_tensor o;
     float *lse;
     int threads; /* cpu: 0 = all the process may use */
+
+    void *stream; /* cuda: a cudaStream_t */
+
+    /* cuda, more than 96 parts: 40 bytes of device memory a part, 256-byte aligned. */
+    void *workspace;
+    size_t workspace_bytes;
 } ordo_combine;
 
 #define ORDO_COMBINE_INIT ORDO_SIZED(ordo_combine)
 
 /* o = sum_p w_p o_p / sum_p w_p, w_p = exp(lse_p - max lse), added in the order of the parts;
  * lse = max lse + log sum w. A part whose lse is -inf adds nothing; if all are, o = 0 and
- * lse = -inf. The plan gives shapes, type and backend (ref or cpu). */
+ * lse = -inf. The plan gives shapes, type and backend. cpu and cuda give the same bits, whatever
+ * the threads or the grid.
+ *
+ * A cuda plan combines on the stream, as a pass runs: tensors and lse are on the device, the arrays
+ * o_parts and lse_parts themselves on the host, read before the call returns. */
 ORDO_API ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine);
 
 /* Whether a backend can execute here, and if not, why (a message for people). For cuda: whether

@@ -42,13 +42,18 @@ typedef struct ordo_dropout_call {
      * that a captured graph draws other bits each replay (keying ordo takes the low half of the
      * offset); by the others on the host. */
     const uint64_t *seed_ptr, *offset_ptr;
+
+    /* For ordo_dropout_fill_device(): cu_q, cu_kv and sequence_ids are device pointers, whose
+     * contents nobody on the host knows. ordo_dropout_query() then answers with the most that the
+     * totals allow, and `bytes` has room for a table behind the bits. Others refuse it. */
+    bool on_device;
 } ordo_dropout_call;
 
 #define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)
 
 typedef struct ordo_dropout_info {
     uint64_t blocks;   /* of 16 rows x 128 columns, over all sequences and heads */
-    uint64_t bytes;    /* of the packed bits: 256 a block */
+    uint64_t bytes;    /* of the packed bits: 256 a block; on_device: and of the table */
     uint64_t elements; /* rows x columns, over all sequences and heads */
     ordo_keying keying;
     int rounds, bits, threshold; /* keep if a draw of `bits` bits is below threshold */
@@ -76,9 +81,9 @@ ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_d
 
 /* The same words for the whole problem, made by the current device on `stream`, a cudaStream_t:
  * `words` is in its memory, at a multiple of 16 bytes, and is what call.mask_bits of backend cuda
- * expects. Launches and returns. Arrays of the call are on the host; sequences that differ from
- * the one before in length, or whose ids do not count on, cost a launch each. Keying fa2 is
- * refused: make those bits with ordo_dropout_fill() and copy them. */
+ * expects. Launches and returns. Arrays of the call are on the host, and sequences that differ from
+ * the one before in length, or whose ids do not count on, cost a launch each; or, with on_device,
+ * on the device, two launches in all, and nothing on the host waits for them. */
 ORDO_API ordo_status ordo_dropout_fill_device(const ordo_problem *problem,
                                               const ordo_dropout_call *call, uint32_t *words,
                                               size_t bytes, void *stream);

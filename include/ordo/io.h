@@ -193,7 +193,7 @@ typedef struct ordo_io_level {
     const char *name; /* "registers", "shared", "L1", "L2", ... */
     bool scratchpad;  /* the program decides what is there; else a cache does */
     int64_t bytes, line_bytes, word_bytes;
-    double bytes_per_s; /* into it, one worker's; 0 = not known */
+    double bytes_per_s; /* into it, all workers' together; 0 = not known */
     double budget;      /* part of it that tiles may fill */
     double small_dim;   /* the head size whose square is its words: larger ones are small-cache */
 } ordo_io_level;

@@ -15,11 +15,12 @@ extern "C" {
 typedef struct ordo_machine ordo_machine;
 
 typedef enum ordo_machine_family {
-    ORDO_MACHINE_CPU = 0, /* workers are cores */
-    ORDO_MACHINE_CUDA = 1 /* workers are streaming multiprocessors */
+    ORDO_MACHINE_CPU = 0,  /* workers are cores */
+    ORDO_MACHINE_CUDA = 1, /* workers are streaming multiprocessors */
+    ORDO_MACHINE_NPU = 2   /* known for its memories; no backend, no prices */
 } ordo_machine_family;
 
-/* Read a machine: a built-in name ("h100", "h200", "h800", "a100", "b200", "host"), or the
+/* Read a machine: a built-in name ("h200", "zen4", ..., "host": ordo_machine_builtin()), or the
  * path of a file (recognised by a '/' or a '.' in it). Fails with ORDO_ERR_FILE, or with
  * ORDO_ERR_PARSE and "file:line: ..." for an unknown, missing, repeated or absurd entry. */
 ORDO_API ordo_status ordo_machine_create(ordo_machine **machine, const char *name_or_path);
@@ -39,7 +40,7 @@ typedef struct ordo_machine_key {
     const char *name;        /* "workers" */
     const char *unit;        /* "count", "GHz", "B/clk", "flop/clk", "ns", "B", "" */
     const char *kind;        /* "physical", "measured" or "fitted": what sort of number it is */
-    const char *required_by; /* "cpu", "cuda", "all", or "none" if optional */
+    const char *required_by; /* "cpu", "cuda", "all" for both, "npu", or "none" if optional */
     const char *about;       /* one line for people */
 } ordo_machine_key;
 

@@ -13,6 +13,7 @@
 #ifndef ORDO_MODEL_H
 #define ORDO_MODEL_H
 
+#include "ordo/io.h" /* lower bounds on words moved, and closed forms of them */
 #include "ordo/machine.h"
 #include "ordo/plan.h"
 
@@ -97,11 +98,14 @@ typedef struct ordo_rng {
     ordo_generator generator;
 } ordo_rng;
 
-/* What one element of a kernel costs, in instructions of a lane; a description is data. */
+/* What one element of a kernel costs: instructions of a lane, bytes of shared memory written and
+ * read; a description is data. */
 typedef struct ordo_kernel_counts {
     const char *name; /* "attention", "rng 7x8 sliced", ... */
     double issue, alu, fma, imad, imad_wide, uniform, mufu, rf_reads;
-    const char *kind; /* "counted" or "fitted" */
+    double shared;     /* bytes an element */
+    double shared_dim; /* bytes an element and column of the head, 16-bit operands */
+    const char *kind;  /* "counted" or "fitted" */
     const char *source;
 } ordo_kernel_counts;
 

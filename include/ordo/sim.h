@@ -6,6 +6,7 @@
 #ifndef ORDO_SIM_H
 #define ORDO_SIM_H
 
+#include "ordo/io.h" /* words moved between two memories: the other simulator */
 #include "ordo/plan.h"
 
 #ifdef __cplusplus

@@ -80,8 +80,9 @@ class Machine:
         return title.decode()
 
     @property
-    def family(self) -> Literal["cpu", "cuda"]:
-        return "cuda" if lib.ordo_machine_family_of(self._handle) == 1 else "cpu"
+    def family(self) -> Literal["cpu", "cuda", "npu"]:
+        names: tuple[Literal["cpu"], Literal["cuda"], Literal["npu"]] = ("cpu", "cuda", "npu")
+        return names[lib.ordo_machine_family_of(self._handle)]
 
     def __getitem__(self, key: str) -> float:
         """Value of a key; KeyError if this machine does not give it, Error if none can."""

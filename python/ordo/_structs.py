@@ -225,6 +225,9 @@ class ordo_combine(Struct):
         ("o", ordo_tensor),
         ("lse", c_void_p),
         ("threads", c_int),
+        ("stream", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
     ]
 
 
@@ -261,6 +264,7 @@ class ordo_dropout_call(Struct):
         ("experiment_rounds", c_int),
         ("seed_ptr", c_void_p),
         ("offset_ptr", c_void_p),
+        ("on_device", c_bool),
     ]
 
 
@@ -411,6 +415,8 @@ class ordo_kernel_counts(Struct):
         ("uniform", c_double),
         ("mufu", c_double),
         ("rf_reads", c_double),
+        ("shared", c_double),
+        ("shared_dim", c_double),
         ("kind", c_char_p),
         ("source", c_char_p),
     ]

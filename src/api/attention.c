@@ -86,8 +86,7 @@ static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combin
         return ordo_ref_combine_call(&plan->problem, &checked);
     if (plan->backend == ORDO_BACKEND_CPU)
         return ordo_cpu_combine(plan, &checked);
-    return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: combines on ref and cpu only",
-                     ordo_backend_name(plan->backend));
+    return ordo_cuda_combine_run(plan, &checked);
 }
 
 /* Whatever rounding the caller has set, bits are those of the default environment. */

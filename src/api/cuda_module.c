@@ -29,16 +29,19 @@ static bool fits(const ordo_cuda_module *table, const char *path)
                  table->abi, table->size, ORDO_CUDA_MODULE_ABI, sizeof *table);
         return false;
     }
-    if (table->pass_size != sizeof(ordo_cuda_pass)) {
-        snprintf(reason, sizeof reason, "CUDA module %s: passes of %u bytes, expected %zu", path,
-                 table->pass_size, sizeof(ordo_cuda_pass));
-        return false;
-    }
-    if (table->bits_size != sizeof(ordo_cuda_bits)) {
-        snprintf(reason, sizeof reason, "CUDA module %s: keep bits of %u bytes, expected %zu", path,
-                 table->bits_size, sizeof(ordo_cuda_bits));
-        return false;
-    }
+    const struct {
+        const char *what;
+        uint32_t size;
+        size_t expected;
+    } structs[] = { { "passes", table->pass_size, sizeof(ordo_cuda_pass) },
+                    { "keep bits", table->bits_size, sizeof(ordo_cuda_bits) },
+                    { "combinations", table->combine_size, sizeof(ordo_cuda_combine) } };
+    for (int i = 0; i < 3; i++)
+        if (structs[i].size != structs[i].expected) {
+            snprintf(reason, sizeof reason, "CUDA module %s: %s of %u bytes, expected %zu", path,
+                     structs[i].what, structs[i].size, structs[i].expected);
+            return false;
+        }
     return true;
 }
 

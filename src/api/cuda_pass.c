@@ -9,37 +9,28 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+_Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
+               "the workspace has room for a table");
 
 /* Tensors are copied by tiles by hardware that counts in 16 bytes and holds 40 bits of a stride. */
-enum { COPY_BYTES = 16, STRIDE_BITS = 40, TILES_BITS = 28 };
+enum { COPY_BYTES = 16, STRIDE_BITS = 40, TILES_BITS = 28, HEAD_STEP = COPY_BYTES / 2 };
 
 /* ---- what the kernels do not do; a rule goes when they learn it ---- */
 
 static ordo_status check_problem(const ordo_problem *p)
 {
-    if (p->layout != ORDO_DENSE)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "layout %s: backend cuda runs dense ones",
-                         ordo_layout_name(p->layout));
-    if (p->dtype != ORDO_BF16)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype %s: backend cuda runs bf16",
-                         ordo_dtype_name(p->dtype));
-    if (p->head_dim != 64 && p->head_dim != 128)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "head_dim %" PRId64 ": backend cuda runs 64 and 128",
-                         p->head_dim);
     if (p->v_head_dim != p->head_dim)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "v_head_dim %" PRId64 ": backend cuda expects head_dim, %" PRId64,
+                         "v_head_dim %" PRId64 ": backend cuda expects head_dim, %" PRId64
+                         "; backend cpu runs it",
                          p->v_head_dim, p->head_dim);
-    if (p->window.on)
+    if (p->head_dim % HEAD_STEP != 0) /* rows that hardware can copy */
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "window %" PRId64 ",%" PRId64 ": backend cuda has no windows",
-                         p->window.left, p->window.right);
-    if (p->softcap > 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "softcap %g: backend cuda has none", p->softcap);
-    if (p->alibi)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "alibi: backend cuda has none");
+                         "head_dim %" PRId64 ": backend cuda expects a multiple of %d; columns of "
+                         "zeros up to %" PRId64 " change no result, and backend cpu runs it",
+                         p->head_dim, HEAD_STEP,
+                         (p->head_dim + HEAD_STEP - 1) / HEAD_STEP * HEAD_STEP);
     if (p->scale < 0) /* the largest score is found before they are scaled */
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "scale %g: backend cuda expects no negative one",
                          p->scale);
@@ -56,17 +47,43 @@ static ordo_status check_tile(const char *name, ordo_tile tile, ordo_tile expect
     return ORDO_OK;
 }
 
-/* Tiles of all heads are numbered in 32 bits, with room for the tickets drawn past the last and for
- * kernels with a few blocks a tile. */
+/* Tiles of one head, of all sequences, are counted in 32 bits, and so are those of all heads, with
+ * room for the tickets drawn past the last and for kernels with a few blocks a tile. */
 static ordo_status check_count(const ordo_problem *p, const char *name, int64_t length,
-                               int64_t heads, int64_t tile)
+                               int64_t total, int64_t heads, int64_t tile)
 {
-    const int64_t tiles = (length + tile - 1) / tile; /* batch * heads is at most 2^30 */
-    if (tiles > (INT64_C(1) << TILES_BITS) / (p->batch * heads))
+    const int64_t most = (INT64_C(1) << TILES_BITS) / heads;
+    const int64_t tiles = (length + tile - 1) / tile;
+    if (p->layout == ORDO_PACKED && total / tile + p->batch > most)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "heads %" PRId64 " x %" PRId64 " %s tiles in %" PRId64
+                         " sequences: backend cuda numbers at most 2^%d",
+                         heads, total / tile + p->batch, name, p->batch, TILES_BITS);
+    if (p->layout != ORDO_PACKED && tiles > most / p->batch)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "batch %" PRId64 " x heads %" PRId64 " x %" PRId64
                          " %s tiles: backend cuda numbers at most 2^%d",
                          p->batch, heads, tiles, name, TILES_BITS);
+    return ORDO_OK;
+}
+
+/* Chains of sequences of any lengths wait only on earlier ones under these orders; and the kernels
+ * of the largest heads keep dQ of a tile to themselves, in the order of its keys. */
+static ordo_status check_order(const ordo_plan *plan)
+{
+    const ordo_order order = plan->order;
+    const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
+    const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
+    if (ordo_plan_bucket(plan) == 256 && !plain)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, head_dim %" PRId64
+                         ": backend cuda runs ascending and descending above 128",
+                         ordo_order_name(order), plan->problem.head_dim);
+    if (plan->problem.layout != ORDO_DENSE && !plain && !spt)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, layout %s: backend cuda runs ascending, descending, spt and "
+                         "spt+tail there",
+                         ordo_order_name(order), ordo_layout_name(plan->problem.layout));
     return ORDO_OK;
 }
 
@@ -77,43 +94,28 @@ static ordo_status check_plan(const ordo_plan *plan, ordo_pass which)
     ORDO_TRY(check_problem(p));
     if (which == ORDO_FORWARD) {
         ORDO_TRY(check_tile("forward", plan->forward_tile, row->forward_tile));
-        return check_count(p, "query", p->q_len, p->heads, plan->forward_tile.q);
+        return check_count(p, "query", p->q_len, p->total_q, p->heads, plan->forward_tile.q);
     }
     if (plan->split != 1)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "split %" PRId64 ": backend cuda adds into one accumulator a query tile",
                          plan->split);
+    ORDO_TRY(check_order(plan));
     ORDO_TRY(check_tile("backward", plan->backward_tile, row->backward_tile));
-    ORDO_TRY(check_count(p, "query", p->q_len, p->heads, plan->backward_tile.q));
-    return check_count(p, "key", p->kv_len, p->kv_heads, plan->backward_tile.k);
+    ORDO_TRY(check_count(p, "query", p->q_len, p->total_q, p->heads, plan->backward_tile.q));
+    return check_count(p, "key", p->kv_len, p->total_kv, p->kv_heads, plan->backward_tile.k);
 }
 
-/* What the passes do with keep bits has not been held against the oracle on a device: they run for
- * who asks for the experiment by name. */
-static bool experiment(const char *name)
+static ordo_status check_call(const ordo_problem *p, const ordo_call *call)
 {
-    const char *asked = getenv("ORDO_EXPERIMENT");
-    return asked && strcmp(asked, name) == 0;
-}
-
-static ordo_status check_call(const ordo_problem *p, ordo_pass which, const ordo_call *call)
-{
-    if (p->dropout.p > 0 && !experiment("cuda-dropout"))
+    if (p->dropout.p > 0 && !call->mask_bits && p->dropout.keying == ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout.p %g: backend cuda's has not been held against the oracle yet; "
-                         "ORDO_EXPERIMENT=cuda-dropout runs it all the same",
-                         p->dropout.p);
-    if (p->dropout.p > 0 && !call->mask_bits)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout without mask_bits: backend cuda expects bits made ahead "
+                         "keying fa2 without mask_bits: backend cuda expects bits made ahead "
                          "(ordo_dropout_fill_device)");
     if ((uintptr_t)call->mask_bits % COPY_BYTES != 0)
         return ordo_fail(ORDO_ERR_ALIGN,
                          "mask_bits %p: backend cuda expects a multiple of %d bytes",
                          (const void *)call->mask_bits, COPY_BYTES);
-    if (which == ORDO_BACKWARD && call->dlse)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dlse given: backend cuda takes no gradient of lse; expected NULL");
     return ORDO_OK;
 }
 
@@ -123,9 +125,9 @@ static ordo_status check_call(const ordo_problem *p, ordo_pass which, const ordo
 static ordo_status take_stride(const char *name, const ordo_tensor *t, int i, int64_t extent,
                                int64_t tight, int64_t dim, int64_t *stride)
 {
-    const int64_t width = 2; /* bf16 */
+    const int64_t width = 2; /* bf16 or f16 */
     const int64_t *s = t->stride;
-    const bool contiguous = !s[0] && !s[1] && !s[2] && !s[3];
+    const bool contiguous = s[3] == 0; /* as checked: all are, or the last one is 1 */
     *stride = extent == 1 ? dim : contiguous ? tight : s[i];
     if (*stride >= (INT64_C(1) << STRIDE_BITS) / width)
         return ordo_fail(ORDO_ERR_ALIGN,
@@ -139,7 +141,7 @@ static ordo_status take_stride(const char *name, const ordo_tensor *t, int i, in
 }
 
 typedef struct shape {
-    int64_t rows, heads;
+    int64_t sequences, rows, heads;
 } shape;
 
 static ordo_status take_tensor(const ordo_problem *p, const char *name, const ordo_tensor *t,
@@ -150,7 +152,7 @@ static ordo_status take_tensor(const ordo_problem *p, const char *name, const or
         return ordo_fail(ORDO_ERR_ALIGN, "%s.data %p: backend cuda expects a multiple of %d bytes",
                          name, t->data, COPY_BYTES);
     out->data = t->data;
-    ORDO_TRY(take_stride(name, t, 0, p->batch, s.rows * s.heads * dim, dim, &out->sequence));
+    ORDO_TRY(take_stride(name, t, 0, s.sequences, s.rows * s.heads * dim, dim, &out->sequence));
     ORDO_TRY(take_stride(name, t, 1, s.rows, s.heads * dim, dim, &out->row));
     return take_stride(name, t, 2, s.heads, dim, dim, &out->head);
 }
@@ -158,7 +160,9 @@ static ordo_status take_tensor(const ordo_problem *p, const char *name, const or
 static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const ordo_call *c,
                                 ordo_cuda_pass *pass)
 {
-    const shape q = { p->q_len, p->heads }, k = { p->kv_len, p->kv_heads };
+    const int64_t sequences = p->layout == ORDO_PACKED ? 1 : p->batch;
+    const shape q = { sequences, pass->q_rows, p->heads };
+    const shape k = { sequences, pass->kv_rows, p->kv_heads };
     ORDO_TRY(take_tensor(p, "q", &c->q, q, &pass->q));
     ORDO_TRY(take_tensor(p, "k", &c->k, k, &pass->k));
     ORDO_TRY(take_tensor(p, "v", &c->v, k, &pass->v));
@@ -166,6 +170,7 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
     pass->lse = c->lse;
     if (which == ORDO_FORWARD)
         return ORDO_OK;
+    pass->dlse = c->dlse;
     ORDO_TRY(take_tensor(p, "dout", &c->dout, q, &pass->dout));
     ORDO_TRY(take_tensor(p, "dq", &c->dq, q, &pass->dq));
     ORDO_TRY(take_tensor(p, "dk", &c->dk, k, &pass->dk));
@@ -186,35 +191,161 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
 {
     char *at = call->workspace;
     ordo_workspace parts;
+    uint64_t tiles = 0;
+    const bool table = pass->layout != ORDO_CUDA_DENSE;
     if (which == ORDO_FORWARD) {
-        pass->ticket = cut(&at, ordo_plan_forward_bytes(plan));
+        const uint64_t table_bytes = ordo_plan_table_bytes(plan);
+        pass->ticket = cut(&at, ordo_plan_forward_bytes(plan) - table_bytes);
+        pass->table = table ? cut(&at, table_bytes) : NULL;
         return;
     }
-    const uint64_t tiles = (uint64_t)ordo_band_query_tiles(&pass->run.band);
-    (void)ordo_plan_parts(plan, tiles * (uint64_t)plan->problem.batch, &parts); /* fits: as made */
+    (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
+    (void)ordo_plan_parts(plan, tiles, &parts);
     pass->dq_sum = cut(&at, parts.dq);
     pass->delta = cut(&at, parts.delta);
     pass->turns = cut(&at, parts.turns);
     pass->ticket = cut(&at, parts.ticket);
     pass->lse2 = cut(&at, parts.lse2);
+    pass->table = table ? cut(&at, parts.table) : NULL;
+}
+
+/* ---- sequences ---- */
+
+/* Whether the device makes the bits while it uses them. */
+static bool made_inside(const ordo_problem *p, const ordo_call *call)
+{
+    return p->dropout.p > 0 && !call->mask_bits;
+}
+
+/* A dense batch whose ids only the device knows is a padded one of which nothing is padding. */
+static ordo_cuda_layout layout_of(const ordo_problem *p, const ordo_call *call)
+{
+    if (p->layout == ORDO_PACKED)
+        return ORDO_CUDA_PACKED;
+    return p->layout == ORDO_PADDED || (made_inside(p, call) && call->sequence_ids)
+               ? ORDO_CUDA_PADDED
+               : ORDO_CUDA_DENSE;
+}
+
+/* Where row 0's own column lies. */
+static int64_t diagonal_of(const ordo_problem *p)
+{
+    const bool top_left = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT;
+    return (top_left ? 0 : p->shard.kv_total - p->shard.q_total) + p->shard.row0 - p->shard.col0;
+}
+
+static ordo_cuda_ragged ragged_of(const ordo_plan *plan, const ordo_call *call)
+{
+    const ordo_problem *p = &plan->problem;
+    const bool dense = p->layout == ORDO_DENSE, top_left = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT;
+    const int64_t unsplit = top_left ? 0 : p->kv_len - p->q_len;
+    return (ordo_cuda_ragged) {
+        .cu_q = call->cu_q,
+        .cu_kv = call->cu_kv,
+        .q_lens = call->q_lens,
+        .kv_lens = call->kv_lens,
+        .ids = made_inside(p, call) ? call->sequence_ids : NULL,
+        .batch0 = (uint32_t)p->shard.batch0,
+        .forward_rows = (int32_t)plan->forward_tile.q,
+        .backward_rows = (int32_t)plan->backward_tile.q,
+        .backward_keys = (int32_t)plan->backward_tile.k,
+        .mask = p->mask,
+        .left = p->window.on ? (int32_t)p->window.left : -1,
+        .right = p->window.on ? (int32_t)p->window.right : -1,
+        .shift = dense ? (int32_t)(diagonal_of(p) - unsplit) : 0,
+    };
+}
+
+static int32_t count_tiles(int64_t length, int64_t tile)
+{
+    return (int32_t)((length + tile - 1) / tile);
+}
+
+/* The closed form of a dense batch. */
+static void take_dense(const ordo_plan *plan, ordo_cuda_batch *batch)
+{
+    const ordo_problem *p = &plan->problem;
+    const ordo_band band = ordo_plan_band(plan, p->q_len, p->kv_len);
+    batch->first = (ordo_cuda_sequence) {
+        .q_len = band.q_len,
+        .kv_len = band.kv_len,
+        .low = band.low,
+        .high = band.high,
+        .diagonal = (int32_t)diagonal_of(p),
+        .id = (uint32_t)p->shard.batch0,
+        .keep_across = count_tiles(p->kv_len, ORDO_KEEP_COLS),
+        .keep_head = ordo_keep_blocks(p->q_len, p->kv_len),
+    };
+    batch->step = (ordo_cuda_sequence) {
+        .batch = 1,
+        .id = 1,
+        .forward_tile = count_tiles(p->q_len, plan->forward_tile.q),
+        .query_tile = count_tiles(p->q_len, plan->backward_tile.q),
+        .key_tile = count_tiles(p->kv_len, plan->backward_tile.k),
+        .keep = p->heads * batch->first.keep_head,
+        .lse = p->heads * p->q_len,
+    };
+}
+
+static void take_batch(const ordo_plan *plan, const ordo_call *call, ordo_cuda_pass *pass)
+{
+    const ordo_problem *p = &plan->problem;
+    uint64_t tiles = 0;
+    (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
+    pass->batch = (ordo_cuda_batch) {
+        .table = pass->table,
+        .sequences = (int32_t)p->batch,
+        .tiles = (int32_t)tiles,
+        .lse_head = pass->q_rows,
+    };
+    if (pass->layout == ORDO_CUDA_DENSE)
+        take_dense(plan, &pass->batch);
+    else
+        pass->ragged = ragged_of(plan, call);
+}
+
+/* ---- a pass ---- */
+
+static void take_dropout(const ordo_problem *p, const ordo_call *call, ordo_cuda_pass *pass)
+{
+    if (p->dropout.p == 0)
+        return;
+    pass->keep_scale = (float)ordo_keep_scale(&p->dropout);
+    pass->keep_bits = call->mask_bits;
+    pass->keep = ordo_keep_of(&p->dropout, call->seed, call->offset);
+    pass->seed_ptr = call->seed_ptr;
+    pass->offset_ptr = call->offset_ptr;
+    pass->heads_total = (uint32_t)p->shard.heads_total;
+    pass->head0 = (uint32_t)p->shard.head0;
+    pass->row0 = (uint32_t)p->shard.row0;
+    pass->col0 = (uint32_t)p->shard.col0;
 }
 
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                                 ordo_cuda_pass *pass)
 {
     const ordo_problem *p = &plan->problem;
+    const bool packed = p->layout == ORDO_PACKED;
     ORDO_TRY(check_plan(plan, which));
-    ORDO_TRY(check_call(p, which, call));
+    ORDO_TRY(check_call(p, call));
     *pass = (ordo_cuda_pass) {
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),
+        .layout = layout_of(p, call),
         .head_dim = (int32_t)p->head_dim,
+        .bucket = ordo_plan_bucket(plan),
+        .f16 = p->dtype == ORDO_F16,
         .scale = (float)p->scale,
-        .keep_scale = p->dropout.p > 0 ? (float)ordo_keep_scale(&p->dropout) : 0,
-        .keep_bits = call->mask_bits,
+        .softcap = (float)p->softcap,
+        .slopes = call->slopes,
+        .slopes_sequence = call->slopes_batch_stride,
+        .q_rows = packed ? p->total_q : p->q_len,
+        .kv_rows = packed ? p->total_kv : p->kv_len,
         .stream = call->stream,
     };
+    take_dropout(p, call, pass);
     ORDO_TRY(take_tensors(p, which, call, pass));
     take_workspace(plan, which, call, pass);
+    take_batch(plan, call, pass);
     return ORDO_OK;
 }
 

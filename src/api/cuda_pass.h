@@ -18,6 +18,9 @@ ordo_status ordo_cuda_ready(void);
 ordo_status ordo_cuda_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cuda_backward(const ordo_plan *plan, const ordo_call *call);
 
+/* Launch a checked combination. */
+ordo_status ordo_cuda_combine_run(const ordo_plan *plan, const ordo_combine *combine);
+
 /* Why nothing can be launched here: no module, no driver, no device of compute capability 9.0; ""
  * if it can. Found out once for the process. */
 const char *ordo_cuda_why_not(void);

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "cpu/mask.h"
+#include "plan/plan.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -27,7 +28,7 @@ static ordo_status check_lengths(const ordo_problem *p, const ordo_dropout_call 
                          packed ? "NULL" : "given", packed ? "an array" : "NULL",
                          ordo_layout_name(p->layout));
     }
-    if (!packed)
+    if (!packed || c->on_device)
         return ORDO_OK;
     ORDO_TRY(ordo_check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
     return ordo_check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len);
@@ -49,13 +50,31 @@ static ordo_status check_experiment(ordo_problem *p, int rounds)
     return ORDO_OK;
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The most blocks and elements of one head that packed sequences of these totals can have: each
+ * begins a line of blocks (a column of them) of its own, and none is longer than the longest. */
+static void count_most(const ordo_problem *p, uint64_t *blocks, uint64_t *elements)
+{
+    const uint64_t down = (uint64_t)(p->total_q / ORDO_KEEP_ROWS + p->batch);
+    const uint64_t across = (uint64_t)(p->total_kv / ORDO_KEEP_COLS + p->batch);
+    *blocks = smaller(down * (uint64_t)((p->kv_len + ORDO_KEEP_COLS - 1) / ORDO_KEEP_COLS),
+                      across * (uint64_t)((p->q_len + ORDO_KEEP_ROWS - 1) / ORDO_KEEP_ROWS));
+    *elements = smaller((uint64_t)(p->total_q * p->kv_len), (uint64_t)(p->total_kv * p->q_len));
+}
+
 /* Blocks and elements of all sequences; false if the bits pass 2^60 bytes. */
 static bool count_all(ordo_dropout_view *m)
 {
     const ordo_problem *p = &m->problem;
-    const bool packed = p->layout == ORDO_PACKED;
+    const bool packed = p->layout == ORDO_PACKED, unknown = packed && m->call.on_device;
     m->blocks = m->elements = 0;
-    for (int64_t b = 0; b < (packed ? p->batch : 1); b++) {
+    if (unknown)
+        count_most(p, &m->blocks, &m->elements);
+    for (int64_t b = 0; b < (unknown ? 0 : packed ? p->batch : 1); b++) {
         const ordo_dropout_sequence s = ordo_dropout_sequence_at(m, b);
         m->blocks += (uint64_t)s.head_blocks; /* lengths are below 2^31: no sum can wrap */
         m->elements += (uint64_t)(s.rows * s.cols);
@@ -86,11 +105,16 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
     ORDO_TRY(ordo_problem_resolve(problem, &m->problem));
     ORDO_TRY(ordo_versioned_copy(&m->call, sizeof m->call, call, "ordo_dropout_call",
                                  "ORDO_DROPOUT_CALL_INIT"));
+    if (host && m->call.on_device)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "on_device true: expected false but for ordo_dropout_fill_device() and "
+                         "ordo_dropout_query()");
     follow(&m->call, host);
     ORDO_TRY(check_lengths(&m->problem, &m->call));
     ORDO_TRY(check_experiment(&m->problem, m->call.experiment_rounds));
     if (m->problem.dropout.p > 0)
-        ORDO_TRY(ordo_check_keys(&m->problem, m->call.offset, m->call.sequence_ids));
+        ORDO_TRY(ordo_check_keys(&m->problem, m->call.offset,
+                                 m->call.on_device ? NULL : m->call.sequence_ids));
     if (m->call.threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", m->call.threads);
     m->keep = ordo_keep_of(&m->problem.dropout, m->call.seed, m->call.offset);
@@ -117,6 +141,13 @@ ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *m, int64
         .head_blocks = ordo_keep_blocks(rows, cols),
         .bh = (uint32_t)((uint64_t)id * (uint64_t)p->shard.heads_total + (uint64_t)p->shard.head0),
     };
+}
+
+uint64_t ordo_dropout_bytes(const ordo_dropout_view *m)
+{
+    const uint64_t entries = (uint64_t)m->problem.batch + 1;
+    const uint64_t table = m->call.on_device ? entries * ORDO_SEQUENCE_BYTES : 0;
+    return m->blocks * BLOCK_BYTES + (table + 255) / 256 * 256;
 }
 
 uint64_t ordo_dropout_first_block(const ordo_dropout_view *m, int64_t index)
@@ -148,7 +179,7 @@ ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_c
     ORDO_TRY(ordo_dropout_open(problem, call, false, &m));
     *info = (ordo_dropout_info) {
         .blocks = m.blocks,
-        .bytes = m.blocks * BLOCK_BYTES,
+        .bytes = ordo_dropout_bytes(&m),
         .elements = m.elements,
         .keying = m.keep.keying,
         .rounds = m.keep.rounds,
@@ -264,17 +295,16 @@ static void fill_threads(const range *all, int threads)
             pthread_join(thread[t], NULL);
 }
 
-ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t count, size_t align)
+ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t needed, size_t align)
 {
     if (!words)
         return ordo_fail(ORDO_ERR_ARGUMENT, "words NULL: expected room for %" PRIu64 " bytes",
-                         count * BLOCK_BYTES);
+                         needed);
     if ((uintptr_t)words % align != 0)
         return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of %zu",
                          (const void *)words, align);
-    if (bytes < count * BLOCK_BYTES)
-        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes,
-                         count * BLOCK_BYTES);
+    if (bytes < needed)
+        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes, needed);
     return ORDO_OK;
 }
 
@@ -290,7 +320,7 @@ ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_ca
                          first, count, m.blocks);
     if (count == 0)
         return ORDO_OK;
-    ORDO_TRY(ordo_dropout_room(words, bytes, count, sizeof *words));
+    ORDO_TRY(ordo_dropout_room(words, bytes, count * BLOCK_BYTES, sizeof *words));
     const range all = { &m, first, count, words };
     fill_threads(&all, threads_for(count, m.call.threads));
     return ORDO_OK;

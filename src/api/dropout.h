@@ -10,15 +10,18 @@ typedef struct ordo_dropout_view {
     ordo_problem problem;
     ordo_dropout_call call;
     ordo_keep keep;
-    uint64_t blocks, elements; /* of all sequences and heads */
+    uint64_t blocks, elements; /* of all sequences and heads; packed on_device: at most */
 } ordo_dropout_view;
 
 /* With `host` seed_ptr and offset_ptr are followed; else they may lead into another memory. */
 ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *mask);
 
-/* Whether `words` can hold `count` blocks and starts at a multiple of `align` bytes. */
-ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t count, size_t align);
+/* Of the bits, and with on_device of the table behind them. */
+uint64_t ordo_dropout_bytes(const ordo_dropout_view *mask);
+
+/* Whether `words` can hold the bytes needed and starts at a multiple of `align` bytes. */
+ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t needed, size_t align);
 
 /* One sequence of it. */
 typedef struct ordo_dropout_sequence {

@@ -44,34 +44,74 @@ static ordo_cuda_bits launch_of(const ordo_dropout_view *m, int64_t first, int64
     };
 }
 
+/* Of which the device alone knows lengths or ids: a table behind the bits, made there. */
+static ordo_cuda_bits ragged_of(const ordo_dropout_view *m, uint32_t *words, void *stream)
+{
+    const ordo_problem *p = &m->problem;
+    const ordo_shard *shard = &p->shard;
+    const bool packed = p->layout == ORDO_PACKED;
+    return (ordo_cuda_bits) {
+        .keep = m->keep,
+        .seed_ptr = m->call.seed_ptr,
+        .offset_ptr = m->call.offset_ptr,
+        .bh_step = (uint32_t)shard->heads_total,
+        .sequences = (int32_t)p->batch,
+        .heads = (int32_t)p->heads,
+        .row = (uint32_t)shard->row0,
+        .block = (uint32_t)(shard->col0 / ORDO_KEEP_COLS),
+        .words = words,
+        .stream = stream,
+        .table = (ordo_cuda_sequence *)(words + m->blocks * ORDO_KEEP_WORDS),
+        .layout = packed ? ORDO_CUDA_PACKED : ORDO_CUDA_PADDED,
+        .ragged = { .cu_q = m->call.cu_q,
+                    .cu_kv = m->call.cu_kv,
+                    .ids = m->call.sequence_ids,
+                    .batch0 = (uint32_t)shard->batch0,
+                    .forward_rows = 1, /* tiles that nobody counts */
+                    .backward_rows = 1,
+                    .backward_keys = 1,
+                    .left = -1,
+                    .right = -1 },
+        .q_len = (int32_t)p->q_len,
+        .kv_len = (int32_t)p->kv_len,
+        .q_rows = packed ? p->total_q : p->q_len,
+        .kv_rows = packed ? p->total_kv : p->kv_len,
+        .head0 = (uint32_t)shard->head0,
+        .most = (int64_t)m->blocks,
+    };
+}
+
+static ordo_status launch(const ordo_cuda_module *module, const ordo_cuda_bits *bits)
+{
+    char why[ORDO_CUDA_WHY_SIZE] = "";
+    const ordo_status status = module->dropout(bits, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+}
+
 ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dropout_call *call,
                                      uint32_t *words, size_t bytes, void *stream)
 {
     ordo_dropout_view m;
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_dropout_open(problem, call, false, &m));
-    if (m.problem.dropout.keying == ORDO_KEYING_FA2) /* not compared on a device yet */
-        return ordo_fail(
-            ORDO_ERR_UNSUPPORTED,
-            "keying fa2: backend cuda makes bits of keying ordo; expected bits made by "
-            "ordo_dropout_fill()");
     if (m.blocks == 0)
         return ORDO_OK;
     if (m.blocks > INT32_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "%" PRIu64 " blocks of keep bits: backend cuda numbers at most 2^31 - 1",
                          m.blocks);
-    ORDO_TRY(ordo_dropout_room(words, bytes, m.blocks, COPY_BYTES));
+    ORDO_TRY(ordo_dropout_room(words, bytes, ordo_dropout_bytes(&m), COPY_BYTES));
     ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    if (m.call.on_device && (m.call.cu_q || m.call.sequence_ids)) {
+        const ordo_cuda_bits bits = ragged_of(&m, words, stream);
+        return launch(module, &bits);
+    }
     for (int64_t b = 0, count; b < m.problem.batch; b += count) {
         count = count_alike(&m, b);
         const ordo_cuda_bits bits = launch_of(&m, b, count, words, stream);
-        const ordo_status status =
-            bits.down > 0 ? module->dropout(&bits, why, sizeof why) : ORDO_OK;
-        if (status != ORDO_OK)
-            return ordo_fail(status, "backend cuda: %s", why);
+        if (bits.down > 0)
+            ORDO_TRY(launch(module, &bits));
         words += count * bits.heads * bits.down * bits.across * ORDO_KEEP_WORDS;
     }
     return ORDO_OK;

@@ -18,7 +18,8 @@ static double value_or(const ordo_machine *machine, const char *key, double othe
     return ordo_machine_get(machine, key, &value) == ORDO_OK ? value : otherwise;
 }
 
-/* A level of a machine as keys of its file; a NULL key is not known. */
+/* A level of a machine as keys of its file; a NULL key is not known. Bandwidth is the device's a
+ * second, or one worker's a clock. */
 typedef struct level_keys {
     ordo_machine_family family;
     const char *name, *bytes, *bandwidth, *budget;
@@ -27,15 +28,30 @@ typedef struct level_keys {
 } level_keys;
 
 static const level_keys levels[] = {
-    { ORDO_MACHINE_CUDA, "registers", "registers_per_worker", NULL, NULL, true, true, 4 },
+    { ORDO_MACHINE_CUDA, "registers", "registers_per_worker", "shared_bytes_per_clk", NULL, true,
+      true, 4 },
     { ORDO_MACHINE_CUDA, "shared", "shared_bytes_per_block", "l2_read_bytes_per_s", NULL, true,
       false, 1 },
     { ORDO_MACHINE_CUDA, "L2", "l2_bytes", "hbm_bytes_per_s", "l2_budget_bytes", false, false, 1 },
-    { ORDO_MACHINE_CPU, "L1", "l1_bytes", NULL, NULL, false, true, 1 },
-    { ORDO_MACHINE_CPU, "L2", "l2_bytes", NULL, NULL, false, true, 1 },
+    { ORDO_MACHINE_NPU, "operand", "matrix_buffer_bytes", NULL, NULL, true, false, 1 },
+    { ORDO_MACHINE_CPU, "registers", "registers_per_worker", "l1_read_bytes_per_clk", NULL, true,
+      true, 4 },
+    { ORDO_MACHINE_CPU, "L1", "l1_bytes", "l2_read_bytes_per_clk", NULL, false, true, 1 },
+    { ORDO_MACHINE_CPU, "L2", "l2_bytes", "l3_read_bytes_per_clk", NULL, false, true, 1 },
     { ORDO_MACHINE_CPU, "L3", "l3_bytes", "dram_bytes_per_s", NULL, false, true, 1 },
 };
 enum { LEVELS = sizeof levels / sizeof levels[0], GPU_LINE = 32 };
+
+/* Into a level, of all workers together. */
+static double bytes_per_s(const ordo_machine *machine, const char *key)
+{
+    static const char per_clk[] = "_per_clk";
+    const size_t length = strlen(key), tail = sizeof per_clk - 1;
+    const double value = value_or(machine, key, 0);
+    if (length < tail || strcmp(key + length - tail, per_clk) != 0)
+        return value;
+    return value * 1e9 * value_or(machine, "clock_ghz", 0) * value_or(machine, "workers", 0);
+}
 
 static void fill_level(const ordo_machine *machine, const level_keys *keys, ordo_dtype dtype,
                        ordo_io_level *level)
@@ -51,7 +67,7 @@ static void fill_level(const ordo_machine *machine, const level_keys *keys, ordo
                       : gpu            ? GPU_LINE
                                        : (int64_t)value_or(machine, "line_bytes", 64),
         .word_bytes = dtype == ORDO_F32 || keys->accumulators ? 4 : 2,
-        .bytes_per_s = keys->bandwidth ? value_or(machine, keys->bandwidth, 0) : 0,
+        .bytes_per_s = keys->bandwidth ? bytes_per_s(machine, keys->bandwidth) : 0,
         .budget = keys->scratchpad ? 1
                   : budget > 0     ? budget / bytes
                                    : set_associative,

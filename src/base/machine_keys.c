@@ -39,6 +39,8 @@ static const ordo_machine_rule rules[] = {
     KEY("mma_flop_per_clk_f32", "flop/clk", PHYSICAL, "cpu", 1, 1e7,
         "true f32 multiply-adds; on a GPU those of the ordinary lanes"),
     KEY("mma_flop_per_clk_fp8", "flop/clk", PHYSICAL, "none", 1, 1e7, "dense fp8 products"),
+    COUNT("mma_rows", "count", PHYSICAL, "none", 1, 4096,
+          "rows of one product out of shared memory: B is read once for so many"),
     KEY("mma_efficiency", "", MEASURED, "all", 0.001, 1,
         "fraction of that rate the backward kernel reaches when nothing waits"),
     KEY("mma_active_gemm_bf16", "", MEASURED, "none", 0.001, 1,
@@ -89,7 +91,8 @@ static const ordo_machine_rule rules[] = {
     KEY("nvlink_bytes_per_s", "B/s", PHYSICAL, "none", 1e6, 1e16, "NVLink, both directions added"),
 
     /* One streaming multiprocessor. */
-    COUNT("registers_per_worker", "count", PHYSICAL, "cuda", 1, 1e8, "32-bit registers"),
+    COUNT("registers_per_worker", "count", PHYSICAL, "cuda", 1, 1e8,
+          "32-bit registers; of a CPU core, words of its vector registers"),
     COUNT("shared_bytes_per_block", "B", PHYSICAL, "cuda", 1024, 1e9,
           "shared memory one block may ask for"),
     COUNT("shared_bytes_per_worker", "B", PHYSICAL, "none", 1024, 1e9,
@@ -103,6 +106,9 @@ static const ordo_machine_rule rules[] = {
     KEY("fma_lanes", "lane/clk", PHYSICAL, "none", 1, 1e5, "f32 multiply-adds"),
     KEY("mufu_lanes", "lane/clk", PHYSICAL, "none", 1, 1e5, "exp2 and other special functions"),
     KEY("rf_reads_per_clk", "lane/clk", PHYSICAL, "none", 1, 1e6, "register operands read"),
+
+    COUNT("matrix_buffer_bytes", "B", PHYSICAL, "npu", 1024, 1e9,
+          "buffer of one operand in front of a matrix unit"),
 
     /* Host side, power. */
     KEY("board_power_w", "W", PHYSICAL, "none", 1, 1e5, "power limit"),

@@ -244,11 +244,33 @@ static uint64_t core_flop(const char *cpuinfo, const char **source)
 #endif
 }
 
+/* 32-bit words of the vector registers that the kernels use. */
+static uint64_t core_registers(const char **source)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    if (__builtin_cpu_supports("avx512f")) {
+        *source = "32 registers of 512 bits, AVX-512 probed";
+        return 512;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        *source = "16 registers of 256 bits, AVX2 probed";
+        return 128;
+    }
+    *source = "16 registers of 128 bits";
+    return 64;
+#else
+    *source = "32 registers of 128 bits, as NEON has them";
+    return 128;
+#endif
+}
+
 static void put_rates(writer *w, const char *cpuinfo)
 {
     const char *source;
     const uint64_t flop = core_flop(cpuinfo, &source);
     number(w, "mma_flop_per_clk_f32", flop, "flop/clk", source);
+    const uint64_t registers = core_registers(&source);
+    number(w, "registers_per_worker", registers, "count", source);
     number(w, "mma_flop_per_clk_bf16", flop, "flop/clk", "assumed: widened to f32 first");
     number(w, "mma_flop_per_clk_f16", flop, "flop/clk", "assumed: widened to f32 first");
     put(w, "mma_efficiency = 0.5 | assumed | %s\n", w->date);

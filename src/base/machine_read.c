@@ -151,15 +151,19 @@ static ordo_status read_title(reader *r, span value)
     return ORDO_OK;
 }
 
+static const char *const families[] = { "cpu", "cuda", "npu" }; /* by ordo_machine_family */
+
 static ordo_status read_family(reader *r, span value)
 {
     if (r->has_family)
         return bad(r, "family is given twice");
-    if (!is(value, "cpu") && !is(value, "cuda"))
-        return bad(r, "family \"%.*s\", expected cpu or cuda", SHOW(value));
-    r->machine->family = is(value, "cuda") ? ORDO_MACHINE_CUDA : ORDO_MACHINE_CPU;
-    r->has_family = true;
-    return ORDO_OK;
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (is(value, families[i])) {
+            r->machine->family = (ordo_machine_family)i;
+            r->has_family = true;
+            return ORDO_OK;
+        }
+    return bad(r, "family \"%.*s\", expected cpu, cuda or npu", SHOW(value));
 }
 
 /* `value unit`, into the entry's value. */
@@ -269,13 +273,14 @@ static ordo_status check_complete(const reader *r)
                    m->name[0] == '\0'    ? "name"
                    : m->title[0] == '\0' ? "title"
                                          : "family");
-    const char *family = m->family == ORDO_MACHINE_CUDA ? "cuda" : "cpu";
+    const char *family = families[m->family];
+    const bool runs = m->family != ORDO_MACHINE_NPU; /* something of ours */
     char missing[240] = "";
     size_t used = 0;
     for (size_t i = 0; i < ordo_machine_key_count(); i++) {
         const ordo_machine_key *key = ordo_machine_key_at(i);
         const bool required =
-            strcmp(key->required_by, "all") == 0 || strcmp(key->required_by, family) == 0;
+            (runs && strcmp(key->required_by, "all") == 0) || strcmp(key->required_by, family) == 0;
         if (required && m->entries[i].source == NULL && used < sizeof missing) {
             const int n = snprintf(missing + used, sizeof missing - used, "%s%s",
                                    used > 0 ? ", " : "", key->name);

@@ -5,12 +5,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/exp2.h"
-#include "base/half.h"
+#include "base/merge.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
-
-#define LOG2_E 1.4426950408889634
 
 typedef struct combine_job {
     ordo_cpu_pass pass; /* for addresses: a packed batch is one sequence of total_q rows */
@@ -28,28 +25,24 @@ static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, 
     const ordo_combine *c = job->combine;
     const int64_t at = ordo_cpu_lse_at(p, b, head, row);
     float top = -INFINITY, total = 0;
-    for (int64_t x = 0; x < c->parts; x++) {
-        const float lse = c->lse_parts[x][at];
-        top = top != top || top >= lse ? top : lse; /* NaN wins */
-    }
+    for (int64_t x = 0; x < c->parts; x++)
+        top = ordo_merge_top(top, c->lse_parts[x][at]);
     memset(sum, 0, sizeof *sum * (size_t)p->v_ld);
     for (int64_t x = 0; x < c->parts && top != -INFINITY; x++) {
         const float lse = c->lse_parts[x][at];
         if (lse == -INFINITY) /* its o is 0, but need not be trusted */
             continue;
-        const float weight = ordo_exp2(ordo_f32_from_f64(((double)lse - (double)top) * LOG2_E));
+        const float weight = ordo_merge_weight(lse, top);
         const ordo_rows o = ordo_cpu_rows(p, &c->o_parts[x], ORDO_QUERIES, p->v_dim, b, row, head);
         p->kernels->load(part, p->v_ld, o.data, p->problem->dtype, o.stride, 1, p->v_dim);
         for (int d = 0; d < p->v_dim; d++)
             sum[d] = fmaf(weight, part[d], sum[d]);
         total += weight;
     }
-    const double lse = top == -INFINITY ? -INFINITY : (double)top + ordo_log(total);
-    const float factor = top == -INFINITY ? 0 : 1 / total;
     const ordo_rows to = ordo_cpu_rows(p, &c->o, ORDO_QUERIES, p->v_dim, b, row, head);
-    p->kernels->store(to.data, p->problem->dtype, to.stride, sum, p->v_ld, 1, p->v_dim, factor,
-                      NULL);
-    c->lse[at] = ordo_f32_from_f64(total != total ? (double)total : lse);
+    p->kernels->store(to.data, p->problem->dtype, to.stride, sum, p->v_ld, 1, p->v_dim,
+                      ordo_merge_factor(top, total), NULL);
+    c->lse[at] = ordo_merge_lse(top, total);
 }
 
 static void work(void *context, int worker, void *scratch)

@@ -2,11 +2,15 @@
  *
  * Taken together, dV and dK of a key tile pass through the caches once for all of them: the phase
  * form of docs/io.md inside one chain. That pays when a tile of dV is large beside the cache, which
- * the head size decides, and nothing else may. No bit depends on it. bench/phase.c on a Neoverse
- * V1: 0.96 of the speed of single tiles at head size 128, 1.0 at 256, 1.04 to 1.08 from 384 on. */
+ * the head size decides, and nothing else may. No bit depends on it. It is done where bench/phase.c
+ * says that it wins on both kinds of CPU, speed over that of single tiles:
+ *
+ *   head size              128    256    384    512          576
+ *   NEON, Neoverse V1      0.96   1.01   1.05   1.04..1.06   1.05..1.08
+ *   AVX-512                0.96   1.01   0.92   1.05         1.10 */
 #include "cpu/pass.h"
 
-enum { PHASE_DIM = 384, PHASE_ROWS = 512, LANES = 16 };
+enum { PHASE_DIM = 512, PHASE_ROWS = 512, LANES = 16 };
 
 static int phase_dim = PHASE_DIM;
 

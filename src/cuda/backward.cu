@@ -1,32 +1,26 @@
-/* backward.cu: the backward pass: row statistics, the chains, dQ to bf16. */
+/* backward.cu: the backward pass: which instance runs it. The plain ones are here. */
 #include <cuda_runtime.h>
 
-#include "cuda/backward_kernel.h"
-#include "cuda/backward_rows.h"
-#include "cuda/launch.h"
-
-template <int D, bool DROP>
-static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
-    using Z = backward_shape<D, DROP>;
-    ordo_backward_args args;
-    int blocks = 0;
-    CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
-    /* Chains that wait for each other: refused, not hung, where the blocks do not fit. */
-    const bool together = ordo_run_coresident(&pass->run) > 0;
-    const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
-                                  together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
-    CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_ORDERED, DROP>, &args, grid,
-                              pass->stream, why, why_size));
-    return ordo_backward_end(pass, !together, why, why_size);
-}
+#include "cuda/backward_launch.h"
+#include "cuda/backward_wide_pass.h"
+#include "cuda/sequences.h"
+#include "cuda/sm90.h"
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if (pass->bucket == 256)
+        return ordo_sm90_backward_wide(pass, why, why_size);
+    if (!ordo_backward_plain(pass)) {
+        CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+        CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
+        return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
+                         : ordo_backward_general_bf16(pass, why, why_size);
+    }
     if (pass->keep_scale > 0.0f)
-        return pass->head_dim == 64 ? launch<64, true>(pass, why, why_size)
-                                    : launch<128, true>(pass, why, why_size);
-    return pass->head_dim == 64 ? launch<64, false>(pass, why, why_size)
-                                : launch<128, false>(pass, why, why_size);
+        return pass->bucket == 64
+                   ? backward_launch<64, ORDO_DQ_ORDERED, 1, false, false>(pass, why, why_size)
+                   : backward_launch<128, ORDO_DQ_ORDERED, 1, false, false>(pass, why, why_size);
+    return pass->bucket == 64
+               ? backward_launch<64, ORDO_DQ_ORDERED, 0, false, false>(pass, why, why_size)
+               : backward_launch<128, ORDO_DQ_ORDERED, 0, false, false>(pass, why, why_size);
 }

@@ -4,7 +4,9 @@
 
 #include <cuda.h>
 
+#include "cuda/keep_inside.h"
 #include "cuda/pass.h"
+#include "cuda/score.h"
 
 typedef struct ordo_backward_args {
     CUtensorMap q, dout, k, v, dk, dv;
@@ -19,6 +21,16 @@ typedef struct ordo_backward_args {
     const float *lse2, *delta;
     float *dq_sum;
     int32_t *turns, *ticket;
+
+    /* General passes. */
+    ordo_cuda_batch batch;
+    ordo_cuda_tensor dk_rows, dv_rows; /* for tiles that are not whole */
+    int32_t head_dim;
+    bool ruled; /* scores become logits by the rule, and scale_log2 is 1 */
+    ordo_score_rule rule;
+    const float *slopes;
+    int64_t slopes_sequence;
+    ordo_keep_maker maker;
 } ordo_backward_args;
 
 #endif

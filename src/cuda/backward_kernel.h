@@ -18,12 +18,12 @@
 
 #include "cuda/backward_math.h"
 
-template <int D, int MODE, bool DROP>
+template <int D, int MODE, int DROP, bool GENERAL = false, bool F16 = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D, DROP>;
-    using M = backward_math<D, DROP>;
+    using Z = backward_shape<D, DROP, GENERAL>;
+    using M = backward_math<D, DROP, GENERAL, F16>;
     extern __shared__ __align__(1024) char smem[];
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -43,8 +43,10 @@ __global__ void __launch_bounds__(384, 1)
             mbar_init(Z::STEP_FULL + 8 * i, 1);
         for (int i = 0; i < Z::AHEAD; i++)
             mbar_init(Z::STEP_FREE + 8 * i, 1);
-        mbar_init(Z::KEEP_FULL, 1);
-        mbar_init(Z::KEEP_FREE, 8);
+        for (int i = 0; i < Z::KEEP_BUFFERS; i++) {
+            mbar_init(Z::KEEP_FULL + 8 * i, DROP == 2 ? 8 : 1);
+            mbar_init(Z::KEEP_FREE + 8 * i, 8);
+        }
         mbar_init_fence();
     }
     __syncthreads();
@@ -56,12 +58,19 @@ __global__ void __launch_bounds__(384, 1)
         const int warp = threadIdx.x / 32;
         if (!elect_one())
             return;
-        if (warp == 0)
-            backward_load<D, DROP>(args);
-        else if (warp <= Z::DQ_BUFFERS)
-            backward_store<D, MODE, DROP>(args, warp - 1);
-        else if (warp == 3)
-            backward_planner<D, DROP> { args, 0 }.all();
+        if (warp == 0) {
+            if constexpr (GENERAL)
+                general_load<D, DROP>(args);
+            else
+                backward_load<D, DROP>(args);
+        } else if (warp <= Z::DQ_BUFFERS) {
+            backward_store<D, MODE, DROP, GENERAL>(args, warp - 1);
+        } else if (warp == 3) {
+            if constexpr (GENERAL)
+                general_planner<D, DROP> { args, 0 }.all();
+            else
+                backward_planner<D, DROP> { args, 0 }.all();
+        }
         return;
     }
 
@@ -71,6 +80,9 @@ __global__ void __launch_bounds__(384, 1)
     float dk[D / 2], dv[D / 2];
     if (m.mine == 0)
         named_arrive(TURN_AT_CORES, 256);
+    if constexpr (DROP == 2)
+        for (uint32_t ahead = 0; ahead < Z::KEEP_BUFFERS; ahead++)
+            m.make_keep(ahead, args.maker);
     for (uint32_t chain = 0;; chain++) {
         mbar_wait(Z::KV_FULL, chain & 1);
         const int32_t steps = load_shared(Z::CHAIN);
@@ -105,8 +117,14 @@ __global__ void __launch_bounds__(384, 1)
             wgmma_fence();
             m.dp(dp, stage);
             wgmma_commit();
-            m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
-            m.gradients(sc, dp, dv, lse, p, ds, j, args.scale_log2);
+            if constexpr (GENERAL) {
+                if (args.ruled)
+                    m.score(sc, j, args.rule);
+                m.mask_general(sc, j);
+            } else {
+                m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
+            }
+            m.gradients(sc, dp, dv, lse, p, ds, j, args);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             m.put_ds(ds, stage);
             named_sync(TURN_AT_CORES + m.mine, 256);
@@ -150,6 +168,8 @@ __global__ void __launch_bounds__(384, 1)
             if (!first)
                 m.arrive(m.dq_full(j - 1));
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
+            if constexpr (DROP == 2)
+                m.make_keep(j + Z::KEEP_BUFFERS, args.maker);
             if (D == 128)
                 m.stats(lse, 0, other);
             wgmma_wait<0>();
@@ -176,14 +196,21 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
         }
-        const int first_key = settled(load_shared(Z::CHAIN + 4));
-        const int head = settled(load_shared(Z::CHAIN + 8));
-        const int sequence = settled(load_shared(Z::CHAIN + 12));
+        chain_place at;
+        at.key = settled(load_shared(Z::CHAIN + 4));
+        at.head = settled(load_shared(Z::CHAIN + 8));
+        at.sequence = settled(load_shared(Z::CHAIN + 12));
+        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
+        const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
         m.arrive(Z::KV_FREE);     /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
+        if (dead)
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                dk[i] = dv[i] = 0.0f;
         uint32_t taint =
-            m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, first_key, head, sequence);
-        taint |= m.put_out(dk, args.out_scale, &args.dk, first_key, head, sequence);
+            m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows, args.head_dim, at);
+        taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;
     }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "cuda/backward_roles.h"
+#include "cuda/backward_general.h"
 #include "cuda/wgmma.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
@@ -20,8 +20,14 @@ ORDO_DEVICE uint32_t opaque(uint32_t x)
     return x;
 }
 
-template <int D, bool DROP> struct backward_math {
-    using Z = backward_shape<D, DROP>;
+/* Where a chain's dK and dV go. */
+struct chain_place {
+    int key, head, sequence; /* key: the first one, in the tensor */
+    int keys;                /* general passes: how many */
+};
+
+template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backward_math {
+    using Z = backward_shape<D, DROP, GENERAL>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two math warpgroups; in the block */
     const uint32_t k_low;   /* V lies behind K alike */
@@ -47,8 +53,8 @@ template <int D, bool DROP> struct backward_math {
         const uint32_t low = opaque(k_low);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                  wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
+            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
     }
 
     __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
@@ -57,8 +63,8 @@ template <int D, bool DROP> struct backward_math {
         const uint32_t low = opaque(k_low) + (Z::V - Z::K) / 16;
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<false, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                  wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
+            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
     }
 
     /* dV += P^T dO, dK += dS^T Q */
@@ -69,7 +75,7 @@ template <int D, bool DROP> struct backward_math {
             ordo_descriptor_low(tile, Z::ROWS * ORDO_LINE_BYTES) + stage * (Z::Q_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::ROWS / 16; k++)
-            wgmma_rs<false, 1>(d, a + 4 * k, wgmma_by_rows(low, k), 1);
+            wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(low, k), 1);
     }
 
     /* dQ = dS K: 64 rows x 64 columns a warpgroup; halves of the columns, or of the rows. */
@@ -82,8 +88,8 @@ template <int D, bool DROP> struct backward_math {
                              (D == 128 ? mine * (Z::KEYS * ORDO_LINE_BYTES / 16) : 0);
 #pragma unroll
         for (int k = 0; k < Z::KEYS / 16; k++)
-            wgmma_ss<false, 0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k),
-                                  k > 0);
+            wgmma_ss<F16, 0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k),
+                                k > 0);
     }
 
     /* The one thread of the warpgroup that copies its tiles out. */
@@ -144,30 +150,48 @@ template <int D, bool DROP> struct backward_math {
      * this thread has two of them, sixteen bits apart. */
     __device__ __forceinline__ void drop(float (&p)[SCORES], uint32_t j) const
     {
+        const keep_bits bits = keep_bits_of(j);
+        wait_keep(j);
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++)
+            drop_slice(p, k, bits);
+    }
+
+    struct keep_bits {
+        uint32_t at, shift;
+    };
+
+    __device__ __forceinline__ keep_bits keep_bits_of(uint32_t j) const
+    {
         const uint32_t x = opaque((uint32_t)thread); /* computed again: registers are full */
-        const uint32_t keep_at = Z::KEEP + x % 4 * 64 + x % 32 / 8 * 8;
-        const uint32_t shift = 24 - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4;
-        mbar_wait(Z::KEEP_FULL, j & 1);
+        const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
+        return { at + x % 4 * 64 + x % 32 / 8 * 8, 24 - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
+    }
+
+    static __device__ __forceinline__ void wait_keep(uint32_t j)
+    {
+        mbar_wait(Z::KEEP_FULL + 8 * (j % Z::KEEP_BUFFERS), j / Z::KEEP_BUFFERS & 1);
+    }
+
+    static __device__ __forceinline__ void drop_slice(float (&p)[SCORES], int k, keep_bits bits)
+    {
+        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+        load_shared2(bits.at + k * 256, word[0][0], word[0][1]);
+        load_shared2(bits.at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll
-        for (int k = 0; k < Z::ROWS / 16; k++) {
-            int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
-            load_shared2(keep_at + k * 256, word[0][0], word[0][1]);
-            load_shared2(keep_at + k * 256 + 32, word[1][0], word[1][1]);
-#pragma unroll
-            for (int i = 8 * k; i < 8 * k + 8; i++) {
-                const uint32_t sign = (uint32_t)word[i % 2][i / 4 % 2]
-                                      << (i & 2 ? shift - 16 : shift);
-                p[i] = __uint_as_float(__float_as_uint(p[i]) | (~sign & 0x80000000u));
-            }
+        for (int i = 8 * k; i < 8 * k + 8; i++) {
+            const uint32_t sign = (uint32_t)word[i % 2][i / 4 % 2]
+                                  << (i & 2 ? bits.shift - 16 : bits.shift);
+            p[i] = __uint_as_float(__float_as_uint(p[i]) | (~sign & 0x80000000u));
         }
     }
 
     /* Not before what was read has been used: beside the products a load takes longer than the
      * next step's bits do, and a barrier does not wait for it. */
-    __device__ __forceinline__ void dropped(void) const
+    __device__ __forceinline__ void dropped(uint32_t j) const
     {
         if (DROP)
-            arrive(Z::KEEP_FREE);
+            arrive(Z::KEEP_FREE + 8 * (j % Z::KEEP_BUFFERS));
     }
 
     /* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
@@ -182,29 +206,132 @@ template <int D, bool DROP> struct backward_math {
         return DROP ? fmaf(kept(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
     }
 
+    /* Thread x's first key of a tile, its first query is 2 * (x % 4); register i has query_of(i)
+     * further, and every other pair the key 8 further. */
+    __device__ __forceinline__ int key_of(int x) const
+    {
+        return mine * 64 + x / 32 % 4 * 16 + x % 32 / 4;
+    }
+
+    static __device__ __forceinline__ constexpr int query_of(int i)
+    {
+        return 8 * (i / 4) + i % 2;
+    }
+
     /* What the mask hides becomes -inf. */
     __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int kv_len) const
     {
         if (cut == CUT_NOTHING)
             return;
         const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
-        const int key = /* this thread's first */
-            load_shared(Z::CHAIN + 4) + mine * 64 + x / 32 % 4 * 16 + x % 32 / 4;
+        const int key = load_shared(Z::CHAIN + 4) + key_of(x);
         const int hidden0 = key >= kv_len ? 1 << 20 : key - column - cut;
         const int hidden1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
-            if (8 * (i / 4) + i % 2 < (i & 2 ? hidden1 : hidden0))
+            if (query_of(i) < (i & 2 ? hidden1 : hidden0))
                 sc[i] = -INFINITY;
+    }
+
+    /* ---- general passes ---- */
+
+    static __device__ __forceinline__ uint32_t step_at(uint32_t j)
+    {
+        return Z::STEP + Z::STEP_BYTES * (j % Z::STEPS);
+    }
+
+    /* ALiBi of step j: its slope, and the distance of register 0. */
+    __device__ __forceinline__ int far(uint32_t j, float &slope) const
+    {
+        int32_t row, bits;
+        load_shared2(step_at(j) + GENERAL_ROW, row, bits);
+        slope = __int_as_float(bits);
+        const int x = (int)opaque((uint32_t)thread);
+        return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
+    }
+
+    /* Scores to logits of powers of two. */
+    __device__ __forceinline__ void score(float (&sc)[SCORES], uint32_t j,
+                                          const ordo_score_rule &rule) const
+    {
+        float slope;
+        const int away = far(j, slope);
+#pragma unroll
+        for (int i = 0; i < SCORES; i++)
+            sc[i] = logit_of(sc[i], rule, slope, away + query_of(i) - (i & 2 ? 8 : 0));
+    }
+
+    /* The gradient of softcap, for the sixteen queries k of a step. */
+    __device__ __forceinline__ void uncap(float (&ds)[SCORES], const float (&p)[SCORES], int k,
+                                          uint32_t j, const ordo_score_rule &rule) const
+    {
+        float slope, l[4];
+        const int away = far(j, slope);
+        load_shared4(stat_at() + (j & 1) * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
+#pragma unroll
+        for (int i = 8 * k; i < 8 * k + 8; i++)
+            ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope,
+                                  away + query_of(i) - (i & 2 ? 8 : 0));
+    }
+
+    /* Words of step j, by all math threads, for all of them; of no step past the end. */
+    __device__ __forceinline__ void make_keep(uint32_t j, const ordo_keep_maker &maker) const
+    {
+        const uint32_t at = step_at(j), buffer = j % Z::KEEP_BUFFERS;
+        int32_t row, block;
+        mbar_wait(Z::STEP_FULL + 8 * (j % Z::STEPS), j / Z::STEPS & 1);
+        if (load_shared(at + 4) < 0)
+            return;
+        const uint32_t bh = (uint32_t)load_shared(at + GENERAL_KEEP);
+        load_shared2(at + GENERAL_KEEP + 4, row, block);
+        const ordo_keep keep = keep_now(maker);
+        mbar_wait(Z::KEEP_FREE + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
+#pragma unroll 1
+        for (uint32_t w = opaque((uint32_t)thread) % 256; w < Z::KEEP_BYTES / 4; w += 256) {
+            /* in the order of storage: base/keep.h */
+            const uint32_t r = (uint32_t)row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
+            store_shared(Z::KEEP + buffer * Z::KEEP_BYTES + 4 * w,
+                         (int32_t)keep_inside(keep, bh, r, (uint32_t)block, w / 2 % 4));
+        }
+        arrive(Z::KEEP_FULL + 8 * buffer);
+    }
+
+    /* What the band of the sequence or its end hides becomes -inf; most tiles are whole. */
+    __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j) const
+    {
+        int32_t high, low;
+        const int row = load_shared(step_at(j) + GENERAL_ROW);
+        const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        load_shared2(Z::CHAIN + CHAIN_HIGH, high, low);
+        high = wrapping_sum(high, row);
+        low = wrapping_sum(low, row);
+        if (high < Z::KEYS - 1 || keys < Z::KEYS) {
+            const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4), key = key_of(x);
+            const int hidden0 = key >= keys ? 1 << 20 : key - column - high;
+            const int hidden1 = key + 8 >= keys ? 1 << 20 : key + 8 - column - high;
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                if (query_of(i) < (i & 2 ? hidden1 : hidden0))
+                    sc[i] = -INFINITY;
+        }
+        if (low > 1 - Z::ROWS) {
+            const int x = (int)opaque((uint32_t)thread);
+            const int hidden0 = key_of(x) - 2 * (x % 4) - low, hidden1 = hidden0 + 8;
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                if (query_of(i) > (i & 2 ? hidden1 : hidden0))
+                    sc[i] = -INFINITY;
+        }
     }
 
     /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */
     __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
                                               float (&dv)[D / 2], const float (&lse)[STATS],
                                               uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-                                              uint32_t j, float scale_log2) const
+                                              uint32_t j, const ordo_backward_args &args) const
     {
         const int stage = j & 1;
+        const float scale_log2 = args.scale_log2;
         if constexpr (D == 128) {
             float delta[STATS];
 #pragma unroll
@@ -215,12 +342,16 @@ template <int D, bool DROP> struct backward_math {
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv(dv, p, stage);
-            dropped();
+            dropped(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 dp[i] = gradient(sc[i], dp[i], delta[i / 4 * 2 + i % 2]);
+            if (GENERAL && args.rule.cap > 0.0f)
+#pragma unroll
+                for (int k = 0; k < Z::ROWS / 16; k++)
+                    uncap(dp, sc, k, j, args.rule);
             pack(ds, dp);
         } else { /* P in f32 beside P in bf16 and dP: too many registers. So dS comes first, and
                   * the row statistics when they are needed. */
@@ -233,23 +364,29 @@ template <int D, bool DROP> struct backward_math {
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
             }
-            if (DROP)
+            if (DROP && !GENERAL)
                 drop(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
+            if (DROP && GENERAL)
+                wait_keep(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
+                if (DROP && GENERAL) /* no registers for the words of all beside softcap */
+                    drop_slice(sc, k, keep_bits_of(j));
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
+                if (GENERAL && args.rule.cap > 0.0f)
+                    uncap(dp, sc, k, j, args.rule);
 #pragma unroll
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* and P is done with */
-                    p[i] = pack_pair<false>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
+                    p[i] = pack_pair<F16>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
             issue_dv(dv, p, stage);
-            dropped();
+            dropped(j);
             pack(ds, dp);
         }
     }
@@ -257,39 +394,59 @@ template <int D, bool DROP> struct backward_math {
     /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. Not 0 if any number of
      * this thread's is not finite. */
     __device__ __forceinline__ uint32_t put_out(const float (&d)[D / 2], float scale,
-                                                const CUtensorMap *map, int first_key, int head,
-                                                int sequence) const
+                                                const CUtensorMap *map,
+                                                const ordo_cuda_tensor &tensor, int head_dim,
+                                                const chain_place &at) const
     {
         uint32_t taint = 0;
         const int x = (int)opaque((uint32_t)thread), line = x / 32 % 4 * 16 + x % 16;
         const bool leader = leads();
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
+        const int rows = GENERAL ? at.keys - mine * 64 : 64; /* there are no more */
         if (leader)
             bulk_wait_read(); /* what left there before has left */
         named_sync(OWN + mine, 128);
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            const uint32_t pairs[4] = {
-                pack_pair<false>(d[8 * c] * scale, d[8 * c + 1] * scale),
-                pack_pair<false>(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                pack_pair<false>(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                pack_pair<false>(d[8 * c + 6] * scale, d[8 * c + 7] * scale)
-            };
-            taint |= not_finite<false>(pairs[0]) | not_finite<false>(pairs[1]) |
-                     not_finite<false>(pairs[2]) | not_finite<false>(pairs[3]);
+            const uint32_t pairs[4] = { pack_pair<F16>(d[8 * c] * scale, d[8 * c + 1] * scale),
+                                        pack_pair<F16>(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
+                                        pack_pair<F16>(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
+                                        pack_pair<F16>(d[8 * c + 6] * scale,
+                                                       d[8 * c + 7] * scale) };
+            taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) |
+                     not_finite<F16>(pairs[2]) | not_finite<F16>(pairs[3]);
             store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x % 32 / 16 * 8),
                           pairs[0], pairs[1], pairs[2], pairs[3]);
         }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
-        if (leader) {
+        if (GENERAL && rows < 64) /* what follows is another sequence's, or cleared */
+            put_rows(rows_at, rows, tensor, head_dim, at);
+        else if (leader) {
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
                 tma_store(map, rows_at + p * Z::KEYS * ORDO_LINE_BYTES, p * ORDO_PANEL_COLUMNS,
-                          first_key + mine * 64, head, sequence);
+                          at.key + mine * 64, at.head, at.sequence);
             bulk_commit();
         }
         return taint;
+    }
+
+    /* The first rows of a tile that is not whole: 16 bytes a thread. */
+    __device__ __forceinline__ void put_rows(uint32_t rows_at, int rows,
+                                             const ordo_cuda_tensor &tensor, int head_dim,
+                                             const chain_place &at) const
+    {
+        uint16_t *to = (uint16_t *)tensor.data + at.sequence * tensor.sequence +
+                       at.head * tensor.head + (at.key + mine * 64) * tensor.row;
+#pragma unroll 1
+        for (int c = (int)opaque((uint32_t)thread) % 128; c < rows * (D / 8); c += 128) {
+            const int line = c / (D / 8), column = c % (D / 8) * 8;
+            float4 x;
+            load_shared4(rows_at + ordo_tile_offset(Z::KEYS, line, column), x.x, x.y, x.z, x.w);
+            if (column < head_dim)
+                *(float4 *)(to + line * tensor.row + column) = x;
+        }
     }
 
     static __device__ __forceinline__ void pack_kept(uint32_t (&to)[PACKED],
@@ -297,14 +454,14 @@ template <int D, bool DROP> struct backward_math {
     {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
-            to[i] = pack_pair<false>(kept(from[2 * i]), kept(from[2 * i + 1]));
+            to[i] = pack_pair<F16>(kept(from[2 * i]), kept(from[2 * i + 1]));
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
     {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
-            to[i] = pack_pair<false>(from[2 * i], from[2 * i + 1]);
+            to[i] = pack_pair<F16>(from[2 * i], from[2 * i + 1]);
     }
 
     __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],

@@ -16,7 +16,9 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_NONE       /* dK and dV alone */
 } ordo_dq_mode;
 
-template <int D, bool DROP> struct backward_shape {
+/* DROP: 0 none, 1 bits that are given, 2 bits made by the math warps. GENERAL: any pass
+ * (backward_general.h), else dense ones of bf16 whose head size is D, under no other rules. */
+template <int D, int DROP, bool GENERAL = false> struct backward_shape {
     enum {
         ROWS = D == 64 ? 128 : 64, /* queries */
         KEYS = 128,
@@ -30,10 +32,13 @@ template <int D, bool DROP> struct backward_shape {
         DQ_BYTES = ROWS * D * 4,
         STAT_BYTES = ROWS * 4,
         KEEP_BYTES = DROP ? ROWS * KEYS / 8 : 0,
-        DQ_BUFFERS = DROP && D == 64 ? 1 : 2, /* the bits take the other one's place */
-        AHEAD = 8,                            /* steps that are planned before they are loaded */
-        STEPS = 2 * AHEAD,  /* steps on record: store warps lag behind loads by less than AHEAD */
-        STEP_BYTES = 8 * 4, /* of a record: struct backward_step */
+        KEEP_BUFFERS = DROP == 2 ? 2 : 1,
+        /* The bits take the other one's place. */
+        DQ_BUFFERS = DROP == 2 || (DROP && D == 64) ? 1 : 2,
+        AHEAD = 8,         /* steps that are planned before they are loaded */
+        STEPS = 2 * AHEAD, /* steps on record: store warps lag behind loads by less than AHEAD */
+        STEP_BYTES = (GENERAL && DROP < 2 ? 6 : 8) * 4, /* of a record: struct backward_step */
+        RING_BYTES = GENERAL ? 8 * 4 : 0,               /* of a chain's record */
         /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,
@@ -44,10 +49,11 @@ template <int D, bool DROP> struct backward_shape {
         LSE = DQ + DQ_BUFFERS * DQ_BYTES,
         DELTA = LSE + 2 * STAT_BYTES,
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
-        STEP = KEEP + KEEP_BYTES,
-        CUT = STEP + STEP_BYTES * STEPS, /* how the mask cuts a stage's tile */
-        CHAIN = CUT + 8,                 /* steps of the chain, first key, key head, sequence */
-        KV_FULL = CHAIN + 16,            /* barriers, 8 bytes each */
+        STEP = KEEP + KEEP_BUFFERS * KEEP_BYTES,
+        RING = STEP + STEP_BYTES * STEPS, /* general: chains that begin, by their first step */
+        CUT = RING + RING_BYTES * AHEAD,  /* else: how the mask cuts a stage's tile */
+        CHAIN = CUT + (GENERAL ? 0 : 8),  /* steps of the chain, first key, key head, sequence */
+        KV_FULL = CHAIN + (GENERAL ? 48 : 16), /* barriers, 8 bytes each */
         KV_FREE = KV_FULL + 8,
         Q_FULL = KV_FREE + 8,
         Q_FREE = Q_FULL + 16,
@@ -58,8 +64,8 @@ template <int D, bool DROP> struct backward_shape {
         STEP_FULL = DQ_FREE + 16,
         STEP_FREE = STEP_FULL + 8 * STEPS,
         KEEP_FULL = STEP_FREE + 8 * AHEAD,
-        KEEP_FREE = KEEP_FULL + 8,
-        END = KEEP_FREE + 8,
+        KEEP_FREE = KEEP_FULL + 8 * KEEP_BUFFERS,
+        END = KEEP_FREE + 8 * KEEP_BUFFERS,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -82,7 +88,7 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
-template <int D, bool DROP> struct backward_planner {
+template <int D, int DROP> struct backward_planner {
     using Z = backward_shape<D, DROP>;
     const ordo_backward_args &args;
     uint32_t step;
@@ -165,7 +171,7 @@ ORDO_DEVICE void load_rows(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  sequence, policy);
 }
 
-template <int D, bool DROP> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
+template <int D, int DROP> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 {
     using Z = backward_shape<D, DROP>;
     const uint64_t keep = policy_evict_last();
@@ -229,10 +235,10 @@ template <int D, bool DROP> ORDO_DEVICE void backward_load(const ordo_backward_a
 
 /* ---- stores: one thread a buffer ---- */
 
-template <int D, int MODE, bool DROP>
+template <int D, int MODE, int DROP, bool GENERAL>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D, DROP>;
+    using Z = backward_shape<D, DROP, GENERAL>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;

@@ -167,6 +167,12 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     return status == ORDO_OK ? ordo_sm90_dropout(bits, why, why_size) : status;
 }
 
+static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
+{
+    const ordo_status status = check_current(why, why_size);
+    return status == ORDO_OK ? ordo_sm90_combine(combine, why, why_size) : status;
+}
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -177,6 +183,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         sizeof(ordo_cuda_module),
         sizeof(ordo_cuda_pass),
         sizeof(ordo_cuda_bits),
+        sizeof(ordo_cuda_combine),
         "nvcc " TEXT(__CUDACC_VER_MAJOR__) "." TEXT(__CUDACC_VER_MINOR__) ", sm_90a",
         device_count,
         device_query,
@@ -197,6 +204,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_event_record,
         ordo_cuda_event_elapsed,
         dropout,
+        combine,
     };
     return &table;
 }

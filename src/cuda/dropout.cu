@@ -7,8 +7,10 @@
 #include <cuda_runtime.h>
 
 #include "cuda/dropout.h"
+#include "cuda/keep_inside.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
+#include "cuda/sequences.h"
 
 enum { MOST_ROUNDS = 10, MOST_BITS = 16, PIECE = 64 /* blocks side by side that a warp makes */ };
 
@@ -146,6 +148,104 @@ static __global__ void __launch_bounds__(128, 8)
     }
 }
 
+/* ---- sequences that the device alone knows ---- */
+
+typedef struct ragged_args {
+    ordo_keep keep;
+    const uint64_t *seed_ptr, *offset_ptr;
+    uint2 *words;
+    const ordo_cuda_sequence *table;
+    int32_t sequences;
+    uint32_t heads_total, head0, row, block;
+} ragged_args;
+
+ORDO_DEVICE uint32_t word_of(const ordo_keep &keep, uint32_t bh, uint32_t row, uint32_t block,
+                             uint32_t quad)
+{
+    if (keep.threshold >> keep.bits) /* keep all */
+        return ~0u;
+    return keep.keying == ORDO_KEYING_FA2 ? ordo_keep_word_fa2(&keep, bh, row, block, quad)
+                                          : keep_inside(keep, bh, row, block, quad);
+}
+
+/* The last sequence that begins at or before a block. */
+ORDO_DEVICE int32_t sequence_of(const ragged_args &args, int64_t block)
+{
+    int32_t low = 0, high = args.sequences;
+    while (high - low > 1) {
+        const int32_t middle = low + (high - low) / 2;
+        if (args.table[middle].keep <= block)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A block of one warp makes PIECE blocks of bits that follow each other in storage, of whatever
+ * sequences. */
+static __global__ void __launch_bounds__(32) ragged_kernel(const __grid_constant__ ragged_args args)
+{
+    const uint32_t lane = threadIdx.x, quad = lane % 4;
+    const int64_t total = args.table[args.sequences].keep;
+    const int64_t first = (int64_t)blockIdx.x * PIECE, end = min(first + PIECE, total);
+    ordo_keep keep = args.keep;
+    if (args.seed_ptr)
+        keep.seed = *args.seed_ptr;
+    if (args.offset_ptr)
+        keep.offset = *args.offset_ptr;
+    int64_t next = 0; /* where the sequence ends */
+    ordo_cuda_sequence s = {};
+    for (int64_t at = first; at < end; at++) {
+        if (at == first || at >= next) {
+            const int32_t b = sequence_of(args, at);
+            s = args.table[b];
+            next = args.table[b + 1].keep;
+        }
+        const int64_t head = (at - s.keep) / s.keep_head, here = (at - s.keep) % s.keep_head;
+        const uint32_t down = (uint32_t)(here / s.keep_across);
+        const uint32_t across = (uint32_t)(here % s.keep_across);
+        const uint32_t bh = s.id * args.heads_total + args.head0 + (uint32_t)head;
+        const uint32_t row = args.row + down * ORDO_KEEP_ROWS + lane / 4;
+        args.words[at * 32 + lane] = { word_of(keep, bh, row, args.block + across, quad),
+                                       word_of(keep, bh, row + 8, args.block + across, quad) };
+    }
+}
+
+static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t why_size)
+{
+    ordo_cuda_pass pass = {}; /* what makes a table */
+    ragged_args args = {};
+    pass.layout = bits->layout;
+    pass.ragged = bits->ragged;
+    pass.run.kv_heads = bits->heads;
+    pass.run.group_heads = 1;
+    pass.run.band.q_len = bits->q_len;
+    pass.run.band.kv_len = bits->kv_len;
+    pass.batch.sequences = bits->sequences;
+    pass.q_rows = bits->q_rows;
+    pass.kv_rows = bits->kv_rows;
+    pass.table = bits->table;
+    pass.stream = bits->stream;
+    CUDA_TRY(ordo_sm90_sequences(&pass, why, why_size));
+    args.keep = bits->keep;
+    args.seed_ptr = bits->seed_ptr;
+    args.offset_ptr = bits->offset_ptr;
+    args.words = (uint2 *)bits->words;
+    args.table = bits->table;
+    args.sequences = bits->sequences;
+    args.heads_total = bits->bh_step;
+    args.head0 = bits->head0;
+    args.row = bits->row;
+    args.block = bits->block;
+    const int64_t warps = (bits->most + PIECE - 1) / PIECE;
+    if (warps == 0)
+        return ORDO_OK;
+    ragged_kernel<<<(unsigned)warps, 32, 0, (cudaStream_t)bits->stream>>>(args);
+    CUDA_CALL(cudaGetLastError());
+    return ORDO_OK;
+}
+
 /* ---- which ---- */
 
 typedef void (*bits_kernel)(const bits_args args);
@@ -213,6 +313,8 @@ static bits_args arguments(const ordo_cuda_bits *bits)
 
 ordo_status ordo_sm90_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
 {
+    if (bits->table)
+        return launch_ragged(bits, why, why_size);
     const bits_args args = arguments(bits);
     const cudaStream_t stream = (cudaStream_t)bits->stream;
     if (args.units == 0)

@@ -5,7 +5,7 @@
 #ifndef CUDA_DROPOUT_H
 #define CUDA_DROPOUT_H
 
-#include "base/keep.h"
+#include "cuda/pass.h"
 #include "ordo/status.h"
 
 #include <stddef.h>
@@ -25,6 +25,16 @@ typedef struct ordo_cuda_bits {
     uint32_t *words;                    /* a multiple of 16 bytes */
     uint32_t grid_blocks, grid_threads; /* threads 32, 64, 96 or 128; 0: chosen here */
     void *stream;
+
+    /* If not NULL, sequences of which the device alone knows lengths or ids: `ragged` and `layout`
+     * say where, and bh, down and across are of no meaning. */
+    ordo_cuda_sequence *table; /* room for sequences + 1, on the device */
+    ordo_cuda_layout layout;
+    ordo_cuda_ragged ragged;
+    int32_t q_len, kv_len;   /* the largest */
+    int64_t q_rows, kv_rows; /* packed: of all sequences */
+    uint32_t head0;          /* bh_step: heads of the whole model */
+    int64_t most;            /* blocks of all sequences and heads: no more than these */
 } ordo_cuda_bits;
 
 /* Launch. Many blocks of one warp unless the grid is given: they fit beside other kernels, and a

@@ -1,5 +1,4 @@
-/* forward.h: units of the forward pass and the order in which blocks take them. Plain C; changes
- * no bit: a unit is a tile of queries of one head, and adds into nobody else's rows. */
+/* forward.h: what the forward kernel is told, and its instances. */
 #ifndef CUDA_FORWARD_H
 #define CUDA_FORWARD_H
 
@@ -7,7 +6,9 @@
 #include <cuda_runtime.h>
 
 #include "cuda/forward_order.h"
-#include "cuda/pass.h"
+#include "cuda/keep_inside.h"
+#include "cuda/score.h"
+#include "ordo/status.h"
 
 typedef struct ordo_forward_args {
     CUtensorMap q, k, v, o;
@@ -17,6 +18,31 @@ typedef struct ordo_forward_args {
     const uint2 *keep_bits; /* dropout: of rows r and r + 8, a lane each */
     float *lse;
     int32_t *ticket;
+    /* What follows is read by the general kernel alone. */
+    ordo_cuda_batch batch;
+    ordo_cuda_tensor rows; /* o, for tiles that are stored row by row */
+    int32_t chunks;        /* of 8 columns, in one row of it */
+    ordo_score_rule rule;
+    bool ruled; /* softcap or ALiBi: `scale` and `scale_log2` are then those of logits in powers
+                 * of two */
+    const float *slopes;
+    int64_t slopes_sequence;
+    ordo_keep_maker maker; /* of bits made inside */
 } ordo_forward_args;
+
+/* Where dropout's bits come from. */
+enum { ORDO_DROP_NONE, ORDO_DROP_GIVEN, ORDO_DROP_INSIDE };
+
+/* A kernel and what it is launched with. */
+typedef struct ordo_forward_instance {
+    const void *kernel;
+    int32_t rows, columns; /* of its tiles */
+    unsigned threads, shared_bytes;
+} ordo_forward_instance;
+
+/* The general kernel of a bucket of head sizes, spread over files that compile side by side. */
+ordo_forward_instance ordo_forward_general_64(bool f16, int drop);
+ordo_forward_instance ordo_forward_general_128(bool f16, int drop);
+ordo_forward_instance ordo_forward_general_256(bool f16, int drop);
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef CUDA_FORWARD_ORDER_H
 #define CUDA_FORWARD_ORDER_H
 
-#include "plan/issue.h"
+#include "cuda/sequence.h"
 
 typedef struct ordo_forward_issue_order {
     ordo_band band;    /* seen by forward tiles */
@@ -23,7 +23,26 @@ typedef struct ordo_forward_unit {
     int32_t keys; /* key tiles it walks: keys - 1 down to 0. At least one, for what sees nothing */
 } ordo_forward_unit;
 
+/* A unit of any batch. */
+typedef struct ordo_forward_place {
+    int32_t sequence; /* of the batch */
+    int32_t head;     /* query head */
+    int32_t tile;     /* of queries */
+} ordo_forward_place;
+
 enum { ORDO_FORWARD_CACHE = 32 << 20 }; /* bytes of K and V that a section may take */
+
+/* Heads whose units take turns, longest first; one head after the other under a full mask. */
+ORDO_HD int32_t ordo_forward_section(const ordo_band *band, int32_t head_dim, int32_t group_heads,
+                                     int32_t all_heads)
+{
+    if (band->high >= ORDO_BAND_OPEN)
+        return 1;
+    const int32_t kv_heads = ORDO_FORWARD_CACHE / (head_dim * 4) / ordo_max32(1, band->kv_len);
+    const int32_t most = ordo_max32(1, kv_heads) * group_heads;
+    const int32_t sections = all_heads / most + (all_heads % most != 0);
+    return all_heads / sections + (all_heads % sections != 0);
+}
 
 ORDO_HD ordo_forward_issue_order ordo_forward_order(const ordo_run *run, int32_t rows,
                                                     int32_t columns, int32_t head_dim)
@@ -35,14 +54,7 @@ ORDO_HD ordo_forward_issue_order ordo_forward_order(const ordo_run *run, int32_t
     order.q_tiles = ordo_band_query_tiles(&order.band);
     order.heads = run->kv_heads * run->group_heads;
     order.all_heads = order.heads * run->sequences;
-    order.section = 1;
-    if (order.band.high < ORDO_BAND_OPEN) {
-        const int64_t bytes = (int64_t)order.band.kv_len * head_dim * 4;
-        const int64_t kv_heads = ORDO_FORWARD_CACHE / bytes;
-        const int64_t most = (kv_heads > 1 ? kv_heads : 1) * run->group_heads;
-        const int64_t sections = (order.all_heads + most - 1) / most;
-        order.section = (int32_t)((order.all_heads + sections - 1) / sections);
-    }
+    order.section = ordo_forward_section(&order.band, head_dim, run->group_heads, order.all_heads);
     return order;
 }
 
@@ -58,6 +70,28 @@ ORDO_HD ordo_forward_unit ordo_forward_issue(const ordo_forward_issue_order *ord
     const ordo_span keys = ordo_band_keys(&order->band, unit.tile);
     unit.keys = ordo_max32(1, keys.last + 1);
     return unit;
+}
+
+/* Of a packed or padded batch: sequence after sequence, each in the order of a dense one. `order`
+ * has the tile sizes and heads; the sequence's own lengths are in the table. */
+ORDO_HD ordo_forward_place ordo_forward_issue_ragged(const ordo_forward_issue_order *order,
+                                                     const ordo_cuda_batch *batch, int32_t head_dim,
+                                                     int32_t group_heads, int32_t ticket)
+{
+    ordo_forward_place place;
+    place.sequence = ordo_batch_find(batch, ORDO_BEFORE_FORWARD, ticket / order->heads);
+    const ordo_cuda_sequence *const s = batch->table + place.sequence;
+    ordo_forward_issue_order own;
+    own.band = ordo_sequence_band(s, order->band.bq, order->band.bk);
+    own.q_tiles = ordo_band_query_tiles(&own.band);
+    own.heads = order->heads;
+    own.all_heads = order->heads;
+    own.section = ordo_forward_section(&own.band, head_dim, group_heads, order->heads);
+    const ordo_forward_unit unit =
+        ordo_forward_issue(&own, ticket - s->forward_tile * order->heads);
+    place.head = unit.head;
+    place.tile = unit.tile;
+    return place;
 }
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
+#include "cuda/combine.h"
 #include "cuda/dropout.h"
 #include "cuda/pass.h"
 #include "ordo/device.h"
@@ -16,15 +17,16 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   3
+#define ORDO_CUDA_MODULE_ABI   4
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
-    uint32_t abi;       /* ORDO_CUDA_MODULE_ABI */
-    uint32_t size;      /* sizeof(ordo_cuda_module) */
-    uint32_t pass_size; /* sizeof(ordo_cuda_pass) */
-    uint32_t bits_size; /* sizeof(ordo_cuda_bits) */
-    const char *build;  /* compiler and target, for people */
+    uint32_t abi;          /* ORDO_CUDA_MODULE_ABI */
+    uint32_t size;         /* sizeof(ordo_cuda_module) */
+    uint32_t pass_size;    /* sizeof(ordo_cuda_pass) */
+    uint32_t bits_size;    /* sizeof(ordo_cuda_bits) */
+    uint32_t combine_size; /* sizeof(ordo_cuda_combine) */
+    const char *build;     /* compiler and target, for people */
 
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
     ordo_status (*device_count)(int *count, char *why, size_t why_size);
@@ -61,6 +63,9 @@ typedef struct ordo_cuda_module {
 
     /* Launch what makes keep bits, as a pass is. */
     ordo_status (*dropout)(const ordo_cuda_bits *bits, char *why, size_t why_size);
+
+    /* Launch what merges parts, as a pass is. */
+    ordo_status (*combine)(const ordo_cuda_combine *combine, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

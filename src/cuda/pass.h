@@ -26,12 +26,13 @@ typedef enum ordo_cuda_layout {
 /* What the device needs to make the table of sequences: lengths that it alone knows. */
 typedef struct ordo_cuda_ragged {
     const int32_t *cu_q, *cu_kv;     /* packed: on the device */
-    const int32_t *q_lens, *kv_lens; /* padded: on the device */
+    const int32_t *q_lens, *kv_lens; /* padded: on the device; NULL: all are the largest */
     const int64_t *ids;              /* for dropout, on the device; NULL: batch0, batch0 + 1, ... */
     uint32_t batch0;
     int32_t forward_rows, backward_rows, backward_keys; /* tiles */
     ordo_mask mask;
     int32_t left, right; /* of the window; -1: open */
+    int32_t shift;       /* of the diagonal: a shard's, of a dense batch run as a padded one */
 } ordo_cuda_ragged;
 
 typedef struct ordo_cuda_pass {

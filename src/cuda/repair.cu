@@ -7,255 +7,279 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "base/keep.h"
+#include "cuda/keep_inside.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
+#include "cuda/sequences.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS };
+enum { WARPS = 8, THREADS = 32 * WARPS, MOST = 256, EACH = MOST / 32 /* columns a lane */ };
 
-typedef struct repair_args {
-    ordo_band band;
-    int32_t heads, group_heads; /* query heads, and how many share a key head */
-    int64_t rows, keys;         /* of all heads and sequences */
-    double scale, keep_scale;   /* keep_scale 0: no dropout */
-    const uint32_t *keep_bits;
-    ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv;
-    float *lse;
-    const int32_t *flag;
-} repair_args;
+/* One head of one sequence, and which of its rows or keys a warp repairs. */
+typedef struct head_place {
+    const ordo_cuda_pass &pass;
+    ordo_cuda_sequence s;
+    int32_t b, head; /* head: a query head, or of keys */
+    int lane;
+} head_place;
 
-/* One row of a tensor. A lane has the pairs of columns lane, lane + 32, .. of it. */
-typedef struct row_place {
-    int32_t sequence, head, row;
-} row_place;
-
-ORDO_DEVICE row_place place_of(int64_t index, int32_t heads, int32_t rows)
+ORDO_DEVICE int32_t heads_of(const ordo_cuda_pass &pass)
 {
-    const int32_t all = (int32_t)(index / rows);
-    return { all / heads, all % heads, (int32_t)(index % rows) };
+    return pass.run.kv_heads * pass.run.group_heads;
 }
 
-ORDO_DEVICE uint16_t *row_of(const ordo_cuda_tensor &x, int32_t sequence, int32_t head, int32_t row)
+/* Row 0 of a head in a tensor of queries or of keys. */
+ORDO_DEVICE uint16_t *query_rows(const head_place &at, const ordo_cuda_tensor &x, int32_t head)
 {
-    return (uint16_t *)x.data + sequence * x.sequence + head * x.head + row * x.row;
+    return (uint16_t *)x.data + at.s.batch * x.sequence + head * x.head + at.s.q_row * x.row;
 }
 
-ORDO_DEVICE double low_of(uint32_t pair) /* bf16 is the upper half of an f32 */
+ORDO_DEVICE uint16_t *key_rows(const head_place &at, const ordo_cuda_tensor &x, int32_t head)
 {
-    return (double)__uint_as_float(pair << 16);
+    return (uint16_t *)x.data + at.s.batch * x.sequence + head * x.head + at.s.kv_row * x.row;
 }
 
-ORDO_DEVICE double high_of(uint32_t pair)
+ORDO_DEVICE int64_t lse_place(const head_place &at, int32_t head)
 {
-    return (double)__uint_as_float(pair & 0xffff0000u);
+    return at.s.lse + head * at.pass.batch.lse_head;
 }
+
+/* ---- rows: a lane has the pairs of columns lane, lane + 32, .. of them ---- */
 
 /* Whether a row holds NaN or infinity. It was written by the kernel before: not from L1. */
-template <int D> ORDO_DEVICE bool broken(const uint16_t *row, int lane)
+template <bool F16> ORDO_DEVICE bool broken(const head_place &at, const uint16_t *row)
 {
     uint32_t taint = 0;
-#pragma unroll
-    for (int w = 0; w < D / 64; w++)
-        taint |= not_finite<false>(__ldcg((const uint32_t *)row + lane + 32 * w));
+    for (int pair = at.lane; pair < at.pass.head_dim / 2; pair += 32)
+        taint |= not_finite<F16>(__ldcg((const uint32_t *)row + pair));
     return __any_sync(~0u, taint != 0);
 }
 
-template <int D> ORDO_DEVICE void write(uint16_t *row, const double (&x)[D / 32], int lane)
+template <bool F16> ORDO_DEVICE uint32_t half_of(double x)
+{
+    return F16 ? ordo_f16_from_f64(x) : ordo_bf16_from_f64(x);
+}
+
+template <bool F16>
+ORDO_DEVICE void write(const head_place &at, uint16_t *row, const double (&x)[EACH])
 {
 #pragma unroll
-    for (int w = 0; w < D / 64; w++)
-        ((uint32_t *)row)[lane + 32 * w] =
-            (uint32_t)ordo_bf16_from_f64(x[2 * w + 1]) << 16 | ordo_bf16_from_f64(x[2 * w]);
+    for (int w = 0; w < EACH / 2; w++)
+        if (at.lane + 32 * w < at.pass.head_dim / 2)
+            ((uint32_t *)row)[at.lane + 32 * w] =
+                half_of<F16>(x[2 * w + 1]) << 16 | half_of<F16>(x[2 * w]);
 }
 
 /* A row that every lane multiplies by rows of its own. */
-template <int D> ORDO_DEVICE void share(float *to, const uint16_t *row, int lane)
+template <bool F16> ORDO_DEVICE void share(const head_place &at, float *to, const uint16_t *row)
 {
-#pragma unroll
-    for (int w = 0; w < D / 32; w++)
-        to[lane + 32 * w] = __uint_as_float((uint32_t)row[lane + 32 * w] << 16);
+    for (int pair = at.lane; pair < at.pass.head_dim / 2; pair += 32) {
+        const uint32_t x = ((const uint32_t *)row)[pair];
+        to[2 * pair] = pair_low<F16>(x);
+        to[2 * pair + 1] = pair_high<F16>(x);
+    }
     __syncwarp();
 }
 
-template <int D> ORDO_DEVICE double dot(const uint16_t *row, const float *shared)
+template <bool F16>
+ORDO_DEVICE double dot(const head_place &at, const uint16_t *row, const float *shared)
 {
     double sum = 0;
-#pragma unroll 4
-    for (int c = 0; c < D / 8; c++) {
+    for (int c = 0; c < at.pass.head_dim / 8; c++) {
         const uint4 eight = ((const uint4 *)row)[c];
         const uint32_t pairs[4] = { eight.x, eight.y, eight.z, eight.w };
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            sum = fma(low_of(pairs[i]), (double)shared[8 * c + 2 * i], sum);
-            sum = fma(high_of(pairs[i]), (double)shared[8 * c + 2 * i + 1], sum);
+            sum = fma((double)pair_low<F16>(pairs[i]), (double)shared[8 * c + 2 * i], sum);
+            sum = fma((double)pair_high<F16>(pairs[i]), (double)shared[8 * c + 2 * i + 1], sum);
         }
     }
     return sum;
 }
 
-template <int D> ORDO_DEVICE double dot_rows(const uint16_t *a, const uint16_t *b)
+template <bool F16>
+ORDO_DEVICE double dot_rows(const head_place &at, const uint16_t *a, const uint16_t *b)
 {
     double sum = 0;
-#pragma unroll 4
-    for (int c = 0; c < D / 2; c++) {
+    for (int c = 0; c < at.pass.head_dim / 2; c++) {
         const uint32_t x = ((const uint32_t *)a)[c], y = ((const uint32_t *)b)[c];
-        sum = fma(low_of(x), low_of(y), sum);
-        sum = fma(high_of(x), high_of(y), sum);
+        sum = fma((double)pair_low<F16>(x), (double)pair_low<F16>(y), sum);
+        sum = fma((double)pair_high<F16>(x), (double)pair_high<F16>(y), sum);
     }
     return sum;
 }
 
 /* sum += weight * row */
-template <int D>
-ORDO_DEVICE void add(double (&sum)[D / 32], double weight, const uint16_t *row, int lane)
+template <bool F16>
+ORDO_DEVICE void add(const head_place &at, double (&sum)[EACH], double weight, const uint16_t *row)
 {
 #pragma unroll
-    for (int w = 0; w < D / 64; w++) {
-        const uint32_t pair = ((const uint32_t *)row)[lane + 32 * w];
-        sum[2 * w] = fma(weight, low_of(pair), sum[2 * w]);
-        sum[2 * w + 1] = fma(weight, high_of(pair), sum[2 * w + 1]);
+    for (int w = 0; w < EACH / 2; w++) {
+        if (at.lane + 32 * w >= at.pass.head_dim / 2)
+            continue;
+        const uint32_t pair = ((const uint32_t *)row)[at.lane + 32 * w];
+        sum[2 * w] = fma(weight, (double)pair_low<F16>(pair), sum[2 * w]);
+        sum[2 * w + 1] = fma(weight, (double)pair_high<F16>(pair), sum[2 * w + 1]);
     }
 }
 
-template <int D> ORDO_DEVICE void fill(double (&sum)[D / 32], double value)
+ORDO_DEVICE void fill(double (&sum)[EACH], double value)
 {
 #pragma unroll
-    for (int w = 0; w < D / 32; w++)
+    for (int w = 0; w < EACH; w++)
         sum[w] = value;
 }
 
-/* What dropout makes of an element: 0, or what kept ones are multiplied by. */
-ORDO_DEVICE double keep_of(const repair_args &args, int32_t sequence, int32_t head, int64_t row,
-                           int64_t key)
+/* ---- one element ---- */
+
+/* What dropout makes of it: 0, or what kept ones are multiplied by. */
+ORDO_DEVICE double keep_of(const head_place &at, int32_t head, int64_t row, int64_t key)
 {
-    if (args.keep_scale == 0)
+    const ordo_cuda_pass &pass = at.pass;
+    if (pass.keep_scale == 0)
         return 1;
-    const int64_t all = (int64_t)sequence * args.heads + head;
-    const uint32_t *bits =
-        args.keep_bits +
-        all * ordo_keep_blocks(args.band.q_len, args.band.kv_len) * ORDO_KEEP_WORDS;
-    return ordo_keep_stored(bits, args.band.kv_len, row, key) ? args.keep_scale : 0;
+    bool kept;
+    if (pass.keep_bits) {
+        const uint32_t *bits =
+            pass.keep_bits + (at.s.keep + head * at.s.keep_head) * ORDO_KEEP_WORDS;
+        kept = ordo_keep_stored(bits, (int64_t)at.s.keep_across * ORDO_KEEP_COLS, row, key);
+    } else {
+        const ordo_keep_maker maker = ordo_keep_maker_of(&pass);
+        const ordo_keep keep = keep_now(maker);
+        kept = ordo_keep_element(&keep, keep_head_of(maker, at.s.id, head),
+                                 pass.row0 + (uint32_t)row, pass.col0 + (uint32_t)key);
+    }
+    return kept ? (double)pass.keep_scale : 0;
+}
+
+ORDO_DEVICE double logit_of_product(const head_place &at, int32_t head, double qk, int64_t row,
+                                    int64_t key)
+{
+    const double x = (double)at.pass.scale * qk, cap = at.pass.softcap;
+    const double capped = cap > 0 ? cap * tanh(x / cap) : x;
+    if (!at.pass.slopes)
+        return capped;
+    const double slope = at.pass.slopes[at.b * at.pass.slopes_sequence + head];
+    return capped - slope * fabs((double)(row + at.s.diagonal - key));
+}
+
+/* P and scale * dS of one pair of row and key, from their products; `dp` after dropout. */
+typedef struct pair_gradient {
+    double p, dx;
+} pair_gradient;
+
+ORDO_DEVICE pair_gradient gradient_of(const head_place &at, int32_t head, double qk, double dp,
+                                      double lse, double delta, int64_t row, int64_t key)
+{
+    const double p = exp(logit_of_product(at, head, qk, row, key) - lse);
+    double dx = (double)at.pass.scale * (p * (dp - delta));
+    if (at.pass.softcap > 0) {
+        const double c = cosh((double)at.pass.scale * qk / (double)at.pass.softcap);
+        dx *= 1 / (c * c);
+    }
+    return { p, dx };
+}
+
+/* rowsum(dO * O) - dlse */
+template <bool F16>
+ORDO_DEVICE double delta_of(const head_place &at, int32_t head, int64_t row, const uint16_t *dout,
+                            const uint16_t *o)
+{
+    const double sum = dot_rows<F16>(at, dout, o);
+    return at.pass.dlse ? sum - (double)at.pass.dlse[lse_place(at, head) + row] : sum;
 }
 
 /* ---- forward ---- */
 
-template <int D>
-ORDO_DEVICE void repair_output(const repair_args &args, row_place at, float *q, int lane)
+template <bool F16>
+ORDO_DEVICE double score_of(const head_place &at, int32_t row, int64_t key, int32_t last,
+                            const uint16_t *k, const float *q)
 {
-    const ordo_band &band = args.band;
-    const ordo_span keys = ordo_band_meets(at.row, at.row, band.low, band.high, band.kv_len, 1);
-    const int32_t kv_head = at.head / args.group_heads;
-    const uint16_t *k = row_of(args.k, at.sequence, kv_head, 0);
-    const uint16_t *v = row_of(args.v, at.sequence, kv_head, 0);
-    double sum[D / 32], largest = -INFINITY, weights = 0, lse = -INFINITY;
+    return key > last
+               ? -INFINITY
+               : logit_of_product(at, at.head, dot<F16>(at, k + key * at.pass.k.row, q), row, key);
+}
+
+template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t row, float *q)
+{
+    const ordo_cuda_pass &pass = at.pass;
+    const ordo_span keys = ordo_band_meets(row, row, at.s.low, at.s.high, at.s.kv_len, 1);
+    const int32_t kv_head = at.head / pass.run.group_heads;
+    const uint16_t *k = key_rows(at, pass.k, kv_head), *v = key_rows(at, pass.v, kv_head);
+    double sum[EACH], largest = -INFINITY, weights = 0, lse = -INFINITY;
     bool lost = false; /* a score of NaN or +inf: the row is NaN */
-    share<D>(q, row_of(args.q, at.sequence, at.head, at.row), lane);
+    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row);
     for (int32_t first = keys.first; first <= keys.last && !lost; first += 32) {
-        double score = -INFINITY;
-        if (first + lane <= keys.last)
-            score = args.scale * dot<D>(k + (first + lane) * args.k.row, q);
+        const double score = score_of<F16>(at, row, first + at.lane, keys.last, k, q);
         lost = __any_sync(~0u, !(score < INFINITY));
         largest = fmax(largest, score);
     }
     for (int x = 16; x; x /= 2)
         largest = fmax(largest, __shfl_xor_sync(~0u, largest, x));
-    fill<D>(sum, 0);
+    fill(sum, 0);
     if (!lost && largest > -INFINITY) {
         for (int32_t first = keys.first; first <= keys.last; first += 32) {
-            double weight = 0;
-            if (first + lane <= keys.last)
-                weight = exp(args.scale * dot<D>(k + (first + lane) * args.k.row, q) - largest);
+            const int32_t key = first + at.lane;
+            double weight = exp(score_of<F16>(at, row, key, keys.last, k, q) - largest);
             weights += weight;
-            if (first + lane <= keys.last)
-                weight *= keep_of(args, at.sequence, at.head, at.row, first + lane);
+            if (key <= keys.last)
+                weight *= keep_of(at, at.head, row, key);
             const int32_t count = min(32, keys.last - first + 1);
             for (int n = 0; n < count; n++)
-                add<D>(sum, __shfl_sync(~0u, weight, n), v + (first + n) * args.v.row, lane);
+                add<F16>(at, sum, __shfl_sync(~0u, weight, n), v + (first + n) * pass.v.row);
         }
         for (int x = 16; x; x /= 2)
             weights += __shfl_xor_sync(~0u, weights, x);
 #pragma unroll
-        for (int w = 0; w < D / 32; w++)
+        for (int w = 0; w < EACH; w++)
             sum[w] /= weights;
         lse = largest + log(weights);
     }
     if (lost) {
-        fill<D>(sum, NAN);
+        fill(sum, NAN);
         lse = NAN;
     }
-    write<D>(row_of(args.o, at.sequence, at.head, at.row), sum, lane);
-    if (lane == 0)
-        args.lse[((int64_t)at.sequence * args.heads + at.head) * band.q_len + at.row] =
-            ordo_f32_from_f64(lse);
+    write<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row, sum);
+    if (at.lane == 0)
+        pass.lse[lse_place(at, at.head) + row] = ordo_f32_from_f64(lse);
     __syncwarp(); /* nobody reads q any more */
-}
-
-template <int D>
-static __global__ void __launch_bounds__(THREADS, 1)
-    repair_forward_kernel(const __grid_constant__ repair_args args)
-{
-    __shared__ float q[WARPS][D];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    grid_wait();
-    if (load_acquire(args.flag) == 0)
-        return;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + warp; row < args.rows;
-         row += (int64_t)gridDim.x * WARPS) {
-        const row_place at = place_of(row, args.heads, args.band.q_len);
-        if (broken<D>(row_of(args.o, at.sequence, at.head, at.row), lane))
-            repair_output<D>(args, at, q[warp], lane);
-    }
 }
 
 /* ---- backward ---- */
 
-/* P and scale * dS of one pair of row and key, from their products. */
-typedef struct pair_gradient {
-    double p, dx;
-} pair_gradient;
-
-ORDO_DEVICE pair_gradient gradient_of(double scale, double qk, double dp, double lse, double delta)
+template <bool F16>
+ORDO_DEVICE void repair_query(const head_place &at, int32_t row, float *q, float *dout)
 {
-    const double p = exp(scale * qk - lse);
-    return { p, scale * (p * (dp - delta)) };
-}
-
-template <int D>
-ORDO_DEVICE void repair_query(const repair_args &args, row_place at, float *q, float *dout,
-                              int lane)
-{
-    const ordo_band &band = args.band;
-    const ordo_span keys = ordo_band_meets(at.row, at.row, band.low, band.high, band.kv_len, 1);
-    const int32_t kv_head = at.head / args.group_heads;
-    const uint16_t *k = row_of(args.k, at.sequence, kv_head, 0);
-    const uint16_t *v = row_of(args.v, at.sequence, kv_head, 0);
-    const uint16_t *dout_row = row_of(args.dout, at.sequence, at.head, at.row);
-    const double lse =
-        args.lse[((int64_t)at.sequence * args.heads + at.head) * band.q_len + at.row];
-    const double delta = dot_rows<D>(dout_row, row_of(args.o, at.sequence, at.head, at.row));
-    double sum[D / 32];
+    const ordo_cuda_pass &pass = at.pass;
+    const ordo_span keys = ordo_band_meets(row, row, at.s.low, at.s.high, at.s.kv_len, 1);
+    const int32_t kv_head = at.head / pass.run.group_heads;
+    const uint16_t *k = key_rows(at, pass.k, kv_head), *v = key_rows(at, pass.v, kv_head);
+    const uint16_t *dout_row = query_rows(at, pass.dout, at.head) + row * pass.dout.row;
+    const double lse = pass.lse[lse_place(at, at.head) + row];
+    const double delta = delta_of<F16>(at, at.head, row, dout_row,
+                                       query_rows(at, pass.o, at.head) + row * pass.o.row);
+    double sum[EACH];
     bool lost = false;
-    share<D>(q, row_of(args.q, at.sequence, at.head, at.row), lane);
-    share<D>(dout, dout_row, lane);
-    fill<D>(sum, 0);
+    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row);
+    share<F16>(at, dout, dout_row);
+    fill(sum, 0);
     const int32_t last = lse == -INFINITY ? -1 : keys.last; /* saw nothing: 0 */
     for (int32_t first = keys.first; first <= last && !lost; first += 32) {
-        const int64_t key = first + lane;
+        const int64_t key = first + at.lane;
         double dx = 0;
         if (key <= last)
-            dx = gradient_of(args.scale, dot<D>(k + key * args.k.row, q),
-                             keep_of(args, at.sequence, at.head, at.row, key) *
-                                 dot<D>(v + key * args.v.row, dout),
-                             lse, delta)
+            dx = gradient_of(at, at.head, dot<F16>(at, k + key * pass.k.row, q),
+                             keep_of(at, at.head, row, key) *
+                                 dot<F16>(at, v + key * pass.v.row, dout),
+                             lse, delta, row, key)
                      .dx;
         lost = __any_sync(~0u, isnan(dx));
         const int32_t count = lost ? 0 : min(32, last - first + 1);
         for (int n = 0; n < count; n++)
-            add<D>(sum, __shfl_sync(~0u, dx, n), k + (first + n) * args.k.row, lane);
+            add<F16>(at, sum, __shfl_sync(~0u, dx, n), k + (first + n) * pass.k.row);
     }
     if (lost)
-        fill<D>(sum, NAN);
-    write<D>(row_of(args.dq, at.sequence, at.head, at.row), sum, lane);
+        fill(sum, NAN);
+    write<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row, sum);
     __syncwarp();
 }
 
@@ -268,93 +292,145 @@ ORDO_DEVICE bool sees_nan(const float *lse, ordo_span rows, int lane)
     return found;
 }
 
-/* dk and dv of one key, over the query heads that share it. */
-template <int D>
-ORDO_DEVICE void sum_key(const repair_args &args, row_place at, const float *k, const float *v,
-                         int lane, double (&dk)[D / 32], double (&dv)[D / 32])
+/* What one row of one query head gives a key; `seen` false: nothing at all. */
+template <bool F16>
+ORDO_DEVICE pair_gradient row_gradient(const head_place &at, int32_t head, int64_t row, int32_t key,
+                                       const float *k, const float *v, bool *seen)
 {
-    const ordo_band &band = args.band;
-    const ordo_span rows = ordo_band_meets(at.row, at.row, -band.high, -band.low, band.q_len, 1);
-    const int32_t head0 = at.head * args.group_heads;
-    const float *lse0 = args.lse + ((int64_t)at.sequence * args.heads + head0) * band.q_len;
+    const ordo_cuda_pass &pass = at.pass;
+    const double lse = pass.lse[lse_place(at, head) + row];
+    const uint16_t *dout = query_rows(at, pass.dout, head) + row * pass.dout.row;
+    const uint16_t *o = query_rows(at, pass.o, head) + row * pass.o.row;
+    *seen = lse != -INFINITY;
+    if (!*seen)
+        return { 0, 0 };
+    const double keep = keep_of(at, head, row, key);
+    pair_gradient x = gradient_of(
+        at, head, dot<F16>(at, query_rows(at, pass.q, head) + row * pass.q.row, k),
+        keep * dot<F16>(at, dout, v), lse, delta_of<F16>(at, head, row, dout, o), row, key);
+    x.p *= keep;
+    return x;
+}
+
+/* dk and dv of one key, over the query heads that share it. */
+template <bool F16>
+ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, const float *v,
+                         double (&dk)[EACH], double (&dv)[EACH])
+{
+    const ordo_cuda_pass &pass = at.pass;
+    const ordo_span rows = ordo_band_meets(key, key, -at.s.high, -at.s.low, at.s.q_len, 1);
+    const int32_t head0 = at.head * pass.run.group_heads, end = head0 + pass.run.group_heads;
     bool dk_lost = false, dv_lost = false;
-    for (int g = 0; g < args.group_heads && !dv_lost; g++)
-        dv_lost = sees_nan(lse0 + (int64_t)g * band.q_len, rows, lane);
-    fill<D>(dk, 0);
-    fill<D>(dv, 0);
-    for (int g = 0; g < args.group_heads; g++) {
-        const uint16_t *q = row_of(args.q, at.sequence, head0 + g, 0);
-        const uint16_t *o = row_of(args.o, at.sequence, head0 + g, 0);
-        const uint16_t *dout = row_of(args.dout, at.sequence, head0 + g, 0);
+    for (int32_t head = head0; head < end && !dv_lost; head++)
+        dv_lost = sees_nan(pass.lse + lse_place(at, head), rows, at.lane);
+    fill(dk, 0);
+    fill(dv, 0);
+    for (int32_t head = head0; head < end; head++) {
+        const uint16_t *q = query_rows(at, pass.q, head);
+        const uint16_t *dout = query_rows(at, pass.dout, head);
         for (int32_t first = rows.first; first <= rows.last && !dv_lost; first += 32) {
-            const int64_t row = first + lane;
             pair_gradient x = { 0, 0 };
             bool seen = false;
-            if (row <= rows.last) {
-                const double lse = lse0[g * (int64_t)band.q_len + row];
-                const uint16_t *dout_row = dout + row * args.dout.row;
-                seen = lse != -INFINITY;
-                if (seen) {
-                    const double keep = keep_of(args, at.sequence, head0 + g, row, at.row);
-                    x = gradient_of(args.scale, dot<D>(q + row * args.q.row, k),
-                                    keep * dot<D>(dout_row, v), lse,
-                                    dot_rows<D>(dout_row, o + row * args.o.row));
-                    x.p *= keep;
-                }
-            }
+            if (first + at.lane <= rows.last)
+                x = row_gradient<F16>(at, head, first + at.lane, key, k, v, &seen);
             dk_lost |= __any_sync(~0u, isnan(x.dx)) != 0;
             dv_lost |= __any_sync(~0u, isnan(x.p)) != 0;
             const uint32_t take = dv_lost ? 0 : __ballot_sync(~0u, seen);
             for (int n = 0; n < 32; n++)
                 if (take >> n & 1) { /* a row that saw nothing adds nothing, not zeros */
-                    add<D>(dk, __shfl_sync(~0u, x.dx, n), q + (first + n) * args.q.row, lane);
-                    add<D>(dv, __shfl_sync(~0u, x.p, n), dout + (first + n) * args.dout.row, lane);
+                    add<F16>(at, dk, __shfl_sync(~0u, x.dx, n), q + (first + n) * pass.q.row);
+                    add<F16>(at, dv, __shfl_sync(~0u, x.p, n), dout + (first + n) * pass.dout.row);
                 }
         }
     }
     if (dv_lost)
-        fill<D>(dv, NAN);
+        fill(dv, NAN);
     if (dk_lost || dv_lost) /* P of NaN is dS of NaN */
-        fill<D>(dk, NAN);
+        fill(dk, NAN);
 }
 
-template <int D>
-ORDO_DEVICE void repair_key(const repair_args &args, row_place at, float *k, float *v, int lane)
+template <bool F16>
+ORDO_DEVICE void repair_key(const head_place &at, int32_t key, float *k, float *v)
 {
-    uint16_t *const dk = row_of(args.dk, at.sequence, at.head, at.row);
-    uint16_t *const dv = row_of(args.dv, at.sequence, at.head, at.row);
-    const bool dk_broken = broken<D>(dk, lane), dv_broken = broken<D>(dv, lane);
+    const ordo_cuda_pass &pass = at.pass;
+    uint16_t *const dk = key_rows(at, pass.dk, at.head) + key * pass.dk.row;
+    uint16_t *const dv = key_rows(at, pass.dv, at.head) + key * pass.dv.row;
+    const bool dk_broken = broken<F16>(at, dk), dv_broken = broken<F16>(at, dv);
     if (!dk_broken && !dv_broken)
         return;
-    double dk_sum[D / 32], dv_sum[D / 32];
-    share<D>(k, row_of(args.k, at.sequence, at.head, at.row), lane);
-    share<D>(v, row_of(args.v, at.sequence, at.head, at.row), lane);
-    sum_key<D>(args, at, k, v, lane, dk_sum, dv_sum);
+    double dk_sum[EACH], dv_sum[EACH];
+    share<F16>(at, k, key_rows(at, pass.k, at.head) + key * pass.k.row);
+    share<F16>(at, v, key_rows(at, pass.v, at.head) + key * pass.v.row);
+    sum_key<F16>(at, key, k, v, dk_sum, dv_sum);
     if (dk_broken)
-        write<D>(dk, dk_sum, lane);
+        write<F16>(at, dk, dk_sum);
     if (dv_broken)
-        write<D>(dv, dv_sum, lane);
+        write<F16>(at, dv, dv_sum);
     __syncwarp();
 }
 
-template <int D>
-static __global__ void __launch_bounds__(THREADS, 1)
-    repair_backward_kernel(const __grid_constant__ repair_args args)
+/* ---- kernels: a block a tile of a head, as the backward pass cuts them ---- */
+
+/* Tile `unit` of all heads, and its rows (or keys) first .. end - 1. */
+ORDO_DEVICE head_place tile_at(const ordo_cuda_pass &pass, ordo_before what, int64_t unit,
+                               int64_t tiles, ordo_rows *rows)
 {
-    __shared__ float a[WARPS][D], b[WARPS][D];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t step = (int64_t)gridDim.x * WARPS;
+    const bool keys = what == ORDO_BEFORE_KEY;
+    const int32_t tile = (int32_t)(unit % tiles), size = keys ? pass.run.band.bk : pass.run.band.bq;
+    const int32_t b = ordo_batch_find(&pass.batch, what, tile);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&pass.batch, b);
+    rows->first = (tile - (keys ? s.key_tile : s.query_tile)) * size;
+    rows->count = min(size, (keys ? s.kv_len : s.q_len) - rows->first);
+    return { pass, s, b, (int32_t)(unit / tiles), (int)threadIdx.x % 32 };
+}
+
+template <bool F16>
+static __global__ void __launch_bounds__(THREADS, 1)
+    repair_forward_kernel(const __grid_constant__ ordo_cuda_pass pass)
+{
+    __shared__ float q[WARPS][MOST];
+    const int warp = threadIdx.x / 32;
     grid_wait();
-    if (load_acquire(args.flag) == 0)
+    if (load_acquire(pass.ticket + ORDO_NOT_FINITE) == 0)
         return;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + warp; row < args.rows; row += step) {
-        const row_place at = place_of(row, args.heads, args.band.q_len);
-        if (broken<D>(row_of(args.dq, at.sequence, at.head, at.row), lane))
-            repair_query<D>(args, at, a[warp], b[warp], lane);
+    const int64_t tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_QUERY, pass.batch.sequences);
+    for (int64_t unit = blockIdx.x; unit < heads_of(pass) * tiles; unit += gridDim.x) {
+        ordo_rows rows;
+        const head_place at = tile_at(pass, ORDO_BEFORE_QUERY, unit, tiles, &rows);
+        for (int32_t x = warp; x < rows.count; x += WARPS) {
+            const int32_t row = rows.first + x;
+            if (broken<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row))
+                repair_output<F16>(at, row, q[warp]);
+        }
     }
-    for (int64_t key = (int64_t)blockIdx.x * WARPS + warp; key < args.keys; key += step)
-        repair_key<D>(args, place_of(key, args.heads / args.group_heads, args.band.kv_len), a[warp],
-                      b[warp], lane);
+}
+
+template <bool F16>
+static __global__ void __launch_bounds__(THREADS, 1)
+    repair_backward_kernel(const __grid_constant__ ordo_cuda_pass pass)
+{
+    __shared__ float a[WARPS][MOST], b[WARPS][MOST];
+    const int warp = threadIdx.x / 32;
+    grid_wait();
+    if (load_acquire(pass.ticket + ORDO_NOT_FINITE) == 0)
+        return;
+    const int64_t tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_QUERY, pass.batch.sequences);
+    for (int64_t unit = blockIdx.x; unit < heads_of(pass) * tiles; unit += gridDim.x) {
+        ordo_rows rows;
+        const head_place at = tile_at(pass, ORDO_BEFORE_QUERY, unit, tiles, &rows);
+        for (int32_t x = warp; x < rows.count; x += WARPS) {
+            const int32_t row = rows.first + x;
+            if (broken<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row))
+                repair_query<F16>(at, row, a[warp], b[warp]);
+        }
+    }
+    const int64_t key_tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_KEY, pass.batch.sequences);
+    for (int64_t unit = blockIdx.x; unit < pass.run.kv_heads * key_tiles; unit += gridDim.x) {
+        ordo_rows keys;
+        const head_place at = tile_at(pass, ORDO_BEFORE_KEY, unit, key_tiles, &keys);
+        for (int32_t x = warp; x < keys.count; x += WARPS)
+            repair_key<F16>(at, keys.first + x, a[warp], b[warp]);
+    }
 }
 
 /* ---- launch ---- */
@@ -362,45 +438,24 @@ static __global__ void __launch_bounds__(THREADS, 1)
 static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, char *why,
                           size_t why_size)
 {
-    const ordo_run *run = &pass->run;
-    repair_args args;
-    args.band = run->band;
-    args.heads = run->kv_heads * run->group_heads;
-    args.group_heads = run->group_heads;
-    args.rows = (int64_t)run->sequences * args.heads * run->band.q_len;
-    args.keys = (int64_t)run->sequences * run->kv_heads * run->band.kv_len;
-    args.scale = pass->scale;
-    args.keep_scale = pass->keep_scale;
-    args.keep_bits = pass->keep_bits;
-    args.q = pass->q;
-    args.k = pass->k;
-    args.v = pass->v;
-    args.o = pass->o;
-    args.dout = pass->dout;
-    args.dq = pass->dq;
-    args.dk = pass->dk;
-    args.dv = pass->dv;
-    args.lse = pass->lse;
-    args.flag = pass->ticket + ORDO_NOT_FINITE;
     int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(run->workers, (args.rows + args.keys + WARPS - 1) / WARPS, &blocks,
-                              why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, THREADS, 0, ORDO_LAUNCH_EARLY };
-    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
 }
 
 ordo_status ordo_repair_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     return launch(pass,
-                  pass->head_dim == 64 ? (const void *)repair_forward_kernel<64>
-                                       : (const void *)repair_forward_kernel<128>,
+                  pass->f16 ? (const void *)repair_forward_kernel<true>
+                            : (const void *)repair_forward_kernel<false>,
                   why, why_size);
 }
 
 ordo_status ordo_repair_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     return launch(pass,
-                  pass->head_dim == 64 ? (const void *)repair_backward_kernel<64>
-                                       : (const void *)repair_backward_kernel<128>,
+                  pass->f16 ? (const void *)repair_backward_kernel<true>
+                            : (const void *)repair_backward_kernel<false>,
                   why, why_size);
 }

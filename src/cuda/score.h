@@ -29,13 +29,6 @@ ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap)
     return rule;
 }
 
-ORDO_DEVICE float reciprocal_approx(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 ORDO_DEVICE float log2_approx(float x)
 {
     float y;
@@ -43,21 +36,30 @@ ORDO_DEVICE float log2_approx(float x)
     return y;
 }
 
-/* slope2: ALiBi's slope times log2(e), 0 for none; away: i + diagonal - j. */
-ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, int away)
+/* In place, in one piece: apart, ptxas gives each step of a tile's scores registers of its own. */
+ORDO_DEVICE void cap_score(float &qk, const ordo_score_rule &rule)
 {
-    float x = qk * rule.scale;
+    asm("{.reg .f32 x; mul.rn.f32 x, %0, %1; ex2.approx.ftz.f32 x, x; add.rn.f32 x, x, 0f3f800000; "
+        "rcp.approx.ftz.f32 x, x; fma.rn.f32 %0, x, %2, %3;}"
+        : "+f"(qk)
+        : "f"(rule.to_cap), "f"(-2.0f * rule.cap), "f"(rule.cap));
+}
+
+/* slope2: ALiBi's slope times log2(e), 0 for none; away: i + diagonal - j. */
+ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, float away)
+{
     if (rule.cap > 0.0f)
-        x = fmaf(-2.0f * rule.cap, reciprocal_approx(exp2_approx(qk * rule.to_cap) + 1.0f),
-                 rule.cap);
-    return fmaf(-slope2, fabsf((float)away), x);
+        cap_score(qk, rule);
+    else
+        qk *= rule.scale;
+    return fmaf(-slope2, fabsf(away), qk);
 }
 
 /* What softcap multiplies a gradient by, from |p| and lse (in powers of two): 1 - tanh^2. */
 ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule, float slope2,
-                               int away)
+                               float away)
 {
-    const float logit = fmaf(slope2, fabsf((float)away), log2_approx(p) + lse2);
+    const float logit = fmaf(slope2, fabsf(away), log2_approx(p) + lse2);
     const float t = fminf(fmaxf(logit * rule.of_cap, -1.0f), 1.0f); /* p of 0: no gradient */
     return fmaf(-t, t, 1.0f);
 }

@@ -3,7 +3,8 @@
  * Unmasked, words depend on tile counts only, and of all tiles with one count the smallest leaves
  * most room for the others: so it is enough to try, for each count, the smallest, about 2 sqrt(n)
  * of them, each with the largest partner that fits. That is exact. Masked, the same candidates are
- * priced as if unmasked; those near the best, and a coarse grid of sizes, are then priced exactly.
+ * priced as if unmasked; those near the best, and a grid of sizes, are then priced exactly, while
+ * there is effort left.
  */
 #include <inttypes.h>
 
@@ -42,19 +43,20 @@ static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
     return scores + rows + keys;
 }
 
+enum { EFFORT = 30000 }; /* tiles summed over, for one kind of tiles: about a millisecond */
+
 /* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
 static void consider(search *s, const ordo_io_tiles *t, bool far)
 {
-    enum { EFFORT = 20000 };
     const int64_t open = total(open_words(s, t));
     if (!s->pricing) {
         s->open_least = ordo_io_least(s->open_least, open);
         return;
     }
     if (!s->shape->full) {
-        const bool near = open <= s->open_least + s->open_least / 10;
-        const int64_t cost = effort(s->shape, t);
-        if (open > s->open_least && (!(near || far) || s->spent + cost > EFFORT))
+        const bool near = open <= s->open_least + s->open_least / 10, first = s->least == INT64_MAX;
+        const int64_t cost = effort(s->shape, t), most = open > s->open_least ? EFFORT : 2 * EFFORT;
+        if (!(near || far) || (s->spent + cost > most && !(open == s->open_least && first)))
             return;
         s->spent += cost;
     }
@@ -92,7 +94,8 @@ static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t mos
     return fits > 0;
 }
 
-enum { PARTS = 6 }; /* masked: smaller tiles than what fits, by sixths */
+/* Masked: smaller tiles than what fits, by twelfths, or every one of few. */
+enum { PARTS = 12, FEW = 64 };
 
 /* Lengths that a size cuts: x and, for panels that do not divide the rows, y. */
 typedef struct cut {
@@ -112,8 +115,9 @@ static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool fa
         *second.field = ordo_io_least(widest, *first.field);
         consider(s, t, true);
     }
-    for (int64_t part = 1; far && part <= PARTS; part++) {
-        *second.field = ordo_io_most(1, widest * part / PARTS);
+    const int64_t parts = widest <= FEW ? widest : PARTS;
+    for (int64_t part = 1; far && part <= parts; part++) {
+        *second.field = ordo_io_most(1, widest * part / parts);
         consider(s, t, true);
     }
 }
@@ -124,7 +128,8 @@ static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
         *first.field = smallest_alike(size, first.x, first.y);
         try_pair(s, t, first, second, false);
     }
-    for (int64_t size = 1; !s->shape->full && size <= first.x; size += (size + 3) / 4) {
+    for (int64_t size = 1; !s->shape->full && size <= first.x;
+         size += first.x <= FEW ? 1 : (size + 7) / 8) {
         *first.field = size;
         try_pair(s, t, first, second, true);
     }
@@ -179,6 +184,23 @@ static void mat_output(search *s, ordo_io_tiles *t)
     search_pair(s, t, (cut) { &t->out_cols, s->shape->dv, 0 }, panel_cut(s, t, &t->out_rows));
 }
 
+/* Make *field of t the best part of itself: for costs that no other field shares. */
+static void best_part(search *s, const ordo_io_tiles *t, int64_t *field)
+{
+    const int64_t widest = *field, parts = widest <= FEW ? widest : PARTS;
+    int64_t best = widest, least = INT64_MAX;
+    for (int64_t part = parts; part > 0 && s->spent + effort(s->shape, t) <= EFFORT; part--) {
+        *field = ordo_io_most(1, widest * part / parts);
+        s->spent += effort(s->shape, t);
+        const int64_t words = total(ordo_io_words_of(s->shape, s->algorithm, t));
+        if (words < least) {
+            least = words;
+            best = *field;
+        }
+    }
+    *field = best;
+}
+
 /* dk and dv in tiles of out_keys, dq in tiles of out_rows, all of one width. */
 static void phase_output(search *s, ordo_io_tiles *t)
 {
@@ -190,15 +212,16 @@ static void phase_output(search *s, ordo_io_tiles *t)
         t->out_rows = 1;
         if (!widen(s, t, &t->out_keys, shape->cols))
             continue;
-        t->out_keys = smallest_alike(t->out_keys, shape->cols, 0);
         if (!widen(s, t, &t->out_rows, rows.x))
             continue;
         const ordo_io_tiles widest = *t;
+        t->out_keys = smallest_alike(t->out_keys, shape->cols, 0);
         t->out_rows = smallest_alike(t->out_rows, rows.x, rows.y);
         consider(s, t, true);
-        for (int64_t part = 1; !shape->full && part < PARTS; part++) {
-            t->out_keys = ordo_io_most(1, widest.out_keys * part / PARTS);
-            t->out_rows = ordo_io_most(1, widest.out_rows * part / PARTS);
+        if (s->pricing && !shape->full) {
+            *t = widest;
+            best_part(s, t, &t->out_keys);
+            best_part(s, t, &t->out_rows);
             consider(s, t, true);
         }
     }

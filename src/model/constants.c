@@ -107,8 +107,10 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_MUFU] = { "mufu", "lane/clk", "exp2", 1, 1e6, BOTH(FROM("mufu_lanes")) },
     [ORDO_C_RF] = { "rf", "lane/clk", "register operands read", 1, 1e6,
                     BOTH(FROM("rf_reads_per_clk")) },
-    [ORDO_C_SHARED] = { "shared", "B/clk", "shared memory", 1, 1e6,
-                        BOTH(MAYBE("shared_bytes_per_clk")) },
+    [ORDO_C_SHARED] = { "shared", "B/clk", "shared memory", 1, 1e6, MAYBE("shared_bytes_per_clk"),
+                        IS(0, FITTED, NOT_IN_PAPER) },
+    [ORDO_C_MMA_ROWS] = { "mma_rows", "count", "rows of a product that share a read of B", 1, 4096,
+                          MAYBE("mma_rows"), IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_REGISTERS] = { "registers", "count", "registers of a worker", 1, 1e8,
                            BOTH(MAYBE("registers_per_worker")) },
     [ORDO_C_MEMORY] = { "memory", "B", "main memory", 1, 1e17, BOTH(MAYBE("memory_bytes")) },
@@ -183,10 +185,17 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                              IS(1.25, COUNTED, ASM_DROP), IS(0, COUNTED, "in `drop`") },
     [ORDO_C_DROP_ALU_FP8] = { "drop_alu_fp8", "", "instructions to apply a mask, fp8", 0, 100,
                               IS(0.75, COUNTED, ASM_DROP), IS(0, COUNTED, "in `drop`") },
+    [ORDO_C_DROP_SHARED] = { "drop_shared", "B", "of shared memory to apply a mask, backward", 0,
+                             1000,
+                             IS(1.125, COUNTED,
+                                "backward kernel: bits of a tile copied in once, read by 8 warps"),
+                             IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_FUSED_EXPOSED] = { "fused_exposed", "", "share of fused generation not hidden", 0, 1,
                                IS(0.5, FITTED,
-                                  "assumed: half; FlashAttention-2 with dropout on an H200 exposes "
-                                  "all of it, a max() over limiters none"),
+                                  "what shows of the work between products on an H200, "
+                                  "2026-11-15: 242 of 512 clk of exp2 in an emulated backward "
+                                  "step (0.47), 0.0352 of 0.0625 clk a score in ordo's forward "
+                                  "pass (0.56); no fused kernel was measured"),
                                IS(0, FITTED, "arXiv 2410.07531 takes the maximum") },
 
     [ORDO_C_RNG_SCALE] = { "rng_scale", "", "factor on the generator's instructions", 0.001, 1000,

@@ -53,23 +53,56 @@ static const generator generators[] = {
 };
 enum { GENERATORS = sizeof generators / sizeof generators[0] };
 
-/* Forward, one score at head size 128. */
-static const ordo_kernel_counts attention = {
-    .name = "attention",
-    .issue = 12.07,
-    .alu = 3.5,
-    .fma = 5.0,
-    .imad = 0.5,
-    .mufu = 1.0,
-    .rf_reads = 27.34,
-    .kind = FITTED,
-    .source = "issue and register reads so that the speedups of arXiv 2410.07531 come out, both "
-              "binding as it says; one exp2 counted; the others assumed, never binding",
+/* One score at head size 128. Shared memory as ordo's kernels for sm_90 use it, in bytes a score
+ * and column of the head; a product of 64 rows reads A and B there, or B alone if A is in
+ * registers.
+ *
+ *   forward, 128 x 128      S = Q K'     Q 2/128, K 2/64       copies in: K, V 4/128
+ *                           O += P V     V 2/64
+ *   backward, 64 x 128      S' = K Q'    K 2/64, Q 2/64        copies in: Q, dO 4/128
+ *                           dP' = V dO'  V 2/64, dO 2/64
+ *                           dV += P' dO  dO 2/64               dQ staged, f32, in and out: 8/128
+ *                           dK += dS' Q  Q 2/64
+ *                           dQ = dS K    dS 2/64, K 2/64
+ *
+ * and backward, whatever the head size, 2 bytes of dS written and 9/16 of row statistics. What
+ * comes once a tile of rows or of keys is left out: Q and O forward, K, V, dK and dV backward. */
+static const ordo_kernel_counts attention[] = {
+    {
+        .name = "attention",
+        .issue = 12.07,
+        .alu = 3.5,
+        .fma = 5.0,
+        .imad = 0.5,
+        .mufu = 1.0,
+        .rf_reads = 27.34,
+        .shared_dim = 2.0 / 128 + 2 * 2.0 / 64 + 4.0 / 128,
+        .kind = FITTED,
+        .source =
+            "issue and register reads so that the speedups of arXiv 2410.07531 come out, both "
+            "binding as it says; one exp2, shared memory counted in the kernel; the others "
+            "assumed, never binding",
+    },
+    {
+        .name = "attention-backward",
+        .issue = 24.14,
+        .alu = 7.0,
+        .fma = 10.0,
+        .imad = 1.0,
+        .mufu = 1.0,
+        .rf_reads = 54.68,
+        .shared = 2 + 9.0 / 16,
+        .shared_dim = 8 * 2.0 / 64 + 4.0 / 128 + 8.0 / 128,
+        .kind = FITTED,
+        .source = "one exp2, shared memory counted in the kernel; the others assumed, twice "
+                  "forward's, never binding",
+    },
 };
+enum { ATTENTION = sizeof attention / sizeof attention[0] };
 
-const ordo_kernel_counts *ordo_attention_counts(void)
+const ordo_kernel_counts *ordo_attention_counts(bool backward)
 {
-    return &attention;
+    return &attention[backward];
 }
 
 /* Instructions an element of ordo's own generator on a CPU, NEON, counted under valgrind over the
@@ -103,12 +136,12 @@ const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng)
 
 size_t ordo_kernel_counts_count(void)
 {
-    return GENERATORS + 1;
+    return GENERATORS + ATTENTION;
 }
 
 const ordo_kernel_counts *ordo_kernel_counts_at(size_t index)
 {
-    if (index == 0)
-        return &attention;
-    return index <= GENERATORS ? &generators[index - 1].counts : NULL;
+    if (index < ATTENTION)
+        return &attention[index];
+    return index < ATTENTION + GENERATORS ? &generators[index - ATTENTION].counts : NULL;
 }

@@ -4,6 +4,7 @@
  *   l2       operands of each tile, once a step; shared by a cluster in GEMMs
  *   hbm      each operand once
  *   lanes    instructions of a kind / lanes of that kind
+ *   shared   operands written once and read by each product, what is staged
  *
  * Silicon adds: ALU, wide multiplications and uniform instructions draw on one slot of the ALU's
  * width; attention shows part of its softmax beside the products, and starts and ends each tile;
@@ -66,6 +67,12 @@ static ordo_priced finish(const ordo_model *model, ordo_kernel_time time, double
     return priced;
 }
 
+/* Counts of shared memory are of products that read it by so many rows; 0 where others do. */
+static double shared_rate(const ordo_model *model)
+{
+    return value(model, ORDO_C_MMA_ROWS) > 0 ? value(model, ORDO_C_SHARED) : 0;
+}
+
 /* Limiters inside a worker for `elements` of the given counts. */
 static void lane_limits(const ordo_model *model, const ordo_kernel_counts *c, double elements,
                         ordo_constant clock, double *by)
@@ -80,6 +87,7 @@ static void lane_limits(const ordo_model *model, const ordo_kernel_counts *c, do
     by[ORDO_LIMIT_FMA] = each * (over(c->fma, value(model, ORDO_C_FMA)) + imad);
     by[ORDO_LIMIT_MUFU] = each * over(c->mufu, value(model, ORDO_C_MUFU));
     by[ORDO_LIMIT_RF_READ] = each * over(c->rf_reads, value(model, ORDO_C_RF));
+    by[ORDO_LIMIT_SHARED] = each * over(c->shared, shared_rate(model));
     if (ordo_model_on(model, ORDO_C_SHARED_SLOT))
         by[ORDO_LIMIT_SLOT] =
             each * over(c->alu + c->imad_wide + c->uniform,
@@ -135,6 +143,11 @@ ordo_priced ordo_price_gemm(const ordo_model *model, const ordo_gemm *g)
     /* The accumulator is read once an instruction, which is 32 bytes of operand deep. */
     t.by[ORDO_LIMIT_RF_READ] =
         each * steps * over(tm * tn * tk * bytes / 32, value(model, ORDO_C_RF));
+    /* Operands come in once; then each group of rows reads its own of A and all of B. */
+    t.by[ORDO_LIMIT_SHARED] =
+        each * steps *
+        over((tm + tn + tm + over(tm * tn, value(model, ORDO_C_MMA_ROWS))) * tk * bytes,
+             shared_rate(model));
     t.by[ORDO_LIMIT_ISSUE] =
         each * over(value(model, ORDO_C_GEMM_ISSUE_STEP) * WARP * steps +
                         value(model, ORDO_C_GEMM_ISSUE_OUTPUT) * tm * tn,
@@ -171,8 +184,12 @@ static ordo_kernel_counts attention_counts(const ordo_model *model, const ordo_a
 {
     ordo_kernel_counts sum = { 0 };
     const double drop = s->drop != ORDO_DROP_NONE ? value(model, ORDO_C_DROP) : 0;
-    add_counts(&sum, ordo_attention_counts(),
-               (1 + drop) * value(model, ORDO_C_ATTENTION_SCALE) * (s->backward ? 2 : 1));
+    const ordo_kernel_counts *own = ordo_attention_counts(s->backward);
+    add_counts(&sum, own, (1 + drop) * value(model, ORDO_C_ATTENTION_SCALE));
+    sum.shared = own->shared +
+                 own->shared_dim * (double)s->head_dim * ordo_precision_bytes(s->precision) / 2;
+    if (s->backward && s->drop != ORDO_DROP_NONE)
+        sum.shared += value(model, ORDO_C_DROP_SHARED);
     if (s->drop != ORDO_DROP_NONE) {
         const double alu = value(model, s->precision == ORDO_PRECISION_FP8 ? ORDO_C_DROP_ALU_FP8
                                                                            : ORDO_C_DROP_ALU_16);

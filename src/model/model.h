@@ -28,6 +28,7 @@ typedef enum ordo_constant {
     ORDO_C_MUFU,
     ORDO_C_RF,
     ORDO_C_SHARED,
+    ORDO_C_MMA_ROWS,
     ORDO_C_REGISTERS,
     ORDO_C_MEMORY,
     ORDO_C_POWER,
@@ -62,6 +63,7 @@ typedef enum ordo_constant {
     ORDO_C_DROP,
     ORDO_C_DROP_ALU_16,
     ORDO_C_DROP_ALU_FP8,
+    ORDO_C_DROP_SHARED,
     ORDO_C_FUSED_EXPOSED,
 
     /* Random numbers, alone and beside a GEMM. */
@@ -142,7 +144,7 @@ double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision)
 
 /* The counts of a generator, or NULL if nobody counted it. Zeros mean the defaults. */
 const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
-const ordo_kernel_counts *ordo_attention_counts(void);
+const ordo_kernel_counts *ordo_attention_counts(bool backward);
 
 /* Cost on a CPU core over that of the default generator: counted where it was, else in the ratio of
  * the GPU's instructions. */

@@ -92,7 +92,11 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
 {
     const ordo_problem *p = &plan->problem;
     const uint64_t heads = (uint64_t)p->heads, split = (uint64_t)plan->split;
-    const uint64_t dim = ((uint64_t)p->head_dim + 15) / 16 * 16; /* rows of whole vectors */
+    const bool gpu = plan->backend == ORDO_BACKEND_CUDA;
+    const int bucket = ordo_plan_bucket(plan);
+    const uint64_t dim = !gpu           ? ((uint64_t)p->head_dim + 15) / 16 * 16 /* whole vectors */
+                         : bucket < 256 ? (uint64_t)bucket
+                                        : 0;
     const uint64_t group = ((uint64_t)plan->backward_tile.q + 15) / 16 * 16;
     uint64_t each = tiles, rows, groups; /* tiles of all heads; their rows, also padded to 16 */
     *parts = (ordo_workspace) { 0 };
@@ -105,6 +109,7 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
         return false;
     if (!part(&parts->lse2, groups, 4, 1, 1))
         return false;
+    parts->table = ordo_plan_table_bytes(plan);
     if (plan->backend != ORDO_BACKEND_CPU)
         return true;
     const uint64_t ld = (uint64_t)ordo_panel_row(plan->backward_tile.q);
@@ -115,29 +120,43 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
            part(&parts->flags, each, 4, 1, 1);
 }
 
+uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    uint64_t bytes = 0;
+    if (plan->backend == ORDO_BACKEND_CUDA && (p->layout != ORDO_DENSE || p->dropout.p > 0))
+        (void)part(&bytes, (uint64_t)p->batch + 1, ORDO_SEQUENCE_BYTES, 1, 1); /* batch <= 2^30 */
+    return bytes;
+}
+
 uint64_t ordo_plan_forward_bytes(const ordo_plan *plan)
 {
-    return plan->backend == ORDO_BACKEND_CUDA ? 256 : 0;
+    return plan->backend == ORDO_BACKEND_CUDA ? 256 + ordo_plan_table_bytes(plan) : 0;
+}
+
+bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles)
+{
+    const ordo_problem *p = &plan->problem;
+    const uint64_t bq = (uint64_t)plan->backward_tile.q, batch = (uint64_t)p->batch;
+    if (p->layout == ORDO_PACKED) {
+        *tiles = (uint64_t)p->total_q / bq + batch;
+        return true;
+    }
+    *tiles = ((uint64_t)p->q_len + bq - 1) / bq;
+    return ordo_mul_fits(tiles, batch);
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
 {
-    const ordo_problem *p = &plan->problem;
     *bytes = 0;
     if (plan->backend == ORDO_BACKEND_REF)
         return true;
-    /* Query tiles of all sequences; of a packed batch no more than this, however it is cut. */
-    const uint64_t bq = (uint64_t)plan->backward_tile.q, batch = (uint64_t)p->batch;
-    uint64_t tiles = ((uint64_t)p->q_len + bq - 1) / bq;
-    if (p->layout == ORDO_PACKED)
-        tiles = (uint64_t)p->total_q / bq + batch;
-    else if (!ordo_mul_fits(&tiles, batch))
-        return false;
+    uint64_t tiles = 0;
     ordo_workspace w;
-    if (!ordo_plan_parts(plan, tiles, &w))
+    if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_parts(plan, tiles, &w))
         return false;
-    const uint64_t parts[] = { w.dq,   w.delta, w.turns, w.ticket, w.q,
-                               w.dout, w.qt,    w.doutt, w.lse2,   w.flags };
+    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q,    w.dout,
+                               w.qt, w.doutt, w.lse2,  w.flags,  w.table };
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         if (!ordo_add_fits(bytes, parts[x]))
             return false;

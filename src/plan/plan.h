@@ -9,7 +9,8 @@ enum {
     ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
     ORDO_SPLIT_MAX = 64,  /* accumulators a query tile */
     ORDO_WORKERS_MAX = 1 << 20,
-    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
+    ORDO_LENGTH_MAX = ORDO_BAND_OPEN, /* of a sequence */
+    ORDO_SEQUENCE_BYTES = 80          /* of an entry of a GPU's table of sequences */
 };
 
 struct ordo_plan {
@@ -49,18 +50,34 @@ static inline int ordo_panel_row(int64_t n)
     return padded % 64 == 0 ? padded + 16 : padded;
 }
 
+/* Columns of a head in the kernels of a GPU, that of the next size they are made for. */
+static inline int ordo_plan_bucket(const ordo_plan *plan)
+{
+    const int64_t q = plan->problem.head_dim, v = plan->problem.v_head_dim, dim = q > v ? q : v;
+    return dim <= 64 ? 64 : dim <= 128 ? 128 : 256;
+}
+
 /* Parts of the backward pass's workspace, each a multiple of 256 bytes, in this order: an f32 dQ a
- * query row (times `split`), the row sums of dO.O, a turn counter a query tile, the ticket (and a
- * flag); the query side as panels, q, dout, both also transposed (CPU); lse in powers of two; a
- * flag a tile (CPU). Rows are padded to whole tiles. */
+ * query row (times `split`; none on a GPU in bucket 256, whose kernels never store a part of dQ),
+ * the row sums of dO.O, a turn counter a query tile, the ticket (and a flag); the query side as
+ * panels, q, dout, both also transposed (CPU); lse in powers of two; a flag a tile (CPU); the table
+ * of sequences (GPU). Rows are padded to whole tiles. */
 typedef struct ordo_workspace {
-    uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, flags; /* bytes */
+    uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, flags, table; /* bytes */
 } ordo_workspace;
 
 /* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */
 bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *parts);
 
-/* Workspace of the forward pass: on a GPU its ticket and flag, elsewhere none. */
+/* Of the table of sequences that a GPU makes of a batch whose lengths, or ids for dropout, it alone
+ * knows: an entry each and one for the totals. 0 of other batches. */
+uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
+
+/* Query tiles of the backward pass in all sequences; of a packed batch no more than this, however
+ * it is cut. False if they do not fit 64 bits. */
+bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
+
+/* Workspace of the forward pass: on a GPU its ticket and flag, then the table; elsewhere none. */
 uint64_t ordo_plan_forward_bytes(const ordo_plan *plan);
 
 /* Workspace of the backward pass, never less than the forward's. False if it does not fit 64 bits.

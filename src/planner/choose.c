@@ -17,15 +17,19 @@ enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 }; /* part of the numeric key: nev
 static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, ordo_backend asked)
 {
     const bool gpu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_CUDA;
+    const bool npu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_NPU;
     plan->backend = asked ? asked : gpu ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     if (plan->backend == ORDO_BACKEND_REF) {
         snprintf(plan->family, sizeof plan->family, "ref");
         return ORDO_OK;
     }
-    if ((plan->backend == ORDO_BACKEND_CUDA) != gpu)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: machine %s is a %s",
+    if (npu || (plan->backend == ORDO_BACKEND_CUDA) != gpu)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: machine %s is %s",
                          ordo_backend_name(plan->backend),
-                         machine ? ordo_machine_name(machine) : "host", gpu ? "GPU" : "CPU");
+                         machine ? ordo_machine_name(machine) : "host",
+                         npu   ? "an NPU, which has none"
+                         : gpu ? "a GPU"
+                               : "a CPU");
     if (!gpu) {
         snprintf(plan->family, sizeof plan->family, "cpu");
         return ORDO_OK;

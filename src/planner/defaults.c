@@ -22,10 +22,8 @@ static const ordo_default table[] = {
     { "sm90", 64, false, { 192, 128 }, { 128, 128 }, DOWN },
     { "sm90", 128, true, { 128, 128 }, { 64, 128 }, FULL },
     { "sm90", 128, false, { 128, 128 }, { 64, 128 }, DOWN },
-    { "sm90", 192, true, { 128, 96 }, { 64, 96 }, FULL },
-    { "sm90", 192, false, { 128, 96 }, { 64, 96 }, DOWN },
-    { "sm90", 256, true, { 128, 80 }, { 64, 80 }, FULL },
-    { "sm90", 256, false, { 128, 80 }, { 64, 80 }, DOWN },
+    { "sm90", 256, true, { 128, 64 }, { 64, 64 }, FULL },
+    { "sm90", 256, false, { 128, 64 }, { 64, 64 }, DOWN },
     { "cpu", 576, true, { 64, 128 }, { 64, 128 }, FULL },
     { "cpu", 576, false, { 64, 128 }, { 64, 128 }, TAIL },
     /* The oracle sums element by element, upwards. */

@@ -244,24 +244,55 @@ static void refuse(const request *r, bool forward_too, const char *says)
 
 TEST(problems_refused_by_name)
 {
-    REFUSE((p->layout = ORDO_PACKED, p->total_q = 2 * ROWS, p->total_kv = 2 * COLS),
-           "layout packed: backend cuda runs dense");
-    REFUSE(p->layout = ORDO_PADDED, "layout padded: backend cuda runs dense");
-    REFUSE(p->dtype = ORDO_F16, "dtype f16: backend cuda runs bf16");
-    REFUSE(p->head_dim = 32, "head_dim 32: backend cuda runs 64 and 128");
-    REFUSE(p->head_dim = 256, "head_dim 256: ");
+    REFUSE(p->head_dim = 60, "head_dim 60: backend cuda expects a multiple of 8; columns of zeros "
+                             "up to 64 change no result, and backend cpu runs it");
+    REFUSE(p->head_dim = 201, "head_dim 201: backend cuda expects a multiple of 8; columns of "
+                              "zeros up to 208");
     REFUSE(p->v_head_dim = 128, "v_head_dim 128: backend cuda expects head_dim, 64");
-    REFUSE(p->window = ((ordo_window) { true, 64, 0 }), "window 64,0: backend cuda has no windows");
-    REFUSE(p->softcap = 30, "softcap 30: backend cuda has none");
-    REFUSE(p->alibi = true, "alibi: backend cuda has none");
     REFUSE(p->scale = -0.5, "scale -0.5: backend cuda expects no negative one");
-    REFUSE(p->dropout.p = 0.25,
-           "dropout.p 0.25: backend cuda's has not been held against the oracle "
-           "yet; ORDO_EXPERIMENT=cuda-dropout");
-    setenv("ORDO_EXPERIMENT", "cuda-dropout", 1);
-    REFUSE(p->dropout.p = 0.25, "dropout without mask_bits: backend cuda expects bits made ahead "
-                                "(ordo_dropout_fill_device)");
-    unsetenv("ORDO_EXPERIMENT");
+    REFUSE((p->dropout.p = 0.25, p->dropout.keying = ORDO_KEYING_FA2),
+           "keying fa2 without mask_bits: backend cuda expects bits made ahead "
+           "(ordo_dropout_fill_device)");
+}
+
+#define REFUSE_BACKWARD(change, ...)                                                               \
+    do {                                                                                           \
+        request r = small();                                                                       \
+        ordo_problem *p = &r.problem;                                                              \
+        ordo_plan_options *o = &r.options;                                                         \
+        (void)p, (void)o, change;                                                                  \
+        refuse(&r, false, __VA_ARGS__);                                                            \
+    } while (0)
+
+/* Chains of ragged batches wait on nothing later; bucket 256 has two orders. */
+TEST(orders_refused_by_name)
+{
+    REFUSE_BACKWARD((p->layout = ORDO_PADDED, o->order = ORDO_ORDER_SHIFT, o->group = 1),
+                    "order shift, layout padded: backend cuda runs ascending, descending, spt and "
+                    "spt+tail there");
+    REFUSE_BACKWARD((p->layout = ORDO_PACKED, p->total_q = 2 * ROWS, p->total_kv = 2 * COLS,
+                     o->order = ORDO_ORDER_TWIN),
+                    "order twin, layout packed: backend cuda runs ascending,");
+    REFUSE_BACKWARD((p->head_dim = 136, o->order = ORDO_ORDER_SPT_TAIL),
+                    "order spt+tail, head_dim 136: backend cuda runs ascending and descending "
+                    "above 128");
+    const ordo_order fine[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING, ORDO_ORDER_SPT,
+                                ORDO_ORDER_SPT_TAIL };
+    for (int x = 0; x < 4; x++) {
+        request r = small();
+        ordo_cuda_pass pass;
+        r.problem.layout = ORDO_PADDED;
+        r.options.order = fine[x];
+        fixture *f = open_fixture(&r);
+        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+        CHECK_INT(pass.run.order, fine[x]);
+        close_fixture(f);
+        r.problem.layout = ORDO_DENSE, r.problem.head_dim = 256;
+        f = open_fixture(&r);
+        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass),
+                  x < 2 ? ORDO_OK : ORDO_ERR_UNSUPPORTED);
+        close_fixture(f);
+    }
 }
 
 TEST(tiles_and_splits_refused_by_name)
@@ -285,15 +316,122 @@ TEST(tiles_and_splits_refused_by_name)
     close_fixture(f);
 }
 
-TEST(a_gradient_of_lse_is_refused)
+/* ---- what else a pass says ---- */
+
+static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
+{
+    ordo_cuda_pass pass;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, which, &f->call, &pass), ORDO_OK);
+    return pass;
+}
+
+TEST(head_sizes_have_buckets)
+{
+    static const int sizes[][2] = { { 8, 64 },    { 64, 64 },   { 72, 128 },  { 96, 128 },
+                                    { 128, 128 }, { 136, 256 }, { 192, 256 }, { 256, 256 } };
+    for (int x = 0; x < 8; x++) {
+        request r = small();
+        r.problem.head_dim = sizes[x][0];
+        r.problem.q_len = r.problem.kv_len = 1; /* the fixture's memory is never touched */
+        fixture *f = open_fixture(&r);
+        const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
+        CHECK_INT(pass.head_dim, sizes[x][0]);
+        CHECK_INT(pass.bucket, sizes[x][1]);
+        const int64_t rows = BATCH * HEADS * pass.run.band.bq;
+        const int64_t dq = sizes[x][1] == 256 ? 0 : rows * sizes[x][1] * 4;
+        CHECK_INT((char *)pass.delta - (char *)pass.dq_sum, dq);
+        close_fixture(f);
+    }
+}
+
+TEST(types_scores_and_windows)
+{
+    request r = small();
+    r.problem.dtype = ORDO_F16;
+    r.problem.softcap = 30;
+    r.problem.alibi = true;
+    r.problem.window = (ordo_window) { true, 20, 0 };
+    fixture *f = open_fixture(&r);
+    f->call.slopes = f->lse, f->call.slopes_batch_stride = 4;
+    f->call.dlse = f->lse + 1;
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
+    CHECK(pass.f16);
+    CHECK(pass.softcap == 30.0f);
+    CHECK(pass.slopes == f->lse);
+    CHECK_INT(pass.slopes_sequence, 4);
+    CHECK(pass.dlse == f->call.dlse);
+    CHECK_INT(pass.batch.first.low, COLS - ROWS - 20);
+    CHECK_INT(pass.batch.first.high, COLS - ROWS);
+    CHECK_INT(pass.batch.first.diagonal, COLS - ROWS);
+    pass = pass_of(f, ORDO_FORWARD);
+    CHECK(pass.f16 && !pass.dlse); /* of the backward pass */
+    close_fixture(f);
+}
+
+TEST(a_packed_pass)
+{
+    request r = small();
+    r.problem.layout = ORDO_PACKED;
+    r.problem.total_q = ROWS + 20, r.problem.total_kv = COLS + 7;
+    r.problem.window = (ordo_window) { true, 20, 0 };
+    fixture *f = open_fixture(&r);
+    int32_t ends[BATCH + 1];
+    f->call.cu_q = ends, f->call.cu_kv = ends + 1;
+    f->call.q.stride[0] = 3; /* which packed tensors ignore */
+    for (int which = ORDO_FORWARD; which <= ORDO_BACKWARD; which++) {
+        const ordo_cuda_pass pass = pass_of(f, (ordo_pass)which);
+        CHECK_INT(pass.layout, ORDO_CUDA_PACKED);
+        check_tensor(&pass.q, f->q, DIM, HEADS * DIM, DIM);
+        check_tensor(&pass.k, f->k, DIM, KV_HEADS * DIM, DIM);
+        CHECK_INT(pass.q_rows, ROWS + 20);
+        CHECK_INT(pass.kv_rows, COLS + 7);
+        CHECK_INT(pass.batch.sequences, BATCH);
+        CHECK_INT(pass.batch.tiles, (ROWS + 20) / 128 + BATCH);
+        CHECK_INT(pass.batch.lse_head, ROWS + 20);
+        CHECK(pass.ragged.cu_q == ends && pass.ragged.cu_kv == ends + 1);
+        CHECK(!pass.ragged.q_lens && !pass.ragged.kv_lens && !pass.ragged.ids);
+        CHECK_INT(pass.ragged.forward_rows, 192);
+        CHECK_INT(pass.ragged.backward_rows, 128);
+        CHECK_INT(pass.ragged.backward_keys, 128);
+        CHECK_INT(pass.ragged.mask, ORDO_MASK_CAUSAL);
+        CHECK_INT(pass.ragged.left, 20);
+        CHECK_INT(pass.ragged.right, 0);
+        CHECK_INT(pass.ragged.shift, 0);
+        CHECK(pass.table && pass.batch.table == pass.table);
+        const char *end = (const char *)(pass.table + BATCH + 1);
+        const uint64_t bytes =
+            which == ORDO_FORWARD ? ordo_plan_forward_bytes(f->plan) : f->call.workspace_bytes;
+        CHECK(end <= (const char *)f->call.workspace + bytes);
+        CHECK(end + 256 > (const char *)f->call.workspace + bytes);
+    }
+    close_fixture(f);
+}
+
+TEST(a_padded_pass)
+{
+    request r = small();
+    r.problem.layout = ORDO_PADDED;
+    fixture *f = open_fixture(&r);
+    int32_t lengths[BATCH];
+    f->call.q_lens = f->call.kv_lens = lengths;
+    const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
+    CHECK_INT(pass.layout, ORDO_CUDA_PADDED);
+    check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    CHECK_INT(pass.q_rows, ROWS);
+    CHECK_INT(pass.kv_rows, COLS);
+    CHECK_INT(pass.batch.lse_head, ROWS);
+    CHECK(pass.ragged.q_lens == lengths && pass.ragged.kv_lens == lengths);
+    CHECK_INT(pass.ragged.left, -1);
+    CHECK_INT(pass.ragged.right, -1);
+    close_fixture(f);
+}
+
+TEST(a_gradient_of_lse_is_taken)
 {
     const request r = small();
     fixture *f = open_fixture(&r);
-    ordo_cuda_pass pass;
     f->call.dlse = f->lse;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(ordo_last_error(), "dlse given: backend cuda takes no gradient of lse");
+    CHECK(pass_of(f, ORDO_BACKWARD).dlse == f->lse);
     close_fixture(f);
 }
 
@@ -306,7 +444,6 @@ TEST(dropout_bits_and_scale)
     CHECK(pass.keep_scale == 0 && !pass.keep_bits); /* none */
     close_fixture(f);
 
-    setenv("ORDO_EXPERIMENT", "cuda-dropout", 1);
     r.problem.dropout.p = 0.1;
     f = open_fixture(&r);
     f->call.mask_bits = (const uint32_t *)f->q; /* any address */
@@ -327,7 +464,52 @@ TEST(dropout_bits_and_scale)
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
     CHECK(pass.keep_scale == 1.0f / (1.0f - 0.1f));
     close_fixture(f);
-    unsetenv("ORDO_EXPERIMENT");
+}
+
+/* Bits that the kernels make themselves: how, for which heads and rows, and what stands behind
+ * pointers that only the device can follow. */
+TEST(dropout_made_inside)
+{
+    request r = small();
+    r.problem.dropout = (ordo_dropout) { .p = 0.17, .rounds = 10, .bits = 6 };
+    r.problem.shard = (ordo_shard) { .batch0 = 7,
+                                     .head0 = 4,
+                                     .heads_total = 12,
+                                     .row0 = 32,
+                                     .col0 = 128,
+                                     .q_total = 1000,
+                                     .kv_total = 2000 };
+    const uint64_t *nowhere = (const uint64_t *)(uintptr_t)4096; /* never followed */
+    fixture *f = open_fixture(&r);
+    f->call.seed = 99, f->call.offset = 5;
+    f->call.seed_ptr = nowhere, f->call.offset_ptr = nowhere + 1;
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
+    CHECK(!pass.keep_bits);
+    CHECK(pass.keep_scale == (float)(64.0 / 53));
+    CHECK_INT(pass.keep.seed, 99);
+    CHECK_INT(pass.keep.offset, 5);
+    CHECK_INT(pass.keep.rounds, 10);
+    CHECK_INT(pass.keep.bits, 6);
+    CHECK_INT(pass.keep.threshold, 53);
+    CHECK(pass.seed_ptr == nowhere && pass.offset_ptr == nowhere + 1);
+    CHECK_INT(pass.heads_total, 12);
+    CHECK_INT(pass.head0, 4);
+    CHECK_INT(pass.row0, 32);
+    CHECK_INT(pass.col0, 128);
+    CHECK_INT(pass.layout, ORDO_CUDA_DENSE);
+    CHECK_INT(pass.batch.first.id, 7);
+    CHECK_INT(pass.batch.first.diagonal, 1000 + 32 - 128);
+    CHECK(!pass.table);
+    f->call.sequence_ids = (const int64_t *)nowhere; /* listed: a table */
+    pass = pass_of(f, ORDO_FORWARD);
+    CHECK_INT(pass.layout, ORDO_CUDA_PADDED);
+    CHECK(pass.ragged.ids == f->call.sequence_ids);
+    CHECK_INT(pass.ragged.shift, 1000 + 32 - 128 - (COLS - ROWS));
+    CHECK(pass.table && (char *)(pass.table + BATCH + 1) <=
+                            (char *)f->call.workspace + ordo_plan_forward_bytes(f->plan));
+    f->call.mask_bits = (const uint32_t *)f->q; /* read instead: ids say nothing */
+    CHECK_INT(pass_of(f, ORDO_FORWARD).layout, ORDO_CUDA_DENSE);
+    close_fixture(f);
 }
 
 /* More tiles than 2^16 are fine; more than 2^28 are not. Nothing of this size is allocated. */
@@ -352,6 +534,18 @@ TEST(many_tiles)
     f->plan = make(&r);
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "17 key tiles");
+    ordo_plan_destroy(f->plan);
+    r.problem.layout = ORDO_PACKED; /* as many as the rows have, and one more a sequence */
+    r.problem.q_len = r.problem.kv_len = 1 << 20;
+    r.problem.batch = 1000, r.problem.total_kv = 1000;
+    r.problem.total_q = 128 * ((1 << 22) - 1000);
+    f->plan = make(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_plan_destroy(f->plan);
+    r.problem.total_q += 128;
+    f->plan = make(&r);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "heads 64 x 4194305 query tiles in 1000 sequences");
     ordo_plan_destroy(f->plan);
     f->plan = kept;
     close_fixture(f);
@@ -457,6 +651,47 @@ TEST(passes_reach_the_module)
     close_fixture(f);
 }
 
+TEST(combinations_reach_the_module)
+{
+    enum { PARTS = 97 };
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    request r = small();
+    r.problem.dtype = ORDO_F16;
+    r.problem.head_dim = 60; /* rows are read element by element */
+    fixture *f = open_fixture(&r);
+    ordo_tensor o[PARTS];
+    const float *lse[PARTS];
+    for (int x = 0; x < PARTS; x++)
+        o[x] = (ordo_tensor) { f->q, { 0 } }, lse[x] = f->lse;
+    static float out_lse[BATCH * HEADS * ROWS];
+    ordo_combine c = ORDO_COMBINE_INIT;
+    c.parts = PARTS - 1, c.o_parts = o, c.lse_parts = lse;
+    c.o.data = f->o, c.lse = out_lse, c.stream = f;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_OK);
+    const ordo_cuda_combine *got = &passes->last_combine;
+    CHECK_INT(got->parts, PARTS - 1);
+    CHECK(got->o_parts == o && got->lse_parts == lse);
+    CHECK_INT(got->sequences, BATCH);
+    CHECK_INT(got->heads, HEADS);
+    CHECK_INT(got->rows, ROWS);
+    CHECK_INT(got->dim, 60);
+    CHECK(got->f16 && got->o.data == f->o && got->lse == out_lse && got->stream == f);
+
+    c.parts = PARTS; /* more than a launch's parameters hold */
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_ERR_SHAPE);
+    CHECK_HAS(ordo_last_error(), "workspace_bytes 0: backend cuda expects 3880 at least for 97");
+    c.workspace = (char *)f->call.workspace + 16, c.workspace_bytes = 3880;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_ERR_ALIGN);
+    c.workspace = f->call.workspace;
+    const int before = passes->combine;
+    CHECK_INT(ordo_attention_combine(f->plan, &c), ORDO_OK);
+    CHECK_INT(passes->combine, before + 1);
+    CHECK((void *)got->table == c.workspace);
+    close_fixture(f);
+}
+
 /* Bits of a device against those of the host, and how many launches they took. */
 static void check_bits(const fake_record *passes, const ordo_problem *p, const ordo_dropout_call *c,
                        int launches)
@@ -510,6 +745,52 @@ TEST(bits_of_a_device)
     p->layout = ORDO_PACKED, p->total_q = 80, p->total_kv = 500, p->kv_len = 200;
     c.cu_q = cu_q, c.cu_kv = cu_kv;
     check_bits(passes, p, &c, 1); /* the third has no rows */
+    p->dropout.keying = ORDO_KEYING_FA2;
+    check_bits(passes, p, &c, 1);
+}
+
+/* The same words where only the device knows the ends and ids (the fake one's are the host's), in
+ * memory for the most that the totals allow, with a table behind. */
+TEST(bits_of_sequences_that_the_device_knows)
+{
+    const int64_t ids[] = { 7, 8, 3 };
+    const int32_t cu_q[] = { 0, 40, 80, 80 }, cu_kv[] = { 0, 200, 400, 500 };
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    for (int packed = 0; packed < 2; packed++)
+        for (int listed = 0; listed < 2; listed++) {
+            request r = small();
+            ordo_problem *p = &r.problem;
+            ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
+            ordo_dropout_info exact, most;
+            p->batch = 3, p->dropout.p = 0.17, p->shard.heads_total = 8, p->shard.head0 = 2;
+            if (packed) {
+                p->layout = ORDO_PACKED, p->total_q = 80, p->total_kv = 500, p->kv_len = 200;
+                c.cu_q = cu_q, c.cu_kv = cu_kv;
+            }
+            c.seed = 5, c.offset = 7, c.sequence_ids = listed ? ids : NULL;
+            CHECK_INT(ordo_dropout_query(p, &c, &exact), ORDO_OK);
+            c.on_device = true;
+            CHECK_INT(ordo_dropout_query(p, &c, &most), ORDO_OK);
+            CHECK_INT(most.blocks, packed ? HEADS * 8 * 2 : exact.blocks);
+            CHECK_INT(most.bytes, most.blocks * 256 + 512);
+            CHECK(most.blocks >= exact.blocks && most.elements >= exact.elements);
+            uint32_t *words = aligned_alloc(256, most.bytes), *want = malloc(exact.bytes);
+            if (!words || !want)
+                exit(1);
+            memset(words, POISON, most.bytes);
+            CHECK_INT(ordo_dropout_fill_device(p, &c, words, most.bytes - 1, NULL), ORDO_ERR_SHAPE);
+            CHECK_INT(ordo_dropout_fill_device(p, &c, words, most.bytes, NULL), ORDO_OK);
+            CHECK_INT(ordo_dropout_fill(p, &c, 0, exact.blocks, want, exact.bytes),
+                      ORDO_ERR_ARGUMENT);
+            CHECK_HAS(ordo_last_error(), "on_device true: expected false but for");
+            c.on_device = false;
+            CHECK_INT(ordo_dropout_fill(p, &c, 0, exact.blocks, want, exact.bytes), ORDO_OK);
+            CHECK(memcmp(words, want, exact.bytes) == 0);
+            free(words);
+            free(want);
+        }
 }
 
 TEST(bits_of_a_device_refused)
@@ -532,10 +813,6 @@ TEST(bits_of_a_device_refused)
     c.offset = UINT64_C(1) << 32;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_ARGUMENT);
     c.offset = 0;
-    p->dropout.keying = ORDO_KEYING_FA2;
-    CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(ordo_last_error(), "keying fa2");
-    p->dropout.keying = ORDO_KEYING_ORDO;
     p->q_len = p->kv_len = 1 << 20;
     CHECK_INT(ordo_dropout_fill_device(p, &c, words, sizeof words, NULL), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "blocks of keep bits: backend cuda numbers at most 2^31 - 1");
@@ -620,8 +897,11 @@ TEST(a_device_as_a_machine)
 
 CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
-           RUN(problems_refused_by_name), RUN(tiles_and_splits_refused_by_name),
-           RUN(a_gradient_of_lse_is_refused), RUN(dropout_bits_and_scale), RUN(many_tiles),
-           RUN(available_or_why_not), RUN(passes_reach_the_module), RUN(bits_of_a_device),
-           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
-           RUN(a_device_as_a_machine))
+           RUN(problems_refused_by_name), RUN(orders_refused_by_name),
+           RUN(tiles_and_splits_refused_by_name), RUN(head_sizes_have_buckets),
+           RUN(types_scores_and_windows), RUN(a_packed_pass), RUN(a_padded_pass),
+           RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
+           RUN(many_tiles), RUN(available_or_why_not), RUN(passes_reach_the_module),
+           RUN(combinations_reach_the_module), RUN(bits_of_a_device),
+           RUN(bits_of_sequences_that_the_device_knows), RUN(bits_of_a_device_refused),
+           RUN(memory_streams_and_events), RUN(a_device_as_a_machine))

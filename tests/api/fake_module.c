@@ -1,10 +1,13 @@
 /* fake_module.c: a CUDA module without a GPU: its device memory is the host's, its passes copy.
  *
  * A pass writes o = q, lse = row, dq = dout, dk = k, dv = v, by the strides it was given, and fills
- * the workspace it was given to the last element. FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS
- * describe its one device; FAKE_FLIP=N makes the Nth backward pass, counted from 0, give a wrong
- * bit. */
+ * the workspace it was given to the last element, a table of sequences as a device would.
+ * FAKE_NAME, FAKE_CAPABILITY and FAKE_WORKERS describe its one device; FAKE_FLIP=N makes the Nth
+ * backward pass, counted from 0, give a wrong bit. FAKE_ATTENTION makes its passes compute. */
 #include "fake_module.h"
+
+#include "../cuda/host_table.h"
+#include "fake_attention.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,10 +65,15 @@ static uint16_t *element(const ordo_cuda_tensor *t, int64_t b, int64_t row, int6
     return (uint16_t *)t->data + b * t->sequence + row * t->row + head * t->head;
 }
 
+static int64_t sequences_of(const ordo_cuda_pass *p) /* of a tensor */
+{
+    return p->layout == ORDO_CUDA_PACKED ? 1 : p->run.sequences;
+}
+
 static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
                         const ordo_cuda_tensor *from, int64_t rows, int64_t heads)
 {
-    for (int64_t b = 0; b < p->run.sequences; b++)
+    for (int64_t b = 0; b < sequences_of(p); b++)
         for (int64_t row = 0; row < rows; row++)
             for (int64_t h = 0; h < heads; h++)
                 memcpy(element(to, b, row, h), element(from, b, row, h), (size_t)p->head_dim * 2);
@@ -73,14 +81,26 @@ static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
 
 static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
 {
-    const int64_t rows = p->run.band.q_len, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    const int64_t rows = p->q_rows, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     (void)why, (void)why_size;
     fake_passes.forward++;
     fake_passes.last = *p;
     *p->ticket = 1;
+    if (p->table)
+        host_table(p, p->table);
+    if (getenv("FAKE_ATTENTION")) {
+        fake_attention_forward(p);
+        return ORDO_OK;
+    }
     copy_tensor(p, &p->o, &p->q, rows, heads);
-    for (int64_t x = 0; x < p->run.sequences * heads * rows; x++)
-        p->lse[x] = (float)(x % rows);
+    for (int64_t x = 0; x < sequences_of(p) * heads * rows; x++)
+        p->lse[x] = 0;
+    for (int32_t b = 0; b < p->batch.sequences; b++) {
+        const ordo_cuda_sequence s = ordo_batch_sequence(&p->batch, b);
+        for (int64_t head = 0; head < heads; head++)
+            for (int64_t row = 0; row < s.q_len; row++)
+                p->lse[s.lse + head * p->batch.lse_head + row] = (float)row;
+    }
     return ORDO_OK;
 }
 
@@ -88,24 +108,60 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
 {
     const ordo_band *band = &p->run.band;
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
-    const int64_t tiles = p->run.sequences * heads * ordo_band_query_tiles(band);
+    const int64_t tiles = heads * p->batch.tiles;
     (void)why, (void)why_size;
     fake_passes.last = *p;
     *p->ticket = 1;
+    if (p->table)
+        host_table(p, p->table);
     for (int64_t x = 0; x < tiles; x++)
         p->turns[x] = 2;
     for (int64_t x = 0; x < tiles * band->bq; x++)
         p->delta[x] = p->lse2[x] = 3;
-    for (int64_t x = 0; x < tiles * band->bq * p->head_dim; x++)
+    for (int64_t x = 0; x < tiles * band->bq * p->bucket && p->bucket < 256; x++)
         p->dq_sum[x] = 4;
     if (*p->ticket != 1 || p->turns[tiles - 1] != 2 || p->delta[0] != 3)
         return ORDO_ERR_INTERNAL; /* parts of the workspace overlap */
-    copy_tensor(p, &p->dq, &p->dout, band->q_len, heads);
-    copy_tensor(p, &p->dk, &p->k, band->kv_len, p->run.kv_heads);
-    copy_tensor(p, &p->dv, &p->v, band->kv_len, p->run.kv_heads);
+    if (getenv("FAKE_ATTENTION")) {
+        fake_attention_backward(p);
+        return ORDO_OK;
+    }
+    copy_tensor(p, &p->dq, &p->dout, p->q_rows, heads);
+    copy_tensor(p, &p->dk, &p->k, p->kv_rows, p->run.kv_heads);
+    copy_tensor(p, &p->dv, &p->v, p->kv_rows, p->run.kv_heads);
     if (fake_passes.backward++ == number_of("FAKE_FLIP", -1))
         *element(&p->dq, 0, 5, 0) ^= 1;
     return ORDO_OK;
+}
+
+/* The words of one head by the definition. */
+static void head_bits(const ordo_cuda_bits *bits, const ordo_keep *keep, uint32_t bh, uint32_t down,
+                      uint32_t across, uint32_t *words)
+{
+    for (uint32_t i = 0; i < down; i++)
+        for (uint32_t j = 0; j < across; j++)
+            for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
+                *words++ = ordo_keep_word(keep, bh, bits->row + 16 * i + w % 2 * 8 + w / 8,
+                                          bits->block + j, w / 2 % 4);
+}
+
+/* Sequences from a table, which is made first. */
+static void ragged_bits(const ordo_cuda_bits *bits, const ordo_keep *keep)
+{
+    ordo_cuda_pass pass = { .layout = bits->layout, .ragged = bits->ragged };
+    pass.run.kv_heads = bits->heads, pass.run.group_heads = 1;
+    pass.run.band.q_len = bits->q_len, pass.run.band.kv_len = bits->kv_len;
+    pass.q_rows = bits->q_rows, pass.kv_rows = bits->kv_rows;
+    pass.batch.sequences = bits->sequences;
+    host_table(&pass, bits->table);
+    for (int32_t b = 0; b < bits->sequences; b++) {
+        const ordo_cuda_sequence *s = &bits->table[b];
+        const uint32_t across = (uint32_t)s->keep_across;
+        for (int32_t head = 0; head < bits->heads && s->keep_head > 0; head++)
+            head_bits(bits, keep, s->id * bits->bh_step + bits->head0 + (uint32_t)head,
+                      (uint32_t)s->keep_head / across, across,
+                      bits->words + (s->keep + head * s->keep_head) * ORDO_KEEP_WORDS);
+    }
 }
 
 /* Keep bits by the definition; what is behind pointers is read when launched. */
@@ -117,15 +173,24 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     fake_passes.dropout++;
     keep.seed = bits->seed_ptr ? *bits->seed_ptr : keep.seed;
     keep.offset = bits->offset_ptr ? *bits->offset_ptr : keep.offset;
+    if (bits->table) {
+        ragged_bits(bits, &keep);
+        return ORDO_OK;
+    }
     for (uint32_t head = 0; head < (uint32_t)(bits->sequences * bits->heads); head++) {
         const uint32_t heads = (uint32_t)bits->heads;
-        const uint32_t bh = bits->bh + head / heads * bits->bh_step + head % heads;
-        for (uint32_t down = 0; down < (uint32_t)bits->down; down++)
-            for (uint32_t across = 0; across < (uint32_t)bits->across; across++)
-                for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
-                    *words++ = ordo_keep_word(&keep, bh, bits->row + 16 * down + w % 2 * 8 + w / 8,
-                                              bits->block + across, w / 2 % 4);
+        head_bits(bits, &keep, bits->bh + head / heads * bits->bh_step + head % heads,
+                  (uint32_t)bits->down, (uint32_t)bits->across, words);
+        words += bits->down * bits->across * ORDO_KEEP_WORDS;
     }
+    return ORDO_OK;
+}
+
+static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    fake_passes.combine++;
+    fake_passes.last_combine = *combine;
     return ORDO_OK;
 }
 
@@ -156,7 +221,8 @@ static ordo_status copy(void *to, const void *from, size_t bytes, void *stream, 
 static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char *why,
                         size_t why_size)
 {
-    const size_t most = 1 << 20; /* what is larger is filled to keep caches busy */
+    const size_t flush = 1 << 20; /* what is larger is filled to keep caches busy */
+    const size_t most = getenv("FAKE_ATTENTION") ? bytes : flush;
     (void)stream, (void)why, (void)why_size;
     memset(memory, byte, bytes < most ? bytes : most);
     return ORDO_OK;
@@ -203,6 +269,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
         .bits_size = sizeof(ordo_cuda_bits),
+        .combine_size = sizeof(ordo_cuda_combine),
         .build = "fake",
         .device_count = device_count,
         .device_query = device_query,
@@ -223,6 +290,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .event_record = record,
         .event_elapsed = elapsed,
         .dropout = dropout,
+        .combine = combine,
     };
     return &table;
 }

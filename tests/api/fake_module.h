@@ -4,10 +4,11 @@
 
 #include "cuda/module.h"
 
-/* Passes and makings of bits so far, and the last pass. Exported as `fake_passes`. */
+/* Passes, makings of bits and combinations so far, and the last ones. Exported as `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward, dropout;
+    int forward, backward, dropout, combine;
     ordo_cuda_pass last;
+    ordo_cuda_combine last_combine;
 } fake_record;
 
 #endif

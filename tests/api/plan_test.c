@@ -295,7 +295,8 @@ static uint64_t workspace(const request *r)
 }
 
 /* 100 rows are 2 query tiles of 64; 2 sequences of 3 heads: 12 tiles, 768 rows. f32 dQ 768x128,
- * row sums 768 and as many lse, 12 counters and a ticket, each part rounded up to 256 bytes. */
+ * row sums 768 and as many lse, 12 counters and a ticket, each part rounded up to 256 bytes; of
+ * sequences that only the device knows a table of two and the totals. */
 TEST(workspace_counted_by_hand)
 {
     request r = on_h200();
@@ -309,11 +310,17 @@ TEST(workspace_counted_by_hand)
     CHECK_INT(workspace(&r), 64 * 393216 + 2 * 3072 + 3072 + 256);
     r.options.split = 0;
     r.problem.layout = ORDO_PADDED;
-    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256 + 256);
     r.problem.layout = ORDO_PACKED; /* 150 rows in two sequences: at most 2 + 2 tiles */
     r.problem.total_q = 150;
     r.problem.total_kv = 1000;
-    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
+    CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256 + 256);
+    r.problem.batch = 100; /* at most 2 + 100 tiles; 101 entries of 80 bytes */
+    CHECK_INT(workspace(&r), 3 * 102 * 64 * (128 + 2) * 4 + 1280 + 256 + 8192);
+    r.problem.head_dim = 72; /* in the kernels of 128 */
+    CHECK_INT(workspace(&r), 3 * 102 * 64 * (128 + 2) * 4 + 1280 + 256 + 8192);
+    r.problem.head_dim = 192; /* in those of 256, which keep dQ to themselves */
+    CHECK_INT(workspace(&r), 3 * 102 * 64 * 2 * 4 + 1280 + 256 + 8192);
     r = on_host(); /* rows of dQ are whole vectors of 16 */
     r.problem.q_len = 65;
     r.problem.batch = 1;
@@ -331,6 +338,12 @@ TEST(workspace_of_the_forward_pass)
 {
     request r = on_h200();
     CHECK_INT(info_of(&r).forward_workspace_bytes, 256);
+    r.problem.dropout.p = 0.1; /* ids may be listed on the device */
+    CHECK_INT(info_of(&r).forward_workspace_bytes, 256 + 256);
+    r.problem.dropout.p = 0;
+    r.problem.layout = ORDO_PADDED;
+    r.problem.batch = 100;
+    CHECK_INT(info_of(&r).forward_workspace_bytes, 256 + 8192);
     r = on_host();
     CHECK_INT(info_of(&r).forward_workspace_bytes, 0);
     r = on_ref();

@@ -38,10 +38,9 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     status 0 run $small --pass forward
     prints "backend    cuda"
     refuses 2 "--threads: backend cuda has none" run $small --threads 2
-    refuses 3 "dtype f16: backend cuda runs bf16" run --device cuda --dtype f16 --seq 8
-    refuses 3 "layout packed: backend cuda" run --device cuda --dtype bf16 --cu-seqlens 0,8,20
-    refuses 3 "ORDO_EXPERIMENT=cuda-dropout" run $small --dropout 0.1
-    export ORDO_EXPERIMENT=cuda-dropout
+    refuses 3 "head_dim 60: backend cuda expects a multiple of 8" run $small --dim 60
+    status 0 run --device cuda --dtype f16 --seq 8
+    status 0 verify --device cuda --dtype bf16 --cu-seqlens 0,8,8,30 --repeats 1
     status 0 verify $small --dropout 0.1 --repeats 1
     prints "the batch in reverse order  "
     status 0 run $small --dropout 0.17 --pass forward
@@ -49,7 +48,6 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     [ "$(grep -c '^  bits  .* 28672 bytes made ahead' "$out")" -eq 1 ] || fail "bench: no row of bits"
     json bench attention $small --dropout 0.1 --pass forward --seconds 0.001
     grep -q '"bits_seconds": {' "$out" || fail "bench: no time of bits"
-    unset ORDO_EXPERIMENT
 
     # Grids, a busy device, the batch, another process.
     status 0 verify $small

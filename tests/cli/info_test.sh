@@ -11,7 +11,7 @@ for name in version host machines backends cuda; do
 done
 for machine in $("$ORDO" info | sed -n 's/^machines *//p'); do
     json info --machine "$machine"
-    grep -q '"key": "workers"' "$out" || fail "$machine: no workers"
+    grep -qE '"key": "(workers|matrix_buffer_bytes)"' "$out" || fail "$machine: no workers, no buffer"
 done
 refuses 2 "nosuch" info --machine nosuch
 refuses 2 "" info --machine "$work/no.machine"

@@ -51,7 +51,8 @@ json io --n 1k --d 64 --sweep cache=1k..4k
 json io --devices
 status 0 io --devices
 prints '64x80'
-prints 'h200     shared'
+prints 'h200            shared'
+prints 'ascend          operand'
 json io --devices --machine h200
 
 json plan --seq 8k --heads 2 --dim 256 --dtype bf16 --machine h200 --memory

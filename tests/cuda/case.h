@@ -128,6 +128,30 @@ struct device_case {
         must_ordo(ordo_plan_create(&plan, &asked, machine, &options), "plan");
         ordo_machine_destroy(machine);
         pass.run = ordo_plan_run(plan, z.batch, z.q_len, z.kv_len);
+        make_batch();
+    }
+
+    void make_batch(void) /* in closed form */
+    {
+        const ordo_band &band = pass.run.band;
+        ordo_cuda_batch &x = pass.batch;
+        memset(&x, 0, sizeof x);
+        x.sequences = z.batch;
+        x.tiles = z.batch * ordo_band_query_tiles(&band);
+        x.lse_head = z.q_len;
+        x.first.q_len = z.q_len;
+        x.first.kv_len = z.kv_len;
+        x.first.low = band.low;
+        x.first.high = band.high;
+        x.first.keep_across = (z.kv_len + 127) / 128;
+        x.first.keep_head = ordo_keep_blocks(z.q_len, z.kv_len);
+        x.step.batch = x.step.id = 1;
+        x.step.forward_tile =
+            (int32_t)((z.q_len + plan->forward_tile.q - 1) / plan->forward_tile.q);
+        x.step.query_tile = ordo_band_query_tiles(&band);
+        x.step.key_tile = ordo_band_key_tiles(&band);
+        x.step.keep = z.heads * x.first.keep_head;
+        x.step.lse = (int64_t)z.heads * z.q_len;
     }
 
     void again(int workers, ordo_order order) /* the same tensors under another plan */
@@ -161,6 +185,9 @@ struct device_case {
         const size_t tiles = (size_t)ordo_band_query_tiles(&pass.run.band) * z.heads * z.batch;
         const size_t rows = tiles * (size_t)pass.run.band.bq;
         pass.head_dim = z.head_dim;
+        pass.bucket = ordo_plan_bucket(plan);
+        pass.q_rows = z.q_len;
+        pass.kv_rows = z.kv_len;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
         pass.q = tensor(q, z.q_len, z.heads);
         pass.o = tensor(o, z.q_len, z.heads);

@@ -32,6 +32,45 @@ TEST(levels_of_h200)
     ordo_machine_destroy(m);
 }
 
+/* Where M < d^2 happens, device by device: words of two bytes, of four in registers and on CPUs. */
+TEST(device_table)
+{
+    static const struct {
+        const char *machine, *level;
+        int64_t words;
+        double dim;
+    } rows[] = {
+        { "h100", "shared", 116224, 341 },
+        { "h200", "shared", 116224, 341 },
+        { "h200", "registers", 65536, 256 },
+        { "a100", "shared", 83456, 289 },
+        { "rtx4090", "shared", 50688, 225 },
+        { "gtx1060", "shared", 24576, 157 },
+        { "zen4", "L1", 8192, 90.5 },
+        { "sapphire-rapids", "L1", 12288, 111 },
+        { "neoverse-v1", "L1", 16384, 128 },
+        { "neoverse-v1", "L2", 262144, 512 },
+        { "sapphire-rapids", "L2", 524288, 724 },
+        { "ascend", "operand", 32768, 181 },
+        { "neoverse-v1", "registers", 128, 11.3 },
+        { "zen4", "registers", 512, 22.6 },
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ordo_machine *m = machine(rows[r].machine);
+        const bool cpu = ordo_machine_family_of(m) == ORDO_MACHINE_CPU;
+        ordo_io_level level = { 0 };
+        bool end = false, found = false;
+        for (int i = 0; !end && !found; i++) {
+            CHECK(ordo_io_level_at(m, cpu ? ORDO_F32 : ORDO_BF16, i, &level, &end) == ORDO_OK);
+            found = !end && strcmp(level.name, rows[r].level) == 0;
+        }
+        CHECK(found);
+        CHECK_INT(level.bytes / level.word_bytes, rows[r].words);
+        CHECK_NEAR(level.small_dim, rows[r].dim, 0.5);
+        ordo_machine_destroy(m);
+    }
+}
+
 /* FlashAttention-3 ships 64 x 128, 64 x 96 and 64 x 80 for 128, 192 and 256. */
 TEST(hopper_tiles_and_bytes)
 {
@@ -127,5 +166,5 @@ TEST(advice)
     ordo_machine_destroy(m);
 }
 
-CHECK_MAIN(RUN(levels_of_h200), RUN(hopper_tiles_and_bytes), RUN(reference_predictions),
-           RUN(advice))
+CHECK_MAIN(RUN(levels_of_h200), RUN(device_table), RUN(hopper_tiles_and_bytes),
+           RUN(reference_predictions), RUN(advice))

@@ -64,7 +64,7 @@ static int64_t exhaustive(const ordo_io_shape *s, ordo_io_algorithm algorithm)
     return b.least;
 }
 
-/* Unmasked: equal to the exhaustive search. Masked: within a few percent of it. */
+/* Unmasked: equal to the exhaustive search. Masked: within two percent of it. */
 TEST(optimiser_meets_exhaustive_search)
 {
     uint64_t random = 7;
@@ -93,7 +93,7 @@ TEST(optimiser_meets_exhaustive_search)
                 CHECK(found >= best);
                 if (shape.full)
                     CHECK_INT(found, best);
-                CHECK(found <= best + best / 8);
+                CHECK(found <= best + best / 50);
                 worst = fmax(worst, (double)found / (double)best);
             }
     }

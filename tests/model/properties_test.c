@@ -84,8 +84,9 @@ TEST(blocks_make_sense)
 /* A faster part of the machine makes nothing slower. */
 TEST(faster_is_not_slower)
 {
-    static const char *const parts[] = { "tensor", "hbm",       "l2",   "clock", "alu",   "fma",
-                                         "imad",   "imad_wide", "mufu", "rf",    "issue", "power" };
+    static const char *const parts[] = { "tensor", "hbm",   "l2",        "clock", "alu",
+                                         "fma",    "imad",  "imad_wide", "mufu",  "rf",
+                                         "issue",  "power", "shared" };
     ordo_machine *machine = NULL;
     uint64_t seed = 7;
     CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);

@@ -27,16 +27,16 @@ static const char *const expected[] = {
     "sm90 128 causal-top-left f128x128 b64x128 descending",
     "sm90 128 full+window     f128x128 b64x128 descending",
     "sm90 128 causal+window   f128x128 b64x128 descending",
-    "sm90 192 full            f128x96 b64x96 ascending",
-    "sm90 192 causal          f128x96 b64x96 descending",
-    "sm90 192 causal-top-left f128x96 b64x96 descending",
-    "sm90 192 full+window     f128x96 b64x96 descending",
-    "sm90 192 causal+window   f128x96 b64x96 descending",
-    "sm90 256 full            f128x80 b64x80 ascending",
-    "sm90 256 causal          f128x80 b64x80 descending",
-    "sm90 256 causal-top-left f128x80 b64x80 descending",
-    "sm90 256 full+window     f128x80 b64x80 descending",
-    "sm90 256 causal+window   f128x80 b64x80 descending",
+    "sm90 192 full            f128x64 b64x64 ascending",
+    "sm90 192 causal          f128x64 b64x64 descending",
+    "sm90 192 causal-top-left f128x64 b64x64 descending",
+    "sm90 192 full+window     f128x64 b64x64 descending",
+    "sm90 192 causal+window   f128x64 b64x64 descending",
+    "sm90 256 full            f128x64 b64x64 ascending",
+    "sm90 256 causal          f128x64 b64x64 descending",
+    "sm90 256 causal-top-left f128x64 b64x64 descending",
+    "sm90 256 full+window     f128x64 b64x64 descending",
+    "sm90 256 causal+window   f128x64 b64x64 descending",
 };
 
 static const int sizes[] = { 64, 80, 96, 128, 192, 256 };
@@ -101,14 +101,14 @@ TEST(head_sizes_between_rows)
     CHECK_TEXT(line + 25, "f192x128 b128x128 ascending");
     row_of("sm90", 65, 0, line);
     CHECK_TEXT(line + 25, "f128x128 b64x128 ascending");
-    row_of("sm90", 193, 0, line);
-    CHECK_TEXT(line + 25, "f128x80 b64x80 ascending");
+    row_of("sm90", 129, 0, line);
+    CHECK_TEXT(line + 25, "f128x64 b64x64 ascending");
     ordo_problem problem = problem_of(64, 0);
     problem.v_head_dim = 192;
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 96);
+    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 64);
     problem = problem_of(192, 0);
     problem.v_head_dim = 128;
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 96);
+    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 64);
     problem = problem_of(257, 0);
     CHECK(ordo_default_find("sm90", &problem) == NULL);
 }

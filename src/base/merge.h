@@ -1,0 +1,35 @@
+/* merge.h: what parts of a row over disjoint sets of keys weigh when they are merged. One text for
+ * every backend, by basic operations alone: so they merge to the same bits. */
+#ifndef BASE_MERGE_H
+#define BASE_MERGE_H
+
+#include "base/exp2.h"
+#include "base/half.h"
+
+#define ORDO_LOG2_E 1.4426950408889634
+
+/* The largest lse so far, and one more; NaN wins. */
+ORDO_HD float ordo_merge_top(float top, float lse)
+{
+    return top != top || top >= lse ? top : lse;
+}
+
+/* Of a part that saw anything. */
+ORDO_HD float ordo_merge_weight(float lse, float top)
+{
+    return ordo_exp2(ordo_f32_from_f64(((double)lse - (double)top) * ORDO_LOG2_E));
+}
+
+/* What the sum of weighted parts is multiplied by. */
+ORDO_HD float ordo_merge_factor(float top, float total)
+{
+    return top == -INFINITY ? 0 : 1 / total;
+}
+
+ORDO_HD float ordo_merge_lse(float top, float total)
+{
+    const double lse = top == -INFINITY ? -INFINITY : (double)top + ordo_log(total);
+    return ordo_f32_from_f64(total != total ? (double)total : lse);
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* backward_wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
+ * arguments, the order of units, logits and masks of a 64 x 64 tile, rows on their way out.
+ *
+ * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
+ *   backward_wide_keys.h      dK and dV of 64 keys of a key head
+ *   backward_wide_queries.h   dQ of 128 queries of a query head */
+#ifndef CUDA_BACKWARD_WIDE_H
+#define CUDA_BACKWARD_WIDE_H
+
+#include <math.h>
+
+#include "cuda/backward.h"
+#include "cuda/keep_inside.h"
+#include "cuda/layout.h"
+#include "cuda/ptx.h"
+#include "cuda/score.h"
+#include "cuda/wgmma.h"
+
+typedef struct ordo_wide_args {
+    CUtensorMap q, dout, k, v;
+    ordo_run run; /* heads and order; lengths and band are each sequence's own */
+    ordo_cuda_batch batch;
+    ordo_cuda_tensor dq, dk, dv;
+    int32_t head_dim;
+    int32_t key_section, query_section; /* heads whose units are taken together */
+    ordo_score_rule rule;
+    const float *slopes;
+    int64_t slopes_sequence;
+    float out_scale, keep_scale; /* of dK and dQ; of dV: dropout only */
+    const uint32_t *keep_bits;
+    ordo_keep_maker maker;
+    const float *lse2, *delta;
+    int32_t *key_ticket, *query_ticket, *flag;
+} ordo_wide_args;
+
+/* Dropout: none, bits given, bits made inside. */
+enum { WIDE_KEEP_ALL, WIDE_KEEP_GIVEN, WIDE_KEEP_MADE };
+
+/* The two kernels' instances, a file each. */
+typedef struct ordo_wide_kernel {
+    const void *kernel;
+    unsigned shared_bytes;
+} ordo_wide_kernel;
+
+ordo_wide_kernel ordo_wide_keys(bool f16, int drop);
+ordo_wide_kernel ordo_wide_queries(bool f16, int drop);
+
+enum {
+    WIDE_D = 256,
+    WIDE_PANELS = WIDE_D / ORDO_PANEL_COLUMNS,
+    WIDE_TILE = 64,                           /* queries, keys */
+    WIDE_TILE_BYTES = WIDE_TILE * WIDE_D * 2, /* of Q, K, V or dO */
+    WIDE_PANEL_BYTES = WIDE_TILE * ORDO_LINE_BYTES,
+    WIDE_THREADS = 384,
+    WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
+    WIDE_PACKED = WIDE_SCORES / 2
+};
+
+/* What setmaxnreg moves between warpgroups: 168 registers a thread, or it waits for ever. */
+constexpr bool wide_registers_fit(int math, int load)
+{
+    return 256 * math + 128 * load <= WIDE_THREADS * 168;
+}
+
+enum { WIDE_TURN = 1 }; /* named barriers: the turn of either math warpgroup at the tensor cores */
+
+/* ---- units ---- */
+
+typedef struct wide_unit {
+    int32_t tile, head; /* tile: of one head, over all sequences */
+} wide_unit;
+
+/* Sections of heads that the cache holds; in each, tile after tile, every head of a tile. */
+ORDO_HD wide_unit wide_issue(int32_t heads, int32_t section, int32_t tiles, int64_t ticket)
+{
+    const int32_t begin = (int32_t)(ticket / ((int64_t)section * tiles)) * section;
+    const int32_t count = ordo_min32(section, heads - begin);
+    const int64_t rest = ticket - (int64_t)begin * tiles;
+    const wide_unit unit = { (int32_t)(rest / count), begin + (int32_t)(rest % count) };
+    return unit;
+}
+
+/* ---- loads ---- */
+
+ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head,
+                           int sequence, uint64_t policy)
+{
+#pragma unroll
+    for (int p = 0; p < WIDE_PANELS; p++)
+        tma_load(to + p * WIDE_PANEL_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head, sequence,
+                 policy);
+}
+
+/* The same with a barrier a panel: a product that takes panel after panel starts with the first. */
+ORDO_DEVICE void wide_load_panels(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
+                                  int head, int sequence, uint64_t policy)
+{
+#pragma unroll
+    for (int p = 0; p < WIDE_PANELS; p++) {
+        mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
+        tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
+                 sequence, policy);
+    }
+}
+
+ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
+{
+#pragma unroll
+    for (int p = 0; p < WIDE_PANELS; p++)
+        mbar_wait(bars + 8 * p, parity);
+}
+
+/* ALiBi's slope of a query head, in powers of two; 0 without. */
+ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
+{
+    return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] * 1.4426950408889634f
+                       : 0.0f;
+}
+
+/* ---- products: tiles of 64 rows ---- */
+
+/* d = A B^T, A and B 64 x 256 in shared memory. */
+template <bool F16> ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b)
+{
+    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
+#pragma unroll
+    for (int k = 0; k < WIDE_D / 16; k++)
+        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
+                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+}
+
+/* The same while B's panels arrive; fences are its own. */
+template <bool F16>
+ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
+                                      uint32_t bars, uint32_t parity)
+{
+    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
+#pragma unroll
+    for (int k = 0; k < WIDE_D / 16; k++) {
+        if (k % 4 == 0) {
+            mbar_wait(bars + 8 * (k / 4), parity);
+            wgmma_fence();
+        }
+        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
+                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+    }
+}
+
+/* d += A B, A 64 x 64 in registers, B 64 x 256 in shared memory. */
+template <bool F16>
+ORDO_DEVICE void wide_add(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
+{
+    const uint32_t b_low = ordo_descriptor_low(b, WIDE_PANEL_BYTES);
+#pragma unroll
+    for (int k = 0; k < WIDE_TILE / 16; k++)
+        wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
+}
+
+/* ---- a 64 x 64 tile of scores, of which a thread has two rows and every fourth pair of columns:
+ * register i is row 8 (i / 2 % 2), column wide_column(i), counted from the thread's first ---- */
+
+ORDO_DEVICE int wide_column(int i)
+{
+    return 8 * (i / 4) + i % 2;
+}
+
+/* Hides columns outside from[r] .. to[r] of row r. */
+ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const int (&to)[2])
+{
+#pragma unroll
+    for (int i = 0; i < WIDE_SCORES; i++)
+        if (wide_column(i) < from[i / 2 % 2] || wide_column(i) > to[i / 2 % 2])
+            s[i] = -INFINITY;
+}
+
+/* i + diagonal - j of register i; SIGN: 1 if columns are queries, -1 if they are keys. */
+template <int SIGN> ORDO_DEVICE int wide_away(int away, int i)
+{
+    return away + SIGN * (wide_column(i) - 8 * (i / 2 % 2));
+}
+
+/* ---- dropout ---- */
+
+/* The sign of P says that the element is dropped. Left by this, a keep word has the bit of (key
+ * column 8 j + e of its quad) in its sign. */
+ORDO_DEVICE uint32_t wide_keep_shift(int j, int e)
+{
+    return 24 - 16 * (j & 1) - 8 * e + (j >> 1);
+}
+
+ORDO_DEVICE float wide_drop(float p, uint32_t word, uint32_t shift)
+{
+    return __uint_as_float(__float_as_uint(p) | (~(word << shift) & 0x80000000u));
+}
+
+/* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
+ * the results are multiplied by. */
+template <int DROP> ORDO_DEVICE float wide_kept(float p)
+{
+    return DROP ? max_nan(p, 0.0f) : p;
+}
+
+template <int DROP> ORDO_DEVICE float wide_gradient(float p, float dp, float delta)
+{
+    return DROP ? fmaf(wide_kept<DROP>(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
+}
+
+/* The words of the lines `row` of sixteen and of column block `column`, of one head. */
+ORDO_DEVICE const uint32_t *wide_keep_at(const ordo_wide_args &args, int64_t block)
+{
+    return args.keep_bits + block * 64;
+}
+
+/* ---- rows out ---- */
+
+/* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */
+ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)
+{
+#pragma unroll
+    for (int d = 1; d <= 2; d *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & d)) {
+                const bool upper = quad & d;
+                const uint32_t got = __shfl_xor_sync(~0u, upper ? w[i] : w[i + d], d);
+                w[i] = upper ? got : w[i];
+                w[i + d] = upper ? w[i + d] : got;
+            }
+}
+
+/* This warpgroup's 64 x 256, scaled, to the first `rows` rows behind `to`: 64 bytes a quad. Not 0
+ * if any number written is not finite. */
+template <bool F16>
+ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *to,
+                              int64_t row_bytes, int rows, int head_dim)
+{
+    const int x = threadIdx.x, quad = x % 4, row0 = ordo_accumulator_row(x % 128, 0);
+    uint32_t taint = 0;
+#pragma unroll
+    for (int g = 0; g < WIDE_D / 32; g++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint32_t w[4];
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                const int i = 16 * g + 4 * c + 2 * r;
+                w[c] = pack_pair<F16>(d[i] * scale, d[i + 1] * scale);
+            }
+            quad_transpose(w, quad);
+            const int row = row0 + 8 * r, column = 32 * g + 8 * quad;
+            if (row < rows && column < head_dim) {
+                *(uint4 *)(to + row * row_bytes + 2 * column) = make_uint4(w[0], w[1], w[2], w[3]);
+                taint |= not_finite<F16>(w[0]) | not_finite<F16>(w[1]) | not_finite<F16>(w[2]) |
+                         not_finite<F16>(w[3]);
+            }
+        }
+    return taint;
+}
+
+/* Where a sequence's rows begin. */
+ORDO_DEVICE char *wide_row(const ordo_cuda_tensor &x, int sequence, int row, int head)
+{
+    return (char *)x.data + 2 * (sequence * x.sequence + row * x.row + head * x.head);
+}
+
+/* Uses a's values where it stands: what follows does not overtake the loads they come from. */
+ORDO_DEVICE void wide_settle(uint32_t (&a)[WIDE_PACKED])
+{
+#pragma unroll
+    for (int i = 0; i < WIDE_PACKED; i++)
+        asm volatile("" : "+r"(a[i])::"memory");
+}
+
+#endif

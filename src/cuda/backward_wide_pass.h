@@ -1,0 +1,10 @@
+/* backward_wide_pass.h: the backward pass of head sizes 129 to 256. */
+#ifndef CUDA_BACKWARD_WIDE_PASS_H
+#define CUDA_BACKWARD_WIDE_PASS_H
+
+#include "cuda/pass.h"
+#include "ordo/status.h"
+
+ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif

@@ -1,0 +1,411 @@
+/* backward_wide_queries.h: dQ of head sizes 129 to 256.
+ *
+ * A unit is 128 queries of one query head, 64 to each of two math warpgroups: Q and dO stay in
+ * shared memory, dQ in registers, and key tiles of 64 come in ascending order. A step of a
+ * warpgroup issues, when its turn at the tensor cores comes,
+ *
+ *     dQ += dS(j) K(j) | S(j+1) = Q K(j+1)^T | dP(j+1) = dO V(j+1)^T
+ *
+ * and turns S and dP into dS, a register operand as it is, under the products of the other one. */
+#ifndef CUDA_BACKWARD_WIDE_QUERIES_H
+#define CUDA_BACKWARD_WIDE_QUERIES_H
+
+#include "cuda/backward_wide.h"
+
+struct wide_queries_shape {
+    enum {
+        MATH_REGISTERS = 240,
+        LOAD_REGISTERS = 24,
+        ROWS = 128,
+        K_STAGES = 2, /* read a step longer than V */
+        Q_BYTES = ROWS * WIDE_D * 2,
+        UNIT_BYTES = 14 * 4,
+        /* shared memory */
+        Q = ORDO_SMEM_BASE,
+        DO = Q + Q_BYTES,
+        K = DO + Q_BYTES,
+        V = K + K_STAGES * WIDE_TILE_BYTES,
+        Q_FULL = V + WIDE_TILE_BYTES, /* barriers, 8 bytes each; Q and dO are one */
+        Q_FREE = Q_FULL + 8,
+        K_FULL = Q_FREE + 8,
+        K_FREE = K_FULL + 8 * K_STAGES,
+        V_FULL = K_FREE + 8 * K_STAGES, /* a panel each */
+        V_FREE = V_FULL + 8 * WIDE_PANELS,
+        UNIT = V_FREE + 8, /* twice, by the parity of the unit */
+        END = UNIT + 2 * UNIT_BYTES,
+        BYTES = END - ORDO_SMEM_BASE
+    };
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(wide_registers_fit(MATH_REGISTERS, LOAD_REGISTERS), "registers");
+};
+
+/* Places in the record of a unit. */
+enum { OF_STEPS, OF_TILE, OF_ROW, OF_HEAD, OF_SEQUENCE };
+
+/* Units of one head of the sequences before b, and at most one more a sequence: pairs of query
+ * tiles, which a table counts one by one. */
+ORDO_HD int32_t wide_pairs_before(const ordo_cuda_batch *batch, int32_t b)
+{
+    return (int32_t)((ordo_batch_before(batch, ORDO_BEFORE_QUERY, b) + b + 1) / 2);
+}
+
+/* The last sequence with no more than `pair` before it. */
+ORDO_HD int32_t wide_find_pair(const ordo_cuda_batch *batch, int32_t pair)
+{
+    int32_t low = 0, high = batch->sequences;
+    while (high - low > 1) {
+        const int32_t middle = low + (high - low) / 2;
+        if (wide_pairs_before(batch, middle) <= pair)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- loads: one thread ---- */
+
+struct wide_queries_loader {
+    using Z = wide_queries_shape;
+    const ordo_wide_args &args;
+    const uint64_t keep, once;
+    uint32_t step, units;
+
+    __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int steps, int tile,
+                                               int row, int head, int sequence)
+    {
+        const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
+        mbar_wait(Z::Q_FREE, (units & 1) ^ 1);
+        store_shared(at + 4 * OF_STEPS, steps);
+        if (steps == 0) {
+            mbar_arrive(Z::Q_FULL);
+            return;
+        }
+        store_shared(at + 4 * OF_TILE, tile);
+        store_shared(at + 4 * OF_ROW, row);
+        store_shared(at + 4 * OF_HEAD, head);
+        store_shared(at + 4 * OF_SEQUENCE, sequence);
+        mbar_expect(Z::Q_FULL, 2 * Z::Q_BYTES);
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* a math warpgroup's tile each */
+            const int from = s.q_row + row + half * WIDE_TILE, to = half * WIDE_TILE_BYTES;
+            wide_load(Z::Q + to, &args.q, Z::Q_FULL, from, head, s.batch, once);
+            wide_load(Z::DO + to, &args.dout, Z::Q_FULL, from, head, s.batch, once);
+        }
+        units++;
+    }
+
+    __device__ __forceinline__ void load_k(const ordo_cuda_sequence &s, int row, int head)
+    {
+        const uint32_t stage = step & 1, full = Z::K_FULL + 8 * stage;
+        mbar_wait(Z::K_FREE + 8 * stage, (step >> 1 & 1) ^ 1);
+        mbar_expect(full, WIDE_TILE_BYTES);
+        wide_load(Z::K + stage * WIDE_TILE_BYTES, &args.k, full, s.kv_row + row, head, s.batch,
+                  keep);
+    }
+
+    __device__ __forceinline__ void load_v(const ordo_cuda_sequence &s, int row, int head)
+    {
+        mbar_wait(Z::V_FREE, (step & 1) ^ 1);
+        wide_load_panels(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, keep);
+        step++;
+    }
+
+    __device__ __forceinline__ void unit(wide_unit unit)
+    {
+        const int32_t sequence = wide_find_pair(&args.batch, unit.tile);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
+        const int32_t pair = unit.tile - wide_pairs_before(&args.batch, sequence);
+        const int32_t row = pair * Z::ROWS, head = unit.head / args.run.group_heads;
+        if (row >= s.q_len)
+            return;
+        const ordo_band band = ordo_sequence_band(&s, Z::ROWS, WIDE_TILE);
+        const ordo_span keys = ordo_band_keys(&band, pair);
+        const int32_t seen = ordo_span_count(keys), first = seen ? keys.first : 0;
+        const int32_t steps = max(seen, 1); /* rows that see nothing: one step, all of it hidden */
+        for (int32_t n = 0; n < steps; n++) {
+            load_k(s, (first + n) * WIDE_TILE, head);
+            if (n == 0) /* after the first keys: Q and dO are free later */
+                begin_unit(s, steps, first, row, unit.head, sequence);
+            load_v(s, (first + n) * WIDE_TILE, head);
+        }
+    }
+
+    __device__ __forceinline__ void all(void)
+    {
+        const int32_t pairs = wide_pairs_before(&args.batch, args.batch.sequences);
+        const int32_t heads = args.run.kv_heads * args.run.group_heads;
+        const int64_t total = (int64_t)pairs * heads;
+        for (int64_t ticket = blockIdx.x; ticket < total;) {
+            const int64_t next = (int64_t)gridDim.x + atomicAdd(args.query_ticket, 1);
+            wide_unit x = wide_issue(heads, args.query_section, pairs, ticket);
+            x.tile = pairs - 1 - x.tile; /* the longest first, if the mask is causal */
+            unit(x);
+            ticket = next;
+        }
+        begin_unit(ordo_cuda_sequence(), 0, 0, 0, 0, 0); /* no steps: the end */
+    }
+};
+
+/* ---- math ---- */
+
+template <bool F16, int DROP> struct wide_queries_math {
+    using Z = wide_queries_shape;
+    const ordo_wide_args &args;
+    const int mine, x; /* of the two warpgroups; thread of this one */
+
+    __device__ __forceinline__ void arrive(uint32_t bar) const
+    {
+        mbar_arrive_warp(bar, (uint32_t)x % 32);
+    }
+
+    __device__ __forceinline__ uint32_t q(uint32_t tile) const
+    {
+        return tile + mine * WIDE_TILE_BYTES;
+    }
+
+    /* What a unit's steps need of it: the thread's rows are `row` and row + 8. */
+    struct unit_state {
+        int row, low, high, keys;
+        float lse[2], delta[2], slope2;
+        int diagonal;
+        const uint2 *bits; /* keep bits given: of the rows, key block 0 */
+        uint32_t bh;       /* keep bits made */
+        uint2 keep;        /* of the key block at hand */
+    };
+
+    __device__ __forceinline__ void begin(unit_state &u, const ordo_cuda_sequence &s, int sequence,
+                                          int row, int head) const
+    {
+        u.row = row + mine * WIDE_TILE + ordo_accumulator_row(x, 0);
+        u.low = s.low;
+        u.high = s.high;
+        u.keys = s.kv_len;
+        u.diagonal = s.diagonal;
+        u.slope2 = wide_slope(args, sequence, head);
+        const int64_t stat = ((int64_t)head * args.batch.tiles + s.query_tile) * WIDE_TILE;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = u.row + 8 * r;
+            const bool real = at < s.q_len;
+            u.lse[r] = real ? args.lse2[stat + ordo_stat_place(at)] : INFINITY;
+            u.delta[r] = real ? args.delta[stat + ordo_stat_place(at)] : 0.0f;
+        }
+        if (DROP == WIDE_KEEP_GIVEN) { /* rows that do not exist take the last ones' bits */
+            const int lines = min(u.row / 16, (s.q_len - 1) / 16);
+            u.bits = (const uint2 *)wide_keep_at(args, s.keep + head * s.keep_head +
+                                                           (int64_t)lines * s.keep_across) +
+                     x % 32;
+        }
+        if (DROP == WIDE_KEEP_MADE)
+            u.bh = keep_head_of(args.maker, s.id, head);
+    }
+
+    /* The words of rows `row` and row + 8 for key tile `tile`, half a block; a block's second half
+     * has them already. */
+    __device__ __forceinline__ void fetch(unit_state &u, int tile, bool first) const
+    {
+        if (DROP == WIDE_KEEP_ALL || (tile % 2 && !first))
+            return;
+        if (DROP == WIDE_KEEP_GIVEN) {
+            u.keep = load_once(u.bits + tile / 2 * 32);
+        } else {
+            const ordo_keep keep = keep_now(args.maker);
+            const uint32_t line = args.maker.row0 + (uint32_t)u.row;
+            const uint32_t block = args.maker.block0 + (uint32_t)tile / 2;
+#pragma unroll 1
+            for (uint32_t r = 0; r < 16; r += 8) { /* one after the other: registers are few */
+                u.keep.x = u.keep.y;
+                u.keep.y = keep_inside(keep, u.bh, line + r, block, x % 4);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES], const unit_state &u,
+                                                  int tile) const
+    {
+        const int column = tile * WIDE_TILE + 2 * (x % 4);
+        if (args.rule.cap == 0.0f && !args.slopes) {
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] = fmaf(s[i], args.rule.scale, -u.lse[i / 2 % 2]);
+        } else {
+            const int away = u.row + u.diagonal - column;
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] =
+                    logit_of(s[i], args.rule, u.slope2, wide_away<-1>(away, i)) - u.lse[i / 2 % 2];
+        }
+        const int first = u.row - ordo_accumulator_row(x, 0), key = tile * WIDE_TILE;
+        if (key + WIDE_TILE > u.keys || key + WIDE_TILE - 1 - first > u.high ||
+            key - (first + WIDE_TILE - 1) < u.low) {
+            const int apart = u.row - column, end = u.keys - 1 - column;
+            const int from[2] = { apart + u.low, apart + 8 + u.low };
+            const int to[2] = { min(apart + u.high, end), min(apart + 8 + u.high, end) };
+            wide_mask(s, from, to);
+        }
+#pragma unroll
+        for (int i = 0; i < WIDE_SCORES; i++)
+            s[i] = exp2_approx(s[i]);
+        if (DROP) {
+            const uint32_t half = tile % 2 * 4; /* of a block of 128 columns */
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] = wide_drop(s[i], i / 2 % 2 ? u.keep.y : u.keep.x,
+                                 wide_keep_shift(i / 4, i % 2) + half);
+        }
+    }
+
+    __device__ __forceinline__ void gradients(const float (&p)[WIDE_SCORES],
+                                              float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
+                                              const unit_state &u, int tile) const
+    {
+#pragma unroll
+        for (int i = 0; i < WIDE_SCORES; i++)
+            dp[i] = wide_gradient<DROP>(p[i], dp[i], u.delta[i / 2 % 2]);
+        if (args.rule.cap > 0.0f) {
+            const int away = u.row + u.diagonal - (tile * WIDE_TILE + 2 * (x % 4));
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                dp[i] *= cap_gradient(fabsf(p[i]), u.lse[i / 2 % 2], args.rule, u.slope2,
+                                      wide_away<-1>(away, i));
+        }
+#pragma unroll
+        for (int i = 0; i < WIDE_PACKED; i++)
+            ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
+    }
+
+    __device__ __forceinline__ void run(void) const
+    {
+        uint32_t j = 0; /* steps of this block so far */
+        if (mine == 0)
+            named_arrive(WIDE_TURN, 256);
+        for (uint32_t unit = 0;; unit++) {
+            const uint32_t record = Z::UNIT + (unit & 1) * Z::UNIT_BYTES;
+            float dq[WIDE_D / 2];
+            uint32_t ds[WIDE_PACKED];
+            unit_state u;
+            mbar_wait(Z::Q_FULL, unit & 1);
+            const int32_t steps = load_shared(record + 4 * OF_STEPS);
+            if (steps == 0)
+                break;
+            const uint32_t last = j + steps - 1;
+            {
+                const int sequence = load_shared(record + 4 * OF_SEQUENCE);
+                begin(u, ordo_batch_sequence(&args.batch, sequence), sequence,
+                      load_shared(record + 4 * OF_ROW), load_shared(record + 4 * OF_HEAD));
+            }
+            int tile = load_shared(record + 4 * OF_TILE);
+#pragma unroll
+            for (int i = 0; i < WIDE_D / 2; i++)
+                dq[i] = 0.0f;
+            fetch(u, tile, true);
+            {
+                float s[WIDE_SCORES], dp[WIDE_SCORES];
+                mbar_wait(Z::K_FULL + 8 * (j & 1), j >> 1 & 1);
+                wgmma_pin(s);
+                wgmma_pin(dp);
+                wgmma_fence();
+                wide_scores<F16>(s, q(Z::Q), Z::K + (j & 1) * WIDE_TILE_BYTES);
+                wgmma_commit();
+                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
+                wgmma_commit();
+                wgmma_wait<1>();
+                wgmma_pin(s);
+                probabilities(s, u, tile);
+                wgmma_wait<0>();
+                wgmma_pin(dp);
+                arrive(Z::V_FREE);
+                if (j == last)
+                    arrive(Z::Q_FREE);
+                gradients(s, dp, ds, u, tile);
+            }
+#pragma unroll 1
+            for (; j < last; j++) {
+                const uint32_t stage = j & 1, other = stage ^ 1;
+                float s[WIDE_SCORES], dp[WIDE_SCORES];
+                tile++;
+                fetch(u, tile, false);
+                mbar_wait(Z::K_FULL + 8 * other, (j + 1) >> 1 & 1);
+                named_sync(WIDE_TURN + mine, 256);
+                wgmma_pin(dq);
+                wgmma_pin(s);
+                wgmma_pin(dp);
+                wgmma_fence();
+                wide_add<F16>(dq, ds, Z::K + stage * WIDE_TILE_BYTES);
+                wgmma_commit();
+                wide_scores<F16>(s, q(Z::Q), Z::K + other * WIDE_TILE_BYTES);
+                wgmma_commit();
+                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, (j + 1) & 1);
+                wgmma_commit();
+                named_arrive(WIDE_TURN + (mine ^ 1), 256);
+                wgmma_wait<2>();
+                arrive(Z::K_FREE + 8 * stage);
+                wgmma_wait<1>();
+                wgmma_pin(s);
+                probabilities(s, u, tile);
+                wgmma_wait<0>();
+                wgmma_pin(dq);
+                wgmma_pin(dp);
+                arrive(Z::V_FREE);
+                if (j + 1 == last)
+                    arrive(Z::Q_FREE); /* the next unit's Q and dO come meanwhile */
+                gradients(s, dp, ds, u, tile);
+            }
+            wgmma_pin(dq);
+            wgmma_fence();
+            wide_add<F16>(dq, ds, Z::K + (j & 1) * WIDE_TILE_BYTES);
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(dq);
+            arrive(Z::K_FREE + 8 * (j & 1));
+            j++;
+            const int sequence = load_shared(record + 4 * OF_SEQUENCE);
+            const int head = load_shared(record + 4 * OF_HEAD);
+            const int row = load_shared(record + 4 * OF_ROW) + mine * WIDE_TILE;
+            const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
+            if (wide_put<F16>(dq, args.out_scale, wide_row(args.dq, s.batch, s.q_row + row, head),
+                              2 * args.dq.row, s.q_len - row, args.head_dim))
+                *args.flag = 1;
+        }
+    }
+};
+
+template <bool F16, int DROP>
+__global__ void __launch_bounds__(WIDE_THREADS, 1)
+    backward_wide_queries(const __grid_constant__ ordo_wide_args args)
+{
+    using Z = wide_queries_shape;
+    extern __shared__ __align__(1024) char smem[];
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        mbar_init(Z::Q_FULL, 1);
+        mbar_init(Z::Q_FREE, 8);
+        for (int s = 0; s < Z::K_STAGES; s++) {
+            mbar_init(Z::K_FULL + 8 * s, 1);
+            mbar_init(Z::K_FREE + 8 * s, 8);
+        }
+        for (int p = 0; p < WIDE_PANELS; p++)
+            mbar_init(Z::V_FULL + 8 * p, 1);
+        mbar_init(Z::V_FREE, 8);
+        mbar_init_fence();
+    }
+    __syncthreads();
+    /* Beside the last units of the keys, which have waited for all that is read here. */
+    grid_let_next(); /* the repair: it waits by itself */
+
+    if (group == 0) {
+        registers_down<Z::LOAD_REGISTERS>();
+        if (threadIdx.x >= 32 || !elect_one())
+            return;
+        wide_queries_loader { args, policy_evict_last(), policy_evict_first(), 0, 0 }.all();
+        grid_wait(); /* this kernel ends no sooner than the keys' */
+        return;
+    }
+    registers_up<Z::MATH_REGISTERS>();
+    wide_queries_math<F16, DROP> { args, group - 1, (int)threadIdx.x % 128 }.run();
+}
+
+#endif

@@ -1,0 +1,7 @@
+/* forward_general_64.cu: the general forward kernel for head sizes of this bucket. */
+#include "cuda/forward_kernel.h"
+
+ordo_forward_instance ordo_forward_general_64(bool f16, int drop)
+{
+    return f16 ? forward_general<64, true>(drop) : forward_general<64, false>(drop);
+}

@@ -1,0 +1,373 @@
+/* forward_kernel.h: O = softmax(Q K^T) V and its log-sum-exp. docs/hopper.md draws roles and
+ * buffers.
+ *
+ * A block keeps a tile of queries and walks the key tiles that the mask leaves it, last first. One
+ * thread loads; each math warpgroup owns 64 rows. While the product P V of one key tile runs, the
+ * next tile's scores are computed; and the warpgroups take turns at the tensor cores, so that the
+ * exponentials of one hide under the products of the others. Every row's sum has one order: key
+ * tiles downwards, columns as the products add them.
+ *
+ * The plain kernel (GENERAL false) has whole head sizes, dense batches, and masks that cut above:
+ * its cut tiles come before the whole ones. The general one decides the rest at run time. */
+#ifndef CUDA_FORWARD_KERNEL_H
+#define CUDA_FORWARD_KERNEL_H
+
+#include "cuda/forward_math.h"
+#include "cuda/wgmma.h"
+
+/* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
+enum { TURN = 1, OWN = 5 };
+
+template <bool X> struct constant {
+    static const bool value = X;
+};
+
+/* Rows of a warpgroup's tile that the sequence has, from shared memory: 16 bytes a thread. */
+template <class Z>
+ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile,
+                            const forward_record &unit, int first)
+{
+    const int count = min(64, unit.q_len - first) * args.chunks;
+    uint16_t *const to = (uint16_t *)args.rows.data + unit.batch * args.rows.sequence +
+                         unit.head * args.rows.head + (unit.q_row + first) * args.rows.row;
+    for (int x = threadIdx.x % 128; x < count; x += 128) {
+        const int row = x / args.chunks, column = x % args.chunks * 8;
+        *(uint4 *)(to + row * args.rows.row + column) =
+            *(const uint4 *)(tile + ordo_tile_offset(Z::ROWS, row, column));
+    }
+}
+
+template <int D, int DROP, bool GENERAL, bool F16>
+__global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
+    forward_kernel(const __grid_constant__ ordo_forward_args args)
+{
+    using Z = forward_shape<D, GENERAL>;
+    extern __shared__ __align__(1024) char smem[];
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        for (int s = 0; s < Z::Q_STAGES; s++) {
+            mbar_init(Z::Q_FULL + 8 * s, 1);
+            mbar_init(Z::Q_FREE + 8 * s, 4 * Z::GROUPS);
+        }
+        for (int s = 0; s < Z::STAGES; s++) {
+            mbar_init(Z::K_FULL + 8 * s, 1);
+            mbar_init(Z::V_FULL + 8 * s, 1);
+            mbar_init(Z::K_FREE + 8 * s, 4 * Z::GROUPS);
+            mbar_init(Z::V_FREE + 8 * s, 4 * Z::GROUPS);
+        }
+        mbar_init_fence();
+    }
+    __syncthreads();
+    grid_let_next(); /* the repair: it waits by itself */
+
+    if (group == 0) {
+        registers_down<Z::LOAD_REGISTERS>();
+        if (threadIdx.x < 32 && elect_one())
+            forward_load<D, GENERAL>(args, smem);
+        return;
+    }
+
+    /* ---- products ---- */
+    registers_up<Z::MATH_REGISTERS>();
+    const int mine = group - 1, warp = threadIdx.x / 32 % 4;
+    const bool leader = threadIdx.x % 128 == 0;
+    const uint32_t q_low0 = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
+    const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
+    const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
+    const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
+    const ordo_keep maker = DROP == ORDO_DROP_INSIDE ? keep_now(args.maker) : ordo_keep();
+    float o[D / 2];
+    uint32_t p[Z::COLUMNS / 4];
+    int stage = 0, phase = 0;
+    uint32_t q_low = q_low0;
+
+    auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
+        const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma_ss<F16, 0, 0>(s, wgmma_by_columns(q_low, Z::ROWS, k),
+                                wgmma_by_columns(k_low, Z::COLUMNS, k), k > 0);
+    };
+    auto outputs = [&](int at) {
+        const uint32_t v_low = v_low0 + at * (Z::KV_BYTES / 16);
+#pragma unroll
+        for (int k = 0; k < Z::COLUMNS / 16; k++)
+            wgmma_rs<F16, 1>(o, p + 4 * k, wgmma_by_rows(v_low, k), 1);
+    };
+
+    auto advance = [&] {
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    };
+    /* A tile that only other warpgroups see: handed back, and the turn passed on. */
+    auto pass_on = [&] {
+        mbar_wait(Z::K_FULL + 8 * stage, phase);
+        mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+        mbar_wait(Z::V_FULL + 8 * stage, phase);
+        mbar_arrive_warp(Z::V_FREE + 8 * stage, lane);
+        named_sync(TURN + mine, 256);
+        named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+        advance();
+    };
+
+    if (mine == 0)
+        named_arrive(TURN, 256);
+    for (uint32_t drawn = 0;; drawn++) {
+        const uint32_t q_stage = forward_q_stage<Z>(drawn);
+        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
+        const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
+        const int ticket = GENERAL ? record.head : load_shared(Z::SLOT + 4 * q_stage);
+        if (ticket < 0)
+            break;
+        q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
+        ordo_forward_unit unit = {};
+        if constexpr (!GENERAL)
+            unit = ordo_forward_issue(&args.issue, ticket);
+        const int first = (GENERAL ? record.row : unit.tile * Z::ROWS) + mine * 64;
+        const int row = first + warp * 16 + lane / 4;
+        const int column = 2 * (lane % 4);
+        const ordo_band &band = args.issue.band; /* if not */
+        const int &q_len = GENERAL ? record.q_len : band.q_len;
+        const int &kv_len = GENERAL ? record.kv_len : band.kv_len;
+        const int &high = GENERAL ? record.high : band.high;
+        const int whole = min(kv_len, first + high + 1); /* columns all rows see */
+        const int limit[2] = { min(kv_len, row + high + 1), min(kv_len, row + 8 + high + 1) };
+        /* Rows that do not exist have no bits, and nobody sees theirs: they take the last ones. */
+        const int block = min(first + warp * 16, (q_len - 1) / 16 * 16);
+        const uint2 *const keep0 =
+            args.keep_bits +
+            (GENERAL ? record.keep + (int64_t)(block / 16) * record.keep_across
+                     : ordo_keep_at(unit.head, block, 0, q_len, kv_len)) *
+                32 +
+            lane;
+        uint2 keep = { 0, 0 }, ahead = { 0, 0 };
+        row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            o[i] = 0.0f;
+
+        int tile = GENERAL ? record.last : unit.keys - 1;
+        int own = min(kv_len, first + 64 + high); /* columns its last row sees */
+        if (GENERAL && first >= q_len)
+            own = 0;
+        for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
+            pass_on();
+        /* Key tiles down to `stop` it sees; those from `cut_from` on and before `cut_to` in part.
+         */
+        int stop = 0, cut_from = 0, cut_to = 0;
+        if constexpr (GENERAL) {
+            stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
+            cut_from = max(0, whole) / Z::COLUMNS;
+            cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
+        }
+
+        /* Bits of a block of 128 columns; those of a tile of 64 are half of it. Given ones are read
+         * a tile ahead. */
+        auto words = [&](int at) {
+            return load_once(keep0 + max(at, 0) * Z::COLUMNS / ORDO_KEEP_COLS * 32);
+        };
+        if (DROP == ORDO_DROP_GIVEN && (!GENERAL || kv_len > 0))
+            ahead = words(tile);
+        auto given = [&] {
+            if constexpr (DROP == ORDO_DROP_GIVEN) {
+                keep = ahead;
+                if (!GENERAL || kv_len > 0)
+                    ahead = words(tile - 1);
+            }
+        };
+        auto made = [&](bool fresh) {
+            if constexpr (DROP == ORDO_DROP_INSIDE) {
+                const int to = ORDO_KEEP_COLS / Z::COLUMNS;
+                if (to == 1 || fresh || tile % to == to - 1) {
+                    const uint32_t place = args.maker.block0 + tile / to;
+                    keep.x = keep_inside(maker, record.keep_head, args.maker.row0 + row, place,
+                                         lane % 4);
+                    keep.y = keep_inside(maker, record.keep_head, args.maker.row0 + row + 8, place,
+                                         lane % 4);
+                }
+            }
+        };
+        auto pack = [&](const float(&s)[Z::COLUMNS / 2]) {
+            const int odd = Z::COLUMNS < ORDO_KEEP_COLS ? tile % 2 * 4 : 0;
+            pack_probabilities<DROP != ORDO_DROP_NONE, F16>(
+                p, s, make_uint2(keep.x << odd, keep.y << odd));
+        };
+        auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
+            const int at = tile * Z::COLUMNS + column;
+            if constexpr (GENERAL) {
+                if (args.ruled)
+                    apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
+                if (tile >= cut_from || tile < cut_to)
+                    mask_scores(s, record, row, at);
+            }
+            softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
+        };
+
+        int last_stage = stage, last_phase = phase;
+        { /* the first tile: scores only */
+            float s[Z::COLUMNS / 2];
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            wgmma_pin(s);
+            wgmma_fence();
+            scores(s, stage);
+            wgmma_commit();
+            given();
+            made(true);
+            wgmma_wait<0>();
+            wgmma_pin(s);
+            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            soften(s, constant<true>());
+            pack(s);
+        }
+        advance();
+        /* Scores of this tile beside outputs of the last one. */
+        auto step = [&](auto cut) {
+            float s[Z::COLUMNS / 2];
+            given();
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            named_sync(TURN + mine, 256);
+            wgmma_pin(s);
+            wgmma_pin(o);
+            wgmma_fence();
+            scores(s, stage);
+            wgmma_commit();
+            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+            wgmma_fence();
+            outputs(last_stage);
+            wgmma_commit();
+            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            if (D > 64)
+                made(false);
+            wgmma_wait<1>();
+            wgmma_pin(s);
+            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            soften(s, cut);
+#if !defined VARIANT || VARIANT == 1
+            if (GENERAL)
+                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#elif VARIANT == 2
+            wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#endif
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            if (D == 64) /* P's registers are free now */
+                made(false);
+            pack(s);
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                o[i] *= state.shrink[i / 2 % 2];
+            last_stage = stage;
+            last_phase = phase;
+            advance();
+        };
+        if constexpr (GENERAL) {
+#pragma unroll 1
+            for (tile--; tile >= stop; tile--)
+                step(constant<false>());
+        } else {
+#pragma unroll 1
+            for (tile--; tile >= 0 && (tile + 1) * Z::COLUMNS > whole; tile--)
+                step(constant<true>());
+#pragma unroll 1
+            for (; tile >= 0; tile--)
+                step(constant<false>());
+        }
+        if (Z::O != Z::Q)
+            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
+        mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+        wgmma_pin(o);
+        wgmma_fence();
+        outputs(last_stage);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_pin(o);
+        mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+        if constexpr (GENERAL)
+            for (; tile >= record.first; tile--)
+                pass_on();
+
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = state.sum[r];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
+            const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
+            const float weight = (DROP != ORDO_DROP_NONE ? args.keep_scale : 1.0f) / sum;
+            const int at = row + 8 * r;
+            if (lane % 4 == 0 && at < q_len)
+                args.lse[GENERAL ? record.lse + at : (int64_t)unit.head * q_len + at] =
+                    blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                if (i / 2 % 2 == r)
+                    o[i] = blind ? 0.0f : o[i] * weight;
+        }
+        if (leader)
+            bulk_wait_read(); /* the last tile's O has left */
+        named_sync(OWN + mine, 128);
+        uint32_t taint = 0;
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+            const uint32_t pairs[4] = { pack_pair<F16>(o[8 * c], o[8 * c + 1]),
+                                        pack_pair<F16>(o[8 * c + 2], o[8 * c + 3]),
+                                        pack_pair<F16>(o[8 * c + 4], o[8 * c + 5]),
+                                        pack_pair<F16>(o[8 * c + 6], o[8 * c + 7]) };
+            taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) |
+                     not_finite<F16>(pairs[2]) | not_finite<F16>(pairs[3]);
+            store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
+                          pairs[2], pairs[3]);
+        }
+        if (taint && (!GENERAL || row < q_len))
+            args.ticket[ORDO_NOT_FINITE] = 1;
+        /* A tile that ends inside would run into the next sequence. */
+        if (GENERAL && args.batch.table && first + 64 > q_len) {
+            named_sync(OWN + mine, 128);
+            store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), record, first);
+            named_sync(OWN + mine, 128);
+        } else {
+            fence_shared_to_async();
+            named_sync(OWN + mine, 128);
+            if (leader) {
+#pragma unroll
+                for (int q = 0; q < Z::PANELS; q++)
+                    tma_store(&args.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
+                              GENERAL ? record.q_row + first : first,
+                              GENERAL ? record.head : unit.head % args.issue.heads,
+                              GENERAL ? record.batch : unit.head / args.issue.heads);
+                bulk_commit();
+            }
+        }
+        if (Z::O == Z::Q) { /* Q's place is free once O has left it */
+            if (leader)
+                bulk_wait_read();
+            named_sync(OWN + mine, 128);
+            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
+        }
+    }
+    if (leader)
+        bulk_wait();
+}
+
+template <int D, int DROP, bool GENERAL, bool F16>
+static ordo_forward_instance forward_instance(void)
+{
+    using Z = forward_shape<D, GENERAL>;
+    return { (const void *)forward_kernel<D, DROP, GENERAL, F16>, Z::ROWS, Z::COLUMNS, Z::THREADS,
+             Z::BYTES };
+}
+
+/* The general kernel of a bucket. */
+template <int D, bool F16> static ordo_forward_instance forward_general(int drop)
+{
+    return drop == ORDO_DROP_NONE    ? forward_instance<D, ORDO_DROP_NONE, true, F16>()
+           : drop == ORDO_DROP_GIVEN ? forward_instance<D, ORDO_DROP_GIVEN, true, F16>()
+                                     : forward_instance<D, ORDO_DROP_INSIDE, true, F16>();
+}
+
+#endif

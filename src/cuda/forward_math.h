@@ -1,0 +1,104 @@
+/* forward_math.h: from scores to the operand of the second product, in registers. */
+#ifndef CUDA_FORWARD_MATH_H
+#define CUDA_FORWARD_MATH_H
+
+#include <math.h>
+
+#include "cuda/forward_roles.h"
+
+/* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
+struct row_state {
+    float max[2], sum[2], shrink[2];
+};
+
+/* Scores to probabilities, relative to the largest score so far; and what that did to the sums.
+ * Columns at or beyond `limit` (one a row) are masked, if the tile is cut. Four chains a row: one
+ * would cost its latency. */
+template <bool CUT, int N>
+ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
+                              row_state &state)
+{
+    if (CUT) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (8 * (i / 4) + i % 2 >= limit[i / 2 % 2] - column)
+                s[i] = -INFINITY;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top[4] = { state.max[r], -INFINITY, -INFINITY, -INFINITY };
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i / 2 % 2 == r)
+                top[i / 4 % 4] = fmaxf(top[i / 4 % 4], s[i]);
+        float max = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+        const float shift = max == -INFINITY ? 0.0f : max * scale_log2; /* nothing seen yet */
+        state.shrink[r] = exp2_approx(fmaf(state.max[r], scale_log2, -shift));
+        state.max[r] = max;
+        float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i / 2 % 2 == r) {
+                s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
+                part[i / 4 % 4] += s[i];
+            }
+        const float sum = (part[0] + part[1]) + (part[2] + part[3]);
+        state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
+    }
+}
+
+/* P as the register operand of the next product. Dropout leaves out what `keep` does not have, a
+ * word a row: shifted left, it has a pair of columns in the signs of two bytes. */
+template <bool DROP, bool F16, int N>
+ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], uint2 keep)
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
+        if (DROP) {
+            const uint32_t word = (i % 2 ? keep.y : keep.x) << i / 4;
+            p[i] &= i / 2 % 2 ? byte_signs<0xbbaa>(word) : byte_signs<0x9988>(word);
+        }
+    }
+}
+
+/* ---- the general kernel ---- */
+
+/* Scores to logits, as logit_of() has it: softcap and ALiBi, a branch for all of a tile. `away` is
+ * the distance of the first row's own column from the thread's first one. */
+template <int N>
+ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float slope2, int away)
+{
+    if (rule.cap > 0.0f) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            cap_score(s[i], rule);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] *= rule.scale;
+    }
+    const float from[2] = { (float)away, (float)(away + 8) };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)(8 * (i / 4) + i % 2)), s[i]);
+}
+
+/* Masks what rows `row` and `row + 8` do not see, in columns from `column` on. */
+template <int N>
+ORDO_DEVICE void mask_scores(float (&s)[N], const forward_record &unit, int row, int column)
+{
+    const int from[2] = { row + unit.low - column, row + 8 + unit.low - column };
+    const int limit[2] = { min(unit.kv_len, row + unit.high + 1) - column,
+                           min(unit.kv_len, row + 8 + unit.high + 1) - column };
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int at = 8 * (i / 4) + i % 2, r = i / 2 % 2;
+        if (at < from[r] || at >= limit[r])
+            s[i] = -INFINITY;
+    }
+}
+
+#endif

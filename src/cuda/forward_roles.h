@@ -1,0 +1,222 @@
+/* forward_roles.h: buffers of the forward kernel, and the thread that fills them.
+ *
+ * The plain kernel knows one kind of sequence, and its warps find their unit by its ticket. The
+ * general one works on batches of any layout: the loading thread looks a ticket up once, while the
+ * unit before it is worked on, and writes a record for everybody. */
+#ifndef CUDA_FORWARD_ROLES_H
+#define CUDA_FORWARD_ROLES_H
+
+#include "cuda/forward.h"
+#include "cuda/layout.h"
+#include "cuda/ptx.h"
+
+/* A unit of the general kernel. */
+struct forward_record {
+    int32_t head;          /* query head; -1: no more units */
+    int32_t batch;         /* the sequence in tensors */
+    int32_t q_row, kv_row; /* its first ones in tensors */
+    int32_t row;           /* the tile's first one, of the sequence */
+    int32_t q_len, kv_len, low, high;
+    int32_t first, last; /* key tiles, walked last to first. At least one */
+    int32_t diagonal;
+    float slope2; /* ALiBi, in powers of two */
+    uint32_t keep_head;
+    int32_t keep_across;
+    int64_t keep; /* the head's first block of bits */
+    int64_t lse;  /* place of the head's row 0 */
+};
+
+template <int D, bool GENERAL> struct forward_shape {
+    enum {
+        GROUPS = D == 64 ? 3 : 2, /* math warpgroups */
+        ROWS = 64 * GROUPS,
+        COLUMNS = D == 256 ? 64 : 128,
+        STAGES = D == 64 ? 4 : 2,    /* of K and of V */
+        Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
+        THREADS = 128 * (GROUPS + 1),
+        /* Together what a block starts with: 128 a thread at D = 64, else 168. */
+        MATH_REGISTERS = D == 64   ? 160
+                         : GENERAL ? 232
+                                   : 240,
+        LOAD_REGISTERS = D == 64   ? 32
+                         : GENERAL ? 40
+                                   : 24,
+        PANELS = D / ORDO_PANEL_COLUMNS,
+        Q_BYTES = ROWS * D * 2,
+        KV_BYTES = COLUMNS * D * 2,
+        /* A record outlives the Q it came with: that of unit n + 4 is written after the Q of unit
+         * n + 1 was given back, and by then every warp is done with unit n. */
+        RECORDS = 4,
+        /* shared memory */
+        Q = ORDO_SMEM_BASE,
+        K = Q + Q_STAGES * Q_BYTES,
+        V = K + STAGES * KV_BYTES,
+        O = D == 256 ? Q : V + STAGES * KV_BYTES,
+        Q_FULL = V + STAGES * KV_BYTES + (D == 256 ? 0 : Q_BYTES), /* barriers, 8 bytes each */
+        Q_FREE = Q_FULL + 16,
+        K_FULL = Q_FREE + 16,
+        K_FREE = K_FULL + 8 * STAGES,
+        V_FULL = K_FREE + 8 * STAGES,
+        V_FREE = V_FULL + 8 * STAGES,
+        SLOT = V_FREE + 8 * STAGES, /* the units that the two Q belong to; or their records */
+        END = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record) : 8),
+        SPARE = END, /* a word that nobody reads */
+        BYTES = SPARE + 8 - ORDO_SMEM_BASE
+    };
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert((int)SLOT % alignof(forward_record) == 0, "records");
+};
+
+/* Of unit number `drawn` of a block: its Q, and the phase of that. */
+template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
+{
+    return Z::Q_STAGES == 1 ? 0 : drawn & 1;
+}
+
+template <class Z> ORDO_DEVICE uint32_t forward_q_phase(uint32_t drawn)
+{
+    return Z::Q_STAGES == 1 ? drawn & 1 : drawn >> 1 & 1;
+}
+
+template <class Z> ORDO_DEVICE forward_record *forward_record_of(char *smem, uint32_t drawn)
+{
+    return (forward_record *)(smem + (Z::SLOT - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
+}
+
+/* Tickets of the pass; how many a packed or padded batch has only the table knows. */
+template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
+{
+    if (GENERAL && args.batch.table)
+        return args.issue.heads * args.batch.table[args.batch.sequences].forward_tile;
+    return args.units;
+}
+
+template <int D>
+ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, forward_record *to)
+{
+    using Z = forward_shape<D, true>;
+    ordo_forward_place place;
+    if (args.batch.table) {
+        place = ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.group_heads, ticket);
+    } else {
+        const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
+        place = { unit.head / args.issue.heads, unit.head % args.issue.heads, unit.tile };
+    }
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
+    const ordo_band band = ordo_sequence_band(&s, Z::ROWS, Z::COLUMNS);
+    const ordo_span keys = ordo_band_keys(&band, place.tile);
+    const bool blind = keys.last < keys.first; /* takes a tile all the same, and masks it */
+    to->head = place.head;
+    to->batch = s.batch;
+    to->q_row = s.q_row;
+    to->kv_row = s.kv_row;
+    to->row = place.tile * Z::ROWS;
+    to->q_len = s.q_len;
+    to->kv_len = s.kv_len;
+    to->low = s.low;
+    to->high = s.high;
+    to->first = blind ? 0 : keys.first;
+    to->last = blind ? 0 : keys.last;
+    to->diagonal = s.diagonal;
+    to->slope2 = 0.0f;
+    if (args.slopes)
+        to->slope2 =
+            args.slopes[place.sequence * args.slopes_sequence + place.head] * 1.4426950408889634f;
+    to->keep_head = keep_head_of(args.maker, s.id, place.head);
+    to->keep_across = s.keep_across;
+    to->keep = s.keep + place.head * s.keep_head;
+    to->lse = s.lse + place.head * args.batch.lse_head;
+}
+
+/* Where the loads of a unit begin. */
+struct forward_from {
+    int q_row, kv_row, head, kv_head, batch, first, last;
+};
+
+template <int D, bool GENERAL>
+ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket,
+                                       const forward_record *record)
+{
+    using Z = forward_shape<D, GENERAL>;
+    if constexpr (GENERAL)
+        return { record->q_row + record->row,
+                 record->kv_row,
+                 record->head,
+                 record->head / args.group_heads,
+                 record->batch,
+                 record->first,
+                 record->last };
+    const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
+    const int head = unit.head % args.issue.heads;
+    return { unit.tile * Z::ROWS,          0, head,         head / args.group_heads,
+             unit.head / args.issue.heads, 0, unit.keys - 1 };
+}
+
+template <int D, bool GENERAL>
+ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
+{
+    using Z = forward_shape<D, GENERAL>;
+    const uint64_t keep = policy_evict_last(), once = policy_evict_first();
+    const int units = forward_units<GENERAL>(args);
+    int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
+    uint32_t drawn = 0; /* units so far */
+    if constexpr (GENERAL)
+        if ((int)blockIdx.x < units)
+            forward_describe<D>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
+    for (int ticket = blockIdx.x; ticket < units; drawn++) {
+        const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
+        const forward_from from =
+            forward_loads<D, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
+        auto load_k = [&](int tile) {
+            mbar_wait(Z::K_FREE + 8 * k_stage, k_phase);
+            mbar_expect(Z::K_FULL + 8 * k_stage, Z::KV_BYTES);
+#pragma unroll
+            for (int p = 0; p < Z::PANELS; p++)
+                tma_load(Z::K + k_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
+                         Z::K_FULL + 8 * k_stage, p * ORDO_PANEL_COLUMNS,
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, keep);
+            if (++k_stage == Z::STAGES) {
+                k_stage = 0;
+                k_phase ^= 1;
+            }
+        };
+        load_k(from.last); /* its stage is free before Q's */
+        mbar_wait(Z::Q_FREE + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+        if constexpr (!GENERAL)
+            store_shared(Z::SLOT + 4 * q_stage, ticket);
+        mbar_expect(q_full, Z::Q_BYTES);
+#pragma unroll
+        for (int p = 0; p < Z::PANELS; p++)
+            tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
+                     p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, once);
+        const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
+        for (int tile = from.last; tile >= from.first; tile--) {
+            if (tile > from.first)
+                load_k(tile - 1);
+            mbar_wait(Z::V_FREE + 8 * v_stage, v_phase);
+            mbar_expect(Z::V_FULL + 8 * v_stage, Z::KV_BYTES);
+#pragma unroll
+            for (int p = 0; p < Z::PANELS; p++)
+                tma_load(Z::V + v_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
+                         Z::V_FULL + 8 * v_stage, p * ORDO_PANEL_COLUMNS,
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, keep);
+            if (++v_stage == Z::STAGES) {
+                v_stage = 0;
+                v_phase ^= 1;
+            }
+            if constexpr (GENERAL) /* while the loads so far are waited for */
+                if (tile == from.last && next < units)
+                    forward_describe<D>(args, next, forward_record_of<Z>(smem, drawn + 1));
+        }
+        ticket = next;
+    }
+    const uint32_t q_stage = forward_q_stage<Z>(drawn);
+    mbar_wait(Z::Q_FREE + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+    if constexpr (GENERAL)
+        forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
+    else
+        store_shared(Z::SLOT + 4 * q_stage, -1);
+    mbar_arrive(Z::Q_FULL + 8 * q_stage);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* mend.h: rows of a copied tile that are not the sequence's: padding, or the next sequence's. They
+ * are multiplied by zero, and would still spread a NaN: so they become zero.
+ *
+ * Every math warpgroup does it for itself before its products read the tile: the zeros are the
+ * same, and nobody waits for another warpgroup. */
+#ifndef CUDA_MEND_H
+#define CUDA_MEND_H
+
+#include "cuda/layout.h"
+#include "cuda/ptx.h"
+
+/* Rows `valid` .. rows - 1 of a tile of `panels` panels, by the 128 threads of a warpgroup that
+ * meet at `barrier`. A line of a panel stays itself under the swizzle. */
+ORDO_DEVICE void mend_rows(uint32_t tile, int rows, int panels, int valid, int thread, int barrier)
+{
+    enum { CHUNKS = ORDO_LINE_BYTES / 16 };
+    const int bad = rows - valid, count = bad * panels * CHUNKS;
+    for (int x = thread % 128; x < count; x += 128) {
+        const int line = x / CHUNKS;
+        store_shared4(tile + (uint32_t)(line / bad * rows + valid + line % bad) * ORDO_LINE_BYTES +
+                          (uint32_t)(x % CHUNKS) * 16,
+                      0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    fence_shared_to_async();
+    named_sync((uint32_t)barrier, 128);
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros in what
+ * padding leaves. */
+#include "cuda/sequences.h"
+
+#include <math.h>
+
+#include "cuda/launch.h"
+#include "cuda/ptx.h"
+
+enum { THREADS = 1024, WARPS = THREADS / 32, CLEAR_THREADS = 256 };
+
+/* ---- scans over a block ---- */
+
+struct largest {
+    ORDO_DEVICE int64_t of(int64_t a, int64_t b)
+    {
+        return a > b ? a : b;
+    }
+};
+
+struct sum {
+    ORDO_DEVICE int64_t of(int64_t a, int64_t b)
+    {
+        return a + b;
+    }
+};
+
+/* x of this thread and all before it; `carry`, alike in all threads, comes before the first and
+ * becomes that of the last. */
+template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_t *ends)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int step = 1; step < 32; step *= 2) {
+        const int64_t other = __shfl_up_sync(~0u, x, step);
+        if (lane >= step)
+            x = TAKE::of(other, x);
+    }
+    __syncthreads(); /* nobody reads the ends of the scan before */
+    if (lane == 31)
+        ends[warp] = x;
+    __syncthreads();
+    int64_t before = carry;
+    for (int w = 0; w < WARPS; w++) {
+        if (w < warp)
+            before = TAKE::of(before, ends[w]);
+        carry = TAKE::of(carry, ends[w]);
+    }
+    return TAKE::of(before, x);
+}
+
+/* ---- the table ---- */
+
+/* What the sequences before a round of THREADS leave. */
+struct carried {
+    int64_t q_end, kv_end, forward_tile, query_tile, key_tile, keep;
+};
+
+ORDO_DEVICE ordo_rows rows_of(const ordo_cuda_pass &pass, const int32_t *ends,
+                              const int32_t *lengths, int32_t b, int64_t rows, int32_t longest,
+                              int64_t &carry, int64_t *scratch)
+{
+    const bool mine = b < pass.batch.sequences;
+    if (pass.layout != ORDO_CUDA_PACKED)
+        return mine ? ordo_padded_rows(lengths, b, longest) : ordo_rows { 0, 0 };
+    const int32_t begin =
+        (int32_t)scan<largest>(mine ? ordo_cut(ends[b], rows) : 0, carry, scratch);
+    return mine ? ordo_packed_rows(begin, ends[b + 1], rows, longest) : ordo_rows { begin, 0 };
+}
+
+ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, int64_t *scratch)
+{
+    const ordo_cuda_ragged &r = pass.ragged;
+    const bool mine = b < pass.batch.sequences;
+    const ordo_rows q =
+        rows_of(pass, r.cu_q, r.q_lens, b, pass.q_rows, pass.run.band.q_len, c.q_end, scratch);
+    const ordo_rows kv =
+        rows_of(pass, r.cu_kv, r.kv_lens, b, pass.kv_rows, pass.run.band.kv_len, c.kv_end, scratch);
+    ordo_cuda_sequence s = {};
+    ordo_counts n = {};
+    if (mine) {
+        s = ordo_sequence_of(&pass, b, q, kv);
+        n = ordo_sequence_counts(&pass, &s);
+    }
+    s.forward_tile = (int32_t)(scan<sum>(n.forward_tile, c.forward_tile, scratch) - n.forward_tile);
+    s.query_tile = (int32_t)(scan<sum>(n.query_tile, c.query_tile, scratch) - n.query_tile);
+    s.key_tile = (int32_t)(scan<sum>(n.key_tile, c.key_tile, scratch) - n.key_tile);
+    s.keep = scan<sum>(n.keep, c.keep, scratch) - n.keep; /* of a padded one b * n.keep, too */
+    if (mine)
+        pass.table[b] = s;
+}
+
+static __global__ void __launch_bounds__(THREADS, 1)
+    sequences_kernel(const __grid_constant__ ordo_cuda_pass pass)
+{
+    __shared__ int64_t scratch[WARPS];
+    carried c = {};
+    for (int32_t first = 0; first < pass.batch.sequences; first += THREADS)
+        one_round(pass, first + (int32_t)threadIdx.x, c, scratch);
+    if (threadIdx.x != 0)
+        return;
+    ordo_cuda_sequence all = {};
+    all.forward_tile = (int32_t)c.forward_tile;
+    all.query_tile = (int32_t)c.query_tile;
+    all.key_tile = (int32_t)c.key_tile;
+    all.keep = c.keep;
+    pass.table[pass.batch.sequences] = all;
+}
+
+ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    const ordo_cuda_grid grid = { 1, THREADS, 0, ORDO_LAUNCH_PLAIN };
+    if (!pass->table)
+        return ORDO_OK;
+    return ordo_cuda_launch((const void *)sequences_kernel, pass, grid, pass->stream, why,
+                            why_size);
+}
+
+/* ---- what padding leaves ---- */
+
+/* Rows `from` .. `to` - 1 of one head of one sequence. */
+ORDO_DEVICE void clear_rows(const ordo_cuda_pass &pass, const ordo_cuda_tensor &x, int32_t sequence,
+                            int32_t head, int32_t from, int64_t to)
+{
+    const int32_t chunks = pass.head_dim / 8; /* of 16 bytes */
+    uint16_t *base = (uint16_t *)x.data + sequence * x.sequence + head * x.head + from * x.row;
+    for (int64_t i = threadIdx.x; i < (to - from) * chunks; i += CLEAR_THREADS)
+        *(uint4 *)(base + i / chunks * x.row + i % chunks * 8) = make_uint4(0, 0, 0, 0);
+}
+
+static __global__ void __launch_bounds__(CLEAR_THREADS)
+    clear_forward_kernel(const __grid_constant__ ordo_cuda_pass pass)
+{
+    const int32_t heads = pass.run.kv_heads * pass.run.group_heads;
+    for (int64_t at = blockIdx.x; at < (int64_t)pass.batch.sequences * heads; at += gridDim.x) {
+        const int32_t b = (int32_t)(at / heads), head = (int32_t)(at % heads);
+        const ordo_cuda_sequence &s = pass.table[b];
+        clear_rows(pass, pass.o, b, head, s.q_len, pass.q_rows);
+        float *lse = pass.lse + s.lse + head * pass.batch.lse_head;
+        for (int64_t row = s.q_len + threadIdx.x; row < pass.q_rows; row += CLEAR_THREADS)
+            lse[row] = -INFINITY;
+    }
+}
+
+static __global__ void __launch_bounds__(CLEAR_THREADS)
+    clear_backward_kernel(const __grid_constant__ ordo_cuda_pass pass)
+{
+    const int32_t heads = pass.run.kv_heads * pass.run.group_heads;
+    for (int64_t at = blockIdx.x; at < (int64_t)pass.batch.sequences * heads; at += gridDim.x) {
+        const int32_t b = (int32_t)(at / heads), head = (int32_t)(at % heads);
+        const ordo_cuda_sequence &s = pass.table[b];
+        clear_rows(pass, pass.dq, b, head, s.q_len, pass.q_rows);
+        if (head < pass.run.kv_heads) {
+            clear_rows(pass, pass.dk, b, head, s.kv_len, pass.kv_rows);
+            clear_rows(pass, pass.dv, b, head, s.kv_len, pass.kv_rows);
+        }
+    }
+}
+
+static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *why, size_t why_size)
+{
+    const int64_t heads = (int64_t)pass->run.kv_heads * pass->run.group_heads;
+    int blocks = 0;
+    if (pass->layout != ORDO_CUDA_PADDED)
+        return ORDO_OK;
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, heads * pass->batch.sequences, &blocks, why, why_size));
+    const ordo_cuda_grid grid = { (unsigned)blocks, CLEAR_THREADS, 0, ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
+}
+
+ordo_status ordo_sm90_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return clear(pass, (const void *)clear_forward_kernel, why, why_size);
+}
+
+ordo_status ordo_sm90_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return clear(pass, (const void *)clear_backward_kernel, why, why_size);
+}

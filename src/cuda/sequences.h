@@ -1,0 +1,121 @@
+/* sequences.h: the table of a packed or padded batch, made on the device from lengths that it alone
+ * knows, and what such a batch leaves unwritten.
+ *
+ * Contents that make no sense cannot be reported from there. They are cut, so that nothing outside
+ * the tensors and the workspace is touched: ends that decrease give empty sequences, ends past the
+ * last row and lengths past the largest end there. */
+#ifndef CUDA_SEQUENCES_H
+#define CUDA_SEQUENCES_H
+
+#include "cuda/pass.h"
+#include "ordo/status.h"
+
+/* ---- one entry, in plain C ---- */
+
+/* Rows of one sequence in a tensor's second dimension. */
+typedef struct ordo_rows {
+    int32_t first, count;
+} ordo_rows;
+
+ORDO_HD int32_t ordo_cut(int64_t x, int64_t most)
+{
+    return (int32_t)(x < 0 ? 0 : x > most ? most : x);
+}
+
+/* Of a packed sequence: `begin` is the largest end up to its own beginning, of ends cut to the
+ * rows there are; so sequences never overlap and together have no more than those rows. */
+ORDO_HD ordo_rows ordo_packed_rows(int32_t begin, int32_t end, int64_t rows, int32_t longest)
+{
+    const int32_t stop = ordo_cut(end, rows);
+    ordo_rows r;
+    r.first = begin;
+    r.count = ordo_cut((int64_t)stop - begin, longest);
+    return r;
+}
+
+/* Of a padded one; `lengths` NULL: all are the longest. */
+ORDO_HD ordo_rows ordo_padded_rows(const int32_t *lengths, int32_t b, int32_t longest)
+{
+    ordo_rows r;
+    r.first = 0;
+    r.count = lengths ? ordo_cut(lengths[b], longest) : longest;
+    return r;
+}
+
+ORDO_HD int32_t ordo_tiles_of(int32_t length, int32_t tile)
+{
+    return length / tile + (length % tile != 0);
+}
+
+/* Where the mask and the window of a ragged batch end: ordo_plan_band() for one sequence. */
+ORDO_HD void ordo_sequence_mask(const ordo_cuda_ragged *r, ordo_cuda_sequence *s)
+{
+    const int64_t open = ORDO_BAND_OPEN;
+    const int64_t middle =
+        (r->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : (int64_t)s->kv_len - s->q_len) + r->shift;
+    int64_t low = -open, high = r->mask == ORDO_MASK_FULL ? open : middle;
+    if (r->left >= 0)
+        low = middle - r->left;
+    if (r->right >= 0 && middle + r->right < high)
+        high = middle + r->right;
+    s->diagonal = (int32_t)middle;
+    s->low = (int32_t)(low < -open ? -open : low > open ? open : low);
+    s->high = (int32_t)(high < -open ? -open : high > open ? open : high);
+}
+
+/* Sequence b but for what counts the ones before it: forward_tile, query_tile, key_tile and, of a
+ * packed batch, keep. */
+ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t b, ordo_rows q,
+                                            ordo_rows kv)
+{
+    const ordo_cuda_ragged *r = &pass->ragged;
+    const bool packed = pass->layout == ORDO_CUDA_PACKED;
+    const ordo_band *longest = &pass->run.band;
+    const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
+    const int32_t stored_rows = packed ? q.count : longest->q_len; /* as bits are stored */
+    const int32_t stored_keys = packed ? kv.count : longest->kv_len;
+    ordo_cuda_sequence s;
+    s.q_len = q.count;
+    s.kv_len = kv.count;
+    s.q_row = q.first;
+    s.kv_row = kv.first;
+    s.batch = packed ? 0 : b;
+    s.id = r->ids ? (uint32_t)r->ids[b] : r->batch0 + (uint32_t)b;
+    s.forward_tile = s.query_tile = s.key_tile = 0;
+    s.keep_across = ordo_tiles_of(stored_keys, ORDO_KEEP_COLS);
+    s.keep_head = ordo_keep_blocks(stored_rows, stored_keys);
+    s.keep = packed ? 0 : b * s.keep_head * heads;
+    s.lse = packed ? q.first : (int64_t)b * heads * longest->q_len;
+    ordo_sequence_mask(r, &s);
+    return s;
+}
+
+/* What a sequence adds to the counts of those after it. */
+typedef struct ordo_counts {
+    int32_t forward_tile, query_tile, key_tile;
+    int64_t keep;
+} ordo_counts;
+
+ORDO_HD ordo_counts ordo_sequence_counts(const ordo_cuda_pass *pass, const ordo_cuda_sequence *s)
+{
+    const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
+    ordo_counts c;
+    c.forward_tile = ordo_tiles_of(s->q_len, pass->ragged.forward_rows);
+    c.query_tile = ordo_tiles_of(s->q_len, pass->ragged.backward_rows);
+    c.key_tile = ordo_tiles_of(s->kv_len, pass->ragged.backward_keys);
+    c.keep = heads * s->keep_head;
+    return c;
+}
+
+/* ---- launches, on the pass's stream ---- */
+
+/* Make pass->table. One block, whatever the batch; the launch functions of both passes call it
+ * first where pass->table is not NULL. */
+ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+/* Padded batches (others: nothing): o = 0 and lse = -inf past q_len; dq = 0 past q_len, dk = dv = 0
+ * past kv_len. They write no row that a pass writes: in any order with it, after the table. */
+ordo_status ordo_sm90_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_sm90_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif

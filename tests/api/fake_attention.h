@@ -1,0 +1,241 @@
+/* fake_attention.h: attention by the numbers of a CUDA pass, one element after the other.
+ *
+ * What the kernels would compute, read from an ordo_cuda_pass alone: a pass that libordo filled in
+ * wrongly gives wrong results. Products are added in f32; P and dS are rounded to the element type
+ * before they are multiplied, as on the device. */
+#ifndef TESTS_API_FAKE_ATTENTION_H
+#define TESTS_API_FAKE_ATTENTION_H
+
+#include "base/half.h"
+#include "cuda/pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* One head of one sequence. */
+typedef struct fake_head {
+    const ordo_cuda_pass *p;
+    ordo_cuda_sequence s;
+    int64_t head, kv_head;
+    ordo_keep keep;
+    uint32_t bh;
+    const uint32_t *bits;
+    float slope;
+    float *logits; /* of a row */
+} fake_head;
+
+static inline float fake_value(const ordo_cuda_pass *p, uint16_t half)
+{
+    return p->f16 ? ordo_f32_from_f16(half) : ordo_f32_from_bf16(half);
+}
+
+static inline uint16_t fake_half(const ordo_cuda_pass *p, float x)
+{
+    return p->f16 ? ordo_f16_from_f32(x) : ordo_bf16_from_f32(x);
+}
+
+static inline float fake_rounded(const ordo_cuda_pass *p, float x)
+{
+    return fake_value(p, fake_half(p, x));
+}
+
+static inline uint16_t *fake_row(const ordo_cuda_tensor *t, int64_t b, int64_t row, int64_t head)
+{
+    return (uint16_t *)t->data + b * t->sequence + row * t->row + head * t->head;
+}
+
+static inline uint16_t *fake_query(const fake_head *h, const ordo_cuda_tensor *t, int64_t i)
+{
+    return fake_row(t, h->s.batch, h->s.q_row + i, h->head);
+}
+
+static inline uint16_t *fake_key(const fake_head *h, const ordo_cuda_tensor *t, int64_t j)
+{
+    return fake_row(t, h->s.batch, h->s.kv_row + j, h->kv_head);
+}
+
+static inline fake_head fake_head_of(const ordo_cuda_pass *p, int32_t b, int64_t head)
+{
+    fake_head h = { .p = p, .s = ordo_batch_sequence(&p->batch, b), .head = head };
+    h.kv_head = head / p->run.group_heads;
+    h.keep = p->keep;
+    h.keep.seed = p->seed_ptr ? *p->seed_ptr : p->keep.seed;
+    h.keep.offset = p->offset_ptr ? *p->offset_ptr : p->keep.offset;
+    h.bh = h.s.id * p->heads_total + p->head0 + (uint32_t)head;
+    if (p->keep_bits)
+        h.bits = p->keep_bits + (h.s.keep + head * h.s.keep_head) * ORDO_KEEP_WORDS;
+    h.slope = p->slopes ? p->slopes[b * p->slopes_sequence + head] : 0;
+    h.logits = calloc((size_t)h.s.kv_len + 1, sizeof *h.logits);
+    return h;
+}
+
+static inline bool fake_kept(const fake_head *h, int64_t i, int64_t j)
+{
+    if (h->p->keep_scale == 0)
+        return true;
+    if (h->bits)
+        return ordo_keep_stored(h->bits, (int64_t)h->s.keep_across * ORDO_KEEP_COLS, i, j);
+    return ordo_keep_element(&h->keep, h->bh, (uint32_t)i + h->p->row0, (uint32_t)j + h->p->col0);
+}
+
+static inline float fake_dot(const ordo_cuda_pass *p, const uint16_t *a, const uint16_t *b)
+{
+    float sum = 0;
+    for (int32_t d = 0; d < p->head_dim; d++)
+        sum = fmaf(fake_value(p, a[d]), fake_value(p, b[d]), sum);
+    return sum;
+}
+
+/* Columns that row i sees: first .. *end - 1. */
+static inline int64_t fake_columns(const fake_head *h, int64_t i, int64_t *end)
+{
+    const int64_t last = i + h->s.high;
+    *end = last < h->s.kv_len - 1 ? last + 1 : h->s.kv_len;
+    return i + h->s.low > 0 ? i + h->s.low : 0;
+}
+
+/* Logits of a row; the largest. */
+static inline float fake_logits(fake_head *h, int64_t i)
+{
+    const ordo_cuda_pass *p = h->p;
+    int64_t end;
+    float most = -INFINITY;
+    for (int64_t j = fake_columns(h, i, &end); j < end; j++) {
+        float x = p->scale * fake_dot(p, fake_query(h, &p->q, i), fake_key(h, &p->k, j));
+        if (p->softcap > 0)
+            x = p->softcap * tanhf(x / p->softcap);
+        h->logits[j] = x - h->slope * fabsf((float)(i + h->s.diagonal - j));
+        most = fmaxf(most, h->logits[j]);
+    }
+    return most;
+}
+
+static inline float *fake_lse(const fake_head *h, float *lse, int64_t i)
+{
+    return lse + h->s.lse + h->head * h->p->batch.lse_head + i;
+}
+
+static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
+{
+    const ordo_cuda_pass *p = h->p;
+    const float most = fake_logits(h, i), scale = p->keep_scale > 0 ? p->keep_scale : 1;
+    int64_t end;
+    float all = 0;
+    for (int32_t d = 0; d < p->head_dim; d++)
+        sums[d] = 0;
+    for (int64_t j = fake_columns(h, i, &end); j < end; j++) {
+        const float e = expf(h->logits[j] - most);
+        all += e;
+        if (fake_kept(h, i, j))
+            for (int32_t d = 0; d < p->head_dim; d++)
+                sums[d] =
+                    fmaf(fake_rounded(p, e), fake_value(p, fake_key(h, &p->v, j)[d]), sums[d]);
+    }
+    *fake_lse(h, p->lse, i) = most == -INFINITY ? -INFINITY : most + logf(all);
+    for (int32_t d = 0; d < p->head_dim; d++)
+        fake_query(h, &p->o, i)[d] = fake_half(p, most == -INFINITY ? 0 : sums[d] / all * scale);
+}
+
+/* Sums of a head: dq of its row, dk and dv of all keys. */
+typedef struct fake_sums {
+    float *dq, *dk, *dv;
+} fake_sums;
+
+static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *sums)
+{
+    const ordo_cuda_pass *p = h->p;
+    const int32_t dim = p->head_dim;
+    const uint16_t *q = fake_query(h, &p->q, i), *dout = fake_query(h, &p->dout, i);
+    const float lse = *fake_lse(h, p->lse, i);
+    const float delta = fake_dot(p, dout, fake_query(h, &p->o, i)) -
+                        (p->dlse ? *fake_lse(h, (float *)p->dlse, i) : 0);
+    int64_t end;
+    (void)fake_logits(h, i);
+    for (int32_t d = 0; d < dim; d++)
+        sums->dq[d] = 0;
+    for (int64_t j = fake_columns(h, i, &end); j < end && lse > -INFINITY; j++) {
+        const uint16_t *k = fake_key(h, &p->k, j);
+        const float x = exp2f((h->logits[j] - lse) * 1.4426950408889634f);
+        const float kept = !fake_kept(h, i, j) ? 0 : p->keep_scale > 0 ? p->keep_scale : 1;
+        float ds = x * (kept * fake_dot(p, dout, fake_key(h, &p->v, j)) - delta);
+        if (p->softcap > 0) {
+            const float t =
+                (h->logits[j] + h->slope * fabsf((float)(i + h->s.diagonal - j))) / p->softcap;
+            ds *= 1 - t * t;
+        }
+        ds = fake_rounded(p, ds);
+        for (int32_t d = 0; d < dim; d++) {
+            sums->dq[d] = fmaf(ds, fake_value(p, k[d]), sums->dq[d]);
+            sums->dk[j * dim + d] = fmaf(ds, fake_value(p, q[d]), sums->dk[j * dim + d]);
+            sums->dv[j * dim + d] =
+                fmaf(kept * fake_rounded(p, x), fake_value(p, dout[d]), sums->dv[j * dim + d]);
+        }
+    }
+    for (int32_t d = 0; d < dim; d++)
+        fake_query(h, &p->dq, i)[d] = fake_half(p, sums->dq[d] * p->scale);
+}
+
+/* Rows of padding: zeros. */
+static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, int32_t b,
+                              int64_t from, int64_t to, int64_t head)
+{
+    if (p->layout != ORDO_CUDA_PADDED)
+        return;
+    for (int64_t r = from; r < to; r++)
+        for (int32_t d = 0; d < p->head_dim; d++)
+            fake_row(t, b, r, head)[d] = 0;
+}
+
+static inline void fake_attention_forward(const ordo_cuda_pass *p)
+{
+    const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    float *sums = calloc((size_t)p->head_dim, sizeof *sums);
+    for (int32_t b = 0; b < p->batch.sequences; b++)
+        for (int64_t head = 0; head < heads; head++) {
+            fake_head h = fake_head_of(p, b, head);
+            for (int64_t i = 0; i < h.s.q_len; i++)
+                fake_forward_row(&h, i, sums);
+            fake_clear(p, &p->o, b, h.s.q_len, p->q_rows, head);
+            for (int64_t i = h.s.q_len; p->layout == ORDO_CUDA_PADDED && i < p->q_rows; i++)
+                *fake_lse(&h, p->lse, i) = -INFINITY;
+            free(h.logits);
+        }
+    free(sums);
+}
+
+static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64_t kv_head)
+{
+    const int64_t group = p->run.group_heads, dim = p->head_dim;
+    const ordo_cuda_sequence s = ordo_batch_sequence(&p->batch, b);
+    const size_t keys = (size_t)(s.kv_len * dim) + 1;
+    const fake_sums sums = { calloc((size_t)dim, sizeof(float)), calloc(keys, sizeof(float)),
+                             calloc(keys, sizeof(float)) };
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        fake_head h = fake_head_of(p, b, head);
+        for (int64_t i = 0; i < s.q_len; i++)
+            fake_backward_row(&h, i, &sums);
+        fake_clear(p, &p->dq, b, s.q_len, p->q_rows, head);
+        free(h.logits);
+    }
+    for (int64_t j = 0; j < s.kv_len; j++)
+        for (int64_t d = 0; d < dim; d++) {
+            fake_row(&p->dk, s.batch, s.kv_row + j, kv_head)[d] =
+                fake_half(p, sums.dk[j * dim + d] * p->scale);
+            fake_row(&p->dv, s.batch, s.kv_row + j, kv_head)[d] =
+                fake_half(p, sums.dv[j * dim + d]);
+        }
+    fake_clear(p, &p->dk, b, s.kv_len, p->kv_rows, kv_head);
+    fake_clear(p, &p->dv, b, s.kv_len, p->kv_rows, kv_head);
+    free(sums.dq);
+    free(sums.dk);
+    free(sums.dv);
+}
+
+static inline void fake_attention_backward(const ordo_cuda_pass *p)
+{
+    for (int32_t b = 0; b < p->batch.sequences; b++)
+        for (int64_t kv_head = 0; kv_head < p->run.kv_heads; kv_head++)
+            fake_backward_group(p, b, kv_head);
+}
+
+#endif

@@ -1,0 +1,240 @@
+"""tests/bench/features_test.sh: bench/features_h200 without PyTorch, without a GPU."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import types
+from dataclasses import dataclass, replace
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load():
+    path = str(ROOT / "bench" / "features_h200")
+    spec = spec_from_loader("features_h200", SourceFileLoader("features_h200", path))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bench = load()
+h200 = bench.h200
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """The program's main with these arguments: its result, and what it prints."""
+    out, sys.argv = io.StringIO(), ["features_h200", *arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code = bench.main()
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue()
+
+
+# ---- a GPU that pretends: a pass takes as long as it says ----
+
+
+class Error(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Shape:
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    dim: int
+    mask: str = "full"
+    dtype: str = "bf16"
+    p: float = 0.0
+    window: tuple | None = None
+    lengths: tuple = ()
+
+    @property
+    def forward_flop(self) -> float:
+        full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.dim
+        return full if self.mask == "full" else full / 2
+
+
+class Pass:
+    def __init__(self, tflops: float) -> None:
+        self.tflops = tflops
+
+    def forward(self):
+        return self.tflops
+
+    def backward(self):
+        return self.tflops
+
+
+class Ours(Pass):
+    def __init__(self, shape, given, bits=None) -> None:
+        tile = types.SimpleNamespace(q=128, k=128)
+        info = types.SimpleNamespace(forward_tile=tile, backward_tile=tile)
+        self.plan = types.SimpleNamespace(info=info)
+        super().__init__(450.0 if shape.p and bits else 400.0 if shape.p else 500.0)
+        self.shape = shape
+
+    def backward(self):
+        if self.shape.window:
+            raise Error("window 1024,0: not here")
+        return self.tflops
+
+
+def torch_pass(shape, given, backend, deterministic=False):
+    if backend == "CUDNN_ATTENTION" and shape.dim > 128:
+        raise RuntimeError("cuDNN takes no such head\nand more")
+    return Pass(150.0 if deterministic else 300.0)
+
+
+class Problem:
+    def replace(self, dropout):
+        return dropout
+
+
+class Bits(Pass):
+    def __init__(self, problem, shape) -> None:
+        super().__init__(0.0)
+
+    def make(self):
+        return 0.25
+
+
+def pretend() -> None:
+    cuda = types.SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
+    ordo = types.SimpleNamespace(Error=Error, Dropout=lambda **kind: kind)
+    gpu = types.SimpleNamespace(
+        ordo=ordo, Shape=Shape, Ours=Ours, Torch=torch_pass, Bits=Bits, replace=replace,
+        inputs=lambda shape: {}, problem_of=lambda shape: Problem(),
+    )  # fmt: skip
+    h200.load = lambda *targets: (types.SimpleNamespace(cuda=cuda), gpu)
+    h200.state_of = lambda args: {
+        "gpu": "none", "smi": "", "torch": "0", "cudnn": 0, "protocol": "", "matmul_tflops": [1.0]
+    }  # fmt: skip
+
+    def end_state(state, args):
+        state["smi_after"] = ""
+        state["matmul_tflops"].append(1.0)
+
+    h200.end_state = end_state
+    h200.time_ms = lambda run, args: run() or 1.0
+
+
+# ---- tests ----
+
+
+def test_pairs_and_tiles():
+    for length, window in ((1, None), (7, None), (300, 10), (300, 299), (300, 300), (5, 1024)):
+        span = length if window is None else window
+        seen = [(i, j) for i in range(length) for j in range(length) if 0 <= i - j <= span]
+        assert bench.visible_pairs(length, "causal", window) == len(seen), (length, window)
+        for rows, columns in ((64, 128), (128, 64), (16, 16)):
+            live = {(i // rows, j // columns) for i, j in seen}
+            got = bench.live_tiles(length, rows, columns, window)
+            assert got == len(live), (length, window, rows, columns, got, len(live))
+    assert bench.visible_pairs(9, "full") == 81
+    assert sum(bench.MIXED) == bench.TOKENS
+
+
+def test_bars():
+    verdicts = [bench.bar("x", v, 0.85, 0.92)["verdict"] for v in (0.84, 0.85, 0.92, None)]
+    assert verdicts == ["SHORT", "met", "aim", "-"], verdicts
+    verdicts = [bench.bar("x", v, 0.26, 0.20, False)["verdict"] for v in (0.27, 0.25, 0.2)]
+    assert verdicts == ["SHORT", "met", "aim"], verdicts
+    assert bench.bar("x", 1.0)["verdict"] == ""
+    assert bench.bar("x", 2.4, 2.3)["verdict"] == "met"
+
+
+def test_rows():
+    for quick in (False, True):
+        for group in bench.GROUPS:
+            rows = bench.cases(group, quick)
+            assert rows and all(row["group"] == group for row in rows)
+    dropout = bench.cases("dropout", False)
+    assert {row["seq"] for row in dropout} == {2048, 4096, 8192, 16384}
+    assert all(row["peer"]["fa2_bwd_det_drop"] > 0 for row in dropout)
+    assert {row["dim"] for row in bench.cases("heads", False)} == {256, 192, 96}
+
+
+def test_arguments():
+    assert run("--only", "x")[0] == 2
+    assert run("--rounds", "0")[0] == 2
+    code, text = run("--only", "rng,f16", "--list", "--quick")
+    assert code == 0 and text.splitlines()[0] == "rng: rounds 7, 8 bits", text
+    assert len(text.splitlines()) == 4
+
+
+def test_whole_run():
+    """Milliseconds are what a pass says, so figures are flops over them; refusals are told."""
+    code, text = run("--no-build", "--json", "--rounds", "3")
+    made = json.loads(text)
+    assert code == 0 and len(made["rows"]) == sum(len(bench.cases(g, False)) for g in bench.GROUPS)
+    by = {(row["group"], row["name"]): row for row in made["rows"]}
+    row = by["dropout", "8192 128 16/16 causal"]
+    bars = {x["name"]: x for x in row["bars"]}
+    assert abs(bars["fwd p/0"]["value"] - 500 / 450) < 1e-9 and bars["fwd p/0"]["verdict"] == "aim"
+    det = bars["bwd/det"]
+    assert abs(det["value"] - 150 / 450) < 1e-9 and det["verdict"] == "SHORT"
+    assert row["rounds"]["det_bwd"] == [150.0] * 3 and "det_fwd" not in row["rounds"]
+    rng = by["rng", "rounds 7, 8 bits"]
+    assert rng["figures"]["ms"] == 0.25 and rng["bars"][0]["verdict"] == "met"
+    tiles = by["tiles", "16384 128"]
+    bars = {x["name"]: x for x in tiles["bars"]}
+    dense = bench.live_tiles(16384, 128, 128)
+    packed = sum(bench.live_tiles(x, 128, 128) for x in bench.MIXED)
+    assert abs(bars["packed fwd"]["value"] - packed / dense) < 1e-9
+    assert bars["window bwd"]["verdict"] == "-" and tiles["refused"] == {
+        "window_bwd": "window 1024,0: not here"
+    }
+    wide = by["heads", "8192 256"]
+    assert wide["refused"] == {"cudnn": "cuDNN takes no such head"}
+    assert wide["figures"]["cudnn_fwd"] is None
+
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(text)
+        file.flush()
+        code, again = run("--replay", file.name)
+        assert code == 0 and "refused: window_bwd (2 rows): window 1024,0: not here" in again
+        assert "SHORT" in again and "bars:" in again
+        code, again = run("--replay", file.name, "--markdown")
+        lines = [line for line in again.splitlines() if line.startswith("|")]
+        assert code == 0 and len(lines) == len(made["rows"]) + 2 * len(bench.GROUPS)
+
+
+def test_fault():
+    """A kernel that faults ends the run; what was measured before is printed."""
+    real = bench.measured
+    rows: list = []
+
+    def faulty(row, args):
+        if rows:
+            raise RuntimeError("illegal access\nsomewhere")
+        rows.append(row)
+        return real(row, args)
+
+    bench.measured = faulty
+    code, text = run("--no-build", "--only", "rng")
+    bench.measured = real
+    assert code == 1 and "FAULT rng: rounds 7, 4 bits: illegal access" in text, text
+    assert "rounds 7, 8 bits" in text
+
+
+def main() -> int:
+    pretend()
+    tests = [x for name, x in list(globals().items()) if name.startswith("test_")]
+    for test in tests:
+        test()
+        print(f"ok   {test.__name__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

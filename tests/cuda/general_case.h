@@ -1,0 +1,437 @@
+/* general_case.h: a batch of sequences of any lengths on a device, in any layout, type and head
+ * size: a pass made by hand, and what it should give, summed in f64.
+ *
+ * An element's value depends on its sequence, row, head and column only, so the same sequence has
+ * the same numbers in every layout and batch; results are compared in one order for all. */
+#ifndef TESTS_CUDA_GENERAL_CASE_H
+#define TESTS_CUDA_GENERAL_CASE_H
+
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "case.h"
+
+enum case_drop { DROP_NONE, DROP_GIVEN, DROP_INSIDE };
+
+struct general_shape {
+    int head_dim, heads, kv_heads;
+    bool f16;
+    std::vector<int> q_lens, kv_lens;
+    int left = -1, right = -1; /* of the window, about the diagonal that ends in both corners */
+    float softcap = 0;
+    bool alibi = false;
+    case_drop drop = DROP_NONE;
+    int bits = 8, rounds = 7;      /* of dropout */
+    uint32_t row0 = 0, col0 = 0;   /* likewise: the shard */
+    std::vector<int> numbers = {}; /* of the sequences; empty: 0, 1, .. */
+    bool quick = false;            /* any numbers will do, for measurements */
+};
+
+static __host__ __device__ inline float case_value(uint32_t tensor, int sequence, int row, int head,
+                                                   int column)
+{
+    uint32_t h = tensor * 0x9e3779b9u ^ (uint32_t)sequence * 0x85ebca6bu;
+    float sum = 0;
+    h = (h ^ (uint32_t)row) * 0xc2b2ae35u;
+    h = (h ^ h >> 15 ^ (uint32_t)head) * 0x27d4eb2fu;
+    h = (h ^ h >> 13 ^ (uint32_t)column) * 0x165667b1u;
+    for (int n = 0; n < 4; n++) { /* nearly normal, variance 1 */
+        h = (h ^ h >> 16) * 0x7feb352du;
+        h = (h ^ h >> 15) * 0x846ca68bu;
+        sum += (float)(h >> 8) * 0x1p-24f - 0.5f;
+    }
+    return sum * 1.7320508f;
+}
+
+static __device__ inline uint16_t case_half(float x, bool f16)
+{
+    return f16 ? __half_as_ushort(__float2half(x)) : __bfloat16_as_ushort(__float2bfloat16(x));
+}
+
+/* `rows` rows of a sequence; where it has none, 3. */
+static __global__ void case_fill_sequence(uint16_t *x, uint32_t tensor, int number, int rows,
+                                          int valid, int heads, int head_dim, bool f16)
+{
+    const size_t count = (size_t)rows * heads * head_dim;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const int column = (int)(i % head_dim), head = (int)(i / head_dim % heads);
+        const int row = (int)(i / head_dim / heads);
+        x[i] = case_half(row < valid ? case_value(tensor, number, row, head, column) : 3.0f, f16);
+    }
+}
+
+static __host__ __device__ inline double case_number(uint16_t bits, bool f16)
+{
+    if (!f16)
+        return (double)__bfloat162float(__nv_bfloat16_raw { bits });
+    return (double)__half2float(__half_raw { bits });
+}
+
+/* ---- reference: a block a row, a thread a column and then a dimension ---- */
+
+struct reference_args {
+    const uint16_t *q, *k, *v; /* of the sequence and head */
+    int64_t q_row, kv_row;
+    int kv_len, head_dim, low, high, diagonal;
+    bool f16;
+    double scale, softcap, slope, keep_scale; /* keep_scale 0: no dropout */
+    ordo_keep keep;
+    uint32_t bh, row0, col0;
+    double *o, *lse, *scratch; /* kv_len a row */
+};
+
+static __global__ void reference_kernel(const reference_args a)
+{
+    const int i = blockIdx.x;
+    double *const p = a.scratch + (int64_t)i * a.kv_len;
+    __shared__ double largest, sum;
+    for (int j = threadIdx.x; j < a.kv_len; j += blockDim.x) {
+        double x = 0;
+        for (int d = 0; d < a.head_dim; d++)
+            x += case_number(a.q[i * a.q_row + d], a.f16) *
+                 case_number(a.k[j * a.kv_row + d], a.f16);
+        x *= a.scale;
+        if (a.softcap > 0)
+            x = a.softcap * tanh(x / a.softcap);
+        x -= a.slope * abs(i + a.diagonal - j);
+        p[j] = j - i < a.low || j - i > a.high ? -INFINITY : x;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        largest = -INFINITY;
+        sum = 0;
+        for (int j = 0; j < a.kv_len; j++)
+            largest = fmax(largest, p[j]);
+        for (int j = 0; j < a.kv_len && largest > -INFINITY; j++)
+            sum += exp(p[j] - largest);
+        a.lse[i] = sum > 0 ? largest + log(sum) : -INFINITY;
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < a.kv_len; j += blockDim.x) {
+        double x = sum > 0 ? exp(p[j] - largest) / sum : 0;
+        if (a.keep_scale > 0)
+            x *= ordo_keep_element(&a.keep, a.bh, a.row0 + (uint32_t)i, a.col0 + (uint32_t)j)
+                     ? a.keep_scale
+                     : 0;
+        p[j] = x;
+    }
+    __syncthreads();
+    for (int d = threadIdx.x; d < a.head_dim; d += blockDim.x) {
+        double x = 0;
+        for (int j = 0; j < a.kv_len; j++)
+            x += p[j] * case_number(a.v[j * a.kv_row + d], a.f16);
+        a.o[(int64_t)i * a.head_dim + d] = x;
+    }
+}
+
+/* What a pass wrote, sequence by sequence, head by head, row by row. */
+struct general_result {
+    std::vector<uint16_t> o;
+    std::vector<float> lse;
+    bool operator==(const general_result &b) const
+    {
+        return o == b.o && lse.size() == b.lse.size() &&
+               (lse.empty() || memcmp(lse.data(), b.lse.data(), lse.size() * 4) == 0);
+    }
+};
+
+struct general_errors {
+    double o, worst, lse;
+    size_t wrong; /* not finite, -inf where it should not be, or written where nothing is */
+};
+
+struct general_case {
+    general_shape z;
+    ordo_cuda_layout layout;
+    ordo_cuda_pass pass;
+    int sequences, q_most, kv_most;
+    std::vector<ordo_cuda_sequence> table; /* with the totals */
+    size_t q_count, kv_count, lse_count;
+    uint16_t *q, *k, *v, *o;
+    std::vector<float> slopes;
+    std::vector<void *> owned;
+
+    general_case(const general_shape &shape, ordo_cuda_layout layout_)
+        : z(shape), layout(layout_), sequences((int)shape.q_lens.size()), q_most(0), kv_most(0)
+    {
+        memset(&pass, 0, sizeof pass);
+        for (int b = 0; b < sequences; b++) {
+            if ((int)z.numbers.size() <= b)
+                z.numbers.push_back(b);
+            q_most = std::max(q_most, z.q_lens[b]);
+            kv_most = std::max(kv_most, z.kv_lens[b]);
+        }
+        pass.layout = layout;
+        pass.head_dim = z.head_dim;
+        pass.bucket = z.head_dim <= 64 ? 64 : z.head_dim <= 128 ? 128 : 256;
+        pass.f16 = z.f16;
+        pass.scale = 1.0f / sqrtf((float)z.head_dim);
+        pass.softcap = z.softcap;
+        make_table();
+        make_run();
+        make_tensors();
+        make_bits();
+        if (z.alibi) { /* of each sequence and head their own */
+            for (int b = 0; b < sequences; b++)
+                for (int h = 0; h < z.heads; h++)
+                    slopes.push_back(0.02f * (float)(1 + h) + 0.01f * (float)z.numbers[b]);
+            pass.slopes = upload(slopes);
+            pass.slopes_sequence = z.heads;
+        }
+        pass.ticket = take<int32_t>(64);
+        pass.lse = take<float>(lse_count);
+    }
+
+    ~general_case()
+    {
+        for (void *p : owned)
+            cudaFree(p);
+    }
+
+    template <class T> T *take(size_t count)
+    {
+        void *p;
+        MUST(cudaMalloc(&p, (count + 1) * sizeof(T)));
+        MUST(cudaMemset(p, 0xff, (count + 1) * sizeof(T)));
+        owned.push_back(p);
+        return (T *)p;
+    }
+
+    template <class T> T *upload(const std::vector<T> &from)
+    {
+        T *const to = take<T>(from.size());
+        MUST(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+        return to;
+    }
+
+    void make_table(void)
+    {
+        const int rows = pass.bucket == 64 ? 192 : 128; /* of forward tiles */
+        const bool packed = layout == ORDO_CUDA_PACKED;
+        ordo_cuda_sequence s = {};
+        int32_t q_row = 0, kv_row = 0;
+        for (int b = 0; b < sequences; b++) {
+            s.q_len = z.q_lens[b];
+            s.kv_len = z.kv_lens[b];
+            s.q_row = packed ? q_row : 0;
+            s.kv_row = packed ? kv_row : 0;
+            s.batch = packed ? 0 : b;
+            s.diagonal = s.kv_len - s.q_len;
+            s.low = z.left < 0 ? -ORDO_BAND_OPEN : s.diagonal - z.left;
+            s.high = z.right < 0 ? ORDO_BAND_OPEN : s.diagonal + z.right;
+            s.id = (uint32_t)z.numbers[b];
+            s.keep_across = ((packed ? s.kv_len : kv_most) + 127) / 128;
+            s.keep_head = ordo_keep_blocks(packed ? s.q_len : q_most, packed ? s.kv_len : kv_most);
+            s.lse = packed ? q_row : (int64_t)b * z.heads * q_most;
+            table.push_back(s);
+            q_row += s.q_len;
+            kv_row += s.kv_len;
+            s.forward_tile += (s.q_len + rows - 1) / rows;
+            s.keep += s.keep_head * z.heads;
+        }
+        table.push_back(s);
+        pass.q_rows = packed ? q_row : q_most;
+        pass.kv_rows = packed ? kv_row : kv_most;
+        pass.batch.sequences = sequences;
+        pass.batch.lse_head = pass.q_rows;
+        if (layout == ORDO_CUDA_DENSE) {
+            pass.batch.first = table[0];
+            pass.batch.step.batch = 1;
+            pass.batch.step.id = sequences > 1 ? table[1].id - table[0].id : 0;
+            pass.batch.step.forward_tile = table[1].forward_tile;
+            pass.batch.step.keep = table[1].keep;
+            pass.batch.step.lse = (int64_t)z.heads * q_most;
+        } else {
+            pass.table = upload(table);
+            pass.batch.table = pass.table;
+        }
+    }
+
+    void make_run(void)
+    {
+        ordo_run &run = pass.run;
+        run.band.q_len = q_most;
+        run.band.kv_len = kv_most;
+        run.band.bq = run.band.bk = 128;
+        run.band.low = table[0].low;
+        run.band.high = table[0].high;
+        run.sequences = sequences;
+        run.kv_heads = z.kv_heads;
+        run.group_heads = z.heads / z.kv_heads;
+        run.workers = 132;
+    }
+
+    int64_t q_at(int b, int64_t row) const
+    {
+        const int64_t first = layout == ORDO_CUDA_PACKED ? table[b].q_row : (int64_t)b * q_most;
+        return (first + row) * z.heads * z.head_dim;
+    }
+
+    int64_t kv_at(int b, int64_t row) const
+    {
+        const int64_t first = layout == ORDO_CUDA_PACKED ? table[b].kv_row : (int64_t)b * kv_most;
+        return (first + row) * z.kv_heads * z.head_dim;
+    }
+
+    uint16_t *make_tensor(uint32_t tensor, size_t count, bool of_keys)
+    {
+        uint16_t *const x = take<uint16_t>(count);
+        if (z.quick) {
+            case_fill<<<1024, 256>>>((bf16 *)x, count, tensor, 1.0f);
+            return x;
+        }
+        for (int b = 0; b < sequences; b++) {
+            const int valid = (of_keys ? z.kv_lens : z.q_lens)[b];
+            const int rows = layout == ORDO_CUDA_PACKED ? valid : of_keys ? kv_most : q_most;
+            if (rows > 0)
+                case_fill_sequence<<<64, 256>>>(x + (of_keys ? kv_at(b, 0) : q_at(b, 0)), tensor,
+                                                z.numbers[b], rows, valid,
+                                                of_keys ? z.kv_heads : z.heads, z.head_dim, z.f16);
+        }
+        return x;
+    }
+
+    ordo_cuda_tensor tensor(void *data, int64_t rows, int heads) const
+    {
+        const int64_t row = (int64_t)heads * z.head_dim;
+        return { data, rows * row, row, z.head_dim };
+    }
+
+    void make_tensors(void)
+    {
+        const size_t count = layout == ORDO_CUDA_PACKED ? 1 : (size_t)sequences;
+        q_count = count * (size_t)pass.q_rows * z.heads * z.head_dim;
+        kv_count = count * (size_t)pass.kv_rows * z.kv_heads * z.head_dim;
+        lse_count = count * (size_t)pass.q_rows * z.heads;
+        q = make_tensor(1, q_count, false);
+        k = make_tensor(2, kv_count, true);
+        v = make_tensor(3, kv_count, true);
+        o = take<uint16_t>(q_count);
+        pass.q = tensor(q, pass.q_rows, z.heads);
+        pass.o = tensor(o, pass.q_rows, z.heads);
+        pass.k = tensor(k, pass.kv_rows, z.kv_heads);
+        pass.v = tensor(v, pass.kv_rows, z.kv_heads);
+    }
+
+    uint32_t bh(int b, int head) const
+    {
+        return table[b].id * pass.heads_total + pass.head0 + (uint32_t)head;
+    }
+
+    void make_bits(void)
+    {
+        if (z.drop == DROP_NONE)
+            return;
+        pass.keep = { 0x1234567890abcdef, 77, z.rounds, z.bits, ordo_keep_threshold(0.15, z.bits),
+                      ORDO_KEYING_ORDO };
+        pass.keep_scale = (float)(1u << z.bits) / (float)pass.keep.threshold;
+        pass.heads_total = (uint32_t)z.heads + 3; /* of a model with more heads */
+        pass.head0 = 2;
+        pass.row0 = z.row0;
+        pass.col0 = z.col0;
+        if (z.drop != DROP_GIVEN)
+            return;
+        std::vector<uint32_t> words((size_t)table[sequences].keep * ORDO_KEEP_WORDS);
+        for (int b = 0; b < sequences; b++)
+            for (int h = 0; h < z.heads; h++)
+                for (int r = 0; r < z.q_lens[b]; r++)
+                    for (int x = 0; x < (z.kv_lens[b] + 127) / 128; x++)
+                        for (int quad = 0; quad < 4; quad++)
+                            words[(size_t)(table[b].keep + h * table[b].keep_head) *
+                                      ORDO_KEEP_WORDS +
+                                  (size_t)ordo_keep_index(table[b].keep_across * 128, r, x, quad)] =
+                                ordo_keep_word(&pass.keep, bh(b, h), z.row0 + (uint32_t)r,
+                                               z.col0 / 128 + (uint32_t)x, (uint32_t)quad);
+        pass.keep_bits = upload(words);
+    }
+
+    void launch(void)
+    {
+        char why[300] = "";
+        must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
+    }
+
+    general_result forward(int workers = 132)
+    {
+        general_result result;
+        MUST(cudaMemset(o, 0xff, q_count * 2));
+        MUST(cudaMemset(pass.lse, 0xff, lse_count * 4));
+        pass.run.workers = workers;
+        launch();
+        MUST(cudaDeviceSynchronize());
+        const std::vector<uint16_t> all = case_download(o, q_count);
+        const std::vector<float> lse = case_download(pass.lse, lse_count);
+        for (int b = 0; b < sequences; b++)
+            for (int h = 0; h < z.heads; h++)
+                for (int r = 0; r < z.q_lens[b]; r++) {
+                    const uint16_t *const row = all.data() + q_at(b, r) + h * z.head_dim;
+                    result.o.insert(result.o.end(), row, row + z.head_dim);
+                    result.lse.push_back(lse[(size_t)(table[b].lse + h * pass.batch.lse_head + r)]);
+                }
+        return result;
+    }
+
+    general_errors compare(const general_result &got)
+    {
+        general_errors e = {};
+        double error = 0, size = 0;
+        size_t at = 0;
+        double *const scratch = take<double>((size_t)q_most * kv_most);
+        double *const want_o = take<double>((size_t)q_most * z.head_dim);
+        double *const want_lse = take<double>((size_t)q_most);
+        for (int b = 0; b < sequences; b++)
+            for (int h = 0; h < z.heads && z.q_lens[b] > 0; h++) {
+                const ordo_cuda_sequence &s = table[b];
+                reference_args a = {};
+                a.q = q + q_at(b, 0) + h * z.head_dim;
+                a.k = k + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
+                a.v = v + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
+                a.q_row = pass.q.row;
+                a.kv_row = pass.k.row;
+                a.kv_len = s.kv_len;
+                a.head_dim = z.head_dim;
+                a.low = s.low;
+                a.high = s.high;
+                a.diagonal = s.diagonal;
+                a.f16 = z.f16;
+                a.scale = pass.scale;
+                a.softcap = z.softcap;
+                a.slope = z.alibi ? slopes[(size_t)(b * z.heads + h)] : 0;
+                a.keep_scale = pass.keep_scale;
+                a.keep = pass.keep;
+                a.bh = bh(b, h);
+                a.row0 = z.row0;
+                a.col0 = z.col0;
+                a.o = want_o;
+                a.lse = want_lse;
+                a.scratch = scratch;
+                reference_kernel<<<s.q_len, 128>>>(a);
+                const std::vector<double> o_ = case_download(want_o, (size_t)s.q_len * z.head_dim);
+                const std::vector<double> lse_ = case_download(want_lse, (size_t)s.q_len);
+                for (int r = 0; r < s.q_len; r++, at++) {
+                    const float l = got.lse[at];
+                    if ((lse_[r] == -INFINITY) != (l == -INFINITY) || l != l)
+                        e.wrong++;
+                    else if (l > -INFINITY)
+                        e.lse = fmax(e.lse, fabs(l - lse_[r]));
+                    for (int d = 0; d < z.head_dim; d++) {
+                        const double x = case_number(got.o[at * z.head_dim + d], z.f16);
+                        const double y = o_[(size_t)r * z.head_dim + d];
+                        if (!(fabs(x) < 1e30) || (lse_[r] == -INFINITY && x != 0)) {
+                            e.wrong++;
+                            continue;
+                        }
+                        error += (x - y) * (x - y);
+                        size += y * y;
+                        e.worst = fmax(e.worst, fabs(x - y));
+                    }
+                }
+            }
+        e.o = size > 0 ? sqrt(error / size) : 0;
+        return e;
+    }
+};
+
+#endif

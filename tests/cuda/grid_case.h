@@ -1,0 +1,573 @@
+/* grid_case.h: a random combination of features, its tensors in host memory, and the same
+ * sequences and heads in other batches, layouts and shards.
+ *
+ *   grid_case c, alone;
+ *   grid_draw(&c, &limits, 7);                   combination 7 of limits.seed
+ *   grid_part part = { ORDO_DENSE, .sequence = 2, .sequences = 1 };
+ *   grid_part_of(&alone, &c, &part);             its sequence 2 in a batch of one
+ *   grid_differ(&c, &alone, &part, &at)          after both have run
+ *
+ * Every tensor is seen as slices of one (sequence, row, head), whatever the layout. */
+#ifndef TESTS_CUDA_GRID_CASE_H
+#define TESTS_CUDA_GRID_CASE_H
+
+#include "base/half.h"
+#include "check.h"
+#include "ordo/ordo.h"
+
+enum { GRID_BATCH_MAX = 5, GRID_HEADS_MAX = 32 };
+
+/* Inputs, then outputs. */
+enum {
+    GRID_Q,
+    GRID_K,
+    GRID_V,
+    GRID_DOUT,
+    GRID_DLSE,
+    GRID_O,
+    GRID_LSE,
+    GRID_DQ,
+    GRID_DK,
+    GRID_DV,
+    GRID_TENSORS,
+    GRID_OUTPUTS = GRID_O
+};
+
+static const struct {
+    const char *name;
+    bool keys;   /* a row a key, not a query */
+    bool values; /* v_head_dim wide, not head_dim */
+    bool row;    /* one f32 a (row, head) */
+} grid_tensors[GRID_TENSORS] = {
+    [GRID_Q] = { "q", false, false, false },      [GRID_K] = { "k", true, false, false },
+    [GRID_V] = { "v", true, true, false },        [GRID_DOUT] = { "dout", false, true, false },
+    [GRID_DLSE] = { "dlse", false, false, true }, [GRID_O] = { "o", false, true, false },
+    [GRID_LSE] = { "lse", false, false, true },   [GRID_DQ] = { "dq", false, false, false },
+    [GRID_DK] = { "dk", true, false, false },     [GRID_DV] = { "dv", true, true, false },
+};
+
+typedef struct grid_case {
+    ordo_problem problem; /* kv_heads, kv_len and v_head_dim filled in */
+    int32_t q_lens[GRID_BATCH_MAX], kv_lens[GRID_BATCH_MAX];
+    int32_t cu_q[GRID_BATCH_MAX + 1], cu_kv[GRID_BATCH_MAX + 1];
+    int64_t ids[GRID_BATCH_MAX];
+    bool ids_given; /* else they count on from shard.batch0 */
+    float slopes[GRID_BATCH_MAX * GRID_HEADS_MAX];
+    bool slopes_each; /* sequence has its own */
+    bool plain, bits_given, by_pointer, dlse;
+    bool nan_padding;          /* else large numbers */
+    double strength;           /* of q and k */
+    int64_t head_gap, row_gap; /* elements between heads and rows; both 0: contiguous */
+    uint64_t seed, offset;
+    unsigned char *data[GRID_TENSORS];
+} grid_case;
+
+/* An element of a tensor. */
+typedef struct grid_place {
+    int tensor;
+    int64_t sequence, head, row, column;
+    uint32_t bits, expected; /* there, and in what it is compared with */
+} grid_place;
+
+/* What may be drawn. */
+typedef struct grid_limits {
+    uint64_t seed;
+    int64_t longest; /* rows of a sequence */
+    double work;     /* sum of rows * columns * head size over heads, in millions */
+} grid_limits;
+
+/* ---- where things are ---- */
+
+static inline bool grid_ragged(const grid_case *c)
+{
+    return c->problem.layout != ORDO_DENSE;
+}
+
+/* Valid rows of sequence b, and what its memory has room for. */
+static inline int64_t grid_length(const grid_case *c, bool keys, int64_t b)
+{
+    return keys ? c->kv_lens[b] : c->q_lens[b];
+}
+
+static inline int64_t grid_space(const grid_case *c, bool keys, int64_t b)
+{
+    if (c->problem.layout == ORDO_PACKED)
+        return grid_length(c, keys, b);
+    return keys ? c->problem.kv_len : c->problem.q_len;
+}
+
+static inline int64_t grid_first(const grid_case *c, bool keys, int64_t b)
+{
+    if (c->problem.layout == ORDO_PACKED)
+        return keys ? c->cu_kv[b] : c->cu_q[b];
+    return b * (keys ? c->problem.kv_len : c->problem.q_len);
+}
+
+static inline int64_t grid_rows(const grid_case *c, bool keys)
+{
+    const ordo_problem *p = &c->problem;
+    if (p->layout == ORDO_PACKED)
+        return keys ? p->total_kv : p->total_q;
+    return p->batch * (keys ? p->kv_len : p->q_len);
+}
+
+static inline int64_t grid_heads(const grid_case *c, int tensor)
+{
+    return grid_tensors[tensor].keys ? c->problem.kv_heads : c->problem.heads;
+}
+
+/* Elements of a slice, their bytes, and bytes of the whole. */
+static inline int64_t grid_dim(const grid_case *c, int tensor)
+{
+    if (grid_tensors[tensor].row)
+        return 1;
+    return grid_tensors[tensor].values ? c->problem.v_head_dim : c->problem.head_dim;
+}
+
+static inline size_t grid_width(int tensor)
+{
+    return grid_tensors[tensor].row ? sizeof(float) : sizeof(uint16_t);
+}
+
+static inline size_t grid_slice(const grid_case *c, int tensor)
+{
+    return (size_t)grid_dim(c, tensor) * grid_width(tensor);
+}
+
+/* Elements from a head to the next, and from a row to the next. */
+static inline int64_t grid_head_stride(const grid_case *c, int tensor)
+{
+    return grid_dim(c, tensor) + c->head_gap;
+}
+
+static inline int64_t grid_row_stride(const grid_case *c, int tensor)
+{
+    return grid_heads(c, tensor) * grid_head_stride(c, tensor) + c->row_gap;
+}
+
+static inline size_t grid_bytes(const grid_case *c, int tensor)
+{
+    const int64_t rows = grid_rows(c, grid_tensors[tensor].keys);
+    if (grid_tensors[tensor].row)
+        return (size_t)(rows * c->problem.heads) * sizeof(float);
+    return (size_t)(rows * grid_row_stride(c, tensor)) * grid_width(tensor);
+}
+
+/* Where a slice begins, in bytes. */
+static inline size_t grid_at(const grid_case *c, int tensor, int64_t b, int64_t row, int64_t head)
+{
+    const ordo_problem *p = &c->problem;
+    const int64_t first = grid_first(c, grid_tensors[tensor].keys, b);
+    if (!grid_tensors[tensor].row)
+        return (size_t)((first + row) * grid_row_stride(c, tensor) +
+                        head * grid_head_stride(c, tensor)) *
+               grid_width(tensor);
+    if (p->layout == ORDO_PACKED)
+        return (size_t)(head * p->total_q + first + row) * sizeof(float);
+    return (size_t)((b * p->heads + head) * p->q_len + row) * sizeof(float);
+}
+
+/* A tensor as a call describes it. */
+static inline ordo_tensor grid_tensor(const grid_case *c, int tensor, void *data)
+{
+    const int64_t row = grid_row_stride(c, tensor);
+    ordo_tensor made = { .data = data };
+    if (c->head_gap == 0 && c->row_gap == 0)
+        return made;
+    made.stride[0] = grid_space(c, grid_tensors[tensor].keys, 0) * row; /* not read if packed */
+    made.stride[1] = row;
+    made.stride[2] = grid_head_stride(c, tensor);
+    made.stride[3] = 1;
+    return made;
+}
+
+static inline double grid_value(const grid_case *c, uint16_t half)
+{
+    return (double)(c->problem.dtype == ORDO_BF16 ? ordo_f32_from_bf16(half)
+                                                  : ordo_f32_from_f16(half));
+}
+
+static inline uint16_t grid_half(const grid_case *c, double x)
+{
+    return c->problem.dtype == ORDO_BF16 ? ordo_bf16_from_f64(x) : ordo_f16_from_f64(x);
+}
+
+/* ---- memory ---- */
+
+static inline void grid_close(grid_case *c)
+{
+    for (int t = 0; t < GRID_TENSORS; t++)
+        free(c->data[t]);
+}
+
+/* Room for all tensors. What is in padding must not matter: numbers that would show, or NaN. */
+static inline void grid_open(grid_case *c)
+{
+    const uint16_t trash = c->nan_padding ? 0xffff : grid_half(c, 3e4);
+    for (int t = 0; t < GRID_TENSORS; t++) {
+        const size_t bytes = grid_bytes(c, t);
+        c->data[t] = malloc(bytes + 1);
+        if (!c->data[t])
+            abort();
+        for (size_t x = 0; t < GRID_OUTPUTS && x + 1 < bytes; x += 2)
+            memcpy(c->data[t] + x, &trash, sizeof trash);
+    }
+}
+
+static inline void grid_fill(grid_case *c, int tensor, uint64_t state, double strength)
+{
+    const bool keys = grid_tensors[tensor].keys;
+    for (int64_t b = 0; b < c->problem.batch; b++)
+        for (int64_t r = 0; r < grid_length(c, keys, b); r++)
+            for (int64_t h = 0; h < grid_heads(c, tensor); h++)
+                for (int64_t d = 0; d < grid_dim(c, tensor); d++) {
+                    const uint64_t u = check_random(&state); /* three uniform ones: bell-shaped */
+                    const int64_t sum =
+                        (int64_t)((u & 0x1fffff) + (u >> 21 & 0x1fffff) + (u >> 42 & 0x1fffff));
+                    const double x = strength * (double)(sum - 3 * 0x100000) * 0x1p-20;
+                    unsigned char *to = c->data[tensor] + grid_at(c, tensor, b, r, h);
+                    if (grid_tensors[tensor].row)
+                        ((float *)to)[d] = (float)x;
+                    else
+                        ((uint16_t *)to)[d] = grid_half(c, x);
+                }
+}
+
+/* ---- drawing ---- */
+
+static inline bool grid_one_in(uint64_t *state, int n)
+{
+    return check_between(state, 1, n) == 1;
+}
+
+/* Short ones, ones around the edges of tiles, and any. */
+static inline int64_t grid_draw_length(uint64_t *state, int64_t longest)
+{
+    static const int64_t tiles[] = { 64, 128, 192 };
+    const int64_t tile = tiles[check_between(state, 0, 2)];
+    int64_t length = check_between(state, 1, longest);
+    switch (check_between(state, 0, 3)) {
+    case 0: length = check_between(state, 1, 64); break;
+    case 1:
+        length = tile * check_between(state, 1, 1 + longest / tile) + check_between(state, -2, 2);
+        break;
+    default: break;
+    }
+    return length < 1 ? 1 : length > longest ? longest : length;
+}
+
+static inline int64_t grid_draw_dim(uint64_t *state)
+{
+    static const int64_t dims[] = { 64, 96, 128, 192, 256 };
+    return check_between(state, 0, 2) ? dims[check_between(state, 0, 4)]
+                                      : 8 * check_between(state, 1, 32);
+}
+
+static inline void grid_draw_rules(ordo_problem *p, uint64_t *state)
+{
+    p->mask = (ordo_mask)check_between(state, 0, 2);
+    if (grid_one_in(state, 4))
+        p->window =
+            (ordo_window) { true, check_between(state, -1, 200), check_between(state, -1, 100) };
+    if (grid_one_in(state, 4))
+        p->softcap = ldexp(1 + check_uniform(state) / 2, (int)check_between(state, 1, 5));
+    if (grid_one_in(state, 6))
+        p->scale = 0.02 + 0.1 * (1 + check_uniform(state));
+    if (grid_one_in(state, 50))
+        p->scale = -0.11;
+    p->alibi = grid_one_in(state, 4);
+}
+
+static inline void grid_draw_dropout(grid_case *c, uint64_t *state)
+{
+    ordo_dropout *d = &c->problem.dropout;
+    static const double p[] = { 0, 0.1, 0.17 };
+    d->p = p[check_between(state, 0, 2)];
+    c->bits_given = check_between(state, 0, 1);
+    c->by_pointer = check_between(state, 0, 1);
+    c->offset = (uint64_t)check_between(state, 0, 1000);
+    if (d->p > 0 && grid_one_in(state, 4)) {
+        d->rounds = check_between(state, 0, 1) ? 7 : 10;
+        d->bits = (int)check_between(state, 3, 16);
+    } else if (d->p > 0 && grid_one_in(state, 8)) {
+        d->keying = ORDO_KEYING_FA2;
+    }
+}
+
+static inline double grid_work(const grid_case *c)
+{
+    const ordo_problem *p = &c->problem;
+    double pairs = 0;
+    for (int64_t b = 0; b < p->batch; b++)
+        pairs += (double)c->q_lens[b] * (double)c->kv_lens[b];
+    return pairs * (double)(p->heads * (p->head_dim + 16)) * 1e-6;
+}
+
+static inline void grid_draw_lengths(grid_case *c, uint64_t *state, int64_t longest)
+{
+    const bool square = check_between(state, 0, 1), ragged = grid_ragged(c);
+    int64_t q = 0, kv = 0;
+    for (int64_t b = 0; b < GRID_BATCH_MAX; b++) {
+        if (b == 0 || ragged) {
+            q = ragged && grid_one_in(state, 10) ? 0 : grid_draw_length(state, longest);
+            kv = ragged && grid_one_in(state, 10) ? 0 : grid_draw_length(state, longest);
+        }
+        c->q_lens[b] = (int32_t)q;
+        c->kv_lens[b] = (int32_t)(square ? q : kv);
+    }
+}
+
+/* Fewer sequences, heads or rows, until the work is what it may be. */
+static inline void grid_shrink(grid_case *c, uint64_t *state, int64_t longest, double work)
+{
+    ordo_problem *p = &c->problem;
+    while (grid_work(c) > work) {
+        const int64_t group = p->heads / p->kv_heads, what = check_between(state, 0, 4);
+        if (what == 0 && p->batch > 1) {
+            p->batch--;
+        } else if (what == 1 && p->kv_heads > 1) {
+            p->kv_heads--;
+            p->heads = p->kv_heads * group;
+        } else if (what == 2) {
+            p->heads = p->kv_heads * ((group + 1) / 2);
+        } else {
+            longest = longest > 8 ? longest * 3 / 4 : longest;
+            grid_draw_lengths(c, state, longest);
+        }
+    }
+}
+
+/* Lengths, then what follows from them. A packed batch of no rows at all has no tensors. */
+static inline void grid_settle(grid_case *c, int64_t spare)
+{
+    ordo_problem *p = &c->problem;
+    p->q_len = p->kv_len = 1;
+    for (int64_t b = 0; b < p->batch; b++) {
+        c->cu_q[b + 1] = c->cu_q[b] + c->q_lens[b];
+        c->cu_kv[b + 1] = c->cu_kv[b] + c->kv_lens[b];
+        if (p->q_len < c->q_lens[b])
+            p->q_len = c->q_lens[b];
+        if (p->kv_len < c->kv_lens[b])
+            p->kv_len = c->kv_lens[b];
+    }
+    if (p->layout == ORDO_PACKED && (c->cu_q[p->batch] == 0 || c->cu_kv[p->batch] == 0))
+        p->layout = ORDO_PADDED;
+    p->total_q = p->layout == ORDO_PACKED ? c->cu_q[p->batch] : 0;
+    p->total_kv = p->layout == ORDO_PACKED ? c->cu_kv[p->batch] : 0;
+    if (grid_ragged(c)) { /* maxima may be larger than the longest */
+        p->q_len += spare;
+        p->kv_len += spare;
+    }
+}
+
+/* Where it lies in a larger problem, and what its sequences are called. */
+static inline void grid_draw_place(grid_case *c, uint64_t *state)
+{
+    ordo_problem *p = &c->problem;
+    const int64_t group = p->heads / p->kv_heads;
+    if (grid_one_in(state, 3)) {
+        p->shard.head0 = group * check_between(state, 0, 5);
+        p->shard.heads_total = p->shard.head0 + p->heads + group * check_between(state, 0, 2);
+    }
+    p->shard.batch0 = grid_one_in(state, 3) ? check_between(state, 1, 9) : 0;
+    c->ids_given = grid_one_in(state, 3);
+    for (int64_t b = 0; b < GRID_BATCH_MAX; b++)
+        c->ids[b] = c->ids_given ? 3 + 7 * ((b * 3) % 5) : p->shard.batch0 + b;
+    c->slopes_each = grid_one_in(state, 2);
+    for (int64_t x = 0; x < GRID_BATCH_MAX * GRID_HEADS_MAX; x++)
+        c->slopes[x] = (float)ldexp(1 + check_uniform(state) / 4, -(int)check_between(state, 1, 9));
+}
+
+/* What most of training is: kernels may be made for it. */
+static inline void grid_make_plain(grid_case *c, uint64_t *state)
+{
+    ordo_problem *p = &c->problem;
+    p->dtype = ORDO_BF16;
+    p->layout = ORDO_DENSE;
+    p->head_dim = p->v_head_dim = check_between(state, 0, 1) ? 64 : 128;
+    c->dlse = false;
+}
+
+/* Combination `number` of a seed, with its inputs. */
+static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
+{
+    uint64_t state = limits->seed * 0x9e3779b97f4a7c15u + (uint64_t)number;
+    (void)check_random(&state);
+    *c = (grid_case) { .problem = ORDO_PROBLEM_INIT };
+    ordo_problem *p = &c->problem;
+    p->dtype = check_between(&state, 0, 1) ? ORDO_BF16 : ORDO_F16;
+    p->layout = (ordo_layout)check_between(&state, 0, 2);
+    p->batch = check_between(&state, 1, GRID_BATCH_MAX);
+    p->kv_heads = check_between(&state, 1, 4);
+    p->heads = p->kv_heads * check_between(&state, 1, 8);
+    p->head_dim = p->v_head_dim = grid_draw_dim(&state);
+    if (grid_one_in(&state, 60))
+        p->v_head_dim = grid_draw_dim(&state);
+    c->nan_padding = grid_one_in(&state, 8);
+    c->dlse = grid_one_in(&state, 3);
+    c->plain = grid_one_in(&state, 5);
+    if (c->plain)
+        grid_make_plain(c, &state);
+    c->strength = grid_one_in(&state, 6) ? 2.5 : 1;
+    if (grid_one_in(&state, 6)) {
+        c->head_gap = 8 * check_between(&state, 0, 2);
+        c->row_gap = 8 * check_between(&state, 0, 3);
+    }
+    grid_draw_lengths(c, &state, limits->longest);
+    grid_shrink(c, &state, limits->longest, limits->work * exp2(-3 * (1 + check_uniform(&state))));
+    grid_settle(c, grid_one_in(&state, 2) ? check_between(&state, 0, 70) : 0);
+    if (c->plain)
+        p->mask = (ordo_mask)check_between(&state, 0, 2);
+    else
+        grid_draw_rules(p, &state);
+    grid_draw_dropout(c, &state);
+    grid_draw_place(c, &state);
+    c->seed = check_random(&state);
+    grid_open(c);
+    for (int t = 0; t < GRID_OUTPUTS; t++)
+        grid_fill(c, t, c->seed + (uint64_t)t, t == GRID_Q || t == GRID_K ? c->strength : 1);
+}
+
+/* One line about it. */
+static inline void grid_describe(const grid_case *c, char *text, size_t size)
+{
+    const ordo_problem *p = &c->problem;
+    int used = snprintf(
+        text, size, "%s%s %s D%d%s%.0d H%d/%d from %d of %d %s", c->plain ? "plain " : "",
+        ordo_dtype_name(p->dtype), ordo_layout_name(p->layout), (int)p->head_dim,
+        p->v_head_dim != p->head_dim ? "/" : "",
+        p->v_head_dim != p->head_dim ? (int)p->v_head_dim : 0, (int)p->heads, (int)p->kv_heads,
+        (int)p->shard.head0, (int)p->shard.heads_total, ordo_mask_name(p->mask));
+    char more[400];
+    int at = 0;
+    if (p->window.on)
+        at += snprintf(more + at, sizeof more - (size_t)at, " window %d,%d", (int)p->window.left,
+                       (int)p->window.right);
+    if (p->softcap > 0)
+        at += snprintf(more + at, sizeof more - (size_t)at, " softcap %.3g", p->softcap);
+    if (p->scale != 0)
+        at += snprintf(more + at, sizeof more - (size_t)at, " scale %.3g", p->scale);
+    if (p->dropout.p > 0)
+        at += snprintf(more + at, sizeof more - (size_t)at, " p %g %s%s%s rounds %d bits %d",
+                       p->dropout.p, ordo_keying_name(p->dropout.keying),
+                       c->bits_given ? " given" : " inside", c->by_pointer ? " by pointer" : "",
+                       p->dropout.rounds, p->dropout.bits);
+    at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s;", p->alibi ? " alibi" : "",
+                   c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
+                   c->head_gap || c->row_gap ? " strided" : "",
+                   c->nan_padding && p->layout == ORDO_PADDED ? " nan-padding" : "");
+    for (int64_t b = 0; b < p->batch; b++)
+        at += snprintf(more + at, sizeof more - (size_t)at, " %dx%d", (int)c->q_lens[b],
+                       (int)c->kv_lens[b]);
+    if (p->layout == ORDO_PADDED)
+        (void)snprintf(more + at, sizeof more - (size_t)at, " in %dx%d", (int)p->q_len,
+                       (int)p->kv_len);
+    (void)snprintf(text + used, size - (size_t)used, "%s", more);
+}
+
+/* ---- the same elsewhere ---- */
+
+/* Sequences and key heads of another case; count 0: all. */
+typedef struct grid_part {
+    ordo_layout layout;
+    int64_t sequence, sequences;
+    int64_t kv_head, kv_heads;
+} grid_part;
+
+static inline void grid_copy_inputs(grid_case *to, const grid_case *from, const grid_part *part)
+{
+    const int64_t group = from->problem.heads / from->problem.kv_heads;
+    for (int t = 0; t < GRID_OUTPUTS; t++) {
+        const bool keys = grid_tensors[t].keys;
+        const int64_t head0 = keys ? part->kv_head : part->kv_head * group;
+        for (int64_t b = 0; b < to->problem.batch; b++)
+            for (int64_t r = 0; r < grid_length(to, keys, b); r++)
+                for (int64_t h = 0; h < grid_heads(to, t); h++)
+                    memcpy(to->data[t] + grid_at(to, t, b, r, h),
+                           from->data[t] + grid_at(from, t, part->sequence + b, r, head0 + h),
+                           grid_slice(to, t));
+    }
+}
+
+/* Part of a case as a case of its own: same ids, same heads of the whole, same inputs. */
+static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part *part)
+{
+    const int64_t group = from->problem.heads / from->problem.kv_heads;
+    if (part->sequences == 0)
+        part->sequences = from->problem.batch;
+    if (part->kv_heads == 0)
+        part->kv_heads = from->problem.kv_heads;
+    *to = *from;
+    ordo_problem *p = &to->problem;
+    p->layout = part->layout;
+    p->batch = part->sequences;
+    p->kv_heads = part->kv_heads;
+    p->heads = part->kv_heads * group;
+    p->shard.batch0 += part->sequence;
+    p->shard.head0 += part->kv_head * group;
+    if (p->shard.heads_total == 0)
+        p->shard.heads_total = from->problem.heads;
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t was = part->sequence + b;
+        to->q_lens[b] = from->q_lens[was];
+        to->kv_lens[b] = from->kv_lens[was];
+        to->ids[b] = from->ids[was];
+        for (int64_t h = 0; h < p->heads; h++)
+            to->slopes[b * p->heads + h] =
+                from->slopes[(from->slopes_each ? was * from->problem.heads : 0) +
+                             part->kv_head * group + h];
+    }
+    to->slopes_each = true;
+    to->head_gap = to->row_gap = 0;
+    grid_settle(to, 0);
+    grid_open(to);
+    grid_copy_inputs(to, from, part);
+}
+
+/* ---- comparing bits ---- */
+
+static inline uint32_t grid_bits(const grid_case *c, int tensor, size_t at)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, c->data[tensor] + at, grid_width(tensor));
+    return bits;
+}
+
+static inline bool grid_slice_differs(const grid_case *whole, size_t a, const grid_case *part,
+                                      size_t b, grid_place *at)
+{
+    const int t = at->tensor;
+    if (memcmp(whole->data[t] + a, part->data[t] + b, grid_slice(part, t)) == 0)
+        return false;
+    for (int64_t d = 0; d < grid_dim(part, t); d++) {
+        const size_t shift = (size_t)d * grid_width(t);
+        at->column = d;
+        at->bits = grid_bits(part, t, b + shift);
+        at->expected = grid_bits(whole, t, a + shift);
+        if (at->bits != at->expected)
+            break;
+    }
+    return true;
+}
+
+/* Whether an output of the part has other bits than the whole; `at` is the first that has. */
+static inline bool grid_differ(const grid_case *whole, const grid_case *part, const grid_part *p,
+                               grid_place *at)
+{
+    const int64_t group = whole->problem.heads / whole->problem.kv_heads;
+    for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++) {
+        const bool keys = grid_tensors[t].keys;
+        const int64_t head0 = keys ? p->kv_head : p->kv_head * group;
+        for (int64_t b = 0; b < part->problem.batch; b++)
+            for (int64_t r = 0; r < grid_length(part, keys, b); r++)
+                for (int64_t h = 0; h < grid_heads(part, t); h++) {
+                    *at = (grid_place) { .tensor = t, .sequence = b, .head = h, .row = r };
+                    if (grid_slice_differs(whole, grid_at(whole, t, p->sequence + b, r, head0 + h),
+                                           part, grid_at(part, t, b, r, h), at))
+                        return true;
+                }
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,493 @@
+/* grid_oracle.h: how far from the oracle the results of a grid_case may be, and how far they are.
+ *
+ * The oracle (backend ref, fp64) gets the 16-bit inputs as f32, which is exact, and its results
+ * come back as f32. The backward pass is given the o and lse that were written, as any backward
+ * pass is. Bounds are a priori, for kernels that multiply 16-bit numbers and add in f32.
+ * u is half a unit of the element type, 2^-8 or 2^-11; e = 2^-22.
+ *
+ * Every element of o, dq, dk and dv is a sum of terms. P (in o and dv) and dS (in dq and dk) are
+ * rounded to the element type before they are multiplied: u of each term; f16 has subnormals, so
+ * no term of P or dS is closer than 2^-25. P itself is off by
+ *
+ *   r = e (D/16 + 4) scale sum|q||k| + e (|logit| + |lse| + |bias| + 4 softcap + 8)      relative:
+ *
+ * sixteen products are added at once, and then in f32 with an error of a few units; exp2 and
+ * tanh are approximations. dP and delta = <dout, o> - dlse are off by e (D/16 + 4) of the sum of
+ * their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A sum of n terms is off by
+ * e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
+ *
+ * The sum of these is a limit for each element. It is a worst case: errors of roundings have
+ * random signs. So the errors of a whole tensor are held to 1.5 times their expected root mean
+ * square too, where a rounding counts as u / sqrt(3): one wrong term among hundreds shows there. */
+#ifndef TESTS_CUDA_GRID_ORACLE_H
+#define TESTS_CUDA_GRID_ORACLE_H
+
+#include "grid_run.h"
+
+#define GRID_E 0x1p-22
+
+/* Sums over the terms of each element. */
+typedef struct grid_sums {
+    float *worst;  /* of limits */
+    float *f32;    /* of limits, without roundings to the element type */
+    float *square; /* of the squares of these roundings, in units of u */
+} grid_sums;
+
+/* One head of one sequence. */
+typedef struct grid_head {
+    const ordo_problem *p; /* resolved */
+    int64_t rows, cols, group, diagonal, dim, v_dim;
+    double u, floor, slope, keep_scale;
+    const unsigned char *keep; /* rows x cols; NULL: all */
+    float *q, *k, *v, *o, *dout, *lse, *dlse;
+    grid_sums b_o, b_dq, b_dk, b_dv;
+    float *b_lse;
+} grid_head;
+
+typedef struct grid_pair { /* a row and a column */
+    double x, r;           /* logit and relative error of P */
+    double slope, slope_error;
+} grid_pair;
+
+static inline float grid_dot(const float *a, const float *b, int64_t n, float *magnitude)
+{
+    float sum[8] = { 0 }, size[8] = { 0 };
+    for (int64_t d = 0; d < n; d += 8) /* head sizes are multiples of 8 */
+        for (int i = 0; i < 8; i++) {
+            const float x = a[d + i] * b[d + i];
+            sum[i] += x;
+            size[i] += fabsf(x);
+        }
+    float all = 0;
+    *magnitude = 0;
+    for (int i = 0; i < 8; i++) {
+        all += sum[i];
+        *magnitude += size[i];
+    }
+    return all;
+}
+
+static inline bool grid_visible(const grid_head *h, int64_t i, int64_t j)
+{
+    const int64_t right = j - i - h->diagonal;
+    const ordo_window *w = &h->p->window;
+    if (h->p->mask != ORDO_MASK_FULL && right > 0)
+        return false;
+    if (w->on && w->left >= 0 && right < -w->left)
+        return false;
+    return !(w->on && w->right >= 0 && right > w->right);
+}
+
+static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)
+{
+    float size;
+    const double dot = (double)grid_dot(h->q + i * h->dim, h->k + j * h->dim, h->dim, &size);
+    const double scale = h->p->scale, cap = h->p->softcap, steps = (double)h->dim / 16 + 4;
+    grid_pair z = { .x = scale * dot, .slope = 1 };
+    z.r = GRID_E * steps * fabs(scale) * (double)size;
+    if (cap > 0) {
+        const double t = tanh(z.x / cap);
+        z.slope = 1 - t * t;
+        z.x = cap * t;
+    }
+    const double bias = h->p->alibi ? h->slope * fabs((double)(j - i - h->diagonal)) : 0;
+    z.x -= bias;
+    z.r += GRID_E * (fabs(z.x) + fabs((double)h->lse[i]) + fabs(bias) + 4 * cap + 8);
+    z.slope_error = cap > 0 ? 4 * z.r / cap + GRID_E : 0;
+    return z;
+}
+
+/* One term a * x[d] of each element d, where a is rounded to the element type (as a / unit), and
+ * is off by `error` already. */
+static inline void grid_add(grid_sums *to, int64_t at, const float *x, int64_t n, double rounding,
+                            double error)
+{
+    const float worst = (float)(rounding + error), f32 = (float)error;
+    const float square = (float)(rounding * rounding);
+    for (int64_t d = 0; d < n; d++) {
+        const float y = fabsf(x[d]);
+        to->worst[at + d] += worst * y;
+        to->f32[at + d] += f32 * y;
+        to->square[at + d] += square * y * y;
+    }
+}
+
+static inline void grid_forward_row(grid_head *h, int64_t i, const grid_pair *pairs)
+{
+    double most = -INFINITY, sum = 0;
+    const double lse = (double)h->lse[i], chain = GRID_E * ((double)h->cols / 16 + 8);
+    for (int64_t j = 0; j < h->cols; j++)
+        if (grid_visible(h, i, j))
+            most = fmax(most, pairs[j].x);
+    for (int64_t j = 0; j < h->cols; j++) {
+        if (!grid_visible(h, i, j))
+            continue;
+        const double p = exp(pairs[j].x - lse), kept = h->keep && !h->keep[i * h->cols + j] ? 0 : 1;
+        const double rounding = fmax(h->u * p, h->floor * exp(most - lse));
+        sum += p * pairs[j].r;
+        if (kept > 0)
+            grid_add(&h->b_o, i * h->v_dim, h->v + j * h->v_dim, h->v_dim, rounding * h->keep_scale,
+                     p * (2 * pairs[j].r + chain) * h->keep_scale);
+    }
+    h->b_lse[i] = (float)(sum + chain + GRID_E * fabs(lse));
+}
+
+static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *pairs)
+{
+    float size, delta_size;
+    const float *dout = h->dout + i * h->v_dim;
+    const double lse = (double)h->lse[i], dlse = h->dlse ? (double)h->dlse[i] : 0;
+    const double steps = (double)h->v_dim / 16 + 4, scale = fabs(h->p->scale);
+    const double delta = (double)grid_dot(dout, h->o + i * h->v_dim, h->v_dim, &delta_size) - dlse;
+    const double row_chain = GRID_E * ((double)h->cols / 16 + 8);
+    const double key_chain = GRID_E * ((double)(h->rows * h->group) / 16 + 8);
+    for (int64_t j = 0; j < h->cols; j++) {
+        if (!grid_visible(h, i, j))
+            continue;
+        const grid_pair *z = &pairs[j];
+        const double p = exp(z->x - lse);
+        const double kept = h->keep && !h->keep[i * h->cols + j] ? 0 : h->keep_scale;
+        const double dp = kept * (double)grid_dot(dout, h->v + j * h->v_dim, h->v_dim, &size);
+        const double w = fabs(dp - delta), ds = p * w * z->slope;
+        const double w_error =
+            GRID_E * (steps * (kept * (double)size + (double)delta_size) + 2 * fabs(dlse));
+        const double ds_error =
+            ds * z->r + p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
+        const double rounding = scale * fmax(h->u * ds, h->floor);
+        grid_add(&h->b_dq, i * h->dim, h->k + j * h->dim, h->dim, rounding,
+                 scale * (ds_error + ds * row_chain));
+        grid_add(&h->b_dk, j * h->dim, h->q + i * h->dim, h->dim, rounding,
+                 scale * (ds_error + ds * key_chain));
+        if (kept > 0)
+            grid_add(&h->b_dv, j * h->v_dim, dout, h->v_dim, kept * fmax(h->u * p, h->floor),
+                     kept * p * (z->r + key_chain));
+    }
+}
+
+static inline void grid_bound_rows(grid_head *h)
+{
+    grid_pair *pairs = calloc((size_t)h->cols + 1, sizeof *pairs);
+    if (!pairs)
+        abort();
+    for (int64_t i = 0; i < h->rows; i++) {
+        if (h->lse[i] == -INFINITY)
+            continue;
+        for (int64_t j = 0; j < h->cols; j++)
+            if (grid_visible(h, i, j))
+                pairs[j] = grid_pair_at(h, i, j);
+        grid_forward_row(h, i, pairs);
+        grid_backward_row(h, i, pairs);
+    }
+    free(pairs);
+}
+
+/* ---- the oracle ---- */
+
+/* A case in f32, its tensors laid out as in the case. */
+typedef struct grid_exact {
+    ordo_problem problem; /* resolved */
+    float *data[GRID_TENSORS];
+    float *o_written; /* by the case: what the backward pass reads */
+} grid_exact;
+
+static inline float *grid_floats(const grid_case *c, int tensor, bool wanted)
+{
+    const size_t count = grid_bytes(c, tensor) / grid_width(tensor);
+    float *x = calloc(count + 1, sizeof *x);
+    if (!x)
+        abort();
+    if (wanted && grid_tensors[tensor].row)
+        memcpy(x, c->data[tensor], count * sizeof *x);
+    else if (wanted)
+        for (size_t i = 0; i < count; i++)
+            x[i] = (float)grid_value(c, ((const uint16_t *)c->data[tensor])[i]);
+    return x;
+}
+
+static inline ordo_call grid_oracle_call(const grid_case *c, const grid_exact *exact)
+{
+    float *const *x = exact->data;
+    ordo_call call = ORDO_CALL_INIT;
+    call.q = grid_tensor(c, GRID_Q, x[GRID_Q]);
+    call.k = grid_tensor(c, GRID_K, x[GRID_K]);
+    call.v = grid_tensor(c, GRID_V, x[GRID_V]);
+    call.o = grid_tensor(c, GRID_O, x[GRID_O]);
+    call.dout = grid_tensor(c, GRID_DOUT, x[GRID_DOUT]);
+    call.dq = grid_tensor(c, GRID_DQ, x[GRID_DQ]);
+    call.dk = grid_tensor(c, GRID_DK, x[GRID_DK]);
+    call.dv = grid_tensor(c, GRID_DV, x[GRID_DV]);
+    call.lse = x[GRID_LSE];
+    call.dlse = c->dlse ? x[GRID_DLSE] : NULL;
+    if (c->problem.layout == ORDO_PACKED)
+        call.cu_q = c->cu_q, call.cu_kv = c->cu_kv;
+    if (c->problem.layout == ORDO_PADDED)
+        call.q_lens = c->q_lens, call.kv_lens = c->kv_lens;
+    call.sequence_ids = c->ids_given ? c->ids : NULL;
+    call.slopes = c->problem.alibi ? c->slopes : NULL;
+    call.slopes_batch_stride = c->slopes_each ? c->problem.heads : 0;
+    call.seed = c->seed;
+    call.offset = c->offset;
+    return call;
+}
+
+/* What a case that has run should have given. */
+static inline void grid_ask_oracle(const grid_case *c, grid_exact *exact)
+{
+    ordo_problem problem = c->problem;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = NULL;
+    options.backend = ORDO_BACKEND_REF;
+    problem.dtype = ORDO_F32;
+    for (int t = 0; t < GRID_TENSORS; t++)
+        exact->data[t] = grid_floats(c, t, t < GRID_OUTPUTS);
+    exact->problem = (ordo_problem)ORDO_PROBLEM_INIT;
+    ordo_call call = grid_oracle_call(c, exact);
+    grid_must(ordo_plan_create(&plan, &problem, NULL, &options), "oracle's plan");
+    grid_must(ordo_plan_problem(plan, &exact->problem), "oracle's problem");
+    grid_must(ordo_attention_forward(plan, &call), "oracle's forward pass");
+    call.o.data = exact->o_written = grid_floats(c, GRID_O, true);
+    call.lse = grid_floats(c, GRID_LSE, true);
+    grid_must(ordo_attention_backward(plan, &call), "oracle's backward pass");
+    ordo_plan_destroy(plan);
+    free(call.lse);
+}
+
+static inline void grid_exact_close(grid_exact *exact)
+{
+    for (int t = 0; t < GRID_TENSORS; t++)
+        free(exact->data[t]);
+    free(exact->o_written);
+}
+
+/* ---- bounds of a whole case ---- */
+
+typedef struct grid_bounds {
+    grid_sums at[GRID_TENSORS]; /* outputs only, laid out as the case's; lse has `worst` only */
+} grid_bounds;
+
+static inline grid_sums grid_sums_open(size_t count)
+{
+    const grid_sums s = { calloc(count + 1, sizeof *s.worst), calloc(count + 1, sizeof *s.f32),
+                          calloc(count + 1, sizeof *s.square) };
+    if (!s.worst || !s.f32 || !s.square)
+        abort();
+    return s;
+}
+
+static inline void grid_sums_close(grid_sums *s)
+{
+    free(s->worst);
+    free(s->f32);
+    free(s->square);
+}
+
+/* A head's rows of a tensor, contiguous. */
+static inline float *grid_gather(const grid_case *c, const float *from, int tensor, int64_t b,
+                                 int64_t head)
+{
+    const int64_t rows = grid_length(c, grid_tensors[tensor].keys, b), dim = grid_dim(c, tensor);
+    float *x = calloc((size_t)(rows * dim) + 1, sizeof *x);
+    if (!x)
+        abort();
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(x + r * dim, from + grid_at(c, tensor, b, r, head) / grid_width(tensor),
+               (size_t)dim * sizeof *x);
+    return x;
+}
+
+static inline void grid_scatter(const grid_case *c, float *to, int tensor, int64_t b, int64_t head,
+                                const float *from)
+{
+    const int64_t rows = grid_length(c, grid_tensors[tensor].keys, b), dim = grid_dim(c, tensor);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + grid_at(c, tensor, b, r, head) / grid_width(tensor), from + r * dim,
+               (size_t)dim * sizeof *to);
+}
+
+static inline void grid_scatter_sums(const grid_case *c, grid_bounds *to, int tensor, int64_t b,
+                                     int64_t head, const grid_sums *from)
+{
+    grid_scatter(c, to->at[tensor].worst, tensor, b, head, from->worst);
+    grid_scatter(c, to->at[tensor].f32, tensor, b, head, from->f32);
+    grid_scatter(c, to->at[tensor].square, tensor, b, head, from->square);
+}
+
+/* Which elements of a head are kept, a byte each; NULL without dropout. */
+static inline unsigned char *grid_kept(const grid_case *c, int64_t b, int64_t head)
+{
+    const int64_t rows = c->q_lens[b], cols = c->kv_lens[b];
+    const ordo_dropout_call call = grid_dropout_call(c);
+    ordo_dropout_part part = ORDO_DROPOUT_PART_INIT;
+    if (c->problem.dropout.p == 0 || rows == 0 || cols == 0)
+        return NULL;
+    unsigned char *kept = malloc((size_t)(rows * cols));
+    if (!kept)
+        abort();
+    part.sequence = b, part.head = head, part.rows = rows, part.cols = cols;
+    grid_must(
+        ordo_dropout_export(&c->problem, &call, NULL, &part, kept, (size_t)(rows * cols), NULL),
+        "ordo_dropout_export");
+    return kept;
+}
+
+static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, int64_t b,
+                                   int64_t head, grid_sums *b_dk, grid_sums *b_dv, grid_bounds *to)
+{
+    const ordo_problem *p = &exact->problem;
+    const int64_t group = p->heads / p->kv_heads, rows = c->q_lens[b], cols = c->kv_lens[b];
+    const bool f16 = c->problem.dtype == ORDO_F16;
+    ordo_dropout_info info = { .scale = 1 };
+    const ordo_dropout_call call = grid_dropout_call(c);
+    if (p->dropout.p > 0)
+        grid_must(ordo_dropout_query(&c->problem, &call, &info), "ordo_dropout_query");
+    unsigned char *kept = grid_kept(c, b, head);
+    grid_head h = {
+        .p = p,
+        .rows = rows,
+        .cols = cols,
+        .group = group,
+        .diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : cols - rows,
+        .dim = p->head_dim,
+        .v_dim = p->v_head_dim,
+        .u = f16 ? 0x1p-11 : 0x1p-8,
+        .floor = f16 ? 0x1p-25 : 0,
+        .slope = (double)c->slopes[(c->slopes_each ? b * p->heads : 0) + head],
+        .keep_scale = info.scale,
+        .keep = kept,
+        .q = grid_gather(c, exact->data[GRID_Q], GRID_Q, b, head),
+        .k = grid_gather(c, exact->data[GRID_K], GRID_K, b, head / group),
+        .v = grid_gather(c, exact->data[GRID_V], GRID_V, b, head / group),
+        .o = grid_gather(c, exact->o_written, GRID_O, b, head),
+        .dout = grid_gather(c, exact->data[GRID_DOUT], GRID_DOUT, b, head),
+        .lse = grid_gather(c, exact->data[GRID_LSE], GRID_LSE, b, head),
+        .dlse = c->dlse ? grid_gather(c, exact->data[GRID_DLSE], GRID_DLSE, b, head) : NULL,
+        .b_o = grid_sums_open((size_t)(rows * p->v_head_dim)),
+        .b_dq = grid_sums_open((size_t)(rows * p->head_dim)),
+        .b_dk = *b_dk,
+        .b_dv = *b_dv,
+        .b_lse = calloc((size_t)rows + 1, sizeof(float)),
+    };
+    if (!h.b_lse)
+        abort();
+    grid_bound_rows(&h);
+    grid_scatter_sums(c, to, GRID_O, b, head, &h.b_o);
+    grid_scatter_sums(c, to, GRID_DQ, b, head, &h.b_dq);
+    grid_scatter(c, to->at[GRID_LSE].worst, GRID_LSE, b, head, h.b_lse);
+    grid_sums_close(&h.b_o);
+    grid_sums_close(&h.b_dq);
+    void *const pieces[] = { kept, h.q, h.k, h.v, h.o, h.dout, h.lse, h.dlse, h.b_lse };
+    for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
+        free(pieces[x]);
+}
+
+static inline void grid_bound(const grid_case *c, const grid_exact *exact, grid_bounds *to)
+{
+    const ordo_problem *p = &c->problem;
+    const int64_t group = p->heads / p->kv_heads;
+    for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
+        to->at[t] = grid_sums_open(grid_bytes(c, t) / grid_width(t));
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t kv = 0; kv < p->kv_heads; kv++) {
+            grid_sums b_dk = grid_sums_open((size_t)(c->kv_lens[b] * p->head_dim));
+            grid_sums b_dv = grid_sums_open((size_t)(c->kv_lens[b] * p->v_head_dim));
+            for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+                grid_bound_head(c, exact, b, head, &b_dk, &b_dv, to);
+            grid_scatter_sums(c, to, GRID_DK, b, kv, &b_dk);
+            grid_scatter_sums(c, to, GRID_DV, b, kv, &b_dv);
+            grid_sums_close(&b_dk);
+            grid_sums_close(&b_dv);
+        }
+}
+
+static inline void grid_bounds_close(grid_bounds *bounds)
+{
+    for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
+        grid_sums_close(&bounds->at[t]);
+}
+
+/* ---- comparing ---- */
+
+/* Errors in units of what is allowed: more than 1 is a failure. */
+typedef struct grid_errors {
+    double element[GRID_TENSORS], mean[GRID_TENSORS];
+    size_t wrong[GRID_TENSORS];  /* elements */
+    grid_place at[GRID_TENSORS]; /* of the largest, and its values */
+    double got[GRID_TENSORS], exact[GRID_TENSORS];
+} grid_errors;
+
+/* Sums over a tensor. */
+typedef struct grid_total {
+    double square, expected, f32;
+    size_t count;
+} grid_total;
+
+static inline double grid_limit(const grid_case *c, int tensor, double exact, const grid_sums *s,
+                                size_t i)
+{
+    const double bound = 1.01 * (double)s->worst[i]; /* summed in f32 */
+    if (grid_tensors[tensor].row)
+        return bound + GRID_E * fabs(exact);
+    const bool f16 = c->problem.dtype == ORDO_F16;
+    const double u = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
+    return bound + u * (fabs(exact) + bound) + GRID_E * fabs(exact) + least + 1e-37;
+}
+
+/* The element with index i, which lies at `at`. */
+static inline void grid_compare_element(const grid_case *c, const grid_exact *exact,
+                                        const grid_sums *bounds, const grid_place *at, size_t i,
+                                        grid_errors *errors, grid_total *total)
+{
+    const int t = at->tensor;
+    const double u = c->problem.dtype == ORDO_F16 ? 0x1p-11 : 0x1p-8;
+    const double want = (double)exact->data[t][i];
+    const double got = grid_tensors[t].row
+                           ? (double)((const float *)(void *)c->data[t])[i]
+                           : grid_value(c, ((const uint16_t *)(void *)c->data[t])[i]);
+    const double error = got == want ? 0 : fabs(got - want); /* -inf is one */
+    double ratio = error / grid_limit(c, t, want, bounds, i);
+    ratio = ratio == ratio && error == error ? ratio : INFINITY;
+    errors->wrong[t] += ratio > 1;
+    if (ratio > errors->element[t]) {
+        errors->element[t] = ratio;
+        errors->at[t] = *at;
+        errors->got[t] = got;
+        errors->exact[t] = want;
+    }
+    total->square += error * error;
+    total->expected += ((double)bounds->square[i] + u * u * want * want) / 3;
+    total->f32 += (double)bounds->f32[i] * (double)bounds->f32[i];
+    total->count++;
+}
+
+static inline void grid_compare_tensor(const grid_case *c, const grid_exact *exact,
+                                       const grid_sums *bounds, int t, grid_errors *errors)
+{
+    const bool keys = grid_tensors[t].keys;
+    grid_total total = { 0 };
+    for (int64_t b = 0; b < c->problem.batch; b++)
+        for (int64_t r = 0; r < grid_space(c, keys, b); r++)
+            for (int64_t h = 0; h < grid_heads(c, t); h++)
+                for (int64_t d = 0; d < grid_dim(c, t); d++) {
+                    const grid_place at = { .tensor = t, b, h, r, d };
+                    const size_t i = grid_at(c, t, b, r, h) / grid_width(t) + (size_t)d;
+                    grid_compare_element(c, exact, bounds, &at, i, errors, &total);
+                }
+    if (total.count >= 512 && !grid_tensors[t].row && total.square > 0)
+        errors->mean[t] =
+            sqrt(total.square) / (1.5 * sqrt(total.expected) + sqrt(total.f32) + 1e-30);
+}
+
+static inline void grid_compare(const grid_case *c, grid_errors *errors)
+{
+    grid_exact exact;
+    grid_bounds bounds;
+    *errors = (grid_errors) { 0 };
+    grid_ask_oracle(c, &exact);
+    grid_bound(c, &exact, &bounds);
+    for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
+        grid_compare_tensor(c, &exact, &bounds.at[t], t, errors);
+    grid_bounds_close(&bounds);
+    grid_exact_close(&exact);
+}
+
+#endif

@@ -1,0 +1,801 @@
+/* grid_test.c: the promise over the grid of features.
+ *
+ *   grid_test [--backend cpu] [--seed S] [--count N] [--repeats R] [--only N] [--seconds T]
+ *             [--longest ROWS] [--work MILLIONS] [--with WORDS] [--without WORDS] [--threads N]
+ *             [--together] [--json]
+ *
+ * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
+ * softcap, ALiBi, gradient of lse and place in a larger problem, and holds forward and backward of
+ * each
+ *
+ *   oracle    within the bounds of grid_oracle.h of backend ref; every output written, and nothing
+ *             between them
+ *   repeat    the same bits from every repeat, whatever the workspace holds
+ *   portable  from plans for 132, 78 and 1 workers and either order of issue
+ *   batch     for one sequence alone, dense and packed
+ *   layout    packed, padded and dense
+ *   split     in two shards of heads, in two of the batch
+ *   mask      from bits given and bits made inside; the bits of the device and of the host
+ *   dropped   and the positions read back are the exporter's
+ *
+ * Every failure prints a line with the command that repeats it. What the backend refuses is counted
+ * by message, and is no pass. Threads draw and ask the oracle; one of them at a time has the
+ * device, unless --together. Exit 1 after a failure, or if nothing passed; 77 without a device. */
+#include "grid_probe.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5, HANG_SECONDS = 30 };
+
+typedef struct refusal {
+    char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
+    int64_t count, first; /* of combinations */
+} refusal;
+
+typedef struct session {
+    /* asked */
+    grid_limits limits;
+    int64_t count, only, repeats, seconds;
+    long threads;
+    bool cuda, together, json;
+    const char *with, *without; /* words of a description, with commas between; or NULL */
+    const char *wrong;          /* level whose results get a wrong bit: is it found? */
+
+    /* shared by all threads, under `lock` */
+    pthread_mutex_t lock, device;
+    int64_t next;
+    int64_t on_device; /* combination that has the device, what is checked, and since when */
+    const char *level;
+    double since;
+    int64_t passed, failed, refused, in_part, left_out, passes;
+    double worst[GRID_TENSORS], mean[GRID_TENSORS];
+    refusal refusals[REFUSALS_MAX];
+    int refusal_count;
+    char *failures[FAILURES_MAX];
+    int failure_count;
+    struct timespec start;
+} session;
+
+/* One combination in work. */
+typedef struct trial {
+    session *s;
+    int64_t number;
+    grid_lab lab;
+    grid_image whole, other;
+    grid_case c;
+    ordo_plan *plan;
+    ordo_plan_info info;
+    bool failed, refused;
+    int64_t passes;
+} trial;
+
+static double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
+}
+
+/* ---- what is found ---- */
+
+/* The command that does it again. */
+static void say_again(const session *s, int64_t number, char *text, size_t size)
+{
+    (void)snprintf(text, size,
+                   "grid_test%s --seed %" PRIu64 " --longest %" PRId64
+                   " --work %g --repeats %" PRId64 " --only %" PRId64,
+                   s->cuda ? "" : " --backend cpu", s->limits.seed, s->limits.longest,
+                   s->limits.work, s->repeats, number);
+}
+
+__attribute__((format(printf, 3, 4))) static void fail(trial *t, const char *level,
+                                                       const char *format, ...)
+{
+    char what[TEXT_SIZE], about[TEXT_SIZE], line[3 * TEXT_SIZE];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(what, sizeof what, format, list);
+    va_end(list);
+    session *s = t->s;
+    grid_describe(&t->c, about, sizeof about);
+    const int used = snprintf(line, sizeof line, "FAIL %s: %s; %s; ", level, what, about);
+    say_again(s, t->number, line + used, sizeof line - (size_t)used);
+    pthread_mutex_lock(&s->lock);
+    t->failed = true;
+    if (s->failure_count < FAILURES_MAX)
+        s->failures[s->failure_count++] = strdup(line);
+    fprintf(s->json ? stderr : stdout, "%s\n", line);
+    fflush(stdout);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void refuse(trial *t, const char *level)
+{
+    char text[TEXT_SIZE];
+    const char *said = ordo_last_error();
+    int at = snprintf(text, sizeof text, "%s: ", level);
+    for (; *said && at < TEXT_SIZE - 1; said++) {
+        const bool digit = *said >= '0' && *said <= '9';
+        if (!digit || text[at - 1] != '#')
+            text[at++] = digit ? '#' : *said;
+    }
+    text[at] = 0;
+    session *s = t->s;
+    pthread_mutex_lock(&s->lock);
+    t->refused = true;
+    int x = 0;
+    while (x < s->refusal_count && strcmp(s->refusals[x].text, text) != 0)
+        x++;
+    if (x < REFUSALS_MAX) {
+        s->refusals[x].count++;
+        if (x == s->refusal_count) {
+            s->refusal_count++;
+            memcpy(s->refusals[x].text, text, sizeof text);
+            s->refusals[x].first = t->number;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* True if a call went well; else it was refused, or has failed. */
+static bool fine(trial *t, const char *level, ordo_status status)
+{
+    if (status == ORDO_ERR_UNSUPPORTED)
+        refuse(t, level);
+    else if (status != ORDO_OK)
+        fail(t, level, "%s: %s", ordo_status_name(status), ordo_last_error());
+    if (status == ORDO_ERR_DEVICE) { /* nothing works after that */
+        fflush(NULL);
+        _Exit(1);
+    }
+    return status == ORDO_OK;
+}
+
+static void fail_at(trial *t, const char *level, const char *how, const grid_place *at)
+{
+    fail(t, level, "%s: %s(sequence %d, head %d, row %d, %d) is %#x, in the whole %#x", how,
+         grid_tensors[at->tensor].name, (int)at->sequence, (int)at->head, (int)at->row,
+         (int)at->column, at->bits, at->expected);
+}
+
+/* ---- passes ---- */
+
+/* For --wrong: one bit of o, on the way, of the first row there is. */
+static void spoil(trial *t, const grid_image *image, const grid_case *c)
+{
+    for (int64_t b = 0; b < c->problem.batch; b++)
+        if (c->q_lens[b] > 0) {
+            unsigned char *at =
+                image->memory.at + image->at[GRID_O] + grid_at(c, GRID_O, b, 0, 0) + 1;
+            unsigned char byte;
+            grid_move(&t->lab, &byte, at, 1);
+            byte ^= 0x40;
+            grid_move(&t->lab, at, &byte, 1);
+            return;
+        }
+}
+
+static bool run(trial *t, const char *level, grid_image *image, const grid_case *c,
+                const ordo_plan *plan)
+{
+    static const int poisons[] = { 0xff, 0, 0xa5 };
+    t->passes++;
+    pthread_mutex_lock(&t->s->lock);
+    t->s->on_device = t->number;
+    t->s->level = level;
+    t->s->since = seconds_since(&t->s->start);
+    pthread_mutex_unlock(&t->s->lock);
+    const int poison = poisons[t->passes % 3], threads = 1 + (int)(t->passes % 3);
+    if (!fine(t, level, grid_run(&t->lab, image, plan, poison, threads)))
+        return false;
+    if (t->s->wrong && strcmp(t->s->wrong, level) == 0)
+        spoil(t, image, c);
+    return true;
+}
+
+/* Rows past the end of a padded sequence: o = 0, lse = -inf, gradients 0. */
+static void check_padding(trial *t, const char *level, const grid_case *c)
+{
+    for (int tensor = GRID_OUTPUTS; tensor < GRID_TENSORS; tensor++) {
+        const bool keys = grid_tensors[tensor].keys;
+        const uint32_t expected = tensor == GRID_LSE ? 0xff800000 : 0;
+        for (int64_t b = 0; b < c->problem.batch; b++)
+            for (int64_t r = grid_length(c, keys, b); r < grid_space(c, keys, b); r++)
+                for (int64_t h = 0; h < grid_heads(c, tensor); h++)
+                    for (int64_t d = 0; d < grid_dim(c, tensor); d++) {
+                        const size_t at = grid_at(c, tensor, b, r, h);
+                        const uint32_t bits =
+                            grid_bits(c, tensor, at + (size_t)d * grid_width(tensor));
+                        if (bits != expected) {
+                            const grid_place place = { tensor, b, h, r, d, bits, expected };
+                            fail_at(t, level, "padding", &place);
+                            return;
+                        }
+                    }
+    }
+}
+
+/* A case made from the whole, with the whole's numeric key, run by a plan of its own. */
+static bool run_other(trial *t, const char *level, const char *how, grid_case *c,
+                      ordo_problem *resolved)
+{
+    ordo_plan *plan = NULL;
+    ordo_plan_info info;
+    const bool ran = fine(t, level, grid_plan(&t->lab, c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
+                     fine(t, level, ordo_plan_query(plan, &info)) &&
+                     fine(t, level, ordo_plan_problem(plan, resolved)) &&
+                     fine(t, level, grid_load(&t->lab, &t->other, c)) &&
+                     run(t, level, &t->other, c, plan);
+    if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+        fail(t, level, "%s: key %s, in the whole %s", how, info.numeric_key, t->info.numeric_key);
+    if (ran && !grid_fetch(&t->lab, &t->other, c))
+        fail(t, level, "%s: written past the end of an output", how);
+    ordo_plan_destroy(plan);
+    return ran;
+}
+
+/* Part of the case, or all of it in another way, has the bits of the whole. */
+static void check_same(trial *t, const char *level, const char *how, grid_part part, bool swap_bits)
+{
+    grid_case c;
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_place at;
+    grid_part_of(&c, &t->c, &part);
+    c.bits_given = swap_bits ? !c.bits_given : c.bits_given;
+    if (run_other(t, level, how, &c, &resolved)) {
+        if (grid_differ(&t->c, &c, &part, &at))
+            fail_at(t, level, how, &at);
+        else
+            check_padding(t, level, &c);
+    }
+    grid_close(&c);
+}
+
+/* ---- the levels ---- */
+
+/* Outputs that were kept are there again; else say where not. */
+static bool kept_again(trial *t, const char *level, const char *how)
+{
+    if (grid_outputs_kept(&t->lab, &t->whole))
+        return true;
+    grid_case c = t->c;
+    grid_part all = { c.problem.layout, 0, c.problem.batch, 0, c.problem.kv_heads };
+    grid_place at = { 0 };
+    for (int x = 0; x < GRID_TENSORS; x++)
+        c.data[x] = malloc(grid_bytes(&c, x) + 1);
+    (void)grid_fetch(&t->lab, &t->whole, &c);
+    if (grid_differ(&t->c, &c, &all, &at))
+        fail_at(t, level, how, &at);
+    else
+        fail(t, level, "%s: padding, or memory around an output", how);
+    grid_close(&c);
+    return false;
+}
+
+static void check_repeat(trial *t)
+{
+    for (int64_t x = 0; x < t->s->repeats; x++) {
+        char how[32];
+        (void)snprintf(how, sizeof how, "repeat %d", (int)x + 1);
+        if (!run(t, "repeat", &t->whole, &t->c, t->plan) || !kept_again(t, "repeat", how))
+            return;
+    }
+}
+
+static void check_portable(trial *t)
+{
+    static const struct {
+        int64_t workers;
+        ordo_issue issue;
+    } kinds[] = { { 132, ORDO_ISSUE_DEFAULT }, { 78, ORDO_ISSUE_HEAD }, { 1, ORDO_ISSUE_KEY } };
+    for (size_t x = 0; x < sizeof kinds / sizeof kinds[0]; x++) {
+        ordo_plan *plan = NULL;
+        ordo_plan_info info;
+        char how[32];
+        (void)snprintf(how, sizeof how, "%d workers", (int)kinds[x].workers);
+        const bool ran = fine(t, "portable",
+                              grid_plan(&t->lab, &t->c, kinds[x].workers, kinds[x].issue, &plan)) &&
+                         fine(t, "portable", ordo_plan_query(plan, &info)) &&
+                         run(t, "portable", &t->whole, &t->c, plan);
+        ordo_plan_destroy(plan);
+        if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+            fail(t, "portable", "%s: key %s, else %s", how, info.numeric_key, t->info.numeric_key);
+        if (ran && !kept_again(t, "portable", how))
+            return;
+    }
+}
+
+static bool dense_alone(const grid_case *c, int64_t b)
+{
+    return c->q_lens[b] > 0 && c->kv_lens[b] > 0;
+}
+
+static void check_batch(trial *t, uint64_t *state)
+{
+    const int64_t b = check_between(state, 0, t->c.problem.batch - 1);
+    if (dense_alone(&t->c, b))
+        check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
+    check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+}
+
+static void check_layout(trial *t)
+{
+    static const char *const names[] = { "dense", "packed", "padded" };
+    for (int layout = ORDO_PACKED; layout <= ORDO_PADDED; layout++)
+        if (layout != (int)t->c.problem.layout)
+            check_same(t, "layout", names[layout], (grid_part) { .layout = (ordo_layout)layout },
+                       false);
+}
+
+static void check_split(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const ordo_layout layout = p->layout;
+    if (p->kv_heads > 1) {
+        const int64_t cut = check_between(state, 1, p->kv_heads - 1);
+        check_same(t, "split", "first heads", (grid_part) { layout, 0, 0, 0, cut }, false);
+        check_same(t, "split", "last heads", (grid_part) { layout, 0, 0, cut, p->kv_heads - cut },
+                   false);
+    }
+    if (p->batch > 1) {
+        const int64_t cut = check_between(state, 1, p->batch - 1);
+        check_same(t, "split", "first sequences", (grid_part) { layout, 0, cut, 0, 0 }, false);
+        check_same(t, "split", "last sequences", (grid_part) { layout, cut, p->batch - cut, 0, 0 },
+                   false);
+    }
+}
+
+/* Bits that the device made are those of the host. */
+static void check_device_bits(trial *t)
+{
+    ordo_dropout_info info;
+    const ordo_dropout_call call = grid_dropout_call(&t->c);
+    grid_must(ordo_dropout_query(&t->c.problem, &call, &info), "ordo_dropout_query");
+    uint32_t *host = malloc(info.bytes + 1), *made = malloc(info.bytes + 1);
+    if (!host || !made)
+        abort();
+    grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
+              "ordo_dropout_fill");
+    if (fine(t, "mask", grid_make_bits(&t->lab, &t->other, &t->c))) {
+        grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
+        for (size_t x = 0; x < info.bytes / 4; x++)
+            if (made[x] != host[x]) {
+                fail(t, "mask", "word %zu is %#x, on the host %#x", x, made[x], host[x]);
+                break;
+            }
+    }
+    free(host);
+    free(made);
+}
+
+static void check_mask(trial *t)
+{
+    if (t->c.problem.dropout.p == 0)
+        return;
+    check_same(t, "mask", t->c.bits_given ? "bits made inside" : "bits given",
+               (grid_part) { .layout = t->c.problem.layout }, true);
+    if (t->s->cuda)
+        check_device_bits(t);
+}
+
+static void check_dropped(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    grid_part all = { .layout = p->layout };
+    grid_probe probe = { check_between(state, 0, p->kv_len - 1),
+                         check_between(state, 0, p->q_len - 1),
+                         check_between(state, 0, p->heads / p->kv_heads - 1) };
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_wrong_drop wrong;
+    grid_case c;
+    if (p->dropout.p == 0)
+        return;
+    grid_part_of(&c, &t->c, &all);
+    grid_probe_fill(&c, &probe);
+    if (run_other(t, "dropped", "probe", &c, &resolved) &&
+        grid_probe_wrong(&c, &resolved, &probe, &wrong))
+        fail(t, "dropped", "sequence %d, head %d, row %d, column %d: %s by the %s pass",
+             (int)wrong.sequence, (int)wrong.head, (int)wrong.row, (int)wrong.column,
+             wrong.kept ? "dropped" : "kept", wrong.backward ? "backward" : "forward");
+    grid_close(&c);
+}
+
+static void check_oracle(trial *t)
+{
+    grid_errors e;
+    char all[120];
+    size_t used = 0;
+    int first = 0;
+    grid_compare(&t->c, &e);
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++) {
+        used += (size_t)snprintf(all + used, sizeof all - used, " %s %zu", grid_tensors[x].name,
+                                 e.wrong[x]);
+        if (first == 0 && (e.element[x] > 1 || e.mean[x] > 1))
+            first = x;
+    }
+    if (first > 0 && e.element[first] > 1) {
+        const grid_place at = e.at[first];
+        fail(t, "oracle",
+             "%s(sequence %d, head %d, row %d, %d) is %.9g, exactly %.9g: %.3g times what is "
+             "allowed; wrong elements:%s",
+             grid_tensors[first].name, (int)at.sequence, (int)at.head, (int)at.row, (int)at.column,
+             e.got[first], e.exact[first], e.element[first], all);
+    } else if (first > 0) {
+        fail(t, "oracle", "%s: root mean square error %.3g times what is allowed",
+             grid_tensors[first].name, e.mean[first]);
+    }
+    session *s = t->s;
+    pthread_mutex_lock(&s->lock);
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++) {
+        s->worst[x] = fmax(s->worst[x], e.element[x]);
+        s->mean[x] = fmax(s->mean[x], e.mean[x]);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Everything that runs on the backend. False if the combination does not run at all. */
+static bool check_bits(trial *t)
+{
+    uint64_t state = t->c.seed;
+    if (!fine(t, "plan", grid_plan(&t->lab, &t->c, 0, ORDO_ISSUE_DEFAULT, &t->plan)) ||
+        !fine(t, "plan", ordo_plan_query(t->plan, &t->info)) ||
+        !fine(t, "call", grid_load(&t->lab, &t->whole, &t->c)) ||
+        !run(t, "call", &t->whole, &t->c, t->plan))
+        return false;
+    if (t->info.not_kept)
+        fail(t, "plan", "levels %#x are not kept: %s", t->info.not_kept, t->info.note);
+    if (t->s->wrong && strcmp(t->s->wrong, "oracle") == 0)
+        spoil(t, &t->whole, &t->c);
+    if (!grid_fetch(&t->lab, &t->whole, &t->c))
+        fail(t, "oracle", "written past the end of an output");
+    grid_keep_outputs(&t->lab, &t->whole);
+    check_repeat(t);
+    check_portable(t);
+    check_batch(t, &state);
+    check_layout(t);
+    check_split(t, &state);
+    check_mask(t);
+    check_dropped(t, &state);
+    return true;
+}
+
+/* How many of the words, and how many of them a description has. */
+static int count_words(const char *words, const char *about, int *found)
+{
+    int count = 0;
+    *found = 0;
+    for (size_t length; words && *words; words += length + (words[length] == ',')) {
+        char word[TEXT_SIZE];
+        length = strcspn(words, ",");
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, words);
+        *found += strstr(about, word) != NULL;
+        count++;
+    }
+    return count;
+}
+
+static bool asked_for(const session *s, const grid_case *c)
+{
+    char about[TEXT_SIZE];
+    int found, bad;
+    grid_describe(c, about, sizeof about);
+    (void)count_words(s->without, about, &bad);
+    return count_words(s->with, about, &found) == found && bad == 0;
+}
+
+static void check_combination(trial *t)
+{
+    session *s = t->s;
+    t->plan = NULL;
+    t->failed = t->refused = false;
+    t->passes = 0;
+    grid_draw(&t->c, &s->limits, t->number);
+    if (!asked_for(s, &t->c)) {
+        pthread_mutex_lock(&s->lock);
+        s->left_out++;
+        pthread_mutex_unlock(&s->lock);
+        grid_close(&t->c);
+        return;
+    }
+    if (!s->together)
+        pthread_mutex_lock(&s->device);
+    const bool ran = check_bits(t);
+    s->level = NULL;
+    if (!s->together)
+        pthread_mutex_unlock(&s->device);
+    if (ran)
+        check_oracle(t);
+    pthread_mutex_lock(&s->lock);
+    s->failed += t->failed;
+    s->refused += !t->failed && !ran;
+    s->passed += !t->failed && ran;
+    s->in_part += !t->failed && ran && t->refused;
+    s->passes += t->passes;
+    pthread_mutex_unlock(&s->lock);
+    ordo_plan_destroy(t->plan);
+    grid_close(&t->c);
+}
+
+/* ---- threads ---- */
+
+static int64_t take_number(session *s)
+{
+    int64_t number = -1;
+    pthread_mutex_lock(&s->lock);
+    if (s->next < s->count && (s->seconds == 0 || seconds_since(&s->start) < (double)s->seconds))
+        number = s->only >= 0 ? s->only : s->next;
+    s->next += number >= 0;
+    pthread_mutex_unlock(&s->lock);
+    return number;
+}
+
+static void *work(void *argument)
+{
+    trial t = { .s = argument };
+    t.lab.cuda = t.s->cuda;
+    if (t.lab.cuda) {
+        grid_must(ordo_device_select(0), "ordo_device_select");
+        grid_must(ordo_device_stream_create(&t.lab.stream), "ordo_device_stream_create");
+        grid_must(ordo_device_machine(0, &t.lab.machine), "ordo_device_machine");
+    }
+    for (t.number = take_number(t.s); t.number >= 0; t.number = take_number(t.s))
+        check_combination(&t);
+    grid_piece *const pieces[] = { &t.lab.workspace, &t.lab.bits, &t.lab.copy, &t.whole.memory,
+                                   &t.other.memory };
+    for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
+        grid_release(&t.lab, pieces[x]);
+    ordo_machine_destroy(t.lab.machine);
+    if (t.lab.cuda)
+        grid_must(ordo_device_stream_destroy(t.lab.stream), "ordo_device_stream_destroy");
+    return NULL;
+}
+
+/* A pass that does not end cannot be stopped, but named. */
+static void look_for_hang(const session *s)
+{
+    char again[TEXT_SIZE];
+    if (!s->cuda || s->together || !s->level || seconds_since(&s->start) - s->since < HANG_SECONDS)
+        return;
+    say_again(s, s->on_device, again, sizeof again);
+    printf("FAIL hang: %s: a pass does not end; %s\n", s->level, again);
+    fflush(stdout);
+    _Exit(1);
+}
+
+/* Say how far it is, every few seconds, until told to stop. */
+static void *say(void *argument)
+{
+    session *s = argument;
+    double next = SAY_SECONDS;
+    for (bool over = false; !over;) {
+        nanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);
+        pthread_mutex_lock(&s->lock);
+        over = s->threads == 0;
+        look_for_hang(s);
+        if (!over && seconds_since(&s->start) > next) {
+            next += SAY_SECONDS;
+            fprintf(stderr,
+                    "grid_test: %" PRId64 " of %" PRId64 ", %" PRId64 " failed, %" PRId64
+                    " refused; at %" PRId64 "; %.0f s\n",
+                    s->passed + s->failed + s->refused + s->left_out, s->count, s->failed,
+                    s->refused, s->on_device, seconds_since(&s->start));
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    return NULL;
+}
+
+static void run_all(session *s)
+{
+    const long count = s->threads;
+    pthread_t saying, *threads = calloc((size_t)count, sizeof *threads);
+    if (!threads || pthread_create(&saying, NULL, say, s) != 0)
+        abort();
+    clock_gettime(CLOCK_MONOTONIC, &s->start);
+    for (long x = 0; x < count; x++)
+        if (pthread_create(&threads[x], NULL, work, s) != 0)
+            abort();
+    for (long x = 0; x < count; x++)
+        pthread_join(threads[x], NULL);
+    pthread_mutex_lock(&s->lock);
+    s->threads = 0;
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(saying, NULL);
+    free(threads);
+}
+
+/* ---- summary ---- */
+
+static void print_text(const session *s, double seconds)
+{
+    for (int x = 0; x < s->refusal_count; x++)
+        printf("refused %" PRId64 " times: %s (--only %" PRId64 ")\n", s->refusals[x].count,
+               s->refusals[x].text, s->refusals[x].first);
+    printf("errors over what is allowed, element and mean:");
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
+        printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
+    printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
+           " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
+           " refused; %" PRId64 " passes, %.1f s\n",
+           s->cuda ? "cuda" : "cpu", s->limits.seed, s->passed + s->failed + s->refused,
+           s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes,
+           seconds);
+}
+
+static void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    }
+    putchar('"');
+}
+
+static void print_json(const session *s, double seconds)
+{
+    printf(
+        "{\"backend\": \"%s\", \"seed\": %" PRIu64 ", \"longest\": %" PRId64
+        ", \"work\": %g, \"repeats\": %" PRId64 ", \"count\": %" PRId64 ",\n \"passed\": %" PRId64
+        ", \"in_part\": %" PRId64 ", \"failed\": %" PRId64 ", \"refused\": %" PRId64
+        ", \"passes\": %" PRId64 ", \"seconds\": %.1f,\n \"errors\": {",
+        s->cuda ? "cuda" : "cpu", s->limits.seed, s->limits.longest, s->limits.work, s->repeats,
+        s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes, seconds);
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
+        printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
+               fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
+    printf("},\n \"refusals\": [");
+    for (int x = 0; x < s->refusal_count; x++) {
+        printf("%s{\"count\": %" PRId64 ", \"only\": %" PRId64 ", \"message\": ", x ? ",\n  " : "",
+               s->refusals[x].count, s->refusals[x].first);
+        print_quoted(s->refusals[x].text);
+        printf("}");
+    }
+    printf("],\n \"failures\": [");
+    for (int x = 0; x < s->failure_count; x++) {
+        printf("%s", x ? ",\n  " : "");
+        print_quoted(s->failures[x]);
+    }
+    printf("]}\n");
+}
+
+/* ---- arguments ---- */
+
+static void usage(FILE *to)
+{
+    fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
+          "  --backend cuda|cpu  what to test (cuda)\n"
+          "  --seed S            of the combinations (1)\n"
+          "  --count N           combinations (2000)\n"
+          "  --repeats R         of each (20)\n"
+          "  --only N            this combination alone\n"
+          "  --seconds T         begin none after that\n"
+          "  --longest ROWS      of a sequence (700)\n"
+          "  --work MILLIONS     most of rows x columns x head size x heads (200)\n"
+          "  --with WORDS        only combinations whose description has all of these: f16,packed\n"
+          "  --without WORDS     only those whose description has none of these: softcap,alibi\n"
+          "  --threads N         that draw and ask the oracle (all cores)\n"
+          "  --together          all threads use the device at once\n"
+          "  --wrong LEVEL       spoil a bit of what this level compares: it must be found\n"
+          "  --json              print a summary as JSON\n",
+          to);
+}
+
+static int64_t number_of(const char *name, const char *text, int64_t least)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long x = strtoll(text, &end, 10);
+    if (errno || end == text || *end || x < least) {
+        fprintf(stderr, "grid_test: --%s %s: expected a number, %lld or more\n", name, text,
+                (long long)least);
+        exit(2);
+    }
+    return x;
+}
+
+static double millions_of(const char *text)
+{
+    char *end = NULL;
+    const double x = strtod(text, &end);
+    if (end == text || *end || !(x >= 0.01 && x <= 1e6)) {
+        fprintf(stderr, "grid_test: --work %s: expected 0.01 .. 1e6\n", text);
+        exit(2);
+    }
+    return x;
+}
+
+static void parse(session *s, int argc, char **argv)
+{
+    enum {
+        BACKEND,
+        SEED,
+        COUNT,
+        REPEATS,
+        ONLY,
+        SECONDS,
+        LONGEST,
+        WORK,
+        WITH,
+        WITHOUT,
+        THREADS,
+        TOGETHER,
+        WRONG,
+        JSON,
+        HELP
+    };
+    static const struct option options[] = {
+        { "backend", 1, NULL, BACKEND }, { "seed", 1, NULL, SEED },
+        { "count", 1, NULL, COUNT },     { "repeats", 1, NULL, REPEATS },
+        { "only", 1, NULL, ONLY },       { "seconds", 1, NULL, SECONDS },
+        { "longest", 1, NULL, LONGEST }, { "work", 1, NULL, WORK },
+        { "with", 1, NULL, WITH },       { "without", 1, NULL, WITHOUT },
+        { "threads", 1, NULL, THREADS }, { "together", 0, NULL, TOGETHER },
+        { "wrong", 1, NULL, WRONG },     { "json", 0, NULL, JSON },
+        { "help", 0, NULL, HELP },       { 0 },
+    };
+    for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        switch (which) {
+        case BACKEND:
+            s->cuda = strcmp(optarg, "cuda") == 0;
+            if (!s->cuda && strcmp(optarg, "cpu") != 0) {
+                fprintf(stderr, "grid_test: --backend %s: expected cuda or cpu\n", optarg);
+                exit(2);
+            }
+            break;
+        case SEED: s->limits.seed = (uint64_t)number_of("seed", optarg, 0); break;
+        case COUNT: s->count = number_of("count", optarg, 1); break;
+        case REPEATS: s->repeats = number_of("repeats", optarg, 0); break;
+        case ONLY: s->only = number_of("only", optarg, 0); break;
+        case SECONDS: s->seconds = number_of("seconds", optarg, 1); break;
+        case LONGEST: s->limits.longest = number_of("longest", optarg, 1); break;
+        case WORK: s->limits.work = millions_of(optarg); break;
+        case WITH: s->with = optarg; break;
+        case WITHOUT: s->without = optarg; break;
+        case THREADS: s->threads = (long)number_of("threads", optarg, 1); break;
+        case TOGETHER: s->together = true; break;
+        case WRONG: s->wrong = optarg; break;
+        case JSON: s->json = true; break;
+        case HELP: usage(stdout); exit(0);
+        default: usage(stderr); exit(2);
+        }
+    if (optind < argc) {
+        fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
+        exit(2);
+    }
+    if (s->only >= 0)
+        s->count = 1;
+}
+
+int main(int argc, char **argv)
+{
+    session s = {
+        .limits = { .seed = 1, .longest = 700, .work = 200 },
+        .count = 2000,
+        .repeats = 20,
+        .only = -1,
+        .threads = sysconf(_SC_NPROCESSORS_ONLN),
+        .cuda = true,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .device = PTHREAD_MUTEX_INITIALIZER,
+    };
+    const char *why = "";
+    parse(&s, argc, argv);
+    if (s.cuda && !ordo_backend_available(ORDO_BACKEND_CUDA, &why)) {
+        printf("grid_test: skipped: %s\n", why);
+        return 77;
+    }
+    s.together = s.together || !s.cuda;
+    run_all(&s);
+    const double seconds = seconds_since(&s.start);
+    (s.json ? print_json : print_text)(&s, seconds);
+    for (int x = 0; x < s.failure_count; x++)
+        free(s.failures[x]);
+    return s.failed > 0 || s.passed == 0;
+}

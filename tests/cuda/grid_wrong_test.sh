@@ -1,0 +1,36 @@
+#!/bin/bash
+# The grid finds a wrong bit at every level, and prints a command that finds it again.
+set -u
+grid=$ORDO_BUILD/tests/cuda/grid_test
+failed=0
+say() {
+    echo "$*"
+    failed=1
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"${CC:-cc}" -o "$work/json_check" "$ORDO_SOURCE/tests/cli/json_check.c" || exit 1
+
+for level in oracle repeat portable batch layout split mask dropped; do
+    out=$("$grid" --backend cpu --count 16 --repeats 1 --work 0.3 --wrong $level)
+    status=$?
+    [ $status = 1 ] || say "--wrong $level: exit $status, expected 1"
+    line=$(grep -m1 "^FAIL $level: " <<<"$out")
+    [ -n "$line" ] || { say "--wrong $level: no line of it"; continue; }
+    again=$("$grid" ${line##*; grid_test } --wrong $level)
+    grep -qF "$line" <<<"$again" || say "--wrong $level: not found again by: ${line##*; }"
+done
+
+"$grid" --backend cpu --count 3 --work 0.1 --json | "$work/json_check" passed >"$work/passed" ||
+    say "--json: not JSON"
+[ "$(cat "$work/passed")" = 3 ] || say "--json: passed is $(cat "$work/passed"), expected 3"
+"$grid" --backend cpu --count 40 --work 0.1 --with packed,f16 --without softcap --json |
+    "$work/json_check" count >"$work/count" || say "--with: fails"
+count=$(cat "$work/count")
+[ "$count" -gt 0 ] && [ "$count" -lt 20 ] || say "--with: $count of 40 combinations"
+for wrong in "--count 0" "--seed x" "--work -1" "--backend gpu" "--nothing" "more"; do
+    "$grid" $wrong >/dev/null 2>&1
+    [ $? = 2 ] || say "$wrong: expected exit 2"
+done
+"$grid" --help | grep -q -- --only || say "--help says nothing"
+exit $failed

@@ -1,0 +1,381 @@
+/* What surrounds the tuned kernels, without them: with every output NaN and the flag raised, the
+ * repair computes a whole pass by itself, over the table and the clears of sequences.cu. Held
+ * against the definition (src/ref) for every layout, mask, type, score rule and way of dropping;
+ * and the table against the host's, for lengths that make sense and lengths that do not.
+ *
+ * repair_test [seed]. Without a device of compute capability 9.0: compiled, and skipped. */
+#include "case.h"
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "cuda/repair.h"
+#include "host_table.h"
+extern "C" {
+#include "api/cuda_pass.h"
+#include "ref/attention.h"
+}
+
+static int passed, failed;
+
+struct dice {
+    uint32_t seed, at;
+    uint32_t next(void)
+    {
+        const ordo_philox_words counter = { { at++, 0, 0, 0 } };
+        return ordo_philox(counter, seed, 77, 10).w[0];
+    }
+    int to(int most) /* 0 .. most */
+    {
+        return (int)(next() % (uint32_t)(most + 1));
+    }
+    float about_one(void)
+    {
+        return (float)(int32_t)next() * 0x1p-31f * 2.0f;
+    }
+};
+
+/* ---- a problem, on the host and on the device ---- */
+
+struct two_sided {
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_plan *plan = NULL;
+    std::vector<uint16_t> q, k, v, o, dout, dq, dk, dv;
+    std::vector<float> lse, dlse, slopes;
+    std::vector<int32_t> cu_q, cu_kv, q_lens, kv_lens;
+    std::vector<int64_t> ids;
+    std::vector<uint32_t> words;
+    uint64_t seed = 0, offset = 0;
+    std::vector<void *> owned;
+
+    template <class T> T *up(const std::vector<T> &x)
+    {
+        void *memory = NULL;
+        if (x.empty())
+            return NULL;
+        MUST(cudaMalloc(&memory, x.size() * sizeof(T)));
+        MUST(cudaMemcpy(memory, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
+        owned.push_back(memory);
+        return (T *)memory;
+    }
+
+    ~two_sided()
+    {
+        for (void *x : owned)
+            cudaFree(x);
+        ordo_plan_destroy(plan);
+    }
+};
+
+static void draw(dice &d, std::vector<uint16_t> &x, size_t count, bool f16)
+{
+    x.resize(count);
+    for (uint16_t &e : x) {
+        const float value = d.about_one();
+        e = f16 ? ordo_f16_from_f32(value) : ordo_bf16_from_f32(value);
+    }
+}
+
+static void draw_lengths(dice &d, two_sided &t)
+{
+    ordo_problem &p = t.p;
+    if (p.layout == ORDO_DENSE)
+        return;
+    std::vector<int32_t> q(p.batch), kv(p.batch), q_ends(p.batch + 1), kv_ends(p.batch + 1);
+    for (int b = 0; b < p.batch; b++) {
+        q[b] = d.to(6) ? d.to((int)p.q_len) : 0;
+        kv[b] = d.to(6) ? d.to((int)p.kv_len) : 0;
+        if (b == 0)
+            q[b] = 1 + d.to((int)p.q_len - 1), kv[b] = 1 + d.to((int)p.kv_len - 1);
+        q_ends[b + 1] = q_ends[b] + q[b];
+        kv_ends[b + 1] = kv_ends[b] + kv[b];
+    }
+    if (p.layout == ORDO_PACKED) {
+        t.cu_q = q_ends, t.cu_kv = kv_ends;
+        p.total_q = q_ends[p.batch], p.total_kv = kv_ends[p.batch];
+    } else {
+        t.q_lens = q, t.kv_lens = kv;
+    }
+}
+
+static void draw_dropout(dice &d, two_sided &t)
+{
+    ordo_problem &p = t.p;
+    const int way = d.to(3); /* none, given, inside, inside with ids */
+    if (way == 0)
+        return;
+    p.dropout.p = d.to(1) ? 0.1 : 0.17;
+    p.dropout.rounds = d.to(1) ? 7 : 10;
+    p.dropout.bits = d.to(2) ? 8 : 5;
+    p.dropout.keying = way == 1 && d.to(2) == 0 ? ORDO_KEYING_FA2 : ORDO_KEYING_ORDO;
+    if (p.dropout.keying == ORDO_KEYING_FA2)
+        p.dropout.rounds = 7, p.dropout.bits = 8;
+    p.shard.heads_total = 3 * p.heads, p.shard.head0 = p.heads, p.shard.batch0 = 5;
+    t.seed = d.next(), t.offset = d.next() % 1000;
+    for (int b = 0; b < p.batch && way != 2; b++)
+        t.ids.push_back(d.to(100000));
+    if (way != 1)
+        return;
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    call.seed = t.seed, call.offset = t.offset;
+    call.cu_q = t.cu_q.empty() ? NULL : t.cu_q.data();
+    call.cu_kv = t.cu_kv.empty() ? NULL : t.cu_kv.data();
+    call.sequence_ids = t.ids.data();
+    must_ordo(ordo_dropout_query(&p, &call, &info), "bits");
+    t.words.resize(info.bytes / 4 + 1);
+    must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, t.words.data(), info.bytes), "bits");
+}
+
+static void draw_problem(dice &d, two_sided &t)
+{
+    static const int sizes[] = { 8, 40, 64, 96, 128, 136, 192, 256 };
+    ordo_problem &p = t.p;
+    p.dtype = d.to(1) ? ORDO_BF16 : ORDO_F16;
+    p.layout = (ordo_layout)d.to(2);
+    p.batch = 1 + d.to(3);
+    p.kv_heads = 1 + d.to(1);
+    p.heads = p.kv_heads * (1 + d.to(2));
+    p.q_len = 1 + d.to(150);
+    p.kv_len = 1 + d.to(150);
+    p.head_dim = sizes[d.to(7)];
+    p.mask = (ordo_mask)d.to(2);
+    if (d.to(1))
+        p.window = { true, d.to(60) - 1, p.mask == ORDO_MASK_FULL ? d.to(60) - 1 : 0 };
+    p.softcap = d.to(2) ? 0 : 0.5;
+    p.alibi = d.to(2) == 0;
+    if (p.layout == ORDO_DENSE && d.to(1)) {
+        p.shard.row0 = 16 * d.to(4), p.shard.col0 = 128 * d.to(1);
+        p.shard.q_total = p.shard.row0 + p.q_len + d.to(50);
+        p.shard.kv_total = p.shard.col0 + p.kv_len + d.to(50);
+    }
+    draw_lengths(d, t);
+    draw_dropout(d, t);
+    if (p.alibi)
+        for (int64_t x = 0; x < p.batch * p.heads; x++)
+            t.slopes.push_back(0.01f * (float)d.to(10));
+}
+
+static void draw_tensors(dice &d, two_sided &t)
+{
+    const ordo_problem &p = t.p;
+    const bool packed = p.layout == ORDO_PACKED, f16 = p.dtype == ORDO_F16;
+    const size_t rows = packed ? p.total_q : p.batch * p.q_len;
+    const size_t keys = packed ? p.total_kv : p.batch * p.kv_len;
+    const size_t q = rows * p.heads * p.head_dim, k = keys * p.kv_heads * p.head_dim;
+    draw(d, t.q, q, f16);
+    draw(d, t.dout, q, f16);
+    draw(d, t.k, k, f16);
+    draw(d, t.v, k, f16);
+    t.o.assign(q, 0xffff);
+    t.dq.assign(q, 0xffff);
+    t.dk.assign(k, 0xffff);
+    t.dv.assign(k, 0xffff);
+    t.lse.assign(rows * p.heads, NAN);
+    if (d.to(1))
+        for (size_t x = 0; x < t.lse.size(); x++)
+            t.dlse.push_back(d.about_one());
+}
+
+template <class T> static const T *or_null(const std::vector<T> &x)
+{
+    return x.empty() ? NULL : x.data();
+}
+
+static ordo_call host_call(two_sided &t)
+{
+    ordo_call c = ORDO_CALL_INIT;
+    c.q.data = t.q.data(), c.k.data = t.k.data(), c.v.data = t.v.data(), c.o.data = t.o.data();
+    c.dout.data = t.dout.data(), c.dq.data = t.dq.data(), c.dk.data = t.dk.data();
+    c.dv.data = t.dv.data();
+    c.lse = t.lse.data(), c.dlse = or_null(t.dlse);
+    c.cu_q = or_null(t.cu_q), c.cu_kv = or_null(t.cu_kv);
+    c.q_lens = or_null(t.q_lens), c.kv_lens = or_null(t.kv_lens);
+    c.sequence_ids = or_null(t.ids), c.mask_bits = or_null(t.words);
+    c.slopes = or_null(t.slopes), c.slopes_batch_stride = t.slopes.empty() ? 0 : t.p.heads;
+    c.seed = t.seed, c.offset = t.offset;
+    return c;
+}
+
+/* Inputs go up, with `results` also o and lse; other outputs as NaN. */
+static ordo_call device_call(two_sided &t, bool results)
+{
+    ordo_call c = host_call(t);
+    c.q.data = t.up(t.q), c.k.data = t.up(t.k), c.v.data = t.up(t.v), c.dout.data = t.up(t.dout);
+    c.o.data = t.up(results ? t.o : std::vector<uint16_t>(t.o.size(), 0xffff));
+    c.lse = t.up(results ? t.lse : std::vector<float>(t.lse.size(), NAN));
+    c.dq.data = t.up(std::vector<uint16_t>(t.dq.size(), 0xffff));
+    c.dk.data = t.up(std::vector<uint16_t>(t.dk.size(), 0xffff));
+    c.dv.data = t.up(std::vector<uint16_t>(t.dv.size(), 0xffff));
+    c.dlse = t.up(t.dlse);
+    c.cu_q = t.up(t.cu_q), c.cu_kv = t.up(t.cu_kv);
+    c.q_lens = t.up(t.q_lens), c.kv_lens = t.up(t.kv_lens);
+    c.sequence_ids = t.up(t.ids), c.mask_bits = t.up(t.words), c.slopes = t.up(t.slopes);
+    std::vector<uint64_t> behind = { t.seed, t.offset };
+    c.seed_ptr = t.up(behind);
+    c.offset_ptr = c.seed_ptr + 1;
+    c.seed = c.offset = 0; /* not read */
+    c.workspace_bytes = ordo_plan_workspace(t.plan);
+    c.workspace = t.up(std::vector<uint8_t>(c.workspace_bytes, 0xff));
+    return c;
+}
+
+/* ---- comparing ---- */
+
+static size_t differing(const two_sided &t, const std::vector<uint16_t> &want, const void *from)
+{
+    const std::vector<uint16_t> got = case_download((const uint16_t *)from, want.size());
+    const bool f16 = t.p.dtype == ORDO_F16;
+    size_t wrong = 0;
+    for (size_t x = 0; x < want.size(); x++) {
+        const float a = f16 ? ordo_f32_from_f16(got[x]) : ordo_f32_from_bf16(got[x]);
+        const float b = f16 ? ordo_f32_from_f16(want[x]) : ordo_f32_from_bf16(want[x]);
+        wrong += !(fabsf(a - b) <= (f16 ? 0.002f : 0.016f) * fabsf(b) + 2e-5f);
+    }
+    return wrong;
+}
+
+static size_t lse_differing(const std::vector<float> &want, const float *from)
+{
+    const std::vector<float> got = case_download(from, want.size());
+    size_t wrong = 0;
+    for (size_t x = 0; x < want.size(); x++)
+        wrong += want[x] == -INFINITY ? got[x] != -INFINITY
+                                      : !(fabsf(got[x] - want[x]) <= 3e-6f * (1 + fabsf(want[x])));
+    return wrong;
+}
+
+static void describe(const two_sided &t, char *text, size_t size)
+{
+    const ordo_problem &p = t.p;
+    snprintf(text, size,
+             "%s %s batch %d heads %d/%d %dx%d dim %d %s window %d,%d,%d softcap %g alibi %d "
+             "dropout %g %s%s dlse %d shard %d,%d",
+             ordo_dtype_name(p.dtype), ordo_layout_name(p.layout), (int)p.batch, (int)p.heads,
+             (int)p.kv_heads, (int)p.q_len, (int)p.kv_len, (int)p.head_dim, ordo_mask_name(p.mask),
+             (int)p.window.on, (int)p.window.left, (int)p.window.right, p.softcap, (int)p.alibi,
+             p.dropout.p, t.words.empty() ? "inside" : "given", t.ids.empty() ? "" : ", ids",
+             !t.dlse.empty(), (int)p.shard.row0, (int)p.shard.col0);
+}
+
+/* ---- whole passes ---- */
+
+static void check_pass(uint32_t seed)
+{
+    two_sided t;
+    dice d = { seed, 0 };
+    ordo_machine *machine = NULL;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_cuda_pass pass;
+    char why[300] = "", text[400];
+    const int one = 1;
+    draw_problem(d, t);
+    draw_tensors(d, t);
+    must_ordo(ordo_machine_create(&machine, "h200"), "machine");
+    must_ordo(ordo_plan_create(&t.plan, &t.p, machine, &options), "plan");
+    ordo_machine_destroy(machine);
+    describe(t, text, sizeof text);
+
+    ordo_call host = host_call(t), device = device_call(t, false);
+    must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
+    must_ordo(ordo_cuda_pass_make(t.plan, ORDO_FORWARD, &device, &pass), text);
+    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
+    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_sm90_clear_forward(&pass, why, sizeof why), why);
+    must_ordo(ordo_repair_forward(&pass, why, sizeof why), why);
+    MUST(cudaDeviceSynchronize());
+    const size_t o = differing(t, t.o, device.o.data), lse = lse_differing(t.lse, device.lse);
+
+    device = device_call(t, true);
+    must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
+    must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
+    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
+    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_sm90_clear_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
+    MUST(cudaDeviceSynchronize());
+    const size_t dq = differing(t, t.dq, device.dq.data), dk = differing(t, t.dk, device.dk.data);
+    const size_t dv = differing(t, t.dv, device.dv.data);
+    const bool ok = !o && !lse && !dq && !dk && !dv;
+    passed += ok;
+    failed += !ok;
+    if (!ok)
+        printf("FAIL seed %u: %s: o %zu/%zu lse %zu/%zu dq %zu dk %zu/%zu dv %zu\n", seed, text, o,
+               t.o.size(), lse, t.lse.size(), dq, dk, t.dk.size(), dv);
+    fflush(stdout);
+}
+
+/* ---- tables ---- */
+
+static std::vector<int32_t> draw_numbers(dice &d, int count, int kind, bool ends)
+{
+    std::vector<int32_t> x(count);
+    int32_t sum = 0;
+    for (int32_t &e : x) {
+        e = kind == 2 ? (int32_t)d.next() : kind == 1 ? d.to(4000) - 500 : sum;
+        sum += d.to(3) ? d.to(100) : 0;
+        if (kind == 0 && !ends)
+            e = d.to(300);
+    }
+    return x;
+}
+
+static void check_table(dice &d, int batch, bool packed, int kind)
+{
+    ordo_cuda_pass pass;
+    char why[300] = "";
+    memset(&pass, 0, sizeof pass);
+    const std::vector<int32_t> q = draw_numbers(d, batch + 1, kind, packed);
+    const std::vector<int32_t> kv = draw_numbers(d, batch + 1, kind, packed);
+    two_sided memory;
+    pass.layout = packed ? ORDO_CUDA_PACKED : ORDO_CUDA_PADDED;
+    pass.run.kv_heads = 2, pass.run.group_heads = 3;
+    pass.run.band.q_len = 300, pass.run.band.kv_len = 310;
+    pass.batch.sequences = batch;
+    pass.q_rows = packed ? 60 * batch : 300, pass.kv_rows = packed ? 55 * batch : 310;
+    pass.ragged.forward_rows = 128, pass.ragged.backward_rows = 64, pass.ragged.backward_keys = 96;
+    pass.ragged.mask = ORDO_MASK_CAUSAL, pass.ragged.left = 20, pass.ragged.right = -1;
+    pass.ragged.batch0 = 3;
+    (packed ? pass.ragged.cu_q : pass.ragged.q_lens) = q.data();
+    (packed ? pass.ragged.cu_kv : pass.ragged.kv_lens) = kv.data();
+    std::vector<ordo_cuda_sequence> want(batch + 1);
+    memset(want.data(), 0, want.size() * sizeof want[0]); /* what lies between members, too */
+    host_table(&pass, want.data());
+    (packed ? pass.ragged.cu_q : pass.ragged.q_lens) = memory.up(q);
+    (packed ? pass.ragged.cu_kv : pass.ragged.kv_lens) = memory.up(kv);
+    pass.table = memory.up(std::vector<ordo_cuda_sequence>(batch + 1));
+    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    const std::vector<ordo_cuda_sequence> got = case_download(pass.table, batch + 1);
+    int wrong = 0;
+    for (int b = 0; b <= batch; b++) {
+        const ordo_cuda_sequence &x = got[b], &y = want[b];
+        wrong += x.q_len != y.q_len || x.kv_len != y.kv_len || x.q_row != y.q_row ||
+                 x.kv_row != y.kv_row || x.batch != y.batch || x.low != y.low || x.high != y.high ||
+                 x.diagonal != y.diagonal || x.id != y.id || x.forward_tile != y.forward_tile ||
+                 x.query_tile != y.query_tile || x.key_tile != y.key_tile ||
+                 x.keep_across != y.keep_across || x.keep != y.keep || x.keep_head != y.keep_head ||
+                 x.lse != y.lse;
+    }
+    passed += wrong == 0;
+    failed += wrong != 0;
+    if (wrong)
+        printf("FAIL table of %d %s, kind %d: %d entries differ\n", batch,
+               packed ? "packed" : "padded", kind, wrong);
+}
+
+int main(int count, char **words)
+{
+    if (!case_have_device()) {
+        puts("skipped: no device of compute capability 9.0");
+        return 77;
+    }
+    const uint32_t seed = count > 1 ? (uint32_t)strtoul(words[1], NULL, 10) : 1;
+    dice d = { seed, 0 };
+    for (const int batch : { 1, 2, 31, 32, 33, 1023, 1024, 1025, 5000 })
+        for (int packed = 0; packed < 2; packed++)
+            for (int kind = 0; kind < 3; kind++)
+                check_table(d, batch, packed, kind);
+    for (uint32_t x = 0; x < 300; x++)
+        check_pass(seed * 100000 + x);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}
