@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import _structs as s
 from .._library import Error, _raise, path
 from .._plan import WORKSPACE_ALIGN
-from ._plans import COPY_BYTES, Lists, Ready, adapt, fill_call, ready, strides, taken
+from ._plans import COPY_BYTES, ONLY_RNG, Lists, Ready, adapt, fill_call, ready, strides, taken
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
@@ -68,17 +68,17 @@ def _rest(
     made: Ready, ends: tuple[int, int], lists: Lists, bits: int, where: tuple[int, int, int, int]
 ) -> bytes:
     """`ends` are lse and dlse, `where` workspace, its size, stream and threads."""
-    if made.lists == "none":
+    if not made.lists:
         return _BARE.pack(*ends, *where)
-    rng = _place(lists.rng)
-    if made.lists == "rng":
+    if made.lists == ONLY_RNG:
+        rng = lists[0].data_ptr()  # type: ignore[union-attr]
         return _DROP.pack(*ends, bits, rng, rng + 8, *where)
-    slopes = lists.slopes
-    stride = slopes.shape[-1] if slopes is not None and slopes.dim() == 2 else 0
+    rng, *lengths, slopes = [0 if x is None else x.data_ptr() for x in lists]
+    stride = 0
+    if lists.slopes is not None and lists.slopes.dim() == 2:
+        stride = lists.slopes.shape[-1]
     return _REST.pack(
-        *ends, _place(lists.cu_q), _place(lists.cu_kv), _place(lists.q_lens),
-        _place(lists.kv_lens), _place(lists.sequence_ids), _place(slopes), stride, bits, 0, 0, rng,
-        rng + 8 if rng else 0, *where,
+        *ends, *lengths, slopes, stride, bits, 0, 0, rng, rng + 8 if rng else 0, *where
     )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class Lists(NamedTuple):
 
 
 NO_LISTS = Lists()
+ONLY_RNG = (Lists._fields.index("rng"),)
 
 # ---- shapes ----
 
@@ -185,7 +186,7 @@ class Ready:
     v_strides: tuple[int, ...]
     dense: bool  # q, k and v are contiguous
     copied: bool  # one of them has strides that the library does not take
-    lists: str  # what they are: "none", "rng" alone, or "some"
+    lists: tuple[int, ...]  # which of them there are
     cuda: bool
     device: int  # index of the CUDA device
     width: int  # head size to fill up to with zeros; 0: none
@@ -252,7 +253,7 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.q_strides, made.k_strides, made.v_strides = strides(q), strides(k), strides(v)
     made.dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
     made.copied = not all(taken(x) for x in (q, k, v))
-    made.lists = "some" if not _only_rng(lists) else "none" if lists.rng is None else "rng"
+    made.lists = tuple(at for at, x in enumerate(lists) if x is not None)
     made.cuda = q.is_cuda
     made.device = q.device.index if made.cuda else 0
     made.width = _multiple(q.shape[-1], v.shape[-1]) if made.cuda else 0

@@ -90,6 +90,29 @@ def test_a_call_that_is_known_has_the_bits_of_one_that_is_not(rules):
         assert all(same(x, y) for x, y in zip(made[0], other))
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_a_known_call_reads_its_lists_again(kind):
+    """Ends and lengths of the same shape, other content; those of int64 are converted each time."""
+    inputs, dout = tensors(SHAPES["square"])
+    flat = [x.detach()[0].requires_grad_() for x in inputs]
+    slopes = torch.rand(2, 4)
+    for first in (5, 20, 5):
+        ends = torch.tensor([0, first, 33], dtype=kind)
+        lens = torch.tensor([first, 33], dtype=kind)
+        for tensors_, gradient, rules in (
+            (flat, dout[0], dict(cu_q=ends, max_q=28, dropout_p=0.1, seed=1)),
+            (flat, dout[0], dict(cu_q=ends, cu_kv=ends)),
+            (inputs, dout, dict(q_lens=lens, kv_lens=lens, slopes=slopes * first)),
+            (inputs, dout, dict(sequence_ids=lens.long(), dropout_p=0.1, seed=2)),
+        ):
+            made = []
+            for function in (run, call, call):
+                o, lse, *_ = function(*tensors_, Arguments(causal=True, **rules))
+                made.append((o, lse, *gradients(o, tensors_, gradient)))
+            for other in made[1:]:
+                assert all(same(x, y) for x, y in zip(made[0], other))
+
+
 def test_a_window_that_hides_nothing_is_none():
     inputs, _ = tensors(SHAPES["grouped"])
     plain, _, _ = run(*inputs, Arguments(causal=True))
