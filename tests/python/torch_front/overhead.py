@@ -144,11 +144,12 @@ def measure(device="cpu"):
     rows["forward, (batch, head, row, dim)"] = (lambda: attention(*views)), "forward"
     flat = [x.detach()[0].requires_grad_() for x in (q, k, v)]
     ends = torch.tensor([0, shape[1]], dtype=torch.int32, device=device)
-    packed = ordo.torch.flash_attn_varlen_func
-    rows["forward p, flash_attn_varlen_func"] = (
-        lambda: packed(*flat, ends, ends, shape[1], shape[1], 0.1),
-        "forward p",
-    )
+
+    def packed():
+        longest = shape[1], shape[1]
+        return ordo.torch.flash_attn_varlen_func(*flat, ends, ends, *longest, 0.1)
+
+    rows["forward p, flash_attn_varlen_func"] = packed, "forward p"
     theirs = sdpa(*heads_first)
     rest = {
         "SDPA forward": lambda: sdpa(*heads_first),
