@@ -12,7 +12,7 @@
  *             between them
  *   repeat    the same bits from every repeat, whatever the workspace holds
  *   portable  from plans for 132, 78 and 1 workers and either order of issue
- *   batch     for one sequence alone, dense and packed
+ *   batch     for one sequence alone, dense and packed, and beside others that are NaN
  *   layout    packed, padded and dense
  *   split     in two shards of heads, in two of the batch
  *   mask      from bits given and bits made inside; the bits of the device and of the host
@@ -321,6 +321,9 @@ static void check_batch(trial *t, uint64_t *state)
     if (dense_alone(&t->c, b))
         check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
     check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+    if (t->c.problem.batch > 1)
+        check_same(t, "batch", "beside NaN",
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = b }, false);
 }
 
 static void check_layout(trial *t)
@@ -355,13 +358,14 @@ static void check_device_bits(trial *t)
 {
     ordo_dropout_info info;
     const ordo_dropout_call call = grid_dropout_call(&t->c);
+    grid_image whole = t->whole;
     grid_must(ordo_dropout_query(&t->c.problem, &call, &info), "ordo_dropout_query");
     uint32_t *host = malloc(info.bytes + 1), *made = malloc(info.bytes + 1);
     if (!host || !made)
         abort();
     grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
               "ordo_dropout_fill");
-    if (fine(t, "mask", grid_make_bits(&t->lab, &t->other, &t->c))) {
+    if (fine(t, "mask", grid_make_bits(&t->lab, &whole, &t->c))) {
         grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
         for (size_t x = 0; x < info.bytes / 4; x++)
             if (made[x] != host[x]) {
