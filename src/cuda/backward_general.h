@@ -42,8 +42,8 @@ enum {
     NOWHERE = 1 << 30 /* a row past the end of any tensor: zeros are loaded */
 };
 
-ORDO_DEVICE int32_t wrapping_sum(int32_t a,
-                                 int32_t b) /* sums of offsets may leave int32 and return */
+/* Of offsets, whose sums may leave 32 bits and come back. */
+ORDO_DEVICE int32_t wrapping_sum(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a + (uint32_t)b);
 }
@@ -109,11 +109,8 @@ template <int D, int DROP> struct general_planner {
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), groups = args.run.group_heads;
-        if (steps)
-            begin(s, key, steps * groups, s.q_row + s.q_len);
-        else
-            begin(s, key, 1, NOWHERE + Z::ROWS);
-        if (steps == 0)
+        begin(s, key, steps ? steps * groups : 1, steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
+        if (steps == 0) /* keys that nobody sees */
             record(-1, 0, NOWHERE, 0.0f, head * groups, { 0, 0, 0 });
         for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * groups + g;
