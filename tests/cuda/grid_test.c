@@ -458,7 +458,9 @@ static void check_combination(trial *t)
     if (!s->together)
         pthread_mutex_lock(&s->device);
     const bool ran = check_bits(t);
+    pthread_mutex_lock(&s->lock);
     s->level = NULL;
+    pthread_mutex_unlock(&s->lock);
     if (!s->together)
         pthread_mutex_unlock(&s->device);
     if (ran)
