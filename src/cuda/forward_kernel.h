@@ -12,30 +12,13 @@
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
-#include "cuda/forward_math.h"
+#include "cuda/forward_finish.h"
+#include "cuda/mend.h"
 #include "cuda/wgmma.h"
-
-/* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
-enum { TURN = 1, OWN = 5 };
 
 template <bool X> struct constant {
     static const bool value = X;
 };
-
-/* Rows of a warpgroup's tile that the sequence has, from shared memory: 16 bytes a thread. */
-template <class Z>
-ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile,
-                            const forward_record &unit, int first)
-{
-    const int count = min(64, unit.q_len - first) * args.chunks;
-    uint16_t *const to = (uint16_t *)args.rows.data + unit.batch * args.rows.sequence +
-                         unit.head * args.rows.head + (unit.q_row + first) * args.rows.row;
-    for (int x = threadIdx.x % 128; x < count; x += 128) {
-        const int row = x / args.chunks, column = x % args.chunks * 8;
-        *(uint4 *)(to + row * args.rows.row + column) =
-            *(const uint4 *)(tile + ordo_tile_offset(Z::ROWS, row, column));
-    }
-}
 
 template <int D, int DROP, bool GENERAL, bool F16>
 __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
@@ -76,12 +59,13 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     const uint32_t q_low0 = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
-    const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
     const ordo_keep maker = DROP == ORDO_DROP_INSIDE ? keep_now(args.maker) : ordo_keep();
     float o[D / 2];
     uint32_t p[Z::COLUMNS / 4];
-    int stage = 0, phase = 0;
+    int stage = 0, phase = 0, last_stage = 0, last_phase = 0;
     uint32_t q_low = q_low0;
+    row_state state = {};
+    bool pending = false; /* if units flow: P waits for its product */
 
     auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
         const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
@@ -121,7 +105,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
         const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
         const int ticket = GENERAL ? record.head : load_shared(Z::SLOT + 4 * q_stage);
-        if (ticket < 0)
+        const bool end = ticket < 0;
+        if (end && !Z::FLOWS)
             break;
         q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
         ordo_forward_unit unit = {};
@@ -145,15 +130,17 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 32 +
             lane;
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
-        row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
+        auto begin = [&] { state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } }; };
+        auto clear = [&] {
 #pragma unroll
-        for (int i = 0; i < D / 2; i++)
-            o[i] = 0.0f;
+            for (int i = 0; i < D / 2; i++)
+                o[i] = 0.0f;
+        };
 
         int tile = GENERAL ? record.last : unit.keys - 1;
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
-            own = 0;
+            own = Z::FLOWS ? ORDO_BAND_OPEN : 0;
         for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
             pass_on();
         /* Key tiles down to `stop` it sees; those from `cut_from` on and before `cut_to` in part.
@@ -161,6 +148,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         int stop = 0, cut_from = 0, cut_to = 0;
         if constexpr (GENERAL) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
+            if (Z::FLOWS && first >= q_len)
+                stop = tile; /* one is enough */
             cut_from = max(0, whole) / Z::COLUMNS;
             cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
         }
@@ -196,6 +185,15 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             pack_probabilities<DROP != ORDO_DROP_NONE, F16>(
                 p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
+        /* Where sequences end inside tensors, the last tile's V may go beyond its own. */
+        auto mend = [&] {
+            const int valid = kv_len - tile * Z::COLUMNS;
+            if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
+                mbar_wait(Z::V_FULL + 8 * stage, phase);
+                mend_rows(Z::V + stage * Z::KV_BYTES, Z::COLUMNS, Z::PANELS, valid, threadIdx.x,
+                          OWN + mine);
+            }
+        };
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
             const int at = tile * Z::COLUMNS + column;
             if constexpr (GENERAL) {
@@ -207,7 +205,104 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
         };
 
-        int last_stage = stage, last_phase = phase;
+        auto finish = [&](const forward_record &record, const row_state &state) {
+            const int first = (GENERAL ? record.row : unit.tile * Z::ROWS) + mine * 64;
+            forward_end at;
+            at.first = first;
+            at.row = first + warp * 16 + lane / 4;
+            at.q_len = GENERAL ? record.q_len : band.q_len;
+            at.tensor_row = GENERAL ? record.q_row + first : first;
+            at.head = GENERAL ? record.head : unit.head % args.issue.heads;
+            at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
+            at.lse = GENERAL ? record.lse : (int64_t)unit.head * band.q_len;
+            forward_finish<D, DROP != ORDO_DROP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
+        };
+
+        /* Scores of this tile beside outputs of the last one; whose unit, if this one is fresh, was
+         * the one before. */
+        auto step = [&](auto cut, bool fresh) {
+            float s[Z::COLUMNS / 2];
+            const bool follows = !Z::FLOWS || pending;
+            if (!end) {
+                given();
+                mbar_wait(Z::K_FULL + 8 * stage, phase);
+            }
+            named_sync(TURN + mine, 256);
+            wgmma_pin(s);
+            wgmma_pin(o);
+            wgmma_fence();
+            scores(s, stage);
+            wgmma_commit();
+            if (follows)
+                mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+            wgmma_fence();
+            outputs(last_stage);
+            wgmma_commit();
+            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            if (D > 64)
+                made(fresh);
+            wgmma_wait<1>();
+            wgmma_pin(s);
+            if (!end)
+                mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            const row_state before = state;
+            if (fresh)
+                begin();
+            soften(s, cut);
+#if !defined VARIANT || VARIANT == 1
+            if (GENERAL)
+                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#elif VARIANT == 2
+            wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
+#endif
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            if (follows)
+                mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            if (D == 64) /* P's registers are free now */
+                made(fresh);
+            pack(s);
+            if (fresh) {
+                if (follows)
+                    finish(*forward_record_of<Z>(smem, drawn - 1), before);
+                clear();
+                if (!end)
+                    mend();
+            } else {
+#pragma unroll
+                for (int i = 0; i < D / 2; i++)
+                    o[i] *= state.shrink[i / 2 % 2];
+            }
+            last_stage = stage;
+            last_phase = phase;
+            advance();
+        };
+
+        if constexpr (Z::FLOWS) {
+            bool fresh = true;
+#pragma unroll 1
+            do {
+                step(constant<false>(), fresh);
+                fresh = false;
+                pending = true;
+            } while (tile-- > stop);
+            if (end)
+                break;
+            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
+            if (first >= q_len) { /* nobody wants it */
+                mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+                mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+                pending = false;
+            }
+            for (; tile >= record.first; tile--)
+                pass_on();
+            continue;
+        }
+
+        begin();
+        clear();
+        last_stage = stage;
+        last_phase = phase;
         { /* the first tile: scores only */
             float s[Z::COLUMNS / 2];
             mbar_wait(Z::K_FULL + 8 * stage, phase);
@@ -222,60 +317,20 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
             soften(s, constant<true>());
             pack(s);
+            mend();
         }
         advance();
-        /* Scores of this tile beside outputs of the last one. */
-        auto step = [&](auto cut) {
-            float s[Z::COLUMNS / 2];
-            given();
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
-            named_sync(TURN + mine, 256);
-            wgmma_pin(s);
-            wgmma_pin(o);
-            wgmma_fence();
-            scores(s, stage);
-            wgmma_commit();
-            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
-            wgmma_fence();
-            outputs(last_stage);
-            wgmma_commit();
-            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
-            if (D > 64)
-                made(false);
-            wgmma_wait<1>();
-            wgmma_pin(s);
-            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
-            soften(s, cut);
-#if !defined VARIANT || VARIANT == 1
-            if (GENERAL)
-                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
-#elif VARIANT == 2
-            wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
-#endif
-            wgmma_wait<0>();
-            wgmma_pin(o);
-            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
-            if (D == 64) /* P's registers are free now */
-                made(false);
-            pack(s);
-#pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                o[i] *= state.shrink[i / 2 % 2];
-            last_stage = stage;
-            last_phase = phase;
-            advance();
-        };
         if constexpr (GENERAL) {
 #pragma unroll 1
             for (tile--; tile >= stop; tile--)
-                step(constant<false>());
+                step(constant<false>(), false);
         } else {
 #pragma unroll 1
             for (tile--; tile >= 0 && (tile + 1) * Z::COLUMNS > whole; tile--)
-                step(constant<true>());
+                step(constant<true>(), false);
 #pragma unroll 1
             for (; tile >= 0; tile--)
-                step(constant<false>());
+                step(constant<false>(), false);
         }
         if (Z::O != Z::Q)
             mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
@@ -290,59 +345,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
-
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float sum = state.sum[r];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
-            /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
-            const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
-            const float weight = (DROP != ORDO_DROP_NONE ? args.keep_scale : 1.0f) / sum;
-            const int at = row + 8 * r;
-            if (lane % 4 == 0 && at < q_len)
-                args.lse[GENERAL ? record.lse + at : (int64_t)unit.head * q_len + at] =
-                    blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
-#pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                if (i / 2 % 2 == r)
-                    o[i] = blind ? 0.0f : o[i] * weight;
-        }
-        if (leader)
-            bulk_wait_read(); /* the last tile's O has left */
-        named_sync(OWN + mine, 128);
-        uint32_t taint = 0;
-#pragma unroll
-        for (int c = 0; c < D / 16; c++) {
-            const uint32_t pairs[4] = { pack_pair<F16>(o[8 * c], o[8 * c + 1]),
-                                        pack_pair<F16>(o[8 * c + 2], o[8 * c + 3]),
-                                        pack_pair<F16>(o[8 * c + 4], o[8 * c + 5]),
-                                        pack_pair<F16>(o[8 * c + 6], o[8 * c + 7]) };
-            taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) |
-                     not_finite<F16>(pairs[2]) | not_finite<F16>(pairs[3]);
-            store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
-                          pairs[2], pairs[3]);
-        }
-        if (taint && (!GENERAL || row < q_len))
-            args.ticket[ORDO_NOT_FINITE] = 1;
-        /* A tile that ends inside would run into the next sequence. */
-        if (GENERAL && args.batch.table && first + 64 > q_len) {
-            named_sync(OWN + mine, 128);
-            store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), record, first);
-            named_sync(OWN + mine, 128);
-        } else {
-            fence_shared_to_async();
-            named_sync(OWN + mine, 128);
-            if (leader) {
-#pragma unroll
-                for (int q = 0; q < Z::PANELS; q++)
-                    tma_store(&args.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
-                              GENERAL ? record.q_row + first : first,
-                              GENERAL ? record.head : unit.head % args.issue.heads,
-                              GENERAL ? record.batch : unit.head / args.issue.heads);
-                bulk_commit();
-            }
-        }
+        finish(record, state);
         if (Z::O == Z::Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();

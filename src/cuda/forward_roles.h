@@ -10,6 +10,9 @@
 #include "cuda/layout.h"
 #include "cuda/ptx.h"
 
+#ifndef FLOW_MOST
+#define FLOW_MOST 128
+#endif
 /* A unit of the general kernel. */
 struct forward_record {
     int32_t head;          /* query head; -1: no more units */
@@ -33,6 +36,8 @@ template <int D, bool GENERAL> struct forward_shape {
         COLUMNS = D == 256 ? 64 : 128,
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
+        FLOWS =
+            GENERAL && D <= FLOW_MOST, /* a unit's last product runs beside the next one's first */
         THREADS = 128 * (GROUPS + 1),
         /* Together what a block starts with: 128 a thread at D = 64, else 168. */
         MATH_REGISTERS = D == 64   ? 160
@@ -212,10 +217,13 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
     }
     const uint32_t q_stage = forward_q_stage<Z>(drawn);
     mbar_wait(Z::Q_FREE + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
-    if constexpr (GENERAL)
-        forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
-    else
+    if constexpr (GENERAL) { /* no more: a unit of nothing */
+        forward_record *const last = forward_record_of<Z>(smem, drawn);
+        last->head = -1;
+        last->q_len = last->kv_len = last->first = last->last = 0;
+    } else {
         store_shared(Z::SLOT + 4 * q_stage, -1);
+    }
     mbar_arrive(Z::Q_FULL + 8 * q_stage);
 }
 

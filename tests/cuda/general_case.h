@@ -44,12 +44,12 @@ static __host__ __device__ inline float case_value(uint32_t tensor, int sequence
     return sum * 1.7320508f;
 }
 
-static __device__ inline uint16_t case_half(float x, bool f16)
+static __host__ __device__ inline uint16_t case_half(float x, bool f16)
 {
     return f16 ? __half_as_ushort(__float2half(x)) : __bfloat16_as_ushort(__float2bfloat16(x));
 }
 
-/* `rows` rows of a sequence; where it has none, 3. */
+/* `rows` rows of a sequence; where it has none, NaN. */
 static __global__ void case_fill_sequence(uint16_t *x, uint32_t tensor, int number, int rows,
                                           int valid, int heads, int head_dim, bool f16)
 {
@@ -58,7 +58,7 @@ static __global__ void case_fill_sequence(uint16_t *x, uint32_t tensor, int numb
          i += (size_t)gridDim.x * blockDim.x) {
         const int column = (int)(i % head_dim), head = (int)(i / head_dim % heads);
         const int row = (int)(i / head_dim / heads);
-        x[i] = case_half(row < valid ? case_value(tensor, number, row, head, column) : 3.0f, f16);
+        x[i] = case_half(row < valid ? case_value(tensor, number, row, head, column) : NAN, f16);
     }
 }
 
@@ -244,9 +244,32 @@ struct general_case {
             pass.batch.step.keep = table[1].keep;
             pass.batch.step.lse = (int64_t)z.heads * q_most;
         } else {
-            pass.table = upload(table);
+            pass.table = upload(table); /* and made again by every pass */
             pass.batch.table = pass.table;
+            make_ragged(rows);
         }
+    }
+
+    void make_ragged(int rows)
+    {
+        ordo_cuda_ragged &r = pass.ragged;
+        std::vector<int32_t> cu_q(1, 0), cu_kv(1, 0);
+        std::vector<int64_t> ids;
+        for (int b = 0; b < sequences; b++) {
+            cu_q.push_back(cu_q[b] + z.q_lens[b]);
+            cu_kv.push_back(cu_kv[b] + z.kv_lens[b]);
+            ids.push_back(z.numbers[b]);
+        }
+        r.cu_q = upload(cu_q);
+        r.cu_kv = upload(cu_kv);
+        r.q_lens = upload(z.q_lens);
+        r.kv_lens = upload(z.kv_lens);
+        r.ids = upload(ids);
+        r.forward_rows = rows;
+        r.backward_rows = r.backward_keys = 128;
+        r.mask = ORDO_MASK_FULL;
+        r.left = z.left;
+        r.right = z.right;
     }
 
     void make_run(void)

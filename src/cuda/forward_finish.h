@@ -1,0 +1,93 @@
+/* forward_finish.h: the end of a unit: O over its sum, lse, and their way out. */
+#ifndef CUDA_FORWARD_FINISH_H
+#define CUDA_FORWARD_FINISH_H
+
+#include "cuda/forward_math.h"
+
+/* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
+enum { TURN = 1, OWN = 5 };
+
+/* What a warpgroup writes at the end of a unit. */
+struct forward_end {
+    int first, row;  /* the warpgroup's first row in the sequence, and the thread's */
+    int q_len;       /* of the sequence */
+    int tensor_row;  /* `first` in tensors */
+    int head, batch; /* likewise */
+    int64_t lse;     /* place of the head's row 0 */
+};
+
+/* Rows of a warpgroup's tile that the sequence has, from shared memory: 16 bytes a thread. */
+template <class Z>
+ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, const forward_end &end)
+{
+    const int count = min(64, end.q_len - end.first) * args.chunks;
+    uint16_t *const to = (uint16_t *)args.rows.data + end.batch * args.rows.sequence +
+                         end.head * args.rows.head + end.tensor_row * args.rows.row;
+    for (int x = threadIdx.x % 128; x < count; x += 128) {
+        const int row = x / args.chunks, column = x % args.chunks * 8;
+        *(uint4 *)(to + row * args.rows.row + column) =
+            *(const uint4 *)(tile + ordo_tile_offset(Z::ROWS, row, column));
+    }
+}
+
+/* O and lse: divided by the sum, rounded, stored. */
+template <int D, bool DROP, bool GENERAL, bool F16>
+ORDO_DEVICE void forward_finish(const ordo_forward_args &args, const char *smem, float (&o)[D / 2],
+                                const row_state &state, const forward_end &end, int mine)
+{
+    using Z = forward_shape<D, GENERAL>;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const bool leader = threadIdx.x % 128 == 0;
+    const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = state.sum[r];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
+        const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
+        const float weight = (DROP ? args.keep_scale : 1.0f) / sum;
+        const int at = end.row + 8 * r;
+        if (lane % 4 == 0 && at < end.q_len)
+            args.lse[end.lse + at] = blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            if (i / 2 % 2 == r)
+                o[i] = blind ? 0.0f : o[i] * weight;
+    }
+    if (leader)
+        bulk_wait_read(); /* the last tile's O has left */
+    named_sync(OWN + mine, 128);
+    uint32_t taint = 0;
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) {
+        const uint32_t pairs[4] = { pack_pair<F16>(o[8 * c], o[8 * c + 1]),
+                                    pack_pair<F16>(o[8 * c + 2], o[8 * c + 3]),
+                                    pack_pair<F16>(o[8 * c + 4], o[8 * c + 5]),
+                                    pack_pair<F16>(o[8 * c + 6], o[8 * c + 7]) };
+        taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) | not_finite<F16>(pairs[2]) |
+                 not_finite<F16>(pairs[3]);
+        store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
+                      pairs[2], pairs[3]);
+    }
+    if (taint && (!GENERAL || end.row < end.q_len))
+        args.ticket[ORDO_NOT_FINITE] = 1;
+    /* A tile that ends inside would run into the next sequence. */
+    if (GENERAL && args.batch.table && end.first + 64 > end.q_len) {
+        named_sync(OWN + mine, 128);
+        store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), end);
+        named_sync(OWN + mine, 128);
+    } else {
+        fence_shared_to_async();
+        named_sync(OWN + mine, 128);
+        if (leader) {
+#pragma unroll
+            for (int q = 0; q < Z::PANELS; q++)
+                tma_store(&args.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
+                          end.tensor_row, end.head, end.batch);
+            bulk_commit();
+        }
+    }
+}
+
+#endif
