@@ -7,6 +7,8 @@ ctypes struct one by one would cost more than the rest of the call.
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import struct
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
@@ -172,7 +174,7 @@ def forward(
     if made.width:
         return _filled_forward(made, q, k, v, lists, out)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    if made.copied or (made.cuda and (places[0] | places[1] | places[2]) % COPY_BYTES):
+    if made.copied or (made.cuda and functools.reduce(operator.or_, places) % COPY_BYTES):
         q, k, v = _readable(q), _readable(k), _readable(v)
         return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out)
     o = q.new_empty_strided(*made.o) if out is None else out
@@ -217,9 +219,8 @@ def backward(
         return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
     dense = dout.is_contiguous() and o.is_contiguous()
-    if made.copied or not (dense or (taken(dout) and taken(o))) or (made.cuda and (
-        places[0] | places[1] | places[2] | places[3] | places[4]
-    ) % COPY_BYTES):  # fmt: skip
+    odd = made.cuda and functools.reduce(operator.or_, places) % COPY_BYTES
+    if made.copied or odd or not (dense or (taken(dout) and taken(o))):
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
