@@ -23,6 +23,8 @@ typedef struct request {
     cli_choices choices;
     ordo_plan_options options;
     int pass; /* index in "forward|backward|both" */
+    int mode_asked;
+    cli_dropout_mode mode;
     double seconds;
     bool force;
     int64_t cores;
@@ -83,7 +85,7 @@ static int measure_device(const request *r, const ordo_plan *plan, const cli_sta
             status =
                 cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], &report->runs[pass]);
     }
-    if (status == CLI_OK && stage->bits) {
+    if (status == CLI_OK && stage->bits && stage->mode == CLI_GIVEN) {
         report->bits_runs = MOST_RUNS;
         report->bits_bytes = stage->bits_bytes;
         status = cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, &report->bits_runs);
@@ -144,12 +146,13 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
                           r->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
     else
-        status = cli_stage_open(&stage, plan, &tensors);
+        status = cli_stage_open(&stage, plan, &tensors, r->mode);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         static char what[160]; /* outlives the work */
         cli_bench_report *report = &reports[i];
         report->backend = r->options.backend;
         report->problem = tensors.problem;
+        report->dropout_mode = cli_mode_shown(r->options.backend, &tensors.problem, r->mode);
         report->threads = device ? info.workers : threads->count ? threads->values[i] : r->cores;
         report->workspace_bytes = info.backward_workspace_bytes;
         report->has[CLI_FORWARD] = r->pass != BACKWARD;
@@ -229,6 +232,8 @@ static int finish(request *r)
         status = cli_choices_finish(&r->choices, &r->options);
     if (status == CLI_OK)
         status = cli_choose_backend(&r->problem, &r->options.backend);
+    if (status == CLI_OK)
+        status = cli_choose_mode(r->mode_asked, r->options.backend, &r->mode);
     if (r->seconds == UNSAID) /* a GPU slows down when it is busy for long */
         r->seconds = r->options.backend == ORDO_BACKEND_CUDA ? 0.1 : 1;
     return status == CLI_OK ? find_cores(r) : status;
@@ -251,11 +256,12 @@ static bool take_subject(int *argc, char ***argv, int *exit_status)
 
 int cli_bench(int argc, char **argv)
 {
-    request r = { .pass = BOTH, .seconds = UNSAID };
+    request r = { .pass = BOTH, .mode_asked = -1, .seconds = UNSAID };
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
         CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
                    "for each problem and number of threads (1), or pass of a GPU (0.1)"),
+        CLI_MODE_OPTION(&r.mode_asked),
         CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
     };
     const cli_section sections[] = { cli_problem_section(&r.problem),
@@ -268,9 +274,10 @@ int cli_bench(int argc, char **argv)
         "and head forward, 10 dim backward. Beside them: the fused multiply-adds that the same\n"
         "number of threads can do, measured in turn with the passes. On a GPU: each pass in a\n"
         "burst of its own, by the device's clock, the caches flushed before every run, operations\n"
-        "as others count them (half of all pairs if causal), and the datasheet's peak. Dropout "
-        "bits\n"
-        "are made ahead there, and timed by themselves.",
+        "as others count them (half of all pairs if causal), and the datasheet's peak. Keep bits\n"
+        "of dropout are made ahead there and timed by themselves, or are part of the passes' "
+        "times\n"
+        "(--dropout-mode sequential, fused).",
         sections, 3,
         "  ordo bench attention --seq 256 --heads 4 --mask causal --threads 1,2 --seconds 0.1\n"
         "  ordo bench attention --seq 128,256 --dim 64,128 --dtype bf16 --seconds 0.1 --json\n"

@@ -32,6 +32,9 @@ static ordo_status launch(const burst *b)
     const ordo_call *call = &b->stage->call;
     if (b->what == CLI_BITS)
         return cli_stage_launch_bits(b->stage);
+    const ordo_status before = cli_stage_before_pass(b->stage);
+    if (before != ORDO_OK)
+        return before;
     return b->what == CLI_BACKWARD ? ordo_attention_backward(b->plan, call)
                                    : ordo_attention_forward(b->plan, call);
 }

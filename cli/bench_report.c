@@ -75,8 +75,9 @@ void cli_bench_text(const cli_bench_report *reports, size_t count)
         char text[512];
         if (i == 0 || !same_problem(r, r - 1)) {
             cli_problem_describe(&r->problem, text, sizeof text);
-            printf("\n%s; %s; workspace %zu bytes\n", text, ordo_backend_name(r->backend),
-                   r->workspace_bytes);
+            printf("\n%s; %s; workspace %zu bytes%s%s\n", text, ordo_backend_name(r->backend),
+                   r->workspace_bytes, r->dropout_mode ? "; dropout " : "",
+                   r->dropout_mode ? r->dropout_mode : "");
             printf("  %-9s %7s %5s %11s   %-22s %8s %9s %8s   %s\n", "pass",
                    on_device(r) ? "workers" : "threads", "runs", "median ms", "spread ms",
                    on_device(r) ? "TFLOP/s" : "GFLOP/s", "peak", "of peak", "digest");
@@ -120,6 +121,7 @@ static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
     cli_problem_json(json, "problem", &r->problem);
     cli_json_text(json, "backend", ordo_backend_name(r->backend));
     cli_json_text(json, "line", r->line);
+    cli_json_text(json, "dropout_mode", r->dropout_mode);
     cli_json_text(json, "pass", passes[pass]);
     if (on_device(r)) {
         cli_json_null(json, "threads");

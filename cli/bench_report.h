@@ -17,6 +17,7 @@ cli_spread cli_spread_of(double *samples, size_t count);
 
 typedef struct cli_bench_report {
     ordo_backend backend;
+    const char *dropout_mode; /* NULL: nothing to say */
     ordo_problem problem;
     char *line;
     int64_t threads; /* workers of a device */

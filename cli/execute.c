@@ -30,6 +30,23 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
     return selected == ORDO_OK ? CLI_OK : cli_library_error(selected);
 }
 
+int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
+{
+    *mode = asked >= 0                     ? (cli_dropout_mode)asked
+            : backend == ORDO_BACKEND_CUDA ? CLI_GIVEN
+                                           : CLI_FUSED;
+    if (backend != ORDO_BACKEND_CUDA && *mode != CLI_FUSED)
+        return cli_usage("--dropout-mode %s: backend %s makes bits while it uses them, fused",
+                         cli_dropout_mode_name(*mode), ordo_backend_name(backend));
+    return CLI_OK;
+}
+
+const char *cli_mode_shown(ordo_backend backend, const ordo_problem *problem, cli_dropout_mode mode)
+{
+    const bool shown = backend == ORDO_BACKEND_CUDA && problem->dropout.p > 0;
+    return shown ? cli_dropout_mode_name(mode) : NULL;
+}
+
 /* What a backend does in a few minutes on a small machine. */
 static double flops_allowed(ordo_backend backend)
 {
@@ -62,8 +79,10 @@ static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backwar
         return status;
     cli_progress_start(backward ? "backward" : "forward");
     const double before = cli_now();
-    const ordo_status ran = backward ? ordo_attention_backward(plan, &stage->call)
-                                     : ordo_attention_forward(plan, &stage->call);
+    ordo_status ran = cli_stage_before_pass(stage);
+    if (ran == ORDO_OK)
+        ran = backward ? ordo_attention_backward(plan, &stage->call)
+                       : ordo_attention_forward(plan, &stage->call);
     status = ran == ORDO_OK ? cli_stage_wait(stage) : cli_library_error(ran);
     if (seconds)
         *seconds = cli_now() - before;

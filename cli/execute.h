@@ -11,6 +11,16 @@
  * cuda its device is selected. */
 int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
 
+/* --dropout-mode as typed (-1: not) for a backend. */
+#define CLI_MODE_OPTION(target)                                                                    \
+    CLI_OPTION("--dropout-mode", CLI_DROPOUT_MODES, CLI_CHOICE, target,                            \
+               "cuda: when keep bits are made (given: ahead); changes none")
+int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode);
+
+/* Its name for a report; NULL where there is nothing to say. */
+const char *cli_mode_shown(ordo_backend backend, const ordo_problem *problem,
+                           cli_dropout_mode mode);
+
 /* Refuse what would take hours or all the memory, before anything is allocated: `runs` passes
  * forward and backward over `copies` sets of tensors. */
 int cli_check_size(const cli_problem *words, const ordo_problem *problem, ordo_backend backend,

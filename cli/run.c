@@ -17,6 +17,8 @@ typedef struct request {
     cli_choices choices;
     cli_inputs inputs;
     int pass; /* index in "forward|backward|both" */
+    int mode_asked;
+    cli_dropout_mode mode;
     bool sequences, force;
 } request;
 
@@ -73,10 +75,11 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     else
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
-        status = cli_stage_open(&stage, plan, &tensors);
+        status = cli_stage_open(&stage, plan, &tensors, r->mode);
     for (size_t i = 0; i < (threads->count ? threads->count : 1) && status == CLI_OK; i++) {
         reports[i].backend = options->backend;
         reports[i].problem = tensors.problem;
+        reports[i].dropout_mode = cli_mode_shown(options->backend, &tensors.problem, r->mode);
         reports[i].threads = threads->count ? threads->values[i] : 0;
         reports[i].line = cli_plan_line(plan, &status);
         if (status == CLI_OK)
@@ -108,12 +111,14 @@ static int show(const request *r, const cli_run_report *reports, size_t count)
     return cli_file_commit(&file);
 }
 
-static int run_all(const request *r, cli_run_report *reports, size_t problems, size_t runs)
+static int run_all(request *r, cli_run_report *reports, size_t problems, size_t runs)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     int status = cli_choices_finish(&r->choices, &options);
     if (status == CLI_OK)
         status = cli_choose_backend(&r->problem, &options.backend);
+    if (status == CLI_OK)
+        status = cli_choose_mode(r->mode_asked, options.backend, &r->mode);
     for (size_t i = 0; i < problems && status == CLI_OK; i++) {
         const ordo_problem problem = cli_problem_at(&r->problem, i);
         status = run_problem(r, &problem, &options, &reports[i * runs]);
@@ -152,9 +157,11 @@ int cli_run(int argc, char **argv)
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to digest (both)"),
         CLI_OPTION("--sequences", NULL, CLI_FLAG, &r.sequences, "digests of each sequence too"),
+        CLI_MODE_OPTION(&r.mode_asked),
         CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
     };
     r.pass = BOTH;
+    r.mode_asked = -1;
     const cli_section sections[] = {
         cli_problem_section(&r.problem),
         cli_choices_section(&r.choices),

@@ -20,6 +20,8 @@ static void print_one(const cli_run_report *r)
     if (r->threads > 0)
         printf(", %" PRId64 " threads", r->threads);
     printf("\nseed       %" PRIu64 ", offset %" PRIu64 "\n", r->seed, r->offset);
+    if (r->dropout_mode)
+        printf("dropout    %s\n", r->dropout_mode);
     printf("plan       %s\n", r->line);
     printf("digests    XXH64%s\n", r->differs ? ", DIFFERENT from the first run" : "");
     print_digests(r, &r->digests[0]);
@@ -71,6 +73,7 @@ static void report_json(cli_json *json, const cli_run_report *r)
         cli_json_int(json, "threads", r->threads);
     else
         cli_json_null(json, "threads");
+    cli_json_text(json, "dropout_mode", r->dropout_mode);
     cli_json_uint(json, "seed", r->seed);
     cli_json_uint(json, "offset", r->offset);
     cli_json_text(json, "line", r->line);

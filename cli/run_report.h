@@ -15,6 +15,7 @@ typedef struct cli_run_report {
     char *line;
     int64_t threads; /* 0: all */
     uint64_t seed, offset;
+    const char *dropout_mode; /* NULL: nothing to say */
     bool has[CLI_OUTPUTS];
     cli_digests *digests; /* of everything, then of each sequence if `sequences` > 0 */
     int64_t sequences;

@@ -77,10 +77,15 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
 
 /* ---- both ---- */
 
-int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors)
+const char *cli_dropout_mode_name(cli_dropout_mode mode)
+{
+    return mode == CLI_SEQUENTIAL ? "sequential" : mode == CLI_FUSED ? "fused" : "given";
+}
+
+int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cli_dropout_mode mode)
 {
     ordo_plan_info info;
-    *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors) };
+    *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .mode = mode };
     const ordo_status asked = ordo_plan_query(plan, &info);
     if (asked != ORDO_OK)
         return cli_library_error(asked);
@@ -124,19 +129,25 @@ ordo_status cli_stage_launch_bits(const cli_stage *s)
                                     s->call.stream);
 }
 
+ordo_status cli_stage_before_pass(const cli_stage *s)
+{
+    return s->call.mask_bits && s->mode == CLI_SEQUENTIAL ? cli_stage_launch_bits(s) : ORDO_OK;
+}
+
 int cli_stage_bits(cli_stage *s)
 {
     const ordo_dropout_call drop = drop_call(s);
     ordo_dropout_info info;
     ordo_status status = ORDO_OK;
-    if (!s->device || s->tensors->problem.dropout.p == 0)
+    s->call.mask_bits = NULL;
+    if (!s->device || s->tensors->problem.dropout.p == 0 || s->mode == CLI_FUSED)
         return CLI_OK;
     if (s->bits == NULL) {
         status = ordo_dropout_query(&s->tensors->problem, &drop, &info);
         s->bits = take(s, NULL, status == ORDO_OK ? info.bytes : 0, &status);
         s->bits_bytes = status == ORDO_OK ? info.bytes : 0;
     }
-    if (status == ORDO_OK)
+    if (status == ORDO_OK && s->mode == CLI_GIVEN)
         status = cli_stage_launch_bits(s);
     s->call.mask_bits = s->bits;
     return library(status);

@@ -12,6 +12,7 @@
 
 typedef struct request {
     cli_verify_request runs;
+    int mode_asked;
     const char *expect, *write;
 } request;
 
@@ -157,6 +158,9 @@ static int finish(request *r)
         strcmp(r->write, "-") == 0)
         return cli_usage("--json: standard output is taken; name a file, --json=FILE");
     const ordo_backend backend = r->runs.options.backend;
+    status = cli_choose_mode(r->mode_asked, backend, &r->runs.mode);
+    if (status != CLI_OK)
+        return status;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
     bool good = true;
@@ -180,6 +184,7 @@ int cli_verify(int argc, char **argv)
 {
     request r = {
         .runs = { .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
+        .mode_asked = -1,
     };
     cli_option more[] = {
         CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),
@@ -187,6 +192,7 @@ int cli_verify(int argc, char **argv)
                    "cpu: longest random delay before a turn (100; 0 = none)", 0, 999999),
         CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
                    "cuda: smaller numbers of workers (132,114,78,32)", 1, 65536),
+        CLI_MODE_OPTION(&r.mode_asked),
         CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect, "compare with digests of --write"),
         CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "keep the digests and the plan's line"),
         CLI_OPTION("--force", NULL, CLI_FLAG, &r.runs.force, "run however long it may take"),

@@ -46,7 +46,7 @@ static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t 
 /* Once; what came out lies in the tensors. The stage stays open. */
 static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
 {
-    int status = cli_stage_open(stage, plan, tensors);
+    int status = cli_stage_open(stage, plan, tensors, t->request->mode);
     if (status == CLI_OK)
         status = run(t, plan, stage, t->report->threads);
     return status == CLI_OK ? cli_stage_fetch(stage) : status;
@@ -185,6 +185,31 @@ static int check_all_grids(trial *t)
             if (grids->values[i] < t->info.workers)
                 status = check_grid(t, grids->values[i], hammered);
     }
+    return status;
+}
+
+/* ---- when keep bits are made ---- */
+
+static int check_mode(trial *t, cli_dropout_mode mode)
+{
+    cli_check *c = cli_verify_add(t->report);
+    snprintf(c->name, sizeof c->name, "dropout %s", cli_dropout_mode_name(mode));
+    if (mode == CLI_FUSED && t->problem.dropout.keying == ORDO_KEYING_FA2) {
+        not_run(c, "bits of keying fa2 are read, never made inside");
+        return CLI_OK;
+    }
+    t->stage.mode = mode;
+    const int status = repeat(t, t->plan, 0, c);
+    t->stage.mode = t->request->mode;
+    return status;
+}
+
+static int check_all_modes(trial *t)
+{
+    int status = CLI_OK;
+    for (int mode = CLI_SEQUENTIAL; mode <= CLI_GIVEN && status == CLI_OK; mode++)
+        if (mode != (int)t->request->mode)
+            status = check_mode(t, (cli_dropout_mode)mode);
     return status;
 }
 
@@ -356,6 +381,8 @@ static int run_checks(trial *t)
     int status = take_digests(t);
     if (status == CLI_OK)
         status = t->stage.device ? check_all_grids(t) : check_all_threads(t);
+    if (status == CLI_OK && t->stage.device && t->problem.dropout.p > 0)
+        status = check_all_modes(t);
     if (status == CLI_OK && t->problem.batch > 1)
         status = check_alone(t);
     if (status == CLI_OK && t->problem.batch > 1)
@@ -369,7 +396,7 @@ static bool allocate(trial *t)
 {
     const cli_verify_request *r = t->request;
     const int32_t *q = r->problem.q_numbers, *kv = r->problem.kv_numbers;
-    t->report->checks = calloc(2 * (r->problem.threads.count + r->grids.count + 1) + 3 + TARGETS,
+    t->report->checks = calloc(2 * (r->problem.threads.count + r->grids.count + 1) + 5 + TARGETS,
                                sizeof *t->report->checks);
     return t->report->checks &&
            cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->problem.seed) &&
@@ -379,7 +406,7 @@ static bool allocate(trial *t)
 /* Where all other runs take place. */
 static int open_stage(trial *t)
 {
-    const int status = cli_stage_open(&t->stage, t->plan, &t->again);
+    const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->mode);
     return status == CLI_OK && t->stage.device ? cli_hammer_open(&t->hammer) : status;
 }
 
@@ -412,6 +439,7 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
         status = cli_error(CLI_FAILED, "out of memory");
     report->problem = t.first.problem;
     report->kept = t.info.kept;
+    report->dropout_mode = cli_mode_shown(report->backend, &t.problem, r->mode);
     report->workers = report->backend == ORDO_BACKEND_CUDA ? t.info.workers : 0;
     if (status == CLI_OK)
         status = run_first(&t, t.plan, &t.first, &t.base);

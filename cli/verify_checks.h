@@ -4,6 +4,7 @@
 
 #include "plan_args.h"
 #include "problem_args.h"
+#include "stage.h"
 #include "verify_report.h"
 
 typedef struct cli_verify_request {
@@ -11,6 +12,7 @@ typedef struct cli_verify_request {
     cli_list grids;      /* cuda: numbers of workers, besides the plan's own */
     cli_choices choices;
     ordo_plan_options options; /* with a backend */
+    cli_dropout_mode mode;
     int64_t repeats, delay_us;
     bool force;
     int argc; /* as typed, for other processes */

@@ -24,6 +24,8 @@ static void print_one(const cli_verify_report *r)
     cli_problem_describe(&r->problem, text, sizeof text);
     printf("problem    %s\nbackend    %s\n", text, ordo_backend_name(r->backend));
     printf("seed       %" PRIu64 ", offset %" PRIu64 "\n", r->seed, r->offset);
+    if (r->dropout_mode)
+        printf("dropout    %s\n", r->dropout_mode);
     printf("plan       %s\npromise   ", r->block.line);
     for (int i = 0; i < LEVELS; i++)
         if (r->kept & 1u << i)
@@ -69,6 +71,7 @@ static void report_json(cli_json *json, const cli_verify_report *r)
     cli_json_object(json, NULL);
     cli_problem_json(json, "problem", &r->problem);
     cli_json_text(json, "backend", ordo_backend_name(r->backend));
+    cli_json_text(json, "dropout_mode", r->dropout_mode);
     cli_json_uint(json, "seed", r->seed);
     cli_json_uint(json, "offset", r->offset);
     cli_json_text(json, "line", r->block.line);

@@ -21,9 +21,10 @@ typedef struct cli_verify_report {
     ordo_backend backend;
     ordo_problem problem;
     uint64_t seed, offset;
-    int64_t threads; /* of the first run */
-    int64_t workers; /* of the first run, on a device; else 0 */
-    unsigned kept;   /* ORDO_PROMISE_... */
+    const char *dropout_mode; /* NULL: nothing to say */
+    int64_t threads;          /* of the first run */
+    int64_t workers;          /* of the first run, on a device; else 0 */
+    unsigned kept;            /* ORDO_PROMISE_... */
     cli_digest_block block;
     cli_check *checks;
     size_t count;

@@ -160,7 +160,8 @@ def attention_forward(
             return _unpadded(q, k, v, attention_mask.bool(), arguments), None
         return _packed(q, k, v, _ends(attention_mask), arguments), None
     if cu_seq_lens_q is not None and cu_seq_lens_k is not None:
-        ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
+        longest_q = _longest(cu_seq_lens_q, max_length_q)
+        ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, longest_q, _longest(cu_seq_lens_k, max_length_k))
         return _packed(q, k, v, ends, arguments), None
     if position_ids is not None:
         # Encoders, and decoders with a cache, make no mask that says so.
@@ -184,8 +185,8 @@ def _refuse(**given: Any) -> None:
 class _Ends(NamedTuple):
     q: Tensor
     kv: Tensor
-    max_q: int | None
-    max_kv: int | None
+    max_q: int
+    max_kv: int
 
 
 # What follows from a mask is the same in every layer: it is computed, and waited for, once.
@@ -216,6 +217,13 @@ def _ends(packing: Tensor) -> _Ends:
 
     made: _Ends = _once(packing, "ends", compute)
     return made
+
+
+def _longest(ends: Tensor, given: int | None) -> int:
+    if given is not None:
+        return given
+    longest: int = _once(ends, "longest", lambda x: x.diff().max().item())
+    return longest
 
 
 def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:

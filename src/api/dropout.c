@@ -130,7 +130,8 @@ ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *m, int64
 {
     const ordo_problem *p = &m->problem;
     const ordo_dropout_call *c = &m->call;
-    const bool packed = p->layout == ORDO_PACKED, ids = c->sequence_ids != NULL;
+    const bool packed = p->layout == ORDO_PACKED;
+    const bool ids = c->sequence_ids && !c->on_device; /* else it alone knows them, and bh */
     const int64_t id = ids ? c->sequence_ids[index] : p->shard.batch0 + index;
     const int64_t rows = packed ? c->cu_q[index + 1] - c->cu_q[index] : p->q_len;
     const int64_t cols = packed ? c->cu_kv[index + 1] - c->cu_kv[index] : p->kv_len;

@@ -14,10 +14,11 @@ ORDO_HD float ordo_merge_top(float top, float lse)
     return top != top || top >= lse ? top : lse;
 }
 
-/* Of a part that saw anything. */
+/* Of a part that saw anything. A NaN goes round exp2: those that a GPU makes have a payload. */
 ORDO_HD float ordo_merge_weight(float lse, float top)
 {
-    return ordo_exp2(ordo_f32_from_f64(((double)lse - (double)top) * ORDO_LOG2_E));
+    const float x = ordo_f32_from_f64(((double)lse - (double)top) * ORDO_LOG2_E);
+    return x != x ? x : ordo_exp2(x);
 }
 
 /* What the sum of weighted parts is multiplied by. */

@@ -34,15 +34,16 @@ enum {
     GENERAL_SEQUENCE = 8,
     GENERAL_HIGH = 16,
     GENERAL_KEYS = 28,
-    CHAIN_HIGH = 16, /* in CHAIN: steps, key, key head, sequence; high, low, away, keys; dead */
+    CHAIN_HIGH = 16, /* in CHAIN: steps, key, key head, sequence; high .. keys; dead, end */
     CHAIN_AWAY = 24,
     CHAIN_KEYS = 28,
-    CHAIN_DEAD = 32,  /* nobody sees these keys: zeros, whatever was computed */
+    CHAIN_DEAD = 32, /* nobody sees these keys: zeros, whatever was computed */
+    CHAIN_END = 36,
     NOWHERE = 1 << 30 /* a row past the end of any tensor: zeros are loaded */
 };
 
-ORDO_DEVICE int32_t wrapping_sum(int32_t a,
-                                 int32_t b) /* sums of offsets may leave int32 and return */
+/* Of offsets, whose sums may leave 32 bits and come back. */
+ORDO_DEVICE int32_t wrapping_sum(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a + (uint32_t)b);
 }
@@ -77,14 +78,15 @@ template <int D, int DROP> struct general_planner {
         step++;
     }
 
-    __device__ __forceinline__ void begin(const ordo_cuda_sequence &s, int32_t key, int32_t steps)
+    __device__ __forceinline__ void begin(const ordo_cuda_sequence &s, int32_t key, int32_t steps,
+                                          int32_t end)
     {
         const uint32_t at = Z::RING + Z::RING_BYTES * (step % Z::AHEAD);
         const int32_t first = key * Z::KEYS, shift = wrapping_sum(-first, -s.q_row);
         const int32_t keys = ordo_min32(Z::KEYS, s.kv_len - first);
         wait_for_room();
         store_shared2(at, steps, s.kv_row + first);
-        store_shared2(at + 8, s.batch, s.q_row + s.q_len);
+        store_shared2(at + 8, s.batch, end);
         store_shared2(at + 16, wrapping_sum(s.high, shift), wrapping_sum(s.low, shift));
         store_shared2(at + 24, wrapping_sum(s.diagonal, shift), keys | s.keep_across << 8);
     }
@@ -107,8 +109,8 @@ template <int D, int DROP> struct general_planner {
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), groups = args.run.group_heads;
-        begin(s, key, steps ? steps * groups : 1);
-        if (steps == 0)
+        begin(s, key, steps ? steps * groups : 1, steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
+        if (steps == 0) /* keys that nobody sees */
             record(-1, 0, NOWHERE, 0.0f, head * groups, { 0, 0, 0 });
         for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * groups + g;
@@ -236,7 +238,7 @@ template <int D, int DROP> ORDO_DEVICE void general_load(const ordo_backward_arg
             store_shared2(Z::CHAIN + 8, head, sequence);
             load_shared4(ring + GENERAL_HIGH, word[0], word[1], word[2], word[3]);
             store_shared4(Z::CHAIN + CHAIN_HIGH, word[0], word[1], word[2], word[3]);
-            store_shared(Z::CHAIN + CHAIN_DEAD, tile < 0);
+            store_shared2(Z::CHAIN + CHAIN_DEAD, tile < 0, q_end);
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
             load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
             load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);

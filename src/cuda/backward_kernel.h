@@ -93,6 +93,8 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             dk[i] = dv[i] = 0.0f;
+        if constexpr (GENERAL)
+            m.mend_keys();
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
@@ -114,6 +116,8 @@ __global__ void __launch_bounds__(384, 1)
             const bool first = j == end - steps, last = j + 1 == end;
             float dp[M::SCORES];
             uint32_t p[M::PACKED], ds[M::PACKED];
+            if constexpr (GENERAL)
+                m.mend_queries(j);
             wgmma_fence();
             m.dp(dp, stage);
             wgmma_commit();

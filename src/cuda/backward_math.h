@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "cuda/backward_general.h"
+#include "cuda/mend.h"
 #include "cuda/wgmma.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
@@ -241,13 +242,13 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
     }
 
     /* ALiBi of step j: its slope, and the distance of register 0. */
-    __device__ __forceinline__ int far(uint32_t j, float &slope) const
+    __device__ __forceinline__ float far(uint32_t j, float &slope) const
     {
         int32_t row, bits;
         load_shared2(step_at(j) + GENERAL_ROW, row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
-        return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
+        return (float)(load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x));
     }
 
     /* Scores to logits of powers of two. */
@@ -255,10 +256,10 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                                           const ordo_score_rule &rule) const
     {
         float slope;
-        const int away = far(j, slope);
+        const float away = far(j, slope);
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
-            sc[i] = logit_of(sc[i], rule, slope, away + query_of(i) - (i & 2 ? 8 : 0));
+            sc[i] = logit_of(sc[i], rule, slope, away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
     /* The gradient of softcap, for the sixteen queries k of a step. */
@@ -266,12 +267,12 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                                           uint32_t j, const ordo_score_rule &rule) const
     {
         float slope, l[4];
-        const int away = far(j, slope);
+        const float away = far(j, slope);
         load_shared4(stat_at() + (j & 1) * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
 #pragma unroll
         for (int i = 8 * k; i < 8 * k + 8; i++)
             ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope,
-                                  away + query_of(i) - (i & 2 ? 8 : 0));
+                                  away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
     /* Words of step j, by all math threads, for all of them; of no step past the end. */
@@ -296,12 +297,42 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
         arrive(Z::KEEP_FULL + 8 * buffer);
     }
 
-    /* What the band of the sequence or its end hides becomes -inf; most tiles are whole. */
+    /* Rows that are not the sequence's become zero: queries of step j, keys of the chain. Scores
+     * of such queries may be there already: they are hidden. */
+    __device__ __forceinline__ int rows_of(uint32_t j) const
+    {
+        return load_shared(Z::CHAIN + CHAIN_END) - load_shared(step_at(j) + GENERAL_ROW);
+    }
+
+    __device__ __forceinline__ void mend(uint32_t tile, int count, int valid) const
+    {
+        mend_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
+    }
+
+    __device__ __forceinline__ void mend_queries(uint32_t j) const
+    {
+        const int rows = rows_of(j);
+        if (rows < Z::ROWS) {
+            mend(Z::Q + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+            mend(Z::DO + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+        }
+    }
+
+    __device__ __forceinline__ void mend_keys(void) const
+    {
+        const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        if (keys < Z::KEYS) {
+            mend(Z::K, Z::KEYS, keys);
+            mend(Z::V, Z::KEYS, keys);
+        }
+    }
+
+    /* What the band of the sequence or its ends hide becomes -inf; most tiles are whole. */
     __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j) const
     {
         int32_t high, low;
         const int row = load_shared(step_at(j) + GENERAL_ROW);
-        const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        const int rows = rows_of(j), keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
         load_shared2(Z::CHAIN + CHAIN_HIGH, high, low);
         high = wrapping_sum(high, row);
         low = wrapping_sum(low, row);
@@ -314,12 +345,13 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                 if (query_of(i) < (i & 2 ? hidden1 : hidden0))
                     sc[i] = -INFINITY;
         }
-        if (low > 1 - Z::ROWS) {
-            const int x = (int)opaque((uint32_t)thread);
-            const int hidden0 = key_of(x) - 2 * (x % 4) - low, hidden1 = hidden0 + 8;
+        if (low > 1 - Z::ROWS || rows < Z::ROWS) {
+            const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
+            const int first = key_of(x) - column - low, end = rows - column;
+            const int hidden0 = ordo_min32(first + 1, end), hidden1 = ordo_min32(first + 9, end);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
-                if (query_of(i) > (i & 2 ? hidden1 : hidden0))
+                if (query_of(i) >= (i & 2 ? hidden1 : hidden0))
                     sc[i] = -INFINITY;
         }
     }

@@ -12,6 +12,7 @@
 #include "cuda/backward.h"
 #include "cuda/keep_inside.h"
 #include "cuda/layout.h"
+#include "cuda/mend.h"
 #include "cuda/ptx.h"
 #include "cuda/score.h"
 #include "cuda/wgmma.h"
@@ -62,7 +63,11 @@ constexpr bool wide_registers_fit(int math, int load)
     return 256 * math + 128 * load <= WIDE_THREADS * 168;
 }
 
-enum { WIDE_TURN = 1 }; /* named barriers: the turn of either math warpgroup at the tensor cores */
+enum {
+    WIDE_TURN = 1,
+    WIDE_OWN = 3
+}; /* named barriers, one a math warpgroup: its turn at the tensor cores,
+    * and for itself */
 
 /* ---- units ---- */
 
@@ -156,6 +161,14 @@ ORDO_DEVICE void wide_add(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKE
         wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
 }
 
+/* Rows past the end of a ragged sequence are not its own: zeros before any product reads them.
+ * `valid`: rows that are, of a tile that has arrived; `mine`: the math warpgroup. */
+ORDO_DEVICE void wide_mend(uint32_t tile, int valid, int mine)
+{
+    if (valid < WIDE_TILE)
+        mend_rows(tile, WIDE_TILE, WIDE_PANELS, max(valid, 0), (int)threadIdx.x, WIDE_OWN + mine);
+}
+
 /* ---- a 64 x 64 tile of scores, of which a thread has two rows and every fourth pair of columns:
  * register i is row 8 (i / 2 % 2), column wide_column(i), counted from the thread's first ---- */
 
@@ -234,12 +247,13 @@ template <bool F16>
 ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *to,
                               int64_t row_bytes, int rows, int head_dim)
 {
-    const int x = threadIdx.x, quad = x % 4, row0 = ordo_accumulator_row(x % 128, 0);
+    const int quad = threadIdx.x % 4, row0 = ordo_accumulator_row(threadIdx.x % 128, 0);
+    char *const at = to + row0 * row_bytes + 16 * quad;
     uint32_t taint = 0;
 #pragma unroll
-    for (int g = 0; g < WIDE_D / 32; g++)
+    for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
+        for (int g = 0; g < WIDE_D / 32; g++) {
             uint32_t w[4];
 #pragma unroll
             for (int c = 0; c < 4; c++) {
@@ -247,9 +261,8 @@ ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *t
                 w[c] = pack_pair<F16>(d[i] * scale, d[i + 1] * scale);
             }
             quad_transpose(w, quad);
-            const int row = row0 + 8 * r, column = 32 * g + 8 * quad;
-            if (row < rows && column < head_dim) {
-                *(uint4 *)(to + row * row_bytes + 2 * column) = make_uint4(w[0], w[1], w[2], w[3]);
+            if (row0 + 8 * r < rows && 32 * g + 8 * quad < head_dim) {
+                *(uint4 *)(at + 8 * r * row_bytes + 64 * g) = make_uint4(w[0], w[1], w[2], w[3]);
                 taint |= not_finite<F16>(w[0]) | not_finite<F16>(w[1]) | not_finite<F16>(w[2]) |
                          not_finite<F16>(w[3]);
             }
@@ -261,14 +274,6 @@ ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *t
 ORDO_DEVICE char *wide_row(const ordo_cuda_tensor &x, int sequence, int row, int head)
 {
     return (char *)x.data + 2 * (sequence * x.sequence + row * x.row + head * x.head);
-}
-
-/* Uses a's values where it stands: what follows does not overtake the loads they come from. */
-ORDO_DEVICE void wide_settle(uint32_t (&a)[WIDE_PACKED])
-{
-#pragma unroll
-    for (int i = 0; i < WIDE_PACKED; i++)
-        asm volatile("" : "+r"(a[i])::"memory");
 }
 
 #endif

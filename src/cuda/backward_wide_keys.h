@@ -63,6 +63,34 @@ template <bool F16, int DROP> struct wide_keys_math {
         return query(stage) + of_unit(unit, UNIT_DIAGONAL) - key(unit);
     }
 
+    /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q is
+     * mended before S, and whoever has P knows that. */
+    __device__ __forceinline__ void mend_keys(uint32_t tile, uint32_t unit, int mine) const
+    {
+        if (args.batch.table)
+            wide_mend(tile, of_unit(unit, UNIT_KEYS) - of_unit(unit, UNIT_KEY), mine);
+    }
+
+    static __device__ __forceinline__ int queries_left(uint32_t unit, uint32_t j)
+    {
+        mbar_wait(Z::STAT_FULL + 8 * (j & 1), j >> 1 & 1);
+        return of_unit(unit, UNIT_QUERIES) - of_step(j & 1, STEP_ROW);
+    }
+
+    __device__ __forceinline__ void mend(uint32_t tiles, uint32_t unit, uint32_t j, int mine) const
+    {
+        if (args.batch.table)
+            wide_mend(tiles + (j & 1) * WIDE_TILE_BYTES, queries_left(unit, j), mine);
+    }
+
+    __device__ __forceinline__ void mend_q(uint32_t unit, uint32_t j) const
+    {
+        if (!args.batch.table || queries_left(unit, j) >= WIDE_TILE)
+            return;
+        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * (j & 1), j >> 1 & 1);
+        mend(Z::Q, unit, j, 0);
+    }
+
     /* Row statistics of a stage: four of sixteen rows a load. */
     __device__ __forceinline__ void stats(float (&to)[16], uint32_t tile, uint32_t stage) const
     {
@@ -101,8 +129,6 @@ template <bool F16, int DROP> struct wide_keys_math {
             for (int i = 8 * k; i < 8 * k + 8; i++)
                 p[i] = wide_drop(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
         }
-        wgmma_pin(p); /* used, then handed back */
-        arrive(Z::KEEP_FREE);
     }
 
     /* P of step j from its S: handed over in f32, and packed for dV. */
@@ -139,12 +165,15 @@ template <bool F16, int DROP> struct wide_keys_math {
             store_shared4(p_at(stage) + i * 2048, s[4 * i], s[4 * i + 1], s[4 * i + 2],
                           s[4 * i + 3]);
         arrive(Z::P_FULL + 8 * stage);
+        if (DROP) /* the stores have waited for what was read; a barrier would not */
+            arrive(Z::KEEP_FREE);
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             p[i] = pack_pair<F16>(wide_kept<DROP>(s[2 * i]), wide_kept<DROP>(s[2 * i + 1]));
     }
 
-    /* dS of step j, packed for dK, from its dP and P. */
+    /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
+     * issued: that waits for what was read, a barrier would not. */
     __device__ __forceinline__ void gradients(float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
                                               uint32_t unit, uint32_t j) const
     {
@@ -180,8 +209,6 @@ template <bool F16, int DROP> struct wide_keys_math {
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
             ds[i] = hidden ? 0 : ds[i];
         }
-        wide_settle(ds);
-        arrive(Z::P_FREE + 8 * stage);
     }
 
     __device__ __forceinline__ void put(const float (&d)[WIDE_D / 2], float scale,
@@ -218,6 +245,8 @@ template <bool F16, int DROP> struct wide_keys_math {
 #pragma unroll
             for (int i = 0; i < WIDE_D / 2; i++)
                 dv[i] = 0.0f;
+            mend_keys(Z::K, unit, 0);
+            mend_q(unit, j);
             wgmma_pin(s);
             product(s, j);
             wgmma_commit();
@@ -230,11 +259,13 @@ template <bool F16, int DROP> struct wide_keys_math {
             for (; j < last; j++) {
                 const uint32_t stage = j & 1;
                 mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
+                mend(Z::DO, unit, j, 0);
                 named_sync(WIDE_TURN, 256);
                 wgmma_pin(dv);
                 wgmma_fence();
                 wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
+                mend_q(unit, j + 1);
                 wgmma_pin(s);
                 product(s, j + 1);
                 wgmma_commit();
@@ -250,6 +281,7 @@ template <bool F16, int DROP> struct wide_keys_math {
             }
             const uint32_t stage = j & 1;
             mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
+            mend(Z::DO, unit, j, 0);
             wgmma_pin(dv);
             wgmma_fence();
             wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
@@ -277,7 +309,9 @@ template <bool F16, int DROP> struct wide_keys_math {
 #pragma unroll
             for (int i = 0; i < WIDE_D / 2; i++)
                 dk[i] = 0.0f;
+            mend_keys(Z::V, unit, 1);
             mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
+            mend(Z::DO, unit, j, 1);
             wgmma_pin(dp);
             wgmma_fence();
             wide_scores<F16>(dp, Z::V, Z::DO + (j & 1) * WIDE_TILE_BYTES);
@@ -296,7 +330,9 @@ template <bool F16, int DROP> struct wide_keys_math {
                 wgmma_fence();
                 wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
+                arrive(Z::P_FREE + 8 * stage);
                 mbar_wait(Z::DO_FULL + 8 * other, (j + 1) >> 1 & 1);
+                mend(Z::DO, unit, j + 1, 1);
                 wgmma_pin(dp);
                 wgmma_fence();
                 wide_scores<F16>(dp, Z::V, Z::DO + other * WIDE_TILE_BYTES);
@@ -317,6 +353,7 @@ template <bool F16, int DROP> struct wide_keys_math {
             wgmma_fence();
             wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
             wgmma_commit();
+            arrive(Z::P_FREE + 8 * stage);
             wgmma_wait<0>();
             wgmma_pin(dk);
             arrive(Z::Q_FREE + 8 * stage);

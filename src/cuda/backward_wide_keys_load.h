@@ -56,7 +56,8 @@ enum {
     UNIT_HIGH,
     UNIT_DIAGONAL,
     UNIT_BATCH,
-    UNIT_ROW
+    UNIT_ROW,
+    UNIT_QUERIES
 };
 enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_HEAD, STEP_BLOCK };
 
@@ -110,6 +111,7 @@ template <int DROP> struct wide_keys_loader {
         record(at, UNIT_DIAGONAL, s.diagonal);
         record(at, UNIT_BATCH, s.batch);
         record(at, UNIT_ROW, s.kv_row);
+        record(at, UNIT_QUERIES, s.q_len);
         mbar_expect(Z::K_FULL, WIDE_TILE_BYTES);
         wide_load(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, keep);
         mbar_expect(Z::V_FULL, WIDE_TILE_BYTES);
@@ -134,8 +136,6 @@ template <int DROP> struct wide_keys_loader {
         wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
                   s.batch, keep);
         mbar_wait(Z::Q_FREE + 8 * stage, free);
-        wide_load_panels(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, s.q_row + row, q_head,
-                         s.batch, keep);
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
         record(at, STEP_SLOPE, __float_as_int(wide_slope(args, sequence, q_head)));
@@ -146,6 +146,8 @@ template <int DROP> struct wide_keys_loader {
         mbar_expect(stat_full, 2 * Z::STAT_BYTES);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, stat_full);
         bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, stat_full);
+        wide_load_panels(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, s.q_row + row, q_head,
+                         s.batch, keep);
         if (DROP == WIDE_KEEP_GIVEN)
             bits(s, q_head, row, key);
         step++;

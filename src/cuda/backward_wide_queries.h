@@ -19,7 +19,7 @@ struct wide_queries_shape {
         ROWS = 128,
         K_STAGES = 2, /* read a step longer than V */
         Q_BYTES = ROWS * WIDE_D * 2,
-        UNIT_BYTES = 14 * 4,
+        UNIT_BYTES = 5 * 4,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
         DO = Q + Q_BYTES,
@@ -167,22 +167,20 @@ template <bool F16, int DROP> struct wide_queries_math {
     /* What a unit's steps need of it: the thread's rows are `row` and row + 8. */
     struct unit_state {
         int row, low, high, keys;
-        float lse[2], delta[2], slope2;
-        int diagonal;
+        float lse[2], delta[2];
+        uint32_t record;
         const uint2 *bits; /* keep bits given: of the rows, key block 0 */
         uint32_t bh;       /* keep bits made */
         uint2 keep;        /* of the key block at hand */
     };
 
-    __device__ __forceinline__ void begin(unit_state &u, const ordo_cuda_sequence &s, int sequence,
-                                          int row, int head) const
+    __device__ __forceinline__ void begin(unit_state &u, const ordo_cuda_sequence &s, int row,
+                                          int head) const
     {
         u.row = row + mine * WIDE_TILE + ordo_accumulator_row(x, 0);
         u.low = s.low;
         u.high = s.high;
         u.keys = s.kv_len;
-        u.diagonal = s.diagonal;
-        u.slope2 = wide_slope(args, sequence, head);
         const int64_t stat = ((int64_t)head * args.batch.tiles + s.query_tile) * WIDE_TILE;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -201,6 +199,18 @@ template <bool F16, int DROP> struct wide_queries_math {
             u.bh = keep_head_of(args.maker, s.id, head);
     }
 
+    /* What only ALiBi and softcap ask for is looked up: registers are few. */
+    __device__ __forceinline__ float slope(const unit_state &u) const
+    {
+        return wide_slope(args, load_shared(u.record + 4 * OF_SEQUENCE),
+                          load_shared(u.record + 4 * OF_HEAD));
+    }
+
+    __device__ __forceinline__ int diagonal(const unit_state &u) const
+    {
+        return ordo_batch_sequence(&args.batch, load_shared(u.record + 4 * OF_SEQUENCE)).diagonal;
+    }
+
     /* The words of rows `row` and row + 8 for key tile `tile`, half a block; a block's second half
      * has them already. */
     __device__ __forceinline__ void fetch(unit_state &u, int tile, bool first) const
@@ -210,15 +220,28 @@ template <bool F16, int DROP> struct wide_queries_math {
         if (DROP == WIDE_KEEP_GIVEN) {
             u.keep = load_once(u.bits + tile / 2 * 32);
         } else {
-            const ordo_keep keep = keep_now(args.maker);
+            ordo_keep keep = keep_now(args.maker);
             const uint32_t line = args.maker.row0 + (uint32_t)u.row;
             const uint32_t block = args.maker.block0 + (uint32_t)tile / 2;
 #pragma unroll 1
-            for (uint32_t r = 0; r < 16; r += 8) { /* one after the other: registers are few */
+            for (uint32_t r = 0; r < 16; r += 8) {  /* one after the other: registers are few */
+                asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
                 u.keep.x = u.keep.y;
                 u.keep.y = keep_inside(keep, u.bh, line + r, block, x % 4);
             }
         }
+    }
+
+    /* K and V of a ragged sequence's last tile, before step j reads them; rows of Q and dO that are
+     * not the sequence's make rows of dQ that nobody writes. */
+    __device__ __forceinline__ void mend(const unit_state &u, int tile, uint32_t j) const
+    {
+        const int valid = u.keys - tile * WIDE_TILE;
+        if (!args.batch.table || valid >= WIDE_TILE)
+            return;
+        wide_mend(Z::K + (j & 1) * WIDE_TILE_BYTES, valid, mine);
+        wide_wait_panels(Z::V_FULL, j & 1);
+        wide_mend(Z::V, valid, mine);
     }
 
     __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES], const unit_state &u,
@@ -230,11 +253,11 @@ template <bool F16, int DROP> struct wide_queries_math {
             for (int i = 0; i < WIDE_SCORES; i++)
                 s[i] = fmaf(s[i], args.rule.scale, -u.lse[i / 2 % 2]);
         } else {
-            const int away = u.row + u.diagonal - column;
+            const float slope2 = slope(u);
+            const int away = u.row + diagonal(u) - column;
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] =
-                    logit_of(s[i], args.rule, u.slope2, wide_away<-1>(away, i)) - u.lse[i / 2 % 2];
+                s[i] = logit_of(s[i], args.rule, slope2, wide_away<-1>(away, i)) - u.lse[i / 2 % 2];
         }
         const int first = u.row - ordo_accumulator_row(x, 0), key = tile * WIDE_TILE;
         if (key + WIDE_TILE > u.keys || key + WIDE_TILE - 1 - first > u.high ||
@@ -264,10 +287,11 @@ template <bool F16, int DROP> struct wide_queries_math {
         for (int i = 0; i < WIDE_SCORES; i++)
             dp[i] = wide_gradient<DROP>(p[i], dp[i], u.delta[i / 2 % 2]);
         if (args.rule.cap > 0.0f) {
-            const int away = u.row + u.diagonal - (tile * WIDE_TILE + 2 * (x % 4));
+            const float slope2 = slope(u);
+            const int away = u.row + diagonal(u) - (tile * WIDE_TILE + 2 * (x % 4));
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                dp[i] *= cap_gradient(fabsf(p[i]), u.lse[i / 2 % 2], args.rule, u.slope2,
+                dp[i] *= cap_gradient(fabsf(p[i]), u.lse[i / 2 % 2], args.rule, slope2,
                                       wide_away<-1>(away, i));
         }
 #pragma unroll
@@ -292,7 +316,8 @@ template <bool F16, int DROP> struct wide_queries_math {
             const uint32_t last = j + steps - 1;
             {
                 const int sequence = load_shared(record + 4 * OF_SEQUENCE);
-                begin(u, ordo_batch_sequence(&args.batch, sequence), sequence,
+                u.record = record;
+                begin(u, ordo_batch_sequence(&args.batch, sequence),
                       load_shared(record + 4 * OF_ROW), load_shared(record + 4 * OF_HEAD));
             }
             int tile = load_shared(record + 4 * OF_TILE);
@@ -303,6 +328,7 @@ template <bool F16, int DROP> struct wide_queries_math {
             {
                 float s[WIDE_SCORES], dp[WIDE_SCORES];
                 mbar_wait(Z::K_FULL + 8 * (j & 1), j >> 1 & 1);
+                mend(u, tile, j);
                 wgmma_pin(s);
                 wgmma_pin(dp);
                 wgmma_fence();
@@ -327,6 +353,7 @@ template <bool F16, int DROP> struct wide_queries_math {
                 tile++;
                 fetch(u, tile, false);
                 mbar_wait(Z::K_FULL + 8 * other, (j + 1) >> 1 & 1);
+                mend(u, tile, j + 1);
                 named_sync(WIDE_TURN + mine, 256);
                 wgmma_pin(dq);
                 wgmma_pin(s);

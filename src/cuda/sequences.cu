@@ -7,7 +7,7 @@
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
 
-enum { THREADS = 1024, WARPS = THREADS / 32, CLEAR_THREADS = 256 };
+enum { MOST_THREADS = 512, CLEAR_THREADS = 256 };
 
 /* ---- scans over a block ---- */
 
@@ -40,7 +40,7 @@ template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_
         ends[warp] = x;
     __syncthreads();
     int64_t before = carry;
-    for (int w = 0; w < WARPS; w++) {
+    for (int w = 0; w < (int)blockDim.x / 32; w++) {
         if (w < warp)
             before = TAKE::of(before, ends[w]);
         carry = TAKE::of(carry, ends[w]);
@@ -50,7 +50,7 @@ template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_
 
 /* ---- the table ---- */
 
-/* What the sequences before a round of THREADS leave. */
+/* What the sequences before a round, one a thread, leave. */
 struct carried {
     int64_t q_end, kv_end, forward_tile, query_tile, key_tile, keep;
 };
@@ -89,12 +89,12 @@ ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, in
         pass.table[b] = s;
 }
 
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(MOST_THREADS, 1)
     sequences_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
-    __shared__ int64_t scratch[WARPS];
+    __shared__ int64_t scratch[MOST_THREADS / 32];
     carried c = {};
-    for (int32_t first = 0; first < pass.batch.sequences; first += THREADS)
+    for (int32_t first = 0; first < pass.batch.sequences; first += (int32_t)blockDim.x)
         one_round(pass, first + (int32_t)threadIdx.x, c, scratch);
     if (threadIdx.x != 0)
         return;
@@ -108,7 +108,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const ordo_cuda_grid grid = { 1, THREADS, 0, ORDO_LAUNCH_PLAIN };
+    const int32_t count = pass->batch.sequences;
+    const unsigned most = MOST_THREADS, even = (unsigned)(count + 31) / 32 * 32;
+    const ordo_cuda_grid grid = { 1, even < most ? even : most, 0, ORDO_LAUNCH_PLAIN };
     if (!pass->table)
         return ORDO_OK;
     return ordo_cuda_launch((const void *)sequences_kernel, pass, grid, pass->stream, why,

@@ -274,6 +274,67 @@ static tally row_tiles(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t c
     return tiles_met(ordo_io_next_rows(s, c0, c1, r0, r1), r0, r1, height);
 }
 
+/* Sum of floor((a i + b) / m) over i = 0..n-1, b not negative: the lattice points below a line, by
+ * the steps of Euclid's algorithm. */
+static int64_t floor_sum(int64_t n, int64_t m, int64_t a, int64_t b)
+{
+    int64_t sum = 0;
+    while (n > 0) {
+        sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
+        a %= m;
+        b %= m;
+        const int64_t above = a * n + b, old = m;
+        n = above / m;
+        b = above % m;
+        m = a;
+        a = old;
+    }
+    return sum;
+}
+
+/* Along a band, `count` tiles of `step` from `first` on: how many tiles of `width` they meet in
+ * 0..length-1, the sizes of those, and how many meet any. */
+typedef struct band_sum {
+    int64_t tiles, size, live;
+} band_sum;
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return ordo_io_most(low, ordo_io_least(x, high));
+}
+
+static band_sum sum_band(int64_t first, int64_t count, int64_t step, ordo_io_span band,
+                         int64_t length, int64_t width)
+{
+    const int64_t begin = first + band.begin, end = first + step + band.end; /* tile 0 meets */
+    const int64_t all = ordo_io_count(length, width);
+    if (end <= begin || count < 1 || length < 1)
+        return (band_sum) { 0, 0, 0 };
+    /* Those before `top` and from `bottom` on meet nothing. */
+    const int64_t top = end >= 1 ? 0 : ordo_io_count(1 - end, step);
+    const int64_t bottom = begin >= length ? 0 : clamp((length - 1 - begin) / step + 1, 0, count);
+    if (top >= bottom)
+        return (band_sum) { 0, 0, 0 };
+    /* The band leaves the near edge at `leaves`, reaches the far one at `reaches`. */
+    const int64_t leaves = clamp(begin >= 0 ? 0 : ordo_io_count(-begin, step), top, bottom);
+    const int64_t reaches = clamp(end > length ? 0 : (length - end) / step + 1, top, bottom);
+    const int64_t before = floor_sum(bottom - leaves, width, step, begin + leaves * step);
+    const int64_t upto = floor_sum(reaches - top, width, step, end + top * step - 1) + reaches -
+                         top + (bottom - reaches) * all;
+    /* From `cut` on the last tile met is the last there is, perhaps a smaller one. */
+    const int64_t short_of = (all - 1) * width + 1 - end;
+    const int64_t cut = clamp(short_of <= 0 ? 0 : ordo_io_count(short_of, step), top, bottom);
+    return (band_sum) { upto - before,
+                        (upto - before) * width - (bottom - cut) * (all * width - length),
+                        bottom - top };
+}
+
+/* Whether tiles of rows are tiles of positions along a band. */
+static bool along_band(const ordo_io_shape *s, int64_t r0, int64_t height)
+{
+    return !s->blocks && r0 % s->group == 0 && height % s->group == 0;
+}
+
 static ordo_io_grid grid_full(const ordo_io_shape *s, int64_t rows, int64_t height, int64_t width)
 {
     return (ordo_io_grid) { rows * ordo_io_count(s->cols, width),
@@ -297,11 +358,27 @@ static ordo_io_grid grid_by_cols(const ordo_io_shape *s, int64_t r0, int64_t r1,
     return g;
 }
 
+/* Whole tiles of rows at once, then a ragged one. */
+static ordo_io_grid grid_band(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t height,
+                              int64_t width)
+{
+    const int64_t whole = (r1 - r0) / height, rest = r0 + whole * height;
+    const band_sum b = sum_band(r0 / s->group, whole, height / s->group,
+                                (ordo_io_span) { s->low, s->high }, s->cols, width);
+    const tally t = rest < r1 ? col_tiles(s, rest, r1, width) : (tally) { 0, 0 };
+    return (ordo_io_grid) { b.tiles * height + t.tiles * (r1 - rest), b.size + t.size,
+                            b.size * height + t.size * (r1 - rest),
+                            b.live * height + (t.tiles > 0 ? r1 - rest : 0),
+                            col_tiles(s, r0, r1, width).size };
+}
+
 ordo_io_grid ordo_io_grid_of(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t height,
                              int64_t width)
 {
     if (s->full)
         return grid_full(s, r1 - r0, height, width);
+    if (along_band(s, r0, height))
+        return grid_band(s, r0, r1, height, width);
     if (!s->blocks && ordo_io_count(r1 - r0, height) > ordo_io_count(s->cols, width))
         return grid_by_cols(s, r0, r1, height, width);
     ordo_io_grid g = { 0 };
@@ -330,7 +407,15 @@ ordo_io_strips ordo_io_row_strips(const ordo_io_shape *s, int64_t r0, int64_t r1
         return (ordo_io_strips) { s->cols * ordo_io_count(r1 - r0, height), s->cols * (r1 - r0),
                                   r1 - r0 };
     ordo_io_strips sum = { 0 };
-    for (int64_t r = r0; r < r1; r += height) {
+    int64_t begin = r0;
+    if (along_band(s, r0, height)) {
+        const int64_t whole = (r1 - r0) / height;
+        const band_sum b = sum_band(r0 / s->group, whole, height / s->group,
+                                    (ordo_io_span) { s->low, s->high }, s->cols, 1);
+        sum = (ordo_io_strips) { b.size, b.size * height, b.live * height };
+        begin += whole * height;
+    }
+    for (int64_t r = begin; r < r1; r += height) {
         const int64_t end = ordo_io_least(r1, r + height);
         add_strip(&sum, col_tiles(s, r, end, 1).size, end - r);
     }
@@ -343,7 +428,16 @@ ordo_io_strips ordo_io_col_strips(const ordo_io_shape *s, int64_t r0, int64_t r1
     if (s->full)
         return (ordo_io_strips) { rows * ordo_io_count(s->cols, width), rows * s->cols, s->cols };
     ordo_io_strips sum = { 0 };
-    for (int64_t c = 0; c < s->cols; c += width) {
+    int64_t begin = 0;
+    if (along_band(s, r0, r1)) { /* positions seen from columns */
+        const int64_t whole = s->cols / width, p0 = r0 / s->group;
+        const band_sum b = sum_band(-p0, whole, width, (ordo_io_span) { -s->high, -s->low },
+                                    r1 / s->group - p0, 1);
+        const int64_t length = b.size * s->group;
+        sum = (ordo_io_strips) { length, length * width, b.live * width };
+        begin = whole * width;
+    }
+    for (int64_t c = begin; c < s->cols; c += width) {
         const int64_t end = ordo_io_least(s->cols, c + width);
         int64_t length = 0;
         for (ordo_io_span run = { r0, r0 };;) {

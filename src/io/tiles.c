@@ -32,9 +32,13 @@ static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
     return ordo_io_words_of(&s->open, s->algorithm, t);
 }
 
-/* Live tiles are summed along the side with fewer of them: that is what a price costs. */
+/* What a price costs. Along a band sums are closed; else live tiles are summed along the side with
+ * fewer of them, if heads that share keys are not cut in the middle of a position. */
 static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
 {
+    enum { CLOSED = 20 };
+    if (!shape->blocks && shape->group == 1)
+        return CLOSED;
     const int64_t scores = t->rows > 0 ? ordo_io_least(ordo_io_count(shape->rows, t->rows),
                                                        ordo_io_count(shape->cols, t->cols))
                                        : 0;
@@ -43,7 +47,7 @@ static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
     return scores + rows + keys;
 }
 
-enum { EFFORT = 30000 }; /* tiles summed over, for one kind of tiles: about a millisecond */
+enum { EFFORT = 20000 }; /* tiles summed over, for one kind of tiles: about a millisecond */
 
 /* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
 static void consider(search *s, const ordo_io_tiles *t, bool far)

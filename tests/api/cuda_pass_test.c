@@ -1,11 +1,13 @@
 /* cuda_pass_test.c: a call of a cuda plan as the kernels get it, and what is refused before that.
  * No device is needed: fake_module.so stands for one. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "api/cuda_pass.h"
 #include "fake_module.h"
 #include "ordo/dropout.h"
 #include "plan_requests.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -793,6 +795,82 @@ TEST(bits_of_sequences_that_the_device_knows)
         }
 }
 
+/* Memory that faults when the host touches it, as a device's does. */
+static char *out_of_reach(size_t bytes)
+{
+    char *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        exit(1);
+    return memory;
+}
+
+enum { REACH = 1 << 20, PIECES = 24 }; /* of address space, for each of what a call names */
+
+static void name_everything(const ordo_problem *p, char *device, ordo_call *c)
+{
+    ordo_tensor *tensors[] = { &c->q, &c->k, &c->v, &c->o, &c->dout, &c->dq, &c->dk, &c->dv };
+    for (int i = 0; i < 8; i++, device += REACH)
+        tensors[i]->data = device;
+    c->lse = (float *)device, device += REACH;
+    c->dlse = (const float *)device, device += REACH;
+    if (p->layout == ORDO_PACKED)
+        c->cu_q = (const int32_t *)device, c->cu_kv = (const int32_t *)(device + REACH);
+    if (p->layout == ORDO_PADDED)
+        c->q_lens = (const int32_t *)device, c->kv_lens = (const int32_t *)(device + REACH);
+    device += 2 * REACH;
+    c->sequence_ids = (const int64_t *)device, device += REACH;
+    c->slopes = (const float *)device, c->slopes_batch_stride = p->heads, device += REACH;
+    c->seed_ptr = (const uint64_t *)device, device += REACH;
+    c->offset_ptr = (const uint64_t *)device, device += REACH;
+    c->workspace = device;
+}
+
+/* Every layout and mode of dropout: nothing that a call names is touched before it is launched. */
+TEST(memory_of_a_device_is_out_of_reach)
+{
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    setenv("FAKE_BLIND", "1", 1);
+    char *device = out_of_reach((size_t)REACH * PIECES);
+    for (int layout = ORDO_DENSE; layout <= ORDO_PADDED; layout++)
+        for (int given = 0; given < 2; given++) {
+            request r = small();
+            ordo_problem *p = &r.problem;
+            p->layout = (ordo_layout)layout;
+            p->alibi = true, p->dropout.p = 0.1;
+            if (layout == ORDO_PACKED)
+                p->total_q = ROWS + 20, p->total_kv = COLS + 7;
+            ordo_plan *plan = make(&r);
+            ordo_call call = ORDO_CALL_INIT;
+            name_everything(p, device, &call);
+            call.workspace_bytes = ordo_plan_workspace(plan);
+            call.mask_bits = given ? (const uint32_t *)(device + (PIECES - 1) * REACH) : NULL;
+            const int before = passes->forward + passes->dropout;
+            CHECK_INT(ordo_attention_forward(plan, &call), ORDO_OK);
+            CHECK_INT(ordo_attention_backward(plan, &call), ORDO_OK);
+
+            ordo_dropout_call drop = ORDO_DROPOUT_CALL_INIT;
+            ordo_dropout_info info;
+            drop.cu_q = call.cu_q, drop.cu_kv = call.cu_kv;
+            drop.sequence_ids = given ? call.sequence_ids : NULL;
+            drop.seed_ptr = call.seed_ptr, drop.offset_ptr = call.offset_ptr;
+            drop.on_device = true;
+            CHECK_INT(ordo_dropout_query(p, &drop, &info), ORDO_OK);
+            CHECK_INT(ordo_dropout_fill_device(p, &drop, (uint32_t *)device, info.bytes, NULL),
+                      ORDO_OK);
+            CHECK_INT(passes->forward + passes->dropout, before + 2);
+
+            ordo_combine merge = ORDO_COMBINE_INIT;
+            merge.parts = 1, merge.o_parts = &call.q, merge.o = call.o, merge.lse = call.lse;
+            merge.lse_parts = &call.dlse;
+            CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+            ordo_plan_destroy(plan);
+        }
+    munmap(device, (size_t)REACH * PIECES);
+    unsetenv("FAKE_BLIND");
+}
+
 TEST(bits_of_a_device_refused)
 {
     _Alignas(16) static uint32_t words[2 * HEADS * BATCH * 7 * ORDO_KEEP_WORDS];
@@ -903,5 +981,6 @@ CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
            RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
            RUN(many_tiles), RUN(available_or_why_not), RUN(passes_reach_the_module),
            RUN(combinations_reach_the_module), RUN(bits_of_a_device),
-           RUN(bits_of_sequences_that_the_device_knows), RUN(bits_of_a_device_refused),
-           RUN(memory_streams_and_events), RUN(a_device_as_a_machine))
+           RUN(bits_of_sequences_that_the_device_knows), RUN(memory_of_a_device_is_out_of_reach),
+           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
+           RUN(a_device_as_a_machine))

@@ -48,6 +48,27 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     [ "$(grep -c '^  bits  .* 28672 bytes made ahead' "$out")" -eq 1 ] || fail "bench: no row of bits"
     json bench attention $small --dropout 0.1 --pass forward --seconds 0.001
     grep -q '"bits_seconds": {' "$out" || fail "bench: no time of bits"
+    for mode in sequential fused; do
+        status 0 bench attention $small --dropout 0.1 --dropout-mode $mode --seconds 0.001
+        prints "; dropout $mode"
+        grep -q '^  bits ' "$out" && fail "bench: bits beside passes that make them, $mode"
+    done
+    refuses 2 "--dropout-mode given: backend cpu makes bits while it uses them, fused" run --seq 8 \
+        --device cpu --dropout 0.1 --dropout-mode given
+    refuses 3 "keying fa2 without mask_bits" run $small --dropout 0.1 --keying fa2 \
+        --dropout-mode fused
+    status 0 verify $small --dropout 0.1 --repeats 1 --dropout-mode fused
+    prints "dropout    fused"
+    prints "  dropout sequential  "
+    prints "  dropout given  "
+    status 0 verify $small --dropout 0.1 --keying fa2 --repeats 1
+    prints "not run: bits of keying fa2 are read"
+    json run $small --dropout 0.1 --dropout-mode sequential
+    grep -q '"dropout_mode": "sequential"' "$out" || fail "run: no mode"
+
+    # Every layout, type and rule goes through.
+    status 0 verify --device cuda --dtype f16 --q-lens 5,30,0 --kv-lens 9,30,4 --seq 30 --heads 2 \
+        --mask causal --window 7,0 --softcap 20 --alibi --dropout 0.1 --dim 96 --repeats 1
 
     # Grids, a busy device, the batch, another process.
     status 0 verify $small

@@ -77,6 +77,17 @@ static __global__ void gradient_product(const double *p, int64_t p_row, int64_t 
     out[blockIdx.x * out_row + d] += x * scale;
 }
 
+/* O and lse as a forward pass would have left them: a block a row. */
+static __global__ void round_rows(const double *from_o, const double *from_lse, uint16_t *o,
+                                  int64_t o_row, float *lse, int head_dim, bool f16)
+{
+    const int i = blockIdx.x, d = threadIdx.x;
+    if (d < head_dim)
+        o[i * o_row + d] = case_half((float)from_o[(int64_t)i * head_dim + d], f16);
+    if (d == 0)
+        lse[i] = (float)from_lse[i];
+}
+
 /* What a pass wrote, sequence by sequence, row by row, head by head. */
 struct gradients {
     std::vector<uint16_t> dq, dk, dv;
@@ -117,6 +128,8 @@ struct backward_case : general_case {
         pass.lse2 = take<float>(rows);
         if (!z.quick)
             refer();
+        for (int b = 0; layout == ORDO_CUDA_PADDED && b < sequences; b++)
+            spoil(b, z.q_lens[b], q_most, z.kv_lens[b], kv_most);
     }
 
     /* What the backward pass reads of batch and run beside the forward pass. */
@@ -206,8 +219,6 @@ struct backward_case : general_case {
         double *const p = take<double>(square), *const ds = take<double>(square);
         double *const want_o = take<double>((size_t)q_most * z.head_dim);
         double *const want_lse = take<double>((size_t)q_most);
-        std::vector<uint16_t> o_all(q_count, case_half(3.0f, z.f16));
-        std::vector<float> lse_all(lse_count, 3.0f);
         want_dq = take<double>(q_count);
         want_dk = take<double>(kv_count);
         want_dv = take<double>(kv_count);
@@ -223,10 +234,11 @@ struct backward_case : general_case {
                 a.r.lse = want_lse;
                 a.r.scratch = p;
                 reference_kernel<<<q_len, 128>>>(a.r);
-                take_rows(b, h, want_o, want_lse, o_all, lse_all);
+                round_rows<<<q_len, 128>>>(want_o, want_lse, o + q_at(b, 0) + h * z.head_dim,
+                                           a.r.q_row, lse_at(b, h), z.head_dim, z.f16);
                 a.dout = dout + q_at(b, 0) + h * z.head_dim;
                 a.lse = want_lse;
-                a.dlse = pass.dlse ? pass.dlse + table[b].lse + h * pass.batch.lse_head : NULL;
+                a.dlse = pass.dlse ? pass.dlse + (lse_at(b, h) - pass.lse) : NULL;
                 a.p = p;
                 a.ds = ds;
                 if (kv_len == 0)
@@ -241,22 +253,22 @@ struct backward_case : general_case {
                 gradient_product<<<kv_len, 128>>>(p, 1, kv_len, a.dout, a.r.q_row, q_len, z.f16, 1,
                                                   want_dv + kv, a.r.kv_row, z.head_dim);
             }
-        MUST(cudaMemcpy(o, o_all.data(), q_count * 2, cudaMemcpyHostToDevice));
-        MUST(cudaMemcpy(pass.lse, lse_all.data(), lse_count * 4, cudaMemcpyHostToDevice));
         MUST(cudaDeviceSynchronize());
     }
 
-    void take_rows(int b, int h, const double *from_o, const double *from_lse,
-                   std::vector<uint16_t> &o_all, std::vector<float> &lse_all) const
+    float *lse_at(int b, int h) const
     {
-        const std::vector<double> x = case_download(from_o, (size_t)z.q_lens[b] * z.head_dim);
-        const std::vector<double> l = case_download(from_lse, (size_t)z.q_lens[b]);
-        for (int r = 0; r < z.q_lens[b]; r++) {
-            lse_all[(size_t)(table[b].lse + h * pass.batch.lse_head + r)] = (float)l[(size_t)r];
-            for (int d = 0; d < z.head_dim; d++)
-                o_all[(size_t)(q_at(b, r) + h * z.head_dim + d)] =
-                    case_half((float)x[(size_t)(r * z.head_dim + d)], z.f16);
-        }
+        return pass.lse + table[b].lse + h * pass.batch.lse_head;
+    }
+
+    /* Rows `from` .. `to` - 1 of all that sequence b's gradients come from: NaN. */
+    void spoil(int b, int q_from, int q_to, int kv_from, int kv_to)
+    {
+        for (uint16_t *x : { q, o, dout })
+            MUST(cudaMemset(x + q_at(b, q_from), 0xff, 2 * (q_at(b, q_to) - q_at(b, q_from))));
+        for (uint16_t *x : { k, v })
+            MUST(
+                cudaMemset(x + kv_at(b, kv_from), 0xff, 2 * (kv_at(b, kv_to) - kv_at(b, kv_from))));
     }
 
     void poison(void)

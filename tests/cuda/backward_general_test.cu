@@ -89,6 +89,23 @@ static void check_alone(const general_shape &z, backward_case &batch, bool with_
     report(same, "alone and in a batch", batch);
 }
 
+/* A sequence of NaN beside others: their bits are the same. */
+static void check_neighbours(const general_shape &z, const backward_case &whole, ordo_order order)
+{
+    backward_case c(z, ORDO_CUDA_PACKED, whole.pass.dlse, order);
+    c.run();
+    std::vector<gradients> clean;
+    for (int b = 0; b < c.sequences; b++)
+        clean.push_back(c.result(b));
+    const int bad = c.sequences / 2;
+    c.spoil(bad, 0, z.q_lens[bad], 0, z.kv_lens[bad]);
+    c.run();
+    bool same = true;
+    for (int b = 0; b < c.sequences; b++)
+        same = same && (b == bad || c.result(b) == clean[(size_t)b]);
+    report(same, "beside a sequence of NaN", c);
+}
+
 /* A batch in both ragged layouts; with bits given and made inside. */
 static void check(general_shape z, bool with_dlse = false, ordo_order order = ORDO_ORDER_SPT)
 {
@@ -101,6 +118,7 @@ static void check(general_shape z, bool with_dlse = false, ordo_order order = OR
     backward_case padded(z, ORDO_CUDA_PADDED, with_dlse, order);
     report(padded.run() == first, "packed and padded", padded);
     report(padded.padding_is_zero(), "padding", padded);
+    check_neighbours(z, packed, order);
     if (z.drop == DROP_GIVEN) {
         z.drop = DROP_INSIDE;
         backward_case inside(z, ORDO_CUDA_PACKED, with_dlse, order);

@@ -105,7 +105,9 @@ struct wide_case {
     void fill(std::vector<double> &x, bool keys, uint32_t what, double scale)
     {
         const int heads = keys ? z.kv_heads : z.heads, D = z.head_dim;
-        for (int b = 0; b < batch; b++) /* padding is not valid and may be anything finite */
+        if (z.layout == ORDO_PADDED) /* padding may be anything */
+            std::fill(x.begin(), x.end(), NAN);
+        for (int b = 0; b < batch; b++)
             for (int row = 0; row < (keys ? z.sequences[b].kv : z.sequences[b].q); row++)
                 for (int h = 0; h < heads; h++)
                     for (int d = 0; d < D; d++)
@@ -510,6 +512,7 @@ static void check_all(void)
         z.alibi = z.dlse = false;
         check("dropout", z);
         z.left = 100;
+        z.right = -1;
         z.softcap = 3;
         check("dropout window softcap", z);
         const std::vector<lengths> ragged = { { 100, 100 }, { 1, 200 },  { 0, 70 },   { 65, 0 },
@@ -524,6 +527,7 @@ static void check_all(void)
             check("ragged full", r);
             r.mask = ORDO_MASK_CAUSAL;
             r.left = 50;
+            r.right = -1;
             r.drop = 0.1;
             check("ragged window dropout", r);
         }

@@ -214,7 +214,52 @@ static void check_graph(word_buffers &w)
     MUST(cudaStreamDestroy(stream));
 }
 
-/* The public function, where the module can be found: ids that do not count on, packed lengths. */
+template <class T, size_t N> static T *uploaded(const T (&x)[N])
+{
+    T *to = NULL;
+    MUST(cudaMalloc(&to, sizeof x));
+    MUST(cudaMemcpy(to, x, sizeof x, cudaMemcpyHostToDevice));
+    return to;
+}
+
+/* Ids that do not count on, packed lengths: known to the host, then to the device alone. */
+static void check_public_call(word_buffers &w, bool packed, ordo_keying keying)
+{
+    const int64_t ids[] = { 4, 3, 9 };
+    const int32_t cu_q[] = { 0, 40, 75, 75 }, cu_kv[] = { 0, 200, 400, 500 };
+    ordo_problem p = shape_of(3, 2, 40, 200, dropout_of(0.17, keying));
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info, most;
+    call.sequence_ids = ids;
+    if (packed) {
+        p.layout = ORDO_PACKED;
+        p.total_q = 75, p.total_kv = 500;
+        call.cu_q = cu_q, call.cu_kv = cu_kv;
+    }
+    must_ordo(ordo_dropout_query(&p, &call, &info), "query");
+    must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
+    w.poison(info.bytes / 4);
+    must_ordo(ordo_dropout_fill_device(&p, &call, w.device, info.bytes, NULL), "device");
+    MUST(cudaDeviceSynchronize());
+    count(w.equal(info.bytes / 4), "the public function", p);
+
+    call.on_device = true;
+    call.sequence_ids = uploaded(ids);
+    if (packed)
+        call.cu_q = uploaded(cu_q), call.cu_kv = uploaded(cu_kv);
+    must_ordo(ordo_dropout_query(&p, &call, &most), "query");
+    w.poison(most.bytes / 4);
+    must_ordo(ordo_dropout_fill_device(&p, &call, w.device, most.bytes, NULL), "device");
+    MUST(cudaDeviceSynchronize());
+    const std::vector<uint32_t> got = case_download(w.device, info.bytes / 4);
+    count(memcmp(got.data(), w.want.data(), info.bytes) == 0,
+          "the public function, sequences of the device", p);
+    MUST(cudaFree((void *)call.sequence_ids));
+    MUST(cudaFree((void *)call.cu_q));
+    MUST(cudaFree((void *)call.cu_kv));
+}
+
+/* The public function, where the module can be found. */
 static void check_public(word_buffers &w)
 {
     const char *build = getenv("ORDO_BUILD");
@@ -225,25 +270,9 @@ static void check_public(word_buffers &w)
     char module[4096];
     snprintf(module, sizeof module, "%s/lib/libordo_cuda.so", build);
     setenv("ORDO_CUDA_MODULE", module, 1);
-    const int64_t ids[] = { 4, 3, 9 };
-    const int32_t cu_q[] = { 0, 40, 75, 75 }, cu_kv[] = { 0, 200, 400, 500 };
-    for (int packed = 0; packed < 2; packed++) {
-        ordo_problem p = shape_of(3, 2, 40, 200, dropout_of(0.17));
-        ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-        ordo_dropout_info info;
-        call.sequence_ids = ids;
-        if (packed) {
-            p.layout = ORDO_PACKED;
-            p.total_q = 75, p.total_kv = 500;
-            call.cu_q = cu_q, call.cu_kv = cu_kv;
-        }
-        must_ordo(ordo_dropout_query(&p, &call, &info), "query");
-        must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
-        w.poison(info.bytes / 4);
-        must_ordo(ordo_dropout_fill_device(&p, &call, w.device, info.bytes, NULL), "device");
-        MUST(cudaDeviceSynchronize());
-        count(w.equal(info.bytes / 4), "the public function", p);
-    }
+    for (int packed = 0; packed < 2; packed++)
+        for (const ordo_keying keying : { ORDO_KEYING_ORDO, ORDO_KEYING_FA2 })
+            check_public_call(w, packed, keying);
 }
 
 /* ---- dropped positions, read back ---- */

@@ -44,7 +44,7 @@ static __host__ __device__ inline float case_value(uint32_t tensor, int sequence
     return sum * 1.7320508f;
 }
 
-static __device__ inline uint16_t case_half(float x, bool f16)
+static __host__ __device__ inline uint16_t case_half(float x, bool f16)
 {
     return f16 ? __half_as_ushort(__float2half(x)) : __bfloat16_as_ushort(__float2bfloat16(x));
 }

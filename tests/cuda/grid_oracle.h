@@ -7,7 +7,8 @@
  *
  * Every element of o, dq, dk and dv is a sum of terms. P (in o and dv) and dS (in dq and dk) are
  * rounded to the element type before they are multiplied: u of each term; f16 has subnormals, so
- * no term of P or dS is closer than 2^-25. P itself is off by
+ * no term of P or dS is closer than 2^-25, times what kept elements are multiplied by, for that may
+ * happen after the sum. P itself is off by
  *
  *   r = e (D/16 + 4) scale sum|q||k| + e (|logit| + |lse| + |bias| + 4 softcap + 8)      relative:
  *
@@ -153,7 +154,7 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
             GRID_E * (steps * (kept * (double)size + (double)delta_size) + 2 * fabs(dlse));
         const double ds_error =
             ds * z->r + p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
-        const double rounding = scale * fmax(h->u * ds, h->floor);
+        const double rounding = scale * fmax(h->u * ds, h->floor * h->keep_scale);
         grid_add(&h->b_dq, i * h->dim, h->k + j * h->dim, h->dim, rounding,
                  scale * (ds_error + ds * row_chain));
         grid_add(&h->b_dk, j * h->dim, h->q + i * h->dim, h->dim, rounding,

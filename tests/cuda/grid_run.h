@@ -189,26 +189,45 @@ static inline void grid_upload_rest(const grid_lab *lab, grid_image *image, cons
     }
 }
 
-/* Bits for call.mask_bits: made by the backend itself, where it does. */
-static inline ordo_status grid_make_bits(grid_lab *lab, grid_image *image, const grid_case *c)
+/* Bits made by a device, which alone knows seed, lengths and ids if the case says so. */
+static inline ordo_status grid_make_bits_there(grid_lab *lab, const grid_image *image,
+                                               const grid_case *c)
 {
     ordo_dropout_info info;
     ordo_dropout_call call = grid_dropout_call(c);
-    ordo_status status = ordo_dropout_query(&c->problem, &call, &info);
+    if (c->by_pointer) {
+        call.on_device = true;
+        call.seed_ptr = image->call.seed_ptr;
+        call.offset_ptr = image->call.offset_ptr;
+        call.cu_q = image->call.cu_q;
+        call.cu_kv = image->call.cu_kv;
+        call.sequence_ids = image->call.sequence_ids;
+    }
+    const ordo_status status = ordo_dropout_query(&c->problem, &call, &info);
     if (status != ORDO_OK)
         return status;
     grid_reserve(lab, &lab->bits, info.bytes + 16);
-    uint32_t *words = (void *)lab->bits.at;
-    image->call.mask_bits = words;
-    if (lab->cuda && c->problem.dropout.keying != ORDO_KEYING_FA2)
-        return ordo_dropout_fill_device(&c->problem, &call, words, info.bytes, lab->stream);
-    uint32_t *made = malloc(info.bytes + 1);
-    if (!made)
-        abort();
-    status = ordo_dropout_fill(&c->problem, &call, 0, info.blocks, made, info.bytes);
-    if (status == ORDO_OK)
-        grid_move(lab, words, made, info.bytes);
-    free(made);
+    return ordo_dropout_fill_device(&c->problem, &call, (void *)lab->bits.at, info.bytes,
+                                    lab->stream);
+}
+
+static inline ordo_status grid_make_bits_here(grid_lab *lab, const grid_case *c)
+{
+    ordo_dropout_info info;
+    const ordo_dropout_call call = grid_dropout_call(c);
+    const ordo_status status = ordo_dropout_query(&c->problem, &call, &info);
+    if (status != ORDO_OK)
+        return status;
+    grid_reserve(lab, &lab->bits, info.bytes + 16);
+    return ordo_dropout_fill(&c->problem, &call, 0, info.blocks, (void *)lab->bits.at, info.bytes);
+}
+
+/* Bits for call.mask_bits: one piece for all images, so they are those of the last one loaded. */
+static inline ordo_status grid_make_bits(grid_lab *lab, grid_image *image, const grid_case *c)
+{
+    const ordo_status status =
+        lab->cuda ? grid_make_bits_there(lab, image, c) : grid_make_bits_here(lab, c);
+    image->call.mask_bits = (const void *)lab->bits.at;
     return status;
 }
 

@@ -12,7 +12,7 @@
  *             between them
  *   repeat    the same bits from every repeat, whatever the workspace holds
  *   portable  from plans for 132, 78 and 1 workers and either order of issue
- *   batch     for one sequence alone, dense and packed
+ *   batch     for one sequence alone, dense and packed, and beside others that are NaN
  *   layout    packed, padded and dense
  *   split     in two shards of heads, in two of the batch
  *   mask      from bits given and bits made inside; the bits of the device and of the host
@@ -22,44 +22,10 @@
  * by message, and is no pass. Threads draw and ask the oracle; one of them at a time has the
  * device, unless --together. Exit 1 after a failure, or if nothing passed; 77 without a device. */
 #include "grid_probe.h"
+#include "grid_session.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <time.h>
-#include <unistd.h>
-
-enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5, HANG_SECONDS = 30 };
-
-typedef struct refusal {
-    char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
-    int64_t count, first; /* of combinations */
-} refusal;
-
-typedef struct session {
-    /* asked */
-    grid_limits limits;
-    int64_t count, only, repeats, seconds;
-    long threads;
-    bool cuda, together, json;
-    const char *with, *without; /* words of a description, with commas between; or NULL */
-    const char *wrong;          /* level whose results get a wrong bit: is it found? */
-
-    /* shared by all threads, under `lock` */
-    pthread_mutex_t lock, device;
-    int64_t next;
-    int64_t on_device; /* combination that has the device, what is checked, and since when */
-    const char *level;
-    double since;
-    int64_t passed, failed, refused, in_part, left_out, passes;
-    double worst[GRID_TENSORS], mean[GRID_TENSORS];
-    refusal refusals[REFUSALS_MAX];
-    int refusal_count;
-    char *failures[FAILURES_MAX];
-    int failure_count;
-    struct timespec start;
-} session;
 
 /* One combination in work. */
 typedef struct trial {
@@ -74,24 +40,7 @@ typedef struct trial {
     int64_t passes;
 } trial;
 
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
-}
-
 /* ---- what is found ---- */
-
-/* The command that does it again. */
-static void say_again(const session *s, int64_t number, char *text, size_t size)
-{
-    (void)snprintf(text, size,
-                   "grid_test%s --seed %" PRIu64 " --longest %" PRId64
-                   " --work %g --repeats %" PRId64 " --only %" PRId64,
-                   s->cuda ? "" : " --backend cpu", s->limits.seed, s->limits.longest,
-                   s->limits.work, s->repeats, number);
-}
 
 __attribute__((format(printf, 3, 4))) static void fail(trial *t, const char *level,
                                                        const char *format, ...)
@@ -321,6 +270,9 @@ static void check_batch(trial *t, uint64_t *state)
     if (dense_alone(&t->c, b))
         check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
     check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+    if (t->c.problem.batch > 1)
+        check_same(t, "batch", "beside NaN",
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = b }, false);
 }
 
 static void check_layout(trial *t)
@@ -355,13 +307,14 @@ static void check_device_bits(trial *t)
 {
     ordo_dropout_info info;
     const ordo_dropout_call call = grid_dropout_call(&t->c);
+    grid_image whole = t->whole;
     grid_must(ordo_dropout_query(&t->c.problem, &call, &info), "ordo_dropout_query");
     uint32_t *host = malloc(info.bytes + 1), *made = malloc(info.bytes + 1);
     if (!host || !made)
         abort();
     grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
               "ordo_dropout_fill");
-    if (fine(t, "mask", grid_make_bits(&t->lab, &t->other, &t->c))) {
+    if (fine(t, "mask", grid_make_bits(&t->lab, &whole, &t->c))) {
         grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
         for (size_t x = 0; x < info.bytes / 4; x++)
             if (made[x] != host[x]) {
@@ -505,7 +458,9 @@ static void check_combination(trial *t)
     if (!s->together)
         pthread_mutex_lock(&s->device);
     const bool ran = check_bits(t);
+    pthread_mutex_lock(&s->lock);
     s->level = NULL;
+    pthread_mutex_unlock(&s->lock);
     if (!s->together)
         pthread_mutex_unlock(&s->device);
     if (ran)
@@ -607,170 +562,6 @@ static void run_all(session *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(saying, NULL);
     free(threads);
-}
-
-/* ---- summary ---- */
-
-static void print_text(const session *s, double seconds)
-{
-    for (int x = 0; x < s->refusal_count; x++)
-        printf("refused %" PRId64 " times: %s (--only %" PRId64 ")\n", s->refusals[x].count,
-               s->refusals[x].text, s->refusals[x].first);
-    printf("errors over what is allowed, element and mean:");
-    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
-        printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
-    printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
-           " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
-           " refused; %" PRId64 " passes, %.1f s\n",
-           s->cuda ? "cuda" : "cpu", s->limits.seed, s->passed + s->failed + s->refused,
-           s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes,
-           seconds);
-}
-
-static void print_quoted(const char *text)
-{
-    putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        putchar((unsigned char)*text < ' ' ? ' ' : *text);
-    }
-    putchar('"');
-}
-
-static void print_json(const session *s, double seconds)
-{
-    printf(
-        "{\"backend\": \"%s\", \"seed\": %" PRIu64 ", \"longest\": %" PRId64
-        ", \"work\": %g, \"repeats\": %" PRId64 ", \"count\": %" PRId64 ",\n \"passed\": %" PRId64
-        ", \"in_part\": %" PRId64 ", \"failed\": %" PRId64 ", \"refused\": %" PRId64
-        ", \"passes\": %" PRId64 ", \"seconds\": %.1f,\n \"errors\": {",
-        s->cuda ? "cuda" : "cpu", s->limits.seed, s->limits.longest, s->limits.work, s->repeats,
-        s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes, seconds);
-    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
-        printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
-               fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
-    printf("},\n \"refusals\": [");
-    for (int x = 0; x < s->refusal_count; x++) {
-        printf("%s{\"count\": %" PRId64 ", \"only\": %" PRId64 ", \"message\": ", x ? ",\n  " : "",
-               s->refusals[x].count, s->refusals[x].first);
-        print_quoted(s->refusals[x].text);
-        printf("}");
-    }
-    printf("],\n \"failures\": [");
-    for (int x = 0; x < s->failure_count; x++) {
-        printf("%s", x ? ",\n  " : "");
-        print_quoted(s->failures[x]);
-    }
-    printf("]}\n");
-}
-
-/* ---- arguments ---- */
-
-static void usage(FILE *to)
-{
-    fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
-          "  --backend cuda|cpu  what to test (cuda)\n"
-          "  --seed S            of the combinations (1)\n"
-          "  --count N           combinations (2000)\n"
-          "  --repeats R         of each (20)\n"
-          "  --only N            this combination alone\n"
-          "  --seconds T         begin none after that\n"
-          "  --longest ROWS      of a sequence (700)\n"
-          "  --work MILLIONS     most of rows x columns x head size x heads (200)\n"
-          "  --with WORDS        only combinations whose description has all of these: f16,packed\n"
-          "  --without WORDS     only those whose description has none of these: softcap,alibi\n"
-          "  --threads N         that draw and ask the oracle (all cores)\n"
-          "  --together          all threads use the device at once\n"
-          "  --wrong LEVEL       spoil a bit of what this level compares: it must be found\n"
-          "  --json              print a summary as JSON\n",
-          to);
-}
-
-static int64_t number_of(const char *name, const char *text, int64_t least)
-{
-    char *end = NULL;
-    errno = 0;
-    const long long x = strtoll(text, &end, 10);
-    if (errno || end == text || *end || x < least) {
-        fprintf(stderr, "grid_test: --%s %s: expected a number, %lld or more\n", name, text,
-                (long long)least);
-        exit(2);
-    }
-    return x;
-}
-
-static double millions_of(const char *text)
-{
-    char *end = NULL;
-    const double x = strtod(text, &end);
-    if (end == text || *end || !(x >= 0.01 && x <= 1e6)) {
-        fprintf(stderr, "grid_test: --work %s: expected 0.01 .. 1e6\n", text);
-        exit(2);
-    }
-    return x;
-}
-
-static void parse(session *s, int argc, char **argv)
-{
-    enum {
-        BACKEND,
-        SEED,
-        COUNT,
-        REPEATS,
-        ONLY,
-        SECONDS,
-        LONGEST,
-        WORK,
-        WITH,
-        WITHOUT,
-        THREADS,
-        TOGETHER,
-        WRONG,
-        JSON,
-        HELP
-    };
-    static const struct option options[] = {
-        { "backend", 1, NULL, BACKEND }, { "seed", 1, NULL, SEED },
-        { "count", 1, NULL, COUNT },     { "repeats", 1, NULL, REPEATS },
-        { "only", 1, NULL, ONLY },       { "seconds", 1, NULL, SECONDS },
-        { "longest", 1, NULL, LONGEST }, { "work", 1, NULL, WORK },
-        { "with", 1, NULL, WITH },       { "without", 1, NULL, WITHOUT },
-        { "threads", 1, NULL, THREADS }, { "together", 0, NULL, TOGETHER },
-        { "wrong", 1, NULL, WRONG },     { "json", 0, NULL, JSON },
-        { "help", 0, NULL, HELP },       { 0 },
-    };
-    for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
-        switch (which) {
-        case BACKEND:
-            s->cuda = strcmp(optarg, "cuda") == 0;
-            if (!s->cuda && strcmp(optarg, "cpu") != 0) {
-                fprintf(stderr, "grid_test: --backend %s: expected cuda or cpu\n", optarg);
-                exit(2);
-            }
-            break;
-        case SEED: s->limits.seed = (uint64_t)number_of("seed", optarg, 0); break;
-        case COUNT: s->count = number_of("count", optarg, 1); break;
-        case REPEATS: s->repeats = number_of("repeats", optarg, 0); break;
-        case ONLY: s->only = number_of("only", optarg, 0); break;
-        case SECONDS: s->seconds = number_of("seconds", optarg, 1); break;
-        case LONGEST: s->limits.longest = number_of("longest", optarg, 1); break;
-        case WORK: s->limits.work = millions_of(optarg); break;
-        case WITH: s->with = optarg; break;
-        case WITHOUT: s->without = optarg; break;
-        case THREADS: s->threads = (long)number_of("threads", optarg, 1); break;
-        case TOGETHER: s->together = true; break;
-        case WRONG: s->wrong = optarg; break;
-        case JSON: s->json = true; break;
-        case HELP: usage(stdout); exit(0);
-        default: usage(stderr); exit(2);
-        }
-    if (optind < argc) {
-        fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
-        exit(2);
-    }
-    if (s->only >= 0)
-        s->count = 1;
 }
 
 int main(int argc, char **argv)

@@ -96,22 +96,21 @@ _RULES = Arguments._fields.index("seed")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
-# Plans by arguments as people give them, for calls without lists: what prepare() makes of them is
-# the same each time.
+# Plans by arguments as people give them, where what prepare() makes of them is the same each time.
 _known: dict[Any, Ready] = {}
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
+    if not plain(q, k, v) or torch._C._is_any_autocast_enabled():
+        return run(q, k, v, a)[:2]
     listed = (
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
         or a.kv_lens is not None or a.sequence_ids is not None
     )  # fmt: skip
-    if not plain(q, k, v) or listed or torch._C._is_any_autocast_enabled():
-        return run(q, k, v, a)[:2]
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
-        q.device, k.device, v.device, a[:_RULES],
+        q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
     )  # fmt: skip
     try:
         found = _known.get(key)
@@ -119,11 +118,36 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         return run(q, k, v, a)[:2]
     if found is None:
         inputs = prepare(q, k, v, a)
-        keep(_known, key, ready(*inputs))
+        if not listed or _unchanged(inputs[3], a):
+            keep(_known, key, ready(*inputs))
         return attend(*inputs)
+    rng = None
     if a.dropout_p > 0:
-        return execute(found, q, k, v, Lists(rng_of(q, a.seed, a.rng_state, a.generator)))
-    return execute(found, q, k, v, NO_LISTS)
+        rng = rng_of(q, a.seed, a.rng_state, a.generator)
+    if listed:
+        return execute(found, q, k, v, _given(rng, a))
+    return execute(found, q, k, v, NO_LISTS if rng is None else Lists(rng))
+
+
+def _given(rng: Tensor | None, a: Arguments) -> Lists:
+    cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
+    return Lists(rng, a.cu_q, cu_kv, a.q_lens, a.kv_lens, a.sequence_ids, a.slopes)
+
+
+def _look(a: Arguments) -> tuple[Any, ...]:
+    return a.max_q, a.max_kv, *[
+        None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.requires_grad)
+        for x in (a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids, a.slopes)
+    ]  # fmt: skip
+
+
+def _unchanged(lists: Lists, a: Arguments) -> bool:
+    """Whether prepare() took the lists as they are, and their content does not matter to it."""
+    if a.cu_q is not None:
+        longest = a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv
+        if type(a.max_q) is not int or type(longest) is not int:
+            return False
+    return all(x is y for x, y in zip(lists[1:], _given(None, a)[1:]))
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._library import Error
 from . import _passes, _plans
-from ._plans import NO_LISTS, Lists, Ready, Rules
+from ._plans import NO_LISTS, ONLY_RNG, Lists, Ready, Rules
 
 _LISTS = (
     "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
@@ -156,10 +156,8 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, made: Ready) -> Any:
         o, lse = _passes.forward(made, q, k, v, lists)
         ctx.set_materialize_grads(False)
-        if made.lists == "some":
-            ctx.save_for_backward(q, k, v, o, lse, *lists)
-        elif made.lists == "rng":
-            ctx.save_for_backward(q, k, v, o, lse, lists.rng)
+        if made.lists:
+            ctx.save_for_backward(q, k, v, o, lse, *[lists[at] for at in made.lists])
         else:
             ctx.save_for_backward(q, k, v, o, lse)
         ctx.made = made
@@ -168,7 +166,12 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *given = ctx.saved_tensors
-        lists = Lists(*given) if given else NO_LISTS
+        lists = NO_LISTS
+        if ctx.made.lists == ONLY_RNG:
+            lists = Lists(given[0])
+        elif given:
+            places = iter(given)
+            lists = Lists(*[next(places) if at in ctx.made.lists else None for at in range(_COUNT)])
         if dout is None:  # only lse was used
             dout = torch.zeros_like(o)
         if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come

@@ -7,6 +7,8 @@ ctypes struct one by one would cost more than the rest of the call.
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import struct
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
@@ -17,7 +19,7 @@ from torch import Tensor
 from .. import _structs as s
 from .._library import Error, _raise, path
 from .._plan import WORKSPACE_ALIGN
-from ._plans import COPY_BYTES, Lists, Ready, Rules, adapt, ready, strides, taken
+from ._plans import COPY_BYTES, ONLY_RNG, Lists, Ready, adapt, fill_call, ready, strides, taken
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
@@ -32,9 +34,6 @@ assert _REST.size == _BARE.size == _DROP.size == _CALL_BYTES - s.ordo_call.lse.o
 assert s.ordo_call.mask_bits.offset == s.ordo_call.lse.offset + 9 * 8
 assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
-_FILL = struct.Struct("@Q48x2Q")  # an ordo_dropout_call with seed_ptr and offset_ptr
-_FILL_BYTES = ctypes.sizeof(s.ordo_dropout_call)
-assert _FILL.size == _FILL_BYTES and s.ordo_dropout_call.seed_ptr.offset == 56
 
 
 def _declare(name: str, *arguments: Any) -> Any:
@@ -71,17 +70,17 @@ def _rest(
     made: Ready, ends: tuple[int, int], lists: Lists, bits: int, where: tuple[int, int, int, int]
 ) -> bytes:
     """`ends` are lse and dlse, `where` workspace, its size, stream and threads."""
-    if made.lists == "none":
+    if not made.lists:
         return _BARE.pack(*ends, *where)
-    rng = _place(lists.rng)
-    if made.lists == "rng":
+    if made.lists == ONLY_RNG:
+        rng = lists[0].data_ptr()  # type: ignore[union-attr]
         return _DROP.pack(*ends, bits, rng, rng + 8, *where)
-    slopes = lists.slopes
-    stride = slopes.shape[-1] if slopes is not None and slopes.dim() == 2 else 0
+    rng, *lengths, slopes = [0 if x is None else x.data_ptr() for x in lists]
+    stride = 0
+    if lists.slopes is not None and lists.slopes.dim() == 2:
+        stride = lists.slopes.shape[-1]
     return _REST.pack(
-        *ends, _place(lists.cu_q), _place(lists.cu_kv), _place(lists.q_lens),
-        _place(lists.kv_lens), _place(lists.sequence_ids), _place(slopes), stride, bits, 0, 0, rng,
-        rng + 8 if rng else 0, *where,
+        *ends, *lengths, slopes, stride, bits, 0, 0, rng, rng + 8 if rng else 0, *where
     )  # fmt: skip
 
 
@@ -160,10 +159,8 @@ def _launch(
 
 
 def _make_bits(made: Ready, lists: Lists, bits: int, stream: int) -> int:
-    """Keep bits on the device, from the seed and offset there."""
-    rng = _place(lists.rng)
-    call = _FILL.pack(_FILL_BYTES, rng, rng + 8)
-    status: int = _fill_device(made.problem, call, bits, made.bits_bytes, stream)
+    """Keep bits on the device, from the seed and offset, ends and ids there."""
+    status: int = _fill_device(made.problem, fill_call(lists), bits, made.bits_bytes, stream)
     return status
 
 
@@ -177,7 +174,7 @@ def forward(
     if made.width:
         return _filled_forward(made, q, k, v, lists, out)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    if made.copied or (made.cuda and (places[0] | places[1] | places[2]) % COPY_BYTES):
+    if made.copied or (made.cuda and functools.reduce(operator.or_, places) % COPY_BYTES):
         q, k, v = _readable(q), _readable(k), _readable(v)
         return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out)
     o = q.new_empty_strided(*made.o) if out is None else out
@@ -192,7 +189,7 @@ def forward(
     try:
         _run(_forward, made, made.forward_bytes, head, (lse.data_ptr(), 0), lists)
     except Error as error:
-        if not adapt(made, error, q, v, lists):
+        if not adapt(made, error, lists):
             raise
         return forward(made, q, k, v, lists, out)
     return o, lse
@@ -222,9 +219,8 @@ def backward(
         return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
     dense = dout.is_contiguous() and o.is_contiguous()
-    if made.copied or not (dense or (taken(dout) and taken(o))) or (made.cuda and (
-        places[0] | places[1] | places[2] | places[3] | places[4]
-    ) % COPY_BYTES):  # fmt: skip
+    odd = made.cuda and functools.reduce(operator.or_, places) % COPY_BYTES
+    if made.copied or odd or not (dense or (taken(dout) and taken(o))):
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
@@ -249,7 +245,7 @@ def backward(
         ends = lse.data_ptr(), _place(dlse)
         _run(_backward, made, made.backward_bytes, head, ends, lists)
     except Error as error:
-        if not adapt(made, error, q, v, lists):
+        if not adapt(made, error, lists):
             raise
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     return dq, dk, dv

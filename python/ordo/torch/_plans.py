@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import struct
 from collections.abc import Sequence
+from ctypes import byref
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .. import dropout
-from .._library import Error
+from .. import _structs as s
+from .._library import Error, lib
 from .._machine import Machine
 from .._plan import Plan
 from .._problem import Dropout, Problem, Shard, to_c
@@ -51,6 +54,7 @@ class Lists(NamedTuple):
 
 
 NO_LISTS = Lists()
+ONLY_RNG = (Lists._fields.index("rng"),)
 
 # ---- shapes ----
 
@@ -182,7 +186,7 @@ class Ready:
     v_strides: tuple[int, ...]
     dense: bool  # q, k and v are contiguous
     copied: bool  # one of them has strides that the library does not take
-    lists: str  # what they are: "none", "rng" alone, or "some"
+    lists: tuple[int, ...]  # which of them there are
     cuda: bool
     device: int  # index of the CUDA device
     width: int  # head size to fill up to with zeros; 0: none
@@ -249,13 +253,22 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.q_strides, made.k_strides, made.v_strides = strides(q), strides(k), strides(v)
     made.dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
     made.copied = not all(taken(x) for x in (q, k, v))
-    made.lists = "some" if not _only_rng(lists) else "none" if lists.rng is None else "rng"
+    made.lists = tuple(at for at, x in enumerate(lists) if x is not None)
     made.cuda = q.is_cuda
     made.device = q.device.index if made.cuda else 0
     made.width = _multiple(q.shape[-1], v.shape[-1]) if made.cuda else 0
-    made.bits_bytes = 0
     made.problem = bytes(to_c(plan.problem))
+    ahead = made.cuda and rules.dropout_p > 0 and dropout_mode() == "sequential"
+    made.bits_bytes = bits_bytes(made, lists) if ahead else 0
     return made
+
+
+def dropout_mode() -> str:
+    """Where CUDA passes get keep bits from; changes no bit."""
+    mode = os.environ.get("ORDO_DROPOUT_MODE", "fused")
+    if mode not in ("fused", "sequential"):
+        raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected fused or sequential")
+    return mode
 
 
 def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Problem:
@@ -315,22 +328,46 @@ def _multiple(*dims: int) -> int:
     return -(-max(dims) // 8) * 8 if any(dim % 8 for dim in dims) else 0
 
 
-def adapt(made: Ready, error: Error, q: Tensor, v: Tensor, lists: Lists) -> bool:
+def adapt(made: Ready, error: Error, lists: Lists) -> bool:
     """Whether a pass that the library refused is worth another attempt, which `made` then says
     how to make: with a head size that its kernels have, or with keep bits made before it."""
     if error.status != "unsupported" or not made.cuda:
         return False
     if error.message.startswith(("head_dim", "v_head_dim")):
-        dims = q.shape[-1], v.shape[-1]
-        if dims[0] != dims[1] or dims[0] not in CUDA_HEAD_SIZES:
-            made.width = next((x for x in CUDA_HEAD_SIZES if x >= max(dims)), 0)
+        dims = made.dq.sizes[-1], made.dv.sizes[-1]
+        if dims[0] != dims[1]:
+            made.width = -(-max(dims) // 8) * 8
+        elif dims[0] not in CUDA_HEAD_SIZES:
+            made.width = next((x for x in CUDA_HEAD_SIZES if x >= dims[0]), 0)
         return made.width > 0
-    if error.message.startswith("dropout without mask_bits") and not made.bits_bytes:
-        if lists.cu_q is not None or lists.sequence_ids is not None:
-            return False  # their bits are made from arrays on the host
-        made.bits_bytes = dropout.query(made.plan.problem).bytes
+    if "without mask_bits" in error.message and not made.bits_bytes:
+        made.bits_bytes = bits_bytes(made, lists)
         return True
     return False
+
+
+# ---- keep bits made before a pass ----
+
+# An ordo_dropout_call without threads and rounds.
+_FILL = struct.Struct("@6Q8x2Q?7x")
+assert _FILL.size == ctypes.sizeof(s.ordo_dropout_call)
+assert s.ordo_dropout_call.seed_ptr.offset == 56 and s.ordo_dropout_call.on_device.offset == 72
+
+
+def fill_call(lists: Lists) -> bytes:
+    """An ordo_dropout_call of what is on the device."""
+    places = [0 if x is None else x.data_ptr() for x in lists]
+    rng, cu_q, cu_kv, ids = places[0], places[1], places[2], places[5]
+    return _FILL.pack(_FILL.size, 0, 0, cu_q, cu_kv, ids, rng, rng + 8, True)
+
+
+def bits_bytes(made: Ready, lists: Lists) -> int:
+    info = s.ordo_dropout_info()
+    problem = s.ordo_problem.from_buffer_copy(made.problem)
+    call = s.ordo_dropout_call.from_buffer_copy(fill_call(lists))
+    lib.ordo_dropout_query(byref(problem), byref(call), byref(info))
+    size: int = info.bytes
+    return -(-size // COPY_BYTES) * COPY_BYTES
 
 
 @functools.lru_cache(maxsize=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,7 @@ class Verdict:
 
 def verify(
     step: Callable[[], Any],
-    model: torch.nn.Module,
+    model: torch.nn.Module | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     runs: int = 2,
@@ -42,14 +43,16 @@ def verify(
 ) -> Verdict:
     """Run `step` several times from the same state and compare what it computed.
 
-    `step()` runs forward and backward on `model`, and may return the loss. Before each run
-    parameters, buffers, the optimizer's state and the random number generators are set back and
+    `step()` runs forward and backward on `model`, and may return the loss. Without `model`, the
+    modules and the optimizer are those that the function refers to. Before each run parameters, buffers, the optimizer's state and the random number generators are set back and
     gradients dropped. Each gradient is hashed as it is complete; `first` names the earliest that
     differs, so that what ran before it in the backward pass is not to blame. Afterwards the
     model is as it was. With the xxhash package hashing is at memory speed.
     """
     if runs < 2:
         raise Error("argument", f"runs {runs}: expected 2 or more")
+    if model is None:
+        model, optimizer = _used_by(step, optimizer)
     saved = copy.deepcopy(model.state_dict())
     states = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     generators = _random_state()
@@ -67,6 +70,44 @@ def verify(
         if first is not None:
             return Verdict(False, first, run, runs, results[0])
     return Verdict(True, None, None, runs, results[0])
+
+
+def _used_by(
+    step: Any, optimizer: torch.optim.Optimizer | None
+) -> tuple[torch.nn.Module, torch.optim.Optimizer | None]:
+    """The outermost modules, and the optimizer if there is one, that a function refers to."""
+    named = _names_in(step)
+    modules = {name: x for name, x in named.items() if isinstance(x, torch.nn.Module)}
+    inner = {id(part) for x in modules.values() for part in list(x.modules())[1:]}
+    outer = {name: x for name, x in modules.items() if id(x) not in inner}
+    if not outer:
+        raise Error("argument", "model None: expected one, for step refers to no module by itself")
+    optimizers = {id(x): x for x in named.values() if isinstance(x, torch.optim.Optimizer)}
+    if optimizer is None and len(optimizers) > 1:
+        raise Error("argument", f"optimizer None: expected one of the {len(optimizers)} of step")
+    chosen = optimizer or next(iter(optimizers.values()), None)
+    if len({id(x) for x in outer.values()}) == 1:
+        return next(iter(outer.values())), chosen
+    return torch.nn.ModuleDict(outer), chosen
+
+
+def _names_in(step: Any) -> dict[str, Any]:
+    """What a function can reach in one step: its object, its closure, the globals it names."""
+    if isinstance(step, functools.partial):
+        given = {str(at): x for at, x in enumerate(step.args)}
+        return {**_names_in(step.func), **given, **step.keywords}
+    named: dict[str, Any] = {}
+    owner = getattr(step, "__self__", None if hasattr(step, "__code__") else step)
+    if owner is not None:
+        named.update({"self": owner}, **getattr(owner, "__dict__", {}))
+    function = getattr(step, "__func__", step)
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        cells = dict(zip(code.co_freevars, function.__closure__ or ()))
+        named.update({name: x for name in code.co_names if (x := function.__globals__.get(name))
+                      is not None})  # fmt: skip
+        named.update({name: cell.cell_contents for name, cell in cells.items()})
+    return named
 
 
 def _restore(model: Any, optimizer: Any, saved: Any, states: Any) -> None:

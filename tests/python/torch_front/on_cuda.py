@@ -91,11 +91,16 @@ def against_math(inputs, dout, keywords, **expected_rules):
     grads = torch.autograd.grad(o, inputs, dout)
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
     if keywords.get("dropout_p"):
-        info = ordo.dropout.query(ordo.Problem(q_len=1, head_dim=1, dropout=keywords["dropout_p"]))
-        expected_rules.update(keep=keep_mask(*seen).cpu(), kept_scale=info.scale)
+        expected_rules.update(keep=keep_mask(*seen).cpu(), kept_scale=kept_scale(keywords))
     expected, expected_lse = math64.attention(*wide, **expected_rules)
     wanted = [expected, expected_lse, *torch.autograd.grad(expected, wide, dout.double().cpu())]
     return off(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), wanted)
+
+
+def kept_scale(keywords):
+    """Of what dropout keeps."""
+    made = ordo.Dropout(p=keywords["dropout_p"], keying=keywords.get("keying", "ordo"))
+    return ordo.dropout.query(ordo.Problem(q_len=1, head_dim=1, dropout=made)).scale
 
 
 def off(names, got, wanted):
@@ -128,6 +133,59 @@ def dropout():
     found = [against_math(*tensors(), dict(causal=c, dropout_p=p, seed=(3, 4)), causal=c)
              for c in (False, True) for p in (0.1, 0.17)]  # fmt: skip
     return f"the mask is the host's; largest error {max(found, key=float)}"
+
+
+@check
+def dropout_modes():
+    """Bits made inside the passes or before them: equal results, and what each costs the GPU."""
+    if not cuda():
+        return "no modes here"
+    from ordo.torch import _attention, _plans
+
+    inputs, dout = tensors(batch=8, rows=1024, heads=12, kv_heads=12)
+    made, said = {}, []
+    for mode, p in (("none", 0.0), ("fused", 0.1), ("sequential", 0.1)):
+        os.environ["ORDO_DROPOUT_MODE"] = "fused" if mode == "none" else mode
+        _plans._plans.clear()
+        _attention._known.clear()
+        rules = dict(causal=True, dropout_p=p, seed=(1, 2))
+        made[mode] = both(inputs, dout, **rules)
+        o = ordo.torch.attention(*inputs, **rules)[0]
+        with torch.no_grad():
+            forward = _device_us(lambda: ordo.torch.attention(*inputs, **rules))
+        backward = _device_us(lambda: torch.autograd.grad(o, inputs, dout, retain_graph=True))
+        said.append(f"{mode} {forward:.0f} + {backward:.0f}")
+    del os.environ["ORDO_DROPOUT_MODE"]
+    _plans._plans.clear()
+    _attention._known.clear()
+    equal(made["fused"], made["sequential"], "sequential")
+    return f"equal bits; us of forward + backward, GPT-2's shape: {', '.join(said)}"
+
+
+def _device_us(function, calls=20):
+    """Median microseconds of the device, a call after the other."""
+    for _ in range(3):
+        function()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
+    for mark in marks[:-1]:
+        mark.record()
+        function()
+    marks[-1].record()
+    wait()
+    times = sorted(x.elapsed_time(y) * 1e3 for x, y in zip(marks, marks[1:]))
+    return times[len(times) // 2]
+
+
+@check
+def sequence_ids():
+    """A sequence keeps its mask wherever it lies, if it keeps its id."""
+    ids = torch.tensor([5, 9], device=DEVICE)
+    inputs, dout = tensors()
+    together = both(inputs, dout, causal=True, sequence_ids=ids, **DROPPED)
+    turned = [x.detach().flip(0).requires_grad_() for x in inputs]
+    other = both(turned, dout.flip(0), causal=True, sequence_ids=ids.flip(0), **DROPPED)
+    equal(together, [x.flip(0) for x in other], "in another order")
+    return "two sequences in either order"
 
 
 @check
@@ -342,7 +400,9 @@ def _feature(keywords, shape):
 
     def body():
         given = tensors(**shape)
-        rules = {key: x for key, x in keywords.items() if key not in ("dropout_p", "seed")}
+        rules = {
+            key: x for key, x in keywords.items() if key not in ("dropout_p", "seed", "keying")
+        }
         said = against_math(*given, keywords, **rules)
         equal(both(*given, **keywords), both(*given, **keywords), "a repeat")
         return said
@@ -369,6 +429,7 @@ FEATURES = {
 DROPPED = dict(dropout_p=0.17, seed=(5, 6))
 for _name, (_keywords, _shape) in FEATURES.items():
     CHECKS[_name] = _feature(_keywords, _shape)
+CHECKS["keying_fa2"] = _feature(dict(causal=True, keying="fa2", **DROPPED), {})
 for _name in ("head_size_96", "head_size_256", "window", "softcap", "float16"):
     _keywords, _shape = FEATURES[_name]
     CHECKS[_name + "_dropout"] = _feature({**_keywords, **DROPPED}, _shape)
@@ -473,7 +534,6 @@ def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
         grads = torch.autograd.grad(o, flat, dout)
         p = keywords.get("dropout_p", 0)
         keep = keep_mask(*seen).cpu() if p else None
-        scale = ordo.dropout.query(ordo.Problem(q_len=1, head_dim=1, dropout=p)).scale if p else 1
         names = ("causal", "window", "softcap")
         math = {name: keywords[name] for name in names if name in keywords}
         worst = []
@@ -488,7 +548,8 @@ def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
             wide = [x.detach()[None].double().cpu().requires_grad_() for x in parts]
             if p:
                 size = end - first, columns.stop - columns.start
-                math.update(keep=keep[b : b + 1, :, : size[0], : size[1]], kept_scale=scale)
+                kept = keep[b : b + 1, :, : size[0], : size[1]]
+                math.update(keep=kept, kept_scale=kept_scale(keywords))
             expected, expected_lse = math64.attention(*wide, **math)
             wanted = torch.autograd.grad(expected, wide, dout[rows][None].double().cpu())
             got = o[rows], lse[:, rows], grads[0][rows], grads[1][columns], grads[2][columns]
@@ -874,7 +935,7 @@ def one(name):
         word, said = ("refused" if known else "FAIL"), f"{type(error).__name__}: {error}"
         if not known:
             traceback.print_exc(limit=-3)
-    said = " ".join(str(said).split())[: 230 if word != "FAIL" else 600]
+    said = " ".join(str(said).split())[: 400 if word != "FAIL" else 600]
     print(f"{word:8}{name:18}{time.perf_counter() - start:6.1f} s  {said}", flush=True)
     return word
 

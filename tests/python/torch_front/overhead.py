@@ -10,6 +10,7 @@ pass       for information: the C function alone, given that ordo_call
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,7 @@ class Bare(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-def micros(functions, cuda, calls=200, samples=150):
+def micros(functions, cuda, calls=100, samples=100):
     """Microseconds a call of each; they take turns. On the CPU the least time of the thread, which
     a loaded machine only adds to; on CUDA, where backward has a thread of its own, the lower
     quartile of the clock's, the queue emptied between samples."""
@@ -60,30 +61,47 @@ def micros(functions, cuda, calls=200, samples=150):
     return {name: sorted(x)[len(x) // 4 if cuda else 0] for name, x in times.items()}
 
 
-def recorded(name: str, run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
-    """The C call that run() makes, to be repeated: its bytes, with what they point to kept."""
-    real, seen, held = getattr(_passes, name), [], []
-    free = torch._C._cuda_cudaCachingAllocator_raw_delete if cuda else None
+def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
+    """The C calls that run() makes, to be repeated: their bytes, with what they point to kept."""
+    seen: list[tuple[Any, ...]] = []
+    held: list[Any] = []
 
-    def record(*arguments):
-        seen.append(arguments)
-        return real(*arguments)
+    def spy(real):
+        def record(*arguments):
+            seen.append((real, arguments))
+            return real(*arguments)
 
-    setattr(_passes, name, record)
-    if cuda:
-        torch._C._cuda_cudaCachingAllocator_raw_delete = held.append
-    try:
-        held.append(run())
-    finally:
-        setattr(_passes, name, real)
+        return record
+
+    with patches() as patch:
+        for name in ("_fill_device", "_forward", "_backward"):
+            patch(_passes, name, spy(getattr(_passes, name)))
         if cuda:
-            torch._C._cuda_cudaCachingAllocator_raw_delete = free
+            patch(torch._C, "_cuda_cudaCachingAllocator_raw_delete", held.append)
+        held.append(run())
 
     def again():
         assert held
-        return real(*seen[-1])
+        for real, arguments in seen:
+            real(*arguments)
 
     return again
+
+
+@contextlib.contextmanager
+def patches():
+    """A function that sets attributes until the end of the block."""
+    undo = []
+
+    def patch(where, name, value):
+        undo.append((where, name, getattr(where, name)))
+        setattr(where, name, value)
+
+    try:
+        yield patch
+    finally:
+        for where, name, value in undo:
+            setattr(where, name, value)
 
 
 def measure(device="cpu"):
@@ -111,7 +129,7 @@ def measure(device="cpu"):
             return attention(q, k, v, dropout_p=p)
 
         gradient = backward(forward()[0], (q, k, v), dout)
-        passes = recorded("_forward", forward, cuda), recorded("_backward", gradient, cuda)
+        passes = recorded(forward, cuda), recorded(gradient, cuda)
 
         def bare(p=p, passes=passes):
             return Bare.apply(q, k, v, draw() if p else None, *passes)
@@ -124,6 +142,14 @@ def measure(device="cpu"):
     rows["forward, flash_attn_func"] = (lambda: flash(q, k, v)), "forward"
     rows["forward p, flash_attn_func"] = (lambda: flash(q, k, v, 0.1)), "forward p"
     rows["forward, (batch, head, row, dim)"] = (lambda: attention(*views)), "forward"
+    flat = [x.detach()[0].requires_grad_() for x in (q, k, v)]
+    ends = torch.tensor([0, shape[1]], dtype=torch.int32, device=device)
+
+    def packed():
+        longest = shape[1], shape[1]
+        return ordo.torch.flash_attn_varlen_func(*flat, ends, ends, *longest, 0.1)
+
+    rows["forward p, flash_attn_varlen_func"] = packed, "forward p"
     theirs = sdpa(*heads_first)
     rest = {
         "SDPA forward": lambda: sdpa(*heads_first),

@@ -8,8 +8,9 @@ import ordo.torch
 import pytest
 import torch
 from math64 import close, same
-from ordo.torch._attention import Arguments, run
+from ordo.torch._attention import Arguments, call, run
 from ordo.torch._mask import keep_mask
+from ordo.torch._plans import ready
 
 SHAPES = {
     "square": (2, 33, 33, 4, 4, 16, 16),
@@ -68,6 +69,58 @@ def test_values_and_gradients_of_pytorchs_math_backend(causal):
     close(o, expected.transpose(1, 2), torch.float32)
     for got, other in zip(gradients(o, inputs, dout), wanted):
         close(got, other.transpose(1, 2), torch.float32)
+
+
+@pytest.mark.parametrize("rules", [*RULES, "list", "dropout", "drawn", "shard"])
+def test_a_call_that_is_known_has_the_bits_of_one_that_is_not(rules):
+    more = {
+        "list": dict(causal=True, window=[7, 7]),
+        "dropout": dict(dropout_p=0.1, seed=(3, 4)),
+        "drawn": dict(dropout_p=0.1),
+        "shard": dict(dropout_p=0.1, seed=1, shard=ordo.Shard(head0=2, heads_total=8)),
+    }
+    given = more.get(rules) or RULES[rules]
+    inputs, dout = tensors(SHAPES["square"])
+    made = []
+    for function in (run, call, call, call):
+        torch.manual_seed(5)
+        o, lse, *_ = function(*inputs, Arguments(**given))
+        made.append((o, lse, *gradients(o, inputs, dout)))
+    for other in made[1:]:
+        assert all(same(x, y) for x, y in zip(made[0], other))
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_a_known_call_reads_its_lists_again(kind):
+    """Ends and lengths of the same shape, other content; those of int64 are converted each time."""
+    inputs, dout = tensors(SHAPES["square"])
+    flat = [x.detach()[0].requires_grad_() for x in inputs]
+    slopes = torch.rand(2, 4)
+    for first in (5, 20, 5):
+        ends = torch.tensor([0, first, 33], dtype=kind)
+        lens = torch.tensor([first, 33], dtype=kind)
+        for tensors_, gradient, rules in (
+            (flat, dout[0], dict(cu_q=ends, max_q=28, dropout_p=0.1, seed=1)),
+            (flat, dout[0], dict(cu_q=ends, cu_kv=ends)),
+            (inputs, dout, dict(q_lens=lens, kv_lens=lens, slopes=slopes * first)),
+            (inputs, dout, dict(sequence_ids=lens.long(), dropout_p=0.1, seed=2)),
+        ):
+            made = []
+            for function in (run, call, call):
+                o, lse, *_ = function(*tensors_, Arguments(causal=True, **rules))
+                made.append((o, lse, *gradients(o, tensors_, gradient)))
+            for other in made[1:]:
+                assert all(same(x, y) for x, y in zip(made[0], other))
+
+
+def test_a_window_that_hides_nothing_is_none():
+    inputs, _ = tensors(SHAPES["grouped"])
+    plain, _, _ = run(*inputs, Arguments(causal=True))
+    for right in (0, 5):
+        o, _, seen = run(*inputs, Arguments(causal=True, window=(-1, right)))
+        assert same(o, plain) and ready(*seen).plan.problem.window is None
+    _, _, seen = run(*inputs, Arguments(window=(-1, 5)))
+    assert ready(*seen).plan.problem.window == (-1, 5)
 
 
 def test_plans_are_kept_but_not_for_ever():

@@ -37,10 +37,15 @@ def pretended(monkeypatch):
         fields = _structs.ordo_dropout_call.from_buffer_copy(call)
         pair = ctypes.cast(fields.seed_ptr, ctypes.POINTER(ctypes.c_uint64))
         assert fields.size == len(call) and fields.offset_ptr == fields.seed_ptr + 8
+        assert fields.on_device  # which pretends to be the host here
         whole = _problem.from_c(_structs.ordo_problem.from_buffer_copy(problem))
-        made = ordo.dropout.fill(whole, seed=pair[0], offset=pair[1])
-        assert made.nbytes == size
-        ctypes.memmove(words, made.ctypes.data, size)
+        ends = [
+            None if place is None else (ctypes.c_int32 * (whole.batch + 1)).from_address(place)[:]
+            for place in (fields.cu_q, fields.cu_kv)
+        ]
+        made = ordo.dropout.fill(whole, seed=pair[0], offset=pair[1], cu_q=ends[0], cu_kv=ends[1])
+        assert made.nbytes <= size
+        ctypes.memmove(words, made.ctypes.data, made.nbytes)
         return 0
 
     for name, function in (
@@ -89,11 +94,16 @@ CALLS = {
 }
 
 
+def inputs_of(case):
+    inputs, dout = tensors(SQUARE)
+    if "cu_q" not in CALLS[case]:
+        return inputs, dout
+    return [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+
+
 @pytest.mark.parametrize("case", CALLS)
 def test_a_launch(pretended, case):
-    inputs, dout = tensors(SQUARE)
-    if "cu_q" in CALLS[case]:
-        inputs, dout = [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+    inputs, dout = inputs_of(case)
     plain, lse, _ = run(*inputs, Arguments(**CALLS[case]))
     wanted = gradients(plain, inputs, dout)
     made, (q, k, v, lists) = pretend(inputs, CALLS[case])
@@ -104,12 +114,13 @@ def test_a_launch(pretended, case):
     assert len(pretended) == 1  # the workspace of the backward pass
 
 
-def test_bits_are_made_before_a_pass_that_asks_for_them(pretended, monkeypatch):
-    inputs, dout = tensors(SQUARE)
-    plain, lse, _ = run(*inputs, Arguments(**CALLS["dropout"]))
+@pytest.mark.parametrize("case", ["dropout", "packed, dropout"])
+def test_bits_are_made_before_a_pass_that_asks_for_them(pretended, monkeypatch, case):
+    inputs, dout = inputs_of(case)
+    plain, lse, _ = run(*inputs, Arguments(**CALLS[case]))
     wanted = gradients(plain, inputs, dout)
-    message = "dropout without mask_bits: expected bits made ahead"
-    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
+    message = "keying fa2 without mask_bits: expected bits made ahead"
+    made, (q, k, v, lists) = pretend(inputs, CALLS[case])
     asked = refuse(monkeypatch, "_forward", message, lambda call: not call.mask_bits)
     backwards = refuse(monkeypatch, "_backward", message, lambda call: not call.mask_bits)
     o, again = _ops.execute(made, q, k, v, lists)
@@ -118,6 +129,21 @@ def test_bits_are_made_before_a_pass_that_asks_for_them(pretended, monkeypatch):
         assert same(x, y)
     _ops.execute(made, q, k, v, lists)
     assert len(asked) == 3 and len(backwards) == 1  # by then it is known
+
+
+def test_bits_are_made_before_a_pass_if_people_ask_for_it(pretended, monkeypatch):
+    inputs, _ = inputs_of("dropout")
+    plain, _, _ = run(*inputs, Arguments(**CALLS["dropout"]))
+    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
+    made.bits_bytes = _plans.bits_bytes(made, lists)  # as ready() does on CUDA
+    asked = refuse(monkeypatch, "_forward", "no bits", lambda call: not call.mask_bits)
+    assert same(_ops.execute(made, q, k, v, lists)[0], plain) and len(asked) == 1
+    assert _plans.dropout_mode() == "fused"
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
+    assert _plans.dropout_mode() == "sequential"
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", "x")
+    with pytest.raises(ordo.Error, match="ORDO_DROPOUT_MODE 'x': expected fused or sequential"):
+        _plans.dropout_mode()
 
 
 @pytest.mark.parametrize("dims", [(20, 20), (20, 12), (64, 20), (72, 72)])
@@ -129,7 +155,8 @@ def test_head_sizes_that_are_filled_up(pretended, monkeypatch, dims):
     assert made.width == 0
     refuse(monkeypatch, "_forward", f"head_dim {dims[0]}: expected 64", lambda call: not made.width)
     wide, wide_lse = _ops.execute(made, q, k, v, lists)
-    assert made.width == (128 if dims[0] > 64 else 64)
+    expected = -(-max(dims) // 8) * 8 if dims[0] != dims[1] else 64 if dims[0] <= 64 else 128
+    assert made.width == expected
     assert wide.shape == plain.shape and wide.is_contiguous()
     close(wide, plain.double(), torch.float32)
     close(wide_lse, lse.double(), torch.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 
@@ -53,6 +54,37 @@ def test_verify_passes_and_leaves_the_model_alone():
     assert all(same(x, y) for x, y in zip(before, model.parameters()))
     assert torch.equal(random, torch.get_rng_state())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_verify_finds_the_model_of_a_step():
+    model, x = Layer(), torch.randn(2, 20, 32)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    verdict = ordo.verify(step)
+    assert verdict and list(verdict.digests)[0] == "loss"
+    assert "gradient of qkv.weight" in verdict.digests
+    assert all(same(x, y) for x, y in zip(before, model.parameters()))
+    assert not optimizer.state  # set back, too
+
+    class Trainer:
+        def __init__(self):
+            self.one, self.other = Layer(), Layer()
+
+        def step(self):
+            (self.one(x) + self.other(x)).square().mean().backward()
+
+    verdict = ordo.verify(Trainer().step)
+    assert verdict and "gradient of other.qkv.weight" in verdict.digests
+    assert ordo.verify(functools.partial(lambda m: m(x).mean().backward(), model))
+    with pytest.raises(ordo.Error, match="model None: expected one"):
+        ordo.verify(lambda: None)
 
 
 def test_verify_names_the_first_gradient_that_differs():

@@ -46,6 +46,24 @@ CASES = {
         "argument",
         "rng.dtype torch.int32",
     ),
+    "rng stride": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, rng_state=torch.tensor([1, 2, 3, 4])[::2]),
+        "align",
+        r"rng.stride \(2,\): expected a contiguous tensor",
+    ),
+    "ends stride": (
+        (FLAT,) * 3,
+        dict(cu_q=torch.tensor([0, 0, 3, 3, 8, 8], dtype=torch.int32)[::2], max_q=5),
+        "align",
+        r"cu_q.stride \(2,\): expected a contiguous tensor",
+    ),
+    "rng device": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, rng_state=torch.tensor([1, 2], device="meta")),
+        "argument",
+        "rng.device meta: expected that of q, cpu",
+    ),
     "offset": ((Q, KV, KV), dict(dropout_p=0.1, seed=(1, 2**32)), "argument", "offset 4294967296"),
     "seeds": ((Q, KV, KV), dict(dropout_p=0.1, seed=-1), "argument", "seed -1: expected"),
     "two sources": (
@@ -79,6 +97,13 @@ def test_refused(case):
     with pytest.raises(ordo.Error, match=message) as caught:
         ordo.torch.attention(*tensors, **keywords)
     assert status is None or caught.value.status == status
+
+
+def test_refused_however_often_a_call_like_it_was_made():
+    for _ in range(2):
+        ordo.torch.attention(Q, KV, KV, dropout_p=0.1, seed=1)
+    for case in ("rng", "rng stride", "rng device", "offset", "seeds", "two sources"):
+        test_refused(case)
 
 
 def test_refused_in_a_graph():

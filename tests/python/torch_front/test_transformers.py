@@ -114,6 +114,21 @@ def test_packed_by_cu_seq_lens(name):
     assert same(one, two)
 
 
+def test_the_longest_sequence_is_waited_for_once(monkeypatch):
+    ends = torch.tensor([0, 5, 14], dtype=torch.int32)
+    waits, diff = [], torch.Tensor.diff
+    monkeypatch.setattr(torch.Tensor, "diff", lambda *x, **y: waits.append(x[0]) or diff(*x, **y))
+    module, q = torch.nn.Identity(), torch.randn(1, 2, 14, 16)
+
+    def layer(**longest):
+        lengths = dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, **longest)
+        return ordo.transformers.attention_forward(module, q, q, q, None, **lengths)[0]
+
+    one, two = layer(), layer()
+    assert len(waits) == 1
+    assert same(one, two) and same(one, layer(max_length_q=9, max_length_k=9))
+
+
 def test_packed_with_a_cache_in_between():
     """Positions reach the attention even where transformers makes no mask of them."""
     model = make("llama", "ordo").eval()

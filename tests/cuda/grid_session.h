@@ -1,0 +1,225 @@
+/* grid_session.h: one run of grid_test: what was asked, what was found, and both in words. */
+#ifndef TESTS_CUDA_GRID_SESSION_H
+#define TESTS_CUDA_GRID_SESSION_H
+
+#include "grid_draw.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5, HANG_SECONDS = 30 };
+
+typedef struct refusal {
+    char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
+    int64_t count, first; /* of combinations */
+} refusal;
+
+typedef struct session {
+    /* asked */
+    grid_limits limits;
+    int64_t count, only, repeats, seconds;
+    long threads;
+    bool cuda, together, json;
+    const char *with, *without; /* words of a description, with commas between; or NULL */
+    const char *wrong;          /* level whose results get a wrong bit: is it found? */
+
+    /* shared by all threads, under `lock` */
+    pthread_mutex_t lock, device;
+    int64_t next;
+    int64_t on_device; /* combination that has the device, what is checked, and since when */
+    const char *level;
+    double since;
+    int64_t passed, failed, refused, in_part, left_out, passes;
+    double worst[GRID_TENSORS], mean[GRID_TENSORS];
+    refusal refusals[REFUSALS_MAX];
+    int refusal_count;
+    char *failures[FAILURES_MAX];
+    int failure_count;
+    struct timespec start;
+} session;
+
+static inline double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
+}
+
+/* The command that does it again. */
+static inline void say_again(const session *s, int64_t number, char *text, size_t size)
+{
+    (void)snprintf(text, size,
+                   "grid_test%s --seed %" PRIu64 " --longest %" PRId64
+                   " --work %g --repeats %" PRId64 " --only %" PRId64,
+                   s->cuda ? "" : " --backend cpu", s->limits.seed, s->limits.longest,
+                   s->limits.work, s->repeats, number);
+}
+
+/* ---- summary ---- */
+
+static inline void print_text(const session *s, double seconds)
+{
+    for (int x = 0; x < s->refusal_count; x++)
+        printf("refused %" PRId64 " times: %s (--only %" PRId64 ")\n", s->refusals[x].count,
+               s->refusals[x].text, s->refusals[x].first);
+    printf("errors over what is allowed, element and mean:");
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
+        printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
+    printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
+           " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
+           " refused; %" PRId64 " passes, %.1f s\n",
+           s->cuda ? "cuda" : "cpu", s->limits.seed, s->passed + s->failed + s->refused,
+           s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes,
+           seconds);
+}
+
+static inline void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    }
+    putchar('"');
+}
+
+static inline void print_json(const session *s, double seconds)
+{
+    printf(
+        "{\"backend\": \"%s\", \"seed\": %" PRIu64 ", \"longest\": %" PRId64
+        ", \"work\": %g, \"repeats\": %" PRId64 ", \"count\": %" PRId64 ",\n \"passed\": %" PRId64
+        ", \"in_part\": %" PRId64 ", \"failed\": %" PRId64 ", \"refused\": %" PRId64
+        ", \"passes\": %" PRId64 ", \"seconds\": %.1f,\n \"errors\": {",
+        s->cuda ? "cuda" : "cpu", s->limits.seed, s->limits.longest, s->limits.work, s->repeats,
+        s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes, seconds);
+    for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
+        printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
+               fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
+    printf("},\n \"refusals\": [");
+    for (int x = 0; x < s->refusal_count; x++) {
+        printf("%s{\"count\": %" PRId64 ", \"only\": %" PRId64 ", \"message\": ", x ? ",\n  " : "",
+               s->refusals[x].count, s->refusals[x].first);
+        print_quoted(s->refusals[x].text);
+        printf("}");
+    }
+    printf("],\n \"failures\": [");
+    for (int x = 0; x < s->failure_count; x++) {
+        printf("%s", x ? ",\n  " : "");
+        print_quoted(s->failures[x]);
+    }
+    printf("]}\n");
+}
+
+/* ---- arguments ---- */
+
+static inline void usage(FILE *to)
+{
+    fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
+          "  --backend cuda|cpu  what to test (cuda)\n"
+          "  --seed S            of the combinations (1)\n"
+          "  --count N           combinations (2000)\n"
+          "  --repeats R         of each (20)\n"
+          "  --only N            this combination alone\n"
+          "  --seconds T         begin none after that\n"
+          "  --longest ROWS      of a sequence (700)\n"
+          "  --work MILLIONS     most of rows x columns x head size x heads (200)\n"
+          "  --with WORDS        only combinations whose description has all of these: f16,packed\n"
+          "  --without WORDS     only those whose description has none of these: softcap,alibi\n"
+          "  --threads N         that draw and ask the oracle (all cores)\n"
+          "  --together          all threads use the device at once\n"
+          "  --wrong LEVEL       spoil a bit of what this level compares: it must be found\n"
+          "  --json              print a summary as JSON\n",
+          to);
+}
+
+static inline int64_t number_of(const char *name, const char *text, int64_t least)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long x = strtoll(text, &end, 10);
+    if (errno || end == text || *end || x < least) {
+        fprintf(stderr, "grid_test: --%s %s: expected a number, %lld or more\n", name, text,
+                (long long)least);
+        exit(2);
+    }
+    return x;
+}
+
+static inline double millions_of(const char *text)
+{
+    char *end = NULL;
+    const double x = strtod(text, &end);
+    if (end == text || *end || !(x >= 0.01 && x <= 1e6)) {
+        fprintf(stderr, "grid_test: --work %s: expected 0.01 .. 1e6\n", text);
+        exit(2);
+    }
+    return x;
+}
+
+static inline void parse(session *s, int argc, char **argv)
+{
+    enum {
+        BACKEND,
+        SEED,
+        COUNT,
+        REPEATS,
+        ONLY,
+        SECONDS,
+        LONGEST,
+        WORK,
+        WITH,
+        WITHOUT,
+        THREADS,
+        TOGETHER,
+        WRONG,
+        JSON,
+        HELP
+    };
+    static const struct option options[] = {
+        { "backend", 1, NULL, BACKEND }, { "seed", 1, NULL, SEED },
+        { "count", 1, NULL, COUNT },     { "repeats", 1, NULL, REPEATS },
+        { "only", 1, NULL, ONLY },       { "seconds", 1, NULL, SECONDS },
+        { "longest", 1, NULL, LONGEST }, { "work", 1, NULL, WORK },
+        { "with", 1, NULL, WITH },       { "without", 1, NULL, WITHOUT },
+        { "threads", 1, NULL, THREADS }, { "together", 0, NULL, TOGETHER },
+        { "wrong", 1, NULL, WRONG },     { "json", 0, NULL, JSON },
+        { "help", 0, NULL, HELP },       { 0 },
+    };
+    for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        switch (which) {
+        case BACKEND:
+            s->cuda = strcmp(optarg, "cuda") == 0;
+            if (!s->cuda && strcmp(optarg, "cpu") != 0) {
+                fprintf(stderr, "grid_test: --backend %s: expected cuda or cpu\n", optarg);
+                exit(2);
+            }
+            break;
+        case SEED: s->limits.seed = (uint64_t)number_of("seed", optarg, 0); break;
+        case COUNT: s->count = number_of("count", optarg, 1); break;
+        case REPEATS: s->repeats = number_of("repeats", optarg, 0); break;
+        case ONLY: s->only = number_of("only", optarg, 0); break;
+        case SECONDS: s->seconds = number_of("seconds", optarg, 1); break;
+        case LONGEST: s->limits.longest = number_of("longest", optarg, 1); break;
+        case WORK: s->limits.work = millions_of(optarg); break;
+        case WITH: s->with = optarg; break;
+        case WITHOUT: s->without = optarg; break;
+        case THREADS: s->threads = (long)number_of("threads", optarg, 1); break;
+        case TOGETHER: s->together = true; break;
+        case WRONG: s->wrong = optarg; break;
+        case JSON: s->json = true; break;
+        case HELP: usage(stdout); exit(0);
+        default: usage(stderr); exit(2);
+        }
+    if (optind < argc) {
+        fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
+        exit(2);
+    }
+    if (s->only >= 0)
+        s->count = 1;
+}
+
+#endif
