@@ -224,9 +224,10 @@ template <bool F16, int DROP> struct wide_keys_math {
 
     __device__ __forceinline__ void product(float (&s)[WIDE_SCORES], uint32_t j) const /* S */
     {
-        const uint32_t stage = j & 1;
-        wide_scores_arriving<F16>(s, Z::K, Z::Q + stage * WIDE_TILE_BYTES,
-                                  Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1);
+        const uint32_t q = Z::Q + (j & 1) * WIDE_TILE_BYTES;
+        const uint32_t bars = Z::Q_FULL + 8 * WIDE_PANELS * (j & 1);
+        wide_scores_arriving<F16, 0>(s, Z::K, q, bars, j >> 1 & 1);
+        wide_scores_arriving<F16, 1>(s, Z::K, q, bars, j >> 1 & 1);
     }
 
     /* S, P, dV */
@@ -328,7 +329,9 @@ template <bool F16, int DROP> struct wide_keys_math {
                 named_sync(WIDE_TURN + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
-                wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wgmma_commit();
+                wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
                 arrive(Z::P_FREE + 8 * stage);
                 mbar_wait(Z::DO_FULL + 8 * other, (j + 1) >> 1 & 1);
@@ -338,8 +341,10 @@ template <bool F16, int DROP> struct wide_keys_math {
                 wide_scores<F16>(dp, Z::V, Z::DO + other * WIDE_TILE_BYTES);
                 wgmma_commit();
                 named_arrive(WIDE_TURN, 256);
+                wgmma_wait<2>();
+                arrive(Z::Q_FREE + 16 * stage);
                 wgmma_wait<1>();
-                arrive(Z::Q_FREE + 8 * stage);
+                arrive(Z::Q_FREE + 16 * stage + 8);
                 wgmma_wait<0>();
                 wgmma_pin(dk);
                 wgmma_pin(dp);
@@ -351,12 +356,14 @@ template <bool F16, int DROP> struct wide_keys_math {
             const uint32_t stage = j & 1;
             wgmma_pin(dk);
             wgmma_fence();
-            wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+            wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+            wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
             wgmma_commit();
             arrive(Z::P_FREE + 8 * stage);
             wgmma_wait<0>();
             wgmma_pin(dk);
-            arrive(Z::Q_FREE + 8 * stage);
+            arrive(Z::Q_FREE + 16 * stage);
+            arrive(Z::Q_FREE + 16 * stage + 8);
             j++;
             put(dk, args.out_scale, args.dk, unit);
         }
@@ -381,7 +388,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             for (int p = 0; p < WIDE_PANELS; p++)
                 mbar_init(Z::Q_FULL + 8 * (WIDE_PANELS * s + p), 1);
             mbar_init(Z::STAT_FULL + 8 * s, 1);
-            mbar_init(Z::Q_FREE + 8 * s, 4); /* dK, the last that reads it */
+            mbar_init(Z::Q_FREE + 16 * s, 4); /* dK, the last that reads it */
+            mbar_init(Z::Q_FREE + 16 * s + 8, 4);
             mbar_init(Z::DO_FULL + 8 * s, 1);
             mbar_init(Z::DO_FREE + 8 * s, 8);
             mbar_init(Z::P_FULL + 8 * s, 4);
