@@ -223,19 +223,7 @@ ORDO_DEVICE float wide_drop(float p, uint32_t word, uint32_t shift)
     return __uint_as_float(__float_as_uint(p) | (~(word << shift) & 0x80000000u));
 }
 
-/* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
- * the results are multiplied by. */
-template <int DROP> ORDO_DEVICE float wide_kept(float p)
-{
-    return DROP ? max_nan(p, 0.0f) : p;
-}
-
-template <int DROP> ORDO_DEVICE float wide_gradient(float p, float dp, float delta)
-{
-    return DROP ? fmaf(wide_kept<DROP>(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
-}
-
-/* The words of the lines `row` of sixteen and of column block `column`, of one head. */
+/* The words of a block of 16 rows x 128 columns. */
 ORDO_DEVICE const uint32_t *wide_keep_at(const ordo_wide_args &args, int64_t block)
 {
     return args.keep_bits + block * 64;

@@ -169,7 +169,8 @@ template <bool F16, int DROP> struct wide_keys_math {
             arrive(Z::KEEP_FREE);
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
-            p[i] = pack_pair<F16>(wide_kept<DROP>(s[2 * i]), wide_kept<DROP>(s[2 * i + 1]));
+            p[i] = pack_pair<F16>(kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i]),
+                                  kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i + 1]));
     }
 
     /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
@@ -193,7 +194,8 @@ template <bool F16, int DROP> struct wide_keys_math {
             load_shared4(Z::DELTA + stat + 64 * k, delta[0], delta[1], delta[2], delta[3]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                dp[8 * k + i] = wide_gradient<DROP>(p[i], dp[8 * k + i], delta[i / 4 * 2 + i % 2]);
+                dp[8 * k + i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[8 * k + i],
+                                                                      delta[i / 4 * 2 + i % 2]);
             if (capped) {
                 float lse[4];
                 load_shared4(Z::LSE + stat + 64 * k, lse[0], lse[1], lse[2], lse[3]);

@@ -289,7 +289,7 @@ template <bool F16, int DROP> struct wide_queries_math {
     {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
-            dp[i] = wide_gradient<DROP>(p[i], dp[i], u.delta[i / 2 % 2]);
+            dp[i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[i], u.delta[i / 2 % 2]);
         if (args.rule.cap > 0.0f) {
             const float slope2 = slope(u);
             const int away = u.row + diagonal(u) - (tile * WIDE_TILE + 2 * (x % 4));
