@@ -195,16 +195,14 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
             arrive(Z::KEEP_FREE + 8 * (j % Z::KEEP_BUFFERS));
     }
 
-    /* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
-     * the results are multiplied by. */
     static __device__ __forceinline__ float kept(float p)
     {
-        return DROP ? max_nan(p, 0.0f) : p;
+        return kept_part<DROP != 0>(p);
     }
 
     static __device__ __forceinline__ float gradient(float p, float dp, float delta)
     {
-        return DROP ? fmaf(kept(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
+        return score_gradient<DROP != 0>(p, dp, delta);
     }
 
     /* Thread x's first key of a tile, its first query is 2 * (x % 4); register i has query_of(i)

@@ -96,13 +96,17 @@ ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  policy);
 }
 
-/* The same with a barrier a panel: a product that takes panel after panel starts with the first. */
-ORDO_DEVICE void wide_load_panels(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
-                                  int head, int sequence, uint64_t policy)
+/* The same, half by half and with a barrier a panel: a product that takes panel after panel starts
+ * with the first, and hands the first half back before it has done with the second. `expect`: the
+ * barriers do not know yet how much comes. */
+ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int half,
+                                int row, int head, int sequence, uint64_t policy, bool expect)
 {
 #pragma unroll
-    for (int p = 0; p < WIDE_PANELS; p++) {
-        mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
+    for (int n = 0; n < WIDE_PANELS / 2; n++) {
+        const int p = half * (WIDE_PANELS / 2) + n;
+        if (expect)
+            mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
         tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
                  sequence, policy);
     }
@@ -134,14 +138,15 @@ template <bool F16> ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32
                             wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
 }
 
-/* The same while B's panels arrive; fences are its own. */
-template <bool F16>
+/* Half of it, while B's panels arrive; fences are its own. */
+template <bool F16, int HALF>
 ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
                                       uint32_t bars, uint32_t parity)
 {
+    enum { SLICES = WIDE_D / 32 };
     const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
 #pragma unroll
-    for (int k = 0; k < WIDE_D / 16; k++) {
+    for (int k = HALF * SLICES; k < (HALF + 1) * SLICES; k++) {
         if (k % 4 == 0) {
             mbar_wait(bars + 8 * (k / 4), parity);
             wgmma_fence();
@@ -159,6 +164,18 @@ ORDO_DEVICE void wide_add(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKE
 #pragma unroll
     for (int k = 0; k < WIDE_TILE / 16; k++)
         wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
+}
+
+/* The same for half of the columns. */
+template <bool F16, int HALF>
+ORDO_DEVICE void wide_add_half(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
+{
+    float(&half)[WIDE_D / 4] = *(float(*)[WIDE_D / 4])(d + HALF * (WIDE_D / 4));
+    const uint32_t b_low =
+        ordo_descriptor_low(b + HALF * (WIDE_PANELS / 2) * WIDE_PANEL_BYTES, WIDE_PANEL_BYTES);
+#pragma unroll
+    for (int k = 0; k < WIDE_TILE / 16; k++)
+        wgmma_rs<F16, 1>(half, a + 4 * k, wgmma_by_rows(b_low, k), 1);
 }
 
 /* Rows past the end of a ragged sequence are not its own: zeros before any product reads them.
@@ -206,19 +223,7 @@ ORDO_DEVICE float wide_drop(float p, uint32_t word, uint32_t shift)
     return __uint_as_float(__float_as_uint(p) | (~(word << shift) & 0x80000000u));
 }
 
-/* P as dV's operand has it, and dS of it; delta is divided by the scale of what is kept, which
- * the results are multiplied by. */
-template <int DROP> ORDO_DEVICE float wide_kept(float p)
-{
-    return DROP ? max_nan(p, 0.0f) : p;
-}
-
-template <int DROP> ORDO_DEVICE float wide_gradient(float p, float dp, float delta)
-{
-    return DROP ? fmaf(wide_kept<DROP>(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
-}
-
-/* The words of the lines `row` of sixteen and of column block `column`, of one head. */
+/* The words of a block of 16 rows x 128 columns. */
 ORDO_DEVICE const uint32_t *wide_keep_at(const ordo_wide_args &args, int64_t block)
 {
     return args.keep_bits + block * 64;

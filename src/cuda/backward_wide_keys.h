@@ -169,7 +169,8 @@ template <bool F16, int DROP> struct wide_keys_math {
             arrive(Z::KEEP_FREE);
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
-            p[i] = pack_pair<F16>(wide_kept<DROP>(s[2 * i]), wide_kept<DROP>(s[2 * i + 1]));
+            p[i] = pack_pair<F16>(kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i]),
+                                  kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i + 1]));
     }
 
     /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
@@ -193,7 +194,8 @@ template <bool F16, int DROP> struct wide_keys_math {
             load_shared4(Z::DELTA + stat + 64 * k, delta[0], delta[1], delta[2], delta[3]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                dp[8 * k + i] = wide_gradient<DROP>(p[i], dp[8 * k + i], delta[i / 4 * 2 + i % 2]);
+                dp[8 * k + i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[8 * k + i],
+                                                                      delta[i / 4 * 2 + i % 2]);
             if (capped) {
                 float lse[4];
                 load_shared4(Z::LSE + stat + 64 * k, lse[0], lse[1], lse[2], lse[3]);
@@ -224,9 +226,10 @@ template <bool F16, int DROP> struct wide_keys_math {
 
     __device__ __forceinline__ void product(float (&s)[WIDE_SCORES], uint32_t j) const /* S */
     {
-        const uint32_t stage = j & 1;
-        wide_scores_arriving<F16>(s, Z::K, Z::Q + stage * WIDE_TILE_BYTES,
-                                  Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1);
+        const uint32_t q = Z::Q + (j & 1) * WIDE_TILE_BYTES;
+        const uint32_t bars = Z::Q_FULL + 8 * WIDE_PANELS * (j & 1);
+        wide_scores_arriving<F16, 0>(s, Z::K, q, bars, j >> 1 & 1);
+        wide_scores_arriving<F16, 1>(s, Z::K, q, bars, j >> 1 & 1);
     }
 
     /* S, P, dV */
@@ -328,7 +331,9 @@ template <bool F16, int DROP> struct wide_keys_math {
                 named_sync(WIDE_TURN + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
-                wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wgmma_commit();
+                wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
                 arrive(Z::P_FREE + 8 * stage);
                 mbar_wait(Z::DO_FULL + 8 * other, (j + 1) >> 1 & 1);
@@ -338,8 +343,10 @@ template <bool F16, int DROP> struct wide_keys_math {
                 wide_scores<F16>(dp, Z::V, Z::DO + other * WIDE_TILE_BYTES);
                 wgmma_commit();
                 named_arrive(WIDE_TURN, 256);
+                wgmma_wait<2>();
+                arrive(Z::Q_FREE + 16 * stage);
                 wgmma_wait<1>();
-                arrive(Z::Q_FREE + 8 * stage);
+                arrive(Z::Q_FREE + 16 * stage + 8);
                 wgmma_wait<0>();
                 wgmma_pin(dk);
                 wgmma_pin(dp);
@@ -351,12 +358,14 @@ template <bool F16, int DROP> struct wide_keys_math {
             const uint32_t stage = j & 1;
             wgmma_pin(dk);
             wgmma_fence();
-            wide_add<F16>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+            wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+            wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
             wgmma_commit();
             arrive(Z::P_FREE + 8 * stage);
             wgmma_wait<0>();
             wgmma_pin(dk);
-            arrive(Z::Q_FREE + 8 * stage);
+            arrive(Z::Q_FREE + 16 * stage);
+            arrive(Z::Q_FREE + 16 * stage + 8);
             j++;
             put(dk, args.out_scale, args.dk, unit);
         }
@@ -381,7 +390,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             for (int p = 0; p < WIDE_PANELS; p++)
                 mbar_init(Z::Q_FULL + 8 * (WIDE_PANELS * s + p), 1);
             mbar_init(Z::STAT_FULL + 8 * s, 1);
-            mbar_init(Z::Q_FREE + 8 * s, 4); /* dK, the last that reads it */
+            mbar_init(Z::Q_FREE + 16 * s, 4); /* dK, the last that reads it */
+            mbar_init(Z::Q_FREE + 16 * s + 8, 4);
             mbar_init(Z::DO_FULL + 8 * s, 1);
             mbar_init(Z::DO_FREE + 8 * s, 8);
             mbar_init(Z::P_FULL + 8 * s, 4);

@@ -30,8 +30,8 @@ template <int DROP> struct wide_keys_shape {
         V_FREE = V_FULL + 8,
         Q_FULL = V_FREE + 8,                   /* a panel each */
         STAT_FULL = Q_FULL + 16 * WIDE_PANELS, /* lse and delta, and the step's record */
-        Q_FREE = STAT_FULL + 16,
-        DO_FULL = Q_FREE + 16,
+        Q_FREE = STAT_FULL + 16,               /* by halves of the columns */
+        DO_FULL = Q_FREE + 32,
         DO_FREE = DO_FULL + 16,
         P_FULL = DO_FREE + 16,
         P_FREE = P_FULL + 16,
@@ -126,16 +126,19 @@ template <int DROP> struct wide_keys_loader {
         const uint32_t do_full = Z::DO_FULL + 8 * stage, stat_full = Z::STAT_FULL + 8 * stage;
         const uint32_t q_full = Z::Q_FULL + 8 * WIDE_PANELS * stage;
         const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
-        /* What nobody sees reads no statistics; any that exist will do. */
-        const int64_t stat =
-            cut == WIDE_HIDDEN
-                ? 0
-                : ((int64_t)q_head * args.batch.tiles + s.query_tile) * WIDE_TILE + row;
         mbar_wait(Z::DO_FREE + 8 * stage, free); /* dO is free first */
         mbar_expect(do_full, WIDE_TILE_BYTES);
         wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
                   s.batch, keep);
-        mbar_wait(Z::Q_FREE + 8 * stage, free);
+#pragma unroll
+        for (int p = 0; p < WIDE_PANELS; p++) /* dO is free, so Q of then was full */
+            mbar_expect(q_full + 8 * p, WIDE_PANEL_BYTES);
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* at once: nothing is needed sooner */
+            mbar_wait(Z::Q_FREE + 16 * stage + 8 * half, free);
+            wide_load_half(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, half, s.q_row + row,
+                           q_head, s.batch, keep, false);
+        }
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
         record(at, STEP_SLOPE, __float_as_int(wide_slope(args, sequence, q_head)));
@@ -143,11 +146,14 @@ template <int DROP> struct wide_keys_loader {
             record(at, STEP_HEAD, (int32_t)keep_head_of(args.maker, s.id, q_head));
             record(at, STEP_BLOCK, (int32_t)(args.maker.block0 + (uint32_t)key / 128));
         }
+        /* What nobody sees reads no statistics; any that exist will do. */
+        const int64_t stat =
+            cut == WIDE_HIDDEN
+                ? 0
+                : ((int64_t)q_head * args.batch.tiles + s.query_tile) * WIDE_TILE + row;
         mbar_expect(stat_full, 2 * Z::STAT_BYTES);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, stat_full);
         bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, stat_full);
-        wide_load_panels(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, s.q_row + row, q_head,
-                         s.batch, keep);
         if (DROP == WIDE_KEEP_GIVEN)
             bits(s, q_head, row, key);
         step++;
@@ -184,14 +190,14 @@ template <int DROP> struct wide_keys_loader {
         const int32_t tiles =
             (int32_t)ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
         const int64_t total = (int64_t)tiles * args.run.kv_heads;
-        for (int64_t ticket = blockIdx.x; ticket < total;) {
-            const int64_t next = (int64_t)gridDim.x + atomicAdd(args.key_ticket, 1);
+        for (int64_t ticket = atomicAdd(args.key_ticket, 1); ticket < total;) {
+            const int64_t next = atomicAdd(args.key_ticket, 1);
             unit(wide_issue(args.run.kv_heads, args.key_section, tiles, ticket));
             ticket = next;
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
         if (DROP == WIDE_KEEP_MADE) {              /* and for those who make bits */
-            mbar_wait(Z::Q_FREE + 8 * (step & 1), (step >> 1 & 1) ^ 1);
+            mbar_wait(Z::Q_FREE + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));
         }
@@ -205,7 +211,6 @@ enum { WIDE_MAKERS = 96 };
 ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
 {
     using Z = wide_keys_shape<WIDE_KEEP_MADE>;
-    ordo_keep keep = keep_now(args.maker);
     for (uint32_t step = 0;; step++) {
         const uint32_t at = Z::STEP + (step & 1) * Z::STEP_BYTES;
         mbar_wait(Z::STAT_FULL + 8 * (step & 1), step >> 1 & 1);
@@ -219,6 +224,7 @@ ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
         for (uint32_t w = thread; w < WIDE_TILE * 4; w += WIDE_MAKERS) {
             /* Of sixteen rows: row % 8, quad, row / 8. */
             const uint32_t line = w / 64 * 16 + w % 2 * 8 + w % 64 / 8;
+            ordo_keep keep = keep_now(args.maker);
             asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
             const uint32_t word =
                 keep_inside(keep, bh, args.maker.row0 + (uint32_t)row + line, block, w % 8 / 2);

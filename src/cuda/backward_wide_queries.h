@@ -29,9 +29,9 @@ struct wide_queries_shape {
         Q_FREE = Q_FULL + 8,
         K_FULL = Q_FREE + 8,
         K_FREE = K_FULL + 8 * K_STAGES,
-        V_FULL = K_FREE + 8 * K_STAGES, /* a panel each */
-        V_FREE = V_FULL + 8 * WIDE_PANELS,
-        UNIT = V_FREE + 8, /* twice, by the parity of the unit */
+        V_FULL = K_FREE + 8 * K_STAGES,    /* a panel each */
+        V_FREE = V_FULL + 8 * WIDE_PANELS, /* by halves of the columns */
+        UNIT = V_FREE + 16,                /* twice, by the parity of the unit */
         END = UNIT + 2 * UNIT_BYTES,
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -106,8 +106,12 @@ struct wide_queries_loader {
 
     __device__ __forceinline__ void load_v(const ordo_cuda_sequence &s, int row, int head)
     {
-        mbar_wait(Z::V_FREE, (step & 1) ^ 1);
-        wide_load_panels(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, keep);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            mbar_wait(Z::V_FREE + 8 * half, (step & 1) ^ 1);
+            wide_load_half(Z::V, &args.v, Z::V_FULL, half, s.kv_row + row, head, s.batch, keep,
+                           true);
+        }
         step++;
     }
 
@@ -136,8 +140,8 @@ struct wide_queries_loader {
         const int32_t pairs = wide_pairs_before(&args.batch, args.batch.sequences);
         const int32_t heads = args.run.kv_heads * args.run.group_heads;
         const int64_t total = (int64_t)pairs * heads;
-        for (int64_t ticket = blockIdx.x; ticket < total;) {
-            const int64_t next = (int64_t)gridDim.x + atomicAdd(args.query_ticket, 1);
+        for (int64_t ticket = atomicAdd(args.query_ticket, 1); ticket < total;) {
+            const int64_t next = atomicAdd(args.query_ticket, 1);
             wide_unit x = wide_issue(heads, args.query_section, pairs, ticket);
             x.tile = pairs - 1 - x.tile; /* the longest first, if the mask is causal */
             unit(x);
@@ -285,7 +289,7 @@ template <bool F16, int DROP> struct wide_queries_math {
     {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
-            dp[i] = wide_gradient<DROP>(p[i], dp[i], u.delta[i / 2 % 2]);
+            dp[i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[i], u.delta[i / 2 % 2]);
         if (args.rule.cap > 0.0f) {
             const float slope2 = slope(u);
             const int away = u.row + diagonal(u) - (tile * WIDE_TILE + 2 * (x % 4));
@@ -297,6 +301,15 @@ template <bool F16, int DROP> struct wide_queries_math {
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
+    }
+
+    /* dP of step j: two groups. */
+    __device__ __forceinline__ void gradient_product(float (&dp)[WIDE_SCORES], uint32_t j) const
+    {
+        wide_scores_arriving<F16, 0>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
+        wgmma_commit();
+        wide_scores_arriving<F16, 1>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
+        wgmma_commit();
     }
 
     __device__ __forceinline__ void run(void) const
@@ -334,16 +347,16 @@ template <bool F16, int DROP> struct wide_queries_math {
                 wgmma_fence();
                 wide_scores<F16>(s, q(Z::Q), Z::K + (j & 1) * WIDE_TILE_BYTES);
                 wgmma_commit();
-                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
-                wgmma_commit();
+                gradient_product(dp, j);
                 wgmma_wait<1>();
-                wgmma_pin(s);
-                probabilities(s, u, tile);
-                wgmma_wait<0>();
-                wgmma_pin(dp);
                 arrive(Z::V_FREE);
+                wgmma_wait<0>();
+                wgmma_pin(s);
+                wgmma_pin(dp);
+                arrive(Z::V_FREE + 8);
                 if (j == last)
                     arrive(Z::Q_FREE);
+                probabilities(s, u, tile);
                 gradients(s, dp, ds, u, tile);
             }
 #pragma unroll 1
@@ -363,20 +376,20 @@ template <bool F16, int DROP> struct wide_queries_math {
                 wgmma_commit();
                 wide_scores<F16>(s, q(Z::Q), Z::K + other * WIDE_TILE_BYTES);
                 wgmma_commit();
-                wide_scores_arriving<F16>(dp, q(Z::DO), Z::V, Z::V_FULL, (j + 1) & 1);
-                wgmma_commit();
+                gradient_product(dp, j + 1);
                 named_arrive(WIDE_TURN + (mine ^ 1), 256);
-                wgmma_wait<2>();
+                wgmma_wait<3>();
                 arrive(Z::K_FREE + 8 * stage);
-                wgmma_wait<1>();
-                wgmma_pin(s);
-                probabilities(s, u, tile);
+                wgmma_wait<1>(); /* tiles are handed back first: there is time for the rest */
+                arrive(Z::V_FREE);
                 wgmma_wait<0>();
                 wgmma_pin(dq);
+                wgmma_pin(s);
                 wgmma_pin(dp);
-                arrive(Z::V_FREE);
+                arrive(Z::V_FREE + 8);
                 if (j + 1 == last)
                     arrive(Z::Q_FREE); /* the next unit's Q and dO come meanwhile */
+                probabilities(s, u, tile);
                 gradients(s, dp, ds, u, tile);
             }
             wgmma_pin(dq);
@@ -417,6 +430,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         for (int p = 0; p < WIDE_PANELS; p++)
             mbar_init(Z::V_FULL + 8 * p, 1);
         mbar_init(Z::V_FREE, 8);
+        mbar_init(Z::V_FREE + 8, 8);
         mbar_init_fence();
     }
     __syncthreads();
