@@ -16,12 +16,6 @@
 #include "cuda/mend.h"
 #include "cuda/wgmma.h"
 
-#ifndef HOLD_ALL
-#define HOLD_ALL 0
-#endif
-#ifndef HOLD_CUT
-#define HOLD_CUT 0
-#endif
 template <bool X> struct constant {
     static const bool value = X;
 };
@@ -144,8 +138,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             own = 0;
         for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
             pass_on();
-        /* Key tiles down to `stop` it sees; those from `cut_from` on and before `cut_to` in part.
-         */
+        /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part */
         int stop = 0, cut_from = 0, cut_to = 0;
         if constexpr (GENERAL) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
@@ -245,8 +238,6 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
             soften(s, cut);
-            if (HOLD_ALL || (HOLD_CUT && GENERAL && cut.value))
-                wgmma_hold(Z::SPARE, state.sum[0] + state.sum[1]);
             wgmma_wait<0>();
             wgmma_pin(o);
             mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);

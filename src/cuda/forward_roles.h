@@ -60,8 +60,7 @@ template <int D, bool GENERAL> struct forward_shape {
         V_FREE = V_FULL + 8 * STAGES,
         SLOT = V_FREE + 8 * STAGES, /* the units that the two Q belong to; or their records */
         END = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record) : 8),
-        SPARE = END, /* a word that nobody reads */
-        BYTES = SPARE + 8 - ORDO_SMEM_BASE
+        BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");

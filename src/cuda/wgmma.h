@@ -36,15 +36,6 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* A wait that follows comes after what makes x >= 0, a sum of what is to run beside the products:
- * ptxas moves waits up over all that does not touch memory, so there is a store for it to heed. It
- * is never made, or hurts nobody, where x is NaN. */
-ORDO_DEVICE void wgmma_hold(uint32_t spare, float x)
-{
-    if (!(x >= 0.0f))
-        store_shared(spare, 0);
-}
-
 #define ACC4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
