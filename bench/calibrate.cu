@@ -250,8 +250,12 @@ static void measure_device(void)
 
 static void measure_clock(void)
 {
-    const timing t = repeat(1, [&] { spin_kernel<<<1, 32>>>(5000000, stamps); });
-    result("clock_max_ghz", true, t.ghz, "GHz", "one block spins for 5 ms, clock64 / globaltimer");
+    enum { TURNS = 8 }; /* a board that was busy takes a while to its highest clock */
+    double highest = 0;
+    for (int x = 0; x < TURNS; x++)
+        highest = fmax(highest, repeat(1, [&] { spin_kernel<<<1, 32>>>(5000000, stamps); }).ghz);
+    result("clock_max_ghz", true, highest, "GHz",
+           "one block spins for 5 ms, clock64 / globaltimer; the highest of %d medians", TURNS);
 }
 
 template <bulk_kind KIND> static timing time_bulk(int mb, int rounds)

@@ -192,8 +192,10 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             if constexpr (GENERAL && cut.value) {
                 if (args.ruled)
                     apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
-                if (tile >= cut_from || tile < cut_to)
-                    mask_scores(s, record, row, at);
+                if (tile >= cut_from)
+                    mask_from(s, limit[0] - at, limit[1] - at);
+                if (tile < cut_to)
+                    mask_before(s, row + record.low - at, row + 8 + record.low - at);
             }
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
         };

@@ -86,19 +86,22 @@ ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float sl
         s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)(8 * (i / 4) + i % 2)), s[i]);
 }
 
-/* Masks what rows `row` and `row + 8` do not see, in columns from `column` on. */
-template <int N>
-ORDO_DEVICE void mask_scores(float (&s)[N], const forward_record &unit, int row, int column)
+/* Masks columns, counted from the thread's first one, that rows `row` and `row + 8` do not see:
+ * those at or beyond a limit; those before another. Few tiles have both. */
+template <int N> ORDO_DEVICE void mask_from(float (&s)[N], int limit, int limit8)
 {
-    const int from[2] = { row + unit.low - column, row + 8 + unit.low - column };
-    const int limit[2] = { min(unit.kv_len, row + unit.high + 1) - column,
-                           min(unit.kv_len, row + 8 + unit.high + 1) - column };
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const int at = 8 * (i / 4) + i % 2, r = i / 2 % 2;
-        if (at < from[r] || at >= limit[r])
+    for (int i = 0; i < N; i++)
+        if (8 * (i / 4) + i % 2 >= (i & 2 ? limit8 : limit))
             s[i] = -INFINITY;
-    }
+}
+
+template <int N> ORDO_DEVICE void mask_before(float (&s)[N], int limit, int limit8)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (8 * (i / 4) + i % 2 < (i & 2 ? limit8 : limit))
+            s[i] = -INFINITY;
 }
 
 #endif
