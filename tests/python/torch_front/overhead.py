@@ -43,9 +43,9 @@ class Bare(torch.autograd.Function):
 
 
 def micros(functions, cuda, calls=100, samples=100):
-    """Microseconds a call of each; they take turns. On the CPU the least time of the thread, which
-    a loaded machine only adds to; on CUDA, where backward has a thread of its own, the lower
-    quartile of the clock's, the queue emptied between samples."""
+    """Microseconds a call of each; they take turns. The least time, which a loaded machine only
+    adds to: of the thread on the CPU; on CUDA, where backward has a thread of its own, of the
+    clock, the queue emptied between samples."""
     clock = time.perf_counter if cuda else time.thread_time
     if cuda:
         calls, samples = 50, 40
@@ -58,7 +58,7 @@ def micros(functions, cuda, calls=100, samples=100):
             for _ in range(calls):
                 function()
             times[name].append((clock() - start) / calls * 1e6)
-    return {name: sorted(x)[len(x) // 4 if cuda else 0] for name, x in times.items()}
+    return {name: min(x) for name, x in times.items()}
 
 
 def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
