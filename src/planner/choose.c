@@ -132,14 +132,16 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 
 /* ---- what does not ---- */
 
-/* Of a section on a GPU: head size x query heads, at most; and waves of chains. */
-enum { COLUMNS_IN_FLIGHT = 2048, WAVES_FULL = 2, WAVES_CUT = 12 };
+/* Of a section on a GPU: head size x query heads, at most; and waves of chains, under full masks.
+ */
+enum { COLUMNS_IN_FLIGHT = 2048, WAVES = 2 };
 
 /* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue
- * for each other. Two waves of chains a section under a full mask, where all chains walk in step (2
- * to 12 % faster from 4k tokens on than sections of COLUMNS_IN_FLIGHT, which remain the limit for
- * short sequences); twelve under one that cuts, where one wave loses half. Sections are even, for a
- * last one of few heads would stall. Of a CPU: a head a thread, and nobody waits. */
+ * for each other. Under a full mask, where all chains walk in step, two waves of chains: 2 to 12 %
+ * faster from 4k tokens on than COLUMNS_IN_FLIGHT. That is the limit for short sequences, and the
+ * rule under masks that cut, where fewer heads gain 2 % at 16k tokens but queue (0.95 of
+ * unordered). Sections are even, for a last one of few heads would stall. Of a CPU: a head a
+ * thread, and nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
@@ -150,11 +152,10 @@ static int64_t section_heads(const ordo_plan *plan)
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;
-    const int64_t waves = full ? WAVES_FULL : WAVES_CUT;
     const int64_t keys = ordo_max32(1, ordo_band_key_tiles(&run.band));
-    const int64_t few = plan->workers * waves / keys < 2 ? 2 : plan->workers * waves / keys;
+    const int64_t few = plan->workers * WAVES / keys < 2 ? 2 : plan->workers * WAVES / keys;
     const int64_t many = COLUMNS_IN_FLIGHT / (dim * (p->heads / p->kv_heads));
-    const int64_t fit = few < many ? few : many;
+    const int64_t fit = full && few < many ? few : many;
     const int64_t most = fit < 1 ? 1 : fit > all ? all : fit;
     const int64_t sections = (all + most - 1) / most;
     return (all + sections - 1) / sections;
