@@ -40,10 +40,18 @@ ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                                    (cuuint64_t)tensor->sequence * 2 };
     const cuuint32_t box[4] = { ORDO_PANEL_COLUMNS, (cuuint32_t)rows, 1, 1 };
     const cuuint32_t step[4] = { 1, 1, 1, 1 };
-    const CUresult result =
-        encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, tensor->data, extent, stride, box, step,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto encoded = [&] {
+        return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, tensor->data, extent, stride, box,
+                      step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CUresult result = encoded();
+    if (result == CUDA_ERROR_INVALID_CONTEXT) { /* a thread in which nobody has called CUDA yet */
+        int device = 0;
+        CUDA_CALL(cudaGetDevice(&device));
+        CUDA_CALL(cudaSetDevice(device));
+        result = encoded();
+    }
     if (result != CUDA_SUCCESS) {
         snprintf(why, why_size, "cuTensorMapEncodeTiled: error %d", (int)result);
         return ORDO_ERR_DEVICE;
