@@ -186,32 +186,6 @@ struct backward_case : general_case {
         pass.dlse = upload(x);
     }
 
-    reference_args arguments(int b, int h)
-    {
-        const ordo_cuda_sequence &s = table[b];
-        reference_args a = {};
-        a.q = q + q_at(b, 0) + h * z.head_dim;
-        a.k = k + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-        a.v = v + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-        a.q_row = pass.q.row;
-        a.kv_row = pass.k.row;
-        a.kv_len = s.kv_len;
-        a.head_dim = z.head_dim;
-        a.low = s.low;
-        a.high = s.high;
-        a.diagonal = s.diagonal;
-        a.f16 = z.f16;
-        a.scale = pass.scale;
-        a.softcap = z.softcap;
-        a.slope = z.alibi ? slopes[(size_t)(b * z.heads + h)] : 0;
-        a.keep_scale = pass.keep_scale;
-        a.keep = pass.keep;
-        a.bh = bh(b, h);
-        a.row0 = z.row0;
-        a.col0 = z.col0;
-        return a;
-    }
-
     /* O and lse for the pass, and what its gradients should be. */
     void refer(void)
     {

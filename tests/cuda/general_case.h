@@ -396,6 +396,33 @@ struct general_case {
         return result;
     }
 
+    /* What the reference needs to know of one head of a sequence. */
+    reference_args arguments(int b, int h)
+    {
+        const ordo_cuda_sequence &s = table[b];
+        reference_args a = {};
+        a.q = q + q_at(b, 0) + h * z.head_dim;
+        a.k = k + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
+        a.v = v + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
+        a.q_row = pass.q.row;
+        a.kv_row = pass.k.row;
+        a.kv_len = s.kv_len;
+        a.head_dim = z.head_dim;
+        a.low = s.low;
+        a.high = s.high;
+        a.diagonal = s.diagonal;
+        a.f16 = z.f16;
+        a.scale = pass.scale;
+        a.softcap = z.softcap;
+        a.slope = z.alibi ? slopes[(size_t)(b * z.heads + h)] : 0;
+        a.keep_scale = pass.keep_scale;
+        a.keep = pass.keep;
+        a.bh = bh(b, h);
+        a.row0 = z.row0;
+        a.col0 = z.col0;
+        return a;
+    }
+
     general_errors compare(const general_result &got)
     {
         general_errors e = {};
@@ -406,34 +433,15 @@ struct general_case {
         double *const want_lse = take<double>((size_t)q_most);
         for (int b = 0; b < sequences; b++)
             for (int h = 0; h < z.heads && z.q_lens[b] > 0; h++) {
-                const ordo_cuda_sequence &s = table[b];
-                reference_args a = {};
-                a.q = q + q_at(b, 0) + h * z.head_dim;
-                a.k = k + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-                a.v = v + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-                a.q_row = pass.q.row;
-                a.kv_row = pass.k.row;
-                a.kv_len = s.kv_len;
-                a.head_dim = z.head_dim;
-                a.low = s.low;
-                a.high = s.high;
-                a.diagonal = s.diagonal;
-                a.f16 = z.f16;
-                a.scale = pass.scale;
-                a.softcap = z.softcap;
-                a.slope = z.alibi ? slopes[(size_t)(b * z.heads + h)] : 0;
-                a.keep_scale = pass.keep_scale;
-                a.keep = pass.keep;
-                a.bh = bh(b, h);
-                a.row0 = z.row0;
-                a.col0 = z.col0;
+                const int q_len = z.q_lens[b];
+                reference_args a = arguments(b, h);
                 a.o = want_o;
                 a.lse = want_lse;
                 a.scratch = scratch;
-                reference_kernel<<<s.q_len, 128>>>(a);
-                const std::vector<double> o_ = case_download(want_o, (size_t)s.q_len * z.head_dim);
-                const std::vector<double> lse_ = case_download(want_lse, (size_t)s.q_len);
-                for (int r = 0; r < s.q_len; r++, at++) {
+                reference_kernel<<<q_len, 128>>>(a);
+                const std::vector<double> o_ = case_download(want_o, (size_t)q_len * z.head_dim);
+                const std::vector<double> lse_ = case_download(want_lse, (size_t)q_len);
+                for (int r = 0; r < q_len; r++, at++) {
                     const float l = got.lse[at];
                     if ((lse_[r] == -INFINITY) != (l == -INFINITY) || l != l)
                         e.wrong++;
