@@ -153,8 +153,9 @@ static int64_t section_heads(const ordo_plan *plan)
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;
     const int64_t keys = ordo_max32(1, ordo_band_key_tiles(&run.band));
-    const int64_t workers = /* checked later */
-        plan->workers < ORDO_WORKERS_MAX ? plan->workers : ORDO_WORKERS_MAX;
+    const int64_t workers = plan->workers < 1                  ? 1 /* checked later */
+                            : plan->workers > ORDO_WORKERS_MAX ? ORDO_WORKERS_MAX
+                                                               : plan->workers;
     const int64_t few = workers * WAVES / keys < 2 ? 2 : workers * WAVES / keys;
     const int64_t many = COLUMNS_IN_FLIGHT / (dim * (p->heads / p->kv_heads));
     const int64_t fit = full && few < many ? few : many;
