@@ -37,7 +37,7 @@ static __global__ void to_f16(uint16_t *x, size_t count)
         x[i] = case_half((float)case_number(x[i], false), true);
 }
 
-static timed make(const char *name, general_shape z, ordo_cuda_layout layout, bool general)
+static timed make(const char *name, general_shape z, ordo_layout layout, bool general)
 {
     z.quick = true;
     backward_case *c = new backward_case(z, layout, false, ORDO_ORDER_SPT_TAIL);
@@ -87,17 +87,17 @@ static void table(int dim)
     capped.softcap = 30;
     alibi.alibi = true;
     std::vector<timed> all = {
-        make("dense, plain", dense, ORDO_CUDA_DENSE, false),
-        make("dense, general", dense, ORDO_CUDA_DENSE, true),
-        make("window 1024", window, ORDO_CUDA_DENSE, true),
-        make("packed, mixed lengths", causal(dim, mixed), ORDO_CUDA_PACKED, true),
-        make("padded, mixed lengths", causal(dim, mixed), ORDO_CUDA_PADDED, true),
-        make("f16", f16, ORDO_CUDA_DENSE, true),
-        make("softcap", capped, ORDO_CUDA_DENSE, true),
-        make("alibi", alibi, ORDO_CUDA_DENSE, true),
-        drop(make("bits given, plain", dense, ORDO_CUDA_DENSE, false), false),
-        drop(make("bits given, general", dense, ORDO_CUDA_DENSE, true), false),
-        drop(make("bits made inside", dense, ORDO_CUDA_DENSE, true), true),
+        make("dense, plain", dense, ORDO_DENSE, false),
+        make("dense, general", dense, ORDO_DENSE, true),
+        make("window 1024", window, ORDO_DENSE, true),
+        make("packed, mixed lengths", causal(dim, mixed), ORDO_PACKED, true),
+        make("padded, mixed lengths", causal(dim, mixed), ORDO_PADDED, true),
+        make("f16", f16, ORDO_DENSE, true),
+        make("softcap", capped, ORDO_DENSE, true),
+        make("alibi", alibi, ORDO_DENSE, true),
+        drop(make("bits given, plain", dense, ORDO_DENSE, false), false),
+        drop(make("bits given, general", dense, ORDO_DENSE, true), false),
+        drop(make("bits made inside", dense, ORDO_DENSE, true), true),
     };
     cudaEvent_t event[2];
     void *flush;

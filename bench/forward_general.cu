@@ -12,7 +12,7 @@ enum { TOKENS = 16384, CHANNELS = 2048, REPEATS = 11, FLUSH_BYTES = 256 << 20 };
 
 struct row {
     const char *name;
-    ordo_cuda_layout layout;
+    ordo_layout layout;
     general_case *c;
     std::vector<float> ms;
 };
@@ -40,39 +40,39 @@ static void compare(int head_dim, int bucket, void *flush)
     const std::vector<int> mixed = { 6000, 3000, 2500, 2000, 1200, 800, 500, 300, 84 };
     general_shape z = { head_dim, heads, heads, false, one, one };
     std::vector<row> rows;
-    auto add = [&](const char *name, ordo_cuda_layout layout) {
+    auto add = [&](const char *name, ordo_layout layout) {
         z.quick = true;
         rows.push_back({ name, layout, new general_case(z, layout), {} });
     };
-    add("full", ORDO_CUDA_DENSE); /* plain, where there is one */
+    add("full", ORDO_DENSE); /* plain, where there is one */
     z.right = 0;
-    add("causal", ORDO_CUDA_DENSE);
+    add("causal", ORDO_DENSE);
     z.left = any;
-    add("causal, general", ORDO_CUDA_DENSE);
+    add("causal, general", ORDO_DENSE);
     z.right = -1;
-    add("full, general", ORDO_CUDA_DENSE);
+    add("full, general", ORDO_DENSE);
     z.f16 = true;
-    add("full, f16", ORDO_CUDA_DENSE);
+    add("full, f16", ORDO_DENSE);
     z.f16 = false;
     z.softcap = 30.0f;
-    add("full, softcap", ORDO_CUDA_DENSE);
+    add("full, softcap", ORDO_DENSE);
     z.softcap = 0.0f;
     z.alibi = true;
-    add("full, ALiBi", ORDO_CUDA_DENSE);
+    add("full, ALiBi", ORDO_DENSE);
     z.alibi = false;
     z.drop = DROP_INSIDE;
-    add("full, dropout made inside", ORDO_CUDA_DENSE);
+    add("full, dropout made inside", ORDO_DENSE);
     z.drop = DROP_NONE;
     z.right = 0;
     z.left = 1023;
-    add("window 1024", ORDO_CUDA_DENSE);
+    add("window 1024", ORDO_DENSE);
     z.left = 255;
-    add("window 256", ORDO_CUDA_DENSE);
+    add("window 256", ORDO_DENSE);
     z.left = -1;
     z.q_lens = z.kv_lens = mixed;
-    add("packed, causal", ORDO_CUDA_PACKED);
+    add("packed, causal", ORDO_PACKED);
     z.right = -1;
-    add("packed, full", ORDO_CUDA_PACKED);
+    add("packed, full", ORDO_PACKED);
 
     cudaEvent_t from, to;
     MUST(cudaEventCreate(&from));

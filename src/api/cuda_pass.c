@@ -192,7 +192,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     char *at = call->workspace;
     ordo_workspace parts;
     uint64_t tiles = 0;
-    const bool table = pass->layout != ORDO_CUDA_DENSE;
+    const bool table = pass->layout != ORDO_DENSE;
     if (which == ORDO_FORWARD) {
         const uint64_t table_bytes = ordo_plan_table_bytes(plan);
         pass->ticket = cut(&at, ordo_plan_forward_bytes(plan) - table_bytes);
@@ -218,13 +218,12 @@ static bool made_inside(const ordo_problem *p, const ordo_call *call)
 }
 
 /* A dense batch whose ids only the device knows is a padded one of which nothing is padding. */
-static ordo_cuda_layout layout_of(const ordo_problem *p, const ordo_call *call)
+static ordo_layout layout_of(const ordo_problem *p, const ordo_call *call)
 {
     if (p->layout == ORDO_PACKED)
-        return ORDO_CUDA_PACKED;
-    return p->layout == ORDO_PADDED || (made_inside(p, call) && call->sequence_ids)
-               ? ORDO_CUDA_PADDED
-               : ORDO_CUDA_DENSE;
+        return ORDO_PACKED;
+    return p->layout == ORDO_PADDED || (made_inside(p, call) && call->sequence_ids) ? ORDO_PADDED
+                                                                                    : ORDO_DENSE;
 }
 
 /* Where row 0's own column lies. */
@@ -298,7 +297,7 @@ static void take_batch(const ordo_plan *plan, const ordo_call *call, ordo_cuda_p
         .tiles = (int32_t)tiles,
         .lse_head = pass->q_rows,
     };
-    if (pass->layout == ORDO_CUDA_DENSE)
+    if (pass->layout == ORDO_DENSE)
         take_dense(plan, &pass->batch);
     else
         pass->ragged = ragged_of(plan, call);

@@ -62,7 +62,7 @@ static ordo_cuda_bits ragged_of(const ordo_dropout_view *m, uint32_t *words, voi
         .words = words,
         .stream = stream,
         .table = (ordo_cuda_sequence *)(words + m->blocks * ORDO_KEEP_WORDS),
-        .layout = packed ? ORDO_CUDA_PACKED : ORDO_CUDA_PADDED,
+        .layout = packed ? ORDO_PACKED : ORDO_PADDED,
         .ragged = { .cu_q = m->call.cu_q,
                     .cu_kv = m->call.cu_kv,
                     .ids = m->call.sequence_ids,

@@ -233,7 +233,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
     const bool made_inside = pass->keep_scale > 0.0f && !pass->keep_bits;
-    return pass->layout == ORDO_CUDA_DENSE && !pass->f16 && pass->bucket <= 128 &&
+    return pass->layout == ORDO_DENSE && !pass->f16 && pass->bucket <= 128 &&
            pass->head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            pass->softcap == 0.0f && !pass->slopes && !pass->dlse && !made_inside;
 }
@@ -335,7 +335,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
                                     size_t why_size)
 {
     const ordo_run *run = &pass->run;
-    const bool plain = ordo_backward_plain(pass), packed = pass->layout == ORDO_CUDA_PACKED;
+    const bool plain = ordo_backward_plain(pass), packed = pass->layout == ORDO_PACKED;
     const int64_t sequences = packed ? 1 : run->sequences;
     /* An extent of no rows is none; nothing is copied from it. */
     const int64_t q_rows = plain ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;

@@ -26,7 +26,7 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
                              size_t why_size)
 {
     const ordo_run *run = &pass->run;
-    const int32_t sequences = pass->layout == ORDO_CUDA_PACKED ? 1 : run->sequences;
+    const int32_t sequences = pass->layout == ORDO_PACKED ? 1 : run->sequences;
     const ordo_cuda_lengths q = { pass->q_rows, run->kv_heads * run->group_heads, sequences,
                                   pass->head_dim };
     const ordo_cuda_lengths kv = { pass->kv_rows, run->kv_heads, sequences, pass->head_dim };
@@ -84,6 +84,5 @@ ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
     CUDA_TRY(launch(pass, why, why_size));
     CUDA_TRY(ordo_repair_backward(pass, why, why_size));
-    return pass->layout == ORDO_CUDA_PADDED ? ordo_sm90_clear_backward(pass, why, why_size)
-                                            : ORDO_OK;
+    return pass->layout == ORDO_PADDED ? ordo_sm90_clear_backward(pass, why, why_size) : ORDO_OK;
 }

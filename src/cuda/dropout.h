@@ -29,7 +29,7 @@ typedef struct ordo_cuda_bits {
     /* If not NULL, sequences of which the device alone knows lengths or ids: `ragged` and `layout`
      * say where, and bh, down and across are of no meaning. */
     ordo_cuda_sequence *table; /* room for sequences + 1, on the device */
-    ordo_cuda_layout layout;
+    ordo_layout layout;
     ordo_cuda_ragged ragged;
     int32_t q_len, kv_len;   /* the largest */
     int64_t q_rows, kv_rows; /* packed: of all sequences */

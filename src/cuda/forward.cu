@@ -7,8 +7,8 @@
 /* Dense, bf16, whole head sizes, no window, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_CUDA_DENSE && !pass->f16 && !pass->slopes &&
-           pass->softcap == 0.0f && pass->run.band.low <= -ORDO_BAND_OPEN &&
+    return pass->layout == ORDO_DENSE && !pass->f16 && !pass->slopes && pass->softcap == 0.0f &&
+           pass->run.band.low <= -ORDO_BAND_OPEN &&
            (pass->head_dim == 64 || pass->head_dim == 128) &&
            (pass->keep_scale == 0.0f || pass->keep_bits);
 }
@@ -50,7 +50,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
                           char *why, size_t why_size)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    const bool plain = is_plain(pass), packed = pass->layout == ORDO_CUDA_PACKED;
+    const bool plain = is_plain(pass), packed = pass->layout == ORDO_PACKED;
     const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
     args.issue = ordo_forward_order(&pass->run, kernel->rows, kernel->columns,
@@ -93,12 +93,12 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
 
 ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    if (pass->layout == ORDO_CUDA_PACKED && pass->q_rows == 0)
+    if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
     const ordo_forward_instance kernel = instance_of(pass);
     if (pass->table)
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-    if (pass->layout == ORDO_CUDA_PADDED)
+    if (pass->layout == ORDO_PADDED)
         CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
     CUDA_TRY(launch(pass, &kernel, why, why_size));
     return ordo_repair_forward(pass, why, why_size);

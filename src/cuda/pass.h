@@ -17,12 +17,6 @@ typedef struct ordo_cuda_tensor {
     int64_t sequence, row, head;
 } ordo_cuda_tensor;
 
-typedef enum ordo_cuda_layout {
-    ORDO_CUDA_DENSE,
-    ORDO_CUDA_PACKED,
-    ORDO_CUDA_PADDED
-} ordo_cuda_layout;
-
 /* What the device needs to make the table of sequences: lengths that it alone knows. */
 typedef struct ordo_cuda_ragged {
     const int32_t *cu_q, *cu_kv;     /* packed: on the device */
@@ -39,7 +33,7 @@ typedef struct ordo_cuda_pass {
     ordo_run run; /* lengths, backward tiles, mask, heads, order, issue order, workers; of a ragged
                    * batch the largest lengths, and per sequence what `batch` says */
     ordo_cuda_batch batch;
-    ordo_cuda_layout layout;
+    ordo_layout layout;
     ordo_cuda_ragged ragged; /* packed and padded */
     int32_t head_dim;        /* columns in memory */
     int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros */

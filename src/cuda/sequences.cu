@@ -60,7 +60,7 @@ ORDO_DEVICE ordo_rows rows_of(const ordo_cuda_pass &pass, const int32_t *ends,
                               int64_t &carry, int64_t *scratch)
 {
     const bool mine = b < pass.batch.sequences;
-    if (pass.layout != ORDO_CUDA_PACKED)
+    if (pass.layout != ORDO_PACKED)
         return mine ? ordo_padded_rows(lengths, b, longest) : ordo_rows { 0, 0 };
     const int32_t begin =
         (int32_t)scan<largest>(mine ? ordo_cut(ends[b], rows) : 0, carry, scratch);
@@ -162,7 +162,7 @@ static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *w
 {
     const int64_t heads = (int64_t)pass->run.kv_heads * pass->run.group_heads;
     int blocks = 0;
-    if (pass->layout != ORDO_CUDA_PADDED)
+    if (pass->layout != ORDO_PADDED)
         return ORDO_OK;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, heads * pass->batch.sequences, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, CLEAR_THREADS, 0, ORDO_LAUNCH_PLAIN };

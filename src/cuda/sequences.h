@@ -69,7 +69,7 @@ ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t 
                                             ordo_rows kv)
 {
     const ordo_cuda_ragged *r = &pass->ragged;
-    const bool packed = pass->layout == ORDO_CUDA_PACKED;
+    const bool packed = pass->layout == ORDO_PACKED;
     const ordo_band *longest = &pass->run.band;
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
     const int32_t stored_rows = packed ? q.count : longest->q_len; /* as bits are stored */

@@ -56,8 +56,8 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
             "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "       \
             "%123, %124, %125, %126, %127"
 
-/* One instruction. The operands behind the accumulators are numbered from `count` on, which the
- * preprocessor has to be told. */
+/* One instruction: its text wants the type of the operands and the numbers of those behind the
+ * accumulators as literals. */
 #define PRODUCT_SS(n, type, names, a, b, add, ta, tb)                                              \
     "{.reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n                \
     "k16.f32." type "." type " {" names "}, " a ", " b ", p, 1, 1, " ta ", " tb ";}"

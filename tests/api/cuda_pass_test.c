@@ -382,7 +382,7 @@ TEST(a_packed_pass)
     f->call.q.stride[0] = 3; /* which packed tensors ignore */
     for (int which = ORDO_FORWARD; which <= ORDO_BACKWARD; which++) {
         const ordo_cuda_pass pass = pass_of(f, (ordo_pass)which);
-        CHECK_INT(pass.layout, ORDO_CUDA_PACKED);
+        CHECK_INT(pass.layout, ORDO_PACKED);
         check_tensor(&pass.q, f->q, DIM, HEADS * DIM, DIM);
         check_tensor(&pass.k, f->k, DIM, KV_HEADS * DIM, DIM);
         CHECK_INT(pass.q_rows, ROWS + 20);
@@ -417,7 +417,7 @@ TEST(a_padded_pass)
     int32_t lengths[BATCH];
     f->call.q_lens = f->call.kv_lens = lengths;
     const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
-    CHECK_INT(pass.layout, ORDO_CUDA_PADDED);
+    CHECK_INT(pass.layout, ORDO_PADDED);
     check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
     CHECK_INT(pass.q_rows, ROWS);
     CHECK_INT(pass.kv_rows, COLS);
@@ -498,19 +498,19 @@ TEST(dropout_made_inside)
     CHECK_INT(pass.head0, 4);
     CHECK_INT(pass.row0, 32);
     CHECK_INT(pass.col0, 128);
-    CHECK_INT(pass.layout, ORDO_CUDA_DENSE);
+    CHECK_INT(pass.layout, ORDO_DENSE);
     CHECK_INT(pass.batch.first.id, 7);
     CHECK_INT(pass.batch.first.diagonal, 1000 + 32 - 128);
     CHECK(!pass.table);
     f->call.sequence_ids = (const int64_t *)nowhere; /* listed: a table */
     pass = pass_of(f, ORDO_FORWARD);
-    CHECK_INT(pass.layout, ORDO_CUDA_PADDED);
+    CHECK_INT(pass.layout, ORDO_PADDED);
     CHECK(pass.ragged.ids == f->call.sequence_ids);
     CHECK_INT(pass.ragged.shift, 1000 + 32 - 128 - (COLS - ROWS));
     CHECK(pass.table && (char *)(pass.table + BATCH + 1) <=
                             (char *)f->call.workspace + ordo_plan_forward_bytes(f->plan));
     f->call.mask_bits = (const uint32_t *)f->q; /* read instead: ids say nothing */
-    CHECK_INT(pass_of(f, ORDO_FORWARD).layout, ORDO_CUDA_DENSE);
+    CHECK_INT(pass_of(f, ORDO_FORWARD).layout, ORDO_DENSE);
     close_fixture(f);
 }
 

@@ -179,7 +179,7 @@ static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *s
 static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, int32_t b,
                               int64_t from, int64_t to, int64_t head)
 {
-    if (p->layout != ORDO_CUDA_PADDED)
+    if (p->layout != ORDO_PADDED)
         return;
     for (int64_t r = from; r < to; r++)
         for (int32_t d = 0; d < p->head_dim; d++)
@@ -196,7 +196,7 @@ static inline void fake_attention_forward(const ordo_cuda_pass *p)
             for (int64_t i = 0; i < h.s.q_len; i++)
                 fake_forward_row(&h, i, sums);
             fake_clear(p, &p->o, b, h.s.q_len, p->q_rows, head);
-            for (int64_t i = h.s.q_len; p->layout == ORDO_CUDA_PADDED && i < p->q_rows; i++)
+            for (int64_t i = h.s.q_len; p->layout == ORDO_PADDED && i < p->q_rows; i++)
                 *fake_lse(&h, p->lse, i) = -INFINITY;
             free(h.logits);
         }

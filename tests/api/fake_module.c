@@ -68,7 +68,7 @@ static uint16_t *element(const ordo_cuda_tensor *t, int64_t b, int64_t row, int6
 
 static int64_t sequences_of(const ordo_cuda_pass *p) /* of a tensor */
 {
-    return p->layout == ORDO_CUDA_PACKED ? 1 : p->run.sequences;
+    return p->layout == ORDO_PACKED ? 1 : p->run.sequences;
 }
 
 static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,

@@ -106,7 +106,7 @@ struct backward_case : general_case {
     uint16_t *dout, *dq, *dk, *dv;
     double *want_dq, *want_dk, *want_dv; /* like the tensors */
 
-    backward_case(const general_shape &shape, ordo_cuda_layout layout_, bool with_dlse = false,
+    backward_case(const general_shape &shape, ordo_layout layout_, bool with_dlse = false,
                   ordo_order order = ORDO_ORDER_SPT)
         : general_case(shape, layout_)
     {
@@ -128,7 +128,7 @@ struct backward_case : general_case {
         pass.lse2 = take<float>(rows);
         if (!z.quick)
             refer();
-        for (int b = 0; layout == ORDO_CUDA_PADDED && b < sequences; b++)
+        for (int b = 0; layout == ORDO_PADDED && b < sequences; b++)
             spoil(b, z.q_lens[b], q_most, z.kv_lens[b], kv_most);
     }
 
@@ -155,7 +155,7 @@ struct backward_case : general_case {
             ids.push_back(z.numbers[b]);
         }
         pass.batch.tiles = query + 2; /* no more than these */
-        if (layout == ORDO_CUDA_DENSE) {
+        if (layout == ORDO_DENSE) {
             pass.batch.tiles = query;
             pass.batch.step.query_tile = table[1].query_tile;
             pass.batch.step.key_tile = table[1].key_tile;
@@ -291,7 +291,7 @@ struct backward_case : general_case {
         const std::vector<uint16_t> k_ = case_download(dk, kv_count);
         const std::vector<uint16_t> v_ = case_download(dv, kv_count);
         bool zero = true;
-        for (int b = 0; layout == ORDO_CUDA_PADDED && b < sequences; b++) {
+        for (int b = 0; layout == ORDO_PADDED && b < sequences; b++) {
             for (int64_t x = q_at(b, z.q_lens[b]); x < q_at(b, q_most); x++)
                 zero = zero && q_[(size_t)x] == 0;
             for (int64_t x = kv_at(b, z.kv_lens[b]); x < kv_at(b, kv_most); x++)

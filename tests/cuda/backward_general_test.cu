@@ -8,9 +8,9 @@
 
 static int passed, failed;
 
-static const char *layout_name(ordo_cuda_layout layout)
+static const char *layout_name(ordo_layout layout)
 {
-    return layout == ORDO_CUDA_DENSE ? "dense" : layout == ORDO_CUDA_PACKED ? "packed" : "padded";
+    return layout == ORDO_DENSE ? "dense" : layout == ORDO_PACKED ? "packed" : "padded";
 }
 
 static void report(bool ok, const char *what, const backward_case &c, const char *more = "")
@@ -83,7 +83,7 @@ static void check_alone(const general_shape &z, backward_case &batch, bool with_
         one.q_lens = { z.q_lens[b] };
         one.kv_lens = { z.kv_lens[b] };
         one.numbers = { batch.z.numbers[b] };
-        backward_case alone(one, ORDO_CUDA_DENSE, with_dlse, order);
+        backward_case alone(one, ORDO_DENSE, with_dlse, order);
         same = same && alone.run() == batch.result(b);
     }
     report(same, "alone and in a batch", batch);
@@ -92,7 +92,7 @@ static void check_alone(const general_shape &z, backward_case &batch, bool with_
 /* A sequence of NaN beside others: their bits are the same. */
 static void check_neighbours(const general_shape &z, const backward_case &whole, ordo_order order)
 {
-    backward_case c(z, ORDO_CUDA_PACKED, whole.pass.dlse, order);
+    backward_case c(z, ORDO_PACKED, whole.pass.dlse, order);
     c.run();
     std::vector<gradients> clean;
     for (int b = 0; b < c.sequences; b++)
@@ -109,23 +109,23 @@ static void check_neighbours(const general_shape &z, const backward_case &whole,
 /* A batch in both ragged layouts; with bits given and made inside. */
 static void check(general_shape z, bool with_dlse = false, ordo_order order = ORDO_ORDER_SPT)
 {
-    backward_case packed(z, ORDO_CUDA_PACKED, with_dlse, order);
+    backward_case packed(z, ORDO_PACKED, with_dlse, order);
     const gradients first = packed.run();
     check_errors(packed);
     check_bits(packed, first);
     packed.run();
     check_alone(z, packed, with_dlse, order);
-    backward_case padded(z, ORDO_CUDA_PADDED, with_dlse, order);
+    backward_case padded(z, ORDO_PADDED, with_dlse, order);
     report(padded.run() == first, "packed and padded", padded);
     report(padded.padding_is_zero(), "padding", padded);
     check_neighbours(z, packed, order);
     if (z.drop == DROP_GIVEN) {
         z.drop = DROP_INSIDE;
-        backward_case inside(z, ORDO_CUDA_PACKED, with_dlse, order);
+        backward_case inside(z, ORDO_PACKED, with_dlse, order);
         const gradients made = inside.run();
         report(made == first, "bits given and made inside", inside);
         check_bits(inside, made);
-        backward_case too(z, ORDO_CUDA_PADDED, with_dlse, order);
+        backward_case too(z, ORDO_PADDED, with_dlse, order);
         report(too.run() == first, "bits given and made inside", too);
     }
 }
@@ -134,7 +134,7 @@ static void check(general_shape z, bool with_dlse = false, ordo_order order = OR
  * packed. */
 static void check_dense(general_shape z, bool with_dlse = false, ordo_order order = ORDO_ORDER_SPT)
 {
-    backward_case dense(z, ORDO_CUDA_DENSE, with_dlse, order);
+    backward_case dense(z, ORDO_DENSE, with_dlse, order);
     const gradients first = dense.run();
     check_errors(dense);
     check_bits(dense, first);
@@ -145,7 +145,7 @@ static void check_dense(general_shape z, bool with_dlse = false, ordo_order orde
     }
     if (order == ORDO_ORDER_SHIFT || order == ORDO_ORDER_SYMMETRIC || order == ORDO_ORDER_TWIN)
         return; /* not for ragged ones */
-    backward_case packed(z, ORDO_CUDA_PACKED, with_dlse, order);
+    backward_case packed(z, ORDO_PACKED, with_dlse, order);
     report(packed.run() == first, "dense and packed", packed);
 }
 

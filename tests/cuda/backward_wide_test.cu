@@ -340,7 +340,7 @@ struct wide_case {
         pass.run.order = z.order;
         pass.run.group = pass.run.section = 1;
         pass.run.workers = 132;
-        pass.layout = (ordo_cuda_layout)z.layout;
+        pass.layout = (ordo_layout)z.layout;
         pass.head_dim = z.head_dim;
         pass.bucket = 256;
         pass.f16 = z.f16;

@@ -39,7 +39,7 @@ static general_shape alone(const general_shape &z, int b)
 
 static void check_shape(const general_shape &z)
 {
-    general_case packed(z, ORDO_CUDA_PACKED), padded(z, ORDO_CUDA_PADDED);
+    general_case packed(z, ORDO_PACKED), padded(z, ORDO_PADDED);
     const general_result first = check_numbers(packed, "packed");
     bool same = true;
     for (const int workers : { 132, 132, 32, 1 })
@@ -53,7 +53,7 @@ static void check_shape(const general_shape &z)
             all.lse.insert(all.lse.end(), (size_t)z.q_lens[b] * z.heads, -INFINITY);
             continue;
         }
-        general_case one(alone(z, b), ORDO_CUDA_DENSE);
+        general_case one(alone(z, b), ORDO_DENSE);
         const general_result part = one.forward();
         all.o.insert(all.o.end(), part.o.begin(), part.o.end());
         all.lse.insert(all.lse.end(), part.lse.begin(), part.lse.end());
@@ -62,7 +62,7 @@ static void check_shape(const general_shape &z)
     if (z.drop == DROP_GIVEN) {
         general_shape inside = z;
         inside.drop = DROP_INSIDE;
-        general_case made(inside, ORDO_CUDA_PACKED);
+        general_case made(inside, ORDO_PACKED);
         report(made.forward() == first, z, "bits made inside as given", {});
     }
 }
@@ -70,8 +70,7 @@ static void check_shape(const general_shape &z)
 /* Sequences of equal lengths: dense, packed and padded. */
 static void check_equal(general_shape z)
 {
-    general_case dense(z, ORDO_CUDA_DENSE), packed(z, ORDO_CUDA_PACKED),
-        padded(z, ORDO_CUDA_PADDED);
+    general_case dense(z, ORDO_DENSE), packed(z, ORDO_PACKED), padded(z, ORDO_PADDED);
     const general_result first = check_numbers(dense, "dense");
     report(dense.forward(7) == first, z, "dense, a grid of 7", {});
     report(packed.forward() == first, z, "packed as dense", {});

@@ -144,7 +144,7 @@ struct general_errors {
 
 struct general_case {
     general_shape z;
-    ordo_cuda_layout layout;
+    ordo_layout layout;
     ordo_cuda_pass pass;
     int sequences, q_most, kv_most;
     std::vector<ordo_cuda_sequence> table; /* with the totals */
@@ -153,7 +153,7 @@ struct general_case {
     std::vector<float> slopes;
     std::vector<void *> owned;
 
-    general_case(const general_shape &shape, ordo_cuda_layout layout_)
+    general_case(const general_shape &shape, ordo_layout layout_)
         : z(shape), layout(layout_), sequences((int)shape.q_lens.size()), q_most(0), kv_most(0)
     {
         memset(&pass, 0, sizeof pass);
@@ -209,7 +209,7 @@ struct general_case {
     void make_table(void)
     {
         const int rows = pass.bucket == 64 ? 192 : 128; /* of forward tiles */
-        const bool packed = layout == ORDO_CUDA_PACKED;
+        const bool packed = layout == ORDO_PACKED;
         ordo_cuda_sequence s = {};
         int32_t q_row = 0, kv_row = 0;
         for (int b = 0; b < sequences; b++) {
@@ -236,7 +236,7 @@ struct general_case {
         pass.kv_rows = packed ? kv_row : kv_most;
         pass.batch.sequences = sequences;
         pass.batch.lse_head = pass.q_rows;
-        if (layout == ORDO_CUDA_DENSE) {
+        if (layout == ORDO_DENSE) {
             pass.batch.first = table[0];
             pass.batch.step.batch = 1;
             pass.batch.step.id = sequences > 1 ? table[1].id - table[0].id : 0;
@@ -288,13 +288,13 @@ struct general_case {
 
     int64_t q_at(int b, int64_t row) const
     {
-        const int64_t first = layout == ORDO_CUDA_PACKED ? table[b].q_row : (int64_t)b * q_most;
+        const int64_t first = layout == ORDO_PACKED ? table[b].q_row : (int64_t)b * q_most;
         return (first + row) * z.heads * z.head_dim;
     }
 
     int64_t kv_at(int b, int64_t row) const
     {
-        const int64_t first = layout == ORDO_CUDA_PACKED ? table[b].kv_row : (int64_t)b * kv_most;
+        const int64_t first = layout == ORDO_PACKED ? table[b].kv_row : (int64_t)b * kv_most;
         return (first + row) * z.kv_heads * z.head_dim;
     }
 
@@ -307,7 +307,7 @@ struct general_case {
         }
         for (int b = 0; b < sequences; b++) {
             const int valid = (of_keys ? z.kv_lens : z.q_lens)[b];
-            const int rows = layout == ORDO_CUDA_PACKED ? valid : of_keys ? kv_most : q_most;
+            const int rows = layout == ORDO_PACKED ? valid : of_keys ? kv_most : q_most;
             if (rows > 0)
                 case_fill_sequence<<<64, 256>>>(x + (of_keys ? kv_at(b, 0) : q_at(b, 0)), tensor,
                                                 z.numbers[b], rows, valid,
@@ -324,7 +324,7 @@ struct general_case {
 
     void make_tensors(void)
     {
-        const size_t count = layout == ORDO_CUDA_PACKED ? 1 : (size_t)sequences;
+        const size_t count = layout == ORDO_PACKED ? 1 : (size_t)sequences;
         q_count = count * (size_t)pass.q_rows * z.heads * z.head_dim;
         kv_count = count * (size_t)pass.kv_rows * z.kv_heads * z.head_dim;
         lse_count = count * (size_t)pass.q_rows * z.heads;

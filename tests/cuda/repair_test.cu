@@ -327,7 +327,7 @@ static void check_table(dice &d, int batch, bool packed, int kind)
     const std::vector<int32_t> q = draw_numbers(d, batch + 1, kind, packed);
     const std::vector<int32_t> kv = draw_numbers(d, batch + 1, kind, packed);
     two_sided memory;
-    pass.layout = packed ? ORDO_CUDA_PACKED : ORDO_CUDA_PADDED;
+    pass.layout = packed ? ORDO_PACKED : ORDO_PADDED;
     pass.run.kv_heads = 2, pass.run.group_heads = 3;
     pass.run.band.q_len = 300, pass.run.band.kv_len = 310;
     pass.batch.sequences = batch;

@@ -237,7 +237,7 @@ TEST(a_dense_batch)
     for (int mask = 0; mask < 3; mask++) {
         trial t = { 0 };
         open_trial(&t, shard_of(mask));
-        CHECK_INT(t.pass.layout, ORDO_CUDA_PADDED);
+        CHECK_INT(t.pass.layout, ORDO_PADDED);
         CHECK(t.pass.ragged.ids == t.ids && !t.pass.ragged.q_lens);
         for (int b = 0; b < BATCH; b++)
             t.ids[b] = 3 + b;
@@ -245,7 +245,7 @@ TEST(a_dense_batch)
         t.call.sequence_ids = NULL;
         ordo_cuda_pass dense;
         CHECK_INT(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &t.call, &dense), ORDO_OK);
-        CHECK_INT(dense.layout, ORDO_CUDA_DENSE);
+        CHECK_INT(dense.layout, ORDO_DENSE);
         CHECK(!dense.table && !dense.batch.table);
         CHECK_INT(dense.batch.tiles, t.pass.batch.tiles);
         CHECK_INT(dense.batch.lse_head, t.pass.batch.lse_head);
