@@ -14,7 +14,7 @@
  *   general_step   tile, turn   as in backward_step
  *                  row          first query, in the tensor
  *                  slope        ALiBi's, of powers of two
- *                  head         query head
+ *                  head         query head; above it STEP_ENDS and STEP_CUT
  *                  keep         bits given: first block of 64 words; made: sequence and head,
  *                               and behind that the first row and the block of the whole problem
  *
@@ -39,7 +39,10 @@ enum {
     CHAIN_KEYS = 28,
     CHAIN_DEAD = 32, /* nobody sees these keys: zeros, whatever was computed */
     CHAIN_END = 36,
-    NOWHERE = 1 << 30 /* a row past the end of any tensor: zeros are loaded */
+    NOWHERE = 1 << 30, /* a row past the end of any tensor: zeros are loaded */
+    /* What is special about a step's tile; most have nothing. */
+    STEP_ENDS = 1 << 30, /* it has rows past its sequence's last one */
+    STEP_CUT = INT32_MIN /* something in it is hidden; the sign, so that one test tells */
 };
 
 /* Of offsets, whose sums may leave 32 bits and come back. */
@@ -103,6 +106,18 @@ template <int D, int DROP> struct general_planner {
                  0, 0 };
     }
 
+    /* STEP_ENDS and STEP_CUT of query tile i. */
+    static __device__ __forceinline__ int32_t special(const ordo_cuda_sequence &s, int32_t i,
+                                                      int32_t key)
+    {
+        const int32_t shift = i * Z::ROWS - key * Z::KEYS;
+        const bool ends = s.q_len - i * Z::ROWS < Z::ROWS;
+        const bool cut = wrapping_sum(s.high, shift) < Z::KEYS - 1 ||
+                         wrapping_sum(s.low, shift) > 1 - Z::ROWS ||
+                         s.kv_len - key * Z::KEYS < Z::KEYS;
+        return (ends ? STEP_ENDS : 0) | (ends || cut ? STEP_CUT : 0);
+    }
+
     /* A chain of key head `head` of sequence b. */
     __device__ __forceinline__ void chain(const ordo_walk &walk, int32_t b, int32_t head,
                                           int32_t key)
@@ -120,7 +135,8 @@ template <int D, int DROP> struct general_planner {
             if (n > 0)
                 wait_for_room();
             record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
-                   s.q_row + i * Z::ROWS, slope, q_head, keep_of(s, q_head, i, key));
+                   s.q_row + i * Z::ROWS, slope, q_head | special(s, i, key),
+                   keep_of(s, q_head, i, key));
             if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
                 g = 0;
                 t++;
@@ -193,7 +209,8 @@ template <int D, int DROP> ORDO_DEVICE void general_load(const ordo_backward_arg
         load_shared2(at + GENERAL_HEAD, head, keep);
         if (turn < 0)
             break;
-        int32_t row = load_shared(at + GENERAL_ROW);
+        const int32_t row = load_shared(at + GENERAL_ROW);
+        head &= STEP_ENDS - 1;
         const bool first = left == 0;
         if (first) {
             left = load_shared(ring);

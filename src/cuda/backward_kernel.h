@@ -76,8 +76,11 @@ __global__ void __launch_bounds__(384, 1)
 
     registers_up<Z::MATH_REGISTERS>();
     const M m(group - 1, threadIdx.x);
-    uint32_t j = 0; /* steps of this block so far */
-    float dk[D / 2], dv[D / 2];
+    uint32_t j = 0;             /* steps of this block so far */
+    float dk[D / 2], dv[D / 2]; /* any numbers: a chain's first products overwrite them */
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        dk[i] = dv[i] = 0.0f;
     if (m.mine == 0)
         named_arrive(TURN_AT_CORES, 256);
     if constexpr (DROP == 2)
@@ -90,9 +93,6 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-#pragma unroll
-        for (int i = 0; i < D / 2; i++)
-            dk[i] = dv[i] = 0.0f;
         if constexpr (GENERAL)
             m.mend_keys();
         if (m.leads())
@@ -107,6 +107,8 @@ __global__ void __launch_bounds__(384, 1)
         if (D == 128)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
+        if constexpr (GENERAL)
+            m.mend_queries(j);
         wgmma_wait<0>();
         wgmma_pin(sc);
 
@@ -116,8 +118,6 @@ __global__ void __launch_bounds__(384, 1)
             const bool first = j == end - steps, last = j + 1 == end;
             float dp[M::SCORES];
             uint32_t p[M::PACKED], ds[M::PACKED];
-            if constexpr (GENERAL)
-                m.mend_queries(j);
             wgmma_fence();
             m.dp(dp, stage);
             wgmma_commit();
@@ -128,13 +128,13 @@ __global__ void __launch_bounds__(384, 1)
             } else {
                 m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
-            m.gradients(sc, dp, dv, lse, p, ds, j, args);
+            m.gradients(sc, dp, dv, lse, p, ds, j, args, first);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             m.put_ds(ds, stage);
             named_sync(TURN_AT_CORES + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
-            m.add(dk, ds, Z::Q, stage);
+            m.add(dk, ds, Z::Q, stage, first);
             wgmma_commit();
             float dq[32]; /* of the step before; the first step's is dropped */
             wgmma_pin(dq);
@@ -176,6 +176,8 @@ __global__ void __launch_bounds__(384, 1)
                 m.make_keep(j + Z::KEEP_BUFFERS, args.maker);
             if (D == 128)
                 m.stats(lse, 0, other);
+            if (GENERAL && !last)
+                m.mend_queries(j + 1);
             wgmma_wait<0>();
             wgmma_pin(sc);
         };
@@ -208,10 +210,10 @@ __global__ void __launch_bounds__(384, 1)
         const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
         m.arrive(Z::KV_FREE);     /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
-        if (dead)
-#pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                dk[i] = dv[i] = 0.0f;
+        if (dead) {
+            clear(dk);
+            clear(dv);
+        }
         uint32_t taint =
             m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows, args.head_dim, at);
         taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);

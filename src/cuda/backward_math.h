@@ -68,15 +68,15 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                                 wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
     }
 
-    /* dV += P^T dO, dK += dS^T Q */
+    /* dV += P^T dO, dK += dS^T Q; a chain's first step begins the sums. */
     __device__ __forceinline__ void add(float (&d)[D / 2], const uint32_t (&a)[PACKED],
-                                        uint32_t tile, int stage) const
+                                        uint32_t tile, int stage, bool first) const
     {
         const uint32_t low =
             ordo_descriptor_low(tile, Z::ROWS * ORDO_LINE_BYTES) + stage * (Z::Q_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::ROWS / 16; k++)
-            wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(low, k), 1);
+            wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(low, k), k > 0 || !first);
     }
 
     /* dQ = dS K: 64 rows x 64 columns a warpgroup; halves of the columns, or of the rows. */
@@ -224,11 +224,23 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
             return;
         const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
         const int key = load_shared(Z::CHAIN + 4) + key_of(x);
-        const int hidden0 = key >= kv_len ? 1 << 20 : key - column - cut;
-        const int hidden1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
+        const int first0 = key >= kv_len ? 1 << 20 : key - column - cut;
+        const int first1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
+        show(sc, ones_from(before(first0)), ones_from(before(first1)));
+    }
+
+    /* How many of this thread's queries come before query x of its. */
+    static __device__ __forceinline__ int before(int x)
+    {
+        return ordo_columns_before(x, SCORES / 2);
+    }
+
+    /* All but some of its queries become -inf; of its two keys each. */
+    static __device__ __forceinline__ void show(float (&sc)[SCORES], uint32_t seen0, uint32_t seen1)
+    {
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
-            if (query_of(i) < (i & 2 ? hidden1 : hidden0))
+            if (!((i & 2 ? seen1 : seen0) >> (i / 4 * 2 + i % 2) & 1))
                 sc[i] = -INFINITY;
     }
 
@@ -295,9 +307,13 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
         arrive(Z::KEEP_FULL + 8 * buffer);
     }
 
-    /* Rows that are not the sequence's become zero: queries of step j, keys of the chain. Scores
-     * of such queries may be there already: they are hidden. */
-    __device__ __forceinline__ int rows_of(uint32_t j) const
+    /* STEP_ENDS and STEP_CUT, above the head. */
+    static __device__ __forceinline__ int32_t special(uint32_t j)
+    {
+        return load_shared(step_at(j) + GENERAL_HEAD);
+    }
+
+    static __device__ __forceinline__ int rows_of(uint32_t j)
     {
         return load_shared(Z::CHAIN + CHAIN_END) - load_shared(step_at(j) + GENERAL_ROW);
     }
@@ -307,10 +323,12 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
         mend_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
     }
 
+    /* Rows that are not the sequence's become zero: queries of step j, keys of the chain. The
+     * product that makes the scores of such queries may be under way: they are hidden. */
     __device__ __forceinline__ void mend_queries(uint32_t j) const
     {
-        const int rows = rows_of(j);
-        if (rows < Z::ROWS) {
+        if (special(j) & STEP_ENDS) {
+            const int rows = rows_of(j);
             mend(Z::Q + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
             mend(Z::DO + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
         }
@@ -329,36 +347,27 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
     __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j) const
     {
         int32_t high, low;
+        if (!(special(j) & STEP_CUT))
+            return;
         const int row = load_shared(step_at(j) + GENERAL_ROW);
         const int rows = rows_of(j), keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
         load_shared2(Z::CHAIN + CHAIN_HIGH, high, low);
         high = wrapping_sum(high, row);
         low = wrapping_sum(low, row);
-        if (high < Z::KEYS - 1 || keys < Z::KEYS) {
-            const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4), key = key_of(x);
-            const int hidden0 = key >= keys ? 1 << 20 : key - column - high;
-            const int hidden1 = key + 8 >= keys ? 1 << 20 : key + 8 - column - high;
-#pragma unroll
-            for (int i = 0; i < SCORES; i++)
-                if (query_of(i) < (i & 2 ? hidden1 : hidden0))
-                    sc[i] = -INFINITY;
-        }
-        if (low > 1 - Z::ROWS || rows < Z::ROWS) {
-            const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
-            const int first = key_of(x) - column - low, end = rows - column;
-            const int hidden0 = ordo_min32(first + 1, end), hidden1 = ordo_min32(first + 9, end);
-#pragma unroll
-            for (int i = 0; i < SCORES; i++)
-                if (query_of(i) >= (i & 2 ? hidden1 : hidden0))
-                    sc[i] = -INFINITY;
-        }
+        const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4), key = key_of(x);
+        const int first = key - column - high, last = key - column - low, end = rows - column;
+        const int end0 = key < keys ? ordo_min32(last + 1, end) : 0;
+        const int end1 = key + 8 < keys ? ordo_min32(last + 9, end) : 0;
+        show(sc, ones_from(before(first)) & ~ones_from(before(end0)),
+             ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
     /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */
     __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
                                               float (&dv)[D / 2], const float (&lse)[STATS],
                                               uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-                                              uint32_t j, const ordo_backward_args &args) const
+                                              uint32_t j, const ordo_backward_args &args,
+                                              bool first) const
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
@@ -371,7 +380,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                 drop(sc, j);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
-            issue_dv(dv, p, stage);
+            issue_dv(dv, p, stage, first);
             dropped(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
@@ -415,7 +424,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* and P is done with */
                     p[i] = pack_pair<F16>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
-            issue_dv(dv, p, stage);
+            issue_dv(dv, p, stage, first);
             dropped(j);
             pack(ds, dp);
         }
@@ -429,24 +438,24 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                                                 const chain_place &at) const
     {
         uint32_t taint = 0;
-        const int x = (int)opaque((uint32_t)thread), line = x / 32 % 4 * 16 + x % 16;
+        const uint32_t x = opaque((uint32_t)thread);
         const bool leader = leads();
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
+        const uint32_t line_at = rows_at + ordo_store_offset(Z::KEYS, x / 32 % 4, x % 32, 0);
         const int rows = GENERAL ? at.keys - mine * 64 : 64; /* there are no more */
         if (leader)
             bulk_wait_read(); /* what left there before has left */
         named_sync(OWN + mine, 128);
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            const uint32_t pairs[4] = { pack_pair<F16>(d[8 * c] * scale, d[8 * c + 1] * scale),
-                                        pack_pair<F16>(d[8 * c + 2] * scale, d[8 * c + 3] * scale),
-                                        pack_pair<F16>(d[8 * c + 4] * scale, d[8 * c + 5] * scale),
-                                        pack_pair<F16>(d[8 * c + 6] * scale,
-                                                       d[8 * c + 7] * scale) };
-            taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) |
-                     not_finite<F16>(pairs[2]) | not_finite<F16>(pairs[3]);
-            store_matrix4(rows_at + ordo_tile_offset(Z::KEYS, line, c * 16 + x % 32 / 16 * 8),
-                          pairs[0], pairs[1], pairs[2], pairs[3]);
+            uint32_t pairs[4];
+#pragma unroll
+            for (int i = 8 * c; i < 8 * c + 8; i += 2) {
+                pairs[i / 2 % 4] = pack_pair<F16>(d[i] * scale, d[i + 1] * scale);
+                taint = not_finite<F16>(taint, pairs[i / 2 % 4]);
+            }
+            store_matrix4(ordo_store_slice(line_at, Z::KEYS, c), pairs[0], pairs[1], pairs[2],
+                          pairs[3]);
         }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
@@ -495,11 +504,11 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
     }
 
     __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],
-                                             int stage) const
+                                             int stage, bool first) const
     {
         wgmma_pin(dv);
         wgmma_fence();
-        add(dv, p, Z::DO, stage);
+        add(dv, p, Z::DO, stage, first);
         wgmma_commit();
     }
 };

@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
         const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         pairs[0][c] = pack_pair<F16>(x.x * args.scale, x.y * args.scale);
         pairs[1][c] = pack_pair<F16>(x.z * args.scale, x.w * args.scale);
-        taint |= not_finite<F16>(pairs[0][c]) | not_finite<F16>(pairs[1][c]);
+        taint = not_finite<F16>(not_finite<F16>(taint, pairs[0][c]), pairs[1][c]);
     }
     if (taint)
         args.ticket[ORDO_NOT_FINITE] = 1;

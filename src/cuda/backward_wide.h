@@ -268,8 +268,9 @@ ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *t
             quad_transpose(w, quad);
             if (row0 + 8 * r < rows && 32 * g + 8 * quad < head_dim) {
                 *(uint4 *)(at + 8 * r * row_bytes + 64 * g) = make_uint4(w[0], w[1], w[2], w[3]);
-                taint |= not_finite<F16>(w[0]) | not_finite<F16>(w[1]) | not_finite<F16>(w[2]) |
-                         not_finite<F16>(w[3]);
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    taint = not_finite<F16>(taint, w[c]);
             }
         }
     return taint;

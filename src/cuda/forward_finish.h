@@ -53,22 +53,28 @@ ORDO_DEVICE void forward_finish(const ordo_forward_args &args, const char *smem,
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             if (i / 2 % 2 == r)
-                o[i] = blind ? 0.0f : o[i] * weight;
+                o[i] *= weight;
+        if (blind)
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                if (i / 2 % 2 == r)
+                    asm volatile("mov.b32 %0, 0;" : "=f"(o[i])); /* a branch: it is rare */
     }
     if (leader)
         bulk_wait_read(); /* the last tile's O has left */
     named_sync(OWN + mine, 128);
+    const uint32_t line_at = o_at + ordo_store_offset(Z::ROWS, warp, lane, 0);
     uint32_t taint = 0;
 #pragma unroll
     for (int c = 0; c < D / 16; c++) {
-        const uint32_t pairs[4] = { pack_pair<F16>(o[8 * c], o[8 * c + 1]),
-                                    pack_pair<F16>(o[8 * c + 2], o[8 * c + 3]),
-                                    pack_pair<F16>(o[8 * c + 4], o[8 * c + 5]),
-                                    pack_pair<F16>(o[8 * c + 6], o[8 * c + 7]) };
-        taint |= not_finite<F16>(pairs[0]) | not_finite<F16>(pairs[1]) | not_finite<F16>(pairs[2]) |
-                 not_finite<F16>(pairs[3]);
-        store_matrix4(o_at + ordo_store_offset(Z::ROWS, warp, lane, c), pairs[0], pairs[1],
-                      pairs[2], pairs[3]);
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            pairs[i] = pack_pair<F16>(o[8 * c + 2 * i], o[8 * c + 2 * i + 1]);
+            taint = not_finite<F16>(taint, pairs[i]);
+        }
+        store_matrix4(ordo_store_slice(line_at, Z::ROWS, c), pairs[0], pairs[1], pairs[2],
+                      pairs[3]);
     }
     if (taint && (!GENERAL || end.row < end.q_len))
         args.ticket[ORDO_NOT_FINITE] = 1;

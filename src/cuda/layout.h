@@ -16,9 +16,10 @@ enum { ORDO_PANEL_COLUMNS = 64, ORDO_LINE_BYTES = 128 };
 /* Bytes from a tile's start to (row, column). */
 ORDO_HD uint32_t ordo_tile_offset(int rows, int row, int column)
 {
-    const int panel = column / ORDO_PANEL_COLUMNS, chunk = column % ORDO_PANEL_COLUMNS / 8;
-    return (uint32_t)(panel * rows * ORDO_LINE_BYTES + row * ORDO_LINE_BYTES +
-                      ((chunk ^ row % 8) * 16) + column % 8 * 2);
+    const uint32_t r = (uint32_t)row, c = (uint32_t)column; /* division becomes a shift */
+    const uint32_t panel = c / ORDO_PANEL_COLUMNS, chunk = c % ORDO_PANEL_COLUMNS / 8;
+    return panel * (uint32_t)rows * ORDO_LINE_BYTES + r * ORDO_LINE_BYTES + ((chunk ^ r % 8) * 16) +
+           c % 8 * 2;
 }
 
 /* ---- descriptors of tiles for the matrix products, in units of 16 bytes ---- */
@@ -67,10 +68,26 @@ ORDO_HD uint32_t ordo_store_offset(int rows, int warp, int lane, int k)
     return ordo_tile_offset(rows, warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
 }
 
+/* The same line's address in slice k, from its address in slice 0 of a tile that lies at a multiple
+ * of 128 bytes: two instructions at most, where the above takes ten. */
+ORDO_HD uint32_t ordo_store_slice(uint32_t address, int rows, int k)
+{
+    return (address ^ (uint32_t)(k % 4 * 32)) + (uint32_t)(k / 4 * rows * ORDO_LINE_BYTES);
+}
+
 /* Transposed: accumulator columns become the tile's rows. */
 ORDO_HD uint32_t ordo_store_transposed_offset(int rows, int warp, int lane, int k)
 {
     return ordo_tile_offset(rows, k * 16 + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8);
+}
+
+/* ---- masks: a thread of an accumulator has, of each row, columns 0, 1, 8, 9, 16 .. from its first
+ * one on. How many of the first `most` of them lie before column x ---- */
+
+ORDO_HD int ordo_columns_before(int x, int most)
+{
+    const int rest = x & 7, before = (x >> 3) * 2 + (rest < 2 ? rest : 2);
+    return before < 0 ? 0 : before > most ? most : before;
 }
 
 /* ---- dQ partials: a 64 x 64 half tile of f32 in the order of the registers ---- */

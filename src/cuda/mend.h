@@ -15,6 +15,7 @@ ORDO_DEVICE void mend_rows(uint32_t tile, int rows, int panels, int valid, int t
 {
     enum { CHUNKS = ORDO_LINE_BYTES / 16 };
     const int bad = rows - valid, count = bad * panels * CHUNKS;
+#pragma unroll 1 /* seldom run: the less code the better */
     for (int x = thread % 128; x < count; x += 128) {
         const int line = x / CHUNKS;
         store_shared4(tile + (uint32_t)(line / bad * rows + valid + line % bad) * ORDO_LINE_BYTES +

@@ -265,15 +265,31 @@ template <bool F16> ORDO_DEVICE float pair_high(uint32_t pair)
     return F16 ? pair_low<F16>(pair >> 16) : __uint_as_float(pair & 0xffff0000u);
 }
 
-/* Not 0 if either of two is infinite or NaN: x * 0 + 0 is 0 for all others. */
-template <bool F16> ORDO_DEVICE uint32_t not_finite(uint32_t pair)
+/* `taint` as it was, or NaN if either of two is infinite or NaN: x * 0 is 0 for all others. It
+ * begins as 0. */
+template <bool F16> ORDO_DEVICE uint32_t not_finite(uint32_t taint, uint32_t pair)
 {
-    uint32_t taint;
     if constexpr (F16)
-        asm("fma.rn.f16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+        asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(taint) : "r"(pair), "r"(0));
     else
-        asm("fma.rn.bf16x2 %0, %1, %2, %2;" : "=r"(taint) : "r"(pair), "r"(0));
+        asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(taint) : "r"(pair), "r"(0));
     return taint;
+}
+
+/* All ones from bit n on; none if there is no such bit. */
+ORDO_DEVICE uint32_t ones_from(int n)
+{
+    uint32_t ones;
+    asm("shl.b32 %0, %1, %2;" : "=r"(ones) : "r"(~0u), "r"(n)); /* by 32 and more: 0 */
+    return ones;
+}
+
+/* All zero, where that is rare: a branch, not a choice for every number. */
+template <int N> ORDO_DEVICE void clear(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("mov.b32 %0, 0;" : "=f"(x[i]));
 }
 
 /* Bytes of x, each the sign of one of its bytes repeated: 0x9988 is bytes 0, 0, 1, 1. */

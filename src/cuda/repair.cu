@@ -50,7 +50,7 @@ template <bool F16> ORDO_DEVICE bool broken(const head_place &at, const uint16_t
 {
     uint32_t taint = 0;
     for (int pair = at.lane; pair < at.pass.head_dim / 2; pair += 32)
-        taint |= not_finite<F16>(__ldcg((const uint32_t *)row + pair));
+        taint = not_finite<F16>(taint, __ldcg((const uint32_t *)row + pair));
     return __any_sync(~0u, taint != 0);
 }
 

@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             for (int i = 0; i < 4; i++) {
                 out[i] = pack_pair<false>(dq[8 * c + 2 * i] * args.scale,
                                           dq[8 * c + 2 * i + 1] * args.scale);
-                taint |= not_finite<false>(out[i]);
+                taint = not_finite<false>(taint, out[i]);
             }
             store_matrix4(q_at + ordo_store_offset(Z::ROWS, warp, lane, c), out[0], out[1], out[2],
                           out[3]);

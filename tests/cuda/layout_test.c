@@ -176,14 +176,31 @@ TEST(plain_stores_make_a_tile)
         for (int warp = 0; warp < rows / 16; warp++)
             for (int k = 0; k < 8; k++) {
                 uint32_t offset[32];
-                for (int lane = 0; lane < 32; lane++)
+                for (int lane = 0; lane < 32; lane++) {
                     offset[lane] = ordo_store_offset(rows, warp, lane, k);
+                    const uint32_t at = 0x1c80 + ordo_store_offset(rows, warp, lane, 0);
+                    CHECK_INT(ordo_store_slice(at, rows, k), 0x1c80 + offset[lane]);
+                }
                 store_matrices(tile, warp, k, false, offset);
             }
         for (int row = 0; row < rows; row++)
             for (int column = 0; column < 128; column++)
                 CHECK_INT(tile[ordo_tile_offset(rows, row, column) / 2], row * 128 + column);
     }
+}
+
+/* A thread's columns 0, 1, 8, 9 .. counted one by one. */
+TEST(columns_before_are_counted)
+{
+    for (int most = 16; most <= 32; most += 16)
+        for (int x = -300; x < 300; x++) {
+            int before = 0;
+            for (int n = 0; n < most; n++)
+                before += n / 2 * 8 + n % 2 < x;
+            CHECK_INT(ordo_columns_before(x, most), before);
+        }
+    CHECK_INT(ordo_columns_before(1 << 30, 32), 32);
+    CHECK_INT(ordo_columns_before(-(1 << 30), 32), 0);
 }
 
 /* dS: two warpgroups hold 128 keys x `rows` queries, the tile is queries x keys. */
