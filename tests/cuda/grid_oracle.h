@@ -25,7 +25,8 @@
 
 #include "grid_run.h"
 
-#define GRID_E 0x1p-22
+#define GRID_E    0x1p-22
+#define GRID_TINY 0x1p-126 /* smaller probabilities become 0 */
 
 /* Sums over the terms of each element. */
 typedef struct grid_sums {
@@ -128,7 +129,7 @@ static inline void grid_forward_row(grid_head *h, int64_t i, const grid_pair *pa
         sum += p * pairs[j].r;
         if (kept > 0)
             grid_add(&h->b_o, i * h->v_dim, h->v + j * h->v_dim, h->v_dim, rounding * h->keep_scale,
-                     p * (2 * pairs[j].r + chain) * h->keep_scale);
+                     (p * (2 * pairs[j].r + chain) + GRID_TINY * exp(most - lse)) * h->keep_scale);
     }
     h->b_lse[i] = (float)(sum + chain + GRID_E * fabs(lse));
 }
@@ -152,8 +153,8 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
         const double w = fabs(dp - delta), ds = p * w * z->slope;
         const double w_error =
             GRID_E * (steps * (kept * (double)size + (double)delta_size) + 2 * fabs(dlse));
-        const double ds_error =
-            ds * z->r + p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
+        const double ds_error = (ds * z->r + GRID_TINY * w * z->slope) +
+                                p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
         const double rounding = scale * fmax(h->u * ds, h->floor * h->keep_scale);
         grid_add(&h->b_dq, i * h->dim, h->k + j * h->dim, h->dim, rounding,
                  scale * (ds_error + ds * row_chain));
@@ -161,7 +162,7 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
                  scale * (ds_error + ds * key_chain));
         if (kept > 0)
             grid_add(&h->b_dv, j * h->v_dim, dout, h->v_dim, kept * fmax(h->u * p, h->floor),
-                     kept * p * (z->r + key_chain));
+                     kept * (p * (z->r + key_chain) + GRID_TINY));
     }
 }
 
