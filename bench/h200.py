@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +65,16 @@ def peers() -> list[dict]:
 def time_ms(run, args) -> float:
     """By the peers' protocol: median of CUDA-event times, L2 flushed between runs."""
     return triton.testing.do_bench(run, warmup=args.warmup, rep=args.rep, return_mode="median")
+
+
+def settle(run) -> None:
+    """Run for a fifth of a second: after a rest, or after work that takes less power, the clock is
+    up to a tenth higher than under a load that lasts."""
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        for _ in range(8):
+            run()
+        torch.cuda.synchronize()
 
 
 def matmul(args) -> float:
