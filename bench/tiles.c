@@ -161,10 +161,11 @@ static void lay_out(const job *j, void *memory, panels *w)
 
 enum { SCRATCH_BYTES = 4 << 20 };
 
-static void time_row(void *context, int worker, void *scratch)
+static void time_row(void *context, int worker, int workers, void *scratch)
 {
     job *j = context;
     panels w;
+    (void)workers;
     memset(scratch, 0, SCRATCH_BYTES);
     lay_out(j, scratch, &w);
     for (int x = 0; x < COLS * HEADS * MOST_DIM; x++)

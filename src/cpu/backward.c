@@ -11,15 +11,16 @@
  * lines together, line by line: dV and dK then pass through the caches once for all of them. Every
  * sum keeps its terms and their order. Turns and visits come from src/plan; chains are
  * drawn in ticket order from one counter and wait only on earlier tickets, so any number of
- * threads completes. */
+ * threads completes. Where chains are few, several threads share each (handoff.h). */
 #include <math.h>
-#include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/half.h"
 #include "base/status.h"
+#include "cpu/handoff.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
 
@@ -31,18 +32,21 @@ typedef struct backward_job {
     int64_t group; /* rows of a tile, padded to 16 */
     float *dq;     /* (head, tile, row, dim), f32, rows of dq_ld */
     int dq_ld;
-    float *q, *dout;   /* (head, tile, row, dim), f32 panels */
-    float *qt, *doutt; /* (head, tile, dim, row): the same, transposed */
-    float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
-    float *lse2;       /* (head, tile, row): lse in powers of two, +inf where it is -inf */
-    int32_t *finite;   /* (head, tile): no inf or NaN in q and dout */
-    atomic_int *turns; /* (head, tile): additions done */
+    float *q, *dout;        /* (head, tile, row, dim), f32 panels */
+    float *qt, *doutt;      /* (head, tile, dim, row): the same, transposed */
+    float *delta;           /* (head, tile, row): row sums of dO.O, less dlse */
+    float *lse2;            /* (head, tile, row): lse in powers of two, +inf where it is -inf */
+    int32_t *finite;        /* (head, tile): no inf or NaN in q and dout */
+    atomic_int *turns;      /* (head, tile): additions done */
+    int parts;              /* of a chain, at most */
+    ordo_handoff *handoffs; /* (chain, part), if there is more than one part */
     atomic_llong next;
 } backward_job;
 
 /* One worker's panels. */
 typedef struct panels {
     float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
+    float *slots; /* partials for the thread that has the chain's next part */
     uint32_t *keep;
     uint64_t random;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
@@ -69,6 +73,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->s = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);
+    w->slots = ordo_arena_take(&arena, job->parts > 1 ? ORDO_SLOTS * rows * ld : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
 }
@@ -94,13 +99,6 @@ static void delay(const backward_job *job, panels *w)
     w->random = w->random * 6364136223846793005u + 1442695040888963407u;
     const long ns = (long)((w->random >> 33) % (uint64_t)job->pass.delay_us) * 1000;
     nanosleep(&(struct timespec) { .tv_nsec = ns }, NULL);
-}
-
-static void wait_for(const atomic_int *turns, int turn)
-{
-    for (int spin = 0; atomic_load_explicit(turns, memory_order_acquire) != turn; spin++)
-        if (spin > 200)
-            sched_yield(); /* there may be more threads than cores */
 }
 
 /* ---- query side: before the chains, and after the last turn ---- */
@@ -200,7 +198,7 @@ static int64_t before_tile(const ordo_cpu_pass *pass, int64_t b)
 }
 
 /* Tickets: the tiles of each head; then, if padded, the padding of each head and key head. */
-static void prepare(void *context, int worker, void *scratch)
+static void prepare(void *context, int worker, int workers, void *scratch)
 {
     backward_job *job = context;
     const ordo_cpu_pass *p = &job->pass;
@@ -208,6 +206,7 @@ static void prepare(void *context, int worker, void *scratch)
     const int64_t padded = p->problem->layout == ORDO_PADDED ? p->problem->batch : 0;
     panels w;
     (void)worker;
+    (void)workers;
     lay_out(job, scratch, &w);
     for (;;) {
         int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
@@ -234,6 +233,10 @@ typedef struct chain {
     int64_t col; /* its first column */
     int cols;
     bool finite; /* no inf or NaN in its keys and values */
+    /* The part of it that this thread has: columns first .. end - 1, and the parts beside it. */
+    int first, end;
+    ordo_handoff *before, *after; /* NULL: none */
+    int steps;                    /* done */
 } chain;
 
 static void begin_chain(const backward_job *job, const panels *w, chain *c)
@@ -277,6 +280,7 @@ static ordo_patch patch_at(const backward_job *job, const panels *w, const chain
 {
     const ordo_cpu_pass *p = &job->pass;
     ordo_patch patch = ordo_cpu_patch(p, &c->walk.band, i, c->j, c->b, head, w->ld_s);
+    ordo_cpu_patch_narrow(&patch, c->first, c->end);
     if (p->dropout) {
         ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
         patch.scores.keep = w->keep;
@@ -299,9 +303,10 @@ static void make_scores(const backward_job *job, const panels *w, const rows_pan
     k->gradients(&patch->scores, s, dp, r->lse2, r->delta);
 }
 
-/* The five products of a step. `finite`: no inf or NaN among what is multiplied. */
+/* The five products of a step. `finite`: no inf or NaN among what is multiplied; `more`: dq_part
+ * goes on from what is there. */
 static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
-                     const ordo_patch *patch, bool finite)
+                     const ordo_patch *patch, bool finite, float *part, bool more)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
@@ -314,20 +319,20 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
     if (!finite && patch->scores.cut) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
-        memset(w->part, 0, (size_t)rows * (size_t)ld * sizeof(float));
+        if (!more)
+            memset(part, 0, (size_t)rows * (size_t)ld * sizeof(float));
         ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld,
                                  -high, -low);
         ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high, -low);
-        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, w->part, ld, low,
-                                 high);
-        blank_rows(w->part, ld, r->lse2, rows);
+        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, low, high);
+        blank_rows(part, ld, r->lse2, rows);
         return;
     }
     k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true);
     k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true);
-    k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, w->part, ld, false);
+    k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, more);
     if (!finite)
-        blank_rows(w->part, ld, r->lse2, rows);
+        blank_rows(part, ld, r->lse2, rows);
 }
 
 /* Add dq_part when its turn comes. */
@@ -340,19 +345,31 @@ static void add_in_turn(const backward_job *job, panels *w, const chain *c, int6
     const int turn = ordo_walk_turn(&c->walk, i, c->j);
     float *dq = job->dq + at * band->bq * job->dq_ld;
     delay(job, w);
-    wait_for(&job->turns[at], turn);
+    ordo_cpu_wait(&job->turns[at], turn);
     p->kernels->accumulate(rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
     if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
         write_dq(job, c->b, head, (int64_t)i * band->bq, rows, dq);
     atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
 }
 
-static void step(const backward_job *job, panels *w, const chain *c, int64_t head, int32_t i)
+static void step(const backward_job *job, panels *w, chain *c, int64_t head, int32_t i)
 {
     const rows_panel r = rows_at(job, w, c, head, i);
     const ordo_patch patch = patch_at(job, w, c, head, i);
-    multiply(job, w, &r, &patch, c->finite && job->finite[tile_at(job, c->b, head, i)]);
-    add_in_turn(job, w, c, head, i, patch.rows);
+    const size_t floats = (size_t)c->walk.band.bq * (size_t)job->pass.ld;
+    float *part = c->after ? ordo_handoff_room(c->after, w->slots, floats, c->steps) : w->part;
+    if (c->before)
+        ordo_handoff_take(c->before, part, floats, c->steps);
+    if (patch.cols > 0)
+        multiply(job, w, &r, &patch, c->finite && job->finite[tile_at(job, c->b, head, i)], part,
+                 c->before != NULL);
+    else if (!c->before) /* the mask leaves nothing of this part */
+        memset(part, 0, floats * sizeof *part);
+    if (c->after)
+        ordo_handoff_give(c->after, c->steps);
+    else
+        add_in_turn(job, w, c, head, i, patch.rows);
+    c->steps++;
 }
 
 /* ---- row tiles together ---- */
@@ -402,13 +419,14 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
 }
 
 /* Where query heads share the keys, each tile is every head's before the next one is any's. */
-static void walk_chain(const backward_job *job, panels *w, const chain *c)
+static void walk_chain(const backward_job *job, panels *w, chain *c)
 {
     const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
     const int32_t steps = ordo_walk_steps(&c->walk, c->j);
+    const bool whole = !c->before && !c->after;
     for (int32_t t = 0; t < steps;) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
-        const bool many = queries == 1 && together(job, w, c, head0, t);
+        const bool many = whole && queries == 1 && together(job, w, c, head0, t);
         if (many)
             steps_together(job, w, c, head0, i);
         else
@@ -421,16 +439,23 @@ static void walk_chain(const backward_job *job, panels *w, const chain *c)
 static void run_chain(const backward_job *job, panels *w, chain *c)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const int cols = ordo_min32(c->end, c->cols) - c->first;
     begin_chain(job, w, c);
     walk_chain(job, w, c);
-    const ordo_rows dk =
-        ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, c->col, c->kv_head);
-    const ordo_rows dv =
-        ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, c->b, c->col, c->kv_head);
-    p->kernels->store(dk.data, p->problem->dtype, dk.stride, w->dk, p->ld, c->cols, p->dim,
-                      (float)p->problem->scale, NULL);
-    p->kernels->store(dv.data, p->problem->dtype, dv.stride, w->dv, p->v_ld, c->cols, p->v_dim, 1,
-                      NULL);
+    if (cols > 0) {
+        const int64_t col = c->col + c->first;
+        const ordo_rows dk =
+            ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, col, c->kv_head);
+        const ordo_rows dv =
+            ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, c->b, col, c->kv_head);
+        p->kernels->store(dk.data, p->problem->dtype, dk.stride,
+                          w->dk + (ptrdiff_t)c->first * p->ld, p->ld, cols, p->dim,
+                          (float)p->problem->scale, NULL);
+        p->kernels->store(dv.data, p->problem->dtype, dv.stride,
+                          w->dv + (ptrdiff_t)c->first * p->v_ld, p->v_ld, cols, p->v_dim, 1, NULL);
+    }
+    if (c->after)
+        ordo_handoff_end(c->after, c->steps);
 }
 
 static int64_t before_first(const ordo_cpu_pass *pass, int64_t b)
@@ -442,38 +467,57 @@ static int64_t before_tail(const ordo_cpu_pass *pass, int64_t b)
     return pass->sequences[b].tickets[1];
 }
 
-static void draw(const backward_job *job, int cls, int64_t ticket, panels *w)
+/* One part of `parts` of a chain; the number of all chains. Orders whose units are several chains
+ * are not this backend's. */
+static void draw(const backward_job *job, int64_t number, int part, int parts, panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const int64_t firsts = p->sequences[p->problem->batch].tickets[0];
+    const int cls = number >= firsts;
+    const int64_t ticket = number - (cls ? firsts : 0);
     const int64_t b = ordo_cpu_find(p, ticket, cls ? before_tail : before_first);
     const ordo_sequence *s = &p->sequences[b];
     const ordo_unit unit = ordo_run_issue(&s->run, cls, ticket - s->tickets[cls]);
-    for (int x = 0; x < unit.keys; x++) {
-        chain c = { .b = b,
-                    .kv_head = unit.head,
-                    .walk = ordo_run_walk(&s->run, unit.head),
-                    .j = unit.key[x] };
-        c.col = (int64_t)c.j * s->run.band.bk;
-        c.cols = ordo_min32(s->run.band.bk, s->run.band.kv_len - (int32_t)c.col);
-        run_chain(job, w, &c);
-    }
+    const int32_t bk = s->run.band.bk;
+    chain c = { .b = b,
+                .kv_head = unit.head,
+                .walk = ordo_run_walk(&s->run, unit.head),
+                .j = unit.key[0],
+                .col = (int64_t)unit.key[0] * bk,
+                .first = bk * part / parts,
+                .end = bk * (part + 1) / parts };
+    c.cols = ordo_min32(bk, s->run.band.kv_len - (int32_t)c.col);
+    if (part > 0)
+        c.before = &job->handoffs[number * parts + part - 1];
+    if (part + 1 < parts)
+        c.after = &job->handoffs[number * parts + part];
+    run_chain(job, w, &c);
 }
 
-static void work(void *context, int worker, void *scratch)
+static int64_t all_chains(const ordo_cpu_pass *p)
+{
+    const ordo_sequence *totals = &p->sequences[p->problem->batch];
+    return totals->tickets[0] + totals->tickets[1];
+}
+
+static int parts_of(const ordo_cpu_pass *p, int workers)
+{
+    return ordo_cpu_parts(all_chains(p), workers, p->plan->backward_tile.k);
+}
+
+static void work(void *context, int worker, int workers, void *scratch)
 {
     backward_job *job = context;
-    const ordo_sequence *totals = &job->pass.sequences[job->pass.problem->batch];
+    const int parts = parts_of(&job->pass, workers);
+    const int64_t chains = all_chains(&job->pass);
     panels w;
     lay_out(job, scratch, &w);
     w.random = (uint64_t)worker + 1;
     for (;;) {
-        int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (ticket < totals->tickets[0])
-            draw(job, 0, ticket, &w);
-        else if ((ticket -= totals->tickets[0]) < totals->tickets[1])
-            draw(job, 1, ticket, &w);
-        else
+        const int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (ticket >= chains * parts)
             return;
+        draw(job, ticket / parts, (int)(ticket % parts), parts, &w);
     }
 }
 
@@ -510,16 +554,17 @@ static void share_workspace(backward_job *job)
 static ordo_status run(backward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;
-    const ordo_sequence *totals = &p->sequences[p->problem->batch];
-    const int64_t chains = totals->tickets[0] + totals->tickets[1];
     const int threads = ordo_pool_threads(p->call->threads);
     panels none;
+    job->parts = parts_of(p, threads);
+    const int64_t parts = all_chains(p) * job->parts; /* fewer workers make no more of them */
+    if (job->parts > 1 && !(job->handoffs = calloc((size_t)parts, sizeof *job->handoffs)))
+        return ordo_fail(ORDO_ERR_MEMORY, "%zu bytes", (size_t)parts * sizeof *job->handoffs);
     const size_t bytes = lay_out(job, NULL, &none);
     share_workspace(job);
     ORDO_TRY(ordo_pool_run(threads, bytes, prepare, job));
     atomic_store(&job->next, 0);
-    return ordo_pool_run((int)(chains < threads ? chains + (chains == 0) : threads), bytes, work,
-                         job);
+    return ordo_pool_run((int)(parts < threads ? parts + (parts == 0) : threads), bytes, work, job);
 }
 
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)
@@ -528,6 +573,7 @@ ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)
     ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
     if (status == ORDO_OK)
         status = run(&job);
+    free(job.handoffs);
     ordo_cpu_pass_close(&job.pass);
     return status;
 }

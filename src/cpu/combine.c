@@ -45,7 +45,7 @@ static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, 
     c->lse[at] = ordo_merge_lse(top, total);
 }
 
-static void work(void *context, int worker, void *scratch)
+static void work(void *context, int worker, int workers, void *scratch)
 {
     combine_job *job = context;
     const ordo_cpu_pass *p = &job->pass;
@@ -53,6 +53,7 @@ static void work(void *context, int worker, void *scratch)
     float *sum = ordo_arena_take(&arena, (size_t)p->v_ld);
     float *part = ordo_arena_take(&arena, (size_t)p->v_ld);
     (void)worker;
+    (void)workers;
     for (;;) {
         const int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
         if (item >= job->problem.batch * job->problem.heads)

@@ -260,11 +260,12 @@ static void draw(const forward_job *job, int64_t ticket, const panels *w)
         clear_padding(job, it.b, it.head);
 }
 
-static void work(void *context, int worker, void *scratch)
+static void work(void *context, int worker, int workers, void *scratch)
 {
     forward_job *job = context;
     panels w;
     (void)worker;
+    (void)workers;
     lay_out(job, scratch, &w);
     for (;;) {
         const int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);

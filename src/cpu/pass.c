@@ -184,6 +184,19 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
     return patch;
 }
 
+void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end)
+{
+    const int from = ordo_max32(first, patch->skipped);
+    const int to = ordo_min32(end, patch->skipped + patch->cols);
+    const int less = from - patch->skipped; /* columns at the left */
+    patch->skipped = from;
+    patch->col += less;
+    patch->cols = patch->scores.cols = to > from ? to - from : 0;
+    patch->scores.low -= less;
+    patch->scores.high -= less;
+    patch->scores.distance -= less;
+}
+
 void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, int a_k,
                               const float *b, int ldb, float *c, int ldc, int64_t low, int64_t high)
 {

@@ -81,6 +81,9 @@ typedef struct ordo_patch {
 ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
                           int64_t b, int64_t head, int ld);
 
+/* What columns first .. end - 1 of the tile have of it. `cut` stays. */
+void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end);
+
 /* Keep bits of a patch as ordo_scores.keep wants them, `groups` of 16 rows a block of columns; and
  * the words that takes for tiles `bk` wide. */
 void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,

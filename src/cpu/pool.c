@@ -68,12 +68,12 @@ int ordo_pool_threads(int asked)
     return threads < ORDO_THREADS_MAX ? threads : ORDO_THREADS_MAX;
 }
 
-static void run_task(ordo_task *task, void *context, int worker, void *scratch)
+static void run_task(ordo_task *task, void *context, int worker, int workers, void *scratch)
 {
     fenv_t callers;
     fegetenv(&callers);
     fesetenv(FE_DFL_ENV);
-    task(context, worker, scratch);
+    task(context, worker, workers, scratch);
     fesetenv(&callers);
 }
 
@@ -88,8 +88,9 @@ static void *live(void *argument)
             pthread_cond_wait(&pool.work, &pool.lock);
         }
         seen = pool.generation;
+        const int workers = pool.wanted;
         pthread_mutex_unlock(&pool.lock);
-        run_task(pool.task, pool.context, worker, pool.members[worker].scratch);
+        run_task(pool.task, pool.context, worker, workers, pool.members[worker].scratch);
         pthread_mutex_lock(&pool.lock);
         if (--pool.running == 0)
             pthread_cond_signal(&pool.done);
@@ -132,7 +133,7 @@ static ordo_status run_alone(size_t bytes, ordo_task *task, void *context)
     member own = { 0 };
     if (!reserve(&own, bytes > 0 ? bytes : 1))
         return no_memory(bytes);
-    run_task(task, context, 0, own.scratch);
+    run_task(task, context, 0, 1, own.scratch);
     free(own.scratch);
     return ORDO_OK;
 }
@@ -155,7 +156,7 @@ static ordo_status run_together(int wanted, size_t bytes, ordo_task *task, void 
     pool.generation++;
     pthread_cond_broadcast(&pool.work);
     pthread_mutex_unlock(&pool.lock);
-    run_task(task, context, 0, pool.members[0].scratch);
+    run_task(task, context, 0, wanted, pool.members[0].scratch);
     pthread_mutex_lock(&pool.lock);
     while (pool.running > 0)
         pthread_cond_wait(&pool.done, &pool.lock);

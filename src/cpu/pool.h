@@ -12,8 +12,9 @@
 
 #include "ordo/status.h"
 
-/* `scratch` is this worker's own memory, 64-byte aligned, its content unspecified. */
-typedef void ordo_task(void *context, int worker, void *scratch);
+/* One of `workers`, all of which run; `scratch` is its own memory, 64-byte aligned, its content
+ * unspecified. */
+typedef void ordo_task(void *context, int worker, int workers, void *scratch);
 
 enum { ORDO_THREADS_MAX = 1024 };
 

@@ -18,14 +18,16 @@ enum { CHILD_THREADS = 5 };
 
 typedef struct tally {
     atomic_int runs[ORDO_THREADS_MAX];
-    atomic_int inner; /* runs of nested tasks */
+    atomic_int inner;   /* runs of nested tasks */
+    atomic_int workers; /* as the last one was told */
     size_t bytes;
 } tally;
 
-static void count(void *context, int worker, void *scratch)
+static void count(void *context, int worker, int workers, void *scratch)
 {
     tally *t = context;
     atomic_fetch_add(&t->runs[worker], 1);
+    atomic_store(&t->workers, workers);
     if ((uintptr_t)scratch % 64 != 0)
         atomic_fetch_add(&t->runs[worker], 1000);
     memset(scratch, worker, t->bytes);
@@ -42,22 +44,24 @@ TEST(every_worker_once)
         CHECK(ordo_pool_run(threads[x], t.bytes, count, &t) == ORDO_OK);
         for (int w = 0; w < 20; w++)
             CHECK_INT(t.runs[w], w < threads[x]);
+        CHECK_INT(t.workers, threads[x]);
     }
     CHECK(ordo_pool_threads(0) >= 1);
     CHECK_INT(ordo_pool_threads(7), 7);
     CHECK_INT(ordo_pool_threads(1 << 20), ORDO_THREADS_MAX);
 }
 
-static void inner(void *context, int worker, void *scratch)
+static void inner(void *context, int worker, int workers, void *scratch)
 {
     tally *t = context;
     (void)scratch;
-    atomic_fetch_add(&t->inner, 1 + 100 * worker);
+    atomic_fetch_add(&t->inner, 1 + 100 * worker + 1000 * (workers - 1));
 }
 
-static void outer(void *context, int worker, void *scratch)
+static void outer(void *context, int worker, int workers, void *scratch)
 {
     (void)worker;
+    (void)workers;
     (void)scratch;
     CHECK(ordo_pool_run(4, 64, inner, context) == ORDO_OK);
 }

@@ -1,0 +1,80 @@
+/* parts_thread_test.c: chains that several threads share give the bits of chains that one has. */
+#include "attention_case.h"
+#include "cpu/handoff.h"
+
+TEST(parts_by_chains_and_workers)
+{
+    CHECK_INT(ordo_cpu_parts(16, 8, 128), 1); /* two chains a worker: enough */
+    CHECK_INT(ordo_cpu_parts(16, 9, 128), 2);
+    CHECK_INT(ordo_cpu_parts(16, 16, 128), 2);
+    CHECK_INT(ordo_cpu_parts(16, 17, 128), 4);
+    CHECK_INT(ordo_cpu_parts(1, 1, 128), 1);
+    CHECK_INT(ordo_cpu_parts(1, 2, 128), 2); /* never more parts than workers: all must run */
+    CHECK_INT(ordo_cpu_parts(1, 3, 128), 2);
+    CHECK_INT(ordo_cpu_parts(1, 1000, 128), 4);
+    CHECK_INT(ordo_cpu_parts(1, 1000, 127), 2); /* 32 columns a part, at least */
+    CHECK_INT(ordo_cpu_parts(1, 1000, 63), 1);
+    CHECK_INT(ordo_cpu_parts(0, 8, 128), 1);
+    CHECK_INT(ordo_cpu_parts(INT64_MAX / 8, 8, 128), 1);
+}
+
+static void compare(attention_case *c, const ordo_plan_options *options)
+{
+    static const int threads[] = { 2, 3, 4, 5, 8, 16 };
+    ordo_plan *plan = case_plan(c, options);
+    CHECK(case_run(c, plan, 1) == ORDO_OK);
+    case_results one = case_keep(c);
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
+        CHECK(case_run(c, plan, threads[i]) == ORDO_OK);
+        case_same(c, &one, "chains shared");
+    }
+    case_drop(&one);
+    ordo_plan_destroy(plan);
+}
+
+/* Few chains of every mask, layout and type, groups and dropout; parts that the mask leaves
+ * nothing, and tiles that end inside one. */
+TEST(random_problems)
+{
+    uint64_t seed = case_seed(4096);
+    for (int i = 0; i < 120; i++) {
+        attention_case c;
+        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+        case_random(&c, &seed, 300);
+        options.backward_tile = (ordo_tile) { 16 << (i % 3), 64 << (i % 2) };
+        compare(&c, &options);
+        case_close(&c);
+    }
+}
+
+/* With the plan's own tiles, under delays before every turn; inf and NaN where some rows see them.
+ */
+TEST(one_head)
+{
+    for (int kind = 0; kind < 6; kind++) {
+        attention_case c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT };
+        c.problem.batch = 1;
+        c.problem.heads = kind % 3 == 2 ? 3 : 1;
+        c.problem.kv_heads = 1;
+        c.problem.q_len = 333;
+        c.problem.kv_len = kind % 2 ? 333 : 457;
+        c.problem.head_dim = c.problem.v_head_dim = kind == 5 ? 512 : 32;
+        c.problem.mask = kind == 0 ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;
+        if (kind == 3)
+            c.problem.window = (ordo_window) { true, 70, 0 };
+        c.problem.dropout.p = kind % 2 ? 0.17 : 0;
+        case_open(&c, 7 + (uint64_t)kind);
+        if (kind >= 3) {
+            const size_t row = (size_t)c.problem.head_dim;
+            case_put(&c, c.call.k.data, 100 * row, INFINITY);
+            case_put(&c, c.call.v.data, 200 * row + 1, NAN);
+            case_put(&c, c.call.v.data, 31, -INFINITY);
+        }
+        CHECK(setenv("ORDO_CPU_DELAY", kind % 2 ? "50" : "0", 1) == 0);
+        compare(&c, NULL);
+        case_close(&c);
+    }
+    CHECK(unsetenv("ORDO_CPU_DELAY") == 0);
+}
+
+CHECK_MAIN(RUN(parts_by_chains_and_workers), RUN(random_problems), RUN(one_head))
