@@ -1,6 +1,6 @@
 /* forward.c: attention forward on CPU threads.
  *
- * An item is a block of query rows of one head: up to four tiles, so that each key tile is
+ * An item is a block of query rows of one head: up to eight tiles, so that each key tile is
  * converted once for all of them. Rows are independent; a row meets its key tiles upwards, with
  * a running maximum m (in powers of two), sum l and output o:
  *
@@ -289,7 +289,7 @@ static int64_t count_items(const forward_job *job)
 static void gather_items(forward_job *job, int threads)
 {
     const bool equal = job->pass.problem->mask == ORDO_MASK_FULL;
-    job->tiles = 4;
+    job->tiles = 8;
     for (job->items = count_items(job); job->tiles > 1 && job->items < 4 * (int64_t)threads;
          job->items = count_items(job))
         job->tiles /= 2;
