@@ -1,4 +1,4 @@
-/* backward_general.cu: what a tile of the backward pass costs under every rule, beside a dense
+/* backward/general.cu: what a tile of the backward pass costs under every rule, beside a dense
  * causal pass of the plain instances: tiles that the mask leaves, a second, of one to the other.
  *
  * 16384 tokens, 2048 channels. All take turns in one process; the cache is flushed before each;

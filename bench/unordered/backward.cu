@@ -1,12 +1,13 @@
 /* backward.cu: the backward pass with dQ partials added as they come, for bench/attention_h200.
  *
- * Takes the place of src/cuda/backward.cu in a module that is not part of the product: the same
- * kernel without turns, after dQ sums were cleared. What order costs is measured against it. */
+ * Takes the place of src/cuda/backward/pass.cu in a module that is not part of the product: the
+ * same kernel without turns, after dQ sums were cleared. What order costs is measured against it.
+ */
 #include <cuda_runtime.h>
 #include <stdio.h>
 
-#include "cuda/backward_kernel.h"
-#include "cuda/backward_rows.h"
+#include "cuda/backward/kernel.h"
+#include "cuda/backward/rows.h"
 #include "cuda/launch.h"
 #include "cuda/sm90.h"
 

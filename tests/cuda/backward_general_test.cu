@@ -4,7 +4,7 @@
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "backward_case.h"
-#include "cuda/backward_launch.h"
+#include "cuda/backward/launch.h"
 
 static int passed, failed;
 

@@ -18,9 +18,9 @@
 #include <cuda_runtime.h>
 #include <math.h>
 
-#include "cuda/backward_kernel.h"
-#include "cuda/backward_rows.h"
-#include "cuda/forward_order.h"
+#include "cuda/backward/kernel.h"
+#include "cuda/backward/rows.h"
+#include "cuda/forward/order.h"
 #include "cuda/launch.h"
 #include "cuda/repair.h"
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "case.h"
-#include "cuda/backward_wide_pass.h"
+#include "cuda/wide/pass.h"
 extern "C" {
 #include "api/problem.h"
 #include "base/half.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/keep.h"
-#include "cuda/backward_rows.h"
+#include "cuda/backward/rows.h"
 extern "C" {
 #include "ordo/dropout.h"
 #include "plan/plan.h"

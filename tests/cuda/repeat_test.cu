@@ -3,7 +3,7 @@
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "case.h"
-#include "cuda/backward_kernel.h"
+#include "cuda/backward/kernel.h"
 #include "cuda/launch.h"
 
 static int passed, failed;

@@ -1,5 +1,5 @@
-/* forward_general_128.cu: the general forward kernel for head sizes of this bucket. */
-#include "cuda/forward_kernel.h"
+/* forward/general_128.cu: the general forward kernel for head sizes of this bucket. */
+#include "cuda/forward/kernel.h"
 
 ordo_forward_instance ordo_forward_general_128(bool f16, int drop)
 {

@@ -1,10 +1,10 @@
-/* backward_wide_keys_load.h: how shared memory is cut in the keys kernel of head sizes 129 to 256,
+/* wide/keys_load.h: how shared memory is cut in the keys kernel of head sizes 129 to 256,
  * and what stands beside its math warpgroups: a thread that loads, and warps that make keep bits.
  */
-#ifndef CUDA_BACKWARD_WIDE_KEYS_LOAD_H
-#define CUDA_BACKWARD_WIDE_KEYS_LOAD_H
+#ifndef CUDA_WIDE_KEYS_LOAD_H
+#define CUDA_WIDE_KEYS_LOAD_H
 
-#include "cuda/backward_wide.h"
+#include "cuda/wide/wide.h"
 
 template <int DROP> struct wide_keys_shape {
     enum {

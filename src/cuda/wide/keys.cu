@@ -1,5 +1,5 @@
-/* backward_wide_keys.cu: dK and dV of head sizes 129 to 256: the instances. */
-#include "cuda/backward_wide_keys.h"
+/* wide/keys.cu: dK and dV of head sizes 129 to 256: the instances. */
+#include "cuda/wide/keys.h"
 
 template <int DROP> static ordo_wide_kernel instance(bool f16)
 {

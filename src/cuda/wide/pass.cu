@@ -1,13 +1,13 @@
-/* backward_wide.cu: the backward pass of head sizes 129 to 256: row statistics, dK and dV, dQ. */
-#include "cuda/backward_wide_pass.h"
+/* wide/pass.cu: the backward pass of head sizes 129 to 256: row statistics, dK and dV, dQ. */
+#include "cuda/wide/pass.h"
 
 #include <cuda_runtime.h>
 
-#include "cuda/backward_rows.h"
-#include "cuda/backward_wide.h"
+#include "cuda/backward/rows.h"
 #include "cuda/launch.h"
 #include "cuda/repair.h"
 #include "cuda/sequences.h"
+#include "cuda/wide/wide.h"
 
 enum { WIDE_CACHE = 32 << 20 }; /* bytes that a section of heads may read again and again */
 

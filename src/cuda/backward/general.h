@@ -1,13 +1,13 @@
-/* backward_general.h: plan and loads of the backward kernel for any pass: packed and padded
+/* backward/general.h: plan and loads of the backward kernel for any pass: packed and padded
  * batches, windows, ALiBi, keep bits made inside.
  *
- * Beside backward_roles.h, whose passes have one band: here every sequence has its own, so a chain
+ * Beside backward/roles.h, whose passes have one band: here every sequence has its own, so a chain
  * has a record of its own, and its steps carry only what changes from step to step. Rows are those
  * of the tensors: chains tell how far their band is from them. */
 #ifndef CUDA_BACKWARD_GENERAL_H
 #define CUDA_BACKWARD_GENERAL_H
 
-#include "cuda/backward_roles.h"
+#include "cuda/backward/roles.h"
 
 /* Both in shared memory, in pairs of words; here for their names:
  *

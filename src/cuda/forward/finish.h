@@ -1,8 +1,8 @@
-/* forward_finish.h: the end of a unit: O over its sum, lse, and their way out. */
+/* forward/finish.h: the end of a unit: O over its sum, lse, and their way out. */
 #ifndef CUDA_FORWARD_FINISH_H
 #define CUDA_FORWARD_FINISH_H
 
-#include "cuda/forward_math.h"
+#include "cuda/forward/math.h"
 
 /* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
 enum { TURN = 1, OWN = 5 };

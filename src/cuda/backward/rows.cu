@@ -1,5 +1,5 @@
-/* backward_rows.cu: row statistics before the chains, dQ as rows of bf16 after them. */
-#include "cuda/backward_rows.h"
+/* backward/rows.cu: row statistics before the chains, dQ as rows of bf16 after them. */
+#include "cuda/backward/rows.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
-/* backward.cu: the backward pass: which instance runs it. The plain ones are here. */
+/* backward/pass.cu: the backward pass: which instance runs it. The plain ones are here. */
 #include <cuda_runtime.h>
 
-#include "cuda/backward_launch.h"
-#include "cuda/backward_wide_pass.h"
+#include "cuda/backward/launch.h"
 #include "cuda/sequences.h"
 #include "cuda/sm90.h"
+#include "cuda/wide/pass.h"
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {

@@ -1,8 +1,8 @@
-/* backward_rows.h: what stands around the chains: row statistics before them, dQ after them. */
+/* backward/rows.h: what stands around the chains: row statistics before them, dQ after them. */
 #ifndef CUDA_BACKWARD_ROWS_H
 #define CUDA_BACKWARD_ROWS_H
 
-#include "cuda/backward.h"
+#include "cuda/backward/args.h"
 #include "ordo/status.h"
 
 /* Whether the plain instances of the kernels run a pass: dense, bf16, a head size that is a

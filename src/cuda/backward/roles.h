@@ -1,10 +1,10 @@
-/* backward_roles.h: what stands beside the math warpgroups of the backward kernel, a thread each:
+/* backward/roles.h: what stands beside the math warpgroups of the backward kernel, a thread each:
  * plan (tickets, chains, steps), loads, and the stores of dQ in turn; and how shared memory is cut.
  */
 #ifndef CUDA_BACKWARD_ROLES_H
 #define CUDA_BACKWARD_ROLES_H
 
-#include "cuda/backward.h"
+#include "cuda/backward/args.h"
 #include "cuda/layout.h"
 #include "cuda/ptx.h"
 
@@ -17,7 +17,7 @@ typedef enum ordo_dq_mode {
 } ordo_dq_mode;
 
 /* DROP: 0 none, 1 bits that are given, 2 bits made by the math warps. GENERAL: any pass
- * (backward_general.h), else dense ones of bf16 whose head size is D, under no other rules. */
+ * (backward/general.h), else dense ones of bf16 whose head size is D, under no other rules. */
 template <int D, int DROP, bool GENERAL = false> struct backward_shape {
     enum {
         ROWS = D == 64 ? 128 : 64, /* queries */

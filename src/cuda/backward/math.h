@@ -1,11 +1,11 @@
-/* backward_math.h: what a math warpgroup of the backward kernel computes: its products, and the
+/* backward/math.h: what a math warpgroup of the backward kernel computes: its products, and the
  * arithmetic between them. */
 #ifndef CUDA_BACKWARD_MATH_H
 #define CUDA_BACKWARD_MATH_H
 
 #include <math.h>
 
-#include "cuda/backward_general.h"
+#include "cuda/backward/general.h"
 #include "cuda/mend.h"
 #include "cuda/wgmma.h"
 

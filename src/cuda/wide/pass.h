@@ -1,6 +1,6 @@
-/* backward_wide_pass.h: the backward pass of head sizes 129 to 256. */
-#ifndef CUDA_BACKWARD_WIDE_PASS_H
-#define CUDA_BACKWARD_WIDE_PASS_H
+/* wide/pass.h: the backward pass of head sizes 129 to 256. */
+#ifndef CUDA_WIDE_PASS_H
+#define CUDA_WIDE_PASS_H
 
 #include "cuda/pass.h"
 #include "ordo/status.h"

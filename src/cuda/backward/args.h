@@ -1,6 +1,6 @@
-/* backward.h: arguments of the backward kernels. */
-#ifndef CUDA_BACKWARD_H
-#define CUDA_BACKWARD_H
+/* backward/args.h: arguments of the backward kernels. */
+#ifndef CUDA_BACKWARD_ARGS_H
+#define CUDA_BACKWARD_ARGS_H
 
 #include <cuda.h>
 

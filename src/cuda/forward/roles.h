@@ -1,4 +1,4 @@
-/* forward_roles.h: buffers of the forward kernel, and the thread that fills them.
+/* forward/roles.h: buffers of the forward kernel, and the thread that fills them.
  *
  * The plain kernel knows one kind of sequence, and its warps find their unit by its ticket. The
  * general one works on batches of any layout: the loading thread looks a ticket up once, while the
@@ -6,7 +6,7 @@
 #ifndef CUDA_FORWARD_ROLES_H
 #define CUDA_FORWARD_ROLES_H
 
-#include "cuda/forward.h"
+#include "cuda/forward/args.h"
 #include "cuda/layout.h"
 #include "cuda/ptx.h"
 

@@ -1,10 +1,10 @@
-/* forward_math.h: from scores to the operand of the second product, in registers. */
+/* forward/math.h: from scores to the operand of the second product, in registers. */
 #ifndef CUDA_FORWARD_MATH_H
 #define CUDA_FORWARD_MATH_H
 
 #include <math.h>
 
-#include "cuda/forward_roles.h"
+#include "cuda/forward/roles.h"
 
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
 struct row_state {

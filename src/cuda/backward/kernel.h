@@ -1,4 +1,4 @@
-/* backward_kernel.h: dK, dV, and dQ summed in the plan's order. docs/hopper.md draws the roles.
+/* backward/kernel.h: dK, dV, and dQ summed in the plan's order. docs/hopper.md draws the roles.
  *
  * A block draws chains from a ticket counter. A chain is a tile of 128 keys: K and V stay in
  * shared memory, dK and dV in registers, and the plan says which query tile comes when. Scores are
@@ -16,7 +16,7 @@
 #ifndef CUDA_BACKWARD_KERNEL_H
 #define CUDA_BACKWARD_KERNEL_H
 
-#include "cuda/backward_math.h"
+#include "cuda/backward/math.h"
 
 template <int D, int MODE, int DROP, bool GENERAL = false, bool F16 = false>
 __global__ void __launch_bounds__(384, 1)

@@ -1,4 +1,4 @@
-/* forward_kernel.h: O = softmax(Q K^T) V and its log-sum-exp. docs/hopper.md draws roles and
+/* forward/kernel.h: O = softmax(Q K^T) V and its log-sum-exp. docs/hopper.md draws roles and
  * buffers.
  *
  * A block keeps a tile of queries and walks the key tiles that the mask leaves it, last first. One
@@ -12,7 +12,7 @@
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
-#include "cuda/forward_finish.h"
+#include "cuda/forward/finish.h"
 #include "cuda/mend.h"
 #include "cuda/wgmma.h"
 

@@ -1,4 +1,4 @@
-/* forward_order.h: units of the forward pass, and the order in which blocks take them. Plain C.
+/* forward/order.h: units of the forward pass, and the order in which blocks take them. Plain C.
  *
  * A unit is a tile of queries of one head. Nobody waits for anybody, and no bit depends on the
  * order: it decides how evenly the blocks end, and what the cache holds. Under a full mask heads

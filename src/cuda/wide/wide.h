@@ -1,15 +1,15 @@
-/* backward_wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
+/* wide/wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
  * arguments, the order of units, logits and masks of a 64 x 64 tile, rows on their way out.
  *
  * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
- *   backward_wide_keys.h      dK and dV of 64 keys of a key head
- *   backward_wide_queries.h   dQ of 128 queries of a query head */
-#ifndef CUDA_BACKWARD_WIDE_H
-#define CUDA_BACKWARD_WIDE_H
+ *   wide/keys.h      dK and dV of 64 keys of a key head
+ *   wide/queries.h   dQ of 128 queries of a query head */
+#ifndef CUDA_WIDE_WIDE_H
+#define CUDA_WIDE_WIDE_H
 
 #include <math.h>
 
-#include "cuda/backward.h"
+#include "cuda/backward/args.h"
 #include "cuda/keep_inside.h"
 #include "cuda/layout.h"
 #include "cuda/mend.h"

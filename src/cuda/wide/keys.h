@@ -1,4 +1,4 @@
-/* backward_wide_keys.h: dK and dV of head sizes 129 to 256.
+/* wide/keys.h: dK and dV of head sizes 129 to 256.
  *
  * A unit is a tile of 64 keys of one key head: K and V stay in shared memory, and the plan says
  * which query tile of 64 comes when, the query heads of the group in turn at each. Two math
@@ -12,10 +12,10 @@
  * warpgroup. A step of a warpgroup issues its addition of step j and then its product of j + 1, and
  * passes the turn at the tensor cores on: its arithmetic lies under the other's products, and P is
  * stored and loaded beside the additions, which leave shared memory time for it. */
-#ifndef CUDA_BACKWARD_WIDE_KEYS_H
-#define CUDA_BACKWARD_WIDE_KEYS_H
+#ifndef CUDA_WIDE_KEYS_H
+#define CUDA_WIDE_KEYS_H
 
-#include "cuda/backward_wide_keys_load.h"
+#include "cuda/wide/keys_load.h"
 
 template <bool F16, int DROP> struct wide_keys_math {
     using Z = wide_keys_shape<DROP>;

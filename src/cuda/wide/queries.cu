@@ -1,5 +1,5 @@
-/* backward_wide_queries.cu: dQ of head sizes 129 to 256: the instances. */
-#include "cuda/backward_wide_queries.h"
+/* wide/queries.cu: dQ of head sizes 129 to 256: the instances. */
+#include "cuda/wide/queries.h"
 
 template <int DROP> static ordo_wide_kernel instance(bool f16)
 {

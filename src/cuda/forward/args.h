@@ -1,11 +1,11 @@
-/* forward.h: what the forward kernel is told, and its instances. */
-#ifndef CUDA_FORWARD_H
-#define CUDA_FORWARD_H
+/* forward/args.h: what the forward kernel is told, and its instances. */
+#ifndef CUDA_FORWARD_ARGS_H
+#define CUDA_FORWARD_ARGS_H
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "cuda/forward_order.h"
+#include "cuda/forward/order.h"
 #include "cuda/keep_inside.h"
 #include "cuda/score.h"
 #include "ordo/status.h"

@@ -1,4 +1,4 @@
-/* backward_wide_queries.h: dQ of head sizes 129 to 256.
+/* wide/queries.h: dQ of head sizes 129 to 256.
  *
  * A unit is 128 queries of one query head, 64 to each of two math warpgroups: Q and dO stay in
  * shared memory, dQ in registers, and key tiles of 64 come in ascending order. A step of a
@@ -7,10 +7,10 @@
  *     dQ += dS(j) K(j) | S(j+1) = Q K(j+1)^T | dP(j+1) = dO V(j+1)^T
  *
  * and turns S and dP into dS, a register operand as it is, under the products of the other one. */
-#ifndef CUDA_BACKWARD_WIDE_QUERIES_H
-#define CUDA_BACKWARD_WIDE_QUERIES_H
+#ifndef CUDA_WIDE_QUERIES_H
+#define CUDA_WIDE_QUERIES_H
 
-#include "cuda/backward_wide.h"
+#include "cuda/wide/wide.h"
 
 struct wide_queries_shape {
     enum {

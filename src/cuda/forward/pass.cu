@@ -1,5 +1,6 @@
-/* forward.cu: launches the forward kernel that a pass needs; and the plain kernel's instances. */
-#include "cuda/forward_kernel.h"
+/* forward/pass.cu: launches the forward kernel that a pass needs; and the plain kernel's instances.
+ */
+#include "cuda/forward/kernel.h"
 #include "cuda/launch.h"
 #include "cuda/repair.h"
 #include "cuda/sequences.h"

@@ -1,9 +1,9 @@
-/* backward_launch.h: one instance of the backward pass: row statistics, the chains, dQ. */
+/* backward/launch.h: one instance of the backward pass: row statistics, the chains, dQ. */
 #ifndef CUDA_BACKWARD_LAUNCH_H
 #define CUDA_BACKWARD_LAUNCH_H
 
-#include "cuda/backward_kernel.h"
-#include "cuda/backward_rows.h"
+#include "cuda/backward/kernel.h"
+#include "cuda/backward/rows.h"
 #include "cuda/launch.h"
 
 template <int D, int MODE, int DROP, bool GENERAL, bool F16>
