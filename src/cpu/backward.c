@@ -83,10 +83,14 @@ static int rows_of(const ordo_band *band, int32_t i)
     return ordo_min32(band->bq, band->q_len - i * band->bq);
 }
 
-/* Place of (sequence, head, query tile) among turns; times rows and columns in delta and dq. */
+/* Place of (sequence, head, query tile) among turns; times rows and columns in delta and dq. The
+ * tiles of a head that is walked downwards lie in that order: memory likes to be read upwards. */
 static int64_t tile_at(const backward_job *job, int64_t b, int64_t head, int32_t i)
 {
-    return head * job->tiles + job->pass.sequences[b].tile + i;
+    const ordo_sequence *s = &job->pass.sequences[b];
+    const ordo_walk walk = ordo_run_walk(&s->run, (int32_t)(head / job->pass.queries));
+    const int32_t place = walk.kind == ORDO_WALK_DESCENDING ? walk.nq - 1 - i : i;
+    return head * job->tiles + s->tile + place;
 }
 
 /* ---- turns ---- */
@@ -374,38 +378,38 @@ static void step(const backward_job *job, panels *w, chain *c, int64_t head, int
 
 /* ---- row tiles together ---- */
 
-/* Whether visit t begins w->depth row tiles that may go together: one after the other upwards, so
+/* Whether visit t begins w->depth row tiles that may go together: one after the other in memory, so
  * that their rows are one matrix, each whole, and nothing among them that needs care. */
 static bool together(const backward_job *job, const panels *w, const chain *c, int64_t head,
                      int32_t t)
 {
     const ordo_band *band = &c->walk.band;
-    const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
     if (w->depth == 1 || t + w->depth > ordo_walk_steps(&c->walk, c->j) || !c->finite)
         return false;
+    const int64_t first = tile_at(job, c->b, head, ordo_walk_visit(&c->walk, c->j, t));
     for (int32_t x = 0; x < w->depth; x++) {
-        if (ordo_walk_visit(&c->walk, c->j, t + x) != i + x ||
-            !job->finite[tile_at(job, c->b, head, i + x)])
+        const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
+        if (tile_at(job, c->b, head, i) != first + x || !job->finite[first + x])
             return false;
-        const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i + x, c->j, c->b, head, w->ld_s);
+        const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i, c->j, c->b, head, w->ld_s);
         if (patch.rows != band->bq || patch.cols != c->cols)
             return false;
     }
     return true;
 }
 
-/* Tiles i .. i + depth - 1: scores of all of them, then dv and dk by one product each, then dq tile
- * by tile. A product goes on where the one before stopped, so its sums are those of single steps.
- */
+/* Visits t .. t + depth - 1: scores of all, then dv and dk by one product each, then dq tile by
+ * tile. A product goes on where the one before stopped, so its sums are those of single steps. */
 static void steps_together(const backward_job *job, panels *w, const chain *c, int64_t head,
-                           int32_t i)
+                           int32_t t)
 {
     const ordo_cpu_pass *p = &job->pass;
     const int bq = c->walk.band.bq, all = w->depth * bq, ld_s = w->ld_s;
-    const rows_panel first = rows_at(job, w, c, head, i);
+    const rows_panel first = rows_at(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t));
     for (int32_t x = 0; x < w->depth; x++) {
-        const rows_panel r = rows_at(job, w, c, head, i + x);
-        const ordo_patch patch = patch_at(job, w, c, head, i + x);
+        const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
+        const rows_panel r = rows_at(job, w, c, head, i);
+        const ordo_patch patch = patch_at(job, w, c, head, i);
         make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq);
     }
     p->kernels->product(c->cols, p->v_dim, all, w->s, ld_s, 1, first.dout, p->v_ld, w->dv, p->v_ld,
@@ -414,7 +418,7 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
     for (int32_t x = 0; x < w->depth; x++) {
         p->kernels->product(bq, p->dim, c->cols, w->dp + x * bq, 1, ld_s, w->k, p->ld, w->part,
                             p->ld, false);
-        add_in_turn(job, w, c, head, i + x, bq);
+        add_in_turn(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t + x), bq);
     }
 }
 
@@ -428,7 +432,7 @@ static void walk_chain(const backward_job *job, panels *w, chain *c)
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
         const bool many = whole && queries == 1 && together(job, w, c, head0, t);
         if (many)
-            steps_together(job, w, c, head0, i);
+            steps_together(job, w, c, head0, t);
         else
             for (int64_t g = 0; g < queries; g++)
                 step(job, w, c, head0 + g, i);

@@ -21,13 +21,15 @@ static void compare(attention_case *c, const ordo_plan_options *options, int thr
 /* Small tiles: 32 of 16 rows go together. Every mask, order, layout and dropout. */
 TEST(random_problems)
 {
+    static const ordo_order orders[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING,
+                                         ORDO_ORDER_SPT, ORDO_ORDER_TWIN, ORDO_ORDER_SPT_TAIL };
     uint64_t seed = case_seed(384);
     for (int i = 0; i < 40; i++) {
         attention_case c;
         ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
         case_random(&c, &seed, 1100);
         options.backward_tile = (ordo_tile) { 16 << (i % 3), 32 };
-        options.order = i % 2 ? ORDO_ORDER_ASCENDING : ORDO_ORDER_DEFAULT;
+        options.order = orders[i % 5];
         compare(&c, &options, 1 + i % 4);
         case_close(&c);
     }
