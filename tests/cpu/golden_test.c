@@ -55,6 +55,9 @@ static const golden problems[] = {
       .order = ORDO_ORDER_ASCENDING, .tile = { 17, 19 } },
     { "twin-f32-tiles", F32, DENSE, CAUSAL, 3, 3, 100, 100, 20, 20, .order = ORDO_ORDER_TWIN,
       .tile = { 16, 48 } },
+    /* Four key tiles: a row tile's dq has an order. */
+    { "full-f32-long", F32, DENSE, FULL, 2, 2, 400, 400, 16, 16 },
+    { "causal-f32-long", F32, DENSE, CAUSAL, 4, 2, 400, 400, 16, 16 },
     { "special-f32", F32, DENSE, CAUSAL, 2, 1, 100, 100, 24, 24, .special = true },
     { "special-f16", F16, PADDED, FULL, 2, 1, 100, 100, 24, 24, 10, 10, .special = true },
 };

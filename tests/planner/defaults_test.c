@@ -86,7 +86,7 @@ TEST(cpu_and_ref)
             char line[LINE];
             row_of("cpu", head_dim, kind, line);
             CHECK_TEXT(line + 24,
-                       kind == 0 ? "f64x128 b64x128 ascending" : "f64x128 b64x128 spt+tail");
+                       kind == 0 ? "f64x128 b64x128 ascending" : "f64x128 b64x128 descending");
             row_of("ref", head_dim, kind, line);
             CHECK_TEXT(line + 24, "f1x1 b1x1 ascending");
             CHECK(ordo_default_find("cpu", &problem) != NULL);
@@ -122,7 +122,7 @@ TEST(families_and_revisions)
     CHECK_INT(ordo_default_head_dim_max("sm80"), 0);
     CHECK(ordo_default_find("sm80", &problem) == NULL);
     CHECK_INT(ordo_family_revision("ref"), 1);
-    CHECK_INT(ordo_family_revision("cpu"), 2);
+    CHECK_INT(ordo_family_revision("cpu"), 3);
     CHECK_INT(ordo_family_revision("sm90"), 1);
 }
 

@@ -200,6 +200,51 @@ TEST(issue_order_causal)
     }
 }
 
+/* ---- CPU threads: an addition is a fiftieth of a step, so only the balance counts ---- */
+
+/* Causal, two query tiles a key tile, a head a thread in a section: the plan of a CPU. */
+static double cpu_makespan(ordo_order order, int keys, int heads, int workers)
+{
+    const ordo_run run = run_of(true, keys, 2, 2 * keys, 1, heads, workers, order, FIRST_FREE);
+    return (double)makespan(issued(run, heads < workers ? heads : workers), 50, 1, 0, 0, 1);
+}
+
+/* 16 key tiles: share of work / workers. */
+TEST(cpu_causal)
+{
+    static const struct {
+        int heads, workers;
+        double tail, down;
+    } rows[] = {
+        { 1, 2, 0.944, 1.000 },  { 1, 4, 0.850, 0.999 },  { 1, 8, 0.708, 0.996 },
+        { 1, 16, 0.531, 0.531 }, { 2, 16, 0.708, 0.996 }, { 8, 8, 1.000, 1.000 },
+    };
+    for (size_t x = 0; x < sizeof rows / sizeof *rows; x++) {
+        const int heads = rows[x].heads, workers = rows[x].workers;
+        const double ideal = heads * 16 * 17 * 51.0 / workers;
+        CHECK_NEAR(ideal / cpu_makespan(ORDO_ORDER_SPT_TAIL, 16, heads, workers), rows[x].tail,
+                   0.0005);
+        CHECK_NEAR(ideal / cpu_makespan(ORDO_ORDER_DESCENDING, 16, heads, workers), rows[x].down,
+                   0.0005);
+    }
+}
+
+/* Heads and workers of every kind: time of spt+tail over time of descending. */
+TEST(cpu_causal_everywhere)
+{
+    static const int keys[] = { 4, 8, 16, 64 }, heads[] = { 1, 2, 3, 4, 5, 8, 12, 16, 32 },
+                     workers[] = { 1, 2, 3, 4, 6, 8, 16, 32, 64 };
+    range ratio = { 2, 0 };
+    for (int k = 0; k < 4; k++)
+        for (int h = 0; h < 9; h++)
+            for (int w = 0; w < 9; w++)
+                widen(&ratio,
+                      cpu_makespan(ORDO_ORDER_SPT_TAIL, keys[k], heads[h], workers[w]) /
+                          cpu_makespan(ORDO_ORDER_DESCENDING, keys[k], heads[h], workers[w]));
+    CHECK_NEAR(ratio.least, 0.976, 0.0005);
+    CHECK_NEAR(ratio.most, 1.493, 0.0005);
+}
+
 /* ---- against a simulator that follows a clock ---- */
 
 static ordo_costs random_costs(uint64_t *seed)
@@ -325,5 +370,6 @@ TEST(impossible_runs_are_refused)
 
 CHECK_MAIN(RUN(makespan_table), RUN(latency), RUN(split_accumulators),
            RUN(ascending_over_shift_on_132_workers), RUN(issue_order_full), RUN(issue_order_causal),
-           RUN(follows_the_clock), RUN(runs_of_different_lengths),
-           RUN(critical_path_explains_the_makespan), RUN(impossible_runs_are_refused))
+           RUN(cpu_causal), RUN(cpu_causal_everywhere), RUN(follows_the_clock),
+           RUN(runs_of_different_lengths), RUN(critical_path_explains_the_makespan),
+           RUN(impossible_runs_are_refused))
