@@ -108,6 +108,9 @@ class Bits(Pass):
         return 0.25
 
 
+settled: list = []  # passes that a round began with
+
+
 def pretend() -> None:
     cuda = types.SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
     ordo = types.SimpleNamespace(Error=Error, Dropout=lambda **kind: kind)
@@ -126,6 +129,7 @@ def pretend() -> None:
 
     h200.end_state = end_state
     h200.time_ms = lambda run, args: run() or 1.0
+    h200.settle = settled.append
 
 
 # ---- tests ----
@@ -174,9 +178,11 @@ def test_arguments():
 
 def test_whole_run():
     """Milliseconds are what a pass says, so figures are flops over them; refusals are told."""
+    settled.clear()
     code, text = run("--no-build", "--json", "--rounds", "3")
     made = json.loads(text)
     assert code == 0 and len(made["rows"]) == sum(len(bench.cases(g, False)) for g in bench.GROUPS)
+    assert len(settled) == 3 * len(made["rows"])  # every round of every row
     by = {(row["group"], row["name"]): row for row in made["rows"]}
     row = by["dropout", "8192 128 16/16 causal"]
     bars = {x["name"]: x for x in row["bars"]}
