@@ -26,6 +26,8 @@
 
 #define LOG2_E 1.4426950408889634
 
+enum { UNIT_CHAINS = sizeof((ordo_unit *)0)->key / sizeof(int32_t) };
+
 typedef struct backward_job {
     ordo_cpu_pass pass;
     int64_t tiles; /* query tiles of all sequences */
@@ -39,7 +41,7 @@ typedef struct backward_job {
     int32_t *finite;        /* (head, tile): no inf or NaN in q and dout */
     atomic_int *turns;      /* (head, tile): additions done */
     int parts;              /* of a chain, at most */
-    ordo_handoff *handoffs; /* (chain, part), if there is more than one part */
+    ordo_handoff *handoffs; /* (unit, chain, part), if there is more than one part */
     atomic_llong next;
 } backward_job;
 
@@ -471,8 +473,7 @@ static int64_t before_tail(const ordo_cpu_pass *pass, int64_t b)
     return pass->sequences[b].tickets[1];
 }
 
-/* One part of `parts` of a chain; the number of all chains. Orders whose units are several chains
- * are not this backend's. */
+/* One part of `parts` of the chains of a unit: one chain, or two that follow each other. */
 static void draw(const backward_job *job, int64_t number, int part, int parts, panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
@@ -483,19 +484,24 @@ static void draw(const backward_job *job, int64_t number, int part, int parts, p
     const ordo_sequence *s = &p->sequences[b];
     const ordo_unit unit = ordo_run_issue(&s->run, cls, ticket - s->tickets[cls]);
     const int32_t bk = s->run.band.bk;
-    chain c = { .b = b,
-                .kv_head = unit.head,
-                .walk = ordo_run_walk(&s->run, unit.head),
-                .j = unit.key[0],
-                .col = (int64_t)unit.key[0] * bk,
-                .first = bk * part / parts,
-                .end = bk * (part + 1) / parts };
-    c.cols = ordo_min32(bk, s->run.band.kv_len - (int32_t)c.col);
-    if (part > 0)
-        c.before = &job->handoffs[number * parts + part - 1];
-    if (part + 1 < parts)
-        c.after = &job->handoffs[number * parts + part];
-    run_chain(job, w, &c);
+    for (int x = 0; x < unit.keys; x++) {
+        chain c = { .b = b,
+                    .kv_head = unit.head,
+                    .walk = ordo_run_walk(&s->run, unit.head),
+                    .j = unit.key[x],
+                    .col = (int64_t)unit.key[x] * bk,
+                    .first = bk * part / parts,
+                    .end = bk * (part + 1) / parts };
+        ordo_handoff *own = NULL;
+        if (parts > 1)
+            own = job->handoffs + (number * UNIT_CHAINS + x) * parts;
+        c.cols = ordo_min32(bk, s->run.band.kv_len - (int32_t)c.col);
+        if (part > 0)
+            c.before = &own[part - 1];
+        if (part + 1 < parts)
+            c.after = &own[part];
+        run_chain(job, w, &c);
+    }
 }
 
 static int64_t all_chains(const ordo_cpu_pass *p)
@@ -562,8 +568,10 @@ static ordo_status run(backward_job *job)
     panels none;
     job->parts = parts_of(p, threads);
     const int64_t parts = all_chains(p) * job->parts; /* fewer workers make no more of them */
-    if (job->parts > 1 && !(job->handoffs = calloc((size_t)parts, sizeof *job->handoffs)))
-        return ordo_fail(ORDO_ERR_MEMORY, "%zu bytes", (size_t)parts * sizeof *job->handoffs);
+    if (job->parts > 1 &&
+        !(job->handoffs = calloc((size_t)(UNIT_CHAINS * parts), sizeof *job->handoffs)))
+        return ordo_fail(ORDO_ERR_MEMORY, "%zu bytes",
+                         UNIT_CHAINS * (size_t)parts * sizeof *job->handoffs);
     const size_t bytes = lay_out(job, NULL, &none);
     share_workspace(job);
     ORDO_TRY(ordo_pool_run(threads, bytes, prepare, job));

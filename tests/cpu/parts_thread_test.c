@@ -77,4 +77,35 @@ TEST(one_head)
     CHECK(unsetenv("ORDO_CPU_DELAY") == 0);
 }
 
-CHECK_MAIN(RUN(parts_by_chains_and_workers), RUN(random_problems), RUN(one_head))
+/* Symmetric units of two key tiles are two chains, and need no others beside them. */
+TEST(units_of_two_chains)
+{
+    attention_case c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT };
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    c.problem.batch = 1;
+    c.problem.heads = c.problem.kv_heads = 2;
+    c.problem.q_len = c.problem.kv_len = 256;
+    c.problem.head_dim = c.problem.v_head_dim = 32;
+    c.problem.mask = ORDO_MASK_CAUSAL;
+    case_open(&c, 11);
+    ordo_plan *plan = case_plan(&c, NULL);
+    CHECK(case_run(&c, plan, 1) == ORDO_OK);
+    const size_t count = c.k_count;
+    float *dk = malloc(count * sizeof *dk), *dv = malloc(count * sizeof *dv);
+    CHECK(dk && dv);
+    memcpy(dk, c.call.dk.data, count * sizeof *dk);
+    memcpy(dv, c.call.dv.data, count * sizeof *dv);
+    ordo_plan_destroy(plan);
+    options.order = ORDO_ORDER_SYMMETRIC;
+    compare(&c, &options);
+    for (size_t i = 0; i < count; i++) { /* every key has its gradients: another order, close */
+        CHECK(fabsf(((float *)c.call.dk.data)[i] - dk[i]) < 1e-4f);
+        CHECK(fabsf(((float *)c.call.dv.data)[i] - dv[i]) < 1e-4f);
+    }
+    free(dk);
+    free(dv);
+    case_close(&c);
+}
+
+CHECK_MAIN(RUN(parts_by_chains_and_workers), RUN(random_problems), RUN(one_head),
+           RUN(units_of_two_chains))
