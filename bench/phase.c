@@ -140,9 +140,9 @@ static void score_tile(const work *w, int i, int j, float *p, float *ds, int ld)
                             .scale2 = scale * 1.44269504f,
                             .keep_scale = 1 };
     w->kernels->product(COLS, ROWS, w->d, w->kt + cols, 1, w->ld_cols, w->qt + rows, w->ld_rows, p,
-                        ld, false);
+                        ld, false, NULL);
     w->kernels->product(COLS, ROWS, w->d, w->vt + cols, 1, w->ld_cols, w->doutt + rows, w->ld_rows,
-                        ds, ld, false);
+                        ds, ld, false, NULL);
     w->kernels->gradients(&z, p, ds, w->lse2 + i, w->delta + i);
 }
 
@@ -156,11 +156,11 @@ static void flash(work *w)
         for (int i = 0; i < w->n; i += ROWS) {
             score_tile(w, i, j, w->s, w->dp, tile);
             w->kernels->product(COLS, d, ROWS, w->s, tile, 1, row_of(w, w->dout, i), ld, dv, ld,
-                                true);
-            w->kernels->product(COLS, d, ROWS, w->dp, tile, 1, row_of(w, w->q, i), ld, dk, ld,
-                                true);
+                                true, NULL);
+            w->kernels->product(COLS, d, ROWS, w->dp, tile, 1, row_of(w, w->q, i), ld, dk, ld, true,
+                                NULL);
             w->kernels->product(ROWS, d, COLS, w->dp, 1, tile, row_of(w, w->k, j), ld, w->part, ld,
-                                false);
+                                false, NULL);
             w->kernels->accumulate(ROWS, d, row_of(w, w->dq, i), ld, w->part, ld, j == 0);
         }
     }
@@ -174,10 +174,11 @@ static void phase_cols(work *w, int top)
             const bool add = top > 0 || t > 0;
             const size_t at = (size_t)j * (size_t)w->ld_panel + (size_t)t;
             w->kernels->product(COLS, w->d, DEPTH, w->panel_p + at, w->ld_panel, 1,
-                                row_of(w, w->dout, top + t), w->ld, row_of(w, w->dv, j), w->ld,
-                                add);
+                                row_of(w, w->dout, top + t), w->ld, row_of(w, w->dv, j), w->ld, add,
+                                NULL);
             w->kernels->product(COLS, w->d, DEPTH, w->panel_ds + at, w->ld_panel, 1,
-                                row_of(w, w->q, top + t), w->ld, row_of(w, w->dk, j), w->ld, add);
+                                row_of(w, w->q, top + t), w->ld, row_of(w, w->dk, j), w->ld, add,
+                                NULL);
         }
 }
 
@@ -194,7 +195,7 @@ static void phase(work *w)
             for (int t = 0; t < w->n; t += DEPTH)
                 w->kernels->product(DQ_ROWS, w->d, DEPTH, w->panel_ds + (size_t)t * (size_t)ld + i,
                                     1, ld, row_of(w, w->k, t), w->ld, row_of(w, w->dq, top + i),
-                                    w->ld, t > 0);
+                                    w->ld, t > 0, NULL);
     }
 }
 

@@ -26,15 +26,15 @@ typedef void operation(panels *w);
 
 static void scores_of_keys(panels *w)
 {
-    w->k->product(COLS, ROWS, w->dim, w->a, 1, w->ld_k, w->b, w->ld_q, w->s, w->ld_q, false);
+    w->k->product(COLS, ROWS, w->dim, w->a, 1, w->ld_k, w->b, w->ld_q, w->s, w->ld_q, false, NULL);
 }
 static void output(panels *w)
 {
-    w->k->product(ROWS, w->dim, COLS, w->s, 1, w->ld_q, w->b, w->ld, w->c, w->ld, true);
+    w->k->product(ROWS, w->dim, COLS, w->s, 1, w->ld_q, w->b, w->ld, w->c, w->ld, true, NULL);
 }
 static void key_gradient(panels *w)
 {
-    w->k->product(COLS, w->dim, ROWS, w->s, w->ld_q, 1, w->b, w->ld, w->c, w->ld, true);
+    w->k->product(COLS, w->dim, ROWS, w->s, w->ld_q, 1, w->b, w->ld, w->c, w->ld, true, NULL);
 }
 
 static ordo_scores tile_of(const panels *w, bool cut)

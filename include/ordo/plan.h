@@ -118,8 +118,8 @@ ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info
 /* The problem as the plan holds it: every default filled in. */
 ORDO_API ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem);
 
-/* Bytes of workspace the backward pass needs; the forward needs no more (256 bytes on a GPU, none
- * elsewhere: ordo_plan_info.forward_workspace_bytes). Linear in the sequence length. */
+/* Bytes of workspace that are enough for either pass. The forward pass alone needs
+ * ordo_plan_info.forward_workspace_bytes, often less or none. Linear in the sequence length. */
 ORDO_API size_t ordo_plan_workspace(const ordo_plan *plan);
 
 /* Write the plan's line into `text` (NUL-terminated, no newline). `needed`, if not NULL,

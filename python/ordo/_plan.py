@@ -175,7 +175,7 @@ class Plan:
 
     @functools.cached_property
     def workspace_bytes(self) -> int:
-        """Bytes of workspace the backward pass needs; forward() and backward() bring their own."""
+        """Bytes of workspace enough for either pass; forward() and backward() bring their own."""
         size: int = lib.ordo_plan_workspace(self._handle)
         return size
 

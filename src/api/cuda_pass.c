@@ -195,7 +195,9 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     const bool table = pass->layout != ORDO_DENSE;
     if (which == ORDO_FORWARD) {
         const uint64_t table_bytes = ordo_plan_table_bytes(plan);
-        pass->ticket = cut(&at, ordo_plan_forward_bytes(plan) - table_bytes);
+        uint64_t all = 0;
+        (void)ordo_plan_forward_bytes(plan, &all); /* fits: as made */
+        pass->ticket = cut(&at, all - table_bytes);
         pass->table = table ? cut(&at, table_bytes) : NULL;
         return;
     }

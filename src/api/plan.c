@@ -139,6 +139,8 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
     const ordo_problem *p = &plan->problem;
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
     const unsigned kept = ordo_plan_promise(plan);
+    uint64_t forward_bytes = 0;
+    (void)ordo_plan_forward_bytes(plan, &forward_bytes); /* fits: the plan is legal */
     *info = (ordo_plan_info) {
         .backend = plan->backend,
         .forward_tile = plan->forward_tile,
@@ -154,7 +156,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .assign = plan->assign,
         .workers = plan->workers,
         .coresident = ordo_plan_coresident(plan),
-        .forward_workspace_bytes = ordo_plan_forward_bytes(plan),
+        .forward_workspace_bytes = forward_bytes,
         .backward_workspace_bytes = ordo_plan_workspace(plan),
         .kept = kept,
         .not_kept = kept ^ 0x1fu,

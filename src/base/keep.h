@@ -79,10 +79,10 @@ ORDO_HD uint32_t ordo_keep_quad(uint32_t col)
 
 /* Columns 8j and 8j+1 of even j fill bytes 0 and 1, of odd j bytes 2 and 3, from the top bit
  * of each byte down: shifting the word left brings each group's bits to the byte signs. */
+#define ORDO_KEEP_BIT(col) (8 * (2 * ((col) >> 3 & 1) + ((col)&1)) + 7 - ((col) >> 4 & 7))
 ORDO_HD uint32_t ordo_keep_bit(uint32_t col)
 {
-    const uint32_t j = (col & 127) >> 3, e = col & 1;
-    return 8 * (2 * (j & 1) + e) + 7 - (j >> 1);
+    return ORDO_KEEP_BIT(col);
 }
 
 /* Keying ordo. Bit i of the threshold, lowest first, ORs or ANDs one random word into all 32

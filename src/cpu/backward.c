@@ -9,9 +9,9 @@
  * then waits for its turn at the query tile and adds dq_part; the first turn stores. The last
  * turn rounds the tile's dQ and writes it out. At large head sizes a few row tiles go through these
  * lines together, line by line: dV and dK then pass through the caches once for all of them. Every
- * sum keeps its terms and their order. Turns and visits come from src/plan; chains are
- * drawn in ticket order from one counter and wait only on earlier tickets, so any number of
- * threads completes. Where chains are few, several threads share each (handoff.h). */
+ * sum keeps its terms and their order. Turns and visits come from src/plan. Query tiles to prepare
+ * and then chains are drawn in ticket order from one counter and wait only on earlier tickets, so
+ * any number of threads completes. Where chains are few, several threads share each (handoff.h). */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ typedef struct backward_job {
     float *qt, *doutt;      /* (head, tile, dim, row): the same, transposed */
     float *delta;           /* (head, tile, row): row sums of dO.O, less dlse */
     float *lse2;            /* (head, tile, row): lse in powers of two, +inf where it is -inf */
-    int32_t *finite;        /* (head, tile): no inf or NaN in q and dout */
+    atomic_int *ready;      /* (head, tile): an ordo_panel_state, of q and dout */
     atomic_int *turns;      /* (head, tile): additions done */
     int parts;              /* of a chain, at most */
     ordo_handoff *handoffs; /* (unit, chain, part), if there is more than one part */
@@ -169,7 +169,6 @@ static void prepare_tile(const backward_job *job, const panels *w, int64_t b, in
         lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * LOG2_E);
         delta[r] = blind ? 0 : dlse ? delta[r] - dlse[r] : delta[r];
     }
-    job->finite[at] = finite;
     if (!finite) {
         ordo_cpu_quiet(job->qt + at * p->dim * w->ld_q, p->dim, w->ld_q, rows);
         blank_rows(job->q + at * band->bq * p->ld, p->ld, lse2, rows);
@@ -178,6 +177,7 @@ static void prepare_tile(const backward_job *job, const panels *w, int64_t b, in
     atomic_store_explicit(&job->turns[at], 0, memory_order_relaxed);
     if (ordo_span_count(ordo_band_keys(band, i)) == 0)
         write_dq(job, b, head, row, rows, NULL);
+    ordo_panel_fill(&job->ready[at], finite);
 }
 
 /* Rows and columns of a padded sequence past its end: gradients 0. */
@@ -203,30 +203,27 @@ static int64_t before_tile(const ordo_cpu_pass *pass, int64_t b)
     return pass->sequences[b].tile;
 }
 
-/* Tickets: the tiles of each head; then, if padded, the padding of each head and key head. */
-static void prepare(void *context, int worker, int workers, void *scratch)
+/* The tiles of each head; then, if padded, the padding of each head and key head. */
+static int64_t all_preparations(const backward_job *job)
 {
-    backward_job *job = context;
+    const ordo_problem *p = job->pass.problem;
+    const int64_t padded = p->layout == ORDO_PADDED ? p->batch : 0;
+    return p->heads * job->tiles + padded * (p->heads + p->kv_heads);
+}
+
+static void prepare(const backward_job *job, const panels *w, int64_t ticket)
+{
     const ordo_cpu_pass *p = &job->pass;
     const int64_t heads = p->problem->heads, kv_heads = p->problem->kv_heads;
-    const int64_t padded = p->problem->layout == ORDO_PADDED ? p->problem->batch : 0;
-    panels w;
-    (void)worker;
-    (void)workers;
-    lay_out(job, scratch, &w);
-    for (;;) {
-        int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (ticket < heads * job->tiles) {
-            const int64_t head = ticket / job->tiles, tile = ticket % job->tiles;
-            const int64_t b = ordo_cpu_find(p, tile, before_tile);
-            prepare_tile(job, &w, b, head, (int32_t)(tile - p->sequences[b].tile));
-        } else if ((ticket -= heads * job->tiles) < padded * heads) {
-            clear_rows(job, ticket / heads, ticket % heads);
-        } else if ((ticket -= padded * heads) < padded * kv_heads) {
-            clear_columns(job, ticket / kv_heads, ticket % kv_heads);
-        } else {
-            return;
-        }
+    if (ticket < heads * job->tiles) {
+        const int64_t head = ticket / job->tiles, tile = ticket % job->tiles;
+        const int64_t b = ordo_cpu_find(p, tile, before_tile);
+        prepare_tile(job, w, b, head, (int32_t)(tile - p->sequences[b].tile));
+    } else if ((ticket -= heads * job->tiles) < p->problem->batch * heads) {
+        clear_rows(job, ticket / heads, ticket % heads);
+    } else {
+        ticket -= p->problem->batch * heads;
+        clear_columns(job, ticket / kv_heads, ticket % kv_heads);
     }
 }
 
@@ -262,6 +259,11 @@ static void begin_chain(const backward_job *job, const panels *w, chain *c)
     memset(w->dv, 0, (size_t)c->cols * (size_t)p->v_ld * sizeof(float));
 }
 
+typedef struct visit {
+    int64_t head;
+    int32_t i; /* query tile; -1: none */
+} visit;
+
 /* The query side of a step. */
 typedef struct rows_panel {
     const float *q, *dout, *qt, *doutt, *lse2, *delta;
@@ -280,6 +282,12 @@ static rows_panel rows_at(const backward_job *job, const panels *w, const chain 
                           job->delta + at * job->group };
 }
 
+/* Wait until the query side of a step is there; whether it is finite. */
+static bool rows_finite(const backward_job *job, const chain *c, int64_t head, int32_t i)
+{
+    return ordo_panel_finite(&job->ready[tile_at(job, c->b, head, i)]);
+}
+
 /* A tile with its keep bits, which stay until the next tile's. */
 static ordo_patch patch_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
                            int32_t i)
@@ -296,23 +304,44 @@ static ordo_patch patch_at(const backward_job *job, const panels *w, const chain
     return patch;
 }
 
+/* What is wanted soon, for products to ask for: the query side of the next step and the dQ that
+ * this one adds to. */
+typedef struct wanted {
+    ordo_ahead qt, doutt, dout, q, dq;
+} wanted;
+
+static wanted wanted_by(const backward_job *job, const panels *w, const chain *c, visit next)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t rows = (size_t)c->walk.band.bq;
+    if (next.i < 0)
+        return (wanted) { 0 };
+    const rows_panel r = rows_at(job, w, c, next.head, next.i);
+    return (wanted) { .qt = { r.qt, 4 * (size_t)(p->dim * w->ld_q) },
+                      .doutt = { r.doutt, 4 * (size_t)(p->v_dim * w->ld_q) },
+                      .dout = { r.dout, 4 * rows * (size_t)p->v_ld },
+                      .q = { r.q, 4 * rows * (size_t)p->ld } };
+}
+
 /* p and ds of a tile, to s and dp. */
 static void make_scores(const backward_job *job, const panels *w, const rows_panel *r,
-                        const ordo_patch *patch, float *s, float *dp)
+                        const ordo_patch *patch, float *s, float *dp, const wanted *soon)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
     const int rows = patch->rows, cols = patch->cols, skipped = patch->skipped;
-    k->product(cols, rows, p->dim, w->kt + skipped, 1, w->ld_k, r->qt, w->ld_q, s, w->ld_s, false);
+    k->product(cols, rows, p->dim, w->kt + skipped, 1, w->ld_k, r->qt, w->ld_q, s, w->ld_s, false,
+               &soon->qt);
     k->product(cols, rows, p->v_dim, w->vt + skipped, 1, w->ld_k, r->doutt, w->ld_q, dp, w->ld_s,
-               false);
+               false, &soon->doutt);
     k->gradients(&patch->scores, s, dp, r->lse2, r->delta);
 }
 
 /* The five products of a step. `finite`: no inf or NaN among what is multiplied; `more`: dq_part
  * goes on from what is there. */
 static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
-                     const ordo_patch *patch, bool finite, float *part, bool more)
+                     const ordo_patch *patch, bool finite, float *part, bool more,
+                     const wanted *soon)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
@@ -320,7 +349,7 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
     const int ld = p->ld, v_ld = p->v_ld, ld_s = w->ld_s;
     float *dk = w->dk + (ptrdiff_t)skipped * ld, *dv = w->dv + (ptrdiff_t)skipped * v_ld;
     const float *key = w->k + (ptrdiff_t)skipped * ld;
-    make_scores(job, w, r, patch, w->s, w->dp);
+    make_scores(job, w, r, patch, w->s, w->dp, soon);
     if (!finite)
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
     if (!finite && patch->scores.cut) {
@@ -334,9 +363,9 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
         blank_rows(part, ld, r->lse2, rows);
         return;
     }
-    k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true);
-    k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true);
-    k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, more);
+    k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true, &soon->dout);
+    k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true, &soon->q);
+    k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, more, NULL);
     if (!finite)
         blank_rows(part, ld, r->lse2, rows);
 }
@@ -358,17 +387,18 @@ static void add_in_turn(const backward_job *job, panels *w, const chain *c, int6
     atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
 }
 
-static void step(const backward_job *job, panels *w, chain *c, int64_t head, int32_t i)
+static void step(const backward_job *job, panels *w, chain *c, int64_t head, int32_t i, visit next)
 {
+    const wanted soon = wanted_by(job, w, c, next);
     const rows_panel r = rows_at(job, w, c, head, i);
     const ordo_patch patch = patch_at(job, w, c, head, i);
     const size_t floats = (size_t)c->walk.band.bq * (size_t)job->pass.ld;
+    const bool finite = rows_finite(job, c, head, i) && c->finite;
     float *part = c->after ? ordo_handoff_room(c->after, w->slots, floats, c->steps) : w->part;
     if (c->before)
         ordo_handoff_take(c->before, part, floats, c->steps);
     if (patch.cols > 0)
-        multiply(job, w, &r, &patch, c->finite && job->finite[tile_at(job, c->b, head, i)], part,
-                 c->before != NULL);
+        multiply(job, w, &r, &patch, finite, part, c->before != NULL, &soon);
     else if (!c->before) /* the mask leaves nothing of this part */
         memset(part, 0, floats * sizeof *part);
     if (c->after)
@@ -391,7 +421,7 @@ static bool together(const backward_job *job, const panels *w, const chain *c, i
     const int64_t first = tile_at(job, c->b, head, ordo_walk_visit(&c->walk, c->j, t));
     for (int32_t x = 0; x < w->depth; x++) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
-        if (tile_at(job, c->b, head, i) != first + x || !job->finite[first + x])
+        if (tile_at(job, c->b, head, i) != first + x || !rows_finite(job, c, head, i))
             return false;
         const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i, c->j, c->b, head, w->ld_s);
         if (patch.rows != band->bq || patch.cols != c->cols)
@@ -408,23 +438,36 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
     const ordo_cpu_pass *p = &job->pass;
     const int bq = c->walk.band.bq, all = w->depth * bq, ld_s = w->ld_s;
     const rows_panel first = rows_at(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t));
+    const wanted none = { 0 };
     for (int32_t x = 0; x < w->depth; x++) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
         const rows_panel r = rows_at(job, w, c, head, i);
         const ordo_patch patch = patch_at(job, w, c, head, i);
-        make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq);
+        make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq, &none);
     }
     p->kernels->product(c->cols, p->v_dim, all, w->s, ld_s, 1, first.dout, p->v_ld, w->dv, p->v_ld,
-                        true);
-    p->kernels->product(c->cols, p->dim, all, w->dp, ld_s, 1, first.q, p->ld, w->dk, p->ld, true);
+                        true, NULL);
+    p->kernels->product(c->cols, p->dim, all, w->dp, ld_s, 1, first.q, p->ld, w->dk, p->ld, true,
+                        NULL);
     for (int32_t x = 0; x < w->depth; x++) {
         p->kernels->product(bq, p->dim, c->cols, w->dp + x * bq, 1, ld_s, w->k, p->ld, w->part,
-                            p->ld, false);
+                            p->ld, false, NULL);
         add_in_turn(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t + x), bq);
     }
 }
 
-/* Where query heads share the keys, each tile is every head's before the next one is any's. */
+/* The step after head g of visit t: where query heads share the keys, each tile is every head's
+ * before the next one is any's. */
+static visit visit_after(const backward_job *job, const chain *c, int32_t t, int64_t g)
+{
+    const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
+    if (g + 1 < queries)
+        return (visit) { head0 + g + 1, ordo_walk_visit(&c->walk, c->j, t) };
+    if (t + 1 < ordo_walk_steps(&c->walk, c->j))
+        return (visit) { head0, ordo_walk_visit(&c->walk, c->j, t + 1) };
+    return (visit) { head0, -1 };
+}
+
 static void walk_chain(const backward_job *job, panels *w, chain *c)
 {
     const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
@@ -437,7 +480,7 @@ static void walk_chain(const backward_job *job, panels *w, chain *c)
             steps_together(job, w, c, head0, t);
         else
             for (int64_t g = 0; g < queries; g++)
-                step(job, w, c, head0 + g, i);
+                step(job, w, c, head0 + g, i, visit_after(job, c, t, g));
         t += many ? w->depth : 1;
     }
 }
@@ -519,26 +562,22 @@ static void work(void *context, int worker, int workers, void *scratch)
 {
     backward_job *job = context;
     const int parts = parts_of(&job->pass, workers);
-    const int64_t chains = all_chains(&job->pass);
+    const int64_t preparations = all_preparations(job), chains = all_chains(&job->pass);
     panels w;
     lay_out(job, scratch, &w);
     w.random = (uint64_t)worker + 1;
     for (;;) {
-        const int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (ticket >= chains * parts)
+        int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (ticket < preparations)
+            prepare(job, &w, ticket);
+        else if ((ticket -= preparations) < chains * parts)
+            draw(job, ticket / parts, (int)(ticket % parts), parts, &w);
+        else
             return;
-        draw(job, ticket / parts, (int)(ticket % parts), parts, &w);
     }
 }
 
 /* ---- */
-
-static void *cut(char **at, uint64_t bytes)
-{
-    void *piece = *at;
-    *at += bytes;
-    return piece;
-}
 
 /* Cut the workspace into the plan's parts. */
 static void share_workspace(backward_job *job)
@@ -550,15 +589,16 @@ static void share_workspace(backward_job *job)
     job->group = (p->plan->backward_tile.q + 15) / 16 * 16;
     job->dq_ld = (p->dim + 15) / 16 * 16;
     ordo_plan_parts(p->plan, (uint64_t)job->tiles, &parts); /* fits: no more than the plan's */
-    job->dq = cut(&at, parts.dq);
-    job->delta = cut(&at, parts.delta);
-    job->turns = cut(&at, parts.turns + parts.ticket);
-    job->q = cut(&at, parts.q);
-    job->dout = cut(&at, parts.dout);
-    job->qt = cut(&at, parts.qt);
-    job->doutt = cut(&at, parts.doutt);
-    job->lse2 = cut(&at, parts.lse2);
-    job->finite = cut(&at, parts.flags);
+    job->dq = ordo_cut(&at, parts.dq);
+    job->delta = ordo_cut(&at, parts.delta);
+    job->turns = ordo_cut(&at, parts.turns + parts.ticket);
+    job->q = ordo_cut(&at, parts.q);
+    job->dout = ordo_cut(&at, parts.dout);
+    job->qt = ordo_cut(&at, parts.qt);
+    job->doutt = ordo_cut(&at, parts.doutt);
+    job->lse2 = ordo_cut(&at, parts.lse2);
+    job->ready = ordo_cut(&at, parts.ready);
+    memset((void *)job->ready, 0, parts.ready);
 }
 
 static ordo_status run(backward_job *job)
@@ -574,9 +614,9 @@ static ordo_status run(backward_job *job)
                          UNIT_CHAINS * (size_t)parts * sizeof *job->handoffs);
     const size_t bytes = lay_out(job, NULL, &none);
     share_workspace(job);
-    ORDO_TRY(ordo_pool_run(threads, bytes, prepare, job));
-    atomic_store(&job->next, 0);
-    return ordo_pool_run((int)(parts < threads ? parts + (parts == 0) : threads), bytes, work, job);
+    const int64_t tickets = all_preparations(job) + parts;
+    return ordo_pool_run((int)(tickets < threads ? tickets + (tickets == 0) : threads), bytes, work,
+                         job);
 }
 
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)

@@ -1,14 +1,16 @@
 /* forward.c: attention forward on CPU threads.
  *
- * An item is a block of query rows of one head: up to eight tiles, so that each key tile is
- * converted once for all of them. Rows are independent; a row meets its key tiles upwards, with
+ * An item is a block of query rows of one head, up to eight tiles, that meet each key tile one
+ * after the other while it is near. Rows are independent; a row meets its key tiles upwards, with
  * a running maximum m (in powers of two), sum l and output o:
  *
  *   s = q k^T    p = exp2(s scale2 - m)    o = o alpha + p v    l = l alpha + sum p
  *
- * Items are drawn from one counter, for causal masks the longest first; where all are equally long
- * and few, the last ones are single tiles, so that threads finish together. How rows are gathered
- * into items changes no bit. */
+ * Where several items meet a key tile, keys and values become panels in the workspace once for all
+ * of them; else each item converts its own. Panels, then items are drawn from one counter, for
+ * causal masks the longest items first; where all are equally long and few, the last ones are
+ * single tiles, so that threads finish together. How rows are gathered into items changes no bit.
+ */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,16 +21,22 @@
 #include "base/status.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
+#include "cpu/wait.h"
 
 typedef struct forward_job {
     ordo_cpu_pass pass;
     int tiles;    /* query tiles an item */
     bool singles; /* but one an item in the first quarter of a sequence, which is drawn last */
     int64_t items;
+    /* Panels that items share, if they do: (key head, tile), transposed keys and values. */
+    bool shared;
+    int64_t key_tiles; /* of all sequences */
+    float *kt, *v;
+    atomic_int *ready; /* (key head, tile): an ordo_panel_state */
     atomic_llong next;
 } forward_job;
 
-/* One worker's panels. */
+/* One worker's panels; its own kt and v if keys are not shared. */
 typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
     uint32_t *keep;
@@ -48,13 +56,21 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     w->qt = ordo_arena_take(&arena, tiles * (size_t)p->dim * (size_t)w->ld_q);
     w->o = ordo_arena_take(&arena, tiles * rows * (size_t)p->v_ld);
     w->s = ordo_arena_take(&arena, bk * (size_t)w->ld_q);
-    w->kt = ordo_arena_take(&arena, (size_t)p->dim * (size_t)w->ld_k);
-    w->v = ordo_arena_take(&arena, bk * (size_t)p->v_ld);
+    w->kt = ordo_arena_take(&arena, job->shared ? 0 : (size_t)p->dim * (size_t)w->ld_k);
+    w->v = ordo_arena_take(&arena, job->shared ? 0 : bk * (size_t)p->v_ld);
     w->m = ordo_arena_take(&arena, tiles * rows);
     w->l = ordo_arena_take(&arena, tiles * rows);
     w->alpha = ordo_arena_take(&arena, rows);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
     return arena.used;
+}
+
+static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
+{
+    ordo_band band = p->sequences[b].run.band;
+    band.bq = (int32_t)p->plan->forward_tile.q;
+    band.bk = (int32_t)p->plan->forward_tile.k;
+    return band;
 }
 
 /* ---- one item ---- */
@@ -97,16 +113,101 @@ static void begin(const forward_job *job, const panels *w, const item *it)
     }
 }
 
-/* One key tile against one query tile. `finite`: no inf or NaN in its values. */
+/* ---- keys ---- */
+
+typedef struct key_panels {
+    float *kt, *v;
+    bool finite; /* no inf or NaN in the values */
+} key_panels;
+
+static int key_columns(const ordo_band *band, int32_t j)
+{
+    return ordo_min32(band->bk, band->kv_len - j * band->bk);
+}
+
+/* Key tile j of a key head to panels. */
+static void load_keys(const forward_job *job, int ld_k, int64_t b, int64_t kv_head,
+                      const ordo_band *band, int32_t j, key_panels *to)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const ordo_dtype dtype = p->problem->dtype;
+    const int64_t col = (int64_t)j * band->bk;
+    const int cols = key_columns(band, j);
+    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, b, col, kv_head);
+    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, b, col, kv_head);
+    ordo_cpu_fetch(p, v, 0, cols, p->v_dim); /* on its way while keys are transposed */
+    if (!p->kernels->load_transposed(to->kt, ld_k, k.data, dtype, k.stride, cols, p->dim))
+        ordo_cpu_quiet(to->kt, p->dim, ld_k, cols);
+    to->finite = p->kernels->load(to->v, p->v_ld, v.data, dtype, v.stride, cols, p->v_dim);
+}
+
+static int64_t key_place(const forward_job *job, int64_t b, int64_t kv_head, int32_t j)
+{
+    return kv_head * job->key_tiles + job->pass.sequences[b].key_tile + j;
+}
+
+static key_panels panels_at(const forward_job *job, int ld_k, int64_t place)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    return (key_panels) { .kt = job->kt + place * p->dim * ld_k,
+                          .v = job->v + place * p->plan->forward_tile.k * p->v_ld };
+}
+
+/* One of the shared panels; empty if no row sees it. */
+static void share_keys(const forward_job *job, const panels *w, int64_t b, int64_t kv_head,
+                       int32_t j)
+{
+    const ordo_band band = forward_band(&job->pass, b);
+    const int64_t place = key_place(job, b, kv_head, j);
+    key_panels to = panels_at(job, w->ld_k, place);
+    if (ordo_span_count(ordo_band_queries(&band, j)) > 0)
+        load_keys(job, w->ld_k, b, kv_head, &band, j, &to);
+    ordo_panel_fill(&job->ready[place], to.finite);
+}
+
+/* Key tile j for an item: the shared panels, once they are there, or its own. */
+static key_panels keys_of(const forward_job *job, const panels *w, const item *it, int32_t j)
+{
+    const int64_t kv_head = it->head / job->pass.queries;
+    key_panels keys = { .kt = w->kt, .v = w->v };
+    if (job->shared) {
+        const int64_t place = key_place(job, it->b, kv_head, j);
+        keys = panels_at(job, w->ld_k, place);
+        keys.finite = ordo_panel_finite(&job->ready[place]);
+    } else {
+        load_keys(job, w->ld_k, it->b, kv_head, &it->band, j, &keys);
+    }
+    return keys;
+}
+
+/* ---- steps ---- */
+
+/* A part of the panels that the next steps want, for products to ask for. */
+typedef struct wanted {
+    ordo_ahead kt, v;
+} wanted;
+
+static wanted part_of_keys(const forward_job *job, const panels *w, const key_panels *keys,
+                           int32_t part, int32_t parts)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    const size_t kt = (size_t)(p->dim * w->ld_k) * sizeof(float);
+    const size_t v = (size_t)(p->plan->forward_tile.k * p->v_ld) * sizeof(float);
+    const size_t x = (size_t)part, n = (size_t)parts;
+    return (wanted) { { (const char *)keys->kt + kt * x / n, kt * (x + 1) / n - kt * x / n },
+                      { (const char *)keys->v + v * x / n, v * (x + 1) / n - v * x / n } };
+}
+
+/* One key tile against one query tile. */
 static void step(const forward_job *job, const panels *w, const item *it, int32_t i, int32_t j,
-                 bool finite)
+                 const key_panels *keys, const wanted *soon)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_kernels *k = p->kernels;
     ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_q);
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
-    const float *v = w->v + (ptrdiff_t)patch.skipped * p->v_ld;
+    const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
     if (p->dropout) {
@@ -116,16 +217,16 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
         patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
     }
     /* transposed: s[c][r] = sum_d k[c][d] q[r][d] */
-    k->product(patch.cols, patch.rows, p->dim, w->kt + patch.skipped, 1, w->ld_k,
-               queries(job, w, i - it->first), w->ld_q, w->s, w->ld_q, false);
+    k->product(patch.cols, patch.rows, p->dim, keys->kt + patch.skipped, 1, w->ld_k,
+               queries(job, w, i - it->first), w->ld_q, w->s, w->ld_q, false, &soon->kt);
     k->softmax(&patch.scores, w->s, w->m + at, w->l + at, w->alpha);
     k->rescale(patch.rows, p->v_dim, o, p->v_ld, w->alpha);
-    if (patch.scores.cut && !finite)
+    if (patch.scores.cut && !keys->finite)
         ordo_cpu_product_careful(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o,
                                  p->v_ld, patch.scores.low, patch.scores.high);
     else
-        k->product(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o, p->v_ld,
-                   true);
+        k->product(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o, p->v_ld, true,
+                   &soon->v);
 }
 
 static void finish(const forward_job *job, const panels *w, const item *it)
@@ -153,36 +254,11 @@ static void finish(const forward_job *job, const panels *w, const item *it)
     }
 }
 
-/* Ask for a part of a key tile's rows, to be near when its turn comes. */
-static void fetch_keys(const forward_job *job, const item *it, int32_t j, int part, int parts)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
-    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
-    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
-    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-    ordo_cpu_fetch(p, k, cols * part / parts, cols * (part + 1) / parts, p->dim);
-    ordo_cpu_fetch(p, v, cols * part / parts, cols * (part + 1) / parts, p->v_dim);
-}
-
-/* Key tile j as panels; whether its values are finite. */
-static bool load_keys(const forward_job *job, const panels *w, const item *it, int32_t j)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const int64_t col = (int64_t)j * it->band.bk, kv_head = it->head / p->queries;
-    const int cols = ordo_min32(it->band.bk, it->band.kv_len - (int32_t)col);
-    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, it->b, col, kv_head);
-    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, it->b, col, kv_head);
-    if (!p->kernels->load_transposed(w->kt, w->ld_k, k.data, p->problem->dtype, k.stride, cols,
-                                     p->dim))
-        ordo_cpu_quiet(w->kt, p->dim, w->ld_k, cols);
-    return p->kernels->load(w->v, p->v_ld, v.data, p->problem->dtype, v.stride, cols, p->v_dim);
-}
-
 static void run_item(const forward_job *job, const panels *w, const item *it)
 {
-    begin(job, w, it);
+    const int64_t kv_head = it->head / job->pass.queries;
     ordo_span keys = { INT32_MAX, -1 };
+    begin(job, w, it);
     for (int32_t i = it->first; i <= it->last; i++) {
         const ordo_span own = ordo_band_keys(&it->band, i);
         if (ordo_span_count(own) > 0) {
@@ -191,13 +267,17 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
         }
     }
     for (int32_t j = keys.first; j <= keys.last; j++) {
-        const bool finite = load_keys(job, w, it, j);
+        const key_panels now = keys_of(job, w, it, j);
         for (int32_t i = it->first; i <= it->last; i++) {
             const ordo_span own = ordo_band_keys(&it->band, i);
-            if (j < keys.last)
-                fetch_keys(job, it, j + 1, i - it->first, it->last - it->first + 1);
+            wanted soon = { 0 };
+            if (job->shared && j < keys.last) {
+                const key_panels next =
+                    panels_at(job, w->ld_k, key_place(job, it->b, kv_head, j + 1));
+                soon = part_of_keys(job, w, &next, i - it->first, it->last - it->first + 1);
+            }
             if (own.first <= j && j <= own.last)
-                step(job, w, it, i, j, finite);
+                step(job, w, it, i, j, &now, &soon);
         }
     }
     finish(job, w, it);
@@ -219,14 +299,6 @@ static void clear_padding(const forward_job *job, int64_t b, int64_t head)
 
 /* ---- all items ---- */
 
-static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
-{
-    ordo_band band = p->sequences[b].run.band;
-    band.bq = (int32_t)p->plan->forward_tile.q;
-    band.bk = (int32_t)p->plan->forward_tile.k;
-    return band;
-}
-
 /* Items a head; the first `singles` of them are single tiles. A sequence without rows has one, for
  * its padding. */
 static int64_t head_items(const forward_job *job, int64_t b, int64_t *singles)
@@ -237,16 +309,20 @@ static int64_t head_items(const forward_job *job, int64_t b, int64_t *singles)
     return tiles == 0 ? 1 : *singles + (tiles - *singles + job->tiles - 1) / job->tiles;
 }
 
-static int64_t before(const ordo_cpu_pass *pass, int64_t b)
+static int64_t before_item(const ordo_cpu_pass *pass, int64_t b)
 {
     return pass->sequences[b].item;
+}
+static int64_t before_key_tile(const ordo_cpu_pass *pass, int64_t b)
+{
+    return pass->sequences[b].key_tile;
 }
 
 /* Ticket -> item: sequence by sequence, the last rows of all heads first. */
 static void draw(const forward_job *job, int64_t ticket, const panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
-    const int64_t heads = p->problem->heads, b = ordo_cpu_find(p, ticket, before);
+    const int64_t heads = p->problem->heads, b = ordo_cpu_find(p, ticket, before_item);
     int64_t singles;
     ticket -= p->sequences[b].item;
     item it = { .b = b, .head = ticket % heads, .band = forward_band(p, b) };
@@ -263,15 +339,22 @@ static void draw(const forward_job *job, int64_t ticket, const panels *w)
 static void work(void *context, int worker, int workers, void *scratch)
 {
     forward_job *job = context;
+    const int64_t shares = job->shared ? job->pass.problem->kv_heads * job->key_tiles : 0;
     panels w;
     (void)worker;
     (void)workers;
     lay_out(job, scratch, &w);
     for (;;) {
         const int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (ticket >= job->items)
+        if (ticket < shares) {
+            const int64_t kv_head = ticket / job->key_tiles, tile = ticket % job->key_tiles;
+            const int64_t b = ordo_cpu_find(&job->pass, tile, before_key_tile);
+            share_keys(job, &w, b, kv_head, (int32_t)(tile - job->pass.sequences[b].key_tile));
+        } else if (ticket - shares < job->items) {
+            draw(job, ticket - shares, &w);
+        } else {
             return;
-        draw(job, ticket, &w);
+        }
     }
 }
 
@@ -289,12 +372,32 @@ static int64_t count_items(const forward_job *job)
 static void gather_items(forward_job *job, int threads)
 {
     const bool equal = job->pass.problem->mask == ORDO_MASK_FULL;
-    job->tiles = 8;
+    job->tiles = ORDO_ITEM_TILES;
     for (job->items = count_items(job); job->tiles > 1 && job->items < 4 * (int64_t)threads;
          job->items = count_items(job))
         job->tiles /= 2;
     job->singles = equal && job->tiles > 1 && threads > 1 && job->items < 16 * (int64_t)threads;
     job->items = count_items(job);
+}
+
+/* Cut the workspace into panels, if the plan has any. */
+static void share_workspace(forward_job *job)
+{
+    const ordo_cpu_pass *p = &job->pass;
+    char *at = p->call->workspace;
+    ordo_key_parts parts;
+    for (int64_t b = 0; b < p->problem->batch; b++) {
+        const ordo_band band = forward_band(p, b);
+        p->sequences[b + 1].key_tile = p->sequences[b].key_tile + ordo_band_key_tiles(&band);
+    }
+    job->key_tiles = p->sequences[p->problem->batch].key_tile;
+    ordo_plan_key_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* no more than the plan's */
+    job->shared = parts.kt > 0;
+    job->kt = ordo_cut(&at, parts.kt);
+    job->v = ordo_cut(&at, parts.v);
+    job->ready = ordo_cut(&at, parts.ready);
+    if (job->shared)
+        memset((void *)job->ready, 0, parts.ready);
 }
 
 ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
@@ -305,6 +408,7 @@ ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
         const int threads = ordo_pool_threads(call->threads);
         panels none;
         gather_items(&job, threads);
+        share_workspace(&job);
         const size_t bytes = lay_out(&job, NULL, &none);
         const int64_t useful = job.items < threads ? job.items : threads;
         status = ordo_pool_run((int)useful, bytes, work, &job);

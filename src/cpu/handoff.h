@@ -11,11 +11,12 @@
 #ifndef CPU_HANDOFF_H
 #define CPU_HANDOFF_H
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "cpu/wait.h"
 
 enum { ORDO_PARTS_MAX = 4, ORDO_SLOTS = 4, ORDO_PART_COLUMNS = 32 };
 
@@ -24,13 +25,6 @@ typedef struct ordo_handoff {
     float *_Atomic slots;   /* of the thread that has the part */
     atomic_int made, taken; /* partials so far */
 } ordo_handoff;
-
-static inline void ordo_cpu_wait(const atomic_int *count, int least)
-{
-    for (int spin = 0; atomic_load_explicit(count, memory_order_acquire) < least; spin++)
-        if (spin > 200)
-            sched_yield(); /* there may be more threads than cores */
-}
 
 /* Parts of each of `chains` chains of at most `columns` columns on `workers` threads: under a
  * causal mask the longest chain takes twice the mean, so two parts a worker. */

@@ -35,6 +35,12 @@ typedef struct ordo_scores {
     int keep_column;      /* place of column 0 in the first block */
 } ordo_scores;
 
+/* Memory that is wanted soon. */
+typedef struct ordo_ahead {
+    const void *from;
+    size_t bytes;
+} ordo_ahead;
+
 typedef struct ordo_kernels {
     const char *name;
 
@@ -46,9 +52,10 @@ typedef struct ordo_kernels {
                             int64_t row_stride, int rows, int dim);
 
     /* c = a b, or c += a b: m x n x k. a(i, x) = a[i a_row + x a_k], b(x, j) = b[x ldb + j]. m
-     * and k are exact, n is rounded up to 16. */
+     * and k are exact, n is rounded up to 16. On the way all of `ahead` is asked for, a little at a
+     * time; NULL: nothing. */
     void (*product)(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
-                    int ldb, float *c, int ldc, bool add);
+                    int ldb, float *c, int ldc, bool add, const ordo_ahead *ahead);
 
     /* Forward: from raw products to probabilities (times keep bits) under the running maximum;
      * per row: m and l are updated, alpha is what earlier results must be multiplied by. The

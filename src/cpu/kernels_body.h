@@ -175,15 +175,40 @@ FOR_EACH_KIND void block(int rows, int width, int k, const float *a, int a_row, 
             ln_store(c + (ptrdiff_t)i * ldc + j * LANES, sum[i][j]);
 }
 
+/* What is left to ask for, and how much of it before each block. */
+typedef struct fetching {
+    const char *at, *end;
+    ptrdiff_t step;
+} fetching;
+
+static inline fetching fetch_over(const ordo_ahead *ahead, int blocks)
+{
+    enum { LINE = 64 };
+    if (!ahead)
+        return (fetching) { 0 };
+    const ptrdiff_t lines = (ptrdiff_t)(ahead->bytes + LINE - 1) / LINE;
+    return (fetching) { .at = ahead->from,
+                        .end = (const char *)ahead->from + ahead->bytes,
+                        .step = (lines / (blocks + 1) + 1) * LINE };
+}
+
+static inline void fetch_some(fetching *f)
+{
+    const char *end = f->end - f->at > f->step ? f->at + f->step : f->end;
+    for (; f->at < end; f->at += 64)
+        __builtin_prefetch(f->at, 0, 2);
+}
+
 /* All rows of 16 `width` columns: the largest blocks, then what fits. */
 FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int a_k,
-                         const float *b, int ldb, float *c, int ldc, bool add)
+                         const float *b, int ldb, float *c, int ldc, bool add, fetching *f)
 {
     for (int i = 0, rows; i < m; i += rows) {
         const int left = m - i; /* of 8, two fours are better than six and two */
         const float *from = a + (ptrdiff_t)i * a_row;
         float *to = c + (ptrdiff_t)i * ldc;
         rows = left >= BLOCK_ROWS && left != 8 ? BLOCK_ROWS : left >= 4 ? 4 : 1;
+        fetch_some(f);
         if (rows == BLOCK_ROWS)
             block(BLOCK_ROWS, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
         else if (rows == 4)
@@ -197,34 +222,39 @@ FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int
 /* Whole blocks by the target's own code, which wants the scalars of a step side by side: where
  * their rows lie apart they are put so first, once for all of n. */
 static int own_blocks(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
-                      int ldb, float *c, int ldc, bool add)
+                      int ldb, float *c, int ldc, bool add, fetching *f)
 {
     enum { STEPS = 128 };
     float side[STEPS * BLOCK_ROWS];
     const int whole = m / BLOCK_ROWS * BLOCK_ROWS;
     if (a_row == 1) {
         for (int j = 0; j < n; j += 16)
-            for (int i = 0; i < whole; i += BLOCK_ROWS)
+            for (int i = 0; i < whole; i += BLOCK_ROWS) {
+                fetch_some(f);
                 target_block(k, a + i, a_k, b + j, ldb, c + (ptrdiff_t)i * ldc + j, ldc, add);
+            }
         return whole;
     }
     for (int x = 0; x < k; x += STEPS)
         for (int i = 0; i < whole; i += BLOCK_ROWS) {
             const int steps = k - x < STEPS ? k - x : STEPS;
             target_gather(side, steps, a + (ptrdiff_t)i * a_row + (ptrdiff_t)x * a_k, a_row, a_k);
-            for (int j = 0; j < n; j += 16)
+            for (int j = 0; j < n; j += 16) {
+                fetch_some(f);
                 target_block(steps, side, BLOCK_ROWS, b + (ptrdiff_t)x * ldb + j, ldb,
                              c + (ptrdiff_t)i * ldc + j, ldc, add || x > 0);
+            }
         }
     return whole;
 }
 #endif
 
 static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
-                    int ldb, float *c, int ldc, bool add)
+                    int ldb, float *c, int ldc, bool add, const ordo_ahead *ahead)
 {
+    fetching f = fetch_over(ahead, m / BLOCK_ROWS * (n / (16 * BLOCK_WIDTH)));
 #ifdef TARGET_BLOCK
-    const int done = own_blocks(m, n, k, a, a_row, a_k, b, ldb, c, ldc, add);
+    const int done = own_blocks(m, n, k, a, a_row, a_k, b, ldb, c, ldc, add, &f);
     m -= done;
     a += (ptrdiff_t)done * a_row;
     c += (ptrdiff_t)done * ldc;
@@ -233,11 +263,11 @@ static void product(int m, int n, int k, const float *a, int a_row, int a_k, con
         const int left = (n - j + 15) / 16;
         width = left >= 4 && BLOCK_WIDTH >= 4 ? 4 : left >= 2 && BLOCK_WIDTH >= 2 ? 2 : 1;
         if (width == 4)
-            strip(BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+            strip(BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
         else if (width == 2)
-            strip(BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+            strip(BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
         else
-            strip(1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add);
+            strip(1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
     }
 }
 
@@ -293,12 +323,19 @@ static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
     return x;
 }
 
-static inline v16 kept(const ordo_scores *z, int r, int c)
+#define KEEP_2(c)  1u << ORDO_KEEP_BIT(c), 1u << ORDO_KEEP_BIT((c) + 1)
+#define KEEP_8(c)  KEEP_2(c), KEEP_2((c) + 2), KEEP_2((c) + 4), KEEP_2((c) + 6)
+#define KEEP_32(c) KEEP_8(c), KEEP_8((c) + 8), KEEP_8((c) + 16), KEEP_8((c) + 24)
+static const uint32_t keep_bits[ORDO_KEEP_COLS] = { KEEP_32(0), KEEP_32(32), KEEP_32(64),
+                                                    KEEP_32(96) };
+
+/* What dropout leaves of x, rows r .. r+15 in column c: x or 0. */
+static inline v16 kept(const ordo_scores *z, v16 x, int r, int c)
 {
     const uint32_t column = (uint32_t)(c + z->keep_column);
-    const uint32_t group = column / 128 * (uint32_t)z->keep_groups + (uint32_t)r / 16;
+    const uint32_t group = column / ORDO_KEEP_COLS * (uint32_t)z->keep_groups + (uint32_t)r / 16;
     const uint32_t *words = z->keep + (group * 4 + ordo_keep_quad(column)) * 16;
-    return v_bit(words, 1u << ordo_keep_bit(column));
+    return v_keep(x, words, keep_bits[column % ORDO_KEEP_COLS]);
 }
 
 /* Plain: logits are s * scale2 and one fused multiply-add gives the exponent. */
@@ -351,7 +388,7 @@ FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p,
         p = only(z, p, v_all(0), r, c);
     *sum = v_add(*sum, p);
     if (keep)
-        p = v_mul(p, kept(z, r, c));
+        p = kept(z, p, r, c);
     v_store(s + (ptrdiff_t)c * z->ld + r, p);
 }
 
@@ -385,8 +422,10 @@ static void softmax(const ordo_scores *z, float *s, float *m, float *l, float *a
 {
     if (!is_plain(z))
         softmax_rows(z, false, true, z->keep != NULL, s, m, l, alpha);
-    else if (z->keep)
+    else if (z->keep && z->cut)
         softmax_rows(z, true, true, true, s, m, l, alpha);
+    else if (z->keep)
+        softmax_rows(z, true, false, true, s, m, l, alpha);
     else if (z->cut)
         softmax_rows(z, true, true, false, s, m, l, alpha);
     else
@@ -408,7 +447,7 @@ FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 
     float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
     v16 g = v_load(dp_at), pd = p;
     if (keep) {
-        const v16 kept_rate = v_mul(kept(z, r, c), v_all(z->keep_scale));
+        const v16 kept_rate = kept(z, v_all(z->keep_scale), r, c);
         pd = v_mul(p, kept_rate);
         g = v_mul(g, kept_rate);
     }
@@ -450,8 +489,10 @@ static void gradients(const ordo_scores *z, float *s, float *dp, const float *ls
 {
     if (!is_plain(z))
         gradient_rows(z, false, true, z->keep != NULL, s, dp, lse2, delta);
-    else if (z->keep)
+    else if (z->keep && z->cut)
         gradient_rows(z, true, true, true, s, dp, lse2, delta);
+    else if (z->keep)
+        gradient_rows(z, true, false, true, s, dp, lse2, delta);
     else if (z->cut)
         gradient_rows(z, true, true, false, s, dp, lse2, delta);
     else

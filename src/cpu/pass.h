@@ -20,12 +20,21 @@ static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 byt
     return piece;
 }
 
+/* The next `bytes` of a workspace. */
+static inline void *ordo_cut(char **at, uint64_t bytes)
+{
+    void *piece = *at;
+    *at = bytes > 0 ? *at + bytes : *at; /* there may be none */
+    return piece;
+}
+
 /* One sequence of the batch. */
 typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */
     int64_t q_row, kv_row; /* its first row and column in packed memory, else 0 */
     int64_t tile;          /* query tiles of the sequences before it */
     int64_t item;          /* forward items of the sequences before it; set by the forward pass */
+    int64_t key_tile;      /* forward key tiles of the sequences before it; likewise */
     int64_t block;         /* blocks of keep bits of the sequences before it */
     uint32_t id;           /* for dropout */
     ordo_run run;          /* its backward chains */

@@ -135,11 +135,11 @@ static inline v16 v_scale(v16 q, v16 shifted, v16 whole, v16 t)
 #undef DO
     return q;
 }
-/* Lane x is 1 if words[x] has the bit, else 0. */
-static inline v16 v_bit(const uint32_t *words, uint32_t bit)
+/* Lane x of a if words[x] has the bit, else 0. */
+static inline v16 v_keep(v16 a, const uint32_t *words, uint32_t bit)
 {
     v16 r;
-#define DO(i) r.p##i = ln_bit(words + (i)*LANES, bit);
+#define DO(i) r.p##i = ln_keep(a.p##i, words + (i)*LANES, bit);
     FOR_PARTS(DO)
 #undef DO
     return r;

@@ -90,12 +90,12 @@ static inline lanes ln_abs(lanes a)
 {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
-static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
+static inline lanes ln_keep(lanes a, const uint32_t *words, uint32_t bit)
 {
     const __m256i place = _mm256_set1_epi32((int)bit);
     const __m256i set = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)words), place);
     const __m256i all = _mm256_cmpeq_epi32(set, place);
-    return _mm256_and_ps(_mm256_castsi256_ps(all), _mm256_set1_ps(1.0f));
+    return _mm256_and_ps(_mm256_castsi256_ps(all), a);
 }
 
 /* Two rows as pairs of columns, then pairs as fours; halves meet when rows are loaded. */

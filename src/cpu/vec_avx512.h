@@ -88,11 +88,11 @@ static inline lanes ln_abs(lanes a)
 {
     return _mm512_abs_ps(a);
 }
-static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
+static inline lanes ln_keep(lanes a, const uint32_t *words, uint32_t bit)
 {
     const __m512i all = _mm512_loadu_si512(words);
     const __mmask16 set = _mm512_test_epi32_mask(all, _mm512_set1_epi32((int)bit));
-    return _mm512_maskz_mov_ps(set, _mm512_set1_ps(1.0f));
+    return _mm512_maskz_mov_ps(set, a);
 }
 
 /* Quarters of rows y, y+4, y+8 and y+12 meet when they are loaded; then pairs, then fours. */

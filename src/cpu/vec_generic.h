@@ -98,10 +98,10 @@ static inline lanes ln_abs(lanes a)
 {
     return fabsf(a);
 }
-/* lane x is 1 if words[x] has the bit, else 0 */
-static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
+/* lane x of a if words[x] has the bit, else 0 */
+static inline lanes ln_keep(lanes a, const uint32_t *words, uint32_t bit)
 {
-    return *words & bit ? 1.0f : 0.0f;
+    return *words & bit ? a : 0.0f;
 }
 
 /* over the lanes */

@@ -91,10 +91,10 @@ static inline lanes ln_abs(lanes a)
 {
     return vabsq_f32(a);
 }
-static inline lanes ln_bit(const uint32_t *words, uint32_t bit)
+static inline lanes ln_keep(lanes a, const uint32_t *words, uint32_t bit)
 {
     const uint32x4_t set = vtstq_u32(vld1q_u32(words), vdupq_n_u32(bit));
-    return vreinterpretq_f32_u32(vandq_u32(set, vdupq_n_u32(0x3f800000)));
+    return vreinterpretq_f32_u32(vandq_u32(set, vreinterpretq_u32_f32(a)));
 }
 
 static inline float ln_sum(lanes a)

@@ -117,7 +117,7 @@ bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *part
            part(&parts->dout, rows, (uint64_t)ordo_panel_row(p->v_head_dim), 4, 1) &&
            part(&parts->qt, each, (uint64_t)p->head_dim, ld, 4) &&
            part(&parts->doutt, each, (uint64_t)p->v_head_dim, ld, 4) &&
-           part(&parts->flags, each, 4, 1, 1);
+           part(&parts->ready, each, 4, 1, 1);
 }
 
 uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
@@ -129,21 +129,50 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
     return bytes;
 }
 
-uint64_t ordo_plan_forward_bytes(const ordo_plan *plan)
+bool ordo_plan_key_parts(const ordo_plan *plan, uint64_t tiles, ordo_key_parts *parts)
 {
-    return plan->backend == ORDO_BACKEND_CUDA ? 256 + ordo_plan_table_bytes(plan) : 0;
+    const ordo_problem *p = &plan->problem;
+    const int64_t bq = plan->forward_tile.q, bk = plan->forward_tile.k;
+    const int64_t queries = p->heads / p->kv_heads, meet = p->q_len / bq + (p->q_len % bq != 0);
+    uint64_t each = tiles; /* tiles of all key heads */
+    *parts = (ordo_key_parts) { 0 };
+    if (plan->backend != ORDO_BACKEND_CPU || meet * queries <= ORDO_ITEM_TILES)
+        return true;
+    return ordo_mul_fits(&each, (uint64_t)p->kv_heads) &&
+           part(&parts->kt, each, (uint64_t)p->head_dim, (uint64_t)ordo_panel_row(bk), 4) &&
+           part(&parts->v, each, (uint64_t)bk, (uint64_t)ordo_panel_row(p->v_head_dim), 4) &&
+           part(&parts->ready, each, 4, 1, 1);
+}
+
+/* Tiles of `tile` in all sequences of at most `longest`; of a packed batch of `total` no more
+ * than this, however it is cut. */
+static bool all_tiles(const ordo_problem *p, int64_t total, int64_t longest, int64_t tile,
+                      uint64_t *tiles)
+{
+    const uint64_t batch = (uint64_t)p->batch, size = (uint64_t)tile;
+    if (p->layout == ORDO_PACKED) {
+        *tiles = (uint64_t)total / size + batch;
+        return true;
+    }
+    *tiles = ((uint64_t)longest + size - 1) / size;
+    return ordo_mul_fits(tiles, batch);
+}
+
+bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
+{
+    const ordo_problem *p = &plan->problem;
+    uint64_t tiles = 0;
+    ordo_key_parts parts;
+    *bytes = plan->backend == ORDO_BACKEND_CUDA ? 256 + ordo_plan_table_bytes(plan) : 0;
+    return all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) &&
+           ordo_plan_key_parts(plan, tiles, &parts) && ordo_add_fits(bytes, parts.kt) &&
+           ordo_add_fits(bytes, parts.v) && ordo_add_fits(bytes, parts.ready);
 }
 
 bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles)
 {
     const ordo_problem *p = &plan->problem;
-    const uint64_t bq = (uint64_t)plan->backward_tile.q, batch = (uint64_t)p->batch;
-    if (p->layout == ORDO_PACKED) {
-        *tiles = (uint64_t)p->total_q / bq + batch;
-        return true;
-    }
-    *tiles = ((uint64_t)p->q_len + bq - 1) / bq;
-    return ordo_mul_fits(tiles, batch);
+    return all_tiles(p, p->total_q, p->q_len, plan->backward_tile.q, tiles);
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
@@ -151,15 +180,17 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     *bytes = 0;
     if (plan->backend == ORDO_BACKEND_REF)
         return true;
-    uint64_t tiles = 0;
+    uint64_t tiles = 0, forward = 0;
     ordo_workspace w;
-    if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_parts(plan, tiles, &w))
+    if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_parts(plan, tiles, &w) ||
+        !ordo_plan_forward_bytes(plan, &forward))
         return false;
     const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q,    w.dout,
-                               w.qt, w.doutt, w.lse2,  w.flags,  w.table };
+                               w.qt, w.doutt, w.lse2,  w.ready,  w.table };
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         if (!ordo_add_fits(bytes, parts[x]))
             return false;
+    *bytes = *bytes > forward ? *bytes : forward;
     return true;
 }
 

@@ -60,10 +60,10 @@ static inline int ordo_plan_bucket(const ordo_plan *plan)
 /* Parts of the backward pass's workspace, each a multiple of 256 bytes, in this order: an f32 dQ a
  * query row (times `split`; none on a GPU in bucket 256, whose kernels never store a part of dQ),
  * the row sums of dO.O, a turn counter a query tile, the ticket (and a flag); the query side as
- * panels, q, dout, both also transposed (CPU); lse in powers of two; a flag a tile (CPU); the table
- * of sequences (GPU). Rows are padded to whole tiles. */
+ * panels, q, dout, both also transposed (CPU); lse in powers of two; whether a tile is ready (CPU);
+ * the table of sequences (GPU). Rows are padded to whole tiles. */
 typedef struct ordo_workspace {
-    uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, flags, table; /* bytes */
+    uint64_t dq, delta, turns, ticket, q, dout, qt, doutt, lse2, ready, table; /* bytes */
 } ordo_workspace;
 
 /* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */
@@ -77,8 +77,21 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
  * it is cut. False if they do not fit 64 bits. */
 bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
 
-/* Workspace of the forward pass: on a GPU its ticket and flag, then the table; elsewhere none. */
-uint64_t ordo_plan_forward_bytes(const ordo_plan *plan);
+/* Query tiles that go through a CPU's forward pass together, at most. */
+enum { ORDO_ITEM_TILES = 8 };
+
+/* Parts of the CPU forward pass's workspace: keys transposed and values as panels and a word a key
+ * tile, where more query tiles meet a key tile than go together; else nothing. */
+typedef struct ordo_key_parts {
+    uint64_t kt, v, ready; /* bytes */
+} ordo_key_parts;
+
+/* Their sizes for `tiles` key tiles in all sequences. False if one does not fit 64 bits. */
+bool ordo_plan_key_parts(const ordo_plan *plan, uint64_t tiles, ordo_key_parts *parts);
+
+/* Workspace of the forward pass: on a GPU its ticket and flag, then the table; on a CPU its panels
+ * of keys and values. False if it does not fit 64 bits. */
+bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
 
 /* Workspace of the backward pass, never less than the forward's. False if it does not fit 64 bits.
  */

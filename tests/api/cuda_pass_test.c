@@ -264,6 +264,13 @@ TEST(tiles_and_splits_refused_by_name)
 
 /* ---- what else a pass says ---- */
 
+static uint64_t forward_bytes(const ordo_plan *plan)
+{
+    uint64_t bytes = 0;
+    CHECK(ordo_plan_forward_bytes(plan, &bytes));
+    return bytes;
+}
+
 static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
 {
     ordo_cuda_pass pass;
@@ -346,7 +353,7 @@ TEST(a_packed_pass)
         CHECK(pass.table && pass.batch.table == pass.table);
         const char *end = (const char *)(pass.table + BATCH + 1);
         const uint64_t bytes =
-            which == ORDO_FORWARD ? ordo_plan_forward_bytes(f->plan) : f->call.workspace_bytes;
+            which == ORDO_FORWARD ? forward_bytes(f->plan) : f->call.workspace_bytes;
         CHECK(end <= (const char *)f->call.workspace + bytes);
         CHECK(end + 256 > (const char *)f->call.workspace + bytes);
     }
@@ -451,8 +458,8 @@ TEST(dropout_made_inside)
     CHECK_INT(pass.layout, ORDO_PADDED);
     CHECK(pass.ragged.ids == f->call.sequence_ids);
     CHECK_INT(pass.ragged.shift, 1000 + 32 - 128 - (COLS - ROWS));
-    CHECK(pass.table && (char *)(pass.table + BATCH + 1) <=
-                            (char *)f->call.workspace + ordo_plan_forward_bytes(f->plan));
+    CHECK(pass.table &&
+          (char *)(pass.table + BATCH + 1) <= (char *)f->call.workspace + forward_bytes(f->plan));
     f->call.mask_bits = (const uint32_t *)f->q; /* read instead: ids say nothing */
     CHECK_INT(pass_of(f, ORDO_FORWARD).layout, ORDO_DENSE);
     close_fixture(f);

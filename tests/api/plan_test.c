@@ -333,7 +333,8 @@ TEST(workspace_counted_by_hand)
     CHECK_INT(workspace(&r), 0);
 }
 
-/* A GPU's forward pass draws tickets too. */
+/* A GPU's forward pass draws tickets too; a CPU's shares keys where more than eight query tiles
+ * meet them. */
 TEST(workspace_of_the_forward_pass)
 {
     request r = on_h200();
@@ -345,7 +346,21 @@ TEST(workspace_of_the_forward_pass)
     r.problem.batch = 100;
     CHECK_INT(info_of(&r).forward_workspace_bytes, 256 + 8192);
     r = on_host();
+    r.problem.batch = 3;
+    r.problem.heads = r.problem.kv_heads = 2;
+    r.problem.q_len = 512;
+    r.problem.kv_len = 300;
+    r.problem.head_dim = 24;
     CHECK_INT(info_of(&r).forward_workspace_bytes, 0);
+    r.problem.q_len = 513; /* three tiles of 128 keys: rows of 144 and 32, and a word */
+    const int64_t keys = 3 * 2 * 3 * (24 * 144 + 128 * 32) * 4 + 256;
+    CHECK_INT(info_of(&r).forward_workspace_bytes, keys);
+    r.problem.q_len = 257; /* five tiles of each of two heads */
+    r.problem.heads = 4;
+    CHECK_INT(info_of(&r).forward_workspace_bytes, keys);
+    r.problem.kv_len = 1 << 20; /* then it takes more than the backward pass */
+    CHECK(info_of(&r).forward_workspace_bytes > (1 << 30));
+    CHECK_INT(workspace(&r), info_of(&r).forward_workspace_bytes);
     r = on_ref();
     CHECK_INT(info_of(&r).forward_workspace_bytes, 0);
 }

@@ -112,7 +112,7 @@ TEST(a_product_is_one_chain_an_element)
         const bool across = check_between(&state, 0, 1), add = check_between(&state, 0, 1);
         const int a_row = across ? 150 : 1, a_k = across ? 1 : 150;
         memcpy(c, start, sizeof c);
-        k->product(m, n, steps, a, a_row, a_k, b, ld, c, ld, add);
+        k->product(m, n, steps, a, a_row, a_k, b, ld, c, ld, add, NULL);
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++) {
                 float want = add ? start[i * ld + j] : 0;

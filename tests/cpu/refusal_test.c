@@ -11,6 +11,18 @@ typedef struct fixture {
     size_t workspace_bytes;
 } fixture;
 
+/* A plan of the case, a workspace, and what they and the outputs hold before any pass. */
+static void fixture_plan(fixture *f)
+{
+    f->plan = case_plan(&f->c, NULL);
+    f->workspace_bytes = ordo_plan_workspace(f->plan);
+    f->workspace = aligned_alloc(256, f->workspace_bytes + 256);
+    memset(f->workspace, CASE_POISON, f->workspace_bytes + 256);
+    f->c.call.workspace = f->workspace;
+    f->c.call.workspace_bytes = f->workspace_bytes;
+    f->poison = case_keep(&f->c);
+}
+
 static void fixture_open(fixture *f, ordo_layout layout)
 {
     *f = (fixture) { .c = { .problem = ORDO_PROBLEM_INIT, .dlse = (float *)1 } };
@@ -37,13 +49,7 @@ static void fixture_open(fixture *f, ordo_layout layout)
         p->total_kv = 59;
     }
     case_open(&f->c, 1);
-    f->plan = case_plan(&f->c, NULL);
-    f->workspace_bytes = ordo_plan_workspace(f->plan);
-    f->workspace = aligned_alloc(256, f->workspace_bytes + 256);
-    memset(f->workspace, CASE_POISON, f->workspace_bytes + 256);
-    f->c.call.workspace = f->workspace;
-    f->c.call.workspace_bytes = f->workspace_bytes;
-    f->poison = case_keep(&f->c);
+    fixture_plan(f);
 }
 
 static void fixture_close(fixture *f)
@@ -171,6 +177,32 @@ TEST(the_call_that_was_broken_is_fine)
     }
 }
 
+/* Where the forward pass has a workspace, it looks at it as the backward pass does. */
+TEST(workspace_of_the_forward_pass)
+{
+    fixture f = { .c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT } };
+    ordo_problem *p = &f.c.problem;
+    p->batch = 1;
+    p->heads = 2;
+    p->kv_heads = 1;
+    p->q_len = p->kv_len = 320; /* 10 tiles meet each key tile */
+    p->head_dim = p->v_head_dim = 8;
+    case_open(&f.c, 1);
+    fixture_plan(&f);
+    ordo_plan_info info;
+    CHECK(ordo_plan_query(f.plan, &info) == ORDO_OK);
+    CHECK(info.forward_workspace_bytes > 0);
+    FORWARD(bad.workspace = NULL);
+    FORWARD(bad.workspace_bytes = info.forward_workspace_bytes - 1);
+    FORWARD(bad.workspace = f.workspace + 64);
+    FORWARD(bad.o.data = f.workspace);
+    f.c.call.workspace_bytes = info.forward_workspace_bytes;
+    CHECK(ordo_attention_forward(f.plan, &f.c.call) == ORDO_OK);
+    for (size_t x = info.forward_workspace_bytes; x < f.workspace_bytes + 256; x++)
+        CHECK(f.workspace[x] == CASE_POISON);
+    fixture_close(&f);
+}
+
 TEST(plans)
 {
     static const struct {
@@ -201,4 +233,5 @@ TEST(plans)
     }
 }
 
-CHECK_MAIN(RUN(calls), RUN(the_call_that_was_broken_is_fine), RUN(plans))
+CHECK_MAIN(RUN(calls), RUN(the_call_that_was_broken_is_fine), RUN(workspace_of_the_forward_pass),
+           RUN(plans))
