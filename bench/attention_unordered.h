@@ -39,7 +39,7 @@ static int arrive(atomic_int *tile)
 ordo_status ordo_unordered_backward(const ordo_plan *plan, const ordo_call *call);
 
 #define ordo_cpu_backward          ordo_unordered_backward
-#define ordo_walk_turn(walk, i, j) arrive(&arrivals[tile_at(job, c->b, head, i)])
+#define ordo_walk_turn(walk, i, j) arrive(&arrivals[place_of(job, c, head, i)])
 #include "cpu/backward.c"
 #undef ordo_walk_turn
 #undef ordo_cpu_backward

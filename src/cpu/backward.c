@@ -18,28 +18,17 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/half.h"
 #include "base/status.h"
 #include "cpu/handoff.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
-
-#define LOG2_E 1.4426950408889634
+#include "cpu/query_side.h"
 
 enum { UNIT_CHAINS = sizeof((ordo_unit *)0)->key / sizeof(int32_t) };
 
 typedef struct backward_job {
     ordo_cpu_pass pass;
-    int64_t tiles; /* query tiles of all sequences */
-    int64_t group; /* rows of a tile, padded to 16 */
-    float *dq;     /* (head, tile, row, dim), f32, rows of dq_ld */
-    int dq_ld;
-    float *q, *dout;        /* (head, tile, row, dim), f32 panels */
-    float *qt, *doutt;      /* (head, tile, dim, row): the same, transposed */
-    float *delta;           /* (head, tile, row): row sums of dO.O, less dlse */
-    float *lse2;            /* (head, tile, row): lse in powers of two, +inf where it is -inf */
-    atomic_int *ready;      /* (head, tile): an ordo_panel_state, of q and dout */
-    atomic_int *turns;      /* (head, tile): additions done */
+    ordo_query_side rows;
     int parts;              /* of a chain, at most */
     ordo_handoff *handoffs; /* (unit, chain, part), if there is more than one part */
     atomic_llong next;
@@ -80,21 +69,6 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     return arena.used;
 }
 
-static int rows_of(const ordo_band *band, int32_t i)
-{
-    return ordo_min32(band->bq, band->q_len - i * band->bq);
-}
-
-/* Place of (sequence, head, query tile) among turns; times rows and columns in delta and dq. The
- * tiles of a head that is walked downwards lie in that order: memory likes to be read upwards. */
-static int64_t tile_at(const backward_job *job, int64_t b, int64_t head, int32_t i)
-{
-    const ordo_sequence *s = &job->pass.sequences[b];
-    const ordo_walk walk = ordo_run_walk(&s->run, (int32_t)(head / job->pass.queries));
-    const int32_t place = walk.kind == ORDO_WALK_DESCENDING ? walk.nq - 1 - i : i;
-    return head * job->tiles + s->tile + place;
-}
-
 /* ---- turns ---- */
 
 /* Testing: up to delay_us of sleep before a turn, to shake the order of arrival. */
@@ -105,126 +79,6 @@ static void delay(const backward_job *job, panels *w)
     w->random = w->random * 6364136223846793005u + 1442695040888963407u;
     const long ns = (long)((w->random >> 33) % (uint64_t)job->pass.delay_us) * 1000;
     nanosleep(&(struct timespec) { .tv_nsec = ns }, NULL);
-}
-
-/* ---- query side: before the chains, and after the last turn ---- */
-
-/* Write dQ rows; NULL: zeros. */
-static void write_dq(const backward_job *job, int64_t b, int64_t head, int64_t row, int rows,
-                     const float *dq)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const ordo_rows to = ordo_cpu_rows(p, &p->call->dq, ORDO_QUERIES, p->dim, b, row, head);
-    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
-    if (dq)
-        p->kernels->store(to.data, p->problem->dtype, to.stride, dq, job->dq_ld, rows, p->dim,
-                          (float)p->problem->scale, NULL);
-    else
-        for (int r = 0; r < rows; r++)
-            memset((char *)to.data + (size_t)(r * to.stride) * width, 0, width * (size_t)p->dim);
-}
-
-/* Rows that saw nothing though the mask left them something, because their logits are -inf: they
- * add nothing, but 0 times an infinity would say otherwise. */
-static void blank_rows(float *panel, int ld, const float *lse2, int rows)
-{
-    for (int r = 0; r < rows; r++)
-        if (lse2[r] == INFINITY)
-            memset(panel + (ptrdiff_t)r * ld, 0, (size_t)ld * sizeof *panel);
-}
-static void blank_scores(const ordo_scores *z, float *s, float *dp, const float *lse2)
-{
-    for (int r = 0; r < z->rows; r++)
-        for (int c = 0; c < z->cols && lse2[r] == INFINITY; c++)
-            s[(ptrdiff_t)c * z->ld + r] = dp[(ptrdiff_t)c * z->ld + r] = 0;
-}
-
-/* The query side of a tile, once for all chains that will visit it. */
-static void prepare_tile(const backward_job *job, const panels *w, int64_t b, int64_t head,
-                         int32_t i)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const ordo_dtype dtype = p->problem->dtype;
-    const ordo_band *band = &p->sequences[b].run.band;
-    const int64_t row = (int64_t)i * band->bq, at = tile_at(job, b, head, i);
-    const int rows = rows_of(band, i);
-    const ordo_rows q = ordo_cpu_rows(p, &p->call->q, ORDO_QUERIES, p->dim, b, row, head);
-    const ordo_rows o = ordo_cpu_rows(p, &p->call->o, ORDO_QUERIES, p->v_dim, b, row, head);
-    const ordo_rows dout = ordo_cpu_rows(p, &p->call->dout, ORDO_QUERIES, p->v_dim, b, row, head);
-    const float *lse = p->call->lse + ordo_cpu_lse_at(p, b, head, row);
-    const float *dlse = p->call->dlse ? p->call->dlse + (lse - p->call->lse) : NULL;
-    float *dout_panel = job->dout + at * band->bq * p->v_ld;
-    float *delta = job->delta + at * job->group, *lse2 = job->lse2 + at * job->group;
-    bool finite = p->kernels->load(job->q + at * band->bq * p->ld, p->ld, q.data, dtype, q.stride,
-                                   rows, p->dim);
-    finite &= p->kernels->load(dout_panel, p->v_ld, dout.data, dtype, dout.stride, rows, p->v_dim);
-    p->kernels->load_transposed(job->qt + at * p->dim * w->ld_q, w->ld_q, q.data, dtype, q.stride,
-                                rows, p->dim);
-    p->kernels->load_transposed(job->doutt + at * p->v_dim * w->ld_q, w->ld_q, dout.data, dtype,
-                                dout.stride, rows, p->v_dim);
-    p->kernels->load(w->dv, p->v_ld, o.data, dtype, o.stride, rows, p->v_dim);
-    p->kernels->row_dot(rows, p->v_dim, dout_panel, w->dv, p->v_ld, delta);
-    for (int r = 0; r < rows; r++) {
-        const bool blind = lse[r] == -INFINITY; /* saw nothing: its dlse is not asked for */
-        lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * LOG2_E);
-        delta[r] = blind ? 0 : dlse ? delta[r] - dlse[r] : delta[r];
-    }
-    if (!finite) {
-        ordo_cpu_quiet(job->qt + at * p->dim * w->ld_q, p->dim, w->ld_q, rows);
-        blank_rows(job->q + at * band->bq * p->ld, p->ld, lse2, rows);
-        blank_rows(dout_panel, p->v_ld, lse2, rows);
-    }
-    atomic_store_explicit(&job->turns[at], 0, memory_order_relaxed);
-    if (ordo_span_count(ordo_band_keys(band, i)) == 0)
-        write_dq(job, b, head, row, rows, NULL);
-    ordo_panel_fill(&job->ready[at], finite);
-}
-
-/* Rows and columns of a padded sequence past its end: gradients 0. */
-static void clear_rows(const backward_job *job, int64_t b, int64_t head)
-{
-    for (int64_t row = job->pass.sequences[b].q_len; row < job->pass.problem->q_len; row++)
-        write_dq(job, b, head, row, 1, NULL);
-}
-static void clear_columns(const backward_job *job, int64_t b, int64_t kv_head)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
-    for (int64_t col = p->sequences[b].kv_len; col < p->problem->kv_len; col++) {
-        const ordo_rows dk = ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, b, col, kv_head);
-        const ordo_rows dv = ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, b, col, kv_head);
-        memset(dk.data, 0, width * (size_t)p->dim);
-        memset(dv.data, 0, width * (size_t)p->v_dim);
-    }
-}
-
-static int64_t before_tile(const ordo_cpu_pass *pass, int64_t b)
-{
-    return pass->sequences[b].tile;
-}
-
-/* The tiles of each head; then, if padded, the padding of each head and key head. */
-static int64_t all_preparations(const backward_job *job)
-{
-    const ordo_problem *p = job->pass.problem;
-    const int64_t padded = p->layout == ORDO_PADDED ? p->batch : 0;
-    return p->heads * job->tiles + padded * (p->heads + p->kv_heads);
-}
-
-static void prepare(const backward_job *job, const panels *w, int64_t ticket)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    const int64_t heads = p->problem->heads, kv_heads = p->problem->kv_heads;
-    if (ticket < heads * job->tiles) {
-        const int64_t head = ticket / job->tiles, tile = ticket % job->tiles;
-        const int64_t b = ordo_cpu_find(p, tile, before_tile);
-        prepare_tile(job, w, b, head, (int32_t)(tile - p->sequences[b].tile));
-    } else if ((ticket -= heads * job->tiles) < p->problem->batch * heads) {
-        clear_rows(job, ticket / heads, ticket % heads);
-    } else {
-        ticket -= p->problem->batch * heads;
-        clear_columns(job, ticket / kv_heads, ticket % kv_heads);
-    }
 }
 
 /* ---- chains ---- */
@@ -265,27 +119,19 @@ typedef struct visit {
 } visit;
 
 /* The query side of a step. */
-typedef struct rows_panel {
-    const float *q, *dout, *qt, *doutt, *lse2, *delta;
-} rows_panel;
-
-static rows_panel rows_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
-                          int32_t i)
+static int64_t place_of(const backward_job *job, const chain *c, int64_t head, int32_t i)
 {
-    const ordo_cpu_pass *p = &job->pass;
-    const int64_t at = tile_at(job, c->b, head, i), row = at * c->walk.band.bq;
-    return (rows_panel) { job->q + row * p->ld,
-                          job->dout + row * p->v_ld,
-                          job->qt + at * p->dim * w->ld_q,
-                          job->doutt + at * p->v_dim * w->ld_q,
-                          job->lse2 + at * job->group,
-                          job->delta + at * job->group };
+    return ordo_query_place(&job->rows, c->b, head, i);
+}
+static ordo_query_tile rows_at(const backward_job *job, const chain *c, int64_t head, int32_t i)
+{
+    return ordo_query_tile_at(&job->rows, place_of(job, c, head, i));
 }
 
 /* Wait until the query side of a step is there; whether it is finite. */
 static bool rows_finite(const backward_job *job, const chain *c, int64_t head, int32_t i)
 {
-    return ordo_panel_finite(&job->ready[tile_at(job, c->b, head, i)]);
+    return ordo_panel_finite(&job->rows.ready[place_of(job, c, head, i)]);
 }
 
 /* A tile with its keep bits, which stay until the next tile's. */
@@ -316,7 +162,7 @@ static wanted wanted_by(const backward_job *job, const panels *w, const chain *c
     const size_t rows = (size_t)c->walk.band.bq;
     if (next.i < 0)
         return (wanted) { 0 };
-    const rows_panel r = rows_at(job, w, c, next.head, next.i);
+    const ordo_query_tile r = rows_at(job, c, next.head, next.i);
     return (wanted) { .qt = { r.qt, 4 * (size_t)(p->dim * w->ld_q) },
                       .doutt = { r.doutt, 4 * (size_t)(p->v_dim * w->ld_q) },
                       .dout = { r.dout, 4 * rows * (size_t)p->v_ld },
@@ -324,7 +170,7 @@ static wanted wanted_by(const backward_job *job, const panels *w, const chain *c
 }
 
 /* p and ds of a tile, to s and dp. */
-static void make_scores(const backward_job *job, const panels *w, const rows_panel *r,
+static void make_scores(const backward_job *job, const panels *w, const ordo_query_tile *r,
                         const ordo_patch *patch, float *s, float *dp, const wanted *soon)
 {
     const ordo_cpu_pass *p = &job->pass;
@@ -337,9 +183,17 @@ static void make_scores(const backward_job *job, const panels *w, const rows_pan
     k->gradients(&patch->scores, s, dp, r->lse2, r->delta);
 }
 
+/* As ordo_query_blank() does: of rows that saw nothing. */
+static void blank_scores(const ordo_scores *z, float *s, float *dp, const float *lse2)
+{
+    for (int r = 0; r < z->rows; r++)
+        for (int c = 0; c < z->cols && lse2[r] == INFINITY; c++)
+            s[(ptrdiff_t)c * z->ld + r] = dp[(ptrdiff_t)c * z->ld + r] = 0;
+}
+
 /* The five products of a step. `finite`: no inf or NaN among what is multiplied; `more`: dq_part
  * goes on from what is there. */
-static void multiply(const backward_job *job, const panels *w, const rows_panel *r,
+static void multiply(const backward_job *job, const panels *w, const ordo_query_tile *r,
                      const ordo_patch *patch, bool finite, float *part, bool more,
                      const wanted *soon)
 {
@@ -360,14 +214,14 @@ static void multiply(const backward_job *job, const panels *w, const rows_panel 
                                  -high, -low);
         ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high, -low);
         ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, low, high);
-        blank_rows(part, ld, r->lse2, rows);
+        ordo_query_blank(part, ld, r->lse2, rows);
         return;
     }
     k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true, &soon->dout);
     k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true, &soon->q);
     k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, more, NULL);
     if (!finite)
-        blank_rows(part, ld, r->lse2, rows);
+        ordo_query_blank(part, ld, r->lse2, rows);
 }
 
 /* Add dq_part when its turn comes. */
@@ -376,21 +230,21 @@ static void add_in_turn(const backward_job *job, panels *w, const chain *c, int6
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_band *band = &c->walk.band;
-    const int64_t at = tile_at(job, c->b, head, i);
+    const int64_t at = place_of(job, c, head, i);
     const int turn = ordo_walk_turn(&c->walk, i, c->j);
-    float *dq = job->dq + at * band->bq * job->dq_ld;
+    float *dq = ordo_query_tile_at(&job->rows, at).dq;
     delay(job, w);
-    ordo_cpu_wait(&job->turns[at], turn);
-    p->kernels->accumulate(rows, job->dq_ld, dq, job->dq_ld, w->part, p->ld, turn == 0);
+    ordo_cpu_wait(&job->rows.turns[at], turn);
+    p->kernels->accumulate(rows, job->rows.ld, dq, job->rows.ld, w->part, p->ld, turn == 0);
     if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
-        write_dq(job, c->b, head, (int64_t)i * band->bq, rows, dq);
-    atomic_store_explicit(&job->turns[at], turn + 1, memory_order_release);
+        ordo_query_write(&job->rows, c->b, head, (int64_t)i * band->bq, rows, dq);
+    atomic_store_explicit(&job->rows.turns[at], turn + 1, memory_order_release);
 }
 
 static void step(const backward_job *job, panels *w, chain *c, int64_t head, int32_t i, visit next)
 {
     const wanted soon = wanted_by(job, w, c, next);
-    const rows_panel r = rows_at(job, w, c, head, i);
+    const ordo_query_tile r = rows_at(job, c, head, i);
     const ordo_patch patch = patch_at(job, w, c, head, i);
     const size_t floats = (size_t)c->walk.band.bq * (size_t)job->pass.ld;
     const bool finite = rows_finite(job, c, head, i) && c->finite;
@@ -418,10 +272,10 @@ static bool together(const backward_job *job, const panels *w, const chain *c, i
     const ordo_band *band = &c->walk.band;
     if (w->depth == 1 || t + w->depth > ordo_walk_steps(&c->walk, c->j) || !c->finite)
         return false;
-    const int64_t first = tile_at(job, c->b, head, ordo_walk_visit(&c->walk, c->j, t));
+    const int64_t first = place_of(job, c, head, ordo_walk_visit(&c->walk, c->j, t));
     for (int32_t x = 0; x < w->depth; x++) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
-        if (tile_at(job, c->b, head, i) != first + x || !rows_finite(job, c, head, i))
+        if (place_of(job, c, head, i) != first + x || !rows_finite(job, c, head, i))
             return false;
         const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i, c->j, c->b, head, w->ld_s);
         if (patch.rows != band->bq || patch.cols != c->cols)
@@ -437,11 +291,11 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
 {
     const ordo_cpu_pass *p = &job->pass;
     const int bq = c->walk.band.bq, all = w->depth * bq, ld_s = w->ld_s;
-    const rows_panel first = rows_at(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t));
+    const ordo_query_tile first = rows_at(job, c, head, ordo_walk_visit(&c->walk, c->j, t));
     const wanted none = { 0 };
     for (int32_t x = 0; x < w->depth; x++) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
-        const rows_panel r = rows_at(job, w, c, head, i);
+        const ordo_query_tile r = rows_at(job, c, head, i);
         const ordo_patch patch = patch_at(job, w, c, head, i);
         make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq, &none);
     }
@@ -562,14 +416,15 @@ static void work(void *context, int worker, int workers, void *scratch)
 {
     backward_job *job = context;
     const int parts = parts_of(&job->pass, workers);
-    const int64_t preparations = all_preparations(job), chains = all_chains(&job->pass);
+    const int64_t preparations = ordo_query_side_tickets(&job->rows),
+                  chains = all_chains(&job->pass);
     panels w;
     lay_out(job, scratch, &w);
     w.random = (uint64_t)worker + 1;
     for (;;) {
         int64_t ticket = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
         if (ticket < preparations)
-            prepare(job, &w, ticket);
+            ordo_query_side_prepare(&job->rows, ticket, w.dv);
         else if ((ticket -= preparations) < chains * parts)
             draw(job, ticket / parts, (int)(ticket % parts), parts, &w);
         else
@@ -578,28 +433,6 @@ static void work(void *context, int worker, int workers, void *scratch)
 }
 
 /* ---- */
-
-/* Cut the workspace into the plan's parts. */
-static void share_workspace(backward_job *job)
-{
-    const ordo_cpu_pass *p = &job->pass;
-    char *at = p->call->workspace;
-    ordo_workspace parts;
-    job->tiles = p->sequences[p->problem->batch].tile;
-    job->group = (p->plan->backward_tile.q + 15) / 16 * 16;
-    job->dq_ld = (p->dim + 15) / 16 * 16;
-    ordo_plan_parts(p->plan, (uint64_t)job->tiles, &parts); /* fits: no more than the plan's */
-    job->dq = ordo_cut(&at, parts.dq);
-    job->delta = ordo_cut(&at, parts.delta);
-    job->turns = ordo_cut(&at, parts.turns + parts.ticket);
-    job->q = ordo_cut(&at, parts.q);
-    job->dout = ordo_cut(&at, parts.dout);
-    job->qt = ordo_cut(&at, parts.qt);
-    job->doutt = ordo_cut(&at, parts.doutt);
-    job->lse2 = ordo_cut(&at, parts.lse2);
-    job->ready = ordo_cut(&at, parts.ready);
-    memset((void *)job->ready, 0, parts.ready);
-}
 
 static ordo_status run(backward_job *job)
 {
@@ -613,8 +446,8 @@ static ordo_status run(backward_job *job)
         return ordo_fail(ORDO_ERR_MEMORY, "%zu bytes",
                          UNIT_CHAINS * (size_t)parts * sizeof *job->handoffs);
     const size_t bytes = lay_out(job, NULL, &none);
-    share_workspace(job);
-    const int64_t tickets = all_preparations(job) + parts;
+    ordo_query_side_open(&job->rows, p);
+    const int64_t tickets = ordo_query_side_tickets(&job->rows) + parts;
     return ordo_pool_run((int)(tickets < threads ? tickets + (tickets == 0) : threads), bytes, work,
                          job);
 }

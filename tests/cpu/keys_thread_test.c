@@ -75,11 +75,11 @@ TEST(pieces)
             ordo_plan *small = case_plan(&piece, NULL);
             CHECK(!shared(small));
             CHECK(case_run(&piece, small, 2) == ORDO_OK);
-            CHECK(memcmp(piece.call.o.data, (const char *)whole.call.o.data + (size_t)row * line,
-                         PIECE * line) == 0);
+            CHECK_BITS((const char *)piece.call.o.data,
+                       (const char *)whole.call.o.data + (size_t)row * line, PIECE * line);
             for (size_t h = 0; h < heads; h++)
-                CHECK(memcmp(piece.call.lse + h * PIECE, whole.call.lse + h * ROWS + (size_t)row,
-                             PIECE * sizeof *whole.call.lse) == 0);
+                CHECK_BITS(piece.call.lse + h * PIECE, whole.call.lse + h * ROWS + (size_t)row,
+                           PIECE);
             ordo_plan_destroy(small);
             case_close(&piece);
         }

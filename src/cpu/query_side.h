@@ -1,0 +1,78 @@
+/* query_side.h: the query side of a backward pass, in the workspace.
+ *
+ * Every query tile is prepared once for all chains that will visit it: q and dout as panels, both
+ * also transposed, row sums of dO.O, lse in powers of two. Beside them its dQ and how many chains
+ * have added to that. */
+#ifndef CPU_QUERY_SIDE_H
+#define CPU_QUERY_SIDE_H
+
+#include <stdatomic.h>
+
+#include "cpu/pass.h"
+#include "cpu/wait.h"
+
+typedef struct ordo_query_side {
+    const ordo_cpu_pass *pass;
+    int64_t tiles;     /* of all sequences */
+    int64_t group;     /* rows of a tile, padded to 16 */
+    int ld;            /* floats from row to row of dq */
+    int ld_t;          /* of the transposed panels */
+    float *dq;         /* (head, tile, row, dim), f32 */
+    float *q, *dout;   /* (head, tile, row, dim), f32 panels */
+    float *qt, *doutt; /* (head, tile, dim, row): the same, transposed */
+    float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
+    float *lse2;       /* (head, tile, row): lse in powers of two, +inf where it is -inf */
+    atomic_int *ready; /* (head, tile): an ordo_panel_state, of q and dout */
+    atomic_int *turns; /* (head, tile): additions done */
+} ordo_query_side;
+
+/* Cut the workspace of the pass, which must stay where it is. Nothing is ready then. */
+void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass);
+
+/* Tickets of the work before the chains, and one of them; `scratch`: a tile of rows of v_ld. */
+int64_t ordo_query_side_tickets(const ordo_query_side *side);
+void ordo_query_side_prepare(const ordo_query_side *side, int64_t ticket, float *scratch);
+
+/* Place of (sequence, head, query tile) among ready and turns. The tiles of a head that is walked
+ * downwards lie in that order: memory likes to be read upwards. */
+static inline int64_t ordo_query_place(const ordo_query_side *side, int64_t b, int64_t head,
+                                       int32_t i)
+{
+    const ordo_sequence *s = &side->pass->sequences[b];
+    const ordo_walk walk = ordo_run_walk(&s->run, (int32_t)(head / side->pass->queries));
+    const int32_t place = walk.kind == ORDO_WALK_DESCENDING ? walk.nq - 1 - i : i;
+    return head * side->tiles + s->tile + place;
+}
+
+/* What is at a place. */
+typedef struct ordo_query_tile {
+    float *dq, *q, *dout, *qt, *doutt, *delta, *lse2;
+} ordo_query_tile;
+
+static inline ordo_query_tile ordo_query_tile_at(const ordo_query_side *side, int64_t place)
+{
+    const ordo_cpu_pass *p = side->pass;
+    const int64_t row = place * p->plan->backward_tile.q;
+    return (ordo_query_tile) { .dq = side->dq + row * side->ld,
+                               .q = side->q + row * p->ld,
+                               .dout = side->dout + row * p->v_ld,
+                               .qt = side->qt + place * p->dim * side->ld_t,
+                               .doutt = side->doutt + place * p->v_dim * side->ld_t,
+                               .delta = side->delta + place * side->group,
+                               .lse2 = side->lse2 + place * side->group };
+}
+
+static inline int ordo_query_rows(const ordo_band *band, int32_t i)
+{
+    return ordo_min32(band->bq, band->q_len - i * band->bq);
+}
+
+/* Write dQ rows, rounded; NULL: zeros. */
+void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int64_t row, int rows,
+                      const float *dq);
+
+/* Rows that saw nothing though the mask left them something, because their logits are -inf, become
+ * zeros: they add nothing, but 0 times an infinity would say otherwise. */
+void ordo_query_blank(float *panel, int ld, const float *lse2, int rows);
+
+#endif
