@@ -367,8 +367,17 @@ static void bench_scaling(int cores)
                 bench_doublings(heads, causal, passes[pass], cores);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        const bool help = strcmp(argv[1], "--help") == 0;
+        fprintf(help ? stdout : stderr, "usage: attention\n"
+                                        "Ratios of the CPU passes on one and on all cores, about a "
+                                        "minute: share of the FMA peak,\n"
+                                        "order, dropout, threads. `ordo bench attention` measures "
+                                        "one problem of your choice.\n");
+        return help ? 0 : 2;
+    }
     const int cores = ordo_pool_threads(0);
     bench_peak(cores);
     bench_order(cores);
