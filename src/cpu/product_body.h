@@ -49,7 +49,7 @@ typedef struct fetching {
 static inline fetching fetch_over(const ordo_ahead *ahead, int blocks)
 {
     enum { LINE = 64 };
-    if (!ahead)
+    if (!ahead || ahead->bytes == 0)
         return (fetching) { 0 };
     const ptrdiff_t lines = (ptrdiff_t)(ahead->bytes + LINE - 1) / LINE;
     return (fetching) { .at = ahead->from,
