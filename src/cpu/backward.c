@@ -60,7 +60,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->vt = ordo_arena_take(&arena, (size_t)p->v_dim * (size_t)w->ld_k);
     w->k = ordo_arena_take(&arena, keys * ld);
     w->dk = ordo_arena_take(&arena, keys * ld);
-    w->dv = ordo_arena_take(&arena, keys * v_ld);
+    w->dv = ordo_arena_take(&arena, (rows > keys ? rows : keys) * v_ld); /* first a tile of o */
     w->s = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);

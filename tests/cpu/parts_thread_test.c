@@ -107,5 +107,21 @@ TEST(units_of_two_chains)
     case_close(&c);
 }
 
+/* A tile of rows needs more room than one of keys, of values much wider than queries. */
+TEST(tall_tiles)
+{
+    attention_case c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT };
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    c.problem.batch = 1;
+    c.problem.heads = c.problem.kv_heads = 1;
+    c.problem.q_len = c.problem.kv_len = 512;
+    c.problem.head_dim = 1;
+    c.problem.v_head_dim = 576;
+    case_open(&c, 3);
+    options.backward_tile = (ordo_tile) { 512, 16 };
+    compare(&c, &options);
+    case_close(&c);
+}
+
 CHECK_MAIN(RUN(parts_by_chains_and_workers), RUN(random_problems), RUN(one_head),
-           RUN(units_of_two_chains))
+           RUN(units_of_two_chains), RUN(tall_tiles))
