@@ -179,13 +179,6 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
 
 /* ---- workspace ---- */
 
-static void *cut(char **at, uint64_t bytes)
-{
-    char *piece = *at;
-    *at += bytes;
-    return piece;
-}
-
 static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                            ordo_cuda_pass *pass)
 {
@@ -197,18 +190,18 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
         const uint64_t table_bytes = ordo_plan_table_bytes(plan);
         uint64_t all = 0;
         (void)ordo_plan_forward_bytes(plan, &all); /* fits: as made */
-        pass->ticket = cut(&at, all - table_bytes);
-        pass->table = table ? cut(&at, table_bytes) : NULL;
+        pass->ticket = ordo_workspace_cut(&at, all - table_bytes);
+        pass->table = table ? ordo_workspace_cut(&at, table_bytes) : NULL;
         return;
     }
     (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
     (void)ordo_plan_parts(plan, tiles, &parts);
-    pass->dq_sum = cut(&at, parts.dq);
-    pass->delta = cut(&at, parts.delta);
-    pass->turns = cut(&at, parts.turns);
-    pass->ticket = cut(&at, parts.ticket);
-    pass->lse2 = cut(&at, parts.lse2);
-    pass->table = table ? cut(&at, parts.table) : NULL;
+    pass->dq_sum = ordo_workspace_cut(&at, parts.dq);
+    pass->delta = ordo_workspace_cut(&at, parts.delta);
+    pass->turns = ordo_workspace_cut(&at, parts.turns);
+    pass->ticket = ordo_workspace_cut(&at, parts.ticket);
+    pass->lse2 = ordo_workspace_cut(&at, parts.lse2);
+    pass->table = table ? ordo_workspace_cut(&at, parts.table) : NULL;
 }
 
 /* ---- sequences ---- */

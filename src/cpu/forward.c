@@ -182,20 +182,21 @@ static key_panels keys_of(const forward_job *job, const panels *w, const item *i
 
 /* ---- steps ---- */
 
-/* A part of the panels that the next steps want, for products to ask for. */
+/* A part of the shared panels that the next steps want, for products to ask for. */
 typedef struct wanted {
     ordo_ahead kt, v;
 } wanted;
 
-static wanted part_of_keys(const forward_job *job, const panels *w, const key_panels *keys,
-                           int32_t part, int32_t parts)
+static wanted part_of_keys(const forward_job *job, const panels *w, int64_t place, int32_t part,
+                           int32_t parts)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const key_panels keys = panels_at(job, w->ld_k, place);
     const size_t kt = (size_t)(p->dim * w->ld_k) * sizeof(float);
     const size_t v = (size_t)(p->plan->forward_tile.k * p->v_ld) * sizeof(float);
     const size_t x = (size_t)part, n = (size_t)parts;
-    return (wanted) { { (const char *)keys->kt + kt * x / n, kt * (x + 1) / n - kt * x / n },
-                      { (const char *)keys->v + v * x / n, v * (x + 1) / n - v * x / n } };
+    return (wanted) { { (const char *)keys.kt + kt * x / n, kt * (x + 1) / n - kt * x / n },
+                      { (const char *)keys.v + v * x / n, v * (x + 1) / n - v * x / n } };
 }
 
 /* One key tile against one query tile. */
@@ -268,14 +269,13 @@ static void run_item(const forward_job *job, const panels *w, const item *it)
     }
     for (int32_t j = keys.first; j <= keys.last; j++) {
         const key_panels now = keys_of(job, w, it, j);
+        const bool more = job->shared && j < keys.last;
+        const int64_t next = more ? key_place(job, it->b, kv_head, j + 1) : 0;
         for (int32_t i = it->first; i <= it->last; i++) {
             const ordo_span own = ordo_band_keys(&it->band, i);
             wanted soon = { 0 };
-            if (job->shared && j < keys.last) {
-                const key_panels next =
-                    panels_at(job, w->ld_k, key_place(job, it->b, kv_head, j + 1));
-                soon = part_of_keys(job, w, &next, i - it->first, it->last - it->first + 1);
-            }
+            if (more)
+                soon = part_of_keys(job, w, next, i - it->first, it->last - it->first + 1);
             if (own.first <= j && j <= own.last)
                 step(job, w, it, i, j, &now, &soon);
         }
@@ -393,9 +393,9 @@ static void share_workspace(forward_job *job)
     job->key_tiles = p->sequences[p->problem->batch].key_tile;
     ordo_plan_key_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* no more than the plan's */
     job->shared = parts.kt > 0;
-    job->kt = ordo_cut(&at, parts.kt);
-    job->v = ordo_cut(&at, parts.v);
-    job->ready = ordo_cut(&at, parts.ready);
+    job->kt = ordo_workspace_cut(&at, parts.kt);
+    job->v = ordo_workspace_cut(&at, parts.v);
+    job->ready = ordo_workspace_cut(&at, parts.ready);
     if (job->shared)
         memset((void *)job->ready, 0, parts.ready);
 }

@@ -20,14 +20,6 @@ static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 byt
     return piece;
 }
 
-/* The next `bytes` of a workspace. */
-static inline void *ordo_cut(char **at, uint64_t bytes)
-{
-    void *piece = *at;
-    *at = bytes > 0 ? *at + bytes : *at; /* there may be none */
-    return piece;
-}
-
 /* One sequence of the batch. */
 typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */

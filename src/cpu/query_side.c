@@ -22,15 +22,15 @@ void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
         .ld = (pass->dim + 15) / 16 * 16,
         .ld_t = ordo_panel_row(tile.q),
     };
-    side->dq = ordo_cut(&at, parts.dq);
-    side->delta = ordo_cut(&at, parts.delta);
-    side->turns = ordo_cut(&at, parts.turns + parts.ticket);
-    side->q = ordo_cut(&at, parts.q);
-    side->dout = ordo_cut(&at, parts.dout);
-    side->qt = ordo_cut(&at, parts.qt);
-    side->doutt = ordo_cut(&at, parts.doutt);
-    side->lse2 = ordo_cut(&at, parts.lse2);
-    side->ready = ordo_cut(&at, parts.ready);
+    side->dq = ordo_workspace_cut(&at, parts.dq);
+    side->delta = ordo_workspace_cut(&at, parts.delta);
+    side->turns = ordo_workspace_cut(&at, parts.turns + parts.ticket);
+    side->q = ordo_workspace_cut(&at, parts.q);
+    side->dout = ordo_workspace_cut(&at, parts.dout);
+    side->qt = ordo_workspace_cut(&at, parts.qt);
+    side->doutt = ordo_workspace_cut(&at, parts.doutt);
+    side->lse2 = ordo_workspace_cut(&at, parts.lse2);
+    side->ready = ordo_workspace_cut(&at, parts.ready);
     memset((void *)side->ready, 0, parts.ready);
 }
 

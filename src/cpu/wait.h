@@ -1,6 +1,7 @@
 /* wait.h: how the threads of one task wait for each other.
  *
- * Whoever waits, waits for a ticket drawn before its own, by a thread that runs: waits end. */
+ * Whoever waits, waits for a ticket drawn before its own, by a thread that runs: waits end. (Parts
+ * of a chain wait for each other in both directions; handoff.h says why that ends.) */
 #ifndef CPU_WAIT_H
 #define CPU_WAIT_H
 

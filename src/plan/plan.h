@@ -69,6 +69,14 @@ typedef struct ordo_workspace {
 /* Their sizes for `tiles` query tiles in all sequences. False if a sum does not fit 64 bits. */
 bool ordo_plan_parts(const ordo_plan *plan, uint64_t tiles, ordo_workspace *parts);
 
+/* The next `bytes` of a workspace, for its parts in order. */
+static inline void *ordo_workspace_cut(char **at, uint64_t bytes)
+{
+    void *piece = *at;
+    *at = bytes > 0 ? *at + bytes : *at; /* there may be none */
+    return piece;
+}
+
 /* Of the table of sequences that a GPU makes of a batch whose lengths, or ids for dropout, it alone
  * knows: an entry each and one for the totals. 0 of other batches. */
 uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
