@@ -1,9 +1,11 @@
 /* figures_test.c: what arXiv 2410.07531 reports comes out under its calibration.
  *
  * Tolerances: 0.01 on the speedups it prints, as rounded there. Its shapes are not printed: 8192
- * rows x 4096 and 32768 x 12288 are the ones that fit. Deviations are stated where they are. */
+ * rows x 4096 and 32768 x 12288 are taken, which fit. Deviations are stated where they are. */
 #include "check.h"
 #include "ordo/model.h"
+
+#include <math.h>
 
 enum { LENGTHS = 6, WIDTHS = 7 };
 static const int64_t lengths[LENGTHS] = { 2048, 4096, 8192, 16384, 32768, 65536 };
@@ -227,5 +229,33 @@ TEST(figure_14)
     ordo_model_destroy(model);
 }
 
+/* What docs/model.md states of the whole grid of Figure 5: the range of dropout's cost in the best
+ * mode, where the best cell lies, and which cells fit the numbers of the larger model. */
+TEST(grid_of_figure_5)
+{
+    ordo_model *model = h100(1);
+    double least = INFINITY, most = 0;
+    ordo_block_report best = { 0 };
+    int fits = 0;
+    for (int w = 0; w < WIDTHS; w++)
+        for (int l = 0; l < LENGTHS; l++) {
+            const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
+            const double cost = r.mode[r.best] / r.none;
+            least = fmin(least, cost);
+            most = fmax(most, cost);
+            if (r.overlap_over_baseline > best.overlap_over_baseline)
+                best = r;
+            fits += fabs(r.overlap_over_baseline - 1.25) < 0.005 &&
+                    fabs(r.overlap_over_fusion - 1.2) < 0.01;
+        }
+    CHECK_NEAR(least, 1.03, 0.005);
+    CHECK_NEAR(most, 1.73, 0.005);
+    CHECK_NEAR(best.overlap_over_baseline, 1.28, 0.005);
+    CHECK_INT(best.region, 3);
+    CHECK_INT(fits, 2);
+    ordo_model_destroy(model);
+}
+
 CHECK_MAIN(RUN(headlines), RUN(limiters), RUN(fewer_rounds), RUN(inversion), RUN(figure_5),
-           RUN(figures_8_and_9), RUN(figure_12), RUN(figure_13), RUN(figure_14))
+           RUN(figures_8_and_9), RUN(figure_12), RUN(figure_13), RUN(figure_14),
+           RUN(grid_of_figure_5))
