@@ -160,6 +160,40 @@ TEST(utilization_stretches_the_backward_pass)
     ordo_model_destroy(model);
 }
 
+/* Seconds of products and what they do not hide, of one head of n x n scores at head size 128. */
+static double product_seconds(const ordo_model *model, bool backward, int64_t n)
+{
+    ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
+    ordo_kernel_time time = { 0 };
+    s.batch = 1;
+    s.heads = 1;
+    s.q_len = n;
+    s.backward = backward;
+    CHECK_INT(ordo_model_attention(model, &s, &time), ORDO_OK);
+    return time.by[ORDO_LIMIT_MMA];
+}
+
+/* The fitted constants of attention, as docs/model.md states them: a pass takes `score` clocks per
+ * score and `tile` clocks per tile of 128 rows or columns. Two lengths tell the two apart, whatever
+ * the clock: t(n) = n^2 score + n / 128 tile. */
+TEST(fitted_constants)
+{
+    static const struct {
+        bool backward;
+        double efficiency, exposed, tile;
+    } fits[] = { { false, 0.984, 0.0352, 3620 }, { true, 0.72, 0.0279, 9879 } };
+    ordo_model *model = h200(true);
+    for (size_t i = 0; i < 2; i++) {
+        const double flop = fits[i].backward ? 10 * 128 : 4 * 128;
+        const double score = flop / (4096 * fits[i].efficiency) + fits[i].exposed;
+        const double n = 1024, t1 = product_seconds(model, fits[i].backward, 1024);
+        const double t2 = product_seconds(model, fits[i].backward, 2048);
+        const double by_score = (t2 - 2 * t1) / (2 * n * n), by_tile = (t1 - n * n * by_score) / 8;
+        CHECK_NEAR(by_tile / by_score / (fits[i].tile / score), 1, 0.005);
+    }
+    ordo_model_destroy(model);
+}
+
 /* Ranks that share heads or rows each hold their part of the mask and of the work. */
 TEST(shards_divide_the_work)
 {
@@ -286,4 +320,4 @@ CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_d
            RUN(tails_are_filled), RUN(wide_multiplications_steal),
            RUN(utilization_stretches_the_backward_pass), RUN(shards_divide_the_work),
            RUN(causal_masks_halve_scores), RUN(pipelines_save_memory), RUN(whole_waves_cost),
-           RUN(shared_memory_is_counted))
+           RUN(shared_memory_is_counted), RUN(fitted_constants))
