@@ -1,4 +1,7 @@
-/* ordo/ordo.h: all of ordo. */
+/* ordo/ordo.h: all of ordo.
+ *
+ * Every function computes in the default floating-point environment, whatever rounding, flushing or
+ * traps its caller has set, and leaves that environment and its flags as they were. */
 #ifndef ORDO_ORDO_H
 #define ORDO_ORDO_H
 

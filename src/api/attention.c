@@ -1,10 +1,9 @@
 /* attention.c: execute a plan: check the call once, then hand it to the backend. */
 #include "ordo/attention.h"
 
-#include <fenv.h>
-
 #include "api/call.h"
 #include "api/cuda_pass.h"
+#include "base/environment.h"
 #include "base/status.h"
 #include "cpu/pass.h"
 #include "plan/plan.h"
@@ -89,37 +88,20 @@ static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combin
     return ordo_cuda_combine_run(plan, &checked);
 }
 
-/* Whatever rounding the caller has set, bits are those of the default environment. */
-static fenv_t default_environment(void)
-{
-    fenv_t callers;
-    (void)fegetenv(&callers);
-    (void)fesetenv(FE_DFL_ENV);
-    return callers;
-}
-
-static ordo_status run(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
-{
-    const fenv_t callers = default_environment();
-    const ordo_status status = run_pass(plan, pass, call);
-    (void)fesetenv(&callers);
-    return status;
-}
-
 ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine)
 {
-    const fenv_t callers = default_environment();
-    const ordo_status status = run_combine(plan, combine);
-    (void)fesetenv(&callers);
-    return status;
+    ORDO_DEFAULT_ENVIRONMENT;
+    return run_combine(plan, combine);
 }
 
 ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call)
 {
-    return run(plan, ORDO_FORWARD, call);
+    ORDO_DEFAULT_ENVIRONMENT;
+    return run_pass(plan, ORDO_FORWARD, call);
 }
 
 ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call)
 {
-    return run(plan, ORDO_BACKWARD, call);
+    ORDO_DEFAULT_ENVIRONMENT;
+    return run_pass(plan, ORDO_BACKWARD, call);
 }

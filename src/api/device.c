@@ -2,6 +2,7 @@
 #include "ordo/device.h"
 
 #include "api/cuda_module.h"
+#include "base/environment.h"
 #include "base/machine.h"
 #include "base/status.h"
 
@@ -48,6 +49,7 @@ ordo_status ordo_device_count(int *count, const char **path)
 
 ordo_status ordo_device_query(int index, ordo_device *device)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     question q;
     if (!device)
         return missing("device");
@@ -80,6 +82,7 @@ static const char *file_of(const ordo_device *device)
 
 ordo_status ordo_device_machine(int index, ordo_machine **machine)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_device device;
     if (!machine)
         return missing("machine");
@@ -215,6 +218,7 @@ ordo_status ordo_device_event_record(void *event, void *stream)
 
 ordo_status ordo_device_event_elapsed(void *from, void *to, double *seconds)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     question q;
     if (!seconds)
         return missing("seconds");

@@ -5,6 +5,7 @@
 #include "api/problem.h"
 #include "base/checked.h"
 #include "base/cores.h"
+#include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "cpu/mask.h"
@@ -174,6 +175,7 @@ void ordo_dropout_blocks(const ordo_dropout_view *m, const ordo_dropout_sequence
 ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_call *call,
                                ordo_dropout_info *info)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
     if (!info)
         return ordo_fail(ORDO_ERR_ARGUMENT, "info NULL: expected an ordo_dropout_info");
@@ -205,6 +207,7 @@ ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_ca
                               int64_t sequence, int64_t head, int64_t row, int64_t column,
                               bool *keep)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
     if (!keep)
         return ordo_fail(ORDO_ERR_ARGUMENT, "keep NULL: expected a pointer");
@@ -312,6 +315,7 @@ ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t need
 ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
                               uint64_t first, uint64_t count, uint32_t *words, size_t bytes)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
     ORDO_TRY(ordo_dropout_open(problem, call, true, &m));
     if (first > m.blocks || count > m.blocks - first)

@@ -2,6 +2,7 @@
 #include "api/cuda_module.h"
 #include "api/cuda_pass.h"
 #include "api/dropout.h"
+#include "base/environment.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -91,6 +92,7 @@ static ordo_status launch(const ordo_cuda_module *module, const ordo_cuda_bits *
 ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dropout_call *call,
                                      uint32_t *words, size_t bytes, void *stream)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
     const ordo_cuda_module *module = NULL;
     ORDO_TRY(ordo_dropout_open(problem, call, false, &m));

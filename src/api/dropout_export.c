@@ -1,5 +1,6 @@
 /* dropout_export.c: keep bits row by row; names; the generator by itself. */
 #include "api/dropout.h"
+#include "base/environment.h"
 #include "base/philox.h"
 #include "base/status.h"
 #include "base/versioned.h"
@@ -121,6 +122,7 @@ ordo_status ordo_dropout_export(const ordo_problem *problem, const ordo_dropout_
                                 const uint32_t *words, const ordo_dropout_part *part, void *out,
                                 size_t bytes, size_t *needed)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
     rectangle r;
     ORDO_TRY(ordo_dropout_open(problem, call, true, &m));

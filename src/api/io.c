@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "io/bounds.h"
 
@@ -22,6 +23,7 @@ static ordo_io_bound times(ordo_io_bound bound, int64_t copies)
 
 ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index, ordo_io_bound *bound)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
     if (!bound)
         return missing("bound");
@@ -35,6 +37,7 @@ ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index, ordo_io_
 
 ordo_status ordo_io_bound_best(const ordo_io_problem *problem, ordo_io_bound *bound)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
     if (!bound)
         return missing("bound");
@@ -131,6 +134,7 @@ static ordo_io_words all_heads(ordo_io_words w, int64_t copies)
 ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
                            const ordo_io_tiles *tiles, ordo_io_choice *choice)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
     if (!choice)
         return missing("choice");
@@ -143,6 +147,7 @@ ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm alg
 ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
                             const ordo_io_tiles *tiles, ordo_io_words *words)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_choice choice;
     if (!words)
         return missing("words");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/io_run.h"
+#include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "io/cache.h"
@@ -132,6 +133,7 @@ ordo_status ordo_io_cache_run(const ordo_io_problem *problem, ordo_io_algorithm 
                               const ordo_io_tiles *tiles, const ordo_io_cache *cache,
                               ordo_io_report *report, ordo_io_words *inner)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_cache c;
     ordo_io_world world;
     if (!problem || !cache || !report)
@@ -154,6 +156,7 @@ ordo_status ordo_io_curve(const ordo_io_problem *problem, ordo_io_algorithm algo
                           const ordo_io_tiles *tiles, int64_t line, bool packed,
                           ordo_io_words *curve, int64_t count, ordo_io_report *report)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     enum { MOST = 1 << 28 };
     ordo_io_world world;
     ordo_io_stack *stack = NULL;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "ordo/io.h"
 
@@ -78,6 +79,7 @@ static void fill_level(const ordo_machine *machine, const level_keys *keys, ordo
 ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int index,
                              ordo_io_level *level, bool *end)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!machine || !level || !end)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          !machine ? "machine"
@@ -126,6 +128,7 @@ static ordo_io_problem io_problem(const ordo_problem *p, ordo_io_pass pass,
 ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *problem,
                            ordo_io_pass pass, int index, ordo_io_advice *advice, bool *end)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!problem || !advice)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          problem ? "advice" : "problem");
@@ -195,6 +198,7 @@ static int64_t split_rows(int64_t d, double shared)
 
 ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_io_bytes *bytes)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     double arch = 0, shared = 0;
     if (!machine || !bytes)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",

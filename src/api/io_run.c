@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/io_run.h"
+#include "base/environment.h"
 #include "base/status.h"
 #include "ref/head.h"
 
@@ -271,6 +272,7 @@ ordo_status ordo_io_execute(ordo_io_world *w, const ordo_io_problem *problem, do
 ordo_status ordo_io_run(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
                         const ordo_io_tiles *tiles, ordo_io_report *report)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
     ordo_io_choice choice;
     if (!report)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "planner/predict.h"
@@ -81,6 +82,7 @@ static ordo_status find_counts(const ordo_rng *rng, const ordo_kernel_counts **c
 
 ordo_status ordo_model_gemm(const ordo_model *model, const ordo_gemm *gemm, ordo_kernel_time *time)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !gemm || !time)
         return missing(!model ? "model" : !gemm ? "gemm" : "time");
     ordo_gemm g;
@@ -119,6 +121,7 @@ static ordo_status check_shape(const ordo_model *model, ordo_attention_shape *s)
 ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_shape *shape,
                                  ordo_kernel_time *time)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !shape || !time)
         return missing(!model ? "model" : !shape ? "shape" : "time");
     ordo_attention_shape s;
@@ -135,6 +138,7 @@ ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_s
 ordo_status ordo_model_rng(const ordo_model *model, const ordo_rng *rng, double elements,
                            ordo_kernel_time *time)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !rng || !time)
         return missing(!model ? "model" : !rng ? "rng" : "time");
     const ordo_kernel_counts *counts;
@@ -148,6 +152,7 @@ ordo_status ordo_model_rng(const ordo_model *model, const ordo_rng *rng, double 
 ordo_status ordo_model_memory(const ordo_model *model, double read_bytes, double write_bytes,
                               ordo_kernel_time *time)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !time)
         return missing(model ? "time" : "model");
     if (!(read_bytes >= 0 && write_bytes >= 0 && read_bytes + write_bytes <= 1e24))
@@ -215,6 +220,7 @@ static ordo_status check_block(const ordo_model *model, ordo_block *b)
 ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
                              ordo_block_report *report)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !block || !report)
         return missing(!model ? "model" : !block ? "block" : "report");
     ordo_block b;
@@ -279,6 +285,7 @@ static void price_dropout(const ordo_model *model, ordo_attention_shape *s, doub
 
 ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !plan || !price)
         return missing(!model ? "model" : !plan ? "plan" : "price");
     ordo_attention_shape s = shape_of(&plan->problem);

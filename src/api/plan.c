@@ -4,6 +4,7 @@
 
 #include "api/plan_text.h"
 #include "api/problem.h"
+#include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "model/makespan.h"
@@ -64,6 +65,7 @@ static ordo_status read_back(ordo_plan *plan, const char *text)
 ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                              const ordo_machine *machine, const ordo_plan_options *options)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!plan || !problem)
         return missing(plan ? "problem" : "plan");
     *plan = NULL;
@@ -81,6 +83,7 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
 
 ordo_status ordo_plan_parse(ordo_plan **plan, const char *text)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!plan || !text)
         return missing(plan ? "text" : "plan");
     *plan = NULL;
@@ -103,6 +106,7 @@ void ordo_plan_destroy(ordo_plan *plan)
 
 ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity, size_t *needed)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!plan)
         return missing("plan");
     char line[ORDO_PLAN_LINE_MAX];
@@ -134,6 +138,7 @@ size_t ordo_plan_workspace(const ordo_plan *plan)
 
 ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!plan || !info)
         return missing(plan ? "info" : "plan");
     const ordo_problem *p = &plan->problem;
@@ -174,6 +179,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 
 ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!plan)
         return missing("plan");
     const ordo_problem *p = &plan->problem;

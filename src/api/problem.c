@@ -2,6 +2,7 @@
 #include "api/problem.h"
 
 #include "base/checked.h"
+#include "base/environment.h"
 #include "base/keep.h"
 #include "base/status.h"
 #include "base/versioned.h"
@@ -303,6 +304,7 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
 
 ordo_status ordo_problem_check(const ordo_problem *problem)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     ordo_problem resolved;
     return ordo_problem_resolve(problem, &resolved);
 }

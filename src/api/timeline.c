@@ -1,6 +1,7 @@
 /* timeline.c: the public face of the timeline simulator. */
 #include <stdlib.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "planner/replay.h"
@@ -40,6 +41,7 @@ static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedu
 
 ordo_status ordo_timeline_create(ordo_timeline **timeline, const ordo_schedule *schedule)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!timeline)
         return ordo_fail(ORDO_ERR_ARGUMENT, "timeline: expected a pointer, got NULL");
     *timeline = NULL;
@@ -68,6 +70,7 @@ void ordo_timeline_destroy(ordo_timeline *timeline)
 
 ordo_status ordo_timeline_query(const ordo_timeline *timeline, ordo_timeline_info *info)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!timeline || !info)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          timeline ? "info" : "timeline");
@@ -113,6 +116,7 @@ ordo_status ordo_timeline_critical_at(const ordo_timeline *timeline, uint64_t in
 
 ordo_status ordo_schedule_auto(const ordo_schedule *schedule, ordo_order *order)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!order)
         return ordo_fail(ORDO_ERR_ARGUMENT, "order: expected a pointer, got NULL");
     ordo_schedule known;

@@ -1,5 +1,6 @@
 /* machine.c: machines by name or path, and what they answer. */
 #include "base/machine.h"
+#include "base/environment.h"
 #include "base/machine_files.h"
 #include "base/status.h"
 
@@ -71,6 +72,7 @@ static ordo_status unknown(const char *name)
 
 ordo_status ordo_machine_create(ordo_machine **machine, const char *name_or_path)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (machine == NULL)
         return ordo_fail(ORDO_ERR_ARGUMENT, "machine is NULL");
     *machine = NULL;

@@ -7,6 +7,7 @@
  * A number nobody can trace is worse than none, so whatever is unknown, repeated, missing,
  * out of range, without unit, source or date is an error that names file and line. */
 #include "base/decimal.h"
+#include "base/environment.h"
 #include "base/machine.h"
 #include "base/status.h"
 
@@ -313,6 +314,7 @@ static ordo_status read_lines(reader *r, const char *text, size_t length)
 ordo_status ordo_machine_parse(ordo_machine **machine, const char *text, size_t length,
                                const char *label)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (machine == NULL)
         return ordo_fail(ORDO_ERR_ARGUMENT, "machine is NULL");
     *machine = NULL;

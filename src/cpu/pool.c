@@ -2,12 +2,12 @@
  * from the one they have done. */
 #include "cpu/pool.h"
 
-#include <fenv.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/cores.h"
+#include "base/environment.h"
 #include "base/status.h"
 
 typedef struct member {
@@ -70,11 +70,8 @@ int ordo_pool_threads(int asked)
 
 static void run_task(ordo_task *task, void *context, int worker, int workers, void *scratch)
 {
-    fenv_t callers;
-    fegetenv(&callers);
-    fesetenv(FE_DFL_ENV);
+    ORDO_DEFAULT_ENVIRONMENT; /* a worker is born with that of the thread that made it */
     task(context, worker, workers, scratch);
-    fesetenv(&callers);
 }
 
 static void *live(void *argument)

@@ -14,6 +14,7 @@
  * The terms of order Z pay for writing each score once, so that it counts as a product's result. */
 #include <math.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "io/bounds.h"
 
@@ -118,9 +119,11 @@ ordo_io_bound ordo_io_best_bound(const ordo_io_shape *shape)
 
 double ordo_io_sparse_form(const ordo_io_sparse *sparse)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     const double in = sparse->z_in, m = sparse->m;
     const double large = (in * in + in * sparse->z_x) / m;
     const double small =
         (in * sqrt(sparse->z_qk) + sqrt(in * sparse->z_x * sparse->z_ax)) / sqrt(m);
-    return large < small ? large : small;
+    const volatile double form = large < small ? large : small; /* computed here, not later */
+    return form;
 }

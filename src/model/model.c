@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/machine.h"
 #include "base/status.h"
 
@@ -111,6 +112,7 @@ static void resolve_cpu(ordo_model *model)
 ordo_status ordo_model_create(ordo_model **model, const ordo_machine *machine,
                               ordo_calibration calibration)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !machine)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          model ? "machine" : "model");
@@ -232,6 +234,7 @@ static ordo_status change(ordo_model *model, size_t index, double value)
 
 ordo_status ordo_model_set(ordo_model *model, const char *name, double value)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !name)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          model ? "name" : "model");
@@ -246,6 +249,7 @@ ordo_status ordo_model_set(ordo_model *model, const char *name, double value)
 
 ordo_status ordo_model_scale(ordo_model *model, const char *name, double factor)
 {
+    ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !name)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          model ? "name" : "model");
