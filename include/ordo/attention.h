@@ -24,9 +24,17 @@ typedef struct ordo_tensor {
  * lse and dlse are f32, contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
  * All pointers are host pointers for ref and cpu plans, device pointers for cuda plans: also those
- * to lengths, ids, slopes, seed and offset, whose contents are then read on the stream, by the
- * kernels, and are not checked. Lengths there that make no sense are cut: nothing outside the
- * tensors and the workspace is touched, and the results are as senseless as the lengths. */
+ * to lengths, ids, slopes, seed and offset.
+ *
+ * Rows that belong to no sequence are written too, with o = 0, lse = -inf and gradients 0: those
+ * past a padded sequence's length, and those of a packed tensor behind the last end.
+ *
+ * Lengths that are not as this struct says (ends that do not begin at 0, that decrease or exceed
+ * the total, a sequence longer than q_len or kv_len) are refused on the host, before anything is
+ * written. A cuda plan's lengths are read on the stream, by the kernels, and cannot be refused:
+ * they are clamped. Nothing outside the tensors and the workspace is touched, and rows that the
+ * clamped lengths leave to no sequence are written as zeros (lse = -inf) rather than left as they
+ * were. */
 typedef struct ordo_call {
     size_t size; /* sizeof(ordo_call) */
     ordo_tensor q, k, v, o;
@@ -34,7 +42,8 @@ typedef struct ordo_call {
     float *lse;
     const float *dlse;
 
-    const int32_t *cu_q, *cu_kv;     /* packed: batch + 1 ends, from 0, not decreasing */
+    const int32_t *cu_q, *cu_kv;     /* packed: batch + 1 ends, from 0, not decreasing, up to
+                                      * total_q and total_kv or less */
     const int32_t *q_lens, *kv_lens; /* padded: valid rows and columns of each sequence */
     const int64_t *sequence_ids;     /* batch ids for dropout; NULL = batch0, batch0 + 1, ... */
 

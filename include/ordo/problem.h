@@ -82,7 +82,8 @@ typedef struct ordo_problem {
     int64_t heads;
     int64_t kv_heads;          /* 0 = heads; must divide heads */
     int64_t q_len, kv_len;     /* rows and columns, maxima if packed or padded; kv_len 0 = q_len */
-    int64_t total_q, total_kv; /* packed only: rows and columns of all sequences */
+    int64_t total_q, total_kv; /* packed only: rows of the tensors, those of all sequences and any
+                                * behind the last end; total_kv 0 = total_q */
     int64_t head_dim;
     int64_t v_head_dim; /* 0 = head_dim */
     double scale;       /* 0 = 1/sqrt(head_dim) */

@@ -1,7 +1,7 @@
 /* attention.c: execute a plan: check the call once, then hand it to the backend. */
 #include "ordo/attention.h"
 
-#include "api/call.h"
+#include "api/blank.h"
 #include "api/cuda_pass.h"
 #include "base/environment.h"
 #include "base/status.h"
@@ -72,7 +72,10 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     ORDO_TRY(ordo_call_check(&problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
-    return forward ? b->forward(plan, &checked) : b->backward(plan, &checked);
+    ORDO_TRY(forward ? b->forward(plan, &checked) : b->backward(plan, &checked));
+    if (b->host)
+        ordo_blank_behind(&problem, pass, &checked);
+    return ORDO_OK;
 }
 
 static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combine)

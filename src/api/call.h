@@ -12,7 +12,8 @@ typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
 ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool host,
                             uint64_t workspace_bytes, const ordo_call *in, ordo_call *out);
 
-/* The ends of packed sequences: batch + 1, from 0 to `total`, none longer than `longest`. */
+/* The ends of packed sequences: batch + 1, from 0 to `total` at most, no sequence longer than
+ * `longest`. */
 ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
                             int64_t longest);
 

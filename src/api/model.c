@@ -236,13 +236,10 @@ static ordo_attention_shape shape_of(const ordo_problem *p)
 {
     static const ordo_precision of[] = { ORDO_PRECISION_F32, ORDO_PRECISION_BF16,
                                          ORDO_PRECISION_F16 };
-    int64_t sequences = p->batch;
-    if (p->layout == ORDO_PACKED)
-        sequences = (p->total_q + p->q_len - 1) / p->q_len;
     return (ordo_attention_shape) {
         .size = sizeof(ordo_attention_shape),
         .precision = of[p->dtype],
-        .batch = sequences,
+        .batch = ordo_priced_sequences(p),
         .heads = p->heads,
         .kv_heads = p->kv_heads,
         .q_len = p->q_len,

@@ -11,14 +11,19 @@
 
 enum { BUDGET = 1 << 20 }; /* tasks: about 30 ms */
 
-/* All sequences as one run; packed ones as many of maximal length as their rows fill. */
+int64_t ordo_priced_sequences(const ordo_problem *p)
+{
+    if (p->layout != ORDO_PACKED)
+        return p->batch;
+    const int64_t filled = (p->total_q + p->q_len - 1) / p->q_len;
+    return filled < p->batch ? filled : p->batch;
+}
+
+/* All sequences as one run. */
 static ordo_run whole_run(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    int64_t sequences = p->batch;
-    if (p->layout == ORDO_PACKED)
-        sequences = (p->total_q + p->q_len - 1) / p->q_len;
-    return ordo_plan_run(plan, sequences, p->q_len, p->kv_len);
+    return ordo_plan_run(plan, ordo_priced_sequences(p), p->q_len, p->kv_len);
 }
 
 static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)

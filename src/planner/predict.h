@@ -5,9 +5,12 @@
 #include "ordo/machine.h"
 #include "plan/plan.h"
 
-/* Makespan of the backward pass in ns: the timeline of the plan's steps at the machine's costs.
- * Packed batches count as many sequences of maximal length as their rows fill. -1 if the
- * machine gives no rates, or the plan is too large to simulate. */
+/* Sequences of maximal length that the problem is priced as: the batch; of a packed one as many as
+ * its rows fill, and no more than it has, for rows may lie behind the last end. */
+int64_t ordo_priced_sequences(const ordo_problem *problem);
+
+/* Makespan of the backward pass in ns: the timeline of the plan's steps at the machine's costs. -1
+ * if the machine gives no rates, or the plan is too large to simulate. */
 int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine);
 
 /* What a price needs to know of the backward pass. */

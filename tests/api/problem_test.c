@@ -98,10 +98,8 @@ TEST(layouts)
 {
     REFUSE(good, total_q, 10, ORDO_ERR_SHAPE, "total_q 10", "expected 0", "dense");
     REFUSE(good, total_kv, 10, ORDO_ERR_SHAPE, "total_kv 10", "expected 0", "dense");
-    REFUSE(packed, total_q, 0, ORDO_ERR_SHAPE, "total_q 0", "1..256", "batch 2 x q_len 128");
-    REFUSE(packed, total_q, 257, ORDO_ERR_SHAPE, "total_q 257", "1..256");
-    REFUSE(packed, total_kv, -1, ORDO_ERR_SHAPE, "total_kv -1", "1..256");
-    REFUSE(packed, total_kv, 300, ORDO_ERR_SHAPE, "total_kv 300", "kv_len 128");
+    REFUSE(packed, total_q, 0, ORDO_ERR_SHAPE, "total_q 0", "expected 1 or more");
+    REFUSE(packed, total_kv, -2, ORDO_ERR_SHAPE, "total_kv -2", "expected 1 or more");
     REFUSE(packed, shard.row0, 16, ORDO_ERR_UNSUPPORTED, "shard.row0 16", "packed");
     REFUSE(packed, shard.kv_total, 512, ORDO_ERR_UNSUPPORTED, "kv_total 512", "packed");
 

@@ -1,0 +1,198 @@
+/* blank_test.c: where no query meets a key, results are written all the same: o = 0, lse = -inf,
+ * gradients 0; no memory beside them is touched, and rows of no sequence are never read. */
+#include "check.h"
+#include "ordo/ordo.h"
+
+enum { POISON = 0x5a };
+
+/* Tensors of a problem, each an allocation of its own size, NULL if it has no element. */
+typedef struct memory {
+    ordo_call call;
+    int64_t count[5]; /* of q, k, v, o and lse, and of the gradients of the first three */
+    float *q, *k, *v, *o, *dout, *dq, *dk, *dv;
+} memory;
+
+static float *array(int64_t count)
+{
+    float *made = count > 0 ? malloc((size_t)count * sizeof *made) : NULL;
+    if (count > 0 && !made)
+        exit(1);
+    if (made)
+        memset(made, POISON, (size_t)count * sizeof *made);
+    return made;
+}
+
+static float *input(int64_t count, uint64_t seed)
+{
+    float *made = array(count);
+    for (int64_t x = 0; x < count; x++)
+        made[x] = (float)check_uniform(&seed);
+    return made;
+}
+
+/* `p` is resolved; the first rows are those of any larger problem of the same seed. */
+static memory *open_memory(const ordo_problem *p)
+{
+    memory *m = calloc(1, sizeof *m);
+    if (!m)
+        exit(1);
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t rows = packed ? p->total_q : p->batch * p->q_len;
+    const int64_t keys = packed ? p->total_kv : p->batch * (p->kv_len < 0 ? 0 : p->kv_len);
+    m->count[0] = rows * p->heads * p->head_dim;
+    m->count[1] = keys * p->kv_heads * p->head_dim;
+    m->count[2] = keys * p->kv_heads * p->v_head_dim;
+    m->count[3] = rows * p->heads * p->v_head_dim;
+    m->count[4] = rows * p->heads;
+    m->q = input(m->count[0], 1), m->k = input(m->count[1], 2), m->v = input(m->count[2], 3);
+    m->dout = input(m->count[3], 4);
+    m->o = array(m->count[3]), m->dq = array(m->count[0]);
+    m->dk = array(m->count[1]), m->dv = array(m->count[2]);
+    m->call = (ordo_call)ORDO_CALL_INIT;
+    m->call.q.data = m->q, m->call.k.data = m->k, m->call.v.data = m->v, m->call.o.data = m->o;
+    m->call.dout.data = m->dout, m->call.dq.data = m->dq, m->call.dk.data = m->dk;
+    m->call.dv.data = m->dv;
+    m->call.lse = array(m->count[4]);
+    m->call.seed = 7;
+    return m;
+}
+
+static void close_memory(memory *m)
+{
+    float *all[] = { m->q, m->k, m->v, m->o, m->dout, m->dq, m->dk, m->dv, m->call.lse };
+    for (int x = 0; x < 9; x++)
+        free(all[x]);
+    free(m);
+}
+
+static ordo_plan *plan_of(const ordo_problem *p, ordo_backend backend)
+{
+    const ordo_plan_options options = { .size = sizeof options, .backend = backend };
+    ordo_plan *plan = NULL;
+    if (ordo_plan_create(&plan, p, NULL, &options) != ORDO_OK)
+        CHECK_FAIL("plan: %s", ordo_last_error());
+    return plan;
+}
+
+/* Both passes; false if one is refused. */
+static bool run(const ordo_plan *plan, memory *m)
+{
+    const size_t bytes = ordo_plan_workspace(plan);
+    m->call.workspace_bytes = bytes;
+    m->call.workspace = bytes > 0 ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
+    const bool fine = ordo_attention_forward(plan, &m->call) == ORDO_OK &&
+                      ordo_attention_backward(plan, &m->call) == ORDO_OK;
+    if (!fine)
+        CHECK_FAIL("pass: %s", ordo_last_error());
+    free(m->call.workspace);
+    return fine;
+}
+
+static const ordo_backend host_backends[] = { ORDO_BACKEND_REF, ORDO_BACKEND_CPU };
+
+static void check_all(const char *name, const float *got, int64_t from, int64_t count, float want)
+{
+    for (int64_t x = from; x < count; x++)
+        if (!(got[x] == want) || !signbit(got[x]) != !signbit(want)) {
+            CHECK_FAIL("%s[%" PRId64 "] is %g, expected %g", name, x, (double)got[x], (double)want);
+            return;
+        }
+}
+
+/* ---- rows behind the last end ---- */
+
+static ordo_problem packed(int64_t total_q, int64_t total_kv)
+{
+    return (ordo_problem) { .size = sizeof(ordo_problem),
+                            .layout = ORDO_PACKED,
+                            .batch = 2,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .q_len = 5,
+                            .kv_len = 6,
+                            .total_q = total_q,
+                            .total_kv = total_kv,
+                            .head_dim = 4,
+                            .v_head_dim = 3,
+                            .mask = ORDO_MASK_CAUSAL,
+                            .dropout.p = 0.25 };
+}
+
+/* What is behind the end would be seen in any result it touched. */
+static void spoil(float *x, int64_t from, int64_t count)
+{
+    for (; from < count; from++)
+        x[from] = NAN;
+}
+
+/* 30 and 20 rows are more than two sequences of 5 and 6 have. */
+TEST(rows_behind_the_last_end)
+{
+    enum { Q = 7, KV = 9, MORE_Q = 30, MORE_KV = 20, HEADS = 4, KV_HEADS = 2, DIM = 4, V_DIM = 3 };
+    const int32_t cu_q[] = { 0, 2, Q }, cu_kv[] = { 0, 6, KV };
+    const ordo_problem exact = packed(Q, KV), more = packed(MORE_Q, MORE_KV);
+    for (int b = 0; b < 2; b++) {
+        ordo_plan *exact_plan = plan_of(&exact, host_backends[b]);
+        ordo_plan *more_plan = plan_of(&more, host_backends[b]);
+        memory *want = open_memory(&exact), *got = open_memory(&more);
+        want->call.cu_q = got->call.cu_q = cu_q, want->call.cu_kv = got->call.cu_kv = cu_kv;
+        spoil(got->q, want->count[0], got->count[0]), spoil(got->k, want->count[1], got->count[1]);
+        spoil(got->v, want->count[2], got->count[2]);
+        spoil(got->dout, want->count[3], got->count[3]);
+        if (exact_plan && more_plan && run(exact_plan, want) && run(more_plan, got)) {
+            CHECK_BITS(got->o, want->o, want->count[3]);
+            CHECK_BITS(got->dq, want->dq, want->count[0]);
+            CHECK_BITS(got->dk, want->dk, want->count[1]);
+            CHECK_BITS(got->dv, want->dv, want->count[2]);
+            check_all("o", got->o, want->count[3], got->count[3], 0);
+            check_all("dq", got->dq, want->count[0], got->count[0], 0);
+            check_all("dk", got->dk, want->count[1], got->count[1], 0);
+            check_all("dv", got->dv, want->count[2], got->count[2], 0);
+            for (int h = 0; h < HEADS; h++) {
+                const float *row = got->call.lse + h * MORE_Q;
+                CHECK_BITS(row, want->call.lse + h * Q, Q);
+                check_all("lse", row, Q, MORE_Q, -INFINITY);
+            }
+        }
+        close_memory(want);
+        close_memory(got);
+        ordo_plan_destroy(exact_plan);
+        ordo_plan_destroy(more_plan);
+    }
+}
+
+/* Outputs with gaps between rows and between heads: the gaps stay. */
+TEST(rows_behind_the_last_end_between_others)
+{
+    enum { ROWS = 6, HEADS = 2, DIM = 2, BY_HEAD = 3, BY_ROW = 9, SIZE = ROWS * BY_ROW };
+    const int32_t cu[] = { 0, 2 };
+    const ordo_problem p = { .size = sizeof p,
+                             .layout = ORDO_PACKED,
+                             .dtype = ORDO_BF16,
+                             .batch = 1,
+                             .heads = HEADS,
+                             .q_len = 4,
+                             .total_q = ROWS,
+                             .head_dim = DIM };
+    static const uint16_t in[ROWS * HEADS * DIM];
+    for (int b = 0; b < 2; b++) {
+        ordo_plan *plan = plan_of(&p, host_backends[b]);
+        uint16_t o[SIZE];
+        float lse[HEADS * ROWS];
+        _Alignas(256) static unsigned char work[1 << 16];
+        memset(o, POISON, sizeof o);
+        ordo_call call = ORDO_CALL_INIT;
+        call.q.data = call.k.data = call.v.data = (void *)in;
+        call.o = (ordo_tensor) { o, { 0, BY_ROW, BY_HEAD, 1 } };
+        call.lse = lse, call.cu_q = call.cu_kv = cu;
+        call.workspace = work, call.workspace_bytes = sizeof work;
+        CHECK_INT(ordo_attention_forward(plan, &call), ORDO_OK);
+        for (int x = 0; x < SIZE; x++) {
+            const bool inside = x % BY_ROW < HEADS * BY_HEAD && x % BY_ROW % BY_HEAD < DIM;
+            CHECK_INT(o[x], inside ? 0 : POISON * 0x101);
+        }
+        ordo_plan_destroy(plan);
+    }
+}
+
+CHECK_MAIN(RUN(rows_behind_the_last_end), RUN(rows_behind_the_last_end_between_others))
