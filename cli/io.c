@@ -13,7 +13,8 @@
 enum {
     MOST = 1 << 24,
     A_OCTAVE = 8, /* points of a sweep */
-    MOST_POINTS = 600
+    MOST_POINTS = 600,
+    MOST_BUDGET = 16
 };
 #define MOST_WORDS (INT64_C(1) << 50)
 
@@ -24,7 +25,7 @@ typedef struct request {
     cli_list tiles;
     double dropout, budget;
     uint64_t seed;
-    bool predict, pack, devices;
+    bool predict, pack, devices, budget_given;
     cli_json_wish json;
 
     /* After finish(). */
@@ -46,9 +47,12 @@ static int read_model(request *r)
     c->outer_words = r->outer;
     c->budget = r->budget;
     if (strcmp(m, "explicit") == 0)
-        return r->pack || r->budget > 0 || r->outer
+        return r->pack || r->budget_given || r->outer
                    ? cli_usage("--pack, --budget, --outer: go with --model lru, assoc or opt")
                    : CLI_OK;
+    if (r->budget_given && !(r->budget > 0 && r->budget <= MOST_BUDGET))
+        return cli_usage("--budget %g: expected a part of M, above 0 and at most %d", r->budget,
+                         MOST_BUDGET);
     if (r->predict)
         return cli_usage("--predict: closed forms are of --model explicit");
     if (strncmp(m, "lru", 3) == 0 || strncmp(m, "opt", 3) == 0) {
@@ -354,6 +358,7 @@ int cli_io(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
+        r.budget_given = cli_args_given(&syntax, "--budget");
         if (r.devices)
             status = cli_io_devices(r.machine, &r.json);
         else if (r.machine)

@@ -164,7 +164,7 @@ typedef struct ordo_io_cache {
     size_t size; /* sizeof(ordo_io_cache) */
     ordo_io_replacement replacement;
     int64_t line, ways;  /* words a line: 0 = 1; ways of ASSOC */
-    double budget;       /* tiles are chosen for budget * M: 0 = 1 */
+    double budget;       /* tiles are chosen for budget * M: above 0, at most 16; 0 = 1 */
     bool packed;         /* operands are copied side by side before use */
     int64_t outer_words; /* a second level of so many words behind the first: 0 = none */
     int64_t outer_ways;  /* 0 = fully associative */
@@ -175,7 +175,8 @@ typedef struct ordo_io_cache {
 /* Run the same loops through a cache of M words. Loads are lines filled, stores lines written
  * back, both times the words of a line; with an outer level they are what crosses that one, and
  * `inner`, if not NULL, gets what crosses the first. A write miss of a one-word line fills nothing.
- */
+ * ORDO_IO_OPT records a trace of at most 2^28 accesses; a problem that is bound to need more is
+ * refused with ORDO_ERR_UNSUPPORTED before anything runs. */
 ORDO_API ordo_status ordo_io_cache_run(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
                                        const ordo_io_tiles *tiles, const ordo_io_cache *cache,
                                        ordo_io_report *report, ordo_io_words *inner);

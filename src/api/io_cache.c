@@ -81,6 +81,22 @@ static ordo_status run_lru(ordo_io_world *world, const ordo_io_problem *problem,
     return status;
 }
 
+/* Refuse a problem whose trace cannot fit, before anything is counted. Every live score enters a
+ * product with each column of the operands, and a product reads two words of different lines; only
+ * packed operands may share a line, and then at most half of the accesses repeat the one before. */
+static ordo_status check_trace(const ordo_io_shape *s, bool packed)
+{
+    const int64_t products = s->pass == ORDO_IO_FORWARD ? s->dk + s->dv : 3 * s->dk + 2 * s->dv;
+    const double least = (packed ? 1.0 : 2.0) * (double)products * (double)ordo_io_live_scores(s);
+    if (least > ORDO_IO_TRACE_MOST)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "opt: %" PRId64 " x %" PRId64 " scores at head size %" PRId64
+                         " are more than %.2g accesses, and a trace holds %d; expected fewer rows "
+                         "or columns, or replacement lru",
+                         s->rows, s->cols, s->dk, least, ORDO_IO_TRACE_MOST);
+    return ORDO_OK;
+}
+
 static ordo_status run_optimum(ordo_io_world *world, const ordo_io_problem *problem,
                                const ordo_io_cache *cache, ordo_io_report *report,
                                ordo_io_words *inner)
@@ -88,6 +104,7 @@ static ordo_status run_optimum(ordo_io_world *world, const ordo_io_problem *prob
     ordo_io_trace trace = { 0 };
     const ordo_io_sink sink = { ordo_io_trace_take, &trace };
     int64_t fills = 0, writebacks = 0;
+    ORDO_TRY(check_trace(&world->shape, cache->packed));
     while ((int64_t)1 << trace.shift < cache->line)
         trace.shift++;
     ordo_status status = observe(world, problem, cache->packed, &sink, &report->error);
@@ -107,7 +124,7 @@ static ordo_status check_cache(ordo_io_cache *c, int64_t words)
 {
     enum { LONGEST_LINE = 64 };
     c->line = c->line ? c->line : 1;
-    c->budget = c->budget > 0 ? c->budget : 1;
+    c->budget = c->budget == 0 ? 1 : c->budget;
     if ((unsigned)c->replacement < ORDO_IO_LRU || (unsigned)c->replacement > ORDO_IO_OPT)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "replacement %d: expected 1 (lru), 2 (assoc) or 3 (opt)",
@@ -119,9 +136,9 @@ static ordo_status check_cache(ordo_io_cache *c, int64_t words)
     if (c->replacement == ORDO_IO_ASSOC && (c->ways < 1 || c->ways > words / c->line))
         return ordo_fail(ORDO_ERR_ARGUMENT, "ways %" PRId64 ": expected 1 to %" PRId64, c->ways,
                          words / c->line);
-    if (!(c->budget <= 16))
-        return ordo_fail(ORDO_ERR_ARGUMENT, "budget %g: expected a part of M, at most 16",
-                         c->budget);
+    if (!(c->budget > 0 && c->budget <= 16))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "budget %g: expected a part of M, above 0 and at most 16", c->budget);
     if (c->outer_words != 0 && (c->replacement == ORDO_IO_OPT || c->outer_words < words))
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "outer_words %" PRId64 ": expected M or more, behind lru or assoc",

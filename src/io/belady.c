@@ -10,14 +10,13 @@
 
 #define NEVER UINT32_MAX
 
-enum { LONGEST = 1 << 28 }; /* accesses, folded: 2 GiB with their next uses */
-
 /* ---- the trace ---- */
 
 static bool grow(ordo_io_trace *t)
 {
     const size_t capacity = t->capacity ? 2 * t->capacity : 1 << 16;
-    uint32_t *more = t->capacity < LONGEST ? realloc(t->accesses, capacity * sizeof *more) : NULL;
+    uint32_t *more =
+        t->capacity < ORDO_IO_TRACE_MOST ? realloc(t->accesses, capacity * sizeof *more) : NULL;
     if (!more) {
         t->full = true;
         return false;
@@ -142,7 +141,7 @@ ordo_status ordo_io_optimum(const ordo_io_trace *t, ordo_io_extent memory, int64
     if (t->full)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "opt: the trace has more than %d accesses; expected a smaller problem",
-                         LONGEST);
+                         ORDO_IO_TRACE_MOST);
     const size_t held = (size_t)capacity < lines ? (size_t)capacity : lines;
     heap h = { malloc((held + 1) * sizeof(uint32_t)), calloc(lines, sizeof(uint32_t)),
                malloc(lines * sizeof(uint32_t)), 0 };

@@ -52,6 +52,8 @@ ordo_status ordo_io_stack_finish(ordo_io_stack *stack, ordo_io_words *curve);
 
 /* ---- Belady's optimum ---- */
 
+enum { ORDO_IO_TRACE_MOST = 1 << 28 }; /* accesses, folded: 2 GiB with their next uses */
+
 typedef struct ordo_io_trace {
     uint32_t *accesses; /* lines, times two, plus one for a write; repeats folded */
     size_t count, capacity;

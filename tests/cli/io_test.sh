@@ -68,6 +68,10 @@ refuses 2 '--tile-sizes' io --n 96 --d 32 --cache 700 --tile-sizes 3,4
 refuses 2 '--model what' io --n 96 --d 32 --cache 700 --model what
 refuses 2 'outer_words 100' io --n 96 --d 32 --cache 700 --model lru --outer 100
 refuses 2 '--outer' io --n 96 --d 32 --cache 700 --outer 1k
+refuses 2 '--budget -1: expected a part of M' io --n 96 --d 32 --cache 700 --model lru --budget -1
+refuses 2 '--budget 0: expected a part of M' io --n 96 --d 32 --cache 700 --model lru --budget 0
+refuses 2 '--budget 17: expected a part of M' io --n 96 --d 32 --cache 700 --model opt --budget 17
+refuses 2 '--budget' io --n 96 --d 32 --cache 700 --budget -1
 refuses 2 'line 3' io --n 96 --d 32 --cache 700 --model lru:3
 refuses 2 '--sweep' io --n 96 --d 32 --sweep cache=9
 refuses 2 '--svg' io --n 96 --d 32 --cache 700 --svg x.svg
@@ -75,5 +79,8 @@ refuses 3 'too small for any tile' io --pass backward --algorithm flash --n 96 -
 refuses 3 'these tiles of fused need' io --algorithm fused --n 96 --d 32 --cache 70 --tile-sizes 90,90
 refuses 3 'none of that name' io --pass forward --algorithm phase --n 96 --d 32 --cache 700
 refuses 3 'predictions have no such limit' io --algorithm flash --n 16m --d 64 --cache 700
+# A trace that cannot fit is refused before the oracle or the trace is made: at once.
+refuses 3 'and a trace holds 268435456' io --n 8k --d 128 --cache 1k --model opt
+refuses 3 'expected fewer rows' io --pass backward --n 16k --d 64 --cache 1k --model opt:8 --pack --algorithm flash
 refuses 2 '63 bits' io --algorithm flash --n 16m --d 65536 --cache 1m
 finish

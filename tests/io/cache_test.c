@@ -290,6 +290,28 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* What a cache cannot be asked for is refused before anything runs. */
+TEST(refusals)
+{
+    const ordo_io_problem small = attention(ORDO_IO_FORWARD, 16, 8, 64);
+    const ordo_io_problem large = attention(ORDO_IO_BACKWARD, 1 << 13, 128, 1 << 10);
+    ordo_io_cache c = ORDO_IO_CACHE_INIT;
+    ordo_io_report r;
+    c.replacement = ORDO_IO_OPT;
+    const double budgets[] = { -1, -1e-300, 16.5, INFINITY, NAN };
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        c.budget = budgets[i];
+        CHECK(ordo_io_cache_run(&small, ORDO_IO_FLASH, NULL, &c, &r, NULL) == ORDO_ERR_ARGUMENT);
+        CHECK(strstr(ordo_last_error(), "budget") != NULL);
+    }
+    c.budget = 0;
+    CHECK(ordo_io_cache_run(&small, ORDO_IO_FLASH, NULL, &c, &r, NULL) == ORDO_OK);
+    const double start = now(); /* the trace would take minutes */
+    CHECK(ordo_io_cache_run(&large, ORDO_IO_FLASH, NULL, &c, &r, NULL) == ORDO_ERR_UNSUPPORTED);
+    CHECK(strstr(ordo_last_error(), "a trace holds 268435456") != NULL);
+    CHECK(now() - start < 5);
+}
+
 /* 20 million accesses a second of processor time, arithmetic included. */
 TEST(speed)
 {
@@ -318,4 +340,4 @@ TEST(speed)
 CHECK_MAIN(RUN(stack_equals_lru_of_every_size), RUN(one_set_is_fully_associative),
            RUN(optimum_is_optimal), RUN(algorithms_through_caches), RUN(known_rows),
            RUN(lru_cliff_and_budget), RUN(crossover_survives_lru), RUN(lines_and_packing),
-           RUN(speed))
+           RUN(refusals), RUN(speed))
