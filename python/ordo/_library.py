@@ -23,16 +23,20 @@ from typing import Any
 from . import _structs as s
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """A call that ordo refused or that failed.
 
     `status` is the short name of the status ("argument", "shape", "align", "unsupported",
     "overflow", "memory", "parse", "file", "device", "internal"); the text says which argument,
-    what it was and what was expected.
+    what it was and what was expected. An Error about a wrong argument is also a ValueError.
     """
 
     status: str
     message: str
+
+    def __new__(cls, status: str, message: str) -> Error:
+        wrong = cls is Error and status in ("argument", "shape", "align", "overflow", "parse")
+        return super().__new__(ArgumentError if wrong else cls, status, message)
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(status, message)
@@ -41,6 +45,10 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class ArgumentError(Error, ValueError):
+    """An Error about a wrong argument. Error(status, message) makes it where the status says so."""
 
 
 # ---- functions ----

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -104,3 +106,24 @@ def test_types_are_complete(root):
         capture_output=True, text=True, timeout=200, cwd=root,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    "call, status, wrong",
+    [
+        (lambda: ordo.Problem(q_len=4, head_dim=-1).check(), "argument", True),
+        (lambda: ordo.Plan.parse("no plan"), "parse", True),
+        (lambda: ordo.Plan(ordo.Problem(q_len=4, head_dim=4, extras=ordo.Extra.BIAS)),
+         "unsupported", False),
+        (lambda: ordo.Machine("/nowhere.machine"), "file", False),
+    ],
+)  # fmt: skip
+def test_errors_are_runtime_errors_and_wrong_arguments_value_errors(call, status, wrong):
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    error = caught.value
+    assert isinstance(error, ordo.Error) and error.status == status
+    assert isinstance(error, ValueError) == wrong
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert (other.status, str(other), other.args) == (status, error.message, error.args)
