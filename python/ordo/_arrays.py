@@ -1,4 +1,4 @@
-"""NumPy arrays as C sees them: checked, then handed over without a copy.
+"""NumPy arrays as C sees them: checked, then handed over without a copy where that is possible.
 
 The library knows addresses and strides but not where an array ends, so shapes and types are
 checked here, and nothing reaches the library that could make it read past an array.
@@ -42,9 +42,30 @@ def _check_dtype(name: str, array: Array, dtype: str) -> None:
     raise Error("argument", f"{name}.dtype {array.dtype}: expected {_EXPECTED[dtype]}")
 
 
-def _check(name: str, array: Any, shape: tuple[int, ...], output: bool) -> None:
+def check_kind(name: str, array: Any) -> None:
+    """Raise Error unless `array` is a NumPy array without a mask of its own."""
     if not isinstance(array, np.ndarray):
         raise Error("argument", f"{name} {type(array).__name__}: expected a numpy array")
+    if isinstance(array, np.ma.MaskedArray):
+        raise Error(
+            "argument",
+            f"{name} MaskedArray: expected a numpy array without a mask, which would be ignored; "
+            f"{name}.filled(value) makes one",
+        )
+
+
+def _from_sequence(name: str, given: Any) -> Array:
+    """`given`, an array or a sequence of numbers, as an array."""
+    if isinstance(given, np.ma.MaskedArray):
+        check_kind(name, given)
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise Error("argument", f"{name} {given!r}: expected an array of numbers") from None
+
+
+def _check(name: str, array: Any, shape: tuple[int, ...], output: bool) -> None:
+    check_kind(name, array)
     if array.shape != shape:
         raise Error("shape", f"{name}.shape {array.shape}: expected {shape}")
     if output and not array.flags.writeable:
@@ -63,17 +84,28 @@ def set_tensor(
     shape: tuple[int, ...],
     dtype: str,
     output: bool = False,
-) -> None:
-    """Point `tensor` at `array`, indexed (batch, row, head, dim) or, packed, (row, head, dim)."""
+) -> Array:
+    """Point `tensor` at `array`, indexed (batch, row, head, dim) or, packed, (row, head, dim).
+
+    Returns the array that must outlive the call: `array`, or a copy of an input whose strides
+    are negative, which the library does not take.
+    """
     _check(name, array, shape, output)
     if array.dtype not in DTYPES[dtype]:
         _check_dtype(name, array, dtype)
-    tensor.data = address(array)
+    made: Array = array
     if not array.flags.c_contiguous:  # else strides of 0 say so
-        _set_strides(tensor, name, array)
+        strides = _strides(name, array)
+        if min(strides) < 0 and not output:
+            made = np.ascontiguousarray(array)
+        else:
+            tensor.stride = strides if len(strides) == 4 else (0, *strides)
+    tensor.data = address(made)
+    return made
 
 
-def _set_strides(tensor: ordo_tensor, name: str, array: Array) -> None:
+def _strides(name: str, array: Array) -> tuple[int, ...]:
+    """Strides in elements; 0 where there is but one."""
     width, counts = array.itemsize, array.shape
     strides = [0 if count == 1 else x for count, x in zip(counts, array.strides)]
     if counts[-1] == 1:  # of a single element NumPy may say anything
@@ -86,23 +118,22 @@ def _set_strides(tensor: ordo_tensor, name: str, array: Array) -> None:
         )
     if any(x % width for x in strides):
         raise Error("align", f"{name}.strides {array.strides}: expected multiples of {width}")
-    elements = [x // width for x in strides]
-    tensor.stride = tuple(elements) if len(elements) == 4 else (0, *elements)
+    return tuple(x // width for x in strides)
 
 
-def flat_f32(name: str, array: Any, shape: tuple[int, ...], output: bool = False) -> int:
-    """Address of lse or dlse: float32, contiguous."""
+def flat_f32(name: str, array: Any, shape: tuple[int, ...], output: bool = False) -> Array:
+    """lse or dlse, float32 and contiguous: the array given, or a copy of an input with strides."""
     _check(name, array, shape, output)
     if array.dtype != np.float32:
         raise Error("argument", f"{name}.dtype {array.dtype}: expected float32")
-    if not array.flags.c_contiguous:
+    if output and not array.flags.c_contiguous:
         raise Error("align", f"{name}.strides {array.strides}: expected a contiguous array")
-    return address(array)
+    return np.ascontiguousarray(array)
 
 
 def numbers(name: str, given: Any, count: int, dtype: Any) -> Array:
     """Lengths or ids: any sequence of `count` integers, as a contiguous array of `dtype`."""
-    array = np.asarray(given)
+    array = _from_sequence(name, given)
     if array.shape != (count,):
         raise Error("shape", f"{name}.shape {array.shape}: expected ({count},)")
     if array.dtype == dtype:
@@ -117,7 +148,10 @@ def numbers(name: str, given: Any, count: int, dtype: Any) -> Array:
 
 def slopes_of(given: Any, batch: int, heads: int) -> tuple[Array, int]:
     """ALiBi's slopes, one a head, and how far those of the next sequence are."""
-    array = np.ascontiguousarray(given, np.float32)
+    array = _from_sequence("slopes", given)
+    if array.dtype.kind in "cOSUMm":
+        raise Error("argument", f"slopes.dtype {array.dtype}: expected real numbers")
+    array = np.ascontiguousarray(array, np.float32)
     if array.shape == (heads,):
         return array, 0
     if array.shape == (batch, heads):

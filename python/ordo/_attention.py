@@ -11,12 +11,21 @@ import numpy as np
 
 from . import _structs as s
 from . import dropout
-from ._arrays import Array, address, dtype_of, flat_f32, numbers, set_tensor, slopes_of
-from ._convert import integer
+from ._arrays import (
+    Array,
+    address,
+    check_kind,
+    dtype_of,
+    flat_f32,
+    numbers,
+    set_tensor,
+    slopes_of,
+)
+from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
 from ._problem import Dropout, Problem
-from ._words import Backend, DType, Mask
+from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
 
@@ -43,7 +52,7 @@ def forward(
     """Forward attention: (o, lse).
 
     Tensors are (batch, row, head, dim), packed (row, head, dim), with any strides but a
-    contiguous last axis; nothing is copied. lse is float32, (batch, heads, rows), packed
+    contiguous last axis; only inputs with negative strides are copied. lse is float32, (batch, heads, rows), packed
     (heads, rows). `o` and `lse` are overwritten if given, else made (contiguous).
 
         cu_q, cu_kv     packed: batch + 1 ends, from 0
@@ -56,13 +65,15 @@ def forward(
     """
     shapes, dtype = plan._shapes, plan.problem.dtype
     call = _open(plan)
-    set_tensor(call.q, "q", q, shapes["q"], dtype)
-    set_tensor(call.k, "k", k, shapes["k"], dtype)
-    set_tensor(call.v, "v", v, shapes["v"], dtype)
+    held = [
+        set_tensor(call.q, "q", q, shapes["q"], dtype),
+        set_tensor(call.k, "k", k, shapes["k"], dtype),
+        set_tensor(call.v, "v", v, shapes["v"], dtype),
+    ]
     o, lse = _make("o", o, plan, q), _make("lse", lse, plan)
     set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
-    call.lse = flat_f32("lse", lse, shapes["lse"], output=True)
-    held = _set_rest(
+    call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
+    held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
         threads,
     )  # fmt: skip
@@ -102,19 +113,23 @@ def backward(
     """
     shapes, dtype = plan._shapes, plan.problem.dtype
     call = _open(plan)
-    set_tensor(call.q, "q", q, shapes["q"], dtype)
-    set_tensor(call.k, "k", k, shapes["k"], dtype)
-    set_tensor(call.v, "v", v, shapes["v"], dtype)
-    set_tensor(call.o, "o", o, shapes["o"], dtype)
-    set_tensor(call.dout, "dout", dout, shapes["dout"], dtype)
-    call.lse = flat_f32("lse", lse, shapes["lse"])
+    held = [
+        set_tensor(call.q, "q", q, shapes["q"], dtype),
+        set_tensor(call.k, "k", k, shapes["k"], dtype),
+        set_tensor(call.v, "v", v, shapes["v"], dtype),
+        set_tensor(call.o, "o", o, shapes["o"], dtype),
+        set_tensor(call.dout, "dout", dout, shapes["dout"], dtype),
+        flat_f32("lse", lse, shapes["lse"]),
+    ]
+    call.lse = address(held[-1])
     if dlse is not None:
-        call.dlse = flat_f32("dlse", dlse, shapes["dlse"])
+        held.append(flat_f32("dlse", dlse, shapes["dlse"]))
+        call.dlse = address(held[-1])
     dq, dk, dv = _make("dq", dq, plan, q), _make("dk", dk, plan, k), _make("dv", dv, plan, v)
     set_tensor(call.dq, "dq", dq, shapes["dq"], dtype, output=True)
     set_tensor(call.dk, "dk", dk, shapes["dk"], dtype, output=True)
     set_tensor(call.dv, "dv", dv, shapes["dv"], dtype, output=True)
-    held = _set_rest(
+    held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
         threads,
     )  # fmt: skip
@@ -140,15 +155,18 @@ def combine(
     call = _open(plan, s.ordo_combine)
     pairs = list(parts)
     tensors, places = (s.ordo_tensor * len(pairs))(), (c_void_p * len(pairs))()
+    held = []
     for index, (part_o, part_lse) in enumerate(pairs):
-        set_tensor(tensors[index], f"parts[{index}].o", part_o, shapes["o"], dtype)
-        places[index] = flat_f32(f"parts[{index}].lse", part_lse, shapes["lse"])
+        held.append(set_tensor(tensors[index], f"parts[{index}].o", part_o, shapes["o"], dtype))
+        held.append(flat_f32(f"parts[{index}].lse", part_lse, shapes["lse"]))
+        places[index] = address(held[-1])
     call.parts, call.o_parts, call.lse_parts = len(pairs), tensors, places
     o, lse = _make("o", o, plan, pairs[0][0] if pairs else None), _make("lse", lse, plan)
     set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
-    call.lse = flat_f32("lse", lse, shapes["lse"], output=True)
+    call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     call.threads = integer("threads", threads, c_int)
     lib.ordo_attention_combine(plan._handle, byref(call))
+    del held
     return o, lse
 
 
@@ -230,7 +248,7 @@ def attention(
     k: Array,
     v: Array,
     *,
-    causal: bool | Literal["top-left"] = False,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
     window: tuple[int, int] | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
@@ -250,12 +268,13 @@ def attention(
     """Forward attention in one call: o.
 
     Arrays and keywords are those of forward(); the plan follows from them and is kept for the
-    next call of the same shape. Causal masks align bottom-right, so that the last row sees
-    every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes it packed,
+    next call of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
+    the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes it packed,
     `q_lens` (and `kv_lens`) padded. uint16 arrays need dtype="bf16". For lse and
-    gradients make a Plan, and keep it: its line is what pins the bits.
+    gradients make a Plan, and keep it: its line is what pins the bits. Without sequences, rows or
+    keys o is empty or zeros.
     """
-    if scale == 0:
+    if scale is not None and real("scale", scale) == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     _check_axes(cu_q is not None, q=q, k=k, v=v)
     if cu_q is not None and cu_kv is None and len(q) == len(k):
@@ -264,17 +283,22 @@ def attention(
         q_lens = np.full(len(q), q.shape[1], np.int32)
     if kv_lens is None and q_lens is not None:
         kv_lens = np.full(len(k), k.shape[1], np.int32)
-    mask: Mask = "causal-top-left" if causal == "top-left" else "causal" if causal else "full"
+    sizes = _measure(q, k, v, cu_q, cu_kv, q_lens is not None)
+    empty = 0 in (sizes["batch"], *q.shape[:-2], *k.shape[:-2])
+    if empty:
+        sizes = _raised(sizes)
     problem = Problem(
-        **_measure(q, k, v, cu_q, cu_kv, q_lens is not None),
+        **sizes,
         dtype=dtype if dtype is not None else dtype_of(q),
-        mask=mask,
+        mask=mask_of(causal),
         window=window,
         scale=0.0 if scale is None else scale,
         softcap=softcap,
         alibi=slopes is not None,
         dropout=Dropout(p=dropout_p),
     )
+    if empty:
+        return _nothing(problem, q, k, v, cu_q, cu_kv)
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
         sequence_ids=sequence_ids, slopes=slopes, seed=seed, offset=offset, threads=threads,
@@ -289,8 +313,7 @@ def _plan_of(problem: Problem, backend: Backend) -> Plan:
 
 def _check_axes(packed: bool, **arrays: Any) -> None:
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise Error("argument", f"{name} {type(array).__name__}: expected a numpy array")
+        check_kind(name, array)
         if array.ndim != (3 if packed else 4):
             axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
             raise Error("shape", f"{name}.shape {array.shape}: expected {axes}")
@@ -317,6 +340,39 @@ def _measure(
         q_len=_longest("cu_q", cu_q),
         kv_len=_longest("cu_kv", cu_kv),
     )
+
+
+# ---- arrays without sequences, rows or keys, of which there are no plans ----
+
+
+def _raised(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The same sizes with one sequence, row and key where there are none."""
+    counts = ("batch", "q_len", "kv_len", "total_q", "total_kv")
+    made = {name: max(x, 1) if name in counts else x for name, x in sizes.items()}
+    if made["layout"] == "packed":
+        made.update(q_len=made["total_q"], kv_len=made["total_kv"])
+    return made
+
+
+def _nothing(
+    problem: Problem, q: Array, k: Array, v: Array, cu_q: Numbers, cu_kv: Numbers
+) -> Array:
+    """o of arrays that hold no sequence, no rows or no keys, after the checks of forward()."""
+    problem.check()
+    expected = (len(q) if cu_q is None else len(k), *k.shape[1:-1])
+    for name, array, shape in (
+        ("q", q, q.shape),
+        ("k", k, (*expected, q.shape[-1])),
+        ("v", v, (*expected, v.shape[-1])),
+    ):
+        set_tensor(s.ordo_tensor(), name, array, shape, problem.dtype)
+    for name, given, rows in (("cu_q", cu_q, len(q)), ("cu_kv", cu_kv, len(k))):
+        if given is None:
+            continue
+        ends = numbers(name, given, max(np.size(cu_q), 1), np.int64)  # type: ignore[arg-type, unused-ignore]
+        if ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
+            raise Error("argument", f"{name} {ends}: expected ends that rise from 0 to {rows}")
+    return np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
 
 
 def _longest(name: str, ends: Any) -> int:

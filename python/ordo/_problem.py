@@ -80,9 +80,7 @@ class Problem:
         if not isinstance(self.dropout, Dropout):
             object.__setattr__(self, "dropout", Dropout(p=real("dropout", self.dropout)))
         if self.window is not None:
-            if len(self.window) != 2:
-                raise Error("argument", f"window {self.window}: expected (left, right) or None")
-            object.__setattr__(self, "window", tuple(self.window))
+            object.__setattr__(self, "window", _pair(self.window))
 
     def check(self) -> None:
         """Raise Error, naming the field, if the problem has no meaning on any backend."""
@@ -91,6 +89,16 @@ class Problem:
     def replace(self, **changes: Any) -> Problem:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+
+def _pair(window: Any) -> tuple[int, int]:
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise Error(
+            "argument", f"window {window!r}: expected a pair (left, right), or None for no window"
+        ) from None
+    return integer("window.left", left), integer("window.right", right)
 
 
 def to_c(problem: Problem) -> s.ordo_problem:

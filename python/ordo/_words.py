@@ -6,7 +6,7 @@ tests/python/test_layout.py holds the two together.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from ._library import Error, lib
 
@@ -50,6 +50,25 @@ TABLES = {
     noun: Words(noun)
     for noun in ("dtype", "layout", "mask", "keying", "backend", "order", "issue", "assign")
 }
+
+
+_MASKS: dict[Any, Mask] = {
+    None: "full",
+    False: "full",
+    True: "causal",
+    "bottom-right": "causal",
+    "top-left": "causal-top-left",
+}
+
+
+def mask_of(causal: Any) -> Mask:
+    """The mask that an argument `causal` stands for."""
+    try:
+        return _MASKS[causal]
+    except (KeyError, TypeError):
+        raise Error(
+            "argument", f"causal {causal!r}: expected True, False, 'bottom-right' or 'top-left'"
+        ) from None
 
 
 def promises(bits: int) -> tuple[Promise, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _structs as s
-from ._arrays import Array, address, numbers
+from ._arrays import Array, address, check_kind, numbers
 from ._convert import integer, read
 from ._library import Error, lib
 from ._plan import Plan
@@ -219,11 +219,13 @@ def _few(name: str, given: Sequence[int], count: int) -> Any:
 
 
 def _words(name: str, words: Any) -> Array:
-    if not isinstance(words, np.ndarray) or words.dtype != np.uint32:
-        raise Error("argument", f"{name}: expected a numpy array of uint32")
-    if not words.flags.c_contiguous:
-        raise Error("align", f"{name}.strides {words.strides}: expected a contiguous array")
-    return words
+    check_kind(name, words)
+    made: Array = words
+    if made.dtype != np.uint32:
+        raise Error("argument", f"{name}.dtype {made.dtype}: expected uint32")
+    if not made.flags.c_contiguous:
+        raise Error("align", f"{name}.strides {made.strides}: expected a contiguous array")
+    return made
 
 
 def check_words(problem: Problem, words: Any, cu_q: Numbers, cu_kv: Numbers) -> Array:

@@ -42,6 +42,61 @@ def same_bits(one, other):
         assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.parametrize(
+    "causal, mask",
+    [
+        (False, "full"), (np.False_, "full"), (None, "full"), (True, "causal"), (np.True_, "causal"),
+        (1, "causal"), ("bottom-right", "causal"), ("top-left", "causal-top-left"),
+    ],
+)  # fmt: skip
+def test_words_of_causal(causal, mask):
+    q, k = normal((1, 5, 2, 8), 0), normal((1, 9, 2, 8), 1)
+    plan = ordo.Plan(ordo.Problem(q_len=5, kv_len=9, heads=2, head_dim=8, mask=mask))
+    same_bits([ordo.attention(q, k, k, causal=causal)], [ordo.forward(plan, q, k, k)[0]])
+
+
+def test_negative_strides_are_copied():
+    """Every input, one axis at a time, and lse in any order."""
+    p = ordo.Problem(batch=2, q_len=12, kv_len=9, heads=4, kv_heads=2, head_dim=8, v_head_dim=16,
+                     alibi=True, layout="padded")  # fmt: skip
+    plan, rest = ordo.Plan(p), dict(q_lens=np.int32([7, 12]), kv_lens=np.int32([9, 5]))
+    q, k, v, dout = inputs(p.replace(v_head_dim=16))
+    slopes = np.float32([0.5, 0.25, 0.125, 1.0])
+    o, lse = ordo.forward(plan, q, k, v, slopes=slopes, **rest)
+    dlse = normal(lse.shape, 5)
+    given = dict(q=q, k=k, v=v, o=o, lse=lse, dout=dout, dlse=dlse, slopes=slopes, **rest)
+    expected = ordo.backward(plan, **given)
+    for name, array in given.items():
+        for axis in range(max(1, array.ndim - 1)):
+            back = np.flip(np.flip(array, axis).copy(), axis)
+            assert back.strides[axis] < 0 and np.array_equal(back, array)
+            same_bits(ordo.backward(plan, **{**given, name: back}), expected)
+            if name in ("q", "k", "v", "slopes", "q_lens", "kv_lens"):
+                some = {n: given[n] for n in ("q", "k", "v", "slopes", "q_lens", "kv_lens")}
+                same_bits(ordo.forward(plan, **{**some, name: back}), (o, lse))
+    turned = lse.swapaxes(1, 2).copy().swapaxes(1, 2)
+    same_bits(ordo.backward(plan, **{**given, "lse": turned}), expected)
+    same_bits(ordo.combine(plan, [(np.flip(o, 0)[::-1], turned)]), (o, lse))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_without_sequences_rows_or_keys(dtype):
+    x, y = normal((2, 8, 4, 16), 0, dtype), normal((2, 8, 2, 16), 0, dtype)
+    row = x[0]
+    for q, k, rest in (
+        (x[:0], y[:0], dict(causal=True)),
+        (x[:, :0], y, {}),
+        (x, y[:, :0], dict(dropout_p=0.5)),
+        (x, y[:, :0], dict(kv_lens=[0, 0])),
+        (row[:0], row[:0], dict(cu_q=[0])),
+        (row[:0], row[:0], dict(cu_q=[0, 0, 0])),
+        (row[:0], row, dict(cu_q=[0, 0, 0], cu_kv=[0, 5, 8])),
+        (row, row[:0], dict(cu_q=[0, 8], cu_kv=[0, 0])),
+    ):
+        o = ordo.attention(q, k, k[..., :5], **rest)
+        assert o.shape == (*q.shape[:-1], 5) and o.dtype == q.dtype and not o.view("u1").any()
+
+
 CASES = {
     "full": dict(),
     "causal": dict(mask="causal"),

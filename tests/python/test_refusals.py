@@ -54,8 +54,8 @@ def test_last_axis_must_be_contiguous(arrays):
 
 
 def test_strides_backwards_or_between_elements(arrays):
-    status, text = refused(ordo.forward, PLAN, **{**arrays, "q": arrays["q"][:, ::-1]})
-    assert (status, text) == ("align", "q.stride[1] -64: expected 0 or more")
+    status, text = refused(ordo.forward, PLAN, **arrays, o=zeros(2, 8, 4, 16)[:, ::-1])
+    assert (status, text) == ("align", "o.stride[1] -64: expected 0 or more")
     raw = np.zeros(2 * 8 * 4 * 66, np.uint8)
     odd = np.lib.stride_tricks.as_strided(raw.view(np.float32), (2, 8, 4, 16), (2112, 264, 66, 4))
     assert refused(ordo.forward, PLAN, **{**arrays, "q": odd}) == (
@@ -63,6 +63,70 @@ def test_strides_backwards_or_between_elements(arrays):
     )  # fmt: skip
     off = np.zeros(4 * arrays["q"].size + 1, np.uint8)[1:].view(np.float32).reshape(2, 8, 4, 16)
     assert refused(ordo.forward, PLAN, **{**arrays, "q": off})[0] == "align"
+
+
+MASKED = np.ma.masked_array(zeros(2, 8, 4, 16), mask=True)
+
+
+def test_masks_of_arrays_are_not_ignored(arrays):
+    whole = ordo.dropout.fill(PLAN.problem.replace(dropout=0.5))
+    for name, value in (
+        ("q", MASKED),
+        ("o", MASKED),
+        ("lse", np.ma.masked_array(zeros(2, 4, 8))),
+        ("q_lens", np.ma.masked_array([8, 8])),
+        ("slopes", np.ma.masked_array([1.0, 1.0, 1.0, 1.0])),
+        ("mask_bits", np.ma.masked_array(whole)),
+    ):
+        words = f"{name} MaskedArray: expected a numpy array without a mask"
+        status, text = refused(ordo.forward, PLAN, **{**arrays, name: value})
+        assert status == "argument" and text.startswith(words)
+    assert "q MaskedArray" in refused(ordo.attention, MASKED, MASKED, MASKED)[1]
+
+
+@pytest.mark.parametrize(
+    "rest, words",
+    [
+        (dict(causal="top_left"), "causal 'top_left': expected True, False, 'bottom-right' or 'top"),
+        (dict(causal="full"), "causal 'full': expected"),
+        (dict(causal=2), "causal 2: expected"),
+        (dict(causal=np.ones(3)), "causal array([1., 1., 1.]): expected"),
+        (dict(window=5), "window 5: expected a pair (left, right)"),
+        (dict(window=(1, 2, 3)), "window (1, 2, 3): expected a pair"),
+        (dict(window=(1, None)), "window.right None: expected an integer"),
+        (dict(scale=np.ones(2)), "scale array([1., 1.]): expected a number"),
+        (dict(slopes=np.ones(4, complex)), "slopes.dtype complex128: expected real numbers"),
+        (dict(slopes=[1, 2, 3, None]), "slopes.dtype object: expected real numbers"),
+        (dict(slopes=[[1], [1, 2]]), "slopes [[1], [1, 2]]: expected an array of numbers"),
+        (dict(q_lens=np.array([1, 2], object)), "q_lens.dtype object: expected integers"),
+    ],
+)
+def test_words_and_kinds_of_numbers(rest, words):
+    x = zeros(2, 8, 4, 16)
+    assert words in refused(ordo.attention, x, x, x, **rest)[1]
+
+
+def test_kinds_of_arrays():
+    x = zeros(2, 8, 4, 16)
+    for kind in ("complex64", "object", "bool"):
+        words = f"dtype {kind}: expected float32, float16 or bfloat16"
+        assert refused(ordo.attention, x.astype(kind), x, x)[1] == words
+        words = f"k.dtype {kind}: expected float32"
+        assert refused(ordo.attention, x, x.astype(kind), x)[1] == words
+
+
+def test_empty_arrays_are_checked_too():
+    x, none, row = zeros(2, 8, 4, 16), zeros(2, 0, 4, 16), zeros(8, 4, 16)
+    for arguments, rest, words in (
+        ((x, none, x), {}, "v.shape (2, 8, 4, 16): expected (2, 0, 4, 16)"),
+        ((none, x.astype("f2"), x), {}, "k.dtype float16: expected float32"),
+        ((zeros(0, 8, 4, 16), x, x), {}, "k.shape (2, 8, 4, 16): expected (0, 8, 4, 16)"),
+        ((none, none, none), dict(softcap=-1), "softcap -1"),
+        ((row, row[:0], row[:0]), dict(cu_q=[0, 8], cu_kv=[0, 8]), "cu_kv [0 8]: expected ends"),
+        ((row, row[:0], row[:0]), dict(cu_q=[0, 8], cu_kv=[0]), "cu_kv.shape (1,): expected (2,)"),
+        ((row[:0],) * 3, dict(cu_q=np.int32([])), "cu_q.shape (0,): expected (1,)"),
+    ):
+        assert words in refused(ordo.attention, *arguments, **rest)[1]
 
 
 def test_inputs_may_repeat_an_element(arrays):
