@@ -45,8 +45,9 @@ def flash_attn_func(
 ) -> Any:
     """out (batch, row, head, dim); with return_attn_probs (out, lse, S_dmask).
 
-    lse is float32, (batch, head, row), +inf for a row that sees nothing. S_dmask holds the
-    probabilities, negative where dropped; it is empty without dropout.
+    lse is float32, (batch, head, row), +inf for a row that sees nothing. S_dmask is (batch, head,
+    row, column), rows and columns filled up to multiples of 128: exp(score - the largest of the
+    row), with the sign set where dropped; it is empty without dropout.
     """
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, dropout_p, seed=seed, rng_state=rng_state,
@@ -213,6 +214,6 @@ def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bo
     with torch.no_grad():
         s_dmask = q.new_empty(0)
         if arguments.dropout_p > 0:
-            s_dmask = signed_probabilities(lse, *inputs)
+            s_dmask = signed_probabilities(*inputs)
         lse = torch.where(lse == -math.inf, math.inf, lse)
     return out, lse, s_dmask

@@ -1,87 +1,183 @@
-"""Which elements dropout keeps, and the probabilities, as tensors: for tests and the curious."""
+"""Which elements dropout keeps, and the debug mask, as tensors. Nothing here waits for a device."""
 
 from __future__ import annotations
 
+from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import dropout
-from ._plans import Lists, Rules, ready, sequences
+from .. import _structs as s
+from .._library import lib
+from ._ops import _LISTS, _RULES, _library, _split, _tags
+from ._plans import COPY_BYTES, Lists, Ready, Rules, check, fill_call, ready, sequences
+
+_ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/dropout-bits.md)
+
+_library.define(
+    f"keep_mask(Tensor q, Tensor k, Tensor v, {_LISTS}, {_RULES}) -> Tensor", tags=_tags
+)
 
 
 def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
-    """(batch, head, row, column), True = kept; shorter sequences end in False.
+    """(batch, head, row, column), True = kept; shorter sequences of a packed batch end in False.
 
-    Made on the host, whatever the device: the mask is the same function everywhere.
+    Made on the device of q, from the bits that the library makes there.
     """
-    prepared = ready(q, k, v, lists, rules)
-    problem = prepared.plan.problem
-    seed, offset = (int(x) % 2**64 for x in lists.rng.tolist())  # type: ignore[union-attr]
-    cu_q, cu_kv, ids = (
-        None if x is None else x.cpu().numpy()
-        for x in (lists.cu_q, lists.cu_kv, lists.sequence_ids)
-    )
-    made = torch.zeros(
-        problem.batch, problem.heads, problem.q_len, problem.kv_len, dtype=torch.bool
-    )
-    for b in range(problem.batch):
-        for h in range(problem.heads):
-            part = dropout.export(
-                problem, sequence=b, head=h, seed=seed, offset=offset, cu_q=cu_q, cu_kv=cu_kv,
-                sequence_ids=ids,
-            )  # fmt: skip
-            made[b, h, : part.shape[0], : part.shape[1]] = torch.from_numpy(part)
-    return made.to(q.device)
-
-
-def signed_probabilities(
-    lse: Tensor, q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules
-) -> Tensor:
-    """FlashAttention's S_dmask: probabilities before dropout, the sign set where dropped.
-
-    (batch, head, row, column), rows and columns filled up to multiples of 128. Computed beside
-    the pass, in float32, and rounded to the type of q.
-    """
-    keep = keep_mask(q, k, v, lists, rules)
-    batch, heads, rows, columns = keep.shape
-    made = q.new_zeros(batch, heads, -(-rows // 128) * 128, -(-columns // 128) * 128)
-    for b in range(sequences(q, lists)):
-        one_q, one_k, one_lse = _sequence(q, k, lse, lists, b)
-        p = _probabilities(one_q, one_k, one_lse, b, lists, rules)
-        p = torch.where(keep[b, :, : p.shape[1], : p.shape[2]], p, -p)
-        made[b, :, : p.shape[1], : p.shape[2]] = p.to(q.dtype)
+    made: Tensor = torch.ops.ordo.keep_mask(q, k, v, *lists, *rules)
     return made
 
 
-def _sequence(q: Tensor, k: Tensor, lse: Tensor, lists: Lists, b: int) -> tuple[Any, Any, Any]:
-    """(head, row, dim) of queries and keys, (head, row) of lse: one sequence, in float32."""
-    if lists.cu_q is None or lists.cu_kv is None:
-        one_q, one_k, one_lse = q[b], k[b], lse[b]
+def _keep_mask(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+    lists, rules = _split(rest)
+    words = _words(ready(q, k, v, lists, rules), q, lists)
+    rows, columns = _longest(q, k, lists, rules)
+    kept = _unpack(_blocks(words, q, k, lists, rules))[:, :, :rows, :columns]
+    if lists.cu_q is not None:
+        kept = kept & _places(q, k, lists, rules)[0][:, None]
+    return kept.contiguous()
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("keep_mask", _keep_mask, _device)
+
+
+@torch.library.register_fake("ordo::keep_mask", lib=_library)
+def _keep_mask_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+    lists, rules = _split(rest)
+    check(q, k, v, lists, rules)
+    shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
+    return q.new_empty(shape, dtype=torch.bool)
+
+
+def _words(made: Ready, q: Tensor, lists: Lists) -> Tensor:
+    """Keep bits in storage order, int32: made on the host or the device, wherever q is."""
+    problem = s.ordo_problem.from_buffer_copy(made.problem)
+    call = s.ordo_dropout_call.from_buffer_copy(fill_call(lists))
+    call.on_device = made.cuda
+    info = s.ordo_dropout_info()
+    lib.ordo_dropout_query(byref(problem), byref(call), byref(info))
+    room = max(-(-info.bytes // COPY_BYTES) * COPY_BYTES, 4 * _WORDS)
+    words = torch.empty(room // 4, dtype=torch.int32, device=q.device)
+    if made.cuda:
+        with torch.cuda.device(made.device):
+            stream = torch._C._cuda_getCurrentRawStream(made.device)
+            lib.ordo_dropout_fill_device(
+                byref(problem), byref(call), words.data_ptr(), room, stream
+            )
     else:
-        rows = slice(*lists.cu_q[b : b + 2].tolist())
-        one_q, one_k, one_lse = q[rows], k[slice(*lists.cu_kv[b : b + 2].tolist())], lse[:, rows]
-    one_k = one_k.repeat_interleave(q.shape[-2] // k.shape[-2], dim=1)
-    return one_q.transpose(0, 1).float(), one_k.transpose(0, 1).float(), one_lse
+        call.threads = torch.get_num_threads()
+        lib.ordo_dropout_fill(
+            byref(problem), byref(call), 0, info.blocks, words.data_ptr(), room
+        )  # fmt: skip
+    return words
 
 
-def _probabilities(q: Tensor, k: Tensor, lse: Tensor, b: int, lists: Lists, rules: Rules) -> Tensor:
-    rows, columns = q.shape[1], k.shape[1]
-    delta = 0 if rules.mask == "causal-top-left" else columns - rows
+def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Tensor:
+    """(batch, head, row block, column block, word); of packed batches other blocks fill up."""
+    batch, heads = sequences(q, lists), q.shape[-2]
+    rows, columns = _longest(q, k, lists, rules)
+    shape = (batch, heads, -(-rows // _ROWS), -(-columns // _COLUMNS))
+    if lists.cu_q is None or lists.cu_kv is None:
+        count = shape[0] * shape[1] * shape[2] * shape[3]
+        return words[: count * _WORDS].view(*shape, _WORDS)
+    down = (lists.cu_q.diff() + (_ROWS - 1)) // _ROWS
+    across = (lists.cu_kv.diff() + (_COLUMNS - 1)) // _COLUMNS
+    own = heads * down.long() * across
+    base = own.cumsum(0) - own
+    h, i, j = (torch.arange(x, device=q.device) for x in shape[1:])
+    down, across, base = (x.view(-1, 1, 1, 1) for x in (down, across, base))
+    at = base + (h[:, None, None] * down + i[:, None]) * across + j
+    at = torch.where((i[:, None] < down) & (j < across), at, 0)
+    return words[: words.numel() // _WORDS * _WORDS].view(-1, _WORDS)[at]
+
+
+def _unpack(blocks: Tensor) -> Tensor:
+    """(batch, head, row, column), bool: the storage order of docs/dropout-bits.md undone."""
+    batch, heads, down, across, _ = blocks.shape
+    power = 1 << torch.arange(7, -1, -1, dtype=torch.uint8, device=blocks.device)
+    # (row mod 8, column / 2 mod 4, row / 8), then the bytes of a word: (j mod 2, column mod 2)
+    byte = blocks.contiguous().view(torch.uint8).view(batch, heads, down, across, 8, 4, 2, 2, 2, 1)
+    bits = (byte & power) != 0  # the bits of a byte: j / 2
+    ordered = bits.permute(0, 1, 2, 6, 4, 3, 9, 7, 5, 8)
+    return ordered.reshape(batch, heads, down * _ROWS, across * _COLUMNS)
+
+
+# ---- rows and columns of sequences ----
+
+
+def _longest(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Any, Any]:
+    if lists.cu_q is not None:
+        return rules.max_q, rules.max_kv
+    return q.shape[1], k.shape[1]
+
+
+def _places(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
+    """(batch or 1, row, column): whether it is inside the sequence; how far right of the row's
+    own column it is."""
+    rows, columns = _longest(q, k, lists, rules)
     row = torch.arange(rows, device=q.device)[:, None]
-    distance = torch.arange(columns, device=q.device)[None, :] - row - delta
-    seen = torch.ones_like(distance, dtype=torch.bool)
-    if rules.mask != "full":
-        seen &= distance <= 0
-    if rules.left >= 0:
-        seen &= distance >= -rules.left
-    if rules.right >= 0:
-        seen &= distance <= rules.right
-    logit = rules.scale * q @ k.transpose(1, 2)
+    column = torch.arange(columns, device=q.device)
+    used: list[Any] = [rows, columns]
+    if lists.cu_q is not None and lists.cu_kv is not None:
+        used = [x.diff().view(-1, 1, 1) for x in (lists.cu_q, lists.cu_kv)]
+    elif lists.q_lens is not None and lists.kv_lens is not None:
+        used = [x.view(-1, 1, 1) for x in (lists.q_lens, lists.kv_lens)]
+    inside = ((row < used[0]) & (column < used[1])).view(-1, rows, columns)
+    delta = 0 if rules.mask == "causal-top-left" else used[1] - used[0]
+    return inside, (column - row - delta).view(-1, rows, columns)
+
+
+def _by_sequence(x: Tensor, ends: Tensor | None, longest: int) -> Tensor:
+    """(batch, head, row, dim) in float32; behind the end of a sequence any row."""
+    if ends is not None:
+        at = ends[:-1, None] + torch.arange(longest, device=x.device)
+        x = x[at.clamp(max=x.shape[0] - 1)]
+    return x.transpose(1, 2).float()
+
+
+# ---- the debug mask ----
+
+
+def signed_probabilities(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
+    """FlashAttention-2's S_dmask: exp(s - the largest s of the row), the sign set where dropped.
+
+    (batch, head, row, column), rows and columns filled up to multiples of 128 with zeros. s are
+    the scores after scale, softcap and slopes; what a row does not see is 0, with the sign.
+    Computed beside the pass, in float32, and rounded to the type of q.
+    """
+    rows, columns = _longest(q, k, lists, rules)
+    fill = (0, -columns % 128, 0, -rows % 128)
+    if q.numel() == 0 or k.numel() == 0:
+        shape = sequences(q, lists), q.shape[-2], rows, columns
+        return torch.nn.functional.pad(q.new_zeros(shape), fill)
+    keep = keep_mask(q, k, v, lists, rules)
+    inside, distance = (x[:, None] for x in _places(q, k, lists, rules))
+    with torch.autocast(q.device.type, enabled=False):
+        p = _exponentials(q, k, lists, rules, inside, distance)
+    signed = torch.where(inside, torch.where(keep, p, -p), 0.0).to(q.dtype)
+    return torch.nn.functional.pad(signed, fill)
+
+
+def _exponentials(
+    q: Tensor, k: Tensor, lists: Lists, rules: Rules, inside: Tensor, distance: Tensor
+) -> Tensor:
+    rows, columns = _longest(q, k, lists, rules)
+    q, k = _by_sequence(q, lists.cu_q, rows), _by_sequence(k, lists.cu_kv, columns)
+    groups = q.unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # the rows of heads that share keys
+    logit = (rules.scale * groups @ k.transpose(2, 3)).view(*q.shape[:3], columns)
     if rules.softcap > 0:
         logit = rules.softcap * torch.tanh(logit / rules.softcap)
     if lists.slopes is not None:
-        slopes = lists.slopes if lists.slopes.dim() == 1 else lists.slopes[b]
-        logit = logit - slopes[:, None, None] * distance.abs()
-    return torch.where(seen, torch.exp(logit - lse[..., None]), 0.0)
+        slopes = lists.slopes.view(-1, q.shape[1], 1, 1)
+        logit = logit - slopes * distance.abs()
+    seen = inside
+    if rules.mask != "full":
+        seen = seen & (distance <= 0)
+    if rules.left >= 0:
+        seen = seen & (distance >= -rules.left)
+    if rules.right >= 0:
+        seen = seen & (distance <= rules.right)
+    largest = logit.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
+    return torch.where(seen, torch.exp(logit - largest), 0.0)

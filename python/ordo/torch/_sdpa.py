@@ -131,7 +131,7 @@ def _drawn(state: Tensor, dropout_p: float) -> Tensor | None:
 def _debug(q: Tensor, k: Tensor, v: Tensor, lse: Tensor, lists: Lists, rules: Rules) -> Tensor:
     if lists.rng is None:
         return q.new_empty(0)
-    return signed_probabilities(lse, q, k, v, lists, rules)
+    return signed_probabilities(q, k, v, lists, rules)
 
 
 # ---- aten's operators on CUDA ----

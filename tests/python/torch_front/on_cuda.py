@@ -26,7 +26,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from math64 import same  # noqa: E402
 from ordo.torch._attention import Arguments, run  # noqa: E402
-from ordo.torch._mask import keep_mask  # noqa: E402
+from ordo.torch._mask import keep_mask, signed_probabilities  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 CHECKS = {}
@@ -91,10 +91,16 @@ def against_math(inputs, dout, keywords, **expected_rules):
     grads = torch.autograd.grad(o, inputs, dout)
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
     if keywords.get("dropout_p"):
-        expected_rules.update(keep=keep_mask(*seen).cpu(), kept_scale=kept_scale(keywords))
+        expected_rules.update(keep=host_mask(*seen), kept_scale=kept_scale(keywords))
     expected, expected_lse = math64.attention(*wide, **expected_rules)
     wanted = [expected, expected_lse, *torch.autograd.grad(expected, wide, dout.double().cpu())]
     return off(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), wanted)
+
+
+def host_mask(q, k, v, lists, rules):
+    """The keep mask as the host makes it, whatever the device."""
+    lists = type(lists)(*[None if x is None else x.cpu() for x in lists])
+    return keep_mask(q.cpu(), k.cpu(), v.cpu(), lists, rules)
 
 
 def kept_scale(keywords):
@@ -533,7 +539,7 @@ def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
         o, lse, seen = run(*flat, Arguments(**rules))
         grads = torch.autograd.grad(o, flat, dout)
         p = keywords.get("dropout_p", 0)
-        keep = keep_mask(*seen).cpu() if p else None
+        keep = host_mask(*seen) if p else None
         names = ("causal", "window", "softcap")
         math = {name: keywords[name] for name in names if name in keywords}
         worst = []
@@ -566,6 +572,37 @@ CHECKS["packed_window"] = _packed_feature(causal=True, window=(60, 0))
 CHECKS["packed_all"] = _packed_feature(
     (0, 130, 200, 600, 1000), torch.float16, 96, window=(90, 40), softcap=8.0, **DROPPED
 )
+
+
+@check
+def debug_mask():
+    """S_dmask: made on the device without a wait, the sign the host's mask; in a graph."""
+    flat, _ = _flat()
+    rng = torch.tensor([3, 4], device=DEVICE)
+    rules = dict(dropout_p=0.3, causal=True, rng_state=rng)
+    lists = dict(cu_q=_ends(), cu_kv=_ends(), max_q=LONGEST, max_kv=LONGEST)
+    for inputs, more in (([x[None] for x in flat], {}), (flat, lists)):
+        with torch.no_grad():
+            *_, seen = run(*inputs, Arguments(**rules, **more))
+            signed = _without_waiting(lambda: signed_probabilities(*seen))
+            keep = host_mask(*seen)
+            rows, columns = keep.shape[2:]
+            dropped = torch.signbit(signed).cpu()[:, :, :rows, :columns]
+            own = [y - x for x, y in zip(ENDS, ENDS[1:])] if more else [rows]
+            for b, size in enumerate(own):
+                one = dropped[b, :, :size, :size]
+                expect(torch.equal(one, ~keep[b, :, :size, :size]), f"sequence {b}: other signs")
+            if not cuda():
+                continue
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                held = signed_probabilities(*seen)
+            for seed in (9, 3):
+                rng[0] = seed
+                graph.replay()
+                wait()
+                expect(same(held, signed) == (seed == 3), f"replayed with seed {seed}")
+    return "signs are the host's mask; no wait; " + ("replayed" if cuda() else "no graphs here")
 
 
 @check

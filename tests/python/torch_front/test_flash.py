@@ -119,23 +119,6 @@ def test_packed_sequences():
     )
 
 
-def test_probabilities_are_negative_where_dropped():
-    q, k, v = drawn(2, 20, 4, 16), drawn(2, 33, 2, 16, seed=1), drawn(2, 33, 2, 16, seed=2)
-    rules = dict(causal=True, window_size=(7, 3), softcap=4.0, alibi_slopes=torch.rand(2, 4))
-    out, _, signed = flash_attn.flash_attn_func(
-        q, k, v, 0.3, return_attn_probs=True, seed=(5, 6), **rules
-    )
-    assert signed.shape == (2, 4, 128, 128)
-    dropped = torch.signbit(signed)[:, :, :20, :33]
-    scale = 1 / (1 - ordo.Plan(ordo.Problem(q_len=1, head_dim=1, dropout=0.3)).info.dropout_p_used)
-    p = signed[:, :, :20, :33].masked_fill(dropped, 0.0) * scale
-    rebuilt = torch.einsum("bhqk,bkhd->bqhd", p, v.repeat_interleave(2, 2))
-    assert (rebuilt - out).abs().max() < 1e-5
-    whole = signed[:, :, :20, :33].abs().sum(-1)
-    assert torch.allclose(whole, torch.ones_like(whole), atol=1e-5)
-    assert flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2].numel() == 0
-
-
 def test_scale_is_of_the_head_size_given():
     q, k, v = (drawn(1, 9, 2, 20, seed=x) for x in range(3))
     expected, _ = math64.attention(q, k, v, scale=20**-0.5)
