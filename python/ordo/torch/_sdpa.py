@@ -4,10 +4,14 @@
 kernels behind aten's flash attention operators, restore_flash_attention_impl() takes them away.
 Under torch.use_deterministic_algorithms(True) PyTorch picks those operators by itself.
 
-PyTorch's own rules for the flash path come first: no attn_mask, fp16 or bf16 on CUDA, square if
-causal. What passes them and ordo does not have is a RuntimeError that names it, as with
-PyTorch's other implementations. On the CPU, where PyTorch sends masks and fp64 down the same path,
-those still run on PyTorch's kernel.
+PyTorch's own rules for the flash path come first: no attn_mask, fp16 or bf16 on CUDA. What passes
+them and ordo does not have is a RuntimeError that names it, as with PyTorch's other
+implementations. On the CPU, where PyTorch sends masks and fp64 down the same path, those still run
+on PyTorch's kernel.
+
+Causal masks of unequal lengths: aten's operators on CUDA align them bottom-right, which is how
+causal_lower_right() of torch.nn.attention.bias calls them; is_causal=True of the function, which
+means top-left, gets there with equal lengths only. The operator of the CPU aligns top-left.
 """
 
 from __future__ import annotations
@@ -81,11 +85,13 @@ def _rules(
     )  # fmt: skip
 
 
-def _top_left(causal: bool, q: Tensor, k: Tensor) -> str:
-    """SDPA aligns top-left; where that is the same, the same plan as on the other routes."""
-    if not causal:
-        return "full"
-    return "causal" if q.shape[1] == k.shape[1] else "causal-top-left"
+def _mask(causal: bool) -> str:
+    return "causal" if causal else "full"
+
+
+def _top_left(causal: bool, query: Tensor, key: Tensor) -> str:
+    """Of equal lengths the same plan as on the other routes, for the mask is the same."""
+    return "causal-top-left" if causal and query.shape[2] != key.shape[2] else _mask(causal)
 
 
 def _run_forward(
@@ -115,6 +121,32 @@ def _run_backward(
         backward(made, dout, None, q, k, v, o, lse, lists, grads)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention backward: {error}") from error
+
+
+def _dense_forward(
+    query: Tensor, key: Tensor, value: Tensor, lists: Lists, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """(out, lse) of (batch, head, row, dim) tensors."""
+    out = torch.empty_like(query)  # laid out as the query is
+    q, k, v, o = (x.transpose(1, 2) for x in (query, key, value, out))
+    return out, _run_forward(q, k, v, lists, rules, o)
+
+
+def _dense_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    lists: Lists,
+    rules: Rules,
+) -> tuple[Tensor, ...]:
+    dout, q, k, v, o = (x.transpose(1, 2) for x in (grad_out, query, key, value, out))
+    grads = tuple(torch.empty_like(x) for x in (query, key, value))
+    views = tuple(x.transpose(1, 2) for x in grads)
+    _run_backward(dout, q, k, v, o, lse, lists, rules, views)
+    return grads
 
 
 def _draw(q: Tensor, dropout_p: float) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -147,13 +179,14 @@ def _sdpa_forward(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    rules = _rules(q, scale, _top_left(is_causal, q, k), dropout_p)
+    rules = _rules(query, scale, _mask(is_causal), dropout_p)
     rng, state, unused = _draw(query, dropout_p)
     lists = NO_LISTS if rng is None else Lists(rng)
-    out = torch.empty_like(query)  # laid out as the query is
-    lse = _run_forward(q, k, v, lists, rules, out.transpose(1, 2))
-    debug = _debug(q, k, v, lse, lists, rules) if return_debug_mask else query.new_empty(0)
+    out, lse = _dense_forward(query, key, value, lists, rules)
+    debug = query.new_empty(0)
+    if return_debug_mask:
+        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+        debug = _debug(q, k, v, lse, lists, rules)
     return out, lse, None, None, query.shape[2], key.shape[2], state, unused, debug
 
 
@@ -175,14 +208,10 @@ def _sdpa_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
-    q, k, v, o, dout = (x.transpose(1, 2) for x in (query, key, value, out, grad_out))
-    rules = _rules(q, scale, _top_left(is_causal, q, k), dropout_p)
+    rules = _rules(query, scale, _mask(is_causal), dropout_p)
     rng = _drawn(philox_seed, dropout_p)
     lists = NO_LISTS if rng is None else Lists(rng)
-    grads = tuple(torch.empty_like(x) for x in (query, key, value))
-    views = tuple(x.transpose(1, 2) for x in grads)
-    _run_backward(dout, q, k, v, o, logsumexp, lists, rules, views)
-    return grads
+    return _dense_backward(grad_out, query, key, value, out, logsumexp, lists, rules)
 
 
 def _flash_forward(
@@ -214,7 +243,7 @@ def _flash_forward(
             raise RuntimeError(f"ORDO flash attention forward: {name} given: not supported here")
     packed = cum_seq_q is not None
     rules = _rules(
-        query, scale, "causal" if is_causal else "full", dropout_p,
+        query, scale, _mask(is_causal), dropout_p,
         (window_size_left, window_size_right), (int(max_q), int(max_k)) if packed else (0, 0),
     )  # fmt: skip
     rng, state, unused = _draw(query, dropout_p)
@@ -249,7 +278,7 @@ def _flash_backward(
 ) -> tuple[Tensor, ...]:
     packed = cum_seq_q is not None
     rules = _rules(
-        query, scale, "causal" if is_causal else "full", dropout_p,
+        query, scale, _mask(is_causal), dropout_p,
         (window_size_left, window_size_right), (int(max_q), int(max_k)) if packed else (0, 0),
     )  # fmt: skip
     rng = _drawn(rng_state, dropout_p)
@@ -293,12 +322,13 @@ def _cpu_forward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    if attn_mask is not None or query.dtype not in DTYPES:
+    if attn_mask is not None or dropout_p > 0 or query.dtype not in DTYPES:
         theirs: tuple[Tensor, Tensor] = _cpu.call(
             0, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
         return theirs
-    out, lse, *_ = _sdpa_forward(query, key, value, dropout_p, is_causal, scale=scale)
+    rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
+    out, lse = _dense_forward(query, key, value, NO_LISTS, rules)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
 
 
@@ -316,15 +346,13 @@ def _cpu_backward(
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
     given = (grad_out, query, key, value, out, logsumexp)
-    if attn_mask is not None or query.dtype not in DTYPES:
+    if attn_mask is not None or dropout_p > 0 or query.dtype not in DTYPES:
         theirs: tuple[Tensor, ...] = _cpu.call(
             1, *given, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
         return theirs
-    nothing = logsumexp.new_empty(0)
-    grads = _sdpa_backward(
-        *given, None, None, 0, 0, dropout_p, is_causal, nothing, nothing, scale=scale
-    )
+    rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
+    grads = _dense_backward(*given, NO_LISTS, rules)
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
 
 

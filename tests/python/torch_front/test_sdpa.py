@@ -14,6 +14,7 @@ from math64 import close, same
 from ordo.torch import _sdpa
 
 attention = pytest.importorskip("torch.nn.attention")
+bias = pytest.importorskip("torch.nn.attention.bias")
 if not hasattr(attention, "register_flash_attention_impl"):
     pytest.skip("this PyTorch has no plug-in point", allow_module_level=True)
 
@@ -112,6 +113,61 @@ def test_compiled(active):
     assert same(one, other)
     for x, y in zip(torch.autograd.grad(one.sum(), given), torch.autograd.grad(other.sum(), given)):
         assert same(x, y)
+
+
+# Masks of torch.nn.attention.bias.
+
+SHAPES = [(33, 33), (9, 20), (20, 9)]  # rows and columns
+
+
+def both(function, given, dout, *rest, **rules):
+    """The result and its gradients."""
+    o = function(*given, *rest, **rules)
+    return [o.detach(), *torch.autograd.grad(o, given, dout)]
+
+
+@pytest.fixture
+def as_on_cuda(monkeypatch):
+    """CPU tensors take the operators of CUDA: bias.py calls aten's flash attention with them."""
+    kernels = _sdpa.KERNELS["CUDA"]
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    for name in kernels:
+        if name.startswith("_scaled"):
+            library.impl(name, kernels[name])
+    monkeypatch.setattr(bias, "can_use_flash_attention", lambda given: True)
+    yield
+    library._destroy()
+
+
+@pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_lower_right_bias_where_aten_has_flash_attention(active, as_on_cuda, shape, compiled):
+    given, dout = inputs(*shape), torch.rand(2, 4, shape[0], 16)
+    mask = bias.causal_lower_right(*shape)
+    sdpa = F.scaled_dot_product_attention
+    if compiled:
+        sdpa = torch.compile(sdpa, fullgraph=True, backend="aot_eager")
+    for x, y in zip(both(sdpa, given, dout, mask), both(ours, given, dout, causal=True)):
+        assert same(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs")
+@pytest.mark.filterwarnings("ignore:.*CPU implementation for lower-right")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", SHAPES[:2])  # PyTorch has no value for rows that see nothing
+@pytest.mark.parametrize("variant", ["causal_upper_left", "causal_lower_right"])
+def test_biases_of_the_cpu(active, variant, shape, compiled):
+    given, dout = inputs(*shape), torch.rand(2, 4, shape[0], 16)
+    sdpa = F.scaled_dot_product_attention
+    if compiled:
+        sdpa = torch.compile(sdpa, fullgraph=True, backend="aot_eager")
+    found = both(sdpa, given, dout, getattr(bias, variant)(*shape))
+    causal = "top-left" if variant == "causal_upper_left" else True
+    expected, _ = math64.attention(*(x.transpose(1, 2) for x in given), causal=causal)
+    wanted = torch.autograd.grad(expected, given, dout.double().transpose(1, 2))
+    for x, y in zip(found, (expected.transpose(1, 2), *wanted)):
+        close(x, y.double(), torch.float32)
 
 
 # The kernels registered for CUDA, fed by hand.
