@@ -11,6 +11,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
+from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, draw, execute, plain
 from ._plans import NO_LISTS, Lists, Ready, Rules, check_rng, keep, ready
 
@@ -104,6 +105,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     """(o, lse) by the shortest way."""
     if not plain(q, k, v) or torch._C._is_any_autocast_enabled():
         return run(q, k, v, a)[:2]
+    a = numbers(a)
     listed = (
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
         or a.kv_lens is not None or a.sequence_ids is not None
@@ -112,10 +114,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
     )  # fmt: skip
-    try:
-        found = _known.get(key)
-    except TypeError:  # a window in a list
-        return run(q, k, v, a)[:2]
+    found = _known.get(key)
     if found is None:
         inputs = prepare(q, k, v, a)
         if not listed or _unchanged(inputs[3], a):
@@ -127,6 +126,27 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     if listed:
         return execute(found, q, k, v, _given(rng, a))
     return execute(found, q, k, v, NO_LISTS if rng is None else Lists(rng))
+
+
+_NUMBERS = {int, float, bool, str, type(None)}
+
+
+def numbers(a: Arguments) -> Arguments:
+    """The arguments with plain numbers, whatever people gave."""
+    causal, window, scale, softcap, dropout_p, *_ = a
+    if type(window) is tuple and _NUMBERS.issuperset(
+        map(type, (causal, *window, scale, softcap, dropout_p, a.max_q, a.max_kv))
+    ):
+        return a
+    return a._replace(
+        causal=causal if isinstance(causal, str) else bool(causal),
+        window=window_of(window),
+        scale=None if scale is None else real_of("scale", scale),
+        softcap=real_of("softcap", softcap),
+        dropout_p=real_of("dropout_p", dropout_p),
+        max_q=length_of("max_q", a.max_q),
+        max_kv=length_of("max_kv", a.max_kv),
+    )
 
 
 def _given(rng: Tensor | None, a: Arguments) -> Lists:
@@ -159,18 +179,18 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Arguments as people give them, made into those of the operator."""
+    a = numbers(a)
     device = "cuda" if q.is_cuda else "cpu"
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    scale = q.shape[-1] ** -0.5 if a.scale is None else float(a.scale)
+    scale = q.shape[-1] ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
-    mask = "causal-top-left" if a.causal == "top-left" else "causal" if a.causal else "full"
     lists, max_q, max_kv = _lists(q, k, a)
-    left, right = a.window
+    left, right = window_of(a.window)
     rules = Rules(
-        max_q, max_kv, scale, mask, left, right, a.softcap, a.dropout_p, a.keying,
+        max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
         () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
     return q, k, v, lists, rules

@@ -1,0 +1,101 @@
+"""Numbers that come as tensors, NumPy scalars or lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import same
+from ordo.compat import flash_attn, flash_attn_3
+from ordo.torch import _attention
+
+INPUTS = [torch.randn(1, 20, 2, 8, generator=torch.Generator().manual_seed(x)) for x in range(3)]
+FLAT = [x[0] for x in INPUTS]
+ENDS = torch.tensor([0, 13, 20], dtype=torch.int32)
+
+WINDOWS = {
+    "tensor": torch.tensor([3, 0]),
+    "int32": torch.tensor([3, 0], dtype=torch.int32),
+    "list": [3, 0],
+    "NumPy": np.array([3, 0]),
+    "tensors": (torch.tensor(3), torch.tensor(0)),
+    "NumPy integers": (np.int64(3), np.int32(0)),
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows_of_every_kind(kind):
+    expected, _ = ordo.torch.attention(*INPUTS, window=(3, 0))
+    for function in (flash_attn.flash_attn_func, flash_attn_3.flash_attn_func):
+        assert same(function(*INPUTS, window_size=WINDOWS[kind]), expected)
+
+
+def test_a_window_may_be_open():
+    expected, _ = ordo.torch.attention(*INPUTS)
+    for window in (None, (None, None), torch.tensor([-1, -1])):
+        assert same(ordo.torch.attention(*INPUTS, window=window)[0], expected)
+    half, _ = ordo.torch.attention(*INPUTS, window=(3, -1))
+    assert same(ordo.torch.attention(*INPUTS, window=(3, None))[0], half)
+
+
+def test_a_tensor_that_changes_in_place_is_read_again():
+    window, scale = torch.tensor([3, 0]), torch.tensor(0.5)
+    cap, longest = torch.tensor(2.0), torch.tensor(13)
+    call = ordo.torch.attention
+    call(*INPUTS, window=window, scale=scale, softcap=cap)
+    call(*FLAT, cu_q=ENDS, max_q=longest)
+    window[0], ends = 5, torch.tensor([0, 4, 20], dtype=torch.int32)
+    scale.fill_(0.25), cap.fill_(3.0), longest.fill_(16)
+    changed, _ = call(*INPUTS, window=window, scale=scale, softcap=cap)
+    assert same(changed, call(*INPUTS, window=(5, 0), scale=0.25, softcap=3.0)[0])
+    changed, _ = call(*FLAT, cu_q=ends, max_q=longest)
+    assert same(changed, call(*FLAT, cu_q=ends, max_q=16)[0])
+
+
+def test_calls_that_mean_the_same_share_a_plan():
+    ordo.torch.attention(*INPUTS, window=(3, 0), causal=True, dropout_p=0.25, seed=1)
+    before = len(_attention._known)
+    for window in WINDOWS.values():
+        ordo.torch.attention(
+            *INPUTS, window=window, causal=torch.tensor(True), dropout_p=torch.tensor(0.25), seed=1
+        )
+    assert len(_attention._known) == before
+
+
+def test_compiled():
+    whole = torch.compile(flash_attn.flash_attn_func, backend="aot_eager")
+    expected, _ = ordo.torch.attention(*INPUTS, window=(3, 0))
+    for kind in ("tensor", "list", "NumPy integers"):
+        assert same(whole(*INPUTS, window_size=WINDOWS[kind]), expected)
+
+
+@pytest.mark.parametrize(
+    "rules, message",
+    [
+        (dict(window=5), r"window 5: expected \(left, right\)"),
+        (dict(window=(1, 2, 3)), r"window \(1, 2, 3\): expected \(left, right\)"),
+        (dict(window=(1.5, 0)), "window 1.5: expected an integer"),
+        (dict(window=torch.tensor([1.5, 0.0])), "window 1.5: expected an integer"),
+        (dict(causal="top_left"), "causal 'top_left': expected True, False or \"top-left\""),
+        (dict(scale="x"), "scale 'x': expected a number"),
+        (dict(scale=torch.ones(2)), "scale .*: expected a number"),
+        (dict(cu_q=ENDS, max_q=torch.tensor(12.5)), r"max_q tensor\(12.5.*: expected an integer"),
+    ],
+)
+def test_what_is_no_number(rules, message):
+    given = FLAT if "cu_q" in rules else INPUTS
+    for _ in range(2):
+        with pytest.raises(ordo.Error, match=message):
+            ordo.torch.attention(*given, **rules)
+
+
+@pytest.mark.parametrize("name", ["scale", "softcap"])
+def test_a_number_that_asks_for_a_gradient_is_refused(name):
+    learned = torch.tensor(0.5, requires_grad=True)
+    with pytest.raises(ordo.Error, match=f"{name}.requires_grad True: {name} has no gradient"):
+        ordo.torch.attention(*INPUTS, **{name: learned})
+    with torch.no_grad():
+        o, _ = ordo.torch.attention(*INPUTS, **{name: learned})
+    assert same(o, ordo.torch.attention(*INPUTS, **{name: 0.5})[0])
