@@ -226,10 +226,14 @@ def _ends(
             raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
         cu_kv, max_kv = cu_q, max_q if max_kv is None else max_kv
     if max_q is None:
-        max_q = cu_q.diff().max().item()
+        max_q = _longest(cu_q)
     if max_kv is None:
-        max_kv = max_q if cu_kv is cu_q else cu_kv.diff().max().item()
+        max_kv = max_q if cu_kv is cu_q else _longest(cu_kv)
     return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
+
+
+def _longest(ends: Tensor) -> Any:
+    return ends.diff().max().item() if ends.shape[0] > 1 else 0
 
 
 def _full(x: Tensor, lens: Tensor | None) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 from .._library import Error
 from ._attention import Arguments, call, run
 from ._mask import signed_probabilities
+from ._plans import empty
 
 Seed = int | Sequence[int] | None
 Window = tuple[int, int]
@@ -213,7 +214,7 @@ def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bo
     out, lse, inputs = run(q, k, v, arguments)
     with torch.no_grad():
         s_dmask = q.new_empty(0)
-        if arguments.dropout_p > 0:
+        if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):
             s_dmask = signed_probabilities(*inputs)
         lse = torch.where(lse == -math.inf, math.inf, lse)
     return out, lse, s_dmask

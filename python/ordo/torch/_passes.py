@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import operator
 import struct
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
@@ -171,6 +172,9 @@ def forward(
     made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(o, lse). `out` is overwritten if given, with any strides; else o is contiguous."""
+    if made.empty:
+        o = q.new_empty_strided(*made.o) if out is None else out
+        return o.zero_(), q.new_full(made.lse.sizes, -math.inf, dtype=torch.float32)
     if made.width:
         return _filled_forward(made, q, k, v, lists, out)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
@@ -215,6 +219,9 @@ def backward(
     dout, dlse, o and lse must be of their shapes and types: autograd sees to it, or
     check_saved().
     """
+    if made.empty:
+        dq, dk, dv = _new_grads(made, q) if grads is None else grads
+        return dq.zero_(), dk.zero_(), dv.zero_()
     if made.width:
         return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
@@ -224,12 +231,7 @@ def backward(
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
-    if grads is None:
-        dq = q.new_empty_strided(*made.dq)
-        dk = q.new_empty_strided(*made.dk)
-        dv = q.new_empty_strided(*made.dv)
-    else:
-        dq, dk, dv = grads
+    dq, dk, dv = _new_grads(made, q) if grads is None else grads
     if dense and made.dense and grads is None:
         head = _DENSE.pack(_CALL_BYTES, *places, dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
     else:
@@ -249,6 +251,11 @@ def backward(
             raise
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
     return dq, dk, dv
+
+
+def _new_grads(made: Ready, q: Tensor) -> Grads:
+    new = q.new_empty_strided
+    return new(*made.dq), new(*made.dk), new(*made.dv)
 
 
 def check_saved(
@@ -304,10 +311,7 @@ def _filled_backward(
     wide = ready(q, k, v, lists, made.rules)
     full = backward(wide, dout, dlse, q, k, v, o, lse, lists)
     if grads is None:
-        dq, dk, dv = made.dq, made.dk, made.dv
-        grads = (
-            q.new_empty_strided(*dq), q.new_empty_strided(*dk), q.new_empty_strided(*dv)
-        )  # fmt: skip
+        grads = _new_grads(made, q)
     for x, y in zip(grads, full):
         x.copy_(y[..., : x.shape[-1]])
     return grads

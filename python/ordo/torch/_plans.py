@@ -85,6 +85,8 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
 
 def _check_lists(q: Tensor, lists: Lists, rules: Rules) -> None:
     batch = sequences(q, lists)
+    if batch < 0:
+        raise Error("shape", "cu_q.shape (0,): expected (batch + 1,)")
     if lists.rng is not None:
         check_rng(lists.rng, q)
     for name, x, count, dtype in (
@@ -136,6 +138,11 @@ def sequences(q: Tensor, lists: Lists) -> Any:
     return q.shape[0] if lists.cu_q is None else lists.cu_q.shape[0] - 1
 
 
+def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
+    """Whether there is no sequence, no query or no key: o is 0, lse -inf, gradients are 0."""
+    return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])
+
+
 def o_shape(q: Tensor, v: Tensor) -> tuple[Any, ...]:
     return (*q.shape[:-1], v.shape[-1])
 
@@ -158,7 +165,7 @@ class Shape(NamedTuple):
     def of(cls, sizes: Sequence[int]) -> Shape:
         strides = [1]
         for size in reversed(sizes[1:]):
-            strides.append(strides[-1] * size)
+            strides.append(strides[-1] * max(size, 1))
         return cls(tuple(sizes), tuple(reversed(strides)))
 
 
@@ -168,7 +175,7 @@ class Ready:
     __slots__ = (
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda", "device",
-        "width", "bits_bytes", "problem",
+        "width", "bits_bytes", "problem", "empty",
     )  # fmt: skip
 
     rules: Rules
@@ -192,6 +199,7 @@ class Ready:
     width: int  # head size to fill up to with zeros; 0: none
     bits_bytes: int  # of keep bits that are to be made before a pass; 0: it makes its own
     problem: bytes  # as C sees it
+    empty: bool  # nothing to compute
 
 
 _KEPT = 512  # the oldest go first
@@ -258,7 +266,8 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.device = q.device.index if made.cuda else 0
     made.width = _multiple(q.shape[-1], v.shape[-1]) if made.cuda else 0
     made.problem = bytes(to_c(plan.problem))
-    ahead = made.cuda and rules.dropout_p > 0 and dropout_mode() == "sequential"
+    made.empty = empty(q, k, lists)
+    ahead = made.cuda and not made.empty and rules.dropout_p > 0 and dropout_mode() == "sequential"
     made.bits_bytes = bits_bytes(made, lists) if ahead else 0
     return made
 
@@ -272,18 +281,20 @@ def dropout_mode() -> str:
 
 
 def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Problem:
+    """Of empty tensors, for which there is no plan, one row: the rules are checked, no more."""
     packed = lists.cu_q is not None
     padded = lists.q_lens is not None or lists.kv_lens is not None
+    rows, columns = (1, 1) if empty(q, k, lists) else (q.shape[-3], k.shape[-3])
     return Problem(
         dtype=DTYPES[q.dtype],
         layout="packed" if packed else "padded" if padded else "dense",
-        batch=sequences(q, lists),
+        batch=max(sequences(q, lists), 1),
         heads=q.shape[-2],
         kv_heads=k.shape[-2],
-        q_len=rules.max_q if packed else q.shape[-3],
-        kv_len=rules.max_kv if packed else k.shape[-3],
-        total_q=q.shape[-3] if packed else 0,
-        total_kv=k.shape[-3] if packed else 0,
+        q_len=rules.max_q if packed else rows,
+        kv_len=rules.max_kv if packed else columns,
+        total_q=rows if packed else 0,
+        total_kv=columns if packed else 0,
         head_dim=q.shape[-1],
         v_head_dim=v.shape[-1],
         scale=rules.scale,

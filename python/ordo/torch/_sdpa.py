@@ -26,7 +26,7 @@ from .._library import Error
 from ._attention import rng_of
 from ._mask import signed_probabilities
 from ._passes import backward, check_saved, forward
-from ._plans import DTYPES, NO_LISTS, Lists, Rules, ready
+from ._plans import DTYPES, NO_LISTS, Lists, Rules, empty, ready
 
 NAME = "ORDO"
 
@@ -83,6 +83,10 @@ def _rules(
         *longest, q.shape[-1] ** -0.5 if scale is None else scale, mask, left, right, 0.0,
         dropout_p, "ordo", (),
     )  # fmt: skip
+
+
+def _longest(packed: bool, max_q: Any, max_k: Any) -> tuple[int, int]:
+    return (max(int(max_q), 1), max(int(max_k), 1)) if packed else (0, 0)
 
 
 def _mask(causal: bool) -> str:
@@ -161,7 +165,7 @@ def _drawn(state: Tensor, dropout_p: float) -> Tensor | None:
 
 
 def _debug(q: Tensor, k: Tensor, v: Tensor, lse: Tensor, lists: Lists, rules: Rules) -> Tensor:
-    if lists.rng is None:
+    if lists.rng is None or empty(q, k, lists):
         return q.new_empty(0)
     return signed_probabilities(q, k, v, lists, rules)
 
@@ -244,7 +248,7 @@ def _flash_forward(
     packed = cum_seq_q is not None
     rules = _rules(
         query, scale, _mask(is_causal), dropout_p,
-        (window_size_left, window_size_right), (int(max_q), int(max_k)) if packed else (0, 0),
+        (window_size_left, window_size_right), _longest(packed, max_q, max_k),
     )  # fmt: skip
     rng, state, unused = _draw(query, dropout_p)
     lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
@@ -279,7 +283,7 @@ def _flash_backward(
     packed = cum_seq_q is not None
     rules = _rules(
         query, scale, _mask(is_causal), dropout_p,
-        (window_size_left, window_size_right), (int(max_q), int(max_k)) if packed else (0, 0),
+        (window_size_left, window_size_right), _longest(packed, max_q, max_k),
     )  # fmt: skip
     rng = _drawn(rng_state, dropout_p)
     lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
