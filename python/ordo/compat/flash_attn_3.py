@@ -103,14 +103,16 @@ def flash_attn_varlen_func(
     sm_margin: int = 0,
     return_attn_probs: bool = False,
 ) -> Any:
-    """out (row, head, dim) of sequences end to end; with return_attn_probs (out, lse)."""
+    """out (row, head, dim) of sequences end to end; with return_attn_probs (out, lse).
+
+    seqused_q and seqused_k say how many rows of each sequence are used, its first ones; the other
+    rows have out = 0, lse = -inf and no gradient. They cost a copy of the tensors and no wait; on
+    the CPU lengths that repeat cu_seqlens cost nothing.
+    """
     _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
-    for name, given in (("seqused_q", seqused_q), ("seqused_k", seqused_k)):
-        if given is not None:
-            raise Error("unsupported", f"{name} given: packed sequences with gaps")
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
-        max_q=max_seqlen_q, max_kv=max_seqlen_k,
+        max_q=max_seqlen_q, max_kv=max_seqlen_k, q_lens=seqused_q, kv_lens=seqused_k,
     )  # fmt: skip
     out, lse = call(q, k, v, arguments)
     return (out, lse.detach()) if return_attn_probs else out

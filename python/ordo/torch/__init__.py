@@ -21,6 +21,7 @@ from ._flash import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from ._lengths import check_lengths
 from ._module import Attention
 from ._sdpa import register
 from ._verify import Verdict, verify
@@ -29,6 +30,7 @@ __all__ = [
     "Attention",
     "Verdict",
     "attention",
+    "check_lengths",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
     "flash_attn_qkvpacked_func",

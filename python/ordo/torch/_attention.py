@@ -11,6 +11,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
+from ._lengths import checked, close_gaps
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, draw, execute, plain
 from ._plans import NO_LISTS, Lists, Ready, Rules, check_rng, keep, ready
@@ -56,7 +57,8 @@ def attention(
         generator       where they are drawn from if neither is given; None = the default one
         keying          which element gets which random bit; "fa2" is FlashAttention-2's mask
         cu_q, cu_kv     packed: batch + 1 ends, int32, from 0; max_q, max_kv the longest of them
-        q_lens, kv_lens padded: valid rows and columns of each sequence, int32
+        q_lens, kv_lens padded: valid rows and columns of each sequence, int32; packed: how many
+                        rows of each sequence are used, its first ones; o is 0 in the others
         sequence_ids    int64, of dropout; None = batch0, batch0 + 1, ...
         shard           where this problem sits in a larger one (ordo.Shard): ranks that hold
                         some of the heads draw their part of one mask
@@ -103,6 +105,8 @@ _known: dict[Any, Ready] = {}
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
+    if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
+        return _without_gaps(q, k, v, a)
     if not plain(q, k, v) or torch._C._is_any_autocast_enabled():
         return run(q, k, v, a)[:2]
     a = numbers(a)
@@ -126,6 +130,32 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     if listed:
         return execute(found, q, k, v, _given(rng, a))
     return execute(found, q, k, v, NO_LISTS if rng is None else Lists(rng))
+
+
+def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
+    """(o, lse) of packed sequences that use some of their rows only."""
+    cu_q: Any = a.cu_q
+    cu_kv = _beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
+    look = checked() or (q.is_cpu and plain(q, k, v))
+    queries = keys = None
+    if a.q_lens is not None:
+        queries = close_gaps("q", q.shape[0], cu_q, a.q_lens, look)
+    if a.kv_lens is not None:
+        keys = close_gaps("kv", k.shape[0], cu_kv, a.kv_lens, look)
+    a = a._replace(
+        cu_q=cu_q if queries is None else queries.ends,
+        cu_kv=cu_kv if keys is None else keys.ends,
+        max_kv=a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv,
+        q_lens=None,
+        kv_lens=None,
+    )
+    # Each row once: however gradients are scattered back, nothing is added to anything.
+    if keys is not None:
+        k, v = k.index_select(0, keys.rows), v.index_select(0, keys.rows)
+    if queries is None:
+        return call(q, k, v, a)
+    o, lse = call(q.index_select(0, queries.rows), k, v, a)
+    return o.index_select(0, queries.back), lse.index_select(1, queries.back)
 
 
 _NUMBERS = {int, float, bool, str, type(None)}
@@ -221,15 +251,21 @@ def _ends(
     cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
 ) -> tuple[Tensor, Tensor, int, int]:
     """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
-    if cu_kv is None:
-        if not same:
-            raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
-        cu_kv, max_kv = cu_q, max_q if max_kv is None else max_kv
+    if cu_kv is None and max_kv is None:
+        max_kv = max_q
+    cu_kv = _beside(cu_q, cu_kv, same)
     if max_q is None:
         max_q = _longest(cu_q)
     if max_kv is None:
         max_kv = max_q if cu_kv is cu_q else _longest(cu_kv)
     return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
+
+
+def _beside(cu_q: Tensor, cu_kv: Tensor | None, same: bool) -> Tensor:
+    """Ends of the keys: those of the queries if none are given."""
+    if cu_kv is None and not same:
+        raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
+    return cu_q if cu_kv is None else cu_kv
 
 
 def _longest(ends: Tensor) -> Any:

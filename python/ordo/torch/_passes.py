@@ -20,6 +20,8 @@ from torch import Tensor
 from .. import _structs as s
 from .._library import Error, _raise, path
 from .._plan import WORKSPACE_ALIGN
+from ._lengths import check as check_lengths
+from ._lengths import checked
 from ._plans import COPY_BYTES, ONLY_RNG, Lists, Ready, adapt, fill_call, ready, strides, taken
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
@@ -175,6 +177,8 @@ def forward(
     if made.empty:
         o = q.new_empty_strided(*made.o) if out is None else out
         return o.zero_(), q.new_full(made.lse.sizes, -math.inf, dtype=torch.float32)
+    if checked() and made.lists:
+        check_lengths(made.plan.problem, lists)
     if made.width:
         return _filled_forward(made, q, k, v, lists, out)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()

@@ -525,6 +525,56 @@ def packed():
     return "sequences have the bits they have alone, one empty; no wait for the device"
 
 
+@check
+def packed_gaps():
+    """Used lengths (FlashAttention-3's seqused) at a head size that is filled up, rows behind the
+    last end, and the switch that checks lengths."""
+    from ordo.compat.flash_attn_3 import flash_attn_varlen_func
+
+    flat, dout = _flat(dim=192)
+    ends, used = _ends((0, 100, 100, 384, 600)), _ends((70, 0, 284, 0))
+    lists = (ends, ends, LONGEST, LONGEST, used, used)
+
+    def step():
+        o, lse = flash_attn_varlen_func(*flat, *lists, causal=True, return_attn_probs=True)
+        return o, lse, *torch.autograd.grad(o, flat, dout)
+
+    step()
+    o, lse, *grads = _without_waiting(step)
+    for first, end in ((0, 70), (100, 384)):
+        one = [x.detach()[None, first:end].requires_grad_() for x in flat]
+        alone = both(one, dout[None, first:end], causal=True)
+        for x, y in zip((o, *grads), (alone[0], *alone[2:])):
+            expect(same(x[first:end], y[0]), f"rows {first}..{end} differ from the sequence alone")
+    for first, end in ((70, 100), (384, 700)):
+        empty = [x[first:end] for x in (o, *grads)]
+        expect(not any(x.any() for x in empty), f"rows {first}..{end}: expected zeros")
+        expect((lse[:, first:end] == -torch.inf).all(), f"lse of rows {first}..{end}")
+    ordo.torch.check_lengths(True)
+    try:
+        ordo.torch.attention(*flat, cu_q=ends, max_q=100)
+    except ordo.Error as error:
+        expect("cu_q[3] 384: expected 100..200" in str(error), str(error))
+    else:
+        raise Wrong("a sequence longer than max_q was not found")
+    finally:
+        ordo.torch.check_lengths(False)
+    return "used rows have the bits they have alone, the others zeros; no wait for the device"
+
+
+@check
+def no_rows():
+    """Empty tensors."""
+    for batch, rows, columns in ((0, 5, 7), (2, 0, 7), (2, 5, 0)):
+        new = functools.partial(torch.ones, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+        inputs = [new(batch, n, 2, 64) for n in (rows, columns, columns)]
+        o, lse = ordo.torch.attention(*inputs, causal=True)
+        grads = torch.autograd.grad(o.sum(), inputs)
+        expect(not any(x.any() for x in (o, *grads)), "expected zeros")
+        expect((lse == -torch.inf).all(), "expected lse -inf")
+    return "zeros, lse -inf"
+
+
 def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
     """Packed sequences against float64, one by one, with the host's mask."""
 
@@ -700,6 +750,33 @@ def sdpa():
         restore_flash_attention_impl()
         torch.use_deterministic_algorithms(False)
     return f"strict determinism, dropout {p}, compiled"
+
+
+@check
+def sdpa_biases():
+    """Causal masks of unequal lengths, by torch.nn.attention.bias."""
+    from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    worst = 0.0
+    ordo.torch.register()
+    activate_flash_attention_impl("ORDO")
+    try:
+        for rows, columns in ((200, 456), (384, 384)):
+            inputs, _ = tensors(rows=rows, columns=columns, kv_heads=4)
+            given = [x.detach().transpose(1, 2).contiguous() for x in inputs]
+            for bias, causal in ((causal_lower_right, True), (causal_upper_left, "top-left")):
+                expected, _ = math64.attention(*(x.detach().cpu() for x in inputs), causal=causal)
+                for sdpa in (F.scaled_dot_product_attention, _compiled_sdpa()):
+                    o = sdpa(*given, bias(rows, columns)).transpose(1, 2)
+                    worst = max(worst, float(off(("o",), (o,), (expected,))))
+    finally:
+        restore_flash_attention_impl()
+    return f"largest error {worst:.1e}"
+
+
+def _compiled_sdpa():
+    return torch.compile(F.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
 
 
 @check
