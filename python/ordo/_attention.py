@@ -24,7 +24,7 @@ from ._arrays import (
 from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
-from ._problem import Dropout, Problem
+from ._problem import Problem, dropout_of
 from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
@@ -295,7 +295,7 @@ def attention(
         scale=0.0 if scale is None else scale,
         softcap=softcap,
         alibi=slopes is not None,
-        dropout=Dropout(p=dropout_p),
+        dropout=dropout_of(dropout_p),
     )
     if empty:
         return _nothing(problem, q, k, v, cu_q, cu_kv)

@@ -35,6 +35,17 @@ class Dropout:
     keying: Keying = "ordo"
 
 
+def dropout_of(p: float, keying: Keying = "ordo") -> Dropout:
+    """Dropout with enough bits for p, where no number of bits is given.
+
+    8 bits, the default, are multiples of 1/256; a p closer to 0 or 1 than that takes 16. Keying
+    fa2 has 8 bits, whatever p is.
+    """
+    p = real("dropout.p", p)
+    few = 0 < p < 1 / 256 or 255 / 256 < p < 1
+    return Dropout(p=p, bits=16 if few and keying == "ordo" else 0, keying=keying)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """Where a problem sits in a larger one. All zero: it is the whole."""
@@ -53,7 +64,8 @@ class Problem:
     """Shape, types, mask, scale and dropout of one attention; hashable.
 
     A field left at 0 (or None) means its default, as in C. `window` is (left, right), inclusive,
-    -1 = open. A probability given as `dropout` becomes a Dropout.
+    -1 = open. A probability given as `dropout` becomes a Dropout with enough bits for it: 8, or 16
+    if it is closer than 1/256 to 0 or 1.
     """
 
     q_len: int  # rows; the longest sequence's if packed or padded
@@ -78,7 +90,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropout, Dropout):
-            object.__setattr__(self, "dropout", Dropout(p=real("dropout", self.dropout)))
+            object.__setattr__(self, "dropout", dropout_of(self.dropout))
         if self.window is not None:
             object.__setattr__(self, "window", _pair(self.window))
 

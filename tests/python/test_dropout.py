@@ -94,6 +94,22 @@ def test_refusals():
         assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("p, bits", [(0.001, 16), (0.003, 16), (0.999, 16), (1 / 256, 8), (0.1, 8)])
+def test_enough_bits_for_any_p(p, bits):
+    info = ordo.dropout.query(ordo.Problem(q_len=1, head_dim=1, dropout=p))
+    assert info.bits == bits and abs(info.p_used - p) <= 2.0 ** -(bits + 1)
+    q = np.ones((1, 64, 1, 8), np.float32)
+    o = ordo.attention(q, q, q, dropout_p=p, seed=1)
+    kept = ordo.dropout.export(ordo.Problem(q_len=64, head_dim=8, dropout=p), seed=1).sum(1)
+    assert np.allclose(o[0, :, 0, 0], kept / 64 * info.scale, rtol=1e-5)
+
+
+def test_few_bits_are_refused_where_they_are_given():
+    for drop in (ordo.Dropout(p=0.001), ordo.Dropout(p=0.001, bits=8)):
+        with pytest.raises(ordo.Error, match="keeps 256 of 256 with 8 bits"):
+            ordo.Problem(q_len=1, head_dim=1, dropout=drop).check()
+
+
 def test_philox_known_answers():
     """From the tests of Random123."""
     assert dropout.philox4x32([0] * 4, [0] * 2, 10) == (

@@ -51,7 +51,8 @@ def attention(
         window          (left, right), inclusive; -1 = open
         scale           None = 1 / sqrt(dim)
         slopes          of ALiBi: (heads,) or (batch, heads)
-        dropout_p       applies whenever it is not 0: ordo.Attention knows about training
+        dropout_p       applies whenever it is not 0: ordo.Attention knows about training; to a
+                        multiple of 1/256, closer than that to 0 or 1 of 1/65536
         seed            of dropout: a number, or (seed, offset); never the same pair twice
         rng_state       the same as an int64 tensor of two, on the device of q
         generator       where they are drawn from if neither is given; None = the default one

@@ -17,7 +17,7 @@ from .. import _structs as s
 from .._library import Error, lib
 from .._machine import Machine
 from .._plan import Plan
-from .._problem import Dropout, Problem, Shard, to_c
+from .._problem import Problem, Shard, dropout_of, to_c
 
 DTYPES: dict[Any, Literal["f32", "bf16", "f16"]] = {
     torch.float32: "f32",
@@ -302,7 +302,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Pro
         window=_window(rules),
         softcap=rules.softcap,
         alibi=lists.slopes is not None,
-        dropout=Dropout(p=rules.dropout_p, keying=rules.keying),  # type: ignore[arg-type]
+        dropout=dropout_of(rules.dropout_p, rules.keying),  # type: ignore[arg-type]
         shard=Shard(**dict(zip(Shard.__dataclass_fields__, rules.shard))),
     )
 

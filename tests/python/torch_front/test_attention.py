@@ -163,6 +163,21 @@ def test_dropout_is_the_mask_of_the_seed(p, keying):
         close(got, wanted.double(), torch.float32)
 
 
+@pytest.mark.parametrize("p", [0.001, 0.003, 0.999])
+def test_enough_bits_for_any_p(p):
+    inputs, dout = tensors(SHAPES["grouped"])
+    o, _, seen = run(*inputs, Arguments(dropout_p=p, seed=(3, 9)))
+    used = ready(*seen).plan.info.dropout_p_used
+    assert abs(used - p) <= 2**-17
+    keep = keep_mask(*seen)
+    rare = (~keep if p < 0.5 else keep).double().mean().item()
+    assert abs(rare / min(p, 1 - p) - 1) < 0.5
+    expected, _ = math64.attention(*inputs, keep=keep, kept_scale=1 / (1 - used))
+    close(o, expected, torch.float32)
+    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
+        close(got, wanted.double(), torch.float32)
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_alibi(batched):
     inputs, dout = tensors(SHAPES["grouped"])
