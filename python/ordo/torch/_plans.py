@@ -72,6 +72,12 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
             raise Error("argument", f"{name}.dtype {x.dtype}: expected that of q, {q.dtype}")
         if x.device != q.device:
             raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
+    if q.is_cuda and q.dtype == torch.float32:
+        raise Error(
+            "unsupported",
+            "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; run under "
+            'torch.autocast("cuda", torch.bfloat16), or convert q, k and v by .to(torch.bfloat16)',
+        )
     if k.shape[:-1] != v.shape[:-1]:
         raise Error("shape", f"v.shape {tuple(v.shape)}: expected {tuple(k.shape[:-1])} as k has")
     if k.shape[-1] != q.shape[-1]:

@@ -6,6 +6,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 Q = torch.zeros(2, 8, 4, 16)
 KV = torch.zeros(2, 8, 2, 16)
@@ -110,6 +111,15 @@ def test_refused_in_a_graph():
     whole = torch.compile(ordo.torch.attention, fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match="head size of q"):
         whole(Q, KV[..., :8], KV)
+
+
+def test_float32_on_cuda_says_what_to_do():
+    with FakeTensorMode():
+        q = torch.empty(2, 8, 4, 16, device="cuda")
+        with pytest.raises(ordo.Error, match="float32 on CUDA: .*autocast.*to.torch.bfloat16"):
+            ordo.torch.attention(q, q, q)
+        half = q.to(torch.bfloat16)
+        assert ordo.torch.attention(half, half, half)[0].shape == q.shape
 
 
 def test_gradients_of_another_shape_are_refused():
