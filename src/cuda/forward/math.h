@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "cuda/forward/roles.h"
+#include "cuda/forward/shrink.h"
 
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
 struct row_state {
@@ -34,8 +35,8 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
         float max = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
         max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
         max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-        const float shift = max == -INFINITY ? 0.0f : max * scale_log2; /* nothing seen yet */
-        state.shrink[r] = exp2_approx(fmaf(state.max[r], scale_log2, -shift));
+        const float shift = ordo_softmax_shift(max, scale_log2);
+        state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
         state.max[r] = max;
         float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll

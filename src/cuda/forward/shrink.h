@@ -1,0 +1,28 @@
+/* forward/shrink.h: what the softmax subtracts from a row's scores, and what a new maximum does to
+ * the sums so far. Scores are q.k; exponents are of two. Plain C: tests/cuda/shrink_test.c.
+ *
+ * The shift is a rounded product, so that every element of a row is relative to the same number.
+ * A new shift makes the sums so far smaller by exp2(old shift - new shift). Both products are
+ * rounded before they are subtracted: a maximum that stays gives exactly 0, hence a factor of
+ * exactly 1. A fused multiply-add would give the rounding error of the product, the same in every
+ * key tile, and an error that grows with the number of keys. */
+#ifndef CUDA_FORWARD_SHRINK_H
+#define CUDA_FORWARD_SHRINK_H
+
+#include <math.h>
+
+#include "base/hd.h"
+
+/* Of a row that has seen no key yet 0: its scores are -inf, and stay so. */
+ORDO_HD float ordo_softmax_shift(float max, float scale_log2)
+{
+    return max == -INFINITY ? 0.0f : max * scale_log2;
+}
+
+/* The exponent of what the sums so far are multiplied by: at most 0; -inf if there are none. */
+ORDO_HD float ordo_softmax_shrink(float old_max, float scale_log2, float shift)
+{
+    return old_max * scale_log2 - shift;
+}
+
+#endif
