@@ -15,7 +15,7 @@ enum {
     MOST_PIXELS = 1 << 28,
     EXPERIMENTS = 2,
 };
-#define MOST_ELEMENTS (INT64_C(1) << 38) /* statistics of a few minutes */
+#define MOST_ELEMENTS (INT64_C(1) << 38) /* statistics of a few minutes, a file of 256 GiB */
 
 typedef struct span {
     int64_t first, count; /* 0, 0: all */
@@ -191,8 +191,8 @@ static int write_part(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     if (buffer == NULL)
         return cli_error(CLI_FAILED, "out of memory");
     ordo_status status = ORDO_OK;
-    for (const int64_t end = part.row + rows; part.row < end && status == ORDO_OK;
-         part.row += part.rows) {
+    for (const int64_t end = part.row + rows;
+         part.row < end && status == ORDO_OK && !ferror(s->file.stream); part.row += part.rows) {
         part.rows = end - part.row < most ? end - part.row : most;
         status = ordo_dropout_export(p, c, NULL, &part, buffer, (size_t)most * row_bytes, NULL);
         for (int64_t i = 0; i < part.rows && status == ORDO_OK && !ferror(s->file.stream); i++)
@@ -203,19 +203,15 @@ static int write_part(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     return status == ORDO_OK ? CLI_OK : cli_library_error(status);
 }
 
-/* Rows and columns of the rectangle of one sequence, checked by the library. */
-static int extent(const request *r, const ordo_problem *p, const ordo_dropout_call *c,
-                  const ordo_dropout_part *part, int64_t *rows, int64_t *cols)
+/* Rows and columns of the rectangle of one sequence. */
+static void extent(const request *r, const ordo_problem *p, const ordo_dropout_call *c, int64_t b,
+                   int64_t *rows, int64_t *cols)
 {
-    const ordo_status status = ordo_dropout_export(p, c, NULL, part, NULL, 0, &(size_t) { 0 });
-    const int64_t b = part->sequence, kv_len = p->kv_len ? p->kv_len : p->q_len;
-    if (status != ORDO_OK)
-        return cli_library_error(status);
+    const int64_t kv_len = p->kv_len ? p->kv_len : p->q_len;
     *rows = (c->cu_q ? c->cu_q[b + 1] - c->cu_q[b] : p->q_len) - r->rows.first;
     *cols = (c->cu_kv ? c->cu_kv[b + 1] - c->cu_kv[b] : kv_len) - r->cols.first;
     *rows = r->rows.count ? r->rows.count : *rows;
     *cols = r->cols.count ? r->cols.count : *cols;
-    return CLI_OK;
 }
 
 static int write_head(sink *s, const ordo_problem *p, const ordo_dropout_call *c, int64_t sequence,
@@ -229,9 +225,12 @@ static int write_head(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     part.row = r->rows.first, part.rows = r->rows.count;
     part.col = r->cols.first, part.cols = r->cols.count;
     part.format = r->export ? (ordo_dropout_format)r->format : ORDO_DROPOUT_BYTES;
-    int status = extent(r, p, c, &part, &rows, &cols);
-    if (status != CLI_OK || rows == 0 || cols == 0)
-        return status;
+    const ordo_status good = ordo_dropout_export(p, c, NULL, &part, NULL, 0, &(size_t) { 0 });
+    if (good != ORDO_OK)
+        return cli_library_error(good);
+    extent(r, p, c, sequence, &rows, &cols);
+    if (rows == 0 || cols == 0)
+        return CLI_OK;
     if (!r->picture)
         return write_part(s, p, c, part, rows, cols);
     if (rows > MOST_PIXELS / cols)
@@ -239,20 +238,58 @@ static int write_head(sink *s, const ordo_problem *p, const ordo_dropout_call *c
                          "choose with --rows and --cols",
                          rows, cols);
     s->picture = cli_picture_start(s->file.stream, r->picture, (uint32_t)cols, (uint32_t)rows);
-    status = write_part(s, p, c, part, rows, cols);
+    const int status = write_part(s, p, c, part, rows, cols);
     cli_picture_finish(&s->picture);
     return status;
 }
 
 /* --export takes all sequences and heads where none is named, the others the first. */
+typedef struct heads {
+    int64_t sequence, sequence_end, head, head_end;
+} heads;
+
+static heads heads_of(const request *r, const ordo_problem *p)
+{
+    const int64_t sequence = r->sequence < 0 ? 0 : r->sequence, head = r->head < 0 ? 0 : r->head;
+    return (heads) {
+        .sequence = sequence,
+        .sequence_end = r->export && r->sequence < 0 ? p->batch : sequence + 1,
+        .head = head,
+        .head_end = r->export && r->head < 0 ? p->heads : head + 1,
+    };
+}
+
+/* Refuse a file that no disk holds, before the first byte. A reader of "-" stops when it likes. */
+static int check_export(const request *r, const ordo_problem *p, const ordo_dropout_call *c)
+{
+    const heads h = heads_of(r, p);
+    const bool alike = c->cu_q == NULL; /* every sequence has the same size */
+    double elements = 0;
+    int64_t rows = 0, cols = 0;
+    if (!r->export || strcmp(r->export, "-") == 0 || r->force || h.sequence_end > p->batch)
+        return CLI_OK;
+    for (int64_t b = h.sequence; b < (alike ? h.sequence + 1 : h.sequence_end); b++) {
+        extent(r, p, c, b, &rows, &cols);
+        elements += (double)rows * (double)cols;
+    }
+    elements *=
+        (double)(h.head_end - h.head) * (alike ? (double)(h.sequence_end - h.sequence) : 1.0);
+    if (elements > (double)MOST_ELEMENTS)
+        return cli_error(CLI_UNSUPPORTED,
+                         "--export %s: %.3g elements, expected at most 2^38; choose with --rows, "
+                         "--cols, --sequence and --head, or write them all the same with --force",
+                         r->export, elements);
+    return CLI_OK;
+}
+
+/* Stops early where the stream has failed: committing the file then says why. */
 static int write_heads(sink *s, const ordo_problem *p, const ordo_dropout_call *c)
 {
-    const request *r = s->request;
-    const bool every_sequence = r->export && r->sequence < 0, every_head = r->export && r->head < 0;
-    const int64_t first = r->sequence < 0 ? 0 : r->sequence, head = r->head < 0 ? 0 : r->head;
+    const heads all = heads_of(s->request, p);
     int status = CLI_OK;
-    for (int64_t b = first; b < (every_sequence ? p->batch : first + 1); b++)
-        for (int64_t h = head; h < (every_head ? p->heads : head + 1) && status == CLI_OK; h++)
+    for (int64_t b = all.sequence; b < all.sequence_end; b++)
+        for (int64_t h = all.head; h < all.head_end && status == CLI_OK && !ferror(s->file.stream);
+             h++)
             status = write_head(s, p, c, b, h);
     return status;
 }
@@ -293,7 +330,9 @@ static int rows(const request *r)
     const ordo_status good = ordo_dropout_query(&problem, &call, &(ordo_dropout_info) { 0 });
     if (good != ORDO_OK)
         return cli_library_error(good);
-    int status = cli_file_open(&s.file, path);
+    int status = check_export(r, &problem, &call);
+    if (status == CLI_OK)
+        status = cli_file_open(&s.file, path);
     if (status != CLI_OK)
         return status;
     cli_progress_start("writing");
@@ -324,7 +363,7 @@ int cli_mask(int argc, char **argv)
         CLI_NUMBER("--head", "N", CLI_INT, &r.head, "only head N", 0, INT32_MAX),
         CLI_OPTION("--experiment-rounds", "3|5", CLI_CHOICE, &r.experiment,
                    "too few Philox rounds: not for training"),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "count however long it may take"),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "count or write however much it is"),
     };
     const cli_section sections[] = { cli_problem_section(&r.problem),
                                      CLI_SECTION("The mask", more) };

@@ -50,20 +50,37 @@ void cli_output_start(void)
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1)
             _Exit(CLI_FAILED);
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is then an error of write, and reported */
+    /* A closed pipe and a limit on file sizes are then errors of write, seen like a full disk. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     trap(SIGINT);
     trap(SIGTERM);
     trap(SIGHUP);
 }
 
+/* Flush a stream: 0, or the error of the first write that failed. stdio keeps no errno of an
+ * earlier failure; one more write to the stream, which is broken anyway, tells it. */
+static int flush(FILE *stream)
+{
+    const bool failed = ferror(stream) != 0;
+    if (fflush(stream) != 0)
+        return errno;
+    if (!failed)
+        return 0;
+    return write(fileno(stream), "\n", 1) < 0 ? errno : EIO;
+}
+
 int cli_output_finish(void)
 {
-    errno = 0;
-    const bool bad = ferror(stdout) != 0;
-    if (fflush(stdout) != 0 || bad || fclose(stdout) != 0)
-        return cli_error(CLI_FAILED, "cannot write standard output: %s",
-                         errno ? strerror(errno) : "write error");
-    return CLI_OK;
+    int why = flush(stdout);
+    if (fclose(stdout) != 0 && why == 0)
+        why = errno;
+    if (why == EPIPE) { /* the reader has what it wanted: end without a word, as most programs do */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    return why == 0 ? CLI_OK
+                    : cli_error(CLI_FAILED, "cannot write standard output: %s", strerror(why));
 }
 
 static int cannot(const char *path)
@@ -145,14 +162,15 @@ int cli_file_commit(cli_file *file)
         *file = (cli_file) { 0 };
         return CLI_OK; /* cli_output_finish() checks it */
     }
-    errno = 0;
-    bool good = fflush(file->stream) == 0 && !ferror(file->stream);
-    good = good && (!is_pending || fsync(fileno(file->stream)) == 0);
-    const int first = errno;
-    good = fclose(file->stream) == 0 && good;
-    if (!good)
-        errno = first ? first : EIO;
-    good = good && (!is_pending || rename(file->temporary, file->path) == 0);
+    int why = flush(file->stream);
+    if (why == 0 && is_pending && fsync(fileno(file->stream)) != 0)
+        why = errno;
+    if (fclose(file->stream) != 0 && why == 0)
+        why = errno;
+    if (why == 0 && is_pending && rename(file->temporary, file->path) != 0)
+        why = errno;
+    const bool good = why == 0;
+    errno = why;
     const int status = good ? CLI_OK : cannot(file->path);
     if (!good && is_pending)
         unlink(file->temporary);

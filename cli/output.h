@@ -21,7 +21,8 @@ int cli_file_commit(cli_file *file);
 /* Give up: close and remove what was written so far. */
 void cli_file_discard(cli_file *file);
 
-/* Once at the start and once at the end of the process. */
+/* Once at the start and once at the end of the process. A reader of standard output that has left
+ * ends the process by SIGPIPE, without a message. */
 void cli_output_start(void);
 int cli_output_finish(void);
 
