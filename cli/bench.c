@@ -132,20 +132,19 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     ordo_plan_info info;
     cli_tensors tensors = { 0 };
     cli_stage stage = { .tensors = &tensors };
-    int status = cli_check_size(&r->problem, &problem, r->options.backend,
-                                (double)(count * (LEAST_RUNS + 1)), 1, r->force);
-    if (status != CLI_OK)
-        return status;
+    /* The plan first: what is no problem at all is not one that is too large. */
     ordo_status made = ordo_plan_create(&plan, &problem, r->problem.machine, &r->options);
     if (made == ORDO_OK)
         made = ordo_plan_query(plan, &info);
     if (made != ORDO_OK)
         return cli_library_error(made);
+    int status = cli_check_size(&r->problem, &problem, r->options.backend,
+                                (double)(count * (LEAST_RUNS + 1)), 1, r->force);
     const bool device = info.backend == ORDO_BACKEND_CUDA;
-    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers, NULL,
-                          r->problem.seed))
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
+                                              r->problem.kv_numbers, NULL, r->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
-    else
+    if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->mode);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         static char what[160]; /* outlives the work */

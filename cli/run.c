@@ -62,17 +62,16 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     ordo_plan *plan = NULL;
     cli_tensors tensors = { 0 };
     cli_stage stage = { .tensors = &tensors };
-    int status = cli_check_size(&r->problem, problem, options->backend,
-                                threads->count ? (double)threads->count : 1, 1, r->force);
-    if (status != CLI_OK)
-        return status;
+    /* The plan first: what is no problem at all is not one that is too large. */
     const ordo_status made = ordo_plan_create(&plan, problem, r->problem.machine, options);
     if (made != ORDO_OK)
         return cli_library_error(made);
-    if (!cli_tensors_make(&tensors, plan, r->problem.q_numbers, r->problem.kv_numbers, NULL,
-                          r->problem.seed))
+    int status = cli_check_size(&r->problem, problem, options->backend,
+                                threads->count ? (double)threads->count : 1, 1, r->force);
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
+                                              r->problem.kv_numbers, NULL, r->problem.seed))
         status = cli_error(CLI_FAILED, "out of memory");
-    else
+    if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->mode);

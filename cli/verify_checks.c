@@ -427,15 +427,14 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
     report->seed = r->problem.seed;
     report->offset = r->problem.offset;
     report->threads = r->problem.threads.values[0];
-    int status = cli_check_size(&r->problem, &t.problem, report->backend, runs_of(r), 3, r->force);
-    if (status != CLI_OK)
-        return status;
+    /* The plan first: what is no problem at all is not one that is too large. */
     ordo_status made = ordo_plan_create(&t.plan, &t.problem, r->problem.machine, &r->options);
     if (made == ORDO_OK)
         made = ordo_plan_query(t.plan, &t.info);
     if (made != ORDO_OK)
-        status = cli_library_error(made);
-    else if (!allocate(&t))
+        return cli_library_error(made);
+    int status = cli_check_size(&r->problem, &t.problem, report->backend, runs_of(r), 3, r->force);
+    if (status == CLI_OK && !allocate(&t))
         status = cli_error(CLI_FAILED, "out of memory");
     report->problem = t.first.problem;
     report->kept = t.info.kept;

@@ -36,6 +36,12 @@ prints "plan       ordo-plan"
 refuses 3 "floating-point operations" run --device ref --seq 64k --heads 4
 refuses 3 "of memory" run --device ref --seq 1m --heads 10000 --dim 256
 refuses 2 "--pass sideways: expected" run --seq 8 --pass sideways
+# A size that no plan has is named as such, however large the tensors would be.
+for command in plan run "bench attention" verify; do
+    # shellcheck disable=SC2086
+    refuses 2 "head_dim 1048576: expected" $command --seq 64k --dim 1m
+done
+
 if "$ORDO" info | grep -q '^  cpu *no'; then
     refuses 3 "backend cpu" run --seq 8 --device cpu
 fi
