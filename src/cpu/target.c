@@ -1,5 +1,6 @@
 /* target.c: which kernels this machine runs. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,14 +62,28 @@ void ordo_cpu_kernels_force(const ordo_kernels *kernels)
     forced = kernels;
 }
 
+/* The targets that ORDO_CPU may name here, fastest first: "avx2 or generic". */
+static void list_targets(char *text, size_t capacity)
+{
+    size_t used = 0;
+    for (int x = 0; x < TABLES; x++)
+        if (runs_here(tables[x]) && used < capacity) /* the last one, generic, runs everywhere */
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s",
+                                     used == 0         ? ""
+                                     : x + 1 == TABLES ? " or "
+                                                       : ", ",
+                                     tables[x]->name);
+}
+
 ordo_status ordo_cpu_kernels(const ordo_kernels **kernels)
 {
     pthread_once(&once, choose);
     *kernels = forced ? forced : chosen;
-    if (!*kernels)
+    if (!*kernels) {
+        char targets[64];
+        list_targets(targets, sizeof targets);
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "ORDO_CPU=%s: not a target of this machine; expected generic, neon, avx2 "
-                         "or avx512",
-                         asked);
+                         "ORDO_CPU=%s: not a target of this machine; expected %s", asked, targets);
+    }
     return ORDO_OK;
 }

@@ -42,6 +42,16 @@ for command in plan run "bench attention" verify; do
     refuses 2 "head_dim 1048576: expected" $command --seq 64k --dim 1m
 done
 
+# A target of another machine, or of none: the message lists those that run here, and they do.
+for word in neon avx512 nonsense; do
+    ORDO_CPU=$word "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" && continue
+    refused=$(sed -n "s/.*ORDO_CPU=$word: not a target of this machine; expected //p" "$err")
+    [ -n "$refused" ] || fail "ORDO_CPU=$word: no list of targets"
+    for target in $(echo "$refused" | sed 's/,//g; s/ or / /'); do
+        ORDO_CPU=$target "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" ||
+            fail "ORDO_CPU=$word names $target, which does not run"
+    done
+done
 if "$ORDO" info | grep -q '^  cpu *no'; then
     refuses 3 "backend cpu" run --seq 8 --device cpu
 fi
