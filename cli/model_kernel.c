@@ -67,6 +67,9 @@ static int check(const request *r)
         return cli_usage("--kernel gemm: expected --m, --n and --k");
     if (r->kernel > GEMM && r->kernel < MEMORY && r->seq == 0)
         return cli_usage("--kernel %s: expected --seq", kernels[r->kernel]);
+    if (r->read_bytes < 0 || r->write_bytes < 0)
+        return cli_usage("--%s %g: expected 0 or more bytes", r->read_bytes < 0 ? "read" : "write",
+                         r->read_bytes < 0 ? r->read_bytes : r->write_bytes);
     if (r->kernel == MEMORY && !(r->read_bytes + r->write_bytes > 0))
         return cli_usage("--kernel memory: expected --read or --write");
     return CLI_OK;

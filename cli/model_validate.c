@@ -377,7 +377,7 @@ static int run(table *t, const cli_syntax *syntax, double most)
         status = cli_model_output(t->model->json.path, table_json, t);
     else
         print_table(t);
-    if (status != CLI_OK || most <= 0)
+    if (status != CLI_OK)
         return status;
     for (int g = 0; g < GROUPS; g++) {
         const errors e = errors_of(t, g);
@@ -392,7 +392,7 @@ int cli_model_validate(int argc, char **argv)
 {
     cli_model_args model = { 0 };
     table t = { .model = &model };
-    double most = 0;
+    double most = INFINITY;
     cli_option options[] = {
         CLI_OPTION("--most", "PERCENT", CLI_REAL, &most,
                    "exit with 1 if the mean error of a kind of kernel is larger"),
@@ -413,8 +413,13 @@ int cli_model_validate(int argc, char **argv)
         argv++;
         argc--;
     }
-    if (cli_args_read(&syntax, argc, argv, &status))
-        status = t.path ? run(&t, &syntax, most) : cli_usage("expected a file of measured times");
+    if (cli_args_read(&syntax, argc, argv, &status)) {
+        if (most < 0)
+            status = cli_usage("--most %g: expected 0 or more percent", most);
+        else
+            status =
+                t.path ? run(&t, &syntax, most) : cli_usage("expected a file of measured times");
+    }
     free(t.rows);
     cli_measured_free(&t.measured);
     cli_model_free(&model);
