@@ -86,10 +86,10 @@ typedef struct ordo_problem {
                                 * behind the last end; total_kv 0 = total_q */
     int64_t head_dim;
     int64_t v_head_dim; /* 0 = head_dim */
-    double scale;       /* 0 = 1/sqrt(head_dim) */
+    double scale;       /* 0 = 1/sqrt(head_dim); else of magnitude 2^-126 to 2^127 */
     ordo_mask mask;
     ordo_window window;
-    double softcap; /* 0 = off */
+    double softcap; /* 0 = off; else 2^-126 to 2^127 */
     bool alibi;     /* call.slopes holds one slope a query head */
     ordo_dropout dropout;
     ordo_shard shard;

@@ -126,12 +126,23 @@ static ordo_status check_extent(const ordo_problem *p, const char *name, int64_t
     return ORDO_OK;
 }
 
+/* A float, and so is what it gives times log2(e): kernels compute in single precision. */
+static bool is_single(double x)
+{
+    return x >= 0x1p-126 && x <= 0x1p127;
+}
+
 static ordo_status check_numbers(ordo_problem *p)
 {
-    if (!isfinite(p->scale))
-        return ordo_fail(ORDO_ERR_ARGUMENT, "scale %g: expected a finite number", p->scale);
-    if (!isfinite(p->softcap) || p->softcap < 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "softcap %g: expected 0 (off) or a positive number",
+    if (p->scale != 0 && !is_single(fabs(p->scale)))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "scale %g: expected 0 (1/sqrt(head_dim)) or a finite number of magnitude "
+                         "2^-126 to 2^127 (1.2e-38 to 1.7e38)",
+                         p->scale);
+    if (p->softcap != 0 && !is_single(p->softcap))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "softcap %g: expected 0 (off) or a positive number from 2^-126 to 2^127 "
+                         "(1.2e-38 to 1.7e38)",
                          p->softcap);
     if (p->scale == 0)
         p->scale = 1 / sqrt((double)p->head_dim);

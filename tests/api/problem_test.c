@@ -115,6 +115,12 @@ TEST(numbers)
 {
     REFUSE(good, scale, NAN, ORDO_ERR_ARGUMENT, "scale nan", "finite");
     REFUSE(good, scale, INFINITY, ORDO_ERR_ARGUMENT, "scale inf", "finite");
+    REFUSE(good, scale, 1e39, ORDO_ERR_ARGUMENT, "scale 1e+39", "2^127");
+    REFUSE(good, scale, -2e38, ORDO_ERR_ARGUMENT, "scale -2e+38", "2^127");
+    REFUSE(good, scale, 1e-46, ORDO_ERR_ARGUMENT, "scale 1e-46", "2^-126");
+    REFUSE(good, scale, -1e-39, ORDO_ERR_ARGUMENT, "scale -1e-39", "2^-126");
+    REFUSE(good, softcap, 1e39, ORDO_ERR_ARGUMENT, "softcap 1e+39", "2^127");
+    REFUSE(good, softcap, 1e-46, ORDO_ERR_ARGUMENT, "softcap 1e-46", "2^-126");
     REFUSE(good, softcap, -1, ORDO_ERR_ARGUMENT, "softcap -1", "positive");
     REFUSE(good, softcap, INFINITY, ORDO_ERR_ARGUMENT, "softcap inf");
     REFUSE(good, softcap, NAN, ORDO_ERR_ARGUMENT, "softcap nan");
