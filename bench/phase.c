@@ -133,12 +133,9 @@ static void score_tile(const work *w, int i, int j, float *p, float *ds, int ld)
     const size_t rows = (size_t)(i / ROWS * w->d) * (size_t)w->ld_rows;
     const size_t cols = (size_t)(j / COLS * w->d) * (size_t)w->ld_cols;
     const float scale = 1 / sqrtf((float)w->d);
-    const ordo_scores z = { .rows = ROWS,
-                            .cols = COLS,
-                            .ld = ld,
-                            .scale = scale,
-                            .scale2 = scale * 1.44269504f,
-                            .keep_scale = 1 };
+    const ordo_scores z = {
+        .rows = ROWS, .cols = COLS, .ld = ld, .scale2 = scale * 1.44269504f, .keep_scale = 1
+    };
     w->kernels->product(COLS, ROWS, w->d, w->kt + cols, 1, w->ld_cols, w->qt + rows, w->ld_rows, p,
                         ld, false, NULL);
     w->kernels->product(COLS, ROWS, w->d, w->vt + cols, 1, w->ld_cols, w->doutt + rows, w->ld_rows,

@@ -45,7 +45,6 @@ static ordo_scores tile_of(const panels *w, bool cut)
                            .cut = cut,
                            .low = -ORDO_BAND_OPEN,
                            .high = cut ? COLS - 1 - ROWS / 2 : ORDO_BAND_OPEN,
-                           .scale = 0.125f,
                            .scale2 = 0.18f,
                            .keep_scale = 1 };
 }

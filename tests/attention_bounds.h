@@ -8,8 +8,8 @@
  *
  * Logit, natural units. s = <q, k> is off by gamma(D) sum |q||k|; scale * log2(e) and the product
  * with it are each rounded, and so is s itself: 3 u |scale s|. A soft cap divides (4 u), takes a
- * tanh off by 8 u (cap_error() below), and multiplies again (4 u). ALiBi adds 2 u |bias| and a
- * rounding of the sum. Call the total x_error.
+ * tanh off by 8 u |tanh| (cap_error() below), and multiplies again (4 u). ALiBi adds 2 u |bias| and
+ * a rounding of the sum. Call the total x_error.
  *
  * Forward. p = exp(x - m) for a running maximum m, later multiplied by exp(m - m') once a key
  * tile. Both subtractions round, and since x <= m <= max they cost at most 3 u (max - x) together;
@@ -98,17 +98,20 @@ static inline double bound_kept(const bound_head *h, int64_t i, int64_t j)
     return keep ? h->keep_scale : 0;
 }
 
-/* tanh as (1 - e) / (1 + e), e = exp(-2 |y|): e is off by (4 |y| + 1.25) u e < 2 u, which the
- * quotient at most doubles, and three operations round: 7 u; then 1 - t^2. */
+/* tanh, relative. Below 0.625, y g(y^2): y^2 g' is at most 0.13, so g is off by 2 u and a third of
+ * what y is, and two products round. Above, (1 - e) / (1 + e): e = exp(-2 |y|) < 0.29 is off by
+ * (4 |y| + 1.25) u e, which makes 2.4 u of the quotient, and four operations round: 7 u. Its
+ * derivative grows by no more than exp(2 y_error), and 4 e / (1 + e)^2 is off by 1.5 times what e
+ * is, and 7 u. No logit is past the cap, however wrong y. */
 static inline void cap_error(double cap, bound_logit *z)
 {
-    const double y = z->x / cap, t = tanh(y);
-    const double y_error = isinf(y) ? 0 : (z->x_error + 4 * U * fabs(z->x)) / cap;
-    const double t_error = y_error + 8 * U;
+    const double y = z->x / cap;
+    const double x_error = isinf(y) ? 0 : z->x_error + 4 * U * fabs(z->x);
     z->slope = 1 / (cosh(y) * cosh(y));
-    z->slope_error = 2 * fabs(t) * t_error + t_error * t_error + 3 * U;
-    z->x = cap * t;
-    z->x_error = cap * t_error + 4 * U * fabs(z->x);
+    z->slope_error = fmin(
+        1, z->slope * (expm1(2 * x_error / cap) + (6 * fmin(fabs(y), 60) + 12) * U) + 4 * GONE);
+    z->x = cap * tanh(y);
+    z->x_error = fmin(x_error + 12 * U * fabs(z->x), 2.1 * cap);
 }
 
 static inline bound_logit bound_logit_of(const bound_head *h, int64_t i, int64_t j)

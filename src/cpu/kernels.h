@@ -24,9 +24,9 @@ typedef struct ordo_scores {
     int ld;               /* floats from column to column */
     bool cut;             /* some element is invisible: row r sees low <= c - r <= high */
     int low, high;        /* in the tile's coordinates */
-    float scale;          /* of the problem */
-    float scale2;         /* times log2(e): plain logits, in powers of two */
-    float softcap;        /* 0 = off */
+    float scale2;         /* scale * log2(e): plain logits, in powers of two */
+    float softcap2;       /* softcap * log2(e); 0 = off */
+    float to_cap;         /* scale / softcap */
     float slope2;         /* ALiBi slope * log2(e); 0 = off */
     int distance;         /* i + delta - j of element (0, 0) */
     float keep_scale;     /* 2^bits / T; 1 without dropout */

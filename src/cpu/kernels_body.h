@@ -140,12 +140,29 @@ static const float ramp[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 
 #define LOG2_E 1.44269504088896341f
 
-/* tanh by exp2: (1 - e) / (1 + e), e = exp(-2 |x|), with the sign of x. */
-static inline v16 v_tanh(v16 x)
+/* softcap tanh(y), y = s scale / softcap, in powers of two, and its derivative 1 - tanh^2, both
+ * with a small relative error for every cap and score.
+ *
+ * Near zero tanh(y) = y g(y^2) by a polynomial (minimax, relative error 4.4e-9), and softcap drops
+ * out: the logit is scale s g, which tends to scale s however large the cap, even if y underflows.
+ * Elsewhere tanh |y| = (1 - e) / (1 + e), e = exp(-2 |y|), where 1 - e does not cancel, and
+ * 1 - tanh^2 = 4 e / (1 + e)^2 does not either. NaN takes the second way and stays. */
+static inline v16 capped(const ordo_scores *z, v16 s, v16 *slope)
 {
-    const v16 e = v_exp2(v_mul(v_abs(x), v_all(-2 * LOG2_E)));
-    const v16 t = v_div(v_sub(v_all(1), e), v_add(v_all(1), e));
-    return v_less(x, v_all(0), v_sub(v_all(0), t), t);
+    const v16 zero = v_all(0), one = v_all(1), bend = v_all(0.625f);
+    const v16 y = v_mul(s, v_all(z->to_cap)), size = v_abs(y), yy = v_mul(y, y);
+    v16 g = v_all(-0x1.75e10cp-8f);
+    g = v_fma(g, yy, v_all(0x1.52266ep-6f));
+    g = v_fma(g, yy, v_all(-0x1.b83c52p-5f));
+    g = v_fma(g, yy, v_all(0x1.110726p-3f));
+    g = v_fma(g, yy, v_all(-0x1.555532p-2f));
+    g = v_fma(g, yy, one);
+    const v16 t = v_mul(y, g), near = v_mul(v_mul(s, v_all(z->scale2)), g);
+    const v16 e = v_exp2(v_mul(size, v_all(-2 * LOG2_E))), over = v_div(one, v_add(one, e));
+    const v16 far = v_mul(v_mul(v_sub(one, e), over), v_all(z->softcap2));
+    const v16 bent = v_mul(v_mul(v_mul(e, v_all(4)), over), over);
+    *slope = v_less(size, bend, v_fma(v_sub(zero, t), t, one), bent);
+    return v_less(size, bend, near, v_less(y, zero, v_sub(zero, far), far));
 }
 
 /* All of rows r .. r+15 see column c. */
@@ -172,13 +189,10 @@ static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
 {
     v16 x;
     *slope = v_all(1);
-    if (z->softcap > 0) {
-        const v16 t = v_tanh(v_mul(s, v_all(z->scale / z->softcap)));
-        x = v_mul(t, v_all(z->softcap * LOG2_E));
-        *slope = v_fma(v_sub(v_all(0), t), t, v_all(1));
-    } else {
+    if (z->softcap2 > 0)
+        x = capped(z, s, slope);
+    else
         x = v_mul(s, v_all(z->scale2));
-    }
     if (z->slope2 != 0) {
         const v16 away = v_add(v_load(ramp), v_all((float)(z->distance + r - c)));
         x = v_fma(v_abs(away), v_all(-z->slope2), x);
@@ -204,7 +218,7 @@ static inline v16 kept(const ordo_scores *z, v16 x, int r, int c)
 /* Plain: logits are s * scale2 and one fused multiply-add gives the exponent. */
 static inline bool is_plain(const ordo_scores *z)
 {
-    return z->softcap == 0 && z->slope2 == 0 && z->scale2 > 0;
+    return z->softcap2 == 0 && z->slope2 == 0 && z->scale2 > 0;
 }
 
 /* Logits of rows r .. r+15 in column c, -inf where not visible; s is rewritten by them unless they
@@ -305,7 +319,7 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
 
 /* A column's P and dS, cut and dropped, in place of its raw products. */
 FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
-                                 bool capped, float *s, float *dp, v16 shift, int r, int c)
+                                 bool caps, float *s, float *dp, v16 shift, int r, int c)
 {
     float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
     v16 g = v_load(dp_at), pd = p;
@@ -315,7 +329,7 @@ FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 
         g = v_mul(g, kept_rate);
     }
     v16 ds = v_mul(p, v_sub(g, shift));
-    if (capped)
+    if (caps)
         ds = v_mul(ds, slope);
     if (cut && !all_see(z, r, c)) {
         pd = only(z, pd, v_all(0), r, c);
@@ -331,7 +345,7 @@ FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut
     const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 scale2 = v_all(z->scale2);
-    const bool capped = !plain && z->softcap > 0;
+    const bool caps = !plain && z->softcap2 > 0;
     for (int r = 0; r < rows; r += 16) {
         const v16 minus = v_sub(v_all(0), v_load(lse2 + r)), shift = v_load(delta + r);
         for (int c = 0; c < cols; c += 2) {
@@ -340,9 +354,9 @@ FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut
             x = plain ? v_fma(x, scale2, minus) : v_add(logits(z, x, r, c, &slope_x), minus);
             y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, c + 1, &slope_y), minus);
             const v32 p = v_exp2_two(x, y);
-            put_gradients(z, cut, keep, p.a, slope_x, capped, s, dp, shift, r, c);
+            put_gradients(z, cut, keep, p.a, slope_x, caps, s, dp, shift, r, c);
             if (c + 1 < cols)
-                put_gradients(z, cut, keep, p.b, slope_y, capped, s, dp, shift, r, c + 1);
+                put_gradients(z, cut, keep, p.b, slope_y, caps, s, dp, shift, r, c + 1);
         }
     }
 }

@@ -1,6 +1,7 @@
 /* pass.c: see the header. */
 #include "cpu/pass.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,16 @@ int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
 
 /* ---- tiles ---- */
 
+/* scale / softcap as a float that is neither zero nor infinite, since a score may be either. Where
+ * it is cut, logits are as good as linear or constant. */
+static float to_cap(const ordo_problem *p)
+{
+    if (p->softcap == 0)
+        return 0;
+    const double ratio = fmin(fmax(fabs(p->scale) / p->softcap, 0x1p-149), (double)FLT_MAX);
+    return (float)copysign(ratio, p->scale);
+}
+
 ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
                           int64_t b, int64_t head, int ld)
 {
@@ -172,9 +183,9 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .ld = ld,
         .low = low < -ORDO_BAND_OPEN ? -ORDO_BAND_OPEN : (int)low,
         .high = high > ORDO_BAND_OPEN ? ORDO_BAND_OPEN : (int)high,
-        .scale = (float)p->scale,
         .scale2 = (float)(p->scale * LOG2_E),
-        .softcap = (float)p->softcap,
+        .softcap2 = (float)(p->softcap * LOG2_E),
+        .to_cap = to_cap(p),
         .slope2 = ordo_f32_from_f64(slope * LOG2_E),
         .distance = (int)(row + p->shard.row0 + delta - patch.col - p->shard.col0),
         .keep_scale = pass->keep_scale,

@@ -131,7 +131,7 @@ TEST(the_key_tells_numbers_apart)
     CHECK_TEXT(key[6], "sm90.r2/f128x128/b64x128/shift.g32/k1/plain");
     CHECK_TEXT(key[8], "sm90.r2/f128x128/b64x128/shift.w132/k1/plain");
     CHECK_TEXT(key[12], "sm90.r2/f128x128/b64x128/descending/k1/philox7x16");
-    CHECK_TEXT(key[13], "cpu.r3/f64x128/b64x128/descending/k1/plain");
+    CHECK_TEXT(key[13], "cpu.r4/f64x128/b64x128/descending/k1/plain");
     CHECK_TEXT(key[14], "sm90.r2/f128x128/b64x128/descending/k1/fa2");
 }
 

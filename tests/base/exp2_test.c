@@ -149,7 +149,7 @@ static void compare(const ordo_kernels *kernels, const float *x, bool forward)
     _Alignas(64) float s[COLS * ROWS], dp[COLS * ROWS] = { 0 };
     _Alignas(64) float zero[ROWS] = { 0 }, m[ROWS], l[ROWS] = { 0 }, alpha[ROWS];
     const ordo_scores scores = {
-        .rows = ROWS, .cols = COLS, .ld = ROWS, .scale = 1, .scale2 = 1, .keep_scale = 1
+        .rows = ROWS, .cols = COLS, .ld = ROWS, .scale2 = 1, .keep_scale = 1
     };
     for (int r = 0; r < ROWS; r++)
         m[r] = -INFINITY;

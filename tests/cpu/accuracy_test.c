@@ -98,6 +98,33 @@ TEST(head_sizes)
     }
 }
 
+/* Caps from far below every score, where logits are constant, to far above, where they are linear.
+ */
+TEST(soft_caps)
+{
+    static const double caps[] = { 0x1p-126, 1e-30, 1e-10, 1e-3, 0.1, 1,    5,    20,   30,
+                                   50,       100,   1e3,   1e6,  1e8, 1e12, 1e20, 1e30, 1e38 };
+    for (size_t x = 0; x < sizeof caps / sizeof caps[0]; x++)
+        for (int strong = 0; strong < 2; strong++) {
+            attention_case c = { .problem = ORDO_PROBLEM_INIT };
+            c.problem.dtype = x % 4 == 3 ? ORDO_BF16 : ORDO_F32;
+            c.problem.batch = 1;
+            c.problem.heads = 2;
+            c.problem.kv_heads = 1;
+            c.problem.q_len = 40;
+            c.problem.kv_len = 150;
+            c.problem.head_dim = c.problem.v_head_dim = 32;
+            c.problem.softcap = caps[x];
+            c.problem.scale = x % 5 == 4 ? -0.3 : 0;
+            c.problem.alibi = x % 3 == 2;
+            c.strength = strong ? 5 : 1;
+            c.dlse = (float *)1;
+            case_open(&c, x);
+            check(&c, NULL, 2);
+            case_close(&c);
+        }
+}
+
 /* After the others: how much of the bounds was used. A bound is a worst case over all roundings,
  * so f32 results stay well inside; 16-bit results are mostly one rounding, which is exhausted. */
 TEST(bounds_are_not_idle)
@@ -114,5 +141,5 @@ TEST(bounds_are_not_idle)
     }
 }
 
-CHECK_MAIN(RUN(random_features), RUN(random_tiles_and_orders), RUN(head_sizes),
+CHECK_MAIN(RUN(random_features), RUN(random_tiles_and_orders), RUN(head_sizes), RUN(soft_caps),
            RUN(bounds_are_not_idle))

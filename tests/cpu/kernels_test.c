@@ -128,5 +128,68 @@ TEST(a_product_is_one_chain_an_element)
     }
 }
 
+/* The logit and the slope of 16 capped scores. One column under no maximum leaves its logits as the
+ * maximum, and with those for lse every probability is 1: dS is the slope. */
+static void cap_scores(const ordo_kernels *k, const ordo_scores *z, const float *scores,
+                       float *logits, float *slopes)
+{
+    float s[16], l[16] = { 0 }, alpha[16];
+    const float delta[16] = { 0 };
+    memcpy(s, scores, sizeof s);
+    for (int r = 0; r < 16; r++) {
+        logits[r] = -INFINITY;
+        slopes[r] = 1;
+    }
+    k->softmax(z, s, logits, l, alpha);
+    memcpy(s, scores, sizeof s);
+    k->gradients(z, s, slopes, logits, delta);
+}
+
+/* softcap tanh(scale s / softcap) and 1 - tanh^2 within a few units of their own last place, as
+ * tests/attention_bounds.h derives: for caps and scales at both ends of floats, and for quotients
+ * from where they vanish to where tanh is 1. */
+TEST(a_soft_cap_is_accurate_relative_to_itself)
+{
+    static const double caps[] = { 0x1p-126, 1e-30, 0.01, 1, 20, 30, 50, 1e6, 1e20, 1e38, 0x1p127 };
+    static const double scales[] = { 0.125, -0.3, 1e-20, 1e20 };
+    const double u = 0x1p-24, log2_e = 1.4426950408889634;
+    uint64_t state = 13;
+    FOR_TARGETS(k)
+    for (int trial = 0; trial < 11 * 4 * 100; trial++) {
+        const double cap = caps[trial % 11], scale = scales[trial / 11 % 4];
+        const double ratio = fmin(fmax(fabs(scale) / cap, 0x1p-149), 0x1.fffffep127);
+        const ordo_scores z = { .rows = 16,
+                                .cols = 1,
+                                .ld = 16,
+                                .low = -16,
+                                .high = 16,
+                                .scale2 = (float)(scale * log2_e),
+                                .softcap2 = (float)(cap * log2_e),
+                                .to_cap = (float)copysign(ratio, scale),
+                                .keep_scale = 1 };
+        float s[16], logits[16], slopes[16];
+        for (int r = 0; r < 16; r++) { /* of any size that scale and softcap leave normal */
+            const double y =
+                ldexp(1.5 + check_uniform(&state) / 2, (int)check_between(&state, -40, 6));
+            s[r] = (float)(r % 2 ? y * cap / scale : -y * cap / scale);
+            if (!(fabsf(s[r]) >= 0x1p-100f && fabsf(s[r]) <= 0x1p100f))
+                s[r] = (float)check_uniform(&state);
+        }
+        cap_scores(k, &z, s, logits, slopes);
+        for (int r = 0; r < 16; r++) {
+            const double x = (double)s[r] * scale, y = fabs(x / cap);
+            const double logit = log2_e * cap * tanh(x / cap), slope = 1 / (cosh(y) * cosh(y));
+            const double slope_error = (10 * fmin(y, 60) + 12) * u * slope + 0x1p-123;
+            if (!(fabs((double)logits[r] - logit) <= 14 * u * fabs(logit) + 0x1p-125))
+                CHECK_FAIL("%s: cap %g, scale %g, score %g: logit %.9g, expected %.9g", k->name,
+                           cap, scale, (double)s[r], (double)logits[r], logit);
+            if (!(fabs((double)slopes[r] - slope) <= slope_error))
+                CHECK_FAIL("%s: cap %g, scale %g, score %g: slope %.9g, expected %.9g", k->name,
+                           cap, scale, (double)s[r], (double)slopes[r], slope);
+        }
+    }
+}
+
 CHECK_MAIN(RUN(every_half_is_widened_exactly), RUN(every_f16_is_rounded_once),
-           RUN(a_panel_and_its_transpose_agree), RUN(a_product_is_one_chain_an_element))
+           RUN(a_panel_and_its_transpose_agree), RUN(a_product_is_one_chain_an_element),
+           RUN(a_soft_cap_is_accurate_relative_to_itself))

@@ -122,7 +122,7 @@ TEST(families_and_revisions)
     CHECK_INT(ordo_default_head_dim_max("sm80"), 0);
     CHECK(ordo_default_find("sm80", &problem) == NULL);
     CHECK_INT(ordo_family_revision("ref"), 1);
-    CHECK_INT(ordo_family_revision("cpu"), 3);
+    CHECK_INT(ordo_family_revision("cpu"), 4);
     CHECK_INT(ordo_family_revision("sm90"), 2);
 }
 
