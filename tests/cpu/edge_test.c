@@ -92,6 +92,47 @@ TEST(one_huge_score)
     }
 }
 
+/* Logits between 50 and 60 in the first key tile, about 0.5 in all others, which together weigh
+ * less than a unit in the last place: however many tiles follow, the running maximum stays, and
+ * earlier results are multiplied by exactly 1. So the bits of lse and o do not depend on their
+ * number. */
+TEST(a_maximum_that_stays)
+{
+    enum { ROWS = 32, LENGTHS = 3 };
+    static const int lengths[LENGTHS] = { 128, 4096, 40000 };
+    for (int kind = 0; kind < 4; kind++) { /* plain, negative scale, ALiBi, soft cap */
+        float lse[ROWS], o[ROWS];
+        for (int x = 0; x < LENGTHS; x++) {
+            attention_case c = start(ORDO_F32, ORDO_MASK_FULL, ROWS, lengths[x], 1);
+            c.problem.batch = c.problem.heads = 1;
+            c.problem.scale = kind == 1 ? -0.7 : 0.7;
+            c.problem.alibi = kind == 2;
+            c.problem.softcap = kind == 3 ? 1e4 : 0;
+            case_open(&c, 16);
+            c.slopes[0] = 1e-20f;
+            for (int r = 0; r < ROWS; r++)
+                case_put(&c, c.call.q.data, (size_t)r, (50 + r * 10.0 / ROWS) / c.problem.scale);
+            set_all(&c, c.call.k.data, c.k_count, 0.01);
+            case_put(&c, c.call.k.data, 77, 1);
+            ordo_plan *plan = case_plan(&c, NULL);
+            CHECK(case_run(&c, plan, 2) == ORDO_OK);
+            ordo_plan_destroy(plan);
+            for (int r = 0; r < ROWS && x == 0; r++) {
+                const double s = c.problem.scale * case_get(&c, c.call.q.data, (size_t)r);
+                const double logit = kind == 3 ? 1e4 * tanh(s / 1e4) : s;
+                CHECK_NEAR((double)c.call.lse[r], logit, 14 * U * logit);
+                lse[r] = c.call.lse[r];
+                o[r] = ((const float *)c.call.o.data)[r];
+                const double v = case_get(&c, c.call.v.data, 77); /* 2^rounding p, over itself */
+                CHECK_NEAR((double)o[r], v, 3 * U * fabs(v));
+            }
+            CHECK_BITS(c.call.lse, lse, ROWS);
+            CHECK_BITS((const float *)c.call.o.data, o, ROWS);
+            case_close(&c);
+        }
+    }
+}
+
 /* Logits of +-1e4, where one unit in the last place of a score is a part in a thousand of a
  * probability; and the same squeezed by a soft cap. */
 TEST(large_magnitudes)
@@ -342,7 +383,8 @@ TEST(nan_is_stored_canonical)
     }
 }
 
-CHECK_MAIN(RUN(equal_scores), RUN(one_huge_score), RUN(large_magnitudes), RUN(large_values),
-           RUN(subnormals), RUN(rows_that_see_nothing), RUN(columns_that_no_row_sees),
-           RUN(rows_past_the_end), RUN(specials_spread_as_in_the_oracle),
-           RUN(largest_logit_of_minus_infinity), RUN(nan_is_stored_canonical))
+CHECK_MAIN(RUN(equal_scores), RUN(one_huge_score), RUN(a_maximum_that_stays), RUN(large_magnitudes),
+           RUN(large_values), RUN(subnormals), RUN(rows_that_see_nothing),
+           RUN(columns_that_no_row_sees), RUN(rows_past_the_end),
+           RUN(specials_spread_as_in_the_oracle), RUN(largest_logit_of_minus_infinity),
+           RUN(nan_is_stored_canonical))
