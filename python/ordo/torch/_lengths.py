@@ -110,6 +110,6 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -
     at = torch.searchsorted(ends, row, right=True) - 1
     sequence = at.clamp(0, batch - 1)
     unused = (row - ends[sequence] >= lengths[sequence]) | (at != sequence)
-    rows = torch.argsort(unused, stable=True)
+    rows = torch.argsort(unused.to(torch.uint8), stable=True)
     moved = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     return Moved(rows, torch.argsort(rows), moved)

@@ -15,15 +15,17 @@ from .._convert import integer, real
 from .._library import Error
 
 OPEN = (-1, -1)
+_ALIGNED = {"bottom-right": "causal", "top-left": "causal-top-left"}
 
 
 def mask_of(causal: Any) -> str:
     """The library's word."""
-    if isinstance(causal, str):
-        if causal != "top-left":
-            raise Error("argument", f'causal {causal!r}: expected True, False or "top-left"')
-        return "causal-top-left"
-    return "causal" if causal else "full"
+    if not isinstance(causal, str):
+        return "causal" if causal else "full"
+    if causal not in _ALIGNED:
+        expected = "True, False, 'bottom-right' or 'top-left'"
+        raise Error("argument", f"causal {causal!r}: expected {expected}")
+    return _ALIGNED[causal]
 
 
 def window_of(window: Any) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import ordo
@@ -12,6 +13,7 @@ from math64 import same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.torch import _lengths, _plans
 from ordo.torch._plans import Lists
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def ints(*values):
@@ -96,6 +98,18 @@ def test_lengths_that_repeat_the_ends_move_nothing():
     assert _lengths.close_gaps("q", 20, cu_q, used_q, look=True) is None
     moved = _lengths.close_gaps("q", 20, cu_q, used_q, look=False)  # as on CUDA, without a wait
     assert moved.ends.tolist() == cu_q.tolist() and moved.rows.tolist() == list(range(20))
+
+
+def test_gaps_on_cuda_are_closed_without_the_host():
+    """A fake tensor has no value to wait for: reading one would raise."""
+    with FakeTensorMode():
+        new = functools.partial(torch.empty, device="cuda")
+        q, v = new(20, 4, 192, dtype=torch.bfloat16), new(20, 4, 128, dtype=torch.bfloat16)
+        cu, used = new(3, dtype=torch.int32), new(2, dtype=torch.int32)
+        o, lse = flash_attn_3.flash_attn_varlen_func(
+            q, q, v, cu, cu, 11, 11, used, used, return_attn_probs=True
+        )
+    assert o.shape == (20, 4, 128) and lse.shape == (4, 20)
 
 
 @pytest.mark.parametrize("route", ["fa2", "fa3", "ordo"])

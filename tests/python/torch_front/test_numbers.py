@@ -40,6 +40,13 @@ def test_a_window_may_be_open():
     assert same(ordo.torch.attention(*INPUTS, window=(3, None))[0], half)
 
 
+def test_words_for_causal():
+    q, k, v = INPUTS[0][:, :9], *INPUTS[1:]
+    last, first = (ordo.torch.attention(q, k, v, causal=x)[0] for x in (True, "top-left"))
+    assert same(ordo.torch.attention(q, k, v, causal="bottom-right")[0], last)
+    assert not same(first, last)
+
+
 def test_a_tensor_that_changes_in_place_is_read_again():
     window, scale = torch.tensor([3, 0]), torch.tensor(0.5)
     cap, longest = torch.tensor(2.0), torch.tensor(13)
@@ -78,7 +85,7 @@ def test_compiled():
         (dict(window=(1, 2, 3)), r"window \(1, 2, 3\): expected \(left, right\)"),
         (dict(window=(1.5, 0)), "window 1.5: expected an integer"),
         (dict(window=torch.tensor([1.5, 0.0])), "window 1.5: expected an integer"),
-        (dict(causal="top_left"), "causal 'top_left': expected True, False or \"top-left\""),
+        (dict(causal="top_left"), "causal 'top_left': expected True, False, 'bottom-right'"),
         (dict(scale="x"), "scale 'x': expected a number"),
         (dict(scale=torch.ones(2)), "scale .*: expected a number"),
         (dict(cu_q=ENDS, max_q=torch.tensor(12.5)), r"max_q tensor\(12.5.*: expected an integer"),
