@@ -22,7 +22,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     *,
-    causal: bool | Literal["top-left"] = False,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
     window: tuple[int, int] = (-1, -1),
     scale: float | None = None,
     softcap: float = 0.0,

@@ -22,7 +22,7 @@ class Attention(torch.nn.Module):
         self,
         dropout: float = 0.0,
         *,
-        causal: bool | Literal["top-left"] = False,
+        causal: bool | Literal["bottom-right", "top-left"] = False,
         window: tuple[int, int] = (-1, -1),
         scale: float | None = None,
         softcap: float = 0.0,
