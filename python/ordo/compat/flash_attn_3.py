@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .._library import Error
 from ..torch._attention import Arguments, call
+from . import _cache, _combine, _passes
 
 __all__ = [
+    "FlashAttnFunc",
+    "FlashAttnQKVPackedFunc",
+    "FlashAttnVarlenFunc",
+    "flash_attn_combine",
     "flash_attn_func",
     "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
 ]
 
 Window = tuple[int, int]
@@ -118,9 +125,226 @@ def flash_attn_varlen_func(
     return (out, lse.detach()) if return_attn_probs else out
 
 
-def flash_attn_with_kvcache(*args: Any, **kwargs: Any) -> Any:
-    """Refused: it is for inference."""
-    raise Error("unsupported", "flash_attn_with_kvcache: a cache of keys is not supported")
+def flash_attn_combine(
+    out_partial: Tensor,
+    lse_partial: Tensor,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(out, lse) over the union of disjoint sets of keys, in float32; parts are added in order.
+
+    out_partial is (part, batch, row, head, dim), lse_partial (part, batch, row, head), as lse is
+    without the first axis. `out` is overwritten if given; else it has out_dtype or float32.
+    """
+    return _combine.combine(out_partial, lse_partial, out, out_dtype)
+
+
+def get_scheduler_metadata(
+    batch_size: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    num_heads_q: int,
+    num_heads_kv: int,
+    headdim: int,
+    cache_seqlens: Tensor,
+    qkv_dtype: torch.dtype = torch.bfloat16,
+    headdim_v: int | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_size: int | None = None,
+    max_seqlen_k_new: int = 0,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    attention_chunk: int = 0,
+    has_softcap: bool = False,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+) -> None:
+    """None: there is nothing to schedule ahead. flash_attn_with_kvcache takes it as it is."""
+    return None
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    qv: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Tensor | None = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """out (batch, row, head, dim); with return_softmax_lse (out, lse, two empty tensors).
+
+    As ordo.compat.flash_attn.flash_attn_with_kvcache, with rotary_seqlens as the positions of the
+    first new keys. scheduler_metadata changes nothing.
+    """
+    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _passes.refuse(
+        cache_leftpad=cache_leftpad, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k_new=cu_seqlens_k_new,
+    )  # fmt: skip
+    rotary = _cache.rotary_of(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
+    cache = _cache.Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, rotary)
+    arguments = Arguments(causal, window_size, softmax_scale, softcap)
+    out, lse = _cache.attend(q, cache, arguments)
+    return (out, lse, q.new_empty(0), lse.new_empty(0)) if return_softmax_lse else out
+
+
+# ---- below autograd ----
+
+
+def _flash_attn_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
+    qv: Tensor | None = None,
+    out_: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    max_seqlen_q: Any = None,
+    max_seqlen_k: Any = None,
+    page_table: Tensor | None = None,
+    kv_batch_idx: Tensor | None = None,
+    leftpad_k: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    seqlens_rotary: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Tensor | None = None,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(out, softmax_lse, two empty tensors); out is out_ if given. No gradient.
+
+    New keys, rotary embeddings and indices are for flash_attn_with_kvcache.
+    """
+    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _passes.refuse(
+        k_new=k_new, v_new=v_new, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table,
+        kv_batch_idx=kv_batch_idx, leftpad_k=leftpad_k, rotary_cos=rotary_cos,
+        rotary_sin=rotary_sin, seqlens_rotary=seqlens_rotary,
+    )  # fmt: skip
+    window = window_size_left, window_size_right
+    with torch.no_grad():
+        if cu_seqlens_q is not None:
+            out, lse = flash_attn_varlen_func(
+                q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q,
+                seqused_k, softmax_scale, causal, window_size=window, softcap=softcap,
+                return_attn_probs=True,
+            )  # fmt: skip
+        else:
+            arguments = Arguments(causal, window, softmax_scale, softcap)
+            out, lse = call(q, k, v, arguments._replace(q_lens=seqused_q, kv_lens=seqused_k))
+        if out_ is not None:
+            out = out_.copy_(out)
+        return out, lse, q.new_empty(0), lse.new_empty(0)
+
+
+def _flash_attn_backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    sequed_q: Tensor | None = None,
+    sequed_k: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dq: Tensor | None = None,
+    dk: Tensor | None = None,
+    dv: Tensor | None = None,
+    softmax_scale: float | None = None,
+    is_causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+) -> Tensor:
+    """Writes dq, dk and dv; returns softmax_d, the row sums of dout * out, as softmax_lse is."""
+    if cu_seqlens_q is not None:
+        _passes.refuse(sequed_q=sequed_q, sequed_k=sequed_k)
+    arguments = Arguments(
+        is_causal, (window_size_left, window_size_right), softmax_scale, softcap,
+        cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q, max_kv=max_seqlen_k,
+        q_lens=sequed_q, kv_lens=sequed_k,
+    )  # fmt: skip
+    return _passes.backward(dout, q, k, v, out, softmax_lse, (dq, dk, dv), arguments)
+
+
+# ---- the autograd functions, by name ----
+
+
+class FlashAttnFunc:
+    apply = staticmethod(flash_attn_func)
+
+
+class FlashAttnQKVPackedFunc:
+    apply = staticmethod(flash_attn_qkvpacked_func)
+
+
+class FlashAttnVarlenFunc:
+    @staticmethod
+    def apply(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        seqused_q: Tensor | None,
+        seqused_k: Tensor | None,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        *rest: Any,
+    ) -> Any:
+        """flash_attn_varlen_func with another order of arguments."""
+        return flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
+            *rest,
+        )  # fmt: skip
 
 
 def _refuse(qv: Any, q_descale: Any, k_descale: Any, v_descale: Any, attention_chunk: int) -> None:

@@ -1,8 +1,7 @@
-"""FlashAttention's functions: signatures, layouts, what they return."""
+"""FlashAttention's functions: layouts, what they return. test_compat.py has the signatures."""
 
 from __future__ import annotations
 
-import inspect
 import math
 
 import math64
@@ -13,45 +12,6 @@ import torch
 from math64 import close, same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.compat.flash_attn import bert_padding
-
-TAIL = [
-    "dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes",
-    "deterministic", "return_attn_probs",
-]  # fmt: skip
-CU = ["cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"]
-SIGNATURES = {
-    "flash_attn_func": ["q", "k", "v", *TAIL],
-    "flash_attn_kvpacked_func": ["q", "kv", *TAIL],
-    "flash_attn_qkvpacked_func": ["qkv", *TAIL],
-    "flash_attn_varlen_func": ["q", "k", "v", *CU, *TAIL, "block_table"],
-    "flash_attn_varlen_kvpacked_func": ["q", "kv", *CU, *TAIL],
-    "flash_attn_varlen_qkvpacked_func": ["qkv", "cu_seqlens", "max_seqlen", *TAIL],
-}
-DEFAULTS = dict(zip(TAIL, (0.0, None, False, (-1, -1), 0.0, None, False, False)))
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_names_order_and_defaults_are_flash_attention_2s(name):
-    function = getattr(flash_attn, name)
-    assert function is getattr(ordo, name)
-    parameters = inspect.signature(function).parameters
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert positional == SIGNATURES[name]
-    for parameter, default in DEFAULTS.items():
-        assert parameters[parameter].default == default
-    extra = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert extra == ["seed", "rng_state", "generator"]
-
-
-def test_names_and_order_are_flash_attention_3s():
-    head = ["softmax_scale", "causal", "qv", "q_descale", "k_descale", "v_descale", "window_size"]
-    tail = ["attention_chunk", "softcap", "num_splits", "pack_gqa", "deterministic", "sm_margin",
-            "return_attn_probs"]  # fmt: skip
-    names = list(inspect.signature(flash_attn_3.flash_attn_func).parameters)
-    assert names == ["q", "k", "v", *head, *tail]
-    names = list(inspect.signature(flash_attn_3.flash_attn_varlen_func).parameters)
-    assert names == ["q", "k", "v", *CU, "seqused_q", "seqused_k", *head, *tail]
-
 
 def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
@@ -153,7 +113,6 @@ def test_unpad_and_pad():
         (lambda q: flash_attn_3.flash_attn_func(q, q, q, qv=q), "qv given"),
         (lambda q: flash_attn_3.flash_attn_func(q, q, q, q_descale=q), "q_descale given"),
         (lambda q: flash_attn_3.flash_attn_func(q, q, q, attention_chunk=4), "attention_chunk"),
-        (lambda q: flash_attn.flash_attn_with_kvcache(q, q, q), "cache of keys"),
         (
             lambda q: flash_attn.flash_attn_varlen_func(
                 q[0], q[0], q[0], None, None, 1, 1, block_table=q

@@ -1,4 +1,4 @@
-"""FlashAttention-2's package, as far as training goes."""
+"""FlashAttention-2's package: training, and decoding with a dense cache of keys."""
 
 from .flash_attn_interface import (
     flash_attn_func,

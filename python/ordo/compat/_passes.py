@@ -1,0 +1,65 @@
+"""What FlashAttention's functions below autograd share: passes without a gradient of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from ..torch._attention import Arguments, prepare, rng_of, run
+from ..torch._mask import signed_probabilities
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, return_softmax: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(out, lse, S_dmask, rng_state). S_dmask is empty unless wanted and there is dropout;
+    rng_state is what the backward pass needs with dropout, and zeros without."""
+    with torch.no_grad():
+        dropped = arguments.dropout_p > 0
+        rng = rng_of(q) if dropped else torch.zeros(2, dtype=torch.int64, device=q.device)
+        out, lse, inputs = run(q, k, v, arguments._replace(rng_state=rng))
+        mask = signed_probabilities(*inputs) if return_softmax and dropped else q.new_empty(0)
+        return out, lse, mask, rng
+
+
+def backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    arguments: Arguments,
+) -> Tensor:
+    """Write dq, dk and dv into `grads`; returns the sums of dout * out over the head, as lse is."""
+    if arguments.dropout_p > 0 and arguments.rng_state is None:
+        raise Error("argument", "rng_state None: expected the one that the forward pass gave")
+    for name, given, like in zip(("dq", "dk", "dv"), grads, (q, k, v)):
+        if given is not None and given.shape != like.shape:
+            shape = tuple(given.shape)
+            raise Error("shape", f"{name}.shape {shape}: expected {tuple(like.shape)}")
+    with torch.no_grad():
+        q, k, v, lists, rules = prepare(q, k, v, arguments)
+        lse = torch.where(lse == math.inf, -math.inf, lse)  # FlashAttention-2's empty rows
+        made = torch.ops.ordo.attention_backward(dout, None, q, k, v, out, lse, *lists, *rules)
+        for given, grad in zip(grads, made):
+            if given is not None:
+                given.copy_(grad)
+        return (dout.float() * out.float()).sum(-1).transpose(-1, -2).contiguous()
+
+
+def infinite(lse: Tensor) -> Tensor:
+    """lse with FlashAttention-2's +inf for rows that see nothing."""
+    return torch.where(lse == -math.inf, math.inf, lse)
+
+
+def refuse(**given: Any) -> None:
+    """Raise Error if an argument that ordo does not have is given."""
+    for name, value in given.items():
+        if value is not None:
+            raise Error("unsupported", f"{name} given: not supported")

@@ -1,0 +1,381 @@
+"""The names that programs import from flash_attn and flash_attn_interface."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import ordo
+import pytest
+import torch
+from math64 import same
+from ordo.compat import flash_attn, flash_attn_3
+from ordo.compat.flash_attn import bert_padding, flash_attn_interface
+
+TAIL_2 = (
+    "dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+    "alibi_slopes=None, deterministic=False, return_attn_probs=False"
+)
+CU = "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k"
+DESCALE = "q_descale=None, k_descale=None, v_descale=None"
+TAIL_3 = (
+    f"softmax_scale=None, causal=False, qv=None, {DESCALE}, window_size=(-1, -1), "
+    "attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, "
+    "sm_margin=0, return_attn_probs=False"
+)
+GRADS = "dout, q, k, v, out, softmax_lse, dq, dk, dv"
+RULES = "dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap"
+CACHE = "q, k_cache, v_cache, k=None, v=None"
+NAMES = {
+    flash_attn: {
+        "flash_attn_func": f"q, k, v, {TAIL_2}",
+        "flash_attn_kvpacked_func": f"q, kv, {TAIL_2}",
+        "flash_attn_qkvpacked_func": f"qkv, {TAIL_2}",
+        "flash_attn_varlen_func": f"q, k, v, {CU}, {TAIL_2}, block_table=None",
+        "flash_attn_varlen_kvpacked_func": f"q, kv, {CU}, {TAIL_2}",
+        "flash_attn_varlen_qkvpacked_func": f"qkv, cu_seqlens, max_seqlen, {TAIL_2}",
+        "flash_attn_with_kvcache": (
+            f"{CACHE}, rotary_cos=None, rotary_sin=None, cache_seqlens=None, "
+            "cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, "
+            "causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, "
+            "alibi_slopes=None, num_splits=0, return_softmax_lse=False"
+        ),
+    },
+    flash_attn_interface: {
+        "_flash_attn_forward": f"q, k, v, {RULES}, alibi_slopes, return_softmax",
+        "_flash_attn_varlen_forward": (
+            f"q, k, v, {CU}, dropout_p, softmax_scale, causal, window_size_left=-1, "
+            "window_size_right=-1, softcap=0.0, alibi_slopes=None, return_softmax=False, "
+            "block_table=None, leftpad_k=None, seqused_k=None, zero_tensors=False, num_splits=0"
+        ),
+        "_flash_attn_backward": f"{GRADS}, {RULES}, alibi_slopes, deterministic, rng_state=None",
+        "_flash_attn_varlen_backward": (
+            f"{GRADS}, {CU}, {RULES}, alibi_slopes, deterministic, rng_state=None, "
+            "zero_tensors=False"
+        ),
+        "FlashAttnFunc": None,
+        "FlashAttnKVPackedFunc": None,
+        "FlashAttnQKVPackedFunc": None,
+        "FlashAttnVarlenFunc": None,
+        "FlashAttnVarlenKVPackedFunc": None,
+        "FlashAttnVarlenQKVPackedFunc": None,
+    },
+    bert_padding: {
+        "index_first_axis": "x, indices",
+        "index_first_axis_residual": "x, indices",
+        "index_put_first_axis": "values, indices, first_axis_dim",
+        "pad_input": "hidden_states, indices, batch, seqlen",
+        "unpad_input": "hidden_states, attention_mask, unused_mask=None",
+        "unpad_input_for_concatenated_sequences": "hidden_states, attention_mask_in_length",
+    },
+    flash_attn_3: {
+        "flash_attn_func": f"q, k, v, {TAIL_3}",
+        "flash_attn_qkvpacked_func": (
+            f"qkv, softmax_scale=None, causal=False, {DESCALE}, window_size=(-1, -1), "
+            "attention_chunk=0, softcap=0.0, deterministic=False, num_heads_q=None, sm_margin=0, "
+            "return_attn_probs=False"
+        ),
+        "flash_attn_varlen_func": f"q, k, v, {CU}, seqused_q=None, seqused_k=None, {TAIL_3}",
+        "flash_attn_combine": "out_partial, lse_partial, out=None, out_dtype=None",
+        "get_scheduler_metadata": (
+            "batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, "
+            "cache_seqlens, qkv_dtype=torch.bfloat16, headdim_v=None, cu_seqlens_q=None, "
+            "cu_seqlens_k_new=None, cache_leftpad=None, page_size=None, max_seqlen_k_new=0, "
+            "causal=False, window_size=(-1, -1), attention_chunk=0, has_softcap=False, "
+            "num_splits=0, pack_gqa=None, sm_margin=0"
+        ),
+        "flash_attn_with_kvcache": (
+            f"{CACHE}, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, "
+            "cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, "
+            f"cu_seqlens_k_new=None, max_seqlen_q=None, rotary_seqlens=None, {DESCALE}, "
+            "softmax_scale=None, causal=False, window_size=(-1, -1), attention_chunk=0, "
+            "softcap=0.0, rotary_interleaved=True, scheduler_metadata=None, num_splits=0, "
+            "pack_gqa=None, sm_margin=0, return_softmax_lse=False"
+        ),
+        "_flash_attn_forward": (
+            "q, k, v, k_new=None, v_new=None, qv=None, out_=None, cu_seqlens_q=None, "
+            "cu_seqlens_k=None, cu_seqlens_k_new=None, seqused_q=None, seqused_k=None, "
+            "max_seqlen_q=None, max_seqlen_k=None, page_table=None, kv_batch_idx=None, "
+            f"leftpad_k=None, rotary_cos=None, rotary_sin=None, seqlens_rotary=None, {DESCALE}, "
+            "softmax_scale=None, causal=False, window_size_left=-1, window_size_right=-1, "
+            "attention_chunk=0, softcap=0.0, rotary_interleaved=True, scheduler_metadata=None, "
+            "num_splits=1, pack_gqa=None, sm_margin=0"
+        ),
+        "_flash_attn_backward": (
+            "dout, q, k, v, out, softmax_lse, cu_seqlens_q=None, cu_seqlens_k=None, "
+            "sequed_q=None, sequed_k=None, max_seqlen_q=None, max_seqlen_k=None, dq=None, "
+            "dk=None, dv=None, softmax_scale=None, is_causal=False, window_size_left=-1, "
+            "window_size_right=-1, softcap=0.0, deterministic=False, sm_margin=0"
+        ),
+        "FlashAttnFunc": None,
+        "FlashAttnQKVPackedFunc": None,
+        "FlashAttnVarlenFunc": None,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "module, name", [(module, name) for module, names in NAMES.items() for name in names],
+    ids=lambda x: x if isinstance(x, str) else x.__name__.rsplit(".", 1)[-1],
+)  # fmt: skip
+def test_names_order_and_defaults(module, name):
+    there, expected = getattr(module, name), NAMES[module][name]
+    assert name.startswith("_") or name in module.__all__
+    if expected is None:
+        assert callable(there.apply)
+        return
+    parameters = inspect.signature(there).parameters.values()
+    more = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert more == (["seed", "rng_state", "generator"] if TAIL_2 in expected else [])
+    assert not more or there is getattr(ordo, name)
+    assert expected == ", ".join(
+        p.name if p.default is p.empty else f"{p.name}={p.default!r}"
+        for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD
+    )  # fmt: skip
+
+
+def test_no_public_name_is_missing_from_the_table():
+    for module, names in NAMES.items():
+        others = set(flash_attn.__all__) if module is flash_attn_interface else set()
+        assert set(module.__all__) - others <= set(names)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+# ---- below autograd ----
+
+PACKED = dict(
+    cu_seqlens_q=torch.tensor([0, 4, 4, 20], dtype=torch.int32),
+    cu_seqlens_k=torch.tensor([0, 7, 9, 40], dtype=torch.int32),
+    max_seqlen_q=16,
+    max_seqlen_k=31,
+)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("packed", [False, True])
+def test_passes_have_the_bits_of_the_function(p, packed):
+    """Causal with more rows than keys: some rows see nothing, and their lse is +inf."""
+    q, k, v = drawn(20, 4, 16), drawn(40, 2, 16, seed=1), drawn(40, 2, 16, seed=2)
+    lists = PACKED
+    if not packed:
+        q, k, v = (x.detach()[None].requires_grad_() for x in (q, k[:13], v[:13]))
+        lists = {}
+    rules = dict(dropout_p=p, softmax_scale=0.3, causal=True, softcap=3.0,
+                 alibi_slopes=torch.tensor([0.5, 0.25, 0.1, 1.0]))  # fmt: skip
+    window = dict(window_size_left=9, window_size_right=0)
+    low = flash_attn_interface
+    forward = low._flash_attn_varlen_forward if packed else low._flash_attn_forward
+    out, lse, mask, rng = forward(q, k, v, **lists, **rules, **window, return_softmax=True)
+    assert not out.requires_grad and rng.shape == (2,) and rng.dtype == torch.int64
+    assert bool(mask.numel()) == (p > 0)
+
+    function = flash_attn.flash_attn_varlen_func if packed else flash_attn.flash_attn_func
+    more = dict(rng_state=rng) if p else {}
+    whole, whole_lse, whole_mask = function(
+        q, k, v, **lists, **rules, **more, window_size=(9, 0), return_attn_probs=True
+    )
+    assert same(out, whole) and same(lse, whole_lse) and same(mask, whole_mask)
+    assert packed or (lse == math.inf).any()
+
+    dout = torch.rand_like(out)
+    wanted = torch.autograd.grad(whole, (q, k, v), dout)
+    grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
+    backward = low._flash_attn_varlen_backward if packed else low._flash_attn_backward
+    sums = backward(
+        dout, q, k, v, out, lse, *grads, **lists, **rules, **window, deterministic=True,
+        rng_state=rng,
+    )  # fmt: skip
+    assert all(same(x, y) for x, y in zip(grads, wanted))
+    assert sums.shape == lse.shape
+    assert torch.allclose(sums, (dout * out).sum(-1).transpose(-1, -2), atol=1e-6)
+
+
+def test_the_backward_pass_refuses_before_it_writes():
+    q = drawn(1, 6, 2, 16).detach()
+    out, lse, _, rng = flash_attn_interface._flash_attn_forward(
+        q, q, q, 0.3, None, True, -1, -1, 0.0, None, False
+    )
+    grads = [torch.zeros_like(q) for _ in range(3)]
+
+    def backward(grads, rng):
+        flash_attn_interface._flash_attn_backward(
+            out, q, q, q, out, lse, *grads, 0.3, None, True, -1, -1, 0.0, None, False, rng
+        )
+
+    with pytest.raises(ordo.Error, match="rng_state None: expected the one"):
+        backward(grads, None)
+    with pytest.raises(ordo.Error, match=r"dk.shape \(6, 2, 16\): expected \(1, 6, 2, 16\)"):
+        backward([grads[0], grads[1][0], grads[2]], rng)
+    assert not any(x.any() for x in grads)
+    backward([None, grads[1], None], rng)
+    assert grads[1].any() and not grads[0].any()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_passes_of_flash_attention_3(packed):
+    q, k, v = drawn(20, 4, 16), drawn(40, 2, 16, seed=1), drawn(40, 2, 16, seed=2)
+    lists = PACKED
+    if not packed:
+        q, k, v = (x.detach()[None].requires_grad_() for x in (q, k[:13], v[:13]))
+        lists = {}
+    function = flash_attn_3.flash_attn_varlen_func if packed else flash_attn_3.flash_attn_func
+    whole, whole_lse = function(
+        q, k, v, **lists, causal=True, window_size=(9, 0), return_attn_probs=True
+    )
+    window = dict(window_size_left=9, window_size_right=0)
+    room = torch.empty_like(q)
+    out, lse, *rest = flash_attn_3._flash_attn_forward(
+        q, k, v, out_=room.detach(), causal=True, **lists, **window
+    )
+    assert same(out, whole) and same(room, whole) and same(lse, whole_lse)
+    assert [x.numel() for x in rest] == [0, 0] and not out.requires_grad
+    dout = torch.rand_like(out)
+    grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
+    flash_attn_3._flash_attn_backward(
+        dout, q, k, v, out, lse, dq=grads[0], dk=grads[1], dv=grads[2], is_causal=True, **lists,
+        **window,
+    )  # fmt: skip
+    wanted = torch.autograd.grad(whole, (q, k, v), dout)
+    assert all(same(x, y) for x, y in zip(grads, wanted))
+
+
+def test_lengths_of_padded_batches_below_autograd():
+    q, k = drawn(2, 8, 2, 16).detach(), drawn(2, 9, 2, 16, seed=1).detach()
+    used = torch.tensor([5, 9], dtype=torch.int32)
+    out, lse, *_ = flash_attn_3._flash_attn_forward(q, k, k, seqused_k=used, causal=True)
+    one = flash_attn_3.flash_attn_func(q[:1], k[:1, :5], k[:1, :5], causal=True)
+    assert same(out[:1], one)
+    grads = [torch.empty_like(x) for x in (q, k, k)]
+    flash_attn_3._flash_attn_backward(
+        out, q, k, k, out, lse, sequed_k=used, dq=grads[0], dk=grads[1], dv=grads[2],
+        is_causal=True,
+    )  # fmt: skip
+    assert not grads[1][0, 5:].any() and grads[1][0, :5].any()
+
+
+# ---- autograd functions by name ----
+
+
+def test_autograd_functions():
+    low = flash_attn_interface
+    q, k, v = (drawn(2, 9, 4, 16, seed=x) for x in range(3))
+    tail = (0.0, None, True, (-1, -1), 0.0, None, False, False)
+    out = flash_attn.flash_attn_func(q, k, v, *tail)
+    assert same(out, low.FlashAttnFunc.apply(q, k, v, *tail, True))
+    assert same(out, low.FlashAttnKVPackedFunc.apply(q, torch.stack([k, v], 2), *tail, True))
+    qkv = torch.stack([q, k, v], 2)
+    made = low.FlashAttnQKVPackedFunc.apply(qkv, *tail)
+    assert same(out, made) and made.requires_grad
+    assert not low.FlashAttnFunc.apply(q, k, v, *tail, False).requires_grad
+    assert len(low.FlashAttnFunc.apply(q, k, v, *tail[:-1], True, True)) == 3
+    with pytest.raises(TypeError):
+        low.FlashAttnFunc.apply(q, k, v, *tail, None, True)
+
+    ends = torch.tensor([0, 9, 18], dtype=torch.int32)
+    flat = [x.flatten(0, 1) for x in (q, k, v)]
+    cu = (ends, ends, 9, 9)
+    wanted = out.flatten(0, 1)
+    assert same(wanted, low.FlashAttnVarlenFunc.apply(*flat, *cu, *tail, None, True))
+    packed = torch.stack(flat, 1)
+    assert same(wanted, low.FlashAttnVarlenQKVPackedFunc.apply(packed, ends, 9, *tail, True))
+    assert same(
+        wanted, low.FlashAttnVarlenKVPackedFunc.apply(flat[0], packed[:, 1:], *cu, *tail, True)
+    )
+    assert same(out, flash_attn_3.FlashAttnFunc.apply(q, k, v, None, True))
+    assert same(out, flash_attn_3.FlashAttnQKVPackedFunc.apply(qkv, None, True))
+    assert same(
+        wanted,
+        flash_attn_3.FlashAttnVarlenFunc.apply(*flat, ends, ends, None, None, 9, 9, None, True),
+    )
+
+
+# ---- combine and metadata ----
+
+
+@pytest.mark.parametrize("by", ["_by_library", "_by_tensors"])
+def test_combine_merges_parts(by, monkeypatch):
+    from ordo.compat import _combine
+
+    monkeypatch.setattr(_combine, "_by_library", getattr(_combine, by))
+    q, k, v = (drawn(2, 7, 4, 16, seed=x).detach() for x in range(3))
+    cuts = [(0, 3), (3, 4), (4, 7)]
+    rules = dict(return_attn_probs=True)
+    parts = [flash_attn_3.flash_attn_func(q, k[:, a:b], v[:, a:b], **rules) for a, b in cuts]
+    parts.append((torch.full_like(parts[0][0], 3.0), torch.full_like(parts[0][1], -math.inf)))
+    outs = torch.stack([x for x, _ in parts])
+    lses = torch.stack([x.transpose(1, 2) for _, x in parts])
+    out, lse = flash_attn_3.flash_attn_combine(outs, lses)
+    whole, whole_lse = flash_attn_3.flash_attn_func(q, k, v, **rules)
+    assert out.dtype == lse.dtype == torch.float32
+    assert torch.allclose(out, whole, atol=1e-6)
+    assert torch.allclose(lse, whole_lse.transpose(1, 2), atol=1e-6)
+    room = torch.empty_like(whole, dtype=torch.bfloat16)
+    made, _ = flash_attn_3.flash_attn_combine(outs, lses, out=room)
+    assert made is room and same(room, out.bfloat16())
+    assert flash_attn_3.flash_attn_combine(outs, lses, out_dtype=torch.half)[0].dtype == torch.half
+    out, lse = flash_attn_3.flash_attn_combine(outs[3:], lses[3:])
+    assert not out.any() and (lse == -math.inf).all()
+
+
+def test_combine_on_the_cpu_has_the_bits_of_the_library():
+    outs, lses = drawn(3, 2, 5, 4, 8).detach(), drawn(3, 2, 5, 4, seed=1).detach()
+    out, lse = flash_attn_3.flash_attn_combine(outs, lses)
+    plan = ordo.Plan(ordo.Problem(batch=2, q_len=5, heads=4, head_dim=8), backend="cpu")
+    parts = [(x.numpy(), y.transpose(1, 2).contiguous().numpy()) for x, y in zip(outs, lses)]
+    wanted = [torch.from_numpy(x) for x in ordo.combine(plan, parts)]
+    assert same(out, wanted[0]) and same(lse, wanted[1].transpose(1, 2))
+
+
+def test_combine_refuses():
+    outs, lses = torch.zeros(3, 2, 5, 4, 8), torch.zeros(3, 2, 5, 4)
+    for given, words in (
+        ((outs[0], lses), "out_partial.shape"),
+        ((outs[:0], lses[:0]), "out_partial.shape"),
+        ((outs, lses[:2]), "lse_partial.shape"),
+        ((outs.half(), lses), "out_partial.dtype torch.float16"),
+        ((outs, lses, outs), "out.shape"),
+        ((outs, lses, outs[0], torch.half), "out.dtype torch.float32: expected out_dtype"),
+    ):
+        with pytest.raises(ordo.Error, match=words):
+            flash_attn_3.flash_attn_combine(*given)
+
+
+def test_there_is_no_metadata():
+    lengths = torch.zeros(2, dtype=torch.int32)
+    made = flash_attn_3.get_scheduler_metadata(2, 1, 64, 4, 2, 16, lengths, causal=True)
+    assert made is None
+
+
+# ---- bert_padding ----
+
+
+def test_rows_by_index_and_back():
+    x, places = drawn(6, 3), torch.tensor([4, 0, 3])
+    rows, residual = bert_padding.index_first_axis_residual(x, places)
+    assert same(rows, x[places]) and same(residual, x)
+    weights = torch.rand_like(rows), torch.rand_like(residual)
+    (dx,) = torch.autograd.grad((rows * weights[0]).sum() + (residual * weights[1]).sum(), x)
+    expected = weights[1].clone()
+    expected[places] += weights[0]
+    assert same(dx, expected)
+
+    values = drawn(3, 2, 5, seed=1)
+    made = bert_padding.index_put_first_axis(values, places, 6)
+    assert made.shape == (6, 2, 5) and same(made[places], values) and not made[[1, 2, 5]].any()
+    weight = torch.rand_like(made)
+    assert same(torch.autograd.grad((made * weight).sum(), values)[0], weight[places])
+
+
+def test_unpad_concatenated_sequences():
+    lengths = torch.tensor([[2, 3, 0, 0, 0, 0], [0] * 6, [3, 2, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]])
+    x = drawn(4, 6, 2)
+    rows, indices, ends, longest = bert_padding.unpad_input_for_concatenated_sequences(x, lengths)
+    assert indices.tolist() == [*range(5), *range(12, 17), *range(18, 24)]
+    assert ends.tolist() == [0, 2, 5, 8, 10, 16] and longest == 6 and ends.dtype == torch.int32
+    assert same(rows, x.flatten(0, 1)[indices])
+    back = bert_padding.pad_input(rows, indices, 4, 6)
+    (dx,) = torch.autograd.grad(back.sum(), x)
+    assert same(dx, (torch.arange(6) < lengths.sum(-1)[:, None])[..., None].float().expand(4, 6, 2))

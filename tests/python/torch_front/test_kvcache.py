@@ -1,0 +1,194 @@
+"""flash_attn_with_kvcache: a dense cache, extended in place, with the bits of one whole pass."""
+
+from __future__ import annotations
+
+import math
+
+import ordo
+import pytest
+import torch
+from math64 import same
+from ordo.compat import flash_attn, flash_attn_3
+
+BOTH = pytest.mark.parametrize("module", [flash_attn, flash_attn_3])
+WINDOW = (37, 0)
+
+
+def drawn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def caches(room, kv_heads=2, dim=16, batch=2, dtype=torch.float32):
+    """Full of NaN: what is not used must not be read."""
+    return [torch.full((batch, room, kv_heads, dim), math.nan, dtype=dtype) for _ in range(2)]
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rules", [{}, dict(window_size=WINDOW), dict(softcap=2.0)])
+def test_decoding_has_the_bits_of_the_whole_pass(module, dtype, rules):
+    """A prompt, then rows one by one, in a cache with more room than is ever used."""
+    rows, prompt = 150, 100
+    q = drawn(2, rows, 4, 16, dtype=dtype)
+    k, v = (drawn(2, rows, 2, 16, seed=x, dtype=dtype) for x in (1, 2))
+    whole, lse = module.flash_attn_func(q, k, v, causal=True, return_attn_probs=True, **rules)[:2]
+    k_cache, v_cache = caches(333, dtype=dtype)
+    lengths = torch.zeros(2, dtype=torch.int32)
+    for first, end in [(0, prompt), *((x, x + 1) for x in range(prompt, rows))]:
+        part = slice(first, end)
+        out, part_lse, *_ = module.flash_attn_with_kvcache(
+            q[:, part], k_cache, v_cache, k[:, part], v[:, part], cache_seqlens=lengths,
+            causal=True, return_softmax_lse=True, **rules,
+        )  # fmt: skip
+        assert same(out, whole[:, part]) and same(part_lse, lse[..., part])
+        lengths += end - first
+    assert same(k_cache[:, :rows], k) and same(v_cache[:, :rows], v)
+    assert k_cache[:, rows:].isnan().all() and v_cache[:, rows:].isnan().all()
+
+
+@BOTH
+def test_one_row_needs_no_causal_mask(module):
+    q, k = drawn(2, 60, 4, 16), drawn(2, 60, 4, 16, seed=1)
+    whole = module.flash_attn_func(q, k, k, causal=True)
+    for length in (1, 17, 60):
+        out = module.flash_attn_with_kvcache(q[:, length - 1 : length], k, k, cache_seqlens=length)
+        assert same(out, whole[:, length - 1 : length])
+    assert same(module.flash_attn_with_kvcache(q, k, k, causal=True), whole)  # all of it is used
+
+
+def test_sequences_of_other_lengths_in_other_places():
+    """cache_batch_idx; slopes; a sequence that sees nothing."""
+    k_cache, v_cache = caches(20, batch=4, kv_heads=1)
+    q, k, v = drawn(3, 2, 2, 16), drawn(3, 2, 1, 16, seed=1), drawn(3, 2, 1, 16, seed=2)
+    where, lengths = torch.tensor([3, 0, 2], dtype=torch.int32), torch.tensor([5, 18, 0]).int()
+    old = drawn(4, 20, 1, 16, seed=3)
+    for place, length in zip(where, lengths):
+        k_cache[place, :length] = old[place, :length]
+        v_cache[place, :length] = -old[place, :length]
+    slopes = torch.tensor([0.5, 0.25])
+    out = flash_attn.flash_attn_with_kvcache(
+        q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_batch_idx=where, causal=True,
+        alibi_slopes=slopes,
+    )  # fmt: skip
+    for b, (place, length) in enumerate(zip(where, lengths)):
+        keys = torch.cat([old[place, :length], k[b]])[None]
+        values = torch.cat([-old[place, :length], v[b]])[None]
+        one = flash_attn.flash_attn_func(
+            q[b : b + 1], keys, values, causal=True, alibi_slopes=slopes
+        )
+        assert same(out[b : b + 1], one)
+        assert same(k_cache[place, : length + 2], keys[0])
+        assert k_cache[place, length + 2 :].isnan().all()
+    assert k_cache[1].isnan().all() and lengths.tolist() == [5, 18, 0]
+    none = torch.zeros(3, dtype=torch.int32)
+    rest = dict(cache_seqlens=none, cache_batch_idx=where, return_softmax_lse=True)
+    out, lse = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, **rest)
+    assert not out.any() and (lse == math.inf).all()
+    out, lse, *_ = flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, **rest)
+    assert not out.any() and (lse == -math.inf).all()
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_rotary_embedding(interleaved, causal):
+    """Against rotation by complex numbers, in float64."""
+    q, k = drawn(2, 3, 4, 16), drawn(2, 3, 2, 16, seed=1)
+    angle = torch.outer(torch.arange(30.0), 0.3 ** torch.arange(4))  # 8 of 16 dimensions turn
+    lengths = torch.tensor([4, 11], dtype=torch.int32)
+
+    def turned(x, step):
+        at = lengths[:, None] + step * torch.arange(x.shape[1])
+        part = x[..., :8].double()
+        pairs = part.unflatten(-1, (4, 2)) if interleaved else part.unflatten(-1, (2, 4)).mT
+        wave = torch.polar(torch.ones_like(angle), angle)[at][:, :, None].to(torch.complex128)
+        made = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * wave)
+        made = made.flatten(-2) if interleaved else made.mT.flatten(-2)
+        return torch.cat([made.float(), x[..., 8:]], -1)
+
+    plain, other = [drawn(2, 20, 2, 16, seed=x) for x in (2, 3)], []
+    other = [x.clone() for x in plain]
+    tables = angle.cos(), angle.sin()
+    out = flash_attn.flash_attn_with_kvcache(
+        q, *plain, k, k, *tables, cache_seqlens=lengths, causal=causal,
+        rotary_interleaved=interleaved,
+    )  # fmt: skip
+    wanted = flash_attn.flash_attn_with_kvcache(
+        turned(q, int(causal)), *other, turned(k, 1), k, cache_seqlens=lengths, causal=causal
+    )
+    assert torch.allclose(plain[0], other[0], atol=1e-6) and same(plain[1], other[1])
+    assert torch.allclose(out, wanted, atol=1e-6)
+    again = flash_attn_3.flash_attn_with_kvcache(
+        q, *other, k, k, None, *tables, cache_seqlens=lengths - 1, causal=causal,
+        rotary_interleaved=interleaved, rotary_seqlens=lengths,
+    )  # fmt: skip
+    assert again.shape == out.shape
+    for b, length in enumerate(lengths):
+        rows = plain[0][b, length : length + 3]
+        assert same(other[0][b, length - 1 : length + 2], rows)
+
+
+def test_compiled_and_under_autocast():
+    q, k = drawn(2, 1, 4, 16), drawn(2, 1, 2, 16, seed=1)
+    lengths = torch.tensor([3, 7], dtype=torch.int32)
+
+    def step(q, k, k_cache, v_cache, lengths):
+        return flash_attn.flash_attn_with_kvcache(
+            q, k_cache, v_cache, k, k, cache_seqlens=lengths, causal=True
+        )
+
+    def fresh():
+        return drawn(2, 9, 2, 16, seed=2), drawn(2, 9, 2, 16, seed=3)
+
+    mine, theirs = fresh(), fresh()
+    wanted = step(q, k, *mine, lengths)
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert same(compiled(q, k, *theirs, lengths), wanted)
+    assert same(mine[0], theirs[0]) and same(mine[1], theirs[1])
+    theirs = fresh()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert same(step(q, k, *theirs, lengths), wanted)
+    assert same(mine[0], theirs[0])
+
+
+X, NEW = torch.zeros(2, 1, 2, 16), torch.ones(2, 1, 2, 16)
+LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (dict(k=NEW), "k, v: expected both or none"),
+        (dict(k=NEW, v=NEW), "cache_seqlens None: expected the lengths used"),
+        (dict(k=NEW, v=NEW, cache_seqlens=8), r"cache_seqlens 8: expected 0\.\.7, the room"),
+        (dict(k=NEW, v=NEW, cache_seqlens=LENGTHS), r"cache_seqlens 8: expected 0\.\.7"),
+        (dict(cache_seqlens=LENGTHS + 1), r"cache_seqlens 9: expected 0\.\.8"),
+        (dict(cache_seqlens=-LENGTHS), r"cache_seqlens -8: expected 0\.\.8"),
+        (dict(cache_seqlens=LENGTHS[:1]), r"cache_seqlens.shape \(1,\): expected \(2,\)"),
+        (dict(k=NEW[:1], v=NEW, cache_seqlens=1), r"k.shape \(1, 1, 2, 16\): expected \(2,"),
+        (dict(k=NEW, v=NEW.half(), cache_seqlens=1), "v.dtype torch.float16: expected torch.float32"),
+        (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
+        (dict(cache_leftpad=LENGTHS), "cache_leftpad given"),
+        (dict(rotary_cos=X), "rotary_cos, rotary_sin: expected both or none"),
+        (dict(rotary_cos=X[0, 0], rotary_sin=X[0, 0], cache_seqlens=1), "rotary_cos given: expected k"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, softcap=-1.0), "softcap -1"),
+        (dict(k=NEW, v=NEW, cache_seqlens=2, rotary_cos=X[0, 0], rotary_sin=X[0, 0]),
+         r"rotary position 2: expected 0\.\.1"),
+    ],
+)  # fmt: skip
+@BOTH
+def test_refusals_leave_the_cache_alone(module, given, words):
+    k_cache, v_cache = torch.zeros(2, 8, 2, 16), torch.zeros(2, 8, 2, 16)
+    with pytest.raises(ordo.Error, match=words):
+        module.flash_attn_with_kvcache(X, k_cache, v_cache, **given)
+    assert not k_cache.any() and not v_cache.any()
+
+
+def test_page_tables_are_refused_by_name():
+    cache = torch.zeros(2, 8, 2, 16)
+    with pytest.raises(ordo.Error, match="block_table given: not supported"):
+        flash_attn.flash_attn_with_kvcache(X, cache, cache, block_table=LENGTHS)
+    for name in ("page_table", "cu_seqlens_q", "qv", "q_descale"):
+        with pytest.raises(ordo.Error, match=f"{name} given: not supported"):
+            flash_attn_3.flash_attn_with_kvcache(X, cache, cache, **{name: LENGTHS})
+    with pytest.raises(ordo.Error, match="k_cache.shape"):
+        flash_attn.flash_attn_with_kvcache(X, cache[:1], cache[:1])
