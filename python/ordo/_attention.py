@@ -52,8 +52,8 @@ def forward(
     """Forward attention: (o, lse).
 
     Tensors are (batch, row, head, dim), packed (row, head, dim), with any strides but a
-    contiguous last axis; only inputs with negative strides are copied. lse is float32, (batch, heads, rows), packed
-    (heads, rows). `o` and `lse` are overwritten if given, else made (contiguous).
+    contiguous last axis; only inputs with negative strides are copied. lse is float32, (batch,
+    heads, rows), packed (heads, rows). `o` and `lse` are overwritten if given, else made (contiguous).
 
         cu_q, cu_kv     packed: batch + 1 ends, from 0
         q_lens, kv_lens padded: valid rows and columns of each sequence; the rest of o is 0
@@ -269,8 +269,8 @@ def attention(
 
     Arrays and keywords are those of forward(); the plan follows from them and is kept for the
     next call of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
-    the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes it packed,
-    `q_lens` (and `kv_lens`) padded. uint16 arrays need dtype="bf16". For lse and
+    the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes
+    it packed, `q_lens` (and `kv_lens`) padded. uint16 arrays need dtype="bf16". For lse and
     gradients make a Plan, and keep it: its line is what pins the bits. Without sequences, rows or
     keys o is empty or zeros.
     """
@@ -366,10 +366,11 @@ def _nothing(
         ("v", v, (*expected, v.shape[-1])),
     ):
         set_tensor(s.ordo_tensor(), name, array, shape, problem.dtype)
+    count = 0 if cu_q is None else max(len(cu_q), 1)
     for name, given, rows in (("cu_q", cu_q, len(q)), ("cu_kv", cu_kv, len(k))):
         if given is None:
             continue
-        ends = numbers(name, given, max(np.size(cu_q), 1), np.int64)  # type: ignore[arg-type, unused-ignore]
+        ends = numbers(name, given, count, np.int64)
         if ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
             raise Error("argument", f"{name} {ends}: expected ends that rise from 0 to {rows}")
     return np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)

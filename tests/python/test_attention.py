@@ -45,8 +45,8 @@ def same_bits(one, other):
 @pytest.mark.parametrize(
     "causal, mask",
     [
-        (False, "full"), (np.False_, "full"), (None, "full"), (True, "causal"), (np.True_, "causal"),
-        (1, "causal"), ("bottom-right", "causal"), ("top-left", "causal-top-left"),
+        (False, "full"), (np.False_, "full"), (None, "full"), (True, "causal"),
+        (np.True_, "causal"), (1, "causal"), ("bottom-right", "causal"), ("top-left", "causal-top-left"),
     ],
 )  # fmt: skip
 def test_words_of_causal(causal, mask):

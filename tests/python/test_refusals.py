@@ -87,7 +87,7 @@ def test_masks_of_arrays_are_not_ignored(arrays):
 @pytest.mark.parametrize(
     "rest, words",
     [
-        (dict(causal="top_left"), "causal 'top_left': expected True, False, 'bottom-right' or 'top"),
+        (dict(causal="top_left"), "causal 'top_left': expected True, False, 'bottom-right' or"),
         (dict(causal="full"), "causal 'full': expected"),
         (dict(causal=2), "causal 2: expected"),
         (dict(causal=np.ones(3)), "causal array([1., 1., 1.]): expected"),

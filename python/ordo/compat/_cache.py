@@ -147,8 +147,8 @@ def _turned(x: Tensor, rotary: Rotary, places: Tensor) -> Tensor:
     cos, sin = (table[places].unsqueeze(2).float() for table in (rotary.cos, rotary.sin))
     width = 2 * cos.shape[-1]
     if width > x.shape[-1]:
-        shape = tuple(rotary.cos.shape)
-        raise Error("shape", f"rotary_cos.shape {shape}: expected {x.shape[-1] // 2} columns at most")
+        shape, most = tuple(rotary.cos.shape), x.shape[-1] // 2
+        raise Error("shape", f"rotary_cos.shape {shape}: expected {most} columns at most")
     part: Any = x[..., :width].float()
     pairs = part.unflatten(-1, (-1, 2)) if rotary.interleaved else part.unflatten(-1, (2, -1))
     axis = -1 if rotary.interleaved else -2

@@ -1,7 +1,7 @@
 """FlashAttention-2's functions, in the module that some import them from.
 
-The functions with an underscore are below autograd: they compute one pass, and their results have no
-gradient. Of the autograd functions there are the names, with apply().
+The functions with an underscore are below autograd: they compute one pass, and their results have
+no gradient. Of the autograd functions there are the names, with apply().
 """
 
 from __future__ import annotations
