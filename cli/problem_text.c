@@ -16,9 +16,10 @@ static void add(char *text, size_t capacity, const char *format, ...)
     va_end(values);
 }
 
+/* A length or a count with its default; ORDO_NO_KEYS is none. */
 static int64_t or_else(int64_t value, int64_t otherwise)
 {
-    return value > 0 ? value : otherwise;
+    return value > 0 ? value : value < 0 ? 0 : otherwise;
 }
 
 void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
@@ -34,7 +35,8 @@ void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
     if (p->v_head_dim > 0 && p->v_head_dim != p->head_dim)
         add(text, capacity, " and %" PRId64, p->v_head_dim);
     if (p->layout == ORDO_PACKED)
-        add(text, capacity, ", packed %" PRId64 " x %" PRId64, p->total_q, p->total_kv);
+        add(text, capacity, ", packed %" PRId64 " x %" PRId64, p->total_q,
+            or_else(p->total_kv, p->total_q));
     else if (p->layout != ORDO_DENSE)
         add(text, capacity, ", %s", ordo_layout_name(p->layout));
     if (p->window.on)
@@ -55,7 +57,7 @@ static void lengths_json(cli_json *json, const ordo_problem *p)
     cli_json_int(json, "kv_seq", or_else(p->kv_len, p->q_len));
     if (p->layout == ORDO_PACKED) {
         cli_json_int(json, "total_q", p->total_q);
-        cli_json_int(json, "total_kv", p->total_kv);
+        cli_json_int(json, "total_kv", or_else(p->total_kv, p->total_q));
     }
 }
 

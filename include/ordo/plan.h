@@ -115,7 +115,8 @@ typedef struct ordo_plan_info {
 
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);
 
-/* The problem as the plan holds it: every default filled in. */
+/* The problem as the plan holds it: every default filled in. Set problem->size before
+ * (ORDO_PROBLEM_INIT). No keys are ORDO_NO_KEYS, so that the problem can be given again. */
 ORDO_API ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem);
 
 /* Bytes of workspace that are enough for either pass. The forward pass alone needs

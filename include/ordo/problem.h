@@ -11,7 +11,11 @@
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
  *
  * A row that sees nothing has o = 0, lse = -inf and gradients 0. Query head h reads key
- * head floor(h / (heads / kv_heads)). See docs/notation.md. */
+ * head floor(h / (heads / kv_heads)). See docs/notation.md.
+ *
+ * A problem may be empty: no sequence (batch 0), no queries (q_len or total_q 0) or no keys
+ * (ORDO_NO_KEYS). Its rows see nothing; tensors without elements may have a NULL address, and it
+ * needs no workspace. */
 #ifndef ORDO_PROBLEM_H
 #define ORDO_PROBLEM_H
 
@@ -41,6 +45,9 @@ typedef enum ordo_keying {
     ORDO_KEYING_ORDO = 0, /* a function of (seed, offset, sequence, head, row, column) */
     ORDO_KEYING_FA2 = 1   /* FlashAttention-2's mask, for people who migrate */
 } ordo_keying;
+
+/* As kv_len or total_kv: none at all, where 0 would mean as many as queries. */
+enum { ORDO_NO_KEYS = -1 };
 
 typedef struct ordo_window {
     bool on;
@@ -81,9 +88,11 @@ typedef struct ordo_problem {
     int64_t batch;
     int64_t heads;
     int64_t kv_heads;          /* 0 = heads; must divide heads */
-    int64_t q_len, kv_len;     /* rows and columns, maxima if packed or padded; kv_len 0 = q_len */
+    int64_t q_len, kv_len;     /* rows and columns, maxima if packed or padded; kv_len 0 = q_len,
+                                * ORDO_NO_KEYS = none */
     int64_t total_q, total_kv; /* packed only: rows of the tensors, those of all sequences and any
-                                * behind the last end; total_kv 0 = total_q */
+                                * behind the last end; total_kv 0 = total_q, or none where kv_len
+                                * is ORDO_NO_KEYS; ORDO_NO_KEYS = none */
     int64_t head_dim;
     int64_t v_head_dim; /* 0 = head_dim */
     double scale;       /* 0 = 1/sqrt(head_dim); else of magnitude 2^-126 to 2^127 */

@@ -58,24 +58,23 @@ bool ordo_backend_available(ordo_backend which, const char **why_not)
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
-    ordo_problem problem = { .size = sizeof problem };
     ordo_call checked;
     if (!plan)
         return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
     ORDO_TRY(ordo_plan_query(plan, &info));
-    ORDO_TRY(ordo_plan_problem(plan, &problem));
 
+    const ordo_problem *problem = &plan->problem;
     const backend *b = backend_at(info.backend);
     const bool forward = pass == ORDO_FORWARD;
     if (!b->forward)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not());
-    ORDO_TRY(ordo_call_check(&problem, pass, b->host,
+    ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
+    if (ordo_problem_empty(problem))
+        return ordo_blank_all(problem, pass, b->host, &checked);
     ORDO_TRY(forward ? b->forward(plan, &checked) : b->backward(plan, &checked));
-    if (b->host)
-        ordo_blank_behind(&problem, pass, &checked);
-    return ORDO_OK;
+    return b->host ? ordo_blank_behind(problem, pass, &checked) : ORDO_OK;
 }
 
 static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combine)
@@ -83,7 +82,10 @@ static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combin
     ordo_combine checked;
     if (!plan)
         return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
-    ORDO_TRY(ordo_combine_check(&plan->problem, combine, &checked));
+    const ordo_problem *p = &plan->problem;
+    ORDO_TRY(ordo_combine_check(p, combine, &checked));
+    if ((p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len) == 0)
+        return ORDO_OK; /* no row */
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_ref_combine_call(&plan->problem, &checked);
     if (plan->backend == ORDO_BACKEND_CPU)

@@ -1,8 +1,45 @@
 /* blank.c: see the header. */
 #include "api/blank.h"
 
+#include "api/cuda_module.h"
+#include "api/cuda_pass.h"
+#include "base/status.h"
+
 #include <math.h>
 #include <string.h>
+
+/* Where the results are. */
+typedef struct place {
+    const ordo_cuda_module *module; /* NULL: host memory */
+    void *stream;
+} place;
+
+static ordo_status zero(const place *at, void *memory, size_t bytes)
+{
+    char why[ORDO_CUDA_WHY_SIZE] = "";
+    if (!at->module) {
+        memset(memory, 0, bytes);
+        return ORDO_OK;
+    }
+    const ordo_status status = at->module->fill(memory, 0, bytes, at->stream, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+}
+
+static ordo_status put_minus_infinity(const place *at, float *lse, int64_t count)
+{
+    const float value = -INFINITY;
+    char why[ORDO_CUDA_WHY_SIZE] = "";
+    if (!at->module) {
+        for (int64_t x = 0; x < count; x++)
+            lse[x] = value;
+        return ORDO_OK;
+    }
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    const ordo_status status =
+        at->module->fill_words(lse, word, (size_t)count, at->stream, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+}
 
 /* A tensor's rows from `first` on, in elements. */
 typedef struct part {
@@ -11,13 +48,15 @@ typedef struct part {
 } part;
 
 /* Zero the part, in as few pieces as its strides allow. */
-static void clear(const ordo_problem *p, part x)
+static ordo_status clear(const place *at, const ordo_problem *p, part x)
 {
     const bool packed = p->layout == ORDO_PACKED, tight = x.tensor->stride[3] == 0;
     const int64_t *given = x.tensor->stride;
     const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : given[0],
                                 tight ? x.heads * x.dim : given[1], tight ? x.dim : given[2] };
     int64_t count[3] = { packed ? 1 : p->batch, x.rows - x.first, x.heads };
+    if (count[0] == 0 || count[1] == 0)
+        return ORDO_OK;
     int64_t run = x.dim; /* elements side by side */
     for (int axis = 2; axis >= 0 && (count[axis] == 1 || stride[axis] == run); axis--) {
         run *= count[axis];
@@ -28,23 +67,46 @@ static void clear(const ordo_problem *p, part x)
     for (int64_t b = 0; b < count[0]; b++)
         for (int64_t row = 0; row < count[1]; row++)
             for (int64_t head = 0; head < count[2]; head++)
-                memset(base + width * (b * stride[0] + row * stride[1] + head * stride[2]), 0,
-                       (size_t)(width * run));
+                ORDO_TRY(zero(at,
+                              base + width * (b * stride[0] + row * stride[1] + head * stride[2]),
+                              (size_t)(width * run)));
+    return ORDO_OK;
 }
 
-void ordo_blank_behind(const ordo_problem *p, ordo_pass pass, const ordo_call *c)
+/* Results of rows from `row` and of keys from `key` on. */
+static ordo_status blank(const place *at, const ordo_problem *p, ordo_pass pass, const ordo_call *c,
+                         int64_t row, int64_t key)
 {
-    if (p->layout != ORDO_PACKED)
-        return;
-    const int64_t row = c->cu_q[p->batch], col = c->cu_kv[p->batch];
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t rows = packed ? p->total_q : p->q_len, keys = packed ? p->total_kv : p->kv_len;
     if (pass == ORDO_BACKWARD) {
-        clear(p, (part) { &c->dq, row, p->total_q, p->heads, p->head_dim });
-        clear(p, (part) { &c->dk, col, p->total_kv, p->kv_heads, p->head_dim });
-        clear(p, (part) { &c->dv, col, p->total_kv, p->kv_heads, p->v_head_dim });
-        return;
+        ORDO_TRY(clear(at, p, (part) { &c->dq, row, rows, p->heads, p->head_dim }));
+        ORDO_TRY(clear(at, p, (part) { &c->dk, key, keys, p->kv_heads, p->head_dim }));
+        return clear(at, p, (part) { &c->dv, key, keys, p->kv_heads, p->v_head_dim });
     }
-    clear(p, (part) { &c->o, row, p->total_q, p->heads, p->v_head_dim });
-    for (int64_t head = 0; head < p->heads; head++)
-        for (int64_t r = row; r < p->total_q; r++)
-            c->lse[head * p->total_q + r] = -INFINITY;
+    ORDO_TRY(clear(at, p, (part) { &c->o, row, rows, p->heads, p->v_head_dim }));
+    const int64_t lines = (packed ? 1 : p->batch) * p->heads; /* of lse, `rows` each */
+    if (row == 0)
+        return lines * rows > 0 ? put_minus_infinity(at, c->lse, lines * rows) : ORDO_OK;
+    for (int64_t line = 0; line < lines && row < rows; line++)
+        ORDO_TRY(put_minus_infinity(at, c->lse + line * rows + row, rows - row));
+    return ORDO_OK;
+}
+
+ordo_status ordo_blank_behind(const ordo_problem *p, ordo_pass pass, const ordo_call *c)
+{
+    const place host = { NULL, NULL };
+    if (p->layout != ORDO_PACKED)
+        return ORDO_OK;
+    return blank(&host, p, pass, c, c->cu_q[p->batch], c->cu_kv[p->batch]);
+}
+
+ordo_status ordo_blank_all(const ordo_problem *p, ordo_pass pass, bool host, const ordo_call *c)
+{
+    place at = { NULL, c->stream };
+    if (!host) {
+        ORDO_TRY(ordo_cuda_ready());
+        ORDO_TRY(ordo_cuda_module_get(&at.module, NULL));
+    }
+    return blank(&at, p, pass, c, 0, 0);
 }

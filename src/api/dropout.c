@@ -73,9 +73,9 @@ static bool count_all(ordo_dropout_view *m)
     const ordo_problem *p = &m->problem;
     const bool packed = p->layout == ORDO_PACKED, unknown = packed && m->call.on_device;
     m->blocks = m->elements = 0;
-    if (unknown)
+    if (unknown && !ordo_problem_empty(p))
         count_most(p, &m->blocks, &m->elements);
-    for (int64_t b = 0; b < (unknown ? 0 : packed ? p->batch : 1); b++) {
+    for (int64_t b = 0; b < (unknown ? 0 : packed ? p->batch : p->batch > 0); b++) {
         const ordo_dropout_sequence s = ordo_dropout_sequence_at(m, b);
         m->blocks += (uint64_t)s.head_blocks; /* lengths are below 2^31: no sum can wrap */
         m->elements += (uint64_t)(s.rows * s.cols);
@@ -148,6 +148,8 @@ ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *m, int64
 uint64_t ordo_dropout_bytes(const ordo_dropout_view *m)
 {
     const uint64_t entries = (uint64_t)m->problem.batch + 1;
+    if (m->blocks == 0)
+        return 0;
     const uint64_t table = m->call.on_device ? entries * ORDO_SEQUENCE_BYTES : 0;
     return m->blocks * BLOCK_BYTES + (table + 255) / 256 * 256;
 }

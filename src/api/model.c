@@ -285,6 +285,10 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
     ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !plan || !price)
         return missing(!model ? "model" : !plan ? "plan" : "price");
+    if (ordo_problem_empty(&plan->problem)) {
+        *price = (ordo_plan_price) { .utilization = 1 };
+        return ORDO_OK;
+    }
     ordo_attention_shape s = shape_of(&plan->problem);
     ORDO_TRY(check_shape(model, &s));
     ordo_plan_price made = { 0 };

@@ -53,6 +53,7 @@ static ordo_status read_back(ordo_plan *plan, const char *text)
     ordo_plan_write(&filled, meant);
     if (strcmp(asked, meant) != 0)
         return ordo_fail(ORDO_ERR_PARSE, "plan: its problem leaves fields to their defaults");
+    plan->problem = filled.problem;
     plan->threshold = ordo_dropout_threshold(&plan->problem);
     if (plan->predicted_ns < -1)
         return ordo_fail(ORDO_ERR_PARSE, "plan: predicted_ns=%lld: expected -1 or a time",
@@ -124,7 +125,7 @@ ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
 {
     if (!plan || !problem)
         return missing(plan ? "problem" : "plan");
-    *problem = plan->problem;
+    *problem = ordo_problem_given(&plan->problem);
     return ORDO_OK;
 }
 
@@ -183,6 +184,11 @@ ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
     if (!plan)
         return missing("plan");
     const ordo_problem *p = &plan->problem;
+    if (ordo_problem_empty(p)) {
+        if (pairs)
+            *pairs = 0;
+        return ORDO_OK;
+    }
     const ordo_costs unit = { .compute = 1, .compute_partial = 1, .reduce = 1, .split = 1 };
     ordo_run run = ordo_plan_run(plan, 1, p->q_len, p->kv_len);
     uint64_t cost = ordo_run_check_cost(&run, 0);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/problem.h"
 #include "base/status.h"
 
 typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
@@ -120,9 +121,11 @@ static void write_field(const ordo_plan *plan, const field *f, char *text, size_
 size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
 {
     char value[192];
+    ordo_plan given = *plan; /* as it can be read again */
+    given.problem = ordo_problem_given(&plan->problem);
     size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
     for (int x = 0; x < FIELDS; x++) {
-        write_field(plan, &fields[x], value, sizeof value);
+        write_field(&given, &fields[x], value, sizeof value);
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
                                  value);
     }

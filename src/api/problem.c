@@ -59,20 +59,27 @@ static ordo_status check_extras(const ordo_problem *p)
     return ordo_fail(ORDO_ERR_ARGUMENT, "extras %#" PRIx32 ": unknown bits; expected 0", p->extras);
 }
 
+/* How many keys are meant. */
+static int64_t keys(int64_t given, int64_t otherwise)
+{
+    return given == ORDO_NO_KEYS ? 0 : given == 0 ? otherwise : given;
+}
+
 static ordo_status check_sizes(ordo_problem *p)
 {
-    ORDO_TRY(range("batch", p->batch, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("batch", p->batch, 0, ORDO_MAX_LENGTH));
     ORDO_TRY(range("heads", p->heads, 1, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("q_len", p->q_len, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("q_len", p->q_len, 0, ORDO_MAX_LENGTH));
     ORDO_TRY(range("head_dim", p->head_dim, 1, ORDO_MAX_HEAD_DIM));
 
     if (p->kv_heads == 0)
         p->kv_heads = p->heads;
-    if (p->kv_len == 0)
-        p->kv_len = p->q_len;
+    if (p->layout == ORDO_PACKED)
+        p->total_kv = keys(p->total_kv, p->kv_len == ORDO_NO_KEYS ? 0 : p->total_q);
+    p->kv_len = keys(p->kv_len, p->q_len);
     if (p->v_head_dim == 0)
         p->v_head_dim = p->head_dim;
-    ORDO_TRY(range("kv_len", p->kv_len, 1, ORDO_MAX_LENGTH));
+    ORDO_TRY(range("kv_len", p->kv_len, 0, ORDO_MAX_LENGTH));
     ORDO_TRY(range("v_head_dim", p->v_head_dim, 1, ORDO_MAX_HEAD_DIM));
     if (p->kv_heads < 1 || p->heads % p->kv_heads != 0)
         return ordo_fail(ORDO_ERR_SHAPE,
@@ -84,8 +91,8 @@ static ordo_status check_sizes(ordo_problem *p)
 /* More rows than sequences of the stated length have are fine: some lie behind the last end. */
 static ordo_status check_total(const char *name, int64_t total)
 {
-    if (total < 1)
-        return ordo_fail(ORDO_ERR_SHAPE, "%s %" PRId64 ": expected 1 or more in packed layout",
+    if (total < 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "%s %" PRId64 ": expected 0 or more in packed layout",
                          name, total);
     if (total > INT32_MAX)
         return ordo_fail(ORDO_ERR_OVERFLOW, "%s %" PRId64 ": expected at most 2^31 - 1", name,
@@ -93,11 +100,9 @@ static ordo_status check_total(const char *name, int64_t total)
     return ORDO_OK;
 }
 
-static ordo_status check_layout(ordo_problem *p)
+static ordo_status check_layout(const ordo_problem *p)
 {
     if (p->layout == ORDO_PACKED) {
-        if (p->total_kv == 0)
-            p->total_kv = p->total_q;
         ORDO_TRY(check_total("total_q", p->total_q));
         return check_total("total_kv", p->total_kv);
     }
@@ -309,6 +314,16 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
     ORDO_TRY(check_shard(&p));
     *out = p;
     return ORDO_OK;
+}
+
+ordo_problem ordo_problem_given(const ordo_problem *resolved)
+{
+    ordo_problem p = *resolved;
+    if (p.kv_len == 0 && p.q_len > 0)
+        p.kv_len = ORDO_NO_KEYS;
+    if (p.total_kv == 0 && p.total_q > 0)
+        p.total_kv = ORDO_NO_KEYS;
+    return p;
 }
 
 ordo_status ordo_problem_check(const ordo_problem *problem)

@@ -14,11 +14,14 @@ enum {
  *   window   off (0, 0) where it hides nothing that the mask does not hide; with a causal
  *            mask `right` is 0, since nothing right of the diagonal is visible anyway
  *   dropout  all zero if p is 0
- *   packed   total_kv 0 means total_q
+ *   no keys  kv_len (total_kv) 0
  *
- * Two problems that mean the same resolve to the same fields, and a resolved problem resolves
- * to itself. `out` may be `in`; it is not written on failure. */
+ * Two problems that mean the same resolve to the same fields. `out` may be `in`; it is not written
+ * on failure. */
 ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out);
+
+/* A resolved problem as a caller gives it: it resolves to itself again. */
+ordo_problem ordo_problem_given(const ordo_problem *resolved);
 
 /* An element is kept if its draw of dropout.bits bits is below this; 1 of 2^0 if no dropout. */
 int ordo_dropout_threshold(const ordo_problem *resolved);

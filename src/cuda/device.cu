@@ -205,6 +205,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_event_elapsed,
         dropout,
         combine,
+        ordo_cuda_fill_words,
     };
     return &table;
 }

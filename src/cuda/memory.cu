@@ -37,6 +37,23 @@ ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, c
     return ORDO_OK;
 }
 
+static __global__ void set_words(uint32_t *to, uint32_t word, size_t count)
+{
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += step)
+        to[i] = word;
+}
+
+ordo_status ordo_cuda_fill_words(void *memory, uint32_t word, size_t count, void *stream, char *why,
+                                 size_t why_size)
+{
+    const size_t blocks = (count + 255) / 256;
+    set_words<<<(unsigned)(blocks < 1024 ? blocks : 1024), 256, 0, (cudaStream_t)stream>>>(
+        (uint32_t *)memory, word, count);
+    CUDA_CALL(cudaGetLastError());
+    return ORDO_OK;
+}
+
 /* By 16 bytes as far as they go, then one by one. */
 static __global__ void compare(const uint8_t *a, const uint8_t *b, size_t bytes, size_t wide,
                                int *differ)

@@ -11,6 +11,8 @@ ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *strea
                            size_t why_size);
 ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, char *why,
                            size_t why_size);
+ordo_status ordo_cuda_fill_words(void *memory, uint32_t word, size_t count, void *stream, char *why,
+                                 size_t why_size);
 ordo_status ordo_cuda_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
                             char *why, size_t why_size);
 ordo_status ordo_cuda_stream_create(void **stream, char *why, size_t why_size);

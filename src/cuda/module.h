@@ -66,6 +66,10 @@ typedef struct ordo_cuda_module {
 
     /* Launch what merges parts, as a pass is. */
     ordo_status (*combine)(const ordo_cuda_combine *combine, char *why, size_t why_size);
+
+    /* Set `count` words on the stream, as a pass is launched; count is not 0. */
+    ordo_status (*fill_words)(void *memory, uint32_t word, size_t count, void *stream, char *why,
+                              size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

@@ -163,6 +163,9 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     const ordo_problem *p = &plan->problem;
     uint64_t tiles = 0;
     ordo_key_parts parts;
+    *bytes = 0;
+    if (ordo_problem_empty(p))
+        return true;
     *bytes = plan->backend == ORDO_BACKEND_CUDA ? 256 + ordo_plan_table_bytes(plan) : 0;
     return all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) &&
            ordo_plan_key_parts(plan, tiles, &parts) && ordo_add_fits(bytes, parts.kt) &&
@@ -178,7 +181,7 @@ bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles)
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
 {
     *bytes = 0;
-    if (plan->backend == ORDO_BACKEND_REF)
+    if (plan->backend == ORDO_BACKEND_REF || ordo_problem_empty(&plan->problem))
         return true;
     uint64_t tiles = 0, forward = 0;
     ordo_workspace w;

@@ -31,6 +31,14 @@ struct ordo_plan {
     char note[256];
 };
 
+/* Whether no query meets a key, because there are none: nothing is computed then. */
+static inline bool ordo_problem_empty(const ordo_problem *p)
+{
+    const bool packed = p->layout == ORDO_PACKED;
+    return p->batch == 0 || p->q_len == 0 || p->kv_len == 0 ||
+           (packed && (p->total_q == 0 || p->total_kv == 0));
+}
+
 /* The mask of one sequence of `q_len` rows and `kv_len` columns, seen by backward tiles.
  * Lengths of a dense problem come from the problem (and its shard), those of a packed or padded
  * sequence from the call. */
@@ -98,11 +106,11 @@ typedef struct ordo_key_parts {
 bool ordo_plan_key_parts(const ordo_plan *plan, uint64_t tiles, ordo_key_parts *parts);
 
 /* Workspace of the forward pass: on a GPU its ticket and flag, then the table; on a CPU its panels
- * of keys and values. False if it does not fit 64 bits. */
+ * of keys and values; none of an empty problem. False if it does not fit 64 bits. */
 bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
 
-/* Workspace of the backward pass, never less than the forward's. False if it does not fit 64 bits.
- */
+/* Workspace of the backward pass, never less than the forward's; none of an empty problem. False if
+ * it does not fit 64 bits. */
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
 
 /* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */

@@ -136,6 +136,12 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
  */
 enum { COLUMNS_IN_FLIGHT = 2048, WAVES = 2 };
 
+/* Heads that a section may have: all of them, or one of an empty batch. */
+static int64_t most_section(const ordo_problem *p)
+{
+    return p->batch > 0 ? p->batch * p->kv_heads : 1;
+}
+
 /* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue
  * for each other. Under a full mask, where all chains walk in step, two waves of chains: 2 to 12 %
  * faster from 4k tokens on than COLUMNS_IN_FLIGHT. That is the limit for short sequences, and the
@@ -145,7 +151,7 @@ enum { COLUMNS_IN_FLIGHT = 2048, WAVES = 2 };
 static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const int64_t heads = p->batch * p->kv_heads;
+    const int64_t heads = most_section(p);
     if (plan->backend != ORDO_BACKEND_CUDA)
         return heads < plan->workers ? heads : plan->workers;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
@@ -219,7 +225,7 @@ static ordo_status check_ranges(const ordo_plan *plan)
     ORDO_TRY(between("workers", plan->workers, 1, ORDO_WORKERS_MAX));
     ORDO_TRY(between("issue", plan->issue, ORDO_ISSUE_HEAD, ORDO_ISSUE_KEY));
     ORDO_TRY(between("assign", plan->assign, ORDO_ASSIGN_PINNED, ORDO_ASSIGN_FIRST_FREE));
-    ORDO_TRY(between("section", plan->section, 1, p->batch * p->kv_heads));
+    ORDO_TRY(between("section", plan->section, 1, most_section(p)));
     if (!ordo_order_cyclic(plan->order))
         ORDO_TRY(between("group", plan->group, 0, 0));
     else if (plan->group != ORDO_GROUP_WAVES)

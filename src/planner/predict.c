@@ -34,6 +34,8 @@ static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)
         ordo_step_cost(plan, machine, &clocks) != ORDO_OK ||
         ordo_machine_get(machine, "clock_ghz", &ghz) != ORDO_OK)
         return -1;
+    if (ordo_problem_empty(&plan->problem))
+        return 0;
     const ordo_run run = whole_run(plan);
     int64_t makespan;
     if (ordo_replay_estimate(&run, &clocks, BUDGET, &makespan) != ORDO_OK)

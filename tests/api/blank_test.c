@@ -195,4 +195,159 @@ TEST(rows_behind_the_last_end_between_others)
     }
 }
 
-CHECK_MAIN(RUN(rows_behind_the_last_end), RUN(rows_behind_the_last_end_between_others))
+/* ---- empty problems ---- */
+
+enum { NONE = ORDO_NO_KEYS };
+
+/* No sequence, no queries, no keys, in every layout. */
+static const struct {
+    ordo_layout layout;
+    int64_t batch, q_len, kv_len, total_q, total_kv; /* as given */
+    int64_t rows, keys;                              /* that tensors have */
+} empty[] = {
+    { ORDO_DENSE, 0, 5, 6, 0, 0, 0, 0 },      { ORDO_DENSE, 2, 0, 6, 0, 0, 0, 12 },
+    { ORDO_DENSE, 2, 5, NONE, 0, 0, 10, 0 },  { ORDO_DENSE, 2, 0, 0, 0, 0, 0, 0 },
+    { ORDO_DENSE, 0, 0, 0, 0, 0, 0, 0 },      { ORDO_PADDED, 0, 5, 6, 0, 0, 0, 0 },
+    { ORDO_PADDED, 2, 5, NONE, 0, 0, 10, 0 }, { ORDO_PADDED, 2, 0, 6, 0, 0, 0, 12 },
+    { ORDO_PACKED, 0, 5, 6, 0, 0, 0, 0 },     { ORDO_PACKED, 0, 5, 6, 3, 4, 3, 4 },
+    { ORDO_PACKED, 2, 5, 6, 0, 0, 0, 0 },     { ORDO_PACKED, 2, 5, 6, 3, 4, 3, 4 },
+    { ORDO_PACKED, 2, 0, 0, 0, 0, 0, 0 },     { ORDO_PACKED, 2, 0, 0, 3, 4, 3, 4 },
+    { ORDO_PACKED, 2, 5, NONE, 3, 0, 3, 0 },  { ORDO_PACKED, 2, 5, 6, 3, NONE, 3, 0 },
+    { ORDO_PACKED, 2, 5, 6, 0, 4, 0, 4 },
+};
+enum { EMPTY = sizeof empty / sizeof empty[0] };
+
+static ordo_problem empty_problem(int i, bool everything)
+{
+    ordo_problem p = packed(empty[i].total_q, empty[i].total_kv);
+    p.layout = empty[i].layout, p.batch = empty[i].batch;
+    p.q_len = empty[i].q_len, p.kv_len = empty[i].kv_len;
+    p.dropout.p = 0;
+    if (everything)
+        p.alibi = true, p.dropout.p = 0.1, p.window = (ordo_window) { true, 3, 0 }, p.softcap = 5;
+    return p;
+}
+
+/* Only the ends say that there is nothing to do. */
+static bool by_ends(const ordo_problem *p)
+{
+    return p->batch > 0 && p->q_len > 0 && p->kv_len > 0 && p->total_q > 0 && p->total_kv > 0;
+}
+
+/* The plan's line is read again, and so is its problem; both give the same plan. */
+static void check_plan(const ordo_plan *plan)
+{
+    char line[2048], again[2048];
+    ordo_problem shown = ORDO_PROBLEM_INIT;
+    ordo_plan_info info;
+    ordo_plan *other = NULL;
+    uint64_t pairs = 9;
+    CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
+    CHECK_INT(info.forward_workspace_bytes + info.backward_workspace_bytes, 0);
+    CHECK_INT(ordo_plan_workspace(plan), 0);
+    CHECK(info.predicted_ns <= 0);
+    CHECK_INT(ordo_plan_check(plan, &pairs), ORDO_OK);
+    CHECK_INT(pairs, 0);
+    CHECK_INT(ordo_plan_print(plan, line, sizeof line, NULL), ORDO_OK);
+    CHECK_INT(ordo_plan_parse(&other, line), ORDO_OK);
+    CHECK_INT(ordo_plan_print(other, again, sizeof again, NULL), ORDO_OK);
+    CHECK_TEXT(again, line);
+    ordo_plan_destroy(other);
+    CHECK_INT(ordo_plan_problem(plan, &shown), ORDO_OK);
+    other = plan_of(&shown, info.backend);
+    CHECK_INT(ordo_plan_print(other, again, sizeof again, NULL), ORDO_OK);
+    CHECK_TEXT(again, line);
+    ordo_plan_destroy(other);
+}
+
+static void check_results(int i, const memory *m)
+{
+    CHECK_INT(m->count[4], empty[i].rows * 4);
+    CHECK_INT(m->count[1], empty[i].keys * 2 * 4);
+    check_all("o", m->o, 0, m->count[3], 0);
+    check_all("lse", m->call.lse, 0, m->count[4], -INFINITY);
+    check_all("dq", m->dq, 0, m->count[0], 0);
+    check_all("dk", m->dk, 0, m->count[1], 0);
+    check_all("dv", m->dv, 0, m->count[2], 0);
+}
+
+static void check_merge(const ordo_plan *plan, memory *m)
+{
+    const ordo_tensor part = m->call.dout;
+    float *lse = input(m->count[4], 5);
+    const float *lse_part = lse;
+    ordo_combine merge = ORDO_COMBINE_INIT;
+    merge.parts = 1, merge.o_parts = &part, merge.lse_parts = &lse_part;
+    merge.o = m->call.o, merge.lse = m->call.lse;
+    CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+    if (m->count[4] > 0)
+        CHECK_BITS(m->o, m->dout, m->count[3]); /* one part is the result */
+    free(lse);
+}
+
+static void check_bits(const ordo_problem *p, const ordo_call *call)
+{
+    ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    c.cu_q = call->cu_q, c.cu_kv = call->cu_kv, c.sequence_ids = call->sequence_ids;
+    for (int on_device = 0; on_device < 2; on_device++) {
+        c.on_device = on_device;
+        CHECK_INT(ordo_dropout_query(p, &c, &info), ORDO_OK);
+        if (!on_device || !by_ends(p)) {
+            CHECK_INT(info.blocks, 0);
+            CHECK_INT(info.bytes, 0);
+            CHECK_INT(ordo_dropout_fill_device(p, &c, NULL, 0, NULL), ORDO_OK);
+        }
+    }
+    c.on_device = false;
+    CHECK_INT(ordo_dropout_fill(p, &c, 0, 0, NULL, 0), ORDO_OK);
+}
+
+TEST(empty_problems)
+{
+    const int32_t ends[3] = { 0 };
+    const float slopes[4] = { 0 };
+    const int64_t ids[2] = { 4, 2 };
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < EMPTY; i++)
+            for (int everything = 0; everything < 2; everything++) {
+                const int before = check_failures;
+                const ordo_problem p = empty_problem(i, everything);
+                ordo_plan *plan = plan_of(&p, host_backends[b]);
+                ordo_problem resolved = ORDO_PROBLEM_INIT;
+                CHECK_INT(ordo_plan_problem(plan, &resolved), ORDO_OK);
+                if (resolved.total_kv == NONE)
+                    resolved.total_kv = 0;
+                memory *m = open_memory(&resolved);
+                if (p.layout == ORDO_PACKED)
+                    m->call.cu_q = m->call.cu_kv = ends;
+                if (p.layout == ORDO_PADDED && p.batch > 0)
+                    m->call.q_lens = m->call.kv_lens = ends;
+                if (everything && p.batch > 0)
+                    m->call.slopes = slopes, m->call.sequence_ids = ids;
+                if (!by_ends(&p))
+                    check_plan(plan);
+                if (run(plan, m))
+                    check_results(i, m);
+                check_merge(plan, m);
+                if (everything)
+                    check_bits(&p, &m->call);
+                close_memory(m);
+                ordo_plan_destroy(plan);
+                if (check_failures > before)
+                    CHECK_FAIL("in problem %d, backend %d, everything %d", i, b, everything);
+            }
+}
+
+/* No keys on a shard of a sequence that has some elsewhere. */
+TEST(a_shard_without_keys)
+{
+    ordo_problem p = empty_problem(2, false);
+    p.shard.kv_total = 40, p.shard.q_total = 20, p.shard.col0 = 40, p.shard.row0 = 15;
+    CHECK_INT(ordo_problem_check(&p), ORDO_OK);
+    p.shard.col0 = 41;
+    CHECK_INT(ordo_problem_check(&p), ORDO_ERR_ARGUMENT);
+}
+
+CHECK_MAIN(RUN(rows_behind_the_last_end), RUN(rows_behind_the_last_end_between_others),
+           RUN(empty_problems), RUN(a_shard_without_keys))

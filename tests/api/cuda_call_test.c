@@ -150,6 +150,65 @@ TEST(combinations_reach_the_module)
     close_fixture(f);
 }
 
+/* Nothing is launched, no workspace needed; what has elements is written. */
+static void check_empty(const fake_record *passes, const request *r, bool rows, bool keys)
+{
+    enum { MOST = Q > K ? Q : K, LSE = BATCH * HEADS * ROWS };
+    static uint16_t zeros[MOST], poison[MOST];
+    static const float lse[LSE], *const lse_part = lse;
+    const int32_t ends[BATCH + 1] = { 0 };
+    fixture *f = open_fixture(r);
+    ordo_call *c = &f->call;
+    const int before = passes->forward + passes->backward, merges = passes->combine;
+    memset(poison, POISON, sizeof poison);
+    CHECK_INT(ordo_plan_workspace(f->plan), 0);
+    if (!rows)
+        c->q.data = c->o.data = c->dout.data = c->dq.data = c->lse = NULL;
+    if (!keys)
+        c->k.data = c->v.data = c->dk.data = c->dv.data = NULL;
+    if (r->problem.layout == ORDO_PACKED)
+        c->cu_q = c->cu_kv = ends;
+    CHECK_INT(ordo_attention_forward(f->plan, c), ORDO_OK);
+    for (int x = 0; rows && x < LSE; x++)
+        CHECK(f->lse[x] == -INFINITY);
+    CHECK_INT(ordo_attention_backward(f->plan, c), ORDO_OK);
+    CHECK_INT(passes->forward + passes->backward, before);
+    CHECK(memcmp(f->o, rows ? zeros : poison, sizeof f->o) == 0);
+    CHECK(memcmp(f->dq, rows ? zeros : poison, sizeof f->dq) == 0);
+    CHECK(memcmp(f->dk, keys ? zeros : poison, sizeof f->dk) == 0);
+    CHECK(memcmp(f->dv, keys ? zeros : poison, sizeof f->dv) == 0);
+    const ordo_combine merge = { .size = sizeof merge,
+                                 .parts = 1,
+                                 .o_parts = &c->q,
+                                 .lse_parts = &lse_part,
+                                 .o = c->o,
+                                 .lse = c->lse };
+    CHECK_INT(ordo_attention_combine(f->plan, &merge), ORDO_OK);
+    CHECK_INT(passes->combine, merges + rows);
+    close_fixture(f);
+}
+
+TEST(empty_problems_of_a_device)
+{
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    request r = small();
+    r.problem.batch = 0;
+    check_empty(passes, &r, false, false);
+    r = small();
+    r.problem.q_len = 0;
+    check_empty(passes, &r, false, true);
+    r = small();
+    r.problem.kv_len = ORDO_NO_KEYS;
+    check_empty(passes, &r, true, false);
+    r.problem.layout = ORDO_PACKED;
+    r.problem.total_q = BATCH * ROWS;
+    check_empty(passes, &r, true, false);
+    r.problem.kv_len = COLS, r.problem.total_q = 0, r.problem.total_kv = BATCH * COLS;
+    check_empty(passes, &r, false, true);
+}
+
 /* Bits of a device against those of the host, and how many launches they took. */
 static void check_bits(const fake_record *passes, const ordo_problem *p, const ordo_dropout_call *c,
                        int launches)
@@ -430,7 +489,7 @@ TEST(a_device_as_a_machine)
 }
 
 CHECK_MAIN(RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(combinations_reach_the_module), RUN(bits_of_a_device),
-           RUN(bits_of_sequences_that_the_device_knows), RUN(memory_of_a_device_is_out_of_reach),
-           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
-           RUN(a_device_as_a_machine))
+           RUN(combinations_reach_the_module), RUN(empty_problems_of_a_device),
+           RUN(bits_of_a_device), RUN(bits_of_sequences_that_the_device_knows),
+           RUN(memory_of_a_device_is_out_of_reach), RUN(bits_of_a_device_refused),
+           RUN(memory_streams_and_events), RUN(a_device_as_a_machine))

@@ -235,6 +235,15 @@ static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char
     return ORDO_OK;
 }
 
+static ordo_status fill_words(void *memory, uint32_t word, size_t count, void *stream, char *why,
+                              size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    for (size_t x = 0; x < count; x++)
+        ((uint32_t *)memory)[x] = word;
+    return ORDO_OK;
+}
+
 static ordo_status equal(const void *a, const void *b, size_t bytes, void *stream, bool *same,
                          char *why, size_t why_size)
 {
@@ -298,6 +307,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .event_elapsed = elapsed,
         .dropout = dropout,
         .combine = combine,
+        .fill_words = fill_words,
     };
     return &table;
 }

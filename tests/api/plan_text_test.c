@@ -366,7 +366,7 @@ TEST(what_a_line_may_not_say)
            "numeric revision 1 of sm90: this library has revision 2, whose bits differ");
     refuse(with(line, "backend=cuda", "backend=cpu"), ORDO_ERR_UNSUPPORTED, "backend cpu");
     refuse(with(line, "backend=cuda", "backend=gpu"), ORDO_ERR_PARSE, "backend=gpu");
-    refuse(with(line, "batch=2", "batch=0"), ORDO_ERR_ARGUMENT, "batch 0");
+    refuse(with(line, "batch=2", "batch=-1"), ORDO_ERR_ARGUMENT, "batch -1");
     refuse(with(line, "batch=2", "batch=02"), ORDO_ERR_PARSE, "expected \"2");
     refuse(with(line, "batch=2", "batch=+2"), ORDO_ERR_PARSE, "batch=+2");
     refuse(with(line, "batch=2", "batch= 2"), ORDO_ERR_PARSE, "batch=");

@@ -60,12 +60,11 @@ static void refuse(const refusal *r, const char *what)
 
 TEST(sizes)
 {
-    REFUSE(good, batch, 0, ORDO_ERR_ARGUMENT, "batch 0", "expected 1..");
-    REFUSE(good, batch, -3, ORDO_ERR_ARGUMENT, "batch -3");
+    REFUSE(good, batch, -3, ORDO_ERR_ARGUMENT, "batch -3", "expected 0..1073741824");
     REFUSE(good, heads, 0, ORDO_ERR_ARGUMENT, "heads 0", "expected 1..");
-    REFUSE(good, q_len, 0, ORDO_ERR_ARGUMENT, "q_len 0", "expected 1..1073741824");
+    REFUSE(good, q_len, -1, ORDO_ERR_ARGUMENT, "q_len -1", "expected 0..1073741824");
     REFUSE(good, q_len, (INT64_C(1) << 30) + 1, ORDO_ERR_ARGUMENT, "q_len 1073741825");
-    REFUSE(good, kv_len, -1, ORDO_ERR_ARGUMENT, "kv_len -1", "expected 1..1073741824");
+    REFUSE(good, kv_len, -2, ORDO_ERR_ARGUMENT, "kv_len -2", "expected 0..1073741824");
     REFUSE(good, head_dim, 0, ORDO_ERR_ARGUMENT, "head_dim 0", "expected 1..576");
     REFUSE(good, head_dim, 577, ORDO_ERR_ARGUMENT, "head_dim 577", "expected 1..576");
     REFUSE(good, v_head_dim, 600, ORDO_ERR_ARGUMENT, "v_head_dim 600", "expected 1..576");
@@ -98,8 +97,9 @@ TEST(layouts)
 {
     REFUSE(good, total_q, 10, ORDO_ERR_SHAPE, "total_q 10", "expected 0", "dense");
     REFUSE(good, total_kv, 10, ORDO_ERR_SHAPE, "total_kv 10", "expected 0", "dense");
-    REFUSE(packed, total_q, 0, ORDO_ERR_SHAPE, "total_q 0", "expected 1 or more");
-    REFUSE(packed, total_kv, -2, ORDO_ERR_SHAPE, "total_kv -2", "expected 1 or more");
+    REFUSE(good, total_kv, ORDO_NO_KEYS, ORDO_ERR_SHAPE, "total_kv -1", "expected 0", "dense");
+    REFUSE(packed, total_q, -1, ORDO_ERR_SHAPE, "total_q -1", "expected 0 or more");
+    REFUSE(packed, total_kv, -2, ORDO_ERR_SHAPE, "total_kv -2", "expected 0 or more");
     REFUSE(packed, shard.row0, 16, ORDO_ERR_UNSUPPORTED, "shard.row0 16", "packed");
     REFUSE(packed, shard.kv_total, 512, ORDO_ERR_UNSUPPORTED, "kv_total 512", "packed");
 
@@ -285,6 +285,41 @@ TEST(defaults_are_filled_in)
     CHECK_INT(r.dropout.rounds, 0);
 }
 
+/* As many as queries, or none; and what is shown of either is read the same again. */
+TEST(keys_by_default_and_none)
+{
+    static const struct {
+        ordo_layout layout;
+        int64_t q_len, kv_len, total_q, total_kv; /* as given */
+        int64_t keys, total;                      /* as meant */
+    } rows[] = {
+        { ORDO_DENSE, 128, 0, 0, 0, 128, 0 },
+        { ORDO_DENSE, 128, ORDO_NO_KEYS, 0, 0, 0, 0 },
+        { ORDO_DENSE, 0, 0, 0, 0, 0, 0 },
+        { ORDO_DENSE, 0, 9, 0, 0, 9, 0 },
+        { ORDO_PADDED, 5, ORDO_NO_KEYS, 0, 0, 0, 0 },
+        { ORDO_PACKED, 9, 0, 12, 0, 9, 12 },
+        { ORDO_PACKED, 9, 0, 12, ORDO_NO_KEYS, 9, 0 },
+        { ORDO_PACKED, 9, ORDO_NO_KEYS, 12, 0, 0, 0 },
+        { ORDO_PACKED, 9, ORDO_NO_KEYS, 12, 5, 0, 5 },
+        { ORDO_PACKED, 9, 7, 0, 0, 7, 0 },
+        { ORDO_PACKED, 0, 0, 12, 0, 0, 12 },
+        { ORDO_PACKED, 0, 0, 0, 7, 0, 7 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ordo_problem p = good(), r, again;
+        p.layout = rows[i].layout, p.q_len = rows[i].q_len, p.kv_len = rows[i].kv_len;
+        p.total_q = rows[i].total_q, p.total_kv = rows[i].total_kv;
+        CHECK_INT(ordo_problem_resolve(&p, &r), ORDO_OK);
+        CHECK_INT(r.kv_len, rows[i].keys);
+        CHECK_INT(r.total_kv, rows[i].total);
+        const ordo_problem given = ordo_problem_given(&r);
+        CHECK_INT(ordo_problem_resolve(&given, &again), ORDO_OK);
+        CHECK_INT(again.kv_len, r.kv_len);
+        CHECK_INT(again.total_kv, r.total_kv);
+    }
+}
+
 TEST(windows_have_one_spelling)
 {
     static const struct {
@@ -370,5 +405,5 @@ TEST(names)
 
 CHECK_MAIN(RUN(sizes), RUN(kinds), RUN(extras), RUN(layouts), RUN(numbers), RUN(windows),
            RUN(dropouts), RUN(fa2_takes_any_other_p), RUN(shards), RUN(products_that_do_not_fit),
-           RUN(sizes_of_other_versions), RUN(defaults_are_filled_in),
+           RUN(sizes_of_other_versions), RUN(defaults_are_filled_in), RUN(keys_by_default_and_none),
            RUN(windows_have_one_spelling), RUN(edges_that_are_accepted), RUN(names))

@@ -164,7 +164,7 @@ static size_t read_strides(reader *r, const ordo_problem *p, bool keys, int64_t 
         contiguous = contiguous && t->stride[x] == 0;
     const int64_t sizes[4] = { packed ? 1 : p->batch, rows, heads, dim };
     double reach = 1;
-    for (int x = packed; x < 4; x++)
+    for (int x = packed; x < 4 && sizes[0] > 0 && rows > 0; x++) /* else it has no element */
         reach += (double)(sizes[x] - 1) * fabs((double)(contiguous ? tight : t->stride)[x]);
     return reach * (double)width > MOST_BYTES ? 0 : (size_t)reach * (size_t)width;
 }
@@ -176,10 +176,13 @@ static void read_lengths(reader *r, const ordo_problem *p, call_memory *m)
     for (int64_t b = 0; b <= p->batch; b++)
         for (int side = 0; side < 2; side++) {
             m->lengths[2 + side][b] = (int32_t)number(r, (int)lens[side]);
-            if (b > 0) /* ends: right at the last, nearly right before */
-                m->lengths[side][b] =
-                    b == p->batch ? (int32_t)totals[side]
-                                  : m->lengths[side][b - 1] + byte(r) % (int)(lens[side] + 1);
+            if (b == 0)
+                continue;
+            /* ends: right at the last, if that is not too far; nearly right before */
+            const int64_t before = m->lengths[side][b - 1], most = before + lens[side];
+            m->lengths[side][b] = (int32_t)(b < p->batch ? before + byte(r) % (lens[side] + 1)
+                                            : totals[side] < most ? totals[side]
+                                                                  : most);
         }
     const int wrong = byte(r); /* now and then the arrays of another layout */
     if (packed != (wrong == 255)) {
@@ -312,8 +315,8 @@ static void run(const ordo_plan *plan, call_memory *m)
 static bool is_small(const ordo_problem *p, const ordo_plan *plan)
 {
     return p->batch <= MOST_BATCH - 1 && p->heads <= MOST_HEADS && p->q_len <= 128 &&
-           p->kv_len <= 128 && p->head_dim <= 64 && p->v_head_dim <= 64 &&
-           ordo_plan_workspace(plan) <= 64 * MOST_BYTES;
+           p->kv_len <= 128 && p->total_q <= 512 && p->total_kv <= 512 && p->head_dim <= 64 &&
+           p->v_head_dim <= 64 && ordo_plan_workspace(plan) <= 64 * MOST_BYTES;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -330,6 +333,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (ordo_plan_problem(plan, &p) != ORDO_OK)
         abort();
+    p.kv_len = p.kv_len == ORDO_NO_KEYS ? 0 : p.kv_len;
+    p.total_kv = p.total_kv == ORDO_NO_KEYS ? 0 : p.total_kv;
     if (is_small(&p, plan)) {
         call_memory *m = calloc(1, sizeof *m);
         if (!m)
