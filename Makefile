@@ -58,6 +58,8 @@ format: setup-lint ## apply clang-format
 
 install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
 	@cmake --install build --prefix $(PREFIX)
+	@case $$(id -u),$(DESTDIR),$(PREFIX) in \
+	0,,/usr | 0,,/usr/local) PATH=$$PATH:/sbin ldconfig ;; esac # or the loader would not know of it
 
 clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-cuda build-fuzz

@@ -41,7 +41,7 @@ step "only public names, SONAME libordo.so.0"
 cmake -S "$outside" -B "$tmp/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/ordo" >"$tmp/log"
 cmake --build "$tmp/cmake" >"$tmp/log" || { cat "$tmp/log"; fail "find_package"; }
 for program in shared static cxx; do
-    "$tmp/cmake/$program" || fail "find_package, $program"
+    env -u LD_LIBRARY_PATH "$tmp/cmake/$program" || fail "find_package, $program"
 done
 readelf -d "$tmp/cmake/shared" | grep -q 'NEEDED.*libordo' || fail "ordo::ordo is not the shared library"
 readelf -d "$tmp/cmake/static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_static is the shared library"
@@ -51,7 +51,8 @@ export PKG_CONFIG_PATH=$lib/pkgconfig
 version=$(sed -n 's/^#define ORDO_VERSION_[A-Z]* //p' "$ORDO_SOURCE/include/ordo/status.h" | paste -sd.)
 [ "$(pkg-config --modversion ordo)" = "$version" ] || fail "pkg-config does not say version $version"
 $CC "$outside/main.c" $(pkg-config --cflags --libs ordo) -o "$tmp/pc-shared"
-LD_LIBRARY_PATH=$lib "$tmp/pc-shared" || fail "pkg-config, shared"
+env -u LD_LIBRARY_PATH "$tmp/pc-shared" || fail "pkg-config, shared: the program does not start"
+readelf -d "$tmp/pc-shared" | grep -q 'NEEDED.*libordo' || fail "pkg-config: not the shared library"
 rm "$lib"/libordo.so* # or the linker would prefer it
 $CC "$outside/main.c" $(pkg-config --static --cflags --libs ordo) -o "$tmp/pc-static"
 "$tmp/pc-static" || fail "pkg-config, static"
