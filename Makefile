@@ -20,23 +20,23 @@ everything: setup-test
 	@cmake --build build
 
 test: everything ## build and run the tests
-	@ctest --preset release
+	@ctest --preset release --no-tests=error
 
 test-long: everything ## run the long tests, and each fuzz target for FUZZ_SECONDS
 	@tools/setup browser
-	@ctest --preset long --no-tests=ignore
+	@ctest --preset long --no-tests=error
 	@tools/fuzz $(FUZZ_SECONDS)
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@cmake --preset asan
 	@cmake --build build-asan
-	@ctest --preset asan
+	@ctest --preset asan --no-tests=error
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer
 	@cmake --preset tsan
 	@cmake --build build-tsan
-	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=ignore
+	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=error
 
 python-test: all setup-python ## test the Python package on what `make` built
 	@tests/python/run

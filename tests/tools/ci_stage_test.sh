@@ -1,0 +1,39 @@
+# .ci/stage counts what ran, and is not content with nothing.
+set -u
+failed=0
+unset ORDO_CI_ALLOW_SKIP
+
+# counts STATUS RESULT COMMAND: the exit status and the numbers of a stage that runs a shell command.
+counts() {
+    said=$("$ORDO_SOURCE/.ci/stage" 5 bash -c "$3" 2>&1)
+    status=$?
+    result=$(echo "$said" | sed -nE '$s/.*: ([0-9]+ passed, [0-9]+ failed, [0-9]+ skipped), exit .*/\1/p')
+    if [ "$status" != "$1" ] || [ "$result" != "$2" ]; then
+        echo "FAIL $3: exit status $status, $result; expected $1, $2"
+        failed=1
+    fi
+}
+ctest=' 1/3 Test #1: base/a ....   Passed    0.01 sec
+ 2/3 Test #12: cuda/b ....***Skipped   0.01 sec
+ 3/3 Test #3: cpu/c ....'
+counts 0 "1 passed, 0 failed, 1 skipped" "echo '$ctest   Passed    1.00 sec' | head -2"
+counts 1 "1 passed, 1 failed, 1 skipped" "echo '$ctest***Failed    1.00 sec'; exit 8"
+counts 0 "2 passed, 0 failed, 1 skipped" "echo 'tests/python/test_a.py::test_b PASSED [ 50%]
+tests/python/test_a.py::test_c SKIPPED (no GPU)
+ok   lint/format'"
+
+# A failure beside the tests, a limit, nothing at all, and what was left out.
+counts 1 "1 passed, 1 failed, 0 skipped" "echo 'ok   lint/format'; exit 1"
+counts 1 "0 passed, 1 failed, 0 skipped" "true"
+counts 1 "0 passed, 1 failed, 1 skipped" "echo 'tests/python/test_a.py::test_c SKIPPED (no PyTorch)'"
+counts 1 "0 passed, 1 failed, 0 skipped" "echo 'skip python: PyTorch and transformers cannot be had here'"
+counts 1 "1 passed, 1 failed, 0 skipped" "echo 'ok   lint/format'; echo 'skip fuzz: no clang'"
+ORDO_CI_ALLOW_SKIP=1 counts 0 "0 passed, 0 failed, 1 skipped" "echo 'skip python: no PyTorch'"
+ORDO_CI_ALLOW_SKIP=1 counts 1 "0 passed, 1 failed, 0 skipped" "false"
+"$ORDO_SOURCE/.ci/stage" 1 bash -c "echo 'ok   lint/format'; sleep 9" >/dev/null && failed=1
+
+# Every stage of .ci/run goes through it, and no test run accepts that there are no tests.
+grep -E '^ *(make|tools/readme-commands)' "$ORDO_SOURCE/.ci/run" && failed=1
+grep -n 'no-tests=ignore' "$ORDO_SOURCE/Makefile" "$ORDO_SOURCE/.ci/run" && failed=1
+grep 'ctest --preset' "$ORDO_SOURCE/Makefile" | grep -v 'no-tests=error' && failed=1
+exit $failed
