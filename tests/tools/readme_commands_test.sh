@@ -1,4 +1,4 @@
-# tools/readme-commands runs every line of the shell blocks, and no other.
+# tools/readme-commands runs every line of the shell blocks and each Python block, and no other.
 set -eu
 readme=$(mktemp)
 trap 'rm -f "$readme"' EXIT
@@ -16,11 +16,22 @@ $ test -e include/ordo/ordo.h   # at the root of the sources
   ```sh
   false | cat
   ```
+```python
+test -e include/ordo/ordo.h
+[ "$PYTHONPATH" = python ]
+```
+```python
+set -e
+false
+true
+```
 README
 expected='ok   readme: true && echo joined
 ok   readme: test -e include/ordo/ordo.h   # at the root of the sources
-FAIL readme: false | cat'
-if said=$("$ORDO_SOURCE/tools/readme-commands" "$readme"); then
+FAIL readme: false | cat
+ok   readme: PYTHONPATH=python bash block-15.py
+FAIL readme: PYTHONPATH=python bash block-19.py'
+if said=$(PYTHON=bash "$ORDO_SOURCE/tools/readme-commands" "$readme"); then
     echo "a failed line went unseen"
     exit 1
 fi
