@@ -196,6 +196,8 @@ TEST(problems_refused_by_name)
                               "zeros up to 208");
     REFUSE(p->v_head_dim = 128, "v_head_dim 128: backend cuda expects head_dim, 64");
     REFUSE(p->scale = -0.5, "scale -0.5: backend cuda expects no negative one");
+    REFUSE(p->softcap = 1e6, "softcap 1e+06: backend cuda expects 0 (off) or 2^-10 to 2^14");
+    REFUSE(p->softcap = 1e-6, "softcap 1e-06: backend cuda expects 0 (off) or 2^-10 to 2^14");
     REFUSE((p->dropout.p = 0.25, p->dropout.keying = ORDO_KEYING_FA2),
            "keying fa2 without mask_bits: backend cuda expects bits made ahead "
            "(ordo_dropout_fill_device)");
