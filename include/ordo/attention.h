@@ -16,7 +16,8 @@ typedef struct ordo_tensor {
     int64_t stride[4];
 } ordo_tensor;
 
-/* Everything a pass reads and writes. Outputs are overwritten, never added to.
+/* Everything a pass reads and writes. Outputs are overwritten, never added to; they and the
+ * workspace share no byte with one another or with anything that is read.
  *
  *   forward   reads q k v                          writes o lse
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv

@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-enum { BUFFERS = 12, WORKSPACE_ALIGN = 256 };
+enum { BUFFERS = 21, WORKSPACE_ALIGN = 256 };
 
 /* Everything with an address that a pass touches, to compare pair by pair. */
 typedef struct buffers {
@@ -28,20 +28,34 @@ static ordo_status add(buffers *list, const ordo_extent *x, bool output)
     return ORDO_OK;
 }
 
+ordo_status ordo_check_aligned(const char *name, const void *array, size_t width)
+{
+    if ((uintptr_t)array % width != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of %zu", name, array, width);
+    return ORDO_OK;
+}
+
+/* `lines` lines of `count` elements each, `step` elements apart; NULL is none. */
+static ordo_status add_array(buffers *list, const char *name, const void *data, int64_t width,
+                             int64_t count, int64_t lines, int64_t step, bool output)
+{
+    if (!data || count == 0 || lines == 0)
+        return ORDO_OK;
+    ORDO_TRY(ordo_check_aligned(name, data, (size_t)width));
+    const ordo_extent x = {
+        name, (uintptr_t)data, width, { lines, count, 1, 1 }, { step * width, width, 0, 0 }
+    };
+    return add(list, &x, output);
+}
+
 /* A flat array of f32. */
 static ordo_status check_flat(buffers *list, const char *name, const float *data, int64_t count,
                               bool output)
 {
-    if (count == 0)
-        return ORDO_OK;
-    if (!data)
+    if (!data && count > 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %" PRId64 " f32 values", name,
                          count);
-    if ((uintptr_t)data % sizeof *data != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of 4", name,
-                         (const void *)data);
-    const ordo_extent x = { name, (uintptr_t)data, 4, { count, 1, 1, 1 }, { 4, 0, 0, 0 } };
-    return add(list, &x, output);
+    return add_array(list, name, data, 4, count, 1, 0, output);
 }
 
 typedef struct shape {
@@ -230,8 +244,42 @@ static ordo_status check_slopes(const ordo_problem *p, const ordo_call *c)
     return ORDO_OK;
 }
 
+/* What a pass reads beside its tensors. */
+static ordo_status check_arrays(buffers *list, const ordo_problem *p, const ordo_call *c)
+{
+    const struct {
+        const char *name;
+        const void *data;
+        int64_t width, count;
+    } flat[] = {
+        { "cu_q", c->cu_q, 4, p->batch + 1 },
+        { "cu_kv", c->cu_kv, 4, p->batch + 1 },
+        { "q_lens", c->q_lens, 4, p->batch },
+        { "kv_lens", c->kv_lens, 4, p->batch },
+        { "sequence_ids", c->sequence_ids, 8, p->batch },
+        { "seed_ptr", c->seed_ptr, 8, 1 },
+        { "offset_ptr", c->offset_ptr, 8, 1 },
+    };
+    for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++)
+        ORDO_TRY(
+            add_array(list, flat[i].name, flat[i].data, flat[i].width, flat[i].count, 1, 0, false));
+    return add_array(list, "slopes", c->slopes, 4, p->heads, p->batch, c->slopes_batch_stride,
+                     false);
+}
+
+/* Words of the stored bits; of packed sequences whose lengths are out of reach, at least one. */
+static int64_t bits_words(const ordo_problem *p, bool host, const ordo_call *c)
+{
+    int64_t blocks = 0;
+    if (p->layout != ORDO_PACKED)
+        blocks = p->batch * ordo_keep_blocks(p->q_len, p->kv_len);
+    for (int64_t b = 0; p->layout == ORDO_PACKED && host && b < p->batch; b++)
+        blocks += ordo_keep_blocks(c->cu_q[b + 1] - c->cu_q[b], c->cu_kv[b + 1] - c->cu_kv[b]);
+    return p->layout == ORDO_PACKED && !host ? 1 : blocks * p->heads * ORDO_KEEP_WORDS;
+}
+
 /* Stored bits are indexed with 64-bit words; how many there are must fit. */
-static ordo_status check_bits(const ordo_problem *p)
+static ordo_status check_bits(buffers *list, const ordo_problem *p, bool host, const ordo_call *c)
 {
     uint64_t bytes = (uint64_t)ordo_keep_blocks(p->q_len, p->kv_len);
     if (!ordo_mul_fits(&bytes, (uint64_t)p->batch) || !ordo_mul_fits(&bytes, (uint64_t)p->heads) ||
@@ -240,7 +288,7 @@ static ordo_status check_bits(const ordo_problem *p)
                          "mask_bits of batch %" PRId64 " x heads %" PRId64 " x %" PRId64
                          " x %" PRId64 ": more than 2^62 bytes",
                          p->batch, p->heads, p->q_len, p->kv_len);
-    return ORDO_OK;
+    return add_array(list, "mask_bits", c->mask_bits, 4, bits_words(p, host, c), 1, 0, false);
 }
 
 ordo_status ordo_check_keys(const ordo_problem *p, uint64_t offset, const int64_t *ids)
@@ -256,7 +304,8 @@ ordo_status ordo_check_keys(const ordo_problem *p, uint64_t offset, const int64_
     return ORDO_OK;
 }
 
-static ordo_status check_dropout(const ordo_problem *p, bool host, const ordo_call *c)
+static ordo_status check_dropout(buffers *list, const ordo_problem *p, bool host,
+                                 const ordo_call *c)
 {
     if (p->dropout.p == 0) {
         if (c->mask_bits)
@@ -264,7 +313,7 @@ static ordo_status check_dropout(const ordo_problem *p, bool host, const ordo_ca
         return ORDO_OK;
     }
     if (c->mask_bits)
-        return check_bits(p);
+        return check_bits(list, p, host, c);
 
     uint64_t offset = c->offset;
     if (c->offset_ptr)
@@ -281,10 +330,11 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "call", "ORDO_CALL_INIT"));
     ORDO_TRY(check_tensors(&list, p, pass, out));
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
-    ORDO_TRY(check_overlap(&list));
-    ORDO_TRY(check_lengths(p, host, out));
     ORDO_TRY(check_slopes(p, out));
-    ORDO_TRY(check_dropout(p, host, out));
+    ORDO_TRY(check_arrays(&list, p, out));
+    ORDO_TRY(check_lengths(p, host, out));
+    ORDO_TRY(check_dropout(&list, p, host, out));
+    ORDO_TRY(check_overlap(&list));
     if (out->threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);
     return ORDO_OK;

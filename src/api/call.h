@@ -17,6 +17,9 @@ ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool ho
 ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
                             int64_t longest);
 
+/* That an array of elements of `width` bytes begins where one may. */
+ordo_status ordo_check_aligned(const char *name, const void *array, size_t width);
+
 /* With dropout: that the offset and the ids (NULL: none given) fit the generator's counter. */
 ordo_status ordo_check_keys(const ordo_problem *problem, uint64_t offset,
                             const int64_t *sequence_ids);

@@ -89,6 +89,15 @@ static bool count_all(ordo_dropout_view *m)
     return true;
 }
 
+static ordo_status check_arrays(const ordo_dropout_call *c)
+{
+    ORDO_TRY(ordo_check_aligned("cu_q", c->cu_q, sizeof *c->cu_q));
+    ORDO_TRY(ordo_check_aligned("cu_kv", c->cu_kv, sizeof *c->cu_kv));
+    ORDO_TRY(ordo_check_aligned("sequence_ids", c->sequence_ids, sizeof *c->sequence_ids));
+    ORDO_TRY(ordo_check_aligned("seed_ptr", c->seed_ptr, sizeof *c->seed_ptr));
+    return ordo_check_aligned("offset_ptr", c->offset_ptr, sizeof *c->offset_ptr);
+}
+
 /* Seed and offset as values, where they can be read. */
 static void follow(ordo_dropout_call *c, bool host)
 {
@@ -110,6 +119,7 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "on_device true: expected false but for ordo_dropout_fill_device() and "
                          "ordo_dropout_query()");
+    ORDO_TRY(check_arrays(&m->call));
     follow(&m->call, host);
     ORDO_TRY(check_lengths(&m->problem, &m->call));
     ORDO_TRY(check_experiment(&m->problem, m->call.experiment_rounds));

@@ -259,6 +259,54 @@ TEST(slopes_and_dropout)
     fixture_destroy(f);
 }
 
+/* What is read beside the tensors: none of it in an output, all of it aligned. */
+TEST(arrays_beside_the_tensors)
+{
+    ordo_problem p = small();
+    p.alibi = true;
+    p.dropout.p = 0.5;
+    fixture *f = fixture_create(&p);
+    ordo_call *c = &f->call;
+    void *const o = f->o + 2, *const dq = f->dq + 2; /* zeros, and sequence 0 */
+    REFUSE(f, forward, c->slopes = o, ORDO_ERR_ARGUMENT, "o and slopes overlap");
+    c->slopes_batch_stride = 100; /* those of the second sequence */
+    REFUSE(f, forward, c->slopes = f->o - 100, ORDO_ERR_ARGUMENT, "o and slopes overlap");
+    c->slopes_batch_stride = 0;
+    memset(f->o, 0, sizeof f->o);
+    memset(f->dq, 0, sizeof f->dq);
+    REFUSE(f, forward, c->sequence_ids = o, ORDO_ERR_ARGUMENT, "o and sequence_ids overlap");
+    REFUSE(f, backward, c->seed_ptr = dq, ORDO_ERR_ARGUMENT, "dq and seed_ptr overlap");
+    REFUSE(f, forward, c->mask_bits = f->bits;
+           c->lse = (void *)(f->bits + 511), ORDO_ERR_ARGUMENT, "lse and mask_bits overlap");
+    REFUSE(f, forward, c->offset_ptr = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "offset_ptr",
+           "multiple of 8");
+    REFUSE(f, forward, c->seed_ptr = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "seed_ptr");
+    REFUSE(f, forward, c->sequence_ids = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "sequence_ids");
+    REFUSE(f, forward, c->slopes = (void *)((char *)f->slopes + 1), ORDO_ERR_ALIGN, "slopes",
+           "multiple of 4");
+    REFUSE(f, forward, c->mask_bits = (void *)((char *)f->bits + 2), ORDO_ERR_ALIGN, "mask_bits");
+    c->mask_bits = f->bits; /* 2 x 4 blocks of 64 words: lse may begin behind them */
+    c->lse = (void *)f->q, c->q.data = f->k, c->slopes = f->slopes;
+    CHECK_INT(ordo_attention_forward(f->plan, c), ORDO_OK);
+    fixture_destroy(f);
+
+    p = small();
+    p.layout = ORDO_PACKED, p.total_q = 7, p.total_kv = 8;
+    f = fixture_create(&p);
+    c = &f->call;
+    REFUSE(f, forward, c->cu_q = (void *)((char *)f->cu_q + 1), ORDO_ERR_ALIGN, "cu_q",
+           "multiple of 4");
+    REFUSE(f, forward, c->cu_kv = (void *)(f->lse + 2), ORDO_ERR_ARGUMENT, "lse and cu_kv overlap");
+    fixture_destroy(f);
+    p = small();
+    p.layout = ORDO_PADDED;
+    f = fixture_create(&p);
+    c = &f->call;
+    REFUSE(f, forward, c->kv_lens = (void *)((char *)f->kv_lens + 2), ORDO_ERR_ALIGN, "kv_lens");
+    REFUSE(f, forward, c->q_lens = (void *)(f->lse + 2), ORDO_ERR_ARGUMENT, "lse and q_lens");
+    fixture_destroy(f);
+}
+
 /* Seed and offset by value, by pointer, or as the bits they stand for: the same results. */
 TEST(three_ways_to_give_a_mask)
 {
@@ -358,5 +406,5 @@ TEST(backends)
 }
 
 CHECK_MAIN(RUN(pointers_and_versions), RUN(strides), RUN(outputs_overlap_nothing), RUN(lengths),
-           RUN(slopes_and_dropout), RUN(three_ways_to_give_a_mask),
+           RUN(slopes_and_dropout), RUN(arrays_beside_the_tensors), RUN(three_ways_to_give_a_mask),
            RUN(known_answers_through_the_public_functions), RUN(backends))

@@ -528,6 +528,11 @@ TEST(bad_lengths_are_refused_by_name)
     ordo_dropout_info more;
     must(ordo_dropout_query(&p, &c, &more));
     CHECK_INT(more.blocks, info.blocks);
+    c.cu_q = (const void *)((const char *)q + 2);
+    REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_ALIGN, "expected a multiple of 4");
+    c.cu_q = q;
+    c.seed_ptr = (const void *)((const char *)&p.scale + 4);
+    REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_ALIGN, "expected a multiple of 8");
 }
 
 TEST(bad_ranges_are_refused_by_name)
