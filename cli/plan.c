@@ -45,6 +45,7 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
     const bool check = r->check;
     int status = CLI_OK;
     ordo_status asked = ordo_plan_query(plan, &report->info);
+    report->problem = (ordo_problem)ORDO_PROBLEM_INIT;
     if (asked == ORDO_OK)
         asked = ordo_plan_problem(plan, &report->problem);
     if (asked == ORDO_OK && check) {

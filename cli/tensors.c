@@ -137,7 +137,9 @@ static void fill_slopes(const cli_tensors *t)
 bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_numbers,
                       const int32_t *kv_numbers, const int64_t *ids, uint64_t seed)
 {
-    *t = (cli_tensors) { .q_numbers = q_numbers, .kv_numbers = kv_numbers, .ids = ids };
+    *t = (cli_tensors) {
+        .problem = ORDO_PROBLEM_INIT, .q_numbers = q_numbers, .kv_numbers = kv_numbers, .ids = ids
+    };
     if (ordo_plan_problem(plan, &t->problem) != ORDO_OK)
         return false;
     const ordo_problem *p = &t->problem;

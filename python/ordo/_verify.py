@@ -35,6 +35,8 @@ def _written(kind: type[Any], function: Any, *before: Any) -> Any:
     """`kind` as `function` writes it after its other arguments; nothing past its end."""
     room = (ctypes.c_ubyte * (sizeof(kind) + _GUARD))(*[_BYTE] * (sizeof(kind) + _GUARD))
     struct = kind.from_buffer(room)
+    if hasattr(struct, "size"):
+        struct.size = sizeof(kind)
     function(*before, byref(struct))
     if any(byte != _BYTE for byte in room[sizeof(kind) :]):
         raise _Mismatch(f"{kind.__name__} is longer than {sizeof(kind)} bytes")

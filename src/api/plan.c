@@ -125,8 +125,8 @@ ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
 {
     if (!plan || !problem)
         return missing(plan ? "problem" : "plan");
-    *problem = ordo_problem_given(&plan->problem);
-    return ORDO_OK;
+    const ordo_problem given = ordo_problem_given(&plan->problem);
+    return ordo_versioned_answer(problem, sizeof given, &given, "problem", "ORDO_PROBLEM_INIT");
 }
 
 size_t ordo_plan_workspace(const ordo_plan *plan)

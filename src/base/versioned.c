@@ -2,20 +2,66 @@
 #include "base/versioned.h"
 
 #include "base/status.h"
+#include "ordo/ordo.h"
 
 #include <string.h>
 
 /* No argument struct comes near this; a larger size is a variable never set. */
 enum { LARGEST = 4096 };
 
+/* Fields that are structs themselves. All others lie within 8 bytes, so that a size in eights cuts
+ * none of them. */
+#define PART(init, type, field)                                                                    \
+    {                                                                                              \
+#init, #field, offsetof(type, field), offsetof(type, field) + sizeof(((type *)0)->field)   \
+    }
+#define CALL(field)    PART(ORDO_CALL_INIT, ordo_call, field)
+#define PROBLEM(field) PART(ORDO_PROBLEM_INIT, ordo_problem, field)
+#define OPTIONS(field) PART(ORDO_PLAN_OPTIONS_INIT, ordo_plan_options, field)
+
+static const struct {
+    const char *init, *field;
+    size_t begin, end;
+} structs[] = {
+    CALL(q),
+    CALL(k),
+    CALL(v),
+    CALL(o),
+    CALL(dout),
+    CALL(dq),
+    CALL(dk),
+    CALL(dv),
+    PROBLEM(window),
+    PROBLEM(dropout),
+    PROBLEM(shard),
+    OPTIONS(forward_tile),
+    OPTIONS(backward_tile),
+    PART(ORDO_COMBINE_INIT, ordo_combine, o),
+    PART(ORDO_IO_PROBLEM_INIT, ordo_io_problem, window),
+    PART(ORDO_ATTENTION_SHAPE_INIT, ordo_attention_shape, rng),
+    PART(ORDO_BLOCK_INIT, ordo_block, rng),
+};
+
+/* A size that ends within a field is no version of the struct. */
+static ordo_status check_size(size_t size, size_t known, const char *what, const char *init)
+{
+    if (size < sizeof size || size > LARGEST || size % sizeof size != 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s", what,
+                         size, known, init);
+    for (size_t i = 0; i < sizeof structs / sizeof structs[0]; i++)
+        if (strcmp(structs[i].init, init) == 0 && size > structs[i].begin && size < structs[i].end)
+            return ordo_fail(ORDO_ERR_ARGUMENT,
+                             "%s.size %zu: ends within %s; expected %zu, initialise with %s", what,
+                             size, structs[i].field, known, init);
+    return ORDO_OK;
+}
+
 ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const char *what,
                                 const char *init)
 {
     size_t size;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size || size > LARGEST)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s", what,
-                         size, known, init);
+    ORDO_TRY(check_size(size, known, what, init));
 
     const unsigned char *bytes = from;
     for (size_t i = known; i < size; i++)
@@ -27,5 +73,17 @@ ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const 
     memset(to, 0, known);
     memcpy(to, from, size < known ? size : known);
     memcpy(to, &known, sizeof known);
+    return ORDO_OK;
+}
+
+ordo_status ordo_versioned_answer(void *to, size_t known, const void *from, const char *what,
+                                  const char *init)
+{
+    size_t size;
+    memcpy(&size, to, sizeof size);
+    ORDO_TRY(check_size(size, known, what, init));
+    memset(to, 0, size);
+    memcpy(to, from, size < known ? size : known);
+    memcpy(to, &size, sizeof size);
     return ORDO_OK;
 }

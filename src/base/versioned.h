@@ -9,8 +9,14 @@
 #include "ordo/status.h"
 
 /* Copy the struct at `from`, whose first member is a size_t, into the `known` bytes at `to`,
- * and set the size there to `known`. `what` and `init` name the type and its initialiser. */
+ * and set the size there to `known`. `what` and `init` name the type and its initialiser.
+ * ORDO_ERR_ARGUMENT if the size is none that a version of the struct can have. */
 ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const char *what,
                                 const char *init);
+
+/* The other way: write the `known` bytes at `from` to the caller's struct `to`, no more of it than
+ * its size says; what it has beyond them becomes zero. Its size stays. */
+ordo_status ordo_versioned_answer(void *to, size_t known, const void *from, const char *what,
+                                  const char *init);
 
 #endif

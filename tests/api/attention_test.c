@@ -117,6 +117,8 @@ TEST(pointers_and_versions)
     CHECK(ordo_attention_forward(f->plan, NULL) == ORDO_ERR_ARGUMENT);
     CHECK_HAS(ordo_last_error(), "call NULL");
     REFUSE(f, forward, c->size = 0, ORDO_ERR_ARGUMENT, "call.size 0", "ORDO_CALL_INIT");
+    REFUSE(f, forward, c->size = offsetof(ordo_call, dv) + 16, ORDO_ERR_ARGUMENT, "ends within dv");
+    REFUSE(f, forward, c->size = offsetof(ordo_call, lse) + 4, ORDO_ERR_ARGUMENT, "call.size");
     REFUSE(f, forward, c->q.data = NULL, ORDO_ERR_ARGUMENT, "q.data NULL");
     REFUSE(f, forward, c->v.data = NULL, ORDO_ERR_ARGUMENT, "v.data NULL");
     REFUSE(f, forward, c->o.data = NULL, ORDO_ERR_ARGUMENT, "o.data NULL");

@@ -173,29 +173,44 @@ TEST(structs_of_other_versions)
     ordo_machine_destroy(machine);
 }
 
-TEST(nothing_given)
+/* A caller's problem may be of another version: no byte past its size is written. */
+TEST(the_problem_of_a_plan_at_the_callers_size)
 {
-    const request base = on_h200();
-    ordo_plan *plan = NULL, *made = make(&base);
-    ordo_plan_info info;
-    ordo_problem problem;
-    char text[16];
-    CHECK(ordo_plan_create(NULL, &base.problem, NULL, NULL) == ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "plan: expected a pointer");
-    CHECK(ordo_plan_create(&plan, NULL, NULL, NULL) == ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "problem: expected a pointer");
-    CHECK(ordo_plan_parse(NULL, "") == ARGUMENT);
-    CHECK(ordo_plan_parse(&plan, NULL) == ARGUMENT);
-    CHECK(ordo_plan_query(NULL, &info) == ARGUMENT);
-    CHECK(ordo_plan_query(made, NULL) == ARGUMENT);
-    CHECK(ordo_plan_problem(NULL, &problem) == ARGUMENT);
-    CHECK(ordo_plan_problem(made, NULL) == ARGUMENT);
-    CHECK(ordo_plan_print(NULL, text, sizeof text, NULL) == ARGUMENT);
-    CHECK(ordo_plan_check(NULL, NULL) == ARGUMENT);
-    CHECK(ordo_plan_check(made, NULL) == ORDO_OK);
-    CHECK_INT(ordo_plan_workspace(NULL), 0);
-    ordo_plan_destroy(NULL);
-    ordo_plan_destroy(made);
+    enum { POISON = 0x5a, MORE = 16 };
+    const request base = on_host();
+    ordo_plan *plan = make(&base);
+    struct {
+        ordo_problem p;
+        unsigned char more[MORE];
+    } newer, other;
+    memset(&newer, POISON, sizeof newer);
+    other = newer;
+    const size_t first = offsetof(ordo_problem, dtype), known = offsetof(ordo_problem, softcap);
+    newer.p.size = known; /* an older one */
+    CHECK(ordo_plan_problem(plan, &newer.p) == ORDO_OK);
+    CHECK_INT(newer.p.size, known);
+    CHECK_INT(newer.p.head_dim, 128);
+    CHECK_INT(newer.p.window.left, 0);
+    CHECK_BITS((unsigned char *)&newer + known, (unsigned char *)&other + known,
+               sizeof newer - known);
+    newer = other;
+    newer.p.size = sizeof newer; /* a newer one: what is not known is 0 */
+    CHECK(ordo_plan_problem(plan, &newer.p) == ORDO_OK);
+    CHECK_INT(newer.p.size, sizeof newer);
+    CHECK_INT(newer.p.shard.kv_total, 1024);
+    for (int x = 0; x < MORE; x++)
+        CHECK_INT(newer.more[x], 0);
+    const size_t wrong[] = { 0, 4, sizeof(ordo_problem) - 4, offsetof(ordo_problem, shard) + 8,
+                             1 << 20 };
+    for (int x = 0; x < 5; x++) {
+        newer = other;
+        newer.p.size = wrong[x];
+        CHECK(ordo_plan_problem(plan, &newer.p) == ARGUMENT);
+        CHECK_HAS(ordo_last_error(), "problem.size");
+        CHECK_BITS((unsigned char *)&newer + first, (unsigned char *)&other + first,
+                   sizeof newer - first);
+    }
+    ordo_plan_destroy(plan);
 }
 
 TEST(success_leaves_the_last_message_alone)
@@ -218,4 +233,5 @@ CHECK_MAIN(RUN(what_backends_cannot_do_is_refused_by_name),
            RUN(residency_is_that_of_any_lengths_a_batch_may_hold),
            RUN(choices_out_of_range_are_refused_by_name), RUN(a_replaced_order_has_its_own_groups),
            RUN(workspace_that_does_not_fit_is_refused), RUN(structs_of_other_versions),
-           RUN(nothing_given), RUN(success_leaves_the_last_message_alone))
+           RUN(the_problem_of_a_plan_at_the_callers_size),
+           RUN(success_leaves_the_last_message_alone))

@@ -469,7 +469,7 @@ static uint64_t pairs_by_hand(const ordo_problem *p, ordo_tile tile)
 static void check_pairs(const request *r)
 {
     ordo_plan *plan = make(r);
-    ordo_problem problem;
+    ordo_problem problem = ORDO_PROBLEM_INIT;
     ordo_plan_info info;
     uint64_t pairs = 0;
     CHECK(ordo_plan_problem(plan, &problem) == ORDO_OK);

@@ -129,7 +129,7 @@ static void check_has_field(const char *line, const char *name, const char *valu
 static void check_words(const ordo_plan *plan, const char *line)
 {
     ordo_plan_info info;
-    ordo_problem problem;
+    ordo_problem problem = ORDO_PROBLEM_INIT;
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
     CHECK(ordo_plan_problem(plan, &problem) == ORDO_OK);
     check_has_field(line, "backend", ordo_backend_name(info.backend));

@@ -236,6 +236,13 @@ TEST(sizes_of_other_versions)
     p.size = (size_t)1 << 40;
     CHECK(ordo_problem_check(&p) == ORDO_ERR_ARGUMENT);
 
+    /* Ends within a field: no version of the struct. */
+    p.size = offsetof(ordo_problem, batch) + 4;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_ARGUMENT);
+    p.size = offsetof(ordo_problem, dropout) + 8;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "ends within dropout");
+
     /* An older program: what follows its end is not read. */
     p = dropout();
     p.size = offsetof(ordo_problem, dropout);

@@ -137,7 +137,7 @@ static int question(int index, const ordo_plan *plan, const char *line)
     int failures = 0;
     char text[LINE];
     ordo_plan_info info;
-    ordo_problem problem;
+    ordo_problem problem = ORDO_PROBLEM_INIT;
     size_t needed = 0;
     EXPECT(ordo_plan_print(plan, text, sizeof text, &needed) == ORDO_OK);
     EXPECT(strcmp(text, line) == 0 && needed == strlen(line) + 1);
