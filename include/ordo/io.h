@@ -106,6 +106,7 @@ typedef struct ordo_io_sparse {
     double z_ax; /* nnz(A1 X) */
     double m;    /* words of fast memory */
 } ordo_io_sparse;
+/* NaN, with a message for ordo_last_error(), if `sparse` is NULL. */
 ORDO_API double ordo_io_sparse_form(const ordo_io_sparse *sparse);
 
 /* ---- words ---- */

@@ -33,6 +33,17 @@ static ordo_status missing(const char *name)
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected a place for the answer", name);
 }
 
+/* Of what is read or written, where there are any bytes. */
+static ordo_status nothing_there(const char *name, size_t bytes)
+{
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected %zu bytes of memory", name, bytes);
+}
+
+static ordo_status no_event(const char *name)
+{
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected an event", name);
+}
+
 /* ---- which there are ---- */
 
 ordo_status ordo_device_count(int *count, const char **path)
@@ -141,6 +152,8 @@ ordo_status ordo_device_free(void *memory)
 ordo_status ordo_device_copy(void *to, const void *from, size_t bytes, void *stream)
 {
     question q;
+    if ((!to || !from) && bytes > 0)
+        return nothing_there(to ? "from" : "to", bytes);
     ORDO_TRY(ask(&q));
     return answer(&q, q.module->copy(to, from, bytes, stream, q.why, sizeof q.why));
 }
@@ -148,6 +161,8 @@ ordo_status ordo_device_copy(void *to, const void *from, size_t bytes, void *str
 ordo_status ordo_device_fill(void *memory, int byte, size_t bytes, void *stream)
 {
     question q;
+    if (!memory && bytes > 0)
+        return nothing_there("memory", bytes);
     ORDO_TRY(ask(&q));
     return answer(&q, q.module->fill(memory, byte, bytes, stream, q.why, sizeof q.why));
 }
@@ -158,6 +173,8 @@ ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *
     if (!equal)
         return missing("equal");
     *equal = false;
+    if ((!a || !b) && bytes > 0)
+        return nothing_there(a ? "b" : "a", bytes);
     ORDO_TRY(ask(&q));
     return answer(&q, q.module->equal(a, b, bytes, stream, equal, q.why, sizeof q.why));
 }
@@ -212,6 +229,8 @@ ordo_status ordo_device_event_destroy(void *event)
 ordo_status ordo_device_event_record(void *event, void *stream)
 {
     question q;
+    if (!event)
+        return no_event("event");
     ORDO_TRY(ask(&q));
     return answer(&q, q.module->event_record(event, stream, q.why, sizeof q.why));
 }
@@ -223,6 +242,8 @@ ordo_status ordo_device_event_elapsed(void *from, void *to, double *seconds)
     if (!seconds)
         return missing("seconds");
     *seconds = 0;
+    if (!from || !to)
+        return no_event(from ? "to" : "from");
     ORDO_TRY(ask(&q));
     return answer(&q, q.module->event_elapsed(from, to, seconds, q.why, sizeof q.why));
 }

@@ -3,9 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/problem.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "ordo/io.h"
+#include "plan/plan.h"
 
 /* ---- levels ---- */
 
@@ -120,8 +122,7 @@ static ordo_io_problem io_problem(const ordo_problem *p, ordo_io_pass pass,
     io.window = p->window;
     io.cache_words = advice->cache_words;
     io.strip = advice->strip;
-    const int64_t cols = p->kv_len ? p->kv_len : p->q_len;
-    io.workspace_words = (int64_t)(2 * PANELS * sqrt((double)advice->cache_words)) * cols;
+    io.workspace_words = (int64_t)(2 * PANELS * sqrt((double)advice->cache_words)) * p->kv_len;
     return io;
 }
 
@@ -129,16 +130,22 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
                            ordo_io_pass pass, int index, ordo_io_advice *advice, bool *end)
 {
     ORDO_DEFAULT_ENVIRONMENT;
+    ordo_problem p;
     if (!problem || !advice)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          problem ? "advice" : "problem");
-    ORDO_TRY(ordo_problem_check(problem));
-    if (problem->layout != ORDO_DENSE)
+    ORDO_TRY(ordo_problem_resolve(problem, &p));
+    if (p.layout != ORDO_DENSE)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "layout %s: expected dense",
-                         ordo_layout_name(problem->layout));
+                         ordo_layout_name(p.layout));
+    if (ordo_problem_empty(&p))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "batch %" PRId64 ", q_len %" PRId64 ", kv_len %" PRId64
+                         ": expected 1 or more, for an empty problem moves nothing",
+                         p.batch, p.q_len, p.kv_len);
     memset(advice, 0, sizeof *advice);
     ordo_io_level *level = &advice->level;
-    ORDO_TRY(ordo_io_level_at(machine, problem->dtype, index, level, end));
+    ORDO_TRY(ordo_io_level_at(machine, p.dtype, index, level, end));
     if (*end)
         return ORDO_OK;
     const int64_t words = level->bytes / level->word_bytes;
@@ -146,15 +153,15 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
     advice->strip = !level->scratchpad       ? level->line_bytes / level->word_bytes
                     : level->word_bytes == 2 ? MMA_STEP
                                              : 1;
-    const ordo_io_problem io = io_problem(problem, pass, advice);
+    const ordo_io_problem io = io_problem(&p, pass, advice);
     ORDO_TRY(ordo_io_bound_best(&io, &advice->bound));
     const ordo_status status = ordo_io_choose(&io, ORDO_IO_BEST, NULL, &advice->choice);
     if (status != ORDO_OK && status != ORDO_ERR_UNSUPPORTED)
         return status;
     advice->fits = status == ORDO_OK;
-    advice->bound.words *= (double)problem->batch;
-    advice->choice.words.loads *= problem->batch;
-    advice->choice.words.stores *= problem->batch;
+    advice->bound.words *= (double)p.batch;
+    advice->choice.words.loads *= p.batch;
+    advice->choice.words.stores *= p.batch;
     advice->bytes = (double)level->word_bytes *
                     (double)(advice->choice.words.loads + advice->choice.words.stores);
     if (level->bytes_per_s > 0)

@@ -163,6 +163,9 @@ TEST(advice)
     CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_OK);
     CHECK_INT(advice.choice.algorithm, ORDO_IO_PHASE);
     CHECK(advice.choice.words.workspace < 8192 * (int64_t)8192);
+    p.kv_len = ORDO_NO_KEYS;
+    CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "kv_len 0: expected 1 or more");
     ordo_machine_destroy(m);
 }
 
