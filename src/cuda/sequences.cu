@@ -1,5 +1,5 @@
-/* sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros in what
- * padding leaves. */
+/* sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros in rows
+ * that no sequence has. */
 #include "cuda/sequences.h"
 
 #include <math.h>
@@ -7,7 +7,12 @@
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
 
-enum { MOST_THREADS = 512, CLEAR_THREADS = 256 };
+enum {
+    MOST_THREADS = 512,
+    CLEAR_WARPS = 8,
+    CLEAR_THREADS = 32 * CLEAR_WARPS,
+    CLEAR_BLOCKS = 8 /* of a multiprocessor */
+};
 
 /* ---- scans over a block ---- */
 
@@ -117,15 +122,48 @@ ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t wh
                             why_size);
 }
 
-/* ---- what padding leaves ---- */
+/* ---- rows that no sequence has ---- */
 
-/* Rows `from` .. `to` - 1 of one head of one sequence. */
+/* Which share of a slot's rows this warp clears: every block of one head looks at all slots, and
+ * the blocks of a head share what they find. */
+struct share {
+    int32_t head;
+    int64_t first, step; /* of 32 lanes each */
+};
+
+ORDO_DEVICE share share_of(int32_t heads)
+{
+    const int64_t part = blockIdx.x / heads, parts = gridDim.x / heads;
+    return { (int32_t)(blockIdx.x % heads), part * 32 + threadIdx.x % 32, parts * 32 };
+}
+
+/* clear(sequence in tensors, rows) for every slot that has rows, by one warp each. */
+template <class CLEAR>
+ORDO_DEVICE void each_slot(const ordo_cuda_pass &pass, bool keys, CLEAR clear)
+{
+    const int32_t slots = ordo_left_slots(&pass);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int64_t first = warp; first < slots; first += CLEAR_THREADS) {
+        const int64_t slot = first + lane * CLEAR_WARPS; /* the next slot is another warp's */
+        ordo_rows left = { 0, 0 };
+        if (slot < slots)
+            left = ordo_left_rows(&pass, (int32_t)slot, keys);
+        for (uint32_t found = __ballot_sync(~0u, left.count > 0); found; found &= found - 1) {
+            const int from = __ffs(found) - 1;
+            const ordo_rows rows = { __shfl_sync(~0u, left.first, from),
+                                     __shfl_sync(~0u, left.count, from) };
+            clear(ordo_left_sequence(&pass, (int32_t)(first + from * CLEAR_WARPS)), rows);
+        }
+    }
+}
+
 ORDO_DEVICE void clear_rows(const ordo_cuda_pass &pass, const ordo_cuda_tensor &x, int32_t sequence,
-                            int32_t head, int32_t from, int64_t to)
+                            ordo_rows rows, const share &mine)
 {
     const int32_t chunks = pass.head_dim / 8; /* of 16 bytes */
-    uint16_t *base = (uint16_t *)x.data + sequence * x.sequence + head * x.head + from * x.row;
-    for (int64_t i = threadIdx.x; i < (to - from) * chunks; i += CLEAR_THREADS)
+    uint16_t *base =
+        (uint16_t *)x.data + sequence * x.sequence + mine.head * x.head + rows.first * x.row;
+    for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step)
         *(uint4 *)(base + i / chunks * x.row + i % chunks * 8) = make_uint4(0, 0, 0, 0);
 }
 
@@ -133,39 +171,41 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
     clear_forward_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
     const int32_t heads = pass.run.kv_heads * pass.run.group_heads;
-    for (int64_t at = blockIdx.x; at < (int64_t)pass.batch.sequences * heads; at += gridDim.x) {
-        const int32_t b = (int32_t)(at / heads), head = (int32_t)(at % heads);
-        const ordo_cuda_sequence &s = pass.table[b];
-        clear_rows(pass, pass.o, b, head, s.q_len, pass.q_rows);
-        float *lse = pass.lse + s.lse + head * pass.batch.lse_head;
-        for (int64_t row = s.q_len + threadIdx.x; row < pass.q_rows; row += CLEAR_THREADS)
-            lse[row] = -INFINITY;
-    }
+    const share mine = share_of(heads);
+    each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
+        clear_rows(pass, pass.o, sequence, rows, mine);
+        float *lse = pass.lse + ((int64_t)sequence * heads + mine.head) * pass.batch.lse_head;
+        for (int64_t i = mine.first; i < rows.count; i += mine.step)
+            lse[rows.first + i] = -INFINITY;
+    });
 }
 
 static __global__ void __launch_bounds__(CLEAR_THREADS)
     clear_backward_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
-    const int32_t heads = pass.run.kv_heads * pass.run.group_heads;
-    for (int64_t at = blockIdx.x; at < (int64_t)pass.batch.sequences * heads; at += gridDim.x) {
-        const int32_t b = (int32_t)(at / heads), head = (int32_t)(at % heads);
-        const ordo_cuda_sequence &s = pass.table[b];
-        clear_rows(pass, pass.dq, b, head, s.q_len, pass.q_rows);
-        if (head < pass.run.kv_heads) {
-            clear_rows(pass, pass.dk, b, head, s.kv_len, pass.kv_rows);
-            clear_rows(pass, pass.dv, b, head, s.kv_len, pass.kv_rows);
-        }
-    }
+    const share mine = share_of(pass.run.kv_heads * pass.run.group_heads);
+    each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
+        clear_rows(pass, pass.dq, sequence, rows, mine);
+    });
+    if (mine.head >= pass.run.kv_heads)
+        return;
+    each_slot(pass, true, [&](int32_t sequence, ordo_rows rows) {
+        clear_rows(pass, pass.dk, sequence, rows, mine);
+        clear_rows(pass, pass.dv, sequence, rows, mine);
+    });
 }
 
+/* As many blocks as run at once, in whole sets of one per head. */
 static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *why, size_t why_size)
 {
     const int64_t heads = (int64_t)pass->run.kv_heads * pass->run.group_heads;
-    int blocks = 0;
-    if (pass->layout != ORDO_PADDED)
+    int processors = 0;
+    if (pass->layout == ORDO_DENSE)
         return ORDO_OK;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, heads * pass->batch.sequences, &blocks, why, why_size));
-    const ordo_cuda_grid grid = { (unsigned)blocks, CLEAR_THREADS, 0, ORDO_LAUNCH_PLAIN };
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors, why, why_size));
+    const int64_t parts = (int64_t)processors * CLEAR_BLOCKS / heads;
+    const ordo_cuda_grid grid = { (unsigned)(heads * (parts > 1 ? parts : 1)), CLEAR_THREADS, 0,
+                                  ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
 }
 

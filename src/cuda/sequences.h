@@ -1,9 +1,10 @@
 /* sequences.h: the table of a packed or padded batch, made on the device from lengths that it alone
  * knows, and what such a batch leaves unwritten.
  *
- * Contents that make no sense cannot be reported from there. They are cut, so that nothing outside
- * the tensors and the workspace is touched: ends that decrease give empty sequences, ends past the
- * last row and lengths past the largest end there. */
+ * Invalid contents cannot be reported from there. They are clamped, so that nothing outside the
+ * tensors and the workspace is touched: ends that decrease give empty sequences, ends past the last
+ * row and lengths past the longest one end there. Rows that this leaves to no sequence are written
+ * as zeros, like padding. */
 #ifndef CUDA_SEQUENCES_H
 #define CUDA_SEQUENCES_H
 
@@ -107,14 +108,52 @@ ORDO_HD ordo_counts ordo_sequence_counts(const ordo_cuda_pass *pass, const ordo_
     return c;
 }
 
+/* ---- rows that no sequence has ---- */
+
+/* They are counted in slots. In padded batches a slot is what follows the valid rows of one
+ * sequence; in packed ones what lies before the first sequence, between two, and behind the last.
+ */
+ORDO_HD int32_t ordo_left_slots(const ordo_cuda_pass *pass)
+{
+    return pass->batch.sequences + (pass->layout == ORDO_PACKED);
+}
+
+/* Rows of one slot in the second dimension of tensors of queries or of keys, from the table. */
+ORDO_HD ordo_rows ordo_left_rows(const ordo_cuda_pass *pass, int32_t slot, bool keys)
+{
+    const ordo_cuda_sequence *table = pass->batch.table;
+    const int64_t rows = keys ? pass->kv_rows : pass->q_rows;
+    const bool packed = pass->layout == ORDO_PACKED;
+    int32_t first = 0, end = (int32_t)rows;
+    if (!packed)
+        first = keys ? table[slot].kv_len : table[slot].q_len;
+    if (packed && slot > 0)
+        first = keys ? table[slot - 1].kv_row + table[slot - 1].kv_len
+                     : table[slot - 1].q_row + table[slot - 1].q_len;
+    if (packed && slot < pass->batch.sequences)
+        end = keys ? table[slot].kv_row : table[slot].q_row;
+    ordo_rows left;
+    left.first = first;
+    left.count = end - first;
+    return left;
+}
+
+/* The sequence of a slot in tensors. */
+ORDO_HD int32_t ordo_left_sequence(const ordo_cuda_pass *pass, int32_t slot)
+{
+    return pass->layout == ORDO_PACKED ? 0 : slot;
+}
+
 /* ---- launches, on the pass's stream ---- */
 
 /* Make pass->table. One block, whatever the batch; the launch functions of both passes call it
  * first where pass->table is not NULL. */
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
-/* Padded batches (others: nothing): o = 0 and lse = -inf past q_len; dq = 0 past q_len, dk = dv = 0
- * past kv_len. They write no row that a pass writes: in any order with it, after the table. */
+/* Packed and padded batches (others: nothing): o = 0 and lse = -inf, or dq = dk = dv = 0, in rows
+ * that no sequence has. They write no row that a pass writes: in any order with it, after the
+ * table.
+ */
 ordo_status ordo_sm90_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_sm90_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

@@ -7,10 +7,11 @@
 #define TESTS_API_FAKE_ATTENTION_H
 
 #include "base/half.h"
-#include "cuda/pass.h"
+#include "cuda/sequences.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* One head of one sequence. */
 typedef struct fake_head {
@@ -175,15 +176,21 @@ static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *s
         fake_query(h, &p->dq, i)[d] = fake_half(p, sums->dq[d] * p->scale);
 }
 
-/* Rows of padding: zeros. */
-static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, int32_t b,
-                              int64_t from, int64_t to, int64_t head)
+/* Zeros in rows that no sequence has; lse, if given, is -inf there. */
+static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, float *lse,
+                              bool keys)
 {
-    if (p->layout != ORDO_PADDED)
-        return;
-    for (int64_t r = from; r < to; r++)
-        for (int32_t d = 0; d < p->head_dim; d++)
-            fake_row(t, b, r, head)[d] = 0;
+    const int64_t heads = keys ? p->run.kv_heads : (int64_t)p->run.kv_heads * p->run.group_heads;
+    for (int32_t slot = 0; p->layout != ORDO_DENSE && slot < ordo_left_slots(p); slot++) {
+        const ordo_rows left = ordo_left_rows(p, slot, keys);
+        const int64_t b = ordo_left_sequence(p, slot);
+        for (int64_t head = 0; head < heads; head++)
+            for (int64_t r = left.first; r < left.first + left.count; r++) {
+                memset(fake_row(t, b, r, head), 0, (size_t)p->head_dim * 2);
+                if (lse)
+                    lse[(b * heads + head) * p->batch.lse_head + r] = -INFINITY;
+            }
+    }
 }
 
 static inline void fake_attention_forward(const ordo_cuda_pass *p)
@@ -195,11 +202,9 @@ static inline void fake_attention_forward(const ordo_cuda_pass *p)
             fake_head h = fake_head_of(p, b, head);
             for (int64_t i = 0; i < h.s.q_len; i++)
                 fake_forward_row(&h, i, sums);
-            fake_clear(p, &p->o, b, h.s.q_len, p->q_rows, head);
-            for (int64_t i = h.s.q_len; p->layout == ORDO_PADDED && i < p->q_rows; i++)
-                *fake_lse(&h, p->lse, i) = -INFINITY;
             free(h.logits);
         }
+    fake_clear(p, &p->o, p->lse, false);
     free(sums);
 }
 
@@ -214,7 +219,6 @@ static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64
         fake_head h = fake_head_of(p, b, head);
         for (int64_t i = 0; i < s.q_len; i++)
             fake_backward_row(&h, i, &sums);
-        fake_clear(p, &p->dq, b, s.q_len, p->q_rows, head);
         free(h.logits);
     }
     for (int64_t j = 0; j < s.kv_len; j++)
@@ -224,8 +228,6 @@ static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64
             fake_row(&p->dv, s.batch, s.kv_row + j, kv_head)[d] =
                 fake_half(p, sums.dv[j * dim + d]);
         }
-    fake_clear(p, &p->dk, b, s.kv_len, p->kv_rows, kv_head);
-    fake_clear(p, &p->dv, b, s.kv_len, p->kv_rows, kv_head);
     free(sums.dq);
     free(sums.dk);
     free(sums.dv);
@@ -236,6 +238,9 @@ static inline void fake_attention_backward(const ordo_cuda_pass *p)
     for (int32_t b = 0; b < p->batch.sequences; b++)
         for (int64_t kv_head = 0; kv_head < p->run.kv_heads; kv_head++)
             fake_backward_group(p, b, kv_head);
+    fake_clear(p, &p->dq, NULL, false);
+    fake_clear(p, &p->dk, NULL, true);
+    fake_clear(p, &p->dv, NULL, true);
 }
 
 #endif

@@ -220,6 +220,75 @@ TEST(nothing_lies_outside)
     }
 }
 
+/* How often each row of a tensor is written: by its sequence's part of a pass, or as a row that no
+ * sequence has. */
+static void count_writes(const ordo_cuda_pass *pass, bool keys, int sequence, uint8_t *writes)
+{
+    for (int32_t b = 0; b < BATCH; b++) {
+        const ordo_cuda_sequence s = ordo_batch_sequence(&pass->batch, b);
+        for (int32_t r = 0; s.batch == sequence && r < (keys ? s.kv_len : s.q_len); r++)
+            writes[(keys ? s.kv_row : s.q_row) + r]++;
+    }
+    for (int32_t slot = 0; slot < ordo_left_slots(pass); slot++) {
+        const ordo_rows left = ordo_left_rows(pass, slot, keys);
+        CHECK(left.count >= 0);
+        for (int32_t r = 0; ordo_left_sequence(pass, slot) == sequence && r < left.count; r++)
+            writes[left.first + r]++;
+    }
+}
+
+/* Lengths of any kind: those of a batch that ends before its tensors do, that is longer than it
+ * says, or that decrease; and numbers that mean nothing. */
+static void draw_anything(trial *t, uint32_t at, uint32_t kind)
+{
+    for (int b = 0; b <= BATCH && kind > 0; b++) {
+        const int64_t most = kind == 1 ? 300 : kind == 2 ? 20000 : INT32_MAX;
+        t->cu_q[b] = (int32_t)(draw(&at, most) - most / 4) + (kind == 1 ? 150 * b : 0);
+        t->cu_kv[b] = (int32_t)(draw(&at, most) - most / 4) + (kind == 1 ? 180 * b : 0);
+        t->q_lens[b % BATCH] = (int32_t)(draw(&at, most) - most / 4);
+        t->kv_lens[b % BATCH] = (int32_t)(draw(&at, most) - most / 4);
+    }
+    for (int b = 0; b <= BATCH && kind == 0; b++) { /* nothing wrong, but rows behind the last */
+        t->cu_q[b] = t->cu_q[b] / 2;
+        t->cu_kv[b] = t->cu_kv[b] / 3;
+    }
+}
+
+TEST(every_row_is_written_once)
+{
+    for (uint32_t round = 0; round < 160; round++) {
+        static uint8_t writes[BATCH * (LONGEST + 50)];
+        const bool packed = round % 2;
+        trial t = { 0 };
+        draw_lengths(&t, round * 5000);
+        open_trial(&t, problem_of(packed ? ORDO_PACKED : ORDO_PADDED));
+        draw_anything(&t, round * 5000 + 1000, round / 2 % 4);
+        host_table(&t.pass, t.table);
+        for (int keys = 0; keys < 2; keys++)
+            for (int sequence = 0; sequence < (packed ? 1 : BATCH); sequence++) {
+                const int64_t rows = keys ? t.pass.kv_rows : t.pass.q_rows;
+                int64_t wrong = 0;
+                memset(writes, 0, sizeof writes);
+                count_writes(&t.pass, keys, sequence, writes);
+                for (int64_t r = 0; r < rows; r++)
+                    wrong += writes[r] != 1;
+                for (int64_t r = rows; r < (int64_t)sizeof writes; r++)
+                    wrong += writes[r] != 0;
+                CHECK_INT(wrong, 0);
+            }
+        ordo_plan_destroy(t.plan);
+    }
+}
+
+/* No sequence at all: all rows are left. */
+TEST(no_sequence)
+{
+    ordo_cuda_pass pass = { .layout = ORDO_PACKED, .q_rows = 70, .kv_rows = 90 };
+    CHECK_INT(ordo_left_slots(&pass), 1);
+    const ordo_rows q = ordo_left_rows(&pass, 0, false), kv = ordo_left_rows(&pass, 0, true);
+    CHECK(q.first == 0 && q.count == 70 && kv.first == 0 && kv.count == 90);
+}
+
 static ordo_problem shard_of(int mask)
 {
     ordo_problem p = problem_of(ORDO_DENSE);
@@ -274,4 +343,5 @@ TEST(a_dense_batch)
 }
 
 CHECK_MAIN(RUN(sequences_are_what_the_plan_says), RUN(tiles_are_counted_and_found),
-           RUN(bits_are_where_they_are_stored), RUN(nothing_lies_outside), RUN(a_dense_batch))
+           RUN(bits_are_where_they_are_stored), RUN(nothing_lies_outside),
+           RUN(every_row_is_written_once), RUN(no_sequence), RUN(a_dense_batch))

@@ -97,10 +97,8 @@ ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
     const ordo_forward_instance kernel = instance_of(pass);
-    if (pass->table)
-        CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-    if (pass->layout == ORDO_PADDED)
-        CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
     CUDA_TRY(launch(pass, &kernel, why, why_size));
     return ordo_repair_forward(pass, why, why_size);
 }

@@ -80,9 +80,8 @@ static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size
 
 ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    if (pass->table)
-        CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
     CUDA_TRY(launch(pass, why, why_size));
-    CUDA_TRY(ordo_repair_backward(pass, why, why_size));
-    return pass->layout == ORDO_PADDED ? ordo_sm90_clear_backward(pass, why, why_size) : ORDO_OK;
+    return ordo_repair_backward(pass, why, why_size);
 }
