@@ -261,9 +261,10 @@ static void digest_sequence(const cli_tensors *t, cli_output output, int64_t b, 
 uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t sequence)
 {
     cli_digest digest = cli_digest_start();
-    for (int64_t b = 0; b < t->problem.batch; b++)
-        if (sequence < 0 || b == sequence)
-            digest_sequence(t, output, b, &digest);
+    const int64_t first = sequence < 0 ? 0 : sequence,
+                  end = sequence < 0 ? t->problem.batch : sequence + 1;
+    for (int64_t b = first; b < end; b++)
+        digest_sequence(t, output, b, &digest);
     return cli_digest_value(&digest);
 }
 
