@@ -20,7 +20,7 @@ from ._digest import digest
 from ._library import Build, Error, build, version
 from ._machine import Device, Machine, MachineKey, backend_available, backend_why_not, devices
 from ._plan import Plan, PlanInfo, Tile
-from ._problem import Dropout, Extra, Problem, Shard
+from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
 from ._sim import Critical, Schedule, Timeline, TimelineInfo, timeline
 from ._verify import verify as _verify_structs
 
@@ -33,6 +33,7 @@ __all__ = [
     "Extra",
     "Machine",
     "MachineKey",
+    "NO_KEYS",
     "Plan",
     "PlanInfo",
     "Problem",

@@ -24,7 +24,7 @@ from ._arrays import (
 from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
-from ._problem import Problem, dropout_of
+from ._problem import NO_KEYS, Problem, dropout_of
 from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
@@ -283,12 +283,8 @@ def attention(
         q_lens = np.full(len(q), q.shape[1], np.int32)
     if kv_lens is None and q_lens is not None:
         kv_lens = np.full(len(k), k.shape[1], np.int32)
-    sizes = _measure(q, k, v, cu_q, cu_kv, q_lens is not None)
-    empty = 0 in (sizes["batch"], *q.shape[:-2], *k.shape[:-2])
-    if empty:
-        sizes = _raised(sizes)
     problem = Problem(
-        **sizes,
+        **_measure(q, k, v, cu_q, cu_kv, q_lens is not None),
         dtype=dtype if dtype is not None else dtype_of(q),
         mask=mask_of(causal),
         window=window,
@@ -297,8 +293,6 @@ def attention(
         alibi=slopes is not None,
         dropout=dropout_of(dropout_p),
     )
-    if empty:
-        return _nothing(problem, q, k, v, cu_q, cu_kv)
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
         sequence_ids=sequence_ids, slopes=slopes, seed=seed, offset=offset, threads=threads,
@@ -328,7 +322,8 @@ def _measure(
     )
     if cu_q is None:
         layout = "padded" if padded else "dense"
-        return dict(fields, layout=layout, batch=len(q), q_len=q.shape[1], kv_len=k.shape[1])
+        keys = k.shape[1] or NO_KEYS
+        return dict(fields, layout=layout, batch=len(q), q_len=q.shape[1], kv_len=keys)
     if cu_kv is None:
         raise Error("argument", "cu_kv None: expected an array beside cu_q, for k has other rows")
     return dict(
@@ -336,44 +331,10 @@ def _measure(
         layout="packed",
         batch=np.size(cu_q) - 1,  # type: ignore[arg-type, unused-ignore]
         total_q=len(q),
-        total_kv=len(k),
+        total_kv=len(k) or NO_KEYS,
         q_len=_longest("cu_q", cu_q),
         kv_len=_longest("cu_kv", cu_kv),
     )
-
-
-# ---- arrays without sequences, rows or keys, of which there are no plans ----
-
-
-def _raised(sizes: dict[str, Any]) -> dict[str, Any]:
-    """The same sizes with one sequence, row and key where there are none."""
-    counts = ("batch", "q_len", "kv_len", "total_q", "total_kv")
-    made = {name: max(x, 1) if name in counts else x for name, x in sizes.items()}
-    if made["layout"] == "packed":
-        made.update(q_len=made["total_q"], kv_len=made["total_kv"])
-    return made
-
-
-def _nothing(
-    problem: Problem, q: Array, k: Array, v: Array, cu_q: Numbers, cu_kv: Numbers
-) -> Array:
-    """o of arrays that hold no sequence, no rows or no keys, after the checks of forward()."""
-    problem.check()
-    expected = (len(q) if cu_q is None else len(k), *k.shape[1:-1])
-    for name, array, shape in (
-        ("q", q, q.shape),
-        ("k", k, (*expected, q.shape[-1])),
-        ("v", v, (*expected, v.shape[-1])),
-    ):
-        set_tensor(s.ordo_tensor(), name, array, shape, problem.dtype)
-    count = 0 if cu_q is None else max(len(cu_q), 1)
-    for name, given, rows in (("cu_q", cu_q, len(q)), ("cu_kv", cu_kv, len(k))):
-        if given is None:
-            continue
-        ends = numbers(name, given, count, np.int64)
-        if ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
-            raise Error("argument", f"{name} {ends}: expected ends that rise from 0 to {rows}")
-    return np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
 
 
 def _longest(name: str, ends: Any) -> int:

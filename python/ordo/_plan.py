@@ -206,7 +206,7 @@ class Plan:
         p = self.problem
         packed = p.layout == "packed"
         q = (p.total_q,) if packed else (p.batch, p.q_len)
-        kv = (p.total_kv,) if packed else (p.batch, p.kv_len)
+        kv = (max(p.total_kv, 0),) if packed else (p.batch, max(p.kv_len, 0))  # NO_KEYS: 0
         qs, os = (*q, p.heads, p.head_dim), (*q, p.heads, p.v_head_dim)
         ks, vs = (*kv, p.kv_heads, p.head_dim), (*kv, p.kv_heads, p.v_head_dim)
         lse = (p.heads, p.total_q) if packed else (p.batch, p.heads, p.q_len)

@@ -14,6 +14,9 @@ from ._library import Error, lib
 from ._words import DType, Keying, Layout, Mask
 
 
+NO_KEYS = -1  # as kv_len or total_kv: none at all, where 0 would mean as many as queries
+
+
 class Extra(IntFlag):
     """Known requests that ordo refuses by name rather than ignores."""
 
@@ -70,7 +73,7 @@ class Problem:
 
     q_len: int  # rows; the longest sequence's if packed or padded
     head_dim: int
-    kv_len: int = 0  # 0 = q_len
+    kv_len: int = 0  # 0 = q_len; NO_KEYS = none
     batch: int = 1
     heads: int = 1
     kv_heads: int = 0  # 0 = heads; must divide heads

@@ -97,6 +97,29 @@ def test_without_sequences_rows_or_keys(dtype):
         assert o.shape == (*q.shape[:-1], 5) and o.dtype == q.dtype and not o.view("u1").any()
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        dict(batch=0, q_len=3),
+        dict(batch=2, q_len=0, kv_len=3),
+        dict(batch=2, q_len=3, kv_len=ordo.NO_KEYS),
+        dict(batch=0, q_len=3, layout="packed"),
+        dict(batch=2, q_len=3, kv_len=ordo.NO_KEYS, layout="packed", total_q=5),
+    ],
+)
+def test_plans_of_nothing(sizes):
+    plan = ordo.Plan(ordo.Problem(heads=4, kv_heads=2, head_dim=8, **sizes))
+    assert ordo.Plan.parse(plan.line) == plan
+    ends = [0] * (sizes["batch"] + 1)
+    rest = dict(cu_q=ends, cu_kv=ends) if plan.problem.layout == "packed" else {}
+    q, k, v, dout = (np.ones(plan._shapes[x], np.float32) for x in ("q", "k", "v", "dout"))
+    assert 0 in (sizes["batch"], q.size, k.size)
+    o, lse, *grads = both(plan, q, k, v, dout, **rest)
+    assert o.shape == q.shape and not o.any() and (lse == -np.inf).all()
+    for x, y in zip(grads, (q, k, v)):
+        assert x.shape == y.shape and not x.any()
+
+
 CASES = {
     "full": dict(),
     "causal": dict(mask="causal"),
