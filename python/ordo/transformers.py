@@ -4,11 +4,12 @@
     ordo.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="ordo")
 
-Registers the attention and its mask: without the mask transformers would leave padding out
-without a word. Padded batches are unpadded to sequences end to end, packed ones (position_ids that
-start again, or cu_seq_lens_q/k) stay so. Dropout applies while the module trains. What a model
-asks for and ordo does not have (attention sinks, biases, masks of other shapes) raises Error and
-names it.
+Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
+attention. Padded batches are unpadded to sequences end to end, packed ones (position_ids that start
+again, or cu_seq_lens_q/k) stay so. Dropout applies while the module trains. What a model asks for
+and ordo does not have (attention sinks, biases, masks of other shapes) raises Error and names it.
+Models with attention code of their own run that code, with the mask of eager attention and a
+warning.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import flash_attention_mask
 
 from ._library import Error
+from ._transformers_mask import Pattern, attention_mask
 from .torch._attention import Arguments, call
 
 __all__ = ["NAME", "attention_forward", "attention_mask", "register"]
@@ -34,69 +35,6 @@ def register(name: str = NAME) -> None:
     """Make attn_implementation="ordo" known to transformers: the attention and its mask."""
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
-
-
-# ---- the mask ----
-
-# Those that a causal or full mask, a window and sequences of their own can say.
-UNDERSTOOD = {
-    "causal_mask_function",
-    "bidirectional_mask_function",
-    "sliding_window_overlay.<locals>.inner_mask",
-    "sliding_window_bidirectional_overlay.<locals>.inner_mask",
-    "padding_mask_function.<locals>.inner_mask",
-}
-_AND = "and_masks.<locals>.and_mask"
-_PACKED = "packed_sequence_mask_function.<locals>.inner_mask"
-
-
-def _packing(mask_function: Callable[..., Any]) -> Tensor | None:
-    """Which sequence each token belongs to, if the mask says so; Error if it says what we lack."""
-    name = mask_function.__qualname__
-    if name in UNDERSTOOD:
-        return None
-    held = dict(zip(mask_function.__code__.co_freevars, mask_function.__closure__ or ()))
-    if name == _PACKED:
-        packing: Tensor = held["packed_sequence_mask"].cell_contents
-        return packing
-    if name == _AND:
-        found = [_packing(part) for part in held["mask_functions"].cell_contents]
-        return next((x for x in found if x is not None), None)
-    raise Error(
-        "unsupported",
-        f"mask {name.split('.')[0]}: expected causal, full, sliding windows or packed sequences",
-    )
-
-
-def attention_mask(
-    *,
-    mask_function: Callable[..., Any],
-    attention_mask: Tensor | None = None,
-    kv_length: int,
-    **rest: Any,
-) -> Tensor | None:
-    """What attention_forward() gets as its mask: None, the valid tokens of a padded batch (bool,
-    (batch, row)), or the number of the sequence each token of a packed one belongs to (int64)."""
-    if torch.compiler.is_compiling():
-        _refuse_traced(**rest)  # a trace cannot look into functions; see also _restarts()
-        packing = None
-    else:
-        packing = _packing(mask_function)
-    if packing is not None:
-        return packing.to(torch.int64)
-    mask: Tensor | None = flash_attention_mask(
-        mask_function=mask_function, attention_mask=attention_mask, kv_length=kv_length, **rest
-    )
-    return mask
-
-
-def _refuse_traced(config: Any = None, use_vmap: bool = False, **rest: Any) -> None:
-    if use_vmap:
-        raise Error("unsupported", "mask function of the model's own: not supported")
-    if getattr(config, "attention_chunk_size", None):
-        raise Error(
-            "unsupported", f"attention_chunk_size {config.attention_chunk_size}: not supported"
-        )
 
 
 # ---- the attention ----
@@ -132,33 +70,30 @@ def attention_forward(
     max_length_k: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """(attn_output (batch, row, head, dim), None) from (batch, head, row, dim) tensors."""
+    """(attn_output (batch, row, head, dim), None) from (batch, head, row, dim) tensors.
+
+    attention_mask is what attention_mask() made, which then decides what is seen, as in eager
+    attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
+    sliding_window decide."""
     _refuse(s_aux=s_aux, **kwargs)
-    if is_causal is None:
-        is_causal = bool(getattr(module, "is_causal", True))
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
-    window = (-1, -1)
-    if sliding_window is not None and key.shape[2] > sliding_window:
-        window = (sliding_window - 1, sliding_window - 1)
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    if is_causal is None:
+        is_causal = bool(getattr(module, "is_causal", True))
+    pattern = _pattern(q, k, attention_mask, is_causal, sliding_window)
+    k, v = k[:, : pattern.keys], v[:, : pattern.keys]
     arguments = Arguments(
-        causal=is_causal,
-        window=window,
+        causal=pattern.causal,
+        window=pattern.window,
         scale=scaling,
         softcap=softcap or 0.0,
         dropout_p=dropout if module.training else 0.0,
     )
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if attention_mask is not None:
-        if attention_mask.dim() != 2:
-            raise Error(
-                "unsupported",
-                f"attention_mask.shape {tuple(attention_mask.shape)}: expected (batch, row), valid "
-                "tokens; a mask of single elements is not supported",
-            )
-        if attention_mask.dtype != torch.int64:
-            return _unpadded(q, k, v, attention_mask.bool(), arguments), None
-        return _packed(q, k, v, _ends(attention_mask), arguments), None
+    if pattern.packing is not None:
+        return _packed(q, k, v, _ends(pattern.packing), arguments), None
+    if pattern.valid is not None:
+        return _unpadded(q, k, v, pattern.valid, arguments), None
     if cu_seq_lens_q is not None and cu_seq_lens_k is not None:
         longest_q = _longest(cu_seq_lens_q, max_length_q)
         ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, longest_q, _longest(cu_seq_lens_k, max_length_k))
@@ -169,6 +104,34 @@ def attention_forward(
         if starts is not None:
             return _packed(q, k, v, _ends(starts), arguments), None
     return call(q, k, v, arguments)[0], None
+
+
+def _pattern(
+    q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, sliding_window: int | None
+) -> Pattern:
+    """Which keys each query sees."""
+    made: Pattern | None = getattr(mask, "pattern", None)
+    if mask is not None and made is not None:
+        expected = (q.shape[0], 1, q.shape[1], k.shape[1])
+        if mask.shape != expected:
+            raise Error(
+                "unsupported",
+                f"attention_mask.shape {tuple(mask.shape)}: expected (batch, 1, query, key) = "
+                f"{expected}",
+            )
+        return made
+    window = (-1, -1)
+    if sliding_window is not None and k.shape[1] > sliding_window:
+        window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
+    if mask is None:
+        return Pattern(is_causal, window)
+    if mask.dim() != 2:
+        raise Error(
+            "unsupported",
+            f"attention_mask.shape {tuple(mask.shape)}: expected what ordo's mask function made, "
+            "unchanged, or valid tokens (batch, key); a mask of single elements is not supported",
+        )
+    return Pattern(is_causal, window, mask.shape[1], mask.bool())
 
 
 def _refuse(**given: Any) -> None:
@@ -257,37 +220,63 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, ends: _Ends, arguments: Arguments) 
     return o.unflatten(0, q.shape[:2])
 
 
-class _Valid(NamedTuple):
+class _Tokens(NamedTuple):
     rows: Tensor  # of the flattened batch
     ends: Tensor
     longest: int
 
 
-def _valid(mask: Tensor) -> _Valid:
-    def compute(valid: Tensor) -> _Valid:
+def _valid(mask: Tensor, last: int) -> _Tokens:
+    """The valid ones of the last tokens of each sequence."""
+
+    def compute(valid: Tensor) -> _Tokens:
+        valid = valid[:, -last:]
         lengths = valid.sum(dim=-1, dtype=torch.int32)
         rows = valid.flatten().nonzero().flatten()
         ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return _Valid(rows, ends, int(lengths.max()))
+        return _Tokens(rows, ends, int(lengths.max()))
 
-    made: _Valid = _once(mask, "valid", compute)
+    made: _Tokens = _once(mask, f"valid {last}", compute)
     return made
 
 
 def _unpadded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Tensor:
-    """Valid tokens only; zeros in the other rows of the result."""
-    k, v = k[:, : mask.shape[1]], v[:, : mask.shape[1]]  # a static cache is longer
+    """Valid keys only. Where queries have places among the keys, valid queries only, too, and zeros
+    in the other rows of the result."""
     batch, rows = q.shape[:2]
-    keys = _valid(mask)
-    queries = keys
-    if rows < k.shape[1]:  # the last ones of each sequence, to which older keys are cached
-        queries = _valid(mask[:, -rows:])
-    arguments = arguments._replace(
-        cu_q=queries.ends, cu_kv=keys.ends, max_q=queries.longest, max_kv=keys.longest
-    )
-    o, _ = call(_take(q, queries.rows), _take(k, keys.rows), _take(v, keys.rows), arguments)
-    made = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, queries.rows, o)
-    return made.unflatten(0, (batch, rows))
+    keys = _valid(mask, mask.shape[1])
+    kept = None
+    if arguments.causal or arguments.window != (-1, -1):
+        _check_places(rows, mask, arguments)
+        kept = _valid(mask, rows)
+    if kept is None:
+        packed, longest = q.flatten(0, 1), rows
+        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
+    else:
+        packed, longest, ends = _take(q, kept.rows), kept.longest, kept.ends
+    arguments = arguments._replace(cu_q=ends, cu_kv=keys.ends, max_q=longest, max_kv=keys.longest)
+    o, _ = call(packed, _take(k, keys.rows), _take(v, keys.rows), arguments)
+    if kept is not None:
+        o = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, kept.rows, o)
+    return o.unflatten(0, (batch, rows))
+
+
+def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:
+    """A window counts places: those between a query and a key have to stay when padding goes."""
+    if rows > mask.shape[1] or (rows != mask.shape[1] and not arguments.causal):
+        raise Error("unsupported", f"query_length {rows}: expected that of keys, {mask.shape[1]}")
+    if arguments.window == (-1, -1):
+        return
+    message = "attention_mask with padding between valid tokens and a sliding window: not supported"
+    if torch.compiler.is_compiling():
+        torch._assert_async(~_holes(mask), message)
+    elif _once(mask, "holes", lambda valid: bool(_holes(valid))):
+        raise Error("unsupported", message)
+
+
+def _holes(valid: Tensor) -> Tensor:
+    starts = (valid[:, 1:] & ~valid[:, :-1]).sum(-1) + valid[:, 0]
+    return (starts > 1).any()
 
 
 def _take(x: Tensor, rows: Tensor) -> Tensor:

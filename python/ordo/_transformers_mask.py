@@ -1,0 +1,250 @@
+"""The mask of attn_implementation="ordo": what it says, and its elements for those who want them.
+
+transformers describes a mask as a function of indices. attention_mask() reads that function and
+returns a Mask, which carries the answer as a Pattern to attention_forward(). Attention code of a
+model's own never calls attention_forward(): it adds the mask to its scores, or indexes it. Then the
+Mask computes its elements, the same as those of eager attention.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import eager_mask
+
+from ._library import Error
+
+
+class Pattern(NamedTuple):
+    """Which keys each query sees."""
+
+    causal: bool
+    window: tuple[int, int] = (-1, -1)
+    keys: int | None = None  # of them the first ones only: a static cache is longer; None: all
+    valid: Tensor | None = None  # tokens of a padded batch, bool, (batch, key)
+    packing: Tensor | None = None  # the sequence that each token belongs to, (batch, row)
+
+
+# ---- reading a mask function ----
+
+_AND = "and_masks.<locals>.and_mask"
+_PLAIN = {"bidirectional_mask_function": False, "causal_mask_function": True}
+
+
+def _held(function: Callable[..., Any], name: str) -> Any:
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    return cells[name].cell_contents
+
+
+def _read(function: Callable[..., Any]) -> Pattern:
+    """What a mask function of transformers says; Error if it says what we lack."""
+    name = function.__qualname__
+    if name in _PLAIN:
+        return Pattern(_PLAIN[name])
+    if name == "sliding_window_overlay.<locals>.inner_mask":
+        return Pattern(False, (_held(function, "sliding_window") - 1, -1))
+    if name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
+        reach = _held(function, "sliding_window")
+        return Pattern(False, (reach, reach))
+    if name == "packed_sequence_mask_function.<locals>.inner_mask":
+        return Pattern(False, packing=_runs(_held(function, "packed_sequence_mask")))
+    if name == _AND:
+        return _all_of([_read(part) for part in _held(function, "mask_functions")])
+    raise _unknown(name)
+
+
+def _runs(numbers: Tensor) -> Tensor:
+    """Numbers of sequences, each of which is one run of tokens."""
+    numbers = numbers.to(torch.int64)
+    changes, distinct = (x.diff(dim=-1).ne(0).sum(-1) for x in (numbers, numbers.sort(-1)[0]))
+    if not torch.equal(changes, distinct):
+        raise Error("unsupported", "packed sequences with other sequences between their tokens")
+    return numbers
+
+
+def _unknown(name: str) -> Error:
+    return Error(
+        "unsupported",
+        f"mask {name.split('.')[0]}: expected causal, full, sliding windows or packed sequences",
+    )
+
+
+def _all_of(parts: Sequence[Pattern]) -> Pattern:
+    packings = [x.packing for x in parts if x.packing is not None]
+    if len(packings) > 1:
+        raise Error("unsupported", "mask: packed sequences twice: expected once")
+    sides = ([x.window[side] for x in parts if x.window[side] >= 0] for side in (0, 1))
+    left, right = (min(side, default=-1) for side in sides)
+    causal = any(x.causal for x in parts)
+    return Pattern(causal, (left, right), packing=packings[0] if packings else None)
+
+
+def _read_traced(
+    function: Callable[..., Any],
+    config: Any = None,
+    use_vmap: bool = False,
+    local_size: int | None = None,
+    **rest: Any,
+) -> Pattern:
+    """The same under torch.compile, where functions cannot be looked into: from the arguments."""
+    if use_vmap:
+        raise Error("unsupported", "mask function of the model's own: not supported")
+    chunk = getattr(config, "attention_chunk_size", None)
+    if chunk:
+        raise Error("unsupported", f"attention_chunk_size {chunk}: not supported")
+    name = function.__name__
+    if name not in _PLAIN and name != "and_mask":
+        raise _unknown(name)
+    causal = "allow_is_bidirectional_skip" not in rest
+    if local_size is None:
+        return Pattern(causal)
+    return Pattern(causal, (local_size - 1, -1) if causal else (local_size, local_size))
+
+
+# ---- making the mask ----
+
+
+def attention_mask(
+    *,
+    mask_function: Callable[..., Any],
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    attention_mask: Tensor | None = None,
+    **rest: Any,
+) -> Tensor:
+    """What attention_forward() gets as its mask: a tensor (batch, 1, query, key) whose `pattern`
+    says what it masks. Its elements, those of eager attention, are computed when they are used."""
+    traced = torch.compiler.is_compiling()
+    pattern = _read_traced(mask_function, **rest) if traced else _read(mask_function)
+    end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
+    pattern = _placed(pattern, q_length, kv_length, end)
+    valid = _valid(attention_mask, kv_offset, pattern.keys or kv_length)
+    if pattern.packing is not None and (valid is not None or q_length != kv_length):
+        raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
+    pattern = Pattern(pattern.causal, pattern.window, pattern.keys, valid, pattern.packing)
+    given = dict(
+        mask_function=mask_function,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        attention_mask=attention_mask,
+        **(rest | {"allow_is_bidirectional_skip": False}),
+    )
+    # A graph computes no elements that nobody uses; a mask of one row, made before a graph that
+    # decodes, has few.
+    if traced or (q_length == 1 and not rest.get("allow_is_causal_skip", True)):
+        mask: Any = eager_mask(**given)
+        mask.pattern = pattern
+        return mask
+    return Mask.make(pattern, given)
+
+
+def _placed(pattern: Pattern, q_length: int, kv_length: int, end: int) -> Pattern:
+    """The pattern with its number of keys; `end` is that of those up to the last query. Causal and
+    window are aligned to the last query and the last key, so the two have to be the same token."""
+    keys = end if pattern.causal else kv_length
+    left, right = (-1 if side >= keys - 1 else side for side in pattern.window)
+    aligned = pattern.causal or (left, right) != (-1, -1)
+    if aligned and not (q_length <= keys <= kv_length and keys == end):
+        raise Error(
+            "unsupported",
+            f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
+            "keys: expected the keys to be the tokens up to the last query",
+        )
+    return Pattern(pattern.causal, (left, right), keys, None, pattern.packing)
+
+
+def _first(q_offset: Any, q_length: int, attention_mask: Tensor | None) -> int:
+    """Position of the first query. A static cache counts on the device: there, a graph has to take
+    the length of attention_mask for the number of tokens so far, and checks that it is."""
+    if not isinstance(q_offset, Tensor):
+        return q_offset  # type: ignore[no-any-return]
+    if not torch.compiler.is_compiling():
+        return int(q_offset.item())
+    if attention_mask is None:
+        raise Error("unsupported", "attention_mask None: expected one: static cache in a graph")
+    first: int = attention_mask.shape[1] - q_length
+    torch._assert_async(
+        q_offset == first, "attention_mask in a graph: expected one column per token so far"
+    )
+    return first
+
+
+def _valid(attention_mask: Tensor | None, first: int, keys: int) -> Tensor | None:
+    """The valid ones of the keys; None if all are."""
+    if attention_mask is None:
+        return None
+    valid = attention_mask[:, first : first + keys].bool()
+    if valid.shape[1] < keys:
+        return torch.nn.functional.pad(valid, (0, keys - valid.shape[1]))
+    return None if valid.all() else valid
+
+
+_ABOUT = "__get__ size dim stride storage_offset numel untyped_storage _is_view".split()
+_MOVES = "to cuda cpu detach".split()
+
+
+class Mask(Tensor):
+    """A mask (batch, 1, query, key) without elements until somebody computes with them."""
+
+    pattern: Pattern
+    given: dict[str, Any]  # arguments of eager_mask()
+    elements: Tensor | None
+
+    @staticmethod
+    def make(pattern: Pattern, given: dict[str, Any], device: Any = None) -> Mask:
+        shape = (given["batch_size"], 1, given["q_length"], given["kv_length"])
+        dtype = given.get("dtype", torch.float32)
+        nan = torch.full((), torch.nan, dtype=dtype, device=device or given.get("device", "cpu"))
+        made: Any = torch.Tensor._make_subclass(Mask, nan.expand(shape))
+        made.pattern, made.given, made.elements = pattern, given, None
+        return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__
+        with torch._C.DisableTorchFunctionSubclass():
+            if name in _MOVES:
+                moved = func(*args, **kwargs)
+                if moved.is_floating_point():
+                    return _moved(args[0], moved)
+            elif name in _ABOUT or name.startswith("is_"):
+                told = func(*args, **kwargs)
+                if not isinstance(told, Tensor):
+                    return told
+            args, kwargs = torch.utils._pytree.tree_map_only(Mask, _elements, (args, kwargs))
+            return func(*args, **kwargs)
+
+
+def _moved(mask: Mask, there: Tensor) -> Mask:
+    """The same mask with the type and on the device of `there`."""
+    if there.dtype == mask.dtype and there.device == mask.device:
+        return mask
+    lists = (mask.pattern.valid, mask.pattern.packing)
+    valid, packing = (None if x is None else x.to(there.device) for x in lists)
+    pattern = mask.pattern._replace(valid=valid, packing=packing)
+    return Mask.make(pattern, mask.given | {"dtype": there.dtype}, there.device)
+
+
+def _elements(mask: Mask) -> Tensor:
+    """Those of eager attention."""
+    if torch.compiler.is_compiling():
+        return eager_mask(**mask.given).to(mask.device)
+    if mask.elements is None:
+        warnings.warn(
+            "the model has attention code of its own, which attn_implementation=\"ordo\" does not "
+            "reach: it runs as with \"eager\"",
+            stacklevel=4,
+        )
+        mask.elements = eager_mask(**mask.given).to(mask.device)
+    return mask.elements

@@ -1,0 +1,268 @@
+"""The mask of attn_implementation="ordo": it decides what is seen, and has elements on request."""
+
+from __future__ import annotations
+
+import ordo
+import pytest
+import torch
+from math64 import same
+
+transformers = pytest.importorskip("transformers")
+
+import ordo.transformers  # noqa: E402
+from ordo.transformers import attention_forward  # noqa: E402
+from transformers import masking_utils  # noqa: E402
+from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
+
+SMALL = dict(
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+    intermediate_size=48, vocab_size=97, head_dim=8, max_position_embeddings=64,
+    bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)  # fmt: skip
+TOKENS = torch.arange(30).view(3, 10) * 7 % 90 + 3
+HOLES = torch.ones(3, 10, dtype=torch.long)
+HOLES[0, 7:] = 0
+HOLES[1, :3] = 0
+HOLES[2, 3:6] = 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    ordo.transformers.register()
+
+
+def llama(implementation="ordo", **extra):
+    config = transformers.MistralConfig(**SMALL, **dict(sliding_window=None) | extra)
+    config._attn_implementation = implementation
+    torch.manual_seed(0)
+    return transformers.MistralForCausalLM(config).eval()
+
+
+def agree(ours, theirs):
+    assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
+
+
+def masks(make=masking_utils.create_causal_mask, padding=None, rows=10, **settings):
+    """The same mask as transformers makes it for us and for eager attention."""
+    made = []
+    for implementation in ("ordo", "eager"):
+        config = transformers.LlamaConfig(**SMALL)
+        config._attn_implementation, config.sliding_window = implementation, 4
+        made.append(
+            make(
+                config=config,
+                inputs_embeds=torch.zeros(3, rows, 32),
+                attention_mask=padding,
+                past_key_values=None,
+                **settings,
+            )
+        )
+    return made
+
+
+MAKERS = {
+    "causal": masking_utils.create_causal_mask,
+    "window": masking_utils.create_sliding_window_causal_mask,
+    "full": masking_utils.create_bidirectional_mask,
+    "full window": masking_utils.create_bidirectional_sliding_window_mask,
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_mask_decides(name, padded):
+    """Whatever is_causal and sliding_window of the call say."""
+    padding = None
+    if padded:
+        padding = torch.ones(3, 10, dtype=torch.bool)
+        padding[0, 7:] = padding[1, :3] = False
+    ours, elements = masks(MAKERS[name], padding)
+    q, k, v = (torch.randn(3, heads, 10, 8) for heads in (4, 2, 2))
+    module = torch.nn.Identity()
+    module.num_key_value_groups = 2
+    theirs = sdpa_attention_forward(module, q, k, v, elements, is_causal=False)[0]
+    shown = slice(None) if padding is None or name == "full" else padding
+    for is_causal in (False, True, None):
+        for window in (None, 2):
+            o, _ = attention_forward(
+                module, q, k, v, ours, is_causal=is_causal, sliding_window=window
+            )
+            agree(o[shown], theirs[shown])
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_graph_reads_the_same_mask(name):
+    def pattern(x):
+        settings = dict(attention_mask=None, past_key_values=None)
+        return MAKERS[name](config=config, inputs_embeds=x, **settings).pattern[:3]
+
+    config = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+    config.sliding_window = 4
+    x = torch.zeros(3, 10, 32)
+    assert torch.compile(pattern, backend="eager", fullgraph=True)(x) == pattern(x)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_elements_are_those_of_eager_attention(name):
+    ours, elements = masks(MAKERS[name], HOLES)
+    assert ours.untyped_storage().nbytes() == 4  # none so far
+    with pytest.warns(UserWarning, match="attention code of its own"):
+        assert same(ours + 0, elements)
+    assert same(ours[:, :, 2:5], elements[:, :, 2:5]) and ours.shape == elements.shape
+    assert torch.equal(ours == 0, elements == 0)
+    half = ours.to(torch.bfloat16)
+    assert half.pattern == ours.pattern and half.dtype == torch.bfloat16
+    assert same(half * 1, elements.clamp(min=torch.finfo(torch.bfloat16).min).bfloat16())
+    assert ours.to("cpu") is ours and ours.detach() is ours
+
+
+def test_no_elements_without_a_use_of_them(monkeypatch):
+    made = []
+    monkeypatch.setattr("ordo._transformers_mask.eager_mask", made.append)
+    llama()(TOKENS, attention_mask=HOLES)
+    assert not made
+
+
+def test_a_changed_mask_is_refused():
+    ours, _ = masks()
+    q = torch.randn(3, 4, 10, 8)
+    with pytest.warns(UserWarning), pytest.raises(ordo.Error, match="made, unchanged"):
+        attention_forward(torch.nn.Identity(), q, q, q, ours * 2)
+    with pytest.raises(ordo.Error, match=r"\(3, 1, 10, 10\): expected .* \(3, 1, 9, 9\)"):
+        attention_forward(torch.nn.Identity(), q[:, :, 1:], q[:, :, 1:], q[:, :, 1:], ours)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 12])
+def test_padded_keys_leave_queries_alone(rows):
+    """Cross-attention: valid keys (batch, key) say nothing of queries."""
+    valid = HOLES[:, :7].bool()
+    q = torch.randn(3, 2, rows, 16, requires_grad=True)
+    k, v = (torch.randn(3, 2, 7, 16, requires_grad=True) for _ in range(2))
+    ours = attention_forward(torch.nn.Identity(), q, k, v, valid, is_causal=False)[0]
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, valid[:, None, None])
+    agree(ours, theirs.transpose(1, 2))
+    for one, two in zip(*(torch.autograd.grad(x.sum(), (q, k, v)) for x in (ours, theirs))):
+        agree(one, two)
+
+
+def test_a_sequence_without_valid_keys():
+    valid = HOLES.bool()
+    valid[1] = False
+    q = torch.randn(3, 2, 4, 16)
+    k = torch.randn(3, 2, 10, 16)
+    o = attention_forward(torch.nn.Identity(), q, k, k, valid, is_causal=False)[0]
+    assert torch.isfinite(o).all() and not o[1].any()
+
+
+def test_padding_between_tokens():
+    ours, theirs = (llama(x)(TOKENS, attention_mask=HOLES).logits for x in ("ordo", "eager"))
+    agree(ours[HOLES.bool()], theirs[HOLES.bool()])
+    with pytest.raises(ordo.Error, match="padding between valid tokens"):
+        llama(sliding_window=4)(TOKENS, attention_mask=HOLES)
+
+
+def test_generation_from_prompts_with_padding_between_tokens():
+    prompt = dict(input_ids=TOKENS[1:], attention_mask=HOLES[1:], max_new_tokens=4, do_sample=False)
+    assert torch.equal(llama().generate(**prompt), llama("eager").generate(**prompt))
+
+
+def test_a_decoder_that_denies_to_be_causal():
+    """Moonshine passes is_causal=False beside its causal mask."""
+    made, padding = [], torch.ones(2, 10, dtype=torch.long)
+    padding[0, 7:] = 0
+    for implementation in ("ordo", "eager"):
+        config = transformers.MoonshineConfig(
+            hidden_size=32, intermediate_size=48, vocab_size=97, encoder_num_hidden_layers=1,
+            decoder_num_hidden_layers=2, encoder_num_attention_heads=4,
+            decoder_num_attention_heads=4, decoder_num_key_value_heads=4,
+            encoder_num_key_value_heads=4, pad_token_id=0, attn_implementation=implementation,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = transformers.MoonshineForConditionalGeneration(config).eval()
+        sound = torch.linspace(-1, 1, 2 * 3000).view(2, 3000).sin()
+        tokens = dict(decoder_input_ids=TOKENS[:2], decoder_attention_mask=padding)
+        made.append(model(input_values=sound, **tokens).logits[padding.bool()])
+    agree(*made)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_static_cache_without_an_attention_mask(window):
+    """It has room for more keys than there are tokens."""
+    made = []
+    for implementation in ("ordo", "eager"):
+        model = llama(implementation, sliding_window=window)
+        cache = transformers.StaticCache(config=model.config, max_cache_len=20)
+        with torch.no_grad():
+            first = model(TOKENS, past_key_values=cache).logits
+            made.append(torch.cat([first, model(TOKENS[:, :2], past_key_values=cache).logits], 1))
+    agree(*made)
+
+
+def test_generation_with_a_static_cache():
+    prompt = dict(
+        input_ids=TOKENS[1:], attention_mask=HOLES[1:], max_new_tokens=4, do_sample=False,
+        cache_implementation="static",
+    )  # fmt: skip
+    assert torch.equal(llama().generate(**prompt), llama("eager").generate(**prompt))
+
+
+def test_compiled_layers_take_the_mask():
+    whole, parts = llama(), llama()
+    for layer in parts.model.layers:
+        layer.compile(backend="aot_eager", fullgraph=True)
+    assert same(whole(TOKENS, use_cache=False).logits, parts(TOKENS, use_cache=False).logits)
+
+
+def test_compile_with_padding():
+    model = llama()
+    compiled = torch.compile(model, backend="aot_eager")
+    inputs = dict(input_ids=TOKENS, attention_mask=HOLES, use_cache=False)
+    with torch.no_grad():
+        assert same(compiled(**inputs).logits, model(**inputs).logits)
+
+
+def test_own_attention_code_in_a_graph():
+    config = transformers.BloomConfig(hidden_size=32, n_layer=1, n_head=4, vocab_size=97)
+    config._attn_implementation = "ordo"
+    model = transformers.BloomForCausalLM(config).eval()
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        agree(compiled(TOKENS, use_cache=False).logits, model(TOKENS, use_cache=False).logits)
+
+
+def test_one_wait_for_all_layers_of_a_step(monkeypatch):
+    waits, nonzero = [], torch.Tensor.nonzero
+    monkeypatch.setattr(torch.Tensor, "nonzero", lambda x: waits.append(x) or nonzero(x))
+    model, tokens = llama(), TOKENS[:2]
+    padding = torch.ones(2, 11, dtype=torch.long)
+    padding[0, :3] = 0
+    with torch.no_grad():
+        cache = model(tokens, attention_mask=padding[:, :-1]).past_key_values
+        assert len(waits) == 1
+        model(tokens[:, :1], attention_mask=padding, past_key_values=cache)
+    assert len(waits) == 3  # keys and queries
+
+
+def test_packed_sequences_that_are_not_runs():
+    numbers = torch.tensor([[0, 0, 1, 1, 0, 0]])
+    function = masking_utils.packed_sequence_mask_function(numbers)
+    with pytest.raises(ordo.Error, match="packed sequences with other sequences between"):
+        ordo.transformers.attention_mask(
+            batch_size=1, q_length=6, kv_length=6, mask_function=function
+        )
+
+
+def test_block_masks_are_refused_in_graphs_too():
+    config = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+    settings = dict(config=config, attention_mask=None, past_key_values=None)
+    blocks = torch.zeros(3, 10, dtype=torch.long)
+
+    def shape(x):
+        made = masking_utils.create_causal_mask(
+            inputs_embeds=x, block_sequence_ids=blocks, **settings
+        )
+        return made.shape
+
+    for run in (shape, torch.compile(shape, backend="eager")):
+        with pytest.raises(ordo.Error, match="mask or_mask"):
+            run(torch.zeros(3, 10, 32))

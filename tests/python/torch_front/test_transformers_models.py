@@ -1,0 +1,197 @@
+"""attn_implementation="ordo" on many architectures of transformers, beside eager attention.
+
+Each row of the tables is a model of 2 layers with random weights: `ordo` either gives what `eager`
+gives (logits, gradients, generated tokens) or raises ordo.Error.
+"""
+
+from __future__ import annotations
+
+import ordo
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+import ordo.transformers  # noqa: E402
+from transformers.models.auto import modeling_auto as auto  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*attention code of its own")
+
+# Sizes by all the names that configurations have for them.
+SMALL = dict(
+    num_hidden_layers=2, n_layer=2, n_layers=2, num_layers=2, encoder_layers=2, decoder_layers=2,
+    num_decoder_layers=2, num_attention_heads=4, n_head=4, n_heads=4, num_heads=4,
+    encoder_attention_heads=4, decoder_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+    n_embd=32, d_model=32, emb_dim=32, embedding_size=32, dim=32, hidden_dim=48, rotary_dim=8,
+    intermediate_size=48, n_inner=48, ffn_dim=48, encoder_ffn_dim=48, decoder_ffn_dim=48, d_ff=48,
+    ffn_hidden_size=48, vocab_size=97, head_dim=8, d_kv=8, max_position_embeddings=64,
+    n_positions=64, n_ctx=64, max_sequence_length=64, max_seq_len=64, pad_token_id=0,
+    bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, sliding_window=6,
+    num_experts=4, n_routed_experts=4, num_local_experts=4, num_experts_per_tok=2,
+    moe_intermediate_size=16, n_group=1, topk_group=1,
+)  # fmt: skip
+MLA = dict(
+    num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+    v_head_dim=16,
+)  # fmt: skip
+DECODER = dict(is_decoder=True)
+
+CAUSAL: dict[str, dict] = {
+    name: {}
+    for name in (
+        "afmoe apertus arcee bart biogpt bitnet bloom codegen cohere cohere2 ctrl cwm diffllama "
+        "ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox "
+        "gpt_neox_japanese granite helium jetmoe lfm2 llama ministral3 mistral mixtral "
+        "modernbert-decoder mpt nanochat olmo olmo2 olmo3 olmoe openai-gpt opt persimmon phi phi3 "
+        "qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 trocr xglm"
+    ).split()
+} | {
+    name: DECODER
+    for name in "bert big_bird electra megatron-bert rembert roberta roformer xlm-roberta".split()
+} | {"deepseek_v3": MLA, "minicpm3": MLA}
+# Their code makes no causal mask: eager attention sees later tokens, too.
+NOT_CAUSAL = {"big_bird", "megatron-bert", "rembert", "roformer"}
+SEQ2SEQ: dict[str, dict] = {
+    name: {}
+    for name in (
+        "bart bigbird_pegasus blenderbot blenderbot-small fsmt m2m_100 marian mbart mvp nllb-moe "
+        "pegasus plbart"
+    ).split()
+} | {
+    "led": dict(
+        attention_window=4, max_encoder_position_embeddings=64, max_decoder_position_embeddings=64
+    )
+}
+ENCODER: dict[str, dict] = {
+    name: {}
+    for name in (
+        "albert bert distilbert electra ibert mpnet nystromformer roberta roformer squeezebert "
+        "xlm-roberta"
+    ).split()
+} | {"modernbert": dict(local_attention=6, global_attn_every_n_layers=2)}
+REFUSED = {
+    "deepseek_v4": "attention sinks",
+    "doge": "mask of single elements",
+    "gpt_oss": "attention sinks",
+    "layoutlm": "mask of single elements",
+    "llama4_text": "mask chunked_overlay",
+    "mt5": "a bias of the scores",
+    "t5": "a bias of the scores",
+    "umt5": "a bias of the scores",
+}
+
+TOKENS = torch.arange(30).view(3, 10) * 7 % 90 + 3
+PADDING = torch.ones(3, 10, dtype=torch.long)
+PADDING[0, 7:] = 0  # on the right
+PADDING[1, :3] = 0  # on the left
+TARGETS = TOKENS.flip(1).repeat(1, 2)[:, :13].contiguous()  # more than the encoder's tokens
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    ordo.transformers.register()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small models
+    yield
+    torch.set_num_threads(threads)
+
+
+def class_of(name, mapping):
+    found = mapping[name]
+    return getattr(transformers, found if isinstance(found, str) else found[0])
+
+
+def small(make, **extra):
+    """A configuration of small sizes."""
+    known = make()
+    fixed = {name for name, x in vars(make).items() if isinstance(x, property) and x.fset is None}
+    asked = {k for k in SMALL.keys() - fixed if getattr(known, k, None) is not None or "token" in k}
+    return make(**{k: SMALL[k] for k in asked} | extra)
+
+
+def pair(kind, **extra):
+    """The same model twice: ours and eager."""
+    made = []
+    for implementation in ("ordo", "eager"):
+        config = small(kind.config_class, **extra)
+        config._attn_implementation = implementation
+        torch.manual_seed(0)
+        made.append(kind(config).eval())
+    return made
+
+
+def agree(ours, theirs, what=""):
+    error = (ours - theirs).abs().max() / theirs.abs().max()
+    assert error < 1e-4, f"{what}: {error}"
+
+
+def backward(model, result):
+    """Gradients of all parameters."""
+    weight = torch.linspace(-1, 1, result.numel()).view_as(result)
+    learned = [x for x in model.parameters() if x.requires_grad]
+    gradients = torch.autograd.grad(
+        (result * weight).sum(), learned, allow_unused=True, materialize_grads=True
+    )
+    return torch.cat([x.flatten() for x in gradients])
+
+
+def generated(model, **settings):
+    return model.generate(
+        **settings, max_new_tokens=4, min_new_tokens=4, do_sample=False, pad_token_id=0
+    )
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal(name):
+    kind = class_of(name, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    ours, theirs = pair(kind, use_cache=False, **CAUSAL[name])
+    one, two = (model(TOKENS).logits for model in (ours, theirs))
+    agree(one, two, "logits")
+    agree(backward(ours, one), backward(theirs, two), "gradients")
+    later = TOKENS.clone()
+    later[:, 6:] = 5
+    with torch.no_grad():
+        if name not in NOT_CAUSAL:
+            agree(ours(later).logits[:, :6], one[:, :6], "later tokens seen")
+        valid = PADDING.bool()
+        one, two = (m(TOKENS, attention_mask=PADDING).logits[valid] for m in (ours, theirs))
+        agree(one, two, "padded")
+    prompt = dict(input_ids=TOKENS[1:, :6], attention_mask=PADDING[1:, :6], use_cache=True)
+    assert torch.equal(generated(ours, **prompt), generated(theirs, **prompt))
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_encoder_and_decoder(name):
+    kind = class_of(name, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    ours, theirs = pair(kind, **SEQ2SEQ[name])
+    inputs = dict(input_ids=TOKENS, attention_mask=PADDING, decoder_input_ids=TARGETS)
+    one, two = (model(**inputs, use_cache=False).logits for model in (ours, theirs))
+    agree(one, two, "logits")
+    agree(backward(ours, one), backward(theirs, two), "gradients")
+    inputs["decoder_input_ids"] = TARGETS[:, :1]
+    with torch.no_grad():
+        agree(ours(**inputs).logits, theirs(**inputs).logits, "one query")
+    prompt = dict(input_ids=TOKENS, attention_mask=PADDING)
+    for beams in (1, 2):
+        one, two = (generated(model, **prompt, num_beams=beams) for model in (ours, theirs))
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ENCODER)
+def test_encoder(name):
+    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
+    ours, theirs = pair(kind, **ENCODER[name])
+    for padding in (None, PADDING):
+        one, two = (m(TOKENS, attention_mask=padding).last_hidden_state for m in (ours, theirs))
+        if padding is not None:
+            one, two = one[PADDING.bool()], two[PADDING.bool()]
+        agree(one, two)
+    agree(backward(ours, one), backward(theirs, two), "gradients")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
+    targets = dict(decoder_input_ids=TARGETS) if "t5" in name else {}
+    with pytest.raises(ordo.Error, match=REFUSED[name]):
+        pair(kind)[0](TOKENS, **targets)
