@@ -14,13 +14,15 @@ warning.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from ._library import Error
 from ._transformers_mask import Pattern, attention_mask
@@ -35,6 +37,45 @@ def register(name: str = NAME) -> None:
     """Make attn_implementation="ordo" known to transformers: the attention and its mask."""
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+    if name not in _names:
+        _names.add(name)
+        if len(_names) == 1:
+            _check_models()
+
+
+_names: set[str] = set()
+
+
+def _check_models() -> None:
+    """Let models that choose a class by attn_implementation say that there is none for ours.
+
+    Such models (GPT-J, Falcon) keep a dictionary of classes beside the model, and would end in a
+    KeyError while they are built. transformers asks this method before that."""
+    checked = PreTrainedModel.get_correct_attn_implementation
+
+    @functools.wraps(checked)
+    def get_correct_attn_implementation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = checked(self, *args, **kwargs)
+        if chosen in _names:
+            for table in _class_tables(type(self)):
+                table.setdefault(chosen, functools.partial(_no_class, type(self).__name__, chosen))
+        return chosen
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def _class_tables(model: type) -> list[dict[str, Any]]:
+    modules = [sys.modules[kind.__module__] for kind in model.__mro__]
+    found = [value for module in modules for value in vars(module).values() if type(value) is dict]
+    return [x for x in found if isinstance(x.get("eager"), type)]
+
+
+def _no_class(model: str, implementation: str, *args: Any, **kwargs: Any) -> None:
+    raise Error(
+        "unsupported",
+        f"attn_implementation {implementation} of {model}: it chooses among attention classes of "
+        "its own and has none for others; expected a model that calls the AttentionInterface",
+    )
 
 
 # ---- the attention ----

@@ -72,7 +72,10 @@ ENCODER: dict[str, dict] = {
 REFUSED = {
     "deepseek_v4": "attention sinks",
     "doge": "mask of single elements",
+    "falcon": "attention classes of its own",
+    "gpt_neo": "attention classes of its own",
     "gpt_oss": "attention sinks",
+    "gptj": "attention classes of its own",
     "layoutlm": "mask of single elements",
     "llama4_text": "mask chunked_overlay",
     "mt5": "a bias of the scores",
@@ -192,6 +195,7 @@ def test_encoder(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     kind = class_of(name, auto.MODEL_MAPPING_NAMES)
+    extra = dict(attention_types=[[["global", "local"], 1]]) if name == "gpt_neo" else {}
     targets = dict(decoder_input_ids=TARGETS) if "t5" in name else {}
     with pytest.raises(ordo.Error, match=REFUSED[name]):
-        pair(kind)[0](TOKENS, **targets)
+        pair(kind, **extra)[0](TOKENS, **targets)
