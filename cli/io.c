@@ -327,8 +327,7 @@ int cli_io(int argc, char **argv)
                    "who decides what fast memory holds (explicit: the algorithm)"),
         CLI_OPTION("--budget", "X", CLI_REAL, &r.budget, "caches: choose tiles for X M (1)"),
         CLI_NUMBER("--outer", "M", CLI_INT, &r.outer,
-                   "lru, assoc: a second level of M words behind the first; counts are of that one",
-                   1, MOST_WORDS),
+                   "lru, assoc: a second level of M words; counts are of that one", 1, MOST_WORDS),
         CLI_OPTION("--pack", NULL, CLI_FLAG, &r.pack, "caches: copy operands side by side first"),
     };
     cli_option output[] = {
@@ -347,7 +346,7 @@ int cli_io(int argc, char **argv)
         "io --n N --d D --cache M [OPTIONS]",
         "Run an attention algorithm on a machine with two memories, M words of the fast one, and "
         "count every\nword that crosses; beside it the closed form and the best lower bound. A "
-        "sweep uses the closed forms.",
+        "sweep uses\nthe closed forms.",
         sections, 3,
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
         "20,32,20,20,32\n"
