@@ -32,8 +32,29 @@ ORDO_CI_ALLOW_SKIP=1 counts 0 "0 passed, 0 failed, 1 skipped" "echo 'skip python
 ORDO_CI_ALLOW_SKIP=1 counts 1 "0 passed, 1 failed, 0 skipped" "false"
 "$ORDO_SOURCE/.ci/stage" 1 bash -c "echo 'ok   lint/format'; sleep 9" >/dev/null && failed=1
 
-# Every stage of .ci/run goes through it, and no test run accepts that there are no tests.
-grep -E '^ *(make|tools/readme-commands)' "$ORDO_SOURCE/.ci/run" && failed=1
-grep -n 'no-tests=ignore' "$ORDO_SOURCE/Makefile" "$ORDO_SOURCE/.ci/run" && failed=1
+# .ci/run adds the stages up: with a make that passes everywhere, and one that runs no test once.
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir "$tree/tools" "$tree/bin"
+cp -r "$ORDO_SOURCE/.ci" "$tree"
+printf '#!/bin/sh\n' >"$tree/tools/setup"
+printf '#!/bin/sh\necho "ok   readme: true"\n' >"$tree/tools/readme-commands"
+printf '#!/bin/sh\n[ "$1" = "$EMPTY" ] || echo "ok   lint/$1"\n' >"$tree/bin/make"
+chmod +x "$tree"/*/*
+for empty in '' test test-tsan python-torch-test; do
+    said=$(EMPTY=$empty PATH=$tree/bin:$PATH "$tree/.ci/run" 2>&1)
+    status=$?
+    stages=$(grep -c '^stage ' "$tree/.ci/run")
+    bad=0
+    [ -z "$empty" ] || bad=1
+    expected="$((stages - bad)) passed, $bad failed, 0 skipped"
+    if [ "$(echo "$said" | tail -n 1)" != "$expected" ] || [ "$status" != $bad ]; then
+        echo "FAIL .ci/run with make $empty empty: exit status $status, $(echo "$said" | tail -n 1)"
+        failed=1
+    fi
+done
+
+# No test run accepts that there are no tests.
+grep -n 'no-tests=ignore' "$ORDO_SOURCE/Makefile" && failed=1
 grep 'ctest --preset' "$ORDO_SOURCE/Makefile" | grep -v 'no-tests=error' && failed=1
 exit $failed
