@@ -17,13 +17,26 @@ typedef struct combine_job {
     atomic_llong next;
 } combine_job;
 
-/* One row: weights of the parts, then their sum. `sum` and `part` hold a row each. */
-static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, float *sum,
-                  float *part)
+/* One worker's panels, a row each. */
+typedef struct panels {
+    float *sum, *part;
+} panels;
+
+static size_t lay_out(const combine_job *job, void *memory, panels *w)
+{
+    ordo_arena arena = { memory, 0 };
+    w->sum = ordo_arena_take(&arena, (size_t)job->pass.v_ld);
+    w->part = ordo_arena_take(&arena, (size_t)job->pass.v_ld);
+    return arena.used;
+}
+
+/* One row: weights of the parts, then their sum. */
+static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, const panels *w)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_combine *c = job->combine;
     const int64_t at = ordo_cpu_lse_at(p, b, head, row);
+    float *sum = w->sum, *part = w->part;
     float top = -INFINITY, total = 0;
     for (int64_t x = 0; x < c->parts; x++)
         top = ordo_merge_top(top, c->lse_parts[x][at]);
@@ -48,18 +61,16 @@ static void merge(const combine_job *job, int64_t b, int64_t head, int64_t row, 
 static void work(void *context, int worker, int workers, void *scratch)
 {
     combine_job *job = context;
-    const ordo_cpu_pass *p = &job->pass;
-    ordo_arena arena = { scratch, 0 };
-    float *sum = ordo_arena_take(&arena, (size_t)p->v_ld);
-    float *part = ordo_arena_take(&arena, (size_t)p->v_ld);
+    panels w;
     (void)worker;
     (void)workers;
+    lay_out(job, scratch, &w);
     for (;;) {
         const int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
         if (item >= job->problem.batch * job->problem.heads)
             return;
         for (int64_t row = 0; row < job->rows; row++)
-            merge(job, item / job->problem.heads, item % job->problem.heads, row, sum, part);
+            merge(job, item / job->problem.heads, item % job->problem.heads, row, &w);
     }
 }
 
@@ -80,6 +91,6 @@ ordo_status ordo_cpu_combine(const ordo_plan *plan, const ordo_combine *combine)
     const ordo_status status = ordo_cpu_kernels(&job.pass.kernels);
     if (status != ORDO_OK)
         return status;
-    return ordo_pool_run(combine->threads, 2 * sizeof(float) * (size_t)job.pass.v_ld + 128, work,
-                         &job);
+    panels none;
+    return ordo_pool_run(combine->threads, lay_out(&job, NULL, &none), work, &job);
 }

@@ -11,6 +11,7 @@
  * causal masks the longest items first; where all are equally long and few, the last ones are
  * single tiles, so that threads finish together. How rows are gathered into items changes no bit.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -384,7 +385,7 @@ static void gather_items(forward_job *job, int threads)
 static void share_workspace(forward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;
-    char *at = p->call->workspace;
+    ordo_arena arena = { p->workspace, 0 };
     ordo_key_parts parts;
     for (int64_t b = 0; b < p->problem->batch; b++) {
         const ordo_band band = forward_band(p, b);
@@ -393,9 +394,10 @@ static void share_workspace(forward_job *job)
     job->key_tiles = p->sequences[p->problem->batch].key_tile;
     ordo_plan_key_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* no more than the plan's */
     job->shared = parts.kt > 0;
-    job->kt = ordo_workspace_cut(&at, parts.kt);
-    job->v = ordo_workspace_cut(&at, parts.v);
-    job->ready = ordo_workspace_cut(&at, parts.ready);
+    job->kt = ordo_arena_take(&arena, parts.kt / 4);
+    job->v = ordo_arena_take(&arena, parts.v / 4);
+    job->ready = ordo_arena_take(&arena, parts.ready / 4);
+    assert(arena.used - 3 * ORDO_GAP <= p->call->workspace_bytes);
     if (job->shared)
         memset((void *)job->ready, 0, parts.ready);
 }

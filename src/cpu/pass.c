@@ -50,6 +50,22 @@ static void measure_all(ordo_cpu_pass *pass)
     }
 }
 
+/* The call's workspace. Under the address sanitizer memory of the pass's own, with room for a gap
+ * after each of its parts. */
+static ordo_status take_workspace(ordo_cpu_pass *pass)
+{
+    enum { MOST_PARTS = 16 };
+    uint64_t bytes = 0;
+    if (ORDO_GAP == 0) {
+        pass->workspace = pass->call->workspace;
+        return ORDO_OK;
+    }
+    if (ordo_plan_workspace_bytes(pass->plan, &bytes))
+        pass->workspace = aligned_alloc(256, bytes + MOST_PARTS * ORDO_GAP);
+    return pass->workspace ? ORDO_OK
+                           : ordo_fail(ORDO_ERR_MEMORY, "workspace: %zu bytes", (size_t)bytes);
+}
+
 ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const ordo_call *call)
 {
     const ordo_problem *p = &plan->problem;
@@ -79,11 +95,13 @@ ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const
         return ordo_fail(ORDO_ERR_MEMORY, "batch %lld: no memory for its lengths",
                          (long long)p->batch);
     measure_all(pass);
-    return ORDO_OK;
+    return take_workspace(pass);
 }
 
 void ordo_cpu_pass_close(ordo_cpu_pass *pass)
 {
+    if (ORDO_GAP > 0)
+        free(pass->workspace);
     free(pass->sequences);
 }
 

@@ -3,11 +3,13 @@
 #define CPU_PASS_H
 
 #include "base/keep.h"
+#include "cpu/gap.h"
 #include "cpu/kernels.h"
 #include "ordo/attention.h"
 #include "plan/plan.h"
 
-/* Memory cut into panels: 64-byte aligned pieces of `base`, or only counted if that is NULL. */
+/* Memory cut into panels: 64-byte aligned pieces of `base`, or only counted if that is NULL. Under
+ * the address sanitizer a gap follows each. */
 typedef struct ordo_arena {
     char *base;
     size_t used;
@@ -15,8 +17,10 @@ typedef struct ordo_arena {
 
 static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 bytes */
 {
-    void *piece = arena->base ? arena->base + arena->used : NULL;
-    arena->used += (words + 15) / 16 * 64;
+    char *piece = arena->base ? arena->base + arena->used : NULL;
+    arena->used += (words + 15) / 16 * 64 + ORDO_GAP;
+    if (piece)
+        ordo_gap_close(piece + 4 * words, arena->base + arena->used);
     return piece;
 }
 
@@ -38,6 +42,7 @@ typedef struct ordo_cpu_pass {
     const ordo_problem *problem;
     const ordo_call *call;
     const ordo_kernels *kernels;
+    void *workspace;          /* the call's; under the address sanitizer, larger memory with gaps */
     ordo_sequence *sequences; /* batch + 1: the last one holds the totals */
     int64_t queries;          /* query heads a key head */
     int dim, v_dim;           /* head sizes */

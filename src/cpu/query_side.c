@@ -1,6 +1,7 @@
 /* query_side.c: see the header. */
 #include "cpu/query_side.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
 {
-    char *at = pass->call->workspace;
+    ordo_arena arena = { pass->workspace, 0 };
     const int64_t tiles = pass->sequences[pass->problem->batch].tile;
     const ordo_tile tile = pass->plan->backward_tile;
     ordo_workspace parts;
@@ -22,15 +23,16 @@ void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
         .ld = (pass->dim + 15) / 16 * 16,
         .ld_t = ordo_panel_row(tile.q),
     };
-    side->dq = ordo_workspace_cut(&at, parts.dq);
-    side->delta = ordo_workspace_cut(&at, parts.delta);
-    side->turns = ordo_workspace_cut(&at, parts.turns + parts.ticket);
-    side->q = ordo_workspace_cut(&at, parts.q);
-    side->dout = ordo_workspace_cut(&at, parts.dout);
-    side->qt = ordo_workspace_cut(&at, parts.qt);
-    side->doutt = ordo_workspace_cut(&at, parts.doutt);
-    side->lse2 = ordo_workspace_cut(&at, parts.lse2);
-    side->ready = ordo_workspace_cut(&at, parts.ready);
+    side->dq = ordo_arena_take(&arena, parts.dq / 4);
+    side->delta = ordo_arena_take(&arena, parts.delta / 4);
+    side->turns = ordo_arena_take(&arena, (parts.turns + parts.ticket) / 4);
+    side->q = ordo_arena_take(&arena, parts.q / 4);
+    side->dout = ordo_arena_take(&arena, parts.dout / 4);
+    side->qt = ordo_arena_take(&arena, parts.qt / 4);
+    side->doutt = ordo_arena_take(&arena, parts.doutt / 4);
+    side->lse2 = ordo_arena_take(&arena, parts.lse2 / 4);
+    side->ready = ordo_arena_take(&arena, parts.ready / 4);
+    assert(arena.used - 9 * ORDO_GAP <= pass->call->workspace_bytes);
     memset((void *)side->ready, 0, parts.ready);
 }
 
