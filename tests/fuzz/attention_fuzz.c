@@ -3,44 +3,14 @@
  * Every byte is a field, in the order in which they are read below; past the end they are 0. What
  * the library refuses must leave all memory alone; what it accepts, if small, is run twice, on
  * different numbers of threads: the same bits, no byte outside the outputs touched. Under the
- * address sanitizer no byte outside any tensor is read either: each has an allocation of its own
- * size. */
+ * address sanitizer no byte outside any array is read either: each has an allocation of its exact
+ * size, and the panels of the CPU backend have gaps between them (cpu/gap.h). */
 #include "base/keep.h"
+#include "fuzz/input.h"
 #include "ordo/attention.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-enum { POISON = 0xa5, TENSORS = 8, MOST_BYTES = 1 << 18, MOST_BATCH = 8, MOST_HEADS = 16 };
-
-typedef struct reader {
-    const uint8_t *at, *end;
-} reader;
-
-static int byte(reader *r)
-{
-    return r->at < r->end ? *r->at++ : 0;
-}
-
-/* A size: mostly small, now and then a limit. */
-static int64_t number(reader *r, int most)
-{
-    static const int64_t limits[] = { -1,      INT64_MIN, INT64_MAX,        1 << 30,
-                                      1 << 16, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 59 };
-    const int b = byte(r);
-    return b >= 248 ? limits[b - 248] : b % (most + 1);
-}
-
-static double real(reader *r)
-{
-    static const double odd[] = { 0, 0.1, 0.17, 0.5, 1, 2.5, 30, -1, 0.999, 1e-30, 1e30, -0.0 };
-    const int b = byte(r);
-    return b < 12 ? odd[b] : b == 255 ? (double)NAN : b == 254 ? (double)INFINITY : b / 64.0;
-}
+enum { TENSORS = 8, MOST_BYTES = 1 << 20, MOST_BATCH = 8, MOST_HEADS = 16 };
+enum { MOST_SIZE = 640, MOST_WORK = 1 << 19, MOST_WORKSPACE = 1 << 24 };
 
 static ordo_problem read_problem(reader *r)
 {
@@ -50,12 +20,12 @@ static ordo_problem read_problem(reader *r)
     p.batch = number(r, 4);
     p.heads = number(r, 6);
     p.kv_heads = number(r, 3);
-    p.q_len = number(r, 40);
-    p.kv_len = number(r, 40);
-    p.total_q = number(r, 60);
-    p.total_kv = number(r, 60);
-    p.head_dim = number(r, 40);
-    p.v_head_dim = number(r, 40);
+    p.q_len = extent(r);
+    p.kv_len = extent(r);
+    p.total_q = extent(r);
+    p.total_kv = extent(r);
+    p.head_dim = extent(r);
+    p.v_head_dim = extent(r);
     p.scale = real(r);
     p.mask = (ordo_mask)(byte(r) % 4);
     p.window = (ordo_window) { byte(r) % 2, number(r, 20), number(r, 20) };
@@ -77,8 +47,10 @@ static ordo_plan_options read_options(reader *r)
 {
     ordo_plan_options o = ORDO_PLAN_OPTIONS_INIT;
     o.backend = byte(r) == 255 ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
-    o.forward_tile = (ordo_tile) { number(r, 40), number(r, 40) };
-    o.backward_tile = (ordo_tile) { number(r, 40), number(r, 40) };
+    o.forward_tile.q = extent(r);
+    o.forward_tile.k = extent(r);
+    o.backward_tile.q = extent(r);
+    o.backward_tile.k = extent(r);
     o.order = (ordo_order)(byte(r) % (ORDO_ORDER_COUNT + 2));
     o.group = number(r, 3);
     o.split = number(r, 2);
@@ -89,60 +61,19 @@ static ordo_plan_options read_options(reader *r)
     return o;
 }
 
-/* ---- memory ---- */
-
-/* An allocation with a guard on either side, and a copy of it to compare with. */
-typedef struct block {
-    unsigned char *memory, *copy;
-    size_t bytes;
-} block;
-
-enum { GUARD = 64 };
-
-static block block_open(size_t bytes, reader *fill)
-{
-    block b = { malloc(bytes + 2 * GUARD), malloc(bytes + 2 * GUARD), bytes };
-    if (!b.memory || !b.copy)
-        abort();
-    memset(b.memory, POISON, bytes + 2 * GUARD);
-    const reader start = *fill;
-    for (size_t x = 0; x < bytes && start.at < start.end; x++)
-        b.memory[GUARD + x] = start.at[x % (size_t)(start.end - start.at)];
-    memcpy(b.copy, b.memory, bytes + 2 * GUARD);
-    return b;
-}
-
-static void block_close(block *b)
-{
-    free(b->memory);
-    free(b->copy);
-}
-
-static bool block_unchanged(const block *b)
-{
-    return memcmp(b->memory, b->copy, b->bytes + 2 * GUARD) == 0;
-}
-
-static bool guards_unchanged(const block *b)
-{
-    return memcmp(b->memory, b->copy, GUARD) == 0 &&
-           memcmp(b->memory + GUARD + b->bytes, b->copy + GUARD + b->bytes, GUARD) == 0;
-}
-
 /* ---- calls ---- */
 
 typedef struct call_memory {
     ordo_call call;
-    block tensors[TENSORS], lse, dlse, work, bits; /* q k v dout, then outputs o dq dk dv */
-    int32_t lengths[4][MOST_BATCH + 1];
-    int64_t ids[MOST_BATCH];
-    float slopes[MOST_BATCH * MOST_HEADS];
-    uint64_t seed, offset;
+    block tensors[TENSORS], lse, dlse; /* q k v dout, then outputs o dq dk dv */
+    block lengths[4], ids, slopes, seed, offset, bits;
+    void *work;
 } call_memory;
 
-/* Strides of a tensor: contiguous, wider, or anything; returns the bytes it reaches, or 0 if they
+/* Strides of a tensor: contiguous, wider, or anything; returns the bytes it reaches, or -1 if they
  * are too many for this. */
-static size_t read_strides(reader *r, const ordo_problem *p, bool keys, int64_t dim, ordo_tensor *t)
+static int64_t read_strides(reader *r, const ordo_problem *p, bool keys, int64_t dim,
+                            ordo_tensor *t)
 {
     const int64_t heads = keys ? p->kv_heads : p->heads, length = keys ? p->kv_len : p->q_len;
     const bool packed = p->layout == ORDO_PACKED;
@@ -164,35 +95,84 @@ static size_t read_strides(reader *r, const ordo_problem *p, bool keys, int64_t 
         contiguous = contiguous && t->stride[x] == 0;
     const int64_t sizes[4] = { packed ? 1 : p->batch, rows, heads, dim };
     double reach = 1;
-    for (int x = packed; x < 4 && sizes[0] > 0 && rows > 0; x++) /* else it has no element */
+    for (int x = packed; x < 4; x++) {
+        if (sizes[x] <= 0)
+            return 0;
         reach += (double)(sizes[x] - 1) * fabs((double)(contiguous ? tight : t->stride)[x]);
-    return reach * (double)width > MOST_BYTES ? 0 : (size_t)reach * (size_t)width;
+    }
+    return reach * (double)width > MOST_BYTES ? -1 : (int64_t)reach * width;
+}
+
+static int64_t length_up_to(reader *r, int64_t most)
+{
+    return most < 248 ? byte(r) % (most + 1) : byte(r) * (most + 2) / 255; /* or one too many */
 }
 
 static void read_lengths(reader *r, const ordo_problem *p, call_memory *m)
 {
     const bool packed = p->layout == ORDO_PACKED;
     const int64_t lens[2] = { p->q_len, p->kv_len }, totals[2] = { p->total_q, p->total_kv };
+    int32_t values[4][MOST_BATCH + 1] = { 0 };
     for (int64_t b = 0; b <= p->batch; b++)
         for (int side = 0; side < 2; side++) {
-            m->lengths[2 + side][b] = (int32_t)number(r, (int)lens[side]);
+            values[2 + side][b] = (int32_t)length_up_to(r, lens[side]);
             if (b == 0)
                 continue;
             /* ends: right at the last, if that is not too far; nearly right before */
-            const int64_t before = m->lengths[side][b - 1], most = before + lens[side];
-            m->lengths[side][b] = (int32_t)(b < p->batch ? before + byte(r) % (lens[side] + 1)
-                                            : totals[side] < most ? totals[side]
-                                                                  : most);
+            const int64_t before = values[side][b - 1], most = before + lens[side];
+            values[side][b] = (int32_t)(b < p->batch          ? before + length_up_to(r, lens[side])
+                                        : totals[side] < most ? totals[side]
+                                                              : most);
         }
+    for (int x = 0; x < 4; x++)
+        m->lengths[x] = block_of(values[x], (size_t)(p->batch + (x < 2)) * sizeof(int32_t));
     const int wrong = byte(r); /* now and then the arrays of another layout */
     if (packed != (wrong == 255)) {
-        m->call.cu_q = m->lengths[0];
-        m->call.cu_kv = m->lengths[1];
+        m->call.cu_q = block_data(&m->lengths[0]);
+        m->call.cu_kv = block_data(&m->lengths[1]);
     }
     if ((p->layout == ORDO_PADDED) != (wrong == 254)) {
-        m->call.q_lens = m->lengths[2];
-        m->call.kv_lens = m->lengths[3];
+        m->call.q_lens = block_data(&m->lengths[2]);
+        m->call.kv_lens = block_data(&m->lengths[3]);
     }
+}
+
+/* Ids, slopes and seeds. */
+static void read_arrays(reader *r, const ordo_problem *p, call_memory *m)
+{
+    int64_t ids[MOST_BATCH];
+    float slopes[MOST_BATCH * MOST_HEADS];
+    for (int x = 0; x < MOST_BATCH; x++) /* few fields, so that mutations find the others */
+        ids[x] = x < 4 ? number(r, 200) : ids[x - 4];
+    m->ids = block_of(ids, (size_t)p->batch * sizeof *ids);
+    m->call.sequence_ids = byte(r) % 2 ? block_data(&m->ids) : NULL;
+    for (int x = 0; x < MOST_BATCH * MOST_HEADS; x++)
+        slopes[x] = x < 4 ? (float)real(r) : slopes[x - 4];
+    const bool given = p->alibi != (byte(r) == 255);
+    m->call.slopes_batch_stride = byte(r) % (MOST_HEADS + 1);
+    const int64_t last = (p->batch - 1) * m->call.slopes_batch_stride, end = last + p->heads;
+    m->slopes = block_of(slopes, (size_t)(end > 0 ? end : 0) * sizeof *slopes);
+    m->call.slopes = given ? block_data(&m->slopes) : NULL;
+    const uint64_t seed = (uint64_t)byte(r), offset = (uint64_t)number(r, 255);
+    m->seed = block_of(&seed, sizeof seed);
+    m->offset = block_of(&offset, sizeof offset);
+    m->call.seed_ptr = byte(r) % 2 ? block_data(&m->seed) : NULL;
+    m->call.offset_ptr = byte(r) % 2 ? block_data(&m->offset) : NULL;
+    m->call.offset = (uint64_t)number(r, 255);
+}
+
+/* Words of keep bits that a call reads; at most those of a valid batch. */
+static size_t keep_words(const ordo_problem *p, const call_memory *m)
+{
+    int64_t blocks = p->batch * ordo_keep_blocks(p->q_len, p->kv_len);
+    if (p->layout == ORDO_PACKED) {
+        const int32_t *q = block_data(&m->lengths[0]), *kv = block_data(&m->lengths[1]);
+        blocks = 0;
+        for (int64_t b = 0; b < p->batch; b++)
+            if (q[b + 1] > q[b] && kv[b + 1] > kv[b])
+                blocks += ordo_keep_blocks(q[b + 1] - q[b], kv[b + 1] - kv[b]);
+    }
+    return (size_t)(blocks * p->heads * ORDO_KEEP_WORDS);
 }
 
 /* False: too large to run. */
@@ -203,43 +183,30 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     const int64_t dims[TENSORS] = { d, d, v, v, v, d, d, v };
     ordo_tensor *const tensors[TENSORS] = { &m->call.q, &m->call.k,  &m->call.v,  &m->call.dout,
                                             &m->call.o, &m->call.dq, &m->call.dk, &m->call.dv };
-    reader nothing = { NULL, NULL };
+    const reader nothing = { NULL, NULL };
     bool fits = true;
     m->call = (ordo_call)ORDO_CALL_INIT;
     read_lengths(r, p, m);
     for (int x = 0; x < TENSORS; x++) {
-        const size_t bytes = read_strides(r, p, keys[x], dims[x], tensors[x]);
-        fits = fits && bytes > 0;
-        m->tensors[x] = block_open(bytes, x < 4 ? r : &nothing);
-        tensors[x]->data = m->tensors[x].memory + GUARD;
+        const int64_t bytes = read_strides(r, p, keys[x], dims[x], tensors[x]);
+        fits = fits && bytes >= 0;
+        m->tensors[x] = block_open((size_t)(bytes < 0 ? 0 : bytes), x < 4 ? r : &nothing);
+        tensors[x]->data = block_data(&m->tensors[x]);
     }
     const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
     m->lse = block_open((size_t)(rows * p->heads) * 4, &nothing);
     m->dlse = block_open((size_t)(rows * p->heads) * 4, r);
-    m->call.lse = (float *)(m->lse.memory + GUARD);
-    m->call.dlse = byte(r) % 2 ? (const float *)(m->dlse.memory + GUARD) : NULL;
-    const size_t need = ordo_plan_workspace(plan);
-    m->work = (block) { aligned_alloc(256, (need + 1023) / 256 * 256), NULL, need };
-    m->call.workspace = m->work.memory;
-    m->call.workspace_bytes = need;
-    for (int x = 0; x < MOST_BATCH; x++)
-        m->ids[x] = number(r, 200);
-    m->call.sequence_ids = byte(r) % 2 ? m->ids : NULL;
-    for (int x = 0; x < MOST_BATCH * MOST_HEADS; x++)
-        m->slopes[x] = (float)real(r);
-    m->call.slopes = p->alibi != (byte(r) == 255) ? m->slopes : NULL;
-    m->call.slopes_batch_stride = byte(r) % (MOST_HEADS + 1);
-    m->seed = (uint64_t)byte(r);
-    m->offset = (uint64_t)number(r, 255);
-    m->call.seed_ptr = byte(r) % 2 ? &m->seed : NULL;
-    m->call.offset_ptr = byte(r) % 2 ? &m->offset : NULL;
-    m->call.offset = (uint64_t)number(r, 255);
-    const int64_t blocks =
-        (p->batch + 1) * p->heads * ordo_keep_blocks(p->q_len, p->kv_len); /* at least */
-    m->bits = block_open((size_t)blocks * ORDO_KEEP_WORDS * 4, r);
+    m->call.lse = block_data(&m->lse);
+    m->call.dlse = byte(r) % 2 ? block_data(&m->dlse) : NULL;
+    m->call.workspace_bytes = ordo_plan_workspace(plan);
+    if (posix_memalign(&m->work, 256, m->call.workspace_bytes) != 0)
+        abort();
+    m->call.workspace = m->work;
+    read_arrays(r, p, m);
+    m->bits = block_open(keep_words(p, m) * sizeof(uint32_t), r);
     const int given = byte(r);
     if (given == 255 || (given % 4 == 1 && p->dropout.p > 0))
-        m->call.mask_bits = (const uint32_t *)(m->bits.memory + GUARD);
+        m->call.mask_bits = block_data(&m->bits);
     m->call.threads = byte(r) == 255 ? -1 : byte(r) % 5;
     switch (byte(r)) { /* now and then something is missing or crooked */
     case 255: m->call.k.data = NULL; break;
@@ -259,10 +226,14 @@ static void call_close(call_memory *m)
 {
     for (int x = 0; x < TENSORS; x++)
         block_close(&m->tensors[x]);
-    block_close(&m->lse);
-    block_close(&m->dlse);
-    block_close(&m->work);
-    block_close(&m->bits);
+    for (int x = 0; x < 4; x++)
+        block_close(&m->lengths[x]);
+    enum { OTHERS = 7 };
+    block *const others[OTHERS] = { &m->lse,  &m->dlse,   &m->ids, &m->slopes,
+                                    &m->seed, &m->offset, &m->bits };
+    for (size_t x = 0; x < OTHERS; x++)
+        block_close(others[x]);
+    free(m->work);
 }
 
 /* ---- */
@@ -298,25 +269,28 @@ static void run(const ordo_plan *plan, call_memory *m)
     for (int x = 4; x < TENSORS; x++)
         outputs[x - 3] = &m->tensors[x];
     for (int x = 0; x < 5; x++) {
-        again[x] = (block) { malloc(outputs[x]->bytes + 1), NULL, outputs[x]->bytes };
-        memcpy(again[x].memory, outputs[x]->memory + GUARD, outputs[x]->bytes);
+        again[x] = block_of(block_data(outputs[x]), outputs[x]->bytes);
     }
-    m->call.threads = m->call.threads % 3 + 1;
+    m->call.threads = m->call.threads % 5 + 1;
     if (ordo_attention_forward(plan, &m->call) != ORDO_OK ||
         ordo_attention_backward(plan, &m->call) != ORDO_OK)
         abort();
     for (int x = 0; x < 5; x++) {
-        if (memcmp(again[x].memory, outputs[x]->memory + GUARD, outputs[x]->bytes) != 0)
+        if (memcmp(block_data(&again[x]), block_data(outputs[x]), outputs[x]->bytes) != 0)
             abort();
-        free(again[x].memory);
+        block_close(&again[x]);
     }
 }
 
+/* Small enough to take milliseconds: sizes, then the multiplications of one product. */
 static bool is_small(const ordo_problem *p, const ordo_plan *plan)
 {
-    return p->batch <= MOST_BATCH - 1 && p->heads <= MOST_HEADS && p->q_len <= 128 &&
-           p->kv_len <= 128 && p->total_q <= 512 && p->total_kv <= 512 && p->head_dim <= 64 &&
-           p->v_head_dim <= 64 && ordo_plan_workspace(plan) <= 64 * MOST_BYTES;
+    return p->batch < MOST_BATCH && p->heads <= MOST_HEADS && p->q_len <= MOST_SIZE &&
+           p->kv_len <= MOST_SIZE && p->total_q <= 4 * MOST_SIZE && p->total_kv <= 4 * MOST_SIZE &&
+           p->head_dim <= MOST_SIZE && p->v_head_dim <= MOST_SIZE &&
+           p->batch * p->heads * p->q_len * p->kv_len * (p->head_dim + p->v_head_dim) <=
+               MOST_WORK &&
+           ordo_plan_workspace(plan) <= MOST_WORKSPACE;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -326,7 +300,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const ordo_plan_options options = read_options(&r);
     ordo_plan *plan = NULL;
     ordo_problem p = ORDO_PROBLEM_INIT;
-    if (ordo_plan_create(&plan, &asked, NULL, &options) != ORDO_OK) {
+    if (ordo_plan_create(&plan, &asked, fuzz_host(), &options) != ORDO_OK) {
         if (plan != NULL)
             abort();
         return 0;

@@ -1,6 +1,6 @@
 /* replay.c: run a fuzz target over its corpus and over mutations of it, without libFuzzer.
  *
- *   NAME_fuzz corpus-folder
+ *   NAME_fuzz corpus-folder [mutations]
  *
  * Every mutation follows from a fixed seed, so a failure repeats. The input at work is written
  * to NAME_fuzz.input before each run and removed at the end: a crash leaves it behind. */
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_FILES = 256, MAX_SIZE = 1 << 16, MUTATIONS = 4000 };
+enum { MAX_FILES = 256, MAX_SIZE = 1 << 16 };
 
 typedef struct input {
     uint8_t *data;
@@ -115,8 +115,9 @@ int main(int count, char **arguments)
     char path[4096];
     snprintf(path, sizeof path, "%s.input", arguments[0]);
     crash_file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    for (int i = 1; i < count; i++)
-        read_corpus(arguments[i]);
+    const int mutations = count > 2 ? atoi(arguments[2]) : 4000;
+    if (count > 1)
+        read_corpus(arguments[1]);
 
     run(NULL, 0);
     for (size_t i = 0; i < corpus_count; i++)
@@ -124,7 +125,7 @@ int main(int count, char **arguments)
 
     static uint8_t data[MAX_SIZE];
     uint64_t random = 1;
-    for (int i = 0; i < MUTATIONS; i++) {
+    for (int i = 0; i < mutations; i++) {
         size_t size = 0;
         if (corpus_count > 0) {
             const input *start = &corpus[(size_t)i % corpus_count];
@@ -135,7 +136,7 @@ int main(int count, char **arguments)
             size = mutate(data, size, &random);
         run(data, size);
     }
-    printf("%zu files, %d mutations, seed 1\n", corpus_count, MUTATIONS);
+    printf("%zu files, %d mutations, seed 1\n", corpus_count, mutations);
     for (size_t i = 0; i < corpus_count; i++)
         free(corpus[i].data);
     remove(path);
