@@ -81,7 +81,8 @@ static ordo_status choose_one(const ordo_io_shape *shape, ordo_io_algorithm algo
         ordo_io_shape wish = *shape;
         const int64_t per_row = (algorithm == ORDO_IO_PHASE ? 2 : 1) * shape->cols;
         if (tiles && tiles->panel > 0) /* a panel alone: so much workspace */
-            wish.workspace = ordo_io_least(shape->workspace, tiles->panel * per_row);
+            wish.workspace =
+                ordo_io_least(shape->workspace, ordo_io_least(tiles->panel, shape->rows) * per_row);
         if (!ordo_io_best_tiles(&wish, algorithm, &choice->tiles))
             return too_small(&wish, algorithm);
     }

@@ -234,7 +234,7 @@ void ordo_io_fill_report(ordo_io_report *r, const ordo_io_world *w)
     r->predicted = w->predicted;
     r->predicted.loads *= copies;
     r->predicted.stores *= copies;
-    r->accesses = w->fast.accesses;
+    r->accesses = copies * w->fast.accesses;
     for (int t = 0; t < ORDO_IO_T_COUNT; t++) {
         const ordo_io_traffic *moved = &w->fast.tensors[t];
         r->loads += copies * moved->loads;

@@ -30,6 +30,9 @@ ordo_status ordo_io_lru_create(ordo_io_lru *c, ordo_io_extent memory, int64_t wo
                          "cache of %" PRId64 " lines, ways %" PRId64
                          ": expected a line or more, and no more ways than lines",
                          c->capacity, ways);
+    if (ways > 0 && c->capacity > UINT32_MAX)
+        return ordo_fail(ORDO_ERR_MEMORY, "cache of %" PRId64 " lines in sets: expected below 2^32",
+                         c->capacity);
     c->lines = (memory.words + line - 1) / line;
     c->scratch = memory.scratch / line;
     c->head = c->tail = NONE;

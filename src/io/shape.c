@@ -84,8 +84,11 @@ static void set_band(ordo_io_shape *shape, const ordo_io_problem *p)
     const int64_t diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len;
     const bool left = p->window.on && p->window.left >= 0;
     const bool right = p->window.on && p->window.right >= 0;
-    shape->low = left ? diagonal - p->window.left : -OPEN;
-    shape->high = p->mask ? diagonal : right ? diagonal + p->window.right : OPEN;
+    /* an edge past every column is none, however far it is */
+    const int64_t left_of = ordo_io_least(p->window.left, OPEN);
+    const int64_t right_of = ordo_io_least(p->window.right, OPEN);
+    shape->low = left ? diagonal - left_of : -OPEN;
+    shape->high = p->mask ? diagonal : right ? diagonal + right_of : OPEN;
     shape->full = !p->blocks && !left && !right && !p->mask;
 }
 
@@ -111,14 +114,14 @@ ordo_status ordo_io_shape_of(const ordo_io_problem *problem, ordo_io_shape *shap
         .dk = p.head_dim,
         .dv = p.v_head_dim,
         .blocks = p.blocks,
-        .block_q = p.block_q,
-        .block_k = p.block_k,
+        .block_q = ordo_io_least(p.block_q, p.q_len), /* a larger one is no other */
+        .block_k = ordo_io_least(p.block_k, p.kv_len),
         .cache = p.cache_words,
         .strip = p.strip,
         .workspace = p.workspace_words ? p.workspace_words : INT64_MAX,
         .copies = p.kv_heads,
     };
-    shape->blocks_across = p.blocks ? ordo_io_count(p.kv_len, p.block_k) : 0;
+    shape->blocks_across = p.blocks ? ordo_io_count(p.kv_len, shape->block_k) : 0;
     set_band(shape, &p);
     return ORDO_OK;
 }
