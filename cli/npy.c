@@ -110,7 +110,7 @@ static bool read_shape(reader *r, cli_array *array)
         int64_t size = 0;
         if (array->dims == CLI_ARRAY_DIMS)
             return bad(r, "shape: more than %d dimensions", CLI_ARRAY_DIMS);
-        if (!isdigit((unsigned char)*r->at))
+        if (!isdigit((unsigned char)peek(r)))
             return bad(r, "shape: expected whole numbers");
         for (; r->at < r->end && isdigit((unsigned char)*r->at); r->at++)
             if (__builtin_mul_overflow(size, 10, &size) ||

@@ -1,0 +1,17 @@
+/* array_inside.h: what holds of every array that a reader of files accepts. */
+#ifndef TESTS_FUZZ_ARRAY_INSIDE_H
+#define TESTS_FUZZ_ARRAY_INSIDE_H
+
+#include "array.h"
+#include "fuzz/input.h"
+
+static inline void check_inside(const cli_array *a, int64_t file_bytes)
+{
+    int64_t bytes = -1;
+    must(a->dims >= 0 && a->dims <= CLI_ARRAY_DIMS);
+    must(cli_array_size(a->shape, a->dims, a->element == CLI_ELEMENT_F32 ? 4 : 2, &bytes));
+    must(bytes == a->bytes);
+    must(a->offset >= 0 && a->bytes >= 0 && a->offset <= file_bytes - a->bytes);
+}
+
+#endif
