@@ -31,30 +31,45 @@ class Pattern(NamedTuple):
 
 # ---- reading a mask function ----
 
-_AND = "and_masks.<locals>.and_mask"
-_PLAIN = {"bidirectional_mask_function": False, "causal_mask_function": True}
-
 
 def _held(function: Callable[..., Any], name: str) -> Any:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     return cells[name].cell_contents
 
 
+def _window(function: Callable[..., Any]) -> Pattern:
+    return Pattern(False, (_held(function, "sliding_window") - 1, -1))
+
+
+def _full_window(function: Callable[..., Any]) -> Pattern:
+    reach = _held(function, "sliding_window")
+    return Pattern(False, (reach, reach))
+
+
+def _packed(function: Callable[..., Any]) -> Pattern:
+    return Pattern(False, packing=_runs(_held(function, "packed_sequence_mask")))
+
+
+def _and(function: Callable[..., Any]) -> Pattern:
+    return _all_of([_read(part) for part in _held(function, "mask_functions")])
+
+
+UNDERSTOOD: dict[str, Callable[[Callable[..., Any]], Pattern]] = {
+    "and_masks.<locals>.and_mask": _and,
+    "bidirectional_mask_function": lambda function: Pattern(False),
+    "causal_mask_function": lambda function: Pattern(True),
+    "packed_sequence_mask_function.<locals>.inner_mask": _packed,
+    "sliding_window_bidirectional_overlay.<locals>.inner_mask": _full_window,
+    "sliding_window_overlay.<locals>.inner_mask": _window,
+}
+
+
 def _read(function: Callable[..., Any]) -> Pattern:
     """What a mask function of transformers says; Error if it says what we lack."""
-    name = function.__qualname__
-    if name in _PLAIN:
-        return Pattern(_PLAIN[name])
-    if name == "sliding_window_overlay.<locals>.inner_mask":
-        return Pattern(False, (_held(function, "sliding_window") - 1, -1))
-    if name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
-        reach = _held(function, "sliding_window")
-        return Pattern(False, (reach, reach))
-    if name == "packed_sequence_mask_function.<locals>.inner_mask":
-        return Pattern(False, packing=_runs(_held(function, "packed_sequence_mask")))
-    if name == _AND:
-        return _all_of([_read(part) for part in _held(function, "mask_functions")])
-    raise _unknown(name)
+    reader = UNDERSTOOD.get(function.__qualname__)
+    if reader is None:
+        raise _unknown(function.__qualname__)
+    return reader(function)
 
 
 def _runs(numbers: Tensor) -> Tensor:
@@ -96,9 +111,8 @@ def _read_traced(
     chunk = getattr(config, "attention_chunk_size", None)
     if chunk:
         raise Error("unsupported", f"attention_chunk_size {chunk}: not supported")
-    name = function.__name__
-    if name not in _PLAIN and name != "and_mask":
-        raise _unknown(name)
+    if function.__name__ not in ("and_mask", "bidirectional_mask_function", "causal_mask_function"):
+        raise _unknown(function.__name__)
     causal = "allow_is_bidirectional_skip" not in rest
     if local_size is None:
         return Pattern(causal)
@@ -241,10 +255,14 @@ def _elements(mask: Mask) -> Tensor:
     if torch.compiler.is_compiling():
         return eager_mask(**mask.given).to(mask.device)
     if mask.elements is None:
-        warnings.warn(
-            "the model has attention code of its own, which attn_implementation=\"ordo\" does not "
-            "reach: it runs as with \"eager\"",
-            stacklevel=4,
-        )
+        warn_of_own_code("a model that computes with the mask")
         mask.elements = eager_mask(**mask.given).to(mask.device)
     return mask.elements
+
+
+def warn_of_own_code(model: str) -> None:
+    warnings.warn(
+        f"{model} has attention code of its own, which ordo does not reach: it runs as with "
+        "attn_implementation=\"eager\"",
+        stacklevel=2,
+    )

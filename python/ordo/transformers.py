@@ -25,10 +25,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from ._library import Error
-from ._transformers_mask import Pattern, attention_mask
+from ._transformers_mask import UNDERSTOOD, Pattern, attention_mask, warn_of_own_code
 from .torch._attention import Arguments, call
 
-__all__ = ["NAME", "attention_forward", "attention_mask", "register"]
+__all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
 
 NAME = "ordo"
 
@@ -47,18 +47,21 @@ _names: set[str] = set()
 
 
 def _check_models() -> None:
-    """Let models that choose a class by attn_implementation say that there is none for ours.
+    """Let models that never call our attention say so before they are built.
 
-    Such models (GPT-J, Falcon) keep a dictionary of classes beside the model, and would end in a
-    KeyError while they are built. transformers asks this method before that."""
+    Some (GPT-J, Falcon) look up a class in a dictionary beside the model, and would end in a
+    KeyError; others (BLOOM, CTRL) have one class for every implementation."""
     checked = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(checked)
     def get_correct_attn_implementation(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = checked(self, *args, **kwargs)
         if chosen in _names:
-            for table in _class_tables(type(self)):
-                table.setdefault(chosen, functools.partial(_no_class, type(self).__name__, chosen))
+            model, tables = type(self).__name__, _class_tables(type(self))
+            for table in tables:
+                table.setdefault(chosen, functools.partial(_no_class, model, chosen))
+            if not tables and not self._can_set_attn_implementation():
+                warn_of_own_code(model)
         return chosen
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
@@ -109,6 +112,8 @@ def attention_forward(
     cu_seq_lens_k: Tensor | None = None,
     max_length_q: int | None = None,
     max_length_k: int | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """(attn_output (batch, row, head, dim), None) from (batch, head, row, dim) tensors.
@@ -117,6 +122,9 @@ def attention_forward(
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide."""
     _refuse(s_aux=s_aux, **kwargs)
+    block = getattr(getattr(module, "config", None), "index_block_size", 1)
+    _refuse_choice("indices", indices, 1, key.shape[2])
+    _refuse_choice("block_indices", block_indices, block, key.shape[2])
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -181,6 +189,15 @@ def _refuse(**given: Any) -> None:
             raise Error("unsupported", f"{name} given: {what}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
+
+
+def _refuse_choice(name: str, chosen: Tensor | None, block: int, keys: int) -> None:
+    """Sparse attention gives each query the keys it sees, here in blocks: fine while all are."""
+    if chosen is not None and chosen.shape[-1] * block < keys:
+        raise Error(
+            "unsupported",
+            f"{name} given: {chosen.shape[-1] * block} chosen keys per query: expected all {keys}",
+        )
 
 
 # ---- sequences end to end ----
