@@ -67,7 +67,7 @@ static ordo_combine read_combine(reader *r, const ordo_problem *p, memory *m)
     c.lse = block_data(&m->lse);
     c.threads = byte(r) % 4;
     switch (byte(r)) { /* now and then something is missing or crooked */
-    case 255: c.parts = number(r, 9) - 5; break;
+    case 255: c.parts = byte(r) - 250; break;
     case 254: c.lse = NULL; break;
     case 253: c.o.data = m->tensors[0].data; break;
     case 252: m->tensors[0].data = NULL; break;

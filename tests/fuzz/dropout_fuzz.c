@@ -41,13 +41,14 @@ static ordo_problem read_problem(reader *r)
 static ordo_dropout_call read_call(reader *r, const ordo_problem *p, memory *m)
 {
     ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
-    const int64_t batch = p->batch < 0 || p->batch > MOST_BATCH ? 0 : p->batch;
+    const bool few = p->batch >= 0 && p->batch <= MOST_BATCH; /* else there are no arrays */
+    const int64_t batch = few ? p->batch : 0;
     int32_t ends[2][MOST_BATCH + 1] = { { 0 } };
     int64_t ids[MOST_BATCH];
     for (int64_t b = 1; b <= batch; b++) /* right at the last, nearly right before */
         for (int side = 0; side < 2; side++)
             ends[side][b] = (int32_t)(b == batch ? (side ? p->total_kv : p->total_q)
-                                                 : ends[side][b - 1] + extent(r));
+                                                 : ends[side][b - 1] + byte(r));
     for (int64_t b = 0; b < batch; b++)
         ids[b] = number(r, 200);
     const uint64_t seed = (uint64_t)number(r, 200), offset = (uint64_t)number(r, 200);
@@ -56,11 +57,11 @@ static ordo_dropout_call read_call(reader *r, const ordo_problem *p, memory *m)
     m->ids = block_of(ids, (size_t)batch * sizeof *ids);
     m->seed = block_of(&seed, sizeof seed);
     m->offset = block_of(&offset, sizeof offset);
-    if ((p->layout == ORDO_PACKED) != (byte(r) == 255)) {
+    if ((p->layout == ORDO_PACKED) != (byte(r) == 255) && few) {
         c.cu_q = block_data(&m->cu_q);
         c.cu_kv = block_data(&m->cu_kv);
     }
-    c.sequence_ids = byte(r) % 2 ? block_data(&m->ids) : NULL;
+    c.sequence_ids = byte(r) % 2 && few ? block_data(&m->ids) : NULL;
     c.seed = seed;
     c.offset = (uint64_t)number(r, 100);
     c.seed_ptr = byte(r) % 2 ? block_data(&m->seed) : NULL;
@@ -136,7 +137,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const ordo_status status =
             ordo_dropout_fill(&p, &c, 0, info.blocks, block_data(&words), room);
         must(status == ORDO_OK ? guards_unchanged(&words) : block_unchanged(&words));
-        must(status == ORDO_OK || room < info.bytes);
+        const uint64_t offset = c.offset_ptr ? *c.offset_ptr : c.offset; /* a query reads none */
+        must(status == ORDO_OK || room < info.bytes || offset > UINT32_MAX);
         if (status == ORDO_OK) {
             check_cut(&p, c, info.blocks, (uint64_t)byte(&r) % (info.blocks + 1), &words);
             for (int x = 0; x < 3; x++)

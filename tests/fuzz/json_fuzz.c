@@ -10,11 +10,13 @@ static void read_value(cli_json_reader *r, int depth)
     double number = 0;
     bool flag = false, first = true;
     const char c = cli_json_peek(r);
-    if (c == '{' && depth > 0 && cli_json_open(r, c)) {
+    if ((c == '{' || c == '[') && depth == 0) {
+        (void)cli_json_bad(r, "fewer levels");
+    } else if (c == '{' && cli_json_open(r, c)) {
         while (cli_json_next(r, '}', &first))
             if (cli_json_key(r, text, sizeof text))
                 read_value(r, depth - 1);
-    } else if (c == '[' && depth > 0 && cli_json_open(r, c)) {
+    } else if (c == '[' && cli_json_open(r, c)) {
         while (cli_json_next(r, ']', &first))
             read_value(r, depth - 1);
     } else if (c == '"') {
