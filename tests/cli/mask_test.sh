@@ -58,6 +58,9 @@ is kept 7363
 head -c 4 "$work/a.png" | tail -c 3 | grep -q PNG || fail "--picture: no PNG"
 
 # Packed and padded sequences; lists; threads change nothing.
+status 0 mask --cu-seqlens 0,0 --heads 2 --dropout 0.1 # no element: nothing to judge
+prints "too few to judge"
+! grep -q nan "$out" || fail "the statistics of no element"
 json mask --cu-seqlens 0,100,356 --heads 2 --dropout 0.2
 is elements $((2 * (100 * 100 + 256 * 256)))
 json mask --q-lens 20,30 --seq 40 --dropout 0.2

@@ -33,7 +33,7 @@ for compiler in ${COMPILERS-gcc clang}; do
         commands "$compiler" "$level" | xargs -P "$(nproc)" -I '{}' sh -c '{}'
         # An object that is given takes the place of the library's.
         "$compiler" "$work"/*.o "$ORDO_BUILD/lib/libordo.a" -lm -ldl -pthread -o "$work/golden"
-        if ! timeout 60 "$work/golden" >"$work/said"; then
+        if ! timeout 240 "$work/golden" >"$work/said"; then
             cat "$work/said"
             echo "FAIL $compiler $level"
             exit 1

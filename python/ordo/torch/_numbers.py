@@ -11,21 +11,16 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor
 
+from .. import _words
 from .._convert import integer, real
 from .._library import Error
 
 OPEN = (-1, -1)
-_ALIGNED = {"bottom-right": "causal", "top-left": "causal-top-left"}
 
 
 def mask_of(causal: Any) -> str:
-    """The library's word."""
-    if not isinstance(causal, str):
-        return "causal" if causal else "full"
-    if causal not in _ALIGNED:
-        expected = "True, False, 'bottom-right' or 'top-left'"
-        raise Error("argument", f"causal {causal!r}: expected {expected}")
-    return _ALIGNED[causal]
+    """The library's word; also of a tensor or a number."""
+    return _words.mask_of(causal if isinstance(causal, str) else bool(causal))
 
 
 def window_of(window: Any) -> tuple[int, int]:

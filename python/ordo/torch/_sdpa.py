@@ -164,7 +164,7 @@ def _drawn(state: Tensor, dropout_p: float) -> Tensor | None:
     return state.view(torch.int64) if dropout_p > 0 else None
 
 
-def _debug(q: Tensor, k: Tensor, v: Tensor, lse: Tensor, lists: Lists, rules: Rules) -> Tensor:
+def _debug(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
     if lists.rng is None or empty(q, k, lists):
         return q.new_empty(0)
     return signed_probabilities(q, k, v, lists, rules)
@@ -190,7 +190,7 @@ def _sdpa_forward(
     debug = query.new_empty(0)
     if return_debug_mask:
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-        debug = _debug(q, k, v, lse, lists, rules)
+        debug = _debug(q, k, v, lists, rules)
     return out, lse, None, None, query.shape[2], key.shape[2], state, unused, debug
 
 
@@ -256,7 +256,7 @@ def _flash_forward(
     lse = _run_forward(query, key, value, lists, rules, out)
     debug = query.new_empty(0)
     if return_debug_mask:
-        debug = _debug(query, key, value, lse, lists, rules)
+        debug = _debug(query, key, value, lists, rules)
     return out, lse, state, unused, debug
 
 

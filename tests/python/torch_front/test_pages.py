@@ -15,7 +15,7 @@ def run(root, *command):
         [sys.executable, *command],
         cwd=root,
         env=settings,
-        timeout=120,
+        timeout=300,
         capture_output=True,
         text=True,
     )
