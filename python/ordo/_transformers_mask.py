@@ -155,9 +155,27 @@ def attention_mask(
     # decodes, has few.
     if traced or (q_length == 1 and not rest.get("allow_is_causal_skip", True)):
         mask: Any = eager_mask(**given)
-        mask.pattern = pattern
+        mask.pattern, mask.version = pattern, _version(mask)
         return mask
     return Mask.make(pattern, given)
+
+
+def pattern_of(mask: Tensor | None) -> Pattern | None:
+    """What a mask of attention_mask() says; None of others, and of one written to since then."""
+    made: Pattern | None = getattr(mask, "pattern", None)
+    if mask is None or made is None or torch.compiler.is_compiling():
+        return made
+    elements: Any = mask.elements if isinstance(mask, Mask) else mask
+    unchanged = elements is None or _version(elements) == mask.version
+    return made if unchanged else None
+
+
+def _version(elements: Tensor) -> int:
+    """A count of the writes to a tensor; inference tensors have none, nor do those of a trace."""
+    if torch.compiler.is_compiling() or elements.is_inference():
+        return 0
+    count: int = elements._version
+    return count
 
 
 def _placed(pattern: Pattern, q_length: int, kv_length: int, end: int) -> Pattern:
@@ -211,6 +229,7 @@ class Mask(Tensor):
     pattern: Pattern
     given: dict[str, Any]  # arguments of eager_mask()
     elements: Tensor | None
+    version: int  # of the elements when they were made
 
     @staticmethod
     def make(pattern: Pattern, given: dict[str, Any], device: Any = None) -> Mask:
@@ -218,7 +237,7 @@ class Mask(Tensor):
         dtype = given.get("dtype", torch.float32)
         nan = torch.full((), torch.nan, dtype=dtype, device=device or given.get("device", "cpu"))
         made: Any = torch.Tensor._make_subclass(Mask, nan.expand(shape))
-        made.pattern, made.given, made.elements = pattern, given, None
+        made.pattern, made.given, made.elements, made.version = pattern, given, None, 0
         return made  # type: ignore[no-any-return]
 
     @classmethod
@@ -257,6 +276,7 @@ def _elements(mask: Mask) -> Tensor:
     if mask.elements is None:
         warn_of_own_code("a model that computes with the mask")
         mask.elements = eager_mask(**mask.given).to(mask.device)
+        mask.version = _version(mask.elements)
     return mask.elements
 
 

@@ -25,7 +25,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from ._library import Error
-from ._transformers_mask import UNDERSTOOD, Pattern, attention_mask, warn_of_own_code
+from ._transformers_mask import (
+    UNDERSTOOD,
+    Pattern,
+    attention_mask,
+    pattern_of,
+    warn_of_own_code,
+)
 from .torch._attention import Arguments, call
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
@@ -159,7 +165,7 @@ def _pattern(
     q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, sliding_window: int | None
 ) -> Pattern:
     """Which keys each query sees."""
-    made: Pattern | None = getattr(mask, "pattern", None)
+    made = pattern_of(mask)
     if mask is not None and made is not None:
         expected = (q.shape[0], 1, q.shape[1], k.shape[1])
         if mask.shape != expected:

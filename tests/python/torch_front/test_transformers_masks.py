@@ -10,7 +10,7 @@ from math64 import same
 transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
-from ordo.transformers import attention_forward  # noqa: E402
+from ordo.transformers import attention_forward, attention_mask  # noqa: E402
 from transformers import masking_utils  # noqa: E402
 from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 
@@ -130,6 +130,34 @@ def test_a_changed_mask_is_refused():
         attention_forward(torch.nn.Identity(), q, q, q, ours * 2)
     with pytest.raises(ordo.Error, match=r"\(3, 1, 10, 10\): expected .* \(3, 1, 9, 9\)"):
         attention_forward(torch.nn.Identity(), q[:, :, 1:], q[:, :, 1:], q[:, :, 1:], ours)
+
+
+def write(mask):
+    mask[:, :, :, 0] = -1e9
+
+
+def write_to_a_view(mask):
+    mask[0].zero_()
+
+
+@pytest.mark.parametrize("change", [write, write_to_a_view, lambda mask: mask.fill_(0)])
+@pytest.mark.parametrize("rows", [10, 1])
+@pytest.mark.filterwarnings("ignore:.*attention code of its own")
+def test_a_mask_written_to_is_refused(change, rows):
+    """What it says would no longer be what its elements are."""
+    made = attention_mask(
+        mask_function=masking_utils.causal_mask_function,
+        batch_size=3,
+        q_length=rows,
+        kv_length=10,
+        q_offset=10 - rows,
+        allow_is_causal_skip=rows != 1,
+    )
+    q, k = torch.randn(3, 4, rows, 8), torch.randn(3, 4, 10, 8)
+    attention_forward(torch.nn.Identity(), q, k, k, made)
+    change(made)
+    with pytest.raises(ordo.Error, match="made, unchanged"):
+        attention_forward(torch.nn.Identity(), q, k, k, made)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 7, 12])
