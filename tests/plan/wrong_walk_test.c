@@ -107,5 +107,35 @@ TEST(turn_out_of_range)
     CHECK_HAS(ordo_last_error(), "turn -1");
 }
 
+/* Key tile 0 waits for key tile 1, which is pinned to the same worker. */
+TEST(pinned_to_a_worker_that_waits)
+{
+    const ordo_run run = { .band = { .q_len = 2,
+                                     .kv_len = 2,
+                                     .bq = 1,
+                                     .bk = 1,
+                                     .low = -ORDO_BAND_OPEN,
+                                     .high = ORDO_BAND_OPEN },
+                           .sequences = 1,
+                           .kv_heads = 1,
+                           .group_heads = 1,
+                           .order = ORDO_ORDER_ASCENDING,
+                           .group = 1,
+                           .issue = ORDO_ISSUE_HEAD,
+                           .section = 1,
+                           .assign = ORDO_ASSIGN_PINNED,
+                           .workers = 1 };
+    for (int j = 0; j < 2; j++) {
+        step_count[j] = 2;
+        for (int i = 0; i < 2; i++) {
+            visited[j][i] = i;
+            turn_at[i][j] = 1 - j;
+        }
+    }
+    CHECK_INT(check_residency(&run, 2, true), ORDO_ERR_INTERNAL);
+    CHECK_HAS(ordo_last_error(), "key tile 1 finds no free worker");
+    CHECK_INT(check_residency(&run, 2, false), ORDO_OK);
+}
+
 CHECK_MAIN(RUN(right_walk), RUN(missing_pair), RUN(hole_in_turns), RUN(turn_taken_twice),
-           RUN(dead_tile_visited), RUN(turn_out_of_range))
+           RUN(dead_tile_visited), RUN(turn_out_of_range), RUN(pinned_to_a_worker_that_waits))
