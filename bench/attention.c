@@ -9,12 +9,12 @@
  * its median printed with the middle half of the rounds. Inputs stay where they are: what fits a
  * cache is in it. B 1, H 8 and S 2048 where nothing else is said. */
 #define _GNU_SOURCE
-#include "../cli/bench_report.h"
-#include "../cli/digest.c"
-#include "../cli/peak.c"
-#include "../cli/tensors.c"
-#include "../cli/work.c"
+#include "attention/bench_peak.c"
+#include "attention/bench_report.h"
 #include "attention_unordered.h"
+#include "kit/digest.c"
+#include "kit/tensors.c"
+#include "kit/work.c"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * they add, as other work on the machine would do. */
 #define _GNU_SOURCE
 #include "attention_unordered.h"
-#include "../cli/digest.c"
-#include "../cli/tensors.c"
+#include "kit/digest.c"
+#include "kit/tensors.c"
 
 #include <inttypes.h>
 #include <stdio.h>

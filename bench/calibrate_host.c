@@ -8,7 +8,7 @@
  * machine only ever takes away; some seconds in all. The rest of the file is what the library's
  * probe says. */
 #define _GNU_SOURCE
-#include "../cli/peak.c"
+#include "attention/bench_peak.c"
 #include "base/cores.h"
 #include "base/machine.h"
 #include "ordo/ordo.h"

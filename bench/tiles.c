@@ -4,7 +4,7 @@
  * measured in turn. Products are given as a share of the peak, everything else as a share of the
  * time the peak would take for the products of its step, which is what it costs. */
 #define _GNU_SOURCE
-#include "../cli/peak.c"
+#include "attention/bench_peak.c"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
 

@@ -1,7 +1,7 @@
 /* main.c: the `ordo` command: finds the command named and hands over the arguments. */
-#include "cli.h"
-
-#include "output.h"
+#include "commands.h"
+#include "kit/message.h"
+#include "kit/output.h"
 
 #include <stdio.h>
 #include <string.h>

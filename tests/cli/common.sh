@@ -1,6 +1,5 @@
-# What the tests of the command share. Sourced; needs ORDO, the command, and CC.
+# What the tests of the command share. Sourced; needs ORDO, ORDO_SOURCE and CC.
 set -u
-here=$(dirname "$0")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$work/out
@@ -37,7 +36,7 @@ prints() { # text that must be in $out
     grep -qF -- "$1" "$out" || fail "expected in the output: $1"
 }
 
-${CC:-cc} -o "$work/json_check" "$here/json_check.c" || exit 1
+${CC:-cc} -o "$work/json_check" "$ORDO_SOURCE/tests/cli/json_check.c" || exit 1
 
 # json ARGS...: the command prints valid JSON; field NAME then prints one of its values.
 json() {

@@ -2,8 +2,8 @@
 #ifndef TESTS_FUZZ_ARRAY_INSIDE_H
 #define TESTS_FUZZ_ARRAY_INSIDE_H
 
-#include "array.h"
 #include "fuzz/input.h"
+#include "kit/array.h"
 
 static inline void check_inside(const cli_array *a, int64_t file_bytes)
 {

@@ -8,10 +8,10 @@
 
 #define main command_main
 int command_main(int argc, char **argv);
-#include "../../cli/main.c"
+#include "main.c"
 #undef main
 
-#include "child.h"
+#include "kit/child.h"
 #include "ordo/ordo.h"
 
 #include <sys/stat.h>

@@ -1,9 +1,9 @@
 /* digest_fuzz.c: any bytes as a file of digests. Either a status that says why not, or blocks whose
  * plans parse and promise the same bits as themselves. */
 #define _GNU_SOURCE
-#include "cli.h"
-#include "digest_file.h"
 #include "fuzz/input.h"
+#include "kit/digest_file.h"
+#include "kit/message.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

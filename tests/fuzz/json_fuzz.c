@@ -1,8 +1,8 @@
 /* json_fuzz.c: any bytes as JSON. Reading a document value by value and passing over it as a whole
  * agree on whether it is one and where it ends; an error has a message. */
 #include "fuzz/input.h"
-#include "json.h"
-#include "json_read.h"
+#include "kit/json.h"
+#include "kit/json_read.h"
 
 static void read_value(cli_json_reader *r, int depth)
 {

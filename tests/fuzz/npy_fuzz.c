@@ -1,7 +1,7 @@
 /* npy_fuzz.c: any bytes as the beginning of a .npy file. Either a message, or an array whose data
  * lie inside the file. The first byte says how much longer the file is than what is held. */
-#include "array.h"
 #include "fuzz/array_inside.h"
+#include "kit/array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,7 +1,7 @@
 /* safetensors_fuzz.c: any bytes as the header of a .safetensors file. Either a message, or arrays
  * whose data lie inside the file. The first byte says how much data follows the header. */
-#include "array.h"
 #include "fuzz/array_inside.h"
+#include "kit/array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,0 +1,294 @@
+/* bench.c: `ordo bench attention`: times of both passes beside what the cores could do. */
+#include "attention/bench_device.h"
+#include "attention/bench_peak.h"
+#include "attention/bench_report.h"
+#include "commands.h"
+#include "kit/args.h"
+#include "kit/execute.h"
+#include "kit/message.h"
+#include "kit/output.h"
+#include "kit/plan_args.h"
+#include "kit/work.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_RUNS = 3, MOST_RUNS = 10000 };
+#define PEAK_SECONDS 0.005
+#define UNSAID       HUGE_VAL
+
+typedef struct request {
+    cli_problem problem;
+    cli_choices choices;
+    ordo_plan_options options;
+    int pass; /* index in "forward|backward|both" */
+    int mode_asked;
+    cli_dropout_mode mode;
+    double seconds;
+    bool force;
+    int64_t cores;
+} request;
+
+enum { FORWARD, BACKWARD, BOTH };
+
+typedef struct samples {
+    double *of[CLI_PASSES], *peak;
+} samples;
+
+/* ---- one problem, one number of threads ---- */
+
+/* Once around: each pass that is asked for, and the peak beside them. */
+static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_report *report,
+                        samples *s)
+{
+    const size_t run = report->runs[CLI_FORWARD]++;
+    report->runs[CLI_BACKWARD]++;
+    ordo_status status = ORDO_OK;
+    for (int pass = 0; pass < CLI_PASSES && status == ORDO_OK; pass++) {
+        if (!report->has[pass])
+            continue;
+        const double before = cli_now();
+        status = pass == CLI_FORWARD ? ordo_attention_forward(plan, call)
+                                     : ordo_attention_backward(plan, call);
+        s->of[pass][run] = cli_now() - before;
+    }
+    s->peak[run] = cli_peak_flops((int)report->threads, PEAK_SECONDS);
+    if (status == ORDO_OK && s->peak[run] <= 0)
+        return cli_error(CLI_FAILED, "no threads for the peak of %" PRId64 " threads",
+                         report->threads);
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+static int measure_host(const request *r, const ordo_plan *plan, const cli_stage *stage,
+                        cli_bench_report *report, samples *s)
+{
+    const size_t *runs = &report->runs[CLI_FORWARD]; /* as many backward */
+    const double start = cli_now();
+    int status = CLI_OK;
+    while (status == CLI_OK && *runs < MOST_RUNS &&
+           (*runs < LEAST_RUNS || cli_now() - start < r->seconds))
+        status = measure_once(plan, &stage->call, report, s);
+    if (status == CLI_OK)
+        report->peak = cli_spread_of(s->peak, *runs);
+    return status;
+}
+
+static int measure_device(const request *r, const ordo_plan *plan, const cli_stage *stage,
+                          cli_bench_report *report, samples *s)
+{
+    const double peak = cli_bench_device_peak(r->problem.machine);
+    int status = CLI_OK;
+    for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++) {
+        report->runs[pass] = MOST_RUNS;
+        if (report->has[pass])
+            status =
+                cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], &report->runs[pass]);
+    }
+    if (status == CLI_OK && stage->bits && stage->mode == CLI_GIVEN) {
+        report->bits_runs = MOST_RUNS;
+        report->bits_bytes = stage->bits_bytes;
+        status = cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, &report->bits_runs);
+        if (status == CLI_OK)
+            report->bits = cli_spread_of(s->peak, report->bits_runs);
+    }
+    report->peak = (cli_spread) { peak, peak, peak };
+    return status;
+}
+
+static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
+                   cli_bench_report *report, samples *s)
+{
+    const cli_tensors *t = stage->tensors;
+    const double pairs = (stage->device ? cli_work_nominal_pairs
+                                        : cli_work_pairs)(&t->problem, t->q_numbers, t->kv_numbers);
+    stage->call.seed = r->problem.seed;
+    stage->call.offset = r->problem.offset;
+    stage->call.threads = stage->device ? 0 : (int)report->threads;
+    report->flops[CLI_FORWARD] = cli_work_forward(&t->problem, pairs);
+    report->flops[CLI_BACKWARD] = cli_work_backward(&t->problem, pairs);
+    /* One run before the clock starts: it makes the threads and gives the digests. */
+    int status = cli_execute(plan, stage, report->has[CLI_BACKWARD], NULL, NULL);
+    if (status == CLI_OK)
+        status = cli_stage_fetch(stage);
+    for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
+        report->digests[i] = cli_tensors_digest(t, (cli_output)i, -1);
+    if (status == CLI_OK)
+        status = (stage->device ? measure_device : measure_host)(r, plan, stage, report, s);
+    for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++)
+        if (report->has[pass])
+            report->seconds[pass] = cli_spread_of(s->of[pass], report->runs[pass]);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+static int bench_problem(const request *r, size_t index, cli_bench_report *reports, samples *s)
+{
+    const ordo_problem problem = cli_problem_at(&r->problem, index);
+    const cli_list *threads = &r->problem.threads;
+    const size_t count = threads->count ? threads->count : 1;
+    ordo_plan *plan = NULL;
+    ordo_plan_info info;
+    cli_tensors tensors = { 0 };
+    cli_stage stage = { .tensors = &tensors };
+    /* The plan first: what is no problem at all is not one that is too large. */
+    ordo_status made = ordo_plan_create(&plan, &problem, r->problem.machine, &r->options);
+    if (made == ORDO_OK)
+        made = ordo_plan_query(plan, &info);
+    if (made != ORDO_OK)
+        return cli_library_error(made);
+    int status = cli_check_size(&r->problem, &problem, r->options.backend,
+                                (double)(count * (LEAST_RUNS + 1)), 1, r->force);
+    const bool device = info.backend == ORDO_BACKEND_CUDA;
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
+                                              r->problem.kv_numbers, NULL, r->problem.seed))
+        status = cli_error(CLI_FAILED, "out of memory");
+    if (status == CLI_OK)
+        status = cli_stage_open(&stage, plan, &tensors, r->mode);
+    for (size_t i = 0; i < count && status == CLI_OK; i++) {
+        static char what[160]; /* outlives the work */
+        cli_bench_report *report = &reports[i];
+        report->backend = r->options.backend;
+        report->problem = tensors.problem;
+        report->dropout_mode = cli_mode_shown(r->options.backend, &tensors.problem, r->mode);
+        report->threads = device ? info.workers : threads->count ? threads->values[i] : r->cores;
+        report->workspace_bytes = info.backward_workspace_bytes;
+        report->has[CLI_FORWARD] = r->pass != BACKWARD;
+        report->has[CLI_BACKWARD] = r->pass != FORWARD;
+        report->line = cli_plan_line(plan, &status);
+        snprintf(what, sizeof what, "problem %zu of %zu, %" PRId64 " %s", index + 1,
+                 cli_problem_count(&r->problem), report->threads, device ? "workers" : "threads");
+        cli_progress_start(what);
+        if (status == CLI_OK)
+            status = measure(r, plan, &stage, report, s);
+        cli_progress_stop();
+    }
+    cli_stage_close(&stage);
+    cli_tensors_free(&tensors);
+    ordo_plan_destroy(plan);
+    return status;
+}
+
+static int show(const request *r, const cli_bench_report *reports, size_t count)
+{
+    const cli_json_wish *json = &r->problem.json;
+    cli_file file;
+    if (!json->on) {
+        cli_bench_text(reports, count);
+        return CLI_OK;
+    }
+    const int status = cli_file_open(&file, json->path ? json->path : "-");
+    if (status != CLI_OK)
+        return status;
+    cli_bench_json(file.stream, reports, count);
+    return cli_file_commit(&file);
+}
+
+static int bench_all(const request *r)
+{
+    const size_t problems = cli_problem_count(&r->problem);
+    const size_t each = r->problem.threads.count ? r->problem.threads.count : 1;
+    cli_bench_report *reports = calloc(problems * each, sizeof *reports);
+    double *memory = malloc((CLI_PASSES + 1) * MOST_RUNS * sizeof *memory);
+    int status = CLI_OK;
+    if (reports == NULL || memory == NULL) {
+        status = cli_error(CLI_FAILED, "out of memory");
+    } else {
+        samples s = { { memory, memory + MOST_RUNS }, memory + 2 * (size_t)MOST_RUNS };
+        for (size_t i = 0; i < problems && status == CLI_OK; i++)
+            status = bench_problem(r, i, &reports[i * each], &s);
+        if (status == CLI_OK)
+            status = show(r, reports, problems * each);
+    }
+    for (size_t i = 0; reports && i < problems * each; i++)
+        free(reports[i].line);
+    free(reports);
+    free(memory);
+    return status;
+}
+
+/* How many cores this process may use. */
+static int find_cores(request *r)
+{
+    ordo_machine *host = NULL;
+    double workers = 1;
+    ordo_status status = ordo_machine_create(&host, "host");
+    if (status == ORDO_OK)
+        status = ordo_machine_get(host, "workers", &workers);
+    ordo_machine_destroy(host);
+    r->cores = (int64_t)workers;
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+static int finish(request *r)
+{
+    r->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
+    if (r->seconds != UNSAID && !(r->seconds > 0 && r->seconds <= 3600))
+        return cli_usage("--seconds %g: expected more than 0, and 3600 at most", r->seconds);
+    int status = cli_problem_finish(&r->problem);
+    if (status == CLI_OK)
+        status = cli_choices_finish(&r->choices, &r->options);
+    if (status == CLI_OK)
+        status = cli_choose_backend(&r->problem, &r->options.backend);
+    if (status == CLI_OK)
+        status = cli_choose_mode(r->mode_asked, r->options.backend, &r->mode);
+    if (r->seconds == UNSAID) /* a GPU slows down when it is busy for long */
+        r->seconds = r->options.backend == ORDO_BACKEND_CUDA ? 0.1 : 1;
+    return status == CLI_OK ? find_cores(r) : status;
+}
+
+/* The word after "bench" says what to measure; it may stand nowhere else. */
+static bool take_subject(int *argc, char ***argv, int *exit_status)
+{
+    if (*argc > 1 && strcmp((*argv)[1], "attention") == 0) {
+        ++*argv;
+        --*argc;
+        return true;
+    }
+    if (*argc > 1 && (*argv)[1][0] != '-')
+        *exit_status = cli_usage("'%s': expected an option, or first of all what to measure: "
+                                 "attention",
+                                 (*argv)[1]);
+    return false;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    request r = { .pass = BOTH, .mode_asked = -1, .seconds = UNSAID };
+    cli_option more[] = {
+        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
+        CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
+                   "for each problem and number of threads (1), or pass of a GPU (0.1)"),
+        CLI_MODE_OPTION(&r.mode_asked),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
+    };
+    const cli_section sections[] = { cli_problem_section(&r.problem),
+                                     cli_choices_section(&r.choices),
+                                     CLI_SECTION("The measurement", more) };
+    const cli_syntax syntax = {
+        "bench attention --seq N [OPTIONS]",
+        "Time attention, forward and backward, on seeded inputs that stay where they are (what\n"
+        "fits the cache is in it). Operations are counted over visible pairs only: 4 dim a pair\n"
+        "and head forward, 10 dim backward. Beside them: the fused multiply-adds that the same\n"
+        "number of threads can do, measured in turn with the passes. On a GPU: each pass in a\n"
+        "burst of its own, by the device's clock, the caches flushed before every run, operations\n"
+        "as others count them (half of all pairs if causal), and the datasheet's peak. Keep bits\n"
+        "of dropout are made ahead there and timed by themselves, or are part of the passes' "
+        "times\n"
+        "(--dropout-mode sequential, fused).",
+        sections, 3,
+        "  ordo bench attention --seq 256 --heads 4 --mask causal --threads 1,2 --seconds 0.1\n"
+        "  ordo bench attention --seq 128,256 --dim 64,128 --dtype bf16 --seconds 0.1 --json\n"
+    };
+    int status = CLI_OK;
+    const bool subject = take_subject(&argc, &argv, &status);
+    if (status == CLI_OK && cli_args_read(&syntax, argc, argv, &status)) {
+        status = subject ? finish(&r) : cli_usage("expected what to measure: attention");
+        if (status == CLI_OK)
+            status = bench_all(&r);
+    }
+    cli_problem_free(&r.problem);
+    return status;
+}

@@ -1,0 +1,269 @@
+/* plan_report.c: everything about a plan, for people and as JSON. */
+#include "attention/plan_report.h"
+
+#include "kit/problem_args.h"
+
+#include <inttypes.h>
+
+enum { LEVELS = 5 };
+
+static ordo_promise level(int i)
+{
+    return (ordo_promise)(1 << i);
+}
+
+static void print_levels(const char *label, unsigned levels)
+{
+    printf("%-14s", label);
+    for (int i = 0; i < LEVELS; i++)
+        if (levels & (unsigned)level(i))
+            printf(" %s", ordo_promise_name(level(i)));
+    puts(levels ? "" : " none");
+}
+
+static void print_order(const ordo_plan_info *info)
+{
+    printf("order          %s", ordo_order_name(info->order));
+    if (info->order_asked != info->order)
+        printf(" (asked: %s)", ordo_order_name(info->order_asked));
+    if (info->group == ORDO_GROUP_WAVES)
+        fputs(", group waves", stdout);
+    else if (info->group > 0)
+        printf(", group %" PRId64, info->group);
+    printf(", split %" PRId64 "\n", info->split);
+    printf("issue          %s", ordo_issue_name(info->issue));
+    if (info->issue == ORDO_ISSUE_KEY)
+        printf(", section of %" PRId64 " heads", info->section);
+    printf(", %s, %" PRId64 " workers\n", ordo_assign_name(info->assign), info->workers);
+    if (info->coresident > 0)
+        printf("residency      %" PRId64 " chains must run at the same time\n", info->coresident);
+    else
+        puts("residency      waits only on work issued earlier");
+}
+
+static void print_time(double ns)
+{
+    const double unit = ns < 1e6 ? 1e3 : ns < 1e9 ? 1e6 : 1e9;
+    printf("%.4g %s", ns / unit, ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s");
+}
+
+static void print_predicted(const cli_plan_report *r)
+{
+    const ordo_plan_price *p = &r->price;
+    fputs("predicted      ", stdout);
+    if (!r->priced && r->info.predicted_ns < 0) {
+        puts("unknown");
+        return;
+    }
+    if (!r->priced) {
+        print_time(r->info.predicted_ns);
+        puts(" backward");
+        return;
+    }
+    fputs("forward ", stdout);
+    print_time(p->forward.seconds * 1e9);
+    printf(", bound by %s; backward ", ordo_limiter_name(p->forward.limiter));
+    print_time(p->backward.seconds * 1e9);
+    printf(", bound by %s, workers busy %.1f %%\n", ordo_limiter_name(p->backward.limiter),
+           100 * p->utilization);
+    if (r->problem.dropout.p <= 0)
+        return;
+    fputs("dropout mode   ", stdout);
+    if (p->mode == ORDO_MODE_FUSED) {
+        puts("fused: make the mask inside both passes");
+    } else {
+        fputs("sequential: make the mask once (", stdout);
+        print_time(p->rng.seconds * 1e9);
+        printf(", bound by %s), better beside other work\n", ordo_limiter_name(p->rng.limiter));
+    }
+}
+
+static void print_one(const cli_plan_report *r)
+{
+    const ordo_plan_info *info = &r->info;
+    char text[512];
+    cli_problem_describe(&r->problem, text, sizeof text);
+    printf("problem        %s\nbackend        %s\n", text, ordo_backend_name(info->backend));
+    printf("tiles          forward %" PRId64 "x%" PRId64 ", backward %" PRId64 "x%" PRId64 "\n",
+           info->forward_tile.q, info->forward_tile.k, info->backward_tile.q,
+           info->backward_tile.k);
+    printf("tile counts    %" PRId64 " query x %" PRId64 " key, backward\n", info->query_tiles,
+           info->key_tiles);
+    print_order(info);
+    printf("workspace      forward %" PRIu64 " B, backward %" PRIu64 " B\n",
+           info->forward_workspace_bytes, info->backward_workspace_bytes);
+    print_levels("keeps", info->kept);
+    print_levels("does not keep", info->not_kept);
+    if (r->problem.dropout.p > 0)
+        printf("dropout        p %.17g of %g asked, %d rounds, %d bits, keep below %d\n",
+               info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
+               info->dropout_threshold);
+    print_predicted(r);
+    if (r->checked)
+        printf("checked        %" PRIu64 " tile pairs, each once, turns without holes\n", r->pairs);
+    printf("numeric key    %s\n", info->numeric_key);
+    if (info->note[0] != '\0')
+        printf("note           %s\n", info->note);
+    printf("line           %s\n", r->line);
+    if (r->memory)
+        cli_plan_memory_text(r);
+}
+
+static void print_row(const cli_plan_report *r)
+{
+    const ordo_problem *p = &r->problem;
+    const ordo_plan_info *info = &r->info;
+    char tile[48], predicted[32] = "unknown";
+    printf("%6" PRId64 " %6" PRId64 " %8" PRId64 " %5" PRId64 "  ", p->batch, p->heads, p->q_len,
+           p->head_dim);
+    if (r->status != ORDO_OK) {
+        printf("refused: %s\n", r->why);
+        return;
+    }
+    snprintf(tile, sizeof tile, "%" PRId64 "x%" PRId64, info->backward_tile.q,
+             info->backward_tile.k);
+    if (info->predicted_ns >= 0)
+        snprintf(predicted, sizeof predicted, "%.4g", info->predicted_ns / 1000);
+    printf("%-10s %-12s %-6s %12" PRIu64 " %13s", tile, ordo_order_name(info->order),
+           ordo_issue_name(info->issue), info->backward_workspace_bytes, predicted);
+    if (r->checked)
+        printf("  %" PRIu64 " pairs", r->pairs);
+    puts("");
+}
+
+void cli_plan_text(const cli_plan_report *reports, size_t count)
+{
+    if (count == 1) {
+        print_one(&reports[0]);
+        return;
+    }
+    printf("%6s %6s %8s %5s  %-10s %-12s %-6s %12s %13s\n", "batch", "heads", "seq", "dim", "tile",
+           "order", "issue", "workspace B", "predicted us");
+    for (size_t i = 0; i < count; i++)
+        print_row(&reports[i]);
+}
+
+void cli_plan_lines(const cli_plan_report *reports, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (reports[i].line)
+            puts(reports[i].line);
+}
+
+static void tile_json(cli_json *json, const char *key, ordo_tile tile)
+{
+    cli_json_object(json, key);
+    json->compact = true;
+    cli_json_int(json, "q", tile.q);
+    cli_json_int(json, "k", tile.k);
+    cli_json_end_object(json);
+    json->compact = false;
+}
+
+static void levels_json(cli_json *json, const char *key, unsigned levels)
+{
+    cli_json_array(json, key);
+    json->compact = true;
+    for (int i = 0; i < LEVELS; i++)
+        if (levels & (unsigned)level(i))
+            cli_json_text(json, NULL, ordo_promise_name(level(i)));
+    cli_json_end_array(json);
+    json->compact = false;
+}
+
+static void order_json(cli_json *json, const ordo_plan_info *info)
+{
+    cli_json_text(json, "order", ordo_order_name(info->order));
+    cli_json_text(json, "order_asked", ordo_order_name(info->order_asked));
+    if (info->group == ORDO_GROUP_WAVES)
+        cli_json_text(json, "group", "waves");
+    else
+        cli_json_int(json, "group", info->group);
+    cli_json_int(json, "split", info->split);
+    cli_json_text(json, "issue", ordo_issue_name(info->issue));
+    cli_json_int(json, "section", info->section);
+    cli_json_text(json, "assign", ordo_assign_name(info->assign));
+    cli_json_int(json, "workers", info->workers);
+    cli_json_int(json, "coresident", info->coresident);
+}
+
+static void dropout_json(cli_json *json, const ordo_plan_info *info)
+{
+    cli_json_object(json, "dropout");
+    cli_json_int(json, "rounds", info->dropout_rounds);
+    cli_json_int(json, "bits", info->dropout_bits);
+    cli_json_int(json, "threshold", info->dropout_threshold);
+    cli_json_real(json, "p_used", info->dropout_p_used);
+    cli_json_end_object(json);
+}
+
+static void kernel_json(cli_json *json, const char *key, const ordo_kernel_time *t)
+{
+    cli_json_object(json, key);
+    cli_json_real(json, "ns", t->seconds * 1e9);
+    cli_json_text(json, "limiter", ordo_limiter_name(t->limiter));
+    cli_json_end_object(json);
+}
+
+static void price_json(cli_json *json, const cli_plan_report *r)
+{
+    const ordo_plan_price *p = &r->price;
+    if (!r->priced) {
+        cli_json_null(json, "model");
+        return;
+    }
+    cli_json_object(json, "model");
+    kernel_json(json, "forward", &p->forward);
+    kernel_json(json, "backward", &p->backward);
+    cli_json_real(json, "utilization", p->utilization);
+    if (r->problem.dropout.p > 0) {
+        kernel_json(json, "rng", &p->rng);
+        cli_json_text(json, "dropout_mode", ordo_mode_name(p->mode));
+    }
+    cli_json_end_object(json);
+}
+
+static void report_json(cli_json *json, const cli_plan_report *r)
+{
+    const ordo_plan_info *info = &r->info;
+    cli_problem_json(json, "problem", &r->problem);
+    if (r->status != ORDO_OK) {
+        cli_json_text(json, "error", ordo_status_name(r->status));
+        cli_json_text(json, "message", r->why);
+        return;
+    }
+    cli_json_text(json, "backend", ordo_backend_name(info->backend));
+    tile_json(json, "forward_tile", info->forward_tile);
+    tile_json(json, "backward_tile", info->backward_tile);
+    cli_json_int(json, "query_tiles", info->query_tiles);
+    cli_json_int(json, "key_tiles", info->key_tiles);
+    order_json(json, info);
+    cli_json_uint(json, "forward_workspace_bytes", info->forward_workspace_bytes);
+    cli_json_uint(json, "backward_workspace_bytes", info->backward_workspace_bytes);
+    cli_json_uint(json, "workspace_bytes", r->workspace);
+    levels_json(json, "kept", info->kept);
+    levels_json(json, "not_kept", info->not_kept);
+    dropout_json(json, info);
+    if (info->predicted_ns >= 0)
+        cli_json_real(json, "predicted_ns", info->predicted_ns);
+    else
+        cli_json_null(json, "predicted_ns");
+    price_json(json, r);
+    if (r->checked)
+        cli_json_uint(json, "pairs_checked", r->pairs);
+    cli_json_text(json, "numeric_key", info->numeric_key);
+    cli_json_text(json, "note", info->note);
+    cli_json_text(json, "line", r->line);
+    if (r->memory)
+        cli_plan_memory_json(json, r);
+}
+
+static void item_json(cli_json *json, const void *reports, size_t index)
+{
+    report_json(json, (const cli_plan_report *)reports + index);
+}
+
+void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count)
+{
+    cli_json_document(out, "plan", item_json, reports, count);
+}

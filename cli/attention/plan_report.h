@@ -1,0 +1,30 @@
+/* plan_report.h: everything about a plan, for people and as JSON. */
+#ifndef CLI_PLAN_REPORT_H
+#define CLI_PLAN_REPORT_H
+
+#include "kit/json.h"
+#include "ordo/ordo.h"
+
+typedef struct cli_plan_report {
+    ordo_status status;
+    char why[512]; /* if it is not ORDO_OK; then only the problem below is known */
+    ordo_problem problem;
+    ordo_plan_info info;
+    size_t workspace;
+    char *line;
+    bool checked;
+    uint64_t pairs;
+    bool priced; /* the machine is known, and the model has something to say */
+    ordo_plan_price price;
+    const ordo_machine *memory; /* --memory: the machine whose levels are explained; else NULL */
+} cli_plan_report;
+
+void cli_plan_text(const cli_plan_report *reports, size_t count);
+void cli_plan_lines(const cli_plan_report *reports, size_t count);
+void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count);
+
+/* What theory says of each memory level: a table, an array of JSON. */
+void cli_plan_memory_text(const cli_plan_report *report);
+void cli_plan_memory_json(cli_json *json, const cli_plan_report *report);
+
+#endif

@@ -1,0 +1,34 @@
+/* run_inputs.h: inputs of a run from files, and its outputs to files. */
+#ifndef CLI_RUN_INPUTS_H
+#define CLI_RUN_INPUTS_H
+
+#include "kit/array.h"
+#include "kit/problem_args.h"
+#include "kit/tensors.h"
+
+enum { CLI_INPUT_Q, CLI_INPUT_K, CLI_INPUT_V, CLI_INPUT_DOUT, CLI_INPUTS };
+enum { CLI_INPUT_OPTIONS = 6 };
+
+typedef struct cli_inputs {
+    const char *paths[CLI_INPUTS], *input, *out_dir;
+    cli_array arrays[CLI_INPUTS]; /* path NULL: seeded */
+    cli_option options[CLI_INPUT_OPTIONS];
+} cli_inputs;
+
+cli_section cli_inputs_section(cli_inputs *inputs);
+
+/* Each prints its error and returns an exit status. */
+
+/* Read the headers; sizes and type of the problem that were not typed come from the shapes, and
+ * a contradiction names both sides. Before cli_problem_finish(). */
+int cli_inputs_open(cli_inputs *inputs, cli_problem *words);
+
+/* Put the files' elements in place of the seeded ones; checks the shapes once more, against the
+ * problem itself. */
+int cli_inputs_load(const cli_inputs *inputs, const cli_tensors *tensors);
+
+/* Write DIR/o.npy and so on, each whole or not at all; bf16 as '<u2'. */
+int cli_outputs_save(const cli_inputs *inputs, const cli_tensors *tensors,
+                     const bool has[CLI_OUTPUTS]);
+
+#endif

@@ -1,0 +1,222 @@
+/* verify.c: `ordo verify`: run problems in many ways and compare every bit. */
+#define _XOPEN_SOURCE 700
+#include "attention/verify_checks.h"
+#include "commands.h"
+#include "kit/args.h"
+#include "kit/child.h"
+#include "kit/execute.h"
+#include "kit/message.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct request {
+    cli_verify_request runs;
+    int mode_asked;
+    const char *expect, *write;
+} request;
+
+/* ---- another machine ---- */
+
+static void check_expected(cli_verify_report *r, const char *path, const cli_digest_block *there)
+{
+    const cli_digest_block *here = &r->block;
+    char a[80], b[80];
+    cli_check *c = cli_verify_add(r);
+    snprintf(c->name, sizeof c->name, "digests of %s", path);
+    c->runs = 1;
+    if (!cli_digest_same_plan(here->line, there->line, a, b, sizeof a)) {
+        c->verdict = CLI_DIFFERS;
+        snprintf(c->note, sizeof c->note, "another plan: %s here, %s expected", a, b);
+        return;
+    }
+    if (strcmp(here->inputs, there->inputs) != 0) {
+        c->verdict = CLI_DIFFERS;
+        snprintf(c->note, sizeof c->note, "other inputs: %.80s here, %.80s expected", here->inputs,
+                 there->inputs);
+        return;
+    }
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        if (here->of[i] != there->of[i] && c->verdict == CLI_EQUAL) {
+            c->verdict = CLI_DIFFERS;
+            snprintf(c->note, sizeof c->note, "%s: %016" PRIx64 ", expected %016" PRIx64,
+                     cli_output_name((cli_output)i), here->of[i], there->of[i]);
+        }
+}
+
+/* ---- all problems ---- */
+
+static int compare_expected(const request *r, cli_verify_report *reports, size_t count)
+{
+    cli_digest_block *there = NULL;
+    size_t blocks = 0;
+    if (r->expect == NULL)
+        return CLI_OK;
+    int status = cli_digest_read(r->expect, &there, &blocks);
+    if (status == CLI_OK && blocks != count)
+        status = cli_error(CLI_USAGE, "%s: digests of %zu problems, and %zu were run", r->expect,
+                           blocks, count);
+    for (size_t i = 0; i < count && status == CLI_OK; i++)
+        check_expected(&reports[i], r->expect, &there[i]);
+    cli_digest_free(there, blocks);
+    return status;
+}
+
+static int write_digests(const request *r, const cli_verify_report *reports, size_t count)
+{
+    cli_digest_block *blocks = calloc(count, sizeof *blocks);
+    if (blocks == NULL)
+        return cli_error(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        blocks[i] = reports[i].block;
+    const int status = cli_digest_write(r->write, blocks, count);
+    free(blocks);
+    return status;
+}
+
+static int show(const request *r, const cli_verify_report *reports, size_t count)
+{
+    const cli_json_wish *json = &r->runs.problem.json;
+    cli_file file;
+    if (!json->on) {
+        cli_verify_text(reports, count);
+        return CLI_OK;
+    }
+    const int status = cli_file_open(&file, json->path ? json->path : "-");
+    if (status != CLI_OK)
+        return status;
+    cli_verify_json(file.stream, reports, count);
+    return cli_file_commit(&file);
+}
+
+/* What all problems found together; digests are kept only if every run agrees on them. */
+static int conclude(const request *r, cli_verify_report *reports, size_t count)
+{
+    int status = compare_expected(r, reports, count);
+    bool differs = false;
+    for (size_t i = 0; i < count && status == CLI_OK; i++)
+        for (size_t c = 0; c < reports[i].count; c++)
+            reports[i].differs |= reports[i].checks[c].verdict == CLI_DIFFERS;
+    for (size_t i = 0; i < count; i++)
+        differs = differs || reports[i].differs;
+    if (status == CLI_OK)
+        status = show(r, reports, count);
+    if (status != CLI_OK)
+        return status;
+    if (differs)
+        return cli_error(CLI_DIFFERENT, "the bits differ%s", r->write ? "; nothing written" : "");
+    return r->write ? write_digests(r, reports, count) : CLI_OK;
+}
+
+static int verify_all(const request *r)
+{
+    const size_t count = cli_problem_count(&r->runs.problem);
+    const int64_t asked = cli_child_asked();
+    cli_verify_report *reports = calloc(count, sizeof *reports);
+    int status = CLI_OK;
+    if (reports == NULL)
+        return cli_error(CLI_FAILED, "out of memory");
+    for (size_t i = 0; i < count && status == CLI_OK; i++)
+        if (asked < 0 || (size_t)asked == i)
+            status = cli_verify_problem(&r->runs, i, &reports[i]);
+    if (status == CLI_OK && asked < 0)
+        status = conclude(r, reports, count);
+    for (size_t i = 0; i < count; i++) {
+        free(reports[i].checks);
+        free(reports[i].block.line);
+        free(reports[i].block.inputs);
+    }
+    free(reports);
+    return status;
+}
+
+/* What a list that was not given stands for. */
+static bool fill_list(cli_list *list, const int64_t *values, size_t count)
+{
+    if (list->count > 0)
+        return true;
+    list->values = malloc(count * sizeof *values);
+    if (list->values == NULL)
+        return false;
+    memcpy(list->values, values, count * sizeof *values);
+    list->count = count;
+    return true;
+}
+
+static int finish(request *r)
+{
+    cli_list *threads = &r->runs.problem.threads, *grids = &r->runs.grids;
+    r->runs.options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
+    int status = cli_problem_finish(&r->runs.problem);
+    if (status == CLI_OK)
+        status = cli_choices_finish(&r->runs.choices, &r->runs.options);
+    if (status == CLI_OK)
+        status = cli_choose_backend(&r->runs.problem, &r->runs.options.backend);
+    if (status != CLI_OK)
+        return status;
+    if (r->write && r->runs.problem.json.on && !r->runs.problem.json.path &&
+        strcmp(r->write, "-") == 0)
+        return cli_usage("--json: standard output is taken; name a file, --json=FILE");
+    const ordo_backend backend = r->runs.options.backend;
+    status = cli_choose_mode(r->mode_asked, backend, &r->runs.mode);
+    if (status != CLI_OK)
+        return status;
+    if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
+        return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
+    bool good = true;
+    if (backend == ORDO_BACKEND_CPU) {
+        good = fill_list(threads, (const int64_t[]) { 1, 2, 4, 8 }, 4);
+    } else if (backend == ORDO_BACKEND_CUDA) { /* the sizes of Hopper's parts */
+        good = fill_list(threads, (const int64_t[]) { 0 }, 1) &&
+               fill_list(grids, (const int64_t[]) { 132, 114, 78, 32 }, 4);
+    } else { /* the oracle: one thread, no turns */
+        good = fill_list(threads, (const int64_t[]) { 1 }, 1);
+    }
+    if (!good)
+        return cli_error(CLI_FAILED, "out of memory");
+    if (backend != ORDO_BACKEND_CPU)
+        r->runs.delay_us = 0;
+    unsetenv("ORDO_CPU_DELAY"); /* delays come and go with the checks */
+    return CLI_OK;
+}
+
+int cli_verify(int argc, char **argv)
+{
+    request r = {
+        .runs = { .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
+        .mode_asked = -1,
+    };
+    cli_option more[] = {
+        CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),
+        CLI_NUMBER("--delay", "US", CLI_INT, &r.runs.delay_us,
+                   "cpu: longest random delay before a turn (100; 0 = none)", 0, 999999),
+        CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
+                   "cuda: smaller numbers of workers (132,114,78,32)", 1, 65536),
+        CLI_MODE_OPTION(&r.mode_asked),
+        CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect, "compare with digests of --write"),
+        CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "keep the digests and the plan's line"),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.runs.force, "run however long it may take"),
+    };
+    const cli_section sections[] = { cli_problem_section(&r.runs.problem),
+                                     cli_choices_section(&r.runs.choices),
+                                     CLI_SECTION("The runs", more) };
+    const cli_syntax syntax = {
+        "verify --seq N [OPTIONS]",
+        "Run attention, forward and backward, over and over: on each number of threads (1,2,4,8),\n"
+        "with random delays, each sequence alone and the batch reversed, in another process and\n"
+        "on each instruction set; on a GPU with grids of each size, and with other work on the\n"
+        "device. Compare every bit with the first run. On a difference say which element is the\n"
+        "first, and exit with 1.",
+        sections, 3,
+        "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
+        "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"
+        "  ordo verify --seq 256 --write here.txt && ordo verify --seq 256 --expect here.txt\n"
+    };
+    int status = CLI_OK;
+    if (cli_args_read(&syntax, argc, argv, &status) && (status = finish(&r)) == CLI_OK)
+        status = verify_all(&r);
+    cli_list_free(&r.runs.grids);
+    cli_problem_free(&r.runs.problem);
+    return status;
+}

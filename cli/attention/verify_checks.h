@@ -1,0 +1,30 @@
+/* verify_checks.h: all the ways in which `ordo verify` runs one problem. */
+#ifndef CLI_VERIFY_CHECKS_H
+#define CLI_VERIFY_CHECKS_H
+
+#include "attention/verify_report.h"
+#include "kit/plan_args.h"
+#include "kit/problem_args.h"
+#include "kit/stage.h"
+
+typedef struct cli_verify_request {
+    cli_problem problem; /* with thread counts, one at least; for cuda a 0 */
+    cli_list grids;      /* cuda: numbers of workers, besides the plan's own */
+    cli_choices choices;
+    ordo_plan_options options; /* with a backend */
+    cli_dropout_mode mode;
+    int64_t repeats, delay_us;
+    bool force;
+    int argc; /* as typed, for other processes */
+    char **argv;
+} cli_verify_request;
+
+/* Run problem `index` of the lists first in one way and then in the others, and compare. In a
+ * process that another one started, run it once and hand the outputs over. Prints its error and
+ * returns an exit status. The report has room for one more check; its owner frees `checks` and
+ * what `block` holds. */
+int cli_verify_problem(const cli_verify_request *request, size_t index, cli_verify_report *report);
+
+cli_check *cli_verify_add(cli_verify_report *report);
+
+#endif

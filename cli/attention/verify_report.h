@@ -1,0 +1,39 @@
+/* verify_report.h: what `ordo verify` compared and found, for people and as JSON. */
+#ifndef CLI_VERIFY_REPORT_H
+#define CLI_VERIFY_REPORT_H
+
+#include "attention/verify_compare.h"
+#include "kit/digest_file.h"
+
+typedef enum cli_verdict { CLI_EQUAL, CLI_DIFFERS, CLI_NOT_RUN } cli_verdict;
+
+/* One kind of run, compared with the first one. */
+typedef struct cli_check {
+    char name[80];
+    int64_t runs;
+    cli_verdict verdict;
+    bool located; /* `difference` says where */
+    cli_difference difference;
+    char note[256]; /* why not run, or what differs, for people */
+} cli_check;
+
+typedef struct cli_verify_report {
+    ordo_backend backend;
+    ordo_problem problem;
+    uint64_t seed, offset;
+    const char *dropout_mode; /* NULL: nothing to say */
+    int64_t threads;          /* of the first run */
+    int64_t workers;          /* of the first run, on a device; else 0 */
+    unsigned kept;            /* ORDO_PROMISE_... */
+    cli_digest_block block;
+    cli_check *checks;
+    size_t count;
+    int64_t runs; /* all of them, the first included */
+    bool differs;
+    double seconds;
+} cli_verify_report;
+
+void cli_verify_text(const cli_verify_report *reports, size_t count);
+void cli_verify_json(FILE *out, const cli_verify_report *reports, size_t count);
+
+#endif

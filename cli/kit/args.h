@@ -1,0 +1,85 @@
+/* args.h: options of a command, as tables: one table parses, checks and prints the help. */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include "kit/numbers.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool */
+    CLI_TEXT,   /* const char * */
+    CLI_CHOICE, /* int: index of the word given among those of the label, "full|causal" */
+    CLI_INT,    /* int64_t, low..high */
+    CLI_LIST,   /* cli_list, each low..high */
+    CLI_U64,    /* uint64_t */
+    CLI_REAL,   /* double */
+    CLI_WORDS,  /* cli_words; may be given again and again */
+    CLI_JSON    /* cli_json_wish; the value is optional and follows '=' */
+} cli_kind;
+
+enum { CLI_MOST_WORDS = 32 };
+
+typedef struct cli_words {
+    const char *at[CLI_MOST_WORDS];
+    size_t count;
+} cli_words;
+
+typedef struct cli_option {
+    const char *name;  /* "--tiles" */
+    const char *label; /* its value as the help shows it; NULL for flags */
+    cli_kind kind;
+    void *target;
+    const char *help;
+    int64_t low, high; /* CLI_INT and CLI_LIST */
+    bool given;
+} cli_option;
+
+typedef struct cli_section {
+    const char *title;
+    cli_option *options;
+    size_t count;
+} cli_section;
+
+#define CLI_SECTION(title, table)                                                                  \
+    {                                                                                              \
+        title, table, sizeof(table) / sizeof((table)[0])                                           \
+    }
+
+/* What a command takes. */
+typedef struct cli_syntax {
+    const char *usage; /* what follows "Usage: ordo " */
+    const char *about;
+    const cli_section *sections;
+    size_t count;
+    const char *examples;
+} cli_syntax;
+
+typedef struct cli_json_wish {
+    bool on;
+    const char *path; /* NULL = standard output */
+} cli_json_wish;
+
+/* Entries of a table; the second for CLI_INT and CLI_LIST. */
+#define CLI_OPTION(name_, label_, kind_, target_, help_)                                           \
+    {                                                                                              \
+        .name = name_, .label = label_, .kind = kind_, .target = target_, .help = help_            \
+    }
+#define CLI_NUMBER(name_, label_, kind_, target_, help_, low_, high_)                              \
+    {                                                                                              \
+        .name = name_, .label = label_, .kind = kind_, .target = target_, .help = help_,           \
+        .low = low_, .high = high_                                                                 \
+    }
+#define CLI_JSON_OPTION(wish)                                                                      \
+    CLI_OPTION("--json", "[=FILE]", CLI_JSON, wish, "print JSON, or write it to FILE")
+
+/* Read argv[1..]. False if the command is over: the help was asked for and printed, or an
+ * error was; `exit_status` then says how to leave. */
+bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_status);
+
+/* Whether the option `name` of these sections was on the command line. */
+bool cli_args_given(const cli_syntax *syntax, const char *name);
+
+#endif

@@ -1,0 +1,30 @@
+/* chart_svg.h: what the two files that draw SVG share. */
+#ifndef CLI_CHART_SVG_H
+#define CLI_CHART_SVG_H
+
+#include "kit/chart.h"
+
+enum {
+    SVG_PALETTE = 10,
+    SVG_LABEL = 24,         /* pixels that a label needs */
+    SVG_PLOT = 1040,        /* width of the lanes in pixels */
+    SVG_MOST_LANES = 400,   /* drawn in one panel */
+    SVG_MOST_STEPS = 4000,  /* drawn one by one */
+    SVG_MOST_CELLS = 250000 /* of about 16 bytes each: below 5 MB */
+};
+
+/* The lanes of one order, drawn with their upper left corner at 0,0. */
+typedef struct cli_panel {
+    FILE *out;
+    const cli_replay *replay;
+    const ordo_schedule *schedule;
+    int64_t lanes, stride;     /* every stride-th worker has a lane */
+    double lane_height, scale; /* pixels a lane, pixels a unit of time */
+    cli_part part;             /* drawn in this pass */
+} cli_panel;
+
+/* Step by step, with labels where there is room; or in cells. False if memory ran out. */
+bool cli_panel_steps(cli_panel *panel);
+bool cli_panel_cells(cli_panel *panel, int64_t columns);
+
+#endif

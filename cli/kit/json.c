@@ -1,0 +1,189 @@
+/* json.c: a writer of JSON.
+ *
+ * Objects and arrays are indented by two spaces a level; those opened while `compact` is set
+ * stay on one line. Doubles get the fewest digits that read back as the same number. */
+#include "kit/json.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+int cli_utf8_length(const unsigned char *s)
+{
+    const int length = s[0] < 0x80   ? 1
+                       : s[0] < 0xc2 ? 0
+                       : s[0] < 0xe0 ? 2
+                       : s[0] < 0xf0 ? 3
+                       : s[0] < 0xf5 ? 4
+                                     : 0;
+    for (int i = 1; i < length; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    /* Overlong forms, surrogates, and what lies past the last code point. */
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+static void quote(FILE *out, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    putc('"', out);
+    while (*s) {
+        const int length = cli_utf8_length(s);
+        if (*s == '"' || *s == '\\')
+            fprintf(out, "\\%c", *s);
+        else if (*s == '\n')
+            fputs("\\n", out);
+        else if (*s == '\t')
+            fputs("\\t", out);
+        else if (*s < 0x20 || *s == 0x7f)
+            fprintf(out, "\\u%04x", *s);
+        else if (length == 0)
+            fputs("\\ufffd", out); /* file names may be any bytes; JSON may not */
+        else
+            fwrite(s, 1, (size_t)length, out);
+        s += length > 0 ? length : 1;
+    }
+    putc('"', out);
+}
+
+static void indent(cli_json *json)
+{
+    if (json->compact)
+        return;
+    putc('\n', json->out);
+    for (int i = 0; i < json->depth; i++)
+        fputs("  ", json->out);
+}
+
+/* Comma, place and key of the next value. */
+static void next(cli_json *json, const char *key)
+{
+    if (json->filled[json->depth])
+        fputs(json->compact ? ", " : ",", json->out);
+    json->filled[json->depth] = true;
+    if (json->depth > 0)
+        indent(json);
+    if (key) {
+        quote(json->out, key);
+        fputs(": ", json->out);
+    }
+}
+
+static void open_level(cli_json *json, const char *key, char bracket)
+{
+    next(json, key);
+    putc(bracket, json->out);
+    assert(json->depth < CLI_JSON_DEPTH);
+    json->filled[++json->depth] = false;
+}
+
+static void close_level(cli_json *json, char bracket)
+{
+    assert(json->depth > 0);
+    const bool filled = json->filled[json->depth--];
+    if (filled)
+        indent(json);
+    putc(bracket, json->out);
+    if (json->depth == 0)
+        putc('\n', json->out);
+}
+
+void cli_json_object(cli_json *json, const char *key)
+{
+    open_level(json, key, '{');
+}
+
+void cli_json_array(cli_json *json, const char *key)
+{
+    open_level(json, key, '[');
+}
+
+void cli_json_end_object(cli_json *json)
+{
+    close_level(json, '}');
+}
+
+void cli_json_end_array(cli_json *json)
+{
+    close_level(json, ']');
+}
+
+void cli_json_text(cli_json *json, const char *key, const char *value)
+{
+    if (value == NULL) {
+        cli_json_null(json, key);
+        return;
+    }
+    next(json, key);
+    quote(json->out, value);
+}
+
+void cli_json_int(cli_json *json, const char *key, int64_t value)
+{
+    next(json, key);
+    fprintf(json->out, "%" PRId64, value);
+}
+
+void cli_json_uint(cli_json *json, const char *key, uint64_t value)
+{
+    next(json, key);
+    fprintf(json->out, "%" PRIu64, value);
+}
+
+void cli_json_real(cli_json *json, const char *key, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        cli_json_null(json, key);
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    next(json, key);
+    fputs(text, json->out);
+}
+
+void cli_json_bool(cli_json *json, const char *key, bool value)
+{
+    next(json, key);
+    fputs(value ? "true" : "false", json->out);
+}
+
+void cli_json_null(cli_json *json, const char *key)
+{
+    next(json, key);
+    fputs("null", json->out);
+}
+
+void cli_json_heading(cli_json *json, const char *command)
+{
+    cli_json_int(json, "schema_version", 1);
+    cli_json_text(json, "command", command);
+}
+
+void cli_json_document(FILE *out, const char *command, cli_json_item *item, const void *items,
+                       size_t count)
+{
+    cli_json json = { .out = out };
+    cli_json_object(&json, NULL);
+    cli_json_heading(&json, command);
+    if (count == 1) {
+        item(&json, items, 0);
+    } else {
+        cli_json_array(&json, "results");
+        for (size_t i = 0; i < count; i++) {
+            cli_json_object(&json, NULL);
+            item(&json, items, i);
+            cli_json_end_object(&json);
+        }
+        cli_json_end_array(&json);
+    }
+    cli_json_end_object(&json);
+}

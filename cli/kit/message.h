@@ -1,0 +1,36 @@
+/* message.h: exit statuses, and messages on stderr. */
+#ifndef CLI_MESSAGE_H
+#define CLI_MESSAGE_H
+
+#include "ordo/ordo.h"
+
+#if defined(__GNUC__)
+#define CLI_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define CLI_PRINTF(text, first)
+#endif
+
+/* Exit statuses, the same for every command. */
+enum {
+    CLI_OK = 0,
+    CLI_DIFFERENT = 1,   /* the command compared things and they differ */
+    CLI_USAGE = 2,       /* arguments that have no meaning */
+    CLI_UNSUPPORTED = 3, /* a meaning, but not here */
+    CLI_FAILED = 4       /* memory, device, disk, or a bug */
+};
+
+/* Messages on stderr, each starting with "ordo <command>: ". The functions that return int
+ * return the exit status their message deserves. */
+void cli_message_command(const char *name);
+const char *cli_message_prefix(void);
+int cli_usage(const char *format, ...) CLI_PRINTF(1, 2); /* and points at --help */
+int cli_error(int exit_status, const char *format, ...) CLI_PRINTF(2, 3);
+
+/* Exit status of a library status; the second also prints ordo_last_error(). */
+int cli_exit_of(ordo_status status);
+int cli_library_error(ordo_status status);
+
+/* The candidate nearest to what was typed, or NULL if none comes near. */
+const char *cli_nearest(const char *typed, const char *const *candidates, size_t count);
+
+#endif

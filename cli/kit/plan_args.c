@@ -1,0 +1,101 @@
+/* plan_args.c: the words for explicit choices of a plan, and for orders of sums. */
+#include "kit/plan_args.h"
+
+#include "kit/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST INT64_C(1000000000000)
+
+cli_section cli_choices_section(cli_choices *c)
+{
+    *c = (cli_choices) { .issue = -1, .assign = -1 };
+    const cli_option table[CLI_CHOICE_OPTIONS] = {
+        CLI_OPTION("--order", "NAME", CLI_TEXT, &c->order, "order of sums"),
+        CLI_OPTION("--group", "N|waves", CLI_TEXT, &c->group, "group size of shift and symmetric"),
+        CLI_NUMBER("--split", "N", CLI_INT, &c->split, "accumulators a query tile (1)", 1, MOST),
+        CLI_OPTION("--tile-forward", "QxK", CLI_TEXT, &c->tile_forward, "rows x columns of a tile"),
+        CLI_OPTION("--tile-backward", "QxK", CLI_TEXT, &c->tile_backward,
+                   "the same for the backward pass"),
+        CLI_OPTION("--issue", "head|key", CLI_CHOICE, &c->issue, "how chains are handed out"),
+        CLI_NUMBER("--section", "N", CLI_INT, &c->section, "heads a section of --issue key", 1,
+                   MOST),
+        CLI_OPTION("--assign", "pinned|first-free", CLI_CHOICE, &c->assign, "who runs a chain"),
+        CLI_NUMBER("--workers", "N", CLI_INT, &c->workers, "workers to plan for (the machine's)", 1,
+                   MOST),
+    };
+    memcpy(c->options, table, sizeof table);
+    return (cli_section) { "Choices (the first five are part of the numeric key, the others change "
+                           "no bit)",
+                           c->options, CLI_CHOICE_OPTIONS };
+}
+
+static int read_tile(const char *word, const char *text, ordo_tile *tile)
+{
+    if (text == NULL || cli_read_pair(text, 'x', 1, MOST, &tile->q, &tile->k))
+        return CLI_OK;
+    return cli_usage("%s %s: expected rows x columns, such as 64x128", word, text);
+}
+
+int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
+{
+    int status = c->order ? cli_read_order(c->order, &options->order) : CLI_OK;
+    if (status == CLI_OK)
+        status = cli_read_group(c->group, &options->group);
+    if (status == CLI_OK)
+        status = read_tile("--tile-forward", c->tile_forward, &options->forward_tile);
+    if (status == CLI_OK)
+        status = read_tile("--tile-backward", c->tile_backward, &options->backward_tile);
+    options->split = c->split;
+    options->issue = (ordo_issue)(c->issue + 1); /* the words stand in the order of the enums */
+    options->section = c->section;
+    options->assign = (ordo_assign)(c->assign + 1);
+    options->workers = c->workers;
+    return status;
+}
+
+int cli_read_order(const char *name, ordo_order *order)
+{
+    const char *names[ORDO_ORDER_COUNT];
+    char all[256] = "";
+    if (ordo_order_from_name(name, order) == ORDO_OK && *order != ORDO_ORDER_DEFAULT)
+        return CLI_OK;
+    for (int i = 0; i < ORDO_ORDER_COUNT; i++) {
+        names[i] = ordo_order_name((ordo_order)(i + 1));
+        strncat(all, i > 0 ? ", " : "", sizeof all - strlen(all) - 1);
+        strncat(all, names[i], sizeof all - strlen(all) - 1);
+    }
+    const char *near = cli_nearest(name, names, ORDO_ORDER_COUNT);
+    if (near)
+        return cli_usage("--order %s: did you mean %s? Expected one of %s", name, near, all);
+    return cli_usage("--order %s: expected one of %s", name, all);
+}
+
+int cli_read_group(const char *text, int64_t *group)
+{
+    if (text == NULL)
+        *group = 0;
+    else if (strcmp(text, "waves") == 0)
+        *group = ORDO_GROUP_WAVES;
+    else if (!cli_read_size(text, 0, MOST, group))
+        return cli_usage("--group %s: expected a whole number, or waves", text);
+    return CLI_OK;
+}
+
+char *cli_plan_line(const ordo_plan *plan, int *exit_status)
+{
+    size_t needed = 0;
+    (void)ordo_plan_print(plan, NULL, 0, &needed); /* too small on purpose: asks for the size */
+    char *line = malloc(needed > 0 ? needed : 1);
+    if (line == NULL) {
+        *exit_status = cli_error(CLI_FAILED, "out of memory");
+        return NULL;
+    }
+    const ordo_status printed = ordo_plan_print(plan, line, needed, NULL);
+    if (printed == ORDO_OK)
+        return line;
+    *exit_status = cli_library_error(printed);
+    free(line);
+    return NULL;
+}

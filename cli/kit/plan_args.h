@@ -1,0 +1,32 @@
+/* plan_args.h: the words for explicit choices of a plan, and for orders of sums. */
+#ifndef CLI_PLAN_ARGS_H
+#define CLI_PLAN_ARGS_H
+
+#include "kit/args.h"
+#include "kit/json.h"
+#include "ordo/ordo.h"
+
+enum { CLI_CHOICE_OPTIONS = 9 };
+
+typedef struct cli_choices {
+    const char *order, *group, *tile_forward, *tile_backward;
+    int issue, assign; /* -1: not given */
+    int64_t split, section, workers;
+    cli_option options[CLI_CHOICE_OPTIONS];
+} cli_choices;
+
+cli_section cli_choices_section(cli_choices *choices);
+
+/* As the library wants them; prints its error and returns an exit status. */
+int cli_choices_finish(const cli_choices *choices, ordo_plan_options *options);
+
+/* A name of an order, or a usage error that lists them all. */
+int cli_read_order(const char *name, ordo_order *order);
+
+/* "waves" or a size; NULL gives 0, the default. */
+int cli_read_group(const char *text, int64_t *group);
+
+/* The plan's line, allocated; NULL after printing an error, with its exit status. */
+char *cli_plan_line(const ordo_plan *plan, int *exit_status);
+
+#endif

@@ -1,0 +1,263 @@
+/* problem_args.c: the words for a problem, the same in every command that takes one. */
+#include "kit/problem_args.h"
+
+#include "kit/device.h"
+#include "kit/message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST INT64_C(1000000000000) /* the library has the last word on what is too big */
+
+cli_section cli_problem_section(cli_problem *p)
+{
+    *p = (cli_problem) { .device = -1 };
+    const cli_option table[CLI_PROBLEM_OPTIONS] = {
+        CLI_NUMBER("--seq", "N[,N..]", CLI_LIST, &p->seq, "query rows a sequence", 1, MOST),
+        CLI_NUMBER("--kv-seq", "N", CLI_INT, &p->kv_seq, "key rows a sequence (as --seq)", 1, MOST),
+        CLI_NUMBER("--batch", "N[,N..]", CLI_LIST, &p->batch, "sequences (1)", 1, MOST),
+        CLI_NUMBER("--heads", "N[,N..]", CLI_LIST, &p->heads, "query heads (1)", 1, MOST),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &p->kv_heads, "key heads (as --heads)", 1, MOST),
+        CLI_NUMBER("--dim", "N[,N..]", CLI_LIST, &p->dim, "head size (64)", 1, MOST),
+        CLI_NUMBER("--v-dim", "N", CLI_INT, &p->v_dim, "head size of v and o (as --dim)", 1, MOST),
+        CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &p->mask,
+                   "which keys a row sees (full)"),
+        CLI_OPTION("--window", "L,R", CLI_TEXT, &p->window,
+                   "keys to the left and right; -1 = open"),
+        CLI_OPTION("--scale", "X", CLI_REAL, &p->scale, "factor of q k (1/sqrt(dim))"),
+        CLI_OPTION("--softcap", "X", CLI_REAL, &p->softcap, "cap of the logits (0 = off)"),
+        CLI_OPTION("--alibi", NULL, CLI_FLAG, &p->alibi, "linear biases, a slope a head"),
+        CLI_NUMBER("--cu-seqlens", "0,A,B..", CLI_LIST, &p->cu_q,
+                   "packed: where sequences start and end", 0, INT32_MAX),
+        CLI_NUMBER("--cu-seqlens-kv", "0,A,B..", CLI_LIST, &p->cu_kv,
+                   "the same for keys (as above)", 0, INT32_MAX),
+        CLI_NUMBER("--q-lens", "A,B..", CLI_LIST, &p->q_lens, "padded: valid rows a sequence", 0,
+                   INT32_MAX),
+        CLI_NUMBER("--kv-lens", "A,B..", CLI_LIST, &p->kv_lens, "padded: valid keys a sequence", 0,
+                   INT32_MAX),
+        CLI_OPTION("--dropout", "P", CLI_REAL, &p->dropout, "probability of dropping (0)"),
+        CLI_NUMBER("--rounds", "7|10", CLI_INT, &p->rounds, "Philox rounds (7)", 0, 64),
+        CLI_NUMBER("--bits", "N", CLI_INT, &p->bits, "random bits an element (8)", 0, 64),
+        CLI_OPTION("--keying", "ordo|fa2", CLI_CHOICE, &p->keying,
+                   "whose dropout mask: ours or FlashAttention-2's"),
+        CLI_OPTION("--seed", "N", CLI_U64, &p->seed, "of inputs and dropout (0)"),
+        CLI_OPTION("--offset", "N", CLI_U64, &p->offset, "of dropout (0)"),
+        CLI_OPTION("--dtype", "f32|bf16|f16", CLI_CHOICE, &p->dtype, "type of the tensors (f32)"),
+        CLI_OPTION("--device", "ref|cpu|cuda", CLI_CHOICE, &p->device, "which backend"),
+        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &p->machine_name,
+                   "whose numbers to plan with (host, or the device)"),
+        CLI_NUMBER("--threads", "N[,N..]", CLI_LIST, &p->threads,
+                   "cpu threads to run with; changes no bit", 1, 65536),
+        CLI_JSON_OPTION(&p->json),
+    };
+    memcpy(p->options, table, sizeof table);
+    return (cli_section) { "The problem", p->options, CLI_PROBLEM_OPTIONS };
+}
+
+static int64_t largest(const cli_list *list)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < list->count; i++)
+        most = list->values[i] > most ? list->values[i] : most;
+    return most;
+}
+
+static int memory(void)
+{
+    return cli_error(CLI_FAILED, "out of memory");
+}
+
+/* A list option that was not given holds one default value. */
+static int set_default(cli_list *list, int64_t value)
+{
+    return list->count > 0 || cli_list_of(list, value) ? CLI_OK : memory();
+}
+
+/* The values as the call wants them; `count` times `value` where the list is empty. */
+static int32_t *narrow(const cli_list *list, size_t count, int64_t value)
+{
+    int32_t *numbers = malloc((count + 1) * sizeof *numbers); /* + 1: never 0 bytes */
+    for (size_t i = 0; numbers && i < count; i++)
+        numbers[i] = (int32_t)(list->count > 0 ? list->values[i] : value);
+    return numbers;
+}
+
+static int check_batch(cli_problem *p, size_t count, const char *word)
+{
+    if (p->batch.count > 1 || (p->batch.count == 1 && p->batch.values[0] != (int64_t)count))
+        return cli_usage("--batch: %s says %zu sequences", word, count);
+    return set_default(&p->batch, (int64_t)count);
+}
+
+static int check_ends(const cli_list *ends, const char *word)
+{
+    if (ends->count < 2 || ends->values[0] != 0)
+        return cli_usage("%s: expected 0 and then the end of each sequence", word);
+    for (size_t i = 1; i < ends->count; i++)
+        if (ends->values[i] < ends->values[i - 1])
+            return cli_usage("%s: %" PRId64 " after %" PRId64 ": expected ends that never go down",
+                             word, ends->values[i], ends->values[i - 1]);
+    return CLI_OK;
+}
+
+static int64_t longest(const cli_list *ends)
+{
+    int64_t most = 0;
+    for (size_t i = 1; i < ends->count; i++) {
+        const int64_t length = ends->values[i] - ends->values[i - 1];
+        most = length > most ? length : most;
+    }
+    return most;
+}
+
+static int finish_packed(cli_problem *p)
+{
+    const cli_list *kv = p->cu_kv.count > 0 ? &p->cu_kv : &p->cu_q;
+    int status = p->cu_q.count > 0 ? CLI_OK : cli_usage("--cu-seqlens-kv: needs --cu-seqlens too");
+    if (status == CLI_OK && (p->seq.count > 0 || p->kv_seq > 0))
+        status = cli_usage("--seq: lengths of packed sequences come from --cu-seqlens");
+    if (status == CLI_OK && (p->q_lens.count > 0 || p->kv_lens.count > 0))
+        status = cli_usage("--cu-seqlens: packed sequences have no --q-lens or --kv-lens");
+    if (status == CLI_OK)
+        status = check_ends(&p->cu_q, "--cu-seqlens");
+    if (status == CLI_OK)
+        status = check_ends(kv, "--cu-seqlens-kv");
+    if (status == CLI_OK && kv->count != p->cu_q.count)
+        status = cli_usage("--cu-seqlens-kv: %zu sequences, expected %zu", kv->count - 1,
+                           p->cu_q.count - 1);
+    if (status == CLI_OK)
+        status = check_batch(p, p->cu_q.count - 1, "--cu-seqlens");
+    if (status == CLI_OK)
+        status = set_default(&p->seq, longest(&p->cu_q));
+    if (status != CLI_OK)
+        return status;
+    p->layout = ORDO_PACKED;
+    p->kv_seq = longest(kv);
+    p->q_numbers = narrow(&p->cu_q, p->cu_q.count, 0);
+    p->kv_numbers = narrow(kv, kv->count, 0);
+    return p->q_numbers && p->kv_numbers ? CLI_OK : memory();
+}
+
+static int finish_padded(cli_problem *p)
+{
+    const cli_list *q = &p->q_lens, *kv = &p->kv_lens;
+    const size_t count = q->count > 0 ? q->count : kv->count;
+    if (q->count > 0 && kv->count > 0 && q->count != kv->count)
+        return cli_usage("--kv-lens: %zu lengths, expected %zu as in --q-lens", kv->count,
+                         q->count);
+    if (p->seq.count > 1)
+        return cli_usage("--seq: a list does not go with --q-lens or --kv-lens");
+    int status = check_batch(p, count, q->count > 0 ? "--q-lens" : "--kv-lens");
+    if (status == CLI_OK)
+        status = set_default(&p->seq, largest(q->count > 0 ? q : kv));
+    if (status != CLI_OK)
+        return status;
+    if (p->kv_seq == 0)
+        p->kv_seq = p->seq.values[0];
+    if (largest(q) > p->seq.values[0] || largest(kv) > p->kv_seq)
+        return cli_usage("--%s-lens %" PRId64 ": expected at most the length of a sequence",
+                         largest(q) > p->seq.values[0] ? "q" : "kv",
+                         largest(q) > p->seq.values[0] ? largest(q) : largest(kv));
+    p->layout = ORDO_PADDED;
+    p->q_numbers = narrow(q, count, p->seq.values[0]);
+    p->kv_numbers = narrow(kv, count, p->kv_seq);
+    return p->q_numbers && p->kv_numbers ? CLI_OK : memory();
+}
+
+static int finish_lengths(cli_problem *p)
+{
+    if (p->cu_q.count > 0 || p->cu_kv.count > 0)
+        return finish_packed(p);
+    if (p->q_lens.count > 0 || p->kv_lens.count > 0)
+        return finish_padded(p);
+    if (p->seq.count == 0)
+        return cli_usage("--seq: missing; expected a length, or --cu-seqlens for packed sequences");
+    return set_default(&p->batch, 1);
+}
+
+int cli_problem_finish(cli_problem *p)
+{
+    int status = finish_lengths(p);
+    if (status == CLI_OK)
+        status = set_default(&p->heads, 1);
+    if (status == CLI_OK)
+        status = set_default(&p->dim, 64);
+    if (status != CLI_OK)
+        return status;
+    if (p->window) {
+        p->window_read.on = true;
+        if (!cli_read_pair(p->window, ',', -1, MOST, &p->window_read.left, &p->window_read.right))
+            return cli_usage("--window %s: expected two whole numbers, such as 128,0; -1 = open",
+                             p->window);
+    }
+    p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
+    if (p->machine_name) {
+        const ordo_status made = ordo_machine_create(&p->machine, p->machine_name);
+        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
+    }
+    /* Without a device the command says so itself, or plans for no machine in vain. */
+    const int device = p->backend == ORDO_BACKEND_CUDA ? cli_device_find() : -1;
+    if (device >= 0) {
+        const ordo_status made = ordo_device_machine(device, &p->machine);
+        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
+    }
+    return CLI_OK;
+}
+
+void cli_problem_free(cli_problem *p)
+{
+    cli_list *lists[] = { &p->batch, &p->heads,  &p->seq,     &p->dim,    &p->cu_q,
+                          &p->cu_kv, &p->q_lens, &p->kv_lens, &p->threads };
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        cli_list_free(lists[i]);
+    free(p->q_numbers);
+    free(p->kv_numbers);
+    ordo_machine_destroy(p->machine);
+    p->q_numbers = p->kv_numbers = NULL;
+    p->machine = NULL;
+}
+
+size_t cli_problem_count(const cli_problem *p)
+{
+    return p->batch.count * p->heads.count * p->dim.count * p->seq.count;
+}
+
+/* Digit of a number written in mixed base: the lists are the digits. */
+static int64_t pick(const cli_list *list, size_t *index)
+{
+    const size_t i = *index % list->count;
+    *index /= list->count;
+    return list->values[i];
+}
+
+ordo_problem cli_problem_at(const cli_problem *p, size_t index)
+{
+    ordo_problem problem = ORDO_PROBLEM_INIT;
+    problem.dtype = (ordo_dtype)p->dtype;
+    problem.layout = p->layout;
+    problem.q_len = pick(&p->seq, &index);
+    problem.head_dim = pick(&p->dim, &index);
+    problem.heads = pick(&p->heads, &index);
+    problem.batch = pick(&p->batch, &index);
+    problem.kv_heads = p->kv_heads;
+    problem.kv_len = p->kv_seq;
+    if (p->layout == ORDO_PACKED) {
+        problem.total_q = p->q_numbers[problem.batch];
+        problem.total_kv = p->kv_numbers[problem.batch];
+    }
+    problem.v_head_dim = p->v_dim;
+    problem.scale = p->scale;
+    problem.mask = (ordo_mask)p->mask;
+    problem.window = p->window_read;
+    problem.softcap = p->softcap;
+    problem.alibi = p->alibi;
+    problem.dropout = (ordo_dropout) {
+        .p = p->dropout,
+        .rounds = (int)p->rounds,
+        .bits = (int)p->bits,
+        .keying = (ordo_keying)p->keying,
+    };
+    return problem;
+}

@@ -1,0 +1,52 @@
+/* problem_args.h: the words for a problem, the same in every command that takes one. */
+#ifndef CLI_PROBLEM_ARGS_H
+#define CLI_PROBLEM_ARGS_H
+
+#include "kit/args.h"
+#include "kit/json.h"
+#include "ordo/ordo.h"
+
+enum { CLI_PROBLEM_OPTIONS = 27 };
+
+typedef struct cli_problem {
+    /* As typed; a list of n values stands for n problems. */
+    cli_list batch, heads, seq, dim;
+    int64_t kv_heads, kv_seq, v_dim;
+    int mask, dtype, keying, device; /* device -1: not given */
+    const char *window, *machine_name;
+    double scale, softcap, dropout;
+    bool alibi;
+    cli_list cu_q, cu_kv, q_lens, kv_lens;
+    int64_t rounds, bits;
+    uint64_t seed, offset;
+    cli_list threads;
+    cli_json_wish json;
+
+    /* After cli_problem_finish(). */
+    ordo_layout layout;
+    ordo_window window_read;
+    ordo_backend backend;  /* DEFAULT if --device was not given */
+    ordo_machine *machine; /* NULL: the host */
+    int32_t *q_numbers;    /* packed: batch + 1 ends; padded: batch lengths; else NULL */
+    int32_t *kv_numbers;
+
+    cli_option options[CLI_PROBLEM_OPTIONS];
+} cli_problem;
+
+/* Defaults, and the table of options as a section for a cli_syntax. */
+cli_section cli_problem_section(cli_problem *problem);
+
+/* Check what the words say together and load the machine; prints its error and returns an
+ * exit status. */
+int cli_problem_finish(cli_problem *problem);
+void cli_problem_free(cli_problem *problem);
+
+/* The problems that the lists stand for. */
+size_t cli_problem_count(const cli_problem *problem);
+ordo_problem cli_problem_at(const cli_problem *problem, size_t index);
+
+/* One line for people; the fields as a JSON object. */
+void cli_problem_describe(const ordo_problem *problem, char *text, size_t capacity);
+void cli_problem_json(cli_json *json, const char *key, const ordo_problem *problem);
+
+#endif

@@ -1,0 +1,220 @@
+/* stage.c: see the header. */
+#include "kit/stage.h"
+
+#include "kit/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRIKES = 64, STRIKE_BYTES = 64 << 20 }; /* more than a second-level cache holds */
+
+static int library(ordo_status status)
+{
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+/* ---- a host ---- */
+
+static int open_host(cli_stage *s, size_t workspace_bytes)
+{
+    s->pieces[0] = aligned_alloc(256, (workspace_bytes + 256) / 256 * 256); /* never 0 bytes */
+    if (s->pieces[0] == NULL)
+        return cli_error(CLI_FAILED, "out of memory");
+    s->count = 1;
+    s->call.workspace = s->pieces[0];
+    memcpy(s->out, s->tensors->out, sizeof s->out);
+    return CLI_OK;
+}
+
+/* ---- a device ---- */
+
+/* Memory on the device, with the bytes at `from` in it unless that is NULL. */
+static void *take(cli_stage *s, const void *from, size_t bytes, ordo_status *status)
+{
+    void *to = NULL;
+    if (*status == ORDO_OK)
+        *status = ordo_device_alloc(&to, bytes > 0 ? bytes : 1);
+    if (*status != ORDO_OK)
+        return NULL;
+    s->pieces[s->count++] = to;
+    if (from)
+        *status = ordo_device_copy(to, from, bytes, s->call.stream);
+    return to;
+}
+
+/* The same for what a call may do without. */
+static const void *take_if(cli_stage *s, const void *from, size_t bytes, ordo_status *status)
+{
+    return from ? take(s, from, bytes, status) : NULL;
+}
+
+static int open_device(cli_stage *s, size_t workspace_bytes)
+{
+    const cli_tensors *t = s->tensors;
+    const size_t batch = (size_t)t->problem.batch, heads = (size_t)t->problem.heads;
+    ordo_call *c = &s->call;
+    ordo_status status = ordo_device_stream_create(&c->stream);
+    c->q.data = take(s, t->q, cli_tensors_output_bytes(t, CLI_DQ), &status);
+    c->k.data = take(s, t->k, cli_tensors_output_bytes(t, CLI_DK), &status);
+    c->v.data = take(s, t->v, cli_tensors_output_bytes(t, CLI_DV), &status);
+    c->dout.data = take(s, t->dout, cli_tensors_output_bytes(t, CLI_O), &status);
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        s->out[i] = take(s, NULL, cli_tensors_output_bytes(t, (cli_output)i), &status);
+    c->o.data = s->out[CLI_O];
+    c->lse = s->out[CLI_LSE];
+    c->dq.data = s->out[CLI_DQ];
+    c->dk.data = s->out[CLI_DK];
+    c->dv.data = s->out[CLI_DV];
+    c->cu_q = take_if(s, c->cu_q, (batch + 1) * sizeof *c->cu_q, &status);
+    c->cu_kv = take_if(s, c->cu_kv, (batch + 1) * sizeof *c->cu_kv, &status);
+    c->q_lens = take_if(s, c->q_lens, batch * sizeof *c->q_lens, &status);
+    c->kv_lens = take_if(s, c->kv_lens, batch * sizeof *c->kv_lens, &status);
+    c->sequence_ids = take_if(s, c->sequence_ids, batch * sizeof *c->sequence_ids, &status);
+    c->slopes = take_if(s, c->slopes, heads * sizeof *c->slopes, &status);
+    c->workspace = take(s, NULL, workspace_bytes, &status);
+    return library(status);
+}
+
+/* ---- both ---- */
+
+const char *cli_dropout_mode_name(cli_dropout_mode mode)
+{
+    return mode == CLI_SEQUENTIAL ? "sequential" : mode == CLI_FUSED ? "fused" : "given";
+}
+
+int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cli_dropout_mode mode)
+{
+    ordo_plan_info info;
+    *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .mode = mode };
+    const ordo_status asked = ordo_plan_query(plan, &info);
+    if (asked != ORDO_OK)
+        return cli_library_error(asked);
+    s->device = info.backend == ORDO_BACKEND_CUDA;
+    s->call.workspace_bytes = ordo_plan_workspace(plan);
+    const int status =
+        s->device ? open_device(s, s->call.workspace_bytes) : open_host(s, s->call.workspace_bytes);
+    if (status != CLI_OK)
+        cli_stage_close(s);
+    return status;
+}
+
+void cli_stage_close(cli_stage *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->device)
+            (void)ordo_device_free(s->pieces[i]); /* a fault has been reported by then */
+        else
+            free(s->pieces[i]);
+    if (s->device)
+        (void)ordo_device_stream_destroy(s->call.stream);
+    *s = (cli_stage) { 0 };
+}
+
+static ordo_dropout_call drop_call(const cli_stage *s)
+{
+    const ordo_call host = cli_tensors_call(s->tensors); /* its arrays are the host's */
+    ordo_dropout_call drop = ORDO_DROPOUT_CALL_INIT;
+    drop.seed = s->call.seed;
+    drop.offset = s->call.offset;
+    drop.cu_q = host.cu_q;
+    drop.cu_kv = host.cu_kv;
+    drop.sequence_ids = host.sequence_ids;
+    return drop;
+}
+
+ordo_status cli_stage_launch_bits(const cli_stage *s)
+{
+    const ordo_dropout_call drop = drop_call(s);
+    return ordo_dropout_fill_device(&s->tensors->problem, &drop, s->bits, s->bits_bytes,
+                                    s->call.stream);
+}
+
+ordo_status cli_stage_before_pass(const cli_stage *s)
+{
+    return s->call.mask_bits && s->mode == CLI_SEQUENTIAL ? cli_stage_launch_bits(s) : ORDO_OK;
+}
+
+int cli_stage_bits(cli_stage *s)
+{
+    const ordo_dropout_call drop = drop_call(s);
+    ordo_dropout_info info;
+    ordo_status status = ORDO_OK;
+    s->call.mask_bits = NULL;
+    if (!s->device || s->tensors->problem.dropout.p == 0 || s->mode == CLI_FUSED)
+        return CLI_OK;
+    if (s->bits == NULL) {
+        status = ordo_dropout_query(&s->tensors->problem, &drop, &info);
+        s->bits = take(s, NULL, status == ORDO_OK ? info.bytes : 0, &status);
+        s->bits_bytes = status == ORDO_OK ? info.bytes : 0;
+    }
+    if (status == ORDO_OK && s->mode == CLI_GIVEN)
+        status = cli_stage_launch_bits(s);
+    s->call.mask_bits = s->bits;
+    return library(status);
+}
+
+int cli_stage_poison(const cli_stage *s)
+{
+    ordo_status status = ORDO_OK;
+    if (!s->device)
+        cli_tensors_poison(s->tensors);
+    for (int i = 0; i < CLI_OUTPUTS && s->device && status == ORDO_OK; i++)
+        status = ordo_device_fill(
+            s->out[i], 0xff, cli_tensors_output_bytes(s->tensors, (cli_output)i), s->call.stream);
+    return library(status);
+}
+
+int cli_stage_wait(const cli_stage *s)
+{
+    return s->device ? library(ordo_device_synchronise(s->call.stream)) : CLI_OK;
+}
+
+int cli_stage_fetch(const cli_stage *s)
+{
+    const cli_tensors *t = s->tensors;
+    ordo_status status = ORDO_OK;
+    for (int i = 0; i < CLI_OUTPUTS && s->device && status == ORDO_OK; i++)
+        status = ordo_device_copy(t->out[i], s->out[i], cli_tensors_output_bytes(t, (cli_output)i),
+                                  s->call.stream);
+    return library(status);
+}
+
+int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal)
+{
+    ordo_status status = ORDO_OK;
+    *equal = true;
+    for (int i = 0; i < CLI_OUTPUTS && *equal && status == ORDO_OK; i++)
+        status = ordo_device_equal(a->out[i], b->out[i],
+                                   cli_tensors_output_bytes(a->tensors, (cli_output)i),
+                                   b->call.stream, equal);
+    return library(status);
+}
+
+/* ---- other work ---- */
+
+int cli_hammer_open(cli_hammer *h)
+{
+    *h = (cli_hammer) { 0 };
+    ordo_status status = ordo_device_stream_create(&h->stream);
+    if (status == ORDO_OK)
+        status = ordo_device_alloc(&h->memory, STRIKE_BYTES);
+    const int exit_status = library(status);
+    if (status != ORDO_OK)
+        cli_hammer_close(h);
+    return exit_status;
+}
+
+void cli_hammer_close(cli_hammer *h)
+{
+    (void)ordo_device_free(h->memory);
+    (void)ordo_device_stream_destroy(h->stream);
+    *h = (cli_hammer) { 0 };
+}
+
+int cli_hammer_strike(const cli_hammer *h)
+{
+    ordo_status status = ORDO_OK;
+    for (int i = 0; i < STRIKES && status == ORDO_OK; i++)
+        status = ordo_device_fill(h->memory, i, STRIKE_BYTES, h->stream);
+    return library(status);
+}

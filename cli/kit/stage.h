@@ -1,0 +1,70 @@
+/* stage.h: the tensors of a call where a backend works on them: on the host as they are, or copied
+ * to a device and back. */
+#ifndef CLI_STAGE_H
+#define CLI_STAGE_H
+
+#include "kit/tensors.h"
+
+enum { CLI_STAGE_PIECES = 16 };
+
+/* Other work on the device, to disturb the passes: memory overwritten again and again by a second
+ * stream. */
+typedef struct cli_hammer {
+    void *stream, *memory;
+} cli_hammer;
+
+/* How the passes of a device get the keep bits of dropout; the bits are the same. */
+typedef enum cli_dropout_mode {
+    CLI_SEQUENTIAL, /* made on the same stream before each pass */
+    CLI_FUSED,      /* made inside the passes, where they are used */
+    CLI_GIVEN       /* made ahead, and given to both passes */
+} cli_dropout_mode;
+
+#define CLI_DROPOUT_MODES "sequential|fused|given"
+const char *cli_dropout_mode_name(cli_dropout_mode mode);
+
+typedef struct cli_stage {
+    cli_tensors *tensors; /* borrowed */
+    ordo_call call;       /* everything but seeds and threads filled in */
+    bool device;
+    void *out[CLI_OUTPUTS];         /* where the passes write */
+    void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */
+    size_t count;
+    cli_dropout_mode mode; /* hosts have one of their own: as CLI_FUSED */
+    uint32_t *bits;        /* dropout on a device: keep bits that the passes read */
+    size_t bits_bytes;
+    const cli_hammer *hammer; /* NULL: the passes are left alone */
+} cli_stage;
+
+/* Those that return int print their error and return an exit status. */
+
+/* Copy the inputs to where the plan's backend wants them, and make its workspace. */
+int cli_stage_open(cli_stage *stage, const ordo_plan *plan, cli_tensors *tensors,
+                   cli_dropout_mode mode);
+void cli_stage_close(cli_stage *stage);
+
+/* Keep bits of the call's seed and offset for passes that read them: their memory, and if they are
+ * made ahead the bits. */
+int cli_stage_bits(cli_stage *stage);
+
+/* Launch on the stage's stream what makes the bits; what makes them before each pass, if so. */
+ordo_status cli_stage_launch_bits(const cli_stage *stage);
+ordo_status cli_stage_before_pass(const cli_stage *stage);
+
+/* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */
+int cli_stage_poison(const cli_stage *stage);
+
+/* Wait until what was launched is done. */
+int cli_stage_wait(const cli_stage *stage);
+
+/* Wait, and bring the outputs to the tensors. */
+int cli_stage_fetch(const cli_stage *stage);
+
+/* Whether the outputs of two stages on a device are the same, byte for byte. */
+int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal);
+
+int cli_hammer_open(cli_hammer *hammer);
+void cli_hammer_close(cli_hammer *hammer);
+int cli_hammer_strike(const cli_hammer *hammer); /* about a millisecond of it, not waited for */
+
+#endif

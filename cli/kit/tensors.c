@@ -1,0 +1,275 @@
+/* tensors.c: the tensors of one call on the host: seeded inputs, outputs and their digests. */
+#include "kit/tensors.h"
+
+#include "kit/digest.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where things lie ---- */
+
+typedef struct row_span {
+    int64_t first, valid, held; /* first row in memory, rows that count, rows in memory */
+} row_span;
+
+static row_span span_of(const ordo_problem *p, const int32_t *numbers, int64_t length,
+                        int64_t sequence)
+{
+    if (p->layout == ORDO_PACKED) {
+        const int64_t rows = numbers[sequence + 1] - numbers[sequence];
+        return (row_span) { numbers[sequence], rows, rows };
+    }
+    const int64_t valid = p->layout == ORDO_PADDED ? numbers[sequence] : length;
+    return (row_span) { sequence * length, valid, length };
+}
+
+static int64_t rows_in_memory(const ordo_problem *p, int64_t length, int64_t total)
+{
+    return p->layout == ORDO_PACKED ? total : p->batch * length;
+}
+
+static size_t width_of(const ordo_problem *p)
+{
+    return p->dtype == ORDO_F32 ? 4 : 2;
+}
+
+/* ---- inputs ---- */
+
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* The sum of four 16-bit uniform numbers, centred, has nearly a normal distribution; the
+ * factor makes its variance one. Integers and one product: the same on every machine. */
+static double normal(uint64_t bits)
+{
+    int64_t sum = -2 * 65535;
+    for (int i = 0; i < 4; i++)
+        sum += (int64_t)(bits >> 16 * i & 0xffff);
+    return (double)sum * 0x1.bb67ae8584caap-16; /* sqrt(3) / 65536 */
+}
+
+/* Round to nearest, ties to even; `normal` never comes near overflow. */
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static uint16_t to_f16(double x)
+{
+    int exponent;
+    const double size = fabs(x);
+    (void)frexp(size, &exponent); /* size = m * 2^exponent, m in [1/2, 1) */
+    if (exponent < -13 || size == 0)
+        exponent = -13; /* below 2^-14 the spacing stays 2^-24 */
+    const uint32_t units = (uint32_t)rint(ldexp(size, 11 - exponent));
+    /* A carry out of the 11 bits moves the exponent up by itself. */
+    const uint32_t bits = units + ((uint32_t)(exponent + 13) << 10);
+    return (uint16_t)(bits | (signbit(x) ? 0x8000u : 0));
+}
+
+static void store(const ordo_problem *p, void *data, int64_t index, double value)
+{
+    if (p->dtype == ORDO_F32)
+        ((float *)data)[index] = (float)value;
+    else
+        ((uint16_t *)data)[index] = p->dtype == ORDO_BF16 ? to_bf16((float)value) : to_f16(value);
+}
+
+typedef struct input_shape {
+    const int32_t *numbers;
+    int64_t length, heads, dim;
+} input_shape;
+
+static void fill(const cli_tensors *t, void *data, const input_shape *s, uint64_t key)
+{
+    const ordo_problem *p = &t->problem;
+    for (int64_t b = 0; b < p->batch; b++) {
+        const row_span at = span_of(p, s->numbers, s->length, b);
+        const uint64_t of_sequence = mix(key + (uint64_t)(t->ids ? t->ids[b] : b));
+        for (int64_t row = 0; row < at.held; row++)
+            for (int64_t h = 0; h < s->heads; h++) {
+                const uint64_t place = mix(mix(of_sequence + (uint64_t)row) + (uint64_t)h);
+                const int64_t first = ((at.first + row) * s->heads + h) * s->dim;
+                for (int64_t x = 0; x < s->dim; x++)
+                    store(p, data, first + x, normal(mix(place + (uint64_t)x)));
+            }
+    }
+}
+
+/* ---- memory ---- */
+
+static void *take(size_t bytes)
+{
+    return aligned_alloc(256, (bytes + 256) / 256 * 256); /* never 0 bytes */
+}
+
+size_t cli_tensors_output_bytes(const cli_tensors *t, cli_output output)
+{
+    const ordo_problem *p = &t->problem;
+    const size_t rows = (size_t)rows_in_memory(p, p->q_len, p->total_q) * (size_t)p->heads;
+    const size_t columns = (size_t)rows_in_memory(p, p->kv_len, p->total_kv) * (size_t)p->kv_heads;
+    switch (output) {
+    case CLI_O: return rows * (size_t)p->v_head_dim * width_of(p);
+    case CLI_LSE: return rows * sizeof(float);
+    case CLI_DQ: return rows * (size_t)p->head_dim * width_of(p);
+    case CLI_DK: return columns * (size_t)p->head_dim * width_of(p);
+    case CLI_DV: return columns * (size_t)p->v_head_dim * width_of(p);
+    case CLI_OUTPUTS: break;
+    }
+    return 0;
+}
+
+/* The usual slopes: powers of two, falling geometrically from head to head. */
+static void fill_slopes(const cli_tensors *t)
+{
+    for (int64_t h = 0; h < t->problem.heads; h++)
+        t->slopes[h] = (float)exp2(-8.0 * (double)(h + 1) / (double)t->problem.heads);
+}
+
+bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_numbers,
+                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed)
+{
+    *t = (cli_tensors) {
+        .problem = ORDO_PROBLEM_INIT, .q_numbers = q_numbers, .kv_numbers = kv_numbers, .ids = ids
+    };
+    if (ordo_plan_problem(plan, &t->problem) != ORDO_OK)
+        return false;
+    const ordo_problem *p = &t->problem;
+    const input_shape q = { q_numbers, p->q_len, p->heads, p->head_dim };
+    const input_shape k = { kv_numbers, p->kv_len, p->kv_heads, p->head_dim };
+    const input_shape v = { kv_numbers, p->kv_len, p->kv_heads, p->v_head_dim };
+    const input_shape o = { q_numbers, p->q_len, p->heads, p->v_head_dim };
+    t->q = take(cli_tensors_output_bytes(t, CLI_DQ));
+    t->k = take(cli_tensors_output_bytes(t, CLI_DK));
+    t->v = take(cli_tensors_output_bytes(t, CLI_DV));
+    t->dout = take(cli_tensors_output_bytes(t, CLI_O));
+    t->slopes = take((size_t)p->heads * sizeof(float));
+    bool good = t->q && t->k && t->v && t->dout && t->slopes;
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        good = (t->out[i] = take(cli_tensors_output_bytes(t, (cli_output)i))) != NULL && good;
+    if (!good) {
+        cli_tensors_free(t);
+        return false;
+    }
+    fill(t, t->q, &q, mix(seed ^ mix(1)));
+    fill(t, t->k, &k, mix(seed ^ mix(2)));
+    fill(t, t->v, &v, mix(seed ^ mix(3)));
+    fill(t, t->dout, &o, mix(seed ^ mix(4)));
+    fill_slopes(t);
+    return true;
+}
+
+void cli_tensors_free(cli_tensors *t)
+{
+    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        free(t->out[i]);
+    *t = (cli_tensors) { 0 };
+}
+
+ordo_call cli_tensors_call(const cli_tensors *t)
+{
+    ordo_call call = ORDO_CALL_INIT;
+    call.q.data = t->q;
+    call.k.data = t->k;
+    call.v.data = t->v;
+    call.dout.data = t->dout;
+    call.o.data = t->out[CLI_O];
+    call.lse = t->out[CLI_LSE];
+    call.dq.data = t->out[CLI_DQ];
+    call.dk.data = t->out[CLI_DK];
+    call.dv.data = t->out[CLI_DV];
+    if (t->problem.layout == ORDO_PACKED) {
+        call.cu_q = t->q_numbers;
+        call.cu_kv = t->kv_numbers;
+    } else if (t->problem.layout == ORDO_PADDED) {
+        call.q_lens = t->q_numbers;
+        call.kv_lens = t->kv_numbers;
+    }
+    call.sequence_ids = t->ids;
+    call.slopes = t->problem.alibi ? t->slopes : NULL;
+    return call;
+}
+
+void cli_tensors_poison(cli_tensors *t)
+{
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        memset(t->out[i], 0xff, cli_tensors_output_bytes(t, (cli_output)i));
+}
+
+/* ---- elements and digests ---- */
+
+cli_extent cli_tensors_extent(const cli_tensors *t, cli_output output, int64_t sequence)
+{
+    const ordo_problem *p = &t->problem;
+    const bool of_keys = output == CLI_DK || output == CLI_DV;
+    const row_span at = of_keys ? span_of(p, t->kv_numbers, p->kv_len, sequence)
+                                : span_of(p, t->q_numbers, p->q_len, sequence);
+    return (cli_extent) {
+        .rows = at.valid,
+        .heads = of_keys ? p->kv_heads : p->heads,
+        .columns = output == CLI_LSE                     ? 1
+                   : output == CLI_O || output == CLI_DV ? p->v_head_dim
+                                                         : p->head_dim,
+        .width = output == CLI_LSE ? sizeof(float) : width_of(p),
+        .first = at.first,
+    };
+}
+
+const void *cli_tensors_at(const cli_tensors *t, cli_output output, const cli_extent *e,
+                           int64_t row, int64_t head)
+{
+    const ordo_problem *p = &t->problem;
+    int64_t index = ((e->first + row) * e->heads + head) * e->columns;
+    if (output == CLI_LSE) /* (batch, heads, rows), packed (heads, rows) */
+        index = p->layout == ORDO_PACKED ? head * p->total_q + e->first + row
+                                         : e->first * e->heads + head * p->q_len + row;
+    return (const char *)t->out[output] + (size_t)index * e->width;
+}
+
+/* Little endian whatever the machine is. */
+static void add_elements(cli_digest *digest, const unsigned char *data, size_t count, size_t width)
+{
+    const uint16_t probe = 1;
+    if (*(const unsigned char *)&probe == 1) {
+        cli_digest_add(digest, data, count * width);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t byte = width; byte-- > 0;)
+            cli_digest_add(digest, data + i * width + byte, 1);
+}
+
+static void digest_sequence(const cli_tensors *t, cli_output output, int64_t b, cli_digest *digest)
+{
+    const cli_extent e = cli_tensors_extent(t, output, b);
+    for (int64_t h = 0; h < e.heads; h++)
+        for (int64_t row = 0; row < e.rows; row++)
+            add_elements(digest, cli_tensors_at(t, output, &e, row, h), (size_t)e.columns, e.width);
+}
+
+uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t sequence)
+{
+    cli_digest digest = cli_digest_start();
+    const int64_t first = sequence < 0 ? 0 : sequence,
+                  end = sequence < 0 ? t->problem.batch : sequence + 1;
+    for (int64_t b = first; b < end; b++)
+        digest_sequence(t, output, b, &digest);
+    return cli_digest_value(&digest);
+}
+
+const char *cli_output_name(cli_output output)
+{
+    static const char *const names[CLI_OUTPUTS] = { "o", "lse", "dq", "dk", "dv" };
+    return names[output];
+}

@@ -1,0 +1,374 @@
+/* io.c: `ordo io`: words that attention algorithms move between two memories. */
+#include "lab/io.h"
+
+#include "commands.h"
+#include "kit/args.h"
+#include "kit/message.h"
+#include "kit/output.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST = 1 << 24,
+    A_OCTAVE = 8, /* points of a sweep */
+    MOST_POINTS = 600,
+    MOST_BUDGET = 16
+};
+#define MOST_WORDS (INT64_C(1) << 50)
+
+typedef struct request {
+    int pass, mask;
+    const char *algorithm, *window, *model, *sweep, *svg, *machine;
+    int64_t n, kv, d, dv, heads, kv_heads, cache, outer, strip, panel, workspace;
+    cli_list tiles;
+    double dropout, budget;
+    uint64_t seed;
+    bool predict, pack, devices, budget_given;
+    cli_json_wish json;
+
+    /* After finish(). */
+    ordo_io_problem problem;
+    ordo_io_algorithm chosen;
+    bool all;
+    ordo_io_cache through; /* replacement 0: explicit */
+    int64_t from, to;      /* of a sweep */
+} request;
+
+/* ---- what was asked ---- */
+
+static int read_model(request *r)
+{
+    const char *m = r->model;
+    ordo_io_cache *c = &r->through;
+    *c = (ordo_io_cache)ORDO_IO_CACHE_INIT;
+    c->packed = r->pack;
+    c->outer_words = r->outer;
+    c->budget = r->budget;
+    if (strcmp(m, "explicit") == 0)
+        return r->pack || r->budget_given || r->outer
+                   ? cli_usage("--pack, --budget, --outer: go with --model lru, assoc or opt")
+                   : CLI_OK;
+    if (r->budget_given && !(r->budget > 0 && r->budget <= MOST_BUDGET))
+        return cli_usage("--budget %g: expected a part of M, above 0 and at most %d", r->budget,
+                         MOST_BUDGET);
+    if (r->predict)
+        return cli_usage("--predict: closed forms are of --model explicit");
+    if (strncmp(m, "lru", 3) == 0 || strncmp(m, "opt", 3) == 0) {
+        c->replacement = *m == 'l' ? ORDO_IO_LRU : ORDO_IO_OPT;
+        if (m[3] == '\0' || (m[3] == ':' && cli_read_size(m + 4, 1, 64, &c->line)))
+            return CLI_OK;
+    }
+    c->replacement = ORDO_IO_ASSOC;
+    if (strncmp(m, "assoc:", 6) == 0 && cli_read_pair(m + 6, ',', 1, MOST, &c->line, &c->ways))
+        return CLI_OK;
+    return cli_usage("--model %s: expected explicit, lru, lru:LINE, assoc:LINE,WAYS, opt or "
+                     "opt:LINE, in words",
+                     m);
+}
+
+static int read_sweep(request *r)
+{
+    char first[32];
+    const char *from = r->sweep + 6, *dots = strstr(r->sweep, "..");
+    if (strncmp(r->sweep, "cache=", 6) == 0 && dots && (size_t)(dots - from) < sizeof first) {
+        memcpy(first, from, (size_t)(dots - from));
+        first[dots - from] = '\0';
+        if (cli_read_size(first, 1, MOST_WORDS, &r->from) &&
+            cli_read_size(dots + 2, 1, MOST_WORDS, &r->to) && r->from < r->to)
+            return CLI_OK;
+    }
+    return cli_usage("--sweep %s: expected cache=FROM..TO, such as cache=256..64k", r->sweep);
+}
+
+static int finish(request *r)
+{
+    ordo_io_problem *p = &r->problem;
+    *p = (ordo_io_problem)ORDO_IO_PROBLEM_INIT;
+    r->all = strcmp(r->algorithm, "all") == 0;
+    if (!r->all && ordo_io_algorithm_from_name(r->algorithm, &r->chosen) != ORDO_OK)
+        return cli_usage("%s, or all", ordo_last_error());
+    if (r->n == 0 || r->d == 0)
+        return cli_usage("--%s: missing; expected a size", r->n == 0 ? "n" : "d");
+    if (r->cache == 0 && !r->sweep)
+        return cli_usage("--cache: missing; expected words of fast memory, or --sweep");
+    if (r->cache != 0 && r->sweep)
+        return cli_usage("--cache, --sweep: expected one of them");
+    if (r->tiles.count > 0 && (r->all || r->chosen == ORDO_IO_BEST || r->sweep))
+        return cli_usage("--tile-sizes: expected one algorithm by name, and no sweep");
+    if (r->svg && !r->sweep)
+        return cli_usage("--svg: goes with --sweep");
+    p->pass = (ordo_io_pass)(r->pass + ORDO_IO_FORWARD);
+    p->q_len = r->n;
+    p->kv_len = r->kv;
+    p->head_dim = r->d;
+    p->v_head_dim = r->dv;
+    p->heads = r->heads;
+    p->kv_heads = r->kv_heads;
+    p->mask = (ordo_mask)r->mask;
+    p->dropout_p = r->dropout;
+    p->seed = r->seed;
+    p->cache_words = r->cache;
+    p->strip = r->strip;
+    p->workspace_words = r->workspace;
+    p->window.on = r->window != NULL;
+    if (r->window && !cli_read_pair(r->window, ',', -1, MOST, &p->window.left, &p->window.right))
+        return cli_usage("--window %s: expected two whole numbers, such as 128,0; -1 = open",
+                         r->window);
+    const int status = r->sweep ? read_sweep(r) : CLI_OK;
+    return status == CLI_OK ? read_model(r) : status;
+}
+
+/* The list of --tile-sizes as tiles; the long side of flash comes first. */
+static int read_tiles(const request *r, ordo_io_tiles *t)
+{
+    static const struct {
+        ordo_io_algorithm algorithm;
+        size_t least, most;
+        const char *expected;
+    } shapes[] = {
+        { ORDO_IO_FLASH, 1, 2, "the tile that stays, then the one that streams (1)" },
+        { ORDO_IO_FLASH1, 1, 2, "columns, then rows (1)" },
+        { ORDO_IO_SPLIT, 2, 4, "columns of one kernel, rows of the other, then the streams (1,1)" },
+        { ORDO_IO_MAT, 4, 4, "rows, columns of scores; rows, columns of output" },
+        { ORDO_IO_PHASE, 5, 5, "rows, columns of scores; rows of dq, rows of dk and dv, columns" },
+        { ORDO_IO_FUSED, 2, 2, "rows, columns of scores" },
+    };
+    const size_t count = r->tiles.count;
+    const bool stays = r->problem.pass == ORDO_IO_FORWARD && r->chosen == ORDO_IO_FLASH;
+    int64_t v[5] = { 0 };
+    *t = (ordo_io_tiles) { .panel = r->panel };
+    if (count == 0)
+        return CLI_OK;
+    size_t i = 0;
+    while (i < sizeof shapes / sizeof shapes[0] && shapes[i].algorithm != r->chosen)
+        i++;
+    if (i == sizeof shapes / sizeof shapes[0] || r->problem.pass == ORDO_IO_GRADIENT)
+        return cli_usage("--tile-sizes: %s %s has none to choose",
+                         ordo_io_pass_name(r->problem.pass), r->algorithm);
+    if (count < shapes[i].least || count > shapes[i].most)
+        return cli_usage("--tile-sizes: %s expects %s", r->algorithm, shapes[i].expected);
+    for (size_t k = 0; k < count; k++)
+        v[k] = r->tiles.values[k];
+    t->rows = v[0];
+    t->cols = v[1];
+    if (r->chosen == ORDO_IO_SPLIT)
+        *t = (ordo_io_tiles) { .cols = v[0], .out_rows = v[1], .rows = v[2], .out_cols = v[3] };
+    else if (r->chosen == ORDO_IO_FLASH1 || (r->chosen == ORDO_IO_FLASH && !stays))
+        *t = (ordo_io_tiles) { .cols = v[0], .rows = v[1] };
+    else if (r->chosen == ORDO_IO_MAT) {
+        t->out_rows = v[2];
+        t->out_cols = v[3];
+    } else if (r->chosen == ORDO_IO_PHASE) {
+        t->out_rows = v[2];
+        t->out_keys = v[3];
+        t->out_cols = v[4];
+    }
+    return CLI_OK;
+}
+
+/* ---- work ---- */
+
+/* Closed form and bound; and a run, but for sweeps of the explicit model, which would take long to
+ * say the same. */
+static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io_row *row)
+{
+    const ordo_io_problem *p = &row->problem;
+    const ordo_io_tiles *given = tiles->rows || tiles->cols || tiles->panel ? tiles : NULL;
+    ordo_io_choice choice;
+    ordo_status status = ordo_io_bound_best(p, &row->bound);
+    if (status == ORDO_OK)
+        status = ordo_io_choose(p, row->algorithm, given, &choice);
+    if (status != ORDO_OK)
+        return status;
+    row->algorithm = choice.algorithm;
+    row->tiles = choice.tiles;
+    row->predicted = choice.words;
+    if (r->predict || (r->sweep && !r->through.replacement))
+        return ORDO_OK;
+    status = r->through.replacement ? ordo_io_cache_run(p, choice.algorithm, given, &r->through,
+                                                        &row->report, &row->inner)
+                                    : ordo_io_run(p, choice.algorithm, given, &row->report);
+    if (status != ORDO_OK)
+        return status;
+    row->counted = true;
+    row->tiles = row->report.tiles; /* a budget may have made them smaller */
+    row->predicted = row->report.predicted;
+    return ORDO_OK;
+}
+
+/* Rows of one size of fast memory: one, or one for each algorithm of the pass. */
+static size_t add_rows(const request *r, int64_t cache, const ordo_io_tiles *tiles,
+                       cli_io_row *rows)
+{
+    size_t count = 0;
+    const bool each = r->all || r->sweep;
+    for (int a = each ? 1 : (int)r->chosen; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
+        cli_io_row *row = &rows[count];
+        *row = (cli_io_row) { .problem = r->problem, .model = r->model, .budget = r->budget };
+        row->algorithm = (ordo_io_algorithm)a;
+        row->problem.cache_words = cache;
+        if (each && !r->all && r->chosen != ORDO_IO_BEST && a != (int)r->chosen)
+            continue;
+        row->status = fill_row(r, tiles, row);
+        if (row->status != ORDO_OK)
+            snprintf(row->why, sizeof row->why, "%s", ordo_last_error());
+        if (each && row->status == ORDO_ERR_UNSUPPORTED && strstr(row->why, "none of that name"))
+            continue;
+        count++;
+        if (!each)
+            break;
+    }
+    return count;
+}
+
+static size_t sweep_points(const request *r)
+{
+    const double octaves = log2((double)r->to / (double)r->from);
+    const double points = 1 + ceil(octaves * A_OCTAVE);
+    return points < MOST_POINTS ? (size_t)points : MOST_POINTS;
+}
+
+static int write_svg(const request *r, const cli_io_row *rows, size_t count)
+{
+    cli_file file;
+    const int status = cli_file_open(&file, r->svg);
+    if (status != CLI_OK)
+        return status;
+    cli_io_plot(file.stream, rows, count);
+    return cli_file_commit(&file);
+}
+
+static int show(const request *r, const cli_io_row *rows, size_t count)
+{
+    cli_file file;
+    if (r->svg) {
+        const int status = write_svg(r, rows, count);
+        if (status != CLI_OK || !r->json.on)
+            return status;
+    }
+    if (!r->json.on) {
+        cli_io_text(rows, count, r->sweep != NULL);
+        return CLI_OK;
+    }
+    const int status = cli_file_open(&file, r->json.path ? r->json.path : "-");
+    if (status != CLI_OK)
+        return status;
+    cli_io_json(file.stream, rows, count, r->sweep != NULL);
+    return cli_file_commit(&file);
+}
+
+/* A single row that failed is the command's failure; of several, only if all failed alike. */
+static int verdict(const cli_io_row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].status == ORDO_OK)
+            return CLI_OK;
+    return cli_error(cli_exit_of(rows[0].status), "%s", rows[0].why);
+}
+
+static int work(const request *r)
+{
+    const size_t points = r->sweep ? sweep_points(r) : 1;
+    ordo_io_tiles tiles;
+    int status = read_tiles(r, &tiles);
+    if (status != CLI_OK)
+        return status;
+    cli_io_row *rows = calloc(points * ORDO_IO_ALGORITHM_COUNT, sizeof *rows);
+    if (!rows)
+        return cli_error(CLI_FAILED, "out of memory");
+    size_t count = 0;
+    cli_progress_start(r->sweep ? "sweeping" : "counting words");
+    for (size_t i = 0; i < points; i++) {
+        const double part = points > 1 ? (double)i / (double)(points - 1) : 0;
+        const double m =
+            r->sweep ? (double)r->from * pow((double)r->to / (double)r->from, part) : 0;
+        count += add_rows(r, r->sweep ? (int64_t)llround(m) : r->cache, &tiles, rows + count);
+    }
+    cli_progress_stop();
+    status = verdict(rows, count);
+    if (status == CLI_OK)
+        status = show(r, rows, count);
+    free(rows);
+    return status;
+}
+
+int cli_io(int argc, char **argv)
+{
+    request r = { .algorithm = "best", .model = "explicit", .strip = 1 };
+    cli_option problem[] = {
+        CLI_OPTION("--pass", "forward|backward|gradient", CLI_CHOICE, &r.pass,
+                   "gradient: dL/dX as Li et al. define it"),
+        CLI_NUMBER("--n", "N", CLI_INT, &r.n, "rows of queries", 1, MOST),
+        CLI_NUMBER("--kv", "N", CLI_INT, &r.kv, "rows of keys (N of --n)", 1, MOST),
+        CLI_NUMBER("--d", "D", CLI_INT, &r.d, "head size", 1, 65536),
+        CLI_NUMBER("--dv", "D", CLI_INT, &r.dv, "head size of values (D of --d)", 1, 65536),
+        CLI_NUMBER("--heads", "N", CLI_INT, &r.heads, "query heads (1)", 1, MOST),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &r.kv_heads, "key heads (as many)", 1, MOST),
+        CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &r.mask, "mask"),
+        CLI_OPTION("--window", "L,R", CLI_TEXT, &r.window, "window; -1 = open"),
+        CLI_OPTION("--dropout", "P", CLI_REAL, &r.dropout, "dropout probability; moves no word"),
+        CLI_OPTION("--seed", "N", CLI_U64, &r.seed, "of inputs and dropout"),
+    };
+    cli_option machine[] = {
+        CLI_NUMBER("--cache", "M", CLI_INT, &r.cache, "words of fast memory", 1, MOST_WORDS),
+        CLI_OPTION("--algorithm", "NAME|best|all", CLI_TEXT, &r.algorithm,
+                   "naive, flash, flash1, split, mat, phase, fused"),
+        CLI_NUMBER("--tile-sizes", "A,B,...", CLI_LIST, &r.tiles, "instead of the best ones", 1,
+                   MOST),
+        CLI_NUMBER("--strip", "W", CLI_INT, &r.strip, "inner indices moved at a time (1)", 1,
+                   65536),
+        CLI_NUMBER("--panel", "R", CLI_INT, &r.panel, "mat, phase: rows kept together (all)", 1,
+                   MOST),
+        CLI_NUMBER("--workspace", "W", CLI_INT, &r.workspace,
+                   "mat, phase: most words kept in slow memory", 1, MOST_WORDS),
+        CLI_OPTION("--model", "explicit|lru|assoc:LINE,WAYS|opt", CLI_TEXT, &r.model,
+                   "who decides what fast memory holds (explicit: the algorithm)"),
+        CLI_OPTION("--budget", "X", CLI_REAL, &r.budget, "caches: choose tiles for X M (1)"),
+        CLI_NUMBER("--outer", "M", CLI_INT, &r.outer,
+                   "lru, assoc: a second level of M words; counts are of that one", 1, MOST_WORDS),
+        CLI_OPTION("--pack", NULL, CLI_FLAG, &r.pack, "caches: copy operands side by side first"),
+    };
+    cli_option output[] = {
+        CLI_OPTION("--predict", NULL, CLI_FLAG, &r.predict, "closed forms only, no run"),
+        CLI_OPTION("--sweep", "cache=A..B", CLI_TEXT, &r.sweep,
+                   "every algorithm at sizes from A to B"),
+        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "the sweep as a log-log plot"),
+        CLI_OPTION("--devices", NULL, CLI_FLAG, &r.devices, "memory levels of machines instead"),
+        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &r.machine, "of --devices: this one"),
+        CLI_JSON_OPTION(&r.json),
+    };
+    const cli_section sections[] = { CLI_SECTION("Attention", problem),
+                                     CLI_SECTION("Memory", machine),
+                                     CLI_SECTION("Output", output) };
+    const cli_syntax syntax = {
+        "io --n N --d D --cache M [OPTIONS]",
+        "Run an attention algorithm on a machine with two memories, M words of the fast one, and "
+        "count every\nword that crosses; beside it the closed form and the best lower bound. A "
+        "sweep uses\nthe closed forms.",
+        sections, 3,
+        "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
+        "20,32,20,20,32\n"
+        "  ordo io --pass backward --algorithm all --n 512 --d 64 --cache 4096 --predict\n"
+        "  ordo io --n 96 --d 32 --cache 1k --model lru --budget 0.85\n"
+        "  ordo io --pass backward --n 8k --d 128 --sweep cache=1k..1m --svg words.svg\n"
+        "  ordo io --devices\n"
+    };
+    int status = CLI_OK;
+    if (cli_args_read(&syntax, argc, argv, &status)) {
+        r.budget_given = cli_args_given(&syntax, "--budget");
+        if (r.devices)
+            status = cli_io_devices(r.machine, &r.json);
+        else if (r.machine)
+            status = cli_usage("--machine: goes with --devices; `ordo plan --memory` explains a "
+                               "problem's");
+        else
+            status = finish(&r);
+        if (status == CLI_OK && !r.devices)
+            status = work(&r);
+    }
+    cli_list_free(&r.tiles);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* io.h: what the files of `ordo io` share. */
+#ifndef CLI_IO_H
+#define CLI_IO_H
+
+#include "kit/args.h"
+#include "kit/json.h"
+#include "ordo/ordo.h"
+
+/* One algorithm at one size of fast memory. */
+typedef struct cli_io_row {
+    ordo_io_problem problem;
+    ordo_io_algorithm algorithm;
+    ordo_status status; /* of what was asked; `why` if it failed */
+    char why[256];
+    bool counted; /* loads and stores were counted in a run, not only predicted */
+    ordo_io_report report;
+    ordo_io_words predicted;
+    ordo_io_tiles tiles;
+    ordo_io_bound bound;
+    const char *model;   /* "explicit", "lru", ... */
+    ordo_io_words inner; /* --outer: what crosses the first level; else 0 */
+    double budget;       /* caches: tiles are for budget M; 0 = M */
+} cli_io_row;
+
+/* Words moved: counted if there was a run, else predicted. */
+double cli_io_total(const cli_io_row *row);
+
+void cli_io_text(const cli_io_row *rows, size_t count, bool sweep);
+void cli_io_json(FILE *out, const cli_io_row *rows, size_t count, bool sweep);
+
+/* Log-log plot of all rows of a sweep, with their bounds and the crossover. */
+void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count);
+
+/* `ordo io --devices`: memory levels of machines, and the byte model where it applies. */
+int cli_io_devices(const char *machine, const cli_json_wish *json);
+
+#endif

@@ -1,0 +1,65 @@
+/* model.h: `ordo model`: what its parts share. */
+#ifndef CLI_MODEL_H
+#define CLI_MODEL_H
+
+#include "kit/args.h"
+#include "kit/json.h"
+#include "kit/message.h"
+
+enum { CLI_MODEL_COMMON = 6, CLI_MODEL_BLOCK = 15 };
+
+/* The words every part takes: which machine, seen how. */
+typedef struct cli_model_args {
+    const char *machine_name;
+    int calibration; /* -1: not given */
+    int state;       /* -1: not given; 0 steady, 1 burst */
+    bool waves;
+    cli_words set;
+    cli_json_wish json;
+
+    ordo_machine *machine;
+    ordo_model *model;
+    cli_option options[CLI_MODEL_COMMON];
+} cli_model_args;
+
+/* The words for a transformer block. */
+typedef struct cli_block_args {
+    int precision, generator, overlap;
+    int64_t batch, seq, embed, head_dim, kv_heads, rounds, bits;
+    int64_t segments, tensor_parallel, sequence_parallel;
+    bool causal, backward;
+    cli_option options[CLI_MODEL_BLOCK];
+} cli_block_args;
+
+cli_section cli_model_section(cli_model_args *args);
+cli_section cli_block_section(cli_block_args *args);
+
+/* Load the machine and make the model. `paper` says which calibration holds if none was named.
+ * Each prints its error and returns an exit status. */
+int cli_model_finish(cli_model_args *args, bool paper);
+void cli_model_free(cli_model_args *args);
+int cli_model_apply(ordo_model *model, const char *change); /* "name=value" or "name=2x" */
+
+ordo_block cli_block_of(const cli_block_args *args);
+
+/* The paper's setting: 32 bits an element, compared one by one. */
+bool cli_block_is_paper(const cli_block_args *args);
+
+/* Open what --json asks for, write, close. */
+typedef void cli_model_write(FILE *out, const void *what);
+int cli_model_output(const char *path, cli_model_write *write, const void *what);
+
+/* One kernel's limiters as a JSON object, those without work left out. */
+void cli_limiters_json(cli_json *json, const char *key, const ordo_kernel_time *time);
+void cli_model_json(cli_json *json, const cli_model_args *args); /* machine, calibration, changes */
+
+/* The parts: each takes what follows its name. */
+int cli_model_block(int argc, char **argv);
+int cli_model_what_if(int argc, char **argv);
+int cli_model_kernel(int argc, char **argv);
+int cli_model_grid(int argc, char **argv);
+int cli_model_report(int argc, char **argv);
+int cli_model_validate(int argc, char **argv);
+int cli_model_constants(int argc, char **argv);
+
+#endif

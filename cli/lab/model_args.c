@@ -1,0 +1,170 @@
+/* model_args.c: the words of `ordo model`, and the model they ask for. */
+#include "lab/model.h"
+
+#include "kit/output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST = 1 << 28 };
+
+cli_section cli_model_section(cli_model_args *a)
+{
+    a->machine_name = "h200";
+    a->calibration = a->state = -1;
+    const cli_option options[CLI_MODEL_COMMON] = {
+        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &a->machine_name,
+                   "a built-in machine or a file (default h200)"),
+        CLI_OPTION("--calibration", "silicon|paper", CLI_CHOICE, &a->calibration,
+                   "constants; the paper's for 32-bit compare, else silicon"),
+        CLI_OPTION("--state", "steady|burst", CLI_CHOICE, &a->state,
+                   "seconds or milliseconds of load (silicon; default steady)"),
+        CLI_OPTION("--waves", NULL, CLI_FLAG, &a->waves, "count whole waves of tiles"),
+        CLI_OPTION("--set", "NAME=VALUE", CLI_WORDS, &a->set,
+                   "change a constant, or scale it: tensor=2x; repeatable"),
+        CLI_JSON_OPTION(&a->json),
+    };
+    memcpy(a->options, options, sizeof options);
+    return (cli_section) { "Model", a->options, CLI_MODEL_COMMON };
+}
+
+cli_section cli_block_section(cli_block_args *a)
+{
+    a->batch = 1;
+    a->head_dim = 128;
+    a->rounds = 7;
+    a->bits = 8;
+    a->overlap = 1;
+    const cli_option options[CLI_MODEL_BLOCK] = {
+        CLI_OPTION("--precision", "bf16|fp8|f16|f32", CLI_CHOICE, &a->precision,
+                   "of the products (default bf16)"),
+        CLI_NUMBER("--seq", "N", CLI_INT, &a->seq, "rows of a sequence", 1, LONGEST),
+        CLI_NUMBER("--embed", "N", CLI_INT, &a->embed, "width of the model", 1, 1 << 24),
+        CLI_NUMBER("--batch", "N", CLI_INT, &a->batch, "sequences (default 1)", 1, 1 << 24),
+        CLI_NUMBER("--head-dim", "N", CLI_INT, &a->head_dim, "(default 128)", 1, 1 << 16),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &a->kv_heads, "key heads (default all)", 1, 1 << 24),
+        CLI_NUMBER("--rounds", "N", CLI_INT, &a->rounds, "of Philox (default 7)", 1, 10),
+        CLI_NUMBER("--bits", "N", CLI_INT, &a->bits, "random bits an element (default 8)", 1, 32),
+        CLI_OPTION("--generator", "sliced|swar|compare", CLI_CHOICE, &a->generator,
+                   "how bits decide (default sliced, ordo's own)"),
+        CLI_OPTION("--overlap", "qkv|all", CLI_CHOICE, &a->overlap,
+                   "GEMMs that can cover the mask (default all four)"),
+        CLI_OPTION("--causal", NULL, CLI_FLAG, &a->causal, "causal mask"),
+        CLI_OPTION("--backward", NULL, CLI_FLAG, &a->backward, "forward and backward"),
+        CLI_NUMBER("--segments", "N", CLI_INT, &a->segments, "of the pipelined mode (default 8)", 1,
+                   LONGEST),
+        CLI_NUMBER("--tensor-parallel", "N", CLI_INT, &a->tensor_parallel,
+                   "ranks that share the heads", 1, 1 << 20),
+        CLI_NUMBER("--sequence-parallel", "N", CLI_INT, &a->sequence_parallel,
+                   "ranks that share the rows", 1, 1 << 20),
+    };
+    memcpy(a->options, options, sizeof options);
+    return (cli_section) { "Block", a->options, CLI_MODEL_BLOCK };
+}
+
+bool cli_block_is_paper(const cli_block_args *a)
+{
+    return a->bits == 32 && a->generator == ORDO_GENERATOR_COMPARE;
+}
+
+ordo_block cli_block_of(const cli_block_args *a)
+{
+    ordo_block b = ORDO_BLOCK_INIT;
+    b.precision = (ordo_precision)a->precision;
+    b.batch = a->batch;
+    b.seq = a->seq;
+    b.embed = a->embed;
+    b.head_dim = a->head_dim;
+    b.kv_heads = a->kv_heads;
+    b.causal = a->causal;
+    b.rng = (ordo_rng) { (int)a->rounds, (int)a->bits, (ordo_generator)a->generator };
+    b.overlap_qkv_only = a->overlap == 0;
+    b.segments = a->segments;
+    b.tensor_parallel = a->tensor_parallel;
+    b.sequence_parallel = a->sequence_parallel;
+    return b;
+}
+
+int cli_model_apply(ordo_model *model, const char *change)
+{
+    char name[64], text[64];
+    const size_t length = strcspn(change, "=");
+    const char *value = change + length + (change[length] == '=');
+    const size_t digits = strlen(value);
+    if (change[length] != '=' || length == 0 || length >= sizeof name || digits == 0 ||
+        digits >= sizeof text)
+        return cli_usage("--set %s: expected NAME=VALUE or NAME=FACTORx, such as tensor=2x",
+                         change);
+    memcpy(name, change, length);
+    name[length] = '\0';
+    memcpy(text, value, digits + 1);
+    const bool factor = text[digits - 1] == 'x';
+    if (factor)
+        text[digits - 1] = '\0';
+    double number;
+    if (!cli_read_real(text, &number))
+        return cli_usage("--set %s: '%s' is not a number, nor a factor such as 2x", change, value);
+    const ordo_status status =
+        factor ? ordo_model_scale(model, name, number) : ordo_model_set(model, name, number);
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+int cli_model_finish(cli_model_args *a, bool paper)
+{
+    ordo_status status = ordo_machine_create(&a->machine, a->machine_name);
+    if (status != ORDO_OK)
+        return cli_library_error(status);
+    /* A CPU has only one. */
+    const bool cpu = ordo_machine_family_of(a->machine) == ORDO_MACHINE_CPU;
+    if (a->calibration < 0)
+        a->calibration = paper && !cpu ? ORDO_CALIBRATION_PAPER : ORDO_CALIBRATION_SILICON;
+    if (a->calibration == ORDO_CALIBRATION_PAPER && a->state >= 0)
+        return cli_usage("--state: the paper's calibration knows no power limit");
+    status = ordo_model_create(&a->model, a->machine, (ordo_calibration)a->calibration);
+    if (status == ORDO_OK && a->state == 1)
+        status = ordo_model_set(a->model, "steady", 0);
+    if (status == ORDO_OK && a->waves)
+        status = ordo_model_set(a->model, "whole_waves", 1);
+    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+}
+
+void cli_model_free(cli_model_args *a)
+{
+    ordo_model_destroy(a->model);
+    ordo_machine_destroy(a->machine);
+}
+
+int cli_model_output(const char *path, cli_model_write *write, const void *what)
+{
+    cli_file file;
+    const int status = cli_file_open(&file, path ? path : "-");
+    if (status != CLI_OK)
+        return status;
+    write(file.stream, what);
+    return cli_file_commit(&file);
+}
+
+void cli_limiters_json(cli_json *json, const char *key, const ordo_kernel_time *t)
+{
+    cli_json_object(json, key);
+    cli_json_real(json, "ms", t->seconds * 1e3);
+    cli_json_text(json, "limiter", ordo_limiter_name(t->limiter));
+    cli_json_object(json, "by_ms");
+    for (int i = 0; i < ORDO_LIMITERS; i++)
+        if (t->by[i] > 0)
+            cli_json_real(json, ordo_limiter_name((ordo_limiter)i), t->by[i] * 1e3);
+    cli_json_end_object(json);
+    cli_json_end_object(json);
+}
+
+void cli_model_json(cli_json *json, const cli_model_args *a)
+{
+    cli_json_text(json, "machine", ordo_machine_name(a->machine));
+    cli_json_text(json, "calibration", ordo_calibration_name((ordo_calibration)a->calibration));
+    if (a->calibration == ORDO_CALIBRATION_SILICON)
+        cli_json_text(json, "state", a->state == 1 ? "burst" : "steady");
+    cli_json_array(json, "set");
+    for (size_t i = 0; i < a->set.count; i++)
+        cli_json_text(json, NULL, a->set.at[i]);
+    cli_json_end_array(json);
+}

@@ -1,0 +1,233 @@
+/* model_block_report.c: a priced block, for people and as JSON. */
+#include "lab/model_block.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "proj", "fc1", "fc2" };
+
+enum { MIB = 1 << 20 };
+
+static ordo_mode next_best(const ordo_block_report *r)
+{
+    ordo_mode next = r->best;
+    double least = 0;
+    for (int i = 0; i < ORDO_MODES; i++) {
+        const bool whole = i == ORDO_MODE_SEQUENTIAL || i == ORDO_MODE_OVERLAPPED;
+        if (i == (int)r->best || (whole ? !r->mask_fits : i == ORDO_MODE_PIPELINED && r->mask_fits))
+            continue;
+        if (least == 0 || r->mode[i] < least) {
+            least = r->mode[i];
+            next = (ordo_mode)i;
+        }
+    }
+    return next;
+}
+
+void cli_block_advice(const cli_priced_block *p, char *text, size_t capacity)
+{
+    const ordo_block_report *r = &p->report;
+    snprintf(text, capacity, "%s, %.1f %% faster than %s; dropout costs %.1f %% of the block",
+             ordo_mode_name(r->best), 100 * r->margin, ordo_mode_name(next_best(r)),
+             100 * (r->mode[r->best] / r->none - 1));
+}
+
+/* ---- for people ---- */
+
+static void print_kernel(const char *name, const ordo_kernel_time *t)
+{
+    double second = 0;
+    int runner_up = -1;
+    for (int i = 0; i < ORDO_LIMITERS; i++)
+        if (i != (int)t->limiter && t->by[i] > second) {
+            second = t->by[i];
+            runner_up = i;
+        }
+    printf("  %-20s %11.4f ms   %-9s", name, t->seconds * 1e3, ordo_limiter_name(t->limiter));
+    if (runner_up >= 0)
+        printf("  then %s, %.0f %%", ordo_limiter_name((ordo_limiter)runner_up),
+               100 * second / t->by[t->limiter]);
+    puts("");
+}
+
+static void print_mode(const ordo_block_report *r, ordo_mode mode)
+{
+    printf("  %-20s %11.4f ms   %+6.1f %%   mask %10.1f MiB%s\n", ordo_mode_name(mode),
+           r->mode[mode] * 1e3, 100 * (r->mode[mode] / r->none - 1), r->mask_bytes[mode] / MIB,
+           mode == r->best ? "   <- recommended" : "");
+}
+
+static void print_training(const cli_priced_block *p)
+{
+    const ordo_block_report *r = &p->report;
+    const ordo_training *t = &r->training;
+    const struct {
+        const char *name;
+        double seconds;
+    } ways[] = {
+        { "no dropout", t->none },
+        { "sequential, kept", t->sequential_kept },
+        { "sequential, again", t->sequential_again },
+        { "fused", t->fused },
+        { "overlapped, kept", t->overlapped_kept },
+        { "overlapped, again", t->overlapped_again },
+    };
+    puts("\nforward and backward; the mask kept in memory, or made again");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        printf("  %-20s %11.4f ms   %+6.1f %%\n", ways[i].name, ways[i].seconds * 1e3,
+               100 * (ways[i].seconds / t->none - 1));
+    printf("  recommended: %s%s\n", ordo_mode_name(r->training_best),
+           r->training_best == ORDO_MODE_FUSED ? ""
+           : r->training_keeps_mask            ? ", mask kept"
+                                               : ", mask made again");
+}
+
+static void print_question(const cli_priced_block *p)
+{
+    const cli_block_args *a = p->args;
+    const cli_model_args *m = p->model;
+    printf("%s, %s calibration", ordo_machine_title(m->machine),
+           ordo_calibration_name((ordo_calibration)m->calibration));
+    if (m->calibration == ORDO_CALIBRATION_SILICON)
+        printf(", %s", m->state == 1 ? "burst" : "steady state");
+    for (size_t i = 0; i < m->set.count; i++)
+        printf(", %s", m->set.at[i]);
+    printf("\nblock: %s, batch %" PRId64 ", %" PRId64 " rows%s, width %" PRId64 ", %" PRId64
+           " heads of %" PRId64 " here; mask: Philox-%" PRId64 ", %" PRId64 " bits, %s\n",
+           ordo_precision_name((ordo_precision)a->precision), a->batch, a->seq,
+           a->causal ? " causal" : "", a->embed, p->report.heads, a->head_dim, a->rounds, a->bits,
+           ordo_generator_name((ordo_generator)a->generator));
+}
+
+void cli_block_text(const cli_priced_block *p)
+{
+    const ordo_block_report *r = &p->report;
+    char advice[160];
+    print_question(p);
+    puts("\nkernels, and what binds them");
+    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "gemm %s%s", cli_gemm_names[i],
+                 i > 0 && p->args->overlap == 0 ? " (not counted)" : "");
+        print_kernel(name, &r->gemm[i]);
+    }
+    print_kernel("attention", &r->attention);
+    print_kernel("attention + mask", &r->attention_mask);
+    print_kernel("attention + rng", &r->attention_fused);
+    print_kernel("rng", &r->rng);
+    if (r->memory_seconds > 0)
+        printf("  %-20s %11.4f ms\n", "norms, activation", r->memory_seconds * 1e3);
+    if (r->communication_seconds > 0)
+        printf("  %-20s %11.4f ms\n", "between ranks", r->communication_seconds * 1e3);
+    puts("\nforward");
+    printf("  %-20s %11.4f ms\n", "no dropout", r->none * 1e3);
+    for (int i = 0; i < ORDO_MODES; i++)
+        print_mode(r, (ordo_mode)i);
+    printf(
+        "  overlapped is %.3f x sequential, %.3f x fused in speed; region %d, %.4f ms of the mask "
+        "exposed\n",
+        r->overlap_over_baseline, r->overlap_over_fusion, r->region, r->exposed * 1e3);
+    if (!r->coresident && ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CUDA)
+        puts("  GEMM and mask kernel do not fit one multiprocessor: only idle tails are filled");
+    if (!r->mask_fits)
+        puts("  a whole mask does not fit this machine's memory");
+    cli_block_advice(p, advice, sizeof advice);
+    printf("  recommended: %s\n", advice);
+    if (p->args->backward)
+        print_training(p);
+}
+
+/* ---- for programs ---- */
+
+static void shape_json(cli_json *json, const cli_priced_block *p)
+{
+    const cli_block_args *a = p->args;
+    cli_json_text(json, "precision", ordo_precision_name((ordo_precision)a->precision));
+    cli_json_int(json, "batch", a->batch);
+    cli_json_int(json, "seq", a->seq);
+    cli_json_int(json, "embed", a->embed);
+    cli_json_int(json, "head_dim", a->head_dim);
+    cli_json_int(json, "heads", p->report.heads);
+    cli_json_bool(json, "causal", a->causal);
+    cli_json_int(json, "rounds", a->rounds);
+    cli_json_int(json, "bits", a->bits);
+    cli_json_text(json, "generator", ordo_generator_name((ordo_generator)a->generator));
+    cli_json_text(json, "overlap", a->overlap == 0 ? "qkv" : "all");
+    cli_json_int(json, "segments", p->report.segments);
+}
+
+static void training_json(cli_json *json, const ordo_block_report *r)
+{
+    const ordo_training *t = &r->training;
+    cli_json_object(json, "training");
+    cli_json_real(json, "none_ms", t->none * 1e3);
+    cli_json_real(json, "sequential_kept_ms", t->sequential_kept * 1e3);
+    cli_json_real(json, "sequential_again_ms", t->sequential_again * 1e3);
+    cli_json_real(json, "fused_ms", t->fused * 1e3);
+    cli_json_real(json, "overlapped_kept_ms", t->overlapped_kept * 1e3);
+    cli_json_real(json, "overlapped_again_ms", t->overlapped_again * 1e3);
+    cli_json_text(json, "recommended", ordo_mode_name(r->training_best));
+    cli_json_bool(json, "keeps_mask", r->training_keeps_mask);
+    cli_json_end_object(json);
+}
+
+static void kernels_json(cli_json *json, const ordo_block_report *r)
+{
+    cli_json_object(json, "limiters");
+    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "gemm_%s", cli_gemm_names[i]);
+        cli_limiters_json(json, name, &r->gemm[i]);
+    }
+    cli_limiters_json(json, "attention", &r->attention);
+    cli_limiters_json(json, "attention_mask", &r->attention_mask);
+    cli_limiters_json(json, "attention_fused", &r->attention_fused);
+    cli_limiters_json(json, "attention_backward", &r->attention_backward);
+    cli_limiters_json(json, "rng", &r->rng);
+    cli_json_end_object(json);
+}
+
+void cli_block_fields(cli_json *json, const cli_priced_block *p)
+{
+    const ordo_block_report *r = &p->report;
+    shape_json(json, p);
+    cli_json_real(json, "gemm_ms", r->gemm_seconds * 1e3);
+    cli_json_real(json, "attention_ms", r->attention.seconds * 1e3);
+    cli_json_real(json, "attention_mask_ms", r->attention_mask.seconds * 1e3);
+    cli_json_real(json, "attention_fused_ms", r->attention_fused.seconds * 1e3);
+    cli_json_real(json, "rng_ms", r->rng.seconds * 1e3);
+    cli_json_real(json, "memory_ms", r->memory_seconds * 1e3);
+    cli_json_real(json, "communication_ms", r->communication_seconds * 1e3);
+    cli_json_real(json, "none_ms", r->none * 1e3);
+    cli_json_real(json, "baseline_ms", r->mode[ORDO_MODE_SEQUENTIAL] * 1e3);
+    cli_json_real(json, "fusion_ms", r->mode[ORDO_MODE_FUSED] * 1e3);
+    cli_json_real(json, "overlap_ms", r->mode[ORDO_MODE_OVERLAPPED] * 1e3);
+    cli_json_real(json, "pipelined_ms", r->mode[ORDO_MODE_PIPELINED] * 1e3);
+    cli_json_real(json, "exposed_ms", r->exposed * 1e3);
+    cli_json_real(json, "overlap_over_baseline", r->overlap_over_baseline);
+    cli_json_real(json, "overlap_over_fusion", r->overlap_over_fusion);
+    cli_json_real(json, "fusion_over_baseline", r->fusion_over_baseline);
+    cli_json_real(json, "hidden_in_fusion", r->hidden_in_fusion);
+    cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_MODE_OVERLAPPED]);
+    cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_MODE_PIPELINED]);
+    cli_json_bool(json, "mask_fits", r->mask_fits);
+    cli_json_bool(json, "coresident", r->coresident);
+    cli_json_int(json, "region", r->region);
+    cli_json_text(json, "recommended", ordo_mode_name(r->best));
+    cli_json_real(json, "margin", r->margin);
+    if (p->args->backward)
+        training_json(json, r);
+    kernels_json(json, r);
+}
+
+void cli_block_json(FILE *out, const void *priced)
+{
+    const cli_priced_block *p = priced;
+    cli_json json = { .out = out };
+    cli_json_object(&json, NULL);
+    cli_json_heading(&json, "model");
+    cli_json_text(&json, "part", "block");
+    cli_model_json(&json, p->model);
+    cli_block_fields(&json, p);
+    cli_json_end_object(&json);
+}

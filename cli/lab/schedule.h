@@ -1,0 +1,17 @@
+/* schedule.h: what the two files of `ordo schedule` share. */
+#ifndef CLI_SCHEDULE_H
+#define CLI_SCHEDULE_H
+
+#include "kit/chart.h"
+#include "kit/json.h"
+
+typedef struct cli_schedule_report {
+    cli_chart chart;
+    bool several;  /* more than one order was asked for */
+    bool critical; /* the critical path was asked for */
+} cli_schedule_report;
+
+void cli_schedule_text(const cli_schedule_report *report);
+void cli_schedule_json(FILE *out, const cli_schedule_report *report);
+
+#endif

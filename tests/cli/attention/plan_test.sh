@@ -1,0 +1,49 @@
+# ordo plan: report, line, lists, and the words for a problem.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+
+status 0 plan --seq 1k --heads 4 --kv-heads 2 --mask causal --device ref
+for word in problem tiles order workspace keeps "numeric key" line; do
+    prints "$word"
+done
+json plan --seq 1000 --heads 4 --mask causal --dropout 0.1 --check
+for name in problem backend order forward_tile backward_tile workspace_bytes kept not_kept \
+    numeric_key line dropout note pairs_checked predicted_ns; do
+    [ -n "$(field "$name")" ] || fail "no field $name"
+done
+
+# A line read back is the same plan, from an argument and from a pipe.
+status 0 plan --seq 777 --heads 6 --kv-heads 2 --dim 80 --mask causal --window 100,0 --line
+line=$(cat "$out")
+status 0 plan --read "$line" --line
+[ "$(cat "$out")" = "$line" ] || fail "--read: another line came back"
+printf '%s\n' "$line" | "$ORDO" plan --read - --line >"$out" 2>"$err"
+[ "$(cat "$out")" = "$line" ] || fail "--read -: another line came back"
+refuses 2 "" plan --read "no plan at all"
+refuses 2 "--seq: the line after --read says it already" plan --seq 4 --read "$line"
+
+# Lists multiply; one that is refused does not hide the others.
+json plan --seq 1k,2k --heads 2,4,8
+[ "$(grep -c '"numeric_key":' "$out")" -eq 6 ] || fail "lists: expected 6 results"
+status 2 plan --seq 1k --heads 4,6 --kv-heads 3 --json
+[ "$(grep -c '"error":' "$out")" -eq 1 ] || fail "lists: expected one refused"
+[ "$(grep -c '"numeric_key":' "$out")" -eq 1 ] || fail "lists: expected one made"
+
+# Packed and padded.
+json plan --cu-seqlens 0,100,356 --cu-seqlens-kv 0,50,1k --heads 2
+grep -q '"total_kv": 1024' "$out" || fail "packed: total_kv"
+json plan --q-lens 100,20 --kv-lens 100,30
+grep -q '"layout": "padded"' "$out" || fail "padded: layout"
+refuses 2 "ends that never go down" plan --cu-seqlens 0,5,3
+refuses 2 "expected 0 and then" plan --cu-seqlens 5,9
+refuses 2 "--cu-seqlens-kv: 1 sequences, expected 2" plan --cu-seqlens 0,5,9 --cu-seqlens-kv 0,5
+refuses 2 "--seq: lengths of packed" plan --seq 5 --cu-seqlens 0,5
+refuses 2 "--batch: --cu-seqlens says 2" plan --batch 3 --cu-seqlens 0,5,9
+refuses 2 "--q-lens 9: expected at most" plan --seq 8 --q-lens 9
+refuses 2 "--seq: missing" plan --heads 2
+refuses 2 "--window 1: expected" plan --seq 8 --window 1
+refuses 2 "--tile-backward 64: expected" plan --seq 8 --tile-backward 64
+refuses 2 "--seq 1k,,2k: expected" plan --seq 1k,,2k
+refuses 2 "--scale nan: expected a finite number" plan --seq 8 --scale nan
+refuses 2 "" plan --seq 8 --machine nosuch
+refuses 2 "" plan --seq 8 --dropout 1.5
+finish

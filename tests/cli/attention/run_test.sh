@@ -1,0 +1,64 @@
+# ordo run: digests that repeat, and that change with what may change them.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+
+digests() { # args...
+    json run --device ref --dim 16 "$@"
+    field digests
+}
+one=$(digests --seq 33 --heads 2 --mask causal --seed 5)
+[ "$(digests --seq 33 --heads 2 --mask causal --seed 5)" = "$one" ] || fail "a second run differs"
+[ "$(digests --seq 33 --heads 2 --mask causal --seed 6)" = "$one" ] && fail "the seed is ignored"
+for name in o lse dq dk dv; do
+    printf '%s' "$one" | grep -qE "\"$name\": \"[0-9a-f]{16}\"" || fail "no digest of $name"
+done
+printf '%s' "$(digests --seq 9 --pass forward)" | grep -q '"dq"' && fail "forward: a digest of dq"
+printf '%s' "$(digests --seq 9 --pass backward)" | grep -q '"lse"' && fail "backward: one of lse"
+
+# A sequence has the same bits packed, padded or alone.
+json run --device ref --dim 16 --heads 2 --mask causal --seq 20
+alone=$(field digests | tr -d ' \n')
+json run --device ref --dim 16 --heads 2 --mask causal --cu-seqlens 0,20,33 --sequences
+packed=$(field sequences | tr -d ' \n')
+json run --device ref --dim 16 --heads 2 --mask causal --q-lens 20,13 --kv-lens 20,13 --sequences
+padded=$(field sequences | tr -d ' \n')
+[ "$packed" = "$padded" ] || fail "packed and padded digests differ"
+case $packed in "[$alone"*) ;; *) fail "the first sequence differs from itself alone" ;; esac
+
+for dtype in f32 bf16 f16; do
+    json run --device ref --seq 12 --dim 8 --v-dim 4 --heads 4 --kv-heads 2 --dtype $dtype \
+        --dropout 0.1 --alibi --softcap 20 --window 6,-1
+done
+json run --device ref --seq 8,12 --threads 1,2
+[ "$(grep -c '"digests":' "$out")" -eq 4 ] || fail "lists: expected 4 results"
+# Digests of each of many sequences cost as much as the digest of all, not as their square.
+timeout 60 "$ORDO" run --device ref --batch 256k --seq 1 --dim 1 --pass forward --sequences >"$out" 2>"$err" ||
+    fail "--sequences of a large batch takes too long"
+status 0 run --device ref --seq 8
+prints "plan       ordo-plan"
+
+refuses 3 "floating-point operations" run --device ref --seq 64k --heads 4
+refuses 3 "of memory" run --device ref --seq 1m --heads 10000 --dim 256
+refuses 2 "--pass sideways: expected" run --seq 8 --pass sideways
+# A size that no plan has is named as such, however large the tensors would be.
+for command in plan run "bench attention" verify; do
+    # shellcheck disable=SC2086
+    refuses 2 "head_dim 1048576: expected" $command --seq 64k --dim 1m
+done
+
+# A target of another machine, or of none: the message lists those that run here, and they do.
+for word in neon avx512 nonsense; do
+    ORDO_CPU=$word "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" && continue
+    refused=$(sed -n "s/.*ORDO_CPU=$word: not a target of this machine; expected //p" "$err")
+    [ -n "$refused" ] || fail "ORDO_CPU=$word: no list of targets"
+    for target in $(echo "$refused" | sed 's/,//g; s/ or / /'); do
+        ORDO_CPU=$target "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" ||
+            fail "ORDO_CPU=$word names $target, which does not run"
+    done
+done
+if "$ORDO" info | grep -q '^  cpu *no'; then
+    refuses 3 "backend cpu" run --seq 8 --device cpu
+fi
+if "$ORDO" info | grep -q '^  cuda *no'; then
+    refuses 3 "backend cuda" run --seq 8 --device cuda
+fi
+finish

@@ -1,0 +1,74 @@
+# Every numeric option of every command, as its help lists them, refuses what is no number for it:
+# exit status 2, nothing printed, the option named.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+
+# Options that take 0, any sign, and numbers of any size.
+zero=" --scale --softcap --dropout --rounds --bits --seed --offset --q-lens --kv-lens --group --delay \
+--latency --overlap --compute-partial --sequence --head --utilization --read --write --most "
+negative=" --scale "
+huge=" --scale --softcap --read --write --most "
+
+takes() { # list of options, option
+    case " $1 " in *" $2 "*) true ;; *) false ;; esac
+}
+
+# rejects OPTION VALUE ARGS...: the message names the option, or the library's argument of that name.
+rejects() {
+    option=$1
+    value=$2
+    shift 2
+    tried=$((tried + 1))
+    "$ORDO" "$@" "$option=$value" >"$out" 2>"$err" </dev/null
+    got=$?
+    [ "$got" -eq 2 ] || fail "ordo $* $option='$value': exit status $got, expected 2"
+    [ -s "$out" ] && fail "ordo $* $option='$value': printed something though it failed"
+    case $(<"$err") in # no grep: this runs hundreds of times
+    *"given twice"*) fail "ordo $* $option='$value': tests nothing" ;;
+    ordo*"${option#--}"*) ;;
+    *) fail "ordo $* $option='$value': $option is not named" ;;
+    esac
+}
+
+# every COMMAND KNOWN ARGS...: each numeric option of its help, but those in KNOWN.
+every() {
+    command=$1
+    known=$2
+    shift 2
+    tried=0
+    # shellcheck disable=SC2086
+    "$ORDO" $command --help | sed -nE \
+        's/^  (--[a-z-]+) (N|N\[,N\.\.\]|N\[xM\]|X|P|T|S|US|D|M|W|R|BYTES|PERCENT|N\|waves|L,R|QxK|7\|10|0?,?A,B(\.\.|,\.\.\.)|A\.\.B)( .*)?$/\1/p' \
+        >"$work/options"
+    while read -r name; do
+        takes "$known" "$name" && continue
+        for value in nan 5y ''; do
+            # shellcheck disable=SC2086
+            rejects "$name" "$value" $command "$@"
+        done
+        takes "$negative" "$name" || rejects "$name" -1 $command "$@"
+        takes "$huge" "$name" || rejects "$name" 1e30 $command "$@"
+        takes "$zero" "$name" || rejects "$name" 0 $command "$@"
+    done <"$work/options"
+    [ "$tried" -ge 4 ] || fail "ordo $command: $tried values tried; are its options still listed?"
+}
+
+problem="$("$ORDO" plan --help | sed -n '/^The problem/,/^$/s/^  \(--[a-z-]*\) .*/\1/p' | tr '\n' ' ')"
+choices="$("$ORDO" plan --help | sed -n '/^Choices/,/^$/s/^  \(--[a-z-]*\) .*/\1/p' | tr '\n' ' ')"
+every plan "--seq" --seq 32 # the table of problems and choices is the same in run, verify, bench, mask
+rejects --seq 0 plan
+rejects --seq -1 plan
+every verify "$problem$choices" --seq 32
+every bench "$problem$choices" attention --seq 32
+every mask "$problem" --seq 32 --dropout 0.5 --dump
+every schedule "--tiles" --tiles 4
+rejects --tiles 0 schedule
+every io "--n --d --cache" --n 32 --d 8 --cache 200 --model lru
+for name in --n --d --cache; do
+    rejects $name -1 io
+    rejects $name 0 io
+    rejects $name 1e30 io
+done
+every "model kernel" "--seq" --kernel attention --seq 1k
+every "model block" "--seq --embed" --seq 1k --embed 1k
+every "model validate" "" "$ORDO_SOURCE/bench/measured/h200.json"
+finish

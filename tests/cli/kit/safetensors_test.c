@@ -1,0 +1,65 @@
+/* safetensors_test.c: headers of .safetensors files, whole, cut short and mutated, as for .npy. */
+#include "cli/kit/array_random.h"
+#include "kit/array.c"
+#include "kit/json.c"
+#include "kit/json_read.c"
+#include "kit/safetensors.c"
+
+static const char *const wanted[] = { "q", "k" };
+
+int cli_error(int exit_status, const char *format, ...)
+{
+    (void)format;
+    return exit_status;
+}
+
+/* In memory of its own size, so that the sanitizer sees a byte too far. */
+static bool safetensors(const char *data, size_t size, int64_t file_bytes)
+{
+    char why[CLI_WHY] = "";
+    cli_array a[2] = { { 0 } };
+    char *copy = malloc(size ? size : 1);
+    memcpy(copy, data, size);
+    const bool good = cli_safetensors_parse(a, wanted, 2, copy, size, file_bytes, why);
+    for (int i = 0; good && i < 2; i++)
+        if (a[i].path)
+            check_array(&a[i], file_bytes);
+    CHECK(good || why[0] != '\0');
+    free(copy);
+    return good;
+}
+
+TEST(safetensors_whole_cut_and_mutated)
+{
+    static const char text[] =
+        "{\"__metadata__\":{\"a\":\"\\ud83d\\ude00\"},"
+        "\"q\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[8,24]},"
+        "\"other\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[24,25]},"
+        "\"k\":{\"data_offsets\":[0,8],\"shape\":[1,2],\"dtype\":\"F32\"} } ";
+    enum { TEXT = sizeof text - 1 };
+    uint64_t seed = 2;
+    CHECK(safetensors(text, TEXT, 8 + TEXT + 25));
+    CHECK(!safetensors(text, TEXT, 8 + TEXT + 24));
+    CHECK(!safetensors(text, TEXT, 8 + TEXT + 26));
+    for (size_t size = 0; size + 1 < TEXT; size++)
+        CHECK(!safetensors(text, size, (int64_t)size + 8 + 25));
+    for (int i = 0; i < 100000; i++) {
+        char other[TEXT];
+        memcpy(other, text, TEXT);
+        mutate((unsigned char *)other, TEXT, &seed);
+        safetensors(other, TEXT, 8 + TEXT + 25);
+    }
+}
+
+TEST(strings_decode_to_utf8)
+{
+    static const char text[] = "\"a\\u00e9\\ud83d\\ude00\\n\\/\xc3\xa9\"";
+    char out[32];
+    cli_json_reader r = cli_json_reader_of(text, sizeof text - 1);
+    CHECK(cli_json_string(&r, out, sizeof out) && cli_json_done(&r));
+    CHECK(strcmp(out, "a\xc3\xa9\xf0\x9f\x98\x80\n/\xc3\xa9") == 0);
+    r = cli_json_reader_of(text, sizeof text - 1);
+    CHECK(cli_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
+}
+
+CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(strings_decode_to_utf8))

@@ -1,0 +1,72 @@
+# Writes that fail, and commands that are interrupted: the reason is said, and nothing is left.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+cd "$work" || exit 1
+
+# nothing_in FOLDER: neither the file nor its temporary name is there.
+nothing_in() {
+    [ -z "$(ls -A "$1")" ] || fail "left in $1: $(ls -A "$1")"
+    rm -rf "$1"
+}
+
+# A device that is full; the output is larger than any buffer, so that an early write fails.
+if [ -w /dev/full ]; then
+    refuses 4 "cannot write /dev/full: No space left" mask --seq 1k --dropout 0.1 --export /dev/full
+    refuses 4 "cannot write /dev/full: No space left" schedule --tiles 64 --heads 8 --svg /dev/full
+    "$ORDO" mask --seq 1k --dropout 0.1 --dump 2>"$err" >/dev/full
+    [ $? -eq 4 ] || fail "--dump to a full device: expected exit status 4"
+    grep -q "standard output: No space left" "$err" || fail "--dump to a full device: no reason given"
+    # It stops there: 10^12 elements would take hours.
+    timeout 20 "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export /dev/full --force 2>"$err" >"$out"
+    [ $? -eq 4 ] || fail "--export --force to a full device: expected exit status 4"
+fi
+
+# A limit on the size of files: each output is removed, whichever write failed.
+limited() { # folder or file in it, args...
+    mkdir small
+    (
+        ulimit -f 8
+        exec "$ORDO" "$@" >"$out" 2>"$err"
+    )
+    [ $? -eq 4 ] || fail "ordo $*: expected exit status 4 at a limit on file sizes"
+    grep -q "cannot write small/.*: File too large" "$err" || fail "ordo $*: no reason given"
+    nothing_in small
+}
+limited mask --seq 1k --dropout 0.1 --export small/mask
+limited mask --seq 1k --dropout 0.1 --picture small/mask.png
+limited run --seq 256 --device cpu --out-dir small
+limited schedule --tiles 64 --heads 8 --svg small/a.svg --json=small/a.json
+
+# A disk that is full, where one can be mounted: the last of several files does not fit.
+mkdir disk
+if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
+    refuses 4 "cannot write disk/dv.npy: No space left" run --seq 64 --device cpu --out-dir disk
+    [ "$(ls disk | tr '\n' ' ')" = "dk.npy dq.npy lse.npy o.npy " ] || fail "left: $(ls disk)"
+    umount disk
+fi
+
+# A file that no disk holds is refused before it is begun; a part of it, or a stream, is not.
+refuses 3 "mask.bin: 1.1e+18 elements, expected at most 2^38" \
+    mask --seq 1000m --dropout 0.1 --export "$work/mask.bin"
+refuses 3 "1.41e+15 elements" mask --cu-seqlens 0,16m,48m --dropout 0.1 --export mask.bin --heads 1
+[ -e mask.bin ] && fail "a refused export left a file"
+status 0 mask --seq 1000m --heads 4 --dropout 0.1 --export mask.bin --rows 7..9 --cols 5..8
+[ "$(wc -c <mask.bin)" -eq 24 ] || fail "--export of a part: wrong size"
+
+# A reader that leaves ends the writer, early and without a word.
+quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --dump 2>"$err" | head -c 100 | wc -c)
+[ "$quiet" -eq 100 ] || fail "--dump into head: $quiet bytes"
+[ -s "$err" ] && fail "--dump into head: wrote to stderr"
+quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export - 2>"$err" | head -c 100 | wc -c)
+[ "$quiet" -eq 100 ] || fail "--export - into head: $quiet bytes"
+[ -s "$err" ] && fail "--export - into head: wrote to stderr"
+
+# Ctrl-C: exit status 130, and no partial file.
+for number in "INT 130" "TERM 143"; do
+    mkdir interrupted
+    timeout --preserve-status -s "${number% *}" 0.5 env --default-signal="${number% *}" \
+        "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --force --export interrupted/mask --format bits >"$out" 2>"$err"
+    got=$?
+    [ "$got" -eq "${number#* }" ] || fail "SIG$number: exit status $got"
+    nothing_in interrupted
+done
+finish

@@ -1,0 +1,86 @@
+# ordo io: known words, all algorithms, caches, sweeps, devices, and what it refuses.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+
+# Tiles in the order of the table of anchors, words counted: pass algorithm tiles loads stores.
+while read -r pass algorithm tiles loads stores; do
+    json io --pass "$pass" --algorithm "$algorithm" --n 96 --d 32 --cache 700 --tile-sizes "$tiles"
+    is loads "$loads"
+    is stores "$stores"
+    is predicted_loads "$loads"
+    is predicted_stores "$stores"
+    is total $((loads + stores))
+done <<'END'
+forward flash 9 70656 3168
+forward mat 24,25,16,32 52320 12384
+forward fused 24,24 46080 12384
+backward flash 4 235008 79968
+backward split 4,6 268992 9312
+backward phase 20,32,20,20,32 138816 27744
+backward fused 24,12 158208 49248
+END
+json io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes 20,32,20,20,32 --mask causal
+is loads 93056
+is stores 22624
+for name in algorithm tiles loads stores total predicted_loads predicted_stores peak bound \
+    bound_name ratio error; do
+    [ -n "$(field "$name")" ] || fail "no field $name"
+done
+
+json io --pass backward --n 96 --d 32 --cache 512
+is algorithm '"phase"'
+is bound_name '"small-cache"'
+json io --pass gradient --n 32 --d 8 --cache 100
+json io --algorithm all --n 64 --d 16 --cache 200 --mask causal --window 20,0 --dropout 0.1 --heads 4 --kv-heads 2 --dv 8 --kv 70
+[ "$(grep -c '"algorithm":' "$out")" -eq 5 ] || fail "--algorithm all: expected 5 forward algorithms"
+json io --algorithm fused --n 64 --d 16 --cache 256 --model lru --budget 0.85
+json io --algorithm fused --n 64 --d 16 --cache 256 --model assoc:8,4 --pack --strip 8 --budget 0.5
+json io --algorithm fused --n 64 --d 16 --cache 256 --model opt
+json io --algorithm fused --n 64 --d 16 --cache 256 --model lru --outer 2k
+[ "$(field loads)" -lt "$(field inner_loads)" ] || fail "the second level catches nothing"
+json io --algorithm flash --n 1m --d 128 --cache 100k --predict
+is loads null
+
+# The sweep: every algorithm, the bound, and the crossover on one plot.
+status 0 io --pass backward --n 4k --d 64 --sweep cache=512..64k --svg "$work/plot.svg"
+for part in phase fused split flash 'lower bound' 'flash from 1.' '</svg>'; do
+    grep -qF -- "$part" "$work/plot.svg" || fail "no '$part' in the plot"
+done
+json io --n 1k --d 64 --sweep cache=1k..4k
+[ "$(grep -c '"algorithm": "flash"' "$out")" -eq 17 ] || fail "expected 8 points an octave"
+
+json io --devices
+status 0 io --devices
+prints '64x80'
+prints 'h200            shared'
+prints 'ascend          operand'
+json io --devices --machine h200
+
+json plan --seq 8k --heads 2 --dim 256 --dtype bf16 --machine h200 --memory
+[ "$(grep -c '"level":' "$out")" -eq 6 ] || fail "--memory: expected three levels of two passes"
+status 0 plan --seq 1k --dim 64 --memory
+prints 'what moves fewest words'
+
+refuses 2 '--n: missing' io --d 4 --cache 100
+refuses 2 '--cache: missing' io --n 4 --d 4
+refuses 2 'expected best, naive' io --n 4 --d 4 --cache 100 --algorithm slash
+refuses 2 'phase expects' io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes 3,4
+refuses 2 '--tile-sizes' io --n 96 --d 32 --cache 700 --tile-sizes 3,4
+refuses 2 '--model what' io --n 96 --d 32 --cache 700 --model what
+refuses 2 'outer_words 100' io --n 96 --d 32 --cache 700 --model lru --outer 100
+refuses 2 '--outer' io --n 96 --d 32 --cache 700 --outer 1k
+refuses 2 '--budget -1: expected a part of M' io --n 96 --d 32 --cache 700 --model lru --budget -1
+refuses 2 '--budget 0: expected a part of M' io --n 96 --d 32 --cache 700 --model lru --budget 0
+refuses 2 '--budget 17: expected a part of M' io --n 96 --d 32 --cache 700 --model opt --budget 17
+refuses 2 '--budget' io --n 96 --d 32 --cache 700 --budget -1
+refuses 2 'line 3' io --n 96 --d 32 --cache 700 --model lru:3
+refuses 2 '--sweep' io --n 96 --d 32 --sweep cache=9
+refuses 2 '--svg' io --n 96 --d 32 --cache 700 --svg x.svg
+refuses 3 'too small for any tile' io --pass backward --algorithm flash --n 96 --d 32 --cache 70
+refuses 3 'these tiles of fused need' io --algorithm fused --n 96 --d 32 --cache 70 --tile-sizes 90,90
+refuses 3 'none of that name' io --pass forward --algorithm phase --n 96 --d 32 --cache 700
+refuses 3 'predictions have no such limit' io --algorithm flash --n 16m --d 64 --cache 700
+# A trace that cannot fit is refused before the oracle or the trace is made: at once.
+refuses 3 'and a trace holds 268435456' io --n 8k --d 128 --cache 1k --model opt
+refuses 3 'expected fewer rows' io --pass backward --n 16k --d 64 --cache 1k --model opt:8 --pack --algorithm flash
+refuses 2 '63 bits' io --algorithm flash --n 16m --d 65536 --cache 1m
+finish

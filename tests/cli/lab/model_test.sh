@@ -1,0 +1,150 @@
+# `ordo model`: the fields people rely on, refusals, drawings, comparison with measured times.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+
+near() { # name, value, tolerance
+    field "$1" | awk -v want="$2" -v most="$3" '{ d = $1 - want; exit !(d <= most && d >= -most) }' ||
+        fail "$1 is $(field "$1"), expected $2 within $3"
+}
+
+says() { # name, text
+    is "$1" "\"$2\""
+}
+
+# Every part explains itself, and its examples run.
+for part in block what-if kernel grid report validate constants; do
+    status 0 model $part --help
+    prints "Usage: ordo model $part"
+    awk 'length > 100 { exit 1 }' "$out" || fail "$part --help: a line of more than 100 columns"
+    sed -n '/^Examples:/,$p' "$out" | sed 1d | sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' |
+        grep -v -e --svg >"$work/examples"
+    [ -s "$work/examples" ] || fail "$part --help: no examples"
+    while read -r line; do
+        sh -c "ordo() { \"$ORDO\" \"\$@\"; }; $line" >"$out" 2>"$err" </dev/null ||
+            fail "example: $line"
+    done <"$work/examples"
+done
+
+# The paper's setting.
+json model block --machine h100 --precision fp8 --seq 8k --embed 4k --bits 32 --generator compare --overlap all
+for name in gemm_ms attention_ms rng_ms baseline_ms fusion_ms overlap_ms overlap_over_baseline \
+    overlap_over_fusion region recommended limiters machine calibration; do
+    [ -n "$(field $name)" ] || fail "no $name"
+done
+says calibration paper
+near overlap_over_baseline 1.26 0.01
+near overlap_over_fusion 1.22 0.01
+is region 2
+says recommended overlapped
+json model block --machine h100 --precision fp8 --seq 32k --embed 12k --bits 32 --generator compare
+near overlap_over_baseline 1.25 0.01
+near overlap_over_fusion 1.2 0.01
+
+# ordo's own setting, on silicon.
+json model block --seq 8k --embed 4k --causal --backward
+says calibration silicon
+says state steady
+says machine h200
+[ -n "$(field training)" ] || fail "--backward: no training"
+status 0 model block --seq 8k --embed 4k --backward --tensor-parallel 4
+prints "recommended:"
+prints "between ranks"
+json model block --seq 8k --embed 4k --state burst
+says state burst
+
+json model what-if --seq 8k --embed 4k --set tensor=2x --set alu=1.5x
+[ -n "$(field before)" ] && [ -n "$(field after)" ] || fail "what-if: before and after"
+status 0 model what-if --machine h100 --seq 8k --embed 4k --set power=1400
+prints "what if"
+
+for kernel in "gemm --m 4k --n 4k --k 4k" "attention --heads 16 --seq 4k --drop fused" \
+    "attention-backward --heads 16 --seq 4k --causal --utilization 0.9" "rng --heads 16 --seq 4k" \
+    "memory --read 1e9 --write 1e9"; do
+    # shellcheck disable=SC2086
+    json model kernel --kernel $kernel
+    says kernel "${kernel%% *}"
+    # shellcheck disable=SC2086
+    status 0 model kernel --kernel $kernel
+    prints "bound by"
+done
+json model kernel --kernel attention --machine host --precision f32 --heads 8 --seq 1k
+json model constants --machine h100 --calibration paper
+status 0 model constants
+prints "gemm_efficiency"
+
+for figure in 5 8 9 12 13 14; do
+    json model grid --figure $figure
+    is figure $figure
+    says machine h100
+    status 0 model grid --figure $figure --svg "$work/figure.svg"
+    [ -s "$out" ] && fail "--svg: printed something"
+    grep -q '^<svg' "$work/figure.svg" && tail -1 "$work/figure.svg" | grep -q '^</svg>' ||
+        fail "figure $figure: not a drawing"
+done
+status 0 model grid --figure 13
+prints "-4.7 (3)"
+json model grid --x seq=2k,8k --y tensor=1x,2x,4x --embed 4k --value dropout_cost
+status 0 model report --seq 8k --embed 4k --html "$work/page.html"
+grep -q 'id="recommended"' "$work/page.html" || fail "report: no recommendation"
+grep -qE 'https?://' "$work/page.html" && ! grep -q 'www.w3.org' "$work/page.html" &&
+    fail "report: refers to something outside"
+
+# Measured times: the targets are 5 % for GEMM, RNG and memory, 10 % for attention.
+meets() { # FILE KINDS: of those, none past its target
+    status 0 model validate "$ORDO_SOURCE/bench/measured/$1"
+    prints "mean error"
+    awk -v kinds="$2" '/mean error/ { on = 1 } on && /^(gemm|rng|memory) / { n++; if ($3 + 0 > 5) exit 1 }
+        on && /^(attention|attention-backward|block|training) / { n++; if ($3 + 0 > 10) exit 1 }
+        END { exit n != kinds }' "$out" || fail "$1: errors past the targets"
+}
+meets h200.json 6
+meets h200-calibrate.json 4
+meets h200-peers.json 4
+# docs/model.md states what validate prints, row by row.
+awk -F'|' '/^\| file \|/ { on = 1; next } on && !/^\|/ { exit } on && $3 !~ /---/ {
+        if (match($2, /`[^`]*`/)) file = substr($2, RSTART + 1, RLENGTH - 2)
+        gsub(/ /, ""); print file, $3, $4, $5, $6 }' "$ORDO_SOURCE/docs/model.md" >"$work/stated"
+for file in h200.json h200-calibrate.json h200-peers.json neoverse-v1.json; do
+    status 0 model validate "$ORDO_SOURCE/bench/measured/$file"
+    awk -v file=$file '/mean error/ { on = 1; next } on && !/^all / { print file, $1, $2, $3, $4 }' "$out"
+done >"$work/printed"
+diff "$work/stated" "$work/printed" >&2 || fail "docs/model.md: its table is not what validate prints"
+
+status 1 model validate "$ORDO_SOURCE/bench/measured/h200.json" --most 0 # no prediction is exact
+json model validate "$ORDO_SOURCE/bench/measured/h200.json"
+says machine h200
+refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/measured/h200.json" --most 0.5 --json=/dev/null
+status 0 model validate "$ORDO_SOURCE/bench/measured/neoverse-v1.json" --most 10
+prints "attention-backward"
+"$ORDO" bench attention --seq 128 --heads 2 --seconds 0.05 --json >"$work/bench.json" || fail bench
+status 0 model validate "$work/bench.json"
+prints "attention-backward"
+
+refuses 2 'machine "h1000" is unknown' model block --machine h1000 --seq 8k --embed 4k
+refuses 3 "has no such products" model block --machine a100 --precision fp8 --seq 8k --embed 4k
+refuses 3 "nobody counted" model block --seq 8k --embed 4k --bits 16 --generator swar
+refuses 3 "nobody counted" model block --seq 8k --embed 4k --rounds 6
+refuses 2 "--bits 64" model block --seq 8k --embed 4k --bits 64
+refuses 2 "--seq 1000000m" model block --seq 1000000m --embed 4k
+refuses 2 "expected a divisor of embed" model block --seq 8k --embed 4000
+refuses 2 "--embed: expected a number" model block --seq 8k
+refuses 2 "did you mean \"tensor\"?" model block --seq 8k --embed 4k --set tensr=2x
+refuses 2 "expected NAME=VALUE" model block --seq 8k --embed 4k --set tensor
+refuses 2 "is not a number" model block --seq 8k --embed 4k --set alu=fast
+refuses 2 "expected at least one change" model what-if --seq 8k --embed 4k
+refuses 3 "describes GPUs" model block --machine host --precision f32 --calibration paper --seq 1k --embed 1k
+refuses 2 "knows no power limit" model block --machine h100 --calibration paper --state burst --seq 1k --embed 1k
+refuses 2 "expected a part" model
+refuses 2 "did you mean 'grid'?" model gird
+refuses 2 "expected --figure N, or two axes" model grid
+refuses 2 "--figure 6: expected" model grid --figure 6
+refuses 2 "a figure has its block" model grid --figure 5 --seq 8k
+refuses 2 "--value speed: unknown" model grid --x seq=2k --y embed=4k --value speed
+refuses 2 "expected a file" model validate
+refuses 2 "no such file.json" model validate "$work/no such file.json"
+echo '{"results": []}' >"$work/empty.json"
+refuses 2 'no "results"' model validate "$work/empty.json"
+echo '{"results": [{"kernel": "gemm", "m": 1e' >"$work/cut.json"
+refuses 2 "expected a number" model validate "$work/cut.json"
+echo '{"machine": "h200", "results": [{"kernel": "gemm", "m": 4, "n": 4, "k": 4}]}' >"$work/none.json"
+refuses 2 'has no "seconds"' model validate "$work/none.json"
+finish
