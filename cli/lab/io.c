@@ -199,27 +199,30 @@ static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io
     return ORDO_OK;
 }
 
-/* Rows of one size of fast memory: one, or one for each algorithm of the pass. */
+/* Whether an algorithm gets a row: the one named, or every one that the pass has. */
+static bool wanted(const request *r, ordo_io_algorithm algorithm)
+{
+    if (r->all || (r->sweep && r->chosen == ORDO_IO_BEST))
+        return ordo_io_has(r->problem.pass, algorithm);
+    return algorithm == r->chosen;
+}
+
+/* Add the rows of one size of fast memory; returns how many there are. */
 static size_t add_rows(const request *r, int64_t cache, const ordo_io_tiles *tiles,
                        cli_io_row *rows)
 {
     size_t count = 0;
-    const bool each = r->all || r->sweep;
-    for (int a = each ? 1 : (int)r->chosen; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
+    for (int a = ORDO_IO_BEST; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
         cli_io_row *row = &rows[count];
+        if (!wanted(r, (ordo_io_algorithm)a))
+            continue;
         *row = (cli_io_row) { .problem = r->problem, .model = r->model, .budget = r->budget };
         row->algorithm = (ordo_io_algorithm)a;
         row->problem.cache_words = cache;
-        if (each && !r->all && r->chosen != ORDO_IO_BEST && a != (int)r->chosen)
-            continue;
         row->status = fill_row(r, tiles, row);
         if (row->status != ORDO_OK)
             snprintf(row->why, sizeof row->why, "%s", ordo_last_error());
-        if (each && row->status == ORDO_ERR_UNSUPPORTED && strstr(row->why, "none of that name"))
-            continue;
         count++;
-        if (!each)
-            break;
     }
     return count;
 }

@@ -38,6 +38,10 @@ typedef enum ordo_io_algorithm {
 } ordo_io_algorithm;
 enum { ORDO_IO_ALGORITHM_COUNT = 7 };
 
+/* Whether a pass has an algorithm. False for ORDO_IO_BEST, which names none, and for unknown
+ * values. */
+ORDO_API bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm);
+
 /* Attention of one key head and the query heads that share it. All key heads cost the same. */
 typedef struct ordo_io_problem {
     size_t size; /* sizeof(ordo_io_problem) */

@@ -217,6 +217,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         + [POINTER(c_bool)],
     ),
     "ordo_io_hopper": (_RESULT, [_HANDLE, c_int64, POINTER(s.ordo_io_bytes)]),
+    "ordo_io_has": (c_bool, [c_int, c_int]),
     "ordo_io_pass_name": (c_char_p, [c_int]),
     "ordo_io_algorithm_name": (c_char_p, [c_int]),
     "ordo_io_algorithm_from_name": (_RESULT, [c_char_p, POINTER(c_int)]),

@@ -3,6 +3,8 @@
 
 bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm)
 {
+    if (pass < ORDO_IO_FORWARD || pass > ORDO_IO_GRADIENT)
+        return false;
     switch (algorithm) {
     case ORDO_IO_NAIVE:
     case ORDO_IO_FUSED: return pass != ORDO_IO_GRADIENT;

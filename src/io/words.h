@@ -7,9 +7,6 @@
 
 #include "io/shape.h"
 
-/* Whether a pass has an algorithm. */
-bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm);
-
 /* Words of an algorithm; `tiles` are all set and no larger than what they cut. Of the algorithms
  * with two or three kinds of tiles, a kind that is 0 leaves out what it does. */
 ordo_io_words ordo_io_words_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,

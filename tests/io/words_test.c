@@ -161,5 +161,24 @@ TEST(blocks_cost_per_live_tile)
     CHECK_INT(words.stores, 7 * 16 * 32 + 64);
 }
 
-CHECK_MAIN(RUN(known_answers), RUN(random_problems), RUN(tensors_and_phases_add_up),
-           RUN(gradient_of_the_paper), RUN(blocks_cost_per_live_tile))
+TEST(a_pass_has_what_can_be_chosen)
+{
+    for (int pass = ORDO_IO_FORWARD; pass <= ORDO_IO_GRADIENT; pass++)
+        for (int a = ORDO_IO_NAIVE; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
+            ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
+            ordo_io_choice choice;
+            p.pass = (ordo_io_pass)pass;
+            p.q_len = 64;
+            p.head_dim = 16;
+            p.cache_words = 1 << 16;
+            const ordo_status status = ordo_io_choose(&p, (ordo_io_algorithm)a, NULL, &choice);
+            CHECK_INT(ordo_io_has((ordo_io_pass)pass, (ordo_io_algorithm)a), status == ORDO_OK);
+        }
+    CHECK(!ordo_io_has(ORDO_IO_FORWARD, ORDO_IO_BEST));
+    CHECK(!ordo_io_has((ordo_io_pass)0, ORDO_IO_FLASH));
+    CHECK(!ordo_io_has((ordo_io_pass)(ORDO_IO_GRADIENT + 1), ORDO_IO_FLASH));
+}
+
+CHECK_MAIN(RUN(known_answers), RUN(a_pass_has_what_can_be_chosen), RUN(random_problems),
+           RUN(tensors_and_phases_add_up), RUN(gradient_of_the_paper),
+           RUN(blocks_cost_per_live_tile))

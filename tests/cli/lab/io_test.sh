@@ -47,6 +47,10 @@ for part in phase fused split flash 'lower bound' 'flash from 1.' '</svg>'; do
 done
 json io --n 1k --d 64 --sweep cache=1k..4k
 [ "$(grep -c '"algorithm": "flash"' "$out")" -eq 17 ] || fail "expected 8 points an octave"
+grep -q '"message"' "$out" && fail "a sweep tried an algorithm that the pass does not have"
+json io --n 1k --d 64 --sweep cache=1k..4k --algorithm fused
+grep '"algorithm"' "$out" | grep -qv fused && fail "a sweep of one algorithm shows another"
+refuses 3 'none of that name' io --algorithm phase --n 1k --d 64 --sweep cache=1k..4k
 
 json io --devices
 status 0 io --devices
