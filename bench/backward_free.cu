@@ -8,7 +8,7 @@
 #include "../tests/cuda/backward_split.h"
 #include "../tests/cuda/case.h"
 #include "cuda/backward/kernel.h"
-#include "cuda/launch.h"
+#include "cuda/common/launch.h"
 
 enum { PASSES = 2, TIMED = 5, REPEATS = 11, FLUSH_BYTES = 256 << 20 };
 

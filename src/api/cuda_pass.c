@@ -34,8 +34,9 @@ static ordo_status check_problem(const ordo_problem *p)
     if (p->scale < 0) /* the largest score is found before they are scaled */
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "scale %g: backend cuda expects no negative one",
                          p->scale);
-    /* Logits have an absolute error of softcap 2^-22 (cuda/score.h), and the gradient divides one
-     * by softcap to get tanh back. Further out either error is larger than what 16 bits hold. */
+    /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient
+     * divides one by softcap to get tanh back. Further out either error is larger than what 16 bits
+     * hold. */
     if (p->softcap != 0 && !(p->softcap >= 0x1p-10 && p->softcap <= 0x1p14))
         return ordo_fail(
             ORDO_ERR_UNSUPPORTED,

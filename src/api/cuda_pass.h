@@ -3,7 +3,7 @@
 #define API_CUDA_PASS_H
 
 #include "api/call.h"
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "plan/plan.h"
 
 /* Whether the kernels can run a checked call; ORDO_ERR_UNSUPPORTED or ORDO_ERR_ALIGN and what is in

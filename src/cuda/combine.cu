@@ -4,8 +4,8 @@
 #include "cuda/combine.h"
 
 #include "base/merge.h"
-#include "cuda/launch.h"
-#include "cuda/ptx.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, COLUMNS = 256 / 32 };
 

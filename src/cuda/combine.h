@@ -2,7 +2,7 @@
 #ifndef CUDA_COMBINE_H
 #define CUDA_COMBINE_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/attention.h"
 
 #ifdef __cplusplus

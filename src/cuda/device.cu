@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/launch.h"
+#include "cuda/common/launch.h"
 #include "cuda/memory.h"
 #include "cuda/sm90.h"
 

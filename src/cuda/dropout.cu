@@ -6,11 +6,11 @@
  * nothing; known thresholds let one instruction take two words. */
 #include <cuda_runtime.h>
 
+#include "cuda/common/keep_inside.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/ptx.h"
+#include "cuda/common/sequences.h"
 #include "cuda/dropout.h"
-#include "cuda/keep_inside.h"
-#include "cuda/launch.h"
-#include "cuda/ptx.h"
-#include "cuda/sequences.h"
 
 enum { MOST_ROUNDS = 10, MOST_BITS = 16, PIECE = 64 /* blocks side by side that a warp makes */ };
 

@@ -5,7 +5,7 @@
 #ifndef CUDA_DROPOUT_H
 #define CUDA_DROPOUT_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 #include <stddef.h>

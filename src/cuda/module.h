@@ -2,13 +2,16 @@
  *
  * The module exports one function, ordo_cuda_module_table(), and nothing else. Its functions
  * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
- * message cannot cross as a thread-local, because the two libraries may hold two of them. */
+ * message cannot cross as a thread-local, because the two libraries may hold two of them.
+ *
+ * The folder holds this table and what fills it (device, memory, dropout, combine); forward,
+ * backward and wide are one pass each; common is what they share, and includes none of them. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
 #include "cuda/combine.h"
+#include "cuda/common/pass.h"
 #include "cuda/dropout.h"
-#include "cuda/pass.h"
 #include "ordo/device.h"
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
 #ifndef CUDA_SM90_H
 #define CUDA_SM90_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);

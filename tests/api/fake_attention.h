@@ -7,7 +7,7 @@
 #define TESTS_API_FAKE_ATTENTION_H
 
 #include "base/half.h"
-#include "cuda/sequences.h"
+#include "cuda/common/sequences.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -20,9 +20,9 @@
 
 #include "cuda/backward/kernel.h"
 #include "cuda/backward/rows.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/repair.h"
 #include "cuda/forward/order.h"
-#include "cuda/launch.h"
-#include "cuda/repair.h"
 
 template <int D> struct split_shape {
     enum {

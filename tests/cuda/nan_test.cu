@@ -9,7 +9,7 @@
 extern "C" {
 #include "ref/attention.h"
 }
-#include "cuda/repair.h"
+#include "cuda/common/repair.h"
 
 static int passed, failed;
 

@@ -4,7 +4,7 @@
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "case.h"
 #include "cuda/backward/kernel.h"
-#include "cuda/launch.h"
+#include "cuda/common/launch.h"
 
 static int passed, failed;
 

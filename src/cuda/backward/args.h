@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include "cuda/keep_inside.h"
-#include "cuda/pass.h"
-#include "cuda/score.h"
+#include "cuda/common/keep_inside.h"
+#include "cuda/common/pass.h"
+#include "cuda/common/score.h"
 
 typedef struct ordo_backward_args {
     CUtensorMap q, dout, k, v, dk, dv;

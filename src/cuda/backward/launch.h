@@ -4,7 +4,7 @@
 
 #include "cuda/backward/kernel.h"
 #include "cuda/backward/rows.h"
-#include "cuda/launch.h"
+#include "cuda/common/launch.h"
 
 template <int D, int MODE, int DROP, bool GENERAL, bool F16>
 static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)

@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include "cuda/backward/general.h"
-#include "cuda/mend.h"
-#include "cuda/wgmma.h"
+#include "cuda/common/mend.h"
+#include "cuda/common/wgmma.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may

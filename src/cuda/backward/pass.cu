@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward/launch.h"
-#include "cuda/sequences.h"
+#include "cuda/common/sequences.h"
 #include "cuda/sm90.h"
 #include "cuda/wide/pass.h"
 

@@ -5,8 +5,8 @@
 #define CUDA_BACKWARD_ROLES_H
 
 #include "cuda/backward/args.h"
-#include "cuda/layout.h"
-#include "cuda/ptx.h"
+#include "cuda/common/layout.h"
+#include "cuda/common/ptx.h"
 
 /* What a build of the kernel does with dQ partials. Only ORDERED is part of the library. */
 typedef enum ordo_dq_mode {

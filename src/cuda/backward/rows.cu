@@ -3,10 +3,10 @@
 
 #include <math.h>
 
-#include "cuda/launch.h"
-#include "cuda/layout.h"
-#include "cuda/ptx.h"
-#include "cuda/repair.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/layout.h"
+#include "cuda/common/ptx.h"
+#include "cuda/common/repair.h"
 
 typedef struct row_args {
     ordo_run run; /* general: of one sequence */

@@ -5,9 +5,9 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "cuda/common/keep_inside.h"
+#include "cuda/common/score.h"
 #include "cuda/forward/order.h"
-#include "cuda/keep_inside.h"
-#include "cuda/score.h"
 #include "ordo/status.h"
 
 typedef struct ordo_forward_args {

@@ -12,9 +12,9 @@
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
+#include "cuda/common/mend.h"
+#include "cuda/common/wgmma.h"
 #include "cuda/forward/finish.h"
-#include "cuda/mend.h"
-#include "cuda/wgmma.h"
 
 template <bool X> struct constant {
     static const bool value = X;

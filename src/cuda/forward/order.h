@@ -7,7 +7,7 @@
 #ifndef CUDA_FORWARD_ORDER_H
 #define CUDA_FORWARD_ORDER_H
 
-#include "cuda/sequence.h"
+#include "cuda/common/sequence.h"
 
 typedef struct ordo_forward_issue_order {
     ordo_band band;    /* seen by forward tiles */

@@ -1,9 +1,9 @@
 /* forward/pass.cu: launches the forward kernel that a pass needs; and the plain kernel's instances.
  */
+#include "cuda/common/launch.h"
+#include "cuda/common/repair.h"
+#include "cuda/common/sequences.h"
 #include "cuda/forward/kernel.h"
-#include "cuda/launch.h"
-#include "cuda/repair.h"
-#include "cuda/sequences.h"
 
 /* Dense, bf16, whole head sizes, no window, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)

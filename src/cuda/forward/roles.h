@@ -6,9 +6,9 @@
 #ifndef CUDA_FORWARD_ROLES_H
 #define CUDA_FORWARD_ROLES_H
 
+#include "cuda/common/layout.h"
+#include "cuda/common/ptx.h"
 #include "cuda/forward/args.h"
-#include "cuda/layout.h"
-#include "cuda/ptx.h"
 
 /* A unit of the general kernel. */
 struct forward_record {

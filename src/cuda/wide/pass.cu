@@ -4,9 +4,9 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward/rows.h"
-#include "cuda/launch.h"
-#include "cuda/repair.h"
-#include "cuda/sequences.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/repair.h"
+#include "cuda/common/sequences.h"
 #include "cuda/wide/wide.h"
 
 enum { WIDE_CACHE = 32 << 20 }; /* bytes that a section of heads may read again and again */

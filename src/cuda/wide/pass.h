@@ -2,7 +2,7 @@
 #ifndef CUDA_WIDE_PASS_H
 #define CUDA_WIDE_PASS_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_t why_size);

@@ -10,12 +10,12 @@
 #include <math.h>
 
 #include "cuda/backward/args.h"
-#include "cuda/keep_inside.h"
-#include "cuda/layout.h"
-#include "cuda/mend.h"
-#include "cuda/ptx.h"
-#include "cuda/score.h"
-#include "cuda/wgmma.h"
+#include "cuda/common/keep_inside.h"
+#include "cuda/common/layout.h"
+#include "cuda/common/mend.h"
+#include "cuda/common/ptx.h"
+#include "cuda/common/score.h"
+#include "cuda/common/wgmma.h"
 
 typedef struct ordo_wide_args {
     CUtensorMap q, dout, k, v;

@@ -1,11 +1,12 @@
-/* pass.h: one call as the CUDA module sees it: numbers and pointers, every rule applied already.
+/* common/pass.h: one call as the CUDA module sees it: numbers and pointers, every rule applied
+ * already.
  *
  * libordo fills it from a plan and a checked call; the module reads nothing else. Plain C. */
-#ifndef CUDA_PASS_H
-#define CUDA_PASS_H
+#ifndef CUDA_COMMON_PASS_H
+#define CUDA_COMMON_PASS_H
 
 #include "base/keep.h"
-#include "cuda/sequence.h"
+#include "cuda/common/sequence.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,11 +1,11 @@
-/* sequence.h: one sequence of a batch as the kernels see it: where it lies, how long it is, what it
- * sees, and what comes before it. Plain C, one text for kernels, host and tests.
+/* common/sequence.h: one sequence of a batch as the kernels see it: where it lies, how long it is,
+ * what it sees, and what comes before it. Plain C, one text for kernels, host and tests.
  *
  * Sequences of a dense batch are alike: closed forms. Those of a packed or padded batch have
  * lengths that only the device knows: a table in the workspace, made by ordo_sm90_sequences()
  * before every pass, with one entry more than there are sequences, for the totals. */
-#ifndef CUDA_SEQUENCE_H
-#define CUDA_SEQUENCE_H
+#ifndef CUDA_COMMON_SEQUENCE_H
+#define CUDA_COMMON_SEQUENCE_H
 
 #include "plan/issue.h"
 

@@ -1,4 +1,4 @@
-/* repair.h: rows that came out NaN or infinite, computed again as the mask leaves them.
+/* common/repair.h: rows that came out NaN or infinite, computed again as the mask leaves them.
  *
  * The products of the passes multiply what the mask hides by zero, and zero times infinity is NaN:
  * so one such number in an input can spoil rows of the same tile that do not see it. A repair
@@ -6,10 +6,10 @@
  * (ORDO_NOT_FINITE); then it looks for rows with a number that is not finite and computes those
  * again, in f64, over what they see. Which rows, and their bits, depends on nothing but the rows'
  * own inputs and what the pass made of them. */
-#ifndef CUDA_REPAIR_H
-#define CUDA_REPAIR_H
+#ifndef CUDA_COMMON_REPAIR_H
+#define CUDA_COMMON_REPAIR_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 /* Rows of o, with their lse. */

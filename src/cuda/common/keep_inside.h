@@ -1,11 +1,11 @@
-/* keep_inside.h: keep bits made where they are used, instead of read: the same words.
+/* common/keep_inside.h: keep bits made where they are used, instead of read: the same words.
  *
  * base/keep.h is the definition. Seven rounds and eight bits, the default, are unrolled. */
-#ifndef CUDA_KEEP_INSIDE_H
-#define CUDA_KEEP_INSIDE_H
+#ifndef CUDA_COMMON_KEEP_INSIDE_H
+#define CUDA_COMMON_KEEP_INSIDE_H
 
-#include "cuda/pass.h"
-#include "cuda/ptx.h"
+#include "cuda/common/pass.h"
+#include "cuda/common/ptx.h"
 
 /* How a pass makes bits: what does not change from element to element. */
 typedef struct ordo_keep_maker {

@@ -1,11 +1,12 @@
-/* launch.h: what every launch needs: tensor maps, the number of blocks, errors with a reason. */
-#ifndef CUDA_LAUNCH_H
-#define CUDA_LAUNCH_H
+/* common/launch.h: what every launch needs: tensor maps, the number of blocks, errors with a
+ * reason. */
+#ifndef CUDA_COMMON_LAUNCH_H
+#define CUDA_COMMON_LAUNCH_H
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 /* Both return from the calling function, which has `why` and `why_size`. */

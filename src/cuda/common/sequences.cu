@@ -1,11 +1,11 @@
-/* sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros in rows
- * that no sequence has. */
-#include "cuda/sequences.h"
+/* common/sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros
+ * in rows that no sequence has. */
+#include "cuda/common/sequences.h"
 
 #include <math.h>
 
-#include "cuda/launch.h"
-#include "cuda/ptx.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/ptx.h"
 
 enum {
     MOST_THREADS = 512,

@@ -1,13 +1,13 @@
-/* mend.h: rows of a copied tile that are not the sequence's: padding, or the next sequence's. They
- * are multiplied by zero, and would still spread a NaN: so they become zero.
+/* common/mend.h: rows of a copied tile that are not the sequence's: padding, or the next
+ * sequence's. They are multiplied by zero, and would still spread a NaN: so they become zero.
  *
  * Every math warpgroup does it for itself before its products read the tile: the zeros are the
  * same, and nobody waits for another warpgroup. */
-#ifndef CUDA_MEND_H
-#define CUDA_MEND_H
+#ifndef CUDA_COMMON_MEND_H
+#define CUDA_COMMON_MEND_H
 
-#include "cuda/layout.h"
-#include "cuda/ptx.h"
+#include "cuda/common/layout.h"
+#include "cuda/common/ptx.h"
 
 /* Rows `valid` .. rows - 1 of a tile of `panels` panels, by the 128 threads of a warpgroup that
  * meet at `barrier`. A line of a panel stays itself under the swizzle. */

@@ -1,9 +1,9 @@
-/* launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
-#include "cuda/launch.h"
+/* common/launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
+#include "cuda/common/launch.h"
 
 #include <stdio.h>
 
-#include "cuda/layout.h"
+#include "cuda/common/layout.h"
 
 ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)
 {

@@ -1,9 +1,9 @@
-/* ptx.h: the instructions of sm_90a that CUDA C has no words for, one function each.
+/* common/ptx.h: the instructions of sm_90a that CUDA C has no words for, one function each.
  *
  * Addresses of shared memory are 32-bit. A spin that lasts seconds is a bug: in builds with
  * ORDO_WATCHDOG it faults (a trap instruction would make the compiler give up on wgmma). */
-#ifndef CUDA_PTX_H
-#define CUDA_PTX_H
+#ifndef CUDA_COMMON_PTX_H
+#define CUDA_COMMON_PTX_H
 
 #include <cuda.h>
 #include <stdint.h>

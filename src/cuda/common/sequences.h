@@ -1,14 +1,14 @@
-/* sequences.h: the table of a packed or padded batch, made on the device from lengths that it alone
- * knows, and what such a batch leaves unwritten.
+/* common/sequences.h: the table of a packed or padded batch, made on the device from lengths that
+ * it alone knows, and what such a batch leaves unwritten.
  *
  * Invalid contents cannot be reported from there. They are clamped, so that nothing outside the
  * tensors and the workspace is touched: ends that decrease give empty sequences, ends past the last
  * row and lengths past the longest one end there. Rows that this leaves to no sequence are written
  * as zeros, like padding. */
-#ifndef CUDA_SEQUENCES_H
-#define CUDA_SEQUENCES_H
+#ifndef CUDA_COMMON_SEQUENCES_H
+#define CUDA_COMMON_SEQUENCES_H
 
-#include "cuda/pass.h"
+#include "cuda/common/pass.h"
 #include "ordo/status.h"
 
 /* ---- one entry, in plain C ---- */

@@ -1,14 +1,15 @@
-/* score.h: from a product q.k to a logit, in powers of two; and back, for softcap's gradient.
+/* common/score.h: from a product q.k to a logit, in powers of two; and back, for softcap's
+ * gradient.
  *
  *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
  *
  * everything here times log2(e). tanh is 1 - 2 / (exp2(..) + 1): an error of a few units in the
  * last place of softcap, which is what a logit of that size has anyway. */
-#ifndef CUDA_SCORE_H
-#define CUDA_SCORE_H
+#ifndef CUDA_COMMON_SCORE_H
+#define CUDA_COMMON_SCORE_H
 
 #include "base/hd.h"
-#include "cuda/ptx.h"
+#include "cuda/common/ptx.h"
 
 typedef struct ordo_score_rule {
     float scale;  /* times log2(e) */

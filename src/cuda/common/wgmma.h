@@ -1,4 +1,4 @@
-/* wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 or f16 in, f32 out.
+/* common/wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 or f16 in, f32 out.
  *
  * d is a thread's part of 64 x N accumulators (N / 2 of them; layout.h says which). B is always a
  * tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor. `add` false
@@ -7,11 +7,11 @@
  *
  * A group is issued between wgmma_fence() and wgmma_commit(); until wgmma_wait<N>() has left no
  * more than the N newest groups, its registers and tiles are its own. */
-#ifndef CUDA_WGMMA_H
-#define CUDA_WGMMA_H
+#ifndef CUDA_COMMON_WGMMA_H
+#define CUDA_COMMON_WGMMA_H
 
-#include "cuda/layout.h"
-#include "cuda/ptx.h"
+#include "cuda/common/layout.h"
+#include "cuda/common/ptx.h"
 
 ORDO_DEVICE void wgmma_fence(void)
 {

@@ -1,16 +1,17 @@
-/* repair.cu: a warp a row. Scores and their gradients a lane each, 32 at a time; then the lanes
- * share the columns of the row that is summed, in ascending order, as the definition in f64 does.
+/* common/repair.cu: a warp a row. Scores and their gradients a lane each, 32 at a time; then the
+ * lanes share the columns of the row that is summed, in ascending order, as the definition in f64
+ * does.
  *
  * A NaN among the weights makes all of a row NaN: then there is nothing left to add. */
-#include "cuda/repair.h"
+#include "cuda/common/repair.h"
 
 #include <math.h>
 
 #include "base/half.h"
-#include "cuda/keep_inside.h"
-#include "cuda/launch.h"
-#include "cuda/ptx.h"
-#include "cuda/sequences.h"
+#include "cuda/common/keep_inside.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/ptx.h"
+#include "cuda/common/sequences.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, MOST = 256, EACH = MOST / 32 /* columns a lane */ };
 
