@@ -1,6 +1,6 @@
 """FlashAttention's function from another import: the same bits, dropout included.
 
-PYTHONPATH=python python3 examples/torch_flash.py        (CPU or GPU; see docs/torch.md)
+PYTHONPATH=python python3 examples/torch_flash.py        (CPU or GPU; see docs/guide/torch.md)
 """
 
 import torch

@@ -1,6 +1,6 @@
 """PyTorch's own F.scaled_dot_product_attention, run by ordo: the same bits every time.
 
-PYTHONPATH=python python3 examples/torch_sdpa.py        (CPU or GPU; see docs/torch.md)
+PYTHONPATH=python python3 examples/torch_sdpa.py        (CPU or GPU; see docs/guide/torch.md)
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A transformers model trained twice with dropout on padded batches: equal bits.
 
-PYTHONPATH=python python3 examples/torch_transformers.py        (CPU or GPU; see docs/torch.md)
+PYTHONPATH=python python3 examples/torch_transformers.py        (CPU or GPU; see docs/guide/torch.md)
 """
 
 import os

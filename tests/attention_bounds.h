@@ -1,7 +1,7 @@
 /* attention_bounds.h: how far from the exact answer a result in single precision may be.
  *
  * An a priori bound for every element of o, lse, dq, dk and dv, from the inputs of a case. It holds
- * for any kernel that computes as docs/promise.md's cpu family does: f32 sums of fused
+ * for any kernel that computes as docs/guide/promise.md's cpu family does: f32 sums of fused
  * multiply-adds, a running maximum, an exp2 of relative error EXP2, one rounding on the way out.
  * With u = 2^-24 and gamma(n) = n u / (1 - n u), Higham's bound for a sum of n terms in any fixed
  * order is gamma(n) times the sum of their magnitudes.

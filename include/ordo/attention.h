@@ -51,7 +51,7 @@ typedef struct ordo_call {
     const float *slopes;         /* ALiBi: one a query head */
     int64_t slopes_batch_stride; /* 0: all sequences share them */
 
-    const uint32_t *mask_bits; /* keep bits in storage order (docs/dropout-bits.md), or NULL */
+    const uint32_t *mask_bits; /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL */
     uint64_t seed, offset;
     const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read instead of seed and offset */
 

@@ -9,8 +9,8 @@
  * call.mask_bits instead of generating them; it computes the same either way.
  *
  * An element is kept with probability threshold / 2^bits, exactly, and then multiplied by exactly
- * 2^bits / threshold. docs/dropout-bits.md defines the function, the order of the bits, and what
- * ORDO_KEYING_FA2 does differently. */
+ * 2^bits / threshold. docs/design/dropout-bits.md defines the function, the order of the bits, and
+ * what ORDO_KEYING_FA2 does differently. */
 #ifndef ORDO_DROPOUT_H
 #define ORDO_DROPOUT_H
 

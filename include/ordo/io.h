@@ -2,7 +2,7 @@
  *
  * Two levels of memory: a slow one without limit, a fast one of `cache_words` words; a word is a
  * matrix entry, arithmetic touches words in fast memory only, and the cost is the number of words
- * moved either way. docs/io.md tells the story; the four parts here are
+ * moved either way. docs/design/io.md tells the story; the four parts here are
  *
  *   bounds      what no algorithm can go below                     ordo_io_bound_best()
  *   words       what an algorithm moves, in closed form            ordo_io_predict(), _choose()

@@ -2,7 +2,7 @@
  *
  * A machine is a text file of `key = value unit | source | date` lines. The files of
  * machines/ are built into the library and known by name ("h200"); "host" is probed.
- * docs/machines.md describes the format; ordo_machine_key_at() lists the keys. */
+ * docs/guide/machines.md describes the format; ordo_machine_key_at() lists the keys. */
 #ifndef ORDO_MACHINE_H
 #define ORDO_MACHINE_H
 

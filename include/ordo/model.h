@@ -9,7 +9,7 @@
  *   paper    the constants with which the figures of arXiv 2410.07531 come out
  *
  * Every constant has a kind (physical, counted or fitted) and a source, can be listed, and can be
- * changed to ask "what if". docs/model.md derives the formulas. Times are in seconds. */
+ * changed to ask "what if". docs/design/model.md derives the formulas. Times are in seconds. */
 #ifndef ORDO_MODEL_H
 #define ORDO_MODEL_H
 

@@ -23,7 +23,7 @@ typedef enum ordo_backend {
 } ordo_backend;
 
 /* Order of sums: in which order key tiles add into dQ of a query tile, and in which order
- * a key tile walks its query tiles. Part of the numeric key. docs/orders.md draws each. */
+ * a key tile walks its query tiles. Part of the numeric key. docs/design/orders.md draws each. */
 typedef enum ordo_order {
     ORDO_ORDER_DEFAULT = 0,    /* the committed table's, by backend, dtype, head size, mask */
     ORDO_ORDER_ASCENDING = 1,  /* keys 0,1,2..; queries upwards */
@@ -81,7 +81,7 @@ ORDO_API ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *prob
 
 ORDO_API void ordo_plan_destroy(ordo_plan *plan);
 
-/* The five levels of the promise; docs/promise.md says what each holds against. */
+/* The five levels of the promise; docs/guide/promise.md says what each holds against. */
 typedef enum ordo_promise {
     ORDO_PROMISE_REPEAT = 1 << 0,
     ORDO_PROMISE_PORTABLE = 1 << 1,

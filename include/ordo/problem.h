@@ -11,7 +11,7 @@
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
  *
  * A row that sees nothing has o = 0, lse = -inf and gradients 0. Query head h reads key
- * head floor(h / (heads / kv_heads)). See docs/notation.md.
+ * head floor(h / (heads / kv_heads)). See docs/design/notation.md.
  *
  * A problem may be empty: no sequence (batch 0), no queries (q_len or total_q 0) or no keys
  * (ORDO_NO_KEYS). Its rows see nothing; tensors without elements may have a NULL address, and it

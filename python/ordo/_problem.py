@@ -30,7 +30,7 @@ class Extra(IntFlag):
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Dropout of probabilities. docs/dropout-bits.md defines which element gets which bit."""
+    """Dropout of probabilities. docs/design/dropout-bits.md defines which element gets which bit."""
 
     p: float = 0.0  # probability of dropping; 0 = no dropout
     rounds: int = 0  # of Philox: 0 = 7, or 10

@@ -72,7 +72,7 @@ def mask_of(causal: Any) -> Mask:
 
 
 def promises(bits: int) -> tuple[Promise, ...]:
-    """The levels whose bits are set, in the order of docs/promise.md."""
+    """The levels whose bits are set, in the order of docs/guide/promise.md."""
     levels: list[Promise] = []
     for level in range(5):
         if bits >> level & 1:

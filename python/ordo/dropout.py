@@ -2,7 +2,7 @@
 
 Whether an element is kept is a pure function of (seed, offset, sequence, head, row, column) and
 of the problem's dropout parameters: every backend, both passes and any later recomputation agree.
-docs/dropout-bits.md defines it. Each function takes a Problem or a Plan first.
+docs/design/dropout-bits.md defines it. Each function takes a Problem or a Plan first.
 """
 
 from __future__ import annotations

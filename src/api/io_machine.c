@@ -12,7 +12,7 @@
 /* ---- levels ---- */
 
 /* Parts of a cache that tiles may fill: tiles for all of a fully associative LRU cache fall off a
- * cliff, 0.85 is safe; sets and lines cost more. docs/io.md has the measurements. */
+ * cliff, 0.85 is safe; sets and lines cost more. docs/design/io.md has the measurements. */
 static const double set_associative = 0.6;
 
 static double value_or(const ordo_machine *machine, const char *key, double otherwise)

@@ -1,4 +1,4 @@
-/* dropout.h: keep bits made on the device, in storage order (docs/dropout-bits.md). Plain C.
+/* dropout.h: keep bits made on the device, in storage order (docs/design/dropout-bits.md). Plain C.
  *
  * The words are those of ordo_keep_word(), whatever the grid: a warp makes whole blocks of 16 rows
  * x 128 columns, 256 bytes a store. */

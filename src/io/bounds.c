@@ -1,8 +1,8 @@
 /* bounds.c: what no algorithm can go below.
  *
  * Products are taken to be classical: every multiplication of the inner-product form happens. The
- * constants are ours, with proofs sketched in docs/io.md; the orders of growth are theorems of Saha
- * and Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
+ * constants are ours, with proofs sketched in docs/design/io.md; the orders of growth are theorems
+ * of Saha and Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
  *
  *   trivial          every live input once, every output once
  *   large-cache      counts scores whose operands must all be there: d(I + J) <= 2M bounds a phase;

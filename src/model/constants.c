@@ -208,7 +208,7 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                              1000,
                              KEY_OR("mask_clk", 0.37, FITTED,
                                     "7.07e9 elements a second on one Neoverse V1 core at 2.6 GHz, "
-                                    "bench/RESULTS.md"),
+                                    "docs/results/cpu.md"),
                              IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_ISSUE_EFFICIENCY] = { "issue_efficiency", "", "usable share of issue slots", 0.001, 1,
                                   IS(1, FITTED, "the shared slot binds first"),

@@ -1,4 +1,4 @@
-/* makespan.c: bounds, and the closed forms of docs/orders.md.
+/* makespan.c: bounds, and the closed forms of docs/design/orders.md.
  *
  * n workers, n x n tiles, m heads, c compute, r reduce, L latency. Work and chain bounds count a
  * step as c + r if the worker does both by turns, and otherwise as whichever of its two pipelines

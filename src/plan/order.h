@@ -19,7 +19,7 @@
  *   shift        upwards from j, cyclically    groups up; cyclic inside      its group, and
  *   symmetric    rectangle, triangle, fold     groups up; cyclic inside      groups before it
  *
- * docs/orders.md draws them on small grids. */
+ * docs/design/orders.md draws them on small grids. */
 #ifndef PLAN_ORDER_H
 #define PLAN_ORDER_H
 

@@ -229,8 +229,8 @@ TEST(figure_14)
     ordo_model_destroy(model);
 }
 
-/* What docs/model.md states of the whole grid of Figure 5: the range of dropout's cost in the best
- * mode, where the best cell lies, and which cells fit the numbers of the larger model. */
+/* What docs/design/model.md states of the whole grid of Figure 5: the range of dropout's cost in
+ * the best mode, where the best cell lies, and which cells fit the numbers of the larger model. */
 TEST(grid_of_figure_5)
 {
     ordo_model *model = h100(1);

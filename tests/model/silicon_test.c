@@ -173,9 +173,9 @@ static double product_seconds(const ordo_model *model, bool backward, int64_t n)
     return time.by[ORDO_LIMIT_MMA];
 }
 
-/* The fitted constants of attention, as docs/model.md states them: a pass takes `score` clocks per
- * score and `tile` clocks per tile of 128 rows or columns. Two lengths tell the two apart, whatever
- * the clock: t(n) = n^2 score + n / 128 tile. */
+/* The fitted constants of attention, as docs/design/model.md states them: a pass takes `score`
+ * clocks per score and `tile` clocks per tile of 128 rows or columns. Two lengths tell the two
+ * apart, whatever the clock: t(n) = n^2 score + n / 128 tile. */
 TEST(fitted_constants)
 {
     static const struct {

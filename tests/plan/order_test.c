@@ -1,4 +1,4 @@
-/* Orders on small grids, cell by cell, as docs/orders.md draws them. */
+/* Orders on small grids, cell by cell, as docs/design/orders.md draws them. */
 #include "plan/order.h"
 
 #include "schedules.h"

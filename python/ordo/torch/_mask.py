@@ -13,7 +13,7 @@ from .._library import lib
 from ._ops import _LISTS, _RULES, _library, _split, _tags
 from ._plans import COPY_BYTES, Lists, Ready, Rules, check, fill_call, ready, sequences
 
-_ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/dropout-bits.md)
+_ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
 _library.define(
     f"keep_mask(Tensor q, Tensor k, Tensor v, {_LISTS}, {_RULES}) -> Tensor", tags=_tags
@@ -94,7 +94,7 @@ def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> 
 
 
 def _unpack(blocks: Tensor) -> Tensor:
-    """(batch, head, row, column), bool: the storage order of docs/dropout-bits.md undone."""
+    """(batch, head, row, column), bool: the storage order of docs/design/dropout-bits.md undone."""
     batch, heads, down, across, _ = blocks.shape
     power = 1 << torch.arange(7, -1, -1, dtype=torch.uint8, device=blocks.device)
     # (row mod 8, column / 2 mod 4, row / 8), then the bytes of a word: (j mod 2, column mod 2)

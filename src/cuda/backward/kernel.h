@@ -1,4 +1,5 @@
-/* backward/kernel.h: dK, dV, and dQ summed in the plan's order. docs/hopper.md draws the roles.
+/* backward/kernel.h: dK, dV, and dQ summed in the plan's order.
+ * docs/design/hopper-backward.md draws the roles.
  *
  * A block draws chains from a ticket counter. A chain is a tile of 128 keys: K and V stay in
  * shared memory, dK and dV in registers, and the plan says which query tile comes when. Scores are

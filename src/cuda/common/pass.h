@@ -49,7 +49,7 @@ typedef struct ordo_cuda_pass {
     float *lse;              /* (sequence, head, row); packed (head, row) */
     const float *dlse;       /* likewise, or NULL */
 
-    /* Dropout: bits in storage order (docs/dropout-bits.md); NULL: made inside the kernels. */
+    /* Keep bits in storage order (docs/design/dropout-bits.md); NULL: made inside the kernels. */
     const uint32_t *keep_bits;
     ordo_keep keep;                        /* how bits are made */
     const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; or NULL */

@@ -1,5 +1,5 @@
-/* forward/kernel.h: O = softmax(Q K^T) V and its log-sum-exp. docs/hopper.md draws roles and
- * buffers.
+/* forward/kernel.h: O = softmax(Q K^T) V and its log-sum-exp.
+ * docs/design/hopper-forward.md draws roles and buffers.
  *
  * A block keeps a tile of queries and walks the key tiles that the mask leaves it, last first. One
  * thread loads; each math warpgroup owns 64 rows. While the product P V of one key tile runs, the

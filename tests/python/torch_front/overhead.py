@@ -1,4 +1,4 @@
-"""What a call of the PyTorch front costs on the host, by parts (docs/torch.md, "What a call costs").
+"""What a call of the PyTorch front costs on the host, by parts: docs/guide/torch.md explains them.
 
 whole      the call: forward as a user makes it, backward as torch.autograd.grad() runs it
 bare       an operator of the same signature with everything prepared: an autograd.Function that

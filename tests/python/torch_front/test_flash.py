@@ -86,7 +86,7 @@ def test_scale_is_of_the_head_size_given():
 
 
 def test_flash_attention_2s_mask_by_name():
-    """The vector of docs/dropout-bits.md: batch 1 of two, head 2 of three."""
+    """The vector of docs/design/dropout-bits.md: batch 1 of two, head 2 of three."""
     q = torch.zeros(2, 64, 3, 8)
     k = torch.zeros(2, 128, 3, 8)
     from ordo.torch._attention import Arguments, run

@@ -228,7 +228,7 @@ def test_chosen_keys_are_refused(name):
         pair(kind, **MLA, index_topk=3)[0](TOKENS)
 
 
-# ---- docs/transformers.md ----
+# ---- docs/guide/transformers.md ----
 
 
 PAGE = """# Models of transformers
@@ -256,7 +256,7 @@ def page():
 
 
 def test_the_page_is_up_to_date(root):
-    assert (root / "docs/transformers.md").read_text() == page()
+    assert (root / "docs/guide/transformers.md").read_text() == page()
 
 
 if __name__ == "__main__":
