@@ -50,7 +50,7 @@ python-wheel-test: setup-python ## make a wheel, install it in a virtual environ
 bench: everything ## build and run the benchmarks
 	@for program in $(basename $(notdir $(wildcard bench/*.c))); do build/bench/$$program || exit 1; done
 
-lint: setup-lint ## check format, clang-tidy, cppcheck, layers, that mutants apply
+lint: setup-lint ## check format, clang-tidy, cppcheck, layers, links of docs, that mutants apply
 	@tools/lint
 
 format: setup-lint ## apply clang-format

@@ -1,0 +1,46 @@
+# tools/check-docs accepts the documents and catches what is out of date in them.
+set -eu
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+failed=0
+D=docs # not spelled out, since the paths below are none of the real tree
+fail() {
+    echo "FAIL $*"
+    failed=1
+}
+
+if [ -e "$ORDO_SOURCE/.git" ]; then
+    "$ORDO_SOURCE/tools/check-docs" || fail "the documents are out of date"
+fi
+
+tree() { # a tree that is in order
+    rm -rf "$copy/tree"
+    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/src"
+    git -C "$copy/tree" init -q
+    cd "$copy/tree"
+    echo '[adr](adr/README.md) [a](guide/a.md)' >$D/README.md
+    printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
+    echo '# 0001: A title' >$D/adr/0001-a.md
+    echo '| [0001](0001-a.md) | A title | 2026-01-01 | accepted |' >$D/adr/README.md
+    echo "/* $D/guide/a.md and $D/adr/0001 say why; build/docs/x does not */" >src/a.c
+    echo "[a]($D/guide/a.md#part-2-all-else) [b](https://example.org/b) x[i](c+r)" >README.md
+}
+plant() { # file, line that is added to it, what must be said
+    tree
+    echo "$2" >>"$1"
+    if said=$("$ORDO_SOURCE/tools/check-docs" "$copy/tree" 2>&1); then
+        fail "let pass in $1: $2"
+    elif [ "${said#"$1: "*"$3"}" = "$said" ]; then
+        fail "said of $1: $said; expected: $3"
+    fi
+}
+
+tree
+"$ORDO_SOURCE/tools/check-docs" "$copy/tree" || fail "refused a tree in order"
+plant README.md "[c]($D/c.md)" "link to $D/c.md"
+plant $D/guide/a.md '[here](#part-3)' 'link to #part-3'
+plant $D/guide/a.md '[up](../../README.md#a-page)' 'link to ../../README.md#a-page'
+plant src/a.c "/* $D/a.md */" "$D/a.md: no such file"
+plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
+plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
+exit $failed
