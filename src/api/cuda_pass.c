@@ -188,29 +188,37 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
 
 /* ---- workspace ---- */
 
+/* The next `bytes` of a workspace at *at; the address at hand if there are none. */
+static void *cut(char **at, uint64_t bytes)
+{
+    void *piece = *at;
+    *at = bytes > 0 ? *at + bytes : *at; /* a workspace of 0 bytes may be NULL */
+    return piece;
+}
+
 static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                            ordo_cuda_pass *pass)
 {
     char *at = call->workspace;
-    ordo_workspace parts;
+    ordo_backward_parts parts;
     uint64_t tiles = 0;
     const bool table = pass->layout != ORDO_DENSE;
     if (which == ORDO_FORWARD) {
         const uint64_t table_bytes = ordo_plan_table_bytes(plan);
         uint64_t all = 0;
         (void)ordo_plan_forward_bytes(plan, &all); /* fits: as made */
-        pass->ticket = ordo_workspace_cut(&at, all - table_bytes);
-        pass->table = table ? ordo_workspace_cut(&at, table_bytes) : NULL;
+        pass->ticket = cut(&at, all - table_bytes);
+        pass->table = table ? cut(&at, table_bytes) : NULL;
         return;
     }
     (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
-    (void)ordo_plan_parts(plan, tiles, &parts);
-    pass->dq_sum = ordo_workspace_cut(&at, parts.dq);
-    pass->delta = ordo_workspace_cut(&at, parts.delta);
-    pass->turns = ordo_workspace_cut(&at, parts.turns);
-    pass->ticket = ordo_workspace_cut(&at, parts.ticket);
-    pass->lse2 = ordo_workspace_cut(&at, parts.lse2);
-    pass->table = table ? ordo_workspace_cut(&at, parts.table) : NULL;
+    (void)ordo_plan_backward_parts(plan, tiles, &parts);
+    pass->dq_sum = cut(&at, parts.dq);
+    pass->delta = cut(&at, parts.delta);
+    pass->turns = cut(&at, parts.turns);
+    pass->ticket = cut(&at, parts.ticket);
+    pass->lse2 = cut(&at, parts.lse2);
+    pass->table = table ? cut(&at, parts.table) : NULL;
 }
 
 /* ---- sequences ---- */

@@ -4,7 +4,7 @@
 
 #include "api/call.h"
 #include "cuda/common/pass.h"
-#include "plan/plan.h"
+#include "plan/workspace.h"
 
 /* Whether the kernels can run a checked call; ORDO_ERR_UNSUPPORTED or ORDO_ERR_ALIGN and what is in
  * the way if not. Then `pass` is the call as the module takes it. */

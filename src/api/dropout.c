@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "cpu/mask.h"
-#include "plan/plan.h"
+#include "plan/sizes.h"
 
 #include <inttypes.h>
 #include <pthread.h>

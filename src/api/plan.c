@@ -9,6 +9,7 @@
 #include "base/versioned.h"
 #include "model/makespan.h"
 #include "plan/check.h"
+#include "plan/workspace.h"
 #include "planner/choose.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */

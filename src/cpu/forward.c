@@ -386,13 +386,13 @@ static void share_workspace(forward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;
     ordo_arena arena = { p->workspace, 0 };
-    ordo_key_parts parts;
+    ordo_forward_parts parts;
     for (int64_t b = 0; b < p->problem->batch; b++) {
         const ordo_band band = forward_band(p, b);
         p->sequences[b + 1].key_tile = p->sequences[b].key_tile + ordo_band_key_tiles(&band);
     }
     job->key_tiles = p->sequences[p->problem->batch].key_tile;
-    ordo_plan_key_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* no more than the plan's */
+    (void)ordo_plan_forward_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* fits */
     job->shared = parts.kt > 0;
     job->kt = ordo_arena_take(&arena, parts.kt / 4);
     job->v = ordo_arena_take(&arena, parts.v / 4);

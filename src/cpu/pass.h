@@ -6,7 +6,7 @@
 #include "cpu/gap.h"
 #include "cpu/kernels.h"
 #include "ordo/attention.h"
-#include "plan/plan.h"
+#include "plan/workspace.h"
 
 /* Memory cut into panels: 64-byte aligned pieces of `base`, or only counted if that is NULL. Under
  * the address sanitizer a gap follows each. */

@@ -14,8 +14,8 @@ void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
     ordo_arena arena = { pass->workspace, 0 };
     const int64_t tiles = pass->sequences[pass->problem->batch].tile;
     const ordo_tile tile = pass->plan->backward_tile;
-    ordo_workspace parts;
-    ordo_plan_parts(pass->plan, (uint64_t)tiles, &parts); /* fits: no more than the plan's */
+    ordo_backward_parts parts;
+    (void)ordo_plan_backward_parts(pass->plan, (uint64_t)tiles, &parts); /* fits */
     *side = (ordo_query_side) {
         .pass = pass,
         .tiles = tiles,

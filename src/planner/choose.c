@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "plan/workspace.h"
 #include "planner/defaults.h"
 #include "planner/predict.h"
 

@@ -1,7 +1,7 @@
 /* keys_thread_test.c: keys that many query rows share give the bits of keys that each item converts
  * for itself, on any number of threads. */
 #include "attention_case.h"
-#include "plan/plan.h"
+#include "plan/workspace.h"
 
 enum { ROWS = 784, PIECE = 112 };
 

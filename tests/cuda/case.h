@@ -16,7 +16,7 @@
 #include "cuda/backward/rows.h"
 extern "C" {
 #include "ordo/dropout.h"
-#include "plan/plan.h"
+#include "plan/sizes.h"
 }
 #include "cuda/sm90.h"
 

@@ -1,0 +1,33 @@
+/* sizes.h: sizes of the backends that a workspace depends on; they decide no bit. */
+#ifndef PLAN_SIZES_H
+#define PLAN_SIZES_H
+
+#include "plan/plan.h"
+
+/* ---- CPU ---- */
+
+/* Largest number of query tiles that one item of the forward pass takes together. */
+enum { ORDO_ITEM_TILES = 8 };
+
+/* Distance in floats between the rows of a panel with `n` columns: `n` rounded up to whole vectors
+ * of 16, and never a multiple of 64, because then all rows would fall into a few sets of a cache.
+ */
+static inline int ordo_panel_row(int64_t n)
+{
+    const int padded = (int)(n + 15) / 16 * 16;
+    return padded % 64 == 0 ? padded + 16 : padded;
+}
+
+/* ---- CUDA ---- */
+
+/* Bytes of one entry in the table of sequences. */
+enum { ORDO_SEQUENCE_BYTES = 80 };
+
+/* The head size that the kernels are compiled for and that serves this plan: 64, 128 or 256. */
+static inline int ordo_plan_bucket(const ordo_plan *plan)
+{
+    const int64_t q = plan->problem.head_dim, v = plan->problem.v_head_dim, dim = q > v ? q : v;
+    return dim <= 64 ? 64 : dim <= 128 ? 128 : 256;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* workspace.h: how many bytes of workspace a plan needs, and how a pass divides them.
+ *
+ * A workspace consists of parts, each a multiple of 256 bytes, in the order in which the structs
+ * below list them. All functions that return bool return false if a size does not fit 64 bits; for
+ * a plan that ordo_plan_create() made they never do. */
+#ifndef PLAN_WORKSPACE_H
+#define PLAN_WORKSPACE_H
+
+#include "plan/sizes.h"
+
+/* Bytes of each part of the backward pass's workspace. Rows are padded to whole tiles. */
+typedef struct ordo_backward_parts {
+    uint64_t dq;     /* the f32 sum of dQ per query row; none on CUDA at head sizes above 128 */
+    uint64_t delta;  /* row sums of dO * O */
+    uint64_t turns;  /* one turn counter per query tile */
+    uint64_t ticket; /* the ticket and a flag */
+    uint64_t q;      /* CPU: queries as panels */
+    uint64_t dout;   /* CPU: dO as panels */
+    uint64_t qt;     /* CPU: queries transposed */
+    uint64_t doutt;  /* CPU: dO transposed */
+    uint64_t lse2;   /* lse in base 2 */
+    uint64_t ready;  /* CPU: one flag per query tile: its panels are filled */
+    uint64_t table;  /* CUDA: the table of sequences */
+} ordo_backward_parts;
+
+/* Parts of a backward pass with `tiles` query tiles in all sequences together. */
+bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_parts *parts);
+
+/* Bytes of each part of the CPU forward pass's workspace. All are 0 unless a key tile meets more
+ * query tiles than one item takes together. */
+typedef struct ordo_forward_parts {
+    uint64_t kt;    /* keys transposed */
+    uint64_t v;     /* values as panels */
+    uint64_t ready; /* one flag per key tile: its panels are filled */
+} ordo_forward_parts;
+
+/* Parts of a forward pass with `tiles` key tiles in all sequences together. */
+bool ordo_plan_forward_parts(const ordo_plan *plan, uint64_t tiles, ordo_forward_parts *parts);
+
+/* Bytes of the table of sequences: one entry per sequence and one for the totals. A CUDA pass
+ * fills it on the device if only the device knows the lengths, or the ids for dropout; 0 for other
+ * plans. */
+uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
+
+/* Query tiles of the backward pass in all sequences together. For a packed batch this is an upper
+ * bound that holds for any lengths. */
+bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
+
+/* Workspace of the forward pass: on CUDA the ticket and the table, on the CPU the parts above. An
+ * empty problem needs none. */
+bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
+
+/* Workspace that is enough for either pass. An empty problem needs none. */
+bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
+
+#endif
