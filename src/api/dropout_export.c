@@ -159,12 +159,3 @@ ordo_status ordo_philox4x32(const uint32_t counter[4], const uint32_t key[2], in
     memcpy(words, w.w, sizeof w.w);
     return ORDO_OK;
 }
-
-const char *ordo_keying_name(ordo_keying keying)
-{
-    switch (keying) {
-    case ORDO_KEYING_ORDO: return "ordo";
-    case ORDO_KEYING_FA2: return "fa2";
-    }
-    return "unknown";
-}

@@ -15,6 +15,7 @@
 
 #include "api/problem.h"
 #include "base/status.h"
+#include "ordo/dropout.h"
 
 typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
 
@@ -22,27 +23,32 @@ typedef struct field {
     const char *name;
     kind kind;
     size_t offset;
-    const char *const *names; /* NAME: spellings of 0, 1, 2, ...; ends with NULL */
+    const char *(*spelling)(int at); /* NAME: of the constants 0, 1, 2, ... */
 } field;
 
-static const char *const backends[] = { "default", "ref", "cpu", "cuda", NULL };
-static const char *const dtypes[] = { "f32", "bf16", "f16", NULL };
-static const char *const layouts[] = { "dense", "packed", "padded", NULL };
-static const char *const masks[] = { "full", "causal", "causal-top-left", NULL };
-static const char *const keyings[] = { "ordo", "fa2", NULL };
-static const char *const orders[] = { "default", "ascending", "descending", "shift", "symmetric",
-                                      "spt",     "twin",      "spt+tail",   NULL };
-static const char *const issues[] = { "default", "head", "key", NULL };
-static const char *const assigns[] = { "default", "pinned", "first-free", NULL };
+/* The spelling of value `at` of a constant; "unknown" past the last one. */
+#define SPELLING(noun)                                                                             \
+    static const char *noun##_at(int at)                                                           \
+    {                                                                                              \
+        return ordo_##noun##_name((ordo_##noun)at);                                                \
+    }
+SPELLING(backend)
+SPELLING(dtype)
+SPELLING(layout)
+SPELLING(mask)
+SPELLING(keying)
+SPELLING(order)
+SPELLING(issue)
+SPELLING(assign)
 
 #define AT(member) offsetof(ordo_plan, member)
 
 static const field fields[] = {
-    { "backend", NAME, AT(backend), backends },
+    { "backend", NAME, AT(backend), backend_at },
     { "family", WORD, AT(family), NULL },
     { "revision", I32, AT(revision), NULL },
-    { "dtype", NAME, AT(problem.dtype), dtypes },
-    { "layout", NAME, AT(problem.layout), layouts },
+    { "dtype", NAME, AT(problem.dtype), dtype_at },
+    { "layout", NAME, AT(problem.layout), layout_at },
     { "batch", I64, AT(problem.batch), NULL },
     { "heads", I64, AT(problem.heads), NULL },
     { "kv_heads", I64, AT(problem.kv_heads), NULL },
@@ -53,7 +59,7 @@ static const field fields[] = {
     { "head_dim", I64, AT(problem.head_dim), NULL },
     { "v_head_dim", I64, AT(problem.v_head_dim), NULL },
     { "scale", REAL, AT(problem.scale), NULL },
-    { "mask", NAME, AT(problem.mask), masks },
+    { "mask", NAME, AT(problem.mask), mask_at },
     { "window", TRUTH, AT(problem.window.on), NULL },
     { "left", I64, AT(problem.window.left), NULL },
     { "right", I64, AT(problem.window.right), NULL },
@@ -62,7 +68,7 @@ static const field fields[] = {
     { "dropout", REAL, AT(problem.dropout.p), NULL },
     { "rounds", I32, AT(problem.dropout.rounds), NULL },
     { "bits", I32, AT(problem.dropout.bits), NULL },
-    { "keying", NAME, AT(problem.dropout.keying), keyings },
+    { "keying", NAME, AT(problem.dropout.keying), keying_at },
     { "batch0", I64, AT(problem.shard.batch0), NULL },
     { "head0", I64, AT(problem.shard.head0), NULL },
     { "row0", I64, AT(problem.shard.row0), NULL },
@@ -74,13 +80,13 @@ static const field fields[] = {
     { "fk", I64, AT(forward_tile.k), NULL },
     { "bq", I64, AT(backward_tile.q), NULL },
     { "bk", I64, AT(backward_tile.k), NULL },
-    { "order", NAME, AT(order), orders },
-    { "asked", NAME, AT(order_asked), orders },
+    { "order", NAME, AT(order), order_at },
+    { "asked", NAME, AT(order_asked), order_at },
     { "group", I64, AT(group), NULL },
     { "split", I64, AT(split), NULL },
-    { "issue", NAME, AT(issue), issues },
+    { "issue", NAME, AT(issue), issue_at },
     { "section", I64, AT(section), NULL },
-    { "assign", NAME, AT(assign), assigns },
+    { "assign", NAME, AT(assign), assign_at },
     { "workers", I64, AT(workers), NULL },
     { "predicted_ns", I64, AT(predicted_ns), NULL },
 };
@@ -114,7 +120,7 @@ static void write_field(const ordo_plan *plan, const field *f, char *text, size_
     case REAL: write_real(*(const double *)at, text, capacity); break;
     case TRUTH: snprintf(text, capacity, "%d", *(const bool *)at ? 1 : 0); break;
     case WORD: snprintf(text, capacity, "%s", (const char *)at); break;
-    case NAME: snprintf(text, capacity, "%s", f->names[*(const int *)at]); break;
+    case NAME: snprintf(text, capacity, "%s", f->spelling(*(const int *)at)); break;
     }
 }
 
@@ -173,10 +179,10 @@ static bool read_real(const char *text, double *value)
     return isfinite(*value);
 }
 
-static bool read_name(const char *text, const char *const *names, int *value)
+static bool read_name(const char *text, const char *(*spelling)(int at), int *value)
 {
-    for (*value = 0; names[*value]; ++*value)
-        if (strcmp(text, names[*value]) == 0)
+    for (*value = 0; strcmp(spelling(*value), "unknown") != 0; ++*value)
+        if (strcmp(text, spelling(*value)) == 0)
             return true;
     return false;
 }
@@ -199,7 +205,7 @@ static bool read_field(ordo_plan *plan, const field *f, const char *text)
             return false;
         memcpy(at, text, strlen(text) + 1);
         return true;
-    case NAME: return read_name(text, f->names, (int *)at);
+    case NAME: return read_name(text, f->spelling, (int *)at);
     }
     return false;
 }

@@ -1,36 +1,60 @@
-/* names.c: constants of a plan as the command and the plan's line spell them. */
+/* names.c: constants of problems and plans as the command and the plan's line spell them. */
 #include <string.h>
 
 #include "base/status.h"
+#include "ordo/dropout.h"
 #include "ordo/plan.h"
-
-static const char *const orders[] = { "default",   "ascending", "descending", "shift",
-                                      "symmetric", "spt",       "twin",       "spt+tail" };
-static const char *const issues[] = { "default", "head", "key" };
-static const char *const assigns[] = { "default", "pinned", "first-free" };
-static const char *const backends[] = { "default", "ref", "cpu", "cuda" };
 
 #define NAME(table, index)                                                                         \
     ((size_t)(index) < sizeof table / sizeof *table ? table[index] : "unknown")
 
-const char *ordo_order_name(ordo_order order)
+const char *ordo_dtype_name(ordo_dtype dtype)
 {
-    return NAME(orders, order);
+    static const char *const names[] = { "f32", "bf16", "f16" };
+    return NAME(names, dtype);
 }
 
-const char *ordo_issue_name(ordo_issue issue)
+const char *ordo_layout_name(ordo_layout layout)
 {
-    return NAME(issues, issue);
+    static const char *const names[] = { "dense", "packed", "padded" };
+    return NAME(names, layout);
 }
 
-const char *ordo_assign_name(ordo_assign assign)
+const char *ordo_mask_name(ordo_mask mask)
 {
-    return NAME(assigns, assign);
+    static const char *const names[] = { "full", "causal", "causal-top-left" };
+    return NAME(names, mask);
+}
+
+const char *ordo_keying_name(ordo_keying keying)
+{
+    static const char *const names[] = { "ordo", "fa2" };
+    return NAME(names, keying);
 }
 
 const char *ordo_backend_name(ordo_backend backend)
 {
-    return NAME(backends, backend);
+    static const char *const names[] = { "default", "ref", "cpu", "cuda" };
+    return NAME(names, backend);
+}
+
+const char *ordo_order_name(ordo_order order)
+{
+    static const char *const names[] = { "default",   "ascending", "descending", "shift",
+                                         "symmetric", "spt",       "twin",       "spt+tail" };
+    return NAME(names, order);
+}
+
+const char *ordo_issue_name(ordo_issue issue)
+{
+    static const char *const names[] = { "default", "head", "key" };
+    return NAME(names, issue);
+}
+
+const char *ordo_assign_name(ordo_assign assign)
+{
+    static const char *const names[] = { "default", "pinned", "first-free" };
+    return NAME(names, assign);
 }
 
 const char *ordo_promise_name(ordo_promise level)
@@ -48,9 +72,9 @@ const char *ordo_promise_name(ordo_promise level)
 ordo_status ordo_order_from_name(const char *name, ordo_order *order)
 {
     if (!name || !order)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer", name ? "order" : "name");
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name ? "order" : "name");
     for (int i = 1; i <= ORDO_ORDER_COUNT; i++)
-        if (strcmp(name, orders[i]) == 0) {
+        if (strcmp(name, ordo_order_name((ordo_order)i)) == 0) {
             *order = (ordo_order)i;
             return ORDO_OK;
         }
