@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 20
 JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
-.PHONY: all demo test test-long test-asan test-tsan bench lint format install clean help
+.PHONY: all demo test test-long test-asan test-tsan test-gpu bench lint format install clean help
 .PHONY: python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
@@ -38,6 +38,9 @@ test-tsan: setup-test ## run the threaded tests under the thread sanitizer
 	@cmake --build build-tsan
 	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=error
 
+test-gpu: setup-build ## run every test that needs a GPU, in one table; TEST_GPU="--only grid" and so on
+	@tools/test-gpu $(TEST_GPU)
+
 python-test: all setup-python ## test the Python package on what `make` built
 	@tests/python/run
 
@@ -62,7 +65,7 @@ install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
 	0,,/usr | 0,,/usr/local) PATH=$$PATH:/sbin ldconfig ;; esac # or the loader would not know of it
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-cuda build-fuzz
+	rm -rf build build-asan build-tsan build-cuda build-fuzz build-lineinfo
 
 setup-build setup-test setup-lint setup-python: setup-%:
 	@tools/setup $*
