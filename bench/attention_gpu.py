@@ -1,4 +1,4 @@
-"""One attention problem on the GPU, ours and PyTorch's, on the same tensors.
+"""One attention problem on the GPU on the same tensors: ours, PyTorch's, FlashAttention's.
 
 For bench/attention_h200, bench/features_h200 and tests/cuda/accuracy_h200.py; all have put python/
 on the path. Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 import ordo
 import torch
@@ -193,7 +194,66 @@ class Unordered(Ours):
         self.must(self.lib.ordo_attention_backward(self.handle, byref(self.call)))
 
 
-class Torch:
+class Peer:
+    """Attention that PyTorch differentiates; a subclass says how it is called.
+
+    backward() is torch.autograd.grad on a graph that is kept: the kernels of one backward pass and
+    the allocation of its results, no sum into .grad.
+    """
+
+    def __init__(self, shape: Shape, given: dict[str, torch.Tensor]) -> None:
+        self.shape = shape
+        self.q, self.k, self.v = (self.turned(given[x]).detach().requires_grad_() for x in "qkv")
+        self.dout = self.turned(given["dout"])
+        self.o: torch.Tensor | None = None
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        """To this peer's order of dimensions, and back."""
+        return x
+
+    def attend(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self.attend()
+
+    def output(self) -> torch.Tensor:
+        """What backward() differentiates: computed once."""
+        if self.o is None:
+            self.o = self.attend()
+        return self.o
+
+    def backward(self) -> tuple[torch.Tensor, ...]:
+        o = self.output()
+        return torch.autograd.grad(o, (self.q, self.k, self.v), self.dout, retain_graph=True)
+
+    def results(self) -> dict[str, torch.Tensor]:
+        gradients = self.backward()
+        found = zip(("o", *GRADIENTS), (self.output(), *gradients))
+        return {name: self.turned(x.detach()) for name, x in found}
+
+
+class Flash(Peer):
+    """flash_attn_func of a module: flash_attn_interface (FlashAttention-3) or flash_attn (2)."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        given: dict[str, torch.Tensor],
+        module: ModuleType,
+        deterministic: bool = False,
+    ) -> None:
+        super().__init__(shape, given)
+        self.call, self.deterministic = module.flash_attn_func, deterministic
+
+    def attend(self) -> torch.Tensor:
+        causal = self.shape.mask != "full"
+        o = self.call(self.q, self.k, self.v, causal=causal, deterministic=self.deterministic)
+        return o[0] if isinstance(o, tuple) else o  # some versions return lse beside it
+
+
+class Torch(Peer):
     """scaled_dot_product_attention with one backend; its own order is (batch, head, row, dim)."""
 
     def __init__(
@@ -203,17 +263,15 @@ class Torch:
         backend: SDPBackend | str,
         deterministic: bool = False,
     ) -> None:
-        self.shape = shape
+        super().__init__(shape, given)
         self.deterministic = deterministic
         self.backend = backend if isinstance(backend, SDPBackend) else getattr(SDPBackend, backend)
-        self.q, self.k, self.v = (
-            given[name].detach().transpose(1, 2).requires_grad_() for name in "qkv"
-        )
-        self.dout = given["dout"].transpose(1, 2)
         self.mask = None
         if shape.q_len != shape.kv_len and shape.high is not None:
             self.mask = visible(shape)  # is_causal aligns top-left
-        self.o: torch.Tensor | None = None
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2)
 
     def attend(self) -> torch.Tensor:
         with sdpa_kernel(self.backend):
@@ -227,29 +285,15 @@ class Torch:
                 enable_gqa=self.shape.heads != self.shape.kv_heads,
             )
 
-    def forward(self) -> None:
-        with torch.no_grad():
-            self.attend()
-
     def backward(self) -> tuple[torch.Tensor, ...]:
-        if self.o is None:
-            self.o = self.attend()
-        if self.deterministic:
-            torch.use_deterministic_algorithms(True)
+        if not self.deterministic:
+            return super().backward()
+        self.output()  # in its usual mode: only the backward pass has another
+        torch.use_deterministic_algorithms(True)
         try:
-            return torch.autograd.grad(
-                self.o, (self.q, self.k, self.v), self.dout, retain_graph=True
-            )
+            return super().backward()
         finally:
-            if self.deterministic:
-                torch.use_deterministic_algorithms(False)
-
-    def results(self) -> dict[str, torch.Tensor]:
-        gradients = self.backward()
-        return {
-            name: x.detach().transpose(1, 2)
-            for name, x in zip(("o", *GRADIENTS), (self.o, *gradients))
-        }
+            torch.use_deterministic_algorithms(False)
 
 
 @contextmanager

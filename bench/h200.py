@@ -1,11 +1,10 @@
-"""What the benchmarks of one H200 share: building, timing, the state of the GPU, the peers' table.
+"""What the benchmarks of one H200 share: building, rows, timing, the state of the GPU, tables.
 
 Importing it needs neither PyTorch nor a GPU; load() does, and ends the program with 77 without.
 """
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 import time
@@ -52,18 +51,31 @@ def load(*targets: str):
     return torch, gpu
 
 
-def peers() -> list[dict]:
-    """Rows of the peers' table; figures as numbers."""
-    with open(ROOT / "bench" / "peers_h200.csv") as file:
-        lines = [line for line in file if not line.startswith("#")]
-    rows = []
-    for row in csv.DictReader(lines):
-        rows.append({name: x if name == "mask" else float(x) for name, x in row.items()})
-    return rows
+def rows() -> list[dict]:
+    """The problems that are measured: 16k tokens and a width of 2048, then groups of heads, then
+    32k tokens. Others publish their figures at these shapes."""
+    sizes = [
+        (16384 // seq, 2048 // dim, 2048 // dim, seq, dim)
+        for dim in (64, 128)
+        for seq in (512, 1024, 2048, 4096, 8192, 16384)
+    ]
+    sizes += [(1, 32, 8, 8192, 128), (1, 16, 16, 32768, 128)]
+    names = ("batch", "heads", "kv_heads", "seq", "dim")
+    return [
+        {**dict(zip(names, size)), "mask": mask} for size in sizes for mask in ("full", "causal")
+    ]
+
+
+def row_name(row: dict) -> str:
+    return f"{row['seq']} {row['dim']} {row['heads']}/{row['kv_heads']} {row['mask']}"
+
+
+def over(a: float | None, b: float | None) -> float | None:
+    return a / b if a and b else None
 
 
 def time_ms(run, args) -> float:
-    """By the peers' protocol: median of CUDA-event times, L2 flushed between runs."""
+    """Milliseconds of one run: median of CUDA-event times, L2 flushed between runs."""
     return triton.testing.do_bench(run, warmup=args.warmup, rep=args.rep, return_mode="median")
 
 
@@ -93,6 +105,8 @@ def smi(fields: str) -> str:
 
 def state_of(args) -> dict:
     return {
+        "command": " ".join([f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": torch.cuda.get_device_name(0),
         "smi": smi("driver_version,power.limit,clocks.max.sm,clocks.max.mem,temperature.gpu"),
         "torch": torch.__version__,
@@ -105,3 +119,29 @@ def state_of(args) -> dict:
 def end_state(state: dict, args) -> None:
     state["smi_after"] = smi("power.draw,clocks.sm,clocks.mem,temperature.gpu")
     state["matmul_tflops"].append(matmul(args))
+
+
+def table(lines: list[list[str]], markdown: bool) -> str:
+    """A table of text; the first line is its head, the first column the names of its rows."""
+    if markdown:
+        made = [f"| {' | '.join(line)} |" for line in lines]
+        made.insert(1, "|---" * len(lines[0]) + "|")
+        return "\n".join(made)
+    wide = [max(len(line[x]) for line in lines) for x in range(len(lines[0]))]
+    made = []
+    for first, *rest in lines:
+        cells = [cell.rjust(width) for cell, width in zip(rest, wide[1:])]
+        made.append(" ".join([first.ljust(wide[0]), *cells]))
+    return "\n".join(made)
+
+
+def print_state(state: dict) -> None:
+    print(f"{state['command']}, {state['date']}")
+    print(f"{state['gpu']} ({state['smi']}), PyTorch {state['torch']}, cuDNN {state['cudnn']}")
+    print(f"{state['protocol']}; TFLOP/s, causal counts half")
+
+
+def print_end(state: dict) -> None:
+    before, after = state["matmul_tflops"]
+    print(f"matmul {MATMUL}^3: {before:.0f} before, {after:.0f} after")
+    print(f"now {state['smi_after']}; {state['seconds']:.0f} s in all")

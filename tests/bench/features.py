@@ -1,78 +1,14 @@
 """tests/bench/features_test.sh: bench/features_h200 without PyTorch, without a GPU."""
 
-import contextlib
-import io
 import json
 import sys
 import tempfile
 import types
-from dataclasses import dataclass, replace
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import pretend
+from pretend import Error, Pass, run, settled
 
-
-def load():
-    path = str(ROOT / "bench" / "features_h200")
-    spec = spec_from_loader("features_h200", SourceFileLoader("features_h200", path))
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load()
-h200 = bench.h200
-
-
-def run(*arguments: str) -> tuple[int, str]:
-    """The program's main with these arguments: its result, and what it prints."""
-    out, sys.argv = io.StringIO(), ["features_h200", *arguments]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            code = bench.main()
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue()
-
-
-# ---- a GPU that pretends: a pass takes as long as it says ----
-
-
-class Error(Exception):
-    pass
-
-
-@dataclass(frozen=True)
-class Shape:
-    batch: int
-    heads: int
-    kv_heads: int
-    q_len: int
-    kv_len: int
-    dim: int
-    mask: str = "full"
-    dtype: str = "bf16"
-    p: float = 0.0
-    window: tuple | None = None
-    lengths: tuple = ()
-
-    @property
-    def forward_flop(self) -> float:
-        full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.dim
-        return full if self.mask == "full" else full / 2
-
-
-class Pass:
-    def __init__(self, tflops: float) -> None:
-        self.tflops = tflops
-
-    def forward(self):
-        return self.tflops
-
-    def backward(self):
-        return self.tflops
+bench = pretend.load("features_h200")
 
 
 class Ours(Pass):
@@ -86,7 +22,7 @@ class Ours(Pass):
     def backward(self):
         if self.shape.window:
             raise Error("window 1024,0: not here")
-        return self.tflops
+        return self.ms
 
 
 def torch_pass(shape, given, backend, deterministic=False):
@@ -106,30 +42,6 @@ class Bits(Pass):
 
     def make(self):
         return 0.25
-
-
-settled: list = []  # passes that a round began with
-
-
-def pretend() -> None:
-    cuda = types.SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
-    ordo = types.SimpleNamespace(Error=Error, Dropout=lambda **kind: kind)
-    gpu = types.SimpleNamespace(
-        ordo=ordo, Shape=Shape, Ours=Ours, Torch=torch_pass, Bits=Bits, replace=replace,
-        inputs=lambda shape: {}, problem_of=lambda shape: Problem(),
-    )  # fmt: skip
-    h200.load = lambda *targets: (types.SimpleNamespace(cuda=cuda), gpu)
-    h200.state_of = lambda args: {
-        "gpu": "none", "smi": "", "torch": "0", "cudnn": 0, "protocol": "", "matmul_tflops": [1.0]
-    }  # fmt: skip
-
-    def end_state(state, args):
-        state["smi_after"] = ""
-        state["matmul_tflops"].append(1.0)
-
-    h200.end_state = end_state
-    h200.time_ms = lambda run, args: run() or 1.0
-    h200.settle = settled.append
 
 
 # ---- tests ----
@@ -164,14 +76,13 @@ def test_rows():
             assert rows and all(row["group"] == group for row in rows)
     dropout = bench.cases("dropout", False)
     assert {row["seq"] for row in dropout} == {2048, 4096, 8192, 16384}
-    assert all(row["peer"]["fa2_bwd_det_drop"] > 0 for row in dropout)
     assert {row["dim"] for row in bench.cases("heads", False)} == {256, 192, 96}
 
 
 def test_arguments():
-    assert run("--only", "x")[0] == 2
-    assert run("--rounds", "0")[0] == 2
-    code, text = run("--only", "rng,f16", "--list", "--quick")
+    assert run(bench, "--only", "x")[0] == 2
+    assert run(bench, "--rounds", "0")[0] == 2
+    code, text = run(bench, "--only", "rng,f16", "--list", "--quick")
     assert code == 0 and text.splitlines()[0] == "rng: rounds 7, 8 bits", text
     assert len(text.splitlines()) == 4
 
@@ -179,7 +90,7 @@ def test_arguments():
 def test_whole_run():
     """Milliseconds are what a pass says, so figures are flops over them; refusals are told."""
     settled.clear()
-    code, text = run("--no-build", "--json", "--rounds", "3")
+    code, text = run(bench, "--no-build", "--json", "--rounds", "3")
     made = json.loads(text)
     assert code == 0 and len(made["rows"]) == sum(len(bench.cases(g, False)) for g in bench.GROUPS)
     assert len(settled) == 3 * len(made["rows"])  # every round of every row
@@ -207,10 +118,10 @@ def test_whole_run():
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(text)
         file.flush()
-        code, again = run("--replay", file.name)
+        code, again = run(bench, "--replay", file.name)
         assert code == 0 and "refused: window_bwd (2 rows): window 1024,0: not here" in again
         assert "SHORT" in again and "bars:" in again
-        code, again = run("--replay", file.name, "--markdown")
+        code, again = run(bench, "--replay", file.name, "--markdown")
         lines = [line for line in again.splitlines() if line.startswith("|")]
         assert code == 0 and len(lines) == len(made["rows"]) + 2 * len(bench.GROUPS)
 
@@ -227,20 +138,14 @@ def test_fault():
         return real(row, args)
 
     bench.measured = faulty
-    code, text = run("--no-build", "--only", "rng")
+    code, text = run(bench, "--no-build", "--only", "rng")
     bench.measured = real
     assert code == 1 and "FAULT rng: rounds 7, 4 bits: illegal access" in text, text
     assert "rounds 7, 8 bits" in text
 
 
-def main() -> int:
-    pretend()
-    tests = [x for name, x in list(globals().items()) if name.startswith("test_")]
-    for test in tests:
-        test()
-        print(f"ok   {test.__name__}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    pretend.start(
+        bench.h200, Ours=Ours, Torch=torch_pass, Bits=Bits, problem_of=lambda shape: Problem()
+    )
+    sys.exit(pretend.main(globals()))
