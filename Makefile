@@ -51,7 +51,7 @@ python-wheel-test: setup-python ## make a wheel, install it in a virtual environ
 	@tests/python/run --wheel
 
 bench: everything ## build and run the benchmarks
-	@for program in $(basename $(notdir $(wildcard bench/*.c))); do build/bench/$$program || exit 1; done
+	@for program in $(basename $(notdir $(wildcard bench/*.c bench/*/*.c))); do build/bench/$$program || exit 1; done
 
 lint: setup-lint ## check format, clang-tidy, cppcheck, layers, links of docs, that mutants apply
 	@tools/lint

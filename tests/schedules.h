@@ -79,6 +79,18 @@ static inline ordo_run random_run(uint64_t *seed, ordo_order order, int most)
     return run;
 }
 
+/* Costs of all kinds. */
+static inline ordo_costs random_costs(uint64_t *seed)
+{
+    ordo_costs costs = { .compute = check_between(seed, 1, 9),
+                         .reduce = check_between(seed, 1, 9),
+                         .latency = check_between(seed, 0, 6),
+                         .overlap = (int)check_between(seed, 0, 3),
+                         .split = (int)check_between(seed, 1, 3) };
+    costs.compute_partial = check_between(seed, 0, 1) ? costs.compute : check_between(seed, 1, 9);
+    return costs;
+}
+
 /* A line that reproduces a failing run. */
 static inline void print_run(const ordo_run *run)
 {

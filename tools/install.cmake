@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ordo)
-install(TARGETS ordo ordo_static EXPORT ordo
+install(TARGETS ordo ordo_static ordo_lab ordo_lab_static EXPORT ordo
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -17,6 +17,8 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake DESTINAT
 
 # pkg-config finds the prefix from its own place, so that an installed tree can be moved.
 file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-configure_file(tools/ordo.pc.in ${PROJECT_BINARY_DIR}/generated/ordo.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/generated/ordo.pc
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package ordo ordo_lab)
+    configure_file(tools/${package}.pc.in ${PROJECT_BINARY_DIR}/generated/${package}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/generated/${package}.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

@@ -69,7 +69,7 @@ static void print_predicted(const cli_plan_report *r)
     if (r->problem.dropout.p <= 0)
         return;
     fputs("dropout mode   ", stdout);
-    if (p->mode == ORDO_MODE_FUSED) {
+    if (p->mode == ORDO_DROPOUT_MODE_FUSED) {
         puts("fused: make the mask inside both passes");
     } else {
         fputs("sequential: make the mask once (", stdout);
@@ -218,7 +218,7 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     cli_json_real(json, "utilization", p->utilization);
     if (r->problem.dropout.p > 0) {
         kernel_json(json, "rng", &p->rng);
-        cli_json_text(json, "dropout_mode", ordo_mode_name(p->mode));
+        cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(p->mode));
     }
     cli_json_end_object(json);
 }

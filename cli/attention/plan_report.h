@@ -3,6 +3,7 @@
 #define CLI_PLAN_REPORT_H
 
 #include "kit/json.h"
+#include "ordo/lab/model.h"
 #include "ordo/ordo.h"
 
 typedef struct cli_plan_report {

@@ -2,6 +2,7 @@
 #ifndef CLI_CHART_H
 #define CLI_CHART_H
 
+#include "ordo/lab/sim.h"
 #include "ordo/ordo.h"
 
 #include <stdio.h>

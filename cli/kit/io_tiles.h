@@ -2,7 +2,7 @@
 #ifndef CLI_IO_TILES_H
 #define CLI_IO_TILES_H
 
-#include "ordo/ordo.h"
+#include "ordo/lab/io.h"
 
 enum { CLI_IO_TILES = 6 };
 

@@ -4,6 +4,7 @@
 
 #include "kit/args.h"
 #include "kit/json.h"
+#include "ordo/lab/io.h"
 #include "ordo/ordo.h"
 
 /* One algorithm at one size of fast memory. */

@@ -5,6 +5,7 @@
 #include "kit/args.h"
 #include "kit/json.h"
 #include "kit/message.h"
+#include "ordo/lab/model.h"
 
 enum { CLI_MODEL_COMMON = 6, CLI_MODEL_BLOCK = 15 };
 

@@ -87,14 +87,14 @@ static void print_pair(const pair *p)
                  b->attention_backward.seconds);
     print_change("rng", a->rng.seconds, b->rng.seconds);
     print_change("no dropout", a->none, b->none);
-    for (int i = 0; i < ORDO_MODES; i++)
-        print_change(ordo_mode_name((ordo_mode)i), a->mode[i], b->mode[i]);
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
+        print_change(ordo_dropout_mode_name((ordo_dropout_mode)i), a->mode[i], b->mode[i]);
     printf("  %-20s %14s %14s\n", "attention bound by", ordo_limiter_name(a->attention.limiter),
            ordo_limiter_name(b->attention.limiter));
     printf("  %-20s %14s %14s\n", "rng bound by", ordo_limiter_name(a->rng.limiter),
            ordo_limiter_name(b->rng.limiter));
     printf("  %-20s %14d %14d\n", "region", a->region, b->region);
-    printf("  %-20s %14s %14s\n", "recommended", ordo_mode_name(a->best), ordo_mode_name(b->best));
+    printf("  %-20s %14s %14s\n", "recommended", ordo_dropout_mode_name(a->best), ordo_dropout_mode_name(b->best));
 }
 
 static void pair_json(FILE *out, const void *what)

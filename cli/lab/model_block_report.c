@@ -8,17 +8,17 @@ const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "proj", "fc1", "fc
 
 enum { MIB = 1 << 20 };
 
-static ordo_mode next_best(const ordo_block_report *r)
+static ordo_dropout_mode next_best(const ordo_block_report *r)
 {
-    ordo_mode next = r->best;
+    ordo_dropout_mode next = r->best;
     double least = 0;
-    for (int i = 0; i < ORDO_MODES; i++) {
-        const bool whole = i == ORDO_MODE_SEQUENTIAL || i == ORDO_MODE_OVERLAPPED;
-        if (i == (int)r->best || (whole ? !r->mask_fits : i == ORDO_MODE_PIPELINED && r->mask_fits))
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
+        const bool whole = i == ORDO_DROPOUT_MODE_SEQUENTIAL || i == ORDO_DROPOUT_MODE_OVERLAPPED;
+        if (i == (int)r->best || (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits))
             continue;
         if (least == 0 || r->mode[i] < least) {
             least = r->mode[i];
-            next = (ordo_mode)i;
+            next = (ordo_dropout_mode)i;
         }
     }
     return next;
@@ -28,7 +28,7 @@ void cli_block_advice(const cli_priced_block *p, char *text, size_t capacity)
 {
     const ordo_block_report *r = &p->report;
     snprintf(text, capacity, "%s, %.1f %% faster than %s; dropout costs %.1f %% of the block",
-             ordo_mode_name(r->best), 100 * r->margin, ordo_mode_name(next_best(r)),
+             ordo_dropout_mode_name(r->best), 100 * r->margin, ordo_dropout_mode_name(next_best(r)),
              100 * (r->mode[r->best] / r->none - 1));
 }
 
@@ -50,9 +50,9 @@ static void print_kernel(const char *name, const ordo_kernel_time *t)
     puts("");
 }
 
-static void print_mode(const ordo_block_report *r, ordo_mode mode)
+static void print_mode(const ordo_block_report *r, ordo_dropout_mode mode)
 {
-    printf("  %-20s %11.4f ms   %+6.1f %%   mask %10.1f MiB%s\n", ordo_mode_name(mode),
+    printf("  %-20s %11.4f ms   %+6.1f %%   mask %10.1f MiB%s\n", ordo_dropout_mode_name(mode),
            r->mode[mode] * 1e3, 100 * (r->mode[mode] / r->none - 1), r->mask_bytes[mode] / MIB,
            mode == r->best ? "   <- recommended" : "");
 }
@@ -67,17 +67,17 @@ static void print_training(const cli_priced_block *p)
     } ways[] = {
         { "no dropout", t->none },
         { "sequential, kept", t->sequential_kept },
-        { "sequential, again", t->sequential_again },
+        { "sequential, again", t->sequential_regenerated },
         { "fused", t->fused },
         { "overlapped, kept", t->overlapped_kept },
-        { "overlapped, again", t->overlapped_again },
+        { "overlapped, again", t->overlapped_regenerated },
     };
     puts("\nforward and backward; the mask kept in memory, or made again");
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
         printf("  %-20s %11.4f ms   %+6.1f %%\n", ways[i].name, ways[i].seconds * 1e3,
                100 * (ways[i].seconds / t->none - 1));
-    printf("  recommended: %s%s\n", ordo_mode_name(r->training_best),
-           r->training_best == ORDO_MODE_FUSED ? ""
+    printf("  recommended: %s%s\n", ordo_dropout_mode_name(r->training_best),
+           r->training_best == ORDO_DROPOUT_MODE_FUSED ? ""
            : r->training_keeps_mask            ? ", mask kept"
                                                : ", mask made again");
 }
@@ -121,8 +121,8 @@ void cli_block_text(const cli_priced_block *p)
         printf("  %-20s %11.4f ms\n", "between ranks", r->communication_seconds * 1e3);
     puts("\nforward");
     printf("  %-20s %11.4f ms\n", "no dropout", r->none * 1e3);
-    for (int i = 0; i < ORDO_MODES; i++)
-        print_mode(r, (ordo_mode)i);
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
+        print_mode(r, (ordo_dropout_mode)i);
     printf(
         "  overlapped is %.3f x sequential, %.3f x fused in speed; region %d, %.4f ms of the mask "
         "exposed\n",
@@ -162,11 +162,11 @@ static void training_json(cli_json *json, const ordo_block_report *r)
     cli_json_object(json, "training");
     cli_json_real(json, "none_ms", t->none * 1e3);
     cli_json_real(json, "sequential_kept_ms", t->sequential_kept * 1e3);
-    cli_json_real(json, "sequential_again_ms", t->sequential_again * 1e3);
+    cli_json_real(json, "sequential_again_ms", t->sequential_regenerated * 1e3);
     cli_json_real(json, "fused_ms", t->fused * 1e3);
     cli_json_real(json, "overlapped_kept_ms", t->overlapped_kept * 1e3);
-    cli_json_real(json, "overlapped_again_ms", t->overlapped_again * 1e3);
-    cli_json_text(json, "recommended", ordo_mode_name(r->training_best));
+    cli_json_real(json, "overlapped_again_ms", t->overlapped_regenerated * 1e3);
+    cli_json_text(json, "recommended", ordo_dropout_mode_name(r->training_best));
     cli_json_bool(json, "keeps_mask", r->training_keeps_mask);
     cli_json_end_object(json);
 }
@@ -199,21 +199,21 @@ void cli_block_fields(cli_json *json, const cli_priced_block *p)
     cli_json_real(json, "memory_ms", r->memory_seconds * 1e3);
     cli_json_real(json, "communication_ms", r->communication_seconds * 1e3);
     cli_json_real(json, "none_ms", r->none * 1e3);
-    cli_json_real(json, "baseline_ms", r->mode[ORDO_MODE_SEQUENTIAL] * 1e3);
-    cli_json_real(json, "fusion_ms", r->mode[ORDO_MODE_FUSED] * 1e3);
-    cli_json_real(json, "overlap_ms", r->mode[ORDO_MODE_OVERLAPPED] * 1e3);
-    cli_json_real(json, "pipelined_ms", r->mode[ORDO_MODE_PIPELINED] * 1e3);
+    cli_json_real(json, "baseline_ms", r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] * 1e3);
+    cli_json_real(json, "fusion_ms", r->mode[ORDO_DROPOUT_MODE_FUSED] * 1e3);
+    cli_json_real(json, "overlap_ms", r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] * 1e3);
+    cli_json_real(json, "pipelined_ms", r->mode[ORDO_DROPOUT_MODE_PIPELINED] * 1e3);
     cli_json_real(json, "exposed_ms", r->exposed * 1e3);
     cli_json_real(json, "overlap_over_baseline", r->overlap_over_baseline);
     cli_json_real(json, "overlap_over_fusion", r->overlap_over_fusion);
     cli_json_real(json, "fusion_over_baseline", r->fusion_over_baseline);
     cli_json_real(json, "hidden_in_fusion", r->hidden_in_fusion);
-    cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_MODE_OVERLAPPED]);
-    cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_MODE_PIPELINED]);
+    cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED]);
+    cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED]);
     cli_json_bool(json, "mask_fits", r->mask_fits);
     cli_json_bool(json, "coresident", r->coresident);
     cli_json_int(json, "region", r->region);
-    cli_json_text(json, "recommended", ordo_mode_name(r->best));
+    cli_json_text(json, "recommended", ordo_dropout_mode_name(r->best));
     cli_json_real(json, "margin", r->margin);
     if (p->args->backward)
         training_json(json, r);

@@ -29,7 +29,7 @@ static double dropout_cost(const ordo_block_report *r)
 }
 static double mask_gib(const ordo_block_report *r)
 {
-    return r->mask_bytes[ORDO_MODE_OVERLAPPED] * 0x1p-30;
+    return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
 }
 static double gemm_ms(const ordo_block_report *r)
 {

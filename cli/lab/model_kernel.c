@@ -42,7 +42,7 @@ static ordo_status price_attention(request *r)
     s.head_dim = r->head_dim;
     s.causal = r->causal;
     s.backward = r->kernel == ATTENTION_BACKWARD;
-    s.drop = (ordo_drop)r->drop;
+    s.keep = (ordo_keep_source)r->drop;
     s.rng = (ordo_rng) { (int)r->rounds, (int)r->bits, (ordo_generator)r->generator };
     s.utilization = r->utilization;
     const double columns = (double)(r->kv_seq ? r->kv_seq : r->seq);

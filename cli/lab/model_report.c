@@ -64,9 +64,9 @@ static void write_modes(FILE *out, const ordo_block_report *r)
             "dropout</th><th>mask, MiB</th></tr>\n<tr><td>no dropout</td><td>%.4f</td><td></td>"
             "<td>0</td></tr>\n",
             r->none * 1e3);
-    for (int i = 0; i < ORDO_MODES; i++)
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
         fprintf(out, "<tr%s><td>%s</td><td>%.4f</td><td>%+.1f %%</td><td>%.1f</td></tr>\n",
-                i == (int)r->best ? " class=\"best\"" : "", ordo_mode_name((ordo_mode)i),
+                i == (int)r->best ? " class=\"best\"" : "", ordo_dropout_mode_name((ordo_dropout_mode)i),
                 r->mode[i] * 1e3, 100 * (r->mode[i] / r->none - 1), r->mask_bytes[i] / MIB);
     fprintf(out, "</table>\n<p>Region %d: %s%s</p>\n", r->region,
             r->region == 3   ? "the mask outlasts what can cover it."
@@ -85,10 +85,10 @@ static void write_training(FILE *out, const ordo_training *t)
     } ways[] = {
         { "no dropout", t->none },
         { "sequential, mask kept", t->sequential_kept },
-        { "sequential, made again", t->sequential_again },
+        { "sequential, made again", t->sequential_regenerated },
         { "fused in both passes", t->fused },
         { "overlapped, mask kept", t->overlapped_kept },
-        { "overlapped, made again", t->overlapped_again },
+        { "overlapped, made again", t->overlapped_regenerated },
     };
     fputs("<h2>Forward and backward</h2>\n<table>\n<tr><th>mode</th><th>ms</th><th>over no "
           "dropout</th></tr>\n",

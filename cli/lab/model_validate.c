@@ -47,7 +47,7 @@ static const char *generator_name(int i)
 }
 static const char *mode_name(int i)
 {
-    return ordo_mode_name((ordo_mode)i);
+    return ordo_dropout_mode_name((ordo_dropout_mode)i);
 }
 
 static ordo_precision precision_of(const cli_measured_row *r)
@@ -108,9 +108,9 @@ static ordo_status predict_attention(const ordo_model *model, const cli_measured
     s.backward = backward;
     s.utilization = r->utilization;
     s.rng = rng_of(r);
-    s.drop = strcmp(r->drop, "fused") == 0 || (r->dropout > 0 && !r->drop[0]) ? ORDO_DROP_FUSED
-             : strcmp(r->drop, "mask") == 0                                   ? ORDO_DROP_MASK
-                                                                              : ORDO_DROP_NONE;
+    s.keep = strcmp(r->drop, "fused") == 0 || (r->dropout > 0 && !r->drop[0]) ? ORDO_KEEP_MADE
+             : strcmp(r->drop, "mask") == 0                                   ? ORDO_KEEP_GIVEN
+                                                                              : ORDO_KEEP_NONE;
     return ordo_model_attention(model, &s, time);
 }
 
@@ -130,7 +130,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     const ordo_status status = ordo_model_block(model, &b, &report);
     if (status != ORDO_OK)
         return status;
-    const int mode = word_of(r->mode, mode_name, ORDO_MODES, -1);
+    const int mode = word_of(r->mode, mode_name, ORDO_DROPOUT_MODES, -1);
     const ordo_training *t = &report.training;
     *time = report.gemm[0];
     /* GEMMs without attention: alone, with the mask behind them, with the mask beside them. */
@@ -141,9 +141,9 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     } else if (strcmp(r->mode, "gemm-beside-rng") == 0) {
         time->seconds = report.gemm_beside_rng;
     } else if (training) {
-        time->seconds = mode == ORDO_MODE_FUSED        ? t->fused
-                        : mode == ORDO_MODE_SEQUENTIAL ? t->sequential_kept
-                        : mode == ORDO_MODE_OVERLAPPED ? t->overlapped_kept
+        time->seconds = mode == ORDO_DROPOUT_MODE_FUSED        ? t->fused
+                        : mode == ORDO_DROPOUT_MODE_SEQUENTIAL ? t->sequential_kept
+                        : mode == ORDO_DROPOUT_MODE_OVERLAPPED ? t->overlapped_kept
                                                        : t->none;
     } else {
         time->seconds = mode >= 0 ? report.mode[mode] : report.none;
@@ -402,7 +402,7 @@ int cli_model_validate(int argc, char **argv)
     const cli_syntax syntax = {
         "model validate FILE.json [OPTIONS]",
         "Compare predictions with measured times: what `ordo bench --json` printed, or a file of\n"
-        "bench/measured/. Prints the error of each row, the mean and the worst of each kind.\n"
+        "bench/lab/measured/. Prints the error of each row, the mean and the worst of each kind.\n"
         "The machine is the file's own unless named; FILE may be - for standard input.",
         sections, 2,
         "  ordo bench attention --seq 256 --heads 4 --seconds 0.1 --json | ordo model validate -\n"

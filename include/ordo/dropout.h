@@ -20,6 +20,22 @@
 extern "C" {
 #endif
 
+/* Where one pass of attention finds the keep bits. */
+typedef enum ordo_keep_source {
+    ORDO_KEEP_NONE = 0,  /* no dropout: nothing to keep or drop */
+    ORDO_KEEP_GIVEN = 1, /* read from memory, made before the pass */
+    ORDO_KEEP_MADE = 2   /* made inside the pass */
+} ordo_keep_source;
+
+/* Where the keep bits are made, seen from the whole training step. */
+typedef enum ordo_dropout_mode {
+    ORDO_DROPOUT_MODE_SEQUENTIAL = 0, /* by a kernel of their own, before attention */
+    ORDO_DROPOUT_MODE_FUSED = 1,      /* inside attention */
+    ORDO_DROPOUT_MODE_OVERLAPPED = 2, /* by a kernel that runs beside the GEMMs before attention */
+    ORDO_DROPOUT_MODE_PIPELINED = 3   /* overlapped, by segments of rows: less memory for bits */
+} ordo_dropout_mode;
+enum { ORDO_DROPOUT_MODES = 4 };
+
 /* What decides the bits beside the problem. The problem gives the shape, the layout, the
  * dropout parameters and the place in a larger problem (shard). Padded sequences have bits for
  * all of q_len x kv_len, so their valid lengths are not asked for. */
@@ -117,6 +133,9 @@ ORDO_API ordo_status ordo_philox4x32(const uint32_t counter[4], const uint32_t k
                                      uint32_t words[4]);
 
 ORDO_API const char *ordo_keying_name(ordo_keying keying); /* "ordo", "fa2" */
+
+/* "sequential", "fused", "overlapped", "pipelined". */
+ORDO_API const char *ordo_dropout_mode_name(ordo_dropout_mode mode);
 
 #ifdef __cplusplus
 }

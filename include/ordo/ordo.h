@@ -1,4 +1,6 @@
-/* ordo/ordo.h: all of ordo.
+/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, devices, machines.
+ *
+ * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
  *
  * Every function computes in the default floating-point environment, whatever rounding, flushing or
  * traps its caller has set, and leaves that environment and its flags as they were. */
@@ -8,12 +10,9 @@
 #include "ordo/attention.h"
 #include "ordo/device.h"
 #include "ordo/dropout.h"
-#include "ordo/io.h"
 #include "ordo/machine.h"
-#include "ordo/model.h"
 #include "ordo/plan.h"
 #include "ordo/problem.h"
-#include "ordo/sim.h"
 #include "ordo/status.h"
 
 #endif

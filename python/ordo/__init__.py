@@ -7,6 +7,8 @@
 
 Same plan, same inputs, same bits. `plan.line` is the plan as text: keep it beside a checkpoint.
 
+ordo.lab, loaded when first asked for, replays schedules of the backward pass on a timeline.
+
 With PyTorch: ordo.torch, ordo.transformers, ordo.compat, ordo.Attention, ordo.verify and
 FlashAttention's functions; they load PyTorch when first asked for.
 """
@@ -21,12 +23,10 @@ from ._library import Build, Error, build, version
 from ._machine import Device, Machine, MachineKey, backend_available, backend_why_not, devices
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
-from ._sim import Critical, Schedule, Timeline, TimelineInfo, timeline
 from ._verify import verify as _verify_structs
 
 __all__ = [
     "Build",
-    "Critical",
     "Device",
     "Dropout",
     "Error",
@@ -37,11 +37,8 @@ __all__ = [
     "Plan",
     "PlanInfo",
     "Problem",
-    "Schedule",
     "Shard",
     "Tile",
-    "Timeline",
-    "TimelineInfo",
     "attention",
     "backend_available",
     "backend_why_not",
@@ -52,14 +49,14 @@ __all__ = [
     "digest",
     "dropout",
     "forward",
-    "timeline",
     "version",
 ]
 
 _verify_structs()
 __version__ = version()
 
-_MODULES = ("compat", "torch", "transformers")
+_MODULES = ("compat", "lab", "torch", "transformers")
+_IN_LAB = ("Critical", "Schedule", "Timeline", "TimelineInfo", "timeline")  # they were here once
 _FROM_TORCH = (
     "Attention",
     "flash_attn_func",
@@ -77,7 +74,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name in _FROM_TORCH:
         return getattr(importlib.import_module(".torch", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = f"; it is ordo.lab.{name}" if name in _IN_LAB else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -53,174 +53,98 @@ class ArgumentError(Error, ValueError):
 
 # ---- functions ----
 
-_HANDLE = c_void_p
-_RESULT = "status"  # an ordo_status: anything but 0 raises Error
+HANDLE = c_void_p
+RESULT = "status"  # an ordo_status: anything but 0 raises Error
+Prototype = tuple[Any, list[Any]]  # result, arguments
 
-_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+PROTOTYPES: dict[str, Prototype] = {
     # ordo/status.h
     "ordo_status_name": (c_char_p, [c_int]),
     "ordo_last_error": (c_char_p, []),
     "ordo_build_query": (s.ordo_build, []),
     # ordo/problem.h
-    "ordo_problem_check": (_RESULT, [POINTER(s.ordo_problem)]),
+    "ordo_problem_check": (RESULT, [POINTER(s.ordo_problem)]),
     "ordo_dtype_name": (c_char_p, [c_int]),
     "ordo_mask_name": (c_char_p, [c_int]),
     "ordo_layout_name": (c_char_p, [c_int]),
     # ordo/machine.h
-    "ordo_machine_create": (_RESULT, [POINTER(_HANDLE), c_char_p]),
-    "ordo_machine_parse": (_RESULT, [POINTER(_HANDLE), c_char_p, c_size_t, c_char_p]),
-    "ordo_machine_destroy": (None, [_HANDLE]),
-    "ordo_machine_name": (c_char_p, [_HANDLE]),
-    "ordo_machine_title": (c_char_p, [_HANDLE]),
-    "ordo_machine_family_of": (c_int, [_HANDLE]),
+    "ordo_machine_create": (RESULT, [POINTER(HANDLE), c_char_p]),
+    "ordo_machine_parse": (RESULT, [POINTER(HANDLE), c_char_p, c_size_t, c_char_p]),
+    "ordo_machine_destroy": (None, [HANDLE]),
+    "ordo_machine_name": (c_char_p, [HANDLE]),
+    "ordo_machine_title": (c_char_p, [HANDLE]),
+    "ordo_machine_family_of": (c_int, [HANDLE]),
     "ordo_machine_key_count": (c_size_t, []),
     "ordo_machine_key_at": (POINTER(s.ordo_machine_key), [c_size_t]),
-    "ordo_machine_get": (_RESULT, [_HANDLE, c_char_p, POINTER(c_double)]),
-    "ordo_machine_source": (c_char_p, [_HANDLE, c_char_p]),
+    "ordo_machine_get": (RESULT, [HANDLE, c_char_p, POINTER(c_double)]),
+    "ordo_machine_source": (c_char_p, [HANDLE, c_char_p]),
     "ordo_machine_builtin": (c_char_p, [c_size_t]),
     # ordo/plan.h
     "ordo_plan_create": (
-        _RESULT,
-        [POINTER(_HANDLE), POINTER(s.ordo_problem), _HANDLE, POINTER(s.ordo_plan_options)],
+        RESULT,
+        [POINTER(HANDLE), POINTER(s.ordo_problem), HANDLE, POINTER(s.ordo_plan_options)],
     ),
-    "ordo_plan_destroy": (None, [_HANDLE]),
-    "ordo_plan_query": (_RESULT, [_HANDLE, POINTER(s.ordo_plan_info)]),
-    "ordo_plan_problem": (_RESULT, [_HANDLE, POINTER(s.ordo_problem)]),
-    "ordo_plan_workspace": (c_size_t, [_HANDLE]),
-    "ordo_plan_print": (_RESULT, [_HANDLE, c_char_p, c_size_t, POINTER(c_size_t)]),
-    "ordo_plan_parse": (_RESULT, [POINTER(_HANDLE), c_char_p]),
-    "ordo_plan_check": (_RESULT, [_HANDLE, POINTER(c_uint64)]),
+    "ordo_plan_destroy": (None, [HANDLE]),
+    "ordo_plan_query": (RESULT, [HANDLE, POINTER(s.ordo_plan_info)]),
+    "ordo_plan_problem": (RESULT, [HANDLE, POINTER(s.ordo_problem)]),
+    "ordo_plan_workspace": (c_size_t, [HANDLE]),
+    "ordo_plan_print": (RESULT, [HANDLE, c_char_p, c_size_t, POINTER(c_size_t)]),
+    "ordo_plan_parse": (RESULT, [POINTER(HANDLE), c_char_p]),
+    "ordo_plan_check": (RESULT, [HANDLE, POINTER(c_uint64)]),
     "ordo_backend_name": (c_char_p, [c_int]),
     "ordo_order_name": (c_char_p, [c_int]),
     "ordo_issue_name": (c_char_p, [c_int]),
     "ordo_assign_name": (c_char_p, [c_int]),
     "ordo_promise_name": (c_char_p, [c_int]),
-    "ordo_order_from_name": (_RESULT, [c_char_p, POINTER(c_int)]),
+    "ordo_order_from_name": (RESULT, [c_char_p, POINTER(c_int)]),
     # ordo/attention.h
-    "ordo_attention_forward": (_RESULT, [_HANDLE, POINTER(s.ordo_call)]),
-    "ordo_attention_backward": (_RESULT, [_HANDLE, POINTER(s.ordo_call)]),
-    "ordo_attention_combine": (_RESULT, [_HANDLE, POINTER(s.ordo_combine)]),
+    "ordo_attention_forward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
+    "ordo_attention_backward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
+    "ordo_attention_combine": (RESULT, [HANDLE, POINTER(s.ordo_combine)]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
     # ordo/device.h
-    "ordo_device_count": (_RESULT, [POINTER(c_int), POINTER(c_char_p)]),
-    "ordo_device_query": (_RESULT, [c_int, POINTER(s.ordo_device)]),
-    "ordo_device_machine": (_RESULT, [c_int, POINTER(_HANDLE)]),
-    "ordo_device_select": (_RESULT, [c_int]),
-    "ordo_device_alloc": (_RESULT, [POINTER(c_void_p), c_size_t]),
-    "ordo_device_free": (_RESULT, [c_void_p]),
-    "ordo_device_copy": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p]),
-    "ordo_device_fill": (_RESULT, [c_void_p, c_int, c_size_t, c_void_p]),
-    "ordo_device_equal": (_RESULT, [c_void_p, c_void_p, c_size_t, c_void_p, POINTER(c_bool)]),
-    "ordo_device_stream_create": (_RESULT, [POINTER(c_void_p)]),
-    "ordo_device_stream_destroy": (_RESULT, [c_void_p]),
-    "ordo_device_synchronise": (_RESULT, [c_void_p]),
-    "ordo_device_event_create": (_RESULT, [POINTER(c_void_p)]),
-    "ordo_device_event_destroy": (_RESULT, [c_void_p]),
-    "ordo_device_event_record": (_RESULT, [c_void_p, c_void_p]),
-    "ordo_device_event_elapsed": (_RESULT, [c_void_p, c_void_p, POINTER(c_double)]),
+    "ordo_device_count": (RESULT, [POINTER(c_int), POINTER(c_char_p)]),
+    "ordo_device_query": (RESULT, [c_int, POINTER(s.ordo_device)]),
+    "ordo_device_machine": (RESULT, [c_int, POINTER(HANDLE)]),
+    "ordo_device_select": (RESULT, [c_int]),
+    "ordo_device_alloc": (RESULT, [POINTER(c_void_p), c_size_t]),
+    "ordo_device_free": (RESULT, [c_void_p]),
+    "ordo_device_copy": (RESULT, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "ordo_device_fill": (RESULT, [c_void_p, c_int, c_size_t, c_void_p]),
+    "ordo_device_equal": (RESULT, [c_void_p, c_void_p, c_size_t, c_void_p, POINTER(c_bool)]),
+    "ordo_device_stream_create": (RESULT, [POINTER(c_void_p)]),
+    "ordo_device_stream_destroy": (RESULT, [c_void_p]),
+    "ordo_device_synchronise": (RESULT, [c_void_p]),
+    "ordo_device_event_create": (RESULT, [POINTER(c_void_p)]),
+    "ordo_device_event_destroy": (RESULT, [c_void_p]),
+    "ordo_device_event_record": (RESULT, [c_void_p, c_void_p]),
+    "ordo_device_event_elapsed": (RESULT, [c_void_p, c_void_p, POINTER(c_double)]),
     # ordo/dropout.h
     "ordo_dropout_query": (
-        _RESULT,
+        RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), POINTER(s.ordo_dropout_info)],
     ),
     "ordo_dropout_keep": (
-        _RESULT,
+        RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call)] + [c_int64] * 4 + [POINTER(c_bool)],
     ),
     "ordo_dropout_fill": (
-        _RESULT,
+        RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_uint64, c_uint64]
         + [c_void_p, c_size_t],
     ),
     "ordo_dropout_fill_device": (
-        _RESULT,
+        RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p, c_size_t, c_void_p],
     ),
     "ordo_dropout_export": (
-        _RESULT,
+        RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_dropout_call), c_void_p]
         + [POINTER(s.ordo_dropout_part), c_void_p, c_size_t, POINTER(c_size_t)],
     ),
-    "ordo_philox4x32": (_RESULT, [c_uint32 * 4, c_uint32 * 2, c_int, c_uint32 * 4]),
+    "ordo_philox4x32": (RESULT, [c_uint32 * 4, c_uint32 * 2, c_int, c_uint32 * 4]),
     "ordo_keying_name": (c_char_p, [c_int]),
-    # ordo/sim.h
-    "ordo_timeline_create": (_RESULT, [POINTER(_HANDLE), POINTER(s.ordo_schedule)]),
-    "ordo_timeline_destroy": (None, [_HANDLE]),
-    "ordo_timeline_query": (_RESULT, [_HANDLE, POINTER(s.ordo_timeline_info)]),
-    "ordo_timeline_step_count": (c_uint64, [_HANDLE]),
-    "ordo_timeline_step_at": (_RESULT, [_HANDLE, c_uint64, POINTER(s.ordo_timeline_step)]),
-    "ordo_timeline_critical_count": (c_uint64, [_HANDLE]),
-    "ordo_timeline_critical_at": (_RESULT, [_HANDLE, c_uint64, POINTER(s.ordo_critical)]),
-    "ordo_schedule_auto": (_RESULT, [POINTER(s.ordo_schedule), POINTER(c_int)]),
-    # ordo/model.h
-    "ordo_model_create": (_RESULT, [POINTER(_HANDLE), _HANDLE, c_int]),
-    "ordo_model_destroy": (None, [_HANDLE]),
-    "ordo_model_constant_count": (c_size_t, []),
-    "ordo_model_constant_at": (_RESULT, [_HANDLE, c_size_t, POINTER(s.ordo_model_constant)]),
-    "ordo_model_set": (_RESULT, [_HANDLE, c_char_p, c_double]),
-    "ordo_model_scale": (_RESULT, [_HANDLE, c_char_p, c_double]),
-    "ordo_kernel_counts_count": (c_size_t, []),
-    "ordo_kernel_counts_at": (POINTER(s.ordo_kernel_counts), [c_size_t]),
-    "ordo_model_gemm": (_RESULT, [_HANDLE, POINTER(s.ordo_gemm), POINTER(s.ordo_kernel_time)]),
-    "ordo_model_attention": (
-        _RESULT,
-        [_HANDLE, POINTER(s.ordo_attention_shape), POINTER(s.ordo_kernel_time)],
-    ),
-    "ordo_model_rng": (
-        _RESULT,
-        [_HANDLE, POINTER(s.ordo_rng), c_double, POINTER(s.ordo_kernel_time)],
-    ),
-    "ordo_model_memory": (_RESULT, [_HANDLE, c_double, c_double, POINTER(s.ordo_kernel_time)]),
-    "ordo_model_block": (_RESULT, [_HANDLE, POINTER(s.ordo_block), POINTER(s.ordo_block_report)]),
-    "ordo_model_plan": (_RESULT, [_HANDLE, _HANDLE, POINTER(s.ordo_plan_price)]),
-    "ordo_calibration_name": (c_char_p, [c_int]),
-    "ordo_precision_name": (c_char_p, [c_int]),
-    "ordo_limiter_name": (c_char_p, [c_int]),
-    "ordo_generator_name": (c_char_p, [c_int]),
-    "ordo_mode_name": (c_char_p, [c_int]),
-    # ordo/io.h
-    "ordo_io_bound_at": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_bound)],
-    ),
-    "ordo_io_bound_best": (_RESULT, [POINTER(s.ordo_io_problem), POINTER(s.ordo_io_bound)]),
-    "ordo_io_sparse_form": (c_double, [POINTER(s.ordo_io_sparse)]),
-    "ordo_io_choose": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_choice)],
-    ),
-    "ordo_io_predict": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_words)],
-    ),
-    "ordo_io_run": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_report)],
-    ),
-    "ordo_io_cache_run": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_cache)]
-        + [POINTER(s.ordo_io_report), POINTER(s.ordo_io_words)],
-    ),
-    "ordo_io_curve": (
-        _RESULT,
-        [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), c_int64, c_bool]
-        + [POINTER(s.ordo_io_words), c_int64, POINTER(s.ordo_io_report)],
-    ),
-    "ordo_io_level_at": (
-        _RESULT,
-        [_HANDLE, c_int, c_int, POINTER(s.ordo_io_level), POINTER(c_bool)],
-    ),
-    "ordo_io_advise": (
-        _RESULT,
-        [_HANDLE, POINTER(s.ordo_problem), c_int, c_int, POINTER(s.ordo_io_advice)]
-        + [POINTER(c_bool)],
-    ),
-    "ordo_io_hopper": (_RESULT, [_HANDLE, c_int64, POINTER(s.ordo_io_bytes)]),
-    "ordo_io_has": (c_bool, [c_int, c_int]),
-    "ordo_io_pass_name": (c_char_p, [c_int]),
-    "ordo_io_algorithm_name": (c_char_p, [c_int]),
-    "ordo_io_algorithm_from_name": (_RESULT, [c_char_p, POINTER(c_int)]),
+    "ordo_dropout_mode_name": (c_char_p, [c_int]),
 }
 
 
@@ -231,15 +155,16 @@ def _raise(status: int, function: Any, arguments: Any) -> int:
     return status
 
 
-def _declare(library: ctypes.CDLL, path: str) -> ctypes.CDLL:
-    for name, (result, arguments) in _PROTOTYPES.items():
+def declare(library: Any, path: str, prototypes: dict[str, Prototype]) -> Any:
+    """Give the functions of a library their types; `path` is for the message if one is missing."""
+    for name, (result, arguments) in prototypes.items():
         try:
             function = getattr(library, name)
         except AttributeError:
             raise ImportError(f"{path}: a libordo of another version? no {name}()") from None
         function.argtypes = arguments
-        function.restype = c_int if result is _RESULT else result
-        if result is _RESULT:
+        function.restype = c_int if result is RESULT else result
+        if result is RESULT:
             function.errcheck = _raise
     return library
 
@@ -276,7 +201,7 @@ def _find() -> tuple[ctypes.CDLL, str]:
 
 
 _library, path = _find()
-lib: Any = _declare(_library, path)
+lib: Any = declare(_library, path, PROTOTYPES)
 
 
 # ---- what it is ----

@@ -27,11 +27,11 @@ _PROBLEM = Problem(
 )  # fmt: skip
 
 
-class _Mismatch(Exception):
+class Mismatch(Exception):
     pass
 
 
-def _written(kind: type[Any], function: Any, *before: Any) -> Any:
+def written(kind: type[Any], function: Any, *before: Any) -> Any:
     """`kind` as `function` writes it after its other arguments; nothing past its end."""
     room = (ctypes.c_ubyte * (sizeof(kind) + _GUARD))(*[_BYTE] * (sizeof(kind) + _GUARD))
     struct = kind.from_buffer(room)
@@ -39,14 +39,14 @@ def _written(kind: type[Any], function: Any, *before: Any) -> Any:
         struct.size = sizeof(kind)
     function(*before, byref(struct))
     if any(byte != _BYTE for byte in room[sizeof(kind) :]):
-        raise _Mismatch(f"{kind.__name__} is longer than {sizeof(kind)} bytes")
+        raise Mismatch(f"{kind.__name__} is longer than {sizeof(kind)} bytes")
     return struct
 
 
-def _expect(kind: str, *pairs: tuple[Any, Any]) -> None:
+def expect(kind: str, *pairs: tuple[Any, Any]) -> None:
     for got, expected in pairs:
         if got != expected:
-            raise _Mismatch(f"{kind}: {got!r} where {expected!r} was expected")
+            raise Mismatch(f"{kind}: {got!r} where {expected!r} was expected")
 
 
 def _expect_line(plan: c_void_p) -> None:
@@ -58,7 +58,7 @@ def _expect_line(plan: c_void_p) -> None:
         if isinstance(value, bool):
             value = int(value)
         if isinstance(value, (int, str)) and name in said:
-            _expect(f"ordo_problem.{name}", (said[name], str(value)))
+            expect(f"ordo_problem.{name}", (said[name], str(value)))
 
 
 def _plans() -> None:
@@ -66,11 +66,11 @@ def _plans() -> None:
     options.backend, options.workers = 1, 7
     lib.ordo_plan_create(byref(plan), byref(to_c(_PROBLEM)), None, byref(options))
     try:
-        problem = _written(s.ordo_problem, lib.ordo_plan_problem, plan)
-        _expect("ordo_problem", (from_c(problem), _PROBLEM), (problem.size, sizeof(problem)))
+        problem = written(s.ordo_problem, lib.ordo_plan_problem, plan)
+        expect("ordo_problem", (from_c(problem), _PROBLEM), (problem.size, sizeof(problem)))
         _expect_line(plan)
-        info = _written(s.ordo_plan_info, lib.ordo_plan_query, plan)
-        _expect(
+        info = written(s.ordo_plan_info, lib.ordo_plan_query, plan)
+        expect(
             "ordo_plan_info",
             (info.backend, 1),
             (info.dropout_rounds, 10),
@@ -85,30 +85,15 @@ def _plans() -> None:
 def _dropouts() -> None:
     call = s.sized(s.ordo_dropout_call)
     arguments = byref(to_c(_PROBLEM)), byref(call)
-    info = _written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
-    _expect("ordo_dropout_info", (info.bytes, 256 * info.blocks), (info.scale, 512 / 384))
+    info = written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
+    expect("ordo_dropout_info", (info.bytes, 256 * info.blocks), (info.scale, 512 / 384))
     call.experiment_rounds = 99
     try:
-        _written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
+        written(s.ordo_dropout_info, lib.ordo_dropout_query, *arguments)
     except Error as error:
-        _expect("ordo_dropout_call", (error.message[:20], "experiment_rounds 99"))
+        expect("ordo_dropout_call", (error.message[:20], "experiment_rounds 99"))
     else:
-        raise _Mismatch("ordo_dropout_call: experiment_rounds is elsewhere")
-
-
-def _timelines() -> None:
-    schedule, timeline = s.sized(s.ordo_schedule), c_void_p()
-    schedule.mask, schedule.key_tiles, schedule.heads, schedule.workers = 1, 2, 3, 2
-    schedule.order, schedule.compute, schedule.reduce, schedule.record = 1, 5, 2, True
-    lib.ordo_timeline_create(byref(timeline), byref(schedule))
-    try:
-        info = _written(s.ordo_timeline_info, lib.ordo_timeline_query, timeline)
-        _expect("ordo_timeline_info", (info.tasks, 9), (info.valid, True), (info.workers, 2))
-        step = _written(s.ordo_timeline_step, lib.ordo_timeline_step_at, timeline, 0)
-        _expect("ordo_timeline_step", (step.ready, 5), (step.waited_for, -1))
-        _written(s.ordo_critical, lib.ordo_timeline_critical_at, timeline, 0)
-    finally:
-        lib.ordo_timeline_destroy(timeline)
+        raise Mismatch("ordo_dropout_call: experiment_rounds is elsewhere")
 
 
 def _calls() -> None:
@@ -127,14 +112,14 @@ def _calls() -> None:
         call.lse = place + 4 * 4
         lib.ordo_attention_forward(plan, byref(call))
         lib.ordo_attention_backward(plan, byref(call))
-        _expect("ordo_call", (list(cells), [2, 3, 5, 5, 6, 7, 0, 0, 7]))
+        expect("ordo_call", (list(cells), [2, 3, 5, 5, 6, 7, 0, 0, 7]))
         call.threads = -9
         try:
             lib.ordo_attention_forward(plan, byref(call))
         except Error as error:
-            _expect("ordo_call", (error.message[:10], "threads -9"))
+            expect("ordo_call", (error.message[:10], "threads -9"))
         else:
-            raise _Mismatch("ordo_call: threads is elsewhere")
+            raise Mismatch("ordo_call: threads is elsewhere")
     finally:
         lib.ordo_plan_destroy(plan)
 
@@ -144,7 +129,6 @@ def verify() -> None:
     try:
         _plans()
         _dropouts()
-        _timelines()
         _calls()
-    except (_Mismatch, Error, IndexError) as error:
+    except (Mismatch, Error, IndexError) as error:
         raise ImportError(f"{path}: a libordo of another version? {error}") from error

@@ -7,10 +7,10 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "model/makespan.h"
 #include "plan/check.h"
 #include "plan/workspace.h"
 #include "planner/choose.h"
+#include "planner/makespan.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
 

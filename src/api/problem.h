@@ -2,6 +2,7 @@
 #ifndef API_PROBLEM_H
 #define API_PROBLEM_H
 
+#include "base/for_lab.h"
 #include "ordo/problem.h"
 
 enum {
@@ -18,7 +19,7 @@ enum {
  *
  * Two problems that mean the same resolve to the same fields. `out` may be `in`; it is not written
  * on failure. */
-ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out);
+ORDO_FOR_LAB ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out);
 
 /* A resolved problem as a caller gives it: it resolves to itself again. */
 ordo_problem ordo_problem_given(const ordo_problem *resolved);

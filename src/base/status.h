@@ -2,10 +2,11 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
+#include "base/for_lab.h"
 #include "ordo/status.h"
 
 /* Record the message of a failure on this thread. */
-void ordo_set_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+ORDO_FOR_LAB void ordo_set_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Record a message and hand the status back: return ordo_fail(ORDO_ERR_SHAPE, "...", ...);
  * a macro, so that compilers and analysers see that the status is not ORDO_OK. */

@@ -2,27 +2,20 @@
 #include "base/versioned.h"
 
 #include "base/status.h"
-#include "ordo/ordo.h"
+#include "ordo/attention.h"
+#include "ordo/dropout.h"
 
 #include <string.h>
 
 /* No argument struct comes near this; a larger size is a variable never set. */
 enum { LARGEST = 4096 };
 
-/* Fields that are structs themselves. All others lie within 8 bytes, so that a size in eights cuts
- * none of them. */
-#define PART(init, type, field)                                                                    \
-    {                                                                                              \
-#init, #field, offsetof(type, field), offsetof(type, field) + sizeof(((type *)0)->field)   \
-    }
-#define CALL(field)    PART(ORDO_CALL_INIT, ordo_call, field)
-#define PROBLEM(field) PART(ORDO_PROBLEM_INIT, ordo_problem, field)
-#define OPTIONS(field) PART(ORDO_PLAN_OPTIONS_INIT, ordo_plan_options, field)
+/* Fields of libordo's structs that are structs themselves. */
+#define CALL(field)    ORDO_NESTED(ORDO_CALL_INIT, ordo_call, field)
+#define PROBLEM(field) ORDO_NESTED(ORDO_PROBLEM_INIT, ordo_problem, field)
+#define OPTIONS(field) ORDO_NESTED(ORDO_PLAN_OPTIONS_INIT, ordo_plan_options, field)
 
-static const struct {
-    const char *init, *field;
-    size_t begin, end;
-} structs[] = {
+static const ordo_nested structs[] = {
     CALL(q),
     CALL(k),
     CALL(v),
@@ -36,11 +29,18 @@ static const struct {
     PROBLEM(shard),
     OPTIONS(forward_tile),
     OPTIONS(backward_tile),
-    PART(ORDO_COMBINE_INIT, ordo_combine, o),
-    PART(ORDO_IO_PROBLEM_INIT, ordo_io_problem, window),
-    PART(ORDO_ATTENTION_SHAPE_INIT, ordo_attention_shape, rng),
-    PART(ORDO_BLOCK_INIT, ordo_block, rng),
+    ORDO_NESTED(ORDO_COMBINE_INIT, ordo_combine, o),
 };
+
+static ordo_status check_nested(size_t size, size_t known, const char *what, const char *init,
+                                const ordo_nested *nested)
+{
+    if (size > nested->begin && size < nested->end && strcmp(nested->init, init) == 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "%s.size %zu: ends within %s; expected %zu, initialise with %s", what,
+                         size, nested->field, known, init);
+    return ORDO_OK;
+}
 
 /* A size that ends within a field is no version of the struct. */
 static ordo_status check_size(size_t size, size_t known, const char *what, const char *init)
@@ -49,11 +49,17 @@ static ordo_status check_size(size_t size, size_t known, const char *what, const
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s", what,
                          size, known, init);
     for (size_t i = 0; i < sizeof structs / sizeof structs[0]; i++)
-        if (strcmp(structs[i].init, init) == 0 && size > structs[i].begin && size < structs[i].end)
-            return ordo_fail(ORDO_ERR_ARGUMENT,
-                             "%s.size %zu: ends within %s; expected %zu, initialise with %s", what,
-                             size, structs[i].field, known, init);
+        ORDO_TRY(check_nested(size, known, what, init, &structs[i]));
     return ORDO_OK;
+}
+
+ordo_status ordo_versioned_copy_nested(void *to, size_t known, const void *from, const char *what,
+                                       const ordo_nested *nested)
+{
+    size_t size;
+    memcpy(&size, from, sizeof size);
+    ORDO_TRY(check_nested(size, known, what, nested->init, nested));
+    return ordo_versioned_copy(to, known, from, what, nested->init);
 }
 
 ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const char *what,

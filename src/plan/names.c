@@ -32,6 +32,12 @@ const char *ordo_keying_name(ordo_keying keying)
     return NAME(names, keying);
 }
 
+const char *ordo_dropout_mode_name(ordo_dropout_mode mode)
+{
+    static const char *const names[] = { "sequential", "fused", "overlapped", "pipelined" };
+    return NAME(names, mode);
+}
+
 const char *ordo_backend_name(ordo_backend backend)
 {
     static const char *const names[] = { "default", "ref", "cpu", "cuda" };

@@ -2,6 +2,7 @@
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
+#include "base/for_lab.h"
 #include "ordo/plan.h"
 #include "plan/issue.h"
 
@@ -53,8 +54,8 @@ int32_t ordo_plan_coresident(const ordo_plan *plan);
 unsigned ordo_plan_promise(const ordo_plan *plan);
 
 /* "shift.g32/k1": the order's part of the numeric key. */
-void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,
-                    size_t capacity);
+ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,
+                                 char *text, size_t capacity);
 
 /* "sm90.r2/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "model/makespan.h"
-#include "model/step_cost.h"
+#include "planner/makespan.h"
+#include "planner/step_cost.h"
 #include "planner/replay.h"
 
 enum { BUDGET = 1 << 20 }; /* tasks: about 30 ms */

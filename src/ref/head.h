@@ -5,6 +5,7 @@
 #ifndef REF_HEAD_H
 #define REF_HEAD_H
 
+#include "base/for_lab.h"
 #include "base/keep.h"
 #include "ordo/problem.h"
 
@@ -30,7 +31,7 @@ typedef struct ordo_ref_head {
     double *logits;            /* cols of scratch */
 } ordo_ref_head;
 
-void ordo_ref_head_forward(const ordo_ref_head *head);
-void ordo_ref_head_backward(const ordo_ref_head *head);
+ORDO_FOR_LAB void ordo_ref_head_forward(const ordo_ref_head *head);
+ORDO_FOR_LAB void ordo_ref_head_backward(const ordo_ref_head *head);
 
 #endif

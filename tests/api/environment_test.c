@@ -7,6 +7,7 @@
 #include "check.h"
 #include "fp_control.h"
 #include "ordo/device.h"
+#include "ordo/lab.h"
 #include "ordo/ordo.h"
 
 enum { MOST_GROUPS = 24 };

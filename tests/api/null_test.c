@@ -1,6 +1,7 @@
 /* null_test.c: NULL where a public function expects something is refused with a message, whichever
  * argument it is; where a header allows it, it is no argument or nothing to do. */
 #include "check.h"
+#include "ordo/lab.h"
 #include "ordo/ordo.h"
 
 static ordo_problem problem = {

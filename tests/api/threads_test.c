@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "ordo/sim.h"
+#include "ordo/lab/sim.h"
 #include "ordo/status.h"
 
 enum { THREADS = 8, ROUNDS = 40, LINE = 2048 };

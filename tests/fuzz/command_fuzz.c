@@ -12,6 +12,7 @@ int command_main(int argc, char **argv);
 #undef main
 
 #include "kit/child.h"
+#include "ordo/lab.h"
 #include "ordo/ordo.h"
 
 #include <sys/stat.h>

@@ -4,7 +4,7 @@
  * fewer words than the bound, and computes what the oracle does. Caches of the same loops never
  * fill more lines than words are touched, and the curve of all sizes never rises. */
 #include "fuzz/input.h"
-#include "ordo/io.h"
+#include "ordo/lab/io.h"
 
 enum { MOST_CURVE = 64 };
 

@@ -3,7 +3,7 @@
  * What is accepted has a time: not negative, not NaN, and named by a limiter; more work of the same
  * kind never takes less. */
 #include "fuzz/input.h"
-#include "ordo/model.h"
+#include "ordo/lab/model.h"
 
 /* Sizes up to what the model takes, powers of two and beside them; now and then nonsense. */
 static int64_t size_of(reader *r)
@@ -91,7 +91,7 @@ static void price_kernels(reader *r, const ordo_model *model)
     s.head_dim = size_of(r);
     s.causal = byte(r) % 2;
     s.backward = byte(r) % 2;
-    s.drop = (ordo_drop)(byte(r) % 4);
+    s.keep = (ordo_keep_source)(byte(r) % 4);
     s.rng = rng;
     s.utilization = real(r);
     if (ordo_model_attention(model, &s, &time) == ORDO_OK)
@@ -120,8 +120,8 @@ static void price_block(reader *r, const ordo_model *model)
     check_time(&report.attention);
     check_time(&report.rng);
     must(sound(report.none) && sound(report.gemm_seconds) && sound(report.communication_seconds));
-    must((unsigned)report.best < ORDO_MODES && report.region >= 1 && report.region <= 3);
-    for (int x = 0; x < ORDO_MODES; x++)
+    must((unsigned)report.best < ORDO_DROPOUT_MODES && report.region >= 1 && report.region <= 3);
+    for (int x = 0; x < ORDO_DROPOUT_MODES; x++)
         must(sound(report.mode[x]) && sound(report.mask_bytes[x]));
 }
 

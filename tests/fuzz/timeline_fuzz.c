@@ -3,7 +3,7 @@
  * What is accepted is a valid walk: every live pair of tiles once, turns without holes, no time
  * below the lower bounds; recorded steps and the critical path agree with the totals. */
 #include "fuzz/input.h"
-#include "ordo/sim.h"
+#include "ordo/lab/sim.h"
 
 /* A size that is run, or one that must be refused or cost nothing. */
 static int64_t size_of(reader *r, int most)

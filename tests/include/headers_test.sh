@@ -1,9 +1,9 @@
 # Each public header compiles alone, as C17 and as C++17.
 set -eu
 [ -n "${CXX-}" ] || echo "no C++ compiler: C only"
-for header in "$ORDO_SOURCE"/include/ordo/*.h; do
+for header in "$ORDO_SOURCE"/include/ordo/*.h "$ORDO_SOURCE"/include/ordo/lab/*.h; do
     flags="-I $ORDO_SOURCE/include -Wall -Wextra -Werror -pedantic -fsyntax-only"
-    name=ordo/$(basename "$header")
+    name=${header#"$ORDO_SOURCE"/include/}
     echo "#include <$name>" | $CC -std=c17 $flags -x c -
     if [ -n "${CXX-}" ]; then
         echo "#include <$name>" | $CXX -std=c++17 $flags -x c++ -

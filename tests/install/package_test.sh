@@ -31,21 +31,35 @@ fi
 "$tmp/ordo/bin/ordo" --version >"$tmp/log" || fail "the installed command does not run"
 step "the installed tree stands alone"
 
-names=$(nm -D --defined-only "$lib/libordo.so" | awk '{ print $3 }')
-declared=$(sed -n "s/^ORDO_API .*\\(ordo_[a-z0-9_]*\\)(.*/\\1/p" "$tmp"/ordo/include/ordo/*.h | sort -u)
-difference=$(diff <(echo "$declared") <(echo "$names" | sort -u)) ||
+# Public names, and of libordo those that libordo_lab uses beside them; no more.
+exports() { # library, names of another
+    nm -D --defined-only "$lib/$1.so" | awk '{ print $3 }' | sort -u | comm -23 - <(echo "${2-}")
+}
+declared() { # headers
+    sed -n "s/^ORDO_API .*\\(ordo_[a-z0-9_]*\\)(.*/\\1/p" "$@" | sort -u
+}
+used=$(nm -D --undefined-only "$lib/libordo_lab.so" | awk '/ ordo_/ { print $2 }' | sort -u)
+internal=$(comm -23 <(echo "$used") <(declared "$tmp"/ordo/include/ordo/*.h))
+difference=$(diff <(declared "$tmp"/ordo/include/ordo/*.h) <(exports libordo "$internal")) ||
     fail "the headers declare (<) and libordo.so exports (>):" $difference
-readelf -d "$lib/libordo.so" | grep -q 'SONAME.*\[libordo\.so\.0\]' || fail "SONAME is not libordo.so.0"
-step "only public names, SONAME libordo.so.0"
+difference=$(diff <(declared "$tmp"/ordo/include/ordo/lab/*.h) <(exports libordo_lab)) ||
+    fail "the headers declare (<) and libordo_lab.so exports (>):" $difference
+for name in libordo libordo_lab; do
+    readelf -d "$lib/$name.so" | grep -q "SONAME.*\[$name\.so\.0\]" || fail "SONAME is not $name.so.0"
+done
+readelf -d "$lib/libordo.so" | grep -q 'NEEDED.*libordo_lab' && fail "libordo needs libordo_lab"
+step "only public names and what libordo_lab uses; SONAMEs"
 
 cmake -S "$outside" -B "$tmp/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/ordo" >"$tmp/log"
 cmake --build "$tmp/cmake" >"$tmp/log" || { cat "$tmp/log"; fail "find_package"; }
-for program in shared static cxx; do
+for program in shared static cxx lab lab_static; do
     env -u LD_LIBRARY_PATH "$tmp/cmake/$program" || fail "find_package, $program"
 done
 readelf -d "$tmp/cmake/shared" | grep -q 'NEEDED.*libordo' || fail "ordo::ordo is not the shared library"
 readelf -d "$tmp/cmake/static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_static is the shared library"
-step "find_package: shared, static, C++"
+readelf -d "$tmp/cmake/lab" | grep -q 'NEEDED.*libordo_lab' || fail "ordo::ordo_lab is not the shared library"
+readelf -d "$tmp/cmake/lab_static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_lab_static is shared"
+step "find_package: shared, static, C++, laboratory"
 
 export PKG_CONFIG_PATH=$lib/pkgconfig
 version=$(sed -n 's/^#define ORDO_VERSION_[A-Z]* //p' "$ORDO_SOURCE/include/ordo/status.h" | paste -sd.)
@@ -53,7 +67,11 @@ version=$(sed -n 's/^#define ORDO_VERSION_[A-Z]* //p' "$ORDO_SOURCE/include/ordo
 $CC "$outside/main.c" $(pkg-config --cflags --libs ordo) -o "$tmp/pc-shared"
 env -u LD_LIBRARY_PATH "$tmp/pc-shared" || fail "pkg-config, shared: the program does not start"
 readelf -d "$tmp/pc-shared" | grep -q 'NEEDED.*libordo' || fail "pkg-config: not the shared library"
-rm "$lib"/libordo.so* # or the linker would prefer it
+$CC "$outside/lab.c" $(pkg-config --cflags --libs ordo_lab) -o "$tmp/pc-lab"
+env -u LD_LIBRARY_PATH "$tmp/pc-lab" || fail "pkg-config, laboratory: the program does not start"
+rm "$lib"/libordo.so* "$lib"/libordo_lab.so* # or the linker would prefer it
 $CC "$outside/main.c" $(pkg-config --static --cflags --libs ordo) -o "$tmp/pc-static"
 "$tmp/pc-static" || fail "pkg-config, static"
+$CC "$outside/lab.c" $(pkg-config --static --cflags --libs ordo_lab) -o "$tmp/pc-lab-static"
+"$tmp/pc-lab-static" || fail "pkg-config, laboratory, static"
 step "pkg-config: shared, static"

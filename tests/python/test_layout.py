@@ -11,13 +11,19 @@ from typing import get_args
 
 import pytest
 from ordo import _library, _structs, _words
+from ordo.lab import _library as lab_library
 
 STRUCTS = {kind.__name__: kind for kind in _structs.Struct.__subclasses__()}
 
 
 @pytest.fixture(scope="module")
 def headers(root):
-    text = "".join(path.read_text() for path in sorted((root / "include/ordo").glob("*.h")))
+    return declared(root / "include/ordo") + declared(root / "include/ordo/lab")
+
+
+def declared(folder):
+    """The public headers of a folder as one text, without comments."""
+    text = "".join(path.read_text() for path in sorted(folder.glob("*.h")))
     return re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 
 
@@ -38,7 +44,7 @@ def compiled(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("layout")
     source = folder / "layout.c"
     source.write_text(
-        "#include <ordo/ordo.h>\n#include <stdio.h>\nint main(void)\n{\n"
+        "#include <ordo/lab.h>\n#include <ordo/ordo.h>\n#include <stdio.h>\nint main(void)\n{\n"
         + "\n".join(lines)
         + "\n    return 0;\n}\n"
     )
@@ -60,8 +66,7 @@ def test_struct_is_what_the_compiler_makes_of_it(name, compiled):
 
 
 def test_every_public_struct_is_here(headers):
-    declared = set(re.findall(r"typedef struct (ordo_\w+) \{", headers))
-    assert declared == set(STRUCTS)
+    assert set(re.findall(r"typedef struct (ordo_\w+) \{", headers)) == set(STRUCTS)
 
 
 def test_every_field_is_here(headers):
@@ -70,10 +75,13 @@ def test_every_field_is_here(headers):
         assert count == len(STRUCTS[name]._fields_), name
 
 
-def test_every_function_is_declared_with_its_arguments(headers):
-    found = re.findall(r"ORDO_API [^;(]*?(ordo_\w+)\(([^;]*)\);", headers)
+@pytest.mark.parametrize(
+    "folder, library", [("include/ordo", _library), ("include/ordo/lab", lab_library)]
+)
+def test_every_function_is_declared_with_its_arguments(root, folder, library):
+    found = re.findall(r"ORDO_API [^;(]*?(ordo_\w+)\(([^;]*)\);", declared(root / folder))
     arguments = {name: 0 if a.strip() == "void" else a.count(",") + 1 for name, a in found}
-    assert arguments == {name: len(a) for name, (_, a) in _library._PROTOTYPES.items()}
+    assert arguments == {name: len(a) for name, (_, a) in library.PROTOTYPES.items()}
 
 
 @pytest.mark.parametrize("noun", _words.TABLES)

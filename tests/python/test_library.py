@@ -79,16 +79,50 @@ def test_another_library_is_refused(clone):
         ('("k", ordo_tensor),\n        ("v"', '("v", ordo_tensor),\n        ("k"'),
         ('        ("stream", c_void_p),\n', ""),
         ('("p_used", c_double),\n        ("scale"', '("scale", c_double),\n        ("p_used"'),
-        ('        ("exact", c_bool),\n', ""),
     ],
 )
 def test_another_layout_is_refused(clone, old, new):
-    structs = clone / "python" / "ordo" / "_structs.py"
+    said = with_structs(clone, "_structs.py", old, new, "import ordo")
+    assert "ImportError" in said.stderr and "another version?" in said.stderr
+
+
+def with_structs(clone, file, old, new, code):
+    structs = clone / "python" / "ordo" / file
     text = structs.read_text()
     assert old in text
     structs.write_text(text.replace(old, new))
-    said = run(clone / "python", ORDO_LIBRARY=str(Path(ordo.build().path).resolve()))
-    assert "ImportError" in said.stderr and "another version?" in said.stderr
+    return run(clone / "python", code, ORDO_LIBRARY=str(Path(ordo.build().path).resolve()))
+
+
+def test_another_layout_of_the_laboratory_is_refused(clone):
+    said = with_structs(clone, "lab/_structs.py", '        ("exact", c_bool),\n', "", "import ordo.lab")
+    assert "ImportError" in said.stderr and "a libordo_lab of another version?" in said.stderr
+
+
+def test_laboratory_is_loaded_when_first_asked_for(clone):
+    """libordo alone serves the package; ordo.lab says which library it lacks."""
+    library = clone / "alone" / "libordo.so"
+    library.parent.mkdir()
+    shutil.copy(ordo.build().path, library)
+    code = "import ordo; print(ordo.Plan(ordo.Problem(q_len=4, head_dim=4)).line); ordo.lab"
+    said = run(clone / "python", code, ORDO_LIBRARY=str(library))
+    assert " tile=" in said.stdout or said.stdout, said.stderr
+    assert f"ImportError: libordo_lab not found: expected {library.parent}" in said.stderr
+    shutil.copy(Path(ordo.build().path).parent / "libordo_lab.so", library.parent)
+    said = run(clone / "python", code, ORDO_LIBRARY=str(library))
+    assert said.returncode == 0, said.stderr
+
+
+def test_errors_of_the_laboratory_have_their_message():
+    with pytest.raises(ordo.Error, match="key_tiles 0: expected 1 to"):
+        ordo.lab.timeline(key_tiles=0, workers=1)
+
+
+@pytest.mark.parametrize("name", ["Critical", "Schedule", "Timeline", "TimelineInfo", "timeline"])
+def test_what_moved_to_the_laboratory_is_named(name):
+    with pytest.raises(AttributeError, match=f"it is ordo.lab.{name}$"):
+        getattr(ordo, name)
+    assert hasattr(ordo.lab, name)
 
 
 def test_example(root):

@@ -7,6 +7,7 @@ import subprocess
 
 import ordo
 import pytest
+from ordo import lab
 
 
 def test_timeline_is_the_commands(command):
@@ -17,16 +18,16 @@ def test_timeline_is_the_commands(command):
         [command, "schedule", *options.split(), "--json"],
         check=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    schedule = ordo.Schedule(
+    schedule = lab.Schedule(
         mask="causal", key_tiles=8, heads=4, workers=8, order="symmetric", compute=2, reduce=2
     )
-    info = ordo.timeline(schedule).info
+    info = lab.timeline(schedule).info
     assert info.order == "symmetric" and info.valid and info.exact
     assert f'"makespan": {info.makespan}' in json.dumps(json.loads(said.stdout))
 
 
 def test_steps_and_critical_path():
-    line = ordo.timeline(mask="causal", key_tiles=4, heads=2, order="ascending", record=True)
+    line = lab.timeline(mask="causal", key_tiles=4, heads=2, order="ascending", record=True)
     steps = line.steps
     assert len(steps) == line.info.tasks == 20
     assert steps["end"].max() == line.info.makespan
@@ -39,20 +40,20 @@ def test_steps_and_critical_path():
 
 
 def test_auto_is_the_best_order():
-    schedule = ordo.Schedule(mask="causal", key_tiles=8, heads=4)
-    best = ordo.timeline(schedule).info
+    schedule = lab.Schedule(mask="causal", key_tiles=8, heads=4)
+    best = lab.timeline(schedule).info
     assert best.order_asked == schedule.auto()
     for order in ("ascending", "descending", "spt", "twin"):
-        assert ordo.timeline(schedule, order=order).info.makespan >= best.makespan
+        assert lab.timeline(schedule, order=order).info.makespan >= best.makespan
 
 
 def test_nothing_recorded():
-    line = ordo.timeline(key_tiles=4)
+    line = lab.timeline(key_tiles=4)
     assert len(line.steps) == 0 and line.critical == [] and line.info.workers == 4
 
 
 def test_refusals():
     with pytest.raises(ordo.Error, match="key_tiles 0"):
-        ordo.timeline(key_tiles=0, workers=1)
+        lab.timeline(key_tiles=0, workers=1)
     with pytest.raises(ordo.Error, match="order 'up'"):
-        ordo.timeline(key_tiles=3, order="up")
+        lab.timeline(key_tiles=3, order="up")

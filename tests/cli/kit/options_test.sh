@@ -70,5 +70,5 @@ for name in --n --d --cache; do
 done
 every "model kernel" "--seq" --kernel attention --seq 1k
 every "model block" "--seq --embed" --seq 1k --embed 1k
-every "model validate" "" "$ORDO_SOURCE/bench/measured/h200.json"
+every "model validate" "" "$ORDO_SOURCE/bench/lab/measured/h200.json"
 finish

@@ -90,7 +90,7 @@ grep -qE 'https?://' "$work/page.html" && ! grep -q 'www.w3.org' "$work/page.htm
 
 # Measured times: the targets are 5 % for GEMM, RNG and memory, 10 % for attention.
 meets() { # FILE KINDS: of those, none past its target
-    status 0 model validate "$ORDO_SOURCE/bench/measured/$1"
+    status 0 model validate "$ORDO_SOURCE/bench/lab/measured/$1"
     prints "mean error"
     awk -v kinds="$2" '/mean error/ { on = 1 } on && /^(gemm|rng|memory) / { n++; if ($3 + 0 > 5) exit 1 }
         on && /^(attention|attention-backward|block|training) / { n++; if ($3 + 0 > 10) exit 1 }
@@ -104,16 +104,16 @@ awk -F'|' '/^\| file \|/ { on = 1; next } on && !/^\|/ { exit } on && $3 !~ /---
         if (match($2, /`[^`]*`/)) file = substr($2, RSTART + 1, RLENGTH - 2)
         gsub(/ /, ""); print file, $3, $4, $5, $6 }' "$ORDO_SOURCE/docs/design/model.md" >"$work/stated"
 for file in h200.json h200-calibrate.json h200-peers.json neoverse-v1.json; do
-    status 0 model validate "$ORDO_SOURCE/bench/measured/$file"
+    status 0 model validate "$ORDO_SOURCE/bench/lab/measured/$file"
     awk -v file=$file '/mean error/ { on = 1; next } on && !/^all / { print file, $1, $2, $3, $4 }' "$out"
 done >"$work/printed"
 diff "$work/stated" "$work/printed" >&2 || fail "docs/design/model.md: its table is not what validate prints"
 
-status 1 model validate "$ORDO_SOURCE/bench/measured/h200.json" --most 0 # no prediction is exact
-json model validate "$ORDO_SOURCE/bench/measured/h200.json"
+status 1 model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --most 0 # no prediction is exact
+json model validate "$ORDO_SOURCE/bench/lab/measured/h200.json"
 says machine h200
-refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/measured/h200.json" --most 0.5 --json=/dev/null
-status 0 model validate "$ORDO_SOURCE/bench/measured/neoverse-v1.json" --most 10
+refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --most 0.5 --json=/dev/null
+status 0 model validate "$ORDO_SOURCE/bench/lab/measured/neoverse-v1.json" --most 10
 prints "attention-backward"
 "$ORDO" bench attention --seq 128 --heads 2 --seconds 0.05 --json >"$work/bench.json" || fail bench
 status 0 model validate "$work/bench.json"

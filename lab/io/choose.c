@@ -1,0 +1,158 @@
+/* choose.c: the public face of the I/O laboratory: bounds, words, choices. */
+#include "io/choose.h"
+
+#include <inttypes.h>
+
+#include "base/environment.h"
+#include "base/status.h"
+#include "io/bounds.h"
+
+static ordo_status missing(const char *name)
+{
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
+}
+
+/* ---- bounds ---- */
+
+/* Key heads are independent: so many times the words of one. */
+static ordo_io_bound times(ordo_io_bound bound, int64_t copies)
+{
+    bound.words *= (double)copies;
+    return bound;
+}
+
+ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index, ordo_io_bound *bound)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_io_shape shape;
+    if (!bound)
+        return missing("bound");
+    if (index < 0 || index >= ORDO_IO_BOUND_COUNT)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "index %d: expected 0 to %d", index,
+                         ORDO_IO_BOUND_COUNT - 1);
+    ORDO_TRY(ordo_io_shape_of(problem, &shape));
+    *bound = times(ordo_io_bound_of(&shape, index), shape.copies);
+    return ORDO_OK;
+}
+
+ordo_status ordo_io_bound_best(const ordo_io_problem *problem, ordo_io_bound *bound)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_io_shape shape;
+    if (!bound)
+        return missing("bound");
+    ORDO_TRY(ordo_io_shape_of(problem, &shape));
+    *bound = times(ordo_io_best_bound(&shape), shape.copies);
+    return ORDO_OK;
+}
+
+/* ---- words ---- */
+
+static bool given(const ordo_io_tiles *t)
+{
+    return t && (t->rows || t->cols || t->out_rows || t->out_keys || t->out_cols);
+}
+
+static ordo_status too_small(const ordo_io_shape *shape, ordo_io_algorithm algorithm)
+{
+    ordo_io_shape roomy = *shape;
+    ordo_io_tiles tiles;
+    roomy.cache = INT64_MAX / 4;
+    if (!ordo_io_best_tiles(&roomy, algorithm, &tiles))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "workspace_words %" PRId64
+                         ": %s keeps scores in slow memory and needs more",
+                         shape->workspace, ordo_io_algorithm_name(algorithm));
+    return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                     "cache_words %" PRId64 ": too small for any tile of %s %s", shape->cache,
+                     ordo_io_pass_name(shape->pass), ordo_io_algorithm_name(algorithm));
+}
+
+static ordo_status choose_one(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                              const ordo_io_tiles *tiles, ordo_io_choice *choice)
+{
+    if (!ordo_io_has(shape->pass, algorithm))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "algorithm %s: pass %s has none of that name",
+                         ordo_io_algorithm_name(algorithm), ordo_io_pass_name(shape->pass));
+    choice->algorithm = algorithm;
+    if (given(tiles)) {
+        ORDO_TRY(ordo_io_tiles_of(shape, algorithm, tiles, &choice->tiles));
+    } else {
+        ordo_io_shape wish = *shape;
+        const int64_t per_row = (algorithm == ORDO_IO_PHASE ? 2 : 1) * shape->cols;
+        if (tiles && tiles->panel > 0) /* a panel alone: so much workspace */
+            wish.workspace =
+                ordo_io_least(shape->workspace, ordo_io_least(tiles->panel, shape->rows) * per_row);
+        if (!ordo_io_best_tiles(&wish, algorithm, &choice->tiles))
+            return too_small(&wish, algorithm);
+    }
+    choice->words = ordo_io_words_of(shape, algorithm, &choice->tiles);
+    return ORDO_OK;
+}
+
+/* The best algorithm: of equal ones the first. */
+static ordo_status choose_best(const ordo_io_shape *shape, ordo_io_choice *choice)
+{
+    int64_t least = INT64_MAX;
+    for (int a = 1; a <= ORDO_IO_ALGORITHM_COUNT; a++) {
+        ordo_io_choice one;
+        if (!ordo_io_has(shape->pass, (ordo_io_algorithm)a) ||
+            !ordo_io_best_tiles(shape, (ordo_io_algorithm)a, &one.tiles))
+            continue;
+        one.algorithm = (ordo_io_algorithm)a;
+        one.words = ordo_io_words_of(shape, one.algorithm, &one.tiles);
+        if (one.words.workspace <= shape->workspace && one.words.loads + one.words.stores < least) {
+            least = one.words.loads + one.words.stores;
+            *choice = one;
+        }
+    }
+    if (least == INT64_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "cache_words %" PRId64 ": too small for any algorithm of pass %s",
+                         shape->cache, ordo_io_pass_name(shape->pass));
+    return ORDO_OK;
+}
+
+ordo_status ordo_io_decide(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                           const ordo_io_tiles *tiles, ordo_io_choice *choice)
+{
+    if ((unsigned)algorithm > ORDO_IO_ALGORITHM_COUNT)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "algorithm %d: expected 0 to %d", (int)algorithm,
+                         ORDO_IO_ALGORITHM_COUNT);
+    if (algorithm == ORDO_IO_BEST && given(tiles))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "tiles: expected none, or an algorithm by name");
+    return algorithm == ORDO_IO_BEST ? choose_best(shape, choice)
+                                     : choose_one(shape, algorithm, tiles, choice);
+}
+
+static ordo_io_words all_heads(ordo_io_words w, int64_t copies)
+{
+    w.loads *= copies;
+    w.stores *= copies;
+    return w;
+}
+
+ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
+                           const ordo_io_tiles *tiles, ordo_io_choice *choice)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_io_shape shape;
+    if (!choice)
+        return missing("choice");
+    ORDO_TRY(ordo_io_shape_of(problem, &shape));
+    ORDO_TRY(ordo_io_decide(&shape, algorithm, tiles, choice));
+    choice->words = all_heads(choice->words, shape.copies);
+    return ORDO_OK;
+}
+
+ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm algorithm,
+                            const ordo_io_tiles *tiles, ordo_io_words *words)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_io_choice choice;
+    if (!words)
+        return missing("words");
+    ORDO_TRY(ordo_io_choose(problem, algorithm, tiles, &choice));
+    *words = choice.words;
+    return ORDO_OK;
+}

@@ -1,0 +1,390 @@
+/* block.c: a transformer block, forward and with backward, in every dropout mode.
+ *
+ *   sequential   GEMMs, mask, attention that reads it
+ *   fused        GEMMs, attention that makes it
+ *   overlapped   GEMMs beside mask, attention that reads it
+ *   pipelined    the same by segments of rows: attention of segment i, then the GEMMs of segment i
+ *                beside the mask of segment i + 1; two buffers, at the price of part-filled waves
+ *
+ * In steady state the board's governor averages power over several kernels. With perfect averaging
+ * a sequence would take the longer of the sum of times at full clock and the sum of energies over
+ * the limit: a mask that draws little power would pay back its time as clock. Measured sequences
+ * lie between that and the sum of the kernels' own times; a fitted share says where. */
+#include "model/model.h"
+
+#include <math.h>
+
+/* Kernels one after the other. */
+typedef struct sum {
+    double seconds; /* each under the power limit by itself */
+    double clocked; /* at full clock */
+    double joules;
+} sum;
+
+static void add(sum *s, const ordo_priced *kernel)
+{
+    s->seconds += kernel->time.seconds;
+    s->clocked += kernel->clock_seconds;
+    s->joules += kernel->joules;
+}
+
+static double total(const ordo_model *model, sum s)
+{
+    const double power = ordo_model_value(model, ORDO_C_POWER);
+    if (!ordo_model_on(model, ORDO_C_STEADY) || power <= 0)
+        return s.seconds;
+    const double pooled = s.joules / power > s.clocked ? s.joules / power : s.clocked;
+    return s.seconds - ordo_model_value(model, ORDO_C_POWER_CREDIT) * (s.seconds - pooled);
+}
+
+/* All kernels of a block on one rank. */
+typedef struct parts {
+    const ordo_model *model;
+    const ordo_block *block;
+    const ordo_kernel_counts *rng_counts;
+    double elements;
+    ordo_priced gemm[ORDO_BLOCK_GEMMS];
+    ordo_priced attention, with_mask, fused, rng, memory;
+    sum gemms;   /* those that count */
+    double tail; /* of those, in seconds */
+} parts;
+
+/* Heads and rows of one rank. */
+static int64_t heads_of(const ordo_block *b)
+{
+    return b->embed / b->head_dim / b->tensor_parallel;
+}
+
+static int64_t rows_of(const ordo_block *b)
+{
+    return b->seq / b->sequence_parallel;
+}
+
+static int gemms_of(const ordo_block *b)
+{
+    return b->overlap_qkv_only ? 1 : ORDO_BLOCK_GEMMS;
+}
+
+/* GEMM number i over `rows` rows; ranks share heads and the inner size of the two last. */
+static ordo_gemm gemm_of(const ordo_block *b, int i, int64_t rows)
+{
+    const int64_t e = b->embed, ranks = b->tensor_parallel;
+    const int64_t heads = e / b->head_dim, kv = 2 * b->kv_heads * b->head_dim;
+    const int64_t n[] = { (heads * b->head_dim + kv) / ranks, e, 4 * e / ranks, e };
+    const int64_t k[] = { e, e / ranks, e, 4 * e / ranks };
+    return (ordo_gemm) { .size = sizeof(ordo_gemm),
+                         .precision = b->precision,
+                         .m = b->batch * rows,
+                         .n = n[i],
+                         .k = k[i] };
+}
+
+static ordo_attention_shape shape_of(const ordo_block *b, ordo_keep_source drop)
+{
+    return (ordo_attention_shape) {
+        .size = sizeof(ordo_attention_shape),
+        .precision = b->precision,
+        .batch = b->batch,
+        .heads = heads_of(b),
+        .kv_heads = b->kv_heads / b->tensor_parallel,
+        .q_len = rows_of(b),
+        .kv_len = b->seq,
+        .head_dim = b->head_dim,
+        .causal = false, /* a rank's rows are spread over the sequence; see causal_share() */
+        .keep = drop,
+        .rng = b->rng,
+    };
+}
+
+/* Share of the scores that a causal mask leaves, in whole tiles. */
+static double causal_share(const ordo_model *model, const ordo_block *b)
+{
+    if (!b->causal)
+        return 1;
+    ordo_attention_shape s = shape_of(b, ORDO_KEEP_NONE);
+    s.q_len = b->seq;
+    s.causal = true;
+    const int64_t bq = (int64_t)ordo_model_value(model, ORDO_C_ATTENTION_TILE_Q);
+    const int64_t bk = (int64_t)ordo_model_value(model, ORDO_C_ATTENTION_TILE_K);
+    const double live = ordo_live_elements(&s, bq, bk);
+    s.causal = false;
+    return live / ordo_live_elements(&s, bq, bk);
+}
+
+/* Time of attention scales with the scores it computes. */
+static ordo_priced attention_of(const parts *p, ordo_attention_shape s, double share)
+{
+    ordo_priced priced = ordo_price_attention(p->model, &s);
+    if (share < 1) {
+        priced.clock_seconds *= share;
+        priced.joules *= share;
+        priced.time.seconds *= share;
+        for (int i = 0; i < ORDO_LIMITERS; i++)
+            priced.time.by[i] *= share;
+    }
+    return priced;
+}
+
+/* Two norms, two residual sums, one activation four times as wide; 16-bit values. */
+static ordo_priced memory_steps(const ordo_model *model, const ordo_block *b)
+{
+    const double rows = (double)b->batch * (double)b->seq / (double)b->sequence_parallel;
+    const double unit = 2 * rows * (double)b->embed, wide = 4 / (double)b->tensor_parallel;
+    ordo_priced priced = ordo_price_memory(model, (2 + 4 + wide) * unit, (2 + 2 + wide) * unit);
+    const double launches = 4 * ordo_model_value(model, ORDO_C_LAUNCH) * 1e-9;
+    priced.clock_seconds += launches;
+    priced.time.seconds += launches;
+    return priced;
+}
+
+static parts price_parts(const ordo_model *model, const ordo_block *b,
+                         const ordo_kernel_counts *counts)
+{
+    parts p = { .model = model, .block = b, .rng_counts = counts };
+    const double share = causal_share(model, b);
+    const bool cpu = ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
+    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
+        const ordo_gemm g = gemm_of(b, i, rows_of(b));
+        p.gemm[i] = ordo_price_gemm(model, &g);
+        if (i < gemms_of(b)) {
+            add(&p.gemms, &p.gemm[i]);
+            p.tail += cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
+        }
+    }
+    p.elements =
+        share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
+    p.attention = attention_of(&p, shape_of(b, ORDO_KEEP_NONE), share);
+    p.with_mask = attention_of(&p, shape_of(b, ORDO_KEEP_GIVEN), share);
+    p.fused = attention_of(&p, shape_of(b, ORDO_KEEP_MADE), share);
+    if (p.fused.clock_seconds < p.with_mask.clock_seconds)
+        p.fused = p.with_mask;
+    p.rng = ordo_price_rng(model, counts, p.elements);
+    if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
+        p.memory = memory_steps(model, b);
+    return p;
+}
+
+/* Tensor time that the mask's wide multiplications would take. */
+static double steal_of(const parts *p, double elements)
+{
+    const double per = ordo_model_value(p->model, ORDO_C_WIDE_STEAL) * p->rng_counts->imad_wide /
+                       (32 * 4) * ordo_model_value(p->model, ORDO_C_RNG_SCALE);
+    return elements * per /
+           (ordo_model_value(p->model, ORDO_C_WORKERS) *
+            ordo_model_value(p->model, ORDO_C_CLOCK_TENSOR) * 1e9);
+}
+
+/* Ring all-reduce of activations after projection and MLP; or keys and values of all rows. */
+static double communication(const ordo_model *model, const ordo_block *b)
+{
+    const double link = ordo_model_value(model, ORDO_C_LINK);
+    const double tensor = (double)b->tensor_parallel, sequence = (double)b->sequence_parallel;
+    const double rows = (double)b->batch * (double)b->seq;
+    if (link <= 0 || !ordo_model_on(model, ORDO_C_COUNT_MEMORY))
+        return 0;
+    const double reduced = 2 * 2 * (tensor - 1) / tensor * 2 * rows / sequence * (double)b->embed;
+    const double gathered = (sequence - 1) / sequence * 2 * rows *
+                            (double)(b->kv_heads * b->head_dim) / tensor *
+                            ordo_precision_bytes(b->precision);
+    return (reduced + gathered) / link;
+}
+
+static double mask_bytes(const ordo_block *b, int64_t rows)
+{
+    return (double)b->batch * (double)heads_of(b) * (double)rows * (double)b->seq / 8;
+}
+
+/* A GEMM of one segment: in whole waves. An efficiency measured on whole GEMMs has the part-filled
+ * wave of all rows, `all`, in it already; and waves cost nothing where power is the limit. */
+static double segment_gemm(const ordo_model *model, const ordo_gemm *g, ordo_gemm all)
+{
+    ordo_model whole = *model;
+    whole.value[ORDO_C_WHOLE_WAVES] = 1;
+    if (!ordo_model_on(model, ORDO_C_TAILS_COUNTED))
+        return ordo_price_gemm(&whole, g).time.seconds;
+    const double share = ordo_price_gemm(model, g).time.seconds;
+    if (ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU)
+        return share;
+    const double waves =
+        ordo_price_gemm(&whole, g).clock_seconds * (1 - ordo_gemm_tail(model, &all));
+    return waves > share ? waves : share;
+}
+
+/* One layer in `n` segments; seconds. */
+static double pipelined(const parts *p, int64_t n)
+{
+    const ordo_block *b = p->block;
+    ordo_model shares = *p->model;
+    shares.value[ORDO_C_WHOLE_WAVES] = 0;
+    const int64_t rows = rows_of(b) / n;
+    const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
+    double gemm = 0, tail = 0;
+    for (int i = 0; i < gemms_of(b); i++) {
+        const ordo_gemm g = gemm_of(b, i, rows);
+        const double each = segment_gemm(p->model, &g, gemm_of(b, i, rows * n));
+        gemm += each;
+        tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
+    }
+    const double share = causal_share(p->model, b);
+    parts other = *p;
+    other.model = &shares;
+    double attention = attention_of(&other, shape_of(b, ORDO_KEEP_GIVEN), share).time.seconds;
+    const double tiles = (double)b->batch * (double)heads_of(b) *
+                         ceil((double)rows / ordo_model_value(p->model, ORDO_C_ATTENTION_TILE_Q));
+    const double waves = tiles / ordo_model_value(p->model, ORDO_C_WORKERS);
+    attention = attention / (double)n * (cpu ? 1 : ceil(waves) / waves);
+    const ordo_beside beside = {
+        .gemm = gemm,
+        .rng = ordo_price_rng(p->model, p->rng_counts, p->elements).time.seconds / (double)n,
+        .steal = steal_of(p, p->elements / (double)n),
+        .tail = tail,
+    };
+    const double launch = ordo_model_value(p->model, ORDO_C_SEGMENT_LAUNCH) * 1e-9;
+    return (double)n * (ordo_overlap(p->model, &beside).seconds + attention + launch) +
+           p->memory.time.seconds;
+}
+
+/* Time without dropout kernels but with the given attention. */
+static double with_attention(const parts *p, const ordo_priced *attention, const ordo_priced *rng)
+{
+    sum s = p->gemms;
+    add(&s, attention);
+    add(&s, &p->memory);
+    if (rng)
+        add(&s, rng);
+    return total(p->model, s);
+}
+
+/* Forward times of all modes. */
+static void price_modes(const parts *p, ordo_block_report *r)
+{
+    const ordo_model *model = p->model;
+    const ordo_block *b = p->block;
+    const double fixed = r->communication_seconds;
+    const double masked = with_attention(p, &p->with_mask, NULL);
+    const double sequential = with_attention(p, &p->with_mask, &p->rng);
+    const double gemm = total(model, p->gemms);
+    const ordo_beside beside = {
+        .gemm = gemm,
+        .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - masked : p->rng.clock_seconds,
+        .steal = steal_of(p, p->elements),
+        .tail = p->tail,
+    };
+    const ordo_hidden hidden = ordo_overlap(model, &beside);
+    r->gemm_seconds = gemm;
+    r->none = fixed + with_attention(p, &p->attention, NULL);
+    r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] = fixed + sequential;
+    r->mode[ORDO_DROPOUT_MODE_FUSED] = fixed + with_attention(p, &p->fused, NULL);
+    r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] = fixed + masked - gemm + hidden.seconds;
+    r->mode[ORDO_DROPOUT_MODE_PIPELINED] = fixed + pipelined(p, b->segments);
+    r->exposed = hidden.exposed;
+    r->gemm_then_rng = gemm + beside.rng;
+    r->gemm_beside_rng = hidden.seconds;
+    r->hidden_in_fusion =
+        1 - (p->fused.clock_seconds - p->with_mask.clock_seconds) / p->rng.clock_seconds;
+    const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
+    r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
+}
+
+/* Forward and backward. GEMMs take twice as long backward; three quarters of that, projection and
+ * MLP, come before attention and can cover a mask made again. */
+static void price_training(const parts *p, ordo_block_report *r)
+{
+    const ordo_model *model = p->model;
+    ordo_training *t = &r->training;
+    const double g = r->gemm_seconds, rng = p->rng.time.seconds;
+    const double forward = p->attention.time.seconds, masked = p->with_mask.time.seconds;
+    const double fused = p->fused.time.seconds;
+    const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
+    double backward = r->attention_backward.seconds;
+    if (factor > 0)
+        backward = factor * forward;
+    const double backward_masked = backward + 2 * (masked - forward);
+    const double backward_fused = backward_masked + (fused - masked);
+    const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
+    ordo_beside once = { g, rng, steal_of(p, p->elements), p->tail }, again = once;
+    again.gemm *= 1.5;
+    again.tail *= 1.5;
+    const double first = ordo_overlap(model, &once).seconds;
+    const double second = ordo_overlap(model, &again).seconds;
+    t->none = fixed + 3 * g + forward + backward;
+    t->sequential_kept = fixed + 3 * g + rng + masked + backward_masked;
+    t->sequential_regenerated = t->sequential_kept + rng;
+    t->fused = fixed + 3 * g + fused + backward_fused;
+    t->overlapped_kept = fixed + first + 2 * g + masked + backward_masked;
+    t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_masked;
+}
+
+/* The fastest, and the next. A mask that the memory does not hold leaves fused and pipelined. */
+static void choose(ordo_block_report *r)
+{
+    double best = INFINITY, next = INFINITY;
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
+        const bool whole = i == ORDO_DROPOUT_MODE_SEQUENTIAL || i == ORDO_DROPOUT_MODE_OVERLAPPED;
+        if (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits)
+            continue;
+        if (r->mode[i] < best) {
+            next = best;
+            best = r->mode[i];
+            r->best = (ordo_dropout_mode)i;
+        } else if (r->mode[i] < next) {
+            next = r->mode[i];
+        }
+    }
+    r->margin = next / best - 1;
+    const ordo_training *t = &r->training;
+    const struct {
+        ordo_dropout_mode mode;
+        bool kept;
+        double seconds;
+    } ways[] = {
+        { ORDO_DROPOUT_MODE_FUSED, false, t->fused },
+        { ORDO_DROPOUT_MODE_SEQUENTIAL, false, t->sequential_regenerated },
+        { ORDO_DROPOUT_MODE_SEQUENTIAL, true, t->sequential_kept },
+        { ORDO_DROPOUT_MODE_OVERLAPPED, false, t->overlapped_regenerated },
+        { ORDO_DROPOUT_MODE_OVERLAPPED, true, t->overlapped_kept },
+    };
+    double least = INFINITY;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        if (ways[i].seconds < least && (r->mask_fits || ways[i].mode == ORDO_DROPOUT_MODE_FUSED)) {
+            least = ways[i].seconds;
+            r->training_best = ways[i].mode;
+            r->training_keeps_mask = ways[i].kept;
+        }
+}
+
+void ordo_price_block(const ordo_model *model, const ordo_block *b,
+                      const ordo_kernel_counts *counts, ordo_block_report *r)
+{
+    const parts p = price_parts(model, b, counts);
+    *r = (ordo_block_report) {
+        .heads = heads_of(b),
+        .elements = p.elements,
+        .attention = p.attention.time,
+        .attention_mask = p.with_mask.time,
+        .attention_fused = p.fused.time,
+        .rng = p.rng.time,
+        .memory_seconds = p.memory.time.seconds,
+        .communication_seconds = communication(model, b),
+        .segments = b->segments,
+        .coresident = ordo_model_coresident(model),
+    };
+    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++)
+        r->gemm[i] = p.gemm[i].time;
+    ordo_attention_shape back = shape_of(b, ORDO_KEEP_NONE);
+    back.backward = true;
+    back.utilization = b->utilization;
+    r->attention_backward = attention_of(&p, back, causal_share(model, b)).time;
+    const int64_t rows = rows_of(b);
+    r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] = mask_bytes(b, rows);
+    r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] =
+        (b->segments < 2 ? 1 : 2) * mask_bytes(b, rows / b->segments);
+    const double memory = ordo_model_value(model, ORDO_C_MEMORY);
+    r->mask_fits = memory <= 0 || r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
+    price_modes(&p, r);
+    r->overlap_over_baseline = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
+    r->overlap_over_fusion = r->mode[ORDO_DROPOUT_MODE_FUSED] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
+    r->fusion_over_baseline = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_FUSED];
+    price_training(&p, r);
+    choose(r);
+}

@@ -1,0 +1,349 @@
+/* model.c: the public face of the performance model: arguments checked, defaults filled in. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/environment.h"
+#include "base/status.h"
+#include "base/versioned.h"
+#include "planner/predict.h"
+
+/* Sizes past these are mistakes, and would overflow what is computed from them. */
+enum { LONGEST = 1 << 28, WIDEST = 1 << 24, MOST = 1 << 24, DEEPEST = 1 << 16 };
+
+static ordo_status missing(const char *name)
+{
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
+}
+
+static ordo_status within(const char *name, int64_t value, int64_t high)
+{
+    if (value < 1 || value > high)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %lld: expected 1 to %lld", name, (long long)value,
+                         (long long)high);
+    return ORDO_OK;
+}
+
+static ordo_status check_precision(const ordo_model *model, ordo_precision precision)
+{
+    if ((unsigned)precision >= ORDO_PRECISIONS)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "precision %d: expected bf16, fp8, f16 or f32",
+                         (int)precision);
+    if (ordo_model_tensor(model, precision) <= 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "precision %s: machine \"%s\" has no such products",
+                         ordo_precision_name(precision), ordo_machine_name(model->machine));
+    return ORDO_OK;
+}
+
+static ordo_status check_utilization(double utilization)
+{
+    if (!(utilization >= 0 && utilization <= 1))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "utilization %g: expected 0 (none given) to 1",
+                         utilization);
+    return ORDO_OK;
+}
+
+/* The combinations that were counted, for a message. */
+static void counted(char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < ordo_kernel_counts_count() && used < capacity; i++) {
+        const char *name = ordo_kernel_counts_at(i)->name;
+        if (strncmp(name, "rng ", 4) != 0)
+            continue;
+        const int n =
+            snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", name + 4);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static ordo_status find_counts(const ordo_rng *rng, const ordo_kernel_counts **counts)
+{
+    if ((unsigned)rng->generator >= ORDO_GENERATORS)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "generator %d: expected sliced, swar or compare",
+                         (int)rng->generator);
+    if (rng->rounds < 0 || rng->rounds > 10)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "rounds %d: expected 1 to 10, or 0 for 7", rng->rounds);
+    if (rng->bits < 0 || rng->bits > 32)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "bits %d: expected 1 to 32, or 0 for 8", rng->bits);
+    *counts = ordo_rng_counts(rng);
+    if (*counts)
+        return ORDO_OK;
+    char known[400];
+    counted(known, sizeof known);
+    return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                     "%d rounds, %d bits, %s: nobody counted its instructions; counted are (rounds "
+                     "x bits) %s",
+                     rng->rounds ? rng->rounds : 7, rng->bits ? rng->bits : 8,
+                     ordo_generator_name(rng->generator), known);
+}
+
+ordo_status ordo_model_gemm(const ordo_model *model, const ordo_gemm *gemm, ordo_kernel_time *time)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !gemm || !time)
+        return missing(!model ? "model" : !gemm ? "gemm" : "time");
+    ordo_gemm g;
+    ORDO_TRY(ordo_versioned_copy(&g, sizeof g, gemm, "ordo_gemm", "ORDO_GEMM_INIT"));
+    ORDO_TRY(check_precision(model, g.precision));
+    ORDO_TRY(within("m", g.m, (int64_t)1 << 40));
+    ORDO_TRY(within("n", g.n, LONGEST));
+    ORDO_TRY(within("k", g.k, LONGEST));
+    *time = ordo_price_gemm(model, &g).time;
+    return ORDO_OK;
+}
+
+static ordo_status check_shape(const ordo_model *model, ordo_attention_shape *s)
+{
+    ORDO_TRY(check_precision(model, s->precision));
+    if (s->kv_heads == 0)
+        s->kv_heads = s->heads;
+    if (s->kv_len == 0)
+        s->kv_len = s->q_len;
+    if (s->head_dim == 0)
+        s->head_dim = 128;
+    ORDO_TRY(within("batch", s->batch, MOST));
+    ORDO_TRY(within("heads", s->heads, MOST));
+    ORDO_TRY(within("kv_heads", s->kv_heads, s->heads));
+    ORDO_TRY(within("q_len", s->q_len, LONGEST));
+    ORDO_TRY(within("kv_len", s->kv_len, LONGEST));
+    ORDO_TRY(within("head_dim", s->head_dim, DEEPEST));
+    if (s->heads % s->kv_heads != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "kv_heads %lld: expected a divisor of heads %lld",
+                         (long long)s->kv_heads, (long long)s->heads);
+    if ((unsigned)s->keep > ORDO_KEEP_MADE)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "keep %d: expected none, given or made", (int)s->keep);
+    return check_utilization(s->utilization);
+}
+
+ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_shape *shape,
+                                 ordo_kernel_time *time)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !shape || !time)
+        return missing(!model ? "model" : !shape ? "shape" : "time");
+    ordo_attention_shape s;
+    const ordo_kernel_counts *counts;
+    static const ordo_nested rng =
+        ORDO_NESTED(ORDO_ATTENTION_SHAPE_INIT, ordo_attention_shape, rng);
+    ORDO_TRY(ordo_versioned_copy_nested(&s, sizeof s, shape, "ordo_attention_shape", &rng));
+    ORDO_TRY(check_shape(model, &s));
+    if (s.keep == ORDO_KEEP_MADE)
+        ORDO_TRY(find_counts(&s.rng, &counts));
+    *time = ordo_price_attention(model, &s).time;
+    return ORDO_OK;
+}
+
+ordo_status ordo_model_rng(const ordo_model *model, const ordo_rng *rng, double elements,
+                           ordo_kernel_time *time)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !rng || !time)
+        return missing(!model ? "model" : !rng ? "rng" : "time");
+    const ordo_kernel_counts *counts;
+    ORDO_TRY(find_counts(rng, &counts));
+    if (!(elements >= 1 && elements <= 1e24))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "elements %g: expected 1 to 1e24", elements);
+    *time = ordo_price_rng(model, counts, elements).time;
+    return ORDO_OK;
+}
+
+ordo_status ordo_model_memory(const ordo_model *model, double read_bytes, double write_bytes,
+                              ordo_kernel_time *time)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !time)
+        return missing(model ? "time" : "model");
+    if (!(read_bytes >= 0 && write_bytes >= 0 && read_bytes + write_bytes <= 1e24))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "bytes %g and %g: expected 0 to 1e24", read_bytes,
+                         write_bytes);
+    if (ordo_model_value(model, ORDO_C_HBM_COPY) <= 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "machine \"%s\" does not give %s",
+                         ordo_machine_name(model->machine), "dram_bytes_per_s");
+    *time = ordo_price_memory(model, read_bytes, write_bytes).time;
+    return ORDO_OK;
+}
+
+static ordo_status check_ranks(const ordo_block *b)
+{
+    const int64_t heads = b->embed / b->head_dim;
+    if (b->embed % b->head_dim != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "head_dim %lld: expected a divisor of embed %lld",
+                         (long long)b->head_dim, (long long)b->embed);
+    if (b->kv_heads < 1 || heads % b->kv_heads != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "kv_heads %lld: expected a divisor of %lld heads",
+                         (long long)b->kv_heads, (long long)heads);
+    if (b->kv_heads % b->tensor_parallel != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "tensor_parallel %lld: expected a divisor of %lld key heads",
+                         (long long)b->tensor_parallel, (long long)b->kv_heads);
+    if (b->seq % b->sequence_parallel != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "sequence_parallel %lld: expected a divisor of seq %lld",
+                         (long long)b->sequence_parallel, (long long)b->seq);
+    if (b->seq / b->sequence_parallel % b->segments != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "segments %lld: expected a divisor of %lld rows",
+                         (long long)b->segments, (long long)(b->seq / b->sequence_parallel));
+    return ORDO_OK;
+}
+
+/* Eight segments, or fewer where the rows do not divide or would leave less than a tile. */
+static int64_t default_segments(int64_t rows)
+{
+    int64_t n = 8;
+    while (n > 1 && (rows % n != 0 || rows / n < 128))
+        n /= 2;
+    return n;
+}
+
+static ordo_status check_block(const ordo_model *model, ordo_block *b)
+{
+    ORDO_TRY(check_precision(model, b->precision));
+    b->batch = b->batch ? b->batch : 1;
+    b->head_dim = b->head_dim ? b->head_dim : 128;
+    b->tensor_parallel = b->tensor_parallel ? b->tensor_parallel : 1;
+    b->sequence_parallel = b->sequence_parallel ? b->sequence_parallel : 1;
+    ORDO_TRY(within("batch", b->batch, MOST));
+    ORDO_TRY(within("seq", b->seq, LONGEST));
+    ORDO_TRY(within("embed", b->embed, WIDEST));
+    ORDO_TRY(within("head_dim", b->head_dim, DEEPEST));
+    ORDO_TRY(within("tensor_parallel", b->tensor_parallel, MOST));
+    ORDO_TRY(within("sequence_parallel", b->sequence_parallel, MOST));
+    b->kv_heads = b->kv_heads ? b->kv_heads : b->embed / b->head_dim;
+    if (b->segments == 0)
+        b->segments = default_segments(b->seq / b->sequence_parallel);
+    ORDO_TRY(within("segments", b->segments, LONGEST));
+    ORDO_TRY(check_ranks(b));
+    return check_utilization(b->utilization);
+}
+
+ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
+                             ordo_block_report *report)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !block || !report)
+        return missing(!model ? "model" : !block ? "block" : "report");
+    ordo_block b;
+    const ordo_kernel_counts *counts;
+    static const ordo_nested rng = ORDO_NESTED(ORDO_BLOCK_INIT, ordo_block, rng);
+    ORDO_TRY(ordo_versioned_copy_nested(&b, sizeof b, block, "ordo_block", &rng));
+    ORDO_TRY(check_block(model, &b));
+    ORDO_TRY(find_counts(&b.rng, &counts));
+    ordo_price_block(model, &b, counts, report);
+    return ORDO_OK;
+}
+
+static ordo_attention_shape shape_of(const ordo_problem *p)
+{
+    static const ordo_precision of[] = { ORDO_PRECISION_F32, ORDO_PRECISION_BF16,
+                                         ORDO_PRECISION_F16 };
+    return (ordo_attention_shape) {
+        .size = sizeof(ordo_attention_shape),
+        .precision = of[p->dtype],
+        .batch = ordo_priced_sequences(p),
+        .heads = p->heads,
+        .kv_heads = p->kv_heads,
+        .q_len = p->q_len,
+        .kv_len = p->kv_len,
+        .head_dim = p->head_dim,
+        .causal = p->mask != ORDO_MASK_FULL,
+        .rng = { .rounds = p->dropout.rounds, .bits = p->dropout.bits },
+    };
+}
+
+/* One pass. A window leaves `share` of the scores that the shape, which knows none, counts. */
+static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape *s, double share,
+                             bool backward, ordo_keep_source drop)
+{
+    s->backward = backward;
+    s->keep = drop;
+    ordo_kernel_time time = ordo_price_attention(model, s).time;
+    time.seconds *= share;
+    for (int i = 0; i < ORDO_LIMITERS; i++)
+        time.by[i] *= share;
+    return time;
+}
+
+/* Attention alone: no GEMM to hide a mask under, so the choice is between a mask kernel once
+ * before both passes and generation inside each. */
+static void price_dropout(const ordo_model *model, ordo_attention_shape *s, double share,
+                          const ordo_kernel_counts *counts, ordo_plan_price *price)
+{
+    const double elements = share * ordo_live_elements(s, 128, 128);
+    price->rng = ordo_price_rng(model, counts, elements).time;
+    price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL] =
+        price->rng.seconds + price->forward.seconds + price->backward.seconds;
+    price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] = price->forward.seconds + price->backward.seconds;
+    price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] = pass(model, s, share, false, ORDO_KEEP_MADE).seconds +
+                                           pass(model, s, share, true, ORDO_KEEP_MADE).seconds;
+    price->mode = price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] < price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL]
+                      ? ORDO_DROPOUT_MODE_FUSED
+                      : ORDO_DROPOUT_MODE_SEQUENTIAL;
+}
+
+ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !plan || !price)
+        return missing(!model ? "model" : !plan ? "plan" : "price");
+    if (ordo_problem_empty(&plan->problem)) {
+        *price = (ordo_plan_price) { .utilization = 1 };
+        return ORDO_OK;
+    }
+    ordo_attention_shape s = shape_of(&plan->problem);
+    ORDO_TRY(check_shape(model, &s));
+    ordo_plan_price made = { 0 };
+    ordo_plan_work work;
+    ORDO_TRY(ordo_plan_measure(plan, model->machine, &work));
+    made.utilization = s.utilization = work.utilization;
+    double share = 1;
+    if (plan->problem.window.on) {
+        const ordo_tile tile = plan->backward_tile;
+        share = work.scores / ordo_live_elements(&s, tile.q, tile.k);
+        share = share < 1 ? share : 1;
+    }
+    const bool drops = plan->problem.dropout.p > 0;
+    const ordo_keep_source drop = drops ? ORDO_KEEP_GIVEN : ORDO_KEEP_NONE;
+    const ordo_kernel_counts *counts = NULL;
+    if (drops)
+        ORDO_TRY(find_counts(&s.rng, &counts));
+    made.forward = pass(model, &s, share, false, drop);
+    made.backward = pass(model, &s, share, true, drop);
+    if (counts)
+        price_dropout(model, &s, share, counts, &made);
+    *price = made;
+    return ORDO_OK;
+}
+
+/* Name number i of a list. */
+static const char *name_at(const char *const *names, unsigned count, unsigned i)
+{
+    return i < count ? names[i] : "unknown";
+}
+
+const char *ordo_calibration_name(ordo_calibration calibration)
+{
+    static const char *const names[] = { "silicon", "paper" };
+    return name_at(names, ORDO_CALIBRATIONS, (unsigned)calibration);
+}
+
+const char *ordo_precision_name(ordo_precision precision)
+{
+    static const char *const names[] = { "bf16", "fp8", "f16", "f32" };
+    return name_at(names, ORDO_PRECISIONS, (unsigned)precision);
+}
+
+const char *ordo_limiter_name(ordo_limiter limiter)
+{
+    static const char *const names[] = { "mma",  "hbm-read", "hbm-write", "l2-read", "l2-add",
+                                         "rf",   "issue",    "alu",       "fma",     "imad",
+                                         "mufu", "shared",   "slot",      "power" };
+    return name_at(names, ORDO_LIMITERS, (unsigned)limiter);
+}
+
+const char *ordo_generator_name(ordo_generator generator)
+{
+    static const char *const names[] = { "sliced", "swar", "compare" };
+    return name_at(names, ORDO_GENERATORS, (unsigned)generator);
+}

@@ -1,0 +1,149 @@
+/* timeline.c: the public face of the timeline simulator. */
+#include <stdlib.h>
+
+#include "base/environment.h"
+#include "base/status.h"
+#include "base/versioned.h"
+#include "planner/replay.h"
+#include "sim/critical.h"
+#include "sim/schedule.h"
+
+enum { RECORD_MAX = 1 << 24 }; /* steps that may be recorded: about 2 GiB */
+
+struct ordo_timeline {
+    ordo_timeline_info info;
+    ordo_record record;
+    ordo_critical *path;
+    uint64_t path_count;
+    bool *critical; /* by recorded step: whether it is on the path */
+};
+
+static ordo_status copy_schedule(ordo_schedule *to, const ordo_schedule *from)
+{
+    if (!from)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "schedule: expected a pointer, got NULL");
+    return ordo_versioned_copy(to, sizeof *to, from, "ordo_schedule", "ORDO_SCHEDULE_INIT");
+}
+
+static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedule)
+{
+    ordo_run run;
+    ordo_costs costs;
+    ordo_timeline_info *info = &timeline->info;
+    ORDO_TRY(ordo_schedule_prepare(schedule, &run, &costs, info));
+    if (!schedule->record)
+        return ordo_schedule_simulate(&run, &costs, ORDO_REPLAY_BUDGET, info, NULL);
+    const uint64_t most = (uint64_t)info->key_tiles * (uint64_t)info->query_tiles; /* < 2^40 */
+    if (most * (uint64_t)info->heads > RECORD_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "record: %llu tiles, expected at most %d",
+                         (unsigned long long)(most * (uint64_t)info->heads), RECORD_MAX);
+    ORDO_TRY(ordo_schedule_simulate(&run, &costs, 0, info, &timeline->record));
+    ORDO_TRY(ordo_timeline_trace(&timeline->record, &costs, &timeline->path,
+                                 &timeline->path_count));
+    timeline->critical = calloc(timeline->record.count, sizeof *timeline->critical);
+    if (!timeline->critical)
+        return ordo_fail(ORDO_ERR_MEMORY, "timeline: %llu steps",
+                         (unsigned long long)timeline->record.count);
+    for (uint64_t i = 0; i < timeline->path_count; i++)
+        timeline->critical[timeline->path[i].step] = true;
+    return ORDO_OK;
+}
+
+ordo_status ordo_timeline_create(ordo_timeline **timeline, const ordo_schedule *schedule)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!timeline)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "timeline: expected a pointer, got NULL");
+    *timeline = NULL;
+    ordo_schedule known;
+    ORDO_TRY(copy_schedule(&known, schedule));
+    ordo_timeline *made = calloc(1, sizeof *made);
+    if (!made)
+        return ordo_fail(ORDO_ERR_MEMORY, "timeline: out of memory");
+    const ordo_status status = simulate(made, &known);
+    if (status != ORDO_OK) {
+        ordo_timeline_destroy(made);
+        return status;
+    }
+    *timeline = made;
+    return ORDO_OK;
+}
+
+void ordo_timeline_destroy(ordo_timeline *timeline)
+{
+    if (!timeline)
+        return;
+    free(timeline->record.steps);
+    free(timeline->path);
+    free(timeline->critical);
+    free(timeline);
+}
+
+ordo_status ordo_timeline_query(const ordo_timeline *timeline, ordo_timeline_info *info)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!timeline || !info)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         timeline ? "info" : "timeline");
+    *info = timeline->info;
+    return ORDO_OK;
+}
+
+uint64_t ordo_timeline_step_count(const ordo_timeline *timeline)
+{
+    return timeline ? timeline->record.count : 0;
+}
+
+ordo_status ordo_timeline_step_at(const ordo_timeline *timeline, uint64_t index,
+                                  ordo_timeline_step *step)
+{
+    if (!timeline || !step)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         timeline ? "step" : "timeline");
+    if (index >= timeline->record.count)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "index %llu: %llu steps are recorded",
+                         (unsigned long long)index, (unsigned long long)timeline->record.count);
+    const ordo_step *s = &timeline->record.steps[index];
+    *step = (ordo_timeline_step) {
+        .worker = s->worker,
+        .head = s->head,
+        .key = s->key,
+        .query = s->query,
+        .turn = s->turn,
+        .begin = s->begin,
+        .ready = s->ready,
+        .start = s->start,
+        .end = s->end,
+        .waited_for = s->waited_for,
+        .critical = timeline->critical[index],
+    };
+    return ORDO_OK;
+}
+
+uint64_t ordo_timeline_critical_count(const ordo_timeline *timeline)
+{
+    return timeline ? timeline->path_count : 0;
+}
+
+ordo_status ordo_timeline_critical_at(const ordo_timeline *timeline, uint64_t index,
+                                      ordo_critical *critical)
+{
+    if (!timeline || !critical)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         timeline ? "critical" : "timeline");
+    if (index >= timeline->path_count)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "index %llu: the critical path has %llu steps",
+                         (unsigned long long)index, (unsigned long long)timeline->path_count);
+    *critical = timeline->path[index];
+    return ORDO_OK;
+}
+
+ordo_status ordo_schedule_auto(const ordo_schedule *schedule, ordo_order *order)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!order)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "order: expected a pointer, got NULL");
+    ordo_schedule known;
+    ORDO_TRY(copy_schedule(&known, schedule));
+    return ordo_schedule_best(&known, order);
+}

@@ -1,0 +1,395 @@
+"""The structs of libordo_lab in include/ordo/lab/, field for field, as .._structs has libordo's."""
+
+from __future__ import annotations
+
+from ctypes import (
+    c_bool,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
+from typing import ClassVar
+
+from .._structs import Struct, ordo_window
+
+# ---- ordo/lab/sim.h ----
+
+
+class ordo_schedule(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("mask", c_int),
+        ("key_tiles", c_int64),
+        ("query_tiles", c_int64),
+        ("ratio_num", c_int64),
+        ("ratio_den", c_int64),
+        ("heads", c_int64),
+        ("workers", c_int64),
+        ("order", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("issue", c_int),
+        ("section", c_int64),
+        ("assign", c_int),
+        ("compute", c_int64),
+        ("reduce", c_int64),
+        ("latency", c_int64),
+        ("compute_partial", c_int64),
+        ("overlap", c_int64),
+        ("record", c_bool),
+    ]
+    _words_ = {"mask": "mask", "order": "order", "issue": "issue", "assign": "assign"}
+
+
+class ordo_timeline_info(Struct):
+    _fields_ = [
+        ("order", c_int),
+        ("order_asked", c_int),
+        ("assign", c_int),
+        ("issue", c_int),
+        ("group", c_int64),
+        ("split", c_int64),
+        ("key_tiles", c_int64),
+        ("query_tiles", c_int64),
+        ("heads", c_int64),
+        ("workers", c_int64),
+        ("tasks", c_uint64),
+        ("makespan", c_int64),
+        ("bound_work", c_int64),
+        ("bound_chain", c_int64),
+        ("bound_turns", c_int64),
+        ("lower_bound", c_int64),
+        ("closed_form", c_int64),
+        ("exact", c_bool),
+        ("utilization", c_double),
+        ("busy", c_int64),
+        ("stall", c_int64),
+        ("startup", c_int64),
+        ("tail", c_int64),
+        ("coresident", c_int64),
+        ("valid", c_bool),
+        ("numeric_key", c_char * 160),
+        ("note", c_char * 256),
+    ]
+    _words_ = {
+        "order": "order",
+        "order_asked": "order",
+        "assign": "assign",
+        "issue": "issue",
+    }
+
+
+class ordo_timeline_step(Struct):
+    _fields_ = [
+        ("worker", c_int32),
+        ("head", c_int32),
+        ("key", c_int32),
+        ("query", c_int32),
+        ("turn", c_int32),
+        ("begin", c_int64),
+        ("ready", c_int64),
+        ("start", c_int64),
+        ("end", c_int64),
+        ("waited_for", c_int64),
+        ("critical", c_bool),
+    ]
+
+
+class ordo_critical(Struct):
+    _fields_ = [("step", c_uint64), ("edge", c_int)]
+
+
+# ---- ordo/price.h, ordo/lab/model.h ----
+
+LIMITERS, MODES, GEMMS = 14, 4, 4  # lengths of arrays there
+
+
+class ordo_model_constant(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("unit", c_char_p),
+        ("kind", c_char_p),
+        ("source", c_char_p),
+        ("about", c_char_p),
+        ("value", c_double),
+        ("changed", c_bool),
+    ]
+
+
+class ordo_rng(Struct):
+    _fields_ = [("rounds", c_int), ("bits", c_int), ("generator", c_int)]
+
+
+class ordo_kernel_counts(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("issue", c_double),
+        ("alu", c_double),
+        ("fma", c_double),
+        ("imad", c_double),
+        ("imad_wide", c_double),
+        ("uniform", c_double),
+        ("mufu", c_double),
+        ("rf_reads", c_double),
+        ("shared", c_double),
+        ("shared_dim", c_double),
+        ("kind", c_char_p),
+        ("source", c_char_p),
+    ]
+
+
+class ordo_kernel_time(Struct):
+    _fields_ = [("seconds", c_double), ("limiter", c_int), ("by", c_double * LIMITERS)]
+
+
+class ordo_gemm(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+    ]
+
+
+class ordo_attention_shape(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("batch", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("head_dim", c_int64),
+        ("causal", c_bool),
+        ("backward", c_bool),
+        ("keep", c_int),
+        ("rng", ordo_rng),
+        ("utilization", c_double),
+    ]
+
+
+class ordo_block(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("batch", c_int64),
+        ("seq", c_int64),
+        ("embed", c_int64),
+        ("head_dim", c_int64),
+        ("kv_heads", c_int64),
+        ("causal", c_bool),
+        ("rng", ordo_rng),
+        ("overlap_qkv_only", c_bool),
+        ("segments", c_int64),
+        ("tensor_parallel", c_int64),
+        ("sequence_parallel", c_int64),
+        ("utilization", c_double),
+    ]
+
+
+class ordo_training(Struct):
+    _fields_ = [
+        ("none", c_double),
+        ("sequential_kept", c_double),
+        ("sequential_regenerated", c_double),
+        ("fused", c_double),
+        ("overlapped_kept", c_double),
+        ("overlapped_regenerated", c_double),
+    ]
+
+
+class ordo_block_report(Struct):
+    _fields_ = [
+        ("heads", c_int64),
+        ("elements", c_double),
+        ("gemm", ordo_kernel_time * GEMMS),
+        ("attention", ordo_kernel_time),
+        ("attention_mask", ordo_kernel_time),
+        ("attention_fused", ordo_kernel_time),
+        ("attention_backward", ordo_kernel_time),
+        ("rng", ordo_kernel_time),
+        ("gemm_seconds", c_double),
+        ("gemm_then_rng", c_double),
+        ("gemm_beside_rng", c_double),
+        ("memory_seconds", c_double),
+        ("communication_seconds", c_double),
+        ("none", c_double),
+        ("mode", c_double * MODES),
+        ("exposed", c_double),
+        ("hidden_in_fusion", c_double),
+        ("mask_bytes", c_double * MODES),
+        ("segments", c_int64),
+        ("mask_fits", c_bool),
+        ("coresident", c_bool),
+        ("overlap_over_baseline", c_double),
+        ("overlap_over_fusion", c_double),
+        ("fusion_over_baseline", c_double),
+        ("region", c_int),
+        ("best", c_int),
+        ("margin", c_double),
+        ("training", ordo_training),
+        ("training_best", c_int),
+        ("training_keeps_mask", c_bool),
+    ]
+
+
+class ordo_plan_price(Struct):
+    _fields_ = [
+        ("forward", ordo_kernel_time),
+        ("backward", ordo_kernel_time),
+        ("rng", ordo_kernel_time),
+        ("utilization", c_double),
+        ("mode", c_int),
+        ("mode_seconds", c_double * MODES),
+    ]
+
+
+# ---- ordo/lab/io.h ----
+
+IO_TENSORS, IO_PHASES = 24, 8  # lengths of arrays there
+
+
+class ordo_io_problem(Struct):
+    _words_: ClassVar = {"mask": "mask"}
+    _fields_ = [
+        ("size", c_size_t),
+        ("pass", c_int),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("head_dim", c_int64),
+        ("v_head_dim", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("mask", c_int),
+        ("window", ordo_window),
+        ("blocks", c_void_p),
+        ("block_q", c_int64),
+        ("block_k", c_int64),
+        ("dropout_p", c_double),
+        ("seed", c_uint64),
+        ("cache_words", c_int64),
+        ("strip", c_int64),
+        ("workspace_words", c_int64),
+    ]
+
+
+class ordo_io_tiles(Struct):
+    _fields_ = [
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("out_rows", c_int64),
+        ("out_keys", c_int64),
+        ("out_cols", c_int64),
+        ("panel", c_int64),
+    ]
+
+
+class ordo_io_words(Struct):
+    _fields_ = [
+        ("loads", c_int64),
+        ("stores", c_int64),
+        ("cache", c_int64),
+        ("workspace", c_int64),
+    ]
+
+
+class ordo_io_bound(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("valid", c_char_p),
+        ("words", c_double),
+        ("holds", c_bool),
+    ]
+
+
+class ordo_io_sparse(Struct):
+    _fields_ = [
+        ("z_in", c_double),
+        ("z_qk", c_double),
+        ("z_x", c_double),
+        ("z_ax", c_double),
+        ("m", c_double),
+    ]
+
+
+class ordo_io_choice(Struct):
+    _fields_ = [("algorithm", c_int), ("tiles", ordo_io_tiles), ("words", ordo_io_words)]
+
+
+class ordo_io_traffic(Struct):
+    _fields_ = [("name", c_char_p), ("loads", c_int64), ("stores", c_int64)]
+
+
+class ordo_io_report(Struct):
+    _fields_ = [
+        ("algorithm", c_int),
+        ("tiles", ordo_io_tiles),
+        ("loads", c_int64),
+        ("stores", c_int64),
+        ("peak", c_int64),
+        ("predicted", ordo_io_words),
+        ("error", c_double),
+        ("accesses", c_int64),
+        ("tensors", ordo_io_traffic * IO_TENSORS),
+        ("phases", ordo_io_traffic * IO_PHASES),
+    ]
+
+
+class ordo_io_cache(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("replacement", c_int),
+        ("line", c_int64),
+        ("ways", c_int64),
+        ("budget", c_double),
+        ("packed", c_bool),
+        ("outer_words", c_int64),
+        ("outer_ways", c_int64),
+    ]
+
+
+class ordo_io_level(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("scratchpad", c_bool),
+        ("bytes", c_int64),
+        ("line_bytes", c_int64),
+        ("word_bytes", c_int64),
+        ("bytes_per_s", c_double),
+        ("budget", c_double),
+        ("small_dim", c_double),
+    ]
+
+
+class ordo_io_advice(Struct):
+    _fields_ = [
+        ("level", ordo_io_level),
+        ("cache_words", c_int64),
+        ("strip", c_int64),
+        ("fits", c_bool),
+        ("choice", ordo_io_choice),
+        ("bound", ordo_io_bound),
+        ("bytes", c_double),
+        ("ns", c_double),
+    ]
+
+
+class ordo_io_bytes(Struct):
+    _fields_ = [
+        ("tile_q", c_int64),
+        ("tile_k", c_int64),
+        ("flash_reduce", c_double),
+        ("flash_rmw", c_double),
+        ("split", c_double),
+        ("phase", c_double),
+        ("flop_per_byte_flash", c_double),
+        ("flop_per_byte_phase", c_double),
+    ]

@@ -1,0 +1,222 @@
+/* price.h: how long attention and the making of keep bits take on a machine.
+ *
+ * A model is a machine under a calibration: its constants, by index. A price is the time of one
+ * kernel, the longest of its limiters. */
+#ifndef PLANNER_PRICE_H
+#define PLANNER_PRICE_H
+
+#include <math.h>
+
+#include "base/for_lab.h"
+#include "ordo/machine.h"
+#include "ordo/price.h"
+
+/* Constants of a model. Rates first: those of a multiprocessor are per clock. */
+typedef enum ordo_constant {
+    ORDO_C_WORKERS,
+    ORDO_C_CLOCK_TENSOR,   /* GHz, while tensor cores are busy */
+    ORDO_C_CLOCK_BACKWARD, /* in backward kernels */
+    ORDO_C_CLOCK_ORDINARY, /* in kernels that leave them idle */
+    ORDO_C_TENSOR_BF16,
+    ORDO_C_TENSOR_FP8,
+    ORDO_C_TENSOR_F16,
+    ORDO_C_TENSOR_F32,
+    ORDO_C_HBM_READ, /* B/s, whole device, as are the next three */
+    ORDO_C_HBM_WRITE,
+    ORDO_C_HBM_COPY,
+    ORDO_C_LINK,
+    ORDO_C_L2_READ,
+    ORDO_C_L2_ADD,
+    ORDO_C_ISSUE,
+    ORDO_C_ALU,
+    ORDO_C_FMA,
+    ORDO_C_IMAD,
+    ORDO_C_IMAD_WIDE,
+    ORDO_C_MUFU,
+    ORDO_C_RF,
+    ORDO_C_SHARED,
+    ORDO_C_MMA_ROWS,
+    ORDO_C_REGISTERS,
+    ORDO_C_MEMORY,
+    ORDO_C_POWER,
+    ORDO_C_LAUNCH,
+
+    /* GEMM. */
+    ORDO_C_GEMM_EFFICIENCY_16,
+    ORDO_C_GEMM_EFFICIENCY_FP8,
+    ORDO_C_GEMM_EFFICIENCY_F32,
+    ORDO_C_GEMM_TILE_M,
+    ORDO_C_GEMM_TILE_N,
+    ORDO_C_GEMM_TILE_K,
+    ORDO_C_GEMM_ISSUE_STEP,
+    ORDO_C_GEMM_ISSUE_OUTPUT,
+    ORDO_C_GEMM_MULTICAST,
+    ORDO_C_GEMM_REGISTERS,
+    ORDO_C_GEMM_THREADS,
+
+    /* Attention. */
+    ORDO_C_ATTENTION_EFFICIENCY,
+    ORDO_C_ATTENTION_EXPOSED,
+    ORDO_C_ATTENTION_TILE_CLK,
+    ORDO_C_ATTENTION_TILE_Q,
+    ORDO_C_ATTENTION_TILE_K,
+    ORDO_C_ATTENTION_SCALE,
+    ORDO_C_BACKWARD_EFFICIENCY,
+    ORDO_C_BACKWARD_EXPOSED,
+    ORDO_C_BACKWARD_TILE_CLK,
+    ORDO_C_BACKWARD_TILE_Q,
+    ORDO_C_BACKWARD_TILE_K,
+    ORDO_C_BACKWARD_FACTOR,
+    ORDO_C_DROP,
+    ORDO_C_DROP_ALU_16,
+    ORDO_C_DROP_ALU_FP8,
+    ORDO_C_DROP_SHARED,
+    ORDO_C_FUSED_EXPOSED,
+
+    /* Random numbers, alone and beside a GEMM. */
+    ORDO_C_RNG_SCALE,
+    ORDO_C_RNG_RF,
+    ORDO_C_RNG_REGISTERS,
+    ORDO_C_RNG_CPU_CLK,
+    ORDO_C_ISSUE_EFFICIENCY,
+    ORDO_C_SLOT_EFFICIENCY,
+    ORDO_C_WIDE_STEAL,
+    ORDO_C_GEMM_SLOW,
+    ORDO_C_CARVE_OUT,
+    ORDO_C_RNG_SLOW,
+    ORDO_C_SEGMENT_LAUNCH,
+
+    /* Energy. */
+    ORDO_C_ENERGY_16,
+    ORDO_C_ENERGY_FP8,
+    ORDO_C_ORDINARY_POWER,
+    ORDO_C_POWER_CREDIT,
+
+    /* Switches. */
+    ORDO_C_STEADY,
+    ORDO_C_WHOLE_WAVES,
+    ORDO_C_REFINED,
+    ORDO_C_SHARED_SLOT,
+    ORDO_C_COUNT_WRITES,
+    ORDO_C_COUNT_MEMORY,
+    ORDO_C_TAILS_COUNTED,
+    ORDO_C_CORESIDENT,
+    ORDO_CONSTANTS
+} ordo_constant;
+
+/* Where a value comes from under one calibration. */
+typedef struct ordo_origin {
+    const char *key, *other_key; /* of the machine; the second if it lacks the first */
+    double factor;               /* value = key * factor; 0 = 1 */
+    double value;                /* without a key */
+    const char *kind, *source;   /* of that; NULL: there is none */
+    bool needed;                 /* by GPUs: the model cannot do without */
+} ordo_origin;
+
+typedef struct ordo_constant_row {
+    const char *name, *unit, *about;
+    double low, high; /* what may be set */
+    ordo_origin silicon, paper;
+} ordo_constant_row;
+
+ORDO_FOR_LAB extern const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS];
+
+typedef struct ordo_model {
+    const ordo_machine *machine;
+    ordo_calibration calibration;
+    double value[ORDO_CONSTANTS]; /* 0 where nothing is known: no such limiter */
+    const char *source[ORDO_CONSTANTS];
+    const char *kind[ORDO_CONSTANTS];
+    bool changed[ORDO_CONSTANTS];
+} ordo_model;
+
+/* Fill in every constant of `model` from `machine`, which must outlive it. Returns
+ * ORDO_ERR_ARGUMENT for an unknown calibration, and ORDO_ERR_UNSUPPORTED if the machine lacks a
+ * rate that the calibration needs, naming all of them. */
+ORDO_FOR_LAB ordo_status ordo_model_resolve(ordo_model *model, const ordo_machine *machine,
+                                            ordo_calibration calibration);
+
+static inline double ordo_model_value(const ordo_model *model, ordo_constant constant)
+{
+    return model->value[constant];
+}
+
+static inline bool ordo_model_on(const ordo_model *model, ordo_constant constant)
+{
+    return model->value[constant] != 0;
+}
+
+/* Bytes of an operand element. */
+ORDO_FOR_LAB int ordo_precision_bytes(ordo_precision precision);
+
+/* flop per clock and worker; 0 if the machine has no such products. */
+ORDO_FOR_LAB double ordo_model_tensor(const ordo_model *model, ordo_precision precision);
+
+/* Energy of one flop in J; 0 if unknown. */
+ORDO_FOR_LAB double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision);
+
+/* The counts of a generator, or NULL if nobody counted it. Zeros mean the defaults. */
+ORDO_FOR_LAB const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
+const ordo_kernel_counts *ordo_attention_counts(bool backward);
+
+/* Every description of a kernel, by index; NULL past the last. */
+ORDO_FOR_LAB const ordo_kernel_counts *ordo_price_counts(size_t index);
+
+/* Cost on a CPU core over that of the default generator: counted where it was, else in the ratio of
+ * the GPU's instructions. */
+double ordo_rng_cpu_cost(const ordo_kernel_counts *counts);
+
+/* Kernels, arguments checked. The energy of each in J is kept beside its time: blocks pool it. */
+typedef struct ordo_priced {
+    ordo_kernel_time time;
+    double clock_seconds; /* without the power limit */
+    double joules;        /* 0 if unknown */
+} ordo_priced;
+
+ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_shape *shape);
+ORDO_FOR_LAB ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
+                                        double elements);
+
+/* Scores that a kernel with tiles bq x bk computes: all, or those of tiles a causal mask leaves. */
+ORDO_FOR_LAB double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
+
+/* Complete a price from its limiters: the longest, the launch, and the power limit where it acts. */
+ORDO_FOR_LAB ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time,
+                                           double joules);
+
+/* ---- arithmetic that prices share ---- */
+
+enum { ORDO_WARP = 32 };
+
+/* Worker clocks per second, of all workers. */
+static inline double ordo_price_clocks(const ordo_model *model, ordo_constant clock)
+{
+    return ordo_model_value(model, ORDO_C_WORKERS) * ordo_model_value(model, clock) * 1e9;
+}
+
+/* count / rate; 0 if the machine does not give the rate. */
+static inline double ordo_price_over(double count, double rate)
+{
+    return rate > 0 ? count / rate : 0;
+}
+
+static inline int64_t ordo_price_tiles(double length, double tile)
+{
+    return (int64_t)ceil(length / tile);
+}
+
+/* How much longer whole waves of `tiles` take than their share of the workers. */
+static inline double ordo_price_waves(const ordo_model *model, double tiles)
+{
+    const double share = tiles / ordo_model_value(model, ORDO_C_WORKERS);
+    return ordo_model_on(model, ORDO_C_WHOLE_WAVES) && share > 0 ? ceil(share) / share : 1;
+}
+
+/* Counts of shared memory are of products that read it by so many rows; 0 where others do. */
+static inline double ordo_price_shared_rate(const ordo_model *model)
+{
+    return ordo_model_value(model, ORDO_C_MMA_ROWS) > 0 ? ordo_model_value(model, ORDO_C_SHARED)
+                                                        : 0;
+}
+
+#endif

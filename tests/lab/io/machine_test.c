@@ -1,0 +1,173 @@
+/* machine_test.c: memory levels of machine files, what theory prefers there, bytes on Hopper. */
+#include "check.h"
+#include "ordo/lab.h"
+
+static ordo_machine *machine(const char *name)
+{
+    ordo_machine *m = NULL;
+    CHECK(ordo_machine_create(&m, name) == ORDO_OK);
+    return m;
+}
+
+TEST(levels_of_h200)
+{
+    static const struct {
+        const char *name;
+        int64_t words;
+        double dim;
+    } rows[] = { { "registers", 65536, 256 }, { "shared", 116224, 341 }, { "L2", 31457280, 5609 } };
+    ordo_machine *m = machine("h200");
+    ordo_io_level level;
+    bool end = false;
+    for (int i = 0; i < 3; i++) {
+        CHECK(ordo_io_level_at(m, ORDO_BF16, i, &level, &end) == ORDO_OK);
+        CHECK(!end);
+        CHECK_TEXT(level.name, rows[i].name);
+        CHECK_INT(level.bytes / level.word_bytes, rows[i].words);
+        CHECK_NEAR(level.small_dim, rows[i].dim, 1);
+        CHECK(level.scratchpad == (i < 2));
+    }
+    CHECK(ordo_io_level_at(m, ORDO_BF16, 3, &level, &end) == ORDO_OK);
+    CHECK(end);
+    ordo_machine_destroy(m);
+}
+
+/* Where M < d^2 happens, device by device: words of two bytes, of four in registers and on CPUs. */
+TEST(device_table)
+{
+    static const struct {
+        const char *machine, *level;
+        int64_t words;
+        double dim;
+    } rows[] = {
+        { "h100", "shared", 116224, 341 },
+        { "h200", "shared", 116224, 341 },
+        { "h200", "registers", 65536, 256 },
+        { "a100", "shared", 83456, 289 },
+        { "rtx4090", "shared", 50688, 225 },
+        { "gtx1060", "shared", 24576, 157 },
+        { "zen4", "L1", 8192, 90.5 },
+        { "sapphire-rapids", "L1", 12288, 111 },
+        { "neoverse-v1", "L1", 16384, 128 },
+        { "neoverse-v1", "L2", 262144, 512 },
+        { "sapphire-rapids", "L2", 524288, 724 },
+        { "ascend", "operand", 32768, 181 },
+        { "neoverse-v1", "registers", 128, 11.3 },
+        { "zen4", "registers", 512, 22.6 },
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ordo_machine *m = machine(rows[r].machine);
+        const bool cpu = ordo_machine_family_of(m) == ORDO_MACHINE_CPU;
+        ordo_io_level level = { 0 };
+        bool end = false, found = false;
+        for (int i = 0; !end && !found; i++) {
+            CHECK(ordo_io_level_at(m, cpu ? ORDO_F32 : ORDO_BF16, i, &level, &end) == ORDO_OK);
+            found = !end && strcmp(level.name, rows[r].level) == 0;
+        }
+        CHECK(found);
+        CHECK_INT(level.bytes / level.word_bytes, rows[r].words);
+        CHECK_NEAR(level.small_dim, rows[r].dim, 0.5);
+        ordo_machine_destroy(m);
+    }
+}
+
+/* FlashAttention-3 ships 64 x 128, 64 x 96 and 64 x 80 for 128, 192 and 256. */
+TEST(hopper_tiles_and_bytes)
+{
+    static const struct {
+        int64_t d, cols;
+        double add, rmw, split, phase;
+    } rows[] = {
+        { 128, 128, 8, 12, 6, 21 },  { 192, 96, 16, 24, 12, 28.5 }, { 256, 80, 26, 38, 21, 36 },
+        { 384, 56, 55, 82, 51, 51 }, { 512, 40, 102, 154, 83, 66 }, { 576, 32, 144, 216, 108, 74 },
+    };
+    ordo_machine *m = machine("h200");
+    ordo_io_bytes b;
+    int64_t crossover = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK(ordo_io_hopper(m, rows[i].d, &b) == ORDO_OK);
+        CHECK_INT(b.tile_q, 64);
+        CHECK_INT(b.tile_k, rows[i].cols);
+        CHECK_NEAR(b.flash_reduce, rows[i].add, 0.51);
+        CHECK_NEAR(b.flash_rmw, rows[i].rmw, 0.51);
+        CHECK_NEAR(b.split, rows[i].split, 0.51);
+        CHECK_NEAR(b.phase, rows[i].phase, 0.51);
+    }
+    for (int64_t d = 64; d <= 576 && crossover == 0; d += 64)
+        if (ordo_io_hopper(m, d, &b) == ORDO_OK && b.phase <= b.split && b.phase <= b.flash_reduce)
+            crossover = d;
+    CHECK_INT(crossover, 384);
+    ordo_machine_destroy(m);
+    m = machine("a100");
+    CHECK_INT(ordo_io_hopper(m, 128, &b), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "a100");
+    ordo_machine_destroy(m);
+}
+
+/* Words per score at n = 8192, from an independent prototype (its mode "dev"). */
+TEST(reference_predictions)
+{
+    static const struct {
+        int64_t m, d;
+        double flash, mat, fused, back_flash, split, phase, back_fused;
+    } rows[] = {
+        { 116224, 256, 2.38, 4.16, 3.69, 9.42, 8.36, 11.0, 12.7 },
+        { 116224, 512, 9.38, 7.31, 7.38, 37.6, 32.7, 19.0, 25.3 },
+        { 50688, 256, 5.38, 5.69, 5.63, 21.6, 19.0, 14.7, 19.3 },
+        { 16384, 128, 4.19, 5.09, 4.98, 16.7, 14.7, 13.3, 17.1 },
+        { 16384, 256, 16.6, 9.19, 9.97, 68.7, 60.2, 23.5, 34.2 },
+    };
+    static const ordo_io_algorithm forward[] = { ORDO_IO_FLASH, ORDO_IO_MAT, ORDO_IO_FUSED };
+    static const ordo_io_algorithm backward[] = { ORDO_IO_FLASH, ORDO_IO_SPLIT, ORDO_IO_PHASE,
+                                                  ORDO_IO_FUSED };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const double wanted[7] = { rows[r].flash,      rows[r].mat,   rows[r].fused,
+                                   rows[r].back_flash, rows[r].split, rows[r].phase,
+                                   rows[r].back_fused };
+        for (int i = 0; i < 7; i++) {
+            ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
+            ordo_io_words words;
+            p.pass = i < 3 ? ORDO_IO_FORWARD : ORDO_IO_BACKWARD;
+            p.q_len = 8192;
+            p.head_dim = rows[r].d;
+            p.cache_words = rows[r].m;
+            CHECK(ordo_io_predict(&p, i < 3 ? forward[i] : backward[i - 3], NULL, &words) ==
+                  ORDO_OK);
+            const double got = (double)(words.loads + words.stores) / (8192.0 * 8192);
+            CHECK_NEAR(got, wanted[i], 0.006 * wanted[i]);
+        }
+    }
+}
+
+TEST(advice)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_io_advice advice;
+    bool end;
+    ordo_machine *m = machine("h200");
+    p.dtype = ORDO_BF16;
+    p.batch = 2;
+    p.heads = 8;
+    p.kv_heads = 2;
+    p.q_len = 8192;
+    p.head_dim = 128;
+    CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_OK);
+    CHECK(!end && advice.fits);
+    CHECK(advice.choice.algorithm == ORDO_IO_SPLIT || advice.choice.algorithm == ORDO_IO_FLASH);
+    CHECK(advice.ns > 0);
+    const double one = advice.bytes;
+    p.batch = 4;
+    CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_OK);
+    CHECK_NEAR(advice.bytes, 2 * one, 1);
+    p.head_dim = 512; /* M = 0.44 d^2 */
+    CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_OK);
+    CHECK_INT(advice.choice.algorithm, ORDO_IO_PHASE);
+    CHECK(advice.choice.words.workspace < 8192 * (int64_t)8192);
+    p.kv_len = ORDO_NO_KEYS;
+    CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "kv_len 0: expected 1 or more");
+    ordo_machine_destroy(m);
+}
+
+CHECK_MAIN(RUN(levels_of_h200), RUN(device_table), RUN(hopper_tiles_and_bytes),
+           RUN(reference_predictions), RUN(advice))
