@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/backward/pass.h"
 #include "cuda/common/launch.h"
 #include "cuda/memory.h"
 #include "cuda/sm90.h"
+#include "cuda/wide/pass.h"
 
 static ordo_status device_count(int *count, char *why, size_t why_size)
 {
@@ -151,6 +153,12 @@ static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_siz
 {
     const ordo_status status = check_current(why, why_size);
     return status == ORDO_OK ? ordo_sm90_forward(pass, why, why_size) : status;
+}
+
+ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
+                              : ordo_sm90_backward_chains(pass, why, why_size);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)

@@ -5,7 +5,8 @@
  * message cannot cross as a thread-local, because the two libraries may hold two of them.
  *
  * The folder holds this table and what fills it (device, memory, dropout, combine); forward,
- * backward and wide are one pass each; common is what they share, and includes none of them. */
+ * backward and wide are one pass each and do not include one another; common is what they share,
+ * and includes none of them. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 

@@ -1,15 +1,13 @@
-/* backward/pass.cu: the backward pass: which instance runs it. The plain ones are here. */
+/* backward/pass.cu: which instance of the chains runs a pass. The plain ones are here. */
+#include "cuda/backward/pass.h"
+
 #include <cuda_runtime.h>
 
 #include "cuda/backward/launch.h"
 #include "cuda/common/sequences.h"
-#include "cuda/sm90.h"
-#include "cuda/wide/pass.h"
 
-ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    if (pass->bucket == 256)
-        return ordo_sm90_backward_wide(pass, why, why_size);
     if (!ordo_backward_plain(pass)) {
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
         CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));

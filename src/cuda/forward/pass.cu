@@ -1,5 +1,7 @@
 /* forward/pass.cu: launches the forward kernel that a pass needs; and the plain kernel's instances.
  */
+#include "cuda/forward/pass.h"
+
 #include "cuda/common/launch.h"
 #include "cuda/common/repair.h"
 #include "cuda/common/sequences.h"

@@ -3,9 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/backward/rows.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/repair.h"
+#include "cuda/common/rows.h"
 #include "cuda/common/sequences.h"
 #include "cuda/wide/wide.h"
 

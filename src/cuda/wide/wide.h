@@ -7,9 +7,9 @@
 #ifndef CUDA_WIDE_WIDE_H
 #define CUDA_WIDE_WIDE_H
 
+#include <cuda.h>
 #include <math.h>
 
-#include "cuda/backward/args.h"
 #include "cuda/common/keep_inside.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/mend.h"

@@ -1,0 +1,10 @@
+/* backward/pass.h: the backward pass of head sizes up to 128, in chains. */
+#ifndef CUDA_BACKWARD_PASS_H
+#define CUDA_BACKWARD_PASS_H
+
+#include "cuda/common/pass.h"
+#include "ordo/status.h"
+
+ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif

@@ -1,0 +1,157 @@
+/* common/rows.cu: row statistics, before the chains and before the wide kernels. */
+#include "cuda/common/rows.h"
+
+#include <math.h>
+
+#include "cuda/common/launch.h"
+#include "cuda/common/layout.h"
+
+/* Sum of products of eight pairs, upwards. */
+template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
+{
+    const uint32_t x[4] = { a.x, a.y, a.z, a.w }, y[4] = { b.x, b.y, b.z, b.w };
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = fmaf(pair_low<F16>(x[i]), pair_low<F16>(y[i]), sum);
+        sum = fmaf(pair_high<F16>(x[i]), pair_high<F16>(y[i]), sum);
+    }
+    return sum;
+}
+
+enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
+
+/* Threads a row, rows a round of a block, rows of a tile, blocks a tile. */
+template <int D> struct begin_shape {
+    enum {
+        EACH = D / 8,
+        ROUND = ROW_THREADS / EACH,
+        ROWS = D == 64 ? 128 : 64,
+        BLOCKS = ROWS / (ROUND * ROW_ROUNDS)
+    };
+};
+
+/* D / 8 threads a row of a padded tile, and four rows a thread, all loaded before any is used. A
+ * row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then
+ * exp2(-inf) = 0. */
+template <int D, bool CLEAR, bool GENERAL, bool F16>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    begin_kernel(const __grid_constant__ ordo_row_args args)
+{
+    using Z = begin_shape<D>;
+    grid_let_next();
+    const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
+        args.turns[tile] = 0;
+    if (thread == 0)
+        args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
+    const int part = threadIdx.x % Z::EACH;
+    const int32_t tile = blockIdx.x / Z::BLOCKS;
+    const tile_place at =
+        place_of<Z::ROWS, GENERAL>(args, tile / args.q_tiles, tile % args.q_tiles);
+    if (GENERAL && at.q_len == 0)
+        return;
+    const int32_t in_tile =
+        blockIdx.x % Z::BLOCKS * (Z::ROUND * ROW_ROUNDS) + threadIdx.x / Z::EACH;
+    const int32_t row0 = at.row0 + in_tile;
+    const int64_t first = element(args.a, at, row0) * 2 + part * 16;
+    const int64_t second = element(args.b, at, row0) * 2 + part * 16;
+    uint4 o[ROW_ROUNDS], dout[ROW_ROUNDS];
+#pragma unroll
+    for (int n = 0; n < ROW_ROUNDS; n++) {
+        o[n] = dout[n] = make_uint4(0, 0, 0, 0);
+        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || part * 8 < args.head_dim)) {
+            const int64_t step = n * Z::ROUND * 2;
+            o[n] = *(const uint4 *)((const char *)args.a.data + first + step * args.a.row);
+            dout[n] = *(const uint4 *)((const char *)args.b.data + second + step * args.b.row);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < ROW_ROUNDS; n++) {
+        const int32_t row = row0 + n * Z::ROUND;
+        const int64_t place = (int64_t)tile * Z::ROWS + in_tile + n * Z::ROUND;
+        float sum = dot8<F16>(o[n], dout[n]);
+#pragma unroll
+        for (int x = Z::EACH / 2; x; x /= 2)
+            sum += __shfl_xor_sync(~0u, sum, x);
+        if (CLEAR)
+            for (int x = 0; x < 2; x++)
+                ((float4 *)args.dq_sum)[place * (D / 4) + x * Z::EACH + part] =
+                    make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (part != 0)
+            continue;
+        float lse2 = INFINITY;
+        if (row < at.q_len) {
+            const float lse = args.lse[at.lse + row];
+            lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
+            if (GENERAL && args.dlse)
+                sum -= args.dlse[at.lse + row];
+            if (GENERAL && lse == -INFINITY)
+                sum = 0.0f;
+        }
+        const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
+        args.delta[to] = sum * args.kept;
+        args.lse2[to] = lse2;
+    }
+}
+
+/* ---- launch ---- */
+
+bool ordo_backward_plain(const ordo_cuda_pass *pass)
+{
+    const bool made_inside = pass->keep_scale > 0.0f && !pass->keep_bits;
+    return pass->layout == ORDO_DENSE && !pass->f16 && pass->bucket <= 128 &&
+           pass->head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
+           pass->softcap == 0.0f && !pass->slopes && !pass->dlse && !made_inside;
+}
+
+ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
+{
+    const bool plain = ordo_backward_plain(pass);
+    ordo_row_args args;
+    args.run = pass->run;
+    args.run.sequences = plain ? pass->run.sequences : 1;
+    args.band = pass->run.band;
+    args.batch = pass->batch;
+    args.heads = pass->run.kv_heads * pass->run.group_heads;
+    args.q_tiles = plain ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
+    args.head_dim = pass->head_dim;
+    args.tiles = (int64_t)args.q_tiles * args.heads * args.run.sequences;
+    args.scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;
+    args.lse = pass->lse;
+    args.dlse = pass->dlse;
+    args.lse2 = pass->lse2;
+    args.delta = pass->delta;
+    args.dq_sum = pass->dq_sum;
+    args.turns = pass->turns;
+    args.ticket = pass->ticket;
+    return args;
+}
+
+template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
+{
+    if (!plain)
+        return f16 ? (const void *)begin_kernel<D, false, true, true>
+                   : (const void *)begin_kernel<D, false, true, false>;
+    return clear ? (const void *)begin_kernel<D, true, false, false>
+                 : (const void *)begin_kernel<D, false, false, false>;
+}
+
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
+{
+    ordo_row_args args = ordo_row_args_of(pass);
+    args.a = pass->o;
+    args.b = pass->dout;
+    const bool plain = ordo_backward_plain(pass);
+    const int64_t blocks = args.tiles * (pass->bucket == 256 ? begin_shape<256>::BLOCKS : 1);
+    const ordo_cuda_grid grid = { (unsigned)(blocks > 0 ? blocks : 1), ROW_THREADS, 0,
+                                  ORDO_LAUNCH_PLAIN };
+    const void *kernel = pass->bucket == 64    ? begin_of<64>(plain, clear, pass->f16)
+                         : pass->bucket == 128 ? begin_of<128>(plain, clear, pass->f16)
+                         : pass->f16           ? (const void *)begin_kernel<256, false, true, true>
+                                     : (const void *)begin_kernel<256, false, true, false>;
+    if (args.q_tiles == 0)
+        args.q_tiles = 1; /* a divisor; no tile exists */
+    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
+}

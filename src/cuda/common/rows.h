@@ -1,0 +1,81 @@
+/* common/rows.h: tiles of queries as the backward passes number them: where each lies, and the row
+ * statistics that are computed before everything else. */
+#ifndef CUDA_COMMON_ROWS_H
+#define CUDA_COMMON_ROWS_H
+
+#include "cuda/common/pass.h"
+#include "cuda/common/ptx.h"
+#include "ordo/status.h"
+
+/* Whether the plain instances of the kernels run a pass: dense, bf16, a head size that is a
+ * bucket's, no window, no softcap, no ALiBi, no gradient of lse, and no dropout or given bits. They
+ * number tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
+bool ordo_backward_plain(const ordo_cuda_pass *pass);
+
+/* Before: delta and lse2 of every row, turns, ticket and flag to zero; `clear`, of plain passes,
+ * also dq_sum. Any bucket. */
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
+
+/* ---- for kernels over rows ---- */
+
+typedef struct ordo_row_args {
+    ordo_run run; /* general: of one sequence */
+    ordo_band band;
+    ordo_cuda_batch batch;
+    int32_t heads, q_tiles; /* q_tiles: of one head; general: of all sequences */
+    int32_t head_dim;
+    int64_t tiles; /* of all heads */
+    float scale;   /* of dQ */
+    float kept; /* delta is multiplied by it: dropout, 1 / what kept elements are multiplied by */
+    ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
+    const float *lse, *dlse;
+    float *lse2, *delta, *dq_sum;
+    int32_t *turns, *ticket;
+} ordo_row_args;
+
+/* A tile of queries: where it lies in the tensors, and what there is of it. */
+typedef struct tile_place {
+    int32_t head, sequence;
+    int32_t row0;  /* its first row in its sequence, */
+    int32_t q_row; /* whose first row in the tensor is this, */
+    int32_t q_len; /* and which has so many; 0: the tile does not exist */
+    int32_t keys;  /* tiles of keys that add to it */
+    int64_t lse;   /* of the sequence's first row of this head */
+} tile_place;
+
+template <int ROWS, bool GENERAL>
+ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t i)
+{
+    if constexpr (GENERAL) {
+        tile_place at = { all, 0, 0, 0, 0, 0, 0 };
+        if (i >= ordo_batch_before(&args.batch, ORDO_BEFORE_QUERY, args.batch.sequences))
+            return at;
+        const int32_t b = ordo_batch_find(&args.batch, ORDO_BEFORE_QUERY, i);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
+        const ordo_band band = ordo_sequence_band(&s, ROWS, args.band.bk);
+        at.sequence = s.batch;
+        at.row0 = (i - s.query_tile) * ROWS;
+        at.q_row = s.q_row;
+        at.q_len = s.q_len;
+        at.keys = ordo_span_count(ordo_band_keys(&band, i - s.query_tile));
+        at.lse = s.lse + all * args.batch.lse_head;
+        return at;
+    }
+    return { all % args.heads,
+             all / args.heads,
+             i * args.band.bq,
+             0,
+             args.band.q_len,
+             ordo_span_count(ordo_band_keys(&args.band, i)),
+             (int64_t)all * args.band.q_len };
+}
+
+ORDO_DEVICE int64_t element(const ordo_cuda_tensor &x, const tile_place &at, int32_t row)
+{
+    return at.sequence * x.sequence + at.head * x.head + (at.q_row + row) * x.row;
+}
+
+/* All of them but a and b. */
+ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass);
+
+#endif
