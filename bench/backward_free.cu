@@ -26,7 +26,7 @@ static void whole(device_case &c, bool split)
 
 template <int D, int MODE> static void chains(device_case &c)
 {
-    using Z = backward_shape<D, false>;
+    using Z = backward_shape<D, ORDO_KEEP_NONE>;
     char why[300] = "";
     int blocks;
     ordo_backward_args args;
@@ -35,7 +35,7 @@ template <int D, int MODE> static void chains(device_case &c)
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_TOGETHER };
     must_ordo(ordo_backward_begin(&c.pass, true, why, sizeof why), why);
     MUST(cudaEventRecord(event[0]));
-    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE, false>, &args, grid,
+    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE, ORDO_KEEP_NONE>, &args, grid,
                                c.pass.stream, why, sizeof why),
               why);
     MUST(cudaEventRecord(event[1]));

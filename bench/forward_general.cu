@@ -60,9 +60,9 @@ static void compare(int head_dim, int bucket, void *flush)
     z.alibi = true;
     add("full, ALiBi", ORDO_DENSE);
     z.alibi = false;
-    z.drop = DROP_INSIDE;
+    z.keep = ORDO_KEEP_MADE;
     add("full, dropout made inside", ORDO_DENSE);
-    z.drop = DROP_NONE;
+    z.keep = ORDO_KEEP_NONE;
     z.right = 0;
     z.left = 1023;
     add("window 1024", ORDO_DENSE);

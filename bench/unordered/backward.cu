@@ -13,14 +13,14 @@
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D, false>;
+    using Z = backward_shape<D, ORDO_KEEP_NONE>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, true, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_UNORDERED, false>, &args,
-                              grid, pass->stream, why, why_size));
+    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_UNORDERED, ORDO_KEEP_NONE>,
+                              &args, grid, pass->stream, why, why_size));
     return ordo_backward_end(pass, false, why, why_size); /* nobody counts turns to wait for */
 }
 

@@ -25,7 +25,7 @@ static void report(bool ok, const char *what, const backward_case &c, const char
            ok ? "ok  " : "FAIL", what, layout_name(c.layout), z.f16 ? "f16" : "bf16", z.head_dim,
            z.heads, z.kv_heads, z.q_lens.size(), z.q_lens[0], z.kv_lens[0], z.left, z.right,
            z.softcap > 0 ? " softcap" : "", z.alibi ? " alibi" : "", c.pass.dlse ? " dlse" : "",
-           (int)z.drop, ordo_order_name(c.pass.run.order), more);
+           (int)z.keep, ordo_order_name(c.pass.run.order), more);
     fflush(stdout);
 }
 
@@ -119,8 +119,8 @@ static void check(general_shape z, bool with_dlse = false, ordo_order order = OR
     report(padded.run() == first, "packed and padded", padded);
     report(padded.padding_is_zero(), "padding", padded);
     check_neighbours(z, packed, order);
-    if (z.drop == DROP_GIVEN) {
-        z.drop = DROP_INSIDE;
+    if (z.keep == ORDO_KEEP_GIVEN) {
+        z.keep = ORDO_KEEP_MADE;
         backward_case inside(z, ORDO_PACKED, with_dlse, order);
         const gradients made = inside.run();
         report(made == first, "bits given and made inside", inside);
@@ -173,12 +173,12 @@ static void check_dim(int dim, bool f16)
     z.right = 0;
     check(z, true, ORDO_ORDER_SPT_TAIL);
     z.left = 70;
-    z.drop = DROP_GIVEN;
+    z.keep = ORDO_KEEP_GIVEN;
     check(z, false, ORDO_ORDER_DESCENDING);
     z.right = 20;
     z.softcap = 1.5f;
     check(z, true, ORDO_ORDER_ASCENDING);
-    z.drop = DROP_NONE;
+    z.keep = ORDO_KEEP_NONE;
     check(z);
     z.alibi = true;
     check(z);
@@ -187,15 +187,15 @@ static void check_dim(int dim, bool f16)
     check(z);
     z = shape_of(dim, f16, 4, 2, { 333, 333 }, { 400, 400 }, -1, 0);
     check_dense(z);
-    z.drop = DROP_GIVEN;
+    z.keep = ORDO_KEEP_GIVEN;
     check_dense(z);
-    z.drop = DROP_INSIDE;
+    z.keep = ORDO_KEEP_MADE;
     z.rounds = 10;
     z.bits = 11;
     z.row0 = 48;
     z.col0 = 384;
     check_dense(z);
-    z.drop = DROP_NONE;
+    z.keep = ORDO_KEEP_NONE;
     z.left = 90;
     check_dense(z, true);
 }
@@ -206,7 +206,7 @@ static void check_long(int dim, bool f16)
     general_shape z = shape_of(dim, f16, 6, 3, { 1500, 700, 2000 }, { 1500, 900, 2000 }, 400, 0);
     check(z, false, ORDO_ORDER_SPT_TAIL);
     z.left = -1;
-    z.drop = DROP_GIVEN;
+    z.keep = ORDO_KEEP_GIVEN;
     check(z);
     for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
         check_dense(shape_of(dim, f16, 4, 4, { 1024, 1024 }, { 1024, 1024 }, -1, 0), true,

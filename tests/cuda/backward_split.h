@@ -375,13 +375,13 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 template <int D>
 static ordo_status split_keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D, false>;
+    using Z = backward_shape<D, ORDO_KEEP_NONE>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
-    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE, false>, &args, grid,
-                            pass->stream, why, why_size);
+    return ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_NONE, ORDO_KEEP_NONE>, &args,
+                            grid, pass->stream, why, why_size);
 }
 
 template <int D>

@@ -14,7 +14,7 @@ static void report(bool ok, const general_shape &z, const char *what, const gene
     printf("FAIL %s: %s dim %d window %d,%d cap %g alibi %d drop %d: o %.2e worst %.2e lse %.2e "
            "wrong %zu\n",
            what, z.f16 ? "f16" : "bf16", z.head_dim, z.left, z.right, z.softcap, z.alibi,
-           (int)z.drop, e.o, e.worst, e.lse, e.wrong);
+           (int)z.keep, e.o, e.worst, e.lse, e.wrong);
     fflush(stdout);
 }
 
@@ -59,9 +59,9 @@ static void check_shape(const general_shape &z)
         all.lse.insert(all.lse.end(), part.lse.begin(), part.lse.end());
     }
     report(all == first, z, "alone as in the batch", {});
-    if (z.drop == DROP_GIVEN) {
+    if (z.keep == ORDO_KEEP_GIVEN) {
         general_shape inside = z;
-        inside.drop = DROP_INSIDE;
+        inside.keep = ORDO_KEEP_MADE;
         general_case made(inside, ORDO_PACKED);
         report(made.forward() == first, z, "bits made inside as given", {});
     }
@@ -84,7 +84,7 @@ static void check_size(bool f16, int head_dim)
     general_shape z = { head_dim, 4, 2, f16, q, kv };
     check_shape(z);
     z.right = 0; /* causal */
-    z.drop = DROP_GIVEN;
+    z.keep = ORDO_KEEP_GIVEN;
     check_shape(z);
     z.left = 100;
     z.row0 = 48;
@@ -94,15 +94,15 @@ static void check_size(bool f16, int head_dim)
     z.alibi = true;
     z.softcap = 5.0f;
     check_shape(z);
-    z.drop = DROP_NONE;
+    z.keep = ORDO_KEEP_NONE;
     z.left = 30;
     z.right = 40;
     z.softcap = 0.0f;
     check_shape(z);
     general_shape equal = { head_dim, 4, 1, f16, { 300, 300, 300 }, { 500, 500, 500 }, 170, 0 };
-    equal.drop = DROP_INSIDE;
+    equal.keep = ORDO_KEEP_MADE;
     check_equal(equal);
-    equal.drop = DROP_NONE;
+    equal.keep = ORDO_KEEP_NONE;
     equal.left = equal.right = -1;
     equal.softcap = 2.0f;
     check_equal(equal);

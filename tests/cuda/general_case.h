@@ -12,8 +12,6 @@
 
 #include "case.h"
 
-enum case_drop { DROP_NONE, DROP_GIVEN, DROP_INSIDE };
-
 struct general_shape {
     int head_dim, heads, kv_heads;
     bool f16;
@@ -21,7 +19,7 @@ struct general_shape {
     int left = -1, right = -1; /* of the window, about the diagonal that ends in both corners */
     float softcap = 0;
     bool alibi = false;
-    case_drop drop = DROP_NONE;
+    ordo_keep_source keep = ORDO_KEEP_NONE;
     int bits = 8, rounds = 7;      /* of dropout */
     uint32_t row0 = 0, col0 = 0;   /* likewise: the shard */
     std::vector<int> numbers = {}; /* of the sequences; empty: 0, 1, .. */
@@ -345,7 +343,7 @@ struct general_case {
 
     void make_bits(void)
     {
-        if (z.drop == DROP_NONE)
+        if (z.keep == ORDO_KEEP_NONE)
             return;
         pass.keep = { 0x1234567890abcdef, 77, z.rounds, z.bits, ordo_keep_threshold(0.15, z.bits),
                       ORDO_KEYING_ORDO };
@@ -354,7 +352,7 @@ struct general_case {
         pass.head0 = 2;
         pass.row0 = z.row0;
         pass.col0 = z.col0;
-        if (z.drop != DROP_GIVEN)
+        if (z.keep != ORDO_KEEP_GIVEN)
             return;
         std::vector<uint32_t> words((size_t)table[sequences].keep * ORDO_KEEP_WORDS);
         for (int b = 0; b < sequences; b++)

@@ -97,7 +97,7 @@ struct outputs {
 
 template <int D> static void backward_delayed(device_case &c)
 {
-    using Z = backward_shape<D, false>;
+    using Z = backward_shape<D, ORDO_KEEP_NONE>;
     char why[300] = "";
     ordo_backward_args args;
     int blocks = 0;
@@ -105,8 +105,8 @@ template <int D> static void backward_delayed(device_case &c)
               why);
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
     must_ordo(ordo_backward_begin(&c.pass, false, why, sizeof why), why);
-    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_DELAYED, false>, &args,
-                               grid, NULL, why, sizeof why),
+    must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_DELAYED, ORDO_KEEP_NONE>,
+                               &args, grid, NULL, why, sizeof why),
               why);
     must_ordo(ordo_backward_end(&c.pass, true, why, sizeof why), why);
 }

@@ -58,8 +58,8 @@ struct keep_place {
 
 /* ---- plan ---- */
 
-template <int D, int DROP> struct general_planner {
-    using Z = backward_shape<D, DROP, true>;
+template <int D, ordo_keep_source SOURCE> struct general_planner {
+    using Z = backward_shape<D, SOURCE, true>;
     const ordo_backward_args &args;
     uint32_t step;
 
@@ -75,7 +75,7 @@ template <int D, int DROP> struct general_planner {
         store_shared2(at, tile, turn);
         store_shared2(at + GENERAL_ROW, row, __float_as_int(slope));
         store_shared2(at + GENERAL_HEAD, head, (int32_t)keep.which);
-        if (DROP == 2)
+        if (SOURCE == ORDO_KEEP_MADE)
             store_shared2(at + GENERAL_KEEP + 4, (int32_t)keep.row, (int32_t)keep.block);
         mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
         step++;
@@ -97,7 +97,7 @@ template <int D, int DROP> struct general_planner {
     __device__ __forceinline__ keep_place keep_of(const ordo_cuda_sequence &s, int32_t head,
                                                   int32_t i, int32_t key) const
     {
-        if (DROP == 2)
+        if (SOURCE == ORDO_KEEP_MADE)
             return { keep_head_of(args.maker, s.id, head), args.maker.row0 + i * Z::ROWS,
                      args.maker.block0 + key };
         /* Bits of 2^32 blocks are more than any device holds. */
@@ -193,9 +193,10 @@ template <int D, int DROP> struct general_planner {
 
 /* ---- loads ---- */
 
-template <int D, int DROP> ORDO_DEVICE void general_load(const ordo_backward_args &args)
+template <int D, ordo_keep_source SOURCE>
+ORDO_DEVICE void general_load(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D, DROP, true>;
+    using Z = backward_shape<D, SOURCE, true>;
     const uint64_t policy = policy_evict_last();
     uint32_t chains = 0;
     int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* of the chain */
@@ -215,7 +216,7 @@ template <int D, int DROP> ORDO_DEVICE void general_load(const ordo_backward_arg
         if (first) {
             left = load_shared(ring);
             load_shared2(ring + GENERAL_SEQUENCE, sequence, q_end);
-            if (DROP == 1)
+            if (SOURCE == ORDO_KEEP_GIVEN)
                 across = load_shared(ring + GENERAL_KEYS) >> 8;
         }
         left--;
@@ -235,7 +236,8 @@ template <int D, int DROP> ORDO_DEVICE void general_load(const ordo_backward_arg
                      policy);
         if (tile >= 0)
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
-        if (DROP == 1) { /* sixteen rows a copy; those that do not exist keep any bits */
+        if (SOURCE == ORDO_KEEP_GIVEN) {
+            /* One copy per sixteen rows; rows that do not exist keep any bits. */
             const int32_t rows = tile < 0 ? 0 : ordo_min32(Z::ROWS, q_end - row);
             const uint32_t *from = args.keep_bits + (int64_t)(uint32_t)keep * 64;
             mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);

@@ -19,12 +19,12 @@
 
 #include "cuda/backward/math.h"
 
-template <int D, int MODE, int DROP, bool GENERAL = false, bool F16 = false>
+template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D, DROP, GENERAL>;
-    using M = backward_math<D, DROP, GENERAL, F16>;
+    using Z = backward_shape<D, SOURCE, GENERAL>;
+    using M = backward_math<D, SOURCE, GENERAL, F16>;
     extern __shared__ __align__(1024) char smem[];
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < Z::AHEAD; i++)
             mbar_init(Z::STEP_FREE + 8 * i, 1);
         for (int i = 0; i < Z::KEEP_BUFFERS; i++) {
-            mbar_init(Z::KEEP_FULL + 8 * i, DROP == 2 ? 8 : 1);
+            mbar_init(Z::KEEP_FULL + 8 * i, SOURCE == ORDO_KEEP_MADE ? 8 : 1);
             mbar_init(Z::KEEP_FREE + 8 * i, 8);
         }
         mbar_init_fence();
@@ -61,16 +61,16 @@ __global__ void __launch_bounds__(384, 1)
             return;
         if (warp == 0) {
             if constexpr (GENERAL)
-                general_load<D, DROP>(args);
+                general_load<D, SOURCE>(args);
             else
-                backward_load<D, DROP>(args);
+                backward_load<D, SOURCE>(args);
         } else if (warp <= Z::DQ_BUFFERS) {
-            backward_store<D, MODE, DROP, GENERAL>(args, warp - 1);
+            backward_store<D, MODE, SOURCE, GENERAL>(args, warp - 1);
         } else if (warp == 3) {
             if constexpr (GENERAL)
-                general_planner<D, DROP> { args, 0 }.all();
+                general_planner<D, SOURCE> { args, 0 }.all();
             else
-                backward_planner<D, DROP> { args, 0 }.all();
+                backward_planner<D, SOURCE> { args, 0 }.all();
         }
         return;
     }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(384, 1)
         dk[i] = dv[i] = 0.0f;
     if (m.mine == 0)
         named_arrive(TURN_AT_CORES, 256);
-    if constexpr (DROP == 2)
+    if constexpr (SOURCE == ORDO_KEEP_MADE)
         for (uint32_t ahead = 0; ahead < Z::KEEP_BUFFERS; ahead++)
             m.make_keep(ahead, args.maker);
     for (uint32_t chain = 0;; chain++) {
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(384, 1)
             if (!first)
                 m.arrive(m.dq_full(j - 1));
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
-            if constexpr (DROP == 2)
+            if constexpr (SOURCE == ORDO_KEEP_MADE)
                 m.make_keep(j + Z::KEEP_BUFFERS, args.maker);
             if (D == 128)
                 m.stats(lse, 0, other);
@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(384, 1)
             clear(dk);
             clear(dv);
         }
-        uint32_t taint =
-            m.put_out(dv, DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows, args.head_dim, at);
+        uint32_t taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
+                                   args.head_dim, at);
         taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;

@@ -27,8 +27,9 @@ struct chain_place {
     int keys;                /* general passes: how many */
 };
 
-template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backward_math {
-    using Z = backward_shape<D, DROP, GENERAL>;
+template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
+struct backward_math {
+    using Z = backward_shape<D, SOURCE, GENERAL>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two math warpgroups; in the block */
     const uint32_t k_low;   /* V lies behind K alike */
@@ -191,18 +192,18 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
      * next step's bits do, and a barrier does not wait for it. */
     __device__ __forceinline__ void dropped(uint32_t j) const
     {
-        if (DROP)
+        if (Z::DROP)
             arrive(Z::KEEP_FREE + 8 * (j % Z::KEEP_BUFFERS));
     }
 
     static __device__ __forceinline__ float kept(float p)
     {
-        return kept_part<DROP != 0>(p);
+        return kept_part<Z::DROP>(p);
     }
 
     static __device__ __forceinline__ float gradient(float p, float dp, float delta)
     {
-        return score_gradient<DROP != 0>(p, dp, delta);
+        return score_gradient<Z::DROP>(p, dp, delta);
     }
 
     /* Thread x's first key of a tile, its first query is 2 * (x % 4); register i has query_of(i)
@@ -376,7 +377,7 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
-            if (DROP)
+            if (Z::DROP)
                 drop(sc, j);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
@@ -403,16 +404,16 @@ template <int D, int DROP, bool GENERAL = false, bool F16 = false> struct backwa
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
             }
-            if (DROP && !GENERAL)
+            if (Z::DROP && !GENERAL)
                 drop(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
-            if (DROP && GENERAL)
+            if (Z::DROP && GENERAL)
                 wait_keep(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
-                if (DROP && GENERAL) /* no registers for the words of all beside softcap */
+                if (Z::DROP && GENERAL) /* no registers for the words of all beside softcap */
                     drop_slice(sc, k, keep_bits_of(j));
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll

@@ -6,6 +6,12 @@
 #include "cuda/backward/launch.h"
 #include "cuda/common/sequences.h"
 
+template <int D, ordo_keep_source SOURCE>
+static ordo_status plain(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return backward_launch<D, ORDO_DQ_ORDERED, SOURCE, false, false>(pass, why, why_size);
+}
+
 ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (!ordo_backward_plain(pass)) {
@@ -14,11 +20,10 @@ ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, siz
         return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
                          : ordo_backward_general_bf16(pass, why, why_size);
     }
-    if (pass->keep_scale > 0.0f)
-        return pass->bucket == 64
-                   ? backward_launch<64, ORDO_DQ_ORDERED, 1, false, false>(pass, why, why_size)
-                   : backward_launch<128, ORDO_DQ_ORDERED, 1, false, false>(pass, why, why_size);
-    return pass->bucket == 64
-               ? backward_launch<64, ORDO_DQ_ORDERED, 0, false, false>(pass, why, why_size)
-               : backward_launch<128, ORDO_DQ_ORDERED, 0, false, false>(pass, why, why_size);
+    const bool narrow = pass->bucket == 64;
+    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
+        return narrow ? plain<64, ORDO_KEEP_GIVEN>(pass, why, why_size)
+                      : plain<128, ORDO_KEEP_GIVEN>(pass, why, why_size);
+    return narrow ? plain<64, ORDO_KEEP_NONE>(pass, why, why_size)
+                  : plain<128, ORDO_KEEP_NONE>(pass, why, why_size);
 }

@@ -16,10 +16,12 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_NONE       /* dK and dV alone */
 } ordo_dq_mode;
 
-/* DROP: 0 none, 1 bits that are given, 2 bits made by the math warps. GENERAL: any pass
+/* SOURCE: of keep bits; the math warps make those that are not given. GENERAL: any pass
  * (backward/general.h), else dense ones of bf16 whose head size is D, under no other rules. */
-template <int D, int DROP, bool GENERAL = false> struct backward_shape {
+template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_shape {
     enum {
+        DROP = SOURCE != ORDO_KEEP_NONE,
+        MADE = SOURCE == ORDO_KEEP_MADE,
         ROWS = D == 64 ? 128 : 64, /* queries */
         KEYS = 128,
         THREADS = 384,
@@ -32,13 +34,13 @@ template <int D, int DROP, bool GENERAL = false> struct backward_shape {
         DQ_BYTES = ROWS * D * 4,
         STAT_BYTES = ROWS * 4,
         KEEP_BYTES = DROP ? ROWS * KEYS / 8 : 0,
-        KEEP_BUFFERS = DROP == 2 ? 2 : 1,
+        KEEP_BUFFERS = MADE ? 2 : 1,
         /* The bits take the other one's place. */
-        DQ_BUFFERS = DROP == 2 || (DROP && D == 64) ? 1 : 2,
+        DQ_BUFFERS = MADE || (DROP && D == 64) ? 1 : 2,
         AHEAD = 8,         /* steps that are planned before they are loaded */
         STEPS = 2 * AHEAD, /* steps on record: store warps lag behind loads by less than AHEAD */
-        STEP_BYTES = (GENERAL && DROP < 2 ? 6 : 8) * 4, /* of a record: struct backward_step */
-        RING_BYTES = GENERAL ? 8 * 4 : 0,               /* of a chain's record */
+        STEP_BYTES = (GENERAL && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step */
+        RING_BYTES = GENERAL ? 8 * 4 : 0,            /* of a chain's record */
         /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,
@@ -88,8 +90,8 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
-template <int D, int DROP> struct backward_planner {
-    using Z = backward_shape<D, DROP>;
+template <int D, ordo_keep_source SOURCE> struct backward_planner {
+    using Z = backward_shape<D, SOURCE>;
     const ordo_backward_args &args;
     uint32_t step;
 
@@ -171,9 +173,10 @@ ORDO_DEVICE void load_rows(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  sequence, policy);
 }
 
-template <int D, int DROP> ORDO_DEVICE void backward_load(const ordo_backward_args &args)
+template <int D, ordo_keep_source SOURCE>
+ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D, DROP>;
+    using Z = backward_shape<D, SOURCE>;
     const uint64_t keep = policy_evict_last();
     uint32_t chains = 0;
     for (uint32_t step = 0;; step++) {
@@ -202,7 +205,8 @@ template <int D, int DROP> ORDO_DEVICE void backward_load(const ordo_backward_ar
             load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
                          x.sequence, keep);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
-            if (DROP) { /* sixteen rows a copy; rows that do not exist take the last ones' bits */
+            if (Z::DROP) {
+                /* One copy per sixteen rows; rows that do not exist take the last ones' bits. */
                 mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
                 mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
                 const uint32_t *from =
@@ -235,10 +239,10 @@ template <int D, int DROP> ORDO_DEVICE void backward_load(const ordo_backward_ar
 
 /* ---- stores: one thread a buffer ---- */
 
-template <int D, int MODE, int DROP, bool GENERAL>
+template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D, DROP, GENERAL>;
+    using Z = backward_shape<D, SOURCE, GENERAL>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;

@@ -7,6 +7,7 @@
 
 #include "base/keep.h"
 #include "cuda/common/sequence.h"
+#include "ordo/dropout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +68,13 @@ typedef struct ordo_cuda_pass {
 
     void *stream;
 } ordo_cuda_pass;
+
+ORDO_HD ordo_keep_source ordo_pass_keep_source(const ordo_cuda_pass *pass)
+{
+    return pass->keep_scale == 0.0f ? ORDO_KEEP_NONE
+           : pass->keep_bits        ? ORDO_KEEP_GIVEN
+                                    : ORDO_KEEP_MADE;
+}
 
 /* The place after the ticket: not zero if a pass has written anything that is not finite. */
 enum { ORDO_NOT_FINITE = 1 };

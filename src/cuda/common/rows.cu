@@ -99,10 +99,10 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
-    const bool made_inside = pass->keep_scale > 0.0f && !pass->keep_bits;
     return pass->layout == ORDO_DENSE && !pass->f16 && pass->bucket <= 128 &&
            pass->head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
-           pass->softcap == 0.0f && !pass->slopes && !pass->dlse && !made_inside;
+           pass->softcap == 0.0f && !pass->slopes && !pass->dlse &&
+           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)

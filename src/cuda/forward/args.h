@@ -30,9 +30,6 @@ typedef struct ordo_forward_args {
     ordo_keep_maker maker; /* of bits made inside */
 } ordo_forward_args;
 
-/* Where dropout's bits come from. */
-enum { ORDO_DROP_NONE, ORDO_DROP_GIVEN, ORDO_DROP_INSIDE };
-
 /* A kernel and what it is launched with. */
 typedef struct ordo_forward_instance {
     const void *kernel;
@@ -41,8 +38,8 @@ typedef struct ordo_forward_instance {
 } ordo_forward_instance;
 
 /* The general kernel of a bucket of head sizes, spread over files that compile side by side. */
-ordo_forward_instance ordo_forward_general_64(bool f16, int drop);
-ordo_forward_instance ordo_forward_general_128(bool f16, int drop);
-ordo_forward_instance ordo_forward_general_256(bool f16, int drop);
+ordo_forward_instance ordo_forward_general_64(bool f16, ordo_keep_source source);
+ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source);
+ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source);
 
 #endif

@@ -20,7 +20,7 @@ template <bool X> struct constant {
     static const bool value = X;
 };
 
-template <int D, int DROP, bool GENERAL, bool F16>
+template <int D, ordo_keep_source SOURCE, bool GENERAL, bool F16>
 __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     const uint32_t q_low0 = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
-    const ordo_keep maker = DROP == ORDO_DROP_INSIDE ? keep_now(args.maker) : ordo_keep();
+    const ordo_keep maker = SOURCE == ORDO_KEEP_MADE ? keep_now(args.maker) : ordo_keep();
     float o[D / 2];
     uint32_t p[Z::COLUMNS / 4];
     int stage = 0, phase = 0;
@@ -151,17 +151,17 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         auto words = [&](int at) {
             return load_once(keep0 + max(at, 0) * Z::COLUMNS / ORDO_KEEP_COLS * 32);
         };
-        if (DROP == ORDO_DROP_GIVEN && (!GENERAL || kv_len > 0))
+        if (SOURCE == ORDO_KEEP_GIVEN && (!GENERAL || kv_len > 0))
             ahead = words(tile);
         auto given = [&] {
-            if constexpr (DROP == ORDO_DROP_GIVEN) {
+            if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
                 keep = ahead;
                 if (!GENERAL || kv_len > 0)
                     ahead = words(tile - 1);
             }
         };
         auto made = [&](bool fresh) {
-            if constexpr (DROP == ORDO_DROP_INSIDE) {
+            if constexpr (SOURCE == ORDO_KEEP_MADE) {
                 const int to = ORDO_KEEP_COLS / Z::COLUMNS;
                 if (to == 1 || fresh || tile % to == to - 1) {
                     const uint32_t place = args.maker.block0 + tile / to;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         };
         auto pack = [&](const float(&s)[Z::COLUMNS / 2]) {
             const int odd = Z::COLUMNS < ORDO_KEEP_COLS ? tile % 2 * 4 : 0;
-            pack_probabilities<DROP != ORDO_DROP_NONE, F16>(
+            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(
                 p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
         /* Where sequences end inside tensors, the last tile's V may go beyond its own. */
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             advance();
         };
         /* A loop of their own for whole tiles takes registers that not every instance has. */
-        const bool apart = DROP != ORDO_DROP_INSIDE && D <= 128;
+        const bool apart = SOURCE != ORDO_KEEP_MADE && D <= 128;
         if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
             auto simple = [&] { return !args.ruled && tile < cut_from && tile >= cut_to; };
             tile--;
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         at.head = GENERAL ? record.head : unit.head % args.issue.heads;
         at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
         at.lse = GENERAL ? record.lse : (int64_t)unit.head * q_len;
-        forward_finish<D, DROP != ORDO_DROP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
+        forward_finish<D, SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
         if (Z::O == Z::Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();
@@ -311,20 +311,20 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         bulk_wait();
 }
 
-template <int D, int DROP, bool GENERAL, bool F16>
+template <int D, ordo_keep_source SOURCE, bool GENERAL, bool F16>
 static ordo_forward_instance forward_instance(void)
 {
     using Z = forward_shape<D, GENERAL>;
-    return { (const void *)forward_kernel<D, DROP, GENERAL, F16>, Z::ROWS, Z::COLUMNS, Z::THREADS,
+    return { (const void *)forward_kernel<D, SOURCE, GENERAL, F16>, Z::ROWS, Z::COLUMNS, Z::THREADS,
              Z::BYTES };
 }
 
 /* The general kernel of a bucket. */
-template <int D, bool F16> static ordo_forward_instance forward_general(int drop)
+template <int D, bool F16> static ordo_forward_instance forward_general(ordo_keep_source source)
 {
-    return drop == ORDO_DROP_NONE    ? forward_instance<D, ORDO_DROP_NONE, true, F16>()
-           : drop == ORDO_DROP_GIVEN ? forward_instance<D, ORDO_DROP_GIVEN, true, F16>()
-                                     : forward_instance<D, ORDO_DROP_INSIDE, true, F16>();
+    return source == ORDO_KEEP_NONE    ? forward_instance<D, ORDO_KEEP_NONE, true, F16>()
+           : source == ORDO_KEEP_GIVEN ? forward_instance<D, ORDO_KEEP_GIVEN, true, F16>()
+                                       : forward_instance<D, ORDO_KEEP_MADE, true, F16>();
 }
 
 #endif

@@ -13,23 +13,21 @@ static bool is_plain(const ordo_cuda_pass *pass)
     return pass->layout == ORDO_DENSE && !pass->f16 && !pass->slopes && pass->softcap == 0.0f &&
            pass->run.band.low <= -ORDO_BAND_OPEN &&
            (pass->head_dim == 64 || pass->head_dim == 128) &&
-           (pass->keep_scale == 0.0f || pass->keep_bits);
+           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
-    const int drop = pass->keep_scale == 0.0f ? ORDO_DROP_NONE
-                     : pass->keep_bits        ? ORDO_DROP_GIVEN
-                                              : ORDO_DROP_INSIDE;
-    if (is_plain(pass) && drop == ORDO_DROP_GIVEN)
-        return pass->head_dim == 64 ? forward_instance<64, ORDO_DROP_GIVEN, false, false>()
-                                    : forward_instance<128, ORDO_DROP_GIVEN, false, false>();
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    if (is_plain(pass) && source == ORDO_KEEP_GIVEN)
+        return pass->head_dim == 64 ? forward_instance<64, ORDO_KEEP_GIVEN, false, false>()
+                                    : forward_instance<128, ORDO_KEEP_GIVEN, false, false>();
     if (is_plain(pass))
-        return pass->head_dim == 64 ? forward_instance<64, ORDO_DROP_NONE, false, false>()
-                                    : forward_instance<128, ORDO_DROP_NONE, false, false>();
-    return pass->bucket == 64    ? ordo_forward_general_64(pass->f16, drop)
-           : pass->bucket == 128 ? ordo_forward_general_128(pass->f16, drop)
-                                 : ordo_forward_general_256(pass->f16, drop);
+        return pass->head_dim == 64 ? forward_instance<64, ORDO_KEEP_NONE, false, false>()
+                                    : forward_instance<128, ORDO_KEEP_NONE, false, false>();
+    return pass->bucket == 64    ? ordo_forward_general_64(pass->f16, source)
+           : pass->bucket == 128 ? ordo_forward_general_128(pass->f16, source)
+                                 : ordo_forward_general_256(pass->f16, source);
 }
 
 /* What the general kernel is told beside the plain one's. */

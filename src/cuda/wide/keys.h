@@ -17,8 +17,8 @@
 
 #include "cuda/wide/keys_load.h"
 
-template <bool F16, int DROP> struct wide_keys_math {
-    using Z = wide_keys_shape<DROP>;
+template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
+    using Z = wide_keys_shape<SOURCE>;
     const ordo_wide_args &args;
     const int x; /* thread of the warpgroup */
 
@@ -157,7 +157,7 @@ template <bool F16, int DROP> struct wide_keys_math {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
             s[i] = exp2_approx(s[i]);
-        if (DROP)
+        if (SOURCE != ORDO_KEEP_NONE)
             drop(s, unit, j);
         mbar_wait(Z::P_FREE + 8 * stage, (j >> 1 & 1) ^ 1);
 #pragma unroll
@@ -165,12 +165,13 @@ template <bool F16, int DROP> struct wide_keys_math {
             store_shared4(p_at(stage) + i * 2048, s[4 * i], s[4 * i + 1], s[4 * i + 2],
                           s[4 * i + 3]);
         arrive(Z::P_FULL + 8 * stage);
-        if (DROP) /* the stores have waited for what was read; a barrier would not */
-            arrive(Z::KEEP_FREE);
+        if (SOURCE != ORDO_KEEP_NONE)
+            arrive(
+                Z::KEEP_FREE); /* the stores have waited for what was read; a barrier would not */
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
-            p[i] = pack_pair<F16>(kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i]),
-                                  kept_part<DROP != WIDE_KEEP_ALL>(s[2 * i + 1]));
+            p[i] = pack_pair<F16>(kept_part<SOURCE != ORDO_KEEP_NONE>(s[2 * i]),
+                                  kept_part<SOURCE != ORDO_KEEP_NONE>(s[2 * i + 1]));
     }
 
     /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
@@ -194,8 +195,8 @@ template <bool F16, int DROP> struct wide_keys_math {
             load_shared4(Z::DELTA + stat + 64 * k, delta[0], delta[1], delta[2], delta[3]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                dp[8 * k + i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[8 * k + i],
-                                                                      delta[i / 4 * 2 + i % 2]);
+                dp[8 * k + i] = score_gradient<SOURCE != ORDO_KEEP_NONE>(p[i], dp[8 * k + i],
+                                                                         delta[i / 4 * 2 + i % 2]);
             if (capped) {
                 float lse[4];
                 load_shared4(Z::LSE + stat + 64 * k, lse[0], lse[1], lse[2], lse[3]);
@@ -293,7 +294,7 @@ template <bool F16, int DROP> struct wide_keys_math {
             wgmma_pin(dv);
             arrive(Z::DO_FREE + 8 * stage);
             j++;
-            put(dv, DROP ? args.keep_scale : 1.0f, args.dv, unit);
+            put(dv, SOURCE != ORDO_KEEP_NONE ? args.keep_scale : 1.0f, args.dv, unit);
         }
     }
 
@@ -372,11 +373,11 @@ template <bool F16, int DROP> struct wide_keys_math {
     }
 };
 
-template <bool F16, int DROP>
+template <bool F16, ordo_keep_source SOURCE>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     backward_wide_keys(const __grid_constant__ ordo_wide_args args)
 {
-    using Z = wide_keys_shape<DROP>;
+    using Z = wide_keys_shape<SOURCE>;
     extern __shared__ __align__(1024) char smem[];
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -397,7 +398,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             mbar_init(Z::P_FULL + 8 * s, 4);
             mbar_init(Z::P_FREE + 8 * s, 4);
         }
-        mbar_init(Z::KEEP_FULL, DROP == WIDE_KEEP_MADE ? WIDE_MAKERS / 32 : 1);
+        mbar_init(Z::KEEP_FULL, SOURCE == ORDO_KEEP_MADE ? WIDE_MAKERS / 32 : 1);
         mbar_init(Z::KEEP_FREE, 4);
         mbar_init_fence();
     }
@@ -408,16 +409,16 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     if (group == 0) {
         registers_down<Z::LOAD_REGISTERS>();
         if (threadIdx.x >= 32) {
-            if (DROP == WIDE_KEEP_MADE)
+            if (SOURCE == ORDO_KEEP_MADE)
                 wide_keys_make(args, threadIdx.x - 32);
             return;
         }
         if (elect_one())
-            wide_keys_loader<DROP> { args, policy_evict_last(), 0, 0 }.all();
+            wide_keys_loader<SOURCE> { args, policy_evict_last(), 0, 0 }.all();
         return;
     }
     registers_up<Z::MATH_REGISTERS>();
-    const wide_keys_math<F16, DROP> math { args, (int)threadIdx.x % 128 };
+    const wide_keys_math<F16, SOURCE> math { args, (int)threadIdx.x % 128 };
     if (group == 1)
         math.run_scores();
     else

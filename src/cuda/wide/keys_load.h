@@ -6,13 +6,13 @@
 
 #include "cuda/wide/wide.h"
 
-template <int DROP> struct wide_keys_shape {
+template <ordo_keep_source SOURCE> struct wide_keys_shape {
     enum {
         MATH_REGISTERS = 224,
         LOAD_REGISTERS = 56, /* Philox needs them */
         P_BYTES = WIDE_TILE * WIDE_TILE * 4,
         STAT_BYTES = WIDE_TILE * 4,
-        KEEP_BYTES = DROP ? WIDE_TILE * 128 / 8 : 0,
+        KEEP_BYTES = SOURCE != ORDO_KEEP_NONE ? WIDE_TILE * 128 / 8 : 0,
         STEP_BYTES = 5 * 4,  /* row, cut, slope, head of the keep bits, their block */
         UNIT_BYTES = 10 * 4, /* see below */
         /* shared memory; all but K and V twice, by the parity of the step or unit */
@@ -66,8 +66,8 @@ enum { WIDE_WHOLE, WIDE_CUT, WIDE_HIDDEN };
 
 /* ---- loads: one thread ---- */
 
-template <int DROP> struct wide_keys_loader {
-    using Z = wide_keys_shape<DROP>;
+template <ordo_keep_source SOURCE> struct wide_keys_loader {
+    using Z = wide_keys_shape<SOURCE>;
     const ordo_wide_args &args;
     const uint64_t keep;
     uint32_t step, units;
@@ -142,7 +142,7 @@ template <int DROP> struct wide_keys_loader {
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
         record(at, STEP_SLOPE, __float_as_int(wide_slope(args, sequence, q_head)));
-        if (DROP == WIDE_KEEP_MADE) {
+        if (SOURCE == ORDO_KEEP_MADE) {
             record(at, STEP_HEAD, (int32_t)keep_head_of(args.maker, s.id, q_head));
             record(at, STEP_BLOCK, (int32_t)(args.maker.block0 + (uint32_t)key / 128));
         }
@@ -154,7 +154,7 @@ template <int DROP> struct wide_keys_loader {
         mbar_expect(stat_full, 2 * Z::STAT_BYTES);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, stat_full);
         bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, stat_full);
-        if (DROP == WIDE_KEEP_GIVEN)
+        if (SOURCE == ORDO_KEEP_GIVEN)
             bits(s, q_head, row, key);
         step++;
     }
@@ -196,7 +196,7 @@ template <int DROP> struct wide_keys_loader {
             ticket = next;
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
-        if (DROP == WIDE_KEEP_MADE) {              /* and for those who make bits */
+        if (SOURCE == ORDO_KEEP_MADE) {            /* and for those who make bits */
             mbar_wait(Z::Q_FREE + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));
@@ -210,7 +210,7 @@ enum { WIDE_MAKERS = 96 };
 
 ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
 {
-    using Z = wide_keys_shape<WIDE_KEEP_MADE>;
+    using Z = wide_keys_shape<ORDO_KEEP_MADE>;
     for (uint32_t step = 0;; step++) {
         const uint32_t at = Z::STEP + (step & 1) * Z::STEP_BYTES;
         mbar_wait(Z::STAT_FULL + 8 * (step & 1), step >> 1 & 1);

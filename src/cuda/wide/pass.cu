@@ -62,11 +62,9 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
 
 static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const int drop = pass->keep_scale <= 0.0f ? WIDE_KEEP_ALL
-                     : pass->keep_bits        ? WIDE_KEEP_GIVEN
-                                              : WIDE_KEEP_MADE;
-    const ordo_wide_kernel keys = ordo_wide_keys(pass->f16, drop);
-    const ordo_wide_kernel queries = ordo_wide_queries(pass->f16, drop);
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    const ordo_wide_kernel keys = ordo_wide_keys(pass->f16, source);
+    const ordo_wide_kernel queries = ordo_wide_queries(pass->f16, source);
     ordo_wide_args args;
     CUDA_TRY(arguments(pass, &args, why, why_size));
     int blocks = 0; /* units are known on the device only, if lengths are */

@@ -153,7 +153,7 @@ struct wide_queries_loader {
 
 /* ---- math ---- */
 
-template <bool F16, int DROP> struct wide_queries_math {
+template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
     using Z = wide_queries_shape;
     const ordo_wide_args &args;
     const int mine, x; /* of the two warpgroups; thread of this one */
@@ -193,13 +193,13 @@ template <bool F16, int DROP> struct wide_queries_math {
             u.lse[r] = real ? args.lse2[stat + ordo_stat_place(at)] : INFINITY;
             u.delta[r] = real ? args.delta[stat + ordo_stat_place(at)] : 0.0f;
         }
-        if (DROP == WIDE_KEEP_GIVEN) { /* rows that do not exist take the last ones' bits */
+        if (SOURCE == ORDO_KEEP_GIVEN) { /* rows that do not exist take the last ones' bits */
             const int lines = min(u.row / 16, (s.q_len - 1) / 16);
             u.bits = (const uint2 *)wide_keep_at(args, s.keep + head * s.keep_head +
                                                            (int64_t)lines * s.keep_across) +
                      x % 32;
         }
-        if (DROP == WIDE_KEEP_MADE)
+        if (SOURCE == ORDO_KEEP_MADE)
             u.bh = keep_head_of(args.maker, s.id, head);
     }
 
@@ -219,9 +219,9 @@ template <bool F16, int DROP> struct wide_queries_math {
      * has them already. */
     __device__ __forceinline__ void fetch(unit_state &u, int tile, bool first) const
     {
-        if (DROP == WIDE_KEEP_ALL || (tile % 2 && !first))
+        if (SOURCE == ORDO_KEEP_NONE || (tile % 2 && !first))
             return;
-        if (DROP == WIDE_KEEP_GIVEN) {
+        if (SOURCE == ORDO_KEEP_GIVEN) {
             u.keep = load_once(u.bits + tile / 2 * 32);
         } else {
             ordo_keep keep = keep_now(args.maker);
@@ -274,7 +274,7 @@ template <bool F16, int DROP> struct wide_queries_math {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
             s[i] = exp2_approx(s[i]);
-        if (DROP) {
+        if (SOURCE != ORDO_KEEP_NONE) {
             const uint32_t half = tile % 2 * 4; /* of a block of 128 columns */
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
@@ -289,7 +289,7 @@ template <bool F16, int DROP> struct wide_queries_math {
     {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
-            dp[i] = score_gradient<DROP != WIDE_KEEP_ALL>(p[i], dp[i], u.delta[i / 2 % 2]);
+            dp[i] = score_gradient<SOURCE != ORDO_KEEP_NONE>(p[i], dp[i], u.delta[i / 2 % 2]);
         if (args.rule.cap > 0.0f) {
             const float slope2 = slope(u);
             const int away = u.row + diagonal(u) - (tile * WIDE_TILE + 2 * (x % 4));
@@ -411,7 +411,7 @@ template <bool F16, int DROP> struct wide_queries_math {
     }
 };
 
-template <bool F16, int DROP>
+template <bool F16, ordo_keep_source SOURCE>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     backward_wide_queries(const __grid_constant__ ordo_wide_args args)
 {
@@ -446,7 +446,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         return;
     }
     registers_up<Z::MATH_REGISTERS>();
-    wide_queries_math<F16, DROP> { args, group - 1, (int)threadIdx.x % 128 }.run();
+    wide_queries_math<F16, SOURCE> { args, group - 1, (int)threadIdx.x % 128 }.run();
 }
 
 #endif

@@ -34,17 +34,14 @@ typedef struct ordo_wide_args {
     int32_t *key_ticket, *query_ticket, *flag;
 } ordo_wide_args;
 
-/* Dropout: none, bits given, bits made inside. */
-enum { WIDE_KEEP_ALL, WIDE_KEEP_GIVEN, WIDE_KEEP_MADE };
-
 /* The two kernels' instances, a file each. */
 typedef struct ordo_wide_kernel {
     const void *kernel;
     unsigned shared_bytes;
 } ordo_wide_kernel;
 
-ordo_wide_kernel ordo_wide_keys(bool f16, int drop);
-ordo_wide_kernel ordo_wide_queries(bool f16, int drop);
+ordo_wide_kernel ordo_wide_keys(bool f16, ordo_keep_source source);
+ordo_wide_kernel ordo_wide_queries(bool f16, ordo_keep_source source);
 
 enum {
     WIDE_D = 256,
