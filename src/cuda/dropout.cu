@@ -92,12 +92,12 @@ struct piece {
 
 ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
 {
-    const uint32_t line = unit / args.pieces, part = unit % args.pieces;
+    const uint32_t line = unit / args.pieces, nth = unit % args.pieces;
     const uint32_t head = line / args.down, sequence = head / args.heads;
     piece x;
     x.bh = args.bh + sequence * args.bh_step + head % args.heads;
     x.row = args.row + line % args.down * ORDO_KEEP_ROWS + lane / 4;
-    x.first = part * PIECE;
+    x.first = nth * PIECE;
     x.end = min(x.first + PIECE, args.across);
     x.words = args.words + (uint64_t)line * args.across * 32 + lane;
     return x;

@@ -26,15 +26,15 @@
 
 template <int D> struct split_shape {
     enum {
-        GROUPS = 2, /* math warpgroups */
-        ROWS = 64 * GROUPS,
+        CONSUMERS = 2, /* consumer warpgroups */
+        ROWS = 64 * CONSUMERS,
         COLUMNS = 128,
         Q_STAGES = D == 64 ? 2 : 1,
         K_STAGES = D == 64 ? 4 : 3, /* a tile is read a step longer than V's */
         V_STAGES = D == 64 ? 4 : 2,
-        THREADS = 128 * (GROUPS + 1),
-        MATH_REGISTERS = 240,
-        LOAD_REGISTERS = 24,
+        THREADS = 128 * (CONSUMERS + 1),
+        CONSUMER_REGISTERS = 240,
+        PRODUCER_REGISTERS = 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
         KV_BYTES = COLUMNS * D * 2,
@@ -44,12 +44,12 @@ template <int D> struct split_shape {
         K = DO + Q_STAGES * Q_BYTES,
         V = K + K_STAGES * KV_BYTES,
         Q_FULL = V + V_STAGES * KV_BYTES, /* barriers, 8 bytes each */
-        Q_FREE = Q_FULL + 8 * Q_STAGES,
-        K_FULL = Q_FREE + 8 * Q_STAGES,
-        K_FREE = K_FULL + 8 * K_STAGES,
-        V_FULL = K_FREE + 8 * K_STAGES,
-        V_FREE = V_FULL + 8 * V_STAGES,
-        SLOT = V_FREE + 8 * V_STAGES, /* the units that the stages of Q belong to */
+        Q_EMPTY = Q_FULL + 8 * Q_STAGES,
+        K_FULL = Q_EMPTY + 8 * Q_STAGES,
+        K_EMPTY = K_FULL + 8 * K_STAGES,
+        V_FULL = K_EMPTY + 8 * K_STAGES,
+        V_EMPTY = V_FULL + 8 * V_STAGES,
+        SLOT = V_EMPTY + 8 * V_STAGES, /* the units that the stages of Q belong to */
         END = SLOT + 4 * Q_STAGES,
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -66,8 +66,8 @@ typedef struct split_args {
     int32_t *ticket;
 } split_args;
 
-/* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
-enum { SPLIT_TURN = 1, SPLIT_OWN = 3 };
+/* Named barriers: the turn of each consumer warpgroup at the tensor cores, and one for itself. */
+enum { SPLIT_PINGPONG = 1, SPLIT_OWN = 3 };
 
 /* A place in a ring of stages, and the parity of its barriers there. */
 template <int STAGES> struct split_ring {
@@ -96,7 +96,7 @@ template <int D> ORDO_DEVICE void split_load(const split_args &args)
         const int head = unit.head % args.issue.heads, sequence = unit.head / args.issue.heads;
         const int kv_head = head / args.group_heads, row = unit.tile * Z::ROWS;
         const uint32_t q_full = Z::Q_FULL + 8 * q.stage;
-        mbar_wait(Z::Q_FREE + 8 * q.stage, q.phase);
+        mbar_wait(Z::Q_EMPTY + 8 * q.stage, q.phase);
         store_shared(Z::SLOT + 4 * q.stage, ticket);
         mbar_expect(q_full, 2 * Z::Q_BYTES);
         load_rows<D>(Z::Q + q.stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, row, head, sequence,
@@ -106,11 +106,11 @@ template <int D> ORDO_DEVICE void split_load(const split_args &args)
         ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
         for (int tile = unit.keys - 1; tile >= 0; tile--) {
             const uint32_t k_full = Z::K_FULL + 8 * k.stage, v_full = Z::V_FULL + 8 * v.stage;
-            mbar_wait(Z::K_FREE + 8 * k.stage, k.phase);
+            mbar_wait(Z::K_EMPTY + 8 * k.stage, k.phase);
             mbar_expect(k_full, Z::KV_BYTES);
             load_rows<D>(Z::K + k.stage * Z::KV_BYTES, &args.k, k_full, Z::COLUMNS,
                          tile * Z::COLUMNS, kv_head, sequence, keep);
-            mbar_wait(Z::V_FREE + 8 * v.stage, v.phase);
+            mbar_wait(Z::V_EMPTY + 8 * v.stage, v.phase);
             mbar_expect(v_full, Z::KV_BYTES);
             load_rows<D>(Z::V + v.stage * Z::KV_BYTES, &args.v, v_full, Z::COLUMNS,
                          tile * Z::COLUMNS, kv_head, sequence, keep);
@@ -118,7 +118,7 @@ template <int D> ORDO_DEVICE void split_load(const split_args &args)
             v.advance();
         }
     }
-    mbar_wait(Z::Q_FREE + 8 * q.stage, q.phase);
+    mbar_wait(Z::Q_EMPTY + 8 * q.stage, q.phase);
     store_shared(Z::SLOT + 4 * q.stage, -1); /* no more */
     mbar_arrive(Z::Q_FULL + 8 * q.stage);
 }
@@ -213,15 +213,15 @@ template <int D> ORDO_DEVICE void split_begin(void)
     using Z = split_shape<D>;
     for (int s = 0; s < Z::Q_STAGES; s++) {
         mbar_init(Z::Q_FULL + 8 * s, 1);
-        mbar_init(Z::Q_FREE + 8 * s, Z::GROUPS);
+        mbar_init(Z::Q_EMPTY + 8 * s, Z::CONSUMERS);
     }
     for (int s = 0; s < Z::K_STAGES; s++) {
         mbar_init(Z::K_FULL + 8 * s, 1);
-        mbar_init(Z::K_FREE + 8 * s, 4 * Z::GROUPS);
+        mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
     }
     for (int s = 0; s < Z::V_STAGES; s++) {
         mbar_init(Z::V_FULL + 8 * s, 1);
-        mbar_init(Z::V_FREE + 8 * s, 4 * Z::GROUPS);
+        mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
     }
     mbar_init_fence();
 }
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 {
     using Z = split_shape<D>;
     extern __shared__ __align__(1024) char smem[];
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
@@ -239,15 +239,15 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
     }
     __syncthreads();
 
-    if (group == 0) {
-        registers_down<Z::LOAD_REGISTERS>();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
             split_load<D>(args);
         return;
     }
 
-    registers_up<Z::MATH_REGISTERS>();
-    const int mine = group - 1, warp = threadIdx.x / 32 % 4;
+    registers_up<Z::CONSUMER_REGISTERS>();
+    const int mine = warpgroup - 1, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t rows_at = mine * 64 * ORDO_LINE_BYTES;
     split_ring<Z::Q_STAGES> q = { 0, 0 };
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
     split_ring<Z::V_STAGES> v = { 0, 0 };
     float dq[D / 2];
     if (mine == 0)
-        named_arrive(SPLIT_TURN, 256);
+        named_arrive(SPLIT_PINGPONG, 256);
     for (;; q.advance()) {
         mbar_wait(Z::Q_FULL + 8 * q.stage, q.phase);
         const int ticket = load_shared(Z::SLOT + 4 * q.stage);
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             split_weights(s, rows, tile * Z::COLUMNS + column, true, args.scale_log2);
             wgmma_wait<0>();
             wgmma_pin(dp);
-            mbar_arrive_warp(Z::V_FREE + 8 * v.stage, lane);
+            mbar_arrive_warp(Z::V_EMPTY + 8 * v.stage, lane);
             split_ds(ds, s, dp, rows);
         }
         v.advance();
@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             next.advance();
             mbar_wait(Z::K_FULL + 8 * next.stage, next.phase);
             mbar_wait(Z::V_FULL + 8 * v.stage, v.phase);
-            named_sync(SPLIT_TURN + mine, 256);
+            named_sync(SPLIT_PINGPONG + mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
             m.dq(dq, ds, k.stage);
@@ -312,19 +312,19 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             wgmma_commit();
             wgmma_wait<1>(); /* dS has been read: its registers are dP's */
             wgmma_pin(dq);
-            mbar_arrive_warp(Z::K_FREE + 8 * k.stage, lane);
+            mbar_arrive_warp(Z::K_EMPTY + 8 * k.stage, lane);
             wgmma_pin(dp);
             wgmma_fence();
             m.dp(dp, v.stage);
             wgmma_commit();
-            named_arrive(SPLIT_TURN + (mine ^ 1), 256);
+            named_arrive(SPLIT_PINGPONG + (mine ^ 1), 256);
             wgmma_wait<1>();
             wgmma_pin(s);
             split_weights(s, rows, tile * Z::COLUMNS + column, (tile + 1) * Z::COLUMNS > whole,
                           args.scale_log2);
             wgmma_wait<0>();
             wgmma_pin(dp);
-            mbar_arrive_warp(Z::V_FREE + 8 * v.stage, lane);
+            mbar_arrive_warp(Z::V_EMPTY + 8 * v.stage, lane);
             split_ds(ds, s, dp, rows);
             k = next;
             v.advance();
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_pin(dq);
-        mbar_arrive_warp(Z::K_FREE + 8 * k.stage, lane);
+        mbar_arrive_warp(Z::K_EMPTY + 8 * k.stage, lane);
         k.advance();
 
         named_sync(SPLIT_OWN + mine, 128); /* nobody reads these rows of Q any more */
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
                           first, unit.head % args.issue.heads, unit.head / args.issue.heads);
             bulk_commit();
             bulk_wait_read();
-            mbar_arrive(Z::Q_FREE + 8 * q.stage);
+            mbar_arrive(Z::Q_EMPTY + 8 * q.stage);
         }
     }
     if (leader)

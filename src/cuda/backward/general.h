@@ -65,7 +65,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
 
     __device__ __forceinline__ void wait_for_room(void) const
     {
-        mbar_wait(Z::STEP_FREE + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
+        mbar_wait(Z::STEP_EMPTY + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
     }
 
     __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, float slope,
@@ -123,12 +123,13 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
                                           int32_t key)
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
-        const int32_t steps = ordo_walk_steps(&walk, key), groups = args.run.group_heads;
-        begin(s, key, steps ? steps * groups : 1, steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
+        const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
+        begin(s, key, steps ? steps * group_heads : 1,
+              steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
         if (steps == 0) /* keys that nobody sees */
-            record(-1, 0, NOWHERE, 0.0f, head * groups, { 0, 0, 0 });
-        for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
-            const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * groups + g;
+            record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 });
+        for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
+            const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
             const float slope =
                 args.slopes ? args.slopes[b * args.slopes_sequence + q_head] * 1.4426950408889634f
                             : 0.0f;
@@ -137,7 +138,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
             record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
                    s.q_row + i * Z::ROWS, slope, q_head | special(s, i, key),
                    keep_of(s, q_head, i, key));
-            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+            if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
                 g = 0;
                 t++;
             }
@@ -201,7 +202,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
     uint32_t chains = 0;
     int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* of the chain */
     for (uint32_t step = 0;; step++) {
-        const uint32_t stage = step & 1, free = (step >> 1 & 1) ^ 1;
+        const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
         const uint32_t ring = Z::RING + Z::RING_BYTES * (step % Z::AHEAD);
         int32_t tile, turn, head, keep;
@@ -224,13 +225,13 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         const uint32_t bytes = Z::Q_BYTES + (tile >= 0 ? Z::STAT_BYTES : 0);
         const int64_t stat = (int64_t)tile * Z::ROWS;
         const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
-        mbar_wait(Z::Q_FREE + 8 * stage, free);
+        mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
         mbar_expect(q_full, bytes);
         load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, row, head, sequence,
                      policy);
         if (tile >= 0)
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
-        mbar_wait(Z::DO_FREE + 8 * stage, free);
+        mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
         mbar_expect(do_full, bytes);
         load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, row, head, sequence,
                      policy);
@@ -240,7 +241,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
             /* One copy per sixteen rows; rows that do not exist keep any bits. */
             const int32_t rows = tile < 0 ? 0 : ordo_min32(Z::ROWS, q_end - row);
             const uint32_t *from = args.keep_bits + (int64_t)(uint32_t)keep * 64;
-            mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+            mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
             mbar_expect(Z::KEEP_FULL, (uint32_t)(rows + 15) / 16 * 256);
 #pragma unroll 1
             for (int32_t r = 0; r < rows; r += 16) {
@@ -248,23 +249,23 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                 from += (int64_t)across * 64;
             }
         }
-        if (first) { /* after the first queries: K and V are free later */
-            float word[4];
-            mbar_wait(Z::KV_FREE, (chains++ & 1) ^ 1);
+        if (first) {       /* after the first queries: K and V are free later */
+            float band[4]; /* high, low, away, keys: copied as they are */
+            mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             const int32_t key = load_shared(ring + 4);
             head /= args.run.group_heads;
             store_shared2(Z::CHAIN, left + 1, key);
             store_shared2(Z::CHAIN + 8, head, sequence);
-            load_shared4(ring + GENERAL_HIGH, word[0], word[1], word[2], word[3]);
-            store_shared4(Z::CHAIN + CHAIN_HIGH, word[0], word[1], word[2], word[3]);
+            load_shared4(ring + GENERAL_HIGH, band[0], band[1], band[2], band[3]);
+            store_shared4(Z::CHAIN + CHAIN_HIGH, band[0], band[1], band[2], band[3]);
             store_shared2(Z::CHAIN + CHAIN_DEAD, tile < 0, q_end);
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
             load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
             load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
         }
-        mbar_arrive(Z::STEP_FREE + 8 * (step % Z::AHEAD)); /* both records are read */
+        mbar_arrive(Z::STEP_EMPTY + 8 * (step % Z::AHEAD)); /* both records are read */
     }
-    mbar_wait(Z::KV_FREE, (chains & 1) ^ 1);
+    mbar_wait(Z::KV_EMPTY, (chains & 1) ^ 1);
     store_shared(Z::CHAIN, 0);
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */
 }

@@ -4,16 +4,16 @@
  * A block draws chains from a ticket counter. A chain is a tile of 128 keys: K and V stay in
  * shared memory, dK and dV in registers, and the plan says which query tile comes when. Scores are
  * held transposed (keys x queries), so that P and dS are register operands of dV and dK as they
- * are; dS goes through shared memory once, for dQ. A step of a math warpgroup issues
+ * are; dS goes through shared memory once, for dQ. A step of a consumer warpgroup issues
  *
  *     dP(j) dV(j) | dK(j) dQ(j-1) S(j+1)
  *
- * and waits at the bar for its turn at the tensor cores: so the arithmetic of one warpgroup lies
- * under the products of the other. dQ comes one step late, when the other warpgroup's half of dS
- * has long arrived.
+ * and waits at the bar until the other one has issued its products (ping-pong): so the arithmetic
+ * of one warpgroup lies under the products of the other. dQ comes one step late, when the other
+ * warpgroup's half of dS has long arrived.
  *
  * dQ partials leave through two buffers, each with a warp of its own that waits for the tile's
- * turn, adds (turn 0 stores), and passes the turn on: never on the path of the math warps. */
+ * turn, adds (turn 0 stores), and passes the turn on: never on the path of the consumer warps. */
 #ifndef CUDA_BACKWARD_KERNEL_H
 #define CUDA_BACKWARD_KERNEL_H
 
@@ -26,27 +26,27 @@ __global__ void __launch_bounds__(384, 1)
     using Z = backward_shape<D, SOURCE, GENERAL>;
     using M = backward_math<D, SOURCE, GENERAL, F16>;
     extern __shared__ __align__(1024) char smem[];
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
         mbar_init(Z::KV_FULL, 1);
-        mbar_init(Z::KV_FREE, 8);
+        mbar_init(Z::KV_EMPTY, 8);
         for (int s = 0; s < 2; s++) {
             mbar_init(Z::Q_FULL + 8 * s, 1);
-            mbar_init(Z::Q_FREE + 8 * s, 8);
+            mbar_init(Z::Q_EMPTY + 8 * s, 8);
             mbar_init(Z::DO_FULL + 8 * s, 1);
-            mbar_init(Z::DO_FREE + 8 * s, 8);
+            mbar_init(Z::DO_EMPTY + 8 * s, 8);
             mbar_init(Z::DQ_FULL + 8 * s, 8);
-            mbar_init(Z::DQ_FREE + 8 * s, 1);
+            mbar_init(Z::DQ_EMPTY + 8 * s, 1);
         }
         for (int i = 0; i < Z::STEPS; i++)
             mbar_init(Z::STEP_FULL + 8 * i, 1);
         for (int i = 0; i < Z::AHEAD; i++)
-            mbar_init(Z::STEP_FREE + 8 * i, 1);
+            mbar_init(Z::STEP_EMPTY + 8 * i, 1);
         for (int i = 0; i < Z::KEEP_BUFFERS; i++) {
             mbar_init(Z::KEEP_FULL + 8 * i, SOURCE == ORDO_KEEP_MADE ? 8 : 1);
-            mbar_init(Z::KEEP_FREE + 8 * i, 8);
+            mbar_init(Z::KEEP_EMPTY + 8 * i, 8);
         }
         mbar_init_fence();
     }
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(384, 1)
     grid_wait();     /* counters are zero, statistics there */
     grid_let_next(); /* not before: who comes next reads the counters */
 
-    if (group == 0) {
-        registers_down<Z::LOAD_REGISTERS>();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
         const int warp = threadIdx.x / 32;
         if (!elect_one())
             return;
@@ -75,15 +75,15 @@ __global__ void __launch_bounds__(384, 1)
         return;
     }
 
-    registers_up<Z::MATH_REGISTERS>();
-    const M m(group - 1, threadIdx.x);
+    registers_up<Z::CONSUMER_REGISTERS>();
+    const M m(warpgroup - 1, threadIdx.x);
     uint32_t j = 0;             /* steps of this block so far */
     float dk[D / 2], dv[D / 2]; /* any numbers: a chain's first products overwrite them */
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         dk[i] = dv[i] = 0.0f;
     if (m.mine == 0)
-        named_arrive(TURN_AT_CORES, 256);
+        named_arrive(PINGPONG, 256);
     if constexpr (SOURCE == ORDO_KEEP_MADE)
         for (uint32_t ahead = 0; ahead < Z::KEEP_BUFFERS; ahead++)
             m.make_keep(ahead, args.maker);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(384, 1)
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
         if constexpr (GENERAL)
-            m.mend_keys();
+            m.zero_keys();
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(384, 1)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
         if constexpr (GENERAL)
-            m.mend_queries(j);
+            m.zero_queries(j);
         wgmma_wait<0>();
         wgmma_pin(sc);
 
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(384, 1)
             m.gradients(sc, dp, dv, lse, p, ds, j, args, first);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             m.put_ds(ds, stage);
-            named_sync(TURN_AT_CORES + m.mine, 256);
+            named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
             m.add(dk, ds, Z::Q, stage, first);
@@ -144,10 +144,10 @@ __global__ void __launch_bounds__(384, 1)
                 m.dq(dq, other);
             wgmma_commit();
             wgmma_wait<2>(); /* dV: dO is free, and P */
-            m.arrive(Z::DO_FREE + 8 * stage);
+            m.arrive(Z::DO_EMPTY + 8 * stage);
             if (D == 128) { /* no registers for S beside dK */
                 wgmma_wait<1>();
-                m.arrive(Z::Q_FREE + 8 * stage);
+                m.arrive(Z::Q_EMPTY + 8 * stage);
             }
             const uint32_t next_phase = (j + 1) >> 1 & 1;
             if (!last)
@@ -156,10 +156,10 @@ __global__ void __launch_bounds__(384, 1)
             wgmma_fence();
             m.s(sc, other); /* after the last step: of whatever is there, and dropped */
             wgmma_commit();
-            named_arrive(TURN_AT_CORES + (m.mine ^ 1), 256);
+            named_arrive(PINGPONG + (m.mine ^ 1), 256);
             if (D == 64) {
                 wgmma_wait<2>();
-                m.arrive(Z::Q_FREE + 8 * stage);
+                m.arrive(Z::Q_EMPTY + 8 * stage);
             }
             if (!first) /* barriers are looked at while the tensor cores work */
                 m.wait_dq(j - 1);
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(384, 1)
             if (D == 128)
                 m.stats(lse, 0, other);
             if (GENERAL && !last)
-                m.mend_queries(j + 1);
+                m.zero_queries(j + 1);
             wgmma_wait<0>();
             wgmma_pin(sc);
         };
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(384, 1)
         at.sequence = settled(load_shared(Z::CHAIN + 12));
         at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
         const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
-        m.arrive(Z::KV_FREE);     /* the next chain's K and V come meanwhile */
+        m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
         if (dead) {
             clear(dk);

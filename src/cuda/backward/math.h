@@ -1,4 +1,4 @@
-/* backward/math.h: what a math warpgroup of the backward kernel computes: its products, and the
+/* backward/math.h: what a consumer warpgroup of the backward kernel computes: its products, and the
  * arithmetic between them. */
 #ifndef CUDA_BACKWARD_MATH_H
 #define CUDA_BACKWARD_MATH_H
@@ -6,13 +6,13 @@
 #include <math.h>
 
 #include "cuda/backward/general.h"
-#include "cuda/common/mend.h"
 #include "cuda/common/wgmma.h"
+#include "cuda/common/zero_rows.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may
  * arrive twice before the other has waited once. */
-enum { DQ_DONE = 1, DS_DONE = 2, TURN_AT_CORES = 6, OWN = 8 };
+enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
 
 /* The same number, as if new: keeps what is computed from it inside the loop, out of registers. */
 ORDO_DEVICE uint32_t opaque(uint32_t x)
@@ -31,7 +31,7 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false
 struct backward_math {
     using Z = backward_shape<D, SOURCE, GENERAL>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
-    const int mine, thread; /* of the two math warpgroups; in the block */
+    const int mine, thread; /* of the two consumer warpgroups; in the block */
     const uint32_t k_low;   /* V lies behind K alike */
     uint32_t dq_at, ds_at;
 
@@ -112,7 +112,7 @@ struct backward_math {
 
     static __device__ __forceinline__ void wait_dq(uint32_t j)
     {
-        mbar_wait(Z::DQ_FREE + 8 * (j % Z::DQ_BUFFERS), (j / Z::DQ_BUFFERS & 1) ^ 1);
+        mbar_wait(Z::DQ_EMPTY + 8 * (j % Z::DQ_BUFFERS), (j / Z::DQ_BUFFERS & 1) ^ 1);
     }
 
     /* Of step j, once its buffer is free. */
@@ -193,12 +193,12 @@ struct backward_math {
     __device__ __forceinline__ void dropped(uint32_t j) const
     {
         if (Z::DROP)
-            arrive(Z::KEEP_FREE + 8 * (j % Z::KEEP_BUFFERS));
+            arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
     }
 
     static __device__ __forceinline__ float kept(float p)
     {
-        return kept_part<Z::DROP>(p);
+        return kept_value<Z::DROP>(p);
     }
 
     static __device__ __forceinline__ float gradient(float p, float dp, float delta)
@@ -286,7 +286,7 @@ struct backward_math {
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
-    /* Words of step j, by all math threads, for all of them; of no step past the end. */
+    /* Words of step j, by all consumer threads, for all of them; of no step past the end. */
     __device__ __forceinline__ void make_keep(uint32_t j, const ordo_keep_maker &maker) const
     {
         const uint32_t at = step_at(j), buffer = j % Z::KEEP_BUFFERS;
@@ -297,7 +297,7 @@ struct backward_math {
         const uint32_t bh = (uint32_t)load_shared(at + GENERAL_KEEP);
         load_shared2(at + GENERAL_KEEP + 4, row, block);
         const ordo_keep keep = keep_now(maker);
-        mbar_wait(Z::KEEP_FREE + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
+        mbar_wait(Z::KEEP_EMPTY + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
 #pragma unroll 1
         for (uint32_t w = opaque((uint32_t)thread) % 256; w < Z::KEEP_BYTES / 4; w += 256) {
             /* in the order of storage: base/keep.h */
@@ -319,28 +319,28 @@ struct backward_math {
         return load_shared(Z::CHAIN + CHAIN_END) - load_shared(step_at(j) + GENERAL_ROW);
     }
 
-    __device__ __forceinline__ void mend(uint32_t tile, int count, int valid) const
+    __device__ __forceinline__ void zero(uint32_t tile, int count, int valid) const
     {
-        mend_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
+        zero_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
     }
 
     /* Rows that are not the sequence's become zero: queries of step j, keys of the chain. The
      * product that makes the scores of such queries may be under way: they are hidden. */
-    __device__ __forceinline__ void mend_queries(uint32_t j) const
+    __device__ __forceinline__ void zero_queries(uint32_t j) const
     {
         if (special(j) & STEP_ENDS) {
             const int rows = rows_of(j);
-            mend(Z::Q + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
-            mend(Z::DO + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+            zero(Z::Q + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+            zero(Z::DO + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
         }
     }
 
-    __device__ __forceinline__ void mend_keys(void) const
+    __device__ __forceinline__ void zero_keys(void) const
     {
         const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
         if (keys < Z::KEYS) {
-            mend(Z::K, Z::KEYS, keys);
-            mend(Z::V, Z::KEYS, keys);
+            zero(Z::K, Z::KEYS, keys);
+            zero(Z::V, Z::KEYS, keys);
         }
     }
 

@@ -1,5 +1,6 @@
-/* backward/roles.h: what stands beside the math warpgroups of the backward kernel, a thread each:
- * plan (tickets, chains, steps), loads, and the stores of dQ in turn; and how shared memory is cut.
+/* backward/roles.h: what stands beside the consumer warpgroups of the backward kernel, a thread
+ * each: plan (tickets, chains, steps), loads, and the stores of dQ in turn; and how shared memory
+ * is cut.
  */
 #ifndef CUDA_BACKWARD_ROLES_H
 #define CUDA_BACKWARD_ROLES_H
@@ -16,7 +17,7 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_NONE       /* dK and dV alone */
 } ordo_dq_mode;
 
-/* SOURCE: of keep bits; the math warps make those that are not given. GENERAL: any pass
+/* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
  * (backward/general.h), else dense ones of bf16 whose head size is D, under no other rules. */
 template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_shape {
     enum {
@@ -25,8 +26,8 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_
         ROWS = D == 64 ? 128 : 64, /* queries */
         KEYS = 128,
         THREADS = 384,
-        MATH_REGISTERS = 240,
-        LOAD_REGISTERS = 24,
+        CONSUMER_REGISTERS = 240,
+        PRODUCER_REGISTERS = 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         KV_BYTES = KEYS * D * 2,
         Q_BYTES = ROWS * D * 2,
@@ -56,18 +57,18 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_
         CUT = RING + RING_BYTES * AHEAD,  /* else: how the mask cuts a stage's tile */
         CHAIN = CUT + (GENERAL ? 0 : 8),  /* steps of the chain, first key, key head, sequence */
         KV_FULL = CHAIN + (GENERAL ? 48 : 16), /* barriers, 8 bytes each */
-        KV_FREE = KV_FULL + 8,
-        Q_FULL = KV_FREE + 8,
-        Q_FREE = Q_FULL + 16,
-        DO_FULL = Q_FREE + 16,
-        DO_FREE = DO_FULL + 16,
-        DQ_FULL = DO_FREE + 16,
-        DQ_FREE = DQ_FULL + 16,
-        STEP_FULL = DQ_FREE + 16,
-        STEP_FREE = STEP_FULL + 8 * STEPS,
-        KEEP_FULL = STEP_FREE + 8 * AHEAD,
-        KEEP_FREE = KEEP_FULL + 8 * KEEP_BUFFERS,
-        END = KEEP_FREE + 8 * KEEP_BUFFERS,
+        KV_EMPTY = KV_FULL + 8,
+        Q_FULL = KV_EMPTY + 8,
+        Q_EMPTY = Q_FULL + 16,
+        DO_FULL = Q_EMPTY + 16,
+        DO_EMPTY = DO_FULL + 16,
+        DQ_FULL = DO_EMPTY + 16,
+        DQ_EMPTY = DQ_FULL + 16,
+        STEP_FULL = DQ_EMPTY + 16,
+        STEP_EMPTY = STEP_FULL + 8 * STEPS,
+        KEEP_FULL = STEP_EMPTY + 8 * AHEAD,
+        KEEP_EMPTY = KEEP_FULL + 8 * KEEP_BUFFERS,
+        END = KEEP_EMPTY + 8 * KEEP_BUFFERS,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -100,7 +101,7 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
                                            int32_t key)
     {
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
-        mbar_wait(Z::STEP_FREE + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
+        mbar_wait(Z::STEP_EMPTY + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
         store_shared2(at, tile, turn);
         store_shared2(at + 8, row, cut);
         store_shared2(at + 16, head, sequence);
@@ -121,24 +122,24 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
     __device__ __forceinline__ void chain(int32_t head, int32_t key)
     {
         const ordo_walk walk = walk_of(head);
-        const int32_t steps = ordo_walk_steps(&walk, key), groups = args.run.group_heads;
+        const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
-        const int32_t q_head = head % args.run.kv_heads * groups;
+        const int32_t q_head = head % args.run.kv_heads * group_heads;
         if (steps == 0) { /* keys that nobody sees: one step of which all is masked */
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
         }
-        for (int32_t n = 0, t = 0, g = 0; n < steps * groups; n++) {
+        for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t);
             const bool high = first_key + Z::KEYS - 1 - i * Z::ROWS > args.run.band.high;
             const bool tail = first_key + Z::KEYS > args.run.band.kv_len;
-            record((head * groups + g) * args.q_tiles + i, ordo_walk_turn(&walk, i, key),
+            record((head * group_heads + g) * args.q_tiles + i, ordo_walk_turn(&walk, i, key),
                    i * Z::ROWS,
                    high   ? i * Z::ROWS + args.run.band.high
                    : tail ? CUT_TAIL
                           : CUT_NOTHING,
-                   q_head + g, sequence, n ? 0 : steps * groups, first_key);
-            if (++g == groups) { /* heads inside, so that the chains of a key head keep step */
+                   q_head + g, sequence, n ? 0 : steps * group_heads, first_key);
+            if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
                 g = 0;
                 t++;
             }
@@ -177,10 +178,10 @@ template <int D, ordo_keep_source SOURCE>
 ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 {
     using Z = backward_shape<D, SOURCE>;
-    const uint64_t keep = policy_evict_last();
+    const uint64_t policy = policy_evict_last();
     uint32_t chains = 0;
     for (uint32_t step = 0;; step++) {
-        const uint32_t stage = step & 1, free = (step >> 1 & 1) ^ 1;
+        const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
         backward_step x;
         mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
@@ -188,26 +189,26 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
         load_shared2(at + 8, x.row, x.cut);
         load_shared2(at + 16, x.head, x.sequence);
         load_shared2(at + 24, x.chain, x.key);
-        mbar_arrive(Z::STEP_FREE + 8 * (step % Z::AHEAD));
+        mbar_arrive(Z::STEP_EMPTY + 8 * (step % Z::AHEAD));
         if (x.turn >= 0) {
             const int32_t heads = args.run.kv_heads * args.run.group_heads;
             const int64_t stat =
                 (int64_t)(x.sequence * heads + x.head) * args.q_tiles * Z::ROWS + x.row;
             const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
-            mbar_wait(Z::Q_FREE + 8 * stage, free);
+            mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
             store_shared(Z::CUT + 4 * stage, x.cut);
             mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
             load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
-                         x.sequence, keep);
+                         x.sequence, policy);
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
-            mbar_wait(Z::DO_FREE + 8 * stage, free);
+            mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
             mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
             load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
-                         x.sequence, keep);
+                         x.sequence, policy);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
             if (Z::DROP) {
                 /* One copy per sixteen rows; rows that do not exist take the last ones' bits. */
-                mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+                mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
                 mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
                 const uint32_t *from =
                     args.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
@@ -223,15 +224,15 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             }
         }
         if (x.chain || x.turn < 0) { /* after the first queries: K and V are free later */
-            mbar_wait(Z::KV_FREE, (chains++ & 1) ^ 1);
+            mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             const int head = x.head / args.run.group_heads;
             store_shared2(Z::CHAIN, x.chain, x.key);
             store_shared2(Z::CHAIN + 8, head, x.sequence);
             if (x.turn < 0)
                 break;
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
-            load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
-            load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, keep);
+            load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
+            load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
         }
     }
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */
@@ -270,7 +271,7 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
             bulk_commit();
         }
         bulk_wait_read();
-        mbar_arrive(Z::DQ_FREE + 8 * buffer);
+        mbar_arrive(Z::DQ_EMPTY + 8 * buffer);
         if (ordered && tile >= 0) {
             bulk_wait(); /* done, */
             fence_global_to_async();

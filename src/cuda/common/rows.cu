@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         args.turns[tile] = 0;
     if (thread == 0)
         args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
-    const int part = threadIdx.x % Z::EACH;
+    const int chunk = threadIdx.x % Z::EACH;
     const int32_t tile = blockIdx.x / Z::BLOCKS;
     const tile_place at =
         place_of<Z::ROWS, GENERAL>(args, tile / args.q_tiles, tile % args.q_tiles);
@@ -54,13 +54,13 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     const int32_t in_tile =
         blockIdx.x % Z::BLOCKS * (Z::ROUND * ROW_ROUNDS) + threadIdx.x / Z::EACH;
     const int32_t row0 = at.row0 + in_tile;
-    const int64_t first = element(args.a, at, row0) * 2 + part * 16;
-    const int64_t second = element(args.b, at, row0) * 2 + part * 16;
+    const int64_t first = element(args.a, at, row0) * 2 + chunk * 16;
+    const int64_t second = element(args.b, at, row0) * 2 + chunk * 16;
     uint4 o[ROW_ROUNDS], dout[ROW_ROUNDS];
 #pragma unroll
     for (int n = 0; n < ROW_ROUNDS; n++) {
         o[n] = dout[n] = make_uint4(0, 0, 0, 0);
-        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || part * 8 < args.head_dim)) {
+        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || chunk * 8 < args.head_dim)) {
             const int64_t step = n * Z::ROUND * 2;
             o[n] = *(const uint4 *)((const char *)args.a.data + first + step * args.a.row);
             dout[n] = *(const uint4 *)((const char *)args.b.data + second + step * args.b.row);
@@ -76,9 +76,9 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             sum += __shfl_xor_sync(~0u, sum, x);
         if (CLEAR)
             for (int x = 0; x < 2; x++)
-                ((float4 *)args.dq_sum)[place * (D / 4) + x * Z::EACH + part] =
+                ((float4 *)args.dq_sum)[place * (D / 4) + x * Z::EACH + chunk] =
                     make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (part != 0)
+        if (chunk != 0)
             continue;
         float lse2 = INFINITY;
         if (row < at.q_len) {

@@ -67,14 +67,14 @@ ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule,
 
 /* Dropout: the sign of P says that the element is dropped. P as dV's operand has it, and dS of it;
  * delta is divided by the scale of what is kept, which the results are multiplied by. */
-template <bool DROP> ORDO_DEVICE float kept_part(float p)
+template <bool DROP> ORDO_DEVICE float kept_value(float p)
 {
     return DROP ? max_nan(p, 0.0f) : p;
 }
 
 template <bool DROP> ORDO_DEVICE float score_gradient(float p, float dp, float delta)
 {
-    return DROP ? fmaf(kept_part<DROP>(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
+    return DROP ? fmaf(kept_value<DROP>(p), dp, -(fabsf(p) * delta)) : p * (dp - delta);
 }
 
 #endif

@@ -133,8 +133,8 @@ struct share {
 
 ORDO_DEVICE share share_of(int32_t heads)
 {
-    const int64_t part = blockIdx.x / heads, parts = gridDim.x / heads;
-    return { (int32_t)(blockIdx.x % heads), part * 32 + threadIdx.x % 32, parts * 32 };
+    const int64_t nth = blockIdx.x / heads, blocks = gridDim.x / heads;
+    return { (int32_t)(blockIdx.x % heads), nth * 32 + threadIdx.x % 32, blocks * 32 };
 }
 
 /* clear(sequence in tensors, rows) for every slot that has rows, by one warp each. */
@@ -203,9 +203,9 @@ static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *w
     if (pass->layout == ORDO_DENSE)
         return ORDO_OK;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors, why, why_size));
-    const int64_t parts = (int64_t)processors * CLEAR_BLOCKS / heads;
-    const ordo_cuda_grid grid = { (unsigned)(heads * (parts > 1 ? parts : 1)), CLEAR_THREADS, 0,
-                                  ORDO_LAUNCH_PLAIN };
+    const int64_t per_head = (int64_t)processors * CLEAR_BLOCKS / heads;
+    const ordo_cuda_grid grid = { (unsigned)(heads * (per_head > 1 ? per_head : 1)), CLEAR_THREADS,
+                                  0, ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
 }
 

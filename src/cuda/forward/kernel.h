@@ -2,9 +2,9 @@
  * docs/design/hopper-forward.md draws roles and buffers.
  *
  * A block keeps a tile of queries and walks the key tiles that the mask leaves it, last first. One
- * thread loads; each math warpgroup owns 64 rows. While the product P V of one key tile runs, the
- * next tile's scores are computed; and the warpgroups take turns at the tensor cores, so that the
- * exponentials of one hide under the products of the others. Every row's sum has one order: key
+ * thread loads; each consumer warpgroup owns 64 rows. While the product P V of one key tile runs,
+ * the next tile's scores are computed; and the warpgroups take turns at the tensor cores, so that
+ * the exponentials of one hide under the products of the others. Every row's sum has one order: key
  * tiles downwards, columns as the products add them.
  *
  * The plain kernel (GENERAL false) has whole head sizes, dense batches, and masks that cut above:
@@ -12,9 +12,9 @@
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
-#include "cuda/common/mend.h"
 #include "cuda/common/wgmma.h"
-#include "cuda/forward/finish.h"
+#include "cuda/common/zero_rows.h"
+#include "cuda/forward/epilogue.h"
 
 template <bool X> struct constant {
     static const bool value = X;
@@ -26,35 +26,35 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
 {
     using Z = forward_shape<D, GENERAL>;
     extern __shared__ __align__(1024) char smem[];
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
         for (int s = 0; s < Z::Q_STAGES; s++) {
             mbar_init(Z::Q_FULL + 8 * s, 1);
-            mbar_init(Z::Q_FREE + 8 * s, 4 * Z::GROUPS);
+            mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
         }
         for (int s = 0; s < Z::STAGES; s++) {
             mbar_init(Z::K_FULL + 8 * s, 1);
             mbar_init(Z::V_FULL + 8 * s, 1);
-            mbar_init(Z::K_FREE + 8 * s, 4 * Z::GROUPS);
-            mbar_init(Z::V_FREE + 8 * s, 4 * Z::GROUPS);
+            mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+            mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
         }
         mbar_init_fence();
     }
     __syncthreads();
     grid_let_next(); /* the repair: it waits by itself */
 
-    if (group == 0) {
-        registers_down<Z::LOAD_REGISTERS>();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
             forward_load<D, GENERAL>(args, smem);
         return;
     }
 
     /* ---- products ---- */
-    registers_up<Z::MATH_REGISTERS>();
-    const int mine = group - 1, warp = threadIdx.x / 32 % 4;
+    registers_up<Z::CONSUMER_REGISTERS>();
+    const int mine = warpgroup - 1, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t q_low0 = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16);
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
@@ -88,16 +88,16 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     /* A tile that only other warpgroups see: handed back, and the turn passed on. */
     auto pass_on = [&] {
         mbar_wait(Z::K_FULL + 8 * stage, phase);
-        mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+        mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
         mbar_wait(Z::V_FULL + 8 * stage, phase);
-        mbar_arrive_warp(Z::V_FREE + 8 * stage, lane);
-        named_sync(TURN + mine, 256);
-        named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+        mbar_arrive_warp(Z::V_EMPTY + 8 * stage, lane);
+        named_sync(PINGPONG + mine, 256);
+        named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
         advance();
     };
 
     if (mine == 0)
-        named_arrive(TURN, 256);
+        named_arrive(PINGPONG, 256);
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
@@ -178,11 +178,11 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
         /* Where sequences end inside tensors, the last tile's V may go beyond its own. */
-        auto mend = [&] {
+        auto zero_v = [&] {
             const int valid = kv_len - tile * Z::COLUMNS;
             if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
                 mbar_wait(Z::V_FULL + 8 * stage, phase);
-                mend_rows(Z::V + stage * Z::KV_BYTES, Z::COLUMNS, Z::PANELS, valid, threadIdx.x,
+                zero_rows(Z::V + stage * Z::KV_BYTES, Z::COLUMNS, Z::PANELS, valid, threadIdx.x,
                           OWN + mine);
             }
         };
@@ -212,10 +212,10 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             made(true);
             wgmma_wait<0>();
             wgmma_pin(s);
-            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
             soften(s, constant<true>());
             pack(s);
-            mend();
+            zero_v();
         }
         advance();
         /* Scores of this tile beside outputs of the last one. */
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             float s[Z::COLUMNS / 2];
             given();
             mbar_wait(Z::K_FULL + 8 * stage, phase);
-            named_sync(TURN + mine, 256);
+            named_sync(PINGPONG + mine, 256);
             wgmma_pin(s);
             wgmma_pin(o);
             wgmma_fence();
@@ -233,16 +233,16 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             wgmma_fence();
             outputs(last_stage);
             wgmma_commit();
-            named_arrive(TURN + (mine + 1) % Z::GROUPS, 256);
+            named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
             if (D > 64)
                 made(false);
             wgmma_wait<1>();
             wgmma_pin(s);
-            mbar_arrive_warp(Z::K_FREE + 8 * stage, lane);
+            mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
             soften(s, cut);
             wgmma_wait<0>();
             wgmma_pin(o);
-            mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+            mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
             if (D == 64) /* P's registers are free now */
                 made(false);
             pack(s);
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 step(constant<false>());
         }
         if (Z::O != Z::Q)
-            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
+            mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
         mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
         wgmma_pin(o);
         wgmma_fence();
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_pin(o);
-        mbar_arrive_warp(Z::V_FREE + 8 * last_stage, lane);
+        mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
         if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
@@ -299,12 +299,12 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         at.head = GENERAL ? record.head : unit.head % args.issue.heads;
         at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
         at.lse = GENERAL ? record.lse : (int64_t)unit.head * q_len;
-        forward_finish<D, SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
+        forward_epilogue<D, SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
         if (Z::O == Z::Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();
             named_sync(OWN + mine, 128);
-            mbar_arrive_warp(Z::Q_FREE + 8 * q_stage, lane);
+            mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
         }
     }
     if (leader)

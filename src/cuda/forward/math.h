@@ -38,14 +38,14 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
         const float shift = ordo_softmax_shift(max, scale_log2);
         state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
         state.max[r] = max;
-        float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        float partial[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (i / 2 % 2 == r) {
                 s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
-                part[i / 4 % 4] += s[i];
+                partial[i / 4 % 4] += s[i];
             }
-        const float sum = (part[0] + part[1]) + (part[2] + part[3]);
+        const float sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
         state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
     }
 }

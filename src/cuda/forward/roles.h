@@ -28,19 +28,19 @@ struct forward_record {
 
 template <int D, bool GENERAL> struct forward_shape {
     enum {
-        GROUPS = D == 64 ? 3 : 2, /* math warpgroups */
-        ROWS = 64 * GROUPS,
+        CONSUMERS = D == 64 ? 3 : 2, /* consumer warpgroups */
+        ROWS = 64 * CONSUMERS,
         COLUMNS = D == 256 ? 64 : 128,
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
-        THREADS = 128 * (GROUPS + 1),
+        THREADS = 128 * (CONSUMERS + 1),
         /* Together what a block starts with: 128 a thread at D = 64, else 168. */
-        MATH_REGISTERS = D == 64   ? 160
-                         : GENERAL ? 232
-                                   : 240,
-        LOAD_REGISTERS = D == 64   ? 32
-                         : GENERAL ? 40
-                                   : 24,
+        CONSUMER_REGISTERS = D == 64   ? 160
+                             : GENERAL ? 232
+                                       : 240,
+        PRODUCER_REGISTERS = D == 64   ? 32
+                             : GENERAL ? 40
+                                       : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
         KV_BYTES = COLUMNS * D * 2,
@@ -53,12 +53,12 @@ template <int D, bool GENERAL> struct forward_shape {
         V = K + STAGES * KV_BYTES,
         O = D == 256 ? Q : V + STAGES * KV_BYTES,
         Q_FULL = V + STAGES * KV_BYTES + (D == 256 ? 0 : Q_BYTES), /* barriers, 8 bytes each */
-        Q_FREE = Q_FULL + 16,
-        K_FULL = Q_FREE + 16,
-        K_FREE = K_FULL + 8 * STAGES,
-        V_FULL = K_FREE + 8 * STAGES,
-        V_FREE = V_FULL + 8 * STAGES,
-        SLOT = V_FREE + 8 * STAGES, /* the units that the two Q belong to; or their records */
+        Q_EMPTY = Q_FULL + 16,
+        K_FULL = Q_EMPTY + 16,
+        K_EMPTY = K_FULL + 8 * STAGES,
+        V_FULL = K_EMPTY + 8 * STAGES,
+        V_EMPTY = V_FULL + 8 * STAGES,
+        SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to; or their records */
         END = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record) : 8),
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -155,7 +155,7 @@ template <int D, bool GENERAL>
 ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
 {
     using Z = forward_shape<D, GENERAL>;
-    const uint64_t keep = policy_evict_last(), once = policy_evict_first();
+    const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
     const int units = forward_units<GENERAL>(args);
     int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
     uint32_t drawn = 0; /* units so far */
@@ -167,38 +167,38 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         const forward_from from =
             forward_loads<D, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
         auto load_k = [&](int tile) {
-            mbar_wait(Z::K_FREE + 8 * k_stage, k_phase);
+            mbar_wait(Z::K_EMPTY + 8 * k_stage, k_phase);
             mbar_expect(Z::K_FULL + 8 * k_stage, Z::KV_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
                 tma_load(Z::K + k_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
                          Z::K_FULL + 8 * k_stage, p * ORDO_PANEL_COLUMNS,
-                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, keep);
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++k_stage == Z::STAGES) {
                 k_stage = 0;
                 k_phase ^= 1;
             }
         };
         load_k(from.last); /* its stage is free before Q's */
-        mbar_wait(Z::Q_FREE + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+        mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
         if constexpr (!GENERAL)
             store_shared(Z::SLOT + 4 * q_stage, ticket);
         mbar_expect(q_full, Z::Q_BYTES);
 #pragma unroll
         for (int p = 0; p < Z::PANELS; p++)
             tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
-                     p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, once);
+                     p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
         const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
         for (int tile = from.last; tile >= from.first; tile--) {
             if (tile > from.first)
                 load_k(tile - 1);
-            mbar_wait(Z::V_FREE + 8 * v_stage, v_phase);
+            mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::KV_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
                 tma_load(Z::V + v_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
                          Z::V_FULL + 8 * v_stage, p * ORDO_PANEL_COLUMNS,
-                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, keep);
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++v_stage == Z::STAGES) {
                 v_stage = 0;
                 v_phase ^= 1;
@@ -210,7 +210,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         ticket = next;
     }
     const uint32_t q_stage = forward_q_stage<Z>(drawn);
-    mbar_wait(Z::Q_FREE + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+    mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
     if constexpr (GENERAL)
         forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     else

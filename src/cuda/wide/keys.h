@@ -1,8 +1,8 @@
 /* wide/keys.h: dK and dV of head sizes 129 to 256.
  *
  * A unit is a tile of 64 keys of one key head: K and V stay in shared memory, and the plan says
- * which query tile of 64 comes when, the query heads of the group in turn at each. Two math
- * warpgroups share a step by matrix, not by rows:
+ * which query tile of 64 comes when, the query heads of the group one after the other at each. Two
+ * math warpgroups share a step by matrix, not by rows:
  *
  *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
  *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q
@@ -10,7 +10,7 @@
  * Then P and dS are register operands as they come, an accumulator takes all 256 columns, and the
  * only thing that crosses is P, in f32, from each thread to the one at the same place in the other
  * warpgroup. A step of a warpgroup issues its addition of step j and then its product of j + 1, and
- * passes the turn at the tensor cores on: its arithmetic lies under the other's products, and P is
+ * lets the other one issue (ping-pong): its arithmetic lies under the other's products, and P is
  * stored and loaded beside the additions, which leave shared memory time for it. */
 #ifndef CUDA_WIDE_KEYS_H
 #define CUDA_WIDE_KEYS_H
@@ -63,12 +63,12 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         return query(stage) + of_unit(unit, UNIT_DIAGONAL) - key(unit);
     }
 
-    /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q is
-     * mended before S, and whoever has P knows that. */
-    __device__ __forceinline__ void mend_keys(uint32_t tile, uint32_t unit, int mine) const
+    /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q
+     * becomes zero before S, and whoever has P knows that. */
+    __device__ __forceinline__ void zero_keys(uint32_t tile, uint32_t unit, int mine) const
     {
         if (args.batch.table)
-            wide_mend(tile, of_unit(unit, UNIT_KEYS) - of_unit(unit, UNIT_KEY), mine);
+            wide_zero_rows(tile, of_unit(unit, UNIT_KEYS) - of_unit(unit, UNIT_KEY), mine);
     }
 
     static __device__ __forceinline__ int queries_left(uint32_t unit, uint32_t j)
@@ -77,18 +77,19 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         return of_unit(unit, UNIT_QUERIES) - of_step(j & 1, STEP_ROW);
     }
 
-    __device__ __forceinline__ void mend(uint32_t tiles, uint32_t unit, uint32_t j, int mine) const
+    __device__ __forceinline__ void zero_queries(uint32_t tiles, uint32_t unit, uint32_t j,
+                                                 int mine) const
     {
         if (args.batch.table)
-            wide_mend(tiles + (j & 1) * WIDE_TILE_BYTES, queries_left(unit, j), mine);
+            wide_zero_rows(tiles + (j & 1) * WIDE_TILE_BYTES, queries_left(unit, j), mine);
     }
 
-    __device__ __forceinline__ void mend_q(uint32_t unit, uint32_t j) const
+    __device__ __forceinline__ void zero_q(uint32_t unit, uint32_t j) const
     {
         if (!args.batch.table || queries_left(unit, j) >= WIDE_TILE)
             return;
         wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * (j & 1), j >> 1 & 1);
-        mend(Z::Q, unit, j, 0);
+        zero_queries(Z::Q, unit, j, 0);
     }
 
     /* Row statistics of a stage: four of sixteen rows a load. */
@@ -159,7 +160,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             s[i] = exp2_approx(s[i]);
         if (SOURCE != ORDO_KEEP_NONE)
             drop(s, unit, j);
-        mbar_wait(Z::P_FREE + 8 * stage, (j >> 1 & 1) ^ 1);
+        mbar_wait(Z::P_EMPTY + 8 * stage, (j >> 1 & 1) ^ 1);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             store_shared4(p_at(stage) + i * 2048, s[4 * i], s[4 * i + 1], s[4 * i + 2],
@@ -167,11 +168,11 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         arrive(Z::P_FULL + 8 * stage);
         if (SOURCE != ORDO_KEEP_NONE)
             arrive(
-                Z::KEEP_FREE); /* the stores have waited for what was read; a barrier would not */
+                Z::KEEP_EMPTY); /* the stores have waited for what was read; a barrier would not */
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
-            p[i] = pack_pair<F16>(kept_part<SOURCE != ORDO_KEEP_NONE>(s[2 * i]),
-                                  kept_part<SOURCE != ORDO_KEEP_NONE>(s[2 * i + 1]));
+            p[i] = pack_pair<F16>(kept_value<SOURCE != ORDO_KEEP_NONE>(s[2 * i]),
+                                  kept_value<SOURCE != ORDO_KEEP_NONE>(s[2 * i + 1]));
     }
 
     /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
@@ -237,7 +238,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
     __device__ __forceinline__ void run_scores(void) const
     {
         uint32_t j = 0; /* steps of this block so far */
-        named_arrive(WIDE_TURN, 256);
+        named_arrive(WIDE_PINGPONG, 256);
         for (uint32_t unit = 0;; unit++) {
             float dv[WIDE_D / 2], s[WIDE_SCORES];
             uint32_t p[WIDE_PACKED];
@@ -249,50 +250,50 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
 #pragma unroll
             for (int i = 0; i < WIDE_D / 2; i++)
                 dv[i] = 0.0f;
-            mend_keys(Z::K, unit, 0);
-            mend_q(unit, j);
+            zero_keys(Z::K, unit, 0);
+            zero_q(unit, j);
             wgmma_pin(s);
             product(s, j);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(s);
             if (j == last)
-                arrive(Z::K_FREE);
+                arrive(Z::K_EMPTY);
             probabilities(s, p, unit, j);
 #pragma unroll 1
             for (; j < last; j++) {
                 const uint32_t stage = j & 1;
                 mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
-                mend(Z::DO, unit, j, 0);
-                named_sync(WIDE_TURN, 256);
+                zero_queries(Z::DO, unit, j, 0);
+                named_sync(WIDE_PINGPONG, 256);
                 wgmma_pin(dv);
                 wgmma_fence();
                 wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
-                mend_q(unit, j + 1);
+                zero_q(unit, j + 1);
                 wgmma_pin(s);
                 product(s, j + 1);
                 wgmma_commit();
-                named_arrive(WIDE_TURN + 1, 256);
+                named_arrive(WIDE_PINGPONG + 1, 256);
                 wgmma_wait<1>();
-                arrive(Z::DO_FREE + 8 * stage);
+                arrive(Z::DO_EMPTY + 8 * stage);
                 wgmma_wait<0>();
                 wgmma_pin(dv);
                 wgmma_pin(s);
                 if (j + 1 == last)
-                    arrive(Z::K_FREE); /* the next unit's K comes meanwhile */
+                    arrive(Z::K_EMPTY); /* the next unit's K comes meanwhile */
                 probabilities(s, p, unit, j + 1);
             }
             const uint32_t stage = j & 1;
             mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
-            mend(Z::DO, unit, j, 0);
+            zero_queries(Z::DO, unit, j, 0);
             wgmma_pin(dv);
             wgmma_fence();
             wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
-            arrive(Z::DO_FREE + 8 * stage);
+            arrive(Z::DO_EMPTY + 8 * stage);
             j++;
             put(dv, SOURCE != ORDO_KEEP_NONE ? args.keep_scale : 1.0f, args.dv, unit);
         }
@@ -313,47 +314,47 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
 #pragma unroll
             for (int i = 0; i < WIDE_D / 2; i++)
                 dk[i] = 0.0f;
-            mend_keys(Z::V, unit, 1);
+            zero_keys(Z::V, unit, 1);
             mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
-            mend(Z::DO, unit, j, 1);
+            zero_queries(Z::DO, unit, j, 1);
             wgmma_pin(dp);
             wgmma_fence();
             wide_scores<F16>(dp, Z::V, Z::DO + (j & 1) * WIDE_TILE_BYTES);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dp);
-            arrive(Z::DO_FREE + 8 * (j & 1));
+            arrive(Z::DO_EMPTY + 8 * (j & 1));
             if (j == last)
-                arrive(Z::V_FREE);
+                arrive(Z::V_EMPTY);
             gradients(dp, ds, unit, j);
 #pragma unroll 1
             for (; j < last; j++) {
                 const uint32_t stage = j & 1, other = stage ^ 1;
-                named_sync(WIDE_TURN + 1, 256);
+                named_sync(WIDE_PINGPONG + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
                 wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
                 wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
                 wgmma_commit();
-                arrive(Z::P_FREE + 8 * stage);
+                arrive(Z::P_EMPTY + 8 * stage);
                 mbar_wait(Z::DO_FULL + 8 * other, (j + 1) >> 1 & 1);
-                mend(Z::DO, unit, j + 1, 1);
+                zero_queries(Z::DO, unit, j + 1, 1);
                 wgmma_pin(dp);
                 wgmma_fence();
                 wide_scores<F16>(dp, Z::V, Z::DO + other * WIDE_TILE_BYTES);
                 wgmma_commit();
-                named_arrive(WIDE_TURN, 256);
+                named_arrive(WIDE_PINGPONG, 256);
                 wgmma_wait<2>();
-                arrive(Z::Q_FREE + 16 * stage);
+                arrive(Z::Q_EMPTY + 16 * stage);
                 wgmma_wait<1>();
-                arrive(Z::Q_FREE + 16 * stage + 8);
+                arrive(Z::Q_EMPTY + 16 * stage + 8);
                 wgmma_wait<0>();
                 wgmma_pin(dk);
                 wgmma_pin(dp);
-                arrive(Z::DO_FREE + 8 * other);
+                arrive(Z::DO_EMPTY + 8 * other);
                 if (j + 1 == last)
-                    arrive(Z::V_FREE);
+                    arrive(Z::V_EMPTY);
                 gradients(dp, ds, unit, j + 1);
             }
             const uint32_t stage = j & 1;
@@ -362,11 +363,11 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
             wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
             wgmma_commit();
-            arrive(Z::P_FREE + 8 * stage);
+            arrive(Z::P_EMPTY + 8 * stage);
             wgmma_wait<0>();
             wgmma_pin(dk);
-            arrive(Z::Q_FREE + 16 * stage);
-            arrive(Z::Q_FREE + 16 * stage + 8);
+            arrive(Z::Q_EMPTY + 16 * stage);
+            arrive(Z::Q_EMPTY + 16 * stage + 8);
             j++;
             put(dk, args.out_scale, args.dk, unit);
         }
@@ -379,35 +380,35 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 {
     using Z = wide_keys_shape<SOURCE>;
     extern __shared__ __align__(1024) char smem[];
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
         mbar_init(Z::K_FULL, 1);
-        mbar_init(Z::K_FREE, 4);
+        mbar_init(Z::K_EMPTY, 4);
         mbar_init(Z::V_FULL, 1);
-        mbar_init(Z::V_FREE, 4);
+        mbar_init(Z::V_EMPTY, 4);
         for (int s = 0; s < 2; s++) {
             for (int p = 0; p < WIDE_PANELS; p++)
                 mbar_init(Z::Q_FULL + 8 * (WIDE_PANELS * s + p), 1);
             mbar_init(Z::STAT_FULL + 8 * s, 1);
-            mbar_init(Z::Q_FREE + 16 * s, 4); /* dK, the last that reads it */
-            mbar_init(Z::Q_FREE + 16 * s + 8, 4);
+            mbar_init(Z::Q_EMPTY + 16 * s, 4); /* dK, the last that reads it */
+            mbar_init(Z::Q_EMPTY + 16 * s + 8, 4);
             mbar_init(Z::DO_FULL + 8 * s, 1);
-            mbar_init(Z::DO_FREE + 8 * s, 8);
+            mbar_init(Z::DO_EMPTY + 8 * s, 8);
             mbar_init(Z::P_FULL + 8 * s, 4);
-            mbar_init(Z::P_FREE + 8 * s, 4);
+            mbar_init(Z::P_EMPTY + 8 * s, 4);
         }
         mbar_init(Z::KEEP_FULL, SOURCE == ORDO_KEEP_MADE ? WIDE_MAKERS / 32 : 1);
-        mbar_init(Z::KEEP_FREE, 4);
+        mbar_init(Z::KEEP_EMPTY, 4);
         mbar_init_fence();
     }
     __syncthreads();
     grid_wait();     /* counters are zero, statistics there */
     grid_let_next(); /* not before: who comes next reads them, too */
 
-    if (group == 0) {
-        registers_down<Z::LOAD_REGISTERS>();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x >= 32) {
             if (SOURCE == ORDO_KEEP_MADE)
                 wide_keys_make(args, threadIdx.x - 32);
@@ -417,9 +418,9 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             wide_keys_loader<SOURCE> { args, policy_evict_last(), 0, 0 }.all();
         return;
     }
-    registers_up<Z::MATH_REGISTERS>();
+    registers_up<Z::CONSUMER_REGISTERS>();
     const wide_keys_math<F16, SOURCE> math { args, (int)threadIdx.x % 128 };
-    if (group == 1)
+    if (warpgroup == 1)
         math.run_scores();
     else
         math.run_gradients();

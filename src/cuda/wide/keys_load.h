@@ -1,5 +1,6 @@
 /* wide/keys_load.h: how shared memory is cut in the keys kernel of head sizes 129 to 256,
- * and what stands beside its math warpgroups: a thread that loads, and warps that make keep bits.
+ * and what stands beside its consumer warpgroups: a thread that loads, and warps that make keep
+ * bits.
  */
 #ifndef CUDA_WIDE_KEYS_LOAD_H
 #define CUDA_WIDE_KEYS_LOAD_H
@@ -8,8 +9,8 @@
 
 template <ordo_keep_source SOURCE> struct wide_keys_shape {
     enum {
-        MATH_REGISTERS = 224,
-        LOAD_REGISTERS = 56, /* Philox needs them */
+        CONSUMER_REGISTERS = 224,
+        PRODUCER_REGISTERS = 56, /* Philox needs them */
         P_BYTES = WIDE_TILE * WIDE_TILE * 4,
         STAT_BYTES = WIDE_TILE * 4,
         KEEP_BYTES = SOURCE != ORDO_KEEP_NONE ? WIDE_TILE * 128 / 8 : 0,
@@ -25,25 +26,25 @@ template <ordo_keep_source SOURCE> struct wide_keys_shape {
         DELTA = LSE + 2 * STAT_BYTES,
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
         K_FULL = KEEP + KEEP_BYTES,    /* barriers, 8 bytes each */
-        K_FREE = K_FULL + 8,
-        V_FULL = K_FREE + 8,
-        V_FREE = V_FULL + 8,
-        Q_FULL = V_FREE + 8,                   /* a panel each */
+        K_EMPTY = K_FULL + 8,
+        V_FULL = K_EMPTY + 8,
+        V_EMPTY = V_FULL + 8,
+        Q_FULL = V_EMPTY + 8,                  /* a panel each */
         STAT_FULL = Q_FULL + 16 * WIDE_PANELS, /* lse and delta, and the step's record */
-        Q_FREE = STAT_FULL + 16,               /* by halves of the columns */
-        DO_FULL = Q_FREE + 32,
-        DO_FREE = DO_FULL + 16,
-        P_FULL = DO_FREE + 16,
-        P_FREE = P_FULL + 16,
-        KEEP_FULL = P_FREE + 16,
-        KEEP_FREE = KEEP_FULL + 8,
-        STEP = KEEP_FREE + 8,
+        Q_EMPTY = STAT_FULL + 16,              /* by halves of the columns */
+        DO_FULL = Q_EMPTY + 32,
+        DO_EMPTY = DO_FULL + 16,
+        P_FULL = DO_EMPTY + 16,
+        P_EMPTY = P_FULL + 16,
+        KEEP_FULL = P_EMPTY + 16,
+        KEEP_EMPTY = KEEP_FULL + 8,
+        STEP = KEEP_EMPTY + 8,
         UNIT = STEP + 2 * STEP_BYTES,
         END = UNIT + 2 * UNIT_BYTES,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
-    static_assert(wide_registers_fit(MATH_REGISTERS, LOAD_REGISTERS), "registers");
+    static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
 };
 
 /* Places in the record of a unit, and of a step. */
@@ -69,7 +70,7 @@ enum { WIDE_WHOLE, WIDE_CUT, WIDE_HIDDEN };
 template <ordo_keep_source SOURCE> struct wide_keys_loader {
     using Z = wide_keys_shape<SOURCE>;
     const ordo_wide_args &args;
-    const uint64_t keep;
+    const uint64_t evict_last;
     uint32_t step, units;
 
     __device__ __forceinline__ void record(uint32_t at, int place, int32_t value) const
@@ -80,7 +81,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
     /* Sixteen rows a copy; rows that do not exist take the last ones' bits. */
     __device__ __forceinline__ void bits(const ordo_cuda_sequence &s, int q_head, int row, int key)
     {
-        mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+        mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
         mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
         const int last = max(s.q_len - 1, 0) / 16;
         const int64_t first = s.keep + q_head * s.keep_head + key / 128;
@@ -95,8 +96,8 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
                                                int steps)
     {
         const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
-        mbar_wait(Z::K_FREE, (units & 1) ^ 1);
-        mbar_wait(Z::V_FREE, (units & 1) ^ 1);
+        mbar_wait(Z::K_EMPTY, (units & 1) ^ 1);
+        mbar_wait(Z::V_EMPTY, (units & 1) ^ 1);
         record(at, UNIT_STEPS, steps);
         if (steps == 0) {
             mbar_arrive(Z::K_FULL);
@@ -113,31 +114,31 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         record(at, UNIT_ROW, s.kv_row);
         record(at, UNIT_QUERIES, s.q_len);
         mbar_expect(Z::K_FULL, WIDE_TILE_BYTES);
-        wide_load(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, keep);
+        wide_load(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, evict_last);
         mbar_expect(Z::V_FULL, WIDE_TILE_BYTES);
-        wide_load(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, keep);
+        wide_load(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, evict_last);
         units++;
     }
 
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
                                               int row, int key, int cut)
     {
-        const uint32_t stage = step & 1, free = (step >> 1 & 1) ^ 1;
+        const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t do_full = Z::DO_FULL + 8 * stage, stat_full = Z::STAT_FULL + 8 * stage;
         const uint32_t q_full = Z::Q_FULL + 8 * WIDE_PANELS * stage;
         const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
-        mbar_wait(Z::DO_FREE + 8 * stage, free); /* dO is free first */
+        mbar_wait(Z::DO_EMPTY + 8 * stage, empty); /* dO is free first */
         mbar_expect(do_full, WIDE_TILE_BYTES);
         wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
-                  s.batch, keep);
+                  s.batch, evict_last);
 #pragma unroll
         for (int p = 0; p < WIDE_PANELS; p++) /* dO is free, so Q of then was full */
             mbar_expect(q_full + 8 * p, WIDE_PANEL_BYTES);
 #pragma unroll
         for (int half = 0; half < 2; half++) { /* at once: nothing is needed sooner */
-            mbar_wait(Z::Q_FREE + 16 * stage + 8 * half, free);
+            mbar_wait(Z::Q_EMPTY + 16 * stage + 8 * half, empty);
             wide_load_half(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, half, s.q_row + row,
-                           q_head, s.batch, keep, false);
+                           q_head, s.batch, evict_last, false);
         }
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
@@ -197,7 +198,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
         if (SOURCE == ORDO_KEEP_MADE) {            /* and for those who make bits */
-            mbar_wait(Z::Q_FREE + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
+            mbar_wait(Z::Q_EMPTY + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));
         }
@@ -219,7 +220,7 @@ ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
             break;
         const uint32_t bh = (uint32_t)load_shared(at + 4 * STEP_HEAD);
         const uint32_t block = (uint32_t)load_shared(at + 4 * STEP_BLOCK);
-        mbar_wait(Z::KEEP_FREE, (step & 1) ^ 1);
+        mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
 #pragma unroll 1
         for (uint32_t w = thread; w < WIDE_TILE * 4; w += WIDE_MAKERS) {
             /* Of sixteen rows: row % 8, quad, row / 8. */

@@ -1,8 +1,8 @@
 /* wide/queries.h: dQ of head sizes 129 to 256.
  *
- * A unit is 128 queries of one query head, 64 to each of two math warpgroups: Q and dO stay in
+ * A unit is 128 queries of one query head, 64 to each of two consumer warpgroups: Q and dO stay in
  * shared memory, dQ in registers, and key tiles of 64 come in ascending order. A step of a
- * warpgroup issues, when its turn at the tensor cores comes,
+ * warpgroup issues, when the other one has issued its products (ping-pong),
  *
  *     dQ += dS(j) K(j) | S(j+1) = Q K(j+1)^T | dP(j+1) = dO V(j+1)^T
  *
@@ -14,8 +14,8 @@
 
 struct wide_queries_shape {
     enum {
-        MATH_REGISTERS = 240,
-        LOAD_REGISTERS = 24,
+        CONSUMER_REGISTERS = 240,
+        PRODUCER_REGISTERS = 24,
         ROWS = 128,
         K_STAGES = 2, /* read a step longer than V */
         Q_BYTES = ROWS * WIDE_D * 2,
@@ -26,17 +26,17 @@ struct wide_queries_shape {
         K = DO + Q_BYTES,
         V = K + K_STAGES * WIDE_TILE_BYTES,
         Q_FULL = V + WIDE_TILE_BYTES, /* barriers, 8 bytes each; Q and dO are one */
-        Q_FREE = Q_FULL + 8,
-        K_FULL = Q_FREE + 8,
-        K_FREE = K_FULL + 8 * K_STAGES,
-        V_FULL = K_FREE + 8 * K_STAGES,    /* a panel each */
-        V_FREE = V_FULL + 8 * WIDE_PANELS, /* by halves of the columns */
-        UNIT = V_FREE + 16,                /* twice, by the parity of the unit */
+        Q_EMPTY = Q_FULL + 8,
+        K_FULL = Q_EMPTY + 8,
+        K_EMPTY = K_FULL + 8 * K_STAGES,
+        V_FULL = K_EMPTY + 8 * K_STAGES,    /* a panel each */
+        V_EMPTY = V_FULL + 8 * WIDE_PANELS, /* by halves of the columns */
+        UNIT = V_EMPTY + 16,                /* twice, by the parity of the unit */
         END = UNIT + 2 * UNIT_BYTES,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
-    static_assert(wide_registers_fit(MATH_REGISTERS, LOAD_REGISTERS), "registers");
+    static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
 };
 
 /* Places in the record of a unit. */
@@ -68,14 +68,14 @@ ORDO_HD int32_t wide_find_pair(const ordo_cuda_batch *batch, int32_t pair)
 struct wide_queries_loader {
     using Z = wide_queries_shape;
     const ordo_wide_args &args;
-    const uint64_t keep, once;
+    const uint64_t evict_last, evict_first;
     uint32_t step, units;
 
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int steps, int tile,
                                                int row, int head, int sequence)
     {
         const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
-        mbar_wait(Z::Q_FREE, (units & 1) ^ 1);
+        mbar_wait(Z::Q_EMPTY, (units & 1) ^ 1);
         store_shared(at + 4 * OF_STEPS, steps);
         if (steps == 0) {
             mbar_arrive(Z::Q_FULL);
@@ -87,10 +87,10 @@ struct wide_queries_loader {
         store_shared(at + 4 * OF_SEQUENCE, sequence);
         mbar_expect(Z::Q_FULL, 2 * Z::Q_BYTES);
 #pragma unroll
-        for (int half = 0; half < 2; half++) { /* a math warpgroup's tile each */
+        for (int half = 0; half < 2; half++) { /* a consumer warpgroup's tile each */
             const int from = s.q_row + row + half * WIDE_TILE, to = half * WIDE_TILE_BYTES;
-            wide_load(Z::Q + to, &args.q, Z::Q_FULL, from, head, s.batch, once);
-            wide_load(Z::DO + to, &args.dout, Z::Q_FULL, from, head, s.batch, once);
+            wide_load(Z::Q + to, &args.q, Z::Q_FULL, from, head, s.batch, evict_first);
+            wide_load(Z::DO + to, &args.dout, Z::Q_FULL, from, head, s.batch, evict_first);
         }
         units++;
     }
@@ -98,19 +98,19 @@ struct wide_queries_loader {
     __device__ __forceinline__ void load_k(const ordo_cuda_sequence &s, int row, int head)
     {
         const uint32_t stage = step & 1, full = Z::K_FULL + 8 * stage;
-        mbar_wait(Z::K_FREE + 8 * stage, (step >> 1 & 1) ^ 1);
+        mbar_wait(Z::K_EMPTY + 8 * stage, (step >> 1 & 1) ^ 1);
         mbar_expect(full, WIDE_TILE_BYTES);
         wide_load(Z::K + stage * WIDE_TILE_BYTES, &args.k, full, s.kv_row + row, head, s.batch,
-                  keep);
+                  evict_last);
     }
 
     __device__ __forceinline__ void load_v(const ordo_cuda_sequence &s, int row, int head)
     {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            mbar_wait(Z::V_FREE + 8 * half, (step & 1) ^ 1);
-            wide_load_half(Z::V, &args.v, Z::V_FULL, half, s.kv_row + row, head, s.batch, keep,
-                           true);
+            mbar_wait(Z::V_EMPTY + 8 * half, (step & 1) ^ 1);
+            wide_load_half(Z::V, &args.v, Z::V_FULL, half, s.kv_row + row, head, s.batch,
+                           evict_last, true);
         }
         step++;
     }
@@ -238,14 +238,14 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
 
     /* K and V of a ragged sequence's last tile, before step j reads them; rows of Q and dO that are
      * not the sequence's make rows of dQ that nobody writes. */
-    __device__ __forceinline__ void mend(const unit_state &u, int tile, uint32_t j) const
+    __device__ __forceinline__ void zero_keys(const unit_state &u, int tile, uint32_t j) const
     {
         const int valid = u.keys - tile * WIDE_TILE;
         if (!args.batch.table || valid >= WIDE_TILE)
             return;
-        wide_mend(Z::K + (j & 1) * WIDE_TILE_BYTES, valid, mine);
+        wide_zero_rows(Z::K + (j & 1) * WIDE_TILE_BYTES, valid, mine);
         wide_wait_panels(Z::V_FULL, j & 1);
-        wide_mend(Z::V, valid, mine);
+        wide_zero_rows(Z::V, valid, mine);
     }
 
     __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES], const unit_state &u,
@@ -316,7 +316,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
     {
         uint32_t j = 0; /* steps of this block so far */
         if (mine == 0)
-            named_arrive(WIDE_TURN, 256);
+            named_arrive(WIDE_PINGPONG, 256);
         for (uint32_t unit = 0;; unit++) {
             const uint32_t record = Z::UNIT + (unit & 1) * Z::UNIT_BYTES;
             float dq[WIDE_D / 2];
@@ -341,7 +341,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             {
                 float s[WIDE_SCORES], dp[WIDE_SCORES];
                 mbar_wait(Z::K_FULL + 8 * (j & 1), j >> 1 & 1);
-                mend(u, tile, j);
+                zero_keys(u, tile, j);
                 wgmma_pin(s);
                 wgmma_pin(dp);
                 wgmma_fence();
@@ -349,13 +349,13 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 wgmma_commit();
                 gradient_product(dp, j);
                 wgmma_wait<1>();
-                arrive(Z::V_FREE);
+                arrive(Z::V_EMPTY);
                 wgmma_wait<0>();
                 wgmma_pin(s);
                 wgmma_pin(dp);
-                arrive(Z::V_FREE + 8);
+                arrive(Z::V_EMPTY + 8);
                 if (j == last)
-                    arrive(Z::Q_FREE);
+                    arrive(Z::Q_EMPTY);
                 probabilities(s, u, tile);
                 gradients(s, dp, ds, u, tile);
             }
@@ -366,8 +366,8 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 tile++;
                 fetch(u, tile, false);
                 mbar_wait(Z::K_FULL + 8 * other, (j + 1) >> 1 & 1);
-                mend(u, tile, j + 1);
-                named_sync(WIDE_TURN + mine, 256);
+                zero_keys(u, tile, j + 1);
+                named_sync(WIDE_PINGPONG + mine, 256);
                 wgmma_pin(dq);
                 wgmma_pin(s);
                 wgmma_pin(dp);
@@ -377,18 +377,18 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 wide_scores<F16>(s, q(Z::Q), Z::K + other * WIDE_TILE_BYTES);
                 wgmma_commit();
                 gradient_product(dp, j + 1);
-                named_arrive(WIDE_TURN + (mine ^ 1), 256);
+                named_arrive(WIDE_PINGPONG + (mine ^ 1), 256);
                 wgmma_wait<3>();
-                arrive(Z::K_FREE + 8 * stage);
+                arrive(Z::K_EMPTY + 8 * stage);
                 wgmma_wait<1>(); /* tiles are handed back first: there is time for the rest */
-                arrive(Z::V_FREE);
+                arrive(Z::V_EMPTY);
                 wgmma_wait<0>();
                 wgmma_pin(dq);
                 wgmma_pin(s);
                 wgmma_pin(dp);
-                arrive(Z::V_FREE + 8);
+                arrive(Z::V_EMPTY + 8);
                 if (j + 1 == last)
-                    arrive(Z::Q_FREE); /* the next unit's Q and dO come meanwhile */
+                    arrive(Z::Q_EMPTY); /* the next unit's Q and dO come meanwhile */
                 probabilities(s, u, tile);
                 gradients(s, dp, ds, u, tile);
             }
@@ -398,7 +398,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dq);
-            arrive(Z::K_FREE + 8 * (j & 1));
+            arrive(Z::K_EMPTY + 8 * (j & 1));
             j++;
             const int sequence = load_shared(record + 4 * OF_SEQUENCE);
             const int head = load_shared(record + 4 * OF_HEAD);
@@ -417,36 +417,36 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 {
     using Z = wide_queries_shape;
     extern __shared__ __align__(1024) char smem[];
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
         mbar_init(Z::Q_FULL, 1);
-        mbar_init(Z::Q_FREE, 8);
+        mbar_init(Z::Q_EMPTY, 8);
         for (int s = 0; s < Z::K_STAGES; s++) {
             mbar_init(Z::K_FULL + 8 * s, 1);
-            mbar_init(Z::K_FREE + 8 * s, 8);
+            mbar_init(Z::K_EMPTY + 8 * s, 8);
         }
         for (int p = 0; p < WIDE_PANELS; p++)
             mbar_init(Z::V_FULL + 8 * p, 1);
-        mbar_init(Z::V_FREE, 8);
-        mbar_init(Z::V_FREE + 8, 8);
+        mbar_init(Z::V_EMPTY, 8);
+        mbar_init(Z::V_EMPTY + 8, 8);
         mbar_init_fence();
     }
     __syncthreads();
     /* Beside the last units of the keys, which have waited for all that is read here. */
     grid_let_next(); /* the repair: it waits by itself */
 
-    if (group == 0) {
-        registers_down<Z::LOAD_REGISTERS>();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x >= 32 || !elect_one())
             return;
         wide_queries_loader { args, policy_evict_last(), policy_evict_first(), 0, 0 }.all();
         grid_wait(); /* this kernel ends no sooner than the keys' */
         return;
     }
-    registers_up<Z::MATH_REGISTERS>();
-    wide_queries_math<F16, SOURCE> { args, group - 1, (int)threadIdx.x % 128 }.run();
+    registers_up<Z::CONSUMER_REGISTERS>();
+    wide_queries_math<F16, SOURCE> { args, warpgroup - 1, (int)threadIdx.x % 128 }.run();
 }
 
 #endif

@@ -12,10 +12,10 @@
 
 #include "cuda/common/keep_inside.h"
 #include "cuda/common/layout.h"
-#include "cuda/common/mend.h"
 #include "cuda/common/ptx.h"
 #include "cuda/common/score.h"
 #include "cuda/common/wgmma.h"
+#include "cuda/common/zero_rows.h"
 
 typedef struct ordo_wide_args {
     CUtensorMap q, dout, k, v;
@@ -60,11 +60,9 @@ constexpr bool wide_registers_fit(int math, int load)
     return 256 * math + 128 * load <= WIDE_THREADS * 168;
 }
 
-enum {
-    WIDE_TURN = 1,
-    WIDE_OWN = 3
-}; /* named barriers, one a math warpgroup: its turn at the tensor cores,
-    * and for itself */
+/* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
+ * threads have arrived. */
+enum { WIDE_PINGPONG = 1, WIDE_OWN = 3 };
 
 /* ---- units ---- */
 
@@ -176,11 +174,11 @@ ORDO_DEVICE void wide_add_half(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_
 }
 
 /* Rows past the end of a ragged sequence are not its own: zeros before any product reads them.
- * `valid`: rows that are, of a tile that has arrived; `mine`: the math warpgroup. */
-ORDO_DEVICE void wide_mend(uint32_t tile, int valid, int mine)
+ * `valid`: rows that are, of a tile that has arrived; `mine`: the consumer warpgroup. */
+ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
 {
     if (valid < WIDE_TILE)
-        mend_rows(tile, WIDE_TILE, WIDE_PANELS, max(valid, 0), (int)threadIdx.x, WIDE_OWN + mine);
+        zero_rows(tile, WIDE_TILE, WIDE_PANELS, max(valid, 0), (int)threadIdx.x, WIDE_OWN + mine);
 }
 
 /* ---- a 64 x 64 tile of scores, of which a thread has two rows and every fourth pair of columns:

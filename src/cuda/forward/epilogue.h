@@ -1,11 +1,12 @@
-/* forward/finish.h: the end of a unit: O over its sum, lse, and their way out. */
-#ifndef CUDA_FORWARD_FINISH_H
-#define CUDA_FORWARD_FINISH_H
+/* forward/epilogue.h: the epilogue of a unit: O divided by its row sums, and lse, to memory. */
+#ifndef CUDA_FORWARD_EPILOGUE_H
+#define CUDA_FORWARD_EPILOGUE_H
 
 #include "cuda/forward/math.h"
 
-/* Named barriers: the turn of each math warpgroup at the tensor cores, and one for itself. */
-enum { TURN = 1, OWN = 5 };
+/* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
+ * threads have arrived. */
+enum { PINGPONG = 1, OWN = 5 };
 
 /* What a warpgroup writes at the end of a unit. */
 struct forward_end {
@@ -32,8 +33,9 @@ ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, con
 
 /* O and lse: divided by the sum, rounded, stored. */
 template <int D, bool DROP, bool GENERAL, bool F16>
-ORDO_DEVICE void forward_finish(const ordo_forward_args &args, const char *smem, float (&o)[D / 2],
-                                const row_state &state, const forward_end &end, int mine)
+ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
+                                  float (&o)[D / 2], const row_state &state, const forward_end &end,
+                                  int mine)
 {
     using Z = forward_shape<D, GENERAL>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;

@@ -1,17 +1,17 @@
-/* common/mend.h: rows of a copied tile that are not the sequence's: padding, or the next
+/* common/zero_rows.h: rows of a copied tile that are not the sequence's: padding, or the next
  * sequence's. They are multiplied by zero, and would still spread a NaN: so they become zero.
  *
- * Every math warpgroup does it for itself before its products read the tile: the zeros are the
+ * Every consumer warpgroup does it for itself before its products read the tile: the zeros are the
  * same, and nobody waits for another warpgroup. */
-#ifndef CUDA_COMMON_MEND_H
-#define CUDA_COMMON_MEND_H
+#ifndef CUDA_COMMON_ZERO_ROWS_H
+#define CUDA_COMMON_ZERO_ROWS_H
 
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
 
 /* Rows `valid` .. rows - 1 of a tile of `panels` panels, by the 128 threads of a warpgroup that
  * meet at `barrier`. A line of a panel stays itself under the swizzle. */
-ORDO_DEVICE void mend_rows(uint32_t tile, int rows, int panels, int valid, int thread, int barrier)
+ORDO_DEVICE void zero_rows(uint32_t tile, int rows, int panels, int valid, int thread, int barrier)
 {
     enum { CHUNKS = ORDO_LINE_BYTES / 16 };
     const int bad = rows - valid, count = bad * panels * CHUNKS;
