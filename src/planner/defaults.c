@@ -1,29 +1,36 @@
 /* defaults.c: the table. Every change here is a "Bits: changed" commit.
  *
  * Orders, all issued key tile outermost, waiting only on earlier work, without a group size: full
- * masks ascending. Masks that cut descending, whose long chains begin first: on a CPU, where
- * waiting costs next to nothing, few heads on many threads take up to a third less time than with
- * spt+tail; on a GPU it measures no less with heads of their own keys and 20 % more with shared
- * ones (docs/design/orders.md).
- * Backward tiles of sm90: the largest whose accumulators fit the registers of two math
- * warpgroups. CPU tiles: 128 columns are one block of keep bits; with 64 rows the panels of a step
- * fit a second-level cache up to head size 128.
- * dtype is not a column: no family has rows that differ by it. */
+ * masks ascending. Masks that cut descending, whose long chains begin first (docs/design/orders.md): on a
+ * CPU, where waiting costs next to nothing, few heads on many threads take up to a third less time
+ * than with spt+tail; on a GPU it measures no less with heads of their own keys and 20 % more with
+ * shared ones.
+ * Tiles of sm90 (plan/sm90_tiles.h): backward, the largest whose accumulators fit the registers of
+ * two consumer warpgroups. CPU tiles: 128 columns are one block of keep bits; with 64 rows the
+ * panels of a step fit a second-level cache up to head size 128. dtype is not a column: no family
+ * has rows that differ by it. */
 #include "planner/defaults.h"
 
 #include <string.h>
 
+#include "plan/sm90_tiles.h"
+
 #define FULL ORDO_ORDER_ASCENDING
 #define DOWN ORDO_ORDER_DESCENDING
 
+/* clang-format off */
+#define FORWARD(head_dim)  { ORDO_SM90_FORWARD_Q(head_dim), ORDO_SM90_FORWARD_K(head_dim) }
+#define BACKWARD(head_dim) { ORDO_SM90_BACKWARD_Q(head_dim), ORDO_SM90_BACKWARD_K(head_dim) }
+/* clang-format on */
+
 static const ordo_default table[] = {
     /* family  D    full    forward       backward     order */
-    { "sm90", 64, true, { 192, 128 }, { 128, 128 }, FULL },
-    { "sm90", 64, false, { 192, 128 }, { 128, 128 }, DOWN },
-    { "sm90", 128, true, { 128, 128 }, { 64, 128 }, FULL },
-    { "sm90", 128, false, { 128, 128 }, { 64, 128 }, DOWN },
-    { "sm90", 256, true, { 128, 64 }, { 64, 64 }, FULL },
-    { "sm90", 256, false, { 128, 64 }, { 64, 64 }, DOWN },
+    { "sm90", 64, true, FORWARD(64), BACKWARD(64), FULL },
+    { "sm90", 64, false, FORWARD(64), BACKWARD(64), DOWN },
+    { "sm90", 128, true, FORWARD(128), BACKWARD(128), FULL },
+    { "sm90", 128, false, FORWARD(128), BACKWARD(128), DOWN },
+    { "sm90", 256, true, FORWARD(256), BACKWARD(256), FULL },
+    { "sm90", 256, false, FORWARD(256), BACKWARD(256), DOWN },
     { "cpu", 576, true, { 64, 128 }, { 64, 128 }, FULL },
     { "cpu", 576, false, { 64, 128 }, { 64, 128 }, DOWN },
     /* The oracle sums element by element, upwards. */

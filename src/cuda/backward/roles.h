@@ -8,6 +8,7 @@
 #include "cuda/backward/args.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
+#include "plan/sm90_tiles.h"
 
 /* What a build of the kernel does with dQ partials. Only ORDERED is part of the library. */
 typedef enum ordo_dq_mode {
@@ -23,8 +24,8 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_
     enum {
         DROP = SOURCE != ORDO_KEEP_NONE,
         MADE = SOURCE == ORDO_KEEP_MADE,
-        ROWS = D == 64 ? 128 : 64, /* queries */
-        KEYS = 128,
+        ROWS = ORDO_SM90_BACKWARD_Q(D), /* queries */
+        KEYS = ORDO_SM90_BACKWARD_K(D),
         THREADS = 384,
         CONSUMER_REGISTERS = 240,
         PRODUCER_REGISTERS = 24,
@@ -72,6 +73,9 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert((int)KEYS == 128, "two consumer warpgroups have 64 keys each");
+    static_assert((int)KEYS == (int)ORDO_KEEP_COLS, "a tile's keep bits are of one block");
+    static_assert(ROWS * D == 2 * 64 * 64, "each consumer warpgroup has 64 x 64 of dQ");
 };
 
 /* A step's cut: rows of the tile at which key 0 of the chain would be seen, or one of these. */

@@ -4,6 +4,7 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/repair.h"
+#include "plan/sm90_tiles.h"
 
 /* Number x of all query heads in the order in which their chains are issued. */
 static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_t x)
@@ -18,7 +19,7 @@ static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_
 template <int D, bool EARLY, bool GENERAL, bool F16>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ ordo_row_args args)
 {
-    enum { ROWS = D == 64 ? 128 : 64 };
+    enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
     grid_let_next(); /* the repair: it waits by itself */
     const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
     const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);

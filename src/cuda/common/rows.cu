@@ -5,6 +5,7 @@
 
 #include "cuda/common/launch.h"
 #include "cuda/common/layout.h"
+#include "plan/sm90_tiles.h"
 
 /* Sum of products of eight pairs, upwards. */
 template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
@@ -26,7 +27,7 @@ template <int D> struct begin_shape {
     enum {
         EACH = D / 8,
         ROUND = ROW_THREADS / EACH,
-        ROWS = D == 64 ? 128 : 64,
+        ROWS = ORDO_SM90_BACKWARD_Q(D),
         BLOCKS = ROWS / (ROUND * ROW_ROUNDS)
     };
 };

@@ -9,6 +9,7 @@
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
 #include "cuda/forward/args.h"
+#include "plan/sm90_tiles.h"
 
 /* A unit of the general kernel. */
 struct forward_record {
@@ -28,9 +29,9 @@ struct forward_record {
 
 template <int D, bool GENERAL> struct forward_shape {
     enum {
-        CONSUMERS = D == 64 ? 3 : 2, /* consumer warpgroups */
-        ROWS = 64 * CONSUMERS,
-        COLUMNS = D == 256 ? 64 : 128,
+        ROWS = ORDO_SM90_FORWARD_Q(D),
+        COLUMNS = ORDO_SM90_FORWARD_K(D),
+        CONSUMERS = ROWS / 64,       /* warpgroups */
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
         THREADS = 128 * (CONSUMERS + 1),
@@ -63,6 +64,8 @@ template <int D, bool GENERAL> struct forward_shape {
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(ROWS % 64 == 0, "a consumer warpgroup has 64 rows");
+    static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
 };
 

@@ -16,6 +16,7 @@
 #include "cuda/common/score.h"
 #include "cuda/common/wgmma.h"
 #include "cuda/common/zero_rows.h"
+#include "plan/sm90_tiles.h"
 
 typedef struct ordo_wide_args {
     CUtensorMap q, dout, k, v;
@@ -46,13 +47,16 @@ ordo_wide_kernel ordo_wide_queries(bool f16, ordo_keep_source source);
 enum {
     WIDE_D = 256,
     WIDE_PANELS = WIDE_D / ORDO_PANEL_COLUMNS,
-    WIDE_TILE = 64,                           /* queries, keys */
+    WIDE_TILE = ORDO_SM90_BACKWARD_Q(WIDE_D), /* queries, keys */
     WIDE_TILE_BYTES = WIDE_TILE * WIDE_D * 2, /* of Q, K, V or dO */
     WIDE_PANEL_BYTES = WIDE_TILE * ORDO_LINE_BYTES,
     WIDE_THREADS = 384,
     WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
     WIDE_PACKED = WIDE_SCORES / 2
 };
+
+static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(WIDE_D), "tiles are square");
+static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
 
 /* What setmaxnreg moves between warpgroups: 168 registers a thread, or it waits for ever. */
 constexpr bool wide_registers_fit(int math, int load)
