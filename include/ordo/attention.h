@@ -70,8 +70,9 @@ typedef struct ordo_call {
  * A cuda plan runs on the stream, on the device that is current: the call only launches, without
  * allocating or waiting, and may be captured into a CUDA graph; a fault of a running kernel shows
  * at the next synchronisation. Its tensors must be ones that the hardware can copy by tiles:
- * addresses and strides in multiples of 16 bytes, strides below 2^40 bytes. What its kernels do
- * not do yet is refused by name (ORDO_ERR_UNSUPPORTED), though a plan for it can be made. */
+ * addresses and strides in multiples of 16 bytes, strides below 2^40 bytes. Head sizes
+ * outside ordo_backend_query() and more than 2^28 tiles are refused by name (ORDO_ERR_UNSUPPORTED),
+ * although a plan can be made of them. */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 

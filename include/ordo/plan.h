@@ -64,7 +64,7 @@ typedef struct ordo_plan_options {
     ordo_tile forward_tile, backward_tile;
     ordo_order order;
     int64_t group; /* 0 = default, ORDO_GROUP_WAVES, or a size */
-    int64_t split; /* accumulators per query tile: 0 = 1 */
+    int64_t split; /* accumulators per query tile: 0 or 1 */
     ordo_issue issue;
     int64_t section; /* heads per section of ORDO_ISSUE_KEY: 0 = what the cache holds */
     ordo_assign assign;
@@ -74,7 +74,15 @@ typedef struct ordo_plan_options {
 #define ORDO_PLAN_OPTIONS_INIT ORDO_SIZED(ordo_plan_options)
 
 /* Make a plan. `machine` may be NULL for the host; `options` may be NULL for defaults.
- * Refuses what the backend cannot do, by name, before anything else happens. */
+ *
+ * What can be planned can be run: every choice that no pass of the backend can execute is refused
+ * with a message that names the field, its value and what was expected (ORDO_ERR_ARGUMENT,
+ * ORDO_ERR_SHAPE, ORDO_ERR_OVERFLOW or ORDO_ERR_UNSUPPORTED). No backend runs a split other than 1;
+ * cuda runs the tiles of the committed table only, and above head size 128 or with packed or padded
+ * sequences not every order. ordo_schedule (the simulator) takes all of them.
+ *
+ * Head sizes are the one exception: a cuda plan may have any up to 256, because
+ * ordo_attention_combine() runs them; see ordo_backend_query() for those that a pass runs. */
 ORDO_API ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                                       const ordo_machine *machine,
                                       const ordo_plan_options *options);

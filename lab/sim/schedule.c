@@ -109,10 +109,11 @@ static void replace_order(ordo_run *run, ordo_timeline_info *info)
     }
     info->order = run->order;
     if (run->order != info->order_asked)
-        snprintf(info->note, sizeof info->note,
-                 "symmetric folds causal triangles with a whole number of query tiles a key tile; "
-                 "replaced by %s",
-                 ordo_order_name(run->order));
+        snprintf(
+            info->note, sizeof info->note,
+            "symmetric folds causal triangles with a whole number of query tiles per key tile; "
+            "replaced by %s",
+            ordo_order_name(run->order));
 }
 
 /* The assignment the closed forms speak of. */

@@ -4,7 +4,6 @@
 #include "api/cuda_module.h"
 #include "base/keep.h"
 #include "base/status.h"
-#include "planner/defaults.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,43 +15,21 @@ _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
 /* Tensors are copied by tiles by hardware that counts in 16 bytes and holds 40 bits of a stride. */
 enum { COPY_BYTES = 16, STRIDE_BITS = 40, TILES_BITS = 28, HEAD_STEP = COPY_BYTES / 2 };
 
-/* ---- what the kernels do not do; a rule goes when they learn it ---- */
+/* ---- what the kernels do not do although a plan can be made; see planner/legal.h ---- */
 
-static ordo_status check_problem(const ordo_problem *p)
+static ordo_status check_heads(const ordo_problem *p)
 {
     if (p->v_head_dim != p->head_dim)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "v_head_dim %" PRId64 ": backend cuda expects head_dim, %" PRId64
                          "; backend cpu runs it",
                          p->v_head_dim, p->head_dim);
-    if (p->head_dim % HEAD_STEP != 0) /* rows that hardware can copy */
+    if (p->head_dim % HEAD_STEP != 0) /* rows that the hardware can copy */
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ": backend cuda expects a multiple of %d; columns of "
                          "zeros up to %" PRId64 " change no result, and backend cpu runs it",
                          p->head_dim, HEAD_STEP,
                          (p->head_dim + HEAD_STEP - 1) / HEAD_STEP * HEAD_STEP);
-    if (p->scale < 0) /* the largest score is found before they are scaled */
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "scale %g: backend cuda expects no negative one",
-                         p->scale);
-    /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient
-     * divides one by softcap to get tanh back. Further out either error is larger than what 16 bits
-     * hold. */
-    if (p->softcap != 0 && !(p->softcap >= 0x1p-10 && p->softcap <= 0x1p14))
-        return ordo_fail(
-            ORDO_ERR_UNSUPPORTED,
-            "softcap %g: backend cuda expects 0 (off) or 2^-10 to 2^14, where its tanh "
-            "is accurate; backend cpu runs it",
-            p->softcap);
-    return ORDO_OK;
-}
-
-static ordo_status check_tile(const char *name, ordo_tile tile, ordo_tile expected)
-{
-    if (tile.q != expected.q || tile.k != expected.k)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "%s_tile %" PRId64 "x%" PRId64 ": backend cuda runs %" PRId64 "x%" PRId64
-                         " here",
-                         name, tile.q, tile.k, expected.q, expected.k);
     return ORDO_OK;
 }
 
@@ -76,43 +53,14 @@ static ordo_status check_count(const ordo_problem *p, const char *name, int64_t 
     return ORDO_OK;
 }
 
-/* Chains of sequences of any lengths wait only on earlier ones under these orders; and the kernels
- * of the largest heads keep dQ of a tile to themselves, in the order of its keys. */
-static ordo_status check_order(const ordo_plan *plan)
-{
-    const ordo_order order = plan->order;
-    const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
-    const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
-    if (ordo_plan_bucket(plan) == 256 && !plain)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "order %s, head_dim %" PRId64
-                         ": backend cuda runs ascending and descending above 128",
-                         ordo_order_name(order), plan->problem.head_dim);
-    if (plan->problem.layout != ORDO_DENSE && !plain && !spt)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "order %s, layout %s: backend cuda runs ascending, descending, spt and "
-                         "spt+tail there",
-                         ordo_order_name(order), ordo_layout_name(plan->problem.layout));
-    return ORDO_OK;
-}
-
-static ordo_status check_plan(const ordo_plan *plan, ordo_pass which)
+static ordo_status check_counts(const ordo_plan *plan, ordo_pass which)
 {
     const ordo_problem *p = &plan->problem;
-    const ordo_default *row = ordo_default_find(plan->family, p);
-    ORDO_TRY(check_problem(p));
-    if (which == ORDO_FORWARD) {
-        ORDO_TRY(check_tile("forward", plan->forward_tile, row->forward_tile));
-        return check_count(p, "query", p->q_len, p->total_q, p->heads, plan->forward_tile.q);
-    }
-    if (plan->split != 1)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "split %" PRId64 ": backend cuda adds into one accumulator a query tile",
-                         plan->split);
-    ORDO_TRY(check_order(plan));
-    ORDO_TRY(check_tile("backward", plan->backward_tile, row->backward_tile));
-    ORDO_TRY(check_count(p, "query", p->q_len, p->total_q, p->heads, plan->backward_tile.q));
-    return check_count(p, "key", p->kv_len, p->total_kv, p->kv_heads, plan->backward_tile.k);
+    const ordo_tile tile = which == ORDO_FORWARD ? plan->forward_tile : plan->backward_tile;
+    ORDO_TRY(check_count(p, "query", p->q_len, p->total_q, p->heads, tile.q));
+    if (which == ORDO_FORWARD)
+        return ORDO_OK;
+    return check_count(p, "key", p->kv_len, p->total_kv, p->kv_heads, tile.k);
 }
 
 static ordo_status check_call(const ordo_problem *p, const ordo_call *call)
@@ -337,7 +285,8 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
 {
     const ordo_problem *p = &plan->problem;
     const bool packed = p->layout == ORDO_PACKED;
-    ORDO_TRY(check_plan(plan, which));
+    ORDO_TRY(check_heads(p));
+    ORDO_TRY(check_counts(plan, which));
     ORDO_TRY(check_call(p, call));
     *pass = (ordo_cuda_pass) {
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),

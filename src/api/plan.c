@@ -10,6 +10,7 @@
 #include "plan/check.h"
 #include "plan/workspace.h"
 #include "planner/choose.h"
+#include "planner/legal.h"
 #include "planner/makespan.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */

@@ -52,9 +52,8 @@ bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backwa
     rows = padded = each;
     if (!ordo_mul_fits(&rows, (uint64_t)plan->backward_tile.q) ||
         !ordo_mul_fits(&padded, round_up_16(plan->backward_tile.q)) ||
-        !part(&parts->dq, rows, dq_columns(plan), 4, (uint64_t)plan->split) ||
-        !part(&parts->delta, padded, 4, 1, 1) || !part(&parts->lse2, padded, 4, 1, 1) ||
-        !part(&parts->turns, each, 4, (uint64_t)plan->split, 1) ||
+        !part(&parts->dq, rows, dq_columns(plan), 4, 1) || !part(&parts->delta, padded, 4, 1, 1) ||
+        !part(&parts->lse2, padded, 4, 1, 1) || !part(&parts->turns, each, 4, 1, 1) ||
         !part(&parts->ticket, 2, 4, 1, 1))
         return false;
     return plan->backend != ORDO_BACKEND_CPU || query_panels(plan, each, rows, parts);

@@ -11,10 +11,6 @@
 ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
                              const ordo_plan_options *options);
 
-/* Whether a plan, however it came about, is one that ordo_plan_choose() could have made: ranges,
- * what its backend can run, residency. */
-ordo_status ordo_plan_legal(const ordo_plan *plan);
-
 /* Write plan->note: what was replaced, which levels fell, and why. */
 void ordo_plan_annotate(ordo_plan *plan);
 

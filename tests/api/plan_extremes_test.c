@@ -2,10 +2,19 @@
  * watches), nothing takes long. */
 #include "plan_requests.h"
 
-#include "plan/plan.h"
 #include "timing.h"
 
 enum { EXTREMES = 16 }; /* even: on the host, odd: on an H200 */
+
+static ordo_tile extreme_tile(int x)
+{
+    switch (x / 2) {
+    case 1: return (ordo_tile) { 1, 1 };
+    case 2: return (ordo_tile) { 1, 4096 };
+    case 6: return (ordo_tile) { 4096, 4096 };
+    default: return (ordo_tile) { 64, 128 };
+    }
+}
 
 static request extreme(int x)
 {
@@ -19,12 +28,10 @@ static request extreme(int x)
     case 1:
         p->q_len = 1;
         p->kv_len = most;
-        r.options.backward_tile = (ordo_tile) { 1, 1 };
         break;
     case 2:
         p->q_len = most;
         p->kv_len = 1;
-        r.options.backward_tile = (ordo_tile) { 1, 4096 };
         break;
     case 3:
         p->batch = 1 << 10;
@@ -45,7 +52,6 @@ static request extreme(int x)
         p->q_len = p->kv_len = most;
         p->window = (ordo_window) { true, most - 1, most - 1 };
         p->mask = ORDO_MASK_FULL;
-        r.options.backward_tile = (ordo_tile) { 4096, 4096 };
         break;
     default:
         p->heads = 1 << 20;
@@ -55,6 +61,8 @@ static request extreme(int x)
         p->shard = (ordo_shard) { .heads_total = most, .head0 = most - (1 << 20) };
         break;
     }
+    if (x % 2 == 0)
+        r.options.backward_tile = extreme_tile(x);
     return r;
 }
 
@@ -100,9 +108,8 @@ TEST(walks_of_extreme_problems_do_not_overflow)
 {
     for (int x = 1; x < EXTREMES; x += 2)
         for (int order = 1; order <= ORDO_ORDER_COUNT; order++) {
-            request r = extreme(x);
-            r.options.order = (ordo_order)order;
-            ordo_plan *plan = make(&r);
+            const request r = extreme(x);
+            ordo_plan *plan = make_study(&r, (ordo_order)order, extreme_tile(x));
             const ordo_problem *p = &plan->problem;
             const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
             const ordo_walk walk = ordo_run_walk(&run, run.sequences * run.kv_heads - 1);

@@ -44,13 +44,13 @@ TEST(what_backends_cannot_do_is_refused_by_name)
     REFUSE(on_host, (r.machine = NULL, o->backend = ORDO_BACKEND_CUDA), UNSUPPORTED, "backend cuda",
            "is a CPU");
     REFUSE(on_host, (o->order = ORDO_ORDER_SHIFT, p->mask = ORDO_MASK_FULL), UNSUPPORTED,
-           "order shift", "backend cpu runs orders that wait only on earlier work");
+           "order shift", "backend cpu expects an order whose chains wait only on earlier ones");
     REFUSE(on_host, o->order = ORDO_ORDER_SYMMETRIC, UNSUPPORTED, "order symmetric", "4 chains");
     REFUSE(on_host,
            (o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED, o->issue = ORDO_ISSUE_HEAD,
             o->workers = 16),
            UNSUPPORTED, "order twin, assign pinned", "8 chains");
-    REFUSE(on_host, o->split = 2, UNSUPPORTED, "split 2", "backend cpu adds into one accumulator");
+    REFUSE(on_host, o->split = 2, UNSUPPORTED, "split 2", "backend cpu expects 1");
     REFUSE(on_ref, o->order = ORDO_ORDER_DESCENDING, UNSUPPORTED, "backend ref", "order");
     REFUSE(on_ref, o->backward_tile = ((ordo_tile) { 64, 64 }), UNSUPPORTED, "backend ref",
            "tiles");
@@ -59,23 +59,51 @@ TEST(what_backends_cannot_do_is_refused_by_name)
     REFUSE(on_ref, o->group = 4, ARGUMENT, "group 4", "order ascending has no groups");
 }
 
+/* What no CUDA pass can run is no CUDA plan. */
+TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
+{
+    REFUSE(on_h200, p->scale = -0.5, UNSUPPORTED, "scale -0.5", "expects a positive scale");
+    REFUSE(on_h200, p->softcap = 1e6, UNSUPPORTED, "softcap 1e+06", "0 (off) or 2^-10 to 2^14");
+    REFUSE(on_h200, p->softcap = 1e-6, UNSUPPORTED, "softcap 1e-06", "0 (off) or 2^-10 to 2^14");
+    REFUSE(on_h200, o->split = 2, UNSUPPORTED, "split 2", "backend cuda expects 1");
+    REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 192, 128 }), UNSUPPORTED,
+           "forward_tile 192x128", "backend cuda expects 128x128");
+    REFUSE(on_h200, o->backward_tile = ((ordo_tile) { 128, 128 }), UNSUPPORTED,
+           "backward_tile 128x128", "backend cuda expects 64x128");
+    REFUSE(on_h200, (p->layout = ORDO_PADDED, o->order = ORDO_ORDER_SHIFT, o->group = 1),
+           UNSUPPORTED, "order shift, layout padded", "ascending, descending, spt or spt+tail");
+    REFUSE(on_h200, (r = packed(r), o->order = ORDO_ORDER_TWIN), UNSUPPORTED,
+           "order twin, layout packed", "ascending, descending, spt or spt+tail");
+    REFUSE(on_h200, (r = packed(r), o->order = ORDO_ORDER_SYMMETRIC), UNSUPPORTED,
+           "order symmetric, layout packed", "ascending, descending, spt or spt+tail");
+    for (int order = 1; order <= ORDO_ORDER_COUNT; order++) { /* bucket 256 runs two */
+        request r = on_h200();
+        r.problem.head_dim = 136;
+        r.options.order = (ordo_order)order;
+        if (order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING)
+            CHECK_INT(info_of(&r).order, order);
+        else
+            refuse(&r, ordo_order_name(r.options.order), UNSUPPORTED, "head_dim 136",
+                   "backend cuda expects ascending or descending above 128");
+        r.problem.head_dim = 128;
+        CHECK_INT(info_of(&r).order_asked, order);
+    }
+}
+
 /* Packed and padded batches may hold a sequence that needs more residents than the longest. */
 TEST(residency_is_that_of_any_lengths_a_batch_may_hold)
 {
     REFUSE(on_host, (r = packed(r), o->order = ORDO_ORDER_SYMMETRIC, p->kv_len = 2048), UNSUPPORTED,
            "order symmetric", "4 chains");
-    REFUSE(on_h200,
-           (r = packed(r), o->order = ORDO_ORDER_SYMMETRIC, p->kv_len = 2048, o->workers = 3),
-           UNSUPPORTED, "4 chains must be resident together", "workers 3");
     REFUSE(on_host,
            (p->layout = ORDO_PADDED, o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED,
             o->issue = ORDO_ISSUE_HEAD, o->workers = 3),
            UNSUPPORTED, "order twin, assign pinned", "3 chains");
     request r = packed(on_h200());
-    r.options.order = ORDO_ORDER_SYMMETRIC;
     r.problem.kv_len = 2048;
-    const ordo_plan_info info = info_of(&r);
-    CHECK_INT(info.coresident, 4); /* 1024 rows and keys: 8 key tiles of 128 */
+    ordo_plan *plan = make_study(&r, ORDO_ORDER_SYMMETRIC, (ordo_tile) { 64, 128 });
+    CHECK_INT(ordo_plan_coresident(plan), 4); /* 1024 rows and keys: 8 key tiles of 128 */
+    ordo_plan_destroy(plan);
 }
 
 TEST(choices_out_of_range_are_refused_by_name)
@@ -129,13 +157,11 @@ TEST(a_replaced_order_has_its_own_groups)
 
 TEST(workspace_that_does_not_fit_is_refused)
 {
-    request r = on_h200();
+    request r = on_host(); /* which keeps the query side in five panels of f32 */
     r.problem.batch = r.problem.heads = 1 << 15;
+    r.problem.q_len = 1 << 22;
+    refuse(&r, "2^63 bytes", ORDO_ERR_OVERFLOW, "workspace", "62 bits");
     r.problem.q_len = 1 << 20;
-    r.problem.head_dim = 128; /* at 256 there is no dQ in the workspace */
-    r.options.split = 64;
-    refuse(&r, "2^65 bytes", ORDO_ERR_OVERFLOW, "workspace", "62 bits");
-    r.options.split = 1;
     CHECK(info_of(&r).backward_workspace_bytes > UINT64_C(1) << 59);
 }
 
@@ -230,6 +256,7 @@ TEST(success_leaves_the_last_message_alone)
 }
 
 CHECK_MAIN(RUN(what_backends_cannot_do_is_refused_by_name),
+           RUN(what_cuda_kernels_cannot_do_is_refused_by_name),
            RUN(residency_is_that_of_any_lengths_a_batch_may_hold),
            RUN(choices_out_of_range_are_refused_by_name), RUN(a_replaced_order_has_its_own_groups),
            RUN(workspace_that_does_not_fit_is_refused), RUN(structs_of_other_versions),

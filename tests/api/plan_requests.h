@@ -4,6 +4,8 @@
 
 #include "check.h"
 #include "ordo/plan.h"
+#include "planner/choose.h"
+#include "planner/legal.h"
 
 /* What a plan is made of. `machine` NULL: left to ordo. */
 typedef struct request {
@@ -77,6 +79,19 @@ static inline ordo_plan_info info_of(const request *r)
     CHECK_INT(info.backward_workspace_bytes, ordo_plan_workspace(plan));
     ordo_plan_destroy(plan);
     return info;
+}
+
+/* A plan with an order and backward tiles that its backend may refuse. What src/plan says of orders
+ * holds for all of them, and the simulator uses it. */
+static inline ordo_plan *make_study(const request *r, ordo_order order, ordo_tile tile)
+{
+    ordo_plan *plan = make(r);
+    plan->backward_tile = tile;
+    plan->order_asked = order;
+    plan->order = ordo_plan_replaced_order(plan);
+    plan->group = !ordo_order_cyclic(plan->order) ? 0 : plan->order == ORDO_ORDER_SHIFT ? 32 : 16;
+    ordo_plan_annotate(plan);
+    return plan;
 }
 
 #endif

@@ -97,14 +97,14 @@ static void spoil(request *r, int which)
     ordo_plan_options *o = &r->options;
     switch (which) {
     case 1: o->backend = ORDO_BACKEND_REF; break;
-    case 2: o->forward_tile = (ordo_tile) { 64, 64 }; break;
-    case 3: o->forward_tile = (ordo_tile) { 64, 65 }; break;
-    case 4: o->backward_tile = (ordo_tile) { 128, 128 }; break;
-    case 5: o->backward_tile = (ordo_tile) { 128, 64 }; break;
+    case 2: r->machine = "host", o->forward_tile = (ordo_tile) { 64, 64 }; break;
+    case 3: r->machine = "host", o->forward_tile = (ordo_tile) { 64, 65 }; break;
+    case 4: r->machine = "host", o->backward_tile = (ordo_tile) { 128, 128 }; break;
+    case 5: r->machine = "host", o->backward_tile = (ordo_tile) { 128, 64 }; break;
     case 6: o->order = ORDO_ORDER_SHIFT; break;
     case 7: o->order = ORDO_ORDER_SHIFT, o->group = 8; break;
     case 8: o->order = ORDO_ORDER_SHIFT, o->group = ORDO_GROUP_WAVES; break;
-    case 9: o->split = 2; break;
+    case 9: o->order = ORDO_ORDER_SPT; break;
     case 10: r->problem.dropout = (ordo_dropout) { .p = 0.5 }; break;
     case 11: r->problem.dropout = (ordo_dropout) { .p = 0.5, .rounds = 10 }; break;
     case 12: r->problem.dropout = (ordo_dropout) { .p = 0.5, .bits = 16 }; break;
@@ -133,6 +133,8 @@ TEST(the_key_tells_numbers_apart)
     CHECK_TEXT(key[12], "sm90.r2/f128x128/b64x128/descending/k1/philox7x16");
     CHECK_TEXT(key[13], "cpu.r4/f64x128/b64x128/descending/k1/plain");
     CHECK_TEXT(key[14], "sm90.r2/f128x128/b64x128/descending/k1/fa2");
+    ordo_order_key(ORDO_ORDER_SHIFT, 8, 132, 2, key[0], sizeof key[0]); /* the simulator's */
+    CHECK_TEXT(key[0], "shift.g8/k2");
 }
 
 TEST(the_key_leaves_out_what_changes_no_bit)
@@ -198,20 +200,20 @@ TEST(a_sequence_sums_the_same_alone_and_among_longer_ones)
         if (check_between(&seed, 0, 2) == 0)
             r.problem.window = (ordo_window) { true, check_between(&seed, -1, 3000),
                                                check_between(&seed, -1, 3000) };
-        r.options.order = (ordo_order)check_between(&seed, 0, ORDO_ORDER_COUNT);
-        if (check_between(&seed, 0, 3) == 0)
-            r.options.backward_tile = (ordo_tile) { 96, 64 };
+        const ordo_order order = (ordo_order)check_between(&seed, 1, ORDO_ORDER_COUNT);
+        const ordo_tile tile =
+            check_between(&seed, 0, 3) ? (ordo_tile) { 64, 128 } : (ordo_tile) { 96, 64 };
         r.problem.heads = check_between(&seed, 1, 6);
         const int64_t q = check_between(&seed, 0, 3) ? check_between(&seed, 1, 5000) : 1;
         const int64_t kv = check_between(&seed, 0, 1) ? q : check_between(&seed, 1, 5000);
         r.problem.q_len = q;
         r.problem.kv_len = kv;
-        ordo_plan *alone = make(&r);
+        ordo_plan *alone = make_study(&r, order, tile);
         r.problem.layout = ORDO_PADDED;
         r.problem.batch = check_between(&seed, 1, 5);
         r.problem.q_len = q + check_between(&seed, 0, 3000);
         r.problem.kv_len = kv + check_between(&seed, 0, 3000);
-        ordo_plan *among = make(&r);
+        ordo_plan *among = make_study(&r, order, tile);
         const ordo_run one = ordo_plan_run(alone, 1, q, kv), many = ordo_plan_run(among, 1, q, kv);
         const int32_t head = (int32_t)check_between(&seed, 0, r.problem.heads - 1);
         const ordo_walk a = ordo_run_walk(&one, head), b = ordo_run_walk(&many, head);
@@ -226,7 +228,7 @@ TEST(a_sequence_sums_the_same_alone_and_among_longer_ones)
             }
         }
         if (check_failures > before)
-            printf("    order %d mask %d window %d,%d q %d kv %d\n", (int)r.options.order,
+            printf("    order %d mask %d window %d,%d q %d kv %d\n", (int)order,
                    (int)r.problem.mask, (int)r.problem.window.left, (int)r.problem.window.right,
                    (int)q, (int)kv);
         ordo_plan_destroy(alone);
@@ -236,15 +238,26 @@ TEST(a_sequence_sums_the_same_alone_and_among_longer_ones)
 
 /* ---- symmetric elsewhere ---- */
 
-static void check_replaced(request r, ordo_order by, const char *note)
+static void check_replaced_at(request r, ordo_tile tile, ordo_order by, const char *note)
 {
-    r.options.order = ORDO_ORDER_SYMMETRIC;
-    const ordo_plan_info info = info_of(&r);
+    ordo_plan_info info;
+    ordo_plan *plan = make_study(&r, ORDO_ORDER_SYMMETRIC, tile);
+    CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
+    ordo_plan_destroy(plan);
     CHECK_INT(info.order, by);
     CHECK_INT(info.order_asked, ORDO_ORDER_SYMMETRIC);
     CHECK_HAS(info.note, note);
     CHECK(strstr(info.numeric_key, ordo_order_name(by)) != NULL);
     CHECK((info.note[0] == 0) == (by == ORDO_ORDER_SYMMETRIC));
+}
+
+static void check_replaced(request r, ordo_order by, const char *note)
+{
+    check_replaced_at(r, (ordo_tile) { 64, 128 }, by, note);
+    if (r.problem.layout == ORDO_DENSE) { /* then the backend runs it */
+        r.options.order = ORDO_ORDER_SYMMETRIC;
+        CHECK_INT(info_of(&r).order, by);
+    }
 }
 
 TEST(symmetric_is_replaced_by_name)
@@ -265,8 +278,8 @@ TEST(symmetric_is_replaced_by_name)
     r.problem.kv_len = 2048;
     check_replaced(r, ORDO_ORDER_SPT, "order symmetric replaced by spt");
     r = on_h200();
-    r.options.backward_tile = (ordo_tile) { 80, 128 };
-    check_replaced(r, ORDO_ORDER_SPT, "whole number of query tiles a key tile");
+    check_replaced_at(r, (ordo_tile) { 80, 128 }, ORDO_ORDER_SPT,
+                      "whole number of query tiles per key tile");
 }
 
 TEST(twin_says_when_it_cannot_be_pinned_in_pairs)
@@ -304,11 +317,6 @@ TEST(workspace_counted_by_hand)
     r.problem.q_len = 100;
     r.problem.kv_len = 777; /* of no influence */
     CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256);
-    r.options.split = 2;
-    CHECK_INT(workspace(&r), 786432 + 2 * 3072 + 256 + 256);
-    r.options.split = 64;
-    CHECK_INT(workspace(&r), 64 * 393216 + 2 * 3072 + 3072 + 256);
-    r.options.split = 0;
     r.problem.layout = ORDO_PADDED;
     CHECK_INT(workspace(&r), 393216 + 2 * 3072 + 256 + 256 + 256);
     r.problem.layout = ORDO_PACKED; /* 150 rows in two sequences: at most 2 + 2 tiles */
@@ -466,9 +474,9 @@ static uint64_t pairs_by_hand(const ordo_problem *p, ordo_tile tile)
     return pairs * (uint64_t)p->heads * (uint64_t)p->batch;
 }
 
-static void check_pairs(const request *r)
+/* Check a plan, and destroy it. */
+static void check_pairs(ordo_plan *plan)
 {
-    ordo_plan *plan = make(r);
     ordo_problem problem = ORDO_PROBLEM_INIT;
     ordo_plan_info info;
     uint64_t pairs = 0;
@@ -488,8 +496,7 @@ TEST(plans_check_themselves_and_count_pairs)
         for (int mask = 0; mask < 3; mask++)
             for (int x = 0; x < 6; x++) {
                 request r = on_h200();
-                r.options.order = (ordo_order)order;
-                r.options.backward_tile = (ordo_tile) { 16, x % 2 ? 32 : 24 };
+                const ordo_tile tile = { 16, x % 2 ? 32 : 24 };
                 r.problem.mask = (ordo_mask)mask;
                 r.problem.q_len = 300;
                 switch (x) {
@@ -500,7 +507,7 @@ TEST(plans_check_themselves_and_count_pairs)
                 case 5: r = packed(r); break;
                 default: break;
                 }
-                check_pairs(&r);
+                check_pairs(make_study(&r, (ordo_order)order, tile));
             }
 }
 
@@ -514,7 +521,7 @@ TEST(the_oracle_has_tiles_of_one_element)
     CHECK_INT(info.key_tiles, 33);
     CHECK(info.backend == ORDO_BACKEND_REF && info.order == ORDO_ORDER_ASCENDING);
     CHECK_INT(info.workers, 1);
-    check_pairs(&r);
+    check_pairs(make(&r));
     r.machine = "h200"; /* a machine changes nothing */
     CHECK_INT(info_of(&r).workers, 1);
     r.machine = "a100";
@@ -534,7 +541,7 @@ TEST(shards_with_only_tail_heads_or_none)
                 r.options.order = ORDO_ORDER_SPT_TAIL;
                 const ordo_plan_info info = info_of(&r);
                 CHECK(info.order == ORDO_ORDER_SPT_TAIL && info.predicted_ns > 0);
-                check_pairs(&r);
+                check_pairs(make(&r));
             }
 }
 

@@ -65,8 +65,6 @@ static ordo_plan_options random_options(uint64_t *seed)
         o.order = (ordo_order)check_between(seed, 1, ORDO_ORDER_COUNT);
     if (o.order == ORDO_ORDER_SHIFT || o.order == ORDO_ORDER_SYMMETRIC)
         o.group = check_between(seed, -1, 6);
-    if (check_between(seed, 0, 3) == 0)
-        o.split = check_between(seed, 1, 64);
     o.issue = (ordo_issue)check_between(seed, 0, 2);
     if (o.issue == ORDO_ISSUE_KEY)
         o.section = check_between(seed, 0, 3);
@@ -205,7 +203,6 @@ static const char *line_of(int x)
         p.kv_len = 1300;
         o.order = ORDO_ORDER_SHIFT;
         o.group = 8;
-        o.split = 2;
         break;
     case 2:
         p.window = (ordo_window) { true, 16, -1 };
@@ -218,7 +215,7 @@ static const char *line_of(int x)
         p.mask = ORDO_MASK_CAUSAL;
         p.softcap = 30.5;
         p.alibi = true;
-        o.order = ORDO_ORDER_SYMMETRIC;
+        o.order = ORDO_ORDER_SPT_TAIL;
         break;
     default:
         p.dtype = ORDO_F32;

@@ -1,0 +1,277 @@
+/* legal.c: see the header. Checks are grouped by what they look at; each message names the field.
+ */
+#include "planner/legal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "plan/workspace.h"
+#include "planner/defaults.h"
+
+static ordo_status between(const char *field, int64_t value, int64_t low, int64_t high)
+{
+    if (value < low || value > high)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 " to %" PRId64,
+                         field, value, low, high);
+    return ORDO_OK;
+}
+
+/* ---- the problem ---- */
+
+/* Everything computed from a plan counts heads in 32 bits. */
+static ordo_status check_heads(const ordo_problem *p)
+{
+    const int64_t last_head = p->shard.head0 + p->heads;
+    if (p->batch > ORDO_LENGTH_MAX / p->heads || last_head > ORDO_LENGTH_MAX)
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "batch %" PRId64 " x heads %" PRId64 ", head0 %" PRId64
+                         ": expected at most 2^30",
+                         p->batch, p->heads, p->shard.head0);
+    return ORDO_OK;
+}
+
+/* The family has kernels, belongs to the backend and has the revision of this library. */
+static ordo_status check_family(const ordo_plan *plan)
+{
+    const char *backend = ordo_backend_name(plan->backend);
+    const bool cuda = strncmp(plan->family, "sm", 2) == 0;
+    if (cuda != (plan->backend == ORDO_BACKEND_CUDA) ||
+        ordo_default_head_dim_max(plan->family) == 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: no kernels for %s; expected %s",
+                         backend, plan->family,
+                         plan->backend == ORDO_BACKEND_CUDA ? "sm90" : backend);
+    if (!cuda && strcmp(plan->family, backend) != 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "family %s: expected %s", plan->family, backend);
+    if (plan->revision != ordo_family_revision(plan->family))
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "numeric revision %d of %s: this library has revision %d, whose bits differ",
+            plan->revision, plan->family, ordo_family_revision(plan->family));
+    return ORDO_OK;
+}
+
+/* What the CUDA kernels cannot compute. */
+static ordo_status check_cuda_problem(const ordo_problem *p)
+{
+    if (p->dtype == ORDO_F32)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
+    if (p->scale < 0) /* the largest score is found before the scores are scaled */
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "scale %g: backend cuda expects a positive scale; backend cpu runs it",
+                         p->scale);
+    /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient divides a
+     * logit by softcap to get tanh back. Further out either error exceeds what 16 bits hold. */
+    if (p->softcap != 0 && !(p->softcap >= 0x1p-10 && p->softcap <= 0x1p14))
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "softcap %g: backend cuda expects 0 (off) or 2^-10 to 2^14, where its tanh "
+            "is accurate; backend cpu runs it",
+            p->softcap);
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_legal_problem(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    const int most = ordo_default_head_dim_max(plan->family);
+    ORDO_TRY(check_heads(p));
+    ORDO_TRY(check_family(plan));
+    if (p->head_dim > most || p->v_head_dim > most)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64
+                         ": backend %s expects at most %d",
+                         p->head_dim, p->v_head_dim, ordo_backend_name(plan->backend), most);
+    return plan->backend == ORDO_BACKEND_CUDA ? check_cuda_problem(p) : ORDO_OK;
+}
+
+/* ---- tiles ---- */
+
+static ordo_status check_tile(const char *name, ordo_tile tile)
+{
+    if (tile.q < 1 || tile.q > ORDO_TILE_MAX || tile.k < 1 || tile.k > ORDO_TILE_MAX)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "%s_tile %" PRId64 "x%" PRId64 ": expected 1 to %d rows and columns", name,
+                         tile.q, tile.k, ORDO_TILE_MAX);
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_legal_tiles(const ordo_plan *plan)
+{
+    ORDO_TRY(check_tile("forward", plan->forward_tile));
+    return check_tile("backward", plan->backward_tile);
+}
+
+/* ---- what each backend runs ---- */
+
+/* The oracle has no tiles, and one order. */
+static ordo_status check_ref(const ordo_plan *plan)
+{
+    const ordo_default *row = ordo_default_find("ref", &plan->problem);
+    if (plan->order_asked != row->order || plan->split != 1 || plan->backward_tile.q != 1 ||
+        plan->backward_tile.k != 1 || plan->forward_tile.q != 1 || plan->forward_tile.k != 1)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "backend ref sums element by element, ascending: its "
+                         "tiles, order and split cannot be chosen");
+    return ORDO_OK;
+}
+
+/* No backend adds into more than one accumulator; only the simulator does. */
+static ordo_status check_split(const ordo_plan *plan)
+{
+    ORDO_TRY(between("split", plan->split, 1, ORDO_SPLIT_MAX));
+    if (plan->split > 1)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "split %" PRId64
+                         ": backend %s expects 1: it adds into one accumulator per "
+                         "query tile",
+                         plan->split, ordo_backend_name(plan->backend));
+    return ORDO_OK;
+}
+
+/* Any number of CPU threads must do, so no chain may wait on one that is issued later. */
+static ordo_status check_cpu(const ordo_plan *plan)
+{
+    const int32_t together = ordo_plan_coresident(plan);
+    if (together > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, assign %s: %d chains must be resident together; backend cpu "
+                         "expects an order whose chains wait only on earlier ones",
+                         ordo_order_name(plan->order), ordo_assign_name(plan->assign), together);
+    return ORDO_OK;
+}
+
+static ordo_status check_cuda_tile(const char *name, ordo_tile tile, ordo_tile expected)
+{
+    if (tile.q != expected.q || tile.k != expected.k)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "%s_tile %" PRId64 "x%" PRId64 ": backend cuda expects %" PRId64
+                         "x%" PRId64 " at this head size",
+                         name, tile.q, tile.k, expected.q, expected.k);
+    return ORDO_OK;
+}
+
+/* The kernels of each head size are compiled for one pair of tiles. Those above 128 keep dQ of a
+ * tile in registers, and add its keys in ascending order. The chains of a packed or padded batch
+ * have lengths that only the device knows: they must wait only on earlier ones. */
+static ordo_status check_cuda(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    const ordo_default *row = ordo_default_find(plan->family, p);
+    const ordo_order order = plan->order;
+    const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
+    const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
+    ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward_tile));
+    ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward_tile));
+    if (ordo_plan_bucket(plan) == 256 && !plain)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, head_dim %" PRId64
+                         ": backend cuda expects ascending or descending above 128",
+                         ordo_order_name(order), p->head_dim);
+    if (p->layout != ORDO_DENSE && !plain && !spt)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, layout %s: backend cuda expects ascending, descending, spt or "
+                         "spt+tail there",
+                         ordo_order_name(order), ordo_layout_name(p->layout));
+    return ORDO_OK;
+}
+
+static ordo_status check_backend(const ordo_plan *plan)
+{
+    if (plan->backend == ORDO_BACKEND_REF)
+        return check_ref(plan);
+    ORDO_TRY(check_split(plan));
+    return plan->backend == ORDO_BACKEND_CPU ? check_cpu(plan) : check_cuda(plan);
+}
+
+/* ---- order, issue and residency ---- */
+
+/* For a packed or padded batch the triangles are those sequences whose lengths are equal; the
+ * others walk spt, each by its own lengths. */
+ordo_order ordo_plan_replaced_order(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    if (plan->order_asked != ORDO_ORDER_SYMMETRIC)
+        return plan->order_asked;
+    const int64_t kv_len = p->layout == ORDO_DENSE ? p->kv_len : p->q_len;
+    const ordo_band band = ordo_plan_band(plan, p->q_len, kv_len);
+    switch (ordo_order_walk(plan->order_asked, &band, 0)) {
+    case ORDO_WALK_SHIFT: return ORDO_ORDER_SHIFT;
+    case ORDO_WALK_SPT: return ORDO_ORDER_SPT;
+    default: return plan->order_asked;
+    }
+}
+
+int64_t ordo_plan_section_max(const ordo_problem *p)
+{
+    return p->batch > 0 ? p->batch * p->kv_heads : 1;
+}
+
+static ordo_status check_order(const ordo_plan *plan)
+{
+    ORDO_TRY(between("order", plan->order_asked, 1, ORDO_ORDER_COUNT));
+    const ordo_order expected = ordo_plan_replaced_order(plan);
+    if (plan->order != expected)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "order %s for %s: expected %s",
+                         ordo_order_name(plan->order), ordo_order_name(plan->order_asked),
+                         ordo_order_name(expected));
+    if (!ordo_order_cyclic(plan->order))
+        return between("group", plan->group, 0, 0);
+    return plan->group == ORDO_GROUP_WAVES ? ORDO_OK
+                                           : between("group", plan->group, 1, ORDO_LENGTH_MAX);
+}
+
+static ordo_status check_issue(const ordo_plan *plan)
+{
+    ORDO_TRY(between("workers", plan->workers, 1, ORDO_WORKERS_MAX));
+    ORDO_TRY(between("issue", plan->issue, ORDO_ISSUE_HEAD, ORDO_ISSUE_KEY));
+    ORDO_TRY(between("assign", plan->assign, ORDO_ASSIGN_PINNED, ORDO_ASSIGN_FIRST_FREE));
+    return between("section", plan->section, 1, ordo_plan_section_max(&plan->problem));
+}
+
+static ordo_status check_waves(const ordo_plan *plan)
+{
+    if (plan->group != ORDO_GROUP_WAVES)
+        return ORDO_OK;
+    if (plan->issue != ORDO_ISSUE_HEAD)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "group waves, issue key: waves are issued head "
+                                               "after head; expected issue head");
+    if (plan->problem.layout != ORDO_DENSE)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "group waves, layout %s: waves need sequences of equal length; expected "
+                         "layout dense",
+                         ordo_layout_name(plan->problem.layout));
+    return ORDO_OK;
+}
+
+static ordo_status check_residency(const ordo_plan *plan)
+{
+    const int32_t together = ordo_plan_coresident(plan);
+    if (together > plan->workers)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, group %" PRId64 ": %d chains must be resident together, "
+                         "workers %" PRId64 "; expected a smaller group or another order",
+                         ordo_order_name(plan->order), plan->group, together, plan->workers);
+    return ORDO_OK;
+}
+
+static ordo_status check_workspace(const ordo_plan *plan)
+{
+    uint64_t bytes;
+    if (!ordo_plan_workspace_bytes(plan, &bytes) || bytes > (uint64_t)1 << 62)
+        return ordo_fail(ORDO_ERR_OVERFLOW, "workspace: its size does not fit 62 bits");
+    return ORDO_OK;
+}
+
+ordo_status ordo_plan_legal(const ordo_plan *plan)
+{
+    ORDO_TRY(ordo_plan_legal_problem(plan));
+    ORDO_TRY(ordo_plan_legal_tiles(plan));
+    ORDO_TRY(check_order(plan));
+    ORDO_TRY(check_issue(plan));
+    ORDO_TRY(check_waves(plan));
+    ORDO_TRY(check_backend(plan));
+    ORDO_TRY(check_residency(plan));
+    return check_workspace(plan);
+}
