@@ -104,10 +104,30 @@ typedef struct ordo_combine {
  * o_parts and lse_parts themselves on the host, read before the call returns. */
 ORDO_API ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine);
 
-/* Whether a backend can execute here, and if not, why (a message for people). For cuda: whether
- * the module loads and finds a device that its kernels run on (compute capability 9.0); asked
- * once for the process. */
+/* Return whether a backend can execute in this process. If not and `why_not` is not NULL, it gets
+ * the reason as a message for people; else "". For cuda this means that the module loads and finds
+ * a device that its kernels run on (compute capability 9.0); it is found out once per process. */
 ORDO_API bool ordo_backend_available(ordo_backend backend, const char **why_not);
+
+/* What the passes of a backend accept, for callers that can adapt their tensors. */
+typedef struct ordo_backend_limits {
+    size_t size;               /* sizeof(ordo_backend_limits) */
+    unsigned dtypes;           /* one bit per type: 1u << ORDO_BF16, ... */
+    bool unequal_head_dims;    /* v_head_dim may differ from head_dim */
+    bool makes_fa2_bits;       /* keying fa2 needs no call.mask_bits */
+    int64_t head_dim_max;      /* largest head_dim and v_head_dim */
+    int64_t head_dim_multiple; /* head_dim is a multiple of this. Columns of zeros fill q, k and v up
+                                * to one and change no result, if the scale is given: its default
+                                * depends on head_dim. */
+    int64_t tensor_align;      /* addresses and strides of tensors, and mask_bits, are multiples of
+                                * this many bytes; 0: of one element */
+} ordo_backend_limits;
+
+#define ORDO_BACKEND_LIMITS_INIT ORDO_SIZED(ordo_backend_limits)
+
+/* Fill in `limits`; set limits->size before (ORDO_BACKEND_LIMITS_INIT). The answer does not depend
+ * on whether the backend is available. ORDO_ERR_ARGUMENT for ORDO_BACKEND_DEFAULT. */
+ORDO_API ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include "api/cuda_pass.h"
 
 #include "api/cuda_module.h"
+#include "api/limits.h"
 #include "base/keep.h"
 #include "base/status.h"
 
@@ -12,8 +13,12 @@
 _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
                "the workspace has room for a table");
 
-/* Tensors are copied by tiles by hardware that counts in 16 bytes and holds 40 bits of a stride. */
-enum { COPY_BYTES = 16, STRIDE_BITS = 40, TILES_BITS = 28, HEAD_STEP = COPY_BYTES / 2 };
+enum {
+    COPY_BYTES = ORDO_CUDA_COPY_BYTES,
+    HEAD_STEP = ORDO_CUDA_HEAD_STEP,
+    STRIDE_BITS = 40, /* of a stride in bytes that the copy hardware holds */
+    TILES_BITS = 28
+};
 
 /* ---- what the kernels do not do although a plan can be made; see planner/legal.h ---- */
 

@@ -1,0 +1,35 @@
+/* limits.c: see the header. */
+#include "api/limits.h"
+
+#include "base/status.h"
+#include "base/versioned.h"
+#include "ordo/attention.h"
+#include "planner/defaults.h"
+
+static const unsigned every_dtype = 1u << ORDO_F32 | 1u << ORDO_BF16 | 1u << ORDO_F16;
+
+ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits)
+{
+    ordo_backend_limits found = { .dtypes = every_dtype,
+                                  .head_dim_multiple = 1,
+                                  .unequal_head_dims = true,
+                                  .makes_fa2_bits = true };
+    if (!limits)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "limits NULL: expected a struct");
+    switch (backend) {
+    case ORDO_BACKEND_REF: found.head_dim_max = ordo_default_head_dim_max("ref"); break;
+    case ORDO_BACKEND_CPU: found.head_dim_max = ordo_default_head_dim_max("cpu"); break;
+    case ORDO_BACKEND_CUDA:
+        found = (ordo_backend_limits) {
+            .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
+            .head_dim_max = ordo_default_head_dim_max("sm90"),
+            .head_dim_multiple = ORDO_CUDA_HEAD_STEP,
+            .tensor_align = ORDO_CUDA_COPY_BYTES,
+        };
+        break;
+    default:
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda", (int)backend);
+    }
+    return ordo_versioned_answer(limits, sizeof found, &found, "limits",
+                                 "ORDO_BACKEND_LIMITS_INIT");
+}
