@@ -20,12 +20,22 @@ from . import dropout
 from ._attention import attention, backward, combine, forward
 from ._digest import digest
 from ._library import Build, Error, build, version
-from ._machine import Device, Machine, MachineKey, backend_available, backend_why_not, devices
+from ._machine import (
+    BackendLimits,
+    Device,
+    Machine,
+    MachineKey,
+    backend_available,
+    backend_limits,
+    backend_why_not,
+    devices,
+)
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
 from ._verify import verify as _verify_structs
 
 __all__ = [
+    "BackendLimits",
     "Build",
     "Device",
     "Dropout",
@@ -41,6 +51,7 @@ __all__ = [
     "Tile",
     "attention",
     "backend_available",
+    "backend_limits",
     "backend_why_not",
     "backward",
     "build",

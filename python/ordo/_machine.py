@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_double, c_int, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from . import _structs as s
@@ -124,6 +124,28 @@ def backend_why_not(backend: Backend) -> str:
     why = c_char_p()
     lib.ordo_backend_available(_number(backend), byref(why))
     return (why.value or b"").decode()
+
+
+@dataclass(frozen=True)
+class BackendLimits:
+    """What the passes of a backend accept; include/ordo/attention.h describes each field."""
+
+    dtypes: tuple[str, ...]
+    unequal_head_dims: bool
+    makes_fa2_bits: bool
+    head_dim_max: int
+    head_dim_multiple: int
+    tensor_align: int
+
+
+def backend_limits(backend: Backend) -> BackendLimits:
+    """What the passes of a backend accept, whether or not it is available."""
+    limits = s.sized(s.ordo_backend_limits)
+    lib.ordo_backend_query(_number(backend), byref(limits))
+    words = TABLES["dtype"].words
+    dtypes = tuple(word for at, word in enumerate(words) if limits.dtypes >> at & 1)
+    numbers = {x.name: getattr(limits, x.name) for x in fields(BackendLimits)[1:]}
+    return BackendLimits(dtypes, **numbers)
 
 
 def _number(backend: str) -> int:

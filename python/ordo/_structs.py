@@ -230,6 +230,18 @@ class ordo_combine(Struct):
     ]
 
 
+class ordo_backend_limits(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("dtypes", c_uint),
+        ("unequal_head_dims", c_bool),
+        ("makes_fa2_bits", c_bool),
+        ("head_dim_max", c_int64),
+        ("head_dim_multiple", c_int64),
+        ("tensor_align", c_int64),
+    ]
+
+
 # ---- ordo/device.h ----
 
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
+from ._inputs import NO_LISTS, Lists, Rules, check_rng
 from ._lengths import checked, close_gaps
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, draw, execute, plain
-from ._plans import NO_LISTS, Lists, Ready, Rules, check_rng, keep, ready
+from ._plans import Ready, keep, ready
 
 
 def attention(

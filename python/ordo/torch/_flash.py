@@ -20,8 +20,8 @@ from torch import Tensor
 
 from .._library import Error
 from ._attention import Arguments, call, run
+from ._inputs import empty
 from ._mask import signed_probabilities
-from ._plans import empty
 
 Seed = int | Sequence[int] | None
 Window = tuple[int, int]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._library import Error
 from .._problem import Problem
-from ._plans import Lists
+from ._inputs import Lists
 
 
 class _Switch:

@@ -10,8 +10,11 @@ from torch import Tensor
 
 from .. import _structs as s
 from .._library import lib
+from ._bits import fill_call
+from ._inputs import Lists, Rules, check, sequences
+from ._layout import CUDA, round_up
 from ._ops import _LISTS, _RULES, _library, _split, _tags
-from ._plans import COPY_BYTES, Lists, Ready, Rules, check, fill_call, ready, sequences
+from ._plans import Ready, ready
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
@@ -58,7 +61,7 @@ def _words(made: Ready, q: Tensor, lists: Lists) -> Tensor:
     call.on_device = made.cuda
     info = s.ordo_dropout_info()
     lib.ordo_dropout_query(byref(problem), byref(call), byref(info))
-    room = max(-(-info.bytes // COPY_BYTES) * COPY_BYTES, 4 * _WORDS)
+    room = max(round_up(info.bytes, CUDA.tensor_align), 4 * _WORDS)
     words = torch.empty(room // 4, dtype=torch.int32, device=q.device)
     if made.cuda:
         with torch.cuda.device(made.device):

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from . import _passes, _plans
-from ._plans import NO_LISTS, ONLY_RNG, Lists, Ready, Rules
+from . import _inputs, _passes
+from ._inputs import NO_LISTS, ONLY_RNG, Lists, Rules
+from ._plans import Ready, ready
 
 _LISTS = (
     "Tensor? rng, Tensor? cu_q, Tensor? cu_kv, Tensor? q_lens, Tensor? kv_lens, "
@@ -73,8 +74,8 @@ def _split(rest: Any) -> tuple[Lists, Rules]:
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     lists, rules = _split(rest)
-    _plans.check(q, k, v, lists, rules)
-    return _passes.forward(_plans.ready(q, k, v, lists, rules), q, k, v, lists)
+    _inputs.check(q, k, v, lists, rules)
+    return _passes.forward(ready(q, k, v, lists, rules), q, k, v, lists)
 
 
 def _backward(
@@ -88,9 +89,9 @@ def _backward(
     *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     lists, rules = _split(rest)
-    _plans.check(q, k, v, lists, rules)
-    made = _plans.ready(q, k, v, lists, rules)
-    _passes.check_saved(made, dout, dlse, q, o, lse)
+    _inputs.check(q, k, v, lists, rules)
+    made = ready(q, k, v, lists, rules)
+    _inputs.check_saved(dout, dlse, q, v, o, lse)
     return _passes.backward(made, dout, dlse, q, k, v, o, lse, lists)
 
 
@@ -102,9 +103,9 @@ for _device in ("CPU", "CUDA"):
 
 @torch.library.register_fake("ordo::attention_forward", lib=_library)
 def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    _plans.check(q, k, v, *_split(rest))
-    o = q.new_empty(_plans.o_shape(q, v))
-    return o, q.new_empty(_plans.lse_shape(q), dtype=torch.float32)
+    _inputs.check(q, k, v, *_split(rest))
+    o = q.new_empty(_inputs.o_shape(q, v))
+    return o, q.new_empty(_inputs.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("ordo::attention_backward", lib=_library)
@@ -213,6 +214,6 @@ def execute(made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists) -> tuple
 def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
     """(o, lse), with gradients for q, k and v from both."""
     if plain(q, k, v):
-        return execute(_plans.ready(q, k, v, lists, rules), q, k, v, lists)
+        return execute(ready(q, k, v, lists, rules), q, k, v, lists)
     made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
     return made

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from .._library import Error
 from ._attention import rng_of
+from ._inputs import DTYPES, NO_LISTS, Lists, Rules, check_saved, empty
 from ._mask import signed_probabilities
-from ._passes import backward, check_saved, forward
-from ._plans import DTYPES, NO_LISTS, Lists, Rules, empty, ready
+from ._passes import backward, forward
+from ._plans import ready
 
 NAME = "ORDO"
 
@@ -121,7 +122,7 @@ def _run_backward(
     """Fill `grads`: dq, dk and dv."""
     try:
         made = ready(q, k, v, lists, rules)
-        check_saved(made, dout, None, q, o, lse)
+        check_saved(dout, None, q, v, o, lse)
         backward(made, dout, None, q, k, v, o, lse, lists, grads)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention backward: {error}") from error

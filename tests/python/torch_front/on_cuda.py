@@ -236,7 +236,7 @@ def checkpointed():
 
 @check
 def opcheck():
-    from ordo.torch._plans import Lists, Rules
+    from ordo.torch._inputs import Lists, Rules
 
     inputs, _ = tensors(rows=128)
     rules = Rules(0, 0, 0.125, "causal", -1, -1, 0.0, 0.0, "ordo", ())

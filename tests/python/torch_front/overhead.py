@@ -17,7 +17,7 @@ from typing import Any
 
 import ordo.torch
 import torch
-from ordo.torch import _passes
+from ordo.torch import _bits, _call
 
 BAR_US = 30
 
@@ -74,8 +74,8 @@ def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
         return record
 
     with patches() as patch:
-        for name in ("_fill_device", "_forward", "_backward"):
-            patch(_passes, name, spy(getattr(_passes, name)))
+        for at, name in ((_bits, "_fill_device"), (_call, "_forward"), (_call, "_backward")):
+            patch(at, name, spy(getattr(at, name)))
         if cuda:
             patch(torch._C, "_cuda_cudaCachingAllocator_raw_delete", held.append)
         held.append(run())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from math64 import close, same
 from ordo import _problem, _structs
-from ordo.torch import _ops, _passes, _plans
+from ordo.torch import _bits, _call, _layout, _ops, _passes, _plans
 from ordo.torch._attention import Arguments, prepare, run
 from test_attention import gradients, tensors
 
@@ -55,7 +55,7 @@ def pretended(monkeypatch):
         ("_cuda_cudaCachingAllocator_raw_delete", give),
     ):
         monkeypatch.setattr(torch._C, name, function, raising=False)
-    monkeypatch.setattr(_passes, "_fill_device", fill)
+    monkeypatch.setattr(_bits, "_fill_device", fill)
     yield given_back
     assert not held
 
@@ -66,13 +66,15 @@ def pretend(inputs, rules):
     q, k, v, lists, plain = prepare(*inputs, Arguments(**rules))
     made = _plans.ready(q, k, v, lists, plain)
     made.cuda = True
+    made.width = _layout.fill_width(q.shape[-1], v.shape[-1])
+    made.bits_bytes = _bits.bits_bytes(made.problem, lists) if _plans._bits_first(made) else 0
     _plans._plans.clear()
     return made, (q, k, v, lists)
 
 
 def refuse(monkeypatch, name, message, when):
     """Make a pass of the library refuse by `message` when the call is as `when` says."""
-    real, asked = getattr(_passes, name), []
+    real, asked = getattr(_call, name), []
 
     def function(handle, call):
         asked.append(call)
@@ -80,7 +82,7 @@ def refuse(monkeypatch, name, message, when):
             raise ordo.Error("unsupported", message)
         return real(handle, call)
 
-    monkeypatch.setattr(_passes, name, function)
+    monkeypatch.setattr(_call, name, function)
     return asked
 
 
@@ -90,6 +92,7 @@ CALLS = {
     "packed, dropout": dict(
         dropout_p=0.1, seed=3, cu_q=torch.tensor([0, 20, 33], dtype=torch.int32), max_q=20
     ),
+    "fa2": dict(dropout_p=0.25, seed=(1, 2), keying="fa2"),
     "alibi": dict(slopes=torch.rand(2, 4), q_lens=torch.tensor([9, 33], dtype=torch.int32)),
 }
 
@@ -111,52 +114,45 @@ def test_a_launch(pretended, case):
     assert same(o, plain) and same(again, lse)
     for x, y in zip(gradients(o, inputs, dout), wanted):
         assert same(x, y)
-    assert len(pretended) == 1  # the workspace of the backward pass
+    # The workspace of the backward pass; with bits made before it also the forward pass's.
+    assert len(pretended) == (2 if made.bits_bytes else 1)
 
 
-@pytest.mark.parametrize("case", ["dropout", "packed, dropout"])
-def test_bits_are_made_before_a_pass_that_asks_for_them(pretended, monkeypatch, case):
+@pytest.mark.parametrize("case, mode", [("fa2", "fused"), ("dropout", "sequential"),
+                                        ("packed, dropout", "sequential")])  # fmt: skip
+def test_bits_are_made_before_a_pass_that_needs_them(pretended, monkeypatch, case, mode):
+    """Because CUDA passes make none of keying fa2, or because people say so."""
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", mode)
     inputs, dout = inputs_of(case)
     plain, lse, _ = run(*inputs, Arguments(**CALLS[case]))
     wanted = gradients(plain, inputs, dout)
-    message = "keying fa2 without mask_bits: expected bits made ahead"
     made, (q, k, v, lists) = pretend(inputs, CALLS[case])
-    asked = refuse(monkeypatch, "_forward", message, lambda call: not call.mask_bits)
-    backwards = refuse(monkeypatch, "_backward", message, lambda call: not call.mask_bits)
+    assert made.bits_bytes > 0
+    asked = refuse(monkeypatch, "_forward", "no bits", lambda call: not call.mask_bits)
+    backwards = refuse(monkeypatch, "_backward", "no bits", lambda call: not call.mask_bits)
     o, again = _ops.execute(made, q, k, v, lists)
-    assert same(o, plain) and same(again, lse) and len(asked) == 2
+    assert same(o, plain) and same(again, lse)
     for x, y in zip(gradients(o, inputs, dout), wanted):
         assert same(x, y)
-    _ops.execute(made, q, k, v, lists)
-    assert len(asked) == 3 and len(backwards) == 1  # by then it is known
+    assert len(asked) == len(backwards) == 1
 
 
-def test_bits_are_made_before_a_pass_if_people_ask_for_it(pretended, monkeypatch):
-    inputs, _ = inputs_of("dropout")
-    plain, _, _ = run(*inputs, Arguments(**CALLS["dropout"]))
-    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
-    made.bits_bytes = _plans.bits_bytes(made, lists)  # as ready() does on CUDA
-    asked = refuse(monkeypatch, "_forward", "no bits", lambda call: not call.mask_bits)
-    assert same(_ops.execute(made, q, k, v, lists)[0], plain) and len(asked) == 1
+def test_bits_are_made_inside_a_pass_that_can(monkeypatch):
+    for case in ("plain", "dropout", "packed, dropout"):
+        assert pretend(inputs_of(case)[0], CALLS[case])[0].bits_bytes == 0
     assert _plans.dropout_mode() == "fused"
-    monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
-    assert _plans.dropout_mode() == "sequential"
     monkeypatch.setenv("ORDO_DROPOUT_MODE", "x")
     with pytest.raises(ordo.Error, match="ORDO_DROPOUT_MODE 'x': expected fused or sequential"):
         _plans.dropout_mode()
 
 
-@pytest.mark.parametrize("dims", [(20, 20), (20, 12), (64, 20), (72, 72)])
-def test_head_sizes_that_are_filled_up(pretended, monkeypatch, dims):
-    """To a multiple of 16 bytes at once; to that of a kernel where the library refuses."""
+@pytest.mark.parametrize("dims", [(20, 20), (20, 12), (64, 20), (72, 40)])
+def test_head_sizes_that_are_filled_up(pretended, dims):
     inputs, dout = tensors((2, 33, 33, 4, 2, *dims))
     plain, lse, seen = run(*inputs, Arguments(causal=True))
     made, (q, k, v, lists) = pretend(inputs, dict(causal=True))
-    assert made.width == 0
-    refuse(monkeypatch, "_forward", f"head_dim {dims[0]}: expected 64", lambda call: not made.width)
+    assert made.width == -(-max(dims) // 8) * 8
     wide, wide_lse = _ops.execute(made, q, k, v, lists)
-    expected = -(-max(dims) // 8) * 8 if dims[0] != dims[1] else 64 if dims[0] <= 64 else 128
-    assert made.width == expected
     assert wide.shape == plain.shape and wide.is_contiguous()
     close(wide, plain.double(), torch.float32)
     close(wide_lse, lse.double(), torch.float32)
@@ -170,17 +166,11 @@ def test_head_sizes_that_are_filled_up(pretended, monkeypatch, dims):
 
 def test_the_librarys_refusal_is_the_callers(pretended, monkeypatch):
     inputs, _ = tensors(SQUARE)
-    for message in ("softcap 5: backend cuda has none", "head_dim 64: backend cuda runs 32"):
-        made, (q, k, v, lists) = pretend([x.detach().repeat(1, 1, 1, 4) for x in inputs], {})
-        assert q.shape[-1] == 64
-        refuse(monkeypatch, "_forward", message, lambda call: True)
-        with pytest.raises(ordo.Error, match=message):
-            _ops.execute(made, q, k, v, lists)
-
-
-def test_multiples_that_rows_of_a_head_are_filled_up_to():
-    assert [_plans._multiple(x, x) for x in (8, 64, 80, 256)] == [0, 0, 0, 0]
-    assert [_plans._multiple(*x) for x in ((1, 1), (77, 77), (64, 12), (20, 72))] == [8, 80, 64, 72]
+    made, (q, k, v, lists) = pretend([x.detach() for x in inputs], {})
+    asked = refuse(monkeypatch, "_forward", "head_dim 16: backend cuda has none", lambda call: True)
+    with pytest.raises(ordo.Error, match="head_dim 16: backend cuda has none"):
+        _ops.execute(made, q, k, v, lists)
+    assert len(asked) == 1  # no second attempt
 
 
 def test_tensors_that_hardware_cannot_copy_are_copied():
@@ -189,12 +179,12 @@ def test_tensors_that_hardware_cannot_copy_are_copied():
 
     base = torch.zeros(2, 9, 4, 64, dtype=torch.bfloat16)
     fits = base.as_subclass(OnDevice)
-    assert _passes._readable(fits) is fits and _plans.taken(fits)
+    assert _passes._readable(fits) is fits and _layout.takes_strides(fits)
     odd = torch.zeros(2 * 9 * 4 * 64 + 1, dtype=torch.bfloat16)[1:].view(2, 9, 4, 64)
     odd = odd.as_subclass(OnDevice)
     assert _passes._readable(odd).data_ptr() % 16 == 0
     gaps = torch.zeros(2, 9, 4, 65, dtype=torch.bfloat16)[..., :64].as_subclass(OnDevice)
-    assert not _plans.taken(gaps) and _passes._readable(gaps).is_contiguous()
+    assert not _layout.takes_strides(gaps) and _passes._readable(gaps).is_contiguous()
     heads_first = base.transpose(1, 2).contiguous().transpose(1, 2).as_subclass(OnDevice)
     assert _passes._readable(heads_first) is heads_first
 

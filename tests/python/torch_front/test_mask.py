@@ -148,7 +148,7 @@ def test_autocast_does_not_round_the_scores():
 
 @pytest.mark.parametrize("rows, columns", [(0, 5), (5, 0), (0, 0)])
 def test_nothing_to_keep(rows, columns):
-    from ordo.torch._plans import Lists, Rules
+    from ordo.torch._inputs import Lists, Rules
 
     q, k = drawn(2, rows, 4, 16), drawn(2, columns, 4, 16)
     rules = Rules(0, 0, 0.25, "full", -1, -1, 0.0, 0.3, "ordo", ())

@@ -7,7 +7,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch._plans import Lists, Rules
+from ordo.torch._inputs import Lists, Rules
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,

@@ -124,7 +124,7 @@ def test_float32_on_cuda_says_what_to_do():
 
 def test_gradients_of_another_shape_are_refused():
     o, lse = ordo.torch.attention(Q, KV, KV)
-    from ordo.torch._plans import Lists
+    from ordo.torch._inputs import Lists
     from test_ops import rules
 
     for dout, dlse, message in (

@@ -1,0 +1,151 @@
+"""One call of the C API: the bytes of an ordo_call, its workspace, and the launch.
+
+The arguments of a pass are packed into the bytes of an ordo_call at once: setting the fields of a
+ctypes struct one by one would cost more than the rest of the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from ctypes import c_char_p, c_int, c_void_p
+from typing import Any
+
+import torch
+
+from .. import _structs as s
+from .._library import _raise, path
+from .._plan import WORKSPACE_ALIGN
+from ._bits import make_bits
+from ._inputs import ONLY_RNG, Lists
+from ._layout import round_up
+from ._plans import Ready
+
+# ---- an ordo_call as bytes: its size and tensors, then the rest ----
+
+CALL_BYTES = ctypes.sizeof(s.ordo_call)
+STRIDED = struct.Struct("@Q" + 8 * "Q4q")  # eight tensors: address, strides
+DENSE = struct.Struct("@Q" + 8 * "Q32x")  # all contiguous: addresses, strides 0
+_REST = struct.Struct("@17Qi4x")  # lse ... stream, threads
+_BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
+_DROP = struct.Struct("@2Q56xQ16x5Qi4x")  # with mask_bits, seed and offset only
+assert STRIDED.size == DENSE.size == s.ordo_call.lse.offset
+assert _REST.size == _BARE.size == _DROP.size == CALL_BYTES - s.ordo_call.lse.offset
+assert s.ordo_call.mask_bits.offset == s.ordo_call.lse.offset + 9 * 8
+assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
+assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
+NO_TENSOR = (0, 0, 0, 0, 0)
+
+
+def run_forward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -> None:
+    """Run a forward pass; `head` are the size and the tensors, `ends` the addresses of lse and dlse.
+
+    Raises Error before anything is written if the library refuses the call."""
+    _run(_forward, made, made.forward_bytes, head, ends, lists)
+
+
+def run_backward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -> None:
+    """The same for a backward pass."""
+    _run(_backward, made, made.backward_bytes, head, ends, lists)
+
+
+def _declare(name: str) -> Any:
+    function = getattr(_library, name)
+    function.argtypes, function.restype = (c_void_p, c_char_p), c_int
+    return function
+
+
+_library = ctypes.CDLL(path)  # beside _library.lib, whose functions take structs
+_forward = _declare("ordo_attention_forward")
+_backward = _declare("ordo_attention_backward")
+
+
+def _rest(
+    made: Ready, ends: tuple[int, int], lists: Lists, bits: int, where: tuple[int, int, int, int]
+) -> bytes:
+    """`ends` are lse and dlse, `where` workspace, its size, stream and threads."""
+    if not made.lists:
+        return _BARE.pack(*ends, *where)
+    if made.lists == ONLY_RNG:
+        rng = lists[0].data_ptr()  # type: ignore[union-attr]
+        return _DROP.pack(*ends, bits, rng, rng + 8, *where)
+    rng, *lengths, slopes = [0 if x is None else x.data_ptr() for x in lists]
+    stride = 0
+    if lists.slopes is not None and lists.slopes.dim() == 2:
+        stride = lists.slopes.shape[-1]
+    return _REST.pack(
+        *ends, *lengths, slopes, stride, bits, 0, 0, rng, rng + 8 if rng else 0, *where
+    )  # fmt: skip
+
+
+# ---- workspace, stream and launch ----
+
+
+class _Pool:
+    """Workspaces of CPU passes: one per pass in flight, kept for the next pass, growing as needed.
+
+    list.pop() and list.append() are atomic: no lock. Not from torch.empty(), which strict
+    determinism would make fill them first.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[int, int, Any]] = []
+
+    def take(self, size: int) -> tuple[int, int, Any]:
+        """(address, room, what holds it)."""
+        try:
+            found = self._idle.pop()
+            if found[1] >= size:
+                return found
+        except IndexError:
+            pass
+        storage = torch.UntypedStorage(size + WORKSPACE_ALIGN)
+        return round_up(storage.data_ptr(), WORKSPACE_ALIGN), size, storage
+
+    def give(self, taken: tuple[int, int, Any]) -> None:
+        self._idle.append(taken)
+
+
+_pool = _Pool()
+
+
+def _run(
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
+) -> None:
+    if made.cuda:
+        if made.device == torch._C._cuda_getDevice():
+            _launch(function, made, size, head, ends, lists)
+        else:
+            with torch.cuda.device(made.device):
+                _launch(function, made, size, head, ends, lists)
+        return
+    work = _pool.take(size) if size else None
+    where = (work[0] if work else 0, size, 0, torch.get_num_threads())
+    status = function(made.handle, head + _rest(made, ends, lists, 0, where))
+    if work is not None:
+        _pool.give(work)
+    if status:
+        _raise(status, function, ())
+
+
+def _launch(
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
+) -> None:
+    # The caching allocator reuses memory in the order of the stream, so that it may be released as
+    # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address is
+    # handled, because a tensor or a storage around it would cost more than the launch.
+    stream = torch._C._cuda_getCurrentRawStream(made.device)
+    ahead = made.bits_bytes
+    room = round_up(size, WORKSPACE_ALIGN) + ahead
+    work = torch._C._cuda_cudaCachingAllocator_raw_alloc(room, stream) if room else 0
+    try:
+        bits = work + room - ahead if ahead else 0
+        status = make_bits(made.problem, lists, bits, ahead, stream) if ahead else 0
+        if not status:
+            where = (work if size else 0, size, stream, 0)
+            status = function(made.handle, head + _rest(made, ends, lists, bits, where))
+    finally:
+        if work:
+            torch._C._cuda_cudaCachingAllocator_raw_delete(work)
+    if status:
+        _raise(status, function, ())
