@@ -210,6 +210,8 @@ TEST(shards_divide_the_work)
     CHECK_NEAR(rows.elements * 4, whole.elements, 0);
     CHECK_NEAR(heads.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4, whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
                0);
+    CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
+               whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
     CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4, whole.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
     CHECK_NEAR(heads.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
     CHECK_NEAR(rows.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
@@ -316,8 +318,19 @@ TEST(shared_memory_is_counted)
     ordo_model_destroy(model);
 }
 
+/* Attention that is given the bits reads them: one per score, beside Q, K and V of 16 bits. */
+TEST(given_bits_are_read)
+{
+    ordo_model *model = h200(true);
+    const double none = attention_time(model, false, ORDO_KEEP_NONE).by[ORDO_LIMIT_HBM_READ];
+    const double given = attention_time(model, false, ORDO_KEEP_GIVEN).by[ORDO_LIMIT_HBM_READ];
+    const double inputs = 3 * 2 * 32.0 * 8192 * 128, bits = 32.0 * 8192 * 8192 / 8;
+    CHECK_NEAR(given / none, (inputs + bits) / inputs, 1e-12);
+    ordo_model_destroy(model);
+}
+
 CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_decide_residency),
            RUN(tails_are_filled), RUN(wide_multiplications_steal),
            RUN(utilization_stretches_the_backward_pass), RUN(shards_divide_the_work),
            RUN(causal_masks_halve_scores), RUN(pipelines_save_memory), RUN(whole_waves_cost),
-           RUN(shared_memory_is_counted), RUN(fitted_constants))
+           RUN(shared_memory_is_counted), RUN(given_bits_are_read), RUN(fitted_constants))

@@ -1,0 +1,51 @@
+/* sections_test.c: how many heads a plan keeps in flight on a GPU, against the rule that was
+ * measured on an H200: under a full mask two waves of chains (132 workers, one chain per key tile),
+ * at least two heads; otherwise, and at most, 2048 columns of queries; then even sections. */
+#include "check.h"
+#include "ordo/ordo.h"
+
+static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t seq, ordo_mask mask)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_machine *machine = NULL;
+    ordo_plan *plan = NULL;
+    ordo_plan_info info = { 0 };
+    p.dtype = ORDO_BF16;
+    p.batch = 1;
+    p.heads = heads;
+    p.kv_heads = kv_heads;
+    p.q_len = seq;
+    p.head_dim = dim;
+    p.mask = mask;
+    CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
+    CHECK_INT(ordo_plan_create(&plan, &p, machine, &options), ORDO_OK);
+    CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
+    ordo_plan_destroy(plan);
+    ordo_machine_destroy(machine);
+    return info.section;
+}
+
+TEST(full_masks_keep_two_waves_of_chains)
+{
+    const ordo_mask full = ORDO_MASK_FULL;
+    CHECK_INT(section_of(16, 16, 128, 1024, full), 16); /* 8 key tiles: 33, but 16 by columns */
+    CHECK_INT(section_of(16, 16, 128, 4096, full), 8);  /* 32: 264 / 32 */
+    CHECK_INT(section_of(16, 16, 128, 8192, full), 4);
+    CHECK_INT(section_of(16, 16, 128, 16384, full), 2);
+    CHECK_INT(section_of(16, 16, 128, 65536, full), 2); /* 512: never less than two */
+    CHECK_INT(section_of(32, 32, 64, 4096, full), 8);
+    CHECK_INT(section_of(10, 10, 128, 4096, full), 5); /* at most 8: two sections of 5 */
+    CHECK_INT(section_of(32, 4, 128, 4096, full), 2);  /* 8 query heads each: 2 by columns */
+}
+
+TEST(masks_that_cut_keep_columns)
+{
+    for (int64_t seq = 1024; seq <= 65536; seq *= 4) {
+        CHECK_INT(section_of(32, 32, 128, seq, ORDO_MASK_CAUSAL), 16);
+        CHECK_INT(section_of(32, 32, 64, seq, ORDO_MASK_CAUSAL), 32);
+        CHECK_INT(section_of(32, 8, 128, seq, ORDO_MASK_CAUSAL), 4);
+    }
+}
+
+CHECK_MAIN(RUN(full_masks_keep_two_waves_of_chains), RUN(masks_that_cut_keep_columns))
