@@ -1,0 +1,53 @@
+# tools/mutate: its copy of the tree follows the checkout, and a restored file stays newer than what
+# was built from its mutant.
+command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export work
+PYTHONDONTWRITEBYTECODE=1 python3 - "$ORDO_SOURCE/tools/mutate" <<'END'
+import importlib.machinery, importlib.util, os, pathlib, sys
+
+loader = importlib.machinery.SourceFileLoader("mutate", sys.argv[1])
+tool = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutate", loader))
+loader.exec_module(tool)
+work = pathlib.Path(os.environ["work"])
+tool.ROOT, tool.TREE = work / "root", work / "root" / "build" / "mutate" / "tree"
+failed = 0
+
+
+def expect(fine, what):
+    global failed
+    if not fine:
+        print(f"FAIL {what}")
+        failed = 1
+
+
+def write(path, text, time):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (time, time))
+
+
+write(tool.ROOT / "src" / "a.c", "one", 1000)
+write(tool.ROOT / "src" / "b.c", "two", 1000)
+write(tool.ROOT / "build" / "lib", "built", 1000)
+tool.copy_tree()
+copy = tool.TREE / "src" / "a.c"
+expect(copy.read_text() == "one", "a file is not copied")
+expect(not (tool.TREE / "build").exists(), "a build is copied")
+
+write(tool.TREE / "build" / "a.o", "built from a mutant", 2000)
+write(copy, "one", 3000)  # restored
+write(tool.ROOT / "src" / "c.c", "three", 1000)
+(tool.ROOT / "src" / "b.c").unlink()
+tool.copy_tree()
+expect(copy.stat().st_mtime == 3000, "a restored file is older than what was built before it")
+expect((tool.TREE / "build" / "a.o").exists(), "the build is not kept")
+expect((tool.TREE / "src" / "c.c").read_text() == "three", "a new file is missing")
+expect(not (tool.TREE / "src" / "b.c").exists(), "a removed file is still there")
+
+write(tool.ROOT / "src" / "a.c", "changed", 1500)
+tool.copy_tree()
+expect(copy.read_text() == "changed" and copy.stat().st_mtime > 3000, "a change is not built")
+sys.exit(failed)
+END
