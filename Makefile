@@ -1,10 +1,11 @@
 # Thin front of CMake: `make help` lists the targets.
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 20
+SOAK_HOURS ?= 0
 JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
-.PHONY: all demo test test-long test-asan test-tsan test-gpu bench lint format install clean help
+.PHONY: all demo test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
 .PHONY: python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
@@ -22,10 +23,13 @@ everything: setup-test
 test: everything ## build and run the tests
 	@ctest --preset release --no-tests=error
 
-test-long: everything ## run the long tests, and each fuzz target for FUZZ_SECONDS
+test-long: everything ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
 	@tools/setup browser
 	@ctest --preset long --no-tests=error
-	@tools/fuzz $(FUZZ_SECONDS)
+	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
+
+soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings: hours; SOAK_HOURS limits them
+	@tools/soak --hours $(SOAK_HOURS)
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@cmake --preset asan

@@ -21,6 +21,9 @@ counts 1 "1 passed, 1 failed, 1 skipped" "echo '$ctest***Failed    1.00 sec'; ex
 counts 0 "2 passed, 0 failed, 1 skipped" "echo 'tests/python/test_a.py::test_b PASSED [ 50%]
 tests/python/test_a.py::test_c SKIPPED (no GPU)
 ok   lint/format'"
+counts 1 "2 passed, 1 failed, 0 skipped" "echo 'ok   mutate/a: killed by plan/order, 3 s
+FAIL mutate/b: survived, 2 s
+ok   fuzz/json: 9 inputs in 1 s'; exit 1"
 
 # A failure beside the tests, a limit, nothing at all, and what was left out.
 counts 1 "1 passed, 1 failed, 0 skipped" "echo 'ok   lint/format'; exit 1"
