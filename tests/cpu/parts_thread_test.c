@@ -2,6 +2,13 @@
 #include "attention_case.h"
 #include "cpu/handoff.h"
 
+/* Random problems. A sanitizer takes thirty times as long, and needs a path once. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { PROBLEMS = 30 };
+#else
+enum { PROBLEMS = 120 };
+#endif
+
 TEST(parts_by_chains_and_workers)
 {
     CHECK_INT(ordo_cpu_parts(16, 8, 128), 1); /* two chains a worker: enough */
@@ -37,7 +44,7 @@ static void compare(attention_case *c, const ordo_plan_options *options)
 TEST(random_problems)
 {
     uint64_t seed = case_seed(4096);
-    for (int i = 0; i < 120; i++) {
+    for (int i = 0; i < PROBLEMS; i++) {
         attention_case c;
         ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
         case_random(&c, &seed, 300);

@@ -1,7 +1,7 @@
 # tools/readme-commands runs every line of the shell blocks and each Python block, and no other.
 set -eu
 readme=$(mktemp)
-trap 'rm -f "$readme"' EXIT
+trap 'rm -f "$readme" "$readme.said"' EXIT
 cat >"$readme" <<'README'
 Text with `false` in it.
 ```c
@@ -37,5 +37,16 @@ if said=$(PYTHON=bash "$ORDO_SOURCE/tools/readme-commands" "$readme"); then
 fi
 if [ "$said" != "$expected" ]; then
     printf 'said:\n%s\nexpected:\n%s\n' "$said" "$expected"
+    exit 1
+fi
+
+# A line that has been run already; but not one that is not there.
+PYTHON=true "$ORDO_SOURCE/tools/readme-commands" --ran 'false | cat' "$readme" >"$readme.said" || {
+    cat "$readme.said"
+    exit 1
+}
+grep -qx 'ran  readme: false | cat' "$readme.said"
+if PYTHON=true "$ORDO_SOURCE/tools/readme-commands" --ran 'false' "$readme" >"$readme.said"; then
+    echo "--ran: a line that is not there went unseen"
     exit 1
 fi
