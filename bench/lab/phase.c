@@ -3,13 +3,17 @@
  *
  * Both are built from the CPU backend's own tile kernels, one thread, one head, no mask, f32. The
  * flash form walks row tiles of 64 past a key tile of 128, as the backend does. The phase form
- * writes p and ds of a panel of rows to memory, then makes dv, dk and dq as plain products. Runs of
- * the two alternate; medians. Both give gradients that agree to rounding.
+ * writes p and ds of a panel of rows to memory, then makes dv, dk and dq as plain products. Both
+ * give gradients that agree to rounding.
  *
  * Then the backend itself, whose chains take row tiles together from head size 512 on, or one by
  * one: the same bits.
  *
- *   bench/phase [--rows N] [--quick] */
+ * Every round times both sides once, in turn as to which comes first, and gives one ratio. Printed
+ * are the median of the ratios and, in brackets, their quartiles: a gain smaller than the distance
+ * between the quartiles is not shown by this run.
+ *
+ *   bench/phase [--rows N] [--head-dim D] [--rounds R] [--quick] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +25,7 @@
 #include "ordo/ordo.h"
 #include "plan/plan.h"
 
-enum { ROWS = 64, COLS = 128, PANEL = 256, DEPTH = 256, DQ_ROWS = 256, RUNS = 5, MOST_RUNS = 9 };
+enum { ROWS = 64, COLS = 128, PANEL = 256, DEPTH = 256, DQ_ROWS = 256, MOST_ROUNDS = 99 };
 
 typedef struct work {
     const ordo_kernels *kernels;
@@ -204,10 +208,53 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double timed(void (*form)(work *w), work *w)
+typedef struct spread {
+    double low, median, high; /* quartiles */
+} spread;
+
+/* Sorts `x`. */
+static spread spread_of(double *x, int count)
+{
+    qsort(x, (size_t)count, sizeof *x, by_size);
+    return (spread) { x[count / 4], x[count / 2], x[count - 1 - count / 4] };
+}
+
+/* Two ways to do one thing; each returns the seconds that it took. */
+typedef struct pair {
+    double (*one)(void *context);
+    double (*other)(void *context);
+    void *context;
+} pair;
+
+typedef struct contest {
+    spread one, other, ratio; /* seconds, seconds, one over other */
+} contest;
+
+static contest hold(const pair *p, int rounds)
+{
+    double one[MOST_ROUNDS], other[MOST_ROUNDS], ratio[MOST_ROUNDS];
+    for (int r = 0; r < rounds; r++) {
+        const bool swap = r % 2 != 0;
+        const double early = swap ? p->other(p->context) : p->one(p->context);
+        const double late = swap ? p->one(p->context) : p->other(p->context);
+        one[r] = swap ? late : early;
+        other[r] = swap ? early : late;
+        ratio[r] = one[r] / other[r];
+    }
+    return (contest) { spread_of(one, rounds), spread_of(other, rounds), spread_of(ratio, rounds) };
+}
+
+static double flash_seconds(void *w)
 {
     const double start = now();
-    form(w);
+    flash(w);
+    return now() - start;
+}
+
+static double phase_seconds(void *w)
+{
+    const double start = now();
+    phase(w);
     return now() - start;
 }
 
@@ -236,98 +283,128 @@ static double disagreement(work *w)
 
 enum { NEVER = 1 << 20 }; /* no head size is that large */
 
-static double backward_time(const ordo_plan *plan, const ordo_call *call, int from_head_dim)
+typedef struct pass {
+    ordo_plan *plan;
+    ordo_call call;
+} pass;
+
+static void must(ordo_status status)
+{
+    if (status == ORDO_OK)
+        return;
+    fprintf(stderr, "phase: %s\n", ordo_last_error());
+    exit(4);
+}
+
+static double backward_seconds(const pass *p, int from_head_dim)
 {
     const double start = now();
     ordo_cpu_phase_force(from_head_dim);
-    if (ordo_attention_backward(plan, call) != ORDO_OK) {
-        fprintf(stderr, "phase: %s\n", ordo_last_error());
-        exit(4);
-    }
+    must(ordo_attention_backward(p->plan, &p->call));
     return now() - start;
 }
 
+static double single_seconds(void *p)
+{
+    return backward_seconds(p, NEVER);
+}
+
+static double together_seconds(void *p)
+{
+    return backward_seconds(p, 1);
+}
+
 /* One head, one thread: single row tiles over row tiles together. */
-static double backend_ratio(int n, int d, int runs)
+static contest backend_contest(int n, int d, int rounds)
 {
     ordo_problem problem = ORDO_PROBLEM_INIT;
-    ordo_call call = ORDO_CALL_INIT;
-    ordo_plan *plan;
+    pass p = { .call = ORDO_CALL_INIT };
     uint64_t random = 2;
-    double single[MOST_RUNS], together[MOST_RUNS];
     problem.batch = problem.heads = 1;
     problem.q_len = n;
     problem.head_dim = d;
-    if (ordo_plan_create(&plan, &problem, NULL, NULL) != ORDO_OK) {
-        fprintf(stderr, "phase: %s\n", ordo_last_error());
-        exit(4);
-    }
+    must(ordo_plan_create(&p.plan, &problem, NULL, NULL));
     const size_t size = (size_t)n * (size_t)d;
-    float *all = floats(8 * size + (size_t)n), *space = floats(ordo_plan_workspace(plan) / 4 + 64);
-    void **tensors[] = { &call.q.data,    &call.k.data,  &call.v.data,  &call.o.data,
-                         &call.dout.data, &call.dq.data, &call.dk.data, &call.dv.data };
+    const size_t bytes = ordo_plan_workspace(p.plan);
+    float *all = floats(8 * size + (size_t)n), *space = floats(bytes / 4 + 64);
+    ordo_call *call = &p.call;
+    void **tensors[] = { &call->q.data,    &call->k.data,  &call->v.data,  &call->o.data,
+                         &call->dout.data, &call->dq.data, &call->dk.data, &call->dv.data };
     for (size_t i = 0; i < 8; i++)
         *tensors[i] = all + i * size;
     for (size_t i = 0; i < 5 * size; i++)
         all[i] = random_float(&random);
-    call.lse = all + 8 * size;
-    call.workspace = (void *)(((uintptr_t)space + 255) / 256 * 256);
-    call.workspace_bytes = ordo_plan_workspace(plan);
-    call.threads = 1;
-    if (ordo_attention_forward(plan, &call) != ORDO_OK) {
-        fprintf(stderr, "phase: %s\n", ordo_last_error());
-        exit(4);
-    }
-    for (int r = 0; r < runs; r++) {
-        single[r] = backward_time(plan, &call, NEVER);
-        together[r] = backward_time(plan, &call, 1);
-    }
+    call->lse = all + 8 * size;
+    call->workspace = (void *)(((uintptr_t)space + 255) / 256 * 256);
+    call->workspace_bytes = bytes;
+    call->threads = 1;
+    must(ordo_attention_forward(p.plan, call));
+    const contest made = hold(&(pair) { single_seconds, together_seconds, &p }, rounds);
     ordo_cpu_phase_force(0);
-    qsort(single, (size_t)runs, sizeof *single, by_size);
-    qsort(together, (size_t)runs, sizeof *together, by_size);
     free(all);
     free(space);
-    ordo_plan_destroy(plan);
-    return single[runs / 2] / together[runs / 2];
+    ordo_plan_destroy(p.plan);
+    return made;
+}
+
+/* ---- the whole ---- */
+
+static void measure(const ordo_kernels *kernels, int n, int d, int rounds)
+{
+    work w;
+    set_up(&w, kernels, n, d);
+    const double off = disagreement(&w);
+    const contest form = hold(&(pair) { flash_seconds, phase_seconds, &w }, rounds);
+    const double gflop = 1e-9 * 10.0 * n * n * d;
+    tear_down(&w);
+    const spread backend = backend_contest(n, d, rounds).ratio;
+    printf("%5d %12.1f %12.1f %8.3f (%.3f-%.3f) %10.1e %8.3f (%.3f-%.3f)\n", d,
+           gflop / form.one.median, gflop / form.other.median, form.ratio.median, form.ratio.low,
+           form.ratio.high, off, backend.median, backend.low, backend.high);
+    fflush(stdout);
+}
+
+/* The number behind option `name` at argv[*i], which then is consumed; false if it is another. */
+static bool option(char **argv, int *i, const char *name, int *value)
+{
+    if (strcmp(argv[*i], name) != 0 || !argv[*i + 1])
+        return false;
+    *value = (int)strtol(argv[++*i], NULL, 10);
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     static const int dims[] = { 128, 256, 384, 512, 576 };
     const ordo_kernels *kernels;
-    int n = 2048, runs = RUNS;
+    int n = 2048, rounds = 9, only = 0;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--quick") == 0)
-            runs = 1;
-        else if (strcmp(argv[i], "--rows") == 0 && i + 1 < argc)
-            n = (int)strtol(argv[++i], NULL, 10);
+            rounds = 1;
+        else if (!option(argv, &i, "--rows", &n) && !option(argv, &i, "--rounds", &rounds) &&
+                 !option(argv, &i, "--head-dim", &only)) {
+            fprintf(stderr, "phase: %s: expected --rows N, --head-dim D, --rounds R or --quick\n",
+                    argv[i]);
+            return 2;
+        }
     if (n < PANEL || n % PANEL != 0) {
         fprintf(stderr, "phase: --rows %d: expected a multiple of %d\n", n, PANEL);
         return 2;
     }
+    if (rounds < 1 || rounds > MOST_ROUNDS || only < 0) {
+        fprintf(stderr, "phase: --rounds %d, --head-dim %d: expected 1 to %d, 1 or more\n", rounds,
+                only, MOST_ROUNDS);
+        return 2;
+    }
     if (ordo_cpu_kernels(&kernels) != ORDO_OK)
         return 3;
-    printf("backward, %s kernels, one thread, n = %d, f32: flash %dx%d, phase panels of %d rows\n"
-           "%5s %12s %12s %8s %10s %10s\n",
-           kernels->name, n, ROWS, COLS, PANEL, "d", "flash Gflop", "phase Gflop", "ratio",
-           "difference", "backend");
-    for (size_t k = 0; k < sizeof dims / sizeof dims[0]; k++) {
-        work w;
-        double a[MOST_RUNS], b[MOST_RUNS];
-        set_up(&w, kernels, n, dims[k]);
-        const double off = disagreement(&w);
-        for (int r = 0; r < runs; r++) {
-            a[r] = timed(flash, &w);
-            b[r] = timed(phase, &w);
-        }
-        qsort(a, (size_t)runs, sizeof *a, by_size);
-        qsort(b, (size_t)runs, sizeof *b, by_size);
-        const double flop = 10.0 * n * n * dims[k];
-        tear_down(&w);
-        printf("%5d %12.1f %12.1f %8.3f %10.1e %10.3f\n", dims[k], 1e-9 * flop / a[runs / 2],
-               1e-9 * flop / b[runs / 2], a[runs / 2] / b[runs / 2], off,
-               backend_ratio(n, dims[k], runs));
-        fflush(stdout);
-    }
+    printf("backward, %s kernels, one thread, n = %d, f32, %d rounds: flash %dx%d, phase panels of "
+           "%d rows\n%5s %12s %12s %22s %10s %22s\n",
+           kernels->name, n, rounds, ROWS, COLS, PANEL, "d", "flash Gflop/s", "phase Gflop/s",
+           "flash/phase (quartiles)", "difference", "backend (quartiles)");
+    if (only > 0)
+        measure(kernels, n, only, rounds);
+    for (size_t k = 0; only == 0 && k < sizeof dims / sizeof dims[0]; k++)
+        measure(kernels, n, dims[k], rounds);
     return 0;
 }
