@@ -1,19 +1,17 @@
-/* backward/general.cu: what a tile of the backward pass costs under every rule, beside a dense
+/* backward_general.cu: what a tile of the backward pass costs under every rule, beside a dense
  * causal pass of the plain instances: tiles that the mask leaves, a second, of one to the other.
  *
  * 16384 tokens, 2048 channels. All take turns in one process; the cache is flushed before each;
  * medians. O and lse are any numbers: what is computed has no meaning, and takes as long. */
-#include <algorithm>
-
 #include "../tests/cuda/backward_case.h"
+#include "timing.cuh"
 
-enum { REPEATS = 11, FLUSH_BYTES = 256 << 20, TOKENS = 16384 };
+enum { ROUNDS = 11, TOKENS = 16384 };
 
 struct timed {
     const char *name;
     backward_case *c;
     double tiles;
-    std::vector<float> ms;
 };
 
 static double live_tiles(const backward_case &c)
@@ -51,7 +49,7 @@ static timed make(const char *name, general_shape z, ordo_layout layout, bool ge
         c->pass.dlse = c->upload(std::vector<float>(c->lse_count, 0.0f));
     c->pass.run.issue = ORDO_ISSUE_KEY;
     c->pass.run.section = z.heads;
-    return { name, c, live_tiles(*c), {} };
+    return { name, c, live_tiles(*c) };
 }
 
 /* Dropout with bits that keep all, or made inside. */
@@ -99,34 +97,20 @@ static void table(int dim)
         drop(make("bits given, general", dense, ORDO_DENSE, true), false),
         drop(make("bits made inside", dense, ORDO_DENSE, true), true),
     };
-    cudaEvent_t event[2];
-    void *flush;
-    MUST(cudaEventCreate(&event[0]));
-    MUST(cudaEventCreate(&event[1]));
-    MUST(cudaMalloc(&flush, FLUSH_BYTES));
-    for (int repeat = -1; repeat < REPEATS; repeat++) /* the first is not counted */
-        for (timed &x : all) {
-            float t = 0;
-            MUST(cudaMemsetAsync(flush, 0, FLUSH_BYTES));
-            MUST(cudaEventRecord(event[0]));
-            x.c->backward();
-            MUST(cudaEventRecord(event[1]));
-            MUST(cudaEventSynchronize(event[1]));
-            MUST(cudaEventElapsedTime(&t, event[0], event[1]));
-            if (repeat >= 0)
-                x.ms.push_back(t);
-        }
+    std::vector<turn> turns;
+    for (const timed &x : all)
+        turns.push_back({ [&x] { x.c->backward(); } });
+    const std::vector<double> ms = time_in_turns(turns, ROUNDS);
     double first = 0;
-    for (timed &x : all) {
-        std::sort(x.ms.begin(), x.ms.end());
-        const double ms = x.ms[REPEATS / 2], rate = x.tiles / ms;
+    for (size_t i = 0; i < all.size(); i++) {
+        const timed &x = all[i];
+        const double rate = x.tiles / ms[i];
         first = first > 0 ? first : rate;
         printf("dim %3d  %-22s %8.3f ms  %6.1f TFLOP/s  %.3f of dense, plain, a tile\n", dim,
-               x.name, ms, rate * x.c->pass.run.band.bq * 128 * 10 * dim * 1e-9, rate / first);
+               x.name, ms[i], rate * x.c->pass.run.band.bq * 128 * 10 * dim * 1e-9, rate / first);
         fflush(stdout);
         delete x.c;
     }
-    cudaFree(flush);
 }
 
 int main(void)

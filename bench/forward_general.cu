@@ -4,17 +4,14 @@
  * 16384 tokens, 2048 channels. All rows of a head size take turns in one process, and the cache is
  * flushed before each; medians. A live tile is a pair of query and key tile that the mask does not
  * hide; its rate is compared with the first row's. */
-#include <algorithm>
-
 #include "../tests/cuda/general_case.h"
+#include "timing.cuh"
 
-enum { TOKENS = 16384, CHANNELS = 2048, REPEATS = 11, FLUSH_BYTES = 256 << 20 };
+enum { TOKENS = 16384, CHANNELS = 2048, ROUNDS = 11 };
 
 struct row {
     const char *name;
-    ordo_layout layout;
     general_case *c;
-    std::vector<float> ms;
 };
 
 static void live(const general_case &c, double *tiles, double *pairs)
@@ -33,16 +30,16 @@ static void live(const general_case &c, double *tiles, double *pairs)
     }
 }
 
-static void compare(int head_dim, int bucket, void *flush)
+static void compare(int head_dim)
 {
-    const int heads = CHANNELS / bucket, any = ORDO_BAND_OPEN - 1; /* open, but not plain */
+    const int heads = CHANNELS / head_dim, any = ORDO_BAND_OPEN - 1; /* open, but not plain */
     const std::vector<int> one = { TOKENS };
     const std::vector<int> mixed = { 6000, 3000, 2500, 2000, 1200, 800, 500, 300, 84 };
     general_shape z = { head_dim, heads, heads, false, one, one };
     std::vector<row> rows;
     auto add = [&](const char *name, ordo_layout layout) {
         z.quick = true;
-        rows.push_back({ name, layout, new general_case(z, layout), {} });
+        rows.push_back({ name, new general_case(z, layout) });
     };
     add("full", ORDO_DENSE); /* plain, where there is one */
     z.right = 0;
@@ -74,30 +71,19 @@ static void compare(int head_dim, int bucket, void *flush)
     z.right = -1;
     add("packed, full", ORDO_PACKED);
 
-    cudaEvent_t from, to;
-    MUST(cudaEventCreate(&from));
-    MUST(cudaEventCreate(&to));
-    for (int n = 0; n < REPEATS; n++)
-        for (row &r : rows) {
-            MUST(cudaMemsetAsync(flush, n, FLUSH_BYTES));
-            MUST(cudaEventRecord(from));
-            r.c->launch();
-            MUST(cudaEventRecord(to));
-            MUST(cudaEventSynchronize(to));
-            float ms;
-            MUST(cudaEventElapsedTime(&ms, from, to));
-            r.ms.push_back(ms);
-        }
+    std::vector<turn> turns;
+    for (const row &r : rows)
+        turns.push_back({ [&r] { r.c->launch(); } });
+    const std::vector<double> ms = time_in_turns(turns, ROUNDS);
     double first = 0;
-    for (row &r : rows) {
+    for (size_t i = 0; i < rows.size(); i++) {
+        const row &r = rows[i];
         double tiles, pairs;
-        std::sort(r.ms.begin(), r.ms.end());
-        const double ms = r.ms[REPEATS / 2];
         live(*r.c, &tiles, &pairs);
         if (first == 0)
-            first = tiles / ms;
+            first = tiles / ms[i];
         printf("%3d %-26s %7.3f ms %5.0f TFLOP/s, a live tile at %.3f of the first's rate\n",
-               head_dim, r.name, ms, 4 * pairs * head_dim / ms * 1e-9, tiles / ms / first);
+               head_dim, r.name, ms[i], 4 * pairs * head_dim / ms[i] * 1e-9, tiles / ms[i] / first);
         fflush(stdout);
         delete r.c;
     }
@@ -109,10 +95,7 @@ int main(void)
         puts("skipped: no device of compute capability 9.0");
         return 77;
     }
-    void *flush;
-    MUST(cudaMalloc(&flush, FLUSH_BYTES));
-    compare(128, 128, flush);
-    compare(64, 64, flush);
-    compare(256, 256, flush);
+    for (const int dim : { 128, 64, 256 })
+        compare(dim);
     return 0;
 }
