@@ -1,4 +1,4 @@
-"""tests/bench/attention_h200_test.sh: bench/attention_h200 without PyTorch, without a GPU."""
+"""tests/bench/attention_h200_test.sh: bench/gpu/attention_h200 without PyTorch, without a GPU."""
 
 import json
 import sys

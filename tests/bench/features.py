@@ -1,4 +1,4 @@
-"""tests/bench/features_test.sh: bench/features_h200 without PyTorch, without a GPU."""
+"""tests/bench/features_test.sh: bench/gpu/features_h200 without PyTorch, without a GPU."""
 
 import json
 import sys

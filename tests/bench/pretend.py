@@ -1,4 +1,4 @@
-"""A pretended GPU for tests of the benchmarks in bench/: a pass takes as many milliseconds as it
+"""A pretended GPU for tests of the benchmarks in bench/gpu: a pass takes as many milliseconds as it
 says. Neither PyTorch nor a GPU is needed."""
 
 import contextlib
@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(program: str):
-    """A program of bench/ as a module."""
-    path = str(ROOT / "bench" / program)
+    """A program of bench/gpu as a module."""
+    path = str(ROOT / "bench" / "gpu" / program)
     spec = spec_from_loader(program, SourceFileLoader(program, path))
     module = module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -2,7 +2,7 @@
 # Every benchmark of the CPU starts: it ends well, or is still at work after a second.
 set -u
 failed=0
-for source in "$ORDO_SOURCE"/bench/*.c; do
+for source in $(find "$ORDO_SOURCE/bench" -name "*.c"); do
     name=$(basename "$source" .c)
     said=$(timeout -k 5 1 "$ORDO_BUILD/bench/$name" 2>&1 </dev/null)
     status=$?

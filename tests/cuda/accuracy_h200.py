@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
+sys.path[:0] = [str(ROOT / "bench" / "gpu"), str(ROOT / "python")]
 BAR = 1.2
 NAMES = ("o", "dq", "dk", "dv")
 CANONICAL = {"0x7fc0", "0x7fc00000"}  # the NaNs of bf16 and f32

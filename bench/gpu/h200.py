@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MATMUL = 8192
 
 
@@ -105,7 +105,7 @@ def smi(fields: str) -> str:
 
 def state_of(args) -> dict:
     return {
-        "command": " ".join([f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join([f"bench/gpu/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": torch.cuda.get_device_name(0),
         "smi": smi("driver_version,power.limit,clocks.max.sm,clocks.max.mem,temperature.gpu"),

@@ -1,8 +1,8 @@
 """One attention problem on the GPU on the same tensors: ours, PyTorch's, FlashAttention's.
 
-For bench/attention_h200, bench/features_h200 and tests/cuda/accuracy_h200.py; all have put python/
-on the path. Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as
-views in its own order.
+For attention_h200 and features_h200 beside it and for tests/cuda/accuracy_h200.py; all have put
+python/ on the path. Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets
+them as views in its own order.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Ours:
 
 
 class Unordered(Ours):
-    """The same plan with dQ partials added as they come: a second libordo, bench/unordered."""
+    """The same plan with dQ partials added as they come: a second libordo, bench/gpu/unordered."""
 
     def __init__(self, shape: Shape, given: dict[str, torch.Tensor], path: Path) -> None:
         super().__init__(shape, given)

@@ -1,12 +1,12 @@
-/* dropout.cu: what making keep bits costs on a Hopper GPU. (bench/features_h200 times the passes
- * that read them.)
+/* dropout.cu: what making keep bits costs on a Hopper GPU. (features_h200 times the passes that
+ * read them.)
  *
- *   bench/dropout [--quick]
+ *   build/bench/dropout [--quick]
  *
  * Times are medians by the device's clock, with the caches flushed before each launch.
  * Beside the generator stands one that draws 32 bits an element with a linear counter, as a paper
  * would: a baseline for the time; its bits are nobody's. */
-#include "../tests/cuda/case.h"
+#include "../../tests/cuda/case.h"
 #include "cuda/dropout.h"
 #include "timing.cuh"
 
