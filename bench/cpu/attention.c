@@ -10,11 +10,11 @@
  * cache is in it. B 1, H 8 and S 2048 where nothing else is said. */
 #define _GNU_SOURCE
 #include "attention/bench_peak.c"
-#include "attention/bench_report.h"
 #include "attention_unordered.h"
 #include "kit/digest.c"
 #include "kit/tensors.c"
 #include "kit/work.c"
+#include "measure.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,9 +55,7 @@ typedef struct contender {
 
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return measure_seconds(CLOCK_MONOTONIC);
 }
 
 static void stop(const char *what)
@@ -160,32 +158,20 @@ static int take_turns(contender *all, int count, double seconds)
     return round;
 }
 
-static int rising(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static cli_spread spread_of(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, rising);
-    return (cli_spread) { values[count / 4], values[count / 2], values[count - 1 - count / 4] };
-}
-
 static double median(const contender *c, int rounds)
 {
     double values[MOST_ROUNDS];
     memcpy(values, c->value, (size_t)rounds * sizeof *values);
-    return spread_of(values, rounds).median;
+    return measure_spread(values, rounds).median;
 }
 
 /* a / b in each round. */
-static cli_spread ratio(const contender *a, const contender *b, int rounds)
+static spread ratio(const contender *a, const contender *b, int rounds)
 {
     double values[MOST_ROUNDS];
     for (int i = 0; i < rounds; i++)
         values[i] = a->value[i] / b->value[i];
-    return spread_of(values, rounds);
+    return measure_spread(values, rounds);
 }
 
 static double flops_of(const contender *c)
@@ -197,35 +183,35 @@ static double flops_of(const contender *c)
 
 /* ---- tables ---- */
 
-static void print_ratio(cli_spread r, const char *target)
+static void print_ratio(spread r, const char *target)
 {
     printf(" %7.3f   %6.3f .. %-6.3f  %s\n", r.median, r.low, r.high, target);
     fflush(stdout);
 }
 
-static const char *at_least(cli_spread r, double target)
+static const char *at_least(spread r, double target)
 {
     return r.median >= target ? "met" : "short";
 }
 
-static const char *at_most(cli_spread r, double target)
+static const char *at_most(spread r, double target)
 {
     return r.median <= target ? "met" : "short";
 }
 
 /* Operations a second of a pass over the peak's of the same round. */
-static cli_spread of_peak(const contender *pass, const contender *peak, int rounds)
+static spread of_peak(const contender *pass, const contender *peak, int rounds)
 {
     double values[MOST_ROUNDS];
     for (int i = 0; i < rounds; i++)
         values[i] = flops_of(pass) / pass->value[i] / peak->value[i];
-    return spread_of(values, rounds);
+    return measure_spread(values, rounds);
 }
 
 static void print_of_peak(const contender *c, const contender *peak, int rounds, bool judged)
 {
     const ordo_problem *p = &c->subject->tensors.problem;
-    const cli_spread r = of_peak(c, peak, rounds);
+    const spread r = of_peak(c, peak, rounds);
     printf("%-4s %-6s %4" PRId64 "  %-8s %3d %9.2f %8.1f ", ordo_dtype_name(p->dtype),
            ordo_mask_name(p->mask), p->head_dim,
            c->pass == ordo_attention_forward ? "forward" : "backward", c->threads,
@@ -288,7 +274,7 @@ static void bench_order(int cores)
                 { .pass = backward_unordered, .subject = &s, .threads = cores },
             };
             const int rounds = take_turns(c, 2, 2);
-            const cli_spread r = ratio(&c[0], &c[1], rounds);
+            const spread r = ratio(&c[0], &c[1], rounds);
             printf("%-6s %d head%-27s", causal ? "causal" : "full", heads, heads == 1 ? "" : "s");
             print_ratio(r, at_most(r, TARGET_ORDER));
             close_subject(&s);
@@ -310,7 +296,7 @@ static void bench_dropout(int cores)
             };
             const int rounds = take_turns(c, 3, 2);
             for (int i = 1; i < 3; i++) {
-                const cli_spread r = ratio(&c[i], &c[0], rounds);
+                const spread r = ratio(&c[i], &c[0], rounds);
                 printf("%-6s %-8s bits %-19s", causal ? "causal" : "full",
                        pass ? "backward" : "forward", i == 1 ? "made inside" : "given");
                 print_ratio(r, at_most(r, TARGET_DROPOUT));
@@ -337,7 +323,7 @@ static void bench_doublings(int64_t heads, bool causal, pass_function *pass, int
     const int rounds = take_turns(c, count, 2);
     for (int i = 1; i < count; i++) {
         const double more = (double)c[i].threads / c[i - 1].threads;
-        cli_spread r = ratio(&c[i - 1], &c[i], rounds);
+        spread r = ratio(&c[i - 1], &c[i], rounds);
         char title[64];
         r.low /= more;
         r.median /= more;

@@ -6,9 +6,7 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <linux/perf_event.h>
@@ -18,18 +16,11 @@
 
 #include "base/keep.h"
 #include "cpu/mask.h"
+#include "measure.h"
 
 enum { BLOCKS = 64, ROWS = 8, TRIALS = 101, ELEMENTS = BLOCKS * ROWS * 2048 };
 
 static uint32_t buffer[BLOCKS * ORDO_KEEP_WORDS];
-
-/* Time of this thread on its core: other work on the machine does not count. */
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Counter of instructions of this thread, or -1. */
 static int open_counter(void)
@@ -91,12 +82,6 @@ static void run(contender *c)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(void)
 {
     static contender all[16];
@@ -131,9 +116,9 @@ int main(void)
     for (int trial = 0; trial < TRIALS; trial++) /* interleaved: all meet the same weather */
         for (int i = 0; i < count; i++) {
             const uint64_t before = read_counter(counter);
-            const double start = now();
+            const double start = measure_seconds(CLOCK_THREAD_CPUTIME_ID);
             run(&all[i]);
-            all[i].seconds[trial] = now() - start;
+            all[i].seconds[trial] = measure_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
             all[i].instructions = read_counter(counter) - before;
         }
 
@@ -142,13 +127,12 @@ int main(void)
     printf("%-42s %8s %17s %8s %14s\n", "generator", "Gel/s", "", "ratio", "instr/element");
     double base = 0, best = 0;
     for (int i = 0; i < count; i++) {
-        double *s = all[i].seconds;
-        qsort(s, TRIALS, sizeof *s, ascending);
-        const double rate = ELEMENTS / s[TRIALS / 2] * 1e-9;
+        const spread s = measure_spread(all[i].seconds, TRIALS);
+        const double rate = ELEMENTS / s.median * 1e-9;
         base = i == 0 ? rate : base;
         best = i == 1 ? rate : best;
-        printf("%-42s %8.3f   %6.3f .. %6.3f %7.1fx", all[i].name, rate,
-               ELEMENTS / s[TRIALS * 3 / 4] * 1e-9, ELEMENTS / s[TRIALS / 4] * 1e-9, rate / base);
+        printf("%-42s %8.3f   %6.3f .. %6.3f %7.1fx", all[i].name, rate, ELEMENTS / s.high * 1e-9,
+               ELEMENTS / s.low * 1e-9, rate / base);
         if (counter >= 0)
             printf(" %14.3f\n", (double)all[i].instructions / ELEMENTS);
         else

@@ -18,10 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cpu/kernels.h"
 #include "cpu/pass.h"
+#include "measure.h"
 #include "ordo/ordo.h"
 #include "plan/plan.h"
 
@@ -52,12 +52,10 @@ static float *floats(size_t count)
     return memory;
 }
 
-/* Time of this thread on its core: other work on the machine does not count. */
+/* Other work on the machine does not count. */
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return measure_seconds(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static float random_float(uint64_t *state)
@@ -202,23 +200,6 @@ static void phase(work *w)
 
 /* ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-typedef struct spread {
-    double low, median, high; /* quartiles */
-} spread;
-
-/* Sorts `x`. */
-static spread spread_of(double *x, int count)
-{
-    qsort(x, (size_t)count, sizeof *x, by_size);
-    return (spread) { x[count / 4], x[count / 2], x[count - 1 - count / 4] };
-}
-
 /* Two ways to do one thing; each returns the seconds that it took. */
 typedef struct pair {
     double (*one)(void *context);
@@ -241,7 +222,8 @@ static contest hold(const pair *p, int rounds)
         other[r] = swap ? early : late;
         ratio[r] = one[r] / other[r];
     }
-    return (contest) { spread_of(one, rounds), spread_of(other, rounds), spread_of(ratio, rounds) };
+    return (contest) { measure_spread(one, rounds), measure_spread(other, rounds),
+                       measure_spread(ratio, rounds) };
 }
 
 static double flash_seconds(void *w)

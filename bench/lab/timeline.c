@@ -4,17 +4,10 @@
  * flight and workers, not with tasks. */
 #include <stdio.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "measure.h"
 #include "ordo/plan.h"
 #include "planner/timeline.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static long peak_kib(void)
 {
@@ -59,13 +52,14 @@ int main(void)
                 const ordo_assign assign = cyclic ? ORDO_ASSIGN_PINNED : ORDO_ASSIGN_FIRST_FREE;
                 const ordo_run run = run_of((ordo_order)order, causal, heads, assign);
                 ordo_times times;
-                const double start = now();
+                const double start = measure_seconds(CLOCK_MONOTONIC);
                 if (ordo_timeline_simulate(&run, 1, &costs, &times, NULL) != ORDO_OK) {
                     fprintf(stderr, "%s: %s\n", ordo_order_name((ordo_order)order),
                             ordo_last_error());
                     return 1;
                 }
-                const double rate = (double)times.tasks / (now() - start) * 1e-6;
+                const double rate =
+                    (double)times.tasks / (measure_seconds(CLOCK_MONOTONIC) - start) * 1e-6;
                 slowest = rate < slowest ? rate : slowest;
                 printf("%-11s %-7s %-10s %6d %10llu %12.1f %10ld\n",
                        ordo_order_name((ordo_order)order), causal ? "causal" : "full",
