@@ -48,13 +48,13 @@ static const char PAPER_FIT[] = "so that the speedups of arXiv 2410.07531 come o
 static const char PAPER_TILE[] = "arXiv 2410.07531: tiles of its kernels";
 static const char NOT_IN_PAPER[] = "not counted by arXiv 2410.07531";
 static const char FORWARD_FIT[] =
-    "least squares over 26 rows of ordo's own bf16 forward pass on an H200 (bench/attention_h200), "
-    "512 "
-    "to 16384 rows, head sizes 64 and 128, both masks, 2026-11-15: mean error 1.9 %";
+    "least squares over 26 rows of ordo's own bf16 forward pass on an H200 "
+    "(bench/gpu/attention_h200), 512 to 16384 rows, head sizes 64 and 128, both masks, "
+    "2026-11-15: mean error 1.9 %";
 static const char BACKWARD_FIT[] =
     "least squares over 22 rows of ordo's own bf16 backward pass on an H200 "
-    "(bench/attention_h200), "
-    "1024 to 16384 rows, head sizes 64 and 128, both masks, 2026-11-15: mean error 2.8 %";
+    "(bench/gpu/attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
+    "2026-11-15: mean error 2.8 %";
 static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";

@@ -106,7 +106,7 @@ const ordo_kernel_counts *ordo_attention_counts(bool backward)
 }
 
 /* Instructions an element of ordo's own generator on a CPU, NEON, counted under valgrind over the
- * loops of bench/mask.c. */
+ * loops of bench/cpu/mask.c. */
 static const struct {
     int rounds, bits;
     double instructions;
