@@ -635,7 +635,7 @@ static bool open_measured(void)
     }
     fprintf(measured,
             "{\n  \"schema_version\": 1,\n  \"command\": \"measured\",\n  \"machine\": \"%s\",\n  "
-            "\"source\": [\"bench/calibrate.cu on %s, %s\"],\n  \"results\": [",
+            "\"source\": [\"bench/lab/calibrate.cu on %s, %s\"],\n  \"results\": [",
             machine_name(), device.name, today);
     return true;
 }

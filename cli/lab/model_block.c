@@ -94,7 +94,8 @@ static void print_pair(const pair *p)
     printf("  %-20s %14s %14s\n", "rng bound by", ordo_limiter_name(a->rng.limiter),
            ordo_limiter_name(b->rng.limiter));
     printf("  %-20s %14d %14d\n", "region", a->region, b->region);
-    printf("  %-20s %14s %14s\n", "recommended", ordo_dropout_mode_name(a->best), ordo_dropout_mode_name(b->best));
+    printf("  %-20s %14s %14s\n", "recommended", ordo_dropout_mode_name(a->best),
+           ordo_dropout_mode_name(b->best));
 }
 
 static void pair_json(FILE *out, const void *what)

@@ -14,7 +14,8 @@ static ordo_dropout_mode next_best(const ordo_block_report *r)
     double least = 0;
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
         const bool whole = i == ORDO_DROPOUT_MODE_SEQUENTIAL || i == ORDO_DROPOUT_MODE_OVERLAPPED;
-        if (i == (int)r->best || (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits))
+        if (i == (int)r->best ||
+            (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits))
             continue;
         if (least == 0 || r->mode[i] < least) {
             least = r->mode[i];
@@ -78,8 +79,8 @@ static void print_training(const cli_priced_block *p)
                100 * (ways[i].seconds / t->none - 1));
     printf("  recommended: %s%s\n", ordo_dropout_mode_name(r->training_best),
            r->training_best == ORDO_DROPOUT_MODE_FUSED ? ""
-           : r->training_keeps_mask            ? ", mask kept"
-                                               : ", mask made again");
+           : r->training_keeps_mask                    ? ", mask kept"
+                                                       : ", mask made again");
 }
 
 static void print_question(const cli_priced_block *p)

@@ -144,7 +144,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
         time->seconds = mode == ORDO_DROPOUT_MODE_FUSED        ? t->fused
                         : mode == ORDO_DROPOUT_MODE_SEQUENTIAL ? t->sequential_kept
                         : mode == ORDO_DROPOUT_MODE_OVERLAPPED ? t->overlapped_kept
-                                                       : t->none;
+                                                               : t->none;
     } else {
         time->seconds = mode >= 0 ? report.mode[mode] : report.none;
     }

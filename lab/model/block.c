@@ -376,15 +376,19 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     back.utilization = b->utilization;
     r->attention_backward = attention_of(&p, back, causal_share(model, b)).time;
     const int64_t rows = rows_of(b);
-    r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] = mask_bytes(b, rows);
+    r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] =
+        mask_bytes(b, rows);
     r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] =
         (b->segments < 2 ? 1 : 2) * mask_bytes(b, rows / b->segments);
     const double memory = ordo_model_value(model, ORDO_C_MEMORY);
     r->mask_fits = memory <= 0 || r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
     price_modes(&p, r);
-    r->overlap_over_baseline = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
-    r->overlap_over_fusion = r->mode[ORDO_DROPOUT_MODE_FUSED] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
-    r->fusion_over_baseline = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_FUSED];
+    r->overlap_over_baseline =
+        r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
+    r->overlap_over_fusion =
+        r->mode[ORDO_DROPOUT_MODE_FUSED] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
+    r->fusion_over_baseline =
+        r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_FUSED];
     price_training(&p, r);
     choose(r);
 }

@@ -274,10 +274,13 @@ static void price_dropout(const ordo_model *model, ordo_attention_shape *s, doub
     price->rng = ordo_price_rng(model, counts, elements).time;
     price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL] =
         price->rng.seconds + price->forward.seconds + price->backward.seconds;
-    price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] = price->forward.seconds + price->backward.seconds;
-    price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] = pass(model, s, share, false, ORDO_KEEP_MADE).seconds +
-                                           pass(model, s, share, true, ORDO_KEEP_MADE).seconds;
-    price->mode = price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] < price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL]
+    price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] =
+        price->forward.seconds + price->backward.seconds;
+    price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] =
+        pass(model, s, share, false, ORDO_KEEP_MADE).seconds +
+        pass(model, s, share, true, ORDO_KEEP_MADE).seconds;
+    price->mode = price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] <
+                          price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL]
                       ? ORDO_DROPOUT_MODE_FUSED
                       : ORDO_DROPOUT_MODE_SEQUENTIAL;
 }

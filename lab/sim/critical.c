@@ -12,8 +12,7 @@
 typedef enum event { READY, END } event;
 
 /* What the addition of `s` waited for. */
-static ordo_edge bound_of_end(const ordo_record *record, const ordo_step *s, int64_t *to,
-                              event *at)
+static ordo_edge bound_of_end(const ordo_record *record, const ordo_step *s, int64_t *to, event *at)
 {
     *at = END;
     if (s->start > s->ready) {
@@ -28,8 +27,8 @@ static ordo_edge bound_of_end(const ordo_record *record, const ordo_step *s, int
     return ORDO_EDGE_WORKER;
 }
 
-ordo_status ordo_timeline_trace(const ordo_record *record, const ordo_costs *costs, ordo_critical **path,
-                                uint64_t *count)
+ordo_status ordo_timeline_trace(const ordo_record *record, const ordo_costs *costs,
+                                ordo_critical **path, uint64_t *count)
 {
     *path = NULL;
     *count = 0;

@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "planner/makespan.h"
 #include "plan/check.h"
 #include "plan/plan.h"
+#include "planner/makespan.h"
 #include "planner/replay.h"
 
 enum {

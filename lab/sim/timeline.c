@@ -38,8 +38,8 @@ static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedu
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "record: %llu tiles, expected at most %d",
                          (unsigned long long)(most * (uint64_t)info->heads), RECORD_MAX);
     ORDO_TRY(ordo_schedule_simulate(&run, &costs, 0, info, &timeline->record));
-    ORDO_TRY(ordo_timeline_trace(&timeline->record, &costs, &timeline->path,
-                                 &timeline->path_count));
+    ORDO_TRY(
+        ordo_timeline_trace(&timeline->record, &costs, &timeline->path, &timeline->path_count));
     timeline->critical = calloc(timeline->record.count, sizeof *timeline->critical);
     if (!timeline->critical)
         return ordo_fail(ORDO_ERR_MEMORY, "timeline: %llu steps",

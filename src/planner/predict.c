@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "planner/makespan.h"
-#include "planner/step_cost.h"
 #include "planner/replay.h"
+#include "planner/step_cost.h"
 
 enum { BUDGET = 1 << 20 }; /* tasks: about 30 ms */
 

@@ -49,7 +49,8 @@ static void lane_limits(const ordo_model *model, const ordo_kernel_counts *c, do
     const double imad = ordo_price_over(c->imad, value(model, ORDO_C_IMAD)) +
                         ordo_price_over(c->imad_wide, value(model, ORDO_C_IMAD_WIDE));
     by[ORDO_LIMIT_ISSUE] =
-        each * ordo_price_over(c->issue, value(model, ORDO_C_ISSUE) * value(model, ORDO_C_ISSUE_EFFICIENCY));
+        each * ordo_price_over(c->issue,
+                               value(model, ORDO_C_ISSUE) * value(model, ORDO_C_ISSUE_EFFICIENCY));
     by[ORDO_LIMIT_ALU] = each * ordo_price_over(c->alu, value(model, ORDO_C_ALU));
     by[ORDO_LIMIT_IMAD] = each * imad;
     by[ORDO_LIMIT_FMA] = each * (ordo_price_over(c->fma, value(model, ORDO_C_FMA)) + imad);
@@ -59,7 +60,7 @@ static void lane_limits(const ordo_model *model, const ordo_kernel_counts *c, do
     if (ordo_model_on(model, ORDO_C_SHARED_SLOT))
         by[ORDO_LIMIT_SLOT] =
             each * ordo_price_over(c->alu + c->imad_wide + c->uniform,
-                        value(model, ORDO_C_ALU) * value(model, ORDO_C_SLOT_EFFICIENCY));
+                                   value(model, ORDO_C_ALU) * value(model, ORDO_C_SLOT_EFFICIENCY));
 }
 
 static void add_counts(ordo_kernel_counts *sum, const ordo_kernel_counts *c, double factor)
@@ -125,9 +126,10 @@ static double exposed_clocks(const ordo_model *model, const ordo_attention_shape
     const double alu = value(model, ORDO_C_ALU) * value(model, ORDO_C_SLOT_EFFICIENCY);
     double sum = value(model, s->backward ? ORDO_C_BACKWARD_EXPOSED : ORDO_C_ATTENTION_EXPOSED);
     if (s->keep != ORDO_KEEP_NONE)
-        sum += ordo_price_over(value(model, s->precision == ORDO_PRECISION_FP8 ? ORDO_C_DROP_ALU_FP8
-                                                                    : ORDO_C_DROP_ALU_16),
-                    alu);
+        sum +=
+            ordo_price_over(value(model, s->precision == ORDO_PRECISION_FP8 ? ORDO_C_DROP_ALU_FP8
+                                                                            : ORDO_C_DROP_ALU_16),
+                            alu);
     if (rng && ordo_model_on(model, ORDO_C_SHARED_SLOT)) {
         const double scale = value(model, ORDO_C_RNG_SCALE);
         sum += scale * value(model, ORDO_C_FUSED_EXPOSED) *
@@ -169,23 +171,28 @@ static void attention_tiles(const ordo_model *model, const ordo_attention_shape 
     const bool backward = s->backward;
     const double bq = value(model, backward ? ORDO_C_BACKWARD_TILE_Q : ORDO_C_ATTENTION_TILE_Q);
     const double bk = value(model, ORDO_C_BACKWARD_TILE_K);
-    const double all = ordo_price_clocks(model, backward ? ORDO_C_CLOCK_BACKWARD : ORDO_C_CLOCK_TENSOR);
+    const double all =
+        ordo_price_clocks(model, backward ? ORDO_C_CLOCK_BACKWARD : ORDO_C_CLOCK_TENSOR);
     const double d = (double)s->head_dim, bytes = ordo_precision_bytes(s->precision);
     const double flop = backward ? 10 * d : 4 * d;
     const double rate =
         ordo_model_tensor(model, s->precision) * attention_efficiency(model, backward);
     const double owners =
-        (double)s->batch * (backward ? (double)s->kv_heads * (double)ordo_price_tiles((double)s->kv_len, bk)
-                                     : (double)s->heads * (double)ordo_price_tiles((double)s->q_len, bq));
+        (double)s->batch *
+        (backward ? (double)s->kv_heads * (double)ordo_price_tiles((double)s->kv_len, bk)
+                  : (double)s->heads * (double)ordo_price_tiles((double)s->q_len, bq));
     const double start =
         value(model, backward ? ORDO_C_BACKWARD_TILE_CLK : ORDO_C_ATTENTION_TILE_CLK);
-    by[ORDO_LIMIT_MMA] =
-        (elements * (ordo_price_over(flop, rate) + exposed_clocks(model, s, rng)) + owners * start) / all;
+    by[ORDO_LIMIT_MMA] = (elements * (ordo_price_over(flop, rate) + exposed_clocks(model, s, rng)) +
+                          owners * start) /
+                         all;
     /* Forward reads K and V once a tile of rows, backward Q and dO once a tile of keys. */
     by[ORDO_LIMIT_L2_READ] =
-        elements * ordo_price_over(2 * d * bytes / (backward ? bk : bq), value(model, ORDO_C_L2_READ)) / all;
+        elements *
+        ordo_price_over(2 * d * bytes / (backward ? bk : bq), value(model, ORDO_C_L2_READ)) / all;
     if (backward)
-        by[ORDO_LIMIT_L2_ADD] = elements * ordo_price_over(4 * d / bk, value(model, ORDO_C_L2_ADD)) / all;
+        by[ORDO_LIMIT_L2_ADD] =
+            elements * ordo_price_over(4 * d / bk, value(model, ORDO_C_L2_ADD)) / all;
 }
 
 static ordo_priced attention_cpu(const ordo_model *model, const ordo_attention_shape *s,
@@ -195,7 +202,8 @@ static ordo_priced attention_cpu(const ordo_model *model, const ordo_attention_s
     const double flop = (s->backward ? 10.0 : 4.0) * (double)s->head_dim;
     const double rate =
         ordo_model_tensor(model, s->precision) * attention_efficiency(model, s->backward);
-    t.by[ORDO_LIMIT_MMA] = elements * ordo_price_over(flop, rate) / ordo_price_clocks(model, ORDO_C_CLOCK_TENSOR);
+    t.by[ORDO_LIMIT_MMA] =
+        elements * ordo_price_over(flop, rate) / ordo_price_clocks(model, ORDO_C_CLOCK_TENSOR);
     if (rng)
         t.by[ORDO_LIMIT_MMA] += ordo_price_rng(model, rng, elements).clock_seconds;
     attention_memory(model, s, t.by);
@@ -249,8 +257,8 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
                 t.by);
     attention_tiles(model, s, rng, elements, t.by);
     attention_memory(model, s, t.by);
-    const double rows =
-        (double)s->batch * (double)s->heads * (double)ordo_price_tiles((double)s->q_len, (double)bq);
+    const double rows = (double)s->batch * (double)s->heads *
+                        (double)ordo_price_tiles((double)s->q_len, (double)bq);
     const double whole = ordo_price_waves(model, rows);
     for (int i = 0; i < ORDO_LIMITERS; i++)
         t.by[i] *= whole;
@@ -264,7 +272,8 @@ ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rn
     ordo_kernel_time t = { 0 };
     if (on_cpu(model)) {
         t.by[ORDO_LIMIT_ALU] = elements * value(model, ORDO_C_RNG_CPU_CLK) *
-                               ordo_rng_cpu_cost(rng) / ordo_price_clocks(model, ORDO_C_CLOCK_ORDINARY);
+                               ordo_rng_cpu_cost(rng) /
+                               ordo_price_clocks(model, ORDO_C_CLOCK_ORDINARY);
     } else {
         ordo_kernel_counts counts = { 0 };
         add_counts(&counts, rng, value(model, ORDO_C_RNG_SCALE));

@@ -173,14 +173,16 @@ typedef struct ordo_priced {
     double joules;        /* 0 if unknown */
 } ordo_priced;
 
-ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_shape *shape);
+ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model,
+                                              const ordo_attention_shape *shape);
 ORDO_FOR_LAB ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
                                         double elements);
 
 /* Scores that a kernel with tiles bq x bk computes: all, or those of tiles a causal mask leaves. */
 ORDO_FOR_LAB double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
 
-/* Complete a price from its limiters: the longest, the launch, and the power limit where it acts. */
+/* Complete a price from its limiters: the longest, the launch, and the power limit where it acts.
+ */
 ORDO_FOR_LAB ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time,
                                            double joules);
 

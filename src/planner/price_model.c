@@ -80,9 +80,9 @@ static void resolve_cpu(ordo_model *model)
         const char *source;
     } own[] = {
         { ORDO_C_ATTENTION_EFFICIENCY, "cpu_forward_efficiency", 0.63,
-          "assumed equal to NEON on Neoverse V1, bench/RESULTS.md" },
+          "assumed equal to NEON on Neoverse V1, docs/results/cpu.md" },
         { ORDO_C_BACKWARD_EFFICIENCY, "cpu_backward_efficiency", 0.67,
-          "assumed equal to NEON on Neoverse V1, bench/RESULTS.md" },
+          "assumed equal to NEON on Neoverse V1, docs/results/cpu.md" },
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (!take_key(model, own[i].constant, own[i].key, 1)) {

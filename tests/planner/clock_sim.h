@@ -1,7 +1,7 @@
 /* clock_sim.h: the timeline again, the slow and obvious way, for tests.
  *
  * Time goes forward one unit at a time; at every unit each worker does whatever it can. Shares
- * nothing with src/sim but the runs' definition. Makespan, or -1 if nothing moves any more. */
+ * nothing with src/planner but the runs' definition. Makespan, or -1 if nothing moves any more. */
 #ifndef TESTS_CLOCK_SIM_H
 #define TESTS_CLOCK_SIM_H
 

@@ -2,8 +2,8 @@
  * by hand and are never above it. */
 #include "planner/makespan.h"
 
-#include "schedules.h"
 #include "planner/timeline.h"
+#include "schedules.h"
 
 enum { SQUARES = 5000 };
 

@@ -116,23 +116,23 @@ typedef struct ordo_block_report {
     ordo_kernel_time attention_fused;    /* the mask made inside */
     ordo_kernel_time attention_backward; /* without dropout */
     ordo_kernel_time rng;
-    double gemm_seconds;           /* the GEMMs that count: all four, or the first */
-    double gemm_then_rng;          /* those, then the mask */
-    double gemm_beside_rng;        /* those and the mask, overlapped */
-    double memory_seconds;         /* layer norms, residuals, activation */
-    double communication_seconds;  /* of the ranks, not hidden; 0 if the link is unknown */
-    double none;                   /* without dropout */
+    double gemm_seconds;                   /* the GEMMs that count: all four, or the first */
+    double gemm_then_rng;                  /* those, then the mask */
+    double gemm_beside_rng;                /* those and the mask, overlapped */
+    double memory_seconds;                 /* layer norms, residuals, activation */
+    double communication_seconds;          /* of the ranks, not hidden; 0 if the link is unknown */
+    double none;                           /* without dropout */
     double mode[ORDO_DROPOUT_MODES];       /* forward time of each */
-    double exposed;                /* mask making that the GEMMs do not cover */
-    double hidden_in_fusion;       /* share of it that fusion hides */
+    double exposed;                        /* mask making that the GEMMs do not cover */
+    double hidden_in_fusion;               /* share of it that fusion hides */
     double mask_bytes[ORDO_DROPOUT_MODES]; /* memory each needs for bits */
-    int64_t segments;              /* of the pipelined mode */
-    bool mask_fits;                /* a whole mask fits the machine's memory */
-    bool coresident;               /* GEMM and mask kernel fit one multiprocessor */
+    int64_t segments;                      /* of the pipelined mode */
+    bool mask_fits;                        /* a whole mask fits the machine's memory */
+    bool coresident;                       /* GEMM and mask kernel fit one multiprocessor */
     double overlap_over_baseline, overlap_over_fusion, fusion_over_baseline;
-    int region;     /* 1 the mask hides easily, 2 it hides, 3 it outlasts the GEMMs */
+    int region;             /* 1 the mask hides easily, 2 it hides, 3 it outlasts the GEMMs */
     ordo_dropout_mode best; /* the fastest that fits */
-    double margin;  /* runner-up over best, less 1 */
+    double margin;          /* runner-up over best, less 1 */
     ordo_training training;
     ordo_dropout_mode training_best;
     bool training_keeps_mask;
@@ -144,11 +144,11 @@ ORDO_API ordo_status ordo_model_block(const ordo_model *model, const ordo_block 
 /* ---- a plan ---- */
 
 typedef struct ordo_plan_price {
-    ordo_kernel_time forward, backward; /* with the plan's dropout, if any, read from a mask */
-    ordo_kernel_time rng;               /* making that mask; all zero without dropout */
-    double utilization;                 /* of the backward order's timeline */
-    ordo_dropout_mode mode;                     /* recommended for the dropout, if any */
-    double mode_seconds[ORDO_DROPOUT_MODES];    /* forward + backward; pipelined is not priced: 0 */
+    ordo_kernel_time forward, backward;      /* with the plan's dropout, if any, read from a mask */
+    ordo_kernel_time rng;                    /* making that mask; all zero without dropout */
+    double utilization;                      /* of the backward order's timeline */
+    ordo_dropout_mode mode;                  /* recommended for the dropout, if any */
+    double mode_seconds[ORDO_DROPOUT_MODES]; /* forward + backward; pipelined is not priced: 0 */
 } ordo_plan_price;
 
 /* Price a plan on the machine of the model. The timeline of its backward order gives the

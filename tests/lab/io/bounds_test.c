@@ -1,5 +1,5 @@
 /* bounds_test.c: lower bounds by hand, where they hold, and what is refused. */
-#include "lab/io/random_io.h"
+#include "random_io.h"
 
 static ordo_io_problem attention(ordo_io_pass pass, int64_t n, int64_t d, int64_t m)
 {

@@ -2,7 +2,7 @@
 #include <time.h>
 
 #include "io/cache.h"
-#include "lab/io/random_io.h"
+#include "random_io.h"
 
 /* ---- caches on random accesses ---- */
 

@@ -1,8 +1,8 @@
 /* tiles_test.c: the optimiser against exhaustive search; its speed; exponents and crossovers. */
 #include <time.h>
 
-#include "lab/io/random_io.h"
 #include "io/words.h"
+#include "random_io.h"
 
 /* The least of an algorithm over all tiles that fit, one by one. */
 typedef struct brute {

@@ -1,5 +1,5 @@
 /* words_long.c: ten thousand random problems, every algorithm, counted to the word. */
-#include "lab/io/random_io.h"
+#include "random_io.h"
 
 TEST(ten_thousand_problems)
 {

@@ -1,6 +1,6 @@
 /* words_test.c: counted words equal the closed forms and the known answers; results are the
  * oracle's. */
-#include "lab/io/random_io.h"
+#include "random_io.h"
 
 /* Answers of an independent prototype; tests/lab/io/anchors.txt says how they were made. */
 typedef struct anchor {

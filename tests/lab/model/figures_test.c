@@ -224,8 +224,10 @@ TEST(figure_14)
             CHECK_NEAR(r.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * gib, expected, 0);
             CHECK(r.mask_bytes[ORDO_DROPOUT_MODE_FUSED] == 0);
         }
-    CHECK_NEAR(price(model, 8192, 4096, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0x1p28, 0);
-    CHECK_NEAR(price(model, 65536, 16384, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0x1p36, 0);
+    CHECK_NEAR(price(model, 8192, 4096, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0x1p28,
+               0);
+    CHECK_NEAR(price(model, 65536, 16384, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
+               0x1p36, 0);
     ordo_model_destroy(model);
 }
 

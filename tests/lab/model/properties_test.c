@@ -50,7 +50,8 @@ static void check_report(const ordo_block_report *r, bool silicon)
     CHECK(r->region >= 1 && r->region <= 3 && (r->region == 3) == (r->exposed > 0));
     /* Without residency a second stream can only gain. */
     if (silicon && !r->coresident)
-        CHECK(r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] <= r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] * slack);
+        CHECK(r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] <=
+              r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] * slack);
     CHECK(r->margin >= 0);
     CHECK(r->training.none <= r->training.overlapped_kept * slack);
     CHECK(r->training.sequential_kept <= r->training.sequential_regenerated * slack);

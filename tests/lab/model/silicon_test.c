@@ -97,7 +97,8 @@ TEST(registers_decide_residency)
     const ordo_block_report together = price(model, block_8k(ORDO_PRECISION_BF16));
     CHECK(together.coresident);
     /* Stolen tensor cycles make that the worse choice: 1305 against 1208 us were measured. */
-    CHECK(together.mode[ORDO_DROPOUT_MODE_OVERLAPPED] > together.mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+    CHECK(together.mode[ORDO_DROPOUT_MODE_OVERLAPPED] >
+          together.mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
     CHECK_INT(together.best, ORDO_DROPOUT_MODE_SEQUENTIAL);
     ordo_model_destroy(model);
 }
@@ -208,11 +209,12 @@ TEST(shards_divide_the_work)
     CHECK_INT(heads.heads, whole.heads / 4);
     CHECK_NEAR(heads.elements * 4, whole.elements, 0);
     CHECK_NEAR(rows.elements * 4, whole.elements, 0);
-    CHECK_NEAR(heads.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4, whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
-               0);
+    CHECK_NEAR(heads.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
+               whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
     CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
                whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
-    CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4, whole.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
+    CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
+               whole.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
     CHECK_NEAR(heads.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
     CHECK_NEAR(rows.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
     CHECK(heads.communication_seconds > 0 && rows.communication_seconds > 0);
@@ -242,9 +244,10 @@ TEST(pipelines_save_memory)
     const ordo_block_report four = price(model, block);
     block.segments = 16;
     const ordo_block_report sixteen = price(model, block);
-    CHECK_NEAR(sixteen.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4, four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED],
-               0);
-    CHECK_NEAR(four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 2, four.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED], 0);
+    CHECK_NEAR(sixteen.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
+               four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
+    CHECK_NEAR(four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 2,
+               four.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED], 0);
     CHECK(sixteen.mode[ORDO_DROPOUT_MODE_PIPELINED] > four.mode[ORDO_DROPOUT_MODE_PIPELINED]);
     CHECK_INT(ordo_model_set(model, "memory", 1e6), ORDO_OK);
     const ordo_block_report small = price(model, block);
@@ -270,7 +273,8 @@ TEST(whole_waves_cost)
     ordo_model_destroy(model);
 }
 
-static ordo_kernel_time attention_time(const ordo_model *model, bool backward, ordo_keep_source drop)
+static ordo_kernel_time attention_time(const ordo_model *model, bool backward,
+                                       ordo_keep_source drop)
 {
     ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
     ordo_kernel_time time = { 0 };

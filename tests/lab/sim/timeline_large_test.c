@@ -1,7 +1,7 @@
 /* timeline_large_test.c: schedules too large to simulate whole, and the choice of an order. */
 #include "planner/replay.h"
-#include "sim/schedule.h"
 #include "random_schedule.h"
+#include "sim/schedule.h"
 #include "timing.h"
 
 /* ---- large schedules ---- */
