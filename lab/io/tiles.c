@@ -1,4 +1,4 @@
-/* tiles.c: the tiles that move least.
+/* tiles.c: the tiles of a forward or backward algorithm that move least.
  *
  * Unmasked, words depend on tile counts only, and of all tiles with one count the smallest leaves
  * most room for the others: so it is enough to try, for each count, the smallest, about 2 sqrt(n)
@@ -22,14 +22,9 @@ typedef struct search {
     int64_t spent;      /* effort of that */
 } search;
 
-static int64_t total(ordo_io_words w)
-{
-    return w.loads + w.stores;
-}
-
 static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
 {
-    return ordo_io_words_of(&s->open, s->algorithm, t);
+    return ordo_io_attention_words(&s->open, s->algorithm, t);
 }
 
 /* What a price costs. Along a band sums are closed; else live tiles are summed along the side with
@@ -52,7 +47,7 @@ enum { EFFORT = 20000 }; /* tiles summed over, for one kind of tiles: about a mi
 /* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
 static void consider(search *s, const ordo_io_tiles *t, bool far)
 {
-    const int64_t open = total(open_words(s, t));
+    const int64_t open = ordo_io_words_total(open_words(s, t));
     if (!s->pricing) {
         s->open_least = ordo_io_least(s->open_least, open);
         return;
@@ -65,7 +60,8 @@ static void consider(search *s, const ordo_io_tiles *t, bool far)
         s->spent += cost;
     }
     const int64_t words =
-        s->shape->full ? open : total(ordo_io_words_of(s->shape, s->algorithm, t));
+        s->shape->full ? open
+                       : ordo_io_words_total(ordo_io_attention_words(s->shape, s->algorithm, t));
     if (words < s->least) {
         s->least = words;
         s->best = *t;
@@ -75,9 +71,7 @@ static void consider(search *s, const ordo_io_tiles *t, bool far)
 /* The smallest tile that cuts lengths x and y (0: none) into as many tiles as `tile` does. */
 static int64_t smallest_alike(int64_t tile, int64_t x, int64_t y)
 {
-    const int64_t of_x = ordo_io_count(x, ordo_io_count(x, tile));
-    const int64_t of_y = y > 0 ? ordo_io_count(y, ordo_io_count(y, tile)) : 1;
-    return ordo_io_most(of_x, of_y);
+    return ordo_io_most(ordo_io_even_tile(tile, x), y > 0 ? ordo_io_even_tile(tile, y) : 1);
 }
 
 /* Make *field of t the largest that fits; false if 1 does not. */
@@ -196,7 +190,8 @@ static void best_part(search *s, const ordo_io_tiles *t, int64_t *field)
     for (int64_t part = parts; part > 0 && s->spent + effort(s->shape, t) <= EFFORT; part--) {
         *field = ordo_io_most(1, widest * part / parts);
         s->spent += effort(s->shape, t);
-        const int64_t words = total(ordo_io_words_of(s->shape, s->algorithm, t));
+        const int64_t words =
+            ordo_io_words_total(ordo_io_attention_words(s->shape, s->algorithm, t));
         if (words < least) {
             least = words;
             best = *field;
@@ -261,13 +256,13 @@ static int64_t panel_rows(const ordo_io_shape *shape, ordo_io_algorithm algorith
     return rows > 0 ? ordo_io_count(shape->rows, ordo_io_count(shape->rows, rows)) : 0;
 }
 
-bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
-                        ordo_io_tiles *tiles)
+bool ordo_io_attention_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
+                             ordo_io_tiles *tiles)
 {
     const bool panels = algorithm == ORDO_IO_MAT || algorithm == ORDO_IO_PHASE;
     *tiles = (ordo_io_tiles) { 0 };
-    if (shape->pass == ORDO_IO_GRADIENT || algorithm == ORDO_IO_NAIVE)
-        return ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+    if (algorithm == ORDO_IO_NAIVE)
+        return ordo_io_attention_words(shape, algorithm, tiles).cache <= shape->cache;
     tiles->panel = panels ? panel_rows(shape, algorithm) : 0;
     if (panels && tiles->panel == 0)
         return false;
@@ -275,7 +270,7 @@ bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
     case ORDO_IO_SPLIT:
         return add_kind(shape, algorithm, flash_tiles, tiles) &&
                add_kind(shape, algorithm, split_rows, tiles) &&
-               ordo_io_words_of(shape, algorithm, tiles).cache <= shape->cache;
+               ordo_io_attention_words(shape, algorithm, tiles).cache <= shape->cache;
     case ORDO_IO_MAT:
         return add_kind(shape, algorithm, score_tiles, tiles) &&
                add_kind(shape, algorithm, mat_output, tiles);
@@ -335,74 +330,4 @@ ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algor
         ORDO_TRY(set("out_cols", &tiles->out_cols, shape->cols, shape->strip));
     }
     return ORDO_OK;
-}
-
-/* ---- the gradient ---- */
-
-bool ordo_io_product_tiles(ordo_io_product *p, int64_t cache, int64_t strip)
-{
-    ordo_io_product best = { 0 };
-    int64_t least = INT64_MAX;
-    for (int64_t size = p->rows; size > 0; size = p->tile_rows - 1) {
-        p->tile_rows = smallest_alike(size, p->rows, 0);
-        const int64_t room = cache - strip * p->tile_rows;
-        p->tile_cols = room > 0 ? ordo_io_least(p->cols, room / (p->tile_rows + strip)) : 0;
-        if (p->tile_cols < 1)
-            continue;
-        p->tile_cols = smallest_alike(p->tile_cols, p->cols, 0);
-        const int64_t words = total(ordo_io_product_words(p, strip));
-        if (words < least) {
-            least = words;
-            best = *p;
-        }
-    }
-    if (least < INT64_MAX)
-        *p = best;
-    return least < INT64_MAX;
-}
-
-/* The score tile of the gradient's phase form, with one row of p and two numbers beside it. */
-static bool score_tile(const ordo_io_shape *s, ordo_io_gradient *st)
-{
-    int64_t least = INT64_MAX;
-    for (int64_t size = s->rows, rows; size > 0; size = rows - 1) {
-        rows = smallest_alike(size, s->rows, 0);
-        const int64_t strips = (s->cache - s->strip * rows) / (rows + s->strip);
-        const int64_t cols =
-            ordo_io_least(s->cols, ordo_io_least(strips, (s->cache - 2) / (rows + 1)));
-        if (s->cache <= s->strip * rows || cols < 1)
-            continue;
-        const int64_t tile_cols = smallest_alike(cols, s->cols, 0);
-        const int64_t tiles = s->rows * ordo_io_count(s->cols, tile_cols);
-        const int64_t words = tiles * (s->dk + 2) + s->cols * ordo_io_count(s->rows, rows) * s->dk;
-        if (words < least) {
-            least = words;
-            st->rows = rows;
-            st->cols = tile_cols;
-        }
-    }
-    return least < INT64_MAX;
-}
-
-bool ordo_io_gradient_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
-                            ordo_io_gradient *st)
-{
-    const int64_t n = shape->rows, d = shape->dk, m = shape->cache, w = shape->strip;
-    const bool large = algorithm == ORDO_IO_FLASH;
-    *st = (ordo_io_gradient) { .project = { n, d, d, 0, 0 },
-                               .inner = *shape,
-                               .dq = { n, n, d, 0, 0 },
-                               .g = { d, n, d, 0, 0 } };
-    st->inner.pass = ORDO_IO_FORWARD;
-    if (!ordo_io_product_tiles(&st->project, m, w) || !ordo_io_product_tiles(&st->dq, m, w) ||
-        !ordo_io_product_tiles(&st->g, m, w) ||
-        !ordo_io_best_tiles(&st->inner, large ? ORDO_IO_FLASH : ORDO_IO_MAT, &st->forward))
-        return false;
-    if (large) {
-        st->cols = ordo_io_least(w, shape->cols);
-        st->rows = ordo_io_least(n, (m - st->cols * d) / (3 * d + 2 + 2 * st->cols));
-        return m > st->cols * d && st->rows > 0;
-    }
-    /* Scores stay in slow memory between the two halves: no panels. */
-    return st->forward.panel == n && score_tile(shape, st);
 }

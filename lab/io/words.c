@@ -1,4 +1,4 @@
-/* words.c: words moved by each algorithm. */
+/* words.c: words moved by each algorithm of the forward and the backward pass. */
 #include "io/words.h"
 
 bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm)
@@ -17,17 +17,6 @@ bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm)
     }
 }
 
-static ordo_io_words add(ordo_io_words a, ordo_io_words b)
-{
-    return (ordo_io_words) { a.loads + b.loads, a.stores + b.stores, ordo_io_most(a.cache, b.cache),
-                             ordo_io_most(a.workspace, b.workspace) };
-}
-
-static ordo_io_grid whole(const ordo_io_shape *s, int64_t height, int64_t width)
-{
-    return ordo_io_grid_of(s, 0, s->rows, height, width);
-}
-
 /* ---- forward ---- */
 
 static ordo_io_words forward_naive(const ordo_io_shape *s)
@@ -39,7 +28,7 @@ static ordo_io_words forward_naive(const ordo_io_shape *s)
 
 static ordo_io_words forward_flash(const ordo_io_shape *s, const ordo_io_tiles *t)
 {
-    const ordo_io_grid g = whole(s, t->rows, t->cols);
+    const ordo_io_grid g = ordo_io_grid_whole(s, t->rows, t->cols);
     return (ordo_io_words) {
         .loads = g.live_rows * s->dk + g.widths * (s->dk + s->dv),
         .stores = s->rows * (s->dv + 1),
@@ -49,7 +38,7 @@ static ordo_io_words forward_flash(const ordo_io_shape *s, const ordo_io_tiles *
 
 static ordo_io_words forward_flash1(const ordo_io_shape *s, const ordo_io_tiles *t)
 {
-    const ordo_io_grid g = whole(s, t->rows, t->cols);
+    const ordo_io_grid g = ordo_io_grid_whole(s, t->rows, t->cols);
     return (ordo_io_words) {
         .loads = g.live_cols * (s->dk + s->dv) + g.heights * s->dk +
                  (g.heights - g.live_rows) * (s->dv + 2),
@@ -60,7 +49,7 @@ static ordo_io_words forward_flash1(const ordo_io_shape *s, const ordo_io_tiles 
 
 static ordo_io_words forward_fused(const ordo_io_shape *s, const ordo_io_tiles *t)
 {
-    const ordo_io_grid g = whole(s, t->rows, t->cols);
+    const ordo_io_grid g = ordo_io_grid_whole(s, t->rows, t->cols);
     return (ordo_io_words) {
         .loads =
             (g.heights + g.widths) * s->dk + g.widths * s->dv + (g.heights - g.live_rows) * s->dv,
@@ -118,7 +107,7 @@ static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *
 {
     if (t->rows == 0)
         return (ordo_io_words) { 0 };
-    const ordo_io_grid g = whole(s, t->rows, t->cols);
+    const ordo_io_grid g = ordo_io_grid_whole(s, t->rows, t->cols);
     const int64_t d = s->dk + s->dv, dq = with_dq ? s->dk : 0;
     return (ordo_io_words) {
         .loads = g.live_cols * d + g.heights * (d + 2) + (g.heights - g.live_rows) * dq,
@@ -127,11 +116,11 @@ static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *
     };
 }
 
-static ordo_io_words backward_rows(const ordo_io_shape *s, int64_t height, int64_t width)
+ordo_io_words ordo_io_rows_words(const ordo_io_shape *s, int64_t height, int64_t width)
 {
     if (height == 0)
         return (ordo_io_words) { 0 };
-    const ordo_io_grid g = whole(s, height, width);
+    const ordo_io_grid g = ordo_io_grid_whole(s, height, width);
     const int64_t d = s->dk + s->dv;
     return (ordo_io_words) {
         .loads = g.live_rows * (d + 2) + g.widths * d,
@@ -142,7 +131,7 @@ static ordo_io_words backward_rows(const ordo_io_shape *s, int64_t height, int64
 
 static ordo_io_words backward_fused(const ordo_io_shape *s, const ordo_io_tiles *t)
 {
-    const ordo_io_grid g = whole(s, t->rows, t->cols);
+    const ordo_io_grid g = ordo_io_grid_whole(s, t->rows, t->cols);
     const int64_t d = s->dk + s->dv;
     return (ordo_io_words) {
         .loads = (g.heights + g.widths) * (d + s->dk) + 2 * g.heights +
@@ -187,7 +176,7 @@ static ordo_io_words over_panels(const ordo_io_shape *s, const ordo_io_tiles *t,
         top = whole_panels * t->panel;
     }
     for (; top < s->rows; top += t->panel)
-        sum = add(sum, panel(s, t, top, ordo_io_least(s->rows, top + t->panel)));
+        sum = ordo_io_words_add(sum, panel(s, t, top, ordo_io_least(s->rows, top + t->panel)));
     return sum;
 }
 
@@ -200,7 +189,7 @@ static ordo_io_words forward_mat(const ordo_io_shape *s, const ordo_io_tiles *t)
                               t->out_rows * (t->out_cols + 1) + w * (t->out_rows + t->out_cols)),
         .workspace = t->panel * s->cols,
     };
-    return add(over_panels(s, t, mat_panel), ends);
+    return ordo_io_words_add(over_panels(s, t, mat_panel), ends);
 }
 
 static ordo_io_words backward_phase(const ordo_io_shape *s, const ordo_io_tiles *t)
@@ -215,65 +204,29 @@ static ordo_io_words backward_phase(const ordo_io_shape *s, const ordo_io_tiles 
         .cache = ordo_io_most(a * b + beside, out * t->out_cols + w * (out + t->out_cols)),
         .workspace = 2 * t->panel * s->cols,
     };
-    return add(over_panels(s, t, phase_panel), ends);
-}
-
-/* ---- the gradient ---- */
-
-ordo_io_words ordo_io_product_words(const ordo_io_product *p, int64_t strip)
-{
-    const int64_t a = p->tile_rows, b = p->tile_cols;
-    return (ordo_io_words) {
-        .loads =
-            p->inner * (p->rows * ordo_io_count(p->cols, b) + p->cols * ordo_io_count(p->rows, a)),
-        .stores = p->rows * p->cols,
-        .cache = a * b + strip * (a + b),
-    };
-}
-
-static ordo_io_words gradient(const ordo_io_shape *s, ordo_io_algorithm algorithm)
-{
-    ordo_io_gradient st;
-    if (!ordo_io_gradient_tiles(s, algorithm, &st))
-        return (ordo_io_words) { .cache = INT64_MAX };
-    const int64_t n = s->rows, d = s->dk;
-    const bool large = algorithm == ORDO_IO_FLASH;
-    const ordo_io_words project = ordo_io_product_words(&st.project, s->strip);
-    const ordo_io_words residual = { 2 * n * d, n * d + n, 4, 0 };
-    ordo_io_words sum = add(add(project, project), residual);
-    sum = add(sum, ordo_io_words_of(&st.inner, large ? ORDO_IO_FLASH : ORDO_IO_MAT, &st.forward));
-    if (large) {
-        sum = add(sum, backward_rows(&st.inner, st.rows, st.cols));
-    } else {
-        const ordo_io_grid g = whole(&st.inner, st.rows, st.cols);
-        const ordo_io_words scores = {
-            .loads = (g.heights + g.widths) * d + g.areas + 2 * g.heights,
-            .stores = g.areas,
-            .cache = st.rows * st.cols + ordo_io_most(s->strip * (st.rows + st.cols), st.cols + 2),
-        };
-        sum = add(add(sum, scores), ordo_io_product_words(&st.dq, s->strip));
-    }
-    return add(sum, ordo_io_product_words(&st.g, s->strip));
+    return ordo_io_words_add(over_panels(s, t, phase_panel), ends);
 }
 
 /* ---- */
 
-ordo_io_words ordo_io_words_of(const ordo_io_shape *s, ordo_io_algorithm algorithm,
-                               const ordo_io_tiles *t)
+ordo_io_words ordo_io_attention_words(const ordo_io_shape *s, ordo_io_algorithm algorithm,
+                                      const ordo_io_tiles *t)
 {
     const bool forward = s->pass == ORDO_IO_FORWARD;
-    if (s->pass == ORDO_IO_GRADIENT)
-        return gradient(s, algorithm);
     switch (algorithm) {
-    case ORDO_IO_NAIVE: return forward ? forward_naive(s) : add(delta_pass(s), backward_naive(s));
+    case ORDO_IO_NAIVE:
+        return forward ? forward_naive(s) : ordo_io_words_add(delta_pass(s), backward_naive(s));
     case ORDO_IO_FLASH:
-        return forward ? forward_flash(s, t) : add(delta_pass(s), backward_cols(s, t, true));
+        return forward ? forward_flash(s, t)
+                       : ordo_io_words_add(delta_pass(s), backward_cols(s, t, true));
     case ORDO_IO_FLASH1: return forward_flash1(s, t);
     case ORDO_IO_SPLIT:
-        return add(add(delta_pass(s), backward_cols(s, t, false)),
-                   backward_rows(s, t->out_rows, t->out_cols));
+        return ordo_io_words_add(ordo_io_words_add(delta_pass(s), backward_cols(s, t, false)),
+                                 ordo_io_rows_words(s, t->out_rows, t->out_cols));
     case ORDO_IO_MAT: return forward_mat(s, t);
-    case ORDO_IO_PHASE: return add(delta_pass(s), backward_phase(s, t));
-    default: return forward ? forward_fused(s, t) : add(delta_pass(s), backward_fused(s, t));
+    case ORDO_IO_PHASE: return ordo_io_words_add(delta_pass(s), backward_phase(s, t));
+    default:
+        return forward ? forward_fused(s, t)
+                       : ordo_io_words_add(delta_pass(s), backward_fused(s, t));
     }
 }
