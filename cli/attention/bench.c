@@ -58,7 +58,7 @@ static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_
     if (status == ORDO_OK && s->peak[run] <= 0)
         return cli_error(CLI_FAILED, "no threads for the peak of %" PRId64 " threads",
                          report->threads);
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
 static int measure_host(const request *r, const ordo_plan *plan, const cli_stage *stage,
@@ -138,13 +138,13 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     if (made == ORDO_OK)
         made = ordo_plan_query(plan, &info);
     if (made != ORDO_OK)
-        return cli_library_error(made);
+        return cli_library(made);
     int status = cli_check_size(&r->problem, &problem, r->options.backend,
                                 (double)(count * (LEAST_RUNS + 1)), 1, r->force);
     const bool device = info.backend == ORDO_BACKEND_CUDA;
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
                                               r->problem.kv_numbers, NULL, r->problem.seed))
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->mode);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
@@ -171,21 +171,6 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     return status;
 }
 
-static int show(const request *r, const cli_bench_report *reports, size_t count)
-{
-    const cli_json_wish *json = &r->problem.json;
-    cli_file file;
-    if (!json->on) {
-        cli_bench_text(reports, count);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, json->path ? json->path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_bench_json(file.stream, reports, count);
-    return cli_file_commit(&file);
-}
-
 static int bench_all(const request *r)
 {
     const size_t problems = cli_problem_count(&r->problem);
@@ -194,13 +179,13 @@ static int bench_all(const request *r)
     double *memory = malloc((CLI_PASSES + 1) * MOST_RUNS * sizeof *memory);
     int status = CLI_OK;
     if (reports == NULL || memory == NULL) {
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     } else {
         samples s = { { memory, memory + MOST_RUNS }, memory + 2 * (size_t)MOST_RUNS };
         for (size_t i = 0; i < problems && status == CLI_OK; i++)
             status = bench_problem(r, i, &reports[i * each], &s);
         if (status == CLI_OK)
-            status = show(r, reports, problems * each);
+            status = cli_bench_show(&r->problem.json, reports, problems * each);
     }
     for (size_t i = 0; reports && i < problems * each; i++)
         free(reports[i].line);
@@ -219,7 +204,7 @@ static int find_cores(request *r)
         status = ordo_machine_get(host, "workers", &workers);
     ordo_machine_destroy(host);
     r->cores = (int64_t)workers;
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
 static int finish(request *r)

@@ -84,11 +84,11 @@ int cli_bench_device(const ordo_plan *plan, const cli_stage *stage, int what, do
     burst b = { .plan = plan, .stage = stage, .what = what };
     b.events = calloc(2 * (size_t)MOST_RUNS, sizeof *b.events);
     if (b.events == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     ordo_status status = ordo_device_alloc(&b.flush, FLUSH_BYTES);
     if (status == ORDO_OK)
         status = warm_up_and_run(&b, seconds, samples, runs);
-    const int exit_status = status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    const int exit_status = cli_library(status);
     for (size_t i = 0; i < b.made; i++)
         (void)ordo_device_event_destroy(b.events[i]);
     (void)ordo_device_free(b.flush);

@@ -2,6 +2,7 @@
 #include "attention/bench_report.h"
 
 #include "attention/bench_peak.h"
+#include "kit/message.h"
 #include "kit/problem_args.h"
 
 #include <inttypes.h>
@@ -61,7 +62,7 @@ static bool same_problem(const cli_bench_report *a, const cli_bench_report *b)
     return strcmp(a->line, b->line) == 0;
 }
 
-void cli_bench_text(const cli_bench_report *reports, size_t count)
+static void print_text(const cli_bench_report *reports, size_t count)
 {
     if (on_device(reports))
         printf("peak: %s; caches flushed before every run; spread: the middle half of them\n",
@@ -148,17 +149,24 @@ static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
     cli_json_end_object(json);
 }
 
-void cli_bench_json(FILE *out, const cli_bench_report *reports, size_t count)
+static void results_json(cli_json *json, const void *what)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "bench");
-    cli_json_text(&json, "peak", peak_name(reports));
-    cli_json_array(&json, "results");
-    for (size_t i = 0; i < count; i++)
+    const cli_results *results = what;
+    const cli_bench_report *reports = results->items;
+    cli_json_text(json, "peak", peak_name(reports));
+    cli_json_array(json, "results");
+    for (size_t i = 0; i < results->count; i++)
         for (int pass = 0; pass < CLI_PASSES; pass++)
             if (reports[i].has[pass])
-                pass_json(&json, &reports[i], pass);
-    cli_json_end_array(&json);
-    cli_json_end_object(&json);
+                pass_json(json, &reports[i], pass);
+    cli_json_end_array(json);
+}
+
+int cli_bench_show(const cli_json_wish *wish, const cli_bench_report *reports, size_t count)
+{
+    const cli_results results = { .items = reports, .count = count };
+    if (wish->on)
+        return cli_report_json(wish, "bench", results_json, &results);
+    print_text(reports, count);
+    return CLI_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
 
-#include "kit/json.h"
+#include "kit/report.h"
 #include "kit/tensors.h"
 
 enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
@@ -33,7 +33,7 @@ typedef struct cli_bench_report {
     uint64_t digests[CLI_OUTPUTS];
 } cli_bench_report;
 
-void cli_bench_text(const cli_bench_report *reports, size_t count);
-void cli_bench_json(FILE *out, const cli_bench_report *reports, size_t count);
+/* Prints its error and returns an exit status. */
+int cli_bench_show(const cli_json_wish *wish, const cli_bench_report *reports, size_t count);
 
 #endif

@@ -1,9 +1,8 @@
 /* info.c: `ordo info`: what this build and this machine can do, and what a machine file says. */
 #include "commands.h"
 #include "kit/args.h"
-#include "kit/json.h"
 #include "kit/message.h"
-#include "kit/output.h"
+#include "kit/report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ static int gather(report *r, const char *machine)
     r->asked = machine != NULL;
     const ordo_status status = ordo_machine_create(&r->machine, machine ? machine : "host");
     if (status != ORDO_OK && machine)
-        return cli_library_error(status);
+        return cli_library(status);
     if (status != ORDO_OK) /* a host that cannot be probed is worth saying, not failing for */
         snprintf(r->host_error, sizeof r->host_error, "%s", ordo_last_error());
     if (r->asked)
@@ -145,8 +144,9 @@ static void print_devices(const report *r)
     }
 }
 
-static void print_text(const report *r)
+static void print_text(const void *what)
 {
+    const report *r = what;
     if (r->asked) {
         print_machine(r->machine);
         return;
@@ -181,14 +181,13 @@ static void values_json(cli_json *json, const ordo_machine *machine)
         if (ordo_machine_get(machine, key->name, &value) != ORDO_OK)
             continue;
         cli_json_object(json, NULL);
-        json->compact = true;
+        json->compact = json->depth;
         cli_json_text(json, "key", key->name);
         cli_json_real(json, "value", value);
         cli_json_text(json, "unit", key->unit);
         cli_json_text(json, "kind", key->kind);
         cli_json_text(json, "source", ordo_machine_source(machine, key->name));
         cli_json_end_object(json);
-        json->compact = false;
     }
     cli_json_end_array(json);
 }
@@ -242,45 +241,27 @@ static void devices_json(cli_json *json, const report *r)
     cli_json_end_object(json);
 }
 
-static void print_json(FILE *out, const report *r)
+static void report_json(cli_json *json, const void *what)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "info");
+    const report *r = what;
     if (r->asked) {
-        machine_json(&json, "machine", r->machine);
-        cli_json_end_object(&json);
+        machine_json(json, "machine", r->machine);
         return;
     }
-    cli_json_text(&json, "version", r->build.version);
-    cli_json_text(&json, "target", r->build.target);
-    cli_json_text(&json, "compiler", r->build.compiler);
-    cli_json_text(&json, "flavour", r->build.flavour);
+    cli_json_text(json, "version", r->build.version);
+    cli_json_text(json, "target", r->build.target);
+    cli_json_text(json, "compiler", r->build.compiler);
+    cli_json_text(json, "flavour", r->build.flavour);
     if (r->machine)
-        machine_json(&json, "host", r->machine);
+        machine_json(json, "host", r->machine);
     else
-        cli_json_null(&json, "host");
-    cli_json_array(&json, "machines");
+        cli_json_null(json, "host");
+    cli_json_array(json, "machines");
     for (size_t i = 0; ordo_machine_builtin(i); i++)
-        cli_json_text(&json, NULL, ordo_machine_builtin(i));
-    cli_json_end_array(&json);
-    backends_json(&json, r);
-    devices_json(&json, r);
-    cli_json_end_object(&json);
-}
-
-static int show(const report *r, const cli_json_wish *wish)
-{
-    cli_file file;
-    if (!wish->on) {
-        print_text(r);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, wish->path ? wish->path : "-");
-    if (status != CLI_OK)
-        return status;
-    print_json(file.stream, r);
-    return cli_file_commit(&file);
+        cli_json_text(json, NULL, ordo_machine_builtin(i));
+    cli_json_end_array(json);
+    backends_json(json, r);
+    devices_json(json, r);
 }
 
 int cli_info(int argc, char **argv)
@@ -302,10 +283,11 @@ int cli_info(int argc, char **argv)
         return status;
     report *r = calloc(1, sizeof *r);
     if (r == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     status = gather(r, machine);
     if (status == CLI_OK)
-        status = show(r, &json);
+        status = cli_report_results(
+            &json, &(cli_results) { "info", report_json, print_text, r, sizeof *r, 1 });
     ordo_machine_destroy(r->machine);
     free(r);
     return status;

@@ -115,21 +115,7 @@ static int measure(const request *r, cli_mask_report *report)
     if (status == ORDO_OK)
         status = cli_mask_measure(&report->problem, &report->call, &report->statistics);
     cli_progress_stop();
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
-}
-
-static int show(const request *r, const cli_mask_report *reports, size_t count)
-{
-    cli_file file;
-    if (!r->problem.json.on) {
-        cli_mask_text(reports, count);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, r->problem.json.path ? r->problem.json.path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_mask_json(file.stream, reports, count);
-    return cli_file_commit(&file);
+    return cli_library(status);
 }
 
 static int statistics(const request *r)
@@ -137,7 +123,7 @@ static int statistics(const request *r)
     const size_t count = cli_problem_count(&r->problem);
     cli_mask_report *reports = calloc(count, sizeof *reports);
     if (reports == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     int status = CLI_OK;
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         reports[i].problem = cli_problem_at(&r->problem, i);
@@ -145,7 +131,7 @@ static int statistics(const request *r)
         status = measure(r, &reports[i]);
     }
     if (status == CLI_OK)
-        status = show(r, reports, count);
+        status = cli_mask_show(&r->problem.json, reports, count);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         const char *which;
         if (cli_mask_suspicious(&reports[i].statistics, &which))
@@ -156,6 +142,11 @@ static int statistics(const request *r)
 }
 
 /* ---- rows ---- */
+
+static const char *path_of(const request *r)
+{
+    return r->dump ? "-" : r->export ? r->export : r->picture;
+}
 
 /* Where rows go, and what has gone there. */
 typedef struct sink {
@@ -190,7 +181,7 @@ static int write_part(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     const int64_t most = (int64_t)(row_bytes < ROWS_AT_ONCE ? ROWS_AT_ONCE / row_bytes : 1);
     unsigned char *buffer = malloc((size_t)most * row_bytes);
     if (buffer == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     ordo_status status = ORDO_OK;
     for (const int64_t end = part.row + rows;
          part.row < end && status == ORDO_OK && !ferror(s->file.stream); part.row += part.rows) {
@@ -201,7 +192,7 @@ static int write_part(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     }
     free(buffer);
     s->elements += (uint64_t)rows * (uint64_t)cols;
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
 /* Rows and columns of the rectangle of one sequence. */
@@ -228,7 +219,7 @@ static int write_head(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     part.format = r->export ? (ordo_dropout_format)r->format : ORDO_DROPOUT_BYTES;
     const ordo_status good = ordo_dropout_export(p, c, NULL, &part, NULL, 0, &(size_t) { 0 });
     if (good != ORDO_OK)
-        return cli_library_error(good);
+        return cli_library(good);
     extent(r, p, c, sequence, &rows, &cols);
     if (rows == 0 || cols == 0)
         return CLI_OK;
@@ -267,7 +258,7 @@ static int check_export(const request *r, const ordo_problem *p, const ordo_drop
     const bool alike = c->cu_q == NULL; /* every sequence has the same size */
     double elements = 0;
     int64_t rows = 0, cols = 0;
-    if (!r->export || strcmp(r->export, "-") == 0 || r->force || h.sequence_end > p->batch)
+    if (!r->export || cli_is_stdout(r->export) || r->force || h.sequence_end > p->batch)
         return CLI_OK;
     for (int64_t b = h.sequence; b < (alike ? h.sequence + 1 : h.sequence_end); b++) {
         extent(r, p, c, b, &rows, &cols);
@@ -295,45 +286,45 @@ static int write_heads(sink *s, const ordo_problem *p, const ordo_dropout_call *
     return status;
 }
 
-static int report_written(const sink *s, const char *path)
+static const char *kind_of(const request *r)
+{
+    return r->picture ? "picture" : "export";
+}
+
+static void written_fields(cli_json *json, const void *what)
+{
+    const sink *s = what;
+    cli_json_text(json, kind_of(s->request), path_of(s->request));
+    cli_json_bool(json, "experiment", s->request->experiment >= 0);
+    cli_json_uint(json, "elements", s->elements);
+    cli_json_uint(json, "kept", s->kept);
+}
+
+static int report_written(const sink *s)
 {
     const request *r = s->request;
-    const char *kind = r->picture ? "picture" : "export";
-    cli_file file;
-    if (!r->problem.json.on) {
-        if (strcmp(path, "-") != 0)
-            printf("%-10s %s: kept %" PRIu64 " of %" PRIu64 "\n", kind, path, s->kept, s->elements);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, r->problem.json.path ? r->problem.json.path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_json json = { .out = file.stream };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "mask");
-    cli_json_text(&json, kind, path);
-    cli_json_bool(&json, "experiment", r->experiment >= 0);
-    cli_json_uint(&json, "elements", s->elements);
-    cli_json_uint(&json, "kept", s->kept);
-    cli_json_end_object(&json);
-    return cli_file_commit(&file);
+    if (r->problem.json.on)
+        return cli_report_json(&r->problem.json, "mask", written_fields, s);
+    if (!cli_is_stdout(path_of(r)))
+        printf("%-10s %s: kept %" PRIu64 " of %" PRIu64 "\n", kind_of(r), path_of(r), s->kept,
+               s->elements);
+    return CLI_OK;
 }
 
 static int rows(const request *r)
 {
     const ordo_problem problem = cli_problem_at(&r->problem, 0);
     const ordo_dropout_call call = call_of(r);
-    const char *path = r->dump ? "-" : r->export ? r->export : r->picture;
-    const bool json_here = r->problem.json.on && r->problem.json.path == NULL;
     sink s = { .request = r };
-    if (strcmp(path, "-") == 0 && json_here)
-        return cli_usage("--json: standard output is taken; name a file, --json=FILE");
+    int status = cli_report_check(&r->problem.json, path_of(r));
+    if (status != CLI_OK)
+        return status;
     const ordo_status good = ordo_dropout_query(&problem, &call, &(ordo_dropout_info) { 0 });
     if (good != ORDO_OK)
-        return cli_library_error(good);
-    int status = check_export(r, &problem, &call);
+        return cli_library(good);
+    status = check_export(r, &problem, &call);
     if (status == CLI_OK)
-        status = cli_file_open(&s.file, path);
+        status = cli_file_open(&s.file, path_of(r));
     if (status != CLI_OK)
         return status;
     cli_progress_start("writing");
@@ -344,7 +335,7 @@ static int rows(const request *r)
         return status;
     }
     status = cli_file_commit(&s.file);
-    return status == CLI_OK && !r->dump ? report_written(&s, path) : status;
+    return status == CLI_OK && !r->dump ? report_written(&s) : status;
 }
 
 int cli_mask(int argc, char **argv)

@@ -14,8 +14,9 @@ static void print_z(double z, bool enough, int limit)
     puts("");
 }
 
-static void print_one(const cli_mask_report *r)
+static void print_one(const void *report)
 {
+    const cli_mask_report *r = report;
     const cli_mask_statistics *s = &r->statistics;
     const ordo_dropout_info *info = &s->info;
     char text[512];
@@ -40,15 +41,6 @@ static void print_one(const cli_mask_report *r)
     }
 }
 
-void cli_mask_text(const cli_mask_report *reports, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            puts("");
-        print_one(&reports[i]);
-    }
-}
-
 static void lag_json(cli_json *json, const char *name, const cli_lag_count *l)
 {
     cli_json_object(json, NULL);
@@ -61,8 +53,9 @@ static void lag_json(cli_json *json, const char *name, const cli_lag_count *l)
     cli_json_end_object(json);
 }
 
-static void report_json(cli_json *json, const cli_mask_report *r)
+static void report_json(cli_json *json, const void *report)
 {
+    const cli_mask_report *r = report;
     const cli_mask_statistics *s = &r->statistics;
     const ordo_dropout_info *info = &s->info;
     cli_problem_json(json, "problem", &r->problem);
@@ -90,12 +83,8 @@ static void report_json(cli_json *json, const cli_mask_report *r)
     cli_json_bool(json, "suspicious", cli_mask_suspicious(s, NULL));
 }
 
-static void item_json(cli_json *json, const void *reports, size_t index)
+int cli_mask_show(const cli_json_wish *wish, const cli_mask_report *reports, size_t count)
 {
-    report_json(json, (const cli_mask_report *)reports + index);
-}
-
-void cli_mask_json(FILE *out, const cli_mask_report *reports, size_t count)
-{
-    cli_json_document(out, "mask", item_json, reports, count);
+    return cli_report_results(
+        wish, &(cli_results) { "mask", report_json, print_one, reports, sizeof *reports, count });
 }

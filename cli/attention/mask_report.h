@@ -3,7 +3,7 @@
 #define CLI_MASK_REPORT_H
 
 #include "attention/mask_statistics.h"
-#include "kit/json.h"
+#include "kit/report.h"
 
 typedef struct cli_mask_report {
     ordo_problem problem;
@@ -11,7 +11,7 @@ typedef struct cli_mask_report {
     cli_mask_statistics statistics;
 } cli_mask_report;
 
-void cli_mask_text(const cli_mask_report *reports, size_t count);
-void cli_mask_json(FILE *out, const cli_mask_report *reports, size_t count);
+/* Prints its error and returns an exit status. */
+int cli_mask_show(const cli_json_wish *wish, const cli_mask_report *reports, size_t count);
 
 #endif

@@ -59,7 +59,7 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
         price_here(report, plan, r);
     report->workspace = ordo_plan_workspace(plan);
     if (asked != ORDO_OK)
-        status = cli_library_error(asked);
+        status = cli_library(asked);
     else
         report->line = cli_plan_line(plan, &status);
     ordo_plan_destroy(plan);
@@ -85,7 +85,7 @@ static int plan_problems(const request *r, cli_plan_report *reports, size_t coun
             continue;
         }
         if (count == 1)
-            return cli_library_error(report->status);
+            return cli_library(report->status);
         /* One of several: the others are still worth showing. */
         snprintf(report->why, sizeof report->why, "%s", ordo_last_error());
         const int exit_status = cli_exit_of(report->status);
@@ -122,8 +122,8 @@ static int plan_from_line(const request *r, cli_plan_report *report)
     int status = strcmp(r->read, "-") == 0 ? read_stdin_line(&typed) : CLI_OK;
     if (status == CLI_OK) {
         report->status = ordo_plan_parse(&plan, typed ? typed : r->read);
-        status = report->status == ORDO_OK ? fill_report(report, plan, r)
-                                           : cli_library_error(report->status);
+        status =
+            report->status == ORDO_OK ? fill_report(report, plan, r) : cli_library(report->status);
     }
     free(typed);
     return status;
@@ -131,20 +131,10 @@ static int plan_from_line(const request *r, cli_plan_report *report)
 
 static int show(const request *r, const cli_plan_report *reports, size_t count)
 {
-    const cli_json_wish *json = &r->problem.json;
-    cli_file file;
-    if (!json->on) {
-        if (r->line)
-            cli_plan_lines(reports, count);
-        else
-            cli_plan_text(reports, count);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, json->path ? json->path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_plan_json(file.stream, reports, count);
-    return cli_file_commit(&file);
+    if (r->problem.json.on || !r->line)
+        return cli_plan_show(&r->problem.json, reports, count);
+    cli_plan_lines(reports, count);
+    return CLI_OK;
 }
 
 /* With --read the line says it all; a word for the problem beside it would be ignored. */
@@ -165,7 +155,7 @@ static int check_alone(const request *r)
 static int open_host(request *r)
 {
     const ordo_status status = ordo_machine_create(&r->host, "host");
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
 static int run_request(request *r)
@@ -178,7 +168,7 @@ static int run_request(request *r)
     const size_t count = r->read ? 1 : cli_problem_count(&r->problem);
     cli_plan_report *reports = calloc(count, sizeof *reports);
     if (reports == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     status = r->read ? plan_from_line(r, reports) : plan_problems(r, reports, count);
     for (size_t i = 0; r->memory && i < count; i++)
         reports[i].memory = r->problem.machine ? r->problem.machine : r->host;

@@ -1,6 +1,7 @@
 /* plan_report.c: everything about a plan, for people and as JSON. */
 #include "attention/plan_report.h"
 
+#include "kit/message.h"
 #include "kit/problem_args.h"
 
 #include <inttypes.h>
@@ -78,8 +79,9 @@ static void print_predicted(const cli_plan_report *r)
     }
 }
 
-static void print_one(const cli_plan_report *r)
+static void print_one(const void *report)
 {
+    const cli_plan_report *r = report;
     const ordo_plan_info *info = &r->info;
     char text[512];
     cli_problem_describe(&r->problem, text, sizeof text);
@@ -131,12 +133,8 @@ static void print_row(const cli_plan_report *r)
     puts("");
 }
 
-void cli_plan_text(const cli_plan_report *reports, size_t count)
+static void print_rows(const cli_plan_report *reports, size_t count)
 {
-    if (count == 1) {
-        print_one(&reports[0]);
-        return;
-    }
     printf("%6s %6s %8s %5s  %-10s %-12s %-6s %12s %13s\n", "batch", "heads", "seq", "dim", "tile",
            "order", "issue", "workspace B", "predicted us");
     for (size_t i = 0; i < count; i++)
@@ -153,22 +151,20 @@ void cli_plan_lines(const cli_plan_report *reports, size_t count)
 static void tile_json(cli_json *json, const char *key, ordo_tile tile)
 {
     cli_json_object(json, key);
-    json->compact = true;
+    json->compact = json->depth;
     cli_json_int(json, "q", tile.q);
     cli_json_int(json, "k", tile.k);
     cli_json_end_object(json);
-    json->compact = false;
 }
 
 static void levels_json(cli_json *json, const char *key, unsigned levels)
 {
     cli_json_array(json, key);
-    json->compact = true;
+    json->compact = json->depth;
     for (int i = 0; i < LEVELS; i++)
         if (levels & (unsigned)level(i))
             cli_json_text(json, NULL, ordo_promise_name(level(i)));
     cli_json_end_array(json);
-    json->compact = false;
 }
 
 static void order_json(cli_json *json, const ordo_plan_info *info)
@@ -223,8 +219,9 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     cli_json_end_object(json);
 }
 
-static void report_json(cli_json *json, const cli_plan_report *r)
+static void report_json(cli_json *json, const void *report)
 {
+    const cli_plan_report *r = report;
     const ordo_plan_info *info = &r->info;
     cli_problem_json(json, "problem", &r->problem);
     if (r->status != ORDO_OK) {
@@ -258,12 +255,11 @@ static void report_json(cli_json *json, const cli_plan_report *r)
         cli_plan_memory_json(json, r);
 }
 
-static void item_json(cli_json *json, const void *reports, size_t index)
+int cli_plan_show(const cli_json_wish *wish, const cli_plan_report *reports, size_t count)
 {
-    report_json(json, (const cli_plan_report *)reports + index);
-}
-
-void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count)
-{
-    cli_json_document(out, "plan", item_json, reports, count);
+    const cli_results results = { "plan", report_json, print_one, reports, sizeof *reports, count };
+    if (wish->on || count == 1)
+        return cli_report_results(wish, &results);
+    print_rows(reports, count);
+    return CLI_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_PLAN_REPORT_H
 #define CLI_PLAN_REPORT_H
 
-#include "kit/json.h"
+#include "kit/report.h"
 #include "ordo/lab/model.h"
 #include "ordo/ordo.h"
 
@@ -20,9 +20,9 @@ typedef struct cli_plan_report {
     const ordo_machine *memory; /* --memory: the machine whose levels are explained; else NULL */
 } cli_plan_report;
 
-void cli_plan_text(const cli_plan_report *reports, size_t count);
+/* Prints its error and returns an exit status. */
+int cli_plan_show(const cli_json_wish *wish, const cli_plan_report *reports, size_t count);
 void cli_plan_lines(const cli_plan_report *reports, size_t count);
-void cli_plan_json(FILE *out, const cli_plan_report *reports, size_t count);
 
 /* What theory says of each memory level: a table, an array of JSON. */
 void cli_plan_memory_text(const cli_plan_report *report);

@@ -5,7 +5,6 @@
 #include "kit/args.h"
 #include "kit/execute.h"
 #include "kit/message.h"
-#include "kit/output.h"
 #include "kit/plan_args.h"
 #include "kit/problem_args.h"
 #include "kit/tensors.h"
@@ -30,7 +29,7 @@ static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool seq
     const int64_t batch = sequences ? t->problem.batch : 0;
     report->digests = calloc((size_t)(batch + 1), sizeof *report->digests);
     if (report->digests == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     report->sequences = batch;
     for (int64_t b = 0; b <= batch; b++) /* all of them first, then one by one */
         for (int i = 0; i < CLI_OUTPUTS; i++)
@@ -66,12 +65,12 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     /* The plan first: what is no problem at all is not one that is too large. */
     const ordo_status made = ordo_plan_create(&plan, problem, r->problem.machine, options);
     if (made != ORDO_OK)
-        return cli_library_error(made);
+        return cli_library(made);
     int status = cli_check_size(&r->problem, problem, options->backend,
                                 threads->count ? (double)threads->count : 1, 1, r->force);
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
                                               r->problem.kv_numbers, NULL, r->problem.seed))
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
@@ -96,21 +95,6 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     return status;
 }
 
-static int show(const request *r, const cli_run_report *reports, size_t count)
-{
-    const cli_json_wish *json = &r->problem.json;
-    cli_file file;
-    if (!json->on) {
-        cli_run_text(reports, count);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, json->path ? json->path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_run_json(file.stream, reports, count);
-    return cli_file_commit(&file);
-}
-
 static int run_all(request *r, cli_run_report *reports, size_t problems, size_t runs)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
@@ -123,7 +107,7 @@ static int run_all(request *r, cli_run_report *reports, size_t problems, size_t 
         const ordo_problem problem = cli_problem_at(&r->problem, i);
         status = run_problem(r, &problem, &options, &reports[i * runs]);
     }
-    return status == CLI_OK ? show(r, reports, problems * runs) : status;
+    return status == CLI_OK ? cli_run_show(&r->problem.json, reports, problems * runs) : status;
 }
 
 static int run_request(request *r)
@@ -139,7 +123,7 @@ static int run_request(request *r)
     const size_t runs = r->problem.threads.count > 0 ? r->problem.threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);
     if (reports == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     status = run_all(r, reports, problems, runs);
     for (size_t i = 0; i < problems * runs; i++) {
         if (status == CLI_OK && reports[i].differs)

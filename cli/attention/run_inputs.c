@@ -129,7 +129,7 @@ static int take_list(cli_list *list, const char *word, const cli_array *a, const
         return cli_usage("--%s: a list does not go with files", word);
     if (list->count == 1)
         return list->values[0] == size ? CLI_OK : wrong_size(a, name, word, size, list->values[0]);
-    return cli_list_of(list, size) ? CLI_OK : cli_error(CLI_FAILED, "out of memory");
+    return cli_list_of(list, size) ? CLI_OK : cli_out_of_memory();
 }
 
 static int take_size(int64_t *known, const char *word, const cli_array *a, const char *name,
@@ -226,7 +226,7 @@ static int save_output(const char *directory, const cli_tensors *t, cli_output o
     char *path = malloc(capacity);
     cli_file file;
     if (path == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     snprintf(path, capacity, "%s/%s.npy", directory, cli_output_name(output));
     int status = cli_file_open(&file, path);
     if (status == CLI_OK) {

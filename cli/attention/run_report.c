@@ -12,8 +12,9 @@ static void print_digests(const cli_run_report *r, const cli_digests *digests)
             printf("  %-8s %016" PRIx64 "\n", cli_output_name((cli_output)i), digests->of[i]);
 }
 
-static void print_one(const cli_run_report *r)
+static void print_one(const void *report)
 {
+    const cli_run_report *r = report;
     char text[512];
     cli_problem_describe(&r->problem, text, sizeof text);
     printf("problem    %s\nbackend    %s", text, ordo_backend_name(r->backend));
@@ -33,15 +34,6 @@ static void print_one(const cli_run_report *r)
     if (r->backward_s >= 0)
         printf(", backward %.4g s", r->backward_s);
     puts("");
-}
-
-void cli_run_text(const cli_run_report *reports, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            puts("");
-        print_one(&reports[i]);
-    }
 }
 
 static void digests_json(cli_json *json, const char *key, const cli_run_report *r,
@@ -65,8 +57,9 @@ static void seconds_json(cli_json *json, const char *key, double seconds)
         cli_json_null(json, key);
 }
 
-static void report_json(cli_json *json, const cli_run_report *r)
+static void report_json(cli_json *json, const void *report)
 {
+    const cli_run_report *r = report;
     cli_problem_json(json, "problem", &r->problem);
     cli_json_text(json, "backend", ordo_backend_name(r->backend));
     if (r->threads > 0)
@@ -89,12 +82,8 @@ static void report_json(cli_json *json, const cli_run_report *r)
     seconds_json(json, "backward_s", r->backward_s);
 }
 
-static void item_json(cli_json *json, const void *reports, size_t index)
+int cli_run_show(const cli_json_wish *wish, const cli_run_report *reports, size_t count)
 {
-    report_json(json, (const cli_run_report *)reports + index);
-}
-
-void cli_run_json(FILE *out, const cli_run_report *reports, size_t count)
-{
-    cli_json_document(out, "run", item_json, reports, count);
+    return cli_report_results(
+        wish, &(cli_results) { "run", report_json, print_one, reports, sizeof *reports, count });
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_RUN_REPORT_H
 #define CLI_RUN_REPORT_H
 
-#include "kit/json.h"
+#include "kit/report.h"
 #include "kit/tensors.h"
 
 typedef struct cli_digests {
@@ -23,7 +23,7 @@ typedef struct cli_run_report {
     bool differs;                 /* from the run with the first thread count */
 } cli_run_report;
 
-void cli_run_text(const cli_run_report *reports, size_t count);
-void cli_run_json(FILE *out, const cli_run_report *reports, size_t count);
+/* Prints its error and returns an exit status. */
+int cli_run_show(const cli_json_wish *wish, const cli_run_report *reports, size_t count);
 
 #endif

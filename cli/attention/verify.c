@@ -67,27 +67,12 @@ static int write_digests(const request *r, const cli_verify_report *reports, siz
 {
     cli_digest_block *blocks = calloc(count, sizeof *blocks);
     if (blocks == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     for (size_t i = 0; i < count; i++)
         blocks[i] = reports[i].block;
     const int status = cli_digest_write(r->write, blocks, count);
     free(blocks);
     return status;
-}
-
-static int show(const request *r, const cli_verify_report *reports, size_t count)
-{
-    const cli_json_wish *json = &r->runs.problem.json;
-    cli_file file;
-    if (!json->on) {
-        cli_verify_text(reports, count);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, json->path ? json->path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_verify_json(file.stream, reports, count);
-    return cli_file_commit(&file);
 }
 
 /* What all problems found together; digests are kept only if every run agrees on them. */
@@ -101,7 +86,7 @@ static int conclude(const request *r, cli_verify_report *reports, size_t count)
     for (size_t i = 0; i < count; i++)
         differs = differs || reports[i].differs;
     if (status == CLI_OK)
-        status = show(r, reports, count);
+        status = cli_verify_show(&r->runs.problem.json, reports, count);
     if (status != CLI_OK)
         return status;
     if (differs)
@@ -116,7 +101,7 @@ static int verify_all(const request *r)
     cli_verify_report *reports = calloc(count, sizeof *reports);
     int status = CLI_OK;
     if (reports == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     for (size_t i = 0; i < count && status == CLI_OK; i++)
         if (asked < 0 || (size_t)asked == i)
             status = cli_verify_problem(&r->runs, i, &reports[i]);
@@ -155,11 +140,10 @@ static int finish(request *r)
         status = cli_choose_backend(&r->runs.problem, &r->runs.options.backend);
     if (status != CLI_OK)
         return status;
-    if (r->write && r->runs.problem.json.on && !r->runs.problem.json.path &&
-        strcmp(r->write, "-") == 0)
-        return cli_usage("--json: standard output is taken; name a file, --json=FILE");
     const ordo_backend backend = r->runs.options.backend;
-    status = cli_choose_mode(r->mode_asked, backend, &r->runs.mode);
+    status = cli_report_check(&r->runs.problem.json, r->write);
+    if (status == CLI_OK)
+        status = cli_choose_mode(r->mode_asked, backend, &r->runs.mode);
     if (status != CLI_OK)
         return status;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
@@ -174,7 +158,7 @@ static int finish(request *r)
         good = fill_list(threads, (const int64_t[]) { 1 }, 1);
     }
     if (!good)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     if (backend != ORDO_BACKEND_CPU)
         r->runs.delay_us = 0;
     unsetenv("ORDO_CPU_DELAY"); /* delays come and go with the checks */

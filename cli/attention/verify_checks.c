@@ -168,7 +168,7 @@ static int check_grid(trial *t, int64_t workers, bool hammered)
         return CLI_OK;
     }
     t->stage.hammer = hammered ? &t->hammer : NULL;
-    const int status = made == ORDO_OK ? repeat(t, plan, 0, c) : cli_library_error(made);
+    const int status = made == ORDO_OK ? repeat(t, plan, 0, c) : cli_library(made);
     t->stage.hammer = NULL;
     ordo_plan_destroy(plan);
     return status;
@@ -239,14 +239,14 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         ordo_plan_create(&plan, &alone, t->request->problem.machine, &t->request->options);
     if (made == ORDO_OK)
         made = ordo_plan_query(plan, &info);
-    int status = made == ORDO_OK ? CLI_OK : cli_library_error(made);
+    int status = cli_library(made);
     if (status == CLI_OK && strcmp(info.numeric_key, t->info.numeric_key) != 0) {
         ordo_plan_destroy(plan); /* the shape made ordo replace the order: other bits, rightly */
         return CLI_OK;
     }
     if (status == CLI_OK &&
         !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->problem.seed))
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     if (status == CLI_OK)
         status = run_once(t, plan, &tensors);
     c->runs += status == CLI_OK;
@@ -295,7 +295,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
     for (int64_t b = 0; b < n; b++)
         ids[b] = n - 1 - b;
     if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->problem.seed))
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
     for (int64_t b = 0; b < n && status == CLI_OK; b++)
@@ -314,7 +314,7 @@ static int check_reversed(trial *t)
     if (promised(t, ORDO_PROMISE_BATCH, c)) {
         const bool good = ids && reverse(&t->problem, t->first.q_numbers, &q) &&
                           reverse(&t->problem, t->first.kv_numbers, &kv);
-        status = good ? run_reversed(t, q, kv, ids, c) : cli_error(CLI_FAILED, "out of memory");
+        status = good ? run_reversed(t, q, kv, ids, c) : cli_out_of_memory();
     }
     free(ids);
     free(q);
@@ -370,7 +370,7 @@ static int take_digests(trial *t)
     r->block.line = cli_plan_line(t->plan, &status);
     r->block.inputs = cli_digest_inputs(&t->first, r->seed, r->offset);
     if (status == CLI_OK && r->block.inputs == NULL)
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     for (int i = 0; i < CLI_OUTPUTS; i++)
         r->block.of[i] = cli_tensors_digest(&t->first, (cli_output)i, -1);
     return status;
@@ -432,10 +432,10 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
     if (made == ORDO_OK)
         made = ordo_plan_query(t.plan, &t.info);
     if (made != ORDO_OK)
-        return cli_library_error(made);
+        return cli_library(made);
     int status = cli_check_size(&r->problem, &t.problem, report->backend, runs_of(r), 3, r->force);
     if (status == CLI_OK && !allocate(&t))
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     report->problem = t.first.problem;
     report->kept = t.info.kept;
     report->dropout_mode = cli_mode_shown(report->backend, &t.problem, r->mode);

@@ -18,8 +18,9 @@ static void print_check(const cli_check *c)
     puts("");
 }
 
-static void print_one(const cli_verify_report *r)
+static void print_one(const void *report)
 {
+    const cli_verify_report *r = report;
     char text[512];
     cli_problem_describe(&r->problem, text, sizeof text);
     printf("problem    %s\nbackend    %s\n", text, ordo_backend_name(r->backend));
@@ -42,15 +43,6 @@ static void print_one(const cli_verify_report *r)
            r->differs ? "DIFFERENT" : "every bit equal", r->seconds);
 }
 
-void cli_verify_text(const cli_verify_report *reports, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            puts("");
-        print_one(&reports[i]);
-    }
-}
-
 static void check_json(cli_json *json, const cli_check *c)
 {
     static const char *const verdicts[] = { "equal", "different", "not run" };
@@ -66,9 +58,9 @@ static void check_json(cli_json *json, const cli_check *c)
     cli_json_end_object(json);
 }
 
-static void report_json(cli_json *json, const cli_verify_report *r)
+static void report_json(cli_json *json, const void *report)
 {
-    cli_json_object(json, NULL);
+    const cli_verify_report *r = report;
     cli_problem_json(json, "problem", &r->problem);
     cli_json_text(json, "backend", ordo_backend_name(r->backend));
     cli_json_text(json, "dropout_mode", r->dropout_mode);
@@ -94,21 +86,24 @@ static void report_json(cli_json *json, const cli_verify_report *r)
     cli_json_int(json, "runs", r->runs);
     cli_json_bool(json, "equal", !r->differs);
     cli_json_real(json, "seconds", r->seconds);
-    cli_json_end_object(json);
 }
 
-void cli_verify_json(FILE *out, const cli_verify_report *reports, size_t count)
+static void results_json(cli_json *json, const void *what)
 {
-    cli_json json = { .out = out };
+    const cli_results *results = what;
+    const cli_verify_report *reports = results->items;
     bool equal = true;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < results->count; i++)
         equal = equal && !reports[i].differs;
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "verify");
-    cli_json_bool(&json, "equal", equal);
-    cli_json_array(&json, "results");
-    for (size_t i = 0; i < count; i++)
-        report_json(&json, &reports[i]);
-    cli_json_end_array(&json);
-    cli_json_end_object(&json);
+    cli_json_bool(json, "equal", equal);
+    cli_results_json(json, results);
+}
+
+int cli_verify_show(const cli_json_wish *wish, const cli_verify_report *reports, size_t count)
+{
+    const cli_results results = {
+        "verify", report_json, print_one, reports, sizeof *reports, count
+    };
+    return wish->on ? cli_report_json(wish, results.command, results_json, &results)
+                    : cli_report_results(wish, &results);
 }

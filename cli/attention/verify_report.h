@@ -4,6 +4,7 @@
 
 #include "attention/verify_compare.h"
 #include "kit/digest_file.h"
+#include "kit/report.h"
 
 typedef enum cli_verdict { CLI_EQUAL, CLI_DIFFERS, CLI_NOT_RUN } cli_verdict;
 
@@ -33,7 +34,7 @@ typedef struct cli_verify_report {
     double seconds;
 } cli_verify_report;
 
-void cli_verify_text(const cli_verify_report *reports, size_t count);
-void cli_verify_json(FILE *out, const cli_verify_report *reports, size_t count);
+/* Prints its error and returns an exit status. */
+int cli_verify_show(const cli_json_wish *wish, const cli_verify_report *reports, size_t count);
 
 #endif

@@ -123,7 +123,7 @@ static int read_block(lines *l, cli_digest_block *block)
                          ordo_last_error());
     block->line = copy(line);
     block->inputs = copy(inputs);
-    int status = block->line && block->inputs ? CLI_OK : cli_error(CLI_FAILED, "out of memory");
+    int status = block->line && block->inputs ? CLI_OK : cli_out_of_memory();
     for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
         status = read_digest(l, cli_output_name((cli_output)i), &block->of[i]);
     return status;
@@ -140,7 +140,7 @@ static int read_blocks(lines *l, cli_digest_block **blocks, size_t *count)
     while (status == CLI_OK && *l->at) {
         cli_digest_block *more = realloc(*blocks, (*count + 1) * sizeof *more);
         if (more == NULL)
-            return cli_error(CLI_FAILED, "out of memory");
+            return cli_out_of_memory();
         *blocks = more;
         more[*count] = (cli_digest_block) { 0 };
         status = read_block(l, &more[(*count)++]);

@@ -27,7 +27,7 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
     if (words->threads.count > 0)
         return cli_usage("--threads: backend cuda has none; --workers limits its grid");
     const ordo_status selected = ordo_device_select(cli_device_find());
-    return selected == ORDO_OK ? CLI_OK : cli_library_error(selected);
+    return cli_library(selected);
 }
 
 int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
@@ -83,7 +83,7 @@ static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backwar
     if (ran == ORDO_OK)
         ran = backward ? ordo_attention_backward(plan, &stage->call)
                        : ordo_attention_forward(plan, &stage->call);
-    status = ran == ORDO_OK ? cli_stage_wait(stage) : cli_library_error(ran);
+    status = ran == ORDO_OK ? cli_stage_wait(stage) : cli_library(ran);
     if (seconds)
         *seconds = cli_now() - before;
     cli_progress_stop();

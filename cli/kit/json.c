@@ -1,7 +1,7 @@
 /* json.c: a writer of JSON.
  *
- * Objects and arrays are indented by two spaces a level; those opened while `compact` is set
- * stay on one line. Doubles get the fewest digits that read back as the same number. */
+ * Objects and arrays are indented by two spaces per level; one in which `compact` is set stays on
+ * one line. Doubles get the fewest digits that read back as the same number. */
 #include "kit/json.h"
 
 #include <assert.h>
@@ -50,10 +50,13 @@ static void quote(FILE *out, const char *text)
     putc('"', out);
 }
 
+static bool is_compact(const cli_json *json)
+{
+    return json->compact > 0 && json->depth >= json->compact;
+}
+
 static void indent(cli_json *json)
 {
-    if (json->compact)
-        return;
     putc('\n', json->out);
     for (int i = 0; i < json->depth; i++)
         fputs("  ", json->out);
@@ -63,9 +66,9 @@ static void indent(cli_json *json)
 static void next(cli_json *json, const char *key)
 {
     if (json->filled[json->depth])
-        fputs(json->compact ? ", " : ",", json->out);
+        fputs(is_compact(json) ? ", " : ",", json->out);
     json->filled[json->depth] = true;
-    if (json->depth > 0)
+    if (json->depth > 0 && !is_compact(json))
         indent(json);
     if (key) {
         quote(json->out, key);
@@ -84,10 +87,13 @@ static void open_level(cli_json *json, const char *key, char bracket)
 static void close_level(cli_json *json, char bracket)
 {
     assert(json->depth > 0);
+    const bool compact = is_compact(json);
     const bool filled = json->filled[json->depth--];
-    if (filled)
+    if (filled && !compact)
         indent(json);
     putc(bracket, json->out);
+    if (json->depth < json->compact)
+        json->compact = 0;
     if (json->depth == 0)
         putc('\n', json->out);
 }
@@ -160,30 +166,4 @@ void cli_json_null(cli_json *json, const char *key)
 {
     next(json, key);
     fputs("null", json->out);
-}
-
-void cli_json_heading(cli_json *json, const char *command)
-{
-    cli_json_int(json, "schema_version", 1);
-    cli_json_text(json, "command", command);
-}
-
-void cli_json_document(FILE *out, const char *command, cli_json_item *item, const void *items,
-                       size_t count)
-{
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, command);
-    if (count == 1) {
-        item(&json, items, 0);
-    } else {
-        cli_json_array(&json, "results");
-        for (size_t i = 0; i < count; i++) {
-            cli_json_object(&json, NULL);
-            item(&json, items, i);
-            cli_json_end_object(&json);
-        }
-        cli_json_end_array(&json);
-    }
-    cli_json_end_object(&json);
 }

@@ -69,9 +69,16 @@ int cli_exit_of(ordo_status status)
     return CLI_FAILED;
 }
 
-int cli_library_error(ordo_status status)
+int cli_out_of_memory(void)
+{
+    return cli_error(CLI_FAILED, "out of memory");
+}
+
+int cli_library(ordo_status status)
 {
     const char *why = ordo_last_error();
+    if (status == ORDO_OK)
+        return CLI_OK;
     const int exit_status = cli_exit_of(status);
     cli_error(exit_status, "%s", *why ? why : ordo_status_name(status));
     if (exit_status == CLI_USAGE)

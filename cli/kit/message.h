@@ -26,9 +26,10 @@ const char *cli_message_prefix(void);
 int cli_usage(const char *format, ...) CLI_PRINTF(1, 2); /* and points at --help */
 int cli_error(int exit_status, const char *format, ...) CLI_PRINTF(2, 3);
 
-/* Exit status of a library status; the second also prints ordo_last_error(). */
+/* The exit status of a library status; the second prints ordo_last_error() unless it is ORDO_OK. */
 int cli_exit_of(ordo_status status);
-int cli_library_error(ordo_status status);
+int cli_library(ordo_status status);
+int cli_out_of_memory(void);
 
 /* The candidate nearest to what was typed, or NULL if none comes near. */
 const char *cli_nearest(const char *typed, const char *const *candidates, size_t count);

@@ -207,7 +207,7 @@ int cli_npy_open(cli_array *array, const char *path)
     int status = CLI_OK;
     *array = (cli_array) { .path = path };
     if (data == NULL)
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     else if (!cli_array_bytes(file, 0, data, held))
         status = cli_error(CLI_USAGE, "cannot read %s: %s", path,
                            errno ? strerror(errno) : "it ended too early");

@@ -89,13 +89,13 @@ char *cli_plan_line(const ordo_plan *plan, int *exit_status)
     (void)ordo_plan_print(plan, NULL, 0, &needed); /* too small on purpose: asks for the size */
     char *line = malloc(needed > 0 ? needed : 1);
     if (line == NULL) {
-        *exit_status = cli_error(CLI_FAILED, "out of memory");
+        *exit_status = cli_out_of_memory();
         return NULL;
     }
     const ordo_status printed = ordo_plan_print(plan, line, needed, NULL);
     if (printed == ORDO_OK)
         return line;
-    *exit_status = cli_library_error(printed);
+    *exit_status = cli_library(printed);
     free(line);
     return NULL;
 }

@@ -66,7 +66,7 @@ static int64_t largest(const cli_list *list)
 
 static int memory(void)
 {
-    return cli_error(CLI_FAILED, "out of memory");
+    return cli_out_of_memory();
 }
 
 /* A list option that was not given holds one default value. */
@@ -195,13 +195,13 @@ int cli_problem_finish(cli_problem *p)
     p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
     if (p->machine_name) {
         const ordo_status made = ordo_machine_create(&p->machine, p->machine_name);
-        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
+        return cli_library(made);
     }
     /* Without a device the command says so itself, or plans for no machine in vain. */
     const int device = p->backend == ORDO_BACKEND_CUDA ? cli_device_find() : -1;
     if (device >= 0) {
         const ordo_status made = ordo_device_machine(device, &p->machine);
-        return made == ORDO_OK ? CLI_OK : cli_library_error(made);
+        return cli_library(made);
     }
     return CLI_OK;
 }

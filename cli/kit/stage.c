@@ -8,18 +8,13 @@
 
 enum { STRIKES = 64, STRIKE_BYTES = 64 << 20 }; /* more than a second-level cache holds */
 
-static int library(ordo_status status)
-{
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
-}
-
 /* ---- a host ---- */
 
 static int open_host(cli_stage *s, size_t workspace_bytes)
 {
     s->pieces[0] = aligned_alloc(256, (workspace_bytes + 256) / 256 * 256); /* never 0 bytes */
     if (s->pieces[0] == NULL)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     s->count = 1;
     s->call.workspace = s->pieces[0];
     memcpy(s->out, s->tensors->out, sizeof s->out);
@@ -72,7 +67,7 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
     c->sequence_ids = take_if(s, c->sequence_ids, batch * sizeof *c->sequence_ids, &status);
     c->slopes = take_if(s, c->slopes, heads * sizeof *c->slopes, &status);
     c->workspace = take(s, NULL, workspace_bytes, &status);
-    return library(status);
+    return cli_library(status);
 }
 
 /* ---- both ---- */
@@ -88,7 +83,7 @@ int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cl
     *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .mode = mode };
     const ordo_status asked = ordo_plan_query(plan, &info);
     if (asked != ORDO_OK)
-        return cli_library_error(asked);
+        return cli_library(asked);
     s->device = info.backend == ORDO_BACKEND_CUDA;
     s->call.workspace_bytes = ordo_plan_workspace(plan);
     const int status =
@@ -150,7 +145,7 @@ int cli_stage_bits(cli_stage *s)
     if (status == ORDO_OK && s->mode == CLI_GIVEN)
         status = cli_stage_launch_bits(s);
     s->call.mask_bits = s->bits;
-    return library(status);
+    return cli_library(status);
 }
 
 int cli_stage_poison(const cli_stage *s)
@@ -161,12 +156,12 @@ int cli_stage_poison(const cli_stage *s)
     for (int i = 0; i < CLI_OUTPUTS && s->device && status == ORDO_OK; i++)
         status = ordo_device_fill(
             s->out[i], 0xff, cli_tensors_output_bytes(s->tensors, (cli_output)i), s->call.stream);
-    return library(status);
+    return cli_library(status);
 }
 
 int cli_stage_wait(const cli_stage *s)
 {
-    return s->device ? library(ordo_device_synchronise(s->call.stream)) : CLI_OK;
+    return s->device ? cli_library(ordo_device_synchronise(s->call.stream)) : CLI_OK;
 }
 
 int cli_stage_fetch(const cli_stage *s)
@@ -176,7 +171,7 @@ int cli_stage_fetch(const cli_stage *s)
     for (int i = 0; i < CLI_OUTPUTS && s->device && status == ORDO_OK; i++)
         status = ordo_device_copy(t->out[i], s->out[i], cli_tensors_output_bytes(t, (cli_output)i),
                                   s->call.stream);
-    return library(status);
+    return cli_library(status);
 }
 
 int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal)
@@ -187,7 +182,7 @@ int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal)
         status = ordo_device_equal(a->out[i], b->out[i],
                                    cli_tensors_output_bytes(a->tensors, (cli_output)i),
                                    b->call.stream, equal);
-    return library(status);
+    return cli_library(status);
 }
 
 /* ---- other work ---- */
@@ -198,7 +193,7 @@ int cli_hammer_open(cli_hammer *h)
     ordo_status status = ordo_device_stream_create(&h->stream);
     if (status == ORDO_OK)
         status = ordo_device_alloc(&h->memory, STRIKE_BYTES);
-    const int exit_status = library(status);
+    const int exit_status = cli_library(status);
     if (status != ORDO_OK)
         cli_hammer_close(h);
     return exit_status;
@@ -216,5 +211,5 @@ int cli_hammer_strike(const cli_hammer *h)
     ordo_status status = ORDO_OK;
     for (int i = 0; i < STRIKES && status == ORDO_OK; i++)
         status = ordo_device_fill(h->memory, i, STRIKE_BYTES, h->stream);
-    return library(status);
+    return cli_library(status);
 }

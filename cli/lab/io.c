@@ -234,33 +234,24 @@ static size_t sweep_points(const request *r)
     return points < MOST_POINTS ? (size_t)points : MOST_POINTS;
 }
 
-static int write_svg(const request *r, const cli_io_row *rows, size_t count)
+typedef struct table {
+    const cli_io_row *rows;
+    size_t count;
+} table;
+
+static void write_svg(FILE *out, const void *what)
 {
-    cli_file file;
-    const int status = cli_file_open(&file, r->svg);
-    if (status != CLI_OK)
-        return status;
-    cli_io_plot(file.stream, rows, count);
-    return cli_file_commit(&file);
+    const table *t = what;
+    cli_io_plot(out, t->rows, t->count);
 }
 
 static int show(const request *r, const cli_io_row *rows, size_t count)
 {
-    cli_file file;
-    if (r->svg) {
-        const int status = write_svg(r, rows, count);
-        if (status != CLI_OK || !r->json.on)
-            return status;
-    }
-    if (!r->json.on) {
-        cli_io_text(rows, count, r->sweep != NULL);
-        return CLI_OK;
-    }
-    const int status = cli_file_open(&file, r->json.path ? r->json.path : "-");
-    if (status != CLI_OK)
+    const table t = { rows, count };
+    const int status = r->svg ? cli_report_file(r->svg, write_svg, &t) : CLI_OK;
+    if (status != CLI_OK || (r->svg && !r->json.on))
         return status;
-    cli_io_json(file.stream, rows, count, r->sweep != NULL);
-    return cli_file_commit(&file);
+    return cli_io_show(&r->json, rows, count, r->sweep != NULL);
 }
 
 /* A single row that failed is the command's failure; of several, only if all failed alike. */
@@ -281,7 +272,7 @@ static int work(const request *r)
         return status;
     cli_io_row *rows = calloc(points * ORDO_IO_ALGORITHM_COUNT, sizeof *rows);
     if (!rows)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     size_t count = 0;
     cli_progress_start(r->sweep ? "sweeping" : "counting words");
     for (size_t i = 0; i < points; i++) {

@@ -2,8 +2,7 @@
 #ifndef CLI_IO_H
 #define CLI_IO_H
 
-#include "kit/args.h"
-#include "kit/json.h"
+#include "kit/report.h"
 #include "ordo/lab/io.h"
 #include "ordo/ordo.h"
 
@@ -26,8 +25,8 @@ typedef struct cli_io_row {
 /* Words moved: counted if there was a run, else predicted. */
 double cli_io_total(const cli_io_row *row);
 
-void cli_io_text(const cli_io_row *rows, size_t count, bool sweep);
-void cli_io_json(FILE *out, const cli_io_row *rows, size_t count, bool sweep);
+/* Prints its error and returns an exit status. */
+int cli_io_show(const cli_json_wish *wish, const cli_io_row *rows, size_t count, bool sweep);
 
 /* Log-log plot of all rows of a sweep, with their bounds and the crossover. */
 void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count);

@@ -2,7 +2,6 @@
 #include "lab/io.h"
 
 #include "kit/message.h"
-#include "kit/output.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -56,7 +55,7 @@ static int add_machine(table *t, const char *name)
     ordo_machine *machine;
     const ordo_status status = ordo_machine_create(&machine, name);
     if (status != ORDO_OK)
-        return cli_library_error(status);
+        return cli_library(status);
     add_levels(t, machine);
     if (!t->hopper[0])
         add_bytes(t, machine);
@@ -99,43 +98,48 @@ static void print_bytes(const table *t)
     }
 }
 
+static void print_table(const void *what)
+{
+    const table *t = what;
+    print_levels(t);
+    if (t->hopper[0])
+        print_bytes(t);
+}
+
 /* ---- JSON ---- */
 
-static void table_json(FILE *out, const table *t)
+static void table_json(cli_json *json, const void *what)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "io");
-    cli_json_array(&json, "levels");
+    const table *t = what;
+    cli_json_array(json, "levels");
     for (size_t i = 0; i < t->count; i++) {
         const device_level *d = &t->levels[i];
-        cli_json_object(&json, NULL);
-        cli_json_text(&json, "machine", d->machine);
-        cli_json_text(&json, "level", d->level.name);
-        cli_json_text(&json, "kind", d->level.scratchpad ? "scratchpad" : "cache");
-        cli_json_int(&json, "bytes", d->level.bytes);
-        cli_json_int(&json, "word_bytes", d->level.word_bytes);
-        cli_json_int(&json, "words", d->words);
-        cli_json_real(&json, "small_dim", d->level.small_dim);
-        cli_json_end_object(&json);
+        cli_json_object(json, NULL);
+        cli_json_text(json, "machine", d->machine);
+        cli_json_text(json, "level", d->level.name);
+        cli_json_text(json, "kind", d->level.scratchpad ? "scratchpad" : "cache");
+        cli_json_int(json, "bytes", d->level.bytes);
+        cli_json_int(json, "word_bytes", d->level.word_bytes);
+        cli_json_int(json, "words", d->words);
+        cli_json_real(json, "small_dim", d->level.small_dim);
+        cli_json_end_object(json);
     }
-    cli_json_end_array(&json);
-    cli_json_array(&json, "bytes_per_score");
+    cli_json_end_array(json);
+    cli_json_array(json, "bytes_per_score");
     for (int i = 0; t->hopper[0] && i < HEAD_SIZES; i++) {
         const ordo_io_bytes *b = &t->bytes[i];
-        cli_json_object(&json, NULL);
-        cli_json_text(&json, "machine", t->hopper);
-        cli_json_int(&json, "head_dim", head_sizes[i]);
-        cli_json_int(&json, "tile_q", b->tile_q);
-        cli_json_int(&json, "tile_k", b->tile_k);
-        cli_json_real(&json, "flash_reduce", b->flash_reduce);
-        cli_json_real(&json, "flash_rmw", b->flash_rmw);
-        cli_json_real(&json, "split", b->split);
-        cli_json_real(&json, "phase", b->phase);
-        cli_json_end_object(&json);
+        cli_json_object(json, NULL);
+        cli_json_text(json, "machine", t->hopper);
+        cli_json_int(json, "head_dim", head_sizes[i]);
+        cli_json_int(json, "tile_q", b->tile_q);
+        cli_json_int(json, "tile_k", b->tile_k);
+        cli_json_real(json, "flash_reduce", b->flash_reduce);
+        cli_json_real(json, "flash_rmw", b->flash_rmw);
+        cli_json_real(json, "split", b->split);
+        cli_json_real(json, "phase", b->phase);
+        cli_json_end_object(json);
     }
-    cli_json_end_array(&json);
-    cli_json_end_object(&json);
+    cli_json_end_array(json);
 }
 
 int cli_io_devices(const char *machine, const cli_json_wish *wish)
@@ -148,16 +152,6 @@ int cli_io_devices(const char *machine, const cli_json_wish *wish)
         status = add_machine(&t, ordo_machine_builtin(i));
     if (status != CLI_OK)
         return status;
-    if (!wish->on) {
-        print_levels(&t);
-        if (t.hopper[0])
-            print_bytes(&t);
-        return CLI_OK;
-    }
-    cli_file file;
-    status = cli_file_open(&file, wish->path ? wish->path : "-");
-    if (status != CLI_OK)
-        return status;
-    table_json(file.stream, &t);
-    return cli_file_commit(&file);
+    return cli_report_results(wish,
+                              &(cli_results) { "io", table_json, print_table, &t, sizeof t, 1 });
 }

@@ -1,5 +1,6 @@
 /* io_report.c: `ordo io` as tables and as JSON. */
 #include "kit/io_tiles.h"
+#include "kit/message.h"
 #include "lab/io.h"
 
 #include <inttypes.h>
@@ -10,6 +11,12 @@ double cli_io_total(const cli_io_row *row)
     return row->counted ? (double)(row->report.loads + row->report.stores)
                         : (double)(row->predicted.loads + row->predicted.stores);
 }
+
+typedef struct table {
+    const cli_io_row *rows;
+    size_t count;
+    bool sweep;
+} table;
 
 /* ---- text ---- */
 
@@ -47,19 +54,19 @@ static void print_row(const cli_io_row *row)
     putchar('\n');
 }
 
-void cli_io_text(const cli_io_row *rows, size_t count, bool sweep)
+static void print_table(const table *t)
 {
-    const cli_io_row *first = &rows[0];
+    const cli_io_row *first = &t->rows[0];
     printf("%s, %s model: words moved, %s\n\n", ordo_io_pass_name(first->problem.pass),
            first->model, first->counted ? "counted in a run" : "in closed form");
     printf("%-8s %10s %-18s %14s %14s %10s %7s %9s %8s\n", "", "M", "tiles", "loads", "stores",
            "per score", "/bound", first->counted ? "peak" : "", first->counted ? "error" : "");
-    for (size_t i = 0; i < count; i++)
-        print_row(&rows[i]);
-    if (sweep || first->status != ORDO_OK)
+    for (size_t i = 0; i < t->count; i++)
+        print_row(&t->rows[i]);
+    if (t->sweep || first->status != ORDO_OK)
         return;
     printf("\nbound      %.0f (%s)\n", first->bound.words, first->bound.name);
-    if (count > 1 || !first->counted)
+    if (t->count > 1 || !first->counted)
         return;
     if (first->report.loads != first->predicted.loads ||
         first->report.stores != first->predicted.stores)
@@ -81,12 +88,11 @@ static void traffic_json(cli_json *json, const char *key, const ordo_io_traffic 
     cli_json_array(json, key);
     for (size_t i = 0; i < most && list[i].name; i++) {
         cli_json_object(json, NULL);
-        json->compact = true;
+        json->compact = json->depth;
         cli_json_text(json, "name", list[i].name);
         cli_json_int(json, "loads", list[i].loads);
         cli_json_int(json, "stores", list[i].stores);
         cli_json_end_object(json);
-        json->compact = false;
     }
     cli_json_end_array(json);
 }
@@ -145,21 +151,28 @@ static void row_json(cli_json *json, const cli_io_row *row, bool brief)
     traffic_json(json, "phases", row->report.phases, ORDO_IO_PHASES);
 }
 
-void cli_io_json(FILE *out, const cli_io_row *rows, size_t count, bool sweep)
+static void brief_json(cli_json *json, const void *row)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "io");
-    if (count == 1 && !sweep) {
-        row_json(&json, &rows[0], false);
-    } else {
-        cli_json_array(&json, "results");
-        for (size_t i = 0; i < count; i++) {
-            cli_json_object(&json, NULL);
-            row_json(&json, &rows[i], true);
-            cli_json_end_object(&json);
-        }
-        cli_json_end_array(&json);
-    }
-    cli_json_end_object(&json);
+    row_json(json, row, true);
+}
+
+static void table_json(cli_json *json, const void *what)
+{
+    const table *t = what;
+    if (t->count == 1 && !t->sweep)
+        row_json(json, t->rows, false);
+    else
+        cli_results_json(json, &(cli_results) { .fields = brief_json,
+                                                .items = t->rows,
+                                                .size = sizeof *t->rows,
+                                                .count = t->count });
+}
+
+int cli_io_show(const cli_json_wish *wish, const cli_io_row *rows, size_t count, bool sweep)
+{
+    const table t = { rows, count, sweep };
+    if (wish->on)
+        return cli_report_json(wish, "io", table_json, &t);
+    print_table(&t);
+    return CLI_OK;
 }

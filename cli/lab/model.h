@@ -2,9 +2,8 @@
 #ifndef CLI_MODEL_H
 #define CLI_MODEL_H
 
-#include "kit/args.h"
-#include "kit/json.h"
 #include "kit/message.h"
+#include "kit/report.h"
 #include "ordo/lab/model.h"
 
 enum { CLI_MODEL_COMMON = 6, CLI_MODEL_BLOCK = 15 };
@@ -35,24 +34,36 @@ typedef struct cli_block_args {
 cli_section cli_model_section(cli_model_args *args);
 cli_section cli_block_section(cli_block_args *args);
 
-/* Load the machine and make the model. `paper` says which calibration holds if none was named.
- * Each prints its error and returns an exit status. */
-int cli_model_finish(cli_model_args *args, bool paper);
+/* Each prints its error and returns an exit status. */
+
+/* Load the machine and make args->model, without the changes of --set. `paper` says which
+ * calibration holds if none was named. */
+int cli_model_open(cli_model_args *args, bool paper);
 void cli_model_free(cli_model_args *args);
-int cli_model_apply(ordo_model *model, const char *change); /* "name=value" or "name=2x" */
+
+/* Make one more model of the same machine, calibration and state, without the changes of --set. */
+int cli_model_create(const cli_model_args *args, ordo_model **model);
+
+/* Apply one change, "name=value" or "name=2x"; all changes of --set. */
+int cli_model_apply(ordo_model *model, const char *change);
+int cli_model_apply_set(const cli_model_args *args, ordo_model *model);
+
+/* cli_model_open() and cli_model_apply_set(). */
+int cli_model_finish(cli_model_args *args, bool paper);
 
 ordo_block cli_block_of(const cli_block_args *args);
 
 /* The paper's setting: 32 bits an element, compared one by one. */
 bool cli_block_is_paper(const cli_block_args *args);
 
-/* Open what --json asks for, write, close. */
-typedef void cli_model_write(FILE *out, const void *what);
-int cli_model_output(const char *path, cli_model_write *write, const void *what);
+/* Print what a part found, or write it as JSON if that was asked for: the name of the part,
+ * machine, calibration and changes, then the fields. Prints its error and returns an exit status.
+ */
+int cli_model_show(const cli_model_args *args, const char *part, void (*print)(const void *what),
+                   cli_fields *fields, const void *what);
 
 /* One kernel's limiters as a JSON object, those without work left out. */
 void cli_limiters_json(cli_json *json, const char *key, const ordo_kernel_time *time);
-void cli_model_json(cli_json *json, const cli_model_args *args); /* machine, calibration, changes */
 
 /* The parts: each takes what follows its name. */
 int cli_model_block(int argc, char **argv);

@@ -1,8 +1,6 @@
 /* model_args.c: the words of `ordo model`, and the model they ask for. */
 #include "lab/model.h"
 
-#include "kit/output.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,42 +104,51 @@ int cli_model_apply(ordo_model *model, const char *change)
         return cli_usage("--set %s: '%s' is not a number, nor a factor such as 2x", change, value);
     const ordo_status status =
         factor ? ordo_model_scale(model, name, number) : ordo_model_set(model, name, number);
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
-int cli_model_finish(cli_model_args *a, bool paper)
+int cli_model_apply_set(const cli_model_args *a, ordo_model *model)
 {
-    ordo_status status = ordo_machine_create(&a->machine, a->machine_name);
+    int status = CLI_OK;
+    for (size_t i = 0; i < a->set.count && status == CLI_OK; i++)
+        status = cli_model_apply(model, a->set.at[i]);
+    return status;
+}
+
+int cli_model_create(const cli_model_args *a, ordo_model **model)
+{
+    ordo_status status = ordo_model_create(model, a->machine, (ordo_calibration)a->calibration);
+    if (status == ORDO_OK && a->state == 1)
+        status = ordo_model_set(*model, "steady", 0);
+    if (status == ORDO_OK && a->waves)
+        status = ordo_model_set(*model, "whole_waves", 1);
+    return cli_library(status);
+}
+
+int cli_model_open(cli_model_args *a, bool paper)
+{
+    const ordo_status status = ordo_machine_create(&a->machine, a->machine_name);
     if (status != ORDO_OK)
-        return cli_library_error(status);
+        return cli_library(status);
     /* A CPU has only one. */
     const bool cpu = ordo_machine_family_of(a->machine) == ORDO_MACHINE_CPU;
     if (a->calibration < 0)
         a->calibration = paper && !cpu ? ORDO_CALIBRATION_PAPER : ORDO_CALIBRATION_SILICON;
     if (a->calibration == ORDO_CALIBRATION_PAPER && a->state >= 0)
         return cli_usage("--state: the paper's calibration knows no power limit");
-    status = ordo_model_create(&a->model, a->machine, (ordo_calibration)a->calibration);
-    if (status == ORDO_OK && a->state == 1)
-        status = ordo_model_set(a->model, "steady", 0);
-    if (status == ORDO_OK && a->waves)
-        status = ordo_model_set(a->model, "whole_waves", 1);
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_model_create(a, &a->model);
+}
+
+int cli_model_finish(cli_model_args *a, bool paper)
+{
+    const int status = cli_model_open(a, paper);
+    return status == CLI_OK ? cli_model_apply_set(a, a->model) : status;
 }
 
 void cli_model_free(cli_model_args *a)
 {
     ordo_model_destroy(a->model);
     ordo_machine_destroy(a->machine);
-}
-
-int cli_model_output(const char *path, cli_model_write *write, const void *what)
-{
-    cli_file file;
-    const int status = cli_file_open(&file, path ? path : "-");
-    if (status != CLI_OK)
-        return status;
-    write(file.stream, what);
-    return cli_file_commit(&file);
 }
 
 void cli_limiters_json(cli_json *json, const char *key, const ordo_kernel_time *t)
@@ -157,8 +164,18 @@ void cli_limiters_json(cli_json *json, const char *key, const ordo_kernel_time *
     cli_json_end_object(json);
 }
 
-void cli_model_json(cli_json *json, const cli_model_args *a)
+typedef struct part_report {
+    const cli_model_args *args;
+    const char *part;
+    cli_fields *fields;
+    const void *what;
+} part_report;
+
+static void part_fields(cli_json *json, const void *what)
 {
+    const part_report *r = what;
+    const cli_model_args *a = r->args;
+    cli_json_text(json, "part", r->part);
     cli_json_text(json, "machine", ordo_machine_name(a->machine));
     cli_json_text(json, "calibration", ordo_calibration_name((ordo_calibration)a->calibration));
     if (a->calibration == ORDO_CALIBRATION_SILICON)
@@ -167,4 +184,15 @@ void cli_model_json(cli_json *json, const cli_model_args *a)
     for (size_t i = 0; i < a->set.count; i++)
         cli_json_text(json, NULL, a->set.at[i]);
     cli_json_end_array(json);
+    r->fields(json, r->what);
+}
+
+int cli_model_show(const cli_model_args *a, const char *part, void (*print)(const void *what),
+                   cli_fields *fields, const void *what)
+{
+    const part_report r = { a, part, fields, what };
+    if (a->json.on)
+        return cli_report_json(&a->json, "model", part_fields, &r);
+    print(what);
+    return CLI_OK;
 }

@@ -10,19 +10,11 @@ static int check_given(const cli_block_args *a)
     return CLI_OK;
 }
 
-static int apply_all(const cli_model_args *a)
-{
-    int status = CLI_OK;
-    for (size_t i = 0; i < a->set.count && status == CLI_OK; i++)
-        status = cli_model_apply(a->model, a->set.at[i]);
-    return status;
-}
-
 static int price(cli_priced_block *p)
 {
     const ordo_block block = cli_block_of(p->args);
     const ordo_status status = ordo_model_block(p->model->model, &block, &p->report);
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
 int cli_model_block(int argc, char **argv)
@@ -48,13 +40,9 @@ int cli_model_block(int argc, char **argv)
         if (status == CLI_OK)
             status = cli_model_finish(&model, cli_block_is_paper(&args));
         if (status == CLI_OK)
-            status = apply_all(&model);
-        if (status == CLI_OK)
             status = price(&priced);
-        if (status == CLI_OK && model.json.on)
-            status = cli_model_output(model.json.path, cli_block_json, &priced);
-        else if (status == CLI_OK)
-            cli_block_text(&priced);
+        if (status == CLI_OK)
+            status = cli_model_show(&model, "block", cli_block_text, cli_block_fields, &priced);
     }
     cli_model_free(&model);
     return status;
@@ -73,8 +61,9 @@ static void print_change(const char *name, double before, double after)
                100 * (after / before - 1));
 }
 
-static void print_pair(const pair *p)
+static void print_pair(const void *what)
 {
+    const pair *p = what;
     const ordo_block_report *a = &p->before.report, *b = &p->after.report;
     printf("%s, %s calibration; with", ordo_machine_title(p->before.model->machine),
            ordo_calibration_name((ordo_calibration)p->before.model->calibration));
@@ -98,21 +87,15 @@ static void print_pair(const pair *p)
            ordo_dropout_mode_name(b->best));
 }
 
-static void pair_json(FILE *out, const void *what)
+static void pair_json(cli_json *json, const void *what)
 {
     const pair *p = what;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "what-if");
-    cli_model_json(&json, p->before.model);
-    cli_json_object(&json, "before");
-    cli_block_fields(&json, &p->before);
-    cli_json_end_object(&json);
-    cli_json_object(&json, "after");
-    cli_block_fields(&json, &p->after);
-    cli_json_end_object(&json);
-    cli_json_end_object(&json);
+    cli_json_object(json, "before");
+    cli_block_fields(json, &p->before);
+    cli_json_end_object(json);
+    cli_json_object(json, "after");
+    cli_block_fields(json, &p->after);
+    cli_json_end_object(json);
 }
 
 int cli_model_what_if(int argc, char **argv)
@@ -136,17 +119,15 @@ int cli_model_what_if(int argc, char **argv)
         if (status == CLI_OK && model.set.count == 0)
             status = cli_usage("--set: expected at least one change, such as tensor=2x");
         if (status == CLI_OK)
-            status = cli_model_finish(&model, cli_block_is_paper(&args));
+            status = cli_model_open(&model, cli_block_is_paper(&args));
         if (status == CLI_OK)
             status = price(&both.before);
         if (status == CLI_OK)
-            status = apply_all(&model);
+            status = cli_model_apply_set(&model, model.model);
         if (status == CLI_OK)
             status = price(&both.after);
-        if (status == CLI_OK && model.json.on)
-            status = cli_model_output(model.json.path, pair_json, &both);
-        else if (status == CLI_OK)
-            print_pair(&both);
+        if (status == CLI_OK)
+            status = cli_model_show(&model, "what-if", print_pair, pair_json, &both);
     }
     cli_model_free(&model);
     return status;

@@ -12,11 +12,9 @@ typedef struct cli_priced_block {
 
 extern const char *const cli_gemm_names[ORDO_BLOCK_GEMMS];
 
-void cli_block_text(const cli_priced_block *priced);
-void cli_block_json(FILE *out, const void *priced); /* a document */
-
-/* The fields inside an object. */
-void cli_block_fields(cli_json *json, const cli_priced_block *priced);
+/* `priced` is a cli_priced_block. */
+void cli_block_text(const void *priced);
+void cli_block_fields(cli_json *json, const void *priced);
 
 /* "overlapped: 2.3 % faster than fused" and what follows from it. */
 void cli_block_advice(const cli_priced_block *priced, char *text, size_t capacity);

@@ -100,8 +100,9 @@ static void print_question(const cli_priced_block *p)
            ordo_generator_name((ordo_generator)a->generator));
 }
 
-void cli_block_text(const cli_priced_block *p)
+void cli_block_text(const void *priced)
 {
+    const cli_priced_block *p = priced;
     const ordo_block_report *r = &p->report;
     char advice[160];
     print_question(p);
@@ -188,8 +189,9 @@ static void kernels_json(cli_json *json, const ordo_block_report *r)
     cli_json_end_object(json);
 }
 
-void cli_block_fields(cli_json *json, const cli_priced_block *p)
+void cli_block_fields(cli_json *json, const void *priced)
 {
+    const cli_priced_block *p = priced;
     const ordo_block_report *r = &p->report;
     shape_json(json, p);
     cli_json_real(json, "gemm_ms", r->gemm_seconds * 1e3);
@@ -219,16 +221,4 @@ void cli_block_fields(cli_json *json, const cli_priced_block *p)
     if (p->args->backward)
         training_json(json, r);
     kernels_json(json, r);
-}
-
-void cli_block_json(FILE *out, const void *priced)
-{
-    const cli_priced_block *p = priced;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "block");
-    cli_model_json(&json, p->model);
-    cli_block_fields(&json, p);
-    cli_json_end_object(&json);
 }

@@ -7,65 +7,51 @@
 
 /* ---- what a cell shows ---- */
 
-static double overlap_over_baseline(const ordo_block_report *r)
-{
-    return r->overlap_over_baseline;
-}
-static double overlap_over_fusion(const ordo_block_report *r)
-{
-    return r->overlap_over_fusion;
-}
-static double fusion_over_baseline(const ordo_block_report *r)
-{
-    return r->fusion_over_baseline;
-}
-static double fusion_gain(const ordo_block_report *r)
-{
-    return 100 * (r->overlap_over_fusion - 1);
-}
-static double dropout_cost(const ordo_block_report *r)
-{
-    return 100 * (r->mode[r->best] / r->none - 1);
-}
-static double mask_gib(const ordo_block_report *r)
-{
-    return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
-}
-static double gemm_ms(const ordo_block_report *r)
-{
-    return r->gemm_seconds * 1e3;
-}
-static double attention_ms(const ordo_block_report *r)
-{
-    return r->attention.seconds * 1e3;
-}
-static double rng_ms(const ordo_block_report *r)
-{
-    return r->rng.seconds * 1e3;
-}
-static double none_ms(const ordo_block_report *r)
-{
-    return r->none * 1e3;
-}
-static double best_ms(const ordo_block_report *r)
-{
-    return r->mode[r->best] * 1e3;
-}
+enum {
+    OVERLAPPED_OVER_SEQUENTIAL,
+    OVERLAPPED_OVER_FUSED,
+    FUSED_OVER_SEQUENTIAL,
+    OVERLAP_GAIN,
+    DROPOUT_COST,
+    MASK_GIB,
+    GEMM_MS,
+    ATTENTION_MS,
+    RNG_MS,
+    NONE_MS,
+    BEST_MS
+};
 
 static const cli_quantity quantities[] = {
-    { "overlap_over_baseline", "overlapped over sequential", 2, 1, overlap_over_baseline },
-    { "overlap_over_fusion", "overlapped over fused", 2, 1, overlap_over_fusion },
-    { "fusion_over_baseline", "fused over sequential", 2, 1, fusion_over_baseline },
-    { "overlap_gain", "gain of overlapped over fused, %", 1, 0, fusion_gain },
-    { "dropout_cost", "cost of dropout in the best mode, %", 1, NAN, dropout_cost },
-    { "mask_gib", "mask, GiB", 3, NAN, mask_gib },
-    { "gemm_ms", "GEMMs, ms", 3, NAN, gemm_ms },
-    { "attention_ms", "attention, ms", 3, NAN, attention_ms },
-    { "rng_ms", "mask generation, ms", 3, NAN, rng_ms },
-    { "none_ms", "block without dropout, ms", 3, NAN, none_ms },
-    { "best_ms", "block in the best mode, ms", 3, NAN, best_ms },
+    { OVERLAPPED_OVER_SEQUENTIAL, "overlap_over_baseline", "overlapped over sequential", 2, 1 },
+    { OVERLAPPED_OVER_FUSED, "overlap_over_fusion", "overlapped over fused", 2, 1 },
+    { FUSED_OVER_SEQUENTIAL, "fusion_over_baseline", "fused over sequential", 2, 1 },
+    { OVERLAP_GAIN, "overlap_gain", "gain of overlapped over fused, %", 1, 0 },
+    { DROPOUT_COST, "dropout_cost", "cost of dropout in the best mode, %", 1, NAN },
+    { MASK_GIB, "mask_gib", "mask, GiB", 3, NAN },
+    { GEMM_MS, "gemm_ms", "GEMMs, ms", 3, NAN },
+    { ATTENTION_MS, "attention_ms", "attention, ms", 3, NAN },
+    { RNG_MS, "rng_ms", "mask generation, ms", 3, NAN },
+    { NONE_MS, "none_ms", "block without dropout, ms", 3, NAN },
+    { BEST_MS, "best_ms", "block in the best mode, ms", 3, NAN },
 };
 enum { QUANTITIES = sizeof quantities / sizeof quantities[0] };
+
+static double value_of(const cli_quantity *quantity, const ordo_block_report *r)
+{
+    switch (quantity->id) {
+    case OVERLAPPED_OVER_SEQUENTIAL: return r->overlap_over_baseline;
+    case OVERLAPPED_OVER_FUSED: return r->overlap_over_fusion;
+    case FUSED_OVER_SEQUENTIAL: return r->fusion_over_baseline;
+    case OVERLAP_GAIN: return 100 * (r->overlap_over_fusion - 1);
+    case DROPOUT_COST: return 100 * (r->mode[r->best] / r->none - 1);
+    case MASK_GIB: return r->mask_bytes[ORDO_MODE_OVERLAPPED] * 0x1p-30;
+    case GEMM_MS: return r->gemm_seconds * 1e3;
+    case ATTENTION_MS: return r->attention.seconds * 1e3;
+    case RNG_MS: return r->rng.seconds * 1e3;
+    case NONE_MS: return r->none * 1e3;
+    default: return r->mode[r->best] * 1e3;
+    }
+}
 
 static const cli_quantity *find_quantity(const char *name)
 {
@@ -151,26 +137,18 @@ static int price_cell(const start *from, const cli_heat *heat, size_t y, size_t 
 {
     cli_block_args block = from->block;
     ordo_model *model = NULL;
-    const ordo_calibration calibration = (ordo_calibration)from->model->calibration;
-    ordo_status made = ordo_model_create(&model, from->model->machine, calibration);
-    if (made == ORDO_OK && from->model->state == 1)
-        made = ordo_model_set(model, "steady", 0);
-    if (made == ORDO_OK && from->model->waves)
-        made = ordo_model_set(model, "whole_waves", 1);
-    int status = made == ORDO_OK ? CLI_OK : cli_library_error(made);
-    for (size_t i = 0; i < from->model->set.count && status == CLI_OK; i++)
-        status = cli_model_apply(model, from->model->set.at[i]);
+    int status = cli_model_create(from->model, &model);
+    if (status == CLI_OK)
+        status = cli_model_apply_set(from->model, model);
     for (size_t i = 0; i < from->change_count && status == CLI_OK; i++)
         status = cli_model_apply(model, from->changes[i]);
     if (status == CLI_OK)
         status = apply_axis(&heat->x, x, &block, model);
     if (status == CLI_OK)
         status = apply_axis(&heat->y, y, &block, model);
-    if (status == CLI_OK) {
-        const ordo_block asked = cli_block_of(&block);
-        made = ordo_model_block(model, &asked, report);
-        status = made == ORDO_OK ? CLI_OK : cli_library_error(made);
-    }
+    const ordo_block asked = cli_block_of(&block);
+    if (status == CLI_OK)
+        status = cli_library(ordo_model_block(model, &asked, report));
     ordo_model_destroy(model);
     return status;
 }
@@ -183,14 +161,14 @@ static int fill(const start *from, cli_heat *heat)
     heat->cells = calloc(cells, sizeof *heat->cells);
     heat->regions = calloc(cells, sizeof *heat->regions);
     if (!heat->cells || !heat->regions)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     for (size_t y = 0; y < heat->y.count; y++)
         for (size_t x = 0; x < heat->x.count; x++) {
             ordo_block_report report;
             const int status = price_cell(from, heat, y, x, &report);
             if (status != CLI_OK)
                 return status;
-            heat->cells[y * heat->x.count + x] = heat->quantity->of(&report);
+            heat->cells[y * heat->x.count + x] = value_of(heat->quantity, &report);
             heat->regions[y * heat->x.count + x] = report.region;
         }
     return CLI_OK;
@@ -223,50 +201,49 @@ int cli_grid_axes(cli_grid *grid, const cli_model_args *model, const cli_block_a
 /* ---- the paper's figures ---- */
 
 typedef struct panel {
-    const char *title, *quantity;
-    int rounds;
-    bool twice;      /* twice the tensor cores, as the paper's B100 */
-    bool difference; /* of that to the machine as it is, in percentage points */
-    int ranks;       /* that share the heads; 0 = 1 */
+    const char *quantity;
+    const char *title; /* NULL: what the quantity is about */
+    int rounds;        /* 0 = 7 */
+    bool twice;        /* twice the tensor cores, as the paper's B100 */
+    bool difference;   /* of that to the machine as it is, in percentage points */
+    int ranks;         /* that share the heads; 0 = 1 */
 } panel;
+
+static const char with_region[] = "overlapped over sequential (region)";
 
 static const struct figure {
     int number;
-    const char *title;
     bool qkv_only;
+    const char *title;
     panel panels[CLI_HEATS_MOST];
 } figures[] = {
     { 5,
-      "Figure 5: speedup over sequential",
       false,
-      { { "fused over sequential", "fusion_over_baseline", 7, false, false },
-        { "overlapped over sequential (region)", "overlap_over_baseline", 7, false, false },
-        { "overlapped over fused", "overlap_over_fusion", 7, false, false } } },
+      "speedup over sequential",
+      { { "fusion_over_baseline" },
+        { "overlap_over_baseline", with_region },
+        { "overlap_over_fusion" } } },
     { 8,
-      "Figure 8: twice the tensor cores",
       false,
-      { { "overlapped over sequential (region)", "overlap_over_baseline", 7, true, false } } },
+      "twice the tensor cores",
+      { { "overlap_over_baseline", with_region, .twice = true } } },
     { 9,
-      "Figure 9: what twice the tensor cores change",
       false,
-      { { "overlapped over sequential, change in points", "overlap_over_baseline", 7, true,
-          true } } },
+      "what twice the tensor cores change",
+      { { "overlap_over_baseline", "overlapped over sequential, change in points", .twice = true,
+          .difference = true } } },
     { 12,
-      "Figure 12: fewer rounds",
       false,
-      { { "Philox-7: overlapped over sequential (region)", "overlap_over_baseline", 7, false,
-          false },
-        { "Philox-5", "overlap_over_baseline", 5, false, false },
-        { "Philox-3", "overlap_over_baseline", 3, false, false } } },
-    { 13,
-      "Figure 13: one GEMM to hide under",
-      true,
-      { { "gain of overlapped over fused, %", "overlap_gain", 7, false, false } } },
+      "fewer rounds",
+      { { "overlap_over_baseline", "Philox-7: overlapped over sequential (region)" },
+        { "overlap_over_baseline", "Philox-5", .rounds = 5 },
+        { "overlap_over_baseline", "Philox-3", .rounds = 3 } } },
+    { 13, true, "one GEMM to hide under", { { "overlap_gain" } } },
     { 14,
-      "Figure 14: memory of the mask",
       false,
-      { { "GiB on one device", "mask_gib", 7, false, false },
-        { "GiB on each of 16 that share the heads", "mask_gib", 7, false, false, 16 } } },
+      "memory of the mask",
+      { { "mask_gib", "GiB on one device" },
+        { "mask_gib", "GiB on each of 16 that share the heads", .ranks = 16 } } },
 };
 
 static void default_axes(cli_heat *heat)
@@ -287,8 +264,8 @@ static int fill_panel(cli_heat *heat, start *from, const panel *p)
     default_axes(heat);
     heat->quantity = find_quantity(p->quantity);
     heat->points = p->difference;
-    snprintf(heat->title, sizeof heat->title, "%s", p->title);
-    from->block.rounds = p->rounds;
+    snprintf(heat->title, sizeof heat->title, "%s", p->title ? p->title : heat->quantity->about);
+    from->block.rounds = p->rounds ? p->rounds : 7;
     from->block.tensor_parallel = p->ranks;
     set_twice(from, p->twice);
     int status = fill(from, heat);
@@ -319,10 +296,10 @@ int cli_grid_figure(cli_grid *grid, const cli_model_args *model, int number)
     from.block.overlap = f->qkv_only ? 0 : 1;
     grid->model = model;
     grid->figure = number;
-    snprintf(grid->title, sizeof grid->title, "%s; %s, fp8, 32 bits compared", f->title,
-             ordo_machine_title(model->machine));
+    snprintf(grid->title, sizeof grid->title, "Figure %d: %s; %s, fp8, 32 bits compared", number,
+             f->title, ordo_machine_title(model->machine));
     int status = CLI_OK;
-    while (grid->count < CLI_HEATS_MOST && f->panels[grid->count].title && status == CLI_OK) {
+    while (grid->count < CLI_HEATS_MOST && f->panels[grid->count].quantity && status == CLI_OK) {
         const size_t i = grid->count++;
         status = fill_panel(&grid->heats[i], &from, &f->panels[i]);
     }
@@ -354,6 +331,14 @@ static void print_heat(const cli_heat *h)
         }
         puts("");
     }
+}
+
+static void print_grid(const void *what)
+{
+    const cli_grid *g = what;
+    printf("%s\n", g->title);
+    for (size_t i = 0; i < g->count; i++)
+        print_heat(&g->heats[i]);
 }
 
 static void axis_json(cli_json *json, const char *key, const cli_axis *axis)
@@ -394,22 +379,16 @@ static void heat_json(cli_json *json, const cli_heat *h)
     cli_json_end_object(json);
 }
 
-static void grid_json(FILE *out, const void *what)
+static void grid_json(cli_json *json, const void *what)
 {
     const cli_grid *g = what;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "grid");
-    cli_model_json(&json, g->model);
-    cli_json_text(&json, "title", g->title);
+    cli_json_text(json, "title", g->title);
     if (g->figure)
-        cli_json_int(&json, "figure", g->figure);
-    cli_json_array(&json, "panels");
+        cli_json_int(json, "figure", g->figure);
+    cli_json_array(json, "panels");
     for (size_t i = 0; i < g->count; i++)
-        heat_json(&json, &g->heats[i]);
-    cli_json_end_array(&json);
-    cli_json_end_object(&json);
+        heat_json(json, &g->heats[i]);
+    cli_json_end_array(json);
 }
 
 typedef struct request {
@@ -432,7 +411,7 @@ static int make_grid(request *r, const cli_syntax *syntax, cli_grid *grid)
                 return cli_usage("%s: a figure has its block", r->block.options[i].name);
     if (figure && !cli_args_given(syntax, "--machine"))
         r->model.machine_name = "h100";
-    const int status = cli_model_finish(&r->model, figure || cli_block_is_paper(&r->block));
+    const int status = cli_model_open(&r->model, figure || cli_block_is_paper(&r->block));
     if (status != CLI_OK)
         return status;
     return figure ? cli_grid_figure(grid, &r->model, figures[r->figure].number)
@@ -473,14 +452,9 @@ int cli_model_grid(int argc, char **argv)
     if (cli_args_read(&syntax, argc, argv, &status)) {
         status = make_grid(&r, &syntax, &grid);
         if (status == CLI_OK && r.svg)
-            status = cli_model_output(r.svg, cli_grid_svg, &grid);
-        if (status == CLI_OK && r.model.json.on)
-            status = cli_model_output(r.model.json.path, grid_json, &grid);
-        else if (status == CLI_OK && !r.svg) {
-            printf("%s\n", grid.title);
-            for (size_t i = 0; i < grid.count; i++)
-                print_heat(&grid.heats[i]);
-        }
+            status = cli_report_file(r.svg, cli_grid_svg, &grid);
+        if (status == CLI_OK && (r.model.json.on || !r.svg))
+            status = cli_model_show(&r.model, "grid", print_grid, grid_json, &grid);
     }
     cli_grid_free(&grid);
     cli_model_free(&r.model);

@@ -15,11 +15,11 @@ typedef struct cli_axis {
 
 /* What a cell shows. */
 typedef struct cli_quantity {
+    int id;
     const char *name;  /* "overlap_over_baseline" */
     const char *about; /* for titles */
     int decimals;
     double middle; /* where the colours change sign; NAN: a plain scale */
-    double (*of)(const ordo_block_report *report);
 } cli_quantity;
 
 /* One heat map. */

@@ -83,11 +83,12 @@ static int price(request *r)
         : r->kernel == MEMORY
             ? ordo_model_memory(r->model.model, r->read_bytes, r->write_bytes, &r->time)
             : price_attention(r);
-    return status == ORDO_OK ? CLI_OK : cli_library_error(status);
+    return cli_library(status);
 }
 
-static void print(const request *r)
+static void print_kernel(const void *what)
 {
+    const request *r = what;
     printf("%s on %s, %s calibration: %.4f ms, bound by %s", kernels[r->kernel],
            ordo_machine_title(r->model.machine),
            ordo_calibration_name((ordo_calibration)r->model.calibration), r->time.seconds * 1e3,
@@ -105,21 +106,15 @@ static void print(const request *r)
         }
 }
 
-static void write_json(FILE *out, const void *what)
+static void kernel_json(cli_json *json, const void *what)
 {
     const request *r = what;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "kernel");
-    cli_model_json(&json, &r->model);
-    cli_json_text(&json, "kernel", kernels[r->kernel]);
-    cli_json_real(&json, "ms", r->time.seconds * 1e3);
-    cli_json_text(&json, "limiter", ordo_limiter_name(r->time.limiter));
+    cli_json_text(json, "kernel", kernels[r->kernel]);
+    cli_json_real(json, "ms", r->time.seconds * 1e3);
+    cli_json_text(json, "limiter", ordo_limiter_name(r->time.limiter));
     if (r->flop > 0)
-        cli_json_real(&json, "flop", r->flop);
-    cli_limiters_json(&json, "limiters", &r->time);
-    cli_json_end_object(&json);
+        cli_json_real(json, "flop", r->flop);
+    cli_limiters_json(json, "limiters", &r->time);
 }
 
 int cli_model_kernel(int argc, char **argv)
@@ -164,14 +159,10 @@ int cli_model_kernel(int argc, char **argv)
         if (status == CLI_OK)
             status =
                 cli_model_finish(&r.model, r.bits == 32 && r.generator == ORDO_GENERATOR_COMPARE);
-        for (size_t i = 0; i < r.model.set.count && status == CLI_OK; i++)
-            status = cli_model_apply(r.model.model, r.model.set.at[i]);
         if (status == CLI_OK)
             status = price(&r);
-        if (status == CLI_OK && r.model.json.on)
-            status = cli_model_output(r.model.json.path, write_json, &r);
-        else if (status == CLI_OK)
-            print(&r);
+        if (status == CLI_OK)
+            status = cli_model_show(&r.model, "kernel", print_kernel, kernel_json, &r);
     }
     cli_model_free(&r.model);
     return status;
@@ -179,8 +170,9 @@ int cli_model_kernel(int argc, char **argv)
 
 /* ---- constants ---- */
 
-static void print_constants(const cli_model_args *a)
+static void print_constants(const void *what)
 {
+    const cli_model_args *a = what;
     ordo_model_constant c;
     for (size_t i = 0; ordo_model_constant_at(a->model, i, &c) == ORDO_OK; i++)
         printf("%-22s %14.6g %-9s %-9s %s\n%47s%s\n", c.name, c.value, c.unit, c.kind, c.about, "",
@@ -216,33 +208,27 @@ static void counts_json(cli_json *json, const ordo_kernel_counts *k)
     cli_json_end_object(json);
 }
 
-static void constants_json(FILE *out, const void *what)
+static void constants_json(cli_json *json, const void *what)
 {
     const cli_model_args *a = what;
     ordo_model_constant c;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "constants");
-    cli_model_json(&json, a);
-    cli_json_array(&json, "constants");
+    cli_json_array(json, "constants");
     for (size_t i = 0; ordo_model_constant_at(a->model, i, &c) == ORDO_OK; i++) {
-        cli_json_object(&json, NULL);
-        cli_json_text(&json, "name", c.name);
-        cli_json_real(&json, "value", c.value);
-        cli_json_text(&json, "unit", c.unit);
-        cli_json_text(&json, "kind", c.kind);
-        cli_json_text(&json, "source", c.source);
-        cli_json_text(&json, "about", c.about);
-        cli_json_bool(&json, "changed", c.changed);
-        cli_json_end_object(&json);
+        cli_json_object(json, NULL);
+        cli_json_text(json, "name", c.name);
+        cli_json_real(json, "value", c.value);
+        cli_json_text(json, "unit", c.unit);
+        cli_json_text(json, "kind", c.kind);
+        cli_json_text(json, "source", c.source);
+        cli_json_text(json, "about", c.about);
+        cli_json_bool(json, "changed", c.changed);
+        cli_json_end_object(json);
     }
-    cli_json_end_array(&json);
-    cli_json_array(&json, "kernels");
+    cli_json_end_array(json);
+    cli_json_array(json, "kernels");
     for (size_t i = 0; i < ordo_kernel_counts_count(); i++)
-        counts_json(&json, ordo_kernel_counts_at(i));
-    cli_json_end_array(&json);
-    cli_json_end_object(&json);
+        counts_json(json, ordo_kernel_counts_at(i));
+    cli_json_end_array(json);
 }
 
 int cli_model_constants(int argc, char **argv)
@@ -258,12 +244,8 @@ int cli_model_constants(int argc, char **argv)
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
         status = cli_model_finish(&args, false);
-        for (size_t i = 0; i < args.set.count && status == CLI_OK; i++)
-            status = cli_model_apply(args.model, args.set.at[i]);
-        if (status == CLI_OK && args.json.on)
-            status = cli_model_output(args.json.path, constants_json, &args);
-        else if (status == CLI_OK)
-            print_constants(&args);
+        if (status == CLI_OK)
+            status = cli_model_show(&args, "constants", print_constants, constants_json, &args);
     }
     cli_model_free(&args);
     return status;

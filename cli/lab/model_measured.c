@@ -169,7 +169,7 @@ int cli_measured_read(cli_measured *t, const char *path)
     int status = CLI_OK;
     cli_json_reader reader = cli_json_reader_of(text, length);
     if (!text)
-        status = cli_error(CLI_FAILED, "out of memory");
+        status = cli_out_of_memory();
     else if (failed)
         status = cli_error(CLI_FAILED, "%s: cannot be read", path);
     else if (length > MOST_BYTES)

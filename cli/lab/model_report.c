@@ -206,7 +206,7 @@ static int fill(page *p)
     const ordo_block block = cli_block_of(a);
     const ordo_status status = ordo_model_block(p->priced.model->model, &block, &p->priced.report);
     if (status != ORDO_OK)
-        return cli_library_error(status);
+        return cli_library(status);
     const int64_t ranks = a->tensor_parallel ? a->tensor_parallel : 1;
     const int64_t rows = a->sequence_parallel ? a->sequence_parallel : 1;
     around(x, sizeof x, "seq", a->seq, 128 * rows * (a->segments ? a->segments : 1));
@@ -244,13 +244,12 @@ int cli_model_report(int argc, char **argv)
             status = cli_usage("%s: expected a number", args.seq == 0 ? "--seq" : "--embed");
         if (status == CLI_OK)
             status = cli_model_finish(&model, cli_block_is_paper(&args));
-        for (size_t i = 0; i < model.set.count && status == CLI_OK; i++)
-            status = cli_model_apply(model.model, model.set.at[i]);
         if (status == CLI_OK)
             status = fill(&p);
         if (status == CLI_OK)
-            status = model.json.on ? cli_model_output(model.json.path, cli_block_json, &p.priced)
-                                   : cli_model_output(html, write_page, &p);
+            status = model.json.on
+                         ? cli_model_show(&model, "block", NULL, cli_block_fields, &p.priced)
+                         : cli_report_file(html, write_page, &p);
     }
     cli_grid_free(&p.speedup);
     cli_grid_free(&p.cost);

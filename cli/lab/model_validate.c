@@ -216,24 +216,20 @@ static int predict(const table *t, row *r)
 {
     ordo_model *model = NULL;
     ordo_kernel_time time = { 0 };
-    ordo_status status =
-        ordo_model_create(&model, t->model->machine, (ordo_calibration)t->model->calibration);
-    int exit_status = CLI_OK;
-    for (size_t i = 0; i < t->model->set.count && status == ORDO_OK && exit_status == CLI_OK; i++)
-        exit_status = cli_model_apply(model, t->model->set.at[i]);
-    if (status == ORDO_OK)
-        status = adjust(model, &r->is);
-    if (status == ORDO_OK)
-        status = predict_kernel(model, &r->is, &time);
+    int status = cli_model_create(t->model, &model);
+    if (status == CLI_OK)
+        status = cli_model_apply_set(t->model, model);
+    if (status == CLI_OK)
+        status = cli_library(adjust(model, &r->is));
+    if (status == CLI_OK)
+        status = cli_library(predict_kernel(model, &r->is, &time));
     ordo_model_destroy(model);
-    if (exit_status != CLI_OK || status != ORDO_OK)
-        return exit_status != CLI_OK ? exit_status : cli_library_error(status);
     r->predicted = time.seconds + r->is.overhead_seconds;
     r->limiter = time.limiter;
     r->group = group_of(&r->is);
-    if (!(r->is.seconds > 0))
+    if (status == CLI_OK && !(r->is.seconds > 0))
         return cli_usage("%s: a result has no \"seconds\"", t->path);
-    return CLI_OK;
+    return status;
 }
 
 /* ---- output ---- */
@@ -284,8 +280,9 @@ static void describe(const cli_measured_row *r, char *text, size_t capacity)
                  is_causal(r) ? " causal" : "");
 }
 
-static void print_table(const table *t)
+static void print_table(const void *what)
 {
+    const table *t = what;
     printf("%s: predictions for %s, %s calibration\n\n%-19s %-44s %12s %12s %8s  %s\n", t->path,
            ordo_machine_title(t->model->machine),
            ordo_calibration_name((ordo_calibration)t->model->calibration), "kernel", "row",
@@ -327,32 +324,26 @@ static void errors_json(cli_json *json, const table *t)
     cli_json_end_object(json);
 }
 
-static void table_json(FILE *out, const void *what)
+static void table_json(cli_json *json, const void *what)
 {
     const table *t = what;
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "model");
-    cli_json_text(&json, "part", "validate");
-    cli_model_json(&json, t->model);
-    cli_json_text(&json, "file", t->path);
-    cli_json_array(&json, "rows");
+    cli_json_text(json, "file", t->path);
+    cli_json_array(json, "rows");
     for (size_t i = 0; i < t->count; i++) {
         const row *r = &t->rows[i];
         char text[96];
         describe(&r->is, text, sizeof text);
-        cli_json_object(&json, NULL);
-        cli_json_text(&json, "kernel", r->is.kernel[0] ? r->is.kernel : groups[r->group]);
-        cli_json_text(&json, "row", text);
-        cli_json_real(&json, "measured_seconds", r->is.seconds);
-        cli_json_real(&json, "predicted_seconds", r->predicted);
-        cli_json_real(&json, "error", error_of(r));
-        cli_json_text(&json, "limiter", ordo_limiter_name(r->limiter));
-        cli_json_end_object(&json);
+        cli_json_object(json, NULL);
+        cli_json_text(json, "kernel", r->is.kernel[0] ? r->is.kernel : groups[r->group]);
+        cli_json_text(json, "row", text);
+        cli_json_real(json, "measured_seconds", r->is.seconds);
+        cli_json_real(json, "predicted_seconds", r->predicted);
+        cli_json_real(json, "error", error_of(r));
+        cli_json_text(json, "limiter", ordo_limiter_name(r->limiter));
+        cli_json_end_object(json);
     }
-    cli_json_end_array(&json);
-    errors_json(&json, t);
-    cli_json_end_object(&json);
+    cli_json_end_array(json);
+    errors_json(json, t);
 }
 
 static int run(table *t, const cli_syntax *syntax, double most)
@@ -363,20 +354,17 @@ static int run(table *t, const cli_syntax *syntax, double most)
     t->count = t->measured.count;
     t->rows = calloc(t->count, sizeof *t->rows);
     if (!t->rows)
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     for (size_t i = 0; i < t->count; i++)
         t->rows[i].is = t->measured.rows[i];
     if (!cli_args_given(syntax, "--machine"))
         t->model->machine_name = t->measured.machine[0] != '\0' ? t->measured.machine : "host";
-    status = cli_model_finish(t->model, false);
+    status = cli_model_open(t->model, false);
     for (size_t i = 0; i < t->count && status == CLI_OK; i++)
         status = predict(t, &t->rows[i]);
     if (status != CLI_OK)
         return status;
-    if (t->model->json.on)
-        status = cli_model_output(t->model->json.path, table_json, t);
-    else
-        print_table(t);
+    status = cli_model_show(t->model, "validate", print_table, table_json, t);
     if (status != CLI_OK)
         return status;
     for (int g = 0; g < GROUPS; g++) {

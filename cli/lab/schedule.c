@@ -70,7 +70,7 @@ static int add_order(const char *name, const ordo_schedule *schedule, cli_replay
     } else if (strcmp(name, "auto") == 0) {
         const ordo_status status = ordo_schedule_auto(schedule, &first);
         if (status != ORDO_OK)
-            return cli_library_error(status);
+            return cli_library(status);
         last = first;
         chosen = true;
     } else {
@@ -114,7 +114,7 @@ static int replay(const ordo_schedule *schedule, cli_replay *r)
     if (r->status == ORDO_OK)
         return CLI_OK;
     snprintf(r->why, sizeof r->why, "%s", ordo_last_error());
-    return r->status == ORDO_ERR_UNSUPPORTED ? CLI_OK : cli_library_error(r->status);
+    return r->status == ORDO_ERR_UNSUPPORTED ? CLI_OK : cli_library(r->status);
 }
 
 static int replay_all(const ordo_schedule *schedule, cli_replay *replays, size_t count)
@@ -149,7 +149,7 @@ static int write_file(const char *path, writer *write, const cli_chart *chart)
     if (write(file.stream, chart))
         return cli_file_commit(&file);
     cli_file_discard(&file);
-    return cli_error(CLI_FAILED, "out of memory");
+    return cli_out_of_memory();
 }
 
 /* A step takes some 400 bytes of trace; beyond this no viewer opens it. */
@@ -166,16 +166,6 @@ static int check_trace(const char *path, const cli_chart *chart)
                      path, (unsigned long long)steps, (unsigned long long)most);
 }
 
-static int write_json(const char *path, const cli_schedule_report *report)
-{
-    cli_file file;
-    const int status = cli_file_open(&file, path ? path : "-");
-    if (status != CLI_OK)
-        return status;
-    cli_schedule_json(file.stream, report);
-    return cli_file_commit(&file);
-}
-
 /* Width of the terminal, as the shell says; 100 if it does not. */
 static int terminal_width(void)
 {
@@ -184,11 +174,6 @@ static int terminal_width(void)
     if (text)
         (void)cli_read_size(text, 20, 1000, &width);
     return (int)width;
-}
-
-static bool is_stdout(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
 }
 
 static int write_report(const request *r, const cli_schedule_report *report)
@@ -201,22 +186,22 @@ static int write_report(const request *r, const cli_schedule_report *report)
     if (status == CLI_OK)
         status = write_file(r->html, cli_chart_html, &report->chart);
     if (status == CLI_OK && r->json.on)
-        status = write_json(r->json.path, report);
+        status = cli_schedule_json(&r->json, report);
     /* Standard output belongs to one thing only. */
-    const bool taken = (r->json.on && (r->json.path == NULL || is_stdout(r->json.path))) ||
-                       is_stdout(r->svg) || is_stdout(r->trace) || is_stdout(r->html);
+    const bool taken = cli_json_on_stdout(&r->json) || cli_is_stdout(r->svg) ||
+                       cli_is_stdout(r->trace) || cli_is_stdout(r->html);
     if (status != CLI_OK || taken)
         return status;
     cli_schedule_text(report);
     if (r->ascii && !cli_chart_ascii(stdout, &report->chart, terminal_width()))
-        return cli_error(CLI_FAILED, "out of memory");
+        return cli_out_of_memory();
     return CLI_OK;
 }
 
 static int check_outputs(const request *r)
 {
-    const int streams = (r->json.on && (r->json.path == NULL || is_stdout(r->json.path))) +
-                        is_stdout(r->svg) + is_stdout(r->trace) + is_stdout(r->html);
+    const int streams = cli_json_on_stdout(&r->json) + cli_is_stdout(r->svg) +
+                        cli_is_stdout(r->trace) + cli_is_stdout(r->html);
     if (streams > 1)
         return cli_usage("only one of --json, --svg, --trace and --html can go to standard output");
     return CLI_OK;

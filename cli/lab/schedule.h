@@ -3,7 +3,7 @@
 #define CLI_SCHEDULE_H
 
 #include "kit/chart.h"
-#include "kit/json.h"
+#include "kit/report.h"
 
 typedef struct cli_schedule_report {
     cli_chart chart;
@@ -12,6 +12,6 @@ typedef struct cli_schedule_report {
 } cli_schedule_report;
 
 void cli_schedule_text(const cli_schedule_report *report);
-void cli_schedule_json(FILE *out, const cli_schedule_report *report);
+int cli_schedule_json(const cli_json_wish *wish, const cli_schedule_report *report);
 
 #endif

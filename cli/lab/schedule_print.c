@@ -119,7 +119,7 @@ static void critical_json(cli_json *json, const ordo_timeline *timeline)
             ordo_timeline_step_at(timeline, c.step, &s) != ORDO_OK)
             continue;
         cli_json_object(json, NULL);
-        json->compact = true;
+        json->compact = json->depth;
         cli_json_int(json, "worker", s.worker);
         cli_json_int(json, "head", s.head);
         cli_json_int(json, "key", s.key);
@@ -131,7 +131,6 @@ static void critical_json(cli_json *json, const ordo_timeline *timeline)
         cli_json_int(json, "start", s.start);
         cli_json_int(json, "end", s.end);
         cli_json_end_object(json);
-        json->compact = false;
     }
     cli_json_end_array(json);
 }
@@ -212,22 +211,24 @@ static void schedule_json(cli_json *json, const cli_chart *chart)
     cli_json_end_object(json);
 }
 
-void cli_schedule_json(FILE *out, const cli_schedule_report *report)
+static void replays_json(cli_json *json, const void *what)
 {
-    cli_json json = { .out = out };
-    cli_json_object(&json, NULL);
-    cli_json_heading(&json, "schedule");
-    schedule_json(&json, &report->chart);
+    const cli_schedule_report *report = what;
+    schedule_json(json, &report->chart);
     if (!report->several) {
-        replay_json(&json, &report->chart.replays[0], report->critical);
-    } else {
-        cli_json_array(&json, "orders");
-        for (size_t i = 0; i < report->chart.count; i++) {
-            cli_json_object(&json, NULL);
-            replay_json(&json, &report->chart.replays[i], report->critical);
-            cli_json_end_object(&json);
-        }
-        cli_json_end_array(&json);
+        replay_json(json, &report->chart.replays[0], report->critical);
+        return;
     }
-    cli_json_end_object(&json);
+    cli_json_array(json, "orders");
+    for (size_t i = 0; i < report->chart.count; i++) {
+        cli_json_object(json, NULL);
+        replay_json(json, &report->chart.replays[i], report->critical);
+        cli_json_end_object(json);
+    }
+    cli_json_end_array(json);
+}
+
+int cli_schedule_json(const cli_json_wish *wish, const cli_schedule_report *report)
+{
+    return cli_report_json(wish, "schedule", replays_json, report);
 }

@@ -1,6 +1,6 @@
 /* json_test.c: the JSON writer: escapes, doubles that read back, nesting. */
 #include "check.h"
-#include "kit/json.c"
+#include "kit/json.h"
 
 static char text[4096];
 
@@ -10,7 +10,7 @@ static const char *written(void (*write)(cli_json *json))
     FILE *file = tmpfile();
     if (file == NULL)
         return "no temporary file";
-    cli_json json = { .out = file, .compact = true };
+    cli_json json = { .out = file, .compact = 1 };
     write(&json);
     rewind(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';

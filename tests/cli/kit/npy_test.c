@@ -1,14 +1,6 @@
 /* npy_test.c: headers of .npy files, whole, cut short and mutated: what is accepted lies inside
  * the file, and nothing is read past the end (the sanitizers watch). */
 #include "cli/kit/array_random.h"
-#include "kit/array.c"
-#include "kit/npy.c"
-
-int cli_error(int exit_status, const char *format, ...)
-{
-    (void)format;
-    return exit_status;
-}
 
 /* In memory of its own size, so that the sanitizer sees a byte too far. */
 static bool npy(const unsigned char *data, size_t size, int64_t file_bytes)

@@ -1,6 +1,6 @@
 /* numbers_test.c: numbers as people type them: what is read, and what is refused. */
 #include "check.h"
-#include "kit/numbers.c"
+#include "kit/numbers.h"
 
 static int64_t size_of(const char *text)
 {

@@ -1,17 +1,8 @@
 /* safetensors_test.c: headers of .safetensors files, whole, cut short and mutated, as for .npy. */
 #include "cli/kit/array_random.h"
-#include "kit/array.c"
-#include "kit/json.c"
-#include "kit/json_read.c"
-#include "kit/safetensors.c"
+#include "kit/json_read.h"
 
 static const char *const wanted[] = { "q", "k" };
-
-int cli_error(int exit_status, const char *format, ...)
-{
-    (void)format;
-    return exit_status;
-}
 
 /* In memory of its own size, so that the sanitizer sees a byte too far. */
 static bool safetensors(const char *data, size_t size, int64_t file_bytes)

@@ -1,6 +1,6 @@
 /* work_test.c: visible pairs by closed form are those one counts one by one. */
 #include "check.h"
-#include "kit/work.c"
+#include "kit/work.h"
 
 static bool visible(const ordo_problem *p, int64_t q, int64_t kv, int64_t i, int64_t j)
 {
