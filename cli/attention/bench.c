@@ -3,11 +3,8 @@
 #include "attention/bench_peak.h"
 #include "attention/bench_report.h"
 #include "commands.h"
-#include "kit/args.h"
-#include "kit/execute.h"
 #include "kit/message.h"
 #include "kit/output.h"
-#include "kit/plan_args.h"
 #include "kit/work.h"
 
 #include <inttypes.h>
@@ -20,18 +17,11 @@ enum { LEAST_RUNS = 3, MOST_RUNS = 10000 };
 #define UNSAID       HUGE_VAL
 
 typedef struct request {
-    cli_problem problem;
-    cli_choices choices;
-    ordo_plan_options options;
+    cli_job job;
     int pass; /* index in "forward|backward|both" */
-    int mode_asked;
-    cli_dropout_mode mode;
     double seconds;
-    bool force;
     int64_t cores;
 } request;
-
-enum { FORWARD, BACKWARD, BOTH };
 
 typedef struct samples {
     double *of[CLI_PASSES], *peak;
@@ -54,10 +44,10 @@ static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_
                                      : ordo_attention_backward(plan, call);
         s->of[pass][run] = cli_now() - before;
     }
-    s->peak[run] = cli_peak_flops((int)report->threads, PEAK_SECONDS);
+    s->peak[run] = cli_peak_flops((int)report->is.threads, PEAK_SECONDS);
     if (status == ORDO_OK && s->peak[run] <= 0)
         return cli_error(CLI_FAILED, "no threads for the peak of %" PRId64 " threads",
-                         report->threads);
+                         report->is.threads);
     return cli_library(status);
 }
 
@@ -78,7 +68,7 @@ static int measure_host(const request *r, const ordo_plan *plan, const cli_stage
 static int measure_device(const request *r, const ordo_plan *plan, const cli_stage *stage,
                           cli_bench_report *report, samples *s)
 {
-    const double peak = cli_bench_device_peak(r->problem.machine);
+    const double peak = cli_bench_device_peak(r->job.problem.machine);
     int status = CLI_OK;
     for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++) {
         report->runs[pass] = MOST_RUNS;
@@ -103,9 +93,9 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
     const cli_tensors *t = stage->tensors;
     const double pairs = (stage->device ? cli_work_nominal_pairs
                                         : cli_work_pairs)(&t->problem, t->q_numbers, t->kv_numbers);
-    stage->call.seed = r->problem.seed;
-    stage->call.offset = r->problem.offset;
-    stage->call.threads = stage->device ? 0 : (int)report->threads;
+    stage->call.seed = report->is.seed;
+    stage->call.offset = report->is.offset;
+    stage->call.threads = (int)report->is.threads;
     report->flops[CLI_FORWARD] = cli_work_forward(&t->problem, pairs);
     report->flops[CLI_BACKWARD] = cli_work_backward(&t->problem, pairs);
     /* One run before the clock starts: it makes the threads and gives the digests. */
@@ -126,40 +116,32 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
 
 static int bench_problem(const request *r, size_t index, cli_bench_report *reports, samples *s)
 {
-    const ordo_problem problem = cli_problem_at(&r->problem, index);
-    const cli_list *threads = &r->problem.threads;
+    const cli_problem *words = &r->job.problem;
+    const ordo_problem problem = cli_problem_at(words, index);
+    const cli_list *threads = &words->threads;
     const size_t count = threads->count ? threads->count : 1;
     ordo_plan *plan = NULL;
     ordo_plan_info info;
     cli_tensors tensors = { 0 };
     cli_stage stage = { .tensors = &tensors };
-    /* The plan first: what is no problem at all is not one that is too large. */
-    ordo_status made = ordo_plan_create(&plan, &problem, r->problem.machine, &r->options);
-    if (made == ORDO_OK)
-        made = ordo_plan_query(plan, &info);
-    if (made != ORDO_OK)
-        return cli_library(made);
-    int status = cli_check_size(&r->problem, &problem, r->options.backend,
-                                (double)(count * (LEAST_RUNS + 1)), 1, r->force);
-    const bool device = info.backend == ORDO_BACKEND_CUDA;
-    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
-                                              r->problem.kv_numbers, NULL, r->problem.seed))
+    int status =
+        cli_job_plan(&r->job, &problem, (double)(count * (LEAST_RUNS + 1)), 1, &plan, &info);
+    if (status == CLI_OK &&
+        !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers, NULL, words->seed))
         status = cli_out_of_memory();
     if (status == CLI_OK)
-        status = cli_stage_open(&stage, plan, &tensors, r->mode);
+        status = cli_stage_open(&stage, plan, &tensors, r->job.mode);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         static char what[160]; /* outlives the work */
         cli_bench_report *report = &reports[i];
-        report->backend = r->options.backend;
-        report->problem = tensors.problem;
-        report->dropout_mode = cli_mode_shown(r->options.backend, &tensors.problem, r->mode);
-        report->threads = device ? info.workers : threads->count ? threads->values[i] : r->cores;
+        status = cli_executed_fill(&report->is, &r->job, plan,
+                                   threads->count ? threads->values[i] : r->cores);
         report->workspace_bytes = info.backward_workspace_bytes;
-        report->has[CLI_FORWARD] = r->pass != BACKWARD;
-        report->has[CLI_BACKWARD] = r->pass != FORWARD;
-        report->line = cli_plan_line(plan, &status);
+        report->has[CLI_FORWARD] = r->pass != CLI_BACKWARD;
+        report->has[CLI_BACKWARD] = r->pass != CLI_FORWARD;
         snprintf(what, sizeof what, "problem %zu of %zu, %" PRId64 " %s", index + 1,
-                 cli_problem_count(&r->problem), report->threads, device ? "workers" : "threads");
+                 cli_problem_count(words), stage.device ? report->is.workers : report->is.threads,
+                 stage.device ? "workers" : "threads");
         cli_progress_start(what);
         if (status == CLI_OK)
             status = measure(r, plan, &stage, report, s);
@@ -173,8 +155,8 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
 
 static int bench_all(const request *r)
 {
-    const size_t problems = cli_problem_count(&r->problem);
-    const size_t each = r->problem.threads.count ? r->problem.threads.count : 1;
+    const size_t problems = cli_problem_count(&r->job.problem);
+    const size_t each = r->job.problem.threads.count ? r->job.problem.threads.count : 1;
     cli_bench_report *reports = calloc(problems * each, sizeof *reports);
     double *memory = malloc((CLI_PASSES + 1) * MOST_RUNS * sizeof *memory);
     int status = CLI_OK;
@@ -185,10 +167,10 @@ static int bench_all(const request *r)
         for (size_t i = 0; i < problems && status == CLI_OK; i++)
             status = bench_problem(r, i, &reports[i * each], &s);
         if (status == CLI_OK)
-            status = cli_bench_show(&r->problem.json, reports, problems * each);
+            status = cli_bench_show(&r->job.problem.json, reports, problems * each);
     }
     for (size_t i = 0; reports && i < problems * each; i++)
-        free(reports[i].line);
+        free(reports[i].is.line);
     free(reports);
     free(memory);
     return status;
@@ -209,18 +191,11 @@ static int find_cores(request *r)
 
 static int finish(request *r)
 {
-    r->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
     if (r->seconds != UNSAID && !(r->seconds > 0 && r->seconds <= 3600))
         return cli_usage("--seconds %g: expected more than 0, and 3600 at most", r->seconds);
-    int status = cli_problem_finish(&r->problem);
-    if (status == CLI_OK)
-        status = cli_choices_finish(&r->choices, &r->options);
-    if (status == CLI_OK)
-        status = cli_choose_backend(&r->problem, &r->options.backend);
-    if (status == CLI_OK)
-        status = cli_choose_mode(r->mode_asked, r->options.backend, &r->mode);
+    const int status = cli_job_finish(&r->job);
     if (r->seconds == UNSAID) /* a GPU slows down when it is busy for long */
-        r->seconds = r->options.backend == ORDO_BACKEND_CUDA ? 0.1 : 1;
+        r->seconds = r->job.options.backend == ORDO_BACKEND_CUDA ? 0.1 : 1;
     return status == CLI_OK ? find_cores(r) : status;
 }
 
@@ -241,16 +216,15 @@ static bool take_subject(int *argc, char ***argv, int *exit_status)
 
 int cli_bench(int argc, char **argv)
 {
-    request r = { .pass = BOTH, .mode_asked = -1, .seconds = UNSAID };
+    request r = { .job.mode_asked = -1, .pass = CLI_PASSES, .seconds = UNSAID };
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
         CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
                    "for each problem and number of threads (1), or pass of a GPU (0.1)"),
-        CLI_MODE_OPTION(&r.mode_asked),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
+        CLI_JOB_OPTIONS(&r.job),
     };
-    const cli_section sections[] = { cli_problem_section(&r.problem),
-                                     cli_choices_section(&r.choices),
+    const cli_section sections[] = { cli_problem_section(&r.job.problem),
+                                     cli_choices_section(&r.job.choices),
                                      CLI_SECTION("The measurement", more) };
     const cli_syntax syntax = {
         "bench attention --seq N [OPTIONS]",
@@ -274,6 +248,6 @@ int cli_bench(int argc, char **argv)
         if (status == CLI_OK)
             status = bench_all(&r);
     }
-    cli_problem_free(&r.problem);
+    cli_job_free(&r.job);
     return status;
 }

@@ -3,9 +3,9 @@
 
 #include "attention/bench_peak.h"
 #include "kit/message.h"
-#include "kit/problem_args.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ cli_spread cli_spread_of(double *samples, size_t count)
 
 static bool on_device(const cli_bench_report *r)
 {
-    return r->backend == ORDO_BACKEND_CUDA;
+    return r->is.backend == ORDO_BACKEND_CUDA;
 }
 
 /* What the peak is. */
@@ -44,9 +44,10 @@ static void print_pass(const cli_bench_report *r, int pass)
     const cli_output shown = pass == CLI_FORWARD ? CLI_O : CLI_DQ;
     printf("  %-9s %7" PRId64
            " %5zu %11.4g   %9.4g .. %-9.4g %8.4g %9.4g %6.1f %%   %-2s %016" PRIx64 "\n",
-           passes[pass], r->threads, r->runs[pass], s->median * 1e3, s->low * 1e3, s->high * 1e3,
-           rate * unit, r->peak.median * unit, r->peak.median > 0 ? 100 * rate / r->peak.median : 0,
-           cli_output_name(shown), r->digests[shown]);
+           passes[pass], on_device(r) ? r->is.workers : r->is.threads, r->runs[pass],
+           s->median * 1e3, s->low * 1e3, s->high * 1e3, rate * unit, r->peak.median * unit,
+           r->peak.median > 0 ? 100 * rate / r->peak.median : 0, cli_output_name(shown),
+           r->digests[shown]);
 }
 
 static void print_bits(const cli_bench_report *r)
@@ -59,7 +60,7 @@ static void print_bits(const cli_bench_report *r)
 
 static bool same_problem(const cli_bench_report *a, const cli_bench_report *b)
 {
-    return strcmp(a->line, b->line) == 0;
+    return strcmp(a->is.line, b->is.line) == 0;
 }
 
 static void print_text(const cli_bench_report *reports, size_t count)
@@ -75,10 +76,10 @@ static void print_text(const cli_bench_report *reports, size_t count)
         const cli_bench_report *r = &reports[i];
         char text[512];
         if (i == 0 || !same_problem(r, r - 1)) {
-            cli_problem_describe(&r->problem, text, sizeof text);
-            printf("\n%s; %s; workspace %zu bytes%s%s\n", text, ordo_backend_name(r->backend),
-                   r->workspace_bytes, r->dropout_mode ? "; dropout " : "",
-                   r->dropout_mode ? r->dropout_mode : "");
+            cli_problem_describe(&r->is.problem, text, sizeof text);
+            printf("\n%s; %s; workspace %zu bytes%s%s\n", text, ordo_backend_name(r->is.backend),
+                   r->workspace_bytes, r->is.dropout_mode ? "; dropout " : "",
+                   r->is.dropout_mode ? r->is.dropout_mode : "");
             printf("  %-9s %7s %5s %11s   %-22s %8s %9s %8s   %s\n", "pass",
                    on_device(r) ? "workers" : "threads", "runs", "median ms", "spread ms",
                    on_device(r) ? "TFLOP/s" : "GFLOP/s", "peak", "of peak", "digest");
@@ -102,50 +103,32 @@ static void spread_json(cli_json *json, const char *key, const cli_spread *s)
     cli_json_end_object(json);
 }
 
-static void digests_json(cli_json *json, const cli_bench_report *r, int pass)
+static bool is_of(cli_output output, int pass)
 {
-    const int first = pass == CLI_FORWARD ? CLI_O : CLI_DQ;
-    const int last = pass == CLI_FORWARD ? CLI_LSE : CLI_DV;
-    cli_json_object(json, "digests");
-    for (int i = first; i <= last; i++) {
-        char hex[24];
-        snprintf(hex, sizeof hex, "%016" PRIx64, r->digests[i]);
-        cli_json_text(json, cli_output_name((cli_output)i), hex);
-    }
-    cli_json_end_object(json);
+    return (output == CLI_O || output == CLI_LSE) == (pass == CLI_FORWARD);
 }
 
 static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
 {
     const double rate = r->flops[pass] / r->seconds[pass].median;
+    bool has[CLI_OUTPUTS];
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        has[i] = is_of((cli_output)i, pass);
     cli_json_object(json, NULL);
-    cli_problem_json(json, "problem", &r->problem);
-    cli_json_text(json, "backend", ordo_backend_name(r->backend));
-    cli_json_text(json, "line", r->line);
-    cli_json_text(json, "dropout_mode", r->dropout_mode);
+    cli_executed_json(json, &r->is);
     cli_json_text(json, "pass", passes[pass]);
-    if (on_device(r)) {
-        cli_json_null(json, "threads");
-        cli_json_int(json, "workers", r->threads);
-    } else {
-        cli_json_int(json, "threads", r->threads);
-        cli_json_null(json, "workers");
-    }
     cli_json_uint(json, "runs", r->runs[pass]);
     spread_json(json, "seconds", &r->seconds[pass]);
     cli_json_real(json, "flops", r->flops[pass]);
     cli_json_real(json, "gflops", rate * 1e-9);
     spread_json(json, "peak_flops", &r->peak);
-    if (r->peak.median > 0)
-        cli_json_real(json, "of_peak", rate / r->peak.median);
-    else
-        cli_json_null(json, "of_peak");
+    cli_json_real(json, "of_peak", r->peak.median > 0 ? rate / r->peak.median : NAN);
     cli_json_uint(json, "workspace_bytes", r->workspace_bytes);
     if (r->bits_runs > 0)
         spread_json(json, "bits_seconds", &r->bits);
     else
         cli_json_null(json, "bits_seconds");
-    digests_json(json, r, pass);
+    cli_digests_json(json, "digests", r->digests, has);
     cli_json_end_object(json);
 }
 

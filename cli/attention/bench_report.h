@@ -2,10 +2,8 @@
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
 
+#include "kit/execute.h"
 #include "kit/report.h"
-#include "kit/tensors.h"
-
-enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
 
 /* Middle of the sorted samples and the middle half around it. */
 typedef struct cli_spread {
@@ -16,11 +14,7 @@ typedef struct cli_spread {
 cli_spread cli_spread_of(double *samples, size_t count);
 
 typedef struct cli_bench_report {
-    ordo_backend backend;
-    const char *dropout_mode; /* NULL: nothing to say */
-    ordo_problem problem;
-    char *line;
-    int64_t threads; /* workers of a device */
+    cli_executed is;
     size_t runs[CLI_PASSES];
     bool has[CLI_PASSES];
     cli_spread seconds[CLI_PASSES];

@@ -3,6 +3,7 @@
 #include "kit/io_tiles.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* Visit every level and pass; `visit` returns nothing, errors end the walk quietly: the plan
  * itself was made, and its problem may be one that the theory does not cover. */
@@ -60,10 +61,7 @@ static void advice_json(void *context, ordo_io_pass pass, const ordo_io_advice *
     cli_json_text(json, "kind", a->level.scratchpad ? "scratchpad" : "cache");
     cli_json_int(json, "bytes", a->level.bytes);
     cli_json_int(json, "line_bytes", a->level.line_bytes);
-    if (a->level.bytes_per_s > 0)
-        cli_json_real(json, "bytes_per_s", a->level.bytes_per_s);
-    else
-        cli_json_null(json, "bytes_per_s");
+    cli_json_real(json, "bytes_per_s", a->level.bytes_per_s > 0 ? a->level.bytes_per_s : NAN);
     cli_json_int(json, "cache_words", a->cache_words);
     if (a->fits) {
         cli_io_tiles_text(pass, a->choice.algorithm, &a->choice.tiles, tiles, sizeof tiles);
@@ -76,10 +74,7 @@ static void advice_json(void *context, ordo_io_pass pass, const ordo_io_advice *
         cli_json_text(json, "bound_name", a->bound.name);
         cli_json_real(json, "ratio",
                       (double)(a->choice.words.loads + a->choice.words.stores) / a->bound.words);
-        if (a->ns > 0)
-            cli_json_real(json, "least_ns", a->ns);
-        else
-            cli_json_null(json, "least_ns");
+        cli_json_real(json, "least_ns", a->ns > 0 ? a->ns : NAN);
     } else {
         cli_json_null(json, "algorithm");
     }

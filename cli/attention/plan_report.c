@@ -2,35 +2,18 @@
 #include "attention/plan_report.h"
 
 #include "kit/message.h"
+#include "kit/plan_args.h"
 #include "kit/problem_args.h"
 
 #include <inttypes.h>
-
-enum { LEVELS = 5 };
-
-static ordo_promise level(int i)
-{
-    return (ordo_promise)(1 << i);
-}
-
-static void print_levels(const char *label, unsigned levels)
-{
-    printf("%-14s", label);
-    for (int i = 0; i < LEVELS; i++)
-        if (levels & (unsigned)level(i))
-            printf(" %s", ordo_promise_name(level(i)));
-    puts(levels ? "" : " none");
-}
+#include <math.h>
 
 static void print_order(const ordo_plan_info *info)
 {
     printf("order          %s", ordo_order_name(info->order));
     if (info->order_asked != info->order)
         printf(" (asked: %s)", ordo_order_name(info->order_asked));
-    if (info->group == ORDO_GROUP_WAVES)
-        fputs(", group waves", stdout);
-    else if (info->group > 0)
-        printf(", group %" PRId64, info->group);
+    cli_group_text(info->group);
     printf(", split %" PRId64 "\n", info->split);
     printf("issue          %s", ordo_issue_name(info->issue));
     if (info->issue == ORDO_ISSUE_KEY)
@@ -94,8 +77,10 @@ static void print_one(const void *report)
     print_order(info);
     printf("workspace      forward %" PRIu64 " B, backward %" PRIu64 " B\n",
            info->forward_workspace_bytes, info->backward_workspace_bytes);
-    print_levels("keeps", info->kept);
-    print_levels("does not keep", info->not_kept);
+    fputs("keeps         ", stdout);
+    cli_levels_text(info->kept);
+    fputs("does not keep ", stdout);
+    cli_levels_text(info->not_kept);
     if (r->problem.dropout.p > 0)
         printf("dropout        p %.17g of %g asked, %d rounds, %d bits, keep below %d\n",
                info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
@@ -157,24 +142,11 @@ static void tile_json(cli_json *json, const char *key, ordo_tile tile)
     cli_json_end_object(json);
 }
 
-static void levels_json(cli_json *json, const char *key, unsigned levels)
-{
-    cli_json_array(json, key);
-    json->compact = json->depth;
-    for (int i = 0; i < LEVELS; i++)
-        if (levels & (unsigned)level(i))
-            cli_json_text(json, NULL, ordo_promise_name(level(i)));
-    cli_json_end_array(json);
-}
-
 static void order_json(cli_json *json, const ordo_plan_info *info)
 {
     cli_json_text(json, "order", ordo_order_name(info->order));
     cli_json_text(json, "order_asked", ordo_order_name(info->order_asked));
-    if (info->group == ORDO_GROUP_WAVES)
-        cli_json_text(json, "group", "waves");
-    else
-        cli_json_int(json, "group", info->group);
+    cli_group_json(json, info->group);
     cli_json_int(json, "split", info->split);
     cli_json_text(json, "issue", ordo_issue_name(info->issue));
     cli_json_int(json, "section", info->section);
@@ -238,13 +210,10 @@ static void report_json(cli_json *json, const void *report)
     cli_json_uint(json, "forward_workspace_bytes", info->forward_workspace_bytes);
     cli_json_uint(json, "backward_workspace_bytes", info->backward_workspace_bytes);
     cli_json_uint(json, "workspace_bytes", r->workspace);
-    levels_json(json, "kept", info->kept);
-    levels_json(json, "not_kept", info->not_kept);
+    cli_levels_json(json, "kept", info->kept);
+    cli_levels_json(json, "not_kept", info->not_kept);
     dropout_json(json, info);
-    if (info->predicted_ns >= 0)
-        cli_json_real(json, "predicted_ns", info->predicted_ns);
-    else
-        cli_json_null(json, "predicted_ns");
+    cli_json_real(json, "predicted_ns", info->predicted_ns >= 0 ? info->predicted_ns : NAN);
     price_json(json, r);
     if (r->checked)
         cli_json_uint(json, "pairs_checked", r->pairs);

@@ -2,27 +2,18 @@
 #include "attention/run_inputs.h"
 #include "attention/run_report.h"
 #include "commands.h"
-#include "kit/args.h"
-#include "kit/execute.h"
 #include "kit/message.h"
-#include "kit/plan_args.h"
-#include "kit/problem_args.h"
-#include "kit/tensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct request {
-    cli_problem problem;
-    cli_choices choices;
+    cli_job job;
     cli_inputs inputs;
     int pass; /* index in "forward|backward|both" */
-    int mode_asked;
-    cli_dropout_mode mode;
-    bool sequences, force;
+    bool sequences;
 } request;
-
-enum { FORWARD, BACKWARD, BOTH };
 
 static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool sequences)
 {
@@ -41,46 +32,39 @@ static int digest_outputs(const cli_tensors *t, cli_run_report *report, bool seq
 static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
                     cli_run_report *report)
 {
-    stage->call.seed = report->seed = r->problem.seed;
-    stage->call.offset = report->offset = r->problem.offset;
-    stage->call.threads = (int)report->threads;
-    report->forward_s = report->backward_s = -1;
-    report->has[CLI_O] = report->has[CLI_LSE] = r->pass != BACKWARD;
-    report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != FORWARD;
+    stage->call.seed = report->is.seed;
+    stage->call.offset = report->is.offset;
+    stage->call.threads = (int)report->is.threads;
+    report->forward_s = report->backward_s = NAN;
+    report->has[CLI_O] = report->has[CLI_LSE] = r->pass != CLI_BACKWARD;
+    report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != CLI_FORWARD;
     int status =
-        cli_execute(plan, stage, r->pass != FORWARD, &report->forward_s, &report->backward_s);
+        cli_execute(plan, stage, r->pass != CLI_FORWARD, &report->forward_s, &report->backward_s);
     if (status == CLI_OK)
         status = cli_stage_fetch(stage);
     return status == CLI_OK ? digest_outputs(stage->tensors, report, r->sequences) : status;
 }
 
 /* One problem with every thread count; a report for each. */
-static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_options *options,
-                       cli_run_report *reports)
+static int run_problem(const request *r, const ordo_problem *problem, cli_run_report *reports)
 {
-    const cli_list *threads = &r->problem.threads;
+    const cli_problem *words = &r->job.problem;
+    const size_t runs = words->threads.count > 0 ? words->threads.count : 1;
     ordo_plan *plan = NULL;
+    ordo_plan_info info;
     cli_tensors tensors = { 0 };
     cli_stage stage = { .tensors = &tensors };
-    /* The plan first: what is no problem at all is not one that is too large. */
-    const ordo_status made = ordo_plan_create(&plan, problem, r->problem.machine, options);
-    if (made != ORDO_OK)
-        return cli_library(made);
-    int status = cli_check_size(&r->problem, problem, options->backend,
-                                threads->count ? (double)threads->count : 1, 1, r->force);
-    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, r->problem.q_numbers,
-                                              r->problem.kv_numbers, NULL, r->problem.seed))
+    int status = cli_job_plan(&r->job, problem, (double)runs, 1, &plan, &info);
+    if (status == CLI_OK &&
+        !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers, NULL, words->seed))
         status = cli_out_of_memory();
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
-        status = cli_stage_open(&stage, plan, &tensors, r->mode);
-    for (size_t i = 0; i < (threads->count ? threads->count : 1) && status == CLI_OK; i++) {
-        reports[i].backend = options->backend;
-        reports[i].problem = tensors.problem;
-        reports[i].dropout_mode = cli_mode_shown(options->backend, &tensors.problem, r->mode);
-        reports[i].threads = threads->count ? threads->values[i] : 0;
-        reports[i].line = cli_plan_line(plan, &status);
+        status = cli_stage_open(&stage, plan, &tensors, r->job.mode);
+    for (size_t i = 0; i < runs && status == CLI_OK; i++) {
+        const int64_t threads = words->threads.count > 0 ? words->threads.values[i] : 0;
+        status = cli_executed_fill(&reports[i].is, &r->job, plan, threads);
         if (status == CLI_OK)
             status = run_once(r, plan, &stage, &reports[i]);
         reports[i].differs =
@@ -95,32 +79,28 @@ static int run_problem(const request *r, const ordo_problem *problem, ordo_plan_
     return status;
 }
 
-static int run_all(request *r, cli_run_report *reports, size_t problems, size_t runs)
+static int run_all(const request *r, cli_run_report *reports, size_t problems, size_t runs)
 {
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    int status = cli_choices_finish(&r->choices, &options);
-    if (status == CLI_OK)
-        status = cli_choose_backend(&r->problem, &options.backend);
-    if (status == CLI_OK)
-        status = cli_choose_mode(r->mode_asked, options.backend, &r->mode);
+    int status = CLI_OK;
     for (size_t i = 0; i < problems && status == CLI_OK; i++) {
-        const ordo_problem problem = cli_problem_at(&r->problem, i);
-        status = run_problem(r, &problem, &options, &reports[i * runs]);
+        const ordo_problem problem = cli_problem_at(&r->job.problem, i);
+        status = run_problem(r, &problem, &reports[i * runs]);
     }
-    return status == CLI_OK ? cli_run_show(&r->problem.json, reports, problems * runs) : status;
+    return status == CLI_OK ? cli_run_show(&r->job.problem.json, reports, problems * runs) : status;
 }
 
 static int run_request(request *r)
 {
-    int status = cli_inputs_open(&r->inputs, &r->problem);
+    const cli_problem *words = &r->job.problem;
+    int status = cli_inputs_open(&r->inputs, &r->job.problem);
     if (status == CLI_OK)
-        status = cli_problem_finish(&r->problem);
+        status = cli_job_finish(&r->job);
     if (status != CLI_OK)
         return status;
-    const size_t problems = cli_problem_count(&r->problem);
+    const size_t problems = cli_problem_count(words);
     if (r->inputs.out_dir && problems > 1)
         return cli_usage("--out-dir: expected one problem, no lists");
-    const size_t runs = r->problem.threads.count > 0 ? r->problem.threads.count : 1;
+    const size_t runs = words->threads.count > 0 ? words->threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);
     if (reports == NULL)
         return cli_out_of_memory();
@@ -128,7 +108,7 @@ static int run_request(request *r)
     for (size_t i = 0; i < problems * runs; i++) {
         if (status == CLI_OK && reports[i].differs)
             status = cli_error(CLI_DIFFERENT, "the digests depend on the number of threads");
-        free(reports[i].line);
+        free(reports[i].is.line);
         free(reports[i].digests);
     }
     free(reports);
@@ -141,14 +121,13 @@ int cli_run(int argc, char **argv)
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to digest (both)"),
         CLI_OPTION("--sequences", NULL, CLI_FLAG, &r.sequences, "digests of each sequence too"),
-        CLI_MODE_OPTION(&r.mode_asked),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "run however long it may take"),
+        CLI_JOB_OPTIONS(&r.job),
     };
-    r.pass = BOTH;
-    r.mode_asked = -1;
+    r.pass = CLI_PASSES;
+    r.job.mode_asked = -1;
     const cli_section sections[] = {
-        cli_problem_section(&r.problem),
-        cli_choices_section(&r.choices),
+        cli_problem_section(&r.job.problem),
+        cli_choices_section(&r.job.choices),
         cli_inputs_section(&r.inputs),
         CLI_SECTION("The run", more),
     };
@@ -166,6 +145,6 @@ int cli_run(int argc, char **argv)
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))
         status = run_request(&r);
-    cli_problem_free(&r.problem);
+    cli_job_free(&r.job);
     return status;
 }

@@ -2,9 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "attention/verify_checks.h"
 #include "commands.h"
-#include "kit/args.h"
 #include "kit/child.h"
-#include "kit/execute.h"
 #include "kit/message.h"
 
 #include <inttypes.h>
@@ -13,7 +11,6 @@
 
 typedef struct request {
     cli_verify_request runs;
-    int mode_asked;
     const char *expect, *write;
 } request;
 
@@ -86,7 +83,7 @@ static int conclude(const request *r, cli_verify_report *reports, size_t count)
     for (size_t i = 0; i < count; i++)
         differs = differs || reports[i].differs;
     if (status == CLI_OK)
-        status = cli_verify_show(&r->runs.problem.json, reports, count);
+        status = cli_verify_show(&r->runs.job.problem.json, reports, count);
     if (status != CLI_OK)
         return status;
     if (differs)
@@ -96,7 +93,7 @@ static int conclude(const request *r, cli_verify_report *reports, size_t count)
 
 static int verify_all(const request *r)
 {
-    const size_t count = cli_problem_count(&r->runs.problem);
+    const size_t count = cli_problem_count(&r->runs.job.problem);
     const int64_t asked = cli_child_asked();
     cli_verify_report *reports = calloc(count, sizeof *reports);
     int status = CLI_OK;
@@ -109,7 +106,7 @@ static int verify_all(const request *r)
         status = conclude(r, reports, count);
     for (size_t i = 0; i < count; i++) {
         free(reports[i].checks);
-        free(reports[i].block.line);
+        free(reports[i].is.line);
         free(reports[i].block.inputs);
     }
     free(reports);
@@ -131,21 +128,13 @@ static bool fill_list(cli_list *list, const int64_t *values, size_t count)
 
 static int finish(request *r)
 {
-    cli_list *threads = &r->runs.problem.threads, *grids = &r->runs.grids;
-    r->runs.options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
-    int status = cli_problem_finish(&r->runs.problem);
+    cli_list *threads = &r->runs.job.problem.threads, *grids = &r->runs.grids;
+    int status = cli_job_finish(&r->runs.job);
     if (status == CLI_OK)
-        status = cli_choices_finish(&r->runs.choices, &r->runs.options);
-    if (status == CLI_OK)
-        status = cli_choose_backend(&r->runs.problem, &r->runs.options.backend);
+        status = cli_report_check(&r->runs.job.problem.json, r->write);
     if (status != CLI_OK)
         return status;
-    const ordo_backend backend = r->runs.options.backend;
-    status = cli_report_check(&r->runs.problem.json, r->write);
-    if (status == CLI_OK)
-        status = cli_choose_mode(r->mode_asked, backend, &r->runs.mode);
-    if (status != CLI_OK)
-        return status;
+    const ordo_backend backend = r->runs.job.options.backend;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
     bool good = true;
@@ -168,8 +157,7 @@ static int finish(request *r)
 int cli_verify(int argc, char **argv)
 {
     request r = {
-        .runs = { .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
-        .mode_asked = -1,
+        .runs = { .job.mode_asked = -1, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
     };
     cli_option more[] = {
         CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),
@@ -177,13 +165,12 @@ int cli_verify(int argc, char **argv)
                    "cpu: longest random delay before a turn (100; 0 = none)", 0, 999999),
         CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
                    "cuda: smaller numbers of workers (132,114,78,32)", 1, 65536),
-        CLI_MODE_OPTION(&r.mode_asked),
         CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect, "compare with digests of --write"),
         CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "keep the digests and the plan's line"),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.runs.force, "run however long it may take"),
+        CLI_JOB_OPTIONS(&r.runs.job),
     };
-    const cli_section sections[] = { cli_problem_section(&r.runs.problem),
-                                     cli_choices_section(&r.runs.choices),
+    const cli_section sections[] = { cli_problem_section(&r.runs.job.problem),
+                                     cli_choices_section(&r.runs.job.choices),
                                      CLI_SECTION("The runs", more) };
     const cli_syntax syntax = {
         "verify --seq N [OPTIONS]",
@@ -201,6 +188,6 @@ int cli_verify(int argc, char **argv)
     if (cli_args_read(&syntax, argc, argv, &status) && (status = finish(&r)) == CLI_OK)
         status = verify_all(&r);
     cli_list_free(&r.runs.grids);
-    cli_problem_free(&r.runs.problem);
+    cli_job_free(&r.runs.job);
     return status;
 }

@@ -36,8 +36,8 @@ typedef struct trial {
 
 static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t threads)
 {
-    stage->call.seed = t->request->problem.seed;
-    stage->call.offset = t->request->problem.offset;
+    stage->call.seed = t->request->job.problem.seed;
+    stage->call.offset = t->request->job.problem.offset;
     stage->call.threads = (int)threads;
     t->report->runs++;
     return cli_execute(plan, stage, true, NULL, NULL);
@@ -46,9 +46,9 @@ static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t 
 /* Once; what came out lies in the tensors. The stage stays open. */
 static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
 {
-    int status = cli_stage_open(stage, plan, tensors, t->request->mode);
+    int status = cli_stage_open(stage, plan, tensors, t->request->job.mode);
     if (status == CLI_OK)
-        status = run(t, plan, stage, t->report->threads);
+        status = run(t, plan, stage, t->report->is.threads);
     return status == CLI_OK ? cli_stage_fetch(stage) : status;
 }
 
@@ -129,7 +129,7 @@ static int check_threads(trial *t, int64_t threads, int64_t delay_us)
     if (delay_us > 0)
         snprintf(c->name + used, sizeof c->name - (size_t)used, ", delays up to %" PRId64 " us",
                  delay_us);
-    if (threads != t->report->threads && !promised(t, ORDO_PROMISE_PORTABLE, c))
+    if (threads != t->report->is.threads && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
     snprintf(text, sizeof text, "%" PRId64, delay_us);
     setenv("ORDO_CPU_DELAY", text, 1);
@@ -140,7 +140,7 @@ static int check_threads(trial *t, int64_t threads, int64_t delay_us)
 
 static int check_all_threads(trial *t)
 {
-    const cli_list *threads = &t->request->problem.threads;
+    const cli_list *threads = &t->request->job.problem.threads;
     int status = CLI_OK;
     for (int late = 0; late < 2; late++)
         for (size_t i = 0; i < threads->count && status == CLI_OK; i++)
@@ -154,7 +154,7 @@ static int check_all_threads(trial *t)
 static int check_grid(trial *t, int64_t workers, bool hammered)
 {
     cli_check *c = cli_verify_add(t->report);
-    ordo_plan_options options = t->request->options;
+    ordo_plan_options options = t->request->job.options;
     ordo_plan *plan = NULL;
     snprintf(c->name, sizeof c->name, "%" PRId64 " worker%s%s", workers, workers == 1 ? "" : "s",
              hammered ? ", device under load" : "");
@@ -162,7 +162,7 @@ static int check_grid(trial *t, int64_t workers, bool hammered)
         return CLI_OK;
     options.workers = workers;
     const ordo_status made =
-        ordo_plan_create(&plan, &t->problem, t->request->problem.machine, &options);
+        ordo_plan_create(&plan, &t->problem, t->request->job.problem.machine, &options);
     if (made == ORDO_ERR_UNSUPPORTED) { /* too few for an order whose chains wait on each other */
         not_run(c, ordo_last_error());
         return CLI_OK;
@@ -200,7 +200,7 @@ static int check_mode(trial *t, cli_dropout_mode mode)
     }
     t->stage.mode = mode;
     const int status = repeat(t, t->plan, 0, c);
-    t->stage.mode = t->request->mode;
+    t->stage.mode = t->request->job.mode;
     return status;
 }
 
@@ -208,7 +208,7 @@ static int check_all_modes(trial *t)
 {
     int status = CLI_OK;
     for (int mode = CLI_SEQUENTIAL; mode <= CLI_GIVEN && status == CLI_OK; mode++)
-        if (mode != (int)t->request->mode)
+        if (mode != (int)t->request->job.mode)
             status = check_mode(t, (cli_dropout_mode)mode);
     return status;
 }
@@ -236,7 +236,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     if (alone.q_len == 0 || alone.kv_len == 0)
         return CLI_OK;
     ordo_status made =
-        ordo_plan_create(&plan, &alone, t->request->problem.machine, &t->request->options);
+        ordo_plan_create(&plan, &alone, t->request->job.problem.machine, &t->request->job.options);
     if (made == ORDO_OK)
         made = ordo_plan_query(plan, &info);
     int status = cli_library(made);
@@ -245,7 +245,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         return CLI_OK;
     }
     if (status == CLI_OK &&
-        !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->problem.seed))
+        !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->job.problem.seed))
         status = cli_out_of_memory();
     if (status == CLI_OK)
         status = run_once(t, plan, &tensors);
@@ -294,7 +294,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
     cli_difference d;
     for (int64_t b = 0; b < n; b++)
         ids[b] = n - 1 - b;
-    if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->problem.seed))
+    if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->job.problem.seed))
         return cli_out_of_memory();
     const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
@@ -354,7 +354,8 @@ static int check_target(trial *t, const char *target)
 
 static int check_targets(trial *t)
 {
-    const bool cpu = t->request->options.backend == ORDO_BACKEND_CPU; /* others have one target */
+    const bool cpu =
+        t->request->job.options.backend == ORDO_BACKEND_CPU; /* others have one target */
     int status = CLI_OK;
     for (int i = 0; i < (cpu ? TARGETS : 1) && status == CLI_OK; i++)
         status = check_target(t, targets[i]);
@@ -366,14 +367,11 @@ static int check_targets(trial *t)
 static int take_digests(trial *t)
 {
     cli_verify_report *r = t->report;
-    int status = CLI_OK;
-    r->block.line = cli_plan_line(t->plan, &status);
-    r->block.inputs = cli_digest_inputs(&t->first, r->seed, r->offset);
-    if (status == CLI_OK && r->block.inputs == NULL)
-        status = cli_out_of_memory();
+    r->block.line = r->is.line;
+    r->block.inputs = cli_digest_inputs(&t->first, r->is.seed, r->is.offset);
     for (int i = 0; i < CLI_OUTPUTS; i++)
         r->block.of[i] = cli_tensors_digest(&t->first, (cli_output)i, -1);
-    return status;
+    return r->block.inputs ? CLI_OK : cli_out_of_memory();
 }
 
 static int run_checks(trial *t)
@@ -395,25 +393,26 @@ static int run_checks(trial *t)
 static bool allocate(trial *t)
 {
     const cli_verify_request *r = t->request;
-    const int32_t *q = r->problem.q_numbers, *kv = r->problem.kv_numbers;
-    t->report->checks = calloc(2 * (r->problem.threads.count + r->grids.count + 1) + 5 + TARGETS,
-                               sizeof *t->report->checks);
+    const int32_t *q = r->job.problem.q_numbers, *kv = r->job.problem.kv_numbers;
+    t->report->checks =
+        calloc(2 * (r->job.problem.threads.count + r->grids.count + 1) + 5 + TARGETS,
+               sizeof *t->report->checks);
     return t->report->checks &&
-           cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->problem.seed) &&
-           cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->problem.seed);
+           cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->job.problem.seed) &&
+           cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->job.problem.seed);
 }
 
 /* Where all other runs take place. */
 static int open_stage(trial *t)
 {
-    const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->mode);
+    const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->job.mode);
     return status == CLI_OK && t->stage.device ? cli_hammer_open(&t->hammer) : status;
 }
 
 /* Runs that the checks will make, roughly. */
 static double runs_of(const cli_verify_request *r)
 {
-    const size_t ways = r->problem.threads.count + r->grids.count;
+    const size_t ways = r->job.problem.threads.count + r->grids.count;
     return 4 + TARGETS + 2.0 * (double)r->repeats * (double)ways;
 }
 
@@ -422,24 +421,13 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
     trial t = { .request = r, .index = index, .report = report };
     const bool child = cli_child_asked() >= 0;
     const double start = cli_now();
-    t.problem = cli_problem_at(&r->problem, index);
-    report->backend = r->options.backend;
-    report->seed = r->problem.seed;
-    report->offset = r->problem.offset;
-    report->threads = r->problem.threads.values[0];
-    /* The plan first: what is no problem at all is not one that is too large. */
-    ordo_status made = ordo_plan_create(&t.plan, &t.problem, r->problem.machine, &r->options);
-    if (made == ORDO_OK)
-        made = ordo_plan_query(t.plan, &t.info);
-    if (made != ORDO_OK)
-        return cli_library(made);
-    int status = cli_check_size(&r->problem, &t.problem, report->backend, runs_of(r), 3, r->force);
+    t.problem = cli_problem_at(&r->job.problem, index);
+    int status = cli_job_plan(&r->job, &t.problem, runs_of(r), 3, &t.plan, &t.info);
+    if (status == CLI_OK)
+        status = cli_executed_fill(&report->is, &r->job, t.plan, r->job.problem.threads.values[0]);
     if (status == CLI_OK && !allocate(&t))
         status = cli_out_of_memory();
-    report->problem = t.first.problem;
     report->kept = t.info.kept;
-    report->dropout_mode = cli_mode_shown(report->backend, &t.problem, r->mode);
-    report->workers = report->backend == ORDO_BACKEND_CUDA ? t.info.workers : 0;
     if (status == CLI_OK)
         status = run_first(&t, t.plan, &t.first, &t.base);
     if (status == CLI_OK && child)

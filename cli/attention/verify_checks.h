@@ -3,18 +3,11 @@
 #define CLI_VERIFY_CHECKS_H
 
 #include "attention/verify_report.h"
-#include "kit/plan_args.h"
-#include "kit/problem_args.h"
-#include "kit/stage.h"
 
 typedef struct cli_verify_request {
-    cli_problem problem; /* with thread counts, one at least; for cuda a 0 */
-    cli_list grids;      /* cuda: numbers of workers, besides the plan's own */
-    cli_choices choices;
-    ordo_plan_options options; /* with a backend */
-    cli_dropout_mode mode;
+    cli_job job;    /* with thread counts, one at least; for cuda a 0 */
+    cli_list grids; /* cuda: numbers of workers, besides the plan's own */
     int64_t repeats, delay_us;
-    bool force;
     int argc; /* as typed, for other processes */
     char **argv;
 } cli_verify_request;

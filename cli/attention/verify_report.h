@@ -4,6 +4,7 @@
 
 #include "attention/verify_compare.h"
 #include "kit/digest_file.h"
+#include "kit/execute.h"
 #include "kit/report.h"
 
 typedef enum cli_verdict { CLI_EQUAL, CLI_DIFFERS, CLI_NOT_RUN } cli_verdict;
@@ -19,13 +20,8 @@ typedef struct cli_check {
 } cli_check;
 
 typedef struct cli_verify_report {
-    ordo_backend backend;
-    ordo_problem problem;
-    uint64_t seed, offset;
-    const char *dropout_mode; /* NULL: nothing to say */
-    int64_t threads;          /* of the first run */
-    int64_t workers;          /* of the first run, on a device; else 0 */
-    unsigned kept;            /* ORDO_PROMISE_... */
+    cli_executed is; /* the first run */
+    unsigned kept;   /* ORDO_PROMISE_... */
     cli_digest_block block;
     cli_check *checks;
     size_t count;

@@ -7,9 +7,10 @@
 #include "kit/output.h"
 #include "kit/work.h"
 
+#include <inttypes.h>
 #include <unistd.h>
 
-int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
+static int choose_backend(const cli_problem *words, ordo_backend *backend)
 {
     const char *why = NULL;
     *backend = words->backend;
@@ -30,7 +31,7 @@ int cli_choose_backend(const cli_problem *words, ordo_backend *backend)
     return cli_library(selected);
 }
 
-int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
+static int choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
 {
     *mode = asked >= 0                     ? (cli_dropout_mode)asked
             : backend == ORDO_BACKEND_CUDA ? CLI_GIVEN
@@ -41,10 +42,21 @@ int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
     return CLI_OK;
 }
 
-const char *cli_mode_shown(ordo_backend backend, const ordo_problem *problem, cli_dropout_mode mode)
+int cli_job_finish(cli_job *job)
 {
-    const bool shown = backend == ORDO_BACKEND_CUDA && problem->dropout.p > 0;
-    return shown ? cli_dropout_mode_name(mode) : NULL;
+    job->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
+    int status = cli_problem_finish(&job->problem);
+    if (status == CLI_OK)
+        status = cli_choices_finish(&job->choices, &job->options);
+    if (status == CLI_OK)
+        status = choose_backend(&job->problem, &job->options.backend);
+    return status == CLI_OK ? choose_mode(job->mode_asked, job->options.backend, &job->mode)
+                            : status;
+}
+
+void cli_job_free(cli_job *job)
+{
+    cli_problem_free(&job->problem);
 }
 
 /* What a backend does in a few minutes on a small machine. */
@@ -53,10 +65,10 @@ static double flops_allowed(ordo_backend backend)
     return backend == ORDO_BACKEND_REF ? 2e11 : backend == ORDO_BACKEND_CUDA ? 5e16 : 2e13;
 }
 
-int cli_check_size(const cli_problem *words, const ordo_problem *p, ordo_backend backend,
-                   double runs, double copies, bool force)
+static int check_size(const cli_job *job, const ordo_problem *p, double runs, double copies)
 {
-    const double pairs = cli_work_pairs(p, words->q_numbers, words->kv_numbers);
+    const ordo_backend backend = job->options.backend;
+    const double pairs = cli_work_pairs(p, job->problem.q_numbers, job->problem.kv_numbers);
     const double flops = runs * (cli_work_forward(p, pairs) + cli_work_backward(p, pairs));
     const double bytes = copies * cli_work_bytes(p);
     const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
@@ -64,12 +76,98 @@ int cli_check_size(const cli_problem *words, const ordo_problem *p, ordo_backend
         return cli_error(CLI_UNSUPPORTED,
                          "about %.3g GB of tensors, and this machine has %.3g GB of memory",
                          bytes / 1e9, memory / 1e9);
-    if (flops > flops_allowed(backend) && !force)
+    if (flops > flops_allowed(backend) && !job->force)
         return cli_error(CLI_UNSUPPORTED,
                          "about %.2g floating-point operations, more than the %.2g that %s does in "
                          "a few minutes; --force runs it all the same",
                          flops, flops_allowed(backend), ordo_backend_name(backend));
     return CLI_OK;
+}
+
+int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, double copies,
+                 ordo_plan **plan, ordo_plan_info *info)
+{
+    /* The plan first: what is no problem at all is not one that is too large. */
+    ordo_status made = ordo_plan_create(plan, problem, job->problem.machine, &job->options);
+    if (made == ORDO_OK)
+        made = ordo_plan_query(*plan, info);
+    return made == ORDO_OK ? check_size(job, problem, runs, copies) : cli_library(made);
+}
+
+int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan, int64_t threads)
+{
+    ordo_plan_info info;
+    int status = CLI_OK;
+    e->problem = (ordo_problem)ORDO_PROBLEM_INIT;
+    ordo_status asked = ordo_plan_query(plan, &info);
+    if (asked == ORDO_OK)
+        asked = ordo_plan_problem(plan, &e->problem);
+    if (asked != ORDO_OK)
+        return cli_library(asked);
+    const bool device = info.backend == ORDO_BACKEND_CUDA;
+    e->backend = info.backend;
+    e->seed = job->problem.seed;
+    e->offset = job->problem.offset;
+    e->dropout_mode = device && e->problem.dropout.p > 0 ? cli_dropout_mode_name(job->mode) : NULL;
+    e->threads = device ? 0 : threads;
+    e->workers = device ? info.workers : 0;
+    e->line = cli_plan_line(plan, &status);
+    return status;
+}
+
+void cli_executed_text(const cli_executed *e)
+{
+    const int64_t count = e->workers ? e->workers : e->threads;
+    char text[512];
+    cli_problem_describe(&e->problem, text, sizeof text);
+    printf("problem    %s\nbackend    %s", text, ordo_backend_name(e->backend));
+    if (count > 0)
+        printf(", %" PRId64 " %s%s", count, e->workers ? "worker" : "thread",
+               count == 1 ? "" : "s");
+    printf("\nseed       %" PRIu64 ", offset %" PRIu64 "\n", e->seed, e->offset);
+    if (e->dropout_mode)
+        printf("dropout    %s\n", e->dropout_mode);
+    printf("plan       %s\n", e->line);
+}
+
+static void count_json(cli_json *json, const char *key, int64_t count)
+{
+    if (count > 0)
+        cli_json_int(json, key, count);
+    else
+        cli_json_null(json, key);
+}
+
+void cli_executed_json(cli_json *json, const cli_executed *e)
+{
+    cli_problem_json(json, "problem", &e->problem);
+    cli_json_text(json, "backend", ordo_backend_name(e->backend));
+    count_json(json, "threads", e->threads);
+    count_json(json, "workers", e->workers);
+    cli_json_text(json, "dropout_mode", e->dropout_mode);
+    cli_json_uint(json, "seed", e->seed);
+    cli_json_uint(json, "offset", e->offset);
+    cli_json_text(json, "line", e->line);
+}
+
+void cli_digests_text(const uint64_t of[CLI_OUTPUTS], const bool *has)
+{
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        if (!has || has[i])
+            printf("  %-8s %016" PRIx64 "\n", cli_output_name((cli_output)i), of[i]);
+}
+
+void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUTPUTS],
+                      const bool *has)
+{
+    cli_json_object(json, key);
+    for (int i = 0; i < CLI_OUTPUTS; i++) {
+        char hex[24];
+        snprintf(hex, sizeof hex, "%016" PRIx64, of[i]);
+        if (!has || has[i])
+            cli_json_text(json, cli_output_name((cli_output)i), hex);
+    }
+    cli_json_end_object(json);
 }
 
 static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backward, double *seconds)

@@ -2,29 +2,62 @@
 #ifndef CLI_EXECUTE_H
 #define CLI_EXECUTE_H
 
+#include "kit/plan_args.h"
 #include "kit/problem_args.h"
 #include "kit/stage.h"
 
+enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
+
+/* Problems to execute, as the command line gives them. */
+typedef struct cli_job {
+    cli_problem problem;
+    cli_choices choices;
+    int mode_asked; /* --dropout-mode; -1: not given */
+    bool force;
+
+    /* After cli_job_finish(). */
+    ordo_plan_options options; /* with a backend that is available */
+    cli_dropout_mode mode;
+} cli_job;
+
+/* Entries of a table of options. */
+#define CLI_JOB_OPTIONS(job)                                                                       \
+    CLI_OPTION("--dropout-mode", CLI_DROPOUT_MODES, CLI_CHOICE, &(job)->mode_asked,                \
+               "cuda: when keep bits are made (given: ahead); changes none"),                      \
+        CLI_OPTION("--force", NULL, CLI_FLAG, &(job)->force, "run however long it may take")
+
 /* Each prints its error and returns an exit status. */
 
-/* The backend to run on, if it can: the one named, or the cpu, or failing that the oracle. For
- * cuda its device is selected. */
-int cli_choose_backend(const cli_problem *words, ordo_backend *backend);
+/* Check what the words say together and choose a backend that is available: the one named, or the
+ * cpu, or failing that the oracle. For cuda its device is selected. */
+int cli_job_finish(cli_job *job);
+void cli_job_free(cli_job *job);
 
-/* --dropout-mode as typed (-1: not) for a backend. */
-#define CLI_MODE_OPTION(target)                                                                    \
-    CLI_OPTION("--dropout-mode", CLI_DROPOUT_MODES, CLI_CHOICE, target,                            \
-               "cuda: when keep bits are made (given: ahead); changes none")
-int cli_choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode);
+/* Make the plan of one problem. Refuse one that would take hours or all the memory, before anything
+ * is allocated: `runs` passes forward and backward over `copies` sets of tensors. */
+int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, double copies,
+                 ordo_plan **plan, ordo_plan_info *info);
 
-/* Its name for a report; NULL where there is nothing to say. */
-const char *cli_mode_shown(ordo_backend backend, const ordo_problem *problem,
-                           cli_dropout_mode mode);
+/* What was executed, as every report states it. */
+typedef struct cli_executed {
+    ordo_backend backend;
+    ordo_problem problem; /* as the plan holds it */
+    uint64_t seed, offset;
+    const char *dropout_mode; /* NULL: nothing to say */
+    int64_t threads;          /* 0: all of them, or those of a device */
+    int64_t workers;          /* of a device; else 0 */
+    char *line;               /* the plan's; free() releases it */
+} cli_executed;
 
-/* Refuse what would take hours or all the memory, before anything is allocated: `runs` passes
- * forward and backward over `copies` sets of tensors. */
-int cli_check_size(const cli_problem *words, const ordo_problem *problem, ordo_backend backend,
-                   double runs, double copies, bool force);
+int cli_executed_fill(cli_executed *executed, const cli_job *job, const ordo_plan *plan,
+                      int64_t threads);
+void cli_executed_text(const cli_executed *executed);
+void cli_executed_json(cli_json *json, const cli_executed *executed);
+
+/* Digests of the outputs that `has` names; NULL: of all. */
+void cli_digests_text(const uint64_t of[CLI_OUTPUTS], const bool *has);
+void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUTPUTS],
+                      const bool *has);
 
 /* Both passes, or only the first, on poisoned outputs, after the keep bits they need; the seconds
  * each took, if not NULL. What came out is on the stage, until cli_stage_fetch(). */

@@ -3,10 +3,12 @@
 
 #include "kit/message.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST INT64_C(1000000000000)
+enum { LEVELS = 5 }; /* of the promise */
 
 cli_section cli_choices_section(cli_choices *c)
 {
@@ -81,6 +83,48 @@ int cli_read_group(const char *text, int64_t *group)
     else if (!cli_read_size(text, 0, MOST, group))
         return cli_usage("--group %s: expected a whole number, or waves", text);
     return CLI_OK;
+}
+
+void cli_group_text(int64_t group)
+{
+    if (group == ORDO_GROUP_WAVES)
+        fputs(", group waves", stdout);
+    else if (group > 0)
+        printf(", group %" PRId64, group);
+}
+
+void cli_group_json(cli_json *json, int64_t group)
+{
+    if (group == ORDO_GROUP_WAVES)
+        cli_json_text(json, "group", "waves");
+    else
+        cli_json_int(json, "group", group);
+}
+
+/* The names of the levels, one after the other: the first index is 0, and NULL ends them. */
+static const char *level_name(unsigned levels, int *index)
+{
+    while (*index < LEVELS && !(levels & 1u << *index))
+        ++*index;
+    return *index < LEVELS ? ordo_promise_name((ordo_promise)(1 << (*index)++)) : NULL;
+}
+
+void cli_levels_text(unsigned levels)
+{
+    const char *name;
+    for (int i = 0; (name = level_name(levels, &i));)
+        printf(" %s", name);
+    puts(levels ? "" : " none");
+}
+
+void cli_levels_json(cli_json *json, const char *key, unsigned levels)
+{
+    const char *name;
+    cli_json_array(json, key);
+    json->compact = json->depth;
+    for (int i = 0; (name = level_name(levels, &i));)
+        cli_json_text(json, NULL, name);
+    cli_json_end_array(json);
 }
 
 char *cli_plan_line(const ordo_plan *plan, int *exit_status)

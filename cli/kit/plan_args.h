@@ -26,6 +26,14 @@ int cli_read_order(const char *name, ordo_order *order);
 /* "waves" or a size; NULL gives 0, the default. */
 int cli_read_group(const char *text, int64_t *group);
 
+/* A group for people, ", group waves" or nothing if there is none, and as JSON. */
+void cli_group_text(int64_t group);
+void cli_group_json(cli_json *json, int64_t group);
+
+/* Levels of the promise (ORDO_PROMISE_... of a plan): their names and the end of the line. */
+void cli_levels_text(unsigned levels);
+void cli_levels_json(cli_json *json, const char *key, unsigned levels);
+
 /* The plan's line, allocated; NULL after printing an error, with its exit status. */
 char *cli_plan_line(const ordo_plan *plan, int *exit_status);
 

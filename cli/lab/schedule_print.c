@@ -1,6 +1,8 @@
 /* schedule_print.c: the report of `ordo schedule`, as text and as JSON. */
 #include "lab/schedule.h"
 
+#include "kit/plan_args.h"
+
 #include <inttypes.h>
 
 enum { MOST_CRITICAL = 10000 }; /* longer critical paths are counted, not listed */
@@ -22,14 +24,6 @@ static void print_bound(const ordo_timeline_info *info)
                info->closed_form == info->makespan ? "agrees" : "DISAGREES");
 }
 
-static void print_group(int64_t group)
-{
-    if (group == ORDO_GROUP_WAVES)
-        fputs(", group waves", stdout);
-    else if (group > 0)
-        printf(", group %" PRId64, group);
-}
-
 static void print_one(const cli_replay *r)
 {
     const ordo_timeline_info *info = &r->info;
@@ -43,7 +37,7 @@ static void print_one(const cli_replay *r)
            info->key_tiles, info->query_tiles, info->heads, info->tasks);
     printf("workers      %" PRId64 ", %s, issue %s, split %" PRId64, info->workers,
            ordo_assign_name(info->assign), ordo_issue_name(info->issue), info->split);
-    print_group(info->group);
+    cli_group_text(info->group);
     printf("\nmakespan     %" PRId64 "%s\n", info->makespan,
            info->exact ? "" : "  (extended from fewer heads)");
     print_bound(info);
@@ -142,10 +136,7 @@ static void choices_json(cli_json *json, const cli_replay *r)
     cli_json_text(json, "order_asked", r->chosen ? "auto" : ordo_order_name(info->order_asked));
     cli_json_text(json, "assign", ordo_assign_name(info->assign));
     cli_json_text(json, "issue", ordo_issue_name(info->issue));
-    if (info->group == ORDO_GROUP_WAVES)
-        cli_json_text(json, "group", "waves");
-    else
-        cli_json_int(json, "group", info->group);
+    cli_group_json(json, info->group);
     cli_json_int(json, "split", info->split);
 }
 

@@ -65,6 +65,7 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     prints "not run: bits of keying fa2 are read"
     json run $small --dropout 0.1 --dropout-mode sequential
     grep -q '"dropout_mode": "sequential"' "$out" || fail "run: no mode"
+    grep -q '"workers": 132' "$out" || fail "run: no workers"
 
     # Every layout, type and rule goes through.
     status 0 verify --device cuda --dtype f16 --q-lens 5,30,0 --kv-lens 9,30,4 --seq 30 --heads 2 \
@@ -74,7 +75,7 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     status 0 verify $small
     for row in "  132 workers  " "  114 workers  " "  78 workers  " "  32 workers  " \
         "  32 workers, device under load          2   equal" "each sequence alone  " \
-        "the batch in reverse order  " "another process  " "first run, 132 workers" \
+        "the batch in reverse order  " "another process  " "backend    cuda, 132 workers" \
         "every bit equal"; do
         prints "$row"
     done
