@@ -76,7 +76,7 @@ static int measure_device(const request *r, const ordo_plan *plan, const cli_sta
             status =
                 cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], &report->runs[pass]);
     }
-    if (status == CLI_OK && stage->bits && stage->mode == CLI_GIVEN) {
+    if (status == CLI_OK && stage->bits && stage->dropout == CLI_SEQUENTIAL_KEEP) {
         report->bits_runs = MOST_RUNS;
         report->bits_bytes = stage->bits_bytes;
         status = cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, &report->bits_runs);
@@ -130,7 +130,7 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
         !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers, NULL, words->seed))
         status = cli_out_of_memory();
     if (status == CLI_OK)
-        status = cli_stage_open(&stage, plan, &tensors, r->job.mode);
+        status = cli_stage_open(&stage, plan, &tensors, r->job.dropout);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         static char what[160]; /* outlives the work */
         cli_bench_report *report = &reports[i];
@@ -216,7 +216,7 @@ static bool take_subject(int *argc, char ***argv, int *exit_status)
 
 int cli_bench(int argc, char **argv)
 {
-    request r = { .job.mode_asked = -1, .pass = CLI_PASSES, .seconds = UNSAID };
+    request r = { .job = CLI_JOB_INIT, .pass = CLI_PASSES, .seconds = UNSAID };
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
         CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,

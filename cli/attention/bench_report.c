@@ -53,8 +53,8 @@ static void print_pass(const cli_bench_report *r, int pass)
 static void print_bits(const cli_bench_report *r)
 {
     const cli_spread *s = &r->bits;
-    printf("  %-9s %7s %5zu %11.4g   %9.4g .. %-9.4g %zu bytes made ahead, %.4g GB/s\n", "bits", "",
-           r->bits_runs, s->median * 1e3, s->low * 1e3, s->high * 1e3, r->bits_bytes,
+    printf("  %-9s %7s %5zu %11.4g   %9.4g .. %-9.4g %zu bytes made before the passes, %.4g GB/s\n",
+           "bits", "", r->bits_runs, s->median * 1e3, s->low * 1e3, s->high * 1e3, r->bits_bytes,
            (double)r->bits_bytes / s->median * 1e-9);
 }
 
@@ -78,8 +78,8 @@ static void print_text(const cli_bench_report *reports, size_t count)
         if (i == 0 || !same_problem(r, r - 1)) {
             cli_problem_describe(&r->is.problem, text, sizeof text);
             printf("\n%s; %s; workspace %zu bytes%s%s\n", text, ordo_backend_name(r->is.backend),
-                   r->workspace_bytes, r->is.dropout_mode ? "; dropout " : "",
-                   r->is.dropout_mode ? r->is.dropout_mode : "");
+                   r->workspace_bytes, r->is.has_dropout ? "; dropout " : "",
+                   r->is.has_dropout ? cli_dropout_text(r->is.dropout) : "");
             printf("  %-9s %7s %5s %11s   %-22s %8s %9s %8s   %s\n", "pass",
                    on_device(r) ? "workers" : "threads", "runs", "median ms", "spread ms",
                    on_device(r) ? "TFLOP/s" : "GFLOP/s", "peak", "of peak", "digest");

@@ -54,11 +54,12 @@ static void print_predicted(const cli_plan_report *r)
         return;
     fputs("dropout mode   ", stdout);
     if (p->mode == ORDO_DROPOUT_MODE_FUSED) {
-        puts("fused: make the mask inside both passes");
+        puts("fused: each pass makes its keep bits");
     } else {
-        fputs("sequential: make the mask once (", stdout);
+        fputs("sequential, keep: make the keep bits once (", stdout);
         print_time(p->rng.seconds * 1e9);
-        printf(", bound by %s), better beside other work\n", ordo_limiter_name(p->rng.limiter));
+        printf(", bound by %s), or overlapped with other work\n",
+               ordo_limiter_name(p->rng.limiter));
     }
 }
 
@@ -187,6 +188,7 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     if (r->problem.dropout.p > 0) {
         kernel_json(json, "rng", &p->rng);
         cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(p->mode));
+        cli_json_text(json, "backward_bits", p->mode == ORDO_DROPOUT_MODE_FUSED ? "regenerate" : "keep");
     }
     cli_json_end_object(json);
 }

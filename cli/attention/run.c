@@ -61,7 +61,7 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
-        status = cli_stage_open(&stage, plan, &tensors, r->job.mode);
+        status = cli_stage_open(&stage, plan, &tensors, r->job.dropout);
     for (size_t i = 0; i < runs && status == CLI_OK; i++) {
         const int64_t threads = words->threads.count > 0 ? words->threads.values[i] : 0;
         status = cli_executed_fill(&reports[i].is, &r->job, plan, threads);
@@ -117,14 +117,12 @@ static int run_request(request *r)
 
 int cli_run(int argc, char **argv)
 {
-    request r = { 0 };
+    request r = { .job = CLI_JOB_INIT, .pass = CLI_PASSES };
     cli_option more[] = {
         CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to digest (both)"),
         CLI_OPTION("--sequences", NULL, CLI_FLAG, &r.sequences, "digests of each sequence too"),
         CLI_JOB_OPTIONS(&r.job),
     };
-    r.pass = CLI_PASSES;
-    r.job.mode_asked = -1;
     const cli_section sections[] = {
         cli_problem_section(&r.job.problem),
         cli_choices_section(&r.job.choices),

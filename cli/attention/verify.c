@@ -157,7 +157,7 @@ static int finish(request *r)
 int cli_verify(int argc, char **argv)
 {
     request r = {
-        .runs = { .job.mode_asked = -1, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
+        .runs = { .job = CLI_JOB_INIT, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
     };
     cli_option more[] = {
         CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),

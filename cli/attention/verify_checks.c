@@ -46,7 +46,7 @@ static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t 
 /* Once; what came out lies in the tensors. The stage stays open. */
 static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
 {
-    int status = cli_stage_open(stage, plan, tensors, t->request->job.mode);
+    int status = cli_stage_open(stage, plan, tensors, t->request->job.dropout);
     if (status == CLI_OK)
         status = run(t, plan, stage, t->report->is.threads);
     return status == CLI_OK ? cli_stage_fetch(stage) : status;
@@ -190,26 +190,26 @@ static int check_all_grids(trial *t)
 
 /* ---- when keep bits are made ---- */
 
-static int check_mode(trial *t, cli_dropout_mode mode)
+static int check_dropout(trial *t, cli_dropout dropout)
 {
     cli_check *c = cli_verify_add(t->report);
-    snprintf(c->name, sizeof c->name, "dropout %s", cli_dropout_mode_name(mode));
-    if (mode == CLI_FUSED && t->problem.dropout.keying == ORDO_KEYING_FA2) {
+    snprintf(c->name, sizeof c->name, "dropout %s", cli_dropout_text(dropout));
+    if (dropout == CLI_FUSED && t->problem.dropout.keying == ORDO_KEYING_FA2) {
         not_run(c, "bits of keying fa2 are read, never made inside");
         return CLI_OK;
     }
-    t->stage.mode = mode;
+    t->stage.dropout = dropout;
     const int status = repeat(t, t->plan, 0, c);
-    t->stage.mode = t->request->job.mode;
+    t->stage.dropout = t->request->job.dropout;
     return status;
 }
 
-static int check_all_modes(trial *t)
+static int check_all_dropouts(trial *t)
 {
     int status = CLI_OK;
-    for (int mode = CLI_SEQUENTIAL; mode <= CLI_GIVEN && status == CLI_OK; mode++)
-        if (mode != (int)t->request->job.mode)
-            status = check_mode(t, (cli_dropout_mode)mode);
+    for (int i = 0; i < CLI_DROPOUTS && status == CLI_OK; i++)
+        if (i != (int)t->request->job.dropout)
+            status = check_dropout(t, (cli_dropout)i);
     return status;
 }
 
@@ -380,7 +380,7 @@ static int run_checks(trial *t)
     if (status == CLI_OK)
         status = t->stage.device ? check_all_grids(t) : check_all_threads(t);
     if (status == CLI_OK && t->stage.device && t->problem.dropout.p > 0)
-        status = check_all_modes(t);
+        status = check_all_dropouts(t);
     if (status == CLI_OK && t->problem.batch > 1)
         status = check_alone(t);
     if (status == CLI_OK && t->problem.batch > 1)
@@ -405,7 +405,7 @@ static bool allocate(trial *t)
 /* Where all other runs take place. */
 static int open_stage(trial *t)
 {
-    const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->job.mode);
+    const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->job.dropout);
     return status == CLI_OK && t->stage.device ? cli_hammer_open(&t->hammer) : status;
 }
 

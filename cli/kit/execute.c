@@ -31,14 +31,22 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
     return cli_library(selected);
 }
 
-static int choose_mode(int asked, ordo_backend backend, cli_dropout_mode *mode)
+/* Hosts make bits inside the passes; a device makes them before unless told otherwise. */
+static int choose_dropout(cli_job *job)
 {
-    *mode = asked >= 0                     ? (cli_dropout_mode)asked
-            : backend == ORDO_BACKEND_CUDA ? CLI_GIVEN
-                                           : CLI_FUSED;
-    if (backend != ORDO_BACKEND_CUDA && *mode != CLI_FUSED)
-        return cli_usage("--dropout-mode %s: backend %s makes bits while it uses them, fused",
-                         cli_dropout_mode_name(*mode), ordo_backend_name(backend));
+    const ordo_backend backend = job->options.backend;
+    const bool device = backend == ORDO_BACKEND_CUDA;
+    const bool fused = job->mode >= 0 ? job->mode == 1 : !device;
+    if (!device && !fused)
+        return cli_usage("--dropout-mode sequential: backend %s makes keep bits inside the passes; "
+                         "expected fused",
+                         ordo_backend_name(backend));
+    if (fused && job->backward >= 0)
+        return cli_usage("--backward-bits: with dropout mode fused every pass makes its own bits; "
+                         "expected --dropout-mode sequential");
+    job->dropout = fused                ? CLI_FUSED
+                   : job->backward == 1 ? CLI_SEQUENTIAL_REGENERATE
+                                        : CLI_SEQUENTIAL_KEEP;
     return CLI_OK;
 }
 
@@ -50,8 +58,7 @@ int cli_job_finish(cli_job *job)
         status = cli_choices_finish(&job->choices, &job->options);
     if (status == CLI_OK)
         status = choose_backend(&job->problem, &job->options.backend);
-    return status == CLI_OK ? choose_mode(job->mode_asked, job->options.backend, &job->mode)
-                            : status;
+    return status == CLI_OK ? choose_dropout(job) : status;
 }
 
 void cli_job_free(cli_job *job)
@@ -108,7 +115,8 @@ int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan
     e->backend = info.backend;
     e->seed = job->problem.seed;
     e->offset = job->problem.offset;
-    e->dropout_mode = device && e->problem.dropout.p > 0 ? cli_dropout_mode_name(job->mode) : NULL;
+    e->has_dropout = device && e->problem.dropout.p > 0;
+    e->dropout = job->dropout;
     e->threads = device ? 0 : threads;
     e->workers = device ? info.workers : 0;
     e->line = cli_plan_line(plan, &status);
@@ -125,8 +133,8 @@ void cli_executed_text(const cli_executed *e)
         printf(", %" PRId64 " %s%s", count, e->workers ? "worker" : "thread",
                count == 1 ? "" : "s");
     printf("\nseed       %" PRIu64 ", offset %" PRIu64 "\n", e->seed, e->offset);
-    if (e->dropout_mode)
-        printf("dropout    %s\n", e->dropout_mode);
+    if (e->has_dropout)
+        printf("dropout    %s\n", cli_dropout_text(e->dropout));
     printf("plan       %s\n", e->line);
 }
 
@@ -144,7 +152,8 @@ void cli_executed_json(cli_json *json, const cli_executed *e)
     cli_json_text(json, "backend", ordo_backend_name(e->backend));
     count_json(json, "threads", e->threads);
     count_json(json, "workers", e->workers);
-    cli_json_text(json, "dropout_mode", e->dropout_mode);
+    cli_json_text(json, "dropout_mode", e->has_dropout ? cli_dropout_mode(e->dropout) : NULL);
+    cli_json_text(json, "backward_bits", e->has_dropout ? cli_dropout_backward(e->dropout) : NULL);
     cli_json_uint(json, "seed", e->seed);
     cli_json_uint(json, "offset", e->offset);
     cli_json_text(json, "line", e->line);

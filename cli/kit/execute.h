@@ -12,19 +12,27 @@ enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
 typedef struct cli_job {
     cli_problem problem;
     cli_choices choices;
-    int mode_asked; /* --dropout-mode; -1: not given */
+    int mode;     /* --dropout-mode: 0 sequential, 1 fused; -1: not given */
+    int backward; /* --backward-bits: 0 keep, 1 regenerate; -1: not given */
     bool force;
 
     /* After cli_job_finish(). */
     ordo_plan_options options; /* with a backend that is available */
-    cli_dropout_mode mode;
+    cli_dropout dropout;
 } cli_job;
+
+#define CLI_JOB_INIT                                                                               \
+    {                                                                                              \
+        .mode = -1, .backward = -1                                                                 \
+    }
 
 /* Entries of a table of options. */
 #define CLI_JOB_OPTIONS(job)                                                                       \
-    CLI_OPTION("--dropout-mode", CLI_DROPOUT_MODES, CLI_CHOICE, &(job)->mode_asked,                \
-               "cuda: when keep bits are made (given: ahead); changes none"),                      \
-        CLI_OPTION("--force", NULL, CLI_FLAG, &(job)->force, "run however long it may take")
+    CLI_OPTION("--dropout-mode", "sequential|fused", CLI_CHOICE, &(job)->mode,                     \
+               "cuda: make keep bits before the passes, or inside them"),                          \
+        CLI_OPTION("--backward-bits", "keep|regenerate", CLI_CHOICE, &(job)->backward,             \
+                   "sequential: keep the forward bits (default), or make them again"),             \
+        CLI_OPTION("--force", NULL, CLI_FLAG, &(job)->force, "run however long it takes")
 
 /* Each prints its error and returns an exit status. */
 
@@ -43,10 +51,11 @@ typedef struct cli_executed {
     ordo_backend backend;
     ordo_problem problem; /* as the plan holds it */
     uint64_t seed, offset;
-    const char *dropout_mode; /* NULL: nothing to say */
-    int64_t threads;          /* 0: all of them, or those of a device */
-    int64_t workers;          /* of a device; else 0 */
-    char *line;               /* the plan's; free() releases it */
+    bool has_dropout; /* on a device, which has a choice of how to get keep bits */
+    cli_dropout dropout;
+    int64_t threads; /* 0: all of them, or those of a device */
+    int64_t workers; /* of a device; else 0 */
+    char *line;      /* the plan's; free() releases it */
 } cli_executed;
 
 int cli_executed_fill(cli_executed *executed, const cli_job *job, const ordo_plan *plan,

@@ -72,15 +72,27 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
 
 /* ---- both ---- */
 
-const char *cli_dropout_mode_name(cli_dropout_mode mode)
+const char *cli_dropout_mode(cli_dropout dropout)
 {
-    return mode == CLI_SEQUENTIAL ? "sequential" : mode == CLI_FUSED ? "fused" : "given";
+    return dropout == CLI_FUSED ? "fused" : "sequential";
 }
 
-int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cli_dropout_mode mode)
+const char *cli_dropout_backward(cli_dropout dropout)
+{
+    return dropout == CLI_SEQUENTIAL_KEEP ? "keep" : "regenerate";
+}
+
+const char *cli_dropout_text(cli_dropout dropout)
+{
+    static const char *const texts[CLI_DROPOUTS] = { "sequential, keep", "sequential, regenerate",
+                                                     "fused" };
+    return texts[dropout];
+}
+
+int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cli_dropout dropout)
 {
     ordo_plan_info info;
-    *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .mode = mode };
+    *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .dropout = dropout };
     const ordo_status asked = ordo_plan_query(plan, &info);
     if (asked != ORDO_OK)
         return cli_library(asked);
@@ -126,7 +138,8 @@ ordo_status cli_stage_launch_bits(const cli_stage *s)
 
 ordo_status cli_stage_before_pass(const cli_stage *s)
 {
-    return s->call.mask_bits && s->mode == CLI_SEQUENTIAL ? cli_stage_launch_bits(s) : ORDO_OK;
+    return s->call.mask_bits && s->dropout == CLI_SEQUENTIAL_REGENERATE ? cli_stage_launch_bits(s)
+                                                                        : ORDO_OK;
 }
 
 int cli_stage_bits(cli_stage *s)
@@ -135,14 +148,14 @@ int cli_stage_bits(cli_stage *s)
     ordo_dropout_info info;
     ordo_status status = ORDO_OK;
     s->call.mask_bits = NULL;
-    if (!s->device || s->tensors->problem.dropout.p == 0 || s->mode == CLI_FUSED)
+    if (!s->device || s->tensors->problem.dropout.p == 0 || s->dropout == CLI_FUSED)
         return CLI_OK;
     if (s->bits == NULL) {
         status = ordo_dropout_query(&s->tensors->problem, &drop, &info);
         s->bits = take(s, NULL, status == ORDO_OK ? info.bytes : 0, &status);
         s->bits_bytes = status == ORDO_OK ? info.bytes : 0;
     }
-    if (status == ORDO_OK && s->mode == CLI_GIVEN)
+    if (status == ORDO_OK && s->dropout == CLI_SEQUENTIAL_KEEP)
         status = cli_stage_launch_bits(s);
     s->call.mask_bits = s->bits;
     return cli_library(status);

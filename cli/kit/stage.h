@@ -14,14 +14,17 @@ typedef struct cli_hammer {
 } cli_hammer;
 
 /* How the passes of a device get the keep bits of dropout; the bits are the same. */
-typedef enum cli_dropout_mode {
-    CLI_SEQUENTIAL, /* made on the same stream before each pass */
-    CLI_FUSED,      /* made inside the passes, where they are used */
-    CLI_GIVEN       /* made ahead, and given to both passes */
-} cli_dropout_mode;
+typedef enum cli_dropout {
+    CLI_SEQUENTIAL_KEEP,       /* made once before the passes, and kept for the backward pass */
+    CLI_SEQUENTIAL_REGENERATE, /* made on the same stream before each pass */
+    CLI_FUSED                  /* made inside each pass, where they are used */
+} cli_dropout;
+enum { CLI_DROPOUTS = 3 };
 
-#define CLI_DROPOUT_MODES "sequential|fused|given"
-const char *cli_dropout_mode_name(cli_dropout_mode mode);
+/* "sequential" or "fused"; "keep" or "regenerate"; both, for people. */
+const char *cli_dropout_mode(cli_dropout dropout);
+const char *cli_dropout_backward(cli_dropout dropout);
+const char *cli_dropout_text(cli_dropout dropout);
 
 typedef struct cli_stage {
     cli_tensors *tensors; /* borrowed */
@@ -30,8 +33,8 @@ typedef struct cli_stage {
     void *out[CLI_OUTPUTS];         /* where the passes write */
     void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */
     size_t count;
-    cli_dropout_mode mode; /* hosts have one of their own: as CLI_FUSED */
-    uint32_t *bits;        /* dropout on a device: keep bits that the passes read */
+    cli_dropout dropout; /* CLI_FUSED on the host */
+    uint32_t *bits;      /* dropout on a device: keep bits that the passes read */
     size_t bits_bytes;
     const cli_hammer *hammer; /* NULL: the passes are left alone */
 } cli_stage;
@@ -40,14 +43,14 @@ typedef struct cli_stage {
 
 /* Copy the inputs to where the plan's backend wants them, and make its workspace. */
 int cli_stage_open(cli_stage *stage, const ordo_plan *plan, cli_tensors *tensors,
-                   cli_dropout_mode mode);
+                   cli_dropout dropout);
 void cli_stage_close(cli_stage *stage);
 
-/* Keep bits of the call's seed and offset for passes that read them: their memory, and if they are
- * made ahead the bits. */
+/* Allocate the keep bits of passes that read them, and make those of the call's seed and offset if
+ * they are made once. */
 int cli_stage_bits(cli_stage *stage);
 
-/* Launch on the stage's stream what makes the bits; what makes them before each pass, if so. */
+/* Launch what makes the bits, on the stage's stream; the second only if every pass has its own. */
 ordo_status cli_stage_launch_bits(const cli_stage *stage);
 ordo_status cli_stage_before_pass(const cli_stage *stage);
 

@@ -44,7 +44,7 @@ static double value_of(const cli_quantity *quantity, const ordo_block_report *r)
     case FUSED_OVER_SEQUENTIAL: return r->fusion_over_baseline;
     case OVERLAP_GAIN: return 100 * (r->overlap_over_fusion - 1);
     case DROPOUT_COST: return 100 * (r->mode[r->best] / r->none - 1);
-    case MASK_GIB: return r->mask_bytes[ORDO_MODE_OVERLAPPED] * 0x1p-30;
+    case MASK_GIB: return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
     case GEMM_MS: return r->gemm_seconds * 1e3;
     case ATTENTION_MS: return r->attention.seconds * 1e3;
     case RNG_MS: return r->rng.seconds * 1e3;

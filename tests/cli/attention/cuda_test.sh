@@ -45,26 +45,34 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     prints "the batch in reverse order  "
     status 0 run $small --dropout 0.17 --pass forward
     status 0 bench attention $small --dropout 0.1 --seconds 0.001
-    [ "$(grep -c '^  bits  .* 28672 bytes made ahead' "$out")" -eq 1 ] || fail "bench: no row of bits"
+    [ "$(grep -c '^  bits  .* 28672 bytes made before the passes' "$out")" -eq 1 ] || fail "bench: no row of bits"
     json bench attention $small --dropout 0.1 --pass forward --seconds 0.001
     grep -q '"bits_seconds": {' "$out" || fail "bench: no time of bits"
-    for mode in sequential fused; do
-        status 0 bench attention $small --dropout 0.1 --dropout-mode $mode --seconds 0.001
-        prints "; dropout $mode"
+    for mode in "--backward-bits regenerate" "--dropout-mode fused"; do
+        status 0 bench attention $small --dropout 0.1 $mode --seconds 0.001
+        prints "; dropout $(case $mode in *fused) echo fused ;; *) echo sequential, regenerate ;; esac)"
         grep -q '^  bits ' "$out" && fail "bench: bits beside passes that make them, $mode"
     done
-    refuses 2 "--dropout-mode given: backend cpu makes bits while it uses them, fused" run --seq 8 \
-        --device cpu --dropout 0.1 --dropout-mode given
+    refuses 2 "--dropout-mode sequential: backend cpu makes keep bits inside the passes" run --seq 8 \
+        --device cpu --dropout 0.1 --dropout-mode sequential
+    refuses 2 "--backward-bits: with dropout mode fused" run $small --dropout 0.1 \
+        --dropout-mode fused --backward-bits keep
+    refuses 2 "--backward-bits: with dropout mode fused" run --seq 8 --device cpu --dropout 0.1 \
+        --backward-bits regenerate
+    refuses 2 "--dropout-mode given: expected sequential|fused" run $small --dropout-mode given
     refuses 3 "keying fa2 without mask_bits" run $small --dropout 0.1 --keying fa2 \
         --dropout-mode fused
     status 0 verify $small --dropout 0.1 --repeats 1 --dropout-mode fused
     prints "dropout    fused"
-    prints "  dropout sequential  "
-    prints "  dropout given  "
+    prints "  dropout sequential, keep  "
+    prints "  dropout sequential, regenerate  "
     status 0 verify $small --dropout 0.1 --keying fa2 --repeats 1
     prints "not run: bits of keying fa2 are read"
-    json run $small --dropout 0.1 --dropout-mode sequential
-    grep -q '"dropout_mode": "sequential"' "$out" || fail "run: no mode"
+    for backward in keep regenerate; do
+        json run $small --dropout 0.1 --backward-bits $backward
+        is dropout_mode '"sequential"'
+        is backward_bits "\"$backward\""
+    done
     grep -q '"workers": 132' "$out" || fail "run: no workers"
 
     # Every layout, type and rule goes through.

@@ -46,4 +46,14 @@ refuses 2 "--seq 1k,,2k: expected" plan --seq 1k,,2k
 refuses 2 "--scale nan: expected a finite number" plan --seq 8 --scale nan
 refuses 2 "" plan --seq 8 --machine nosuch
 refuses 2 "" plan --seq 8 --dropout 1.5
+# The advice on dropout has the words of --dropout-mode and --backward-bits.
+h200="--seq 8k --heads 32 --dim 128 --dtype bf16 --machine h200 --dropout 0.1"
+# shellcheck disable=SC2086 # a list of words
+{
+    status 0 plan $h200
+    prints "dropout mode   sequential, keep: "
+    json plan $h200
+    tr -d ' \n' <"$out" | grep -qF '"dropout_mode":"sequential","backward_bits":"keep"' ||
+        fail "no advice on dropout in the JSON"
+}
 finish
