@@ -79,6 +79,10 @@ def _rules(
     window: tuple[Any, Any] = (-1, -1),
     longest: tuple[int, int] = (0, 0),
 ) -> Rules:
+    if scale == 0:  # to the library 0 means the default
+        raise RuntimeError(
+            "ORDO flash attention: scale 0: expected another number, or None for 1/sqrt(head_dim)"
+        )
     left, right = (-1 if x is None else int(x) for x in window)
     return Rules(
         *longest, q.shape[-1] ** -0.5 if scale is None else scale, mask, left, right, 0.0,

@@ -248,3 +248,15 @@ def test_what_is_not_there_raises_as_pytorch_expects():
         _sdpa._flash_forward(q, q, q, ends, ends, 20, 20, 0.0, False, False, seqused_k=ends)
     with pytest.raises(RuntimeError, match="ORDO flash attention forward: dropout.p"):
         _sdpa._flash_forward(q, q, q, ends, ends, 20, 20, 1.0, False, False)
+
+
+def test_a_scale_of_0_is_refused(active):
+    """To the library 0 means the default scale: the result would be another one."""
+    q = torch.zeros(2, 4, 8, 16)
+    on_cuda = (
+        lambda: _sdpa._sdpa_forward(q, q, q, scale=0.0),
+        lambda: _sdpa._flash_forward(q, q, q, None, None, 8, 8, 0.0, False, False, scale=0.0),
+    )
+    for call in (lambda: F.scaled_dot_product_attention(q, q, q, scale=0.0), *on_cuda):
+        with pytest.raises(RuntimeError, match="scale 0: expected another number"):
+            call()
