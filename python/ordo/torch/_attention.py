@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -49,7 +50,7 @@ def attention(
     contiguous; lse is float32, (batch, head, row), packed (head, row), and has a gradient.
 
         causal          bottom-right: the last row sees every key; "top-left" aligns to the first
-        window          (left, right), inclusive; -1 = open
+        window          (left, right), inclusive; negative = open
         scale           None = 1 / sqrt(dim)
         slopes          of ALiBi: (heads,) or (batch, heads)
         dropout_p       applies whenever it is not 0: ordo.Attention knows about training; to a
@@ -116,6 +117,8 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
         or a.kv_lens is not None or a.sequence_ids is not None
     )  # fmt: skip
+    if listed:
+        _check_kinds(q, k, v, a)
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
@@ -136,6 +139,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
 
 def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) of packed sequences that use some of their rows only."""
+    _check_kinds(q, k, v, a)
     cu_q: Any = a.cu_q
     cu_kv = _beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
     look = checked() or (q.is_cpu and plain(q, k, v))
@@ -167,8 +171,8 @@ def numbers(a: Arguments) -> Arguments:
     """The arguments with plain numbers, whatever people gave."""
     causal, window, scale, softcap, dropout_p, *_ = a
     if type(window) is tuple and _NUMBERS.issuperset(
-        map(type, (causal, *window, scale, softcap, dropout_p, a.max_q, a.max_kv))
-    ):
+        map(type, (causal, *window, scale, softcap, a.max_q, a.max_kv))
+    ) and type(dropout_p) in (float, int):  # fmt: skip
         return a
     return a._replace(
         causal=causal if isinstance(causal, str) else bool(causal),
@@ -211,6 +215,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Arguments as people give them, made into those of the operator."""
+    _check_kinds(q, k, v, a)
     a = numbers(a)
     device = "cuda" if q.is_cuda else "cpu"
     if torch.is_autocast_enabled(device):
@@ -226,6 +231,25 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
     return q, k, v, lists, rules
+
+
+_TENSORS = ("q", "k", "v", "slopes", "cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids")
+
+
+def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
+    """Raise Error for an argument that is no tensor, or a nested one."""
+    given = q, k, v, a.slopes, a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids
+    for name, x in zip(_TENSORS, given):
+        if x is None and name not in ("q", "k", "v"):
+            continue
+        if not isinstance(x, Tensor):
+            raise Error("argument", f"{name} {x!r}: expected a tensor")
+        if x.is_nested:
+            raise Error(
+                "unsupported",
+                f"{name}.is_nested True: expected a plain tensor; sequences of their own lengths "
+                "are given by cu_q and cu_kv",
+            )
 
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
@@ -295,9 +319,11 @@ def rng_of(
     if generator is not None or (seed is not None and rng_state is not None):
         raise Error("argument", "seed, rng_state, generator: expected one of them at most")
     if rng_state is not None:
+        if not isinstance(rng_state, Tensor):
+            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
         check_rng(rng_state, q)
         return rng_state
-    pair = (seed, 0) if isinstance(seed, int) else tuple(seed or ())
+    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
     if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
         raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
     signed = [x - 2**64 if x >= 2**63 else x for x in pair]
@@ -306,3 +332,12 @@ def rng_of(
     made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
     made[:1].fill_(signed[0])
     return made
+
+
+def _pair(seed: Any) -> tuple[int, ...]:
+    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
+    given = seed.tolist() if hasattr(seed, "tolist") else seed
+    try:
+        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
+    except TypeError:
+        return ()

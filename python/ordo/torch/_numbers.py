@@ -24,7 +24,7 @@ def mask_of(causal: Any) -> str:
 
 
 def window_of(window: Any) -> tuple[int, int]:
-    """(left, right) of a pair of any kind; None, or a side that is None, is open."""
+    """(left, right) of a pair of any kind; None, or a side that is None or negative, is open."""
     if window is None:
         return OPEN
     try:
@@ -37,7 +37,7 @@ def window_of(window: Any) -> tuple[int, int]:
 def _side(x: Any) -> Any:
     if x is None:
         return -1
-    return x if isinstance(x, (int, SymInt)) else integer("window", x)
+    return max(x if isinstance(x, (int, SymInt)) else integer("window", x), -1)
 
 
 def real_of(name: str, x: Any) -> float:

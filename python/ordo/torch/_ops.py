@@ -200,6 +200,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
         or type(k) not in _PLAIN
         or type(v) not in _PLAIN
         or not (q.is_cpu or q.is_cuda)
+        or q.is_nested
     )
 
 

@@ -87,6 +87,8 @@ def test_compiled():
         (dict(window=torch.tensor([1.5, 0.0])), "window 1.5: expected an integer"),
         (dict(causal="top_left"), "causal 'top_left': expected True, False, 'bottom-right'"),
         (dict(scale="x"), "scale 'x': expected a number"),
+        (dict(dropout_p=None), "dropout_p None: expected a number"),
+        (dict(dropout_p="x"), "dropout_p 'x': expected a number"),
         (dict(scale=torch.ones(2)), "scale .*: expected a number"),
         (dict(cu_q=ENDS, max_q=torch.tensor(12.5)), r"max_q tensor\(12.5.*: expected an integer"),
     ],
@@ -106,3 +108,33 @@ def test_a_number_that_asks_for_a_gradient_is_refused(name):
     with torch.no_grad():
         o, _ = ordo.torch.attention(*INPUTS, **{name: learned})
     assert same(o, ordo.torch.attention(*INPUTS, **{name: 0.5})[0])
+
+
+def test_a_negative_side_of_a_window_is_open():
+    """Of any size, as with FlashAttention."""
+    for window, same_as in (((-7, 2), (-1, 2)), ((3, -100), (3, -1)), ([-2, -2], (-1, -1))):
+        for given in (window, torch.tensor(window), np.array(window)):
+            o = flash_attn.flash_attn_func(*INPUTS, window_size=given)
+            assert same(o, flash_attn.flash_attn_func(*INPUTS, window_size=same_as))
+
+
+SEEDS = {
+    "NumPy": (np.int64(5), (5, 0)),
+    "tensor": (torch.tensor(5), (5, 0)),
+    "pair": ([np.uint64(5), torch.tensor(6)], (5, 6)),
+    "NumPy pair": (np.array([5, 6]), (5, 6)),
+    "tensor pair": (torch.tensor([5, 6]), (5, 6)),
+}
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_seeds_of_every_kind(kind):
+    given, pair = SEEDS[kind]
+    one, other = (ordo.torch.attention(*INPUTS, dropout_p=0.5, seed=x)[0] for x in (given, pair))
+    assert same(one, other)
+
+
+@pytest.mark.parametrize("seed", ["x", 1.5, (1, 2, 3), torch.tensor([1.0, 2.0]), torch.ones(3), ()])
+def test_what_is_no_seed(seed):
+    with pytest.raises(ordo.Error, match="seed .*: expected a number or"):
+        ordo.torch.attention(*INPUTS, dropout_p=0.5, seed=seed)

@@ -12,6 +12,8 @@ Q = torch.zeros(2, 8, 4, 16)
 KV = torch.zeros(2, 8, 2, 16)
 ENDS = torch.tensor([0, 3, 8], dtype=torch.int32)
 FLAT = torch.zeros(8, 4, 16)
+NESTED = torch.nested.nested_tensor([FLAT[:3], FLAT[3:]])
+JAGGED = torch.nested.nested_tensor([FLAT[:3], FLAT[3:]], layout=torch.jagged)
 
 CASES = {
     "dtype": ((Q.double(),) * 3, {}, "argument", "q.dtype torch.float64: expected"),
@@ -83,6 +85,24 @@ CASES = {
         "shape",
         r"q_lens\[0\] 9: expected 0..8",
     ),
+    "no tensor": (([0.0], KV, KV), {}, "argument", r"q \[0.0\]: expected a tensor"),
+    "no k": ((Q, None, KV), {}, "argument", "k None: expected a tensor"),
+    "list of ends": ((FLAT,) * 3, dict(cu_q=[0, 3, 8]), "argument", r"cu_q \[0, 3, 8\]: expected"),
+    "NumPy lengths": (
+        (FLAT,) * 3,
+        dict(cu_q=ENDS, q_lens=ENDS.diff().numpy()),
+        "argument",
+        "q_lens array.*: expected a tensor",
+    ),
+    "list of slopes": ((Q, KV, KV), dict(slopes=[0.5] * 4), "argument", "slopes .* a tensor"),
+    "list as rng": (
+        (Q, KV, KV),
+        dict(dropout_p=0.1, rng_state=[1, 2]),
+        "argument",
+        r"rng_state \[1, 2\]: expected a tensor",
+    ),
+    "nested": ((NESTED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
+    "jagged": ((JAGGED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
     "ids": (
         (Q, KV, KV),
         dict(dropout_p=0.1, seed=1, sequence_ids=torch.tensor([0, -1])),
