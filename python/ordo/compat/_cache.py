@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._convert import integer
 from .._library import Error
 from ..torch._attention import Arguments, prepare
+from ..torch._numbers import OPEN, window_of
 from ..torch._ops import attend as attend_op
 from ..torch._ops import plain
 from ..torch._plans import ready
@@ -94,14 +96,17 @@ def _lengths(q: Tensor, cache: Cache) -> Tensor:
             raise Error("argument", "cache_seqlens None: expected the lengths used, beside k")
         given = room
     added = 0 if cache.new_k is None else cache.new_k.shape[1]
-    if isinstance(given, int):
+    if not isinstance(given, Tensor):
+        given = integer("cache_seqlens", given)
         _within("cache_seqlens", given, given, room - added)
         return torch.full((batch,), given, dtype=torch.int32, device=q.device)
+    if given.dim() == 0:
+        given = given.expand(batch)
     if given.shape != (batch,):
         raise Error("shape", f"cache_seqlens.shape {tuple(given.shape)}: expected ({batch},)")
     if given.is_cpu and batch and plain(q, cache.k, cache.v):
         _within("cache_seqlens", int(given.min()), int(given.max()), room - added)
-    return given.to(torch.int32)
+    return given.to(torch.int32).contiguous()
 
 
 def _within(name: str, least: int, most: int, limit: int) -> None:
@@ -138,7 +143,7 @@ def _turn(q: Tensor, cache: Cache, used: Tensor, arguments: Arguments) -> tuple[
     places = start.long()[:, None] + rows
     if places.is_cpu and places.numel() and plain(q, cache.k, cache.v):
         _within("rotary position", int(places.min()), int(places.max()), len(rotary.cos) - 1)
-    moving = bool(arguments.causal) or tuple(arguments.window) != (-1, -1)
+    moving = bool(arguments.causal) or window_of(arguments.window) != OPEN
     queries = places[:, : q.shape[1]] if moving else places[:, :1]
     return _turned(q, rotary, queries), _turned(new, rotary, places[:, : new.shape[1]])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .._library import Error
 from ..torch._attention import Arguments, call
+from ..torch._flash import _parts
 from . import _cache, _combine, _passes
 
 __all__ = [
@@ -72,12 +73,17 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """qkv (batch, row, 3, head, dim), or (batch, row, all heads, dim) with num_heads_q."""
-    if qkv.dim() == 5:
-        q, k, v = qkv.unbind(2)
+    if qkv.dim() != 4:
+        q, k, v = _parts("qkv", qkv, 3, 5)
     elif num_heads_q is None:
         raise Error("argument", "num_heads_q None: expected the query heads of a 4-axis qkv")
     else:
-        others = (qkv.shape[2] - num_heads_q) // 2
+        others, odd = divmod(qkv.shape[2] - num_heads_q, 2)
+        if odd or others < 1:
+            raise Error(
+                "shape", f"num_heads_q {num_heads_q}: expected so many of {qkv.shape[2]} heads "
+                "that the others are k and v",
+            )  # fmt: skip
         q, k, v = qkv.split([num_heads_q, others, others], dim=2)
     return flash_attn_func(
         q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size,

@@ -379,3 +379,18 @@ def test_unpad_concatenated_sequences():
     back = bert_padding.pad_input(rows, indices, 4, 6)
     (dx,) = torch.autograd.grad(back.sum(), x)
     assert same(dx, (torch.arange(6) < lengths.sum(-1)[:, None])[..., None].float().expand(4, 6, 2))
+
+
+@pytest.mark.parametrize(
+    "shape, heads, message",
+    [
+        ((2, 5, 4, 7, 8), None, r"qkv.shape \(2, 5, 4, 7, 8\): expected 5 axes, 3 at -3"),
+        ((5, 7, 8), 3, r"qkv.shape \(5, 7, 8\): expected 5 axes"),
+        ((2, 5, 7, 8), 4, "num_heads_q 4: expected so many of 7 heads"),
+        ((2, 5, 4, 8), 4, "num_heads_q 4: expected so many of 4 heads"),
+        ((2, 5, 4, 8), None, "num_heads_q None: expected"),
+    ],
+)
+def test_packed_tensors_of_other_shapes_are_refused(shape, heads, message):
+    with pytest.raises(ordo.Error, match=message):
+        flash_attn_3.flash_attn_qkvpacked_func(torch.zeros(shape), num_heads_q=heads)

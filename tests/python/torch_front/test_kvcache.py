@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import ordo
 import pytest
 import torch
@@ -192,3 +193,29 @@ def test_page_tables_are_refused_by_name():
             flash_attn_3.flash_attn_with_kvcache(X, cache, cache, **{name: LENGTHS})
     with pytest.raises(ordo.Error, match="k_cache.shape"):
         flash_attn.flash_attn_with_kvcache(X, cache[:1], cache[:1])
+
+
+def test_one_length_for_all_in_every_form():
+    q, k = drawn(2, 3, 4, 16), drawn(2, 60, 4, 16, seed=1)
+    expected = flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=17)
+    for given in (np.int64(17), torch.tensor(17), torch.tensor(17, dtype=torch.int32)):
+        assert same(flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=given), expected)
+    for given in ([17, 17], "all", 1.5):
+        with pytest.raises(ordo.Error, match="cache_seqlens .*: expected an integer"):
+            flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=given)
+    with pytest.raises(ordo.Error, match="cache_seqlens 61: expected 0..60"):
+        flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=torch.tensor(61))
+
+
+def test_an_open_window_turns_queries_as_no_window_does():
+    q, k = drawn(2, 3, 4, 16), drawn(2, 3, 4, 16, seed=1)
+    angle = torch.outer(torch.arange(30.0), 0.3 ** torch.arange(4))
+    made = []
+    for window in ((-1, -1), None, (None, None), (-5, -1), torch.tensor([-1, -1])):
+        caches = [drawn(2, 20, 4, 16, seed=x) for x in (2, 3)]
+        made.append(
+            flash_attn.flash_attn_with_kvcache(
+                q, *caches, k, k, angle.cos(), angle.sin(), cache_seqlens=4, window_size=window
+            )
+        )
+    assert all(same(x, made[0]) for x in made)
