@@ -188,7 +188,8 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     if (r->problem.dropout.p > 0) {
         kernel_json(json, "rng", &p->rng);
         cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(p->mode));
-        cli_json_text(json, "backward_bits", p->mode == ORDO_DROPOUT_MODE_FUSED ? "regenerate" : "keep");
+        cli_json_text(json, "backward_bits",
+                      p->mode == ORDO_DROPOUT_MODE_FUSED ? "regenerate" : "keep");
     }
     cli_json_end_object(json);
 }

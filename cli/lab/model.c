@@ -42,8 +42,8 @@ int cli_model(int argc, char **argv)
     const cli_section sections[] = { cli_model_section(&args) };
     const cli_syntax syntax = {
         "model PART [OPTIONS]",
-        "Price kernels and transformer blocks on a machine by their limiters, and say where the\n"
-        "mask of attention dropout is best made.\n"
+        "Price kernels and transformer blocks on a machine by their limiters, and say in\n"
+        "which mode attention dropout costs least.\n"
         "\n"
         "  block      one transformer block: times, limiters, the dropout mode that wins\n"
         "  what-if    the same beside a changed machine\n"

@@ -12,6 +12,15 @@ typedef struct cli_priced_block {
 
 extern const char *const cli_gemm_names[ORDO_BLOCK_GEMMS];
 
+/* The ways to train a block, as the reports name them. */
+typedef struct cli_training_way {
+    const char *key, *name;
+    size_t at; /* of its seconds in ordo_training */
+} cli_training_way;
+enum { CLI_TRAINING_WAYS = 6 };
+extern const cli_training_way cli_training_ways[CLI_TRAINING_WAYS];
+double cli_training_seconds(const ordo_training *training, int way);
+
 /* `priced` is a cli_priced_block. */
 void cli_block_text(const void *priced);
 void cli_block_fields(cli_json *json, const void *priced);

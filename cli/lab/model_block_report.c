@@ -6,6 +6,24 @@
 
 const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "proj", "fc1", "fc2" };
 
+const cli_training_way cli_training_ways[CLI_TRAINING_WAYS] = {
+    { "none_ms", "no dropout", offsetof(ordo_training, none) },
+    { "sequential_keep_ms", "sequential, keep", offsetof(ordo_training, sequential_kept) },
+    { "sequential_regenerate_ms", "sequential, regenerate",
+      offsetof(ordo_training, sequential_regenerated) },
+    { "fused_ms", "fused", offsetof(ordo_training, fused) },
+    { "overlapped_keep_ms", "overlapped, keep", offsetof(ordo_training, overlapped_kept) },
+    { "overlapped_regenerate_ms", "overlapped, regenerate",
+      offsetof(ordo_training, overlapped_regenerated) },
+};
+
+double cli_training_seconds(const ordo_training *training, int way)
+{
+    double seconds;
+    memcpy(&seconds, (const char *)training + cli_training_ways[way].at, sizeof seconds);
+    return seconds;
+}
+
 enum { MIB = 1 << 20 };
 
 static ordo_dropout_mode next_best(const ordo_block_report *r)
@@ -53,7 +71,7 @@ static void print_kernel(const char *name, const ordo_kernel_time *t)
 
 static void print_mode(const ordo_block_report *r, ordo_dropout_mode mode)
 {
-    printf("  %-20s %11.4f ms   %+6.1f %%   mask %10.1f MiB%s\n", ordo_dropout_mode_name(mode),
+    printf("  %-20s %11.4f ms   %+6.1f %%   bits %10.1f MiB%s\n", ordo_dropout_mode_name(mode),
            r->mode[mode] * 1e3, 100 * (r->mode[mode] / r->none - 1), r->mask_bytes[mode] / MIB,
            mode == r->best ? "   <- recommended" : "");
 }
@@ -61,26 +79,17 @@ static void print_mode(const ordo_block_report *r, ordo_dropout_mode mode)
 static void print_training(const cli_priced_block *p)
 {
     const ordo_block_report *r = &p->report;
-    const ordo_training *t = &r->training;
-    const struct {
-        const char *name;
-        double seconds;
-    } ways[] = {
-        { "no dropout", t->none },
-        { "sequential, kept", t->sequential_kept },
-        { "sequential, again", t->sequential_regenerated },
-        { "fused", t->fused },
-        { "overlapped, kept", t->overlapped_kept },
-        { "overlapped, again", t->overlapped_regenerated },
-    };
-    puts("\nforward and backward; the mask kept in memory, or made again");
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        printf("  %-20s %11.4f ms   %+6.1f %%\n", ways[i].name, ways[i].seconds * 1e3,
-               100 * (ways[i].seconds / t->none - 1));
+    const bool fused = r->training_best == ORDO_DROPOUT_MODE_FUSED;
+    puts("\nforward and backward; the backward pass keeps the bits or regenerates them");
+    for (int i = 0; i < CLI_TRAINING_WAYS; i++) {
+        const double seconds = cli_training_seconds(&r->training, i);
+        printf("  %-24s %11.4f ms   %+6.1f %%\n", cli_training_ways[i].name, seconds * 1e3,
+               100 * (seconds / r->training.none - 1));
+    }
     printf("  recommended: %s%s\n", ordo_dropout_mode_name(r->training_best),
-           r->training_best == ORDO_DROPOUT_MODE_FUSED ? ""
-           : r->training_keeps_mask                    ? ", mask kept"
-                                                       : ", mask made again");
+           fused                    ? ""
+           : r->training_keeps_mask ? ", keep"
+                                    : ", regenerate");
 }
 
 static void print_question(const cli_priced_block *p)
@@ -94,7 +103,7 @@ static void print_question(const cli_priced_block *p)
     for (size_t i = 0; i < m->set.count; i++)
         printf(", %s", m->set.at[i]);
     printf("\nblock: %s, batch %" PRId64 ", %" PRId64 " rows%s, width %" PRId64 ", %" PRId64
-           " heads of %" PRId64 " here; mask: Philox-%" PRId64 ", %" PRId64 " bits, %s\n",
+           " heads of %" PRId64 " here; keep bits: Philox-%" PRId64 ", %" PRId64 " bits, %s\n",
            ordo_precision_name((ordo_precision)a->precision), a->batch, a->seq,
            a->causal ? " causal" : "", a->embed, p->report.heads, a->head_dim, a->rounds, a->bits,
            ordo_generator_name((ordo_generator)a->generator));
@@ -114,9 +123,9 @@ void cli_block_text(const void *priced)
         print_kernel(name, &r->gemm[i]);
     }
     print_kernel("attention", &r->attention);
-    print_kernel("attention + mask", &r->attention_mask);
-    print_kernel("attention + rng", &r->attention_fused);
-    print_kernel("rng", &r->rng);
+    print_kernel("attention, bits read", &r->attention_mask);
+    print_kernel("attention, bits made", &r->attention_fused);
+    print_kernel("making the bits", &r->rng);
     if (r->memory_seconds > 0)
         printf("  %-20s %11.4f ms\n", "norms, activation", r->memory_seconds * 1e3);
     if (r->communication_seconds > 0)
@@ -125,14 +134,15 @@ void cli_block_text(const void *priced)
     printf("  %-20s %11.4f ms\n", "no dropout", r->none * 1e3);
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
         print_mode(r, (ordo_dropout_mode)i);
-    printf(
-        "  overlapped is %.3f x sequential, %.3f x fused in speed; region %d, %.4f ms of the mask "
-        "exposed\n",
-        r->overlap_over_baseline, r->overlap_over_fusion, r->region, r->exposed * 1e3);
+    printf("  overlapped is %.3f x sequential, %.3f x fused in speed; region %d, %.4f ms of making "
+           "the bits "
+           "exposed\n",
+           r->overlap_over_baseline, r->overlap_over_fusion, r->region, r->exposed * 1e3);
     if (!r->coresident && ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CUDA)
-        puts("  GEMM and mask kernel do not fit one multiprocessor: only idle tails are filled");
+        puts("  The GEMMs and the kernel that makes the bits do not fit one multiprocessor "
+             "together:\n  only the idle ends of the last waves are filled");
     if (!r->mask_fits)
-        puts("  a whole mask does not fit this machine's memory");
+        puts("  the bits of the whole block do not fit this machine's memory");
     cli_block_advice(p, advice, sizeof advice);
     printf("  recommended: %s\n", advice);
     if (p->args->backward)
@@ -160,16 +170,12 @@ static void shape_json(cli_json *json, const cli_priced_block *p)
 
 static void training_json(cli_json *json, const ordo_block_report *r)
 {
-    const ordo_training *t = &r->training;
+    const bool keeps = r->training_best != ORDO_DROPOUT_MODE_FUSED && r->training_keeps_mask;
     cli_json_object(json, "training");
-    cli_json_real(json, "none_ms", t->none * 1e3);
-    cli_json_real(json, "sequential_kept_ms", t->sequential_kept * 1e3);
-    cli_json_real(json, "sequential_again_ms", t->sequential_regenerated * 1e3);
-    cli_json_real(json, "fused_ms", t->fused * 1e3);
-    cli_json_real(json, "overlapped_kept_ms", t->overlapped_kept * 1e3);
-    cli_json_real(json, "overlapped_again_ms", t->overlapped_regenerated * 1e3);
+    for (int i = 0; i < CLI_TRAINING_WAYS; i++)
+        cli_json_real(json, cli_training_ways[i].key, cli_training_seconds(&r->training, i) * 1e3);
     cli_json_text(json, "recommended", ordo_dropout_mode_name(r->training_best));
-    cli_json_bool(json, "keeps_mask", r->training_keeps_mask);
+    cli_json_text(json, "backward_bits", keeps ? "keep" : "regenerate");
     cli_json_end_object(json);
 }
 
@@ -202,15 +208,16 @@ void cli_block_fields(cli_json *json, const void *priced)
     cli_json_real(json, "memory_ms", r->memory_seconds * 1e3);
     cli_json_real(json, "communication_ms", r->communication_seconds * 1e3);
     cli_json_real(json, "none_ms", r->none * 1e3);
-    cli_json_real(json, "baseline_ms", r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] * 1e3);
-    cli_json_real(json, "fusion_ms", r->mode[ORDO_DROPOUT_MODE_FUSED] * 1e3);
-    cli_json_real(json, "overlap_ms", r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] * 1e3);
-    cli_json_real(json, "pipelined_ms", r->mode[ORDO_DROPOUT_MODE_PIPELINED] * 1e3);
+    for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", ordo_dropout_mode_name((ordo_dropout_mode)i));
+        cli_json_real(json, key, r->mode[i] * 1e3);
+    }
     cli_json_real(json, "exposed_ms", r->exposed * 1e3);
-    cli_json_real(json, "overlap_over_baseline", r->overlap_over_baseline);
-    cli_json_real(json, "overlap_over_fusion", r->overlap_over_fusion);
-    cli_json_real(json, "fusion_over_baseline", r->fusion_over_baseline);
-    cli_json_real(json, "hidden_in_fusion", r->hidden_in_fusion);
+    cli_json_real(json, "overlapped_over_sequential", r->overlap_over_baseline);
+    cli_json_real(json, "overlapped_over_fused", r->overlap_over_fusion);
+    cli_json_real(json, "fused_over_sequential", r->fusion_over_baseline);
+    cli_json_real(json, "hidden_in_fused", r->hidden_in_fusion);
     cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED]);
     cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED]);
     cli_json_bool(json, "mask_fits", r->mask_fits);

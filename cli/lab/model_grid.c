@@ -11,7 +11,7 @@ enum {
     OVERLAPPED_OVER_SEQUENTIAL,
     OVERLAPPED_OVER_FUSED,
     FUSED_OVER_SEQUENTIAL,
-    OVERLAP_GAIN,
+    OVERLAPPED_GAIN,
     DROPOUT_COST,
     MASK_GIB,
     GEMM_MS,
@@ -22,15 +22,16 @@ enum {
 };
 
 static const cli_quantity quantities[] = {
-    { OVERLAPPED_OVER_SEQUENTIAL, "overlap_over_baseline", "overlapped over sequential", 2, 1 },
-    { OVERLAPPED_OVER_FUSED, "overlap_over_fusion", "overlapped over fused", 2, 1 },
-    { FUSED_OVER_SEQUENTIAL, "fusion_over_baseline", "fused over sequential", 2, 1 },
-    { OVERLAP_GAIN, "overlap_gain", "gain of overlapped over fused, %", 1, 0 },
+    { OVERLAPPED_OVER_SEQUENTIAL, "overlapped_over_sequential", "overlapped over sequential", 2,
+      1 },
+    { OVERLAPPED_OVER_FUSED, "overlapped_over_fused", "overlapped over fused", 2, 1 },
+    { FUSED_OVER_SEQUENTIAL, "fused_over_sequential", "fused over sequential", 2, 1 },
+    { OVERLAPPED_GAIN, "overlapped_gain", "gain of overlapped over fused, %", 1, 0 },
     { DROPOUT_COST, "dropout_cost", "cost of dropout in the best mode, %", 1, NAN },
-    { MASK_GIB, "mask_gib", "mask, GiB", 3, NAN },
+    { MASK_GIB, "mask_gib", "keep bits, GiB", 3, NAN },
     { GEMM_MS, "gemm_ms", "GEMMs, ms", 3, NAN },
     { ATTENTION_MS, "attention_ms", "attention, ms", 3, NAN },
-    { RNG_MS, "rng_ms", "mask generation, ms", 3, NAN },
+    { RNG_MS, "rng_ms", "making the bits, ms", 3, NAN },
     { NONE_MS, "none_ms", "block without dropout, ms", 3, NAN },
     { BEST_MS, "best_ms", "block in the best mode, ms", 3, NAN },
 };
@@ -42,7 +43,7 @@ static double value_of(const cli_quantity *quantity, const ordo_block_report *r)
     case OVERLAPPED_OVER_SEQUENTIAL: return r->overlap_over_baseline;
     case OVERLAPPED_OVER_FUSED: return r->overlap_over_fusion;
     case FUSED_OVER_SEQUENTIAL: return r->fusion_over_baseline;
-    case OVERLAP_GAIN: return 100 * (r->overlap_over_fusion - 1);
+    case OVERLAPPED_GAIN: return 100 * (r->overlap_over_fusion - 1);
     case DROPOUT_COST: return 100 * (r->mode[r->best] / r->none - 1);
     case MASK_GIB: return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
     case GEMM_MS: return r->gemm_seconds * 1e3;
@@ -220,28 +221,28 @@ static const struct figure {
     { 5,
       false,
       "speedup over sequential",
-      { { "fusion_over_baseline" },
-        { "overlap_over_baseline", with_region },
-        { "overlap_over_fusion" } } },
+      { { "fused_over_sequential" },
+        { "overlapped_over_sequential", with_region },
+        { "overlapped_over_fused" } } },
     { 8,
       false,
       "twice the tensor cores",
-      { { "overlap_over_baseline", with_region, .twice = true } } },
+      { { "overlapped_over_sequential", with_region, .twice = true } } },
     { 9,
       false,
       "what twice the tensor cores change",
-      { { "overlap_over_baseline", "overlapped over sequential, change in points", .twice = true,
-          .difference = true } } },
+      { { "overlapped_over_sequential", "overlapped over sequential, change in points",
+          .twice = true, .difference = true } } },
     { 12,
       false,
       "fewer rounds",
-      { { "overlap_over_baseline", "Philox-7: overlapped over sequential (region)" },
-        { "overlap_over_baseline", "Philox-5", .rounds = 5 },
-        { "overlap_over_baseline", "Philox-3", .rounds = 3 } } },
-    { 13, true, "one GEMM to hide under", { { "overlap_gain" } } },
+      { { "overlapped_over_sequential", "Philox-7: overlapped over sequential (region)" },
+        { "overlapped_over_sequential", "Philox-5", .rounds = 5 },
+        { "overlapped_over_sequential", "Philox-3", .rounds = 3 } } },
+    { 13, true, "one GEMM to hide under", { { "overlapped_gain" } } },
     { 14,
       false,
-      "memory of the mask",
+      "memory of the keep bits",
       { { "mask_gib", "GiB on one device" },
         { "mask_gib", "GiB on each of 16 that share the heads", .ranks = 16 } } },
 };
@@ -416,7 +417,17 @@ static int make_grid(request *r, const cli_syntax *syntax, cli_grid *grid)
         return status;
     return figure ? cli_grid_figure(grid, &r->model, figures[r->figure].number)
                   : cli_grid_axes(grid, &r->model, &r->block, r->x, r->y,
-                                  r->value ? r->value : "overlap_over_baseline");
+                                  r->value ? r->value : "overlapped_over_sequential");
+}
+
+/* Append the names of the values, four on a line. */
+static void list_values(char *text, size_t capacity)
+{
+    for (size_t i = 0; i < QUANTITIES; i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, capacity - used, "%s%s%s", i % 4 ? " " : "\n", quantities[i].name,
+                 i + 1 < QUANTITIES ? "," : ".");
+    }
 }
 
 int cli_model_grid(int argc, char **argv)
@@ -430,20 +441,18 @@ int cli_model_grid(int argc, char **argv)
                    "an axis: seq=2k,4k; a constant: tensor=1x,2x"),
         CLI_OPTION("--y", "NAME=VALUES", CLI_TEXT, &r.y, "the other"),
         CLI_OPTION("--value", "NAME", CLI_TEXT, &r.value,
-                   "what to show, see above (default overlap_over_baseline)"),
+                   "what to show, see above (default overlapped_over_sequential)"),
         CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "write heat maps"),
     };
     const cli_section sections[] = { CLI_SECTION("Grid", options), cli_block_section(&r.block),
                                      cli_model_section(&r.model) };
+    char about[1024] =
+        "One value of a block over two axes. The digit behind a value is its region: "
+        "1 making the\nbits hides easily under the GEMMs, 2 it hides, 3 it outlasts "
+        "them. Values:";
+    list_values(about, sizeof about);
     const cli_syntax syntax = {
-        "model grid --figure N | --x NAME=VALUES --y NAME=VALUES [OPTIONS]",
-        "A block's figures over two axes. The digit behind a value is its region: 1 the mask "
-        "hides\n"
-        "easily under the GEMMs, 2 it hides, 3 it outlasts them. Values: overlap_over_baseline,\n"
-        "overlap_over_fusion, fusion_over_baseline, overlap_gain, dropout_cost, mask_gib, "
-        "gemm_ms,\n"
-        "attention_ms, rng_ms, none_ms, best_ms.",
-        sections, 3,
+        "model grid --figure N | --x NAME=VALUES --y NAME=VALUES [OPTIONS]", about, sections, 3,
         "  ordo model grid --figure 5\n"
         "  ordo model grid --figure 13 --svg figure13.svg\n"
         "  ordo model grid --x seq=2k,8k,32k --y tensor=1x,2x,4x --embed 4k --value dropout_cost\n"

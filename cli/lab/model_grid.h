@@ -16,7 +16,7 @@ typedef struct cli_axis {
 /* What a cell shows. */
 typedef struct cli_quantity {
     int id;
-    const char *name;  /* "overlap_over_baseline" */
+    const char *name;  /* "overlapped_over_sequential" */
     const char *about; /* for titles */
     int decimals;
     double middle; /* where the colours change sign; NAN: a plain scale */

@@ -8,7 +8,7 @@ enum { GEMM, ATTENTION, ATTENTION_BACKWARD, RNG, MEMORY, LONGEST = 1 << 28 };
 typedef struct request {
     cli_model_args model;
     int kernel; /* -1: not given */
-    int precision, generator, drop;
+    int precision, generator, keep;
     int64_t m, n, k;
     int64_t batch, heads, kv_heads, seq, kv_seq, head_dim, rounds, bits;
     bool causal;
@@ -42,7 +42,7 @@ static ordo_status price_attention(request *r)
     s.head_dim = r->head_dim;
     s.causal = r->causal;
     s.backward = r->kernel == ATTENTION_BACKWARD;
-    s.keep = (ordo_keep_source)r->drop;
+    s.keep = (ordo_keep_source)r->keep;
     s.rng = (ordo_rng) { (int)r->rounds, (int)r->bits, (ordo_generator)r->generator };
     s.utilization = r->utilization;
     const double columns = (double)(r->kv_seq ? r->kv_seq : r->seq);
@@ -134,7 +134,8 @@ int cli_model_kernel(int argc, char **argv)
         CLI_NUMBER("--kv-seq", "N", CLI_INT, &r.kv_seq, "columns (default as rows)", 1, LONGEST),
         CLI_NUMBER("--head-dim", "N", CLI_INT, &r.head_dim, "(default 128)", 1, 1 << 16),
         CLI_OPTION("--causal", NULL, CLI_FLAG, &r.causal, "causal mask"),
-        CLI_OPTION("--drop", "none|mask|fused", CLI_CHOICE, &r.drop, "attention's dropout"),
+        CLI_OPTION("--keep", "none|given|made", CLI_CHOICE, &r.keep,
+                   "attention: keep bits read from memory, or made inside (none)"),
         CLI_NUMBER("--rounds", "N", CLI_INT, &r.rounds, "of Philox (default 7)", 1, 10),
         CLI_NUMBER("--bits", "N", CLI_INT, &r.bits, "an element (default 8)", 1, 32),
         CLI_OPTION("--generator", "sliced|swar|compare", CLI_CHOICE, &r.generator,

@@ -31,7 +31,7 @@ static const field fields[] = {
     WORDS("precision", precision),
     WORDS("dtype", precision),
     WORDS("generator", generator),
-    WORDS("drop", drop),
+    WORDS("keep", keep),
     WORDS("mode", mode),
     WORDS("state", state),
     WORDS("mask", mask),

@@ -44,8 +44,8 @@ static void write_question(FILE *out, const page *p)
     cli_chart_escape(out, ordo_machine_title(m->machine));
     fprintf(out,
             ", %s calibration%s. Batch %" PRId64 ", %" PRId64 " rows%s, width %" PRId64 ", %" PRId64
-            " heads of %" PRId64 " on this rank, %s. Mask: Philox with %" PRId64 " rounds, %" PRId64
-            " bits an element, %s.</p>\n",
+            " heads of %" PRId64 " on this rank, %s. Keep bits: Philox with %" PRId64
+            " rounds, %" PRId64 " bits per element, %s.</p>\n",
             ordo_calibration_name((ordo_calibration)m->calibration),
             m->calibration == ORDO_CALIBRATION_PAPER ? ""
             : m->state == 1                          ? ", burst"
@@ -61,7 +61,7 @@ static void write_modes(FILE *out, const ordo_block_report *r)
 {
     fprintf(out,
             "<h2>Modes</h2>\n<table id=\"modes\">\n<tr><th>forward</th><th>ms</th><th>over no "
-            "dropout</th><th>mask, MiB</th></tr>\n<tr><td>no dropout</td><td>%.4f</td><td></td>"
+            "dropout</th><th>bits, MiB</th></tr>\n<tr><td>no dropout</td><td>%.4f</td><td></td>"
             "<td>0</td></tr>\n",
             r->none * 1e3);
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
@@ -70,33 +70,27 @@ static void write_modes(FILE *out, const ordo_block_report *r)
                 ordo_dropout_mode_name((ordo_dropout_mode)i), r->mode[i] * 1e3,
                 100 * (r->mode[i] / r->none - 1), r->mask_bytes[i] / MIB);
     fprintf(out, "</table>\n<p>Region %d: %s%s</p>\n", r->region,
-            r->region == 3   ? "the mask outlasts what can cover it."
-            : r->region == 2 ? "the mask hides under the GEMMs."
-                             : "the mask hides under the GEMMs with room to spare.",
-            r->coresident ? ""
-                          : " GEMM and mask kernel do not fit one multiprocessor, so only the idle "
-                            "ends of the GEMMs' last waves are filled.");
+            r->region == 3   ? "making the bits outlasts the GEMMs that could cover it."
+            : r->region == 2 ? "making the bits hides under the GEMMs."
+                             : "making the bits hides under the GEMMs with room to spare.",
+            r->coresident
+                ? ""
+                : " The GEMMs and the kernel that makes the bits do not fit one multiprocessor "
+                  "together, so only the idle "
+                  "ends of the GEMMs' last waves are filled.");
 }
 
 static void write_training(FILE *out, const ordo_training *t)
 {
-    const struct {
-        const char *name;
-        double seconds;
-    } ways[] = {
-        { "no dropout", t->none },
-        { "sequential, mask kept", t->sequential_kept },
-        { "sequential, made again", t->sequential_regenerated },
-        { "fused in both passes", t->fused },
-        { "overlapped, mask kept", t->overlapped_kept },
-        { "overlapped, made again", t->overlapped_regenerated },
-    };
-    fputs("<h2>Forward and backward</h2>\n<table>\n<tr><th>mode</th><th>ms</th><th>over no "
+    fputs("<h2>Forward and backward</h2>\n<p>The backward pass keeps the bits of the forward pass, "
+          "or regenerates them.</p>\n<table>\n<tr><th>mode</th><th>ms</th><th>over no "
           "dropout</th></tr>\n",
           out);
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        fprintf(out, "<tr><td>%s</td><td>%.4f</td><td>%+.1f %%</td></tr>\n", ways[i].name,
-                ways[i].seconds * 1e3, 100 * (ways[i].seconds / t->none - 1));
+    for (int i = 0; i < CLI_TRAINING_WAYS; i++) {
+        const double seconds = cli_training_seconds(t, i);
+        fprintf(out, "<tr><td>%s</td><td>%.4f</td><td>%+.1f %%</td></tr>\n",
+                cli_training_ways[i].name, seconds * 1e3, 100 * (seconds / t->none - 1));
+    }
     fputs("</table>\n", out);
 }
 
@@ -138,10 +132,10 @@ static void write_limiters(FILE *out, const ordo_block_report *r)
         write_bars(out, name, &r->gemm[i]);
     }
     write_bars(out, "attention", &r->attention);
-    write_bars(out, "attention that reads a mask", &r->attention_mask);
-    write_bars(out, "attention that makes it", &r->attention_fused);
+    write_bars(out, "attention, bits read", &r->attention_mask);
+    write_bars(out, "attention, bits made", &r->attention_fused);
     write_bars(out, "attention backward", &r->attention_backward);
-    write_bars(out, "mask generation", &r->rng);
+    write_bars(out, "making the bits", &r->rng);
     fputs("</div>\n", out);
 }
 
@@ -212,7 +206,7 @@ static int fill(page *p)
     around(x, sizeof x, "seq", a->seq, 128 * rows * (a->segments ? a->segments : 1));
     /* With a number of key heads given, other widths would not have whole groups. */
     around(y, sizeof y, "embed", a->embed, a->kv_heads ? INT64_MAX : a->head_dim * ranks);
-    int made = cli_grid_axes(&p->speedup, p->priced.model, a, x, y, "overlap_over_baseline");
+    int made = cli_grid_axes(&p->speedup, p->priced.model, a, x, y, "overlapped_over_sequential");
     if (made == CLI_OK)
         made = cli_grid_axes(&p->cost, p->priced.model, a, x, y, "dropout_cost");
     return made;

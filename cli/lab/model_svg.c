@@ -208,7 +208,8 @@ void cli_grid_svg(FILE *out, const void *what)
     text_at(out, 10, 20, "sub", g->title);
     if (!isnan(g->heats[0].quantity->middle) && !g->heats[0].points)
         text_at(out, 10, height - 6, "bar",
-                "Small digit: 1 the mask hides easily under the GEMMs, 2 it hides, 3 it outlasts "
+                "Small digit: 1 making the bits hides easily under the GEMMs, 2 it hides, 3 it "
+                "outlasts "
                 "them.");
     double left = 0;
     for (size_t i = 0; i < g->count; i++) {

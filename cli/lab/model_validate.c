@@ -108,9 +108,9 @@ static ordo_status predict_attention(const ordo_model *model, const cli_measured
     s.backward = backward;
     s.utilization = r->utilization;
     s.rng = rng_of(r);
-    s.keep = strcmp(r->drop, "fused") == 0 || (r->dropout > 0 && !r->drop[0]) ? ORDO_KEEP_MADE
-             : strcmp(r->drop, "mask") == 0                                   ? ORDO_KEEP_GIVEN
-                                                                              : ORDO_KEEP_NONE;
+    s.keep = strcmp(r->keep, "made") == 0 || (r->dropout > 0 && !r->keep[0]) ? ORDO_KEEP_MADE
+             : strcmp(r->keep, "given") == 0                                 ? ORDO_KEEP_GIVEN
+                                                                             : ORDO_KEEP_NONE;
     return ordo_model_attention(model, &s, time);
 }
 
@@ -133,7 +133,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     const int mode = word_of(r->mode, mode_name, ORDO_DROPOUT_MODES, -1);
     const ordo_training *t = &report.training;
     *time = report.gemm[0];
-    /* GEMMs without attention: alone, with the mask behind them, with the mask beside them. */
+    /* GEMMs without attention: alone, then the bits made, or the bits made beside them. */
     if (strcmp(r->mode, "gemm") == 0) {
         time->seconds = report.gemm_seconds;
     } else if (strcmp(r->mode, "gemm-then-rng") == 0) {

@@ -26,25 +26,35 @@ done
 
 # The paper's setting.
 json model block --machine h100 --precision fp8 --seq 8k --embed 4k --bits 32 --generator compare --overlap all
-for name in gemm_ms attention_ms rng_ms baseline_ms fusion_ms overlap_ms overlap_over_baseline \
-    overlap_over_fusion region recommended limiters machine calibration; do
+for name in gemm_ms attention_ms rng_ms sequential_ms fused_ms overlapped_ms pipelined_ms overlapped_over_sequential \
+    overlapped_over_fused region recommended limiters machine calibration; do
     [ -n "$(field $name)" ] || fail "no $name"
 done
 says calibration paper
-near overlap_over_baseline 1.26 0.01
-near overlap_over_fusion 1.22 0.01
+near overlapped_over_sequential 1.26 0.01
+near overlapped_over_fused 1.22 0.01
 is region 2
 says recommended overlapped
 json model block --machine h100 --precision fp8 --seq 32k --embed 12k --bits 32 --generator compare
-near overlap_over_baseline 1.25 0.01
-near overlap_over_fusion 1.2 0.01
+near overlapped_over_sequential 1.25 0.01
+near overlapped_over_fused 1.2 0.01
 
 # ordo's own setting, on silicon.
 json model block --seq 8k --embed 4k --causal --backward
 says calibration silicon
 says state steady
 says machine h200
-[ -n "$(field training)" ] || fail "--backward: no training"
+field training >"$work/training"
+for name in none_ms sequential_keep_ms sequential_regenerate_ms fused_ms overlapped_keep_ms \
+    overlapped_regenerate_ms recommended backward_bits; do
+    grep -q "\"$name\": " "$work/training" || fail "--backward: no $name"
+done
+grep -q '"recommended": "overlapped"' "$work/training" || fail "--backward: not overlapped"
+grep -q '"backward_bits": "keep"' "$work/training" || fail "--backward: bits not kept"
+status 0 model block --seq 8k --embed 4k --causal --backward
+for line in "  sequential, keep  " "  overlapped, regenerate  " "  recommended: overlapped, keep"; do
+    prints "$line"
+done
 status 0 model block --seq 8k --embed 4k --backward --tensor-parallel 4
 prints "recommended:"
 prints "between ranks"
@@ -56,7 +66,7 @@ json model what-if --seq 8k --embed 4k --set tensor=2x --set alu=1.5x
 status 0 model what-if --machine h100 --seq 8k --embed 4k --set power=1400
 prints "what if"
 
-for kernel in "gemm --m 4k --n 4k --k 4k" "attention --heads 16 --seq 4k --drop fused" \
+for kernel in "gemm --m 4k --n 4k --k 4k" "attention --heads 16 --seq 4k --keep made" \
     "attention-backward --heads 16 --seq 4k --causal --utilization 0.9" "rng --heads 16 --seq 4k" \
     "memory --read 1e9 --write 1e9"; do
     # shellcheck disable=SC2086
