@@ -20,8 +20,9 @@ def seen_by(rows, columns, causal=False, window=(-1, -1)):
 
 
 def attention(q, k, v, *, causal=False, window=(-1, -1), scale=None, softcap=0.0, slopes=None,
-              keep=None, kept_scale=1.0):  # fmt: skip
-    """(o, lse) of (batch, row, head, dim) tensors; `keep` is (batch, head, row, column)."""
+              bias=None, keep=None, kept_scale=1.0):  # fmt: skip
+    """(o, lse) of (batch, row, head, dim) tensors; `keep` is (batch, head, row, column), `bias`,
+    which is added to the scores, alike; -inf hides an element, but never a whole row."""
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -33,6 +34,8 @@ def attention(q, k, v, *, causal=False, window=(-1, -1), scale=None, softcap=0.0
     if slopes is not None:
         slopes = slopes.double() if slopes.dim() == 2 else slopes.double()[None]
         logit = logit - slopes[:, :, None, None] * distance.abs()
+    if bias is not None:
+        logit = logit + bias
     logit = logit.masked_fill(~seen, -torch.inf)
     alive = seen.any(-1)
     lse = torch.logsumexp(logit[:, :, alive], -1)
