@@ -1,11 +1,11 @@
-# tools/mutate: its copy of the tree follows the checkout, and a restored file stays newer than what
-# was built from its mutant.
+# tools/mutate: its copy of the tree follows the checkout, a restored file stays newer than what was
+# built from its mutant, and a test that hangs is ended.
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export work
 PYTHONDONTWRITEBYTECODE=1 python3 - "$ORDO_SOURCE/tools/mutate" <<'END'
-import importlib.machinery, importlib.util, os, pathlib, sys
+import importlib.machinery, importlib.util, os, pathlib, sys, time
 
 loader = importlib.machinery.SourceFileLoader("mutate", sys.argv[1])
 tool = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutate", loader))
@@ -49,5 +49,20 @@ expect(not (tool.TREE / "src" / "b.c").exists(), "a removed file is still there"
 write(tool.ROOT / "src" / "a.c", "changed", 1500)
 tool.copy_tree()
 expect(copy.read_text() == "changed" and copy.stat().st_mtime > 3000, "a change is not built")
+
+# A test that hangs has failed, and what it started ends with it; one that is skipped is an error.
+(tool.TREE / "build").mkdir(exist_ok=True)
+for script, fine in (("exit 0", True), ("exit 3", False), ("sleep 60", False),
+                     (f"(sleep 2; touch {work}/late) & sleep 60", False)):
+    tool.test_of = lambda name, folder: (["sh", "-c", script], {})
+    expect(tool.passes("a", "build", 1) == fine, f"{script}: not {fine}")
+time.sleep(2.2)
+expect(not (work / "late").exists(), "a child lived on")
+tool.test_of = lambda name, folder: (["sh", "-c", "exit 77"], {})
+try:
+    tool.passes("a", "build", 1)
+    expect(False, "a skipped test has passed")
+except SystemExit:
+    pass
 sys.exit(failed)
 END
