@@ -8,7 +8,7 @@ fail() {
     failed=1
 }
 
-"$ORDO_SOURCE/tools/check-layers" || fail "the sources break their layers"
+"$ORDO_SOURCE/tools/check-layers" "$ORDO_SOURCE" "$ORDO_BUILD" || fail "the sources break their layers"
 "$ORDO_SOURCE/tools/check-integers" || fail "src/plan is not integers only"
 
 plant() { # tool, file, line, what must be said
@@ -60,6 +60,36 @@ allow check-layers include/ordo/lab/a.h '#include "ordo/lab/io.h"'
 allow check-layers include/ordo/lab.h '#include "ordo/lab/io.h"'
 allow check-layers lab/model/a.c '#include "planner/price.h"'
 allow check-layers cli/lab/a.c '#include "ordo/lab/model.h"'
+
+# Symbols: a function declared by hand reaches up, or in a circle, where no include shows it.
+object() { # source below src or lab, its text: compiled as the build does
+    mkdir -p "$copy/tree/$(dirname "$1")" "$copy/tree/build/a.dir/$(dirname "$1")"
+    echo "$2" >"$copy/tree/$1"
+    $CC -c "$copy/tree/$1" -o "$copy/tree/build/a.dir/$1.o"
+}
+symbols() { # "" or what must be said
+    if said=$("$ORDO_SOURCE/tools/check-layers" "$copy/tree" build 2>&1); then
+        [ -z "$1" ] || fail "check-layers let pass: $1"
+    elif [ -z "$1" ] || [ "${said#*"$1"}" = "$said" ]; then
+        fail "check-layers said of symbols: $said; expected: $1"
+    fi
+}
+rm -rf "$copy/tree" && mkdir -p "$copy/tree/build"
+symbols 'no object files'
+object src/base/low.c 'int ordo_low(void) { return 1; }'
+object src/planner/middle.c 'int ordo_low(void); int ordo_middle(void) { return ordo_low(); }'
+object lab/model/high.c 'int ordo_middle(void); int ordo_high(void) { return ordo_middle(); }'
+symbols ''
+object src/api/top.c 'int ordo_name(void) { return 2; }'
+object src/planner/middle.c 'int ordo_name(void); int ordo_middle(void) { return ordo_name(); }'
+symbols 'src/planner/middle.c: planner may not use ordo_name of src/api/top.c'
+object src/planner/middle.c 'int ordo_high(void); int ordo_middle(void) { return ordo_high(); }'
+symbols 'src/planner/middle.c: planner may not use ordo_high of lab/model/high.c'
+object src/planner/middle.c 'int ordo_other(void); int ordo_middle(void) { return ordo_other(); }'
+object src/planner/other.c 'int ordo_middle(void); int ordo_other(void) { return ordo_middle(); }'
+symbols 'these need one another in a circle'
+rm "$copy/tree/src/planner/other.c" # its object is left over
+symbols ''
 
 plant check-integers src/plan/a.c 'double x;' 'integers only'
 plant check-integers src/plan/a.c '*x = (float)y; /* why */' 'integers only'
