@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/constants.h"
 #include "base/hd.h"
 
 #define ORDO_EXP2_ROUND 12582912.0f /* 1.5 * 2^23: adding it leaves the nearest integer below */
@@ -63,7 +64,7 @@ ORDO_HD double ordo_log(double x)
     double sum = 0;
     for (int k = 21; k >= 1; k -= 2)
         sum = sum * zz + 1.0 / k;
-    return 2 * z * sum + (double)e * 0.6931471805599453;
+    return 2 * z * sum + (double)e * ORDO_LN_2;
 }
 
 #endif

@@ -3,10 +3,9 @@
 #ifndef BASE_MERGE_H
 #define BASE_MERGE_H
 
+#include "base/constants.h"
 #include "base/exp2.h"
 #include "base/half.h"
-
-#define ORDO_LOG2_E 1.4426950408889634
 
 /* The largest lse so far, and one more; NaN wins. */
 ORDO_HD float ordo_merge_top(float top, float lse)

@@ -240,9 +240,7 @@ static void finish(const forward_job *job, const panels *w, const item *it)
         const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
         for (int r = 0; r < rows; r++) {
             const float l = w->l[at + (size_t)r], m = w->m[at + (size_t)r];
-            double lse = l == 0   ? -INFINITY
-                         : l != l ? l
-                                  : ordo_log(l) + (double)m * 0.6931471805599453;
+            double lse = l == 0 ? -INFINITY : l != l ? l : ordo_log(l) + (double)m * ORDO_LN_2;
             p->call->lse[ordo_cpu_lse_at(p, it->b, it->head, row + r)] = ordo_f32_from_f64(lse);
             w->alpha[r] = l == 0 ? 0 : p->keep_scale / l;
             if (l == 0) /* saw nothing; o may be NaN, of 0 times an infinite value */

@@ -1,5 +1,6 @@
 /* kernels_body.h: the tile kernels, written once on the virtual vector of 16 floats. Included by
  * one small file a target, after its vec_TARGET.h; see kernels.h for what each computes. */
+#include "base/constants.h"
 #include "base/half.h"
 #include "base/keep.h"
 #include "cpu/kernels.h"
@@ -138,8 +139,6 @@ static void store(void *data, ordo_dtype dtype, int64_t row_stride, const float 
 
 static const float ramp[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
 
-#define LOG2_E 1.44269504088896341f
-
 /* softcap tanh(y), y = s scale / softcap, in powers of two, and its derivative 1 - tanh^2, both
  * with a small relative error for every cap and score.
  *
@@ -158,7 +157,8 @@ static inline v16 capped(const ordo_scores *z, v16 s, v16 *slope)
     g = v_fma(g, yy, v_all(-0x1.555532p-2f));
     g = v_fma(g, yy, one);
     const v16 t = v_mul(y, g), near = v_mul(v_mul(s, v_all(z->scale2)), g);
-    const v16 e = v_exp2(v_mul(size, v_all(-2 * LOG2_E))), over = v_div(one, v_add(one, e));
+    const v16 e = v_exp2(v_mul(size, v_all(-2 * (float)ORDO_LOG2_E))),
+              over = v_div(one, v_add(one, e));
     const v16 far = v_mul(v_mul(v_sub(one, e), over), v_all(z->softcap2));
     const v16 bent = v_mul(v_mul(v_mul(e, v_all(4)), over), over);
     *slope = v_less(size, bend, v_fma(v_sub(zero, t), t, one), bent);

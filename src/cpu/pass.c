@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/constants.h"
 #include "base/half.h"
 #include "base/status.h"
 #include "cpu/mask.h"
-
-#define LOG2_E 1.4426950408889634
 
 /* ---- opening ---- */
 
@@ -201,10 +200,10 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .ld = ld,
         .low = low < -ORDO_BAND_OPEN ? -ORDO_BAND_OPEN : (int)low,
         .high = high > ORDO_BAND_OPEN ? ORDO_BAND_OPEN : (int)high,
-        .scale2 = (float)(p->scale * LOG2_E),
-        .softcap2 = (float)(p->softcap * LOG2_E),
+        .scale2 = (float)(p->scale * ORDO_LOG2_E),
+        .softcap2 = (float)(p->softcap * ORDO_LOG2_E),
         .to_cap = to_cap(p),
-        .slope2 = ordo_f32_from_f64(slope * LOG2_E),
+        .slope2 = ordo_f32_from_f64(slope * ORDO_LOG2_E),
         .distance = (int)(row + p->shard.row0 + delta - patch.col - p->shard.col0),
         .keep_scale = pass->keep_scale,
     };

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/constants.h"
 #include "base/half.h"
-
-#define LOG2_E 1.4426950408889634
 
 void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
 {
@@ -82,7 +81,7 @@ static void prepare_tile(const ordo_query_side *side, int64_t b, int64_t head, i
     kernels->row_dot(rows, p->v_dim, t.dout, scratch, p->v_ld, t.delta);
     for (int r = 0; r < rows; r++) {
         const bool blind = lse[r] == -INFINITY; /* saw nothing: its dlse is not asked for */
-        t.lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * LOG2_E);
+        t.lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * ORDO_LOG2_E);
         t.delta[r] = blind ? 0 : dlse ? t.delta[r] - dlse[r] : t.delta[r];
     }
     if (!finite) {

@@ -131,7 +131,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
             const float slope =
-                args.slopes ? args.slopes[b * args.slopes_sequence + q_head] * 1.4426950408889634f
+                args.slopes ? args.slopes[b * args.slopes_sequence + q_head] * (float)ORDO_LOG2_E
                             : 0.0f;
             if (n > 0)
                 wait_for_room();

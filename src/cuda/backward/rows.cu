@@ -149,7 +149,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->keep_bits = pass->keep_bits;
     args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
     args->out_scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
-    args->scale_log2 = pass->scale * 1.4426950408889634f;
+    args->scale_log2 = pass->scale * (float)ORDO_LOG2_E;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;
     args->dq_sum = pass->dq_sum;

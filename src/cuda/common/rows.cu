@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/constants.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/layout.h"
 #include "plan/sm90_tiles.h"
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         float lse2 = INFINITY;
         if (row < at.q_len) {
             const float lse = args.lse[at.lse + row];
-            lse2 = lse == -INFINITY ? INFINITY : lse * 1.4426950408889634f;
+            lse2 = lse == -INFINITY ? INFINITY : lse * (float)ORDO_LOG2_E;
             if (GENERAL && args.dlse)
                 sum -= args.dlse[at.lse + row];
             if (GENERAL && lse == -INFINITY)

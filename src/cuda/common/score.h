@@ -8,6 +8,7 @@
 #ifndef CUDA_COMMON_SCORE_H
 #define CUDA_COMMON_SCORE_H
 
+#include "base/constants.h"
 #include "base/hd.h"
 #include "cuda/common/ptx.h"
 
@@ -20,12 +21,12 @@ typedef struct ordo_score_rule {
 
 ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap)
 {
-    const float log2_e = 1.4426950408889634f;
+    const float log2_e = (float)ORDO_LOG2_E;
     ordo_score_rule rule = { scale * log2_e, 0.0f, 0.0f, 0.0f };
     if (softcap > 0.0f) {
         rule.cap = softcap * log2_e;
         rule.to_cap = 2.0f * log2_e * scale / softcap;
-        rule.of_cap = 0.6931471805599453f / softcap;
+        rule.of_cap = (float)ORDO_LN_2 / softcap;
     }
     return rule;
 }

@@ -39,7 +39,7 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
     args->ruled = pass->softcap > 0.0f || pass->slopes;
     if (args->ruled) { /* scores come as powers of two */
-        args->scale = 0.6931471805599453f;
+        args->scale = (float)ORDO_LN_2;
         args->scale_log2 = 1.0f;
     }
     args->slopes = pass->slopes;
@@ -59,7 +59,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.group_heads = pass->run.group_heads;
     args.scale = pass->scale;
-    args.scale_log2 = pass->scale * 1.4426950408889634f;
+    args.scale_log2 = pass->scale * (float)ORDO_LOG2_E;
     args.lse = pass->lse;
     args.ticket = pass->ticket;
     args.keep_scale = pass->keep_scale;

@@ -123,7 +123,7 @@ ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, for
     to->slope2 = 0.0f;
     if (args.slopes)
         to->slope2 =
-            args.slopes[place.sequence * args.slopes_sequence + place.head] * 1.4426950408889634f;
+            args.slopes[place.sequence * args.slopes_sequence + place.head] * (float)ORDO_LOG2_E;
     to->keep_head = keep_head_of(args.maker, s.id, place.head);
     to->keep_across = s.keep_across;
     to->keep = s.keep + place.head * s.keep_head;

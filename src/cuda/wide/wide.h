@@ -121,7 +121,7 @@ ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
 /* ALiBi's slope of a query head, in powers of two; 0 without. */
 ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 {
-    return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] * 1.4426950408889634f
+    return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] * (float)ORDO_LOG2_E
                        : 0.0f;
 }
 
