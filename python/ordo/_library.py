@@ -102,7 +102,7 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_attention_backward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_combine": (RESULT, [HANDLE, POINTER(s.ordo_combine)]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
-    "ordo_backend_query": (_RESULT, [c_int, POINTER(s.ordo_backend_limits)]),
+    "ordo_backend_query": (RESULT, [c_int, POINTER(s.ordo_backend_limits)]),
     # ordo/device.h
     "ordo_device_count": (RESULT, [POINTER(c_int), POINTER(c_char_p)]),
     "ordo_device_query": (RESULT, [c_int, POINTER(s.ordo_device)]),
