@@ -1,8 +1,8 @@
 """Drawn calls of FlashAttention-2's and 3's functions and of SDPA, in the forms that callers use.
 
 Dense and packed calls here, caches and SDPA in signature_others.py. A call is valid in the
-signature that it uses; now and then it has an argument that ordo refuses (docs/torch-paths.md says
-which) or one that is wrong.
+signature that it uses; now and then it has an argument that ordo refuses
+(docs/guide/torch-paths.md says which) or one that is wrong.
 """
 
 from __future__ import annotations

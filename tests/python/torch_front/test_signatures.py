@@ -1,8 +1,8 @@
 """Drawn calls of FlashAttention-2, FlashAttention-3 and SDPA against float64.
 
 A call equals the reference within its bound (signature_reference.py) and has the same bits twice,
-or it is refused by an Error that names an argument for which docs/torch-paths.md has a reason. Any
-other exception, and any other number, is a fault.
+or it is refused by an Error that names an argument for which docs/guide/torch-paths.md has a
+reason. Any other exception, and any other number, is a fault.
 
 ORDO_TEST_DRAWS=n draws more under pytest, ORDO_TEST_DEVICE=cuda on a GPU. Without pytest:
 
@@ -32,7 +32,7 @@ from signature_others import draw
 from signature_reference import Results, compare, expected
 from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 
-PAGE = pathlib.Path(__file__).parents[3] / "docs" / "torch-paths.md"
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "guide" / "torch-paths.md"
 DRAWS, CHUNK = 300, 50
 
 # Names of arguments as ordo.torch.attention has them, or the library.
