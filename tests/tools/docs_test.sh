@@ -24,6 +24,9 @@ tree() { # a tree that is in order
     echo '| [0001](0001-a.md) | A title | 2026-01-01 | accepted |' >$D/adr/README.md
     echo "/* $D/guide/a.md and $D/adr/0001 say why; build/docs/x does not */" >src/a.c
     echo "[a]($D/guide/a.md#part-2-all-else) [b](https://example.org/b) x[i](c+r)" >README.md
+    echo 'src/a.c src/NAME.c build/tests/x /src/b /* tests/b.c */' >>README.md
+    echo 'src/b.c is no more' >CHANGELOG.md
+    mkdir tests && touch tests/b.c
 }
 plant() { # file, line that is added to it, what must be said
     tree
@@ -41,6 +44,7 @@ plant README.md "[c]($D/c.md)" "link to $D/c.md"
 plant $D/guide/a.md '[here](#part-3)' 'link to #part-3'
 plant $D/guide/a.md '[up](../../README.md#a-page)' 'link to ../../README.md#a-page'
 plant src/a.c "/* $D/a.md */" "$D/a.md: no such file"
+plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
 exit $failed
