@@ -1,5 +1,9 @@
 # tools/check-docs accepts the documents and catches what is out of date in them.
 set -eu
+if ! command -v git >/dev/null || ! command -v python3 >/dev/null; then
+    echo "no git or no python3"
+    exit 77
+fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 failed=0
