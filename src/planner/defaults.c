@@ -1,10 +1,11 @@
 /* defaults.c: the table. Every change here is a "Bits: changed" commit.
  *
  * Orders, all issued key tile outermost, waiting only on earlier work, without a group size: full
- * masks ascending. Masks that cut descending, whose long chains begin first (docs/design/orders.md): on a
- * CPU, where waiting costs next to nothing, few heads on many threads take up to a third less time
- * than with spt+tail; on a GPU it measures no less with heads of their own keys and 20 % more with
- * shared ones.
+ * masks ascending. Masks that cut descending, whose long chains begin first: on a CPU, where
+ * waiting costs next to nothing, few heads on many threads take up to a third less time than with
+ * spt+tail; on a GPU it measures no less with heads of their own keys and 20 % more with shared
+ * ones (docs/design/orders.md).
+ *
  * Tiles of sm90 (plan/sm90_tiles.h): backward, the largest whose accumulators fit the registers of
  * two consumer warpgroups. CPU tiles: 128 columns are one block of keep bits; with 64 rows the
  * panels of a step fit a second-level cache up to head size 128. dtype is not a column: no family
