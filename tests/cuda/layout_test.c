@@ -211,8 +211,11 @@ TEST(transposed_stores_make_a_tile)
         for (int warp = 0; warp < 8; warp++)
             for (int k = 0; k < rows / 16; k++) {
                 uint32_t offset[32];
-                for (int lane = 0; lane < 32; lane++)
+                for (int lane = 0; lane < 32; lane++) {
                     offset[lane] = ordo_store_transposed_offset(rows, warp, lane, k);
+                    const uint32_t at = ordo_store_transposed_offset(rows, warp, lane, 0);
+                    CHECK_INT(ordo_store_transposed_slice(at, k), offset[lane]);
+                }
                 store_matrices(tile, warp, k, true, offset);
             }
         for (int query = 0; query < rows; query++)

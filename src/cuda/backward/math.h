@@ -38,13 +38,10 @@ struct backward_math {
     __device__ __forceinline__ backward_math(int mine_, int thread_)
         : mine(mine_), thread(thread_),
           k_low(ordo_descriptor_low(Z::K + mine_ * 64 * ORDO_LINE_BYTES, 16)),
-          dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + thread_ % 128 * 16), ds_at(0)
+          dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + ordo_partial_offset(thread_ % 128, 0) * 4),
+          ds_at(Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES +
+                ordo_store_transposed_offset(Z::ROWS, thread_ / 32 % 4, thread_ % 32, 0))
     {
-        /* Where this lane's rows of dS go: sixteens of queries, 8 keys of this warp a matrix. */
-        const int lane = thread_ % 32, warp = thread_ / 32 % 4;
-        const int line = lane / 16 * 8 + lane % 8, chunk = warp * 2 + lane / 8 % 2;
-        ds_at = Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES + line * ORDO_LINE_BYTES +
-                ((chunk ^ line % 8) << 4);
         /* Opaque, or they are computed again from the thread's number at every use. */
         asm volatile("" : "+r"(dq_at), "+r"(ds_at));
     }
@@ -120,16 +117,16 @@ struct backward_math {
     {
         const uint32_t buffer = j % Z::DQ_BUFFERS;
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            store_shared4(dq_at + buffer * Z::DQ_BYTES + i * 2048, d[4 * i], d[4 * i + 1],
-                          d[4 * i + 2], d[4 * i + 3]);
+        for (int i = 0; i < 32; i += 4)
+            store_shared4(dq_at + buffer * Z::DQ_BYTES + ordo_partial_offset(0, i) * 4, d[i],
+                          d[i + 1], d[i + 2], d[i + 3]);
     }
 
     __device__ __forceinline__ void put_ds(const uint32_t (&ds)[PACKED], int stage) const
     {
 #pragma unroll
         for (int k = 0; k < Z::ROWS / 16; k++)
-            store_matrix4_transposed(ds_at + stage * Z::DS_BYTES + k * 16 * ORDO_LINE_BYTES,
+            store_matrix4_transposed(ordo_store_transposed_slice(ds_at + stage * Z::DS_BYTES, k),
                                      ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]);
     }
 
@@ -213,9 +210,9 @@ struct backward_math {
         return mine * 64 + x / 32 % 4 * 16 + x % 32 / 4;
     }
 
-    static __device__ __forceinline__ constexpr int query_of(int i)
+    static __device__ __forceinline__ int query_of(int i)
     {
-        return 8 * (i / 4) + i % 2;
+        return ordo_accumulator_column(0, i);
     }
 
     /* What the mask hides becomes -inf. */

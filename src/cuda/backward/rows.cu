@@ -44,7 +44,8 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     uint32_t taint = 0;
 #pragma unroll
     for (int c = 0; c < 8; c++) {
-        const float4 x = seen ? from[c * 128] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const float4 x =
+            seen ? from[ordo_partial_offset(0, 4 * c) / 4] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         pairs[0][c] = pack_pair<F16>(x.x * args.scale, x.y * args.scale);
         pairs[1][c] = pack_pair<F16>(x.z * args.scale, x.w * args.scale);
         taint = not_finite<F16>(not_finite<F16>(taint, pairs[0][c]), pairs[1][c]);

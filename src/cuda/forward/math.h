@@ -22,7 +22,7 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
     if (CUT) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (8 * (i / 4) + i % 2 >= limit[i / 2 % 2] - column)
+            if (ordo_accumulator_column(0, i) >= limit[i / 2 % 2] - column)
                 s[i] = -INFINITY;
     }
 #pragma unroll
@@ -84,7 +84,7 @@ ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float sl
     const float from[2] = { (float)away, (float)(away + 8) };
 #pragma unroll
     for (int i = 0; i < N; i++)
-        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)(8 * (i / 4) + i % 2)), s[i]);
+        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)ordo_accumulator_column(0, i)), s[i]);
 }
 
 /* Masks columns, counted from the thread's first one, that rows `row` and `row + 8` do not see:
@@ -93,7 +93,7 @@ template <int N> ORDO_DEVICE void mask_from(float (&s)[N], int limit, int limit8
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (8 * (i / 4) + i % 2 >= (i & 2 ? limit8 : limit))
+        if (ordo_accumulator_column(0, i) >= (i & 2 ? limit8 : limit))
             s[i] = -INFINITY;
 }
 
@@ -101,7 +101,7 @@ template <int N> ORDO_DEVICE void mask_before(float (&s)[N], int limit, int limi
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (8 * (i / 4) + i % 2 < (i & 2 ? limit8 : limit))
+        if (ordo_accumulator_column(0, i) < (i & 2 ? limit8 : limit))
             s[i] = -INFINITY;
 }
 

@@ -190,7 +190,7 @@ ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
 
 ORDO_DEVICE int wide_column(int i)
 {
-    return 8 * (i / 4) + i % 2;
+    return ordo_accumulator_column(0, i);
 }
 
 /* Hides columns outside from[r] .. to[r] of row r. */
