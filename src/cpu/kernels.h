@@ -1,9 +1,10 @@
-/* kernels.h: the tile operations of the CPU backend, one table of them a target.
+/* kernels.h: the tile operations of the CPU backend, one table of functions per target.
  *
- * All targets give the same bits. Each element of a product is one chain of fused multiply-adds
- * over k, upwards; a row of a tile is summed upwards; sums over a head go by 16 lanes and one tree;
- * exp2 is ordo_exp2(). Which
- * elements a target computes together is its own affair.
+ * All targets give the same bits, whichever elements they compute together:
+ *   - each element of a product is one chain of fused multiply-adds over k, in ascending order;
+ *   - a row of a tile is summed in ascending order;
+ *   - sums over a head go by 16 lanes and one fixed tree;
+ *   - exp2 is ordo_exp2().
  *
  * Panels are f32, row-major, 64-byte aligned, columns padded to 16: what is computed in padding
  * columns is never looked at. */

@@ -1,6 +1,6 @@
-/* combine.cu: a warp a row; parts are added in their order, column by column. Weights and sums are
- * those of the CPU backend, operation for operation (base/merge.h): the same bits, whatever the
- * grid and however the parts came here. */
+/* combine.cu: one warp per row; parts are added in their order, column by column. Weights and sums
+ * are those of the CPU backend, operation for operation (base/merge.h): the bits do not depend on
+ * the grid or on how the parts were passed. */
 #include "cuda/combine.h"
 
 #include "base/merge.h"
@@ -28,7 +28,8 @@ typedef struct table_args {
     few_parts parts;
 } table_args;
 
-/* Parameters to memory: the next ones of a long list. */
+/* Copies parts from the kernel parameters to memory: one launch per ORDO_COMBINE_FEW of a long
+ * list. */
 static __global__ void __launch_bounds__(THREADS)
     table_kernel(const __grid_constant__ table_args args)
 {
@@ -60,7 +61,7 @@ ORDO_DEVICE void merge_row(const combine_args &args, const ordo_cuda_part *parts
     for (int x = 0; x < args.parts && top != -INFINITY; x++) {
         const ordo_cuda_part &part = parts[x];
         const float lse = part.lse[at];
-        if (lse == -INFINITY) /* its o is 0, but need not be trusted */
+        if (lse == -INFINITY) /* its o counts as 0, whatever it holds */
             continue;
         const float weight = ordo_merge_weight(lse, top);
         const uint16_t *o = part.o + place_in(part, sequence, head, row);

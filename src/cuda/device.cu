@@ -1,4 +1,4 @@
-/* device.cu: the module's table, what it says about devices, and where its passes may run. */
+/* device.cu: the module's table, queries of devices, and which kernels run a pass. */
 #include "cuda/module.h"
 
 #include <stdio.h>
@@ -133,7 +133,8 @@ static ordo_status check_current(char *why, size_t why_size)
     return ORDO_ERR_UNSUPPORTED;
 }
 
-/* Orders whose chains wait on later ones hang unless those are resident too, a block each. */
+/* Orders whose chains wait on later chains would hang unless those are resident too, one block per
+ * chain. */
 static ordo_status check_residency(const ordo_run *run, char *why, size_t why_size)
 {
     const int together = ordo_run_coresident(run);

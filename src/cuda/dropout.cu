@@ -1,9 +1,9 @@
-/* dropout.cu: keep bits on the device: Philox words, turned bit by bit of the threshold into keep
- * bits of 32 columns at once. Integers only; base/keep.h is the definition.
+/* dropout.cu: keep bits on the device: one pass over the bits of the threshold combines Philox
+ * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
- * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which lie side by side in the
- * order of storage. Round keys come in the kernel's parameters, from where the XORs read them for
- * nothing; known thresholds let one instruction take two words. */
+ * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
+ * Round keys are kernel parameters, which the XORs read at no cost; thresholds known at compile
+ * time let one instruction combine two words. */
 #include <cuda_runtime.h>
 
 #include "cuda/common/keep_inside.h"
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(128, 8)
     }
 }
 
-/* ---- sequences that the device alone knows ---- */
+/* ---- sequences whose lengths only the device knows ---- */
 
 typedef struct ragged_args {
     ordo_keep keep;

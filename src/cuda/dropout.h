@@ -26,8 +26,8 @@ typedef struct ordo_cuda_bits {
     uint32_t grid_blocks, grid_threads; /* threads 32, 64, 96 or 128; 0: chosen here */
     void *stream;
 
-    /* If not NULL, sequences of which the device alone knows lengths or ids: `ragged` and `layout`
-     * say where, and bh, down and across are of no meaning. */
+    /* Not NULL if only the device knows the lengths or ids of the sequences: `ragged` and `layout`
+     * say where they are, and bh, down and across are ignored. */
     ordo_cuda_sequence *table; /* room for sequences + 1, on the device */
     ordo_layout layout;
     ordo_cuda_ragged ragged;
@@ -37,8 +37,8 @@ typedef struct ordo_cuda_bits {
     int64_t most;            /* blocks of all sequences and heads: no more than these */
 } ordo_cuda_bits;
 
-/* Launch. Many blocks of one warp unless the grid is given: they fit beside other kernels, and a
- * second stream's fill the multiprocessors that a product's last wave leaves idle. */
+/* Launch. Unless the grid is given, many blocks of one warp: on a second stream they fill the
+ * multiprocessors that the last wave of a matrix product leaves idle. */
 ordo_status ordo_sm90_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size);
 
 #ifdef __cplusplus

@@ -54,7 +54,7 @@ ordo_status ordo_cuda_fill_words(void *memory, uint32_t word, size_t count, void
     return ORDO_OK;
 }
 
-/* By 16 bytes as far as they go, then one by one. */
+/* The first 16 * wide bytes as uint4, the rest byte by byte. */
 static __global__ void compare(const uint8_t *a, const uint8_t *b, size_t bytes, size_t wide,
                                int *differ)
 {

@@ -1,5 +1,5 @@
-/* memory.h: entries of the module's table that serve programs with no CUDA of their own: memory,
- * streams, events. Each is a call or two of the runtime; module.h and ordo/device.h say what. */
+/* memory.h: entries of the module's table for programs without CUDA of their own: memory, streams,
+ * events. Each is one or two runtime calls; ordo/device.h has the contracts. */
 #ifndef CUDA_MEMORY_H
 #define CUDA_MEMORY_H
 

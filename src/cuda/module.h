@@ -1,4 +1,4 @@
-/* module.h: what libordo_cuda.so offers to libordo; plain C, read by both sides.
+/* module.h: the interface between libordo and libordo_cuda.so. Plain C, read by both sides.
  *
  * The module exports one function, ordo_cuda_module_table(), and nothing else. Its functions
  * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
@@ -30,7 +30,7 @@ typedef struct ordo_cuda_module {
     uint32_t pass_size;    /* sizeof(ordo_cuda_pass) */
     uint32_t bits_size;    /* sizeof(ordo_cuda_bits) */
     uint32_t combine_size; /* sizeof(ordo_cuda_combine) */
-    const char *build;     /* compiler and target, for people */
+    const char *build;     /* compiler and target, for display */
 
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
     ordo_status (*device_count)(int *count, char *why, size_t why_size);
@@ -65,13 +65,13 @@ typedef struct ordo_cuda_module {
     ordo_status (*event_record)(void *event, void *stream, char *why, size_t why_size);
     ordo_status (*event_elapsed)(void *from, void *to, double *seconds, char *why, size_t why_size);
 
-    /* Launch what makes keep bits, as a pass is. */
+    /* Launch the kernels that generate keep bits, on their stream. */
     ordo_status (*dropout)(const ordo_cuda_bits *bits, char *why, size_t why_size);
 
-    /* Launch what merges parts, as a pass is. */
+    /* Launch the kernels that merge parts, on their stream. */
     ordo_status (*combine)(const ordo_cuda_combine *combine, char *why, size_t why_size);
 
-    /* Set `count` words on the stream, as a pass is launched; count is not 0. */
+    /* Set `count` words to `word` on the stream; count is not 0. */
     ordo_status (*fill_words)(void *memory, uint32_t word, size_t count, void *stream, char *why,
                               size_t why_size);
 } ordo_cuda_module;

@@ -1,9 +1,9 @@
-/* backward/general.h: plan and loads of the backward kernel for any pass: packed and padded
+/* backward/general.h: planner and loader of the backward kernel for any pass: packed and padded
  * batches, windows, ALiBi, keep bits made inside.
  *
- * Beside backward/roles.h, whose passes have one band: here every sequence has its own, so a chain
- * has a record of its own, and its steps carry only what changes from step to step. Rows are those
- * of the tensors: chains tell how far their band is from them. */
+ * In backward/roles.h all sequences share one band. Here every sequence has its own: a chain has a
+ * record, and the records of its steps hold only what changes from step to step. Rows count in the
+ * tensors; a chain's record holds its band in these coordinates. */
 #ifndef CUDA_BACKWARD_GENERAL_H
 #define CUDA_BACKWARD_GENERAL_H
 
@@ -37,15 +37,15 @@ enum {
     CHAIN_HIGH = 16, /* in CHAIN: steps, key, key head, sequence; high .. keys; dead, end */
     CHAIN_AWAY = 24,
     CHAIN_KEYS = 28,
-    CHAIN_DEAD = 32, /* nobody sees these keys: zeros, whatever was computed */
+    CHAIN_DEAD = 32, /* no query sees these keys: write zeros, whatever was computed */
     CHAIN_END = 36,
     NOWHERE = 1 << 30, /* a row past the end of any tensor: zeros are loaded */
-    /* What is special about a step's tile; most have nothing. */
+    /* Flags of a step's tile; most tiles have none. */
     STEP_ENDS = 1 << 30, /* it has rows past its sequence's last one */
     STEP_CUT = INT32_MIN /* something in it is hidden; the sign, so that one test tells */
 };
 
-/* Of offsets, whose sums may leave 32 bits and come back. */
+/* Addition modulo 2^32, for offsets whose intermediate sums may overflow. */
 ORDO_DEVICE int32_t wrapping_sum(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a + (uint32_t)b);
@@ -126,7 +126,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         begin(s, key, steps ? steps * group_heads : 1,
               steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
-        if (steps == 0) /* keys that nobody sees */
+        if (steps == 0) /* keys that no query sees */
             record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 });
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
@@ -157,7 +157,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
             ticket -= heads * ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, b);
             run.band = ordo_sequence_band(&args.batch.table[b], Z::ROWS, Z::KEYS);
         }
-        run.band.bq = Z::ROWS; /* constants: the walk's divisions become shifts */
+        run.band.bq = Z::ROWS; /* constants, so that divisions become shifts */
         run.band.bk = Z::KEYS;
         const ordo_unit unit = ordo_run_issue(&run, cls, ticket);
         const ordo_walk walk = ordo_run_walk(&run, unit.head);
@@ -221,7 +221,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                 across = load_shared(ring + GENERAL_KEYS) >> 8;
         }
         left--;
-        /* A tile that nobody sees has no statistics. */
+        /* A step of unseen keys has no statistics. */
         const uint32_t bytes = Z::Q_BYTES + (tile >= 0 ? Z::STAT_BYTES : 0);
         const int64_t stat = (int64_t)tile * Z::ROWS;
         const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
@@ -249,7 +249,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                 from += (int64_t)across * 64;
             }
         }
-        if (first) {       /* after the first queries: K and V are free later */
+        if (first) {       /* after the first queries: K and V are released later */
             float band[4]; /* high, low, away, keys: copied as they are */
             mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             const int32_t key = load_shared(ring + 4);

@@ -10,7 +10,7 @@
  *
  * and waits at the bar until the other one has issued its products (ping-pong): so the arithmetic
  * of one warpgroup lies under the products of the other. dQ comes one step late, when the other
- * warpgroup's half of dS has long arrived.
+ * warpgroup's half of dS has long been written.
  *
  * dQ partials leave through two buffers, each with a warp of its own that waits for the tile's
  * turn, adds (turn 0 stores), and passes the turn on: never on the path of the consumer warps. */
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(384, 1)
         mbar_init_fence();
     }
     __syncthreads();
-    grid_wait();     /* counters are zero, statistics there */
-    grid_let_next(); /* not before: who comes next reads the counters */
+    grid_wait();     /* counters are zero and statistics written */
+    grid_let_next(); /* not before: the next kernel reads the counters */
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(384, 1)
     registers_up<Z::CONSUMER_REGISTERS>();
     const M m(warpgroup - 1, threadIdx.x);
     uint32_t j = 0;             /* steps of this block so far */
-    float dk[D / 2], dv[D / 2]; /* any numbers: a chain's first products overwrite them */
+    float dk[D / 2], dv[D / 2]; /* the first products of a chain overwrite them */
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         dk[i] = dv[i] = 0.0f;
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(384, 1)
         at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
         const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
         m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
-        named_sync(DQ_DONE, 256); /* nobody reads dS any more: dV and dK leave there */
+        named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
         if (dead) {
             clear(dk);
             clear(dv);

@@ -1,4 +1,4 @@
-/* backward/launch.h: one instance of the backward pass: row statistics, the chains, dQ. */
+/* backward/launch.h: launches one instance of the backward pass: row statistics, the chains, dQ. */
 #ifndef CUDA_BACKWARD_LAUNCH_H
 #define CUDA_BACKWARD_LAUNCH_H
 
@@ -13,7 +13,7 @@ static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
-    /* Chains that wait for each other: refused, not hung, where the blocks do not fit. */
+    /* Chains that wait for each other: the launch fails if the blocks cannot all be resident. */
     const bool together = ordo_run_coresident(&pass->run) > 0;
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };

@@ -1,5 +1,5 @@
-/* backward/math.h: what a consumer warpgroup of the backward kernel computes: its products, and the
- * arithmetic between them. */
+/* backward/math.h: the consumer warpgroups of the backward kernel: products, and the arithmetic
+ * between them. */
 #ifndef CUDA_BACKWARD_MATH_H
 #define CUDA_BACKWARD_MATH_H
 
@@ -14,7 +14,8 @@
  * arrive twice before the other has waited once. */
 enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
 
-/* The same number, as if new: keeps what is computed from it inside the loop, out of registers. */
+/* Hides the value from the optimizer, so that what is computed from it is recomputed where it is
+ * used instead of kept live in registers. */
 ORDO_DEVICE uint32_t opaque(uint32_t x)
 {
     asm volatile("" : "+r"(x));
@@ -42,7 +43,7 @@ struct backward_math {
           ds_at(Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES +
                 ordo_store_transposed_offset(Z::ROWS, thread_ / 32 % 4, thread_ % 32, 0))
     {
-        /* Opaque, or they are computed again from the thread's number at every use. */
+        /* Opaque, or they are recomputed from the thread index at every use. */
         asm volatile("" : "+r"(dq_at), "+r"(ds_at));
     }
 
@@ -130,13 +131,13 @@ struct backward_math {
                                      ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]);
     }
 
-    /* This thread's row statistics: computed again, for registers are full. */
+    /* Address of this thread's row statistics; recomputed, because registers are full. */
     __device__ __forceinline__ uint32_t stat_at(void) const
     {
         return Z::LSE + opaque((uint32_t)thread) % 4 * 16;
     }
 
-    /* Row statistics of a stage: four of sixteen rows a load. */
+    /* Row statistics of a stage: each load has four of sixteen rows. */
     __device__ __forceinline__ void stats(float (&x)[STATS], int which, int stage) const
     {
         const uint32_t at = stat_at() + which + stage * Z::STAT_BYTES;
@@ -162,7 +163,7 @@ struct backward_math {
 
     __device__ __forceinline__ keep_bits keep_bits_of(uint32_t j) const
     {
-        const uint32_t x = opaque((uint32_t)thread); /* computed again: registers are full */
+        const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
         const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
         return { at + x % 4 * 64 + x % 32 / 8 * 8, 24 - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
     }
@@ -185,8 +186,9 @@ struct backward_math {
         }
     }
 
-    /* Not before what was read has been used: beside the products a load takes longer than the
-     * next step's bits do, and a barrier does not wait for it. */
+    /* Releases the keep bits of step j. Must follow an instruction that uses what was loaded: an
+     * arrival does not wait for loads, and while products run a load may take longer than the copy
+     * of the next bits. */
     __device__ __forceinline__ void dropped(uint32_t j) const
     {
         if (Z::DROP)
@@ -215,7 +217,7 @@ struct backward_math {
         return ordo_accumulator_column(0, i);
     }
 
-    /* What the mask hides becomes -inf. */
+    /* Sets what the mask hides to -inf. */
     __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int kv_len) const
     {
         if (cut == CUT_NOTHING)
@@ -227,7 +229,7 @@ struct backward_math {
         show(sc, ones_from(before(first0)), ones_from(before(first1)));
     }
 
-    /* How many of this thread's queries come before query x of its. */
+    /* How many of this thread's queries come before query x. */
     static __device__ __forceinline__ int before(int x)
     {
         return ordo_columns_before(x, SCORES / 2);
@@ -283,7 +285,7 @@ struct backward_math {
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
-    /* Words of step j, by all consumer threads, for all of them; of no step past the end. */
+    /* Generates the keep words of step j, by all consumer threads together; none past the end. */
     __device__ __forceinline__ void make_keep(uint32_t j, const ordo_keep_maker &maker) const
     {
         const uint32_t at = step_at(j), buffer = j % Z::KEEP_BUFFERS;
@@ -321,8 +323,8 @@ struct backward_math {
         zero_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
     }
 
-    /* Rows that are not the sequence's become zero: queries of step j, keys of the chain. The
-     * product that makes the scores of such queries may be under way: they are hidden. */
+    /* Zeroes rows beyond the sequence: queries of step j, keys of the chain. The product that
+     * computes the scores of such queries may be in flight: they are masked. */
     __device__ __forceinline__ void zero_queries(uint32_t j) const
     {
         if (special(j) & STEP_ENDS) {
@@ -341,7 +343,7 @@ struct backward_math {
         }
     }
 
-    /* What the band of the sequence or its ends hide becomes -inf; most tiles are whole. */
+    /* Sets what the band of the sequence or its end hides to -inf; most tiles are whole. */
     __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j) const
     {
         int32_t high, low;
@@ -419,7 +421,7 @@ struct backward_math {
                 if (GENERAL && args.rule.cap > 0.0f)
                     uncap(dp, sc, k, j, args.rule);
 #pragma unroll
-                for (int i = 4 * k; i < 4 * k + 4; i++) /* and P is done with */
+                for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
                     p[i] = pack_pair<F16>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
             }
             issue_dv(dv, p, stage, first);
@@ -440,9 +442,9 @@ struct backward_math {
         const bool leader = leads();
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
         const uint32_t line_at = rows_at + ordo_store_offset(Z::KEYS, x / 32 % 4, x % 32, 0);
-        const int rows = GENERAL ? at.keys - mine * 64 : 64; /* there are no more */
+        const int rows = GENERAL ? at.keys - mine * 64 : 64; /* that exist */
         if (leader)
-            bulk_wait_read(); /* what left there before has left */
+            bulk_wait_read(); /* what was stored from there before has been read */
         named_sync(OWN + mine, 128);
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
@@ -457,7 +459,7 @@ struct backward_math {
         }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
-        if (GENERAL && rows < 64) /* what follows is another sequence's, or cleared */
+        if (GENERAL && rows < 64) /* the rows behind are another sequence's, or zeroed elsewhere */
             put_rows(rows_at, rows, tensor, head_dim, at);
         else if (leader) {
 #pragma unroll
@@ -469,7 +471,7 @@ struct backward_math {
         return taint;
     }
 
-    /* The first rows of a tile that is not whole: 16 bytes a thread. */
+    /* Stores the first rows of a partial tile, 16 bytes per thread. */
     __device__ __forceinline__ void put_rows(uint32_t rows_at, int rows,
                                              const ordo_cuda_tensor &tensor, int head_dim,
                                              const chain_place &at) const

@@ -1,7 +1,5 @@
-/* backward/roles.h: what stands beside the consumer warpgroups of the backward kernel, a thread
- * each: plan (tickets, chains, steps), loads, and the stores of dQ in turn; and how shared memory
- * is cut.
- */
+/* backward/roles.h: shared memory of the backward kernel, and its producer warpgroup, one thread
+ * per role: planner (tickets, chains, steps), loader, and stores of dQ in the order of turns. */
 #ifndef CUDA_BACKWARD_ROLES_H
 #define CUDA_BACKWARD_ROLES_H
 
@@ -10,11 +8,12 @@
 #include "cuda/common/ptx.h"
 #include "plan/sm90_tiles.h"
 
-/* What a build of the kernel does with dQ partials. Only ORDERED is part of the library. */
+/* How an instance of the kernel adds dQ partials. The library has only ORDERED; the others are
+ * compiled into tests and benchmarks. */
 typedef enum ordo_dq_mode {
     ORDO_DQ_ORDERED,
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
-    ORDO_DQ_UNORDERED, /* no turns, adds as they come: what order is measured against */
+    ORDO_DQ_UNORDERED, /* no turns: adds in any order, the baseline of measurements */
     ORDO_DQ_NONE       /* dK and dV alone */
 } ordo_dq_mode;
 
@@ -129,7 +128,7 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
         const int32_t q_head = head % args.run.kv_heads * group_heads;
-        if (steps == 0) { /* keys that nobody sees: one step of which all is masked */
+        if (steps == 0) { /* keys that no query sees: one step, fully masked */
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
         }
@@ -152,7 +151,7 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
 
     __device__ __forceinline__ void all(void)
     {
-        /* Every ticket from the counter: whoever draws a later one knows the earlier ones run. */
+        /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
         for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit =
@@ -227,7 +226,7 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
                 }
             }
         }
-        if (x.chain || x.turn < 0) { /* after the first queries: K and V are free later */
+        if (x.chain || x.turn < 0) { /* after the first queries: K and V are released later */
             mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             const int head = x.head / args.run.group_heads;
             store_shared2(Z::CHAIN, x.chain, x.key);
@@ -242,7 +241,7 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */
 }
 
-/* ---- stores: one thread a buffer ---- */
+/* ---- stores: one thread per buffer ---- */
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
@@ -260,7 +259,7 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
             const uint32_t hash = (step * 2654435761u ^ (uint32_t)clock64()) * 2246822519u;
             __nanosleep(hash >> 18);
         }
-        if (ordered && turn > 0) { /* mostly true before the partial is there */
+        if (ordered && turn > 0) { /* usually reached before the partial is staged */
             for (uint32_t spins = 0; load_acquire(args.turns + tile) != turn; spins++)
                 ordo_watch(spins);
             fence_global_to_async();
@@ -277,9 +276,9 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
         bulk_wait_read();
         mbar_arrive(Z::DQ_EMPTY + 8 * buffer);
         if (ordered && tile >= 0) {
-            bulk_wait(); /* done, */
+            bulk_wait(); /* complete, */
             fence_global_to_async();
-            add_release(args.turns + tile, 1); /* and seen: the release does that */
+            add_release(args.turns + tile, 1); /* and visible: the release orders it */
         }
     }
     bulk_wait();

@@ -15,7 +15,8 @@ static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_
     return head * run.group_heads + x % run.group_heads;
 }
 
-/* 128 threads a half tile of 64 x 64; a tile that no key adds to is zero, and was never stored. */
+/* 128 threads per half tile of 64 x 64. A tile that no key adds to was never stored: its dq is
+ * zero. */
 template <int D, bool EARLY, bool GENERAL, bool F16>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ ordo_row_args args)
 {
@@ -25,7 +26,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
     const int32_t i = blockIdx.x / 2 % args.q_tiles;
     const int64_t tile = (int64_t)all * args.q_tiles + i;
-    if (GENERAL && EARLY) /* the table that another kernel made: not as it was once read */
+    if (GENERAL && EARLY) /* acquire: the table was written by another kernel */
         (void)load_acquire(args.turns);
     const tile_place at = place_of<ROWS, GENERAL>(args, all, i);
     const bool seen = at.keys > 0;
@@ -57,17 +58,18 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int g = 0; g < 2; g++) { /* four threads swap, so that each has eight columns */
+        for (int g = 0; g < 2; g++) {
+            /* Four threads exchange pairs, so that each has eight columns. */
             uint32_t out[4];
 #pragma unroll
             for (int d = 0; d < 4; d++) {
-                const int source = (quad + d) % 4, give = (quad + 4 - d) % 4;
+                const int source = (quad + d) % 4, target = (quad + 4 - d) % 4;
                 const uint32_t *mine = pairs[r] + 4 * g;
-                const uint32_t gift = give == 0   ? mine[0]
-                                      : give == 1 ? mine[1]
-                                      : give == 2 ? mine[2]
-                                                  : mine[3];
-                const uint32_t got = __shfl_sync(~0u, gift, (t % 32 & 28) | source);
+                const uint32_t sent = target == 0   ? mine[0]
+                                      : target == 1 ? mine[1]
+                                      : target == 2 ? mine[2]
+                                                    : mine[3];
+                const uint32_t got = __shfl_sync(~0u, sent, (t % 32 & 28) | source);
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     if (e == source)
@@ -130,7 +132,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     const ordo_run *run = &pass->run;
     const bool plain = ordo_backward_plain(pass), packed = pass->layout == ORDO_PACKED;
     const int64_t sequences = packed ? 1 : run->sequences;
-    /* An extent of no rows is none; nothing is copied from it. */
+    /* A tensor map needs at least one row; nothing is copied from it. */
     const int64_t q_rows = plain ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;
     const int64_t kv_rows = plain ? run->band.kv_len : pass->kv_rows > 0 ? pass->kv_rows : 1;
     const ordo_cuda_lengths q = { q_rows, run->kv_heads * run->group_heads, sequences,
@@ -158,7 +160,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->ticket = pass->ticket;
     general_arguments(pass, args);
     CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size));
-    if (*blocks == 0) /* no keys at all: it draws a ticket and ends */
+    if (*blocks == 0) /* no keys: the block draws a ticket and ends */
         *blocks = 1;
     return ORDO_OK;
 }

@@ -1,4 +1,4 @@
-/* backward/rows.h: what stands around the chains: their arguments before them, dQ after them. */
+/* backward/rows.h: the arguments of the chains, and dQ after them. */
 #ifndef CUDA_BACKWARD_ROWS_H
 #define CUDA_BACKWARD_ROWS_H
 
@@ -11,8 +11,8 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
                                     ordo_backward_args *args, int *blocks, char *why,
                                     size_t why_size);
 
-/* After: dq = scale dq_sum in rows; buckets 64 and 128. `early`: beside the last chains, tile by
- * tile as the last turn of each has passed. Then the repair of what is not finite. */
+/* Launch the last kernels: dq = scale * dq_sum for buckets 64 and 128, then the repair of rows that
+ * are not finite. `early`: overlap the last chains, converting each tile after its last turn. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size);
 
 /* The general instances for buckets 64 and 128, behind the table of sequences. */

@@ -1,4 +1,4 @@
-/* common/keep_inside.h: keep bits made where they are used, instead of read: the same words.
+/* common/keep_inside.h: keep bits generated inside a kernel instead of read: the same words.
  *
  * base/keep.h is the definition. Seven rounds and eight bits, the default, are unrolled. */
 #ifndef CUDA_COMMON_KEEP_INSIDE_H
@@ -7,7 +7,7 @@
 #include "cuda/common/pass.h"
 #include "cuda/common/ptx.h"
 
-/* How a pass makes bits: what does not change from element to element. */
+/* Inputs of the generator that are the same for all elements of a pass. */
 typedef struct ordo_keep_maker {
     ordo_keep keep;
     const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; or NULL */
@@ -27,7 +27,7 @@ ORDO_HD ordo_keep_maker ordo_keep_maker_of(const ordo_cuda_pass *pass)
     return maker;
 }
 
-/* Its generator, with what stands behind pointers. */
+/* The generator, with seed and offset read from their pointers if there are any. */
 ORDO_DEVICE ordo_keep keep_now(const ordo_keep_maker &maker)
 {
     ordo_keep keep = maker.keep;

@@ -46,7 +46,7 @@ ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     };
     CUresult result = encoded();
-    if (result == CUDA_ERROR_INVALID_CONTEXT) { /* a thread in which nobody has called CUDA yet */
+    if (result == CUDA_ERROR_INVALID_CONTEXT) { /* the first CUDA call of this thread */
         int device = 0;
         CUDA_CALL(cudaGetDevice(&device));
         CUDA_CALL(cudaSetDevice(device));

@@ -1,5 +1,4 @@
-/* common/launch.h: what every launch needs: tensor maps, the number of blocks, errors with a
- * reason. */
+/* common/launch.h: tensor maps, the number of blocks, and launches whose errors carry a reason. */
 #ifndef CUDA_COMMON_LAUNCH_H
 #define CUDA_COMMON_LAUNCH_H
 
@@ -34,13 +33,13 @@ typedef struct ordo_cuda_lengths {
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                           ordo_cuda_lengths lengths, int rows, char *why, size_t why_size);
 
-/* Blocks to launch for `units` units: one a multiprocessor, no more than `workers`. */
+/* Blocks to launch for `units` units of work: one per multiprocessor, at most `workers`. */
 ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
                              size_t why_size);
 
 typedef enum ordo_launch {
     ORDO_LAUNCH_PLAIN,
-    ORDO_LAUNCH_EARLY, /* may begin before the kernel in front has ended, and waits for it itself */
+    ORDO_LAUNCH_EARLY,   /* programmatic dependent launch: the kernel calls grid_wait() itself */
     ORDO_LAUNCH_TOGETHER /* all blocks are resident, or the launch fails */
 } ordo_launch;
 

@@ -1,5 +1,4 @@
-/* common/layout.h: where every number of a tile lies; plain C, one text for kernels, host and
- * tests.
+/* common/layout.h: where each element of a tile lies. Plain C, shared by kernels, host and tests.
  *
  * A bf16 tile of R rows in shared memory is a row of panels of 64 columns; a panel is R lines of
  * 128 bytes whose eight 16-byte chunks are swapped by the line's number (the 128-byte swizzle that
@@ -69,8 +68,8 @@ ORDO_HD uint32_t ordo_store_offset(int rows, int warp, int lane, int k)
     return ordo_tile_offset(rows, warp * 16 + lane % 16, k * 16 + lane / 16 * 8);
 }
 
-/* The same line's address in slice k, from its address in slice 0 of a tile that lies at a multiple
- * of 128 bytes: two instructions at most, where the above takes ten. */
+/* The same line's address in slice k, from its address in slice 0 of a tile at a multiple of 128
+ * bytes: at most two instructions instead of ten. */
 ORDO_HD uint32_t ordo_store_slice(uint32_t address, int rows, int k)
 {
     return (address ^ (uint32_t)(k % 4 * 32)) + (uint32_t)(k / 4 * rows * ORDO_LINE_BYTES);
@@ -118,7 +117,7 @@ ORDO_HD int64_t ordo_keep_at(int32_t head, int32_t row, int32_t column, int32_t 
     return (head * down + row / 16) * across + column / 128;
 }
 
-/* ---- row statistics: permuted in sixteens, so that one 16-byte load has a thread's four ---- */
+/* ---- row statistics: permuted in sixteens, so that a thread's four are one 16-byte load ---- */
 
 ORDO_HD int ordo_stat_place(int row)
 {

@@ -1,7 +1,6 @@
-/* common/pass.h: one call as the CUDA module sees it: numbers and pointers, every rule applied
- * already.
+/* common/pass.h: one checked call as plain numbers and pointers.
  *
- * libordo fills it from a plan and a checked call; the module reads nothing else. Plain C. */
+ * libordo fills it from a plan and a call; the module reads nothing else. Plain C. */
 #ifndef CUDA_COMMON_PASS_H
 #define CUDA_COMMON_PASS_H
 
@@ -19,7 +18,7 @@ typedef struct ordo_cuda_tensor {
     int64_t sequence, row, head;
 } ordo_cuda_tensor;
 
-/* What the device needs to make the table of sequences: lengths that it alone knows. */
+/* Inputs of the table of sequences, whose lengths only the device knows. */
 typedef struct ordo_cuda_ragged {
     const int32_t *cu_q, *cu_kv;     /* packed: on the device */
     const int32_t *q_lens, *kv_lens; /* padded: on the device; NULL: all are the largest */
@@ -42,9 +41,9 @@ typedef struct ordo_cuda_pass {
     bool f16;                /* else bf16 */
     float scale;
     float softcap;           /* 0: none */
-    const float *slopes;     /* ALiBi: one a query head; NULL: none */
+    const float *slopes;     /* ALiBi: one per query head; NULL: none */
     int64_t slopes_sequence; /* from a sequence to the next */
-    float keep_scale;        /* dropout: what kept elements are multiplied by; 0: none */
+    float keep_scale;        /* dropout: factor of kept elements; 0: no dropout */
     ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv; /* packed: sequence 0 is all there is */
     int64_t q_rows, kv_rows; /* of a tensor's second dimension: packed all rows, else lengths */
     float *lse;              /* (sequence, head, row); packed (head, row) */
@@ -60,9 +59,9 @@ typedef struct ordo_cuda_pass {
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile) in dense batches of
      * plain passes, else (head, tile of all sequences): batch.tiles a head. */
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
-    int32_t *turns;  /* a counter a query tile */
-    float *dq_sum;   /* a tile of f32 a query tile, in the order of the registers: layout.h */
-    float *delta;    /* a row each, rows padded to whole tiles, permuted in sixteens: layout.h */
+    int32_t *turns;  /* one counter per query tile */
+    float *dq_sum;   /* one f32 tile per query tile, in the order of the registers: layout.h */
+    float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens: layout.h */
     float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
     ordo_cuda_sequence *table; /* packed and padded: batch.table, to be made; else NULL */
 
@@ -76,7 +75,7 @@ ORDO_HD ordo_keep_source ordo_pass_keep_source(const ordo_cuda_pass *pass)
                                     : ORDO_KEEP_MADE;
 }
 
-/* The place after the ticket: not zero if a pass has written anything that is not finite. */
+/* Index of a flag behind the ticket: nonzero if a pass has written a value that is not finite. */
 enum { ORDO_NOT_FINITE = 1 };
 
 #ifdef __cplusplus

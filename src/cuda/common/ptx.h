@@ -1,7 +1,7 @@
-/* common/ptx.h: the instructions of sm_90a that CUDA C has no words for, one function each.
+/* common/ptx.h: one function per instruction of sm_90a that CUDA C does not offer.
  *
- * Addresses of shared memory are 32-bit. A spin that lasts seconds is a bug: in builds with
- * ORDO_WATCHDOG it faults (a trap instruction would make the compiler give up on wgmma). */
+ * Addresses of shared memory are 32-bit. In builds with ORDO_WATCHDOG a spin that lasts seconds
+ * faults (by a bad store: a trap instruction would make ptxas serialise wgmma). */
 #ifndef CUDA_COMMON_PTX_H
 #define CUDA_COMMON_PTX_H
 
@@ -10,8 +10,8 @@
 
 #define ORDO_DEVICE static __device__ __forceinline__
 
-/* A kernel without static shared memory has its dynamic part here, checked once at its start: so
- * every address in it is a constant. */
+/* Address of dynamic shared memory in a kernel without static shared memory. Kernels check it once,
+ * at their start, so that every address in them is a constant. */
 enum { ORDO_SMEM_BASE = 1024, ORDO_SMEM_MOST = 232448 };
 
 ORDO_DEVICE void ordo_fault(void)
@@ -72,7 +72,7 @@ ORDO_DEVICE void mbar_wait(uint32_t bar, uint32_t parity)
         ordo_watch(spins);
 }
 
-/* One arrival a warp: the warps of a warpgroup do not run in step. */
+/* One arrival per warp: the warps of a warpgroup do not run in lockstep. */
 ORDO_DEVICE void mbar_arrive_warp(uint32_t bar, uint32_t lane)
 {
     __syncwarp();
@@ -162,7 +162,7 @@ ORDO_DEVICE uint64_t policy_evict_first(void)
 
 /* ---- order ---- */
 
-/* Ordinary stores to shared memory, before wgmma or a copy reads them. */
+/* Makes ordinary stores to shared memory visible to wgmma and to bulk copies. */
 ORDO_DEVICE void fence_shared_to_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -195,8 +195,9 @@ ORDO_DEVICE void add_release(int32_t *to, int32_t value)
     asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-/* Of kernels that follow each other early (launch.h): let the next one's blocks come as this one's
- * go, and wait until all before is done and seen. */
+/* Programmatic dependent launch (launch.h). grid_let_next() lets the blocks of the next kernel
+ * start as blocks of this one end; grid_wait() waits until the kernels before have ended and their
+ * writes are visible. */
 ORDO_DEVICE void grid_let_next(void)
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -265,8 +266,8 @@ template <bool F16> ORDO_DEVICE float pair_high(uint32_t pair)
     return F16 ? pair_low<F16>(pair >> 16) : __uint_as_float(pair & 0xffff0000u);
 }
 
-/* `taint` as it was, or NaN if either of two is infinite or NaN: x * 0 is 0 for all others. It
- * begins as 0. */
+/* Returns `taint`, or NaN if either value of the pair is infinite or NaN: x * 0 is 0 for all
+ * others. Start with a taint of 0. */
 template <bool F16> ORDO_DEVICE uint32_t not_finite(uint32_t taint, uint32_t pair)
 {
     if constexpr (F16)
@@ -276,7 +277,7 @@ template <bool F16> ORDO_DEVICE uint32_t not_finite(uint32_t taint, uint32_t pai
     return taint;
 }
 
-/* All ones from bit n on; none if there is no such bit. */
+/* All ones from bit n up; 0 if n is 32 or more. */
 ORDO_DEVICE uint32_t ones_from(int n)
 {
     uint32_t ones;
@@ -284,7 +285,8 @@ ORDO_DEVICE uint32_t ones_from(int n)
     return ones;
 }
 
-/* All zero, where that is rare: a branch, not a choice for every number. */
+/* Sets all to zero. Volatile, so that a rare case stays a branch and does not become a selection
+ * per element. */
 template <int N> ORDO_DEVICE void clear(float (&x)[N])
 {
 #pragma unroll
@@ -292,7 +294,7 @@ template <int N> ORDO_DEVICE void clear(float (&x)[N])
         asm volatile("mov.b32 %0, 0;" : "=f"(x[i]));
 }
 
-/* Bytes of x, each the sign of one of its bytes repeated: 0x9988 is bytes 0, 0, 1, 1. */
+/* Each byte of the result repeats the sign of one byte of x: 0x9988 selects bytes 0, 0, 1, 1. */
 template <uint32_t BYTES> ORDO_DEVICE uint32_t byte_signs(uint32_t x)
 {
     uint32_t y;
@@ -328,8 +330,8 @@ ORDO_DEVICE void store_shared2(uint32_t at, int32_t a, int32_t b)
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
 }
 
-/* What the whole warp has loaded alike, once it is there: an arrival that follows does not overtake
- * the load. */
+/* Returns a value that all lanes of the warp have loaded from the same address. Forces the load to
+ * complete, so that an arrival that follows cannot overtake it. */
 ORDO_DEVICE int32_t settled(int32_t value)
 {
     return __shfl_sync(~0u, value, 0);

@@ -1,8 +1,8 @@
-/* common/repair.cu: a warp a row. Scores and their gradients a lane each, 32 at a time; then the
- * lanes share the columns of the row that is summed, in ascending order, as the definition in f64
- * does.
+/* common/repair.cu: one warp per row. Each lane computes one score and its gradient, 32 at a time;
+ * then the lanes share the columns of the row that is summed, in ascending order, in f64 as in the
+ * definition.
  *
- * A NaN among the weights makes all of a row NaN: then there is nothing left to add. */
+ * A NaN among the weights makes the whole row NaN, so the sum stops there. */
 #include "cuda/common/repair.h"
 
 #include <math.h>
@@ -242,7 +242,7 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
     write<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row, sum);
     if (at.lane == 0)
         pass.lse[lse_place(at, at.head) + row] = ordo_f32_from_f64(lse);
-    __syncwarp(); /* nobody reads q any more */
+    __syncwarp(); /* q may be overwritten */
 }
 
 /* ---- backward ---- */
@@ -284,7 +284,7 @@ ORDO_DEVICE void repair_query(const head_place &at, int32_t row, float *q, float
     __syncwarp();
 }
 
-/* Whether a key sees a row of which not even lse is a number: its dk and dv are NaN then. */
+/* Whether a row that the key is visible to has an lse of NaN: its dk and dv are NaN then. */
 ORDO_DEVICE bool sees_nan(const float *lse, ordo_span rows, int lane)
 {
     bool found = false;
@@ -370,7 +370,7 @@ ORDO_DEVICE void repair_key(const head_place &at, int32_t key, float *k, float *
     __syncwarp();
 }
 
-/* ---- kernels: a block a tile of a head, as the backward pass cuts them ---- */
+/* ---- kernels: one block per tile of a head, with the tiles of the backward pass ---- */
 
 /* Tile `unit` of all heads, and its rows (or keys) first .. end - 1. */
 ORDO_DEVICE head_place tile_at(const ordo_cuda_pass &pass, ordo_before what, int64_t unit,

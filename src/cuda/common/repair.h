@@ -1,4 +1,5 @@
-/* common/repair.h: rows that came out NaN or infinite, computed again as the mask leaves them.
+/* common/repair.h: recomputes rows that came out NaN or infinite, over the keys that the mask
+ * leaves visible.
  *
  * The products of the passes multiply what the mask hides by zero, and zero times infinity is NaN:
  * so one such number in an input can spoil rows of the same tile that do not see it. A repair

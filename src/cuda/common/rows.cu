@@ -1,4 +1,4 @@
-/* common/rows.cu: row statistics, before the chains and before the wide kernels. */
+/* common/rows.cu: row statistics, the first kernel of both backward passes. */
 #include "cuda/common/rows.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "cuda/common/layout.h"
 #include "plan/sm90_tiles.h"
 
-/* Sum of products of eight pairs, upwards. */
+/* Dot product of eight pairs, in ascending order. */
 template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
 {
     const uint32_t x[4] = { a.x, a.y, a.z, a.w }, y[4] = { b.x, b.y, b.z, b.w };
@@ -23,7 +23,7 @@ template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 
 
 enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
 
-/* Threads a row, rows a round of a block, rows of a tile, blocks a tile. */
+/* EACH: threads per row. ROUND: rows of a block per round. BLOCKS: per tile of ROWS. */
 template <int D> struct begin_shape {
     enum {
         EACH = D / 8,
@@ -33,9 +33,8 @@ template <int D> struct begin_shape {
     };
 };
 
-/* D / 8 threads a row of a padded tile, and four rows a thread, all loaded before any is used. A
- * row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then
- * exp2(-inf) = 0. */
+/* D / 8 threads per row of a padded tile and four rows per thread, all loaded before any is used. A
+ * row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0. */
 template <int D, bool CLEAR, bool GENERAL, bool F16>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ ordo_row_args args)

@@ -1,5 +1,5 @@
-/* common/rows.h: tiles of queries as the backward passes number them: where each lies, and the row
- * statistics that are computed before everything else. */
+/* common/rows.h: query tiles of the backward passes, how they are numbered and where they lie; and
+ * the row statistics, which every backward pass computes first. */
 #ifndef CUDA_COMMON_ROWS_H
 #define CUDA_COMMON_ROWS_H
 
@@ -12,8 +12,8 @@
  * number tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
 
-/* Before: delta and lse2 of every row, turns, ticket and flag to zero; `clear`, of plain passes,
- * also dq_sum. Any bucket. */
+/* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket and flag
+ * become zero. `clear`, for plain passes only, also zeroes dq_sum. */
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
 
 /* ---- for kernels over rows ---- */
@@ -24,9 +24,9 @@ typedef struct ordo_row_args {
     ordo_cuda_batch batch;
     int32_t heads, q_tiles; /* q_tiles: of one head; general: of all sequences */
     int32_t head_dim;
-    int64_t tiles; /* of all heads */
-    float scale;   /* of dQ */
-    float kept; /* delta is multiplied by it: dropout, 1 / what kept elements are multiplied by */
+    int64_t tiles;         /* of all heads */
+    float scale;           /* of dQ */
+    float kept;            /* factor of delta: dropout, 1 / the scale of kept elements */
     ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
     const float *lse, *dlse;
     float *lse2, *delta, *dq_sum;
@@ -75,7 +75,7 @@ ORDO_DEVICE int64_t element(const ordo_cuda_tensor &x, const tile_place &at, int
     return at.sequence * x.sequence + at.head * x.head + (at.q_row + row) * x.row;
 }
 
-/* All of them but a and b. */
+/* The arguments of a pass, except a and b. */
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass);
 
 #endif

@@ -1,9 +1,8 @@
-/* common/score.h: from a product q.k to a logit, in powers of two; and back, for softcap's
- * gradient.
+/* common/score.h: from a product q.k to a logit in base 2, and the gradient of softcap.
  *
  *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
  *
- * everything here times log2(e). tanh is 1 - 2 / (exp2(..) + 1): an error of a few units in the
+ * all multiplied by log2(e). tanh is 1 - 2 / (exp2(..) + 1): an error of a few units in the
  * last place of softcap, which is what a logit of that size has anyway. */
 #ifndef CUDA_COMMON_SCORE_H
 #define CUDA_COMMON_SCORE_H
@@ -38,7 +37,8 @@ ORDO_DEVICE float log2_approx(float x)
     return y;
 }
 
-/* In place, in one piece: apart, ptxas gives each step of a tile's scores registers of its own. */
+/* In place and in one asm statement: otherwise ptxas gives each step separate registers for all
+ * scores of a tile. */
 ORDO_DEVICE void cap_score(float &qk, const ordo_score_rule &rule)
 {
     asm("{.reg .f32 x; mul.rn.f32 x, %0, %1; ex2.approx.ftz.f32 x, x; add.rn.f32 x, x, 0f3f800000; "
@@ -57,7 +57,7 @@ ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, 
     return fmaf(-slope2, fabsf(away), qk);
 }
 
-/* What softcap multiplies a gradient by, from |p| and lse (in powers of two): 1 - tanh^2. */
+/* The derivative of softcap, 1 - tanh^2, from |p| and lse in base 2. */
 ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule, float slope2,
                                float away)
 {
@@ -66,8 +66,9 @@ ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule,
     return fmaf(-t, t, 1.0f);
 }
 
-/* Dropout: the sign of P says that the element is dropped. P as dV's operand has it, and dS of it;
- * delta is divided by the scale of what is kept, which the results are multiplied by. */
+/* With dropout the sign of p marks a dropped element. kept_value() is P as an operand of dV;
+ * score_gradient() is dS, with delta divided by the scale of kept elements, by which the results
+ * are multiplied in the end. */
 template <bool DROP> ORDO_DEVICE float kept_value(float p)
 {
     return DROP ? max_nan(p, 0.0f) : p;

@@ -1,7 +1,7 @@
-/* common/sequence.h: one sequence of a batch as the kernels see it: where it lies, how long it is,
- * what it sees, and what comes before it. Plain C, one text for kernels, host and tests.
+/* common/sequence.h: one sequence of a batch: where it lies, its lengths, its band, and how many
+ * tiles come before it. Plain C, shared by kernels, host and tests.
  *
- * Sequences of a dense batch are alike: closed forms. Those of a packed or padded batch have
+ * Sequences of a dense batch follow closed forms. Those of a packed or padded batch have
  * lengths that only the device knows: a table in the workspace, made by ordo_sm90_sequences()
  * before every pass, with one entry more than there are sequences, for the totals. */
 #ifndef CUDA_COMMON_SEQUENCE_H
@@ -61,8 +61,8 @@ ORDO_HD int64_t ordo_batch_before(const ordo_cuda_batch *batch, ordo_before what
                                                 : from->key_tile);
 }
 
-/* The sequence to which tile number `tile` (of one head, over all sequences) belongs: the last one
- * that has no more than these before it. */
+/* The sequence that tile number `tile` (of one head, over all sequences) belongs to: the last one
+ * with at most `tile` tiles before it. */
 ORDO_HD int32_t ordo_batch_find(const ordo_cuda_batch *batch, ordo_before what, int64_t tile)
 {
     int32_t low = 0, high = batch->sequences; /* before(low) <= tile < before(high) */
@@ -76,7 +76,7 @@ ORDO_HD int32_t ordo_batch_find(const ordo_cuda_batch *batch, ordo_before what, 
     return low;
 }
 
-/* The band of a sequence, seen by tiles of bq x bk. */
+/* The band of a sequence in tiles of bq x bk. */
 ORDO_HD ordo_band ordo_sequence_band(const ordo_cuda_sequence *s, int32_t bq, int32_t bk)
 {
     ordo_band band;

@@ -1,5 +1,5 @@
-/* common/sequences.cu: lengths to a table, by one block that scans a thread a sequence; and zeros
- * in rows that no sequence has. */
+/* common/sequences.cu: the table of sequences, by one block that scans with one thread per
+ * sequence; and zeros in rows that belong to no sequence. */
 #include "cuda/common/sequences.h"
 
 #include <math.h>
@@ -30,8 +30,8 @@ struct sum {
     }
 };
 
-/* x of this thread and all before it; `carry`, alike in all threads, comes before the first and
- * becomes that of the last. */
+/* Inclusive scan of x over the threads of the block. `carry`, equal in all threads, precedes the
+ * first and is updated to the result of the last. */
 template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_t *ends)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -40,7 +40,7 @@ template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_
         if (lane >= step)
             x = TAKE::of(other, x);
     }
-    __syncthreads(); /* nobody reads the ends of the scan before */
+    __syncthreads(); /* the ends of the scan before have been read */
     if (lane == 31)
         ends[warp] = x;
     __syncthreads();
@@ -55,7 +55,7 @@ template <class TAKE> ORDO_DEVICE int64_t scan(int64_t x, int64_t &carry, int64_
 
 /* ---- the table ---- */
 
-/* What the sequences before a round, one a thread, leave. */
+/* Sums over the sequences of earlier rounds; a round has one sequence per thread. */
 struct carried {
     int64_t q_end, kv_end, forward_tile, query_tile, key_tile, keep;
 };
@@ -122,7 +122,7 @@ ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t wh
                             why_size);
 }
 
-/* ---- rows that no sequence has ---- */
+/* ---- rows that belong to no sequence ---- */
 
 /* Which share of a slot's rows this warp clears: every block of one head looks at all slots, and
  * the blocks of a head share what they find. */

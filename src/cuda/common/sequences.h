@@ -1,5 +1,5 @@
-/* common/sequences.h: the table of a packed or padded batch, made on the device from lengths that
- * it alone knows, and what such a batch leaves unwritten.
+/* common/sequences.h: the table of sequences of a packed or padded batch, built on the device from
+ * lengths that only it knows; and zeros for rows that belong to no sequence.
  *
  * Invalid contents cannot be reported from there. They are clamped, so that nothing outside the
  * tensors and the workspace is touched: ends that decrease give empty sequences, ends past the last
@@ -48,7 +48,7 @@ ORDO_HD int32_t ordo_tiles_of(int32_t length, int32_t tile)
     return length / tile + (length % tile != 0);
 }
 
-/* Where the mask and the window of a ragged batch end: ordo_plan_band() for one sequence. */
+/* Band and diagonal of one sequence of a ragged batch, as ordo_plan_band() computes them. */
 ORDO_HD void ordo_sequence_mask(const ordo_cuda_ragged *r, ordo_cuda_sequence *s)
 {
     const int64_t open = ORDO_BAND_OPEN;
@@ -64,7 +64,7 @@ ORDO_HD void ordo_sequence_mask(const ordo_cuda_ragged *r, ordo_cuda_sequence *s
     s->high = (int32_t)(high < -open ? -open : high > open ? open : high);
 }
 
-/* Sequence b but for what counts the ones before it: forward_tile, query_tile, key_tile and, of a
+/* Sequence b without the counts of those before it: forward_tile, query_tile, key_tile and, in a
  * packed batch, keep. */
 ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t b, ordo_rows q,
                                             ordo_rows kv)
@@ -91,7 +91,7 @@ ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t 
     return s;
 }
 
-/* What a sequence adds to the counts of those after it. */
+/* What a sequence adds to the counts of the sequences after it. */
 typedef struct ordo_counts {
     int32_t forward_tile, query_tile, key_tile;
     int64_t keep;
@@ -108,11 +108,10 @@ ORDO_HD ordo_counts ordo_sequence_counts(const ordo_cuda_pass *pass, const ordo_
     return c;
 }
 
-/* ---- rows that no sequence has ---- */
+/* ---- rows that belong to no sequence ---- */
 
-/* They are counted in slots. In padded batches a slot is what follows the valid rows of one
- * sequence; in packed ones what lies before the first sequence, between two, and behind the last.
- */
+/* They are counted in slots. In a padded batch a slot is the padding of one sequence; in a packed
+ * one the rows before the first sequence, between two sequences, or after the last. */
 ORDO_HD int32_t ordo_left_slots(const ordo_cuda_pass *pass)
 {
     return pass->batch.sequences + (pass->layout == ORDO_PACKED);
@@ -146,14 +145,12 @@ ORDO_HD int32_t ordo_left_sequence(const ordo_cuda_pass *pass, int32_t slot)
 
 /* ---- launches, on the pass's stream ---- */
 
-/* Make pass->table. One block, whatever the batch; the launch functions of both passes call it
- * first where pass->table is not NULL. */
+/* Build pass->table with one block; nothing if it is NULL. Every pass calls this first. */
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
 /* Packed and padded batches (others: nothing): o = 0 and lse = -inf, or dq = dk = dv = 0, in rows
- * that no sequence has. They write no row that a pass writes: in any order with it, after the
- * table.
- */
+ * that belong to no sequence. Run after the table; they write no row that a pass writes, so their
+ * order with it does not matter. */
 ordo_status ordo_sm90_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_sm90_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

@@ -2,8 +2,8 @@
  *
  * d is a thread's part of 64 x N accumulators (N / 2 of them; layout.h says which). B is always a
  * tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor. `add` false
- * writes the product instead of adding it: nobody clears an accumulator. A transposed operand is
- * one whose rows are the products' k.
+ * writes the product instead of adding it, so accumulators are never cleared. A transposed operand
+ * is one whose rows are the k of the product.
  *
  * A group is issued between wgmma_fence() and wgmma_commit(); until wgmma_wait<N>() has left no
  * more than the N newest groups, its registers and tiles are its own. */
@@ -28,7 +28,7 @@ template <int PENDING> ORDO_DEVICE void wgmma_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Keeps the compiler from moving uses of accumulators across the asynchronous products. */
+/* Prevents the compiler from moving uses of accumulators across the asynchronous products. */
 template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 {
 #pragma unroll

@@ -1,8 +1,9 @@
-/* common/zero_rows.h: rows of a copied tile that are not the sequence's: padding, or the next
- * sequence's. They are multiplied by zero, and would still spread a NaN: so they become zero.
+/* common/zero_rows.h: zeros in those rows of a loaded tile that lie beyond its sequence: padding,
+ * or rows of the next sequence. They are only ever multiplied by zero, but a NaN there would
+ * spread.
  *
- * Every consumer warpgroup does it for itself before its products read the tile: the zeros are the
- * same, and nobody waits for another warpgroup. */
+ * Every consumer warpgroup does it before its own products read the tile: all write the same zeros,
+ * so none waits for another. */
 #ifndef CUDA_COMMON_ZERO_ROWS_H
 #define CUDA_COMMON_ZERO_ROWS_H
 
@@ -15,7 +16,7 @@ ORDO_DEVICE void zero_rows(uint32_t tile, int rows, int panels, int valid, int t
 {
     enum { CHUNKS = ORDO_LINE_BYTES / 16 };
     const int bad = rows - valid, count = bad * panels * CHUNKS;
-#pragma unroll 1 /* seldom run: the less code the better */
+#pragma unroll 1 /* rarely run: keep the code small */
     for (int x = thread % 128; x < count; x += 128) {
         const int line = x / CHUNKS;
         store_shared4(tile + (uint32_t)(line / bad * rows + valid + line % bad) * ORDO_LINE_BYTES +

@@ -1,4 +1,4 @@
-/* forward/args.h: what the forward kernel is told, and its instances. */
+/* forward/args.h: arguments and instances of the forward kernel. */
 #ifndef CUDA_FORWARD_ARGS_H
 #define CUDA_FORWARD_ARGS_H
 
@@ -15,29 +15,28 @@ typedef struct ordo_forward_args {
     ordo_forward_issue_order issue;
     int32_t units, group_heads;
     float scale, scale_log2, keep_scale;
-    const uint2 *keep_bits; /* dropout: of rows r and r + 8, a lane each */
+    const uint2 *keep_bits; /* dropout: the words of rows r and r + 8, one pair per lane */
     float *lse;
     int32_t *ticket;
-    /* What follows is read by the general kernel alone. */
+    /* Read by the general kernel only. */
     ordo_cuda_batch batch;
     ordo_cuda_tensor rows; /* o, for tiles that are stored row by row */
     int32_t chunks;        /* of 8 columns, in one row of it */
     ordo_score_rule rule;
-    bool ruled; /* softcap or ALiBi: `scale` and `scale_log2` are then those of logits in powers
-                 * of two */
+    bool ruled; /* softcap or ALiBi: `scale` and `scale_log2` then apply to logits in base 2 */
     const float *slopes;
     int64_t slopes_sequence;
-    ordo_keep_maker maker; /* of bits made inside */
+    ordo_keep_maker maker; /* ORDO_KEEP_MADE */
 } ordo_forward_args;
 
-/* A kernel and what it is launched with. */
+/* A kernel and its launch parameters. */
 typedef struct ordo_forward_instance {
     const void *kernel;
     int32_t rows, columns; /* of its tiles */
     unsigned threads, shared_bytes;
 } ordo_forward_instance;
 
-/* The general kernel of a bucket of head sizes, spread over files that compile side by side. */
+/* The general kernel of a bucket of head sizes; one file each, so that they compile in parallel. */
 ordo_forward_instance ordo_forward_general_64(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source);

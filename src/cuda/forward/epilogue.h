@@ -17,7 +17,8 @@ struct forward_end {
     int64_t lse;     /* place of the head's row 0 */
 };
 
-/* Rows of a warpgroup's tile that the sequence has, from shared memory: 16 bytes a thread. */
+/* Stores the rows of a warpgroup's tile that its sequence has, from shared memory, 16 bytes per
+ * thread. */
 template <class Z>
 ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, const forward_end &end)
 {
@@ -31,7 +32,7 @@ ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, con
     }
 }
 
-/* O and lse: divided by the sum, rounded, stored. */
+/* Divides O by the row sums, rounds and stores it; stores lse. */
 template <int D, bool DROP, bool GENERAL, bool F16>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
                                   float (&o)[D / 2], const row_state &state, const forward_end &end,
@@ -46,24 +47,25 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
         float sum = state.sum[r];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        /* The row sees nothing. A sum of 0 beside a score is one too large for f32. */
-        const bool blind = sum == 0.0f && state.max[r] == -INFINITY;
+        /* The row sees no key. A sum of 0 under another maximum: a score has overflowed f32. */
+        const bool sees_nothing = sum == 0.0f && state.max[r] == -INFINITY;
         const float weight = (DROP ? args.keep_scale : 1.0f) / sum;
         const int at = end.row + 8 * r;
         if (lane % 4 == 0 && at < end.q_len)
-            args.lse[end.lse + at] = blind ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+            args.lse[end.lse + at] =
+                sees_nothing ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             if (i / 2 % 2 == r)
                 o[i] *= weight;
-        if (blind)
+        if (sees_nothing)
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 if (i / 2 % 2 == r)
-                    asm volatile("mov.b32 %0, 0;" : "=f"(o[i])); /* a branch: it is rare */
+                    asm volatile("mov.b32 %0, 0;" : "=f"(o[i])); /* rare: a branch */
     }
     if (leader)
-        bulk_wait_read(); /* the last tile's O has left */
+        bulk_wait_read(); /* O of the unit before has been stored */
     named_sync(OWN + mine, 128);
     const uint32_t line_at = o_at + ordo_store_offset(Z::ROWS, warp, lane, 0);
     uint32_t taint = 0;
@@ -80,7 +82,7 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
     }
     if (taint && (!GENERAL || end.row < end.q_len))
         args.ticket[ORDO_NOT_FINITE] = 1;
-    /* A tile that ends inside would run into the next sequence. */
+    /* A tensor store of a partial tile would overwrite the next sequence. */
     if (GENERAL && args.batch.table && end.first + 64 > end.q_len) {
         named_sync(OWN + mine, 128);
         store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), end);

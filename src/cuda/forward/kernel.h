@@ -1,14 +1,16 @@
 /* forward/kernel.h: O = softmax(Q K^T) V and its log-sum-exp.
  * docs/design/hopper-forward.md draws roles and buffers.
  *
- * A block keeps a tile of queries and walks the key tiles that the mask leaves it, last first. One
- * thread loads; each consumer warpgroup owns 64 rows. While the product P V of one key tile runs,
- * the next tile's scores are computed; and the warpgroups take turns at the tensor cores, so that
- * the exponentials of one hide under the products of the others. Every row's sum has one order: key
- * tiles downwards, columns as the products add them.
+ * A block owns one query tile and walks the key tiles that the mask leaves, last first. One
+ * producer thread loads; each consumer warpgroup owns 64 rows. In the mainloop the product P V of
+ * one key tile runs while the scores of the next are computed, and the warpgroups issue their
+ * products one after the other (ping-pong), so that the exponentials of one overlap the products of
+ * the others. Every row is summed in one order: key tiles downwards, columns as the products add
+ * them.
  *
- * The plain kernel (GENERAL false) has whole head sizes, dense batches, and masks that cut above:
- * its cut tiles come before the whole ones. The general one decides the rest at run time. */
+ * The plain kernel (GENERAL false) runs dense batches whose head size is D under full or causal
+ * masks: there the tiles that the mask cuts come before the whole ones. The general kernel decides
+ * everything else at run time. */
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             phase ^= 1;
         }
     };
-    /* A tile that only other warpgroups see: handed back, and the turn passed on. */
+    /* A key tile that only other warpgroups see: release it and let the next warpgroup issue. */
     auto pass_on = [&] {
         mbar_wait(Z::K_FULL + 8 * stage, phase);
         mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         const int &high = GENERAL ? record.high : band.high;
         const int whole = min(kv_len, first + high + 1); /* columns all rows see */
         const int limit[2] = { min(kv_len, row + high + 1), min(kv_len, row + 8 + high + 1) };
-        /* Rows that do not exist have no bits, and nobody sees theirs: they take the last ones. */
+        /* Rows that do not exist have no bits and are not written: they use the last row's. */
         const int block = min(first + warp * 16, (q_len - 1) / 16 * 16);
         const uint2 *const keep0 =
             args.keep_bits +
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(
                 p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
-        /* Where sequences end inside tensors, the last tile's V may go beyond its own. */
+        /* In a ragged batch the last tile of V may reach beyond its sequence. */
         auto zero_v = [&] {
             const int valid = kv_len - tile * Z::COLUMNS;
             if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
@@ -218,7 +220,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             zero_v();
         }
         advance();
-        /* Scores of this tile beside outputs of the last one. */
+        /* One iteration of the mainloop: scores of this tile, outputs of the one before. */
         auto step = [&](auto cut) {
             float s[Z::COLUMNS / 2];
             given();

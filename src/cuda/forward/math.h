@@ -1,4 +1,4 @@
-/* forward/math.h: from scores to the operand of the second product, in registers. */
+/* forward/math.h: from scores to the register operand of the second product. */
 #ifndef CUDA_FORWARD_MATH_H
 #define CUDA_FORWARD_MATH_H
 
@@ -12,9 +12,9 @@ struct row_state {
     float max[2], sum[2], shrink[2];
 };
 
-/* Scores to probabilities, relative to the largest score so far; and what that did to the sums.
- * Columns at or beyond `limit` (one a row) are masked, if the tile is cut. Four chains a row: one
- * would cost its latency. */
+/* One step of the online softmax: scores become probabilities relative to the largest score so far,
+ * and maximum, sum and rescaling factor are updated. If CUT, columns at or beyond `limit` (one per
+ * row) are masked. Four partial sums per row, to hide the latency of addition. */
 template <bool CUT, int N>
 ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
                               row_state &state)
@@ -50,8 +50,9 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
     }
 }
 
-/* P as the register operand of the next product. Dropout leaves out what `keep` does not have, a
- * word a row: shifted left, it has a pair of columns in the signs of two bytes. */
+/* P as the register operand of the next product. Dropout clears the elements whose bit in `keep`
+ * (one word per row) is 0: shifted left, a word has the bits of a pair of columns in the signs of
+ * two bytes. */
 template <bool DROP, bool F16, int N>
 ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], uint2 keep)
 {

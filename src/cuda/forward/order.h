@@ -1,9 +1,10 @@
-/* forward/order.h: units of the forward pass, and the order in which blocks take them. Plain C.
+/* forward/order.h: the tile scheduler of the forward pass: its units and the order in which blocks
+ * take them. Plain C.
  *
- * A unit is a tile of queries of one head. Nobody waits for anybody, and no bit depends on the
- * order: it decides how evenly the blocks end, and what the cache holds. Under a full mask heads
- * come one after the other. Under a mask that cuts, units differ in length: of a section of heads
- * whose keys and values the cache holds, the longest come first. */
+ * A unit is a query tile of one head. Units are independent, so the order changes no bit; it
+ * decides load balance and cache hits. Under a full mask heads come one after the other. Under
+ * other masks units differ in length: within a section of heads whose keys and values fit the
+ * cache, the longest come first. */
 #ifndef CUDA_FORWARD_ORDER_H
 #define CUDA_FORWARD_ORDER_H
 
@@ -32,7 +33,7 @@ typedef struct ordo_forward_place {
 
 enum { ORDO_FORWARD_CACHE = 32 << 20 }; /* bytes of K and V that a section may take */
 
-/* Heads whose units take turns, longest first; one head after the other under a full mask. */
+/* Heads per section, whose units are taken longest first; 1 under a full mask. */
 ORDO_HD int32_t ordo_forward_section(const ordo_band *band, int32_t head_dim, int32_t group_heads,
                                      int32_t all_heads)
 {

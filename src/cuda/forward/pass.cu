@@ -30,7 +30,7 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
                                  : ordo_forward_general_256(pass->f16, source);
 }
 
-/* What the general kernel is told beside the plain one's. */
+/* Arguments of the general kernel only. */
 static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
 {
     args->batch = pass->batch;
@@ -71,7 +71,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,
                              sequences, pass->head_dim };
     const ordo_cuda_tensor *k = &pass->k, *v = &pass->v;
-    if (kv.rows == 0) { /* all of it is masked, but a copy needs memory */
+    if (kv.rows == 0) { /* all keys are masked, but a tensor map needs memory */
         kv = q;
         k = v = &pass->q;
     }
@@ -79,12 +79,12 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args.v, v, kv, kernel->columns, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, q, 64, why, why_size));
-    /* A packed batch has no more tiles than that, each sequence's last one counted twice. */
+    /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t units =
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
-    /* The ticket, and the flag beside it. */
+    /* The ticket and the flag behind it. */
     CUDA_CALL(
         cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,

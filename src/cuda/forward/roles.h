@@ -1,8 +1,8 @@
-/* forward/roles.h: buffers of the forward kernel, and the thread that fills them.
+/* forward/roles.h: shared memory of the forward kernel, and its producer thread.
  *
- * The plain kernel knows one kind of sequence, and its warps find their unit by its ticket. The
- * general one works on batches of any layout: the loading thread looks a ticket up once, while the
- * unit before it is worked on, and writes a record for everybody. */
+ * In the plain kernel every warp computes its unit from the ticket. The general kernel runs batches
+ * of any layout: its producer looks a ticket up once, while the consumers work on the unit before,
+ * and writes a record for them. */
 #ifndef CUDA_FORWARD_ROLES_H
 #define CUDA_FORWARD_ROLES_H
 
@@ -35,7 +35,7 @@ template <int D, bool GENERAL> struct forward_shape {
         STAGES = D == 64 ? 4 : 2,    /* of K and of V */
         Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
         THREADS = 128 * (CONSUMERS + 1),
-        /* Together what a block starts with: 128 a thread at D = 64, else 168. */
+        /* Together at most what the block starts with: 128 per thread at D = 64, else 168. */
         CONSUMER_REGISTERS = D == 64   ? 160
                              : GENERAL ? 232
                                        : 240,
@@ -45,8 +45,8 @@ template <int D, bool GENERAL> struct forward_shape {
         PANELS = D / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
         KV_BYTES = COLUMNS * D * 2,
-        /* A record outlives the Q it came with: that of unit n + 4 is written after the Q of unit
-         * n + 1 was given back, and by then every warp is done with unit n. */
+        /* A record is read longer than the Q it came with: that of unit n + 4 is written after the
+         * Q of unit n + 1 was released, and by then every warp has finished unit n. */
         RECORDS = 4,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
@@ -69,7 +69,7 @@ template <int D, bool GENERAL> struct forward_shape {
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
 };
 
-/* Of unit number `drawn` of a block: its Q, and the phase of that. */
+/* Stage and phase of Q for unit number `drawn` of a block. */
 template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
 {
     return Z::Q_STAGES == 1 ? 0 : drawn & 1;
@@ -107,7 +107,7 @@ ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, for
     const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const ordo_band band = ordo_sequence_band(&s, Z::ROWS, Z::COLUMNS);
     const ordo_span keys = ordo_band_keys(&band, place.tile);
-    const bool blind = keys.last < keys.first; /* takes a tile all the same, and masks it */
+    const bool sees_nothing = keys.last < keys.first; /* walks one key tile and masks all of it */
     to->head = place.head;
     to->batch = s.batch;
     to->q_row = s.q_row;
@@ -117,8 +117,8 @@ ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, for
     to->kv_len = s.kv_len;
     to->low = s.low;
     to->high = s.high;
-    to->first = blind ? 0 : keys.first;
-    to->last = blind ? 0 : keys.last;
+    to->first = sees_nothing ? 0 : keys.first;
+    to->last = sees_nothing ? 0 : keys.last;
     to->diagonal = s.diagonal;
     to->slope2 = 0.0f;
     if (args.slopes)
@@ -206,7 +206,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                 v_stage = 0;
                 v_phase ^= 1;
             }
-            if constexpr (GENERAL) /* while the loads so far are waited for */
+            if constexpr (GENERAL) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
                     forward_describe<D>(args, next, forward_record_of<Z>(smem, drawn + 1));
         }

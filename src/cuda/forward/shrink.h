@@ -1,5 +1,5 @@
-/* forward/shrink.h: what the softmax subtracts from a row's scores, and what a new maximum does to
- * the sums so far. Scores are q.k; exponents are of two. Plain C: tests/cuda/shrink_test.c.
+/* forward/shrink.h: the shift of the online softmax, and the factor by which a new maximum rescales
+ * a row's sums. Scores are q.k; exponents are base 2. Plain C: tests/cuda/shrink_test.c.
  *
  * The shift is a rounded product, so that every element of a row is relative to the same number.
  * A new shift makes the sums so far smaller by exp2(old shift - new shift). Both products are

@@ -64,7 +64,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
     }
 
     /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q
-     * becomes zero before S, and whoever has P knows that. */
+     * becomes zero before S, which a full P implies. */
     __device__ __forceinline__ void zero_keys(uint32_t tile, uint32_t unit, int mine) const
     {
         if (args.batch.table)
@@ -92,7 +92,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         zero_queries(Z::Q, unit, j, 0);
     }
 
-    /* Row statistics of a stage: four of sixteen rows a load. */
+    /* Row statistics of a stage: each load has four of sixteen rows. */
     __device__ __forceinline__ void stats(float (&to)[16], uint32_t tile, uint32_t stage) const
     {
 #pragma unroll
@@ -132,7 +132,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         }
     }
 
-    /* P of step j from its S: handed over in f32, and packed for dV. */
+    /* P of step j from its S: to the other warpgroup in f32, and packed for dV. */
     __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES],
                                                   uint32_t (&p)[WIDE_PACKED], uint32_t unit,
                                                   uint32_t j) const
@@ -167,21 +167,20 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
                           s[4 * i + 3]);
         arrive(Z::P_FULL + 8 * stage);
         if (SOURCE != ORDO_KEEP_NONE)
-            arrive(
-                Z::KEEP_EMPTY); /* the stores have waited for what was read; a barrier would not */
+            arrive(Z::KEEP_EMPTY); /* the stores have waited for the loads; an arrival does not */
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             p[i] = pack_pair<F16>(kept_value<SOURCE != ORDO_KEEP_NONE>(s[2 * i]),
                                   kept_value<SOURCE != ORDO_KEEP_NONE>(s[2 * i + 1]));
     }
 
-    /* dS of step j, packed for dK, from its dP and P. P is handed back when dK's product has been
-     * issued: that waits for what was read, a barrier would not. */
+    /* dS of step j, packed for dK, from its dP and P. P is released when the product of dK has been
+     * issued: that waits for the loads, an arrival would not. */
     __device__ __forceinline__ void gradients(float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
                                               uint32_t unit, uint32_t j) const
     {
         const uint32_t stage = j & 1;
-        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1); /* long there */
+        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1); /* already full */
         mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
         mbar_wait(Z::P_FULL + 8 * stage, j >> 1 & 1);
         const bool capped = args.rule.cap > 0.0f;
@@ -281,7 +280,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
                 wgmma_pin(dv);
                 wgmma_pin(s);
                 if (j + 1 == last)
-                    arrive(Z::K_EMPTY); /* the next unit's K comes meanwhile */
+                    arrive(Z::K_EMPTY); /* so that the next unit's K is loaded meanwhile */
                 probabilities(s, p, unit, j + 1);
             }
             const uint32_t stage = j & 1;
@@ -404,8 +403,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         mbar_init_fence();
     }
     __syncthreads();
-    grid_wait();     /* counters are zero, statistics there */
-    grid_let_next(); /* not before: who comes next reads them, too */
+    grid_wait();     /* counters are zero and statistics written */
+    grid_let_next(); /* not before: the next kernel reads them, too */
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();

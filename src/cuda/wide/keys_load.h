@@ -1,7 +1,5 @@
-/* wide/keys_load.h: how shared memory is cut in the keys kernel of head sizes 129 to 256,
- * and what stands beside its consumer warpgroups: a thread that loads, and warps that make keep
- * bits.
- */
+/* wide/keys_load.h: shared memory and the producer warpgroup of the keys kernel of head sizes 129
+ * to 256: one thread that loads, and three warps that generate keep bits. */
 #ifndef CUDA_WIDE_KEYS_LOAD_H
 #define CUDA_WIDE_KEYS_LOAD_H
 
@@ -47,7 +45,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_shape {
     static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
 };
 
-/* Places in the record of a unit, and of a step. */
+/* Indices of the words in the record of a unit, and of a step. */
 enum {
     UNIT_STEPS,
     UNIT_KEY,
@@ -62,7 +60,7 @@ enum {
 };
 enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_HEAD, STEP_BLOCK };
 
-/* How the mask cuts a step's tile. HIDDEN: nobody sees these keys, one step stands for that. */
+/* How the mask cuts a step's tile. HIDDEN: no query sees these keys; the unit has this one step. */
 enum { WIDE_WHOLE, WIDE_CUT, WIDE_HIDDEN };
 
 /* ---- loads: one thread ---- */
@@ -78,7 +76,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         store_shared(at + 4 * place, value);
     }
 
-    /* Sixteen rows a copy; rows that do not exist take the last ones' bits. */
+    /* One copy per sixteen rows; rows that do not exist use the bits of the last ones. */
     __device__ __forceinline__ void bits(const ordo_cuda_sequence &s, int q_head, int row, int key)
     {
         mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
@@ -127,15 +125,15 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         const uint32_t do_full = Z::DO_FULL + 8 * stage, stat_full = Z::STAT_FULL + 8 * stage;
         const uint32_t q_full = Z::Q_FULL + 8 * WIDE_PANELS * stage;
         const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
-        mbar_wait(Z::DO_EMPTY + 8 * stage, empty); /* dO is free first */
+        mbar_wait(Z::DO_EMPTY + 8 * stage, empty); /* dO is released first */
         mbar_expect(do_full, WIDE_TILE_BYTES);
         wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
                   s.batch, evict_last);
 #pragma unroll
-        for (int p = 0; p < WIDE_PANELS; p++) /* dO is free, so Q of then was full */
+        for (int p = 0; p < WIDE_PANELS; p++) /* dO is empty, so the Q before was full */
             mbar_expect(q_full + 8 * p, WIDE_PANEL_BYTES);
 #pragma unroll
-        for (int half = 0; half < 2; half++) { /* at once: nothing is needed sooner */
+        for (int half = 0; half < 2; half++) { /* next: nothing is needed sooner */
             mbar_wait(Z::Q_EMPTY + 16 * stage + 8 * half, empty);
             wide_load_half(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, half, s.q_row + row,
                            q_head, s.batch, evict_last, false);
@@ -147,7 +145,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
             record(at, STEP_HEAD, (int32_t)keep_head_of(args.maker, s.id, q_head));
             record(at, STEP_BLOCK, (int32_t)(args.maker.block0 + (uint32_t)key / 128));
         }
-        /* What nobody sees reads no statistics; any that exist will do. */
+        /* A hidden step uses no statistics: load any that exist. */
         const int64_t stat =
             cut == WIDE_HIDDEN
                 ? 0
@@ -177,7 +175,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
                             : ordo_band_cuts(&band, i, tile) ? WIDE_CUT
                                                              : WIDE_WHOLE;
             load_step(s, sequence, unit.head * args.run.group_heads + g, i * WIDE_TILE, key, cut);
-            if (n == 0) /* after the first queries: K and V are free later */
+            if (n == 0) /* after the first queries: K and V are released later */
                 begin_unit(s, unit.head, key, steps);
             if (++g == args.run.group_heads) {
                 g = 0;
@@ -197,7 +195,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
             ticket = next;
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
-        if (SOURCE == ORDO_KEEP_MADE) {            /* and for those who make bits */
+        if (SOURCE == ORDO_KEEP_MADE) {            /* and for the warps that make bits */
             mbar_wait(Z::Q_EMPTY + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));
@@ -205,7 +203,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
     }
 };
 
-/* ---- keep bits made inside: three warps that have nothing else to do ---- */
+/* ---- keep bits made inside, by the three warps that do not load ---- */
 
 enum { WIDE_MAKERS = 96 };
 

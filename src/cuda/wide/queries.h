@@ -6,7 +6,7 @@
  *
  *     dQ += dS(j) K(j) | S(j+1) = Q K(j+1)^T | dP(j+1) = dO V(j+1)^T
  *
- * and turns S and dP into dS, a register operand as it is, under the products of the other one. */
+ * and computes dS, a register operand, from S and dP while the products of the other one run. */
 #ifndef CUDA_WIDE_QUERIES_H
 #define CUDA_WIDE_QUERIES_H
 
@@ -39,11 +39,11 @@ struct wide_queries_shape {
     static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
 };
 
-/* Places in the record of a unit. */
+/* Indices of the words in the record of a unit. */
 enum { OF_STEPS, OF_TILE, OF_ROW, OF_HEAD, OF_SEQUENCE };
 
-/* Units of one head of the sequences before b, and at most one more a sequence: pairs of query
- * tiles, which a table counts one by one. */
+/* Upper bound of the units of one head in the sequences before b: a unit is a pair of query tiles,
+ * and the table counts tiles one by one, so each sequence may add one empty unit. */
 ORDO_HD int32_t wide_pairs_before(const ordo_cuda_batch *batch, int32_t b)
 {
     return (int32_t)((ordo_batch_before(batch, ORDO_BEFORE_QUERY, b) + b + 1) / 2);
@@ -87,7 +87,7 @@ struct wide_queries_loader {
         store_shared(at + 4 * OF_SEQUENCE, sequence);
         mbar_expect(Z::Q_FULL, 2 * Z::Q_BYTES);
 #pragma unroll
-        for (int half = 0; half < 2; half++) { /* a consumer warpgroup's tile each */
+        for (int half = 0; half < 2; half++) { /* one tile per consumer warpgroup */
             const int from = s.q_row + row + half * WIDE_TILE, to = half * WIDE_TILE_BYTES;
             wide_load(Z::Q + to, &args.q, Z::Q_FULL, from, head, s.batch, evict_first);
             wide_load(Z::DO + to, &args.dout, Z::Q_FULL, from, head, s.batch, evict_first);
@@ -126,10 +126,10 @@ struct wide_queries_loader {
         const ordo_band band = ordo_sequence_band(&s, Z::ROWS, WIDE_TILE);
         const ordo_span keys = ordo_band_keys(&band, pair);
         const int32_t seen = ordo_span_count(keys), first = seen ? keys.first : 0;
-        const int32_t steps = max(seen, 1); /* rows that see nothing: one step, all of it hidden */
+        const int32_t steps = max(seen, 1); /* rows that see nothing: one step, fully masked */
         for (int32_t n = 0; n < steps; n++) {
             load_k(s, (first + n) * WIDE_TILE, head);
-            if (n == 0) /* after the first keys: Q and dO are free later */
+            if (n == 0) /* after the first keys: Q and dO are released later */
                 begin_unit(s, steps, first, row, unit.head, sequence);
             load_v(s, (first + n) * WIDE_TILE, head);
         }
@@ -168,7 +168,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
         return tile + mine * WIDE_TILE_BYTES;
     }
 
-    /* What a unit's steps need of it: the thread's rows are `row` and row + 8. */
+    /* State of a unit in a thread, whose rows are `row` and row + 8. */
     struct unit_state {
         int row, low, high, keys;
         float lse[2], delta[2];
@@ -203,7 +203,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             u.bh = keep_head_of(args.maker, s.id, head);
     }
 
-    /* What only ALiBi and softcap ask for is looked up: registers are few. */
+    /* Used by ALiBi and softcap only: looked up at each use, to save registers. */
     __device__ __forceinline__ float slope(const unit_state &u) const
     {
         return wide_slope(args, load_shared(u.record + 4 * OF_SEQUENCE),
@@ -215,8 +215,8 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
         return ordo_batch_sequence(&args.batch, load_shared(u.record + 4 * OF_SEQUENCE)).diagonal;
     }
 
-    /* The words of rows `row` and row + 8 for key tile `tile`, half a block; a block's second half
-     * has them already. */
+    /* Keep words of rows `row` and row + 8 for key tile `tile`. A tile is half a block, so every
+     * second tile has its words already. */
     __device__ __forceinline__ void fetch(unit_state &u, int tile, bool first) const
     {
         if (SOURCE == ORDO_KEEP_NONE || (tile % 2 && !first))
@@ -228,7 +228,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             const uint32_t line = args.maker.row0 + (uint32_t)u.row;
             const uint32_t block = args.maker.block0 + (uint32_t)tile / 2;
 #pragma unroll 1
-            for (uint32_t r = 0; r < 16; r += 8) {  /* one after the other: registers are few */
+            for (uint32_t r = 0; r < 16; r += 8) {  /* one after the other, to save registers */
                 asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
                 u.keep.x = u.keep.y;
                 u.keep.y = keep_inside(keep, u.bh, line + r, block, x % 4);
@@ -236,8 +236,8 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
         }
     }
 
-    /* K and V of a ragged sequence's last tile, before step j reads them; rows of Q and dO that are
-     * not the sequence's make rows of dQ that nobody writes. */
+    /* Zeroes rows of K and V beyond a ragged sequence, before step j reads them. Rows of Q and dO
+     * beyond it only produce rows of dQ that are not stored. */
     __device__ __forceinline__ void zero_keys(const unit_state &u, int tile, uint32_t j) const
     {
         const int valid = u.keys - tile * WIDE_TILE;
@@ -380,7 +380,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 named_arrive(WIDE_PINGPONG + (mine ^ 1), 256);
                 wgmma_wait<3>();
                 arrive(Z::K_EMPTY + 8 * stage);
-                wgmma_wait<1>(); /* tiles are handed back first: there is time for the rest */
+                wgmma_wait<1>(); /* release tiles first */
                 arrive(Z::V_EMPTY);
                 wgmma_wait<0>();
                 wgmma_pin(dq);
@@ -388,7 +388,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 wgmma_pin(dp);
                 arrive(Z::V_EMPTY + 8);
                 if (j + 1 == last)
-                    arrive(Z::Q_EMPTY); /* the next unit's Q and dO come meanwhile */
+                    arrive(Z::Q_EMPTY); /* so that the next unit's Q and dO are loaded meanwhile */
                 probabilities(s, u, tile);
                 gradients(s, dp, ds, u, tile);
             }
@@ -434,7 +434,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         mbar_init_fence();
     }
     __syncthreads();
-    /* Beside the last units of the keys, which have waited for all that is read here. */
+    /* Overlaps the last units of the keys kernel, which has waited for all that is read here. */
     grid_let_next(); /* the repair: it waits by itself */
 
     if (warpgroup == 0) {

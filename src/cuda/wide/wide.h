@@ -1,5 +1,5 @@
 /* wide/wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
- * arguments, the order of units, logits and masks of a 64 x 64 tile, rows on their way out.
+ * arguments, tile scheduler, products, masks of a 64 x 64 tile, epilogue.
  *
  * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
  *   wide/keys.h      dK and dV of 64 keys of a key head
@@ -35,7 +35,7 @@ typedef struct ordo_wide_args {
     int32_t *key_ticket, *query_ticket, *flag;
 } ordo_wide_args;
 
-/* The two kernels' instances, a file each. */
+/* Instances of the two kernels, one file each. */
 typedef struct ordo_wide_kernel {
     const void *kernel;
     unsigned shared_bytes;
@@ -58,7 +58,8 @@ enum {
 static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(WIDE_D), "tiles are square");
 static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
 
-/* What setmaxnreg moves between warpgroups: 168 registers a thread, or it waits for ever. */
+/* Whether setmaxnreg can succeed: more than the 168 registers per thread of the launch, and it
+ * waits for ever. */
 constexpr bool wide_registers_fit(int math, int load)
 {
     return 256 * math + 128 * load <= WIDE_THREADS * 168;
@@ -74,7 +75,8 @@ typedef struct wide_unit {
     int32_t tile, head; /* tile: of one head, over all sequences */
 } wide_unit;
 
-/* Sections of heads that the cache holds; in each, tile after tile, every head of a tile. */
+/* The tile scheduler: sections of heads whose operands fit the cache; in each, tile after tile,
+ * every head of a tile. */
 ORDO_HD wide_unit wide_issue(int32_t heads, int32_t section, int32_t tiles, int64_t ticket)
 {
     const int32_t begin = (int32_t)(ticket / ((int64_t)section * tiles)) * section;
@@ -95,9 +97,9 @@ ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, in
                  policy);
 }
 
-/* The same, half by half and with a barrier a panel: a product that takes panel after panel starts
- * with the first, and hands the first half back before it has done with the second. `expect`: the
- * barriers do not know yet how much comes. */
+/* The same for one half of the columns, with one barrier per panel: a product that reads panel
+ * after panel can start with the first, and releases the first half before it has read the second.
+ * `expect`: also announce the bytes to the barriers. */
 ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int half,
                                 int row, int head, int sequence, uint64_t policy, bool expect)
 {
@@ -118,7 +120,7 @@ ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
         mbar_wait(bars + 8 * p, parity);
 }
 
-/* ALiBi's slope of a query head, in powers of two; 0 without. */
+/* ALiBi's slope of a query head times log2(e); 0 without ALiBi. */
 ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 {
     return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] * (float)ORDO_LOG2_E
@@ -137,7 +139,7 @@ template <bool F16> ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32
                             wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
 }
 
-/* Half of it, while B's panels arrive; fences are its own. */
+/* Half of it, waiting for each panel of B; includes the fences. */
 template <bool F16, int HALF>
 ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
                                       uint32_t bars, uint32_t parity)
@@ -177,8 +179,8 @@ ORDO_DEVICE void wide_add_half(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_
         wgmma_rs<F16, 1>(half, a + 4 * k, wgmma_by_rows(b_low, k), 1);
 }
 
-/* Rows past the end of a ragged sequence are not its own: zeros before any product reads them.
- * `valid`: rows that are, of a tile that has arrived; `mine`: the consumer warpgroup. */
+/* Zeroes the rows of a loaded tile beyond its sequence, before any product reads them. `valid`:
+ * rows of the sequence; `mine`: the consumer warpgroup. */
 ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
 {
     if (valid < WIDE_TILE)
@@ -193,7 +195,7 @@ ORDO_DEVICE int wide_column(int i)
     return ordo_accumulator_column(0, i);
 }
 
-/* Hides columns outside from[r] .. to[r] of row r. */
+/* Masks the columns of row r outside from[r] .. to[r]. */
 ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const int (&to)[2])
 {
 #pragma unroll
@@ -210,8 +212,8 @@ template <int SIGN> ORDO_DEVICE int wide_away(int away, int i)
 
 /* ---- dropout ---- */
 
-/* The sign of P says that the element is dropped. Left by this, a keep word has the bit of (key
- * column 8 j + e of its quad) in its sign. */
+/* The sign of P marks a dropped element. Shifted left by this, a keep word has the bit of key
+ * column 8 j + e of its quad in its sign. */
 ORDO_DEVICE uint32_t wide_keep_shift(int j, int e)
 {
     return 24 - 16 * (j & 1) - 8 * e + (j >> 1);
@@ -228,7 +230,7 @@ ORDO_DEVICE const uint32_t *wide_keep_at(const ordo_wide_args &args, int64_t blo
     return args.keep_bits + block * 64;
 }
 
-/* ---- rows out ---- */
+/* ---- epilogue ---- */
 
 /* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */
 ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)
@@ -245,8 +247,8 @@ ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)
             }
 }
 
-/* This warpgroup's 64 x 256, scaled, to the first `rows` rows behind `to`: 64 bytes a quad. Not 0
- * if any number written is not finite. */
+/* Scales and stores the first `rows` rows of this warpgroup's 64 x 256 accumulators, 64 bytes per
+ * quad. Returns nonzero if any value written is not finite. */
 template <bool F16>
 ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *to,
                               int64_t row_bytes, int rows, int head_dim)
@@ -275,7 +277,7 @@ ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *t
     return taint;
 }
 
-/* Where a sequence's rows begin. */
+/* Address of a row. */
 ORDO_DEVICE char *wide_row(const ordo_cuda_tensor &x, int sequence, int row, int head)
 {
     return (char *)x.data + 2 * (sequence * x.sequence + row * x.row + head * x.head);
