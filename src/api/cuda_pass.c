@@ -191,18 +191,11 @@ static ordo_layout layout_of(const ordo_problem *p, const ordo_call *call)
                                                                                     : ORDO_DENSE;
 }
 
-/* Where row 0's own column lies. */
-static int64_t diagonal_of(const ordo_problem *p)
-{
-    const bool top_left = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT;
-    return (top_left ? 0 : p->shard.kv_total - p->shard.q_total) + p->shard.row0 - p->shard.col0;
-}
-
 static ordo_cuda_ragged ragged_of(const ordo_plan *plan, const ordo_call *call)
 {
     const ordo_problem *p = &plan->problem;
-    const bool dense = p->layout == ORDO_DENSE, top_left = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT;
-    const int64_t unsplit = top_left ? 0 : p->kv_len - p->q_len;
+    const int64_t held = ordo_band_diagonal(p->mask, p->q_len, p->kv_len);
+    const int64_t shift = ordo_plan_diagonal(plan, p->q_len, p->kv_len) - held;
     return (ordo_cuda_ragged) {
         .cu_q = call->cu_q,
         .cu_kv = call->cu_kv,
@@ -216,7 +209,7 @@ static ordo_cuda_ragged ragged_of(const ordo_plan *plan, const ordo_call *call)
         .mask = p->mask,
         .left = p->window.on ? (int32_t)p->window.left : -1,
         .right = p->window.on ? (int32_t)p->window.right : -1,
-        .shift = dense ? (int32_t)(diagonal_of(p) - unsplit) : 0,
+        .shift = p->layout == ORDO_DENSE ? (int32_t)shift : 0,
     };
 }
 
@@ -235,7 +228,7 @@ static void take_dense(const ordo_plan *plan, ordo_cuda_batch *batch)
         .kv_len = band.kv_len,
         .low = band.low,
         .high = band.high,
-        .diagonal = (int32_t)diagonal_of(p),
+        .diagonal = (int32_t)ordo_plan_diagonal(plan, p->q_len, p->kv_len),
         .id = (uint32_t)p->shard.batch0,
         .keep_across = count_tiles(p->kv_len, ORDO_KEEP_COLS),
         .keep_head = ordo_keep_blocks(p->q_len, p->kv_len),

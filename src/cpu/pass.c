@@ -190,9 +190,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
                          .skipped = skipped };
     const int64_t away = row - (int64_t)patch.col;
     const int64_t low = band->low + away, high = band->high + away;
-    const int64_t delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0
-                          : p->layout != ORDO_DENSE            ? band->kv_len - band->q_len
-                                                    : p->shard.kv_total - p->shard.q_total;
+    const int64_t diagonal = ordo_plan_diagonal(pass->plan, band->q_len, band->kv_len);
     const double slope = p->alibi ? call->slopes[b * call->slopes_batch_stride + head] : 0;
     patch.scores = (ordo_scores) {
         .rows = rows,
@@ -204,7 +202,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .softcap2 = (float)(p->softcap * ORDO_LOG2_E),
         .to_cap = to_cap(p),
         .slope2 = ordo_f32_from_f64(slope * ORDO_LOG2_E),
-        .distance = (int)(row + p->shard.row0 + delta - patch.col - p->shard.col0),
+        .distance = (int)(row + diagonal - patch.col),
         .keep_scale = pass->keep_scale,
     };
     /* row r sees low <= c - r <= high; all do if the corners do */

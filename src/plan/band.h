@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/hd.h"
+#include "ordo/problem.h"
 
 enum { ORDO_BAND_OPEN = 1 << 30 }; /* a side with no limit: -OPEN below, +OPEN above */
 
@@ -38,6 +39,27 @@ ORDO_HD int32_t ordo_min32(int32_t a, int32_t b)
 ORDO_HD int32_t ordo_max32(int32_t a, int32_t b)
 {
     return a > b ? a : b;
+}
+
+/* Where the diagonal of a whole sequence begins: the column of row 0 on it. */
+ORDO_HD int64_t ordo_band_diagonal(ordo_mask mask, int64_t q_len, int64_t kv_len)
+{
+    return mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv_len - q_len;
+}
+
+/* `low` and `high` of a mask and a window about the diagonal `middle`. left, right: of the window;
+ * -1 is open. */
+ORDO_HD void ordo_band_limit(ordo_mask mask, int64_t middle, int64_t left, int64_t right,
+                             int32_t *low, int32_t *high)
+{
+    const int64_t open = ORDO_BAND_OPEN;
+    int64_t l = -open, h = mask == ORDO_MASK_FULL ? open : middle;
+    if (left >= 0)
+        l = middle - left;
+    if (right >= 0 && middle + right < h)
+        h = middle + right;
+    *low = (int32_t)(l < -open ? -open : l > open ? open : l);
+    *high = (int32_t)(h < -open ? -open : h > open ? open : h);
 }
 
 ORDO_HD int32_t ordo_span_count(ordo_span span)

@@ -3,39 +3,25 @@
 
 #include <stdio.h>
 
-static int32_t clamp(int64_t x)
+int64_t ordo_plan_diagonal(const ordo_plan *plan, int64_t q_len, int64_t kv_len)
 {
-    return (int32_t)(x < -ORDO_BAND_OPEN  ? -ORDO_BAND_OPEN
-                     : x > ORDO_BAND_OPEN ? ORDO_BAND_OPEN
-                                          : x);
-}
-
-/* Where the diagonal j = i of a bottom-right (or top-left) mask lies in local coordinates. */
-static int64_t diagonal(const ordo_problem *p, int64_t q_len, int64_t kv_len)
-{
+    const ordo_problem *p = &plan->problem;
     const bool whole = p->layout != ORDO_DENSE; /* whose sequences are never cut */
-    const int64_t q = whole ? q_len : p->shard.q_total;
-    const int64_t kv = whole ? kv_len : p->shard.kv_total;
-    const int64_t delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv - q;
+    const int64_t delta = ordo_band_diagonal(p->mask, whole ? q_len : p->shard.q_total,
+                                             whole ? kv_len : p->shard.kv_total);
     return delta + p->shard.row0 - p->shard.col0;
 }
 
 ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len)
 {
     const ordo_problem *p = &plan->problem;
-    const int64_t middle = diagonal(p, q_len, kv_len);
     ordo_band band = { .q_len = (int32_t)q_len,
                        .kv_len = (int32_t)kv_len,
                        .bq = (int32_t)plan->backward_tile.q,
-                       .bk = (int32_t)plan->backward_tile.k,
-                       .low = -ORDO_BAND_OPEN,
-                       .high = ORDO_BAND_OPEN };
-    if (p->mask != ORDO_MASK_FULL)
-        band.high = clamp(middle);
-    if (p->window.on && p->window.left >= 0)
-        band.low = clamp(middle - p->window.left);
-    if (p->window.on && p->window.right >= 0)
-        band.high = ordo_min32(band.high, clamp(middle + p->window.right));
+                       .bk = (int32_t)plan->backward_tile.k };
+    ordo_band_limit(p->mask, ordo_plan_diagonal(plan, q_len, kv_len),
+                    p->window.on ? p->window.left : -1, p->window.on ? p->window.right : -1,
+                    &band.low, &band.high);
     return band;
 }
 

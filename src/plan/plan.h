@@ -39,6 +39,10 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
            (packed && (p->total_q == 0 || p->total_kv == 0));
 }
 
+/* The column of row 0 on the diagonal of a sequence, in the coordinates of the rows and columns
+ * held here. Lengths as for ordo_plan_band(). */
+int64_t ordo_plan_diagonal(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
+
 /* The mask of one sequence of `q_len` rows and `kv_len` columns, seen by backward tiles.
  * Lengths of a dense problem come from the problem (and its shard), those of a packed or padded
  * sequence from the call. */

@@ -51,17 +51,9 @@ ORDO_HD int32_t ordo_tiles_of(int32_t length, int32_t tile)
 /* Band and diagonal of one sequence of a ragged batch, as ordo_plan_band() computes them. */
 ORDO_HD void ordo_sequence_mask(const ordo_cuda_ragged *r, ordo_cuda_sequence *s)
 {
-    const int64_t open = ORDO_BAND_OPEN;
-    const int64_t middle =
-        (r->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : (int64_t)s->kv_len - s->q_len) + r->shift;
-    int64_t low = -open, high = r->mask == ORDO_MASK_FULL ? open : middle;
-    if (r->left >= 0)
-        low = middle - r->left;
-    if (r->right >= 0 && middle + r->right < high)
-        high = middle + r->right;
+    const int64_t middle = ordo_band_diagonal(r->mask, s->q_len, s->kv_len) + r->shift;
     s->diagonal = (int32_t)middle;
-    s->low = (int32_t)(low < -open ? -open : low > open ? open : low);
-    s->high = (int32_t)(high < -open ? -open : high > open ? open : high);
+    ordo_band_limit(r->mask, middle, r->left, r->right, &s->low, &s->high);
 }
 
 /* Sequence b without the counts of those before it: forward_tile, query_tile, key_tile and, in a
