@@ -98,8 +98,8 @@ def packed_gaps():
 def no_rows():
     """Empty tensors."""
     for batch, rows, columns in ((0, 5, 7), (2, 0, 7), (2, 5, 0)):
-        new = functools.partial(torch.ones, device=kit.DEVICE, dtype=torch.bfloat16, requires_grad=True)
-        inputs = [new(batch, n, 2, 64) for n in (rows, columns, columns)]
+        new = functools.partial(torch.ones, device=kit.DEVICE, dtype=torch.bfloat16)
+        inputs = [new(batch, n, 2, 64).requires_grad_() for n in (rows, columns, columns)]
         o, lse = ordo.torch.attention(*inputs, causal=True)
         grads = torch.autograd.grad(o.sum(), inputs)
         expect(not any(x.any() for x in (o, *grads)), "expected zeros")

@@ -219,7 +219,7 @@ def _row(row):
 
 
 def table():
-    """Print median milliseconds per step, and ordo's as a part of theirs, if a model was trained."""
+    """Print median milliseconds per step and ordo's part of theirs, if a model was trained."""
     if not TIMES:
         return
     print("\nms a step     batch   dropout   ordo      sdpa              sdpa, strict determinism")
