@@ -51,6 +51,7 @@ class Call:
     refused_in_table: bool = True  # else the call is wrong, not lacking
     caches: list[Any] = field(default_factory=list)  # (given, what it must become)
     seeded: bool = False  # dropout whose mask nobody knows: repeats are compared, no more
+    below: bool = False  # functions below autograd: nothing refused, no autocast
     theirs: bool = False  # runs on PyTorch's kernel, whose bits depend on the number of threads
     mode: str = "grad"  # or "no_grad", "inference"
 
@@ -230,6 +231,8 @@ def dropout_of(d: Drawer, call: Call, given: dict[str, Any]) -> None:
     call.dropout_p = float(np.float32(d.of(0.0, 0.1, 0.25, 0.5, 0.9, 0.001)))
     given["dropout_p"] = d.number(call.dropout_p)
     source = d.of("seed", "pair", "rng_state", "generator", "default")
+    if "seed" not in inspect.signature(call.function).parameters:
+        source = "default"
     number, offset = d.r.randrange(2**40), d.r.randrange(2**31)
     if source == "seed":
         given["seed"], call.rng = d.integer(number % 2**31), (number % 2**31, 0)
@@ -247,7 +250,7 @@ def dropout_of(d: Drawer, call: Call, given: dict[str, Any]) -> None:
 def autocast_of(d: Drawer, call: Call, dtype: torch.dtype) -> torch.dtype:
     """Type to draw the tensors in."""
     call.dtype = dtype
-    if d.chance(0.12):
+    if not call.below and d.chance(0.12):
         call.autocast = call.dtype = d.of(torch.bfloat16, torch.float16)
         return torch.float32
     return dtype
@@ -330,7 +333,11 @@ def finish(d: Drawer, call: Call, module: Any, given: dict[str, Any]) -> Call:
 
 def refuse(d: Drawer, call: Call, given: dict[str, Any], names: Any) -> None:
     """Now and then an argument that ordo does not have, or that no one can mean."""
-    if not d.chance(0.06):
+    if call.below or not d.chance(0.06):
+        return
+    if "q" in given and call.autocast is None and d.chance(0.1):
+        given["q"] = given["q"].detach().double()
+        call.refused, call.refused_in_table = "q", False
         return
     one = torch.ones(1, 1, device=d.device)
     lacking = {
@@ -411,8 +418,9 @@ def varlen(d: Drawer, call: Call, module: Any, packed: str) -> Call:
     rules_of(d, call, given)
     slopes = [None] * batch
     if third:
+        names = inspect.signature(call.function).parameters
         for name, lengths in (("seqused_q", q_lengths), ("seqused_k", k_lengths)):
-            if d.chance(0.4):  # repeated, or shorter
+            if name in names and d.chance(0.4):  # repeated, or shorter
                 lengths = lengths if d.chance(0.5) else [d.r.randint(0, n) for n in lengths]
                 given[name] = d.lengths(lengths)
                 q_lengths, k_lengths = (

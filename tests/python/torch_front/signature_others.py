@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import signature_below
 import torch
 import torch.nn.functional as F
 from ordo.compat import flash_attn, flash_attn_3
 from signature_draws import (
-    SIZES, Call, Drawer, arrange, autocast_of, dense, dtype_of, finish, heads_of, rules_of,
-    slopes_of, varlen,
+    SIZES, Call, Drawer, arrange, autocast_of, dense, dtype_of, ends_of, finish, heads_of,
+    rules_of, slopes_of, varlen,
 )  # fmt: skip
 from signature_reference import Part
 from torch import Tensor
@@ -202,6 +203,44 @@ def refused_here(call: Call, cuda: bool, mask: str, rows: int, columns: int) -> 
         call.refused = "scale"
 
 
+def nested(query, key, value, q_ends, k_ends, is_causal=False, *, scale=None):
+    """Values of F.scaled_dot_product_attention of nested tensors."""
+    made = [
+        torch.nested.nested_tensor_from_jagged(x, ends).transpose(1, 2)
+        for x, ends in ((query, q_ends), (key, k_ends), (value, k_ends))
+    ]
+    return sdpa(*made, None, 0.0, is_causal, scale=scale).transpose(1, 2).values()
+
+
+def jagged(d: Drawer, call: Call, _module: Any, _packed: str) -> Call:
+    """SDPA of nested tensors: on CUDA packed sequences, on the CPU PyTorch's math path."""
+    cuda = d.device != "cpu"
+    call.function, call.theirs = nested, not cuda
+    call.dtype = dtype = dtype_of(d) if cuda else torch.float32
+    lengths = [[d.length() for _ in range(d.of(1, 2, 3))]]
+    lengths.append(lengths[0] if d.chance(0.6) else [d.length() for _ in lengths[0]])
+    ends = [ends_of(x) for x in lengths]
+    heads, dim = d.of(1, 2, 3), d.of(*SIZES)
+    given: dict[str, Any] = {}
+    for name, rows in zip(("query", "key", "value"), (ends[0][-1], ends[1][-1], ends[1][-1])):
+        made = torch.randn(rows, heads, dim, generator=d.made).to(dtype).to(d.device)
+        given[name] = made.requires_grad_(d.chance(0.7))
+    call.inputs = list(given.values())
+    # One tensor for both, so that PyTorch sees equal lengths.
+    given["q_ends"] = torch.tensor(ends[0], device=d.device)
+    given["k_ends"] = given["q_ends"] if lengths[0] is lengths[1] else torch.tensor(
+        ends[1], device=d.device)  # fmt: skip
+    if cuda and lengths[0] is lengths[1] and d.chance(0.5):
+        call.rules["causal"] = given["is_causal"] = True
+    if d.chance(0.3):
+        call.rules["scale"] = given["scale"] = d.of(0.5, 0.0625, -0.25)
+    call.lse_shape = heads, ends[0][-1]
+    for b in range(len(lengths[0])):
+        rows, columns = (slice(x[b], x[b + 1]) for x in ends)
+        call.sequences.append(Part(rows, columns, (slice(None), rows)))
+    return arrange(d, call, given)
+
+
 # ---- a call of any kind ----
 
 KINDS = [
@@ -222,13 +261,22 @@ KINDS = [
     (flash_attn_3, "flash_attn_with_kvcache", cache, ""),
     (None, "F.scaled_dot_product_attention", scaled, ""),
     (None, "F.scaled_dot_product_attention", scaled, ""),
+    (None, "F.scaled_dot_product_attention", jagged, ""),
+]
+BELOW = [
+    (flash_attn, "_flash_attn_forward", dense, signature_below.dense_2),
+    (flash_attn, "_flash_attn_varlen_forward", varlen, signature_below.varlen_2),
+    (flash_attn_3, "_flash_attn_forward", dense, signature_below.dense_3),
+    (flash_attn_3, "_flash_attn_forward", varlen, signature_below.varlen_3),
 ]
 
 
 def draw(seed: int, device: str) -> Call:
     """One call, the same one for the same seed and device."""
     d = Drawer(seed, device)
-    module, name, make, packed = d.of(*KINDS)
+    module, name, make, packed = d.of(*KINDS, *BELOW)
     route = name if module is None else f"{module.__name__}.{name}"
+    if callable(packed):
+        return make(d, Call(seed, route, packed, below=True), module, "")
     call = Call(seed, route, sdpa if module is None else getattr(module, name))
     return make(d, call, module, packed)
