@@ -1,8 +1,8 @@
-/* ordo/price.h: the terms in which ordo predicts how long a kernel takes.
+/* ordo/price.h: types for predicted kernel times.
  *
- * A kernel takes as long as its slowest limiter. The planner prices attention and dropout bits in
- * these terms; ordo/lab/model.h answers questions in them and changes the constants behind them.
- * This header declares types only. Times are in seconds. */
+ * A kernel takes as long as its slowest limiter. The planner predicts attention and the making of
+ * keep bits with these types, and ordo/lab/model.h makes the predictions public. This header
+ * declares no function, and ordo/ordo.h does not include it. Times are in seconds. */
 #ifndef ORDO_PRICE_H
 #define ORDO_PRICE_H
 
@@ -12,12 +12,14 @@
 extern "C" {
 #endif
 
+/* Where constants come from that no machine file has; ordo/lab/model.h describes both. */
 typedef enum ordo_calibration {
     ORDO_CALIBRATION_SILICON = 0,
     ORDO_CALIBRATION_PAPER = 1
 } ordo_calibration;
 enum { ORDO_CALIBRATIONS = 2 };
 
+/* Type of the operands of matrix products. */
 typedef enum ordo_precision {
     ORDO_PRECISION_BF16 = 0,
     ORDO_PRECISION_FP8 = 1,
@@ -26,27 +28,27 @@ typedef enum ordo_precision {
 } ordo_precision;
 enum { ORDO_PRECISIONS = 4 };
 
-/* Why a kernel takes as long as it does. */
+/* What can limit the speed of a kernel. */
 typedef enum ordo_limiter {
-    ORDO_LIMIT_MMA = 0,      /* tensor cores, with what the kernel cannot hide behind them */
+    ORDO_LIMIT_MMA = 0,      /* tensor cores, with the work that does not overlap with them */
     ORDO_LIMIT_HBM_READ = 1, /* main memory */
     ORDO_LIMIT_HBM_WRITE = 2,
     ORDO_LIMIT_L2_READ = 3,
     ORDO_LIMIT_L2_ADD = 4,  /* additions performed in L2: the sums into dQ */
-    ORDO_LIMIT_RF_READ = 5, /* register operands */
+    ORDO_LIMIT_RF_READ = 5, /* reads of register operands */
     ORDO_LIMIT_ISSUE = 6,   /* issue slots */
     ORDO_LIMIT_ALU = 7,     /* integer and logic lanes */
     ORDO_LIMIT_FMA = 8,     /* FMA pipe, which also multiplies integers */
-    ORDO_LIMIT_IMAD = 9,    /* its integer part */
+    ORDO_LIMIT_IMAD = 9,    /* integer multiplications of that pipe */
     ORDO_LIMIT_MUFU = 10,   /* exp2 */
     ORDO_LIMIT_SHARED = 11, /* shared memory */
-    ORDO_LIMIT_SLOT = 12,   /* dispatch slot shared by ALU, wide multiplies, uniform */
-    ORDO_LIMIT_POWER = 13   /* energy against the board's limit; steady state only */
+    ORDO_LIMIT_SLOT = 12,   /* dispatch slot shared by ALU, wide multiplies and uniform path */
+    ORDO_LIMIT_POWER = 13   /* energy / power limit of the board; in steady state only */
 } ordo_limiter;
 enum { ORDO_LIMITERS = 14 };
 
-/* How random bits become a decision: ordo's own bit-sliced chain, four bytes compared at once, or
- * one comparison an element. */
+/* How random bits are compared with the threshold: bit-sliced (ordo's own), four bytes at once in a
+ * register (SWAR), or one comparison per element. */
 typedef enum ordo_generator {
     ORDO_GENERATOR_SLICED = 0,
     ORDO_GENERATOR_SWAR = 1,
@@ -54,30 +56,32 @@ typedef enum ordo_generator {
 } ordo_generator;
 enum { ORDO_GENERATORS = 3 };
 
+/* Generator of keep bits. */
 typedef struct ordo_rng {
-    int rounds; /* 0 = 7 */
-    int bits;   /* an element; 0 = 8 */
+    int rounds; /* of Philox; 0 = 7 */
+    int bits;   /* per element; 0 = 8 */
     ordo_generator generator;
 } ordo_rng;
 
-/* What one element of a kernel costs: instructions of a lane, bytes of shared memory written and
- * read; a description is data. */
+/* What one element costs in a kernel: instructions per lane, and bytes of shared memory written and
+ * read. */
 typedef struct ordo_kernel_counts {
     const char *name; /* "attention", "rng 7x8 sliced", ... */
     double issue, alu, fma, imad, imad_wide, uniform, mufu, rf_reads;
-    double shared;     /* bytes an element */
-    double shared_dim; /* bytes an element and column of the head, 16-bit operands */
+    double shared;     /* bytes per element */
+    double shared_dim; /* bytes per element and column of the head, for 16-bit operands */
     const char *kind;  /* "counted" or "fitted" */
     const char *source;
 } ordo_kernel_counts;
 
-/* Time of one kernel. */
+/* Predicted time of one kernel. */
 typedef struct ordo_kernel_time {
     double seconds;
-    ordo_limiter limiter;     /* the one that binds */
-    double by[ORDO_LIMITERS]; /* what each would take alone; 0 where the kernel has no such work */
+    ordo_limiter limiter;     /* the slowest */
+    double by[ORDO_LIMITERS]; /* time of each limiter alone; 0 if the kernel does not use it */
 } ordo_kernel_time;
 
+/* One pass of attention. */
 typedef struct ordo_attention_shape {
     size_t size; /* sizeof(ordo_attention_shape) */
     ordo_precision precision;
@@ -88,8 +92,8 @@ typedef struct ordo_attention_shape {
     bool causal;           /* aligned bottom-right */
     bool backward;
     ordo_keep_source keep;
-    ordo_rng rng;       /* of ORDO_KEEP_MADE */
-    double utilization; /* backward: busy share of the workers under its order; 0 = 1 */
+    ordo_rng rng;       /* for ORDO_KEEP_MADE */
+    double utilization; /* backward: share of the time in which workers are busy; 0 = 1 */
 } ordo_attention_shape;
 #define ORDO_ATTENTION_SHAPE_INIT ORDO_SIZED(ordo_attention_shape)
 
