@@ -1,14 +1,14 @@
 /* backward.c: the backward algorithms that keep no scores in slow memory. */
 #include "io/job.h"
 
-/* ---- flash: keys, values and their gradients are resident, rows pass by ---- */
+/* ---- flash: keys, values and their gradients are resident, rows are streamed ---- */
 
 typedef struct col_block {
     int64_t j, cols;
     ordo_io_view k, v, dk, dv;
 } col_block;
 
-/* The rows that pass by, with p and ds of the tile they make with a block of columns. */
+/* The blocks of a tile: streamed rows, and p and ds of these rows with a block of columns. */
 typedef struct row_visit {
     ordo_io_view q, dout, lse, delta, p, ds;
 } row_visit;
@@ -67,7 +67,7 @@ static void flash_cols(const ordo_io_job *job, int64_t j, int64_t cols, bool wit
     ordo_io_release(fast, mark);
 }
 
-/* Gradients of columns that nobody sees, and of rows that see nothing, in tiles of so many. */
+/* Store zero gradients of hidden columns and of rows without a visible column, tile by tile. */
 static void store_unseen_cols(const ordo_io_job *job, int64_t j, int64_t cols)
 {
     ordo_io_store_value(job->fast, 0, &job->dk, j, 0, cols, job->shape->dk);
@@ -114,7 +114,7 @@ static void rows_tile(const ordo_io_job *job, const row_visit *r, ordo_io_view d
     const ordo_io_view ds = ordo_io_fill(fast, dq.rows, cols, 0);
     const int64_t values = ordo_io_mark(fast);
     ordo_io_nt(fast, ds, r->dout, ordo_io_load(fast, &job->v, j, 0, cols, job->shape->dv));
-    ordo_io_release(fast, values); /* keys take their place */
+    ordo_io_release(fast, values); /* keys replace the values in fast memory */
     const ordo_io_view k = ordo_io_load(fast, &job->k, j, 0, cols, job->shape->dk);
     ordo_io_nt(fast, p, r->q, k);
     ordo_io_probabilities(job, p, r->lse, i, j);
@@ -152,7 +152,7 @@ void ordo_io_backward_split(const ordo_io_job *job)
     ordo_io_backward_rows(job, job->tiles.out_rows, job->tiles.out_cols);
 }
 
-/* ---- fused: tiles of p and dp are resident, thin strips of everything else pass by ---- */
+/* ---- fused: tiles of p and dp are resident, strips of everything else are streamed ---- */
 
 /* dp += dout v' and dv += p' dout in one sweep: a strip of dout serves both. */
 static void fused_values(const ordo_io_job *job, ordo_io_view p, ordo_io_view dp, int64_t i,

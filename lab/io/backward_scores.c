@@ -1,14 +1,14 @@
 /* backward_scores.c: the backward algorithms that keep scores in slow memory.
  *
- * phase is the small-cache form: five products, each with its result resident and thin strips of
- * its operands passing by, so each moves 2 n^2 d / sqrt(M) words. Li et al. show that this order of
- * growth is the best there is when M is below d^2; their own lines were not at hand, this is a
- * reconstruction that also gives dk and dv. Panels of rows bound the workspace. */
+ * phase is the algorithm for small caches: five products, each with its result resident and thin
+ * strips of its operands streamed, so that each moves 2 n^2 d / sqrt(M) words. Li et al. show that
+ * no algorithm has a lower order of growth if M is below d^2. This is a reconstruction of their
+ * algorithm that also gives dk and dv. Panels of rows bound the workspace. */
 #include <math.h>
 
 #include "io/job.h"
 
-/* ---- naive: a word at a time ---- */
+/* ---- naive: one word at a time ---- */
 
 /* word += a b for single words. */
 static void add_product(const ordo_io_job *job, ordo_io_view sum, const ordo_io_matrix *a,
@@ -46,7 +46,7 @@ static void naive_scores(const ordo_io_job *job, int64_t i, int64_t j)
     ordo_io_release(fast, mark);
 }
 
-/* One row of dq, or of dk or dv: `scores` times rows of b, over what is visible. */
+/* One row of dq, dk or dv: `scores` times rows of b, over the visible elements. */
 static void naive_rows(const ordo_io_job *job, int64_t i, const ordo_io_matrix *dq)
 {
     for (int64_t c = 0; c < dq->cols; c++) {
@@ -111,7 +111,7 @@ static void phase_p(const ordo_io_job *job, panel at, int64_t i, int64_t rows, i
     ordo_io_release(fast, mark);
 }
 
-/* p comes back row by row: a row and one delta beside the tile of dp. */
+/* p is loaded row by row: fast memory holds one row of p and one delta beside the tile of dp. */
 static void phase_ds(const ordo_io_job *job, panel at, int64_t i, int64_t rows, int64_t j,
                      int64_t cols)
 {
@@ -151,7 +151,8 @@ typedef struct output {
     bool dropped; /* the scores are p: dropout applies */
 } output;
 
-/* grad += scores' operand over rows i.. of a strip; masked entries may be garbage. */
+/* grad += scores' operand over rows i.. of a strip. Masked entries are skipped: they may be
+ * uninitialised. */
 static void update_cols(const ordo_io_job *job, const output *out, ordo_io_view grad,
                         ordo_io_view scores, ordo_io_view operand, int64_t i, int64_t j)
 {

@@ -1,7 +1,8 @@
-/* belady.c: the cache that knows the future: evict the line that is needed last.
+/* belady.c: the optimal cache (Belady): it evicts the cached line whose next use is furthest in the
+ * future.
  *
- * The trace is read twice: backwards for the next use of each access, forwards with a heap of the
- * lines held, the one needed last on top. */
+ * The trace is read twice: backwards to find the next use of each access, then forwards with a heap
+ * of the cached lines, the one with the furthest next use on top. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,9 +32,10 @@ void ordo_io_trace_take(void *trace, const uint32_t *accesses, size_t count)
     ordo_io_trace *t = trace;
     for (size_t i = 0; i < count && !t->full; i++) {
         const uint32_t line = accesses[i] >> (1 + t->shift), write = accesses[i] & 1;
+        /* A repeated access always hits: only its write is noted. In a line of one word a write is
+         * recorded by itself, for a write miss fills nothing there. */
         if (t->count > 0 && t->accesses[t->count - 1] >> 1 == line &&
-            (t->shift > 0 || write == 0)) { /* a repeat hits whatever the cache; but a write after
-                                               a read of one word is not a write that misses */
+            (t->shift > 0 || write == 0)) {
             t->accesses[t->count - 1] |= write;
             continue;
         }
@@ -48,11 +50,11 @@ void ordo_io_trace_release(ordo_io_trace *trace)
     free(trace->accesses);
 }
 
-/* ---- the lines held, in a heap by next use ---- */
+/* ---- the cached lines, in a heap by next use ---- */
 
 typedef struct heap {
-    uint32_t *lines; /* heap order: each needed later than its children */
-    uint32_t *place; /* of a line, plus one; 0 = not held */
+    uint32_t *lines; /* in heap order: each has a later next use than its children */
+    uint32_t *place; /* position of a line in the heap, plus one; 0 = not cached */
     uint32_t *use;   /* next use of a line */
     size_t count;
 } heap;
@@ -118,7 +120,7 @@ static void replay(const ordo_io_trace *t, heap *h, const uint32_t *next, uint8_
         const uint32_t line = t->accesses[i] >> 1, write = t->accesses[i] & 1;
         h->use[line] = next[i];
         if (h->place[line]) {
-            rise(h, h->place[line] - 1); /* needed later than it was */
+            rise(h, h->place[line] - 1); /* its next use is later now */
         } else {
             if ((int64_t)h->count == capacity) {
                 const uint32_t out = take_top(h);

@@ -1,7 +1,8 @@
-/* blocks.c: arithmetic on blocks in fast memory. Each function refuses blocks that are not there.
+/* blocks.c: arithmetic on blocks in fast memory. Each function fails if a block is not in fast
+ * memory.
  *
- * The order in which words are touched is part of what a cache sees: products are written as the
- * plainest triple loop, one element of the result after the other. */
+ * A cache sees the order of accesses, so that order is fixed: products are plain triple loops, one
+ * element of the result after the other. */
 #include <math.h>
 
 #include "io/job.h"
@@ -105,13 +106,13 @@ void ordo_io_logits(const ordo_io_job *job, ordo_io_view s, int64_t i, int64_t j
                                                           : -INFINITY);
 }
 
-/* exp(x - m), where a row that saw nothing has both at -inf. */
+/* exp(x - m); 0 if both are -inf, as in a row without a visible element. */
 static double exp_below(double x, double m)
 {
     return x == -INFINITY ? 0 : exp(x - m);
 }
 
-/* The new maximum of row r, stored; alpha, what sums over the old one must be multiplied by. */
+/* Store the new maximum of row r; return alpha, the factor for sums over the old maximum. */
 static double raise_maximum(ordo_io_fast *fast, ordo_io_view s, ordo_io_view m, int64_t r,
                             double *alpha)
 {
@@ -150,7 +151,7 @@ double ordo_io_online_soften(const ordo_io_job *job, ordo_io_view s, ordo_io_vie
     const double largest = raise_maximum(fast, s, m, r, &factor);
     for (int64_t c = 0; c < s.cols; c++) {
         const double e = exp_below(get(fast, s, r, c), largest);
-        sum += e; /* dropout acts after the softmax: dropped terms count here */
+        sum += e; /* dropout acts after the softmax, so dropped elements count in this sum */
         put(fast, s, r, c, e * ordo_io_kept(job, i + r, j + c));
     }
     put(fast, l, r, 0, factor * get(fast, l, r, 0) + sum);

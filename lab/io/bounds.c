@@ -1,24 +1,24 @@
-/* bounds.c: what no algorithm can go below.
+/* bounds.c: lower bounds on the words that any algorithm moves.
  *
- * Products are taken to be classical: every multiplication of the inner-product form happens. The
- * constants are ours, with proofs sketched in docs/design/io.md; the orders of growth are theorems
- * of Saha and Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
+ * The bounds assume classical products: every multiplication of the inner-product form takes place.
+ * docs/design/io.md sketches proofs of the constants; the orders of growth are theorems of Saha and
+ * Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
  *
  *   trivial          every live input once, every output once
- *   large-cache      counts scores whose operands must all be there: d(I + J) <= 2M bounds a phase;
- *                    unmasked only
+ *   large-cache      counts scores, whose operands must all be in fast memory: d(I + J) <= 2M bounds
+ *                    a phase; unmasked only
  *   small-cache      counts multiplications; a phase of M + 2M words does at most
  *                    kappa (3M)^(3/2), kappa = 1/(3 sqrt 3) forward, 2/9 backward; M <= d^2/2
  *   multiplications  the same with the constant that holds for every M, 1/(2 sqrt 2)
  *
- * The terms of order Z pay for writing each score once, so that it counts as a product's result. */
+ * The terms of order Z are for writing each score once, so that it counts as a product's result. */
 #include <math.h>
 
 #include "base/environment.h"
 #include "base/status.h"
 #include "io/bounds.h"
 
-/* The numbers of a shape, as doubles. */
+/* The sizes of a shape, as doubles. */
 typedef struct sizes {
     double n, k, dk, dv, m; /* rows, columns, widths, fast memory */
     double live, products;  /* scores; multiplications */
@@ -59,7 +59,7 @@ static double large_cache(const sizes *z)
     return z->n * z->k * d * d / (z->m + 2 * d * d) - z->m;
 }
 
-/* Accumulators that start at zero without being read. */
+/* Accumulators start at zero and are not read first. */
 static double outputs(const sizes *z)
 {
     return z->forward ? z->n * z->dv : (z->n + z->k) * z->dk + z->k * z->dv;
@@ -85,7 +85,7 @@ ordo_io_bound ordo_io_bound_of(const ordo_io_shape *s, int index)
     const double weights = gradient ? z.n * d * d : 0; /* products with X and Y */
     switch (index) {
     case 0:
-        /* Of the gradient: A1, A2, A3, E, X and Y in, g out. */
+        /* The gradient reads A1, A2, A3, E, X and Y, and writes g. */
         return (ordo_io_bound) { "trivial", "always",
                                  gradient ? 4 * z.n * d + 3 * d * d : trivial(s, &z), true };
     case 1:
@@ -128,6 +128,6 @@ double ordo_io_sparse_form(const ordo_io_sparse *sparse)
     const double large = (in * in + in * sparse->z_x) / m;
     const double small =
         (in * sqrt(sparse->z_qk) + sqrt(in * sparse->z_x * sparse->z_ax)) / sqrt(m);
-    const volatile double form = large < small ? large : small; /* computed here, not later */
+    const volatile double form = large < small ? large : small; /* computed before returning */
     return form;
 }

@@ -4,7 +4,7 @@
 
 #include "io/shape.h"
 
-/* Form 0..ORDO_IO_BOUND_COUNT-1, and the largest that holds. */
+/* Bound number `index`, 0 to ORDO_IO_BOUND_COUNT - 1; and the largest of those that hold. */
 ordo_io_bound ordo_io_bound_of(const ordo_io_shape *shape, int index);
 ordo_io_bound ordo_io_best_bound(const ordo_io_shape *shape);
 

@@ -1,4 +1,4 @@
-/* cache.c: the algorithms of the I/O laboratory through caches. */
+/* cache.c: run the algorithms of the I/O model through caches. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "io/cache.h"
 #include "io/run.h"
 
-/* A world for tiles chosen for budget * M. */
+/* Make a world whose tiles are chosen for budget * M words. */
 static ordo_status prepare(ordo_io_world *world, const ordo_io_problem *problem,
                            ordo_io_algorithm algorithm, const ordo_io_tiles *tiles, double budget)
 {
@@ -30,7 +30,7 @@ static ordo_io_extent memory_of(const ordo_io_world *world)
     return (ordo_io_extent) { world->fast.pool + world->fast.capacity, world->fast.pool };
 }
 
-/* Run with every access going to a sink. */
+/* Run and pass every access to a sink. */
 static ordo_status observe(ordo_io_world *world, const ordo_io_problem *problem, bool packed,
                            const ordo_io_sink *sink, double *error)
 {
@@ -43,7 +43,7 @@ static void report_lines(ordo_io_report *r, const ordo_io_world *world, int64_t 
                          int64_t writebacks, int64_t line)
 {
     ordo_io_fill_report(r, world);
-    memset(r->tensors, 0, sizeof r->tensors); /* staging moves nothing here */
+    memset(r->tensors, 0, sizeof r->tensors); /* with a cache no words are staged */
     memset(r->phases, 0, sizeof r->phases);
     r->loads = fills * line * world->shape.copies;
     r->stores = writebacks * line * world->shape.copies;
@@ -81,9 +81,10 @@ static ordo_status run_lru(ordo_io_world *world, const ordo_io_problem *problem,
     return status;
 }
 
-/* Refuse a problem whose trace cannot fit, before anything is counted. Every live score enters a
- * product with each column of the operands, and a product reads two words of different lines; only
- * packed operands may share a line, and then at most half of the accesses repeat the one before. */
+/* Refuse a problem whose trace cannot fit before anything runs, by a lower bound on its accesses:
+ * every live score enters one multiplication per column of the operands, and a multiplication reads
+ * two words of different lines. Only packed operands may share a line, and then at most half of the
+ * accesses repeat the one before. */
 static ordo_status check_trace(const ordo_io_shape *s, bool packed)
 {
     const int64_t products = s->pass == ORDO_IO_FORWARD ? s->dk + s->dv : 3 * s->dk + 2 * s->dv;

@@ -1,4 +1,4 @@
-/* choose.c: the public face of the I/O laboratory: bounds, words, choices. */
+/* choose.c: public functions of the I/O model for bounds, words and choices. */
 #include "io/choose.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static ordo_status missing(const char *name)
 
 /* ---- bounds ---- */
 
-/* Key heads are independent: so many times the words of one. */
+/* Key heads are independent: multiply the words of one by their number. */
 static ordo_io_bound times(ordo_io_bound bound, int64_t copies)
 {
     bound.words *= (double)copies;
@@ -80,7 +80,7 @@ static ordo_status choose_one(const ordo_io_shape *shape, ordo_io_algorithm algo
     } else {
         ordo_io_shape wish = *shape;
         const int64_t per_row = (algorithm == ORDO_IO_PHASE ? 2 : 1) * shape->cols;
-        if (tiles && tiles->panel > 0) /* a panel alone: so much workspace */
+        if (tiles && tiles->panel > 0) /* only a panel is given: limit the workspace to it */
             wish.workspace =
                 ordo_io_least(shape->workspace, ordo_io_least(tiles->panel, shape->rows) * per_row);
         if (!ordo_io_best_tiles(&wish, algorithm, &choice->tiles))
@@ -90,7 +90,7 @@ static ordo_status choose_one(const ordo_io_shape *shape, ordo_io_algorithm algo
     return ORDO_OK;
 }
 
-/* The best algorithm: of equal ones the first. */
+/* The algorithm that moves the fewest words; of equal ones the first. */
 static ordo_status choose_best(const ordo_io_shape *shape, ordo_io_choice *choice)
 {
     int64_t least = INT64_MAX;

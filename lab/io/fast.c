@@ -109,7 +109,7 @@ void ordo_io_store(ordo_io_fast *fast, ordo_io_view block, const ordo_io_matrix 
                    int64_t col)
 {
     const ordo_io_view there = in_place(to, row, col, block.rows, block.cols);
-    if (fast->wrong || block.data == there.data) /* computed in place: a cache writes it back */
+    if (fast->wrong || block.data == there.data) /* computed in place; the cache writes it back */
         return;
     if (!in_pool(fast, block)) {
         fail(fast, "a store of words that are not in fast memory");

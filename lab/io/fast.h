@@ -1,12 +1,12 @@
-/* fast.h: a fast memory of exactly M words in front of a slow one.
+/* fast.h: a fast memory of exactly M words in front of a slow memory.
  *
- * An algorithm loads blocks of slow matrices, computes on what is there, stores results, and
- * releases in reverse order of taking. Every word that crosses is counted, by tensor and by phase.
- * Taking more than is free, or computing on words that are not there, is an error that sticks:
- * from then on nothing is computed, and the run fails.
+ * An algorithm loads blocks of matrices from slow memory, computes on them, stores results, and
+ * releases blocks in reverse order of allocation. Every word moved is counted, by tensor and by
+ * phase. To allocate more than is free, or to compute on words that are not in fast memory, is an
+ * error; the first error is kept, nothing is computed after it, and the run fails.
  *
- * The same loops run through a cache instead: then loading moves nothing and hands out a view of
- * slow memory (or a packed copy), and every access goes to the sink as an address. */
+ * The same loops can run through a cache. Then a load moves nothing and returns a view of slow
+ * memory (or of a packed copy), and the address of every access is passed to a sink. */
 #ifndef IO_FAST_H
 #define IO_FAST_H
 
@@ -26,7 +26,7 @@ typedef enum ordo_io_tensor {
     ORDO_IO_T_DV,
     ORDO_IO_T_P, /* scores or probabilities kept in slow memory */
     ORDO_IO_T_DS,
-    ORDO_IO_T_A1, /* of the gradient: inputs, weights, and what is made of them */
+    ORDO_IO_T_A1, /* of the gradient: inputs, weights and intermediate results */
     ORDO_IO_T_A3,
     ORDO_IO_T_E,
     ORDO_IO_T_X,
@@ -42,15 +42,15 @@ typedef struct ordo_io_matrix {
     ordo_io_tensor tensor;
 } ordo_io_matrix;
 
-/* A block that can be computed on. */
+/* A block for computation. */
 typedef struct ordo_io_view {
     double *data;
     int64_t ld, rows, cols;
 } ordo_io_view;
 
-enum { ORDO_IO_BATCH = 1 << 14 }; /* accesses handed to a sink at a time */
+enum { ORDO_IO_BATCH = 1 << 14 }; /* accesses passed to a sink at a time */
 
-/* Takes addresses in words, times two, plus one for a write. */
+/* Receives accesses: address in words * 2, plus 1 for a write. */
 typedef struct ordo_io_sink {
     void (*take)(void *context, const uint32_t *accesses, size_t count);
     void *context;
@@ -58,28 +58,29 @@ typedef struct ordo_io_sink {
 
 typedef struct ordo_io_fast {
     double *memory;     /* slow memory, then the pool */
-    int64_t pool;       /* where the pool starts, in words */
-    int64_t capacity;   /* words of the pool that may be taken */
-    int64_t used, peak; /* now, at most */
-    const char *wrong;  /* first mistake, or NULL */
+    int64_t pool;       /* offset of the pool, in words */
+    int64_t capacity;   /* words of the pool that may be allocated */
+    int64_t used, peak; /* allocated now, and the maximum so far */
+    const char *wrong;  /* the first error, or NULL */
     int phase;
     ordo_io_traffic phases[ORDO_IO_PHASES];
     ordo_io_traffic tensors[ORDO_IO_T_COUNT];
-    const ordo_io_sink *sink; /* NULL: the program stages its own words */
+    const ordo_io_sink *sink; /* NULL: blocks are staged in the pool */
     bool packed;
-    uint32_t *batch; /* accesses not yet handed over */
+    uint32_t *batch; /* accesses not yet passed to the sink */
     size_t batched;
     int64_t accesses;
 } ordo_io_fast;
 
-/* Name the phase that the following words belong to. */
+/* Begin a phase: words moved from now on count for it. */
 void ordo_io_phase(ordo_io_fast *fast, const char *name);
 
-/* Words of fast memory: whatever was there before; all equal to `value`. */
+/* Allocate a block: uninitialised; filled with `value`. */
 ordo_io_view ordo_io_take(ordo_io_fast *fast, int64_t rows, int64_t cols);
 ordo_io_view ordo_io_fill(ordo_io_fast *fast, int64_t rows, int64_t cols, double value);
 
-/* A block of a matrix: loaded; zeros, to be stored later; loaded unless this is the first touch. */
+/* Allocate the block for a part of a matrix: loaded; filled with zeros, to be stored later; loaded
+ * unless this is the first access to it. */
 ordo_io_view ordo_io_load(ordo_io_fast *fast, const ordo_io_matrix *from, int64_t row, int64_t col,
                           int64_t rows, int64_t cols);
 ordo_io_view ordo_io_fresh(ordo_io_fast *fast, const ordo_io_matrix *of, int64_t row, int64_t col,
@@ -90,18 +91,19 @@ ordo_io_view ordo_io_modify(ordo_io_fast *fast, const ordo_io_matrix *of, int64_
 void ordo_io_store(ordo_io_fast *fast, ordo_io_view block, const ordo_io_matrix *to, int64_t row,
                    int64_t col);
 
-/* Store one value all over a block, a word at a time. */
+/* Store one value to all elements of a part of a matrix, one word at a time. */
 void ordo_io_store_value(ordo_io_fast *fast, double value, const ordo_io_matrix *to, int64_t row,
                          int64_t col, int64_t rows, int64_t cols);
 
-/* Give back all that was taken since `mark` = ordo_io_mark(). */
+/* Release all blocks allocated since `mark` = ordo_io_mark(). */
 int64_t ordo_io_mark(const ordo_io_fast *fast);
 void ordo_io_release(ordo_io_fast *fast, int64_t mark);
 
-/* Whether nothing went wrong so far and the view may be computed on; false sticks. */
+/* Return whether there was no error so far and the view is in fast memory; else record the
+ * error. */
 bool ordo_io_resident(ordo_io_fast *fast, ordo_io_view view);
 
-/* Hand the last accesses to the sink. */
+/* Pass the remaining accesses to the sink. */
 void ordo_io_flush(ordo_io_fast *fast);
 
 const char *ordo_io_tensor_name(ordo_io_tensor tensor);

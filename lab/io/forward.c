@@ -3,22 +3,22 @@
 
 #include "io/job.h"
 
-/* Rows that see nothing. */
+/* Rows without a visible column. */
 static void store_blind(const ordo_io_job *job, int64_t i, int64_t rows)
 {
     ordo_io_store_value(job->fast, 0, &job->o, i, 0, rows, job->shape->dv);
     ordo_io_store_value(job->fast, -INFINITY, &job->lse, i, 0, rows, 1);
 }
 
-/* What is resident while a block of rows meets its columns. */
+/* What is resident while a block of rows visits its columns. */
 typedef struct row_block {
     int64_t i, rows;
     ordo_io_view q, o, m, l;
 } row_block;
 
-/* ---- flash: a block of rows is resident, keys and values pass by ---- */
+/* ---- flash: a block of rows is resident, keys and values are streamed ---- */
 
-/* Logits of a tile into statistics and o: what rescales a row of o is used at once. */
+/* Add the logits of a tile to the row statistics and rescale o row by row, at once. */
 static void absorb(const ordo_io_job *job, const row_block *b, ordo_io_view s, int64_t j)
 {
     ordo_io_logits(job, s, b->i, j);
@@ -34,7 +34,7 @@ static void flash_tile(const ordo_io_job *job, const row_block *b, int64_t j, in
     const ordo_io_view s = ordo_io_fill(fast, b->rows, cols, 0);
     const int64_t keys = ordo_io_mark(fast);
     ordo_io_nt(fast, s, b->q, ordo_io_load(fast, &job->k, j, 0, cols, job->shape->dk));
-    ordo_io_release(fast, keys); /* values take their place */
+    ordo_io_release(fast, keys); /* values replace the keys in fast memory */
     absorb(job, b, s, j);
     ordo_io_nn(fast, b->o, s, ordo_io_load(fast, &job->v, j, 0, cols, job->shape->dv));
     ordo_io_release(fast, mark);
@@ -76,7 +76,8 @@ void ordo_io_forward_flash(const ordo_io_job *job)
     }
 }
 
-/* ---- flash1: keys and values are resident, rows pass by; o, m and l are read and written ---- */
+/* ---- flash1: keys and values are resident, rows are streamed; o, m and l are read and written
+ * ---- */
 
 static void flash1_tile(const ordo_io_job *job, ordo_io_view k, ordo_io_view v, int64_t i,
                         int64_t rows, int64_t j)
@@ -139,7 +140,7 @@ void ordo_io_forward_flash1(const ordo_io_job *job)
     }
 }
 
-/* ---- fused: a tile of scores is resident, thin strips of everything else pass by ---- */
+/* ---- fused: a tile of scores is resident, strips of everything else are streamed ---- */
 
 static void fused_output(const ordo_io_job *job, const row_block *b, ordo_io_view s,
                          ordo_io_view alpha, int64_t j, bool first, bool last)

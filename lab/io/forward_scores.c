@@ -3,7 +3,7 @@
 
 #include "io/job.h"
 
-/* ---- naive: a word at a time ---- */
+/* ---- naive: one word at a time ---- */
 
 static void naive_scores(const ordo_io_job *job, int64_t i)
 {
@@ -25,7 +25,8 @@ static void naive_scores(const ordo_io_job *job, int64_t i)
     }
 }
 
-/* One pass finds maximum and sum of the row, another turns logits into probabilities. */
+/* A first pass finds the maximum and the sum of the row, a second turns logits into
+ * probabilities. */
 static void naive_softmax(const ordo_io_job *job, int64_t i)
 {
     ordo_io_fast *fast = job->fast;
@@ -117,7 +118,8 @@ static void mat_scores(const ordo_io_job *job, int64_t top, int64_t i, int64_t r
     ordo_io_release(fast, mark);
 }
 
-/* o += exp(s - lse) v for a strip of columns; masked entries of s may be garbage. */
+/* o += exp(s - lse) v for a strip of columns. Masked entries of s are skipped: they may be
+ * uninitialised. */
 static void mat_update(const ordo_io_job *job, ordo_io_view o, ordo_io_view s, ordo_io_view lse,
                        ordo_io_view v, int64_t i, int64_t j)
 {

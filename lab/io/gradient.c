@@ -1,12 +1,12 @@
 /* gradient.c: dL/dX of L = |D^-1 exp(A1 X A2') A3 Y - E|^2 / 2, the backward pass that Li et al.
- * analyse ("Fine-grained Attention I/O Complexity", 2024): with q = A1 X, k = A2, v = A3 Y and
- * dout = o - E it is A1' dq. q, v, o and dq are made here and stay in slow memory. */
+ * analyse ("Fine-grained Attention I/O Complexity", 2024). With q = A1 X, k = A2, v = A3 Y and dout
+ * = o - E it is A1' dq. q, v, o and dq are computed here and stay in slow memory. */
 #include <math.h>
 
 #include "io/job.h"
 #include "io/words.h"
 
-/* dout = o - E and delta = row sums of o dout, in one sweep. */
+/* dout = o - E and delta = row sums of o dout, in one pass over the rows. */
 static void residual(const ordo_io_job *job)
 {
     ordo_io_fast *fast = job->fast;
@@ -31,7 +31,7 @@ static void residual(const ordo_io_job *job)
     }
 }
 
-/* One row of dp, with the logits it belongs to: dp = p (dp - delta). */
+/* One row of dp and of its logits: dp = p (dp - delta). */
 static void score_row(const ordo_io_job *job, ordo_io_view dp, int64_t i, int64_t j)
 {
     ordo_io_fast *fast = job->fast;
@@ -47,7 +47,7 @@ static void score_row(const ordo_io_job *job, ordo_io_view dp, int64_t i, int64_
     ordo_io_release(fast, mark);
 }
 
-/* Logits in slow memory become score gradients, tile by tile, in place. */
+/* Replace the logits in slow memory by score gradients, tile by tile. */
 static void scores(const ordo_io_job *job, int64_t height, int64_t width)
 {
     ordo_io_fast *fast = job->fast;

@@ -16,7 +16,7 @@ static ordo_io_words product_words(const ordo_io_product *p, int64_t strip)
     };
 }
 
-/* The tile that moves least; false if none fits. */
+/* Choose the tile that moves the fewest words; false if none fits. */
 static bool product_tiles(ordo_io_product *p, int64_t cache, int64_t strip)
 {
     ordo_io_product best = { 0 };
@@ -41,7 +41,8 @@ static bool product_tiles(ordo_io_product *p, int64_t cache, int64_t strip)
 
 /* ---- the gradient ---- */
 
-/* The score tile of the gradient's phase form, with one row of p and two numbers beside it. */
+/* Choose the score tile of the phase algorithm; fast memory also holds one row of p and two
+ * numbers. */
 static bool score_tile(const ordo_io_shape *s, ordo_io_gradient *st)
 {
     int64_t least = INT64_MAX;
@@ -83,7 +84,8 @@ bool ordo_io_gradient_tiles(const ordo_io_shape *shape, ordo_io_algorithm algori
         st->rows = ordo_io_least(n, (m - st->cols * d) / (3 * d + 2 + 2 * st->cols));
         return m > st->cols * d && st->rows > 0;
     }
-    /* Scores stay in slow memory between the two halves: no panels. */
+    /* Scores stay in slow memory between the forward and the backward part, so there are no
+     * panels. */
     return st->forward.panel == n && score_tile(shape, st);
 }
 

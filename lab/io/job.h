@@ -1,5 +1,5 @@
-/* job.h: an algorithm at work: shape, tiles, both memories; and the arithmetic on blocks that the
- * algorithms share. Row and column indices i, j are those of the whole matrix of scores. */
+/* job.h: a running algorithm (shape, tiles, both memories), and the arithmetic on blocks that the
+ * algorithms share. Row and column indices i, j refer to the whole matrix of scores. */
 #ifndef IO_JOB_H
 #define IO_JOB_H
 
@@ -29,34 +29,33 @@ void ordo_io_tn(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, ordo_io_view
 void ordo_io_strip_product(const ordo_io_job *job, ordo_io_view s, const ordo_io_matrix *a,
                            int64_t i, const ordo_io_matrix *b, int64_t j);
 
-/* What dropout multiplies a score by. */
+/* The factor of dropout for one score: 0, or the scale of kept elements. */
 static inline double ordo_io_kept(const ordo_io_job *job, int64_t i, int64_t j)
 {
     return !job->keep ? 1 : job->keep[i * job->shape->cols + j] ? job->keep_scale : 0;
 }
 
-/* Raw products to logits, -inf where masked. */
+/* Turn raw products into logits, -inf where masked. */
 void ordo_io_logits(const ordo_io_job *job, ordo_io_view s, int64_t i, int64_t j);
 
-/* Take row r of logits into its running maximum m and sum l, and hand back what earlier results of
- * the row must be multiplied by. The second also turns the logits into exp(s - m), dropout
- * applied. */
+/* Update the running maximum m and sum l of row r with its logits. Return the factor for earlier
+ * results of the row. The second function also replaces the logits by exp(s - m) with dropout. */
 double ordo_io_online(const ordo_io_job *job, ordo_io_view s, ordo_io_view m, ordo_io_view l,
                       int64_t r);
 double ordo_io_online_soften(const ordo_io_job *job, ordo_io_view s, ordo_io_view m, ordo_io_view l,
                              int64_t r, int64_t i, int64_t j);
 
-/* o *= factor, one row; the others row by row: o *= alpha; o /= l, and 0 where l is; m += log l. */
+/* o *= factor for one row. For all rows: o *= alpha; o /= l, or 0 where l is 0; m += log l. */
 void ordo_io_scale_row(ordo_io_fast *fast, ordo_io_view o, int64_t r, double factor);
 void ordo_io_rescale(ordo_io_fast *fast, ordo_io_view o, ordo_io_view alpha);
 void ordo_io_normalise(ordo_io_fast *fast, ordo_io_view o, ordo_io_view l);
 void ordo_io_finish_lse(ordo_io_fast *fast, ordo_io_view m, ordo_io_view l);
 
-/* Raw products to probabilities, 0 where masked. */
+/* Turn raw products into probabilities, 0 where masked. */
 void ordo_io_probabilities(const ordo_io_job *job, ordo_io_view s, ordo_io_view lse, int64_t i,
                            int64_t j);
 
-/* dp, raw products of dout and v, becomes ds = scale p (keep dp - delta). */
+/* Replace dp, the raw products of dout and v, by ds = scale p (keep dp - delta). */
 void ordo_io_score_gradient(const ordo_io_job *job, ordo_io_view dp, ordo_io_view p,
                             ordo_io_view delta, int64_t i, int64_t j);
 
@@ -67,7 +66,7 @@ void ordo_io_value_gradient(const ordo_io_job *job, ordo_io_view dv, ordo_io_vie
 /* delta = row sums of dout o, once for the whole backward pass. */
 void ordo_io_delta(const ordo_io_job *job);
 
-/* C = A B, or A' B: tile by tile, C resident, thin strips of A and B passing by. */
+/* C = A B, or A' B, tile by tile: C is resident, strips of A and B are streamed. */
 void ordo_io_gemm(const ordo_io_job *job, const ordo_io_matrix *c, const ordo_io_matrix *a,
                   bool transposed, const ordo_io_matrix *b, int64_t tile_rows, int64_t tile_cols);
 
@@ -85,7 +84,7 @@ void ordo_io_backward_fused(const ordo_io_job *job);
 void ordo_io_gradient_phase(const ordo_io_job *job);
 void ordo_io_gradient_flash(const ordo_io_job *job);
 
-/* The second kernel of SPLIT, by itself: dq from p and ds of row blocks. */
+/* The second kernel of SPLIT: dq from p and ds of row blocks. */
 void ordo_io_backward_rows(const ordo_io_job *job, int64_t height, int64_t width);
 
 #endif

@@ -1,4 +1,5 @@
-/* lru.c: caches that evict the least recently used line: a linked list, or short lists by set. */
+/* lru.c: caches that evict the least recently used line: one linked list, or one short list per
+ * set. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ void ordo_io_lru_destroy(ordo_io_lru *c)
 
 /* ---- one access ---- */
 
-/* An outer level may have longer lines; it sees addresses of its own. */
+/* An outer level may have longer lines, so addresses are converted. */
 static void pass_on(ordo_io_lru *c, uint32_t line, unsigned write)
 {
     const uint32_t access = line << c->shift << 1 | write;
@@ -91,7 +92,7 @@ static void evict(ordo_io_lru *c, uint32_t line)
 static void unlink_line(ordo_io_lru *c, uint32_t line)
 {
     const uint32_t before = c->prev[line], after = c->next[line];
-    c->next[before] = after; /* the head is never unlinked while others are behind it */
+    c->next[before] = after; /* the head is unlinked only if it is alone */
     if (after != NONE)
         c->prev[after] = before;
     else

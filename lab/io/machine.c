@@ -1,4 +1,4 @@
-/* machine.c: the I/O laboratory on machine files: memory levels, and bytes on a Hopper GPU. */
+/* machine.c: the I/O model on machine files: memory levels, and bytes on a Hopper GPU. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,9 @@
 
 /* ---- levels ---- */
 
-/* Parts of a cache that tiles may fill: tiles for all of a fully associative LRU cache fall off a
- * cliff, 0.85 is safe; sets and lines cost more. docs/design/io.md has the measurements. */
+/* Share of a cache that tiles may fill. The miss rate jumps if tiles fill a fully associative LRU
+ * cache; up to 0.85 of it does not. Sets and lines need a lower share. docs/design/io.md has the
+ * measurements. */
 static const double set_associative = 0.6;
 
 static double value_or(const ordo_machine *machine, const char *key, double otherwise)
@@ -21,13 +22,13 @@ static double value_or(const ordo_machine *machine, const char *key, double othe
     return ordo_machine_get(machine, key, &value) == ORDO_OK ? value : otherwise;
 }
 
-/* A level of a machine as keys of its file; a NULL key is not known. Bandwidth is the device's a
- * second, or one worker's a clock. */
+/* A memory level by the keys of a machine file; a key that is NULL is not known. Bandwidth is per
+ * second for the device, or per clock for one worker. */
 typedef struct level_keys {
     ordo_machine_family family;
     const char *name, *bytes, *bandwidth, *budget;
-    bool scratchpad, accumulators; /* the latter: words are f32 whatever the operands */
-    double unit;                   /* bytes of one of what `bytes` counts */
+    bool scratchpad, accumulators; /* its words are f32, whatever the operands */
+    double unit;                   /* bytes per unit of `bytes` */
 } level_keys;
 
 static const level_keys levels[] = {
@@ -45,7 +46,7 @@ static const level_keys levels[] = {
 };
 enum { LEVELS = sizeof levels / sizeof levels[0], GPU_LINE = 32 };
 
-/* Into a level, of all workers together. */
+/* Bandwidth into a level, summed over all workers. */
 static double bytes_per_s(const ordo_machine *machine, const char *key)
 {
     static const char per_clk[] = "_per_clk";
@@ -104,7 +105,7 @@ ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int 
 
 enum {
     MMA_STEP = 16, /* inner indices of a matrix instruction on 16-bit operands */
-    PANELS = 8     /* times sqrt M rows of scores: panels then cost about 5 % */
+    PANELS = 8     /* rows of a panel / sqrt M: panels then cost about 5 % */
 };
 
 static ordo_io_problem io_problem(const ordo_problem *p, ordo_io_pass pass,
@@ -173,11 +174,11 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
 
 enum {
     HOPPER = 90,
-    ROWS = 64,                /* a warpgroup's multiply takes 64 rows */
-    COLUMNS = 8,              /* and columns by eights */
-    ACCUMULATORS = 256 * 200, /* two math warpgroups, 200 registers a thread */
-    STREAM = 32,              /* least columns that pass by in the split kernel for dq */
-    PHASE_ROWS = 128,         /* tiles of the phase form: plain products */
+    ROWS = 64,                /* rows of a wgmma instruction */
+    COLUMNS = 8,              /* its columns are a multiple of this */
+    ACCUMULATORS = 256 * 200, /* two consumer warpgroups, 200 registers per thread */
+    STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
+    PHASE_ROWS = 128,         /* tiles of the phase algorithm, which are plain products */
     PHASE_COLS = 256,
     PRODUCTS = 5
 };

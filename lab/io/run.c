@@ -1,4 +1,4 @@
-/* run.c: run an algorithm of the I/O laboratory and compare its results with the oracle's. */
+/* run.c: run an algorithm of the I/O model and compare its results with the oracle's. */
 #include "io/run.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 /* ---- the oracle ---- */
 
-/* One query head of the matrices, whose rows of all heads of a group lie interleaved. */
+/* Copy one query head of a matrix in which the rows of all heads of a group are interleaved. */
 static void gather(double *to, const double *from, int64_t head, int64_t group, int64_t rows,
                    int64_t dim)
 {
@@ -37,7 +37,7 @@ static ordo_problem oracle_problem(const ordo_io_world *w, const ordo_io_problem
     return known;
 }
 
-/* Answers for every query head of the group, in the matrices' own order of rows. */
+/* Compute the answers for every query head of the group, in the order of rows of the matrices. */
 static ordo_status ask_oracle(const ordo_io_world *w, const ordo_io_problem *p,
                               const ordo_io_answers *a)
 {
@@ -83,7 +83,7 @@ static ordo_status ask_oracle(const ordo_io_world *w, const ordo_io_problem *p,
     return ORDO_OK;
 }
 
-/* The oracle has no block masks; for them the naive algorithm answers. */
+/* The oracle has no block masks: for these the naive algorithm is the reference. */
 static ordo_status ask_naive(const ordo_io_world *w, const ordo_io_problem *p, ordo_io_pass pass,
                              const ordo_io_answers *a)
 {
@@ -143,13 +143,13 @@ void ordo_io_answers_give(const ordo_io_answers *a, ordo_io_world *w)
 
 /* ---- errors ---- */
 
-/* The larger error; one that is not a number is as large as it gets. */
+/* The larger error; NaN counts as infinite. */
 static double worse(double worst, double error)
 {
     return isnan(error) ? INFINITY : error > worst ? error : worst;
 }
 
-/* The largest difference; equal infinities do not differ. */
+/* The largest difference; equal infinities have none. */
 static double difference(double worst, const ordo_io_matrix *got, const double *wanted)
 {
     for (int64_t i = 0; i < got->rows * got->cols; i++)
@@ -166,7 +166,7 @@ double ordo_io_answers_error(const ordo_io_answers *a, const ordo_io_world *w)
     return difference(difference(difference(0, &j->dq, a->dq), &j->dk, a->dk), &j->dv, a->dv);
 }
 
-/* ---- the gradient of the paper, checked by differences of its loss ---- */
+/* ---- the gradient, checked by central differences of its loss ---- */
 
 static double loss(const ordo_io_job *j, const double *x, double *row)
 {

@@ -1,4 +1,4 @@
-/* shape.c: which scores are visible, and sums over tiles of them. */
+/* shape.c: which scores are visible, and sums over the tiles that contain them. */
 #include "io/shape.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static ordo_status check_sizes(const ordo_io_problem *p)
     return ORDO_OK;
 }
 
-/* No count below can leave 63 bits. */
+/* Refuse problems for which a count may exceed 63 bits. */
 static ordo_status check_fits(const ordo_io_problem *p)
 {
     uint64_t words = WORDS_A_SCORE * (uint64_t)(p->head_dim + p->v_head_dim + 1);
@@ -68,7 +68,7 @@ static ordo_status check_fits(const ordo_io_problem *p)
     return ORDO_OK;
 }
 
-/* The gradient of the paper knows one length, one width, and no mask. */
+/* The gradient is defined for one length and one width, without a mask. */
 static ordo_status check_gradient(const ordo_io_problem *p)
 {
     if (p->pass == ORDO_IO_GRADIENT &&
@@ -84,7 +84,7 @@ static void set_band(ordo_io_shape *shape, const ordo_io_problem *p)
     const int64_t diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len;
     const bool left = p->window.on && p->window.left >= 0;
     const bool right = p->window.on && p->window.right >= 0;
-    /* an edge past every column is none, however far it is */
+    /* an edge beyond all columns is no edge */
     const int64_t left_of = ordo_io_least(p->window.left, OPEN);
     const int64_t right_of = ordo_io_least(p->window.right, OPEN);
     shape->low = left ? diagonal - left_of : -OPEN;
@@ -115,7 +115,7 @@ ordo_status ordo_io_shape_of(const ordo_io_problem *problem, ordo_io_shape *shap
         .dk = p.head_dim,
         .dv = p.v_head_dim,
         .blocks = p.blocks,
-        .block_q = ordo_io_least(p.block_q, p.q_len), /* a larger one is no other */
+        .block_q = ordo_io_least(p.block_q, p.q_len), /* a larger block hides the same scores */
         .block_k = ordo_io_least(p.block_k, p.kv_len),
         .cache = p.cache_words,
         .strip = p.strip,
@@ -136,8 +136,8 @@ static ordo_io_span intersect(ordo_io_span a, int64_t begin, int64_t end)
     return a;
 }
 
-/* Columns of the band that positions p0..p1-1 see: without a hole, since neighbours' overlap or
- * touch. Likewise positions that see columns c0..c1-1. */
+/* The visible columns of positions p0..p1-1 of a band: one interval, since those of neighbours
+ * overlap or touch. Likewise the positions that see columns c0..c1-1. */
 static ordo_io_span band_cols(const ordo_io_shape *s, int64_t p0, int64_t p1)
 {
     return (ordo_io_span) { p0 + s->low, p1 + s->high };
@@ -186,7 +186,8 @@ bool ordo_io_live(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t c0, in
 /* Pairs (position, column) with column - position <= x. */
 static int64_t pairs_up_to(int64_t positions, int64_t cols, int64_t x)
 {
-    /* Position i has min(cols, max(0, i + x + 1)) of them: none, then more by one, then all. */
+    /* Position i has min(cols, max(0, i + x + 1)) such columns: first 0, then one more per
+     * position, then all. */
     const int64_t none = ordo_io_least(positions, ordo_io_most(0, -x - 1));
     const int64_t all = ordo_io_least(positions, ordo_io_most(none, cols - x - 1));
     const int64_t first = none + x + 1, growing = all - none;
@@ -244,10 +245,10 @@ ordo_io_span ordo_io_next_rows(const ordo_io_shape *s, int64_t c0, int64_t c1, i
 /* ---- sums over tiles ---- */
 
 typedef struct tally {
-    int64_t tiles, size; /* live tiles, and their sizes added */
+    int64_t tiles, size; /* number of live tiles, and the sum of their sizes */
 } tally;
 
-/* Tiles of `size` that a run of indices meets, counted from `origin`. */
+/* Add the tiles of `size`, counted from `origin`, that overlap a run of indices. */
 static tally tiles_met(ordo_io_span run, int64_t origin, int64_t end, int64_t size)
 {
     if (run.begin >= run.end)
@@ -296,8 +297,8 @@ static int64_t floor_sum(int64_t n, int64_t m, int64_t a, int64_t b)
     return sum;
 }
 
-/* Along a band, `count` tiles of `step` from `first` on: how many tiles of `width` they meet in
- * 0..length-1, the sizes of those, and how many meet any. */
+/* For `count` tiles of `step` positions from `first` on along a band: the number of tiles of
+ * `width` in 0..length-1 that they overlap, the sum of their sizes, and how many overlap any. */
 typedef struct band_sum {
     int64_t tiles, size, live;
 } band_sum;
@@ -310,11 +311,12 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
 static band_sum sum_band(int64_t first, int64_t count, int64_t step, ordo_io_span band,
                          int64_t length, int64_t width)
 {
-    const int64_t begin = first + band.begin, end = first + step + band.end; /* tile 0 meets */
+    const int64_t begin = first + band.begin,
+                  end = first + step + band.end; /* what tile 0 overlaps */
     const int64_t all = ordo_io_count(length, width);
     if (end <= begin || count < 1 || length < 1)
         return (band_sum) { 0, 0, 0 };
-    /* Those before `top` and from `bottom` on meet nothing. */
+    /* Tiles before `top` and from `bottom` on overlap nothing. */
     const int64_t top = end >= 1 ? 0 : ordo_io_count(1 - end, step);
     const int64_t bottom = begin >= length ? 0 : clamp((length - 1 - begin) / step + 1, 0, count);
     if (top >= bottom)
@@ -325,7 +327,7 @@ static band_sum sum_band(int64_t first, int64_t count, int64_t step, ordo_io_spa
     const int64_t before = floor_sum(bottom - leaves, width, step, begin + leaves * step);
     const int64_t upto = floor_sum(reaches - top, width, step, end + top * step - 1) + reaches -
                          top + (bottom - reaches) * all;
-    /* From `cut` on the last tile met is the last there is, perhaps a smaller one. */
+    /* From `cut` on the last overlapped tile is the last of all, which may be smaller. */
     const int64_t short_of = (all - 1) * width + 1 - end;
     const int64_t cut = clamp(short_of <= 0 ? 0 : ordo_io_count(short_of, step), top, bottom);
     return (band_sum) { upto - before,
@@ -333,7 +335,7 @@ static band_sum sum_band(int64_t first, int64_t count, int64_t step, ordo_io_spa
                         bottom - top };
 }
 
-/* Whether tiles of rows are tiles of positions along a band. */
+/* Whether each tile of rows is a whole number of positions of a band. */
 static bool along_band(const ordo_io_shape *s, int64_t r0, int64_t height)
 {
     return !s->blocks && r0 % s->group == 0 && height % s->group == 0;
@@ -345,7 +347,7 @@ static ordo_io_grid grid_full(const ordo_io_shape *s, int64_t rows, int64_t heig
                             s->cols * ordo_io_count(rows, height), rows * s->cols, rows, s->cols };
 }
 
-/* By tiles of columns: the shorter way when these are fewer. Bands only. */
+/* The same sums by tiles of columns, which is faster if these are fewer. Bands only. */
 static ordo_io_grid grid_by_cols(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t height,
                                  int64_t width)
 {
@@ -362,7 +364,7 @@ static ordo_io_grid grid_by_cols(const ordo_io_shape *s, int64_t r0, int64_t r1,
     return g;
 }
 
-/* Whole tiles of rows at once, then a ragged one. */
+/* All full tiles of rows at once, then the partial one. */
 static ordo_io_grid grid_band(const ordo_io_shape *s, int64_t r0, int64_t r1, int64_t height,
                               int64_t width)
 {

@@ -1,9 +1,8 @@
-/* shape.h: what attention looks like to the I/O laboratory: one matrix of scores, some of them
- * live.
+/* shape.h: attention as the I/O model sees it: one matrix of scores, some of which are visible.
  *
- * The query heads that share a key head are one head with more rows: row r is position r / group
+ * The query heads that share a key head form one head with more rows: row r is position r / group
  * of query head r % group. So a mask that is a band over positions is a band over rows. A block
- * mask may cut further holes. Tiles and strips in which nothing is visible are never touched. */
+ * mask may hide more. Tiles and strips without a visible score are skipped. */
 #ifndef IO_SHAPE_H
 #define IO_SHAPE_H
 
@@ -36,26 +35,28 @@ typedef struct ordo_io_span {
     int64_t begin, end;
 } ordo_io_span;
 
-/* The first run, at or after `from` and before `to`, of columns that one of the rows r0..r1-1
- * sees; or of rows that see one of the columns c0..c1-1. Empty if there is none. */
+/* Return the first run within from..to-1 of columns that are visible to a row of r0..r1-1, or of
+ * rows that see a column of c0..c1-1. The run is empty if there is none. */
 ordo_io_span ordo_io_next_cols(const ordo_io_shape *shape, int64_t r0, int64_t r1, int64_t from,
                                int64_t to);
 ordo_io_span ordo_io_next_rows(const ordo_io_shape *shape, int64_t c0, int64_t c1, int64_t from,
                                int64_t to);
 
-/* Sums over the live tiles of rows r0..r1-1, cut into tiles of height x width from r0 and 0. */
+/* Sums over the live tiles of rows r0..r1-1, with tiles of height x width from row r0 and column
+ * 0. */
 typedef struct ordo_io_grid {
     int64_t heights, widths, areas; /* over live tiles */
-    int64_t live_rows, live_cols;   /* in tiles of rows, of columns, with a live tile among them */
+    int64_t live_rows;              /* rows of those tiles of rows that contain a live tile */
+    int64_t live_cols;              /* likewise for columns */
 } ordo_io_grid;
 ordo_io_grid ordo_io_grid_of(const ordo_io_shape *shape, int64_t r0, int64_t r1, int64_t height,
                              int64_t width);
 
-/* Sums over tiles of rows (columns) and the columns (rows of r0..r1-1) that each of them meets. */
+/* Sums over tiles of rows (columns) and the columns (rows of r0..r1-1) visible to each of them. */
 typedef struct ordo_io_strips {
-    int64_t lengths; /* columns met, over the tiles */
-    int64_t areas;   /* times the height of the tile */
-    int64_t live;    /* heights of the tiles that meet any */
+    int64_t lengths; /* visible columns, summed over the tiles */
+    int64_t areas;   /* the same times the height of the tile */
+    int64_t live;    /* heights of the tiles with a visible column */
 } ordo_io_strips;
 ordo_io_strips ordo_io_row_strips(const ordo_io_shape *shape, int64_t r0, int64_t r1,
                                   int64_t height);
@@ -70,7 +71,8 @@ static inline int64_t ordo_io_most(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
-static inline int64_t ordo_io_count(int64_t size, int64_t tile) /* tiles that cover a size */
+static inline int64_t ordo_io_count(int64_t size,
+                                    int64_t tile) /* number of tiles that cover a length */
 {
     return (size + tile - 1) / tile;
 }

@@ -1,13 +1,15 @@
-/* stack.c: Mattson's stack: the miss curve of fully associative LRU for every size, in one pass.
+/* stack.c: Mattson's stack algorithm: the miss curve of fully associative LRU caches of every size,
+ * in one pass.
  *
- * The stack distance of an access is the place of its line among lines ordered by last use: a cache
- * of C lines hits if the distance is at most C. Each line holds the time slot of its last use and a
- * bitmap marks the slots that are some line's last; the distance is the number of marks from there
- * on. Counts of marks over 64, 1024, 16384, ... slots make that a few short sums. When the slots
- * run out, the marked ones are renumbered from 0.
+ * The stack distance of an access is the position of its line among all lines in order of last use:
+ * a cache of C lines hits if the distance is at most C. Each line has the time slot of its last
+ * use, and a bitmap marks the slots that are the last use of some line; the distance is the number
+ * of marks from that slot on. Counts of marks over 64, 1024, 16384, ... slots reduce that to a few
+ * short sums. When the slots run out, the marked ones are renumbered from 0.
  *
- * Write-backs for every size come from one more number a line: the smallest cache in which it is
- * dirty. A write makes that 1; an access at distance s means that caches below s had evicted it. */
+ * Write-backs for every size follow from one more number per line: the smallest cache in which it
+ * is dirty. A write sets it to 1; an access at distance s means that caches below s had evicted the
+ * line. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ enum {
 };
 
 typedef struct line_state {
-    uint32_t slot;  /* of its last use, plus one; NEVER */
+    uint32_t slot;  /* slot of its last use, plus one; or NEVER */
     uint32_t dirty; /* smallest cache, in lines, that holds it dirty; 0 = clean everywhere */
 } line_state;
 
@@ -35,7 +37,7 @@ struct ordo_io_stack {
     uint32_t *owner; /* line of a slot */
     uint64_t *marks;
     uint32_t *counts[LEVELS]; /* marks in 64 * 16^level slots */
-    int levels;               /* so many of them for so many slots */
+    int levels;               /* number of counts, for the capacity in slots */
     int64_t slots, now, marked;
     int64_t *fills;   /* [s]: reads, and writes of long lines, at distance s; [most + 1]: further */
     int64_t *dirtied; /* running sum at C: write-backs of a cache of C lines */
@@ -69,7 +71,7 @@ static int64_t marks_from(const ordo_io_stack *s, int64_t slot)
         const int64_t index = slot >> by, end = (index | (RADIX - 1)) + 1;
         for (int64_t i = index + 1; i < end; i++)
             sum += s->counts[level][i];
-        if (end << by > s->now) /* nothing is marked further on */
+        if (end << by > s->now) /* no later slot is marked */
             break;
     }
     return sum;
@@ -83,7 +85,7 @@ static void release_slots(ordo_io_stack *s)
         free(s->counts[level]);
 }
 
-/* Room for `slots`, none of them marked; each level is padded to a whole radix. */
+/* Allocate `slots`, none of them marked; each level is padded to a multiple of the radix. */
 static bool take_slots(ordo_io_stack *s, int64_t slots)
 {
     bool complete = true;
@@ -100,7 +102,7 @@ static bool take_slots(ordo_io_stack *s, int64_t slots)
     return complete && s->owner && s->marks;
 }
 
-/* Renumber the marked slots from 0, in twice the room if they fill half of it. */
+/* Renumber the marked slots from 0; double the capacity if they fill half of it. */
 static void renumber(ordo_io_stack *s)
 {
     ordo_io_stack before = *s;
@@ -124,7 +126,7 @@ static void renumber(ordo_io_stack *s)
 
 /* ---- accesses ---- */
 
-/* The distance of a line, which then becomes the most recent; 0 if it is new. */
+/* Return the distance of a line, 0 if it is new, and make it the most recently used. */
 static int64_t promote(ordo_io_stack *s, uint32_t line)
 {
     line_state *state = &s->state[line];
@@ -134,7 +136,7 @@ static int64_t promote(ordo_io_stack *s, uint32_t line)
             return 1;
         distance = marks_from(s, state->slot - 1);
         unmark(s, state->slot - 1);
-        state->slot = NEVER; /* or renumbering would take it for the line's last */
+        state->slot = NEVER; /* so that renumbering does not take it for the last use of the line */
     }
     if (s->now == s->slots)
         renumber(s);
@@ -226,7 +228,7 @@ ordo_status ordo_io_stack_finish(ordo_io_stack *s, ordo_io_words *curve)
         const int64_t place = marks_from(s, state->slot - 1);
         if (line < s->scratch) {
             s->dirtied[clip(s, state->dirty)]++;
-        } else if (state->dirty < place) { /* evicted before the end where it did not fit */
+        } else if (state->dirty < place) { /* caches too small for it evicted it before the end */
             s->dirtied[clip(s, state->dirty)]++;
             s->dirtied[clip(s, place)]--;
         }

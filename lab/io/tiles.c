@@ -13,13 +13,13 @@
 
 typedef struct search {
     const ordo_io_shape *shape;
-    ordo_io_shape open; /* the same without its mask: priced at once */
+    ordo_io_shape open; /* the same without its mask, whose words are a closed form */
     ordo_io_algorithm algorithm;
     ordo_io_tiles best;
-    int64_t least;      /* words of `best`; INT64_MAX: nothing fitted yet */
-    int64_t open_least; /* least of any candidate without its mask */
-    bool pricing;       /* masked: the second round, which prices candidates exactly */
-    int64_t spent;      /* effort of that */
+    int64_t least;      /* words of `best`; INT64_MAX = none fits so far */
+    int64_t open_least; /* fewest words of any candidate without the mask */
+    bool pricing;       /* masked: second round, which computes the words of candidates exactly */
+    int64_t spent;      /* effort of the second round so far */
 } search;
 
 static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
@@ -27,8 +27,9 @@ static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
     return ordo_io_attention_words(&s->open, s->algorithm, t);
 }
 
-/* What a price costs. Along a band sums are closed; else live tiles are summed along the side with
- * fewer of them, if heads that share keys are not cut in the middle of a position. */
+/* Effort of computing the words exactly. Along a band the sums are closed forms; else live tiles
+ * are summed along the side with fewer of them, provided that no tile cuts the heads of a
+ * position. */
 static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
 {
     enum { CLOSED = 20 };
@@ -42,9 +43,9 @@ static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
     return scores + rows + keys;
 }
 
-enum { EFFORT = 20000 }; /* tiles summed over, for one kind of tiles: about a millisecond */
+enum { EFFORT = 20000 }; /* limit of the effort for one kind of tiles: about a millisecond */
 
-/* `far`: worth a price even if it looks bad without its mask, while there is effort left. */
+/* `far`: compute the words exactly even if they are many without the mask, while effort is left. */
 static void consider(search *s, const ordo_io_tiles *t, bool far)
 {
     const int64_t open = ordo_io_words_total(open_words(s, t));
@@ -74,7 +75,7 @@ static int64_t smallest_alike(int64_t tile, int64_t x, int64_t y)
     return ordo_io_most(ordo_io_even_tile(tile, x), y > 0 ? ordo_io_even_tile(tile, y) : 1);
 }
 
-/* Make *field of t the largest that fits; false if 1 does not. */
+/* Set *field of t to the largest size that fits; false if 1 does not fit. */
 static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t most)
 {
     int64_t fits = 0;
@@ -92,16 +93,16 @@ static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t mos
     return fits > 0;
 }
 
-/* Masked: smaller tiles than what fits, by twelfths, or every one of few. */
+/* Masked: also try smaller tiles, in steps of a twelfth, or all sizes if there are few. */
 enum { PARTS = 12, FEW = 64 };
 
-/* Lengths that a size cuts: x and, for panels that do not divide the rows, y. */
+/* The lengths that a tile cuts: x and, if panels do not divide the rows, y. */
 typedef struct cut {
     int64_t *field;
     int64_t x, y;
 } cut;
 
-/* The second size as large as fits beside the first; and, if `far`, parts of that. */
+/* Try the second size as large as fits beside the first and, if `far`, fractions of that. */
 static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool far)
 {
     if (!widen(s, t, second.field, second.x))
@@ -109,7 +110,7 @@ static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool fa
     const int64_t widest = *second.field;
     *second.field = smallest_alike(widest, second.x, second.y);
     consider(s, t, far);
-    if (far) { /* along a narrow band squares do well */
+    if (far) { /* along a narrow band square tiles are good */
         *second.field = ordo_io_least(widest, *first.field);
         consider(s, t, true);
     }
@@ -133,8 +134,8 @@ static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
     }
 }
 
-/* One side streams, as thin as a strip, thinner if that does not fit; the other is as large as
- * fits. Masked, a thicker stream may meet the mask's edge better. */
+/* One side is streamed, as thin as a strip, or thinner if that does not fit; the other is as large
+ * as fits. Masked, thicker tiles may follow the edge of the mask better, so they are tried too. */
 static void search_stream(search *s, ordo_io_tiles *t, cut thin, cut large)
 {
     for (int64_t size = ordo_io_least(s->shape->strip, thin.x); size > 0; size /= 2) {
@@ -182,7 +183,7 @@ static void mat_output(search *s, ordo_io_tiles *t)
     search_pair(s, t, (cut) { &t->out_cols, s->shape->dv, 0 }, panel_cut(s, t, &t->out_rows));
 }
 
-/* Make *field of t the best part of itself: for costs that no other field shares. */
+/* Replace *field of t by its best fraction, for costs that depend on no other field. */
 static void best_part(search *s, const ordo_io_tiles *t, int64_t *field)
 {
     const int64_t widest = *field, parts = widest <= FEW ? widest : PARTS;
@@ -226,7 +227,7 @@ static void phase_output(search *s, ordo_io_tiles *t)
     }
 }
 
-/* Add the best of one kind to `tiles`; false if none fits. */
+/* Add the best tiles of one kind to `tiles`; false if none fits. */
 static bool add_kind(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                      void (*kind)(search *s, ordo_io_tiles *t), ordo_io_tiles *tiles)
 {
@@ -240,7 +241,7 @@ static bool add_kind(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
     }
     if (s.least == INT64_MAX)
         return false;
-    tiles->rows += s.best.rows; /* a kind leaves the others' fields at 0 */
+    tiles->rows += s.best.rows; /* a kind leaves the fields of the others at 0 */
     tiles->cols += s.best.cols;
     tiles->out_rows += s.best.out_rows;
     tiles->out_keys += s.best.out_keys;
@@ -248,7 +249,8 @@ static bool add_kind(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
     return true;
 }
 
-/* Rows whose scores may be in slow memory together: few even panels; 0: not even one row. */
+/* Rows per panel: as few panels as the workspace allows, of equal size; 0 if not even one row
+ * fits. */
 static int64_t panel_rows(const ordo_io_shape *shape, ordo_io_algorithm algorithm)
 {
     const int64_t a_row = (algorithm == ORDO_IO_PHASE ? 2 : 1) * shape->cols;
@@ -275,7 +277,7 @@ bool ordo_io_attention_tiles(const ordo_io_shape *shape, ordo_io_algorithm algor
         return add_kind(shape, algorithm, score_tiles, tiles) &&
                add_kind(shape, algorithm, mat_output, tiles);
     case ORDO_IO_PHASE:
-        return shape->cache >= 3 && /* of the pass over delta */
+        return shape->cache >= 3 && /* needed by the pass that computes delta */
                add_kind(shape, algorithm, score_tiles, tiles) &&
                add_kind(shape, algorithm, phase_output, tiles);
     case ORDO_IO_FUSED: return add_kind(shape, algorithm, score_tiles, tiles);
@@ -283,7 +285,7 @@ bool ordo_io_attention_tiles(const ordo_io_shape *shape, ordo_io_algorithm algor
     }
 }
 
-/* ---- tiles from outside ---- */
+/* ---- tiles given by a caller ---- */
 
 static ordo_status set(const char *name, int64_t *tile, int64_t length, int64_t otherwise)
 {

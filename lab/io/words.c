@@ -58,7 +58,7 @@ static ordo_io_words forward_fused(const ordo_io_shape *s, const ordo_io_tiles *
     };
 }
 
-/* A tile of 0 leaves its part of the cost out: so the parts can be searched one by one. */
+/* A tile of 0 leaves out its part of the cost, so that the parts can be optimised one by one. */
 static ordo_io_grid grid_or_none(const ordo_io_shape *s, int64_t top, int64_t bottom,
                                  const ordo_io_tiles *t)
 {
@@ -102,7 +102,7 @@ static ordo_io_words backward_naive(const ordo_io_shape *s)
                              2 * s->rows * s->cols };
 }
 
-/* One kernel, column block outside; without dq it is the first kernel of SPLIT. */
+/* One kernel with an outer loop over column blocks; without dq it is the first kernel of SPLIT. */
 static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *t, bool with_dq)
 {
     if (t->rows == 0)
@@ -153,14 +153,15 @@ static ordo_io_words phase_panel(const ordo_io_shape *s, const ordo_io_tiles *t,
     return (ordo_io_words) {
         .loads = (g.heights + g.widths) * d + 2 * g.heights + g.areas +
                  cols.areas * (k_tiles + v_tiles) + cols.lengths * d + rows.areas * k_tiles +
-                 rows.lengths * s->dk + cols.live * d, /* but for the first touch: see phase() */
+                 rows.lengths * s->dk +
+                 cols.live * d, /* the first access to a tile is subtracted in backward_phase() */
         .stores = 2 * g.areas + cols.live * d,
     };
 }
 
 /* ---- panels ---- */
 
-/* Unmasked panels cost the same but for the last: count one and multiply. */
+/* Unmasked, all panels but the last cost the same: compute one and multiply. */
 static ordo_io_words over_panels(const ordo_io_shape *s, const ordo_io_tiles *t,
                                  ordo_io_words (*panel)(const ordo_io_shape *s,
                                                         const ordo_io_tiles *t, int64_t top,
@@ -199,7 +200,7 @@ static ordo_io_words backward_phase(const ordo_io_shape *s, const ordo_io_tiles 
     const int64_t beside = ordo_io_most(w * (a + b), ordo_io_most(a, b + 1));
     const int64_t seen = cols_or_none(s, 0, s->rows, t->out_keys).live;
     const ordo_io_words ends = {
-        .loads = -seen * d, /* the first panel to meet a tile of columns starts from zero */
+        .loads = -seen * d, /* the first panel that visits a tile of columns starts from zero */
         .stores = (s->cols - seen) * d + s->rows * s->dk,
         .cache = ordo_io_most(a * b + beside, out * t->out_cols + w * (out + t->out_cols)),
         .workspace = 2 * t->panel * s->cols,

@@ -1,7 +1,7 @@
-/* words.h: what each algorithm moves, in closed form, and the tiles that make it least.
+/* words.h: the words that each algorithm moves, in closed form, and the tiles that minimise them.
  *
- * Unmasked, every sum is a product of tile counts. Masked, the same per-tile costs are summed over
- * live tiles. The simulation meets these numbers to the word. */
+ * Unmasked, every sum is a product of tile counts. Masked, the same costs per tile are summed over
+ * live tiles. The simulation counts exactly these numbers. */
 #ifndef IO_WORDS_H
 #define IO_WORDS_H
 
@@ -60,7 +60,7 @@ bool ordo_io_gradient_tiles(const ordo_io_shape *shape, ordo_io_algorithm algori
 
 /* ---- arithmetic ---- */
 
-/* Both, one after the other. */
+/* The words of both, one after the other. */
 static inline ordo_io_words ordo_io_words_add(ordo_io_words a, ordo_io_words b)
 {
     return (ordo_io_words) { a.loads + b.loads, a.stores + b.stores, ordo_io_most(a.cache, b.cache),

@@ -10,13 +10,13 @@
 #include "io/words.h"
 
 enum {
-    ALIGN = 64,          /* words: every matrix starts on a line of any cache */
+    ALIGN = 64,          /* in words: every matrix starts at a line of any cache */
     WORDS_MAX = 1 << 28, /* 2 GiB; an address and its write bit fit 32 bits */
     DROPOUT_ROUNDS = 7,
     DROPOUT_BITS = 8
 };
 
-/* A matrix after the words used so far; data is set once memory is there. */
+/* Place a matrix after the words used so far; its data pointer is set once memory is allocated. */
 static void place(ordo_io_matrix *m, ordo_io_tensor tensor, int64_t rows, int64_t cols,
                   int64_t *used, double *memory)
 {
@@ -24,7 +24,7 @@ static void place(ordo_io_matrix *m, ordo_io_tensor tensor, int64_t rows, int64_
     *used += (rows * cols + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Words of all matrices; `memory` NULL only counts. */
+/* Place all matrices and return their words; with `memory` NULL only count. */
 static int64_t lay_out(ordo_io_job *job, ordo_io_algorithm algorithm, double *memory)
 {
     const ordo_io_shape *s = job->shape;
@@ -129,13 +129,14 @@ ordo_status ordo_io_world_create(ordo_io_world *w, const ordo_io_problem *proble
                          "simulation of %" PRId64 " x %" PRId64 " scores: needs more than %d words "
                          "of memory; predictions have no such limit",
                          shape->rows, shape->cols, WORDS_MAX);
-    /* On a line of the processor's caches too, so that what runs misses as what is simulated. */
+    /* Aligned to a line of the processor's caches as well, so that measured misses match the
+     * simulation. */
     const size_t bytes = (size_t)(w->fast.pool + pool + ALIGN) / ALIGN * ALIGN * sizeof(double);
     w->memory = aligned_alloc(ALIGN * sizeof(double), bytes);
     w->batch = malloc(ORDO_IO_BATCH * sizeof *w->batch);
     if (!w->memory || !w->batch)
         return ordo_fail(ORDO_ERR_MEMORY, "simulation: out of memory");
-    memset(w->memory, 0xff, bytes); /* NaN: not set yet */
+    memset(w->memory, 0xff, bytes); /* NaN: not computed yet */
     w->fast.memory = w->memory;
     w->fast.batch = w->batch;
     lay_out(&w->job, algorithm, w->memory);

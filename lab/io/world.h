@@ -1,5 +1,4 @@
-/* world.h: everything a simulated run needs: slow memory with seeded inputs, fast memory, dropout.
- */
+/* world.h: the state of a simulated run: slow memory with seeded inputs, fast memory, dropout. */
 #ifndef IO_WORLD_H
 #define IO_WORLD_H
 
@@ -19,14 +18,14 @@ typedef struct ordo_io_world {
     uint32_t *batch;
 } ordo_io_world;
 
-/* Slow memory laid out, inputs drawn from `seed`; o and lse are the caller's to fill in for a
- * backward pass. `pool` words of fast memory. `world` may be destroyed whatever the status. */
+/* Lay out slow memory, draw the inputs from the problem's seed, and allocate `pool` words of fast
+ * memory. For a backward pass the caller fills in o and lse. Destroy `world` even if this fails. */
 ordo_status ordo_io_world_create(ordo_io_world *world, const ordo_io_problem *problem,
                                  const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                                  const ordo_io_tiles *tiles, int64_t pool);
 void ordo_io_world_destroy(ordo_io_world *world);
 
-/* Run the algorithm; ORDO_ERR_INTERNAL if it took more than its share of fast memory. */
+/* Run the algorithm. Returns ORDO_ERR_INTERNAL if it used more fast memory than it may. */
 ordo_status ordo_io_world_run(ordo_io_world *world);
 
 #endif

@@ -1,4 +1,4 @@
-/* io_fuzz.c: any bytes as a problem of the I/O laboratory, an algorithm and a cache.
+/* io_fuzz.c: any bytes as a problem of the I/O model, an algorithm and a cache.
  *
  * A run moves exactly the words of the closed form, never more fast memory than there is, never
  * fewer words than the bound, and computes what the oracle does. Caches of the same loops never

@@ -1,4 +1,4 @@
-/* random_io.h: random problems of the I/O laboratory, and what must hold of every run. */
+/* random_io.h: random problems of the I/O model, and what must hold of every run. */
 #ifndef TESTS_IO_RANDOM_IO_H
 #define TESTS_IO_RANDOM_IO_H
 
