@@ -5,8 +5,8 @@
  * Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
  *
  *   trivial          every live input once, every output once
- *   large-cache      counts scores, whose operands must all be in fast memory: d(I + J) <= 2M bounds
- *                    a phase; unmasked only
+ *   large-cache      counts scores, whose operands must all be in fast memory:
+ *                    d(I + J) <= 2M bounds a phase; unmasked only
  *   small-cache      counts multiplications; a phase of M + 2M words does at most
  *                    kappa (3M)^(3/2), kappa = 1/(3 sqrt 3) forward, 2/9 backward; M <= d^2/2
  *   multiplications  the same with the constant that holds for every M, 1/(2 sqrt 2)

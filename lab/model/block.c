@@ -1,22 +1,23 @@
-/* block.c: a transformer block, forward and with backward, in every dropout mode.
+/* block.c: a transformer block, forward and backward, in every dropout mode.
  *
- *   sequential   GEMMs, mask, attention that reads it
- *   fused        GEMMs, attention that makes it
- *   overlapped   GEMMs beside mask, attention that reads it
- *   pipelined    the same by segments of rows: attention of segment i, then the GEMMs of segment i
- *                beside the mask of segment i + 1; two buffers, at the price of part-filled waves
+ *   sequential   GEMMs, then the bits, then attention that reads them
+ *   fused        GEMMs, then attention that makes the bits
+ *   overlapped   GEMMs and bits at the same time, then attention that reads them
+ *   pipelined    overlapped, in segments of rows: attention of segment i, then the GEMMs of segment
+ *                i and the bits of segment i + 1; two buffers, but partial waves per segment
  *
  * In steady state the board's governor averages power over several kernels. With perfect averaging
  * a sequence would take the longer of the sum of times at full clock and the sum of energies over
- * the limit: a mask that draws little power would pay back its time as clock. Measured sequences
- * lie between that and the sum of the kernels' own times; a fitted share says where. */
+ * the power limit: making bits, which draws little power, would be repaid by a higher clock.
+ * Measured sequences lie between that and the sum of the kernels' own times; a fitted share says
+ * where. */
 #include "model/model.h"
 
 #include <math.h>
 
-/* Kernels one after the other. */
+/* Kernels in sequence. */
 typedef struct sum {
-    double seconds; /* each under the power limit by itself */
+    double seconds; /* sum of times, each kernel under the power limit */
     double clocked; /* at full clock */
     double joules;
 } sum;
@@ -45,8 +46,8 @@ typedef struct parts {
     double elements;
     ordo_priced gemm[ORDO_BLOCK_GEMMS];
     ordo_priced attention, with_mask, fused, rng, memory;
-    sum gemms;   /* those that count */
-    double tail; /* of those, in seconds */
+    sum gemms;   /* the GEMMs to overlap with */
+    double tail; /* idle time of their last waves, in seconds */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -65,7 +66,7 @@ static int gemms_of(const ordo_block *b)
     return b->overlap_qkv_only ? 1 : ORDO_BLOCK_GEMMS;
 }
 
-/* GEMM number i over `rows` rows; ranks share heads and the inner size of the two last. */
+/* GEMM number i over `rows` rows; tensor-parallel ranks share its heads or its inner size. */
 static ordo_gemm gemm_of(const ordo_block *b, int i, int64_t rows)
 {
     const int64_t e = b->embed, ranks = b->tensor_parallel;
@@ -90,7 +91,7 @@ static ordo_attention_shape shape_of(const ordo_block *b, ordo_keep_source drop)
         .q_len = rows_of(b),
         .kv_len = b->seq,
         .head_dim = b->head_dim,
-        .causal = false, /* a rank's rows are spread over the sequence; see causal_share() */
+        .causal = false, /* the rows of a rank are spread over the sequence; see causal_share() */
         .keep = drop,
         .rng = b->rng,
     };
@@ -111,7 +112,7 @@ static double causal_share(const ordo_model *model, const ordo_block *b)
     return live / ordo_live_elements(&s, bq, bk);
 }
 
-/* Time of attention scales with the scores it computes. */
+/* Time of attention, in proportion to the scores that it computes. */
 static ordo_priced attention_of(const parts *p, ordo_attention_shape s, double share)
 {
     ordo_priced priced = ordo_price_attention(p->model, &s);
@@ -164,7 +165,7 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     return p;
 }
 
-/* Tensor time that the mask's wide multiplications would take. */
+/* Tensor time that the wide multiplications of making the bits would take. */
 static double steal_of(const parts *p, double elements)
 {
     const double per = ordo_model_value(p->model, ORDO_C_WIDE_STEAL) * p->rng_counts->imad_wide /
@@ -194,8 +195,9 @@ static double mask_bytes(const ordo_block *b, int64_t rows)
     return (double)b->batch * (double)heads_of(b) * (double)rows * (double)b->seq / 8;
 }
 
-/* A GEMM of one segment: in whole waves. An efficiency measured on whole GEMMs has the part-filled
- * wave of all rows, `all`, in it already; and waves cost nothing where power is the limit. */
+/* Time of a GEMM of one segment, in whole waves. An efficiency measured on whole GEMMs already
+ * includes the partial wave of all rows, `all`; and partial waves cost nothing where power is the
+ * limit. */
 static double segment_gemm(const ordo_model *model, const ordo_gemm *g, ordo_gemm all)
 {
     ordo_model whole = *model;
@@ -210,7 +212,7 @@ static double segment_gemm(const ordo_model *model, const ordo_gemm *g, ordo_gem
     return waves > share ? waves : share;
 }
 
-/* One layer in `n` segments; seconds. */
+/* Time of one layer in `n` segments. */
 static double pipelined(const parts *p, int64_t n)
 {
     const ordo_block *b = p->block;
@@ -244,7 +246,7 @@ static double pipelined(const parts *p, int64_t n)
            p->memory.time.seconds;
 }
 
-/* Time without dropout kernels but with the given attention. */
+/* Time of the block with the given attention, and with `rng` if it is not NULL. */
 static double with_attention(const parts *p, const ordo_priced *attention, const ordo_priced *rng)
 {
     sum s = p->gemms;
@@ -286,8 +288,8 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
 }
 
-/* Forward and backward. GEMMs take twice as long backward; three quarters of that, projection and
- * MLP, come before attention and can cover a mask made again. */
+/* Forward and backward pass. GEMMs take twice as long in the backward pass; three quarters of that,
+ * projection and MLP, run before attention and can overlap with regenerating the bits. */
 static void price_training(const parts *p, ordo_block_report *r)
 {
     const ordo_model *model = p->model;
@@ -315,7 +317,8 @@ static void price_training(const parts *p, ordo_block_report *r)
     t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_masked;
 }
 
-/* The fastest, and the next. A mask that the memory does not hold leaves fused and pipelined. */
+/* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined
+ * remain. */
 static void choose(ordo_block_report *r)
 {
     double best = INFINITY, next = INFINITY;

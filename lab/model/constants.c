@@ -1,4 +1,4 @@
-/* constants.c: models made, and their constants listed and changed. */
+/* constants.c: make models; list and change their constants. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "model/model.h"
 
-/* Names that stand for several constants, in ordo_model_scale(). */
+/* Groups of constants that ordo_model_scale() takes by one name. */
 static const struct group {
     const char *name;
     ordo_constant member[4];
@@ -88,7 +88,7 @@ static const struct group *find_group(const char *name)
     return NULL;
 }
 
-/* Length of what two words begin with alike: enough to guess what was meant. */
+/* Length of the common prefix of two words, as a measure of similarity. */
 static size_t alike(const char *a, const char *b)
 {
     size_t n = 0;

@@ -47,10 +47,11 @@ ordo_priced ordo_price_gemm(const ordo_model *model, const ordo_gemm *g)
         each * steps *
         ordo_price_over((tm + tn) * tk * bytes / value(model, ORDO_C_GEMM_MULTICAST),
                         value(model, ORDO_C_L2_READ));
-    /* The accumulator is read once an instruction, which is 32 bytes of operand deep. */
+    /* The accumulator is read once per instruction, which covers 32 bytes of the inner
+     * dimension. */
     t.by[ORDO_LIMIT_RF_READ] =
         each * steps * ordo_price_over(tm * tn * tk * bytes / 32, value(model, ORDO_C_RF));
-    /* Operands come in once; then each group of rows reads its own of A and all of B. */
+    /* Operands are written once; then each group of rows reads its part of A and all of B. */
     t.by[ORDO_LIMIT_SHARED] =
         each * steps *
         ordo_price_over((tm + tn + tm + ordo_price_over(tm * tn, value(model, ORDO_C_MMA_ROWS))) *
@@ -62,13 +63,13 @@ ordo_priced ordo_price_gemm(const ordo_model *model, const ordo_gemm *g)
                                value(model, ORDO_C_ISSUE) * value(model, ORDO_C_ISSUE_EFFICIENCY));
     t.by[ORDO_LIMIT_HBM_READ] =
         ordo_price_over((m * k + n * k) * bytes, value(model, ORDO_C_HBM_READ));
-    if (ordo_model_on(model, ORDO_C_COUNT_WRITES)) /* 16-bit results, or f32 */
+    if (ordo_model_on(model, ORDO_C_COUNT_WRITES)) /* results have 16 bits, or are f32 */
         t.by[ORDO_LIMIT_HBM_WRITE] =
             ordo_price_over(m * n * (bytes > 2 ? bytes : 2), value(model, ORDO_C_HBM_WRITE));
     return ordo_price_finish(model, t, 2 * m * n * k * ordo_model_flop_energy(model, g->precision));
 }
 
-/* Reads and writes share the memory; what is both runs at the rate of a copy. */
+/* Reads and writes share the memory: bytes read and written run at the rate of a copy. */
 ordo_priced ordo_price_memory(const ordo_model *model, double read_bytes, double write_bytes)
 {
     ordo_kernel_time t = { 0 };

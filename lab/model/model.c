@@ -1,4 +1,4 @@
-/* model.c: the public face of the performance model: arguments checked, defaults filled in. */
+/* model.c: public functions of the performance model: check arguments and fill in defaults. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/versioned.h"
 #include "planner/predict.h"
 
-/* Sizes past these are mistakes, and would overflow what is computed from them. */
+/* Larger sizes are refused: values computed from them could overflow. */
 enum { LONGEST = 1 << 28, WIDEST = 1 << 24, MOST = 1 << 24, DEEPEST = 1 << 16 };
 
 static ordo_status missing(const char *name)
@@ -31,7 +31,7 @@ static ordo_status check_precision(const ordo_model *model, ordo_precision preci
         return ordo_fail(ORDO_ERR_ARGUMENT, "precision %d: expected bf16, fp8, f16 or f32",
                          (int)precision);
     if (ordo_model_tensor(model, precision) <= 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "precision %s: machine \"%s\" has no such products",
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "precision %s: machine \"%s\" states no rate for it",
                          ordo_precision_name(precision), ordo_machine_name(model->machine));
     return ORDO_OK;
 }
@@ -44,7 +44,7 @@ static ordo_status check_utilization(double utilization)
     return ORDO_OK;
 }
 
-/* The combinations that were counted, for a message. */
+/* List the combinations whose instructions are known, for a message. */
 static void counted(char *text, size_t capacity)
 {
     size_t used = 0;
@@ -74,8 +74,8 @@ static ordo_status find_counts(const ordo_rng *rng, const ordo_kernel_counts **c
     char known[400];
     counted(known, sizeof known);
     return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                     "%d rounds, %d bits, %s: nobody counted its instructions; counted are (rounds "
-                     "x bits) %s",
+                     "%d rounds, %d bits, %s: its instructions are not known; known are (rounds x "
+                     "bits) %s",
                      rng->rounds ? rng->rounds : 7, rng->bits ? rng->bits : 8,
                      ordo_generator_name(rng->generator), known);
 }
@@ -188,7 +188,7 @@ static ordo_status check_ranks(const ordo_block *b)
     return ORDO_OK;
 }
 
-/* Eight segments, or fewer where the rows do not divide or would leave less than a tile. */
+/* Eight segments, or fewer if the rows do not divide or a segment would be less than a tile. */
 static int64_t default_segments(int64_t rows)
 {
     int64_t n = 8;
@@ -252,7 +252,8 @@ static ordo_attention_shape shape_of(const ordo_problem *p)
     };
 }
 
-/* One pass. A window leaves `share` of the scores that the shape, which knows none, counts. */
+/* Price one pass. The shape has no window; `share` is the part of its scores that the window
+ * leaves. */
 static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape *s, double share,
                              bool backward, ordo_keep_source drop)
 {
@@ -265,8 +266,8 @@ static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape *s, d
     return time;
 }
 
-/* Attention alone: no GEMM to hide a mask under, so the choice is between a mask kernel once
- * before both passes and generation inside each. */
+/* Attention alone has no GEMM to overlap with, so the choice is between making the bits once before
+ * both passes and making them inside each. */
 static void price_dropout(const ordo_model *model, ordo_attention_shape *s, double share,
                           const ordo_kernel_counts *counts, ordo_plan_price *price)
 {

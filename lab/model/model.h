@@ -1,32 +1,32 @@
-/* model.h: inside the model: prices of what the planner has no use for, GEMMs and blocks. */
+/* model.h: prices of what the planner does not need: GEMMs, copies and transformer blocks. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
 #include "ordo/lab/model.h"
 #include "planner/price.h"
 
-/* Kernels, arguments checked. */
+/* Prices of single kernels; the arguments are already checked. */
 ordo_priced ordo_price_gemm(const ordo_model *model, const ordo_gemm *gemm);
 ordo_priced ordo_price_memory(const ordo_model *model, double read_bytes, double write_bytes);
 
-/* Share of a GEMM's last wave of tiles that stands idle, of its whole time. */
+/* Idle share of the workers in a GEMM, caused by its last, partial wave of tiles. */
 double ordo_gemm_tail(const ordo_model *model, const ordo_gemm *gemm);
 
-/* The block, arguments checked and defaults filled in. */
+/* Price a block whose arguments are checked and whose defaults are filled in. */
 void ordo_price_block(const ordo_model *model, const ordo_block *block,
                       const ordo_kernel_counts *counts, ordo_block_report *report);
 
-/* Whether a warp of the mask kernel finds registers beside a GEMM. */
+/* Whether a GEMM leaves registers for a warp that makes keep bits. */
 bool ordo_model_coresident(const ordo_model *model);
 
-/* GEMMs of `gemm` seconds with a mask of `rng` seconds beside them. */
+/* Overlap of GEMMs that take `gemm` seconds with making bits, which takes `rng` seconds. */
 typedef struct ordo_hidden {
     double seconds, exposed;
 } ordo_hidden;
 
 typedef struct ordo_beside {
     double gemm, rng;
-    double steal; /* tensor time that all wide multiplications of the mask take */
+    double steal; /* tensor time taken by the wide multiplications of making the bits */
     double tail;  /* idle time in the last waves of the GEMMs */
 } ordo_beside;
 

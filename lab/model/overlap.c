@@ -1,9 +1,9 @@
-/* overlap.c: a mask made beside GEMMs.
+/* overlap.c: keep bits made at the same time as GEMMs.
  *
- * On one multiprocessor both slow each other: by constants in the paper's calibration, and on
- * silicon by the tensor cycles that wide multiplications take. What is left when the GEMMs end
- * runs on at full speed. Where the registers of a GEMM leave no room, only the idle end of each
- * GEMM's last wave can be filled, and the rest runs in between. */
+ * On one multiprocessor both slow each other down: by constant factors in the calibration paper,
+ * and by the tensor cycles that wide multiplications take in silicon. What remains when the GEMMs
+ * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, only the
+ * idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -24,7 +24,7 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* The GEMMs inflated by a constant factor, the mask slowed by another. */
+/* The GEMMs are slowed by one constant factor, making bits by another. */
 static ordo_hidden by_factors(const ordo_model *model, const ordo_beside *b)
 {
     const double slow = ordo_model_value(model, ORDO_C_GEMM_SLOW);
@@ -38,7 +38,7 @@ static ordo_hidden by_factors(const ordo_model *model, const ordo_beside *b)
     return (ordo_hidden) { gemm, 0 };
 }
 
-/* Beside each other the mask takes `factor` times as long and takes `steal` from the GEMMs. */
+/* In parallel, making bits takes `factor` times as long and costs the GEMMs `steal` seconds. */
 static ordo_hidden by_theft(const ordo_model *model, const ordo_beside *b)
 {
     const double factor = ordo_model_value(model, ORDO_C_RNG_SLOW);
@@ -46,7 +46,7 @@ static ordo_hidden by_theft(const ordo_model *model, const ordo_beside *b)
     const double beside = b->rng * factor, gemm = b->gemm * carve + b->steal;
     if (beside <= gemm)
         return (ordo_hidden) { gemm, 0 };
-    /* The GEMMs end first: they lost the same share of every moment. */
+    /* The GEMMs end first: they lost a constant share of their rate until then. */
     const double share = b->steal / beside;
     const double end = b->gemm * carve / (1 - smaller(share, 0.99));
     const double left = b->rng - end / factor;

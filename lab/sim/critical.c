@@ -1,8 +1,8 @@
-/* critical.c: the chain of events that the makespan is the length of.
+/* critical.c: the critical path of a recorded timeline.
  *
- * Two events a step: its hand-over (ready) and its addition (end). Walking back from the last
- * addition, each event has one that bound it: the same step's hand-over, the worker's previous
- * step, or the turn before. */
+ * Each step has two events: the end of its computation (ready) and of its addition (end). From the
+ * last addition backwards, each event waited for one other: the end of the same step's computation,
+ * the worker's previous step, or the turn before. */
 #include "sim/critical.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ ordo_status ordo_timeline_trace(const ordo_record *record, const ordo_costs *cos
     *count = 0;
     if (record->count == 0)
         return ORDO_OK;
-    /* Each step is left at most once; so the path is no longer than the record. */
+    /* Each step appears at most once, so the path is no longer than the record. */
     *path = malloc((size_t)record->count * sizeof **path);
     if (!*path)
         return ordo_fail(ORDO_ERR_MEMORY, "critical path: %llu steps",
@@ -51,7 +51,7 @@ ordo_status ordo_timeline_trace(const ordo_record *record, const ordo_costs *cos
         if (at == END)
             edge = bound_of_end(record, step, &to, &at);
         if (at == READY) {
-            /* Handed over as soon as computed, or when a buffer was emptied. */
+            /* Ready as soon as computed, or when a buffer became free. */
             const bool waited = costs->overlap > 0 && step->buffered >= 0 &&
                                 record->steps[step->buffered].end == step->ready;
             to = waited ? step->buffered : step->before;

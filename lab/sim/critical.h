@@ -1,4 +1,4 @@
-/* critical.h: what bound the makespan of a recorded timeline. */
+/* critical.h: the critical path of a recorded timeline. */
 #ifndef SIM_CRITICAL_H
 #define SIM_CRITICAL_H
 

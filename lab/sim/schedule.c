@@ -12,8 +12,8 @@
 enum {
     TILES_MAX = 1 << 20,
     COST_MAX = 1 << 30,
-    CHECK_MAX = 1 << 22,  /* effort up to which a schedule is also checked by the validator */
-    AUTO_BUDGET = 1 << 19 /* tasks a candidate of `auto` may simulate */
+    CHECK_MAX = 1 << 22,  /* effort up to which the validator checks a schedule too */
+    AUTO_BUDGET = 1 << 19 /* tasks simulated per candidate of `auto` */
 };
 
 static ordo_status between(const char *field, int64_t value, int64_t low, int64_t high)
@@ -61,8 +61,8 @@ static int64_t divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Tile counts and their ratio as a band of rows and columns. Without a ratio both lengths are
- * equal and the tiles' ratio is that of their counts. */
+/* Turn tile counts and their ratio into a band of rows and columns. Without a ratio both lengths
+ * are equal, and the ratio of tile sizes is that of their counts. */
 static ordo_status make_band(const ordo_schedule *s, ordo_band *band)
 {
     int64_t bk = s->ratio_num, bq = s->ratio_den;
@@ -96,7 +96,7 @@ static ordo_status make_band(const ordo_schedule *s, ordo_band *band)
     return ORDO_OK;
 }
 
-/* An order that its shape does not allow is replaced by the named one its walk falls back to. */
+/* Replace an order that the shape does not allow by the order that its walk falls back to. */
 static void replace_order(ordo_run *run, ordo_timeline_info *info)
 {
     info->order_asked = run->order;
@@ -116,7 +116,7 @@ static void replace_order(ordo_run *run, ordo_timeline_info *info)
             ordo_order_name(run->order));
 }
 
-/* The assignment the closed forms speak of. */
+/* The assignment for which closed forms are known. */
 static ordo_assign usual_assign(ordo_order order)
 {
     switch (order) {
@@ -198,7 +198,7 @@ ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs,
         ORDO_TRY(ordo_timeline_simulate(run, 1, costs, &times, record));
     else
         ORDO_TRY(ordo_replay(run, costs, &bounds, budget, &times, &info->exact));
-    info->valid = times.tasks == bounds.tasks; /* it came to its end: no deadlock, no lost turn */
+    info->valid = times.tasks == bounds.tasks; /* all tasks ran: no deadlock, no missing turn */
     if (info->valid && ordo_run_check_cost(run, bounds.tasks) <= CHECK_MAX) {
         uint64_t pairs = 0;
         info->valid = ordo_run_check(run, &pairs) == ORDO_OK && pairs == bounds.tasks;
@@ -219,7 +219,7 @@ ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs,
     return ORDO_OK;
 }
 
-/* Makespan of one candidate, as cheaply as can be. */
+/* Makespan of one candidate: by a closed form if there is one, else estimated. */
 static ordo_status price(const ordo_schedule *s, ordo_timeline_info *info)
 {
     ordo_run run;
@@ -242,11 +242,11 @@ ordo_status ordo_schedule_best(const ordo_schedule *schedule, ordo_order *order)
         s.order = (ordo_order)candidate;
         status = price(&s, &info);
         if (status == ORDO_ERR_UNSUPPORTED)
-            continue; /* this order cannot run here; others may */
+            continue; /* this order cannot run on these workers; others may */
         if (status != ORDO_OK)
             return status;
         if (info.order != info.order_asked)
-            continue; /* the one it was replaced by is a candidate of its own */
+            continue; /* the order that replaces it is a candidate itself */
         const bool simpler = info.coresident == 0 && best.coresident > 0;
         if (best.makespan < 0 || info.makespan < best.makespan ||
             (info.makespan == best.makespan && simpler))

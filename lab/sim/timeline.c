@@ -1,4 +1,4 @@
-/* timeline.c: the public face of the timeline simulator. */
+/* timeline.c: public functions of the timeline simulator. */
 #include <stdlib.h>
 
 #include "base/environment.h"

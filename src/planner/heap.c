@@ -1,4 +1,4 @@
-/* heap.c: a binary heap that knows where each worker is. */
+/* heap.c: a binary heap with the position of each worker. */
 #include "planner/heap.h"
 
 #include <assert.h>

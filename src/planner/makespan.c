@@ -1,8 +1,8 @@
-/* makespan.c: bounds, and the closed forms of docs/design/orders.md.
+/* makespan.c: bounds, and the closed forms of docs/design/orders.md, for n workers, n x n tiles, m
+ * heads, c compute, r reduce, L latency.
  *
- * n workers, n x n tiles, m heads, c compute, r reduce, L latency. Work and chain bounds count a
- * step as c + r if the worker does both by turns, and otherwise as whichever of its two pipelines
- * is longer, the other one's first or last step sticking out. */
+ * The bounds of work and chain count a step as c + r without overlap. With overlap they count the
+ * longer of the two pipelines, plus the first or last step of the other. */
 #include "planner/makespan.h"
 
 #include "base/checked.h"
@@ -13,8 +13,8 @@ typedef struct work {
     uint64_t whole, partial;
 } work;
 
-/* Steps of key tile j. What ordo_band_cuts() says of its query tiles is true at both ends of
- * the walk, so those it is not true of are counted, not looked for. */
+/* Steps of key tile j. The mask cuts query tiles only at both ends of the walk, so the uncut ones
+ * in the middle are counted without visiting them. */
 static work walk_work(const ordo_band *band, int32_t j)
 {
     const uint64_t live = (uint64_t)ordo_span_count(ordo_band_queries(band, j));
@@ -49,7 +49,7 @@ static int64_t shared(work steps, const ordo_costs *costs, int32_t workers)
     return (int64_t)(by_compute > by_reduce ? by_compute : by_reduce);
 }
 
-/* All costs of all steps together, as worker time, stay below 2^62. */
+/* Refuse runs whose total worker time may reach 2^62. */
 static bool fits(uint64_t steps, int32_t workers, const ordo_costs *costs)
 {
     uint64_t each = (uint64_t)costs->compute;
@@ -118,7 +118,7 @@ typedef struct square {
     bool causal, serial, pinned;
 } square;
 
-/* One skewed pipeline, started once. Causal: each head's longest chain is the whole column. */
+/* One skewed pipeline, filled once. Causal: the longest chain of each head is a whole column. */
 static int64_t ascending(const square *s)
 {
     if (!s->pinned)
@@ -130,8 +130,8 @@ static int64_t ascending(const square *s)
     return -1;
 }
 
-/* Heads in pairs fill the triangle to a rectangle; every pair but the first starts in step if
- * computing is no faster than reducing. */
+/* Pairs of heads complete the triangle to a rectangle; every pair but the first starts without
+ * waiting if computing is no faster than adding. */
 static int64_t descending(const square *s)
 {
     if (!s->causal || s->pinned || !s->serial || s->latency != 0)
@@ -143,7 +143,7 @@ static int64_t descending(const square *s)
     return (s->m - 1) * (s->n + 1) / 2 * step + s->n * step + late;
 }
 
-/* No two workers at one query tile in one step, as long as a turn is visible in time. */
+/* No two workers visit one query tile in the same step, as long as a turn is visible in time. */
 static int64_t shift(const square *s)
 {
     if (s->causal || !s->pinned)
@@ -155,7 +155,7 @@ static int64_t shift(const square *s)
     return -1;
 }
 
-/* Two heads at a time, half of the workers each. */
+/* Two heads at a time, on half of the workers each. */
 static int64_t symmetric(const square *s)
 {
     if (!s->causal || !s->pinned || !s->serial || s->latency != 0 || s->n % 2 != 0)
@@ -171,7 +171,7 @@ static int64_t twin(const square *s)
     return s->m % 2 == 0 ? pairs : pairs + s->n * (s->c + s->r);
 }
 
-/* Never waits; only the length of one head is known, the tail of several is not. */
+/* Workers never wait; the makespan is known for one head only, not the tail of several. */
 static int64_t spt(const square *s)
 {
     if (!s->causal || !s->serial || s->latency != 0 || s->m != 1)
@@ -201,7 +201,7 @@ int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs)
     if (!fits(2 * (uint64_t)s.n * (uint64_t)s.m, 1, costs))
         return -1;
     if (ordo_order_cyclic(run->order) && run->group != 0 && run->group < n)
-        return -1; /* not one cycle a head */
+        return -1; /* not one cycle per head */
     switch (run->order) {
     case ORDO_ORDER_ASCENDING: return ascending(&s);
     case ORDO_ORDER_DESCENDING: return descending(&s);

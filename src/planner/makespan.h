@@ -1,4 +1,4 @@
-/* makespan.h: what is known of a schedule's length without simulating it. */
+/* makespan.h: bounds and closed forms of the makespan of a schedule, without simulation. */
 #ifndef PLANNER_MAKESPAN_H
 #define PLANNER_MAKESPAN_H
 
@@ -7,11 +7,11 @@
 #include "plan/costs.h"
 #include "plan/issue.h"
 
-/* No schedule of these runs on these workers is shorter than any of the three. */
+/* Lower bounds: no schedule of these runs on these workers is shorter than any of the three. */
 typedef struct ordo_bounds {
     uint64_t tasks; /* live tile pairs */
-    int64_t work;   /* all of them spread evenly */
-    int64_t chain;  /* the longest key tile, which one worker must walk alone */
+    int64_t work;   /* all of them spread evenly over the workers */
+    int64_t chain;  /* the longest chain, which one worker runs alone */
     int64_t turns;  /* the longest queue of contributors at one accumulator */
 } ordo_bounds;
 
@@ -21,12 +21,14 @@ static inline int64_t ordo_bounds_most(const ordo_bounds *bounds)
     return most > bounds->turns ? most : bounds->turns;
 }
 
-/* ORDO_ERR_OVERFLOW if even the sum of all costs does not fit. */
+/* Compute the bounds of `count` runs. Returns ORDO_ERR_OVERFLOW if the sum of all costs is too
+ * large. */
 ORDO_FOR_LAB ordo_status ordo_makespan_bounds(const ordo_run *runs, int32_t count,
                                               const ordo_costs *costs, ordo_bounds *bounds);
 
-/* The exact makespan where a formula is known: one run, as many key tiles as query tiles and as
- * workers, the whole mask full or causal, and the assignment the formula speaks of; else -1. */
+/* Return the exact makespan if a formula is known, else -1. Formulas are known for one run with
+ * equal numbers of key tiles, query tiles and workers, a full or causal mask, and the assignment of
+ * its order in docs/design/orders.md. */
 ORDO_FOR_LAB int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs);
 
 #endif

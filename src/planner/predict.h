@@ -1,4 +1,4 @@
-/* predict.h: how long a plan's backward pass should take on a machine. */
+/* predict.h: predicted time of the backward pass of a plan on a machine. */
 #ifndef PLANNER_PREDICT_H
 #define PLANNER_PREDICT_H
 
@@ -6,22 +6,24 @@
 #include "ordo/machine.h"
 #include "plan/plan.h"
 
-/* Sequences of maximal length that the problem is priced as: the batch; of a packed one as many as
- * its rows fill, and no more than it has, for rows may lie behind the last end. */
+/* Return the number of sequences of maximal length that predictions assume: the batch size; for a
+ * packed batch as many as its rows fill, but no more than it has, since rows may follow the last
+ * end. */
 ORDO_FOR_LAB int64_t ordo_priced_sequences(const ordo_problem *problem);
 
-/* Makespan of the backward pass in ns: the timeline of the plan's steps at the machine's costs. -1
- * if the machine gives no rates, or the plan is too large to simulate. */
+/* Return the makespan of the backward pass in ns, from the timeline of the plan's steps with the
+ * costs of the machine. Returns -1 if the machine states no rates or the plan is too large to
+ * simulate. */
 int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine);
 
-/* What a price needs to know of the backward pass. */
+/* Inputs of the cost model for the backward pass. */
 typedef struct ordo_plan_work {
-    double utilization; /* steps spread evenly over the workers, over the makespan */
+    double utilization; /* work spread evenly over the workers / makespan */
     double scores;      /* of all live tiles */
 } ordo_plan_work;
 
-/* From the same timeline. ORDO_ERR_UNSUPPORTED for the oracle's plans, for machines without rates,
- * and for plans too large to simulate. */
+/* Compute these from the same timeline. Returns ORDO_ERR_UNSUPPORTED for plans of the backend ref,
+ * for machines without rates, and for plans too large to simulate. */
 ORDO_FOR_LAB ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
                                            ordo_plan_work *work);
 

@@ -1,15 +1,16 @@
 /* price.c: the time of one kernel: the longest of its limiters.
  *
- *   mma      2 m n k / (rate * efficiency), 4 D an attention score, 10 D backward
- *   l2       operands of each tile, once a step; shared by a cluster in GEMMs
+ *   mma      flop / (rate * efficiency); 4 D flop per score forward, 10 D backward
+ *   l2       operands of each tile, once per step
  *   hbm      each operand once
  *   lanes    instructions of a kind / lanes of that kind
- *   shared   operands written once and read by each product, what is staged
+ *   shared   operands written once and read by each product, and staged results
  *
- * Silicon adds: ALU, wide multiplications and uniform instructions draw on one slot of the ALU's
- * width; attention shows part of its softmax beside the products, and starts and ends each tile;
- * a wide multiplication takes tensor cycles from the scheduler it runs on; and energy over the
- * board's power is one more limiter once the governor has noticed, after milliseconds. */
+ * The calibration silicon adds four effects: ALU, wide multiplications and uniform instructions
+ * share one dispatch slot of the ALU's width; part of the softmax does not overlap with the
+ * products, and each tile has a start and an end; a wide multiplication takes tensor cycles from
+ * its scheduler; and energy / power limit is one more limiter in steady state, which the governor
+ * reaches after milliseconds. */
 #include "planner/price.h"
 
 enum { SCHEDULERS = 4 };
@@ -41,7 +42,7 @@ ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time, do
     return priced;
 }
 
-/* Limiters inside a worker for `elements` of the given counts. */
+/* Times of the limiters inside a worker for `elements` of the given counts. */
 static void lane_limits(const ordo_model *model, const ordo_kernel_counts *c, double elements,
                         ordo_constant clock, double *by)
 {
@@ -94,7 +95,7 @@ double ordo_live_elements(const ordo_attention_shape *s, int64_t bq, int64_t bk)
     return heads * live;
 }
 
-/* Instructions beside the products: attention's own, the mask's application, its generation. */
+/* Instructions beside the products: of attention, of applying keep bits, of making them. */
 static ordo_kernel_counts attention_counts(const ordo_model *model, const ordo_attention_shape *s,
                                            const ordo_kernel_counts *rng)
 {
@@ -119,7 +120,7 @@ static ordo_kernel_counts attention_counts(const ordo_model *model, const ordo_a
     return sum;
 }
 
-/* Clocks of a score that do not hide behind the products. */
+/* Clocks per score that do not overlap with the products. */
 static double exposed_clocks(const ordo_model *model, const ordo_attention_shape *s,
                              const ordo_kernel_counts *rng)
 {
@@ -139,7 +140,7 @@ static double exposed_clocks(const ordo_model *model, const ordo_attention_shape
     return sum;
 }
 
-/* Bytes of Q, K, V and what the pass adds to them; the mask's bits where it reads them. */
+/* Bytes of Q, K, V and the other operands of the pass; of the keep bits if it reads them. */
 static void attention_memory(const ordo_model *model, const ordo_attention_shape *s, double *by)
 {
     const double bytes = ordo_precision_bytes(s->precision), d = (double)s->head_dim;
@@ -150,7 +151,7 @@ static void attention_memory(const ordo_model *model, const ordo_attention_shape
         if (s->keep == ORDO_KEEP_GIVEN)
             read += b * h * (double)s->q_len * (double)s->kv_len / 8;
         write = bytes * q;
-        if (s->backward) { /* O and dO as well; dK, dV; dQ */
+        if (s->backward) { /* reads O and dO too; writes dQ, dK and dV */
             read += 2 * bytes * q;
             write = bytes * (q + 2 * kv);
         }
@@ -164,7 +165,7 @@ static double attention_efficiency(const ordo_model *model, bool backward)
     return value(model, backward ? ORDO_C_BACKWARD_EFFICIENCY : ORDO_C_ATTENTION_EFFICIENCY);
 }
 
-/* Products, L2 and sums: what depends on the tiles. */
+/* Limiters that depend on the tiles: products, L2 reads and additions. */
 static void attention_tiles(const ordo_model *model, const ordo_attention_shape *s,
                             const ordo_kernel_counts *rng, double elements, double *by)
 {
@@ -186,7 +187,8 @@ static void attention_tiles(const ordo_model *model, const ordo_attention_shape 
     by[ORDO_LIMIT_MMA] = (elements * (ordo_price_over(flop, rate) + exposed_clocks(model, s, rng)) +
                           owners * start) /
                          all;
-    /* Forward reads K and V once a tile of rows, backward Q and dO once a tile of keys. */
+    /* The forward pass reads K and V once per tile of rows, the backward pass Q and dO once per
+     * tile of keys. */
     by[ORDO_LIMIT_L2_READ] =
         elements *
         ordo_price_over(2 * d * bytes / (backward ? bk : bq), value(model, ORDO_C_L2_READ)) / all;
@@ -215,7 +217,7 @@ static bool on_cpu(const ordo_model *model)
     return ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
 }
 
-/* Products by the flop; what dropout adds to them by the time it takes. */
+/* Energy of the products per flop; of what dropout adds, by the time that it takes. */
 static double attention_energy(const ordo_model *model, const ordo_attention_shape *s,
                                const ordo_kernel_counts *rng, double elements)
 {
@@ -230,7 +232,7 @@ static double attention_energy(const ordo_model *model, const ordo_attention_sha
                         value(model, ORDO_C_ORDINARY_POWER);
 }
 
-/* An order that leaves workers waiting stretches all that workers do, but not the memory. */
+/* Waiting workers lengthen the time of all limiters except the memories. */
 static void stretch(double *by, double utilization)
 {
     for (int i = 0; i < ORDO_LIMITERS; i++)

@@ -1,7 +1,7 @@
-/* price.h: how long attention and the making of keep bits take on a machine.
+/* price.h: predicted times of attention and of making keep bits on a machine.
  *
- * A model is a machine under a calibration: its constants, by index. A price is the time of one
- * kernel, the longest of its limiters. */
+ * A model is a machine under a calibration: a value for every constant. The price of a kernel is
+ * its predicted time, that of its slowest limiter. */
 #ifndef PLANNER_PRICE_H
 #define PLANNER_PRICE_H
 
@@ -16,7 +16,7 @@ typedef enum ordo_constant {
     ORDO_C_WORKERS,
     ORDO_C_CLOCK_TENSOR,   /* GHz, while tensor cores are busy */
     ORDO_C_CLOCK_BACKWARD, /* in backward kernels */
-    ORDO_C_CLOCK_ORDINARY, /* in kernels that leave them idle */
+    ORDO_C_CLOCK_ORDINARY, /* in kernels without matrix products */
     ORDO_C_TENSOR_BF16,
     ORDO_C_TENSOR_FP8,
     ORDO_C_TENSOR_F16,
@@ -106,16 +106,16 @@ typedef enum ordo_constant {
 
 /* Where a value comes from under one calibration. */
 typedef struct ordo_origin {
-    const char *key, *other_key; /* of the machine; the second if it lacks the first */
+    const char *key, *other_key; /* of the machine; the second is used if the first is missing */
     double factor;               /* value = key * factor; 0 = 1 */
-    double value;                /* without a key */
-    const char *kind, *source;   /* of that; NULL: there is none */
-    bool needed;                 /* by GPUs: the model cannot do without */
+    double value;                /* if there is no key */
+    const char *kind, *source;   /* of that value; NULL = there is none */
+    bool needed;                 /* required of GPUs */
 } ordo_origin;
 
 typedef struct ordo_constant_row {
     const char *name, *unit, *about;
-    double low, high; /* what may be set */
+    double low, high; /* range that ordo_model_set() accepts */
     ordo_origin silicon, paper;
 } ordo_constant_row;
 
@@ -124,7 +124,7 @@ ORDO_FOR_LAB extern const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS];
 typedef struct ordo_model {
     const ordo_machine *machine;
     ordo_calibration calibration;
-    double value[ORDO_CONSTANTS]; /* 0 where nothing is known: no such limiter */
+    double value[ORDO_CONSTANTS]; /* 0 = not known: no such limiter */
     const char *source[ORDO_CONSTANTS];
     const char *kind[ORDO_CONSTANTS];
     bool changed[ORDO_CONSTANTS];
@@ -155,18 +155,20 @@ ORDO_FOR_LAB double ordo_model_tensor(const ordo_model *model, ordo_precision pr
 /* Energy of one flop in J; 0 if unknown. */
 ORDO_FOR_LAB double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision);
 
-/* The counts of a generator, or NULL if nobody counted it. Zeros mean the defaults. */
+/* Return the counts of a generator, or NULL if they are not known. Fields that are 0 mean the
+ * defaults. */
 ORDO_FOR_LAB const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
 const ordo_kernel_counts *ordo_attention_counts(bool backward);
 
 /* Every description of a kernel, by index; NULL past the last. */
 ORDO_FOR_LAB const ordo_kernel_counts *ordo_price_counts(size_t index);
 
-/* Cost on a CPU core over that of the default generator: counted where it was, else in the ratio of
- * the GPU's instructions. */
+/* Return the cost of a generator on a CPU core, relative to the default generator: by counted
+ * instructions where there are any, else in the ratio of the GPU's instructions. */
 double ordo_rng_cpu_cost(const ordo_kernel_counts *counts);
 
-/* Kernels, arguments checked. The energy of each in J is kept beside its time: blocks pool it. */
+/* The price of a kernel, whose arguments are already checked. The energy is kept with the time,
+ * since blocks average power over kernels. */
 typedef struct ordo_priced {
     ordo_kernel_time time;
     double clock_seconds; /* without the power limit */
@@ -178,7 +180,8 @@ ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model,
 ORDO_FOR_LAB ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
                                         double elements);
 
-/* Scores that a kernel with tiles bq x bk computes: all, or those of tiles a causal mask leaves. */
+/* Return the number of scores that a kernel with tiles bq x bk computes: all, or those of live
+ * tiles. */
 ORDO_FOR_LAB double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
 
 /* Complete a price from its limiters: the longest, the launch, and the power limit where it acts.
@@ -214,7 +217,7 @@ static inline double ordo_price_waves(const ordo_model *model, double tiles)
     return ordo_model_on(model, ORDO_C_WHOLE_WAVES) && share > 0 ? ceil(share) / share : 1;
 }
 
-/* Counts of shared memory are of products that read it by so many rows; 0 where others do. */
+/* Rate of shared memory; 0 on machines whose products do not read it as the counts assume. */
 static inline double ordo_price_shared_rate(const ordo_model *model)
 {
     return ordo_model_value(model, ORDO_C_MMA_ROWS) > 0 ? ordo_model_value(model, ORDO_C_SHARED)

@@ -1,9 +1,9 @@
-/* price_counts.c: descriptions of kernels: what one element costs, in instructions of a lane.
+/* price_counts.c: descriptions of kernels: the cost of one element, in instructions per lane.
  *
- * Generators were counted in the loop of a kernel in which a thread makes 32 mask bits a word:
- * threshold, packing, store and loop control included. `uniform` counts instructions of the
- * uniform datapath, which take the same dispatch slot on Hopper; it was counted on the kernels
- * that were run there; each source says what stands in for it elsewhere. */
+ * Generators were counted in the loop of a kernel in which a thread makes keep bits in words of 32,
+ * with threshold, packing, store and loop control. `uniform` counts instructions of the uniform
+ * datapath, which use the same dispatch slot on Hopper. It was counted in the kernels that ran
+ * there; elsewhere the source says what replaces it. */
 #include "planner/price.h"
 
 #define COUNTED "counted"
@@ -53,8 +53,8 @@ static const generator generators[] = {
 };
 enum { GENERATORS = sizeof generators / sizeof generators[0] };
 
-/* One score at head size 128. Shared memory as ordo's kernels for sm_90 use it, in bytes a score
- * and column of the head; a product of 64 rows reads A and B there, or B alone if A is in
+/* One score at head size 128. Shared memory is counted as ordo's kernels for sm_90 use it, in bytes
+ * per score and column of the head. A product of 64 rows reads A and B there, or B alone if A is in
  * registers.
  *
  *   forward, 128 x 128      S = Q K'     Q 2/128, K 2/64       copies in: K, V 4/128
@@ -65,8 +65,9 @@ enum { GENERATORS = sizeof generators / sizeof generators[0] };
  *                           dK += dS' Q  Q 2/64
  *                           dQ = dS K    dS 2/64, K 2/64
  *
- * and backward, whatever the head size, 2 bytes of dS written and 9/16 of row statistics. What
- * comes once a tile of rows or of keys is left out: Q and O forward, K, V, dK and dV backward. */
+ * The backward pass also writes 2 bytes of dS and reads 9/16 bytes of row statistics per score,
+ * whatever the head size. What comes once per tile of rows or of keys is left out: Q and O forward,
+ * K, V, dK and dV backward. */
 static const ordo_kernel_counts attention[] = {
     {
         .name = "attention",
@@ -105,7 +106,7 @@ const ordo_kernel_counts *ordo_attention_counts(bool backward)
     return &attention[backward];
 }
 
-/* Instructions an element of ordo's own generator on a CPU, NEON, counted under valgrind over the
+/* Instructions per element of ordo's own generator on a CPU with NEON, counted by valgrind in the
  * loops of bench/cpu/mask.c. */
 static const struct {
     int rounds, bits;

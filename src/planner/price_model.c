@@ -1,4 +1,4 @@
-/* price_model.c: models made from a machine and the table of constants. */
+/* price_model.c: make a model from a machine and the table of constants. */
 #include "planner/price.h"
 
 #include <stdio.h>
@@ -16,13 +16,13 @@ static const ordo_origin *origin_of(ordo_calibration calibration, size_t index)
                                                  : &ordo_constant_rows[index].silicon;
 }
 
-/* What the kind of a machine's key is called here: a measured rate is a property of the part. */
+/* The kind of a constant from the kind of a machine's key: a measured rate is physical. */
 static const char *kind_of(const ordo_machine_rule *rule)
 {
     return strcmp(rule->key.kind, FITTED) == 0 ? FITTED : PHYSICAL;
 }
 
-/* Take the value from a key of the machine; false if it does not give it. */
+/* Take the value from a key of the machine; false if the machine does not state it. */
 static bool take_key(ordo_model *model, size_t index, const char *key, double factor)
 {
     if (!key)
@@ -33,7 +33,8 @@ static bool take_key(ordo_model *model, size_t index, const char *key, double fa
     if (!rule || !source || ordo_machine_get(model->machine, key, &value) != ORDO_OK)
         return false;
     value *= factor != 0 ? factor : 1;
-    /* A device's rate a second as one worker's rate a clock: workers and clock stand above. */
+    /* Convert the rate of a device per second to that of a worker per clock; both constants precede
+     * this one in the table. */
     if (strcmp(rule->key.unit, "B/s") == 0 && strcmp(ordo_constant_rows[index].unit, "B/clk") == 0)
         value /= model->value[ORDO_C_WORKERS] * model->value[ORDO_C_CLOCK_TENSOR] * 1e9;
     model->value[index] = value;
@@ -42,7 +43,7 @@ static bool take_key(ordo_model *model, size_t index, const char *key, double fa
     return true;
 }
 
-/* Value of one constant; false if the machine should have given it and does not. */
+/* Set the value of one constant; false if the machine must state it and does not. */
 static bool resolve(ordo_model *model, size_t index)
 {
     const ordo_origin *from = origin_of(model->calibration, index);
@@ -60,7 +61,7 @@ static bool resolve(ordo_model *model, size_t index)
     return !from->needed;
 }
 
-/* CPUs have one clock, no lanes to count, and main memory under another name. */
+/* CPUs have one clock, no counted lanes, and other keys for main memory. */
 static void resolve_cpu(ordo_model *model)
 {
     const char *memory = "dram_bytes_per_s";

@@ -5,10 +5,12 @@
 
 #include "base/status.h"
 
-enum { TILES_MAX = 1 << 22 }; /* both sides: what ordo_makespan_bounds() counts in some 10 ms */
+enum {
+    TILES_MAX = 1 << 22
+}; /* tiles along both sides, which ordo_makespan_bounds() counts in about 10 ms */
 
-/* Parts of a run that are alike: its sequences; or, of one or very large ones, the heads of the
- * first, in fours so that every class of head keeps its share. */
+/* The equal parts of a run: its sequences or, for one or very large ones, the heads of the first,
+ * in groups of four so that every head class keeps its share. */
 static bool by_heads(const ordo_run *run)
 {
     return run->sequences == 1 || run->kv_heads >= 1 << 12;
@@ -32,14 +34,14 @@ static int64_t tiles_of(const ordo_run *run) /* along both sides */
     return (int64_t)ordo_band_query_tiles(&run->band) + ordo_band_key_tiles(&run->band);
 }
 
-/* In tasks; handing out a chain takes about as long as four of them. */
+/* Effort in tasks; issuing a chain takes about as long as four tasks. */
 static uint64_t effort_of(const ordo_run *run, uint64_t tasks)
 {
     return tasks + 4 * (uint64_t)(ordo_run_tickets(run, 0) + ordo_run_tickets(run, 1));
 }
 
-/* Effort of the smallest simulation that says how long the run takes: two of its parts, or all
- * of it where there are too few to leave any out. */
+/* Effort of the smallest sufficient simulation: two parts of the run, or all of it if there are too
+ * few parts to leave any out. */
 static uint64_t least_effort(const ordo_run *run, uint64_t effort)
 {
     const uint64_t parts = (uint64_t)parts_of(run);
@@ -52,8 +54,8 @@ static double heads_of(const ordo_run *run)
     return (double)run->sequences * (double)run->kv_heads;
 }
 
-/* Simulate `half` parts and twice as many; every further head adds what those of the second half
- * did, but no schedule is shorter than the bounds. */
+/* Simulate `half` parts and twice as many. Every further part adds as much as one of the second
+ * half; the result is at least the lower bounds. */
 static ordo_status extend(const ordo_run *run, const ordo_costs *costs, const ordo_bounds *bounds,
                           int32_t half, ordo_times *times)
 {
@@ -67,7 +69,7 @@ static ordo_status extend(const ordo_run *run, const ordo_costs *costs, const or
     times->tasks = bounds->tasks;
     const int64_t least = ordo_bounds_most(bounds);
     times->makespan = times->makespan > least ? times->makespan : least;
-    /* Start-up and tail come once, however many heads there are; all other idle time is stall. */
+    /* Start-up and tail occur once, whatever the number of heads; all other idle time is stall. */
     const int64_t idle = run->workers * times->makespan - times->busy;
     times->tail = times->tail < idle ? times->tail : idle;
     times->stall = idle - times->tail;
@@ -93,9 +95,9 @@ ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo
                      (unsigned long long)bounds->tasks);
 }
 
-/* A model of the run at half the scale: half the tiles a side, the workers and the group size. A
- * chain then has half the steps and half the neighbours, and a worker half the chains: all times
- * are half of what they were. */
+/* The run at half the scale: half the tiles per side, half the workers, half the group size. A
+ * chain then has half the steps and half the neighbours, and a worker half the chains, so that all
+ * times are halved. */
 static ordo_run half_scale(const ordo_run *run)
 {
     ordo_run half = *run;
@@ -110,7 +112,7 @@ ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, u
                                  int64_t *makespan)
 {
     if (tiles_of(run) > TILES_MAX)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%lld tiles a head: too many to simulate",
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%lld tiles per head: too many to simulate",
                          (long long)tiles_of(run));
     ordo_bounds bounds, fewer;
     ORDO_TRY(ordo_makespan_bounds(run, 1, costs, &bounds));
@@ -121,7 +123,7 @@ ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, u
         ORDO_TRY(ordo_makespan_bounds(&model, 1, costs, &fewer));
     }
     if (least_effort(&model, effort_of(&model, fewer.tasks)) > 8 * budget)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d query heads a key head: too many to simulate",
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d query heads per key head: too many to simulate",
                          run->group_heads);
     ordo_times times;
     bool exact;

@@ -1,4 +1,4 @@
-/* replay.h: how long runs take: simulated, or extended from a simulation of a part. */
+/* replay.h: the makespan of runs, simulated, or extrapolated from the simulation of a part. */
 #ifndef PLANNER_REPLAY_H
 #define PLANNER_REPLAY_H
 
@@ -6,20 +6,20 @@
 #include "planner/makespan.h"
 #include "planner/timeline.h"
 
-/* Tasks that may be simulated at once before a run is extended instead, and before it is
- * refused because not even two parts of it can be: about one second and three. */
+/* The number of tasks up to which a run is simulated and not extrapolated, and up to which two
+ * parts of it are simulated before it is refused: about one second and three. */
 enum { ORDO_REPLAY_BUDGET = 1 << 26, ORDO_REPLAY_LIMIT = 1 << 27 };
 
-/* Simulate one run, whose bounds are given. Past `budget` tasks, simulate some heads and twice as
- * many, and extend by the difference: heads are alike, so the makespan grows evenly once the
- * workers are full. *exact says which. */
+/* Simulate one run with the given bounds. If it has more than `budget` tasks, simulate some heads
+ * and twice as many and extrapolate linearly: heads are alike, so the makespan grows evenly once
+ * all workers are busy. *exact tells whether all of the run was simulated. */
 ORDO_FOR_LAB ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs,
                                      const ordo_bounds *bounds, uint64_t budget, ordo_times *times,
                                      bool *exact);
 
-/* About how long a run takes, in the time that `budget` tasks take however large it is: simulated
- * or extended as above, and where a few heads are still too many, on a model of it at half the
- * scale, or a quarter, ... Within some percent for orders without groups. */
+/* Estimate the makespan of a run within the effort of `budget` tasks, however large it is:
+ * simulated or extrapolated as above and, if a few heads are still too many, on the run at half the
+ * scale, or a quarter, ... The error is some percent for orders without groups. */
 ORDO_FOR_LAB ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs,
                                               uint64_t budget, int64_t *makespan);
 

@@ -1,4 +1,4 @@
-/* timeline.c: the simulator's engine; timeline.h says what it computes and why it is exact. */
+/* timeline.c: the simulator; timeline.h says what it computes and why it is exact. */
 #include "planner/timeline.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ enum { ACCUMULATORS_MAX = 1 << 25 }; /* of all heads in flight: 800 MB */
 
 /* One accumulator of one query tile of one head. */
 typedef struct tile {
-    int64_t visible; /* when the last addition can be seen by the next contributor */
+    int64_t visible; /* when the last addition is visible to the next contributor */
     int32_t done;    /* additions done */
     int32_t parked;  /* first worker that waits here, or -1 */
     int64_t step;    /* recorded index of the last addition, or -1 */
@@ -26,14 +26,14 @@ typedef struct worker {
     int32_t next;  /* next worker parked on the same tile */
     int32_t place; /* the turn it waits for there */
     int32_t run, slot;
-    bool busy, computed; /* has a unit; its next step is computed and only waits */
+    bool busy, computed; /* has a unit; has computed its next step and waits for the turn */
     int64_t begin, ready;
     int64_t end[ORDO_OVERLAP_MAX];  /* of the latest additions, by step count */
     int64_t step[ORDO_OVERLAP_MAX]; /* their recorded indices */
     uint64_t steps;                 /* taken so far */
 } worker;
 
-/* Tiles of heads in flight. A head's slot is given back when its last unit is done. */
+/* Tiles of the heads in flight. The slot of a head is released when its last unit is done. */
 typedef struct slot {
     tile *tiles;
     size_t capacity;
@@ -49,7 +49,7 @@ typedef struct engine {
     worker *workers;
     int32_t count;
     ordo_heap free; /* workers by the time they become free */
-    int32_t *wake;  /* stack of workers to go on with */
+    int32_t *wake;  /* stack of workers that can continue */
     int32_t wakes;
     slot *slots;
     int32_t slot_count, slot_capacity, slot_free;
@@ -133,7 +133,7 @@ static ordo_status remember(engine *e, worker *w, ordo_step step, int64_t *index
     return ORDO_OK;
 }
 
-/* The computation of the worker's next step: when it begins and hands over. */
+/* Time the computation of the worker's next step: when it begins and when its result is ready. */
 static void compute(engine *e, worker *w, bool partial)
 {
     const ordo_costs *costs = e->costs;
@@ -149,7 +149,8 @@ static void compute(engine *e, worker *w, bool partial)
         if (n >= depth) {
             const int64_t emptied = w->end[(n - depth) % ORDO_OVERLAP_MAX];
             if (emptied > w->ready) {
-                const int64_t started = emptied - costs->reduce; /* the addition waited for */
+                const int64_t started =
+                    emptied - costs->reduce; /* start of the addition that it waited for */
                 if (n == depth && started > w->ready)
                     e->times->startup += started - w->ready;
                 e->times->stall += emptied - w->ready;
@@ -161,7 +162,8 @@ static void compute(engine *e, worker *w, bool partial)
     w->computed = true;
 }
 
-/* The addition: it starts when it is computed, its writer is free and its turn is visible. */
+/* Time the addition: it starts when its result is ready, its writer is free and its turn is
+ * visible. */
 static ordo_status reduce(engine *e, worker *w, tile *at, int32_t i, int32_t turn)
 {
     const ordo_costs *costs = e->costs;
@@ -207,7 +209,7 @@ static ordo_status reduce(engine *e, worker *w, tile *at, int32_t i, int32_t tur
 
 /* ---- one worker ---- */
 
-/* Put the worker that waits for the turn now due on the stack. */
+/* Push the worker that waits for the next turn onto the stack. */
 static void release(engine *e, tile *at)
 {
     for (int32_t *link = &at->parked; *link >= 0; link = &e->workers[*link].next)
@@ -219,8 +221,8 @@ static void release(engine *e, tile *at)
         }
 }
 
-/* Walk one key tile, at each query tile for every head that shares the keys; *parked if a turn is
- * not due yet. */
+/* Run the steps of one key tile: at each query tile, every head that shares the keys. Sets *parked
+ * if a turn has not come yet. */
 static ordo_status walk_steps(engine *e, worker *w, bool *parked)
 {
     const int32_t j = w->unit.key[w->part], split = e->costs->split;
@@ -248,9 +250,9 @@ static ordo_status walk_steps(engine *e, worker *w, bool *parked)
     return ORDO_OK;
 }
 
-/* When a worker asks for its next unit: when its last addition is done. With overlap its next
- * computation does not wait for that: it goes on from the last hand-over, as a kernel does that
- * draws its ticket ahead. */
+/* When a worker takes its next unit: when its last addition is done. With overlap its next
+ * computation does not wait for that but follows the last one, as in a kernel that draws its ticket
+ * ahead. */
 static int64_t asks_at(const worker *w)
 {
     return w->steps == 0 ? 0 : w->end[(w->steps - 1) % ORDO_OVERLAP_MAX];
@@ -287,9 +289,10 @@ static ordo_status start_unit(engine *e, int32_t run, const ordo_unit *unit, int
         index = ordo_heap_pop(&e->free);
     }
     if (index < 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "order %s on %d workers: head %d key tile %d finds all of them waiting",
-                         ordo_order_name(r->order), e->count, unit->head, unit->key[0]);
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "order %s on %d workers: deadlock, all wait before head %d key tile %d starts",
+            ordo_order_name(r->order), e->count, unit->head, unit->key[0]);
     worker *w = &e->workers[index];
     int32_t s = e->slot_of[run][unit->head];
     if (s < 0)
@@ -321,12 +324,12 @@ static ordo_status hand_out(engine *e, int32_t runs)
     for (int32_t w = 0; w < e->count; w++)
         if (e->workers[w].busy)
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                             "order %s on %d workers: worker %d waits for ever",
+                             "order %s on %d workers: deadlock, worker %d waits",
                              ordo_order_name(e->runs[0].order), e->count, w);
     return ORDO_OK;
 }
 
-/* Idle at the end: after the last addition, or with overlap after the last computation. */
+/* Idle time at the end: after the last addition or, with overlap, the last computation. */
 static void sum_tails(engine *e)
 {
     for (int32_t w = 0; w < e->count; w++) {

@@ -1,16 +1,17 @@
-/* timeline.h: replay runs of a plan on workers, in integer time.
+/* timeline.h: simulate runs of a plan on workers, in integer time.
  *
- * The simulation follows data, not a clock: a worker goes on until it needs a turn that is not
- * done yet, parks on that query tile, and is woken by the turn before it. Nothing else decides
- * a time, so the sequence in which workers are looked at cannot. The one decision that needs
- * time is which worker is free first; it is taken when all others are parked or free. A parked
- * worker then waits, directly or not, for a unit not handed out yet, so it cannot become free
- * before one that already is: the choice is exact.
+ * The simulation follows data, not a clock: a worker continues until it needs a turn that is not
+ * done yet, parks on that query tile, and is woken by the turn before. Nothing else determines a
+ * time, so the sequence in which workers are simulated does not matter. The one decision that
+ * depends on time is which worker is free first. It is made when all workers are parked or free. A
+ * parked worker then waits, directly or indirectly, for a unit that is not issued yet, so it cannot
+ * become free before one that already is: the choice is exact.
  *
- * Costs: `compute` a step (`compute_partial` where the mask cuts the tile), `reduce` an
- * addition, `latency` between one addition and the next contributor's. With overlap 0 a worker
- * computes and reduces by turns; with overlap D its additions run behind the computation, up
- * to D of them not yet done. Memory: query tiles of the heads in flight, and workers. */
+ * A step costs `compute`, or `compute_partial` if the mask cuts its tile; an addition costs
+ * `reduce`; `latency` passes between one addition and that of the next contributor. With overlap 0
+ * a worker computes and adds alternately. With overlap D its additions run behind the computation,
+ * and up to D of them are pending. Memory holds the query tiles of the heads in flight, and the
+ * workers. */
 #ifndef PLANNER_TIMELINE_H
 #define PLANNER_TIMELINE_H
 
@@ -21,7 +22,7 @@
 #include "plan/costs.h"
 #include "plan/issue.h"
 
-/* What came out. Times are worker time summed over workers, but for the makespan. */
+/* Results. Times are summed over the workers, except for the makespan. */
 typedef struct ordo_times {
     uint64_t tasks;
     int64_t makespan, busy, stall, startup, tail;
@@ -42,9 +43,10 @@ typedef struct ordo_record {
     uint64_t count, capacity;
 } ordo_record;
 
-/* Simulate `count` runs, one after the other in ticket order: first class 0 of every run, then
- * the tails. All runs name the same workers and assignment. `record` may be NULL; the caller
- * frees record->steps. ORDO_ERR_UNSUPPORTED if the runs cannot proceed on these workers. */
+/* Simulate `count` runs in ticket order: first head class 0 of every run, then head class 1. All
+ * runs must have the same workers and assignment. If `record` is not NULL, every step is recorded;
+ * the caller frees record->steps. Returns ORDO_ERR_UNSUPPORTED if the runs deadlock on these
+ * workers. */
 ORDO_FOR_LAB ordo_status ordo_timeline_simulate(const ordo_run *runs, int32_t count,
                                                 const ordo_costs *costs, ordo_times *times,
                                                 ordo_record *record);

@@ -130,9 +130,9 @@ status 0 model validate "$work/bench.json"
 prints "attention-backward"
 
 refuses 2 'machine "h1000" is unknown' model block --machine h1000 --seq 8k --embed 4k
-refuses 3 "has no such products" model block --machine a100 --precision fp8 --seq 8k --embed 4k
-refuses 3 "nobody counted" model block --seq 8k --embed 4k --bits 16 --generator swar
-refuses 3 "nobody counted" model block --seq 8k --embed 4k --rounds 6
+refuses 3 "states no rate for it" model block --machine a100 --precision fp8 --seq 8k --embed 4k
+refuses 3 "instructions are not known" model block --seq 8k --embed 4k --bits 16 --generator swar
+refuses 3 "instructions are not known" model block --seq 8k --embed 4k --rounds 6
 refuses 2 "--bits 64" model block --seq 8k --embed 4k --bits 64
 refuses 2 "--seq 1000000m" model block --seq 1000000m --embed 4k
 refuses 2 "expected a divisor of embed" model block --seq 8k --embed 4000

@@ -138,11 +138,13 @@ TEST(blocks_are_checked)
     b = good, b.precision = (ordo_precision)9;
     refuse(model, b, ORDO_ERR_ARGUMENT, "precision 9");
     b = good, b.precision = ORDO_PRECISION_FP8;
-    refuse(lacks, b, ORDO_ERR_UNSUPPORTED, "precision fp8: machine \"a100\" has no such products");
+    refuse(lacks, b, ORDO_ERR_UNSUPPORTED, "precision fp8: machine \"a100\" states no rate for it");
     b = good, b.rng.bits = 5;
-    refuse(model, b, ORDO_ERR_UNSUPPORTED, "7 rounds, 5 bits, sliced: nobody counted");
+    refuse(model, b, ORDO_ERR_UNSUPPORTED,
+           "7 rounds, 5 bits, sliced: its instructions are not known");
     b = good, b.rng.rounds = 8;
-    refuse(model, b, ORDO_ERR_UNSUPPORTED, "8 rounds, 8 bits, sliced: nobody counted");
+    refuse(model, b, ORDO_ERR_UNSUPPORTED,
+           "8 rounds, 8 bits, sliced: its instructions are not known");
     b = good, b.rng.rounds = 11;
     refuse(model, b, ORDO_ERR_ARGUMENT, "rounds 11");
     b = good, b.rng.generator = (ordo_generator)3;
