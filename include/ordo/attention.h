@@ -1,4 +1,4 @@
-/* ordo/attention.h: execute a plan on tensors. */
+/* ordo/attention.h: execute a plan on tensors, and ask what a backend can execute. */
 #ifndef ORDO_ATTENTION_H
 #define ORDO_ATTENTION_H
 
@@ -8,34 +8,33 @@
 extern "C" {
 #endif
 
-/* A tensor indexed (batch, row, head, dim); packed tensors (row, head, dim) ignore the
- * first stride. Strides count elements; all zero = contiguous in that order; the last one
- * must be 1 otherwise. */
+/* A tensor indexed (batch, row, head, dim), or packed (row, head, dim), where the first stride is
+ * ignored. Strides count elements. All zero means contiguous in that order; otherwise the last one
+ * must be 1. */
 typedef struct ordo_tensor {
     void *data;
     int64_t stride[4];
 } ordo_tensor;
 
-/* Everything a pass reads and writes. Outputs are overwritten, never added to; they and the
- * workspace share no byte with one another or with anything that is read.
+/* Everything that a pass reads and writes. Outputs are overwritten, never added to. Outputs and
+ * workspace must not overlap one another or anything that is read.
  *
- *   forward   reads q k v                          writes o lse
+ *   forward   reads q k v                                    writes o lse
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
  *
- * lse and dlse are f32, contiguous: (batch, heads, q_len), packed (heads, total_q).
+ * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
- * All pointers are host pointers for ref and cpu plans, device pointers for cuda plans: also those
- * to lengths, ids, slopes, seed and offset.
+ * All pointers, including those to lengths, ids, slopes, seed and offset, are host pointers for ref
+ * and cpu plans and device pointers for cuda plans.
  *
- * Rows that belong to no sequence are written too, with o = 0, lse = -inf and gradients 0: those
- * past a padded sequence's length, and those of a packed tensor behind the last end.
+ * Rows that belong to no sequence, after the length of a padded sequence or after the last end of a
+ * packed tensor, are written too: o = 0, lse = -inf and gradients 0.
  *
- * Lengths that are not as this struct says (ends that do not begin at 0, that decrease or exceed
- * the total, a sequence longer than q_len or kv_len) are refused on the host, before anything is
- * written. A cuda plan's lengths are read on the stream, by the kernels, and cannot be refused:
- * they are clamped. Nothing outside the tensors and the workspace is touched, and rows that the
- * clamped lengths leave to no sequence are written as zeros (lse = -inf) rather than left as they
- * were. */
+ * Invalid lengths (ends that do not begin at 0, that decrease or exceed the total, a sequence
+ * longer than q_len or kv_len) are refused on the host before anything is written. The kernels of a
+ * cuda plan read lengths on the stream, where they cannot be refused. There invalid lengths are
+ * clamped: there is no access outside the tensors and the workspace, and rows that then belong to
+ * no sequence are written as above. */
 typedef struct ordo_call {
     size_t size; /* sizeof(ordo_call) */
     ordo_tensor q, k, v, o;
@@ -43,65 +42,66 @@ typedef struct ordo_call {
     float *lse;
     const float *dlse;
 
-    const int32_t *cu_q, *cu_kv;     /* packed: batch + 1 ends, from 0, not decreasing, up to
-                                      * total_q and total_kv or less */
+    const int32_t *cu_q, *cu_kv;     /* packed: batch + 1 ends that begin with 0, do not decrease
+                                      * and end with total_q and total_kv or less */
     const int32_t *q_lens, *kv_lens; /* padded: valid rows and columns of each sequence */
     const int64_t *sequence_ids;     /* batch ids for dropout; NULL = batch0, batch0 + 1, ... */
 
-    const float *slopes;         /* ALiBi: one a query head */
-    int64_t slopes_batch_stride; /* 0: all sequences share them */
+    const float *slopes;         /* ALiBi: one slope per query head */
+    int64_t slopes_batch_stride; /* 0: all sequences use the same slopes */
 
     const uint32_t *mask_bits; /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL */
     uint64_t seed, offset;
-    const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read instead of seed and offset */
+    const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read in place of seed and offset */
 
-    void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned; the next pass on the
-                      * stream may use it again */
+    void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned; the next pass on the same
+                      * stream may reuse it */
     size_t workspace_bytes;
     void *stream; /* cuda: a cudaStream_t */
-    int threads;  /* cpu: 0 = all the process may use */
+    int threads;  /* cpu: 0 = as many as the process may use */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)
 
-/* Run one pass. Every argument is checked before anything is written; the sums run in the
- * order the plan fixes, so the same plan and inputs give the same bits.
+/* Run one pass. Every argument is checked before anything is written. Every sum runs in the order
+ * that the plan fixes, so the same plan and inputs give the same bits, whatever the number of
+ * threads, the stream or the load on the device.
  *
- * A cuda plan runs on the stream, on the device that is current: the call only launches, without
- * allocating or waiting, and may be captured into a CUDA graph; a fault of a running kernel shows
- * at the next synchronisation. Its tensors must be ones that the hardware can copy by tiles:
- * addresses and strides in multiples of 16 bytes, strides below 2^40 bytes. Head sizes
- * outside ordo_backend_query() and more than 2^28 tiles are refused by name (ORDO_ERR_UNSUPPORTED),
- * although a plan can be made of them. */
+ * A pass of a cuda plan runs on the stream, on the current device. The call launches kernels
+ * without allocating or waiting, and may be captured into a CUDA graph; a fault of a running kernel
+ * shows at the next synchronisation. Addresses and strides of tensors must be multiples of 16
+ * bytes, and strides below 2^40 bytes (ORDO_ERR_ALIGN). Head sizes outside ordo_backend_query() and
+ * more than 2^28 tiles are refused (ORDO_ERR_UNSUPPORTED), although a plan can be made of them. */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 
-/* Results over disjoint sets of keys, to be merged: what a ring over sequence shards computes. */
+/* Results over disjoint sets of keys that are to be merged, as a ring over sequence shards computes
+ * them. */
 typedef struct ordo_combine {
     size_t size;                   /* sizeof(ordo_combine) */
     int64_t parts;                 /* 1 .. 4096 */
-    const ordo_tensor *o_parts;    /* one tensor a part, shaped and typed like o */
-    const float *const *lse_parts; /* one array a part, shaped like lse */
+    const ordo_tensor *o_parts;    /* one tensor per part, with the shape and type of o */
+    const float *const *lse_parts; /* one array per part, with the shape of lse */
     ordo_tensor o;
     float *lse;
-    int threads; /* cpu: 0 = all the process may use */
+    int threads; /* cpu: 0 = as many as the process may use */
 
     void *stream; /* cuda: a cudaStream_t */
 
-    /* cuda, more than 96 parts: 40 bytes of device memory a part, 256-byte aligned. */
+    /* cuda, more than 96 parts: 40 bytes of device memory per part, 256-byte aligned. */
     void *workspace;
     size_t workspace_bytes;
 } ordo_combine;
 
 #define ORDO_COMBINE_INIT ORDO_SIZED(ordo_combine)
 
-/* o = sum_p w_p o_p / sum_p w_p, w_p = exp(lse_p - max lse), added in the order of the parts;
- * lse = max lse + log sum w. A part whose lse is -inf adds nothing; if all are, o = 0 and
- * lse = -inf. The plan gives shapes, type and backend. cpu and cuda give the same bits, whatever
- * the threads or the grid.
+/* Merge parts: o = sum_p w_p o_p / sum_p w_p with w_p = exp(lse_p - max lse), added in the order of
+ * the parts, and lse = max lse + log sum w. A part whose lse is -inf adds nothing; if all are,
+ * o = 0 and lse = -inf. The plan gives shapes, type and backend. cpu and cuda give the same bits,
+ * whatever the number of threads or the grid.
  *
- * A cuda plan combines on the stream, as a pass runs: tensors and lse are on the device, the arrays
- * o_parts and lse_parts themselves on the host, read before the call returns. */
+ * For a cuda plan the kernel runs on the stream, as in a pass: tensors and lse are on the device,
+ * while the arrays o_parts and lse_parts are on the host and are read before the call returns. */
 ORDO_API ordo_status ordo_attention_combine(const ordo_plan *plan, const ordo_combine *combine);
 
 /* Return whether a backend can execute in this process. If not and `why_not` is not NULL, it gets

@@ -31,6 +31,7 @@ ORDO_API ordo_status ordo_machine_create(ordo_machine **machine, const char *nam
 ORDO_API ordo_status ordo_machine_parse(ordo_machine **machine, const char *text, size_t length,
                                         const char *label);
 
+/* Destroy a machine. NULL is allowed. */
 ORDO_API void ordo_machine_destroy(ordo_machine *machine);
 
 ORDO_API const char *ordo_machine_name(const ordo_machine *machine);  /* "h200" */

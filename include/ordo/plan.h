@@ -1,8 +1,8 @@
-/* ordo/plan.h: tiles and the order of every sum, as data.
+/* ordo/plan.h: a plan: tiles and the order of every sum, as data.
  *
- * problem + machine -> plan. Make one once, execute it many times, from any thread. A plan
- * prints as one line of text that can be read back: keep that line beside a checkpoint and
- * the bits stay pinned. Two plans with the same numeric key give the same bits. */
+ * A plan is made once from a problem and a machine, and executed many times, from any thread. It
+ * prints as one line of text that can be read back; a training run that keeps this line beside its
+ * checkpoint keeps its bits. Two plans with the same numeric key give the same bits. */
 #ifndef ORDO_PLAN_H
 #define ORDO_PLAN_H
 
@@ -16,16 +16,17 @@ extern "C" {
 typedef struct ordo_plan ordo_plan;
 
 typedef enum ordo_backend {
-    ORDO_BACKEND_DEFAULT = 0, /* from the machine: cuda or cpu */
-    ORDO_BACKEND_REF = 1,     /* the fp64 oracle */
+    ORDO_BACKEND_DEFAULT = 0, /* cuda or cpu, as the machine is */
+    ORDO_BACKEND_REF = 1,     /* the reference in fp64: slow, sums element by element */
     ORDO_BACKEND_CPU = 2,
     ORDO_BACKEND_CUDA = 3
 } ordo_backend;
 
-/* Order of sums: in which order key tiles add into dQ of a query tile, and in which order
- * a key tile walks its query tiles. Part of the numeric key. docs/design/orders.md draws each. */
+/* Order of sums of the backward pass: the order in which key tiles add into dQ of a query tile, and
+ * the order in which a key tile visits its query tiles. It is part of the numeric key.
+ * docs/design/orders.md draws each order. */
 typedef enum ordo_order {
-    ORDO_ORDER_DEFAULT = 0,    /* the committed table's, by backend, dtype, head size, mask */
+    ORDO_ORDER_DEFAULT = 0,    /* from the committed table, by backend, head size and mask */
     ORDO_ORDER_ASCENDING = 1,  /* keys 0,1,2..; queries upwards */
     ORDO_ORDER_DESCENDING = 2, /* keys 0,1,2..; queries downwards */
     ORDO_ORDER_SHIFT = 3,      /* cyclic inside groups of key tiles; for full masks */
@@ -36,28 +37,32 @@ typedef enum ordo_order {
 } ordo_order;
 enum { ORDO_ORDER_COUNT = 7 }; /* named orders are 1..ORDO_ORDER_COUNT */
 
-/* Sequence in which chains are handed out. Changes no bit. */
+/* A chain is the work of one key tile of one head: its dK and dV, and a partial dQ for each query
+ * tile that it visits. The issue order is the sequence in which chains are given to workers. It
+ * changes no bit. */
 typedef enum ordo_issue {
     ORDO_ISSUE_DEFAULT = 0,
-    ORDO_ISSUE_HEAD = 1, /* head after head */
-    ORDO_ISSUE_KEY = 2   /* key tile outermost over a section of heads */
+    ORDO_ISSUE_HEAD = 1, /* all chains of one head, then those of the next */
+    ORDO_ISSUE_KEY = 2   /* one key tile of each head in a section, then the next key tile */
 } ordo_issue;
 
-/* Who runs a chain. Changes no bit. */
+/* Which worker runs a chain. It changes no bit. */
 typedef enum ordo_assign {
     ORDO_ASSIGN_DEFAULT = 0,
-    ORDO_ASSIGN_PINNED = 1,    /* chain l on worker l mod n, or the order's own pairing */
-    ORDO_ASSIGN_FIRST_FREE = 2 /* next chain to the first free worker, ties to the lowest */
+    ORDO_ASSIGN_PINNED = 1,    /* chain l runs on worker l mod n, or as the order pairs chains */
+    ORDO_ASSIGN_FIRST_FREE = 2 /* the next chain runs on the first free worker, lowest on ties */
 } ordo_assign;
 
-/* Group size of shift (key tiles) and symmetric (pairs); part of the numeric key. */
-enum { ORDO_GROUP_WAVES = -1 }; /* the paper's waves over all workers: study only */
+/* Group size of the orders shift (in key tiles) and symmetric (in pairs of them): a part of the
+ * numeric key. Waves are the groups of the published schedules, one chain per worker of the
+ * machine. They keep only the levels `repeat` and `mask` of the promise, and are for study. */
+enum { ORDO_GROUP_WAVES = -1 };
 
 typedef struct ordo_tile {
     int64_t q, k; /* rows x columns */
 } ordo_tile;
 
-/* Explicit choices; a zeroed field leaves the choice to ordo. */
+/* Explicit choices. A zeroed field leaves the choice to ordo. */
 typedef struct ordo_plan_options {
     size_t size; /* sizeof(ordo_plan_options) */
     ordo_backend backend;
@@ -66,30 +71,33 @@ typedef struct ordo_plan_options {
     int64_t group; /* 0 = default, ORDO_GROUP_WAVES, or a size */
     int64_t split; /* accumulators per query tile: 0 or 1 */
     ordo_issue issue;
-    int64_t section; /* heads per section of ORDO_ISSUE_KEY: 0 = what the cache holds */
+    int64_t section; /* heads per section of ORDO_ISSUE_KEY; 0 = chosen by ordo */
     ordo_assign assign;
-    int64_t workers; /* 0 = the machine's */
+    int64_t workers; /* 0 = the workers of the machine */
 } ordo_plan_options;
 
 #define ORDO_PLAN_OPTIONS_INIT ORDO_SIZED(ordo_plan_options)
 
-/* Make a plan. `machine` may be NULL for the host; `options` may be NULL for defaults.
+/* Make a plan. `machine` may be NULL for the host; `options` may be NULL for defaults. The caller
+ * destroys the plan. On failure *plan is NULL.
  *
  * What can be planned can be run: every choice that no pass of the backend can execute is refused
  * with a message that names the field, its value and what was expected (ORDO_ERR_ARGUMENT,
- * ORDO_ERR_SHAPE, ORDO_ERR_OVERFLOW or ORDO_ERR_UNSUPPORTED). No backend runs a split other than 1;
- * cuda runs the tiles of the committed table only, and above head size 128 or with packed or padded
- * sequences not every order. ordo_schedule (the simulator) takes all of them.
+ * ORDO_ERR_SHAPE, ORDO_ERR_OVERFLOW or ORDO_ERR_UNSUPPORTED). No backend runs a split other than 1.
+ * The cuda backend runs only the tiles of the committed table; above head size 128, and for packed
+ * and padded sequences, it does not run every order. ordo_schedule (ordo/lab/sim.h) simulates all
+ * of them.
  *
  * Head sizes are the one exception: a cuda plan may have any up to 256, because
- * ordo_attention_combine() runs them; see ordo_backend_query() for those that a pass runs. */
+ * ordo_attention_combine() runs them all. ordo_backend_query() gives those that a pass runs. */
 ORDO_API ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                                       const ordo_machine *machine,
                                       const ordo_plan_options *options);
 
+/* Destroy a plan. NULL is allowed. */
 ORDO_API void ordo_plan_destroy(ordo_plan *plan);
 
-/* The five levels of the promise; docs/guide/promise.md says what each holds against. */
+/* The five levels of the promise. docs/guide/promise.md says what each level holds against. */
 typedef enum ordo_promise {
     ORDO_PROMISE_REPEAT = 1 << 0,
     ORDO_PROMISE_PORTABLE = 1 << 1,
@@ -101,51 +109,57 @@ typedef enum ordo_promise {
 typedef struct ordo_plan_info {
     ordo_backend backend;
     ordo_tile forward_tile, backward_tile;
-    int64_t query_tiles, key_tiles; /* of the longest sequence, backward */
-    ordo_order order;               /* executed */
-    ordo_order order_asked;         /* equal, unless the shape made ordo replace it */
-    int64_t group;                  /* 0 where the order has none */
+    int64_t query_tiles, key_tiles; /* backward tiles of the longest sequence */
+    ordo_order order;               /* the order that is executed */
+    ordo_order order_asked;         /* the one asked for; another if the shape does not allow it */
+    int64_t group;                  /* 0 if the order has no groups */
     int64_t split;
     ordo_issue issue;
     int64_t section;
     ordo_assign assign;
     int64_t workers;
-    int64_t coresident; /* chains that must be resident together; 0 = waits only on earlier work */
+    int64_t coresident; /* chains that must run at once; 0: chains wait only on earlier ones */
     uint64_t forward_workspace_bytes, backward_workspace_bytes;
-    unsigned kept;     /* ORDO_PROMISE_... levels this plan keeps */
-    unsigned not_kept; /* the others */
+    unsigned kept;     /* ORDO_PROMISE_... levels that this plan keeps */
+    unsigned not_kept; /* the other levels */
     int dropout_rounds, dropout_bits, dropout_threshold; /* keep if draw < threshold */
     double dropout_p_used;                               /* 1 - threshold / 2^bits */
-    double predicted_ns;   /* backward makespan; negative if the machine gives no rates */
-    char numeric_key[160]; /* same key, same bits */
-    char note[256];        /* what was replaced and why, which levels fell and why; or "" */
+    double predicted_ns;   /* time of the backward pass; negative if the machine gives no rates */
+    char numeric_key[160]; /* plans with equal keys give equal bits */
+    char note[256];        /* what was replaced, which levels are not kept, and why; or "" */
 } ordo_plan_info;
 
+/* Fill in `info`. */
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);
 
-/* The problem as the plan holds it: every default filled in. Set problem->size before
- * (ORDO_PROBLEM_INIT). No keys are ORDO_NO_KEYS, so that the problem can be given again. */
+/* Fill in the problem of a plan, with a value in place of every default. Set problem->size before
+ * (ORDO_PROBLEM_INIT). A problem without keys has kv_len ORDO_NO_KEYS, so that the result can be
+ * passed to ordo_plan_create() again. */
 ORDO_API ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem);
 
-/* Bytes of workspace that are enough for either pass. The forward pass alone needs
- * ordo_plan_info.forward_workspace_bytes, often less or none. Linear in the sequence length. */
+/* Return the bytes of workspace that are enough for either pass; they grow linearly with the
+ * sequence length. The forward pass alone needs ordo_plan_info.forward_workspace_bytes, which is
+ * never more and often 0. */
 ORDO_API size_t ordo_plan_workspace(const ordo_plan *plan);
 
-/* Write the plan's line into `text` (NUL-terminated, no newline). `needed`, if not NULL,
- * gets the size including the NUL. ORDO_ERR_SHAPE if `capacity` is too small. */
+/* Write the plan's line into `text`, NUL-terminated and without a newline. If `needed` is not NULL
+ * it gets the size including the NUL. Returns ORDO_ERR_SHAPE if `capacity` is too small. */
 ORDO_API ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity,
                                      size_t *needed);
 
-/* Read a plan back from its line. Safe on untrusted text: the result is either a plan that
- * ordo could have made itself, or ORDO_ERR_PARSE (or another status) with a message. */
+/* Make a plan from its line. The text may be untrusted: the result is either a plan that
+ * ordo_plan_create() could have made, or ORDO_ERR_PARSE or another status with a message. */
 ORDO_API ordo_status ordo_plan_parse(ordo_plan **plan, const char *text);
 
-/* Replay the plan tile by tile and check it: every live pair once, turns without holes, no
- * cycle. Dense problems; packed and padded ones are checked at their maximal lengths.
- * ORDO_ERR_INTERNAL with the first violation if the plan is wrong. `pairs`, if not NULL,
- * gets the number of tile pairs checked. */
+/* Replay the plan tile by tile and check that every visible tile pair is visited once, that the
+ * turns of each query tile have no holes, and that no chains wait on each other in a cycle. Packed
+ * and padded problems are checked at their maximal lengths. Returns ORDO_ERR_INTERNAL with the
+ * first violation if the plan is wrong, ORDO_ERR_UNSUPPORTED if it is too large to replay. If
+ * `pairs` is not NULL it gets the number of tile pairs checked. */
 ORDO_API ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs);
 
+/* Names as the command spells them; "unknown" for other values. ordo_order_from_name() is the
+ * inverse; it returns ORDO_ERR_ARGUMENT for a name that is no order. */
 ORDO_API const char *ordo_backend_name(ordo_backend backend);
 ORDO_API const char *ordo_order_name(ordo_order order);
 ORDO_API const char *ordo_issue_name(ordo_issue issue);

@@ -1,4 +1,4 @@
-/* ordo/problem.h: what is to be computed; shapes and rules, no pointers.
+/* ordo/problem.h: what attention is to be computed: shapes and rules, no pointers.
  *
  * Row i of queries, column j of keys, both inside one sequence. With bottom-right masks
  * (the default) D = kv - q of that sequence, with top-left masks D = 0:
@@ -10,12 +10,12 @@
  *   P             softmax of the logits over visible j;  lse its natural log-sum-exp
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
  *
- * A row that sees nothing has o = 0, lse = -inf and gradients 0. Query head h reads key
+ * A row without a visible column has o = 0, lse = -inf and gradients 0. Query head h uses key
  * head floor(h / (heads / kv_heads)). See docs/design/notation.md.
  *
  * A problem may be empty: no sequence (batch 0), no queries (q_len or total_q 0) or no keys
- * (ORDO_NO_KEYS). Its rows see nothing; tensors without elements may have a NULL address, and it
- * needs no workspace. */
+ * (ORDO_NO_KEYS). Its rows have no visible column, tensors without elements may have a NULL
+ * address, and it needs no workspace. */
 #ifndef ORDO_PROBLEM_H
 #define ORDO_PROBLEM_H
 
@@ -30,8 +30,8 @@ typedef enum ordo_dtype { ORDO_F32 = 0, ORDO_BF16 = 1, ORDO_F16 = 2 } ordo_dtype
 /* How sequences lie in memory. */
 typedef enum ordo_layout {
     ORDO_DENSE = 0,  /* every sequence has q_len rows and kv_len columns */
-    ORDO_PACKED = 1, /* sequences end to end; call.cu_q and call.cu_kv say where */
-    ORDO_PADDED = 2  /* dense memory; call.q_lens and call.kv_lens say how much is valid */
+    ORDO_PACKED = 1, /* sequences one after another; call.cu_q and call.cu_kv give their ends */
+    ORDO_PADDED = 2  /* as dense; call.q_lens and call.kv_lens give the valid lengths */
 } ordo_layout;
 
 typedef enum ordo_mask {
@@ -40,13 +40,13 @@ typedef enum ordo_mask {
     ORDO_MASK_CAUSAL_TOP_LEFT = 2 /* aligned top-left: the first row sees the first key */
 } ordo_mask;
 
-/* Which element gets which random bit. */
+/* The function that gives each element its random bits. */
 typedef enum ordo_keying {
     ORDO_KEYING_ORDO = 0, /* a function of (seed, offset, sequence, head, row, column) */
-    ORDO_KEYING_FA2 = 1   /* FlashAttention-2's mask, for people who migrate */
+    ORDO_KEYING_FA2 = 1   /* the mask of FlashAttention-2, for migration */
 } ordo_keying;
 
-/* As kv_len or total_kv: none at all, where 0 would mean as many as queries. */
+/* Value of kv_len or total_kv for a problem without keys, because 0 means as many as queries. */
 enum { ORDO_NO_KEYS = -1 };
 
 typedef struct ordo_window {
@@ -61,7 +61,8 @@ typedef struct ordo_dropout {
     ordo_keying keying;
 } ordo_dropout;
 
-/* Where this problem sits in a larger one. All zero: it is the whole. */
+/* Position of this problem inside a larger one that is split over ranks or calls. All zero: the
+ * problem is the whole. */
 typedef struct ordo_shard {
     int64_t batch0, head0;     /* first sequence and first query head held here */
     int64_t row0, col0;        /* first row and column held here */
@@ -69,7 +70,8 @@ typedef struct ordo_shard {
     int64_t q_total, kv_total; /* whole sequence lengths; 0 = q_len, kv_len */
 } ordo_shard;
 
-/* Known requests that ordo refuses by name rather than ignores. */
+/* Features of other libraries that ordo does not have. A problem that requests one is refused with
+ * its name (ORDO_ERR_UNSUPPORTED), rather than computed without it. */
 enum {
     ORDO_EXTRA_BIAS = 1u << 0,         /* an additive attention bias tensor */
     ORDO_EXTRA_SINKS = 1u << 1,        /* learned attention sinks */
@@ -79,8 +81,8 @@ enum {
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
 };
 
-/* A zeroed field means its default; `size` guards against a header and a library of
- * different versions: ORDO_PROBLEM_INIT sets it. */
+/* A zeroed field means its default. `size` lets programs and libraries of different versions work
+ * together; ORDO_PROBLEM_INIT sets it. */
 typedef struct ordo_problem {
     size_t size; /* sizeof(ordo_problem) */
     ordo_dtype dtype;
@@ -90,28 +92,29 @@ typedef struct ordo_problem {
     int64_t kv_heads;          /* 0 = heads; must divide heads */
     int64_t q_len, kv_len;     /* rows and columns, maxima if packed or padded; kv_len 0 = q_len,
                                 * ORDO_NO_KEYS = none */
-    int64_t total_q, total_kv; /* packed only: rows of the tensors, those of all sequences and any
-                                * behind the last end; total_kv 0 = total_q, or none where kv_len
-                                * is ORDO_NO_KEYS; ORDO_NO_KEYS = none */
+    int64_t total_q, total_kv; /* packed only: rows of the tensors: all sequences, and any rows
+                                * after the last end; total_kv 0 = total_q, or none if kv_len is
+                                * ORDO_NO_KEYS; ORDO_NO_KEYS = none */
     int64_t head_dim;
     int64_t v_head_dim; /* 0 = head_dim */
-    double scale;       /* 0 = 1/sqrt(head_dim); else of magnitude 2^-126 to 2^127 */
+    double scale;       /* 0 = 1/sqrt(head_dim); else its magnitude is 2^-126 to 2^127 */
     ordo_mask mask;
     ordo_window window;
     double softcap; /* 0 = off; else 2^-126 to 2^127 */
-    bool alibi;     /* call.slopes holds one slope a query head */
+    bool alibi;     /* call.slopes holds one slope per query head */
     ordo_dropout dropout;
     ordo_shard shard;
-    uint32_t extras; /* ORDO_EXTRA_...: each refused by name */
+    uint32_t extras; /* ORDO_EXTRA_... bits: each is refused by name */
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)
 
-/* Say whether a problem has a meaning at all, whatever the backend: ORDO_OK, or a status
- * and a message naming the field, its value and what was expected. */
+/* Check a problem independently of any backend. Returns ORDO_OK, or a status and a message that
+ * names the field, its value and what was expected. */
 ORDO_API ordo_status ordo_problem_check(const ordo_problem *problem);
 
-/* Names as the command spells them: "bf16", "causal-top-left", "packed", ... */
+/* Names as the command spells them: "bf16", "causal-top-left", "packed", ...; "unknown" for other
+ * values. */
 ORDO_API const char *ordo_dtype_name(ordo_dtype dtype);
 ORDO_API const char *ordo_mask_name(ordo_mask mask);
 ORDO_API const char *ordo_layout_name(ordo_layout layout);

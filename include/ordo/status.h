@@ -1,4 +1,4 @@
-/* ordo/status.h: what a call returns, why it failed, and which build this is. */
+/* ordo/status.h: status codes, error messages, and the version of the library. */
 #ifndef ORDO_STATUS_H
 #define ORDO_STATUS_H
 
@@ -20,30 +20,32 @@
 extern "C" {
 #endif
 
-/* Functions that can fail return one of these; 0 is success. Each failure leaves a
- * message for ordo_last_error(): the argument, its value and what was expected. */
+/* Functions that can fail return one of these; 0 is success. Each failure leaves a message for
+ * ordo_last_error() that names the argument, its value and what was expected. Programs decide by
+ * the status; the message is for people, and its wording may change. */
 typedef enum ordo_status {
     ORDO_OK = 0,
-    ORDO_ERR_ARGUMENT = 1,    /* a NULL, an unknown constant, a value out of its range */
+    ORDO_ERR_ARGUMENT = 1,    /* a NULL pointer, an unknown constant or a value out of range */
     ORDO_ERR_SHAPE = 2,       /* sizes that contradict each other */
-    ORDO_ERR_ALIGN = 3,       /* a pointer, stride or workspace the backend cannot read */
-    ORDO_ERR_UNSUPPORTED = 4, /* legal, but this backend, build or machine does not do it */
+    ORDO_ERR_ALIGN = 3,       /* a pointer, stride or workspace that is not aligned as required */
+    ORDO_ERR_UNSUPPORTED = 4, /* valid, but not supported by this backend, build or machine */
     ORDO_ERR_OVERFLOW = 5,    /* a size that does not fit its type or the address space */
     ORDO_ERR_MEMORY = 6,      /* allocation failed */
     ORDO_ERR_PARSE = 7,       /* text that is not a plan, a machine or a number */
     ORDO_ERR_FILE = 8,        /* a file that cannot be opened or read */
-    ORDO_ERR_DEVICE = 9,      /* a device or its driver refused */
+    ORDO_ERR_DEVICE = 9,      /* a device or its driver reported an error */
     ORDO_ERR_INTERNAL = 10    /* a bug in ordo: an invariant did not hold */
 } ordo_status;
 
-/* Short name of a status: "ok", "argument", "shape", ...; "unknown" for others. */
+/* Return the short name of a status: "ok", "argument", "shape", ...; "unknown" for other values. */
 ORDO_API const char *ordo_status_name(ordo_status status);
 
-/* Message of the last failure on this thread; "" if none yet. Valid until the next
- * failure on the same thread. Successful calls leave it untouched. */
+/* Return the message of the last failure on this thread; "" if there was none. It is valid until
+ * the next failure on the same thread. Successful calls leave it untouched. */
 ORDO_API const char *ordo_last_error(void);
 
-/* What the library at hand is, as opposed to the header compiled against. */
+/* Version and build of the loaded library, which may differ from the headers that a program was
+ * compiled with (ORDO_VERSION_...). */
 typedef struct ordo_build {
     int major, minor, patch;
     const char *version;  /* "0.1.0" */
@@ -57,7 +59,8 @@ ORDO_API ordo_build ordo_build_query(void);
 #ifdef __cplusplus
 }
 
-/* Argument structs begin with their size; the ORDO_..._INIT of each type sets it. */
+/* Argument structs begin with their size. ORDO_..._INIT of each type sets it and zeroes the rest.
+ */
 template <class Struct> inline Struct ordo_sized()
 {
     Struct made = Struct();
