@@ -22,7 +22,8 @@ static ordo_status add(buffers *list, const ordo_extent *x, bool output)
 {
     int64_t bytes;
     if (!ordo_extent_bytes(x, &bytes))
-        return ordo_fail(ORDO_ERR_OVERFLOW, "%s strides: reach past 2^62 bytes", x->name);
+        return ordo_fail(ORDO_ERR_OVERFLOW,
+                         "%s.stride: expected the last element less than 2^62 bytes away", x->name);
     list->output[list->count] = output;
     list->at[list->count++] = *x;
     return ORDO_OK;
@@ -144,7 +145,7 @@ static ordo_status check_workspace(buffers *list, const ordo_call *c, uint64_t n
     if (needed == 0)
         return ORDO_OK;
     if (!c->workspace || c->workspace_bytes < needed)
-        return ordo_fail(ORDO_ERR_SHAPE, "workspace_bytes %zu: expected %" PRIu64 " at least",
+        return ordo_fail(ORDO_ERR_SHAPE, "workspace_bytes %zu: expected at least %" PRIu64,
                          c->workspace ? c->workspace_bytes : 0, needed);
     if ((uintptr_t)c->workspace % WORKSPACE_ALIGN != 0)
         return ordo_fail(ORDO_ERR_ALIGN, "workspace %p: expected a multiple of %d", c->workspace,
@@ -162,10 +163,10 @@ static ordo_status check_overlap(const buffers *list)
         for (int j = i + 1; j < list->count; j++)
             if ((list->output[i] || list->output[j]) &&
                 ordo_extent_overlap(&list->at[i], &list->at[j]))
-                return ordo_fail(ORDO_ERR_ARGUMENT,
-                                 "%s and %s overlap in memory: expected outputs apart from "
-                                 "everything else",
-                                 list->at[i].name, list->at[j].name);
+                return ordo_fail(
+                    ORDO_ERR_ARGUMENT,
+                    "%s and %s overlap in memory: expected outputs that overlap nothing",
+                    list->at[i].name, list->at[j].name);
     return ORDO_OK;
 }
 
@@ -184,8 +185,8 @@ ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch
     }
     if (ends[batch] > total)
         return ordo_fail(ORDO_ERR_SHAPE,
-                         "%s[%" PRId64 "] %" PRId32 ": expected the total %" PRId64 " at most",
-                         name, batch, ends[batch], total);
+                         "%s[%" PRId64 "] %" PRId32 ": expected at most the total, %" PRId64, name,
+                         batch, ends[batch], total);
     return ORDO_OK;
 }
 
@@ -233,7 +234,7 @@ static ordo_status check_lengths(const ordo_problem *p, bool host, const ordo_ca
 static ordo_status check_slopes(const ordo_problem *p, const ordo_call *c)
 {
     if (p->alibi && !c->slopes && p->batch > 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "slopes NULL: expected %" PRId64 " with alibi",
+        return ordo_fail(ORDO_ERR_ARGUMENT, "slopes NULL: expected %" PRId64 " values with alibi",
                          p->heads);
     if (!p->alibi && c->slopes)
         return ordo_fail(ORDO_ERR_ARGUMENT, "slopes given: expected NULL without alibi");
@@ -286,7 +287,7 @@ static ordo_status check_bits(buffers *list, const ordo_problem *p, bool host, c
         !ordo_mul_fits(&bytes, 4 * ORDO_KEEP_WORDS) || bytes > UINT64_C(1) << 62)
         return ordo_fail(ORDO_ERR_OVERFLOW,
                          "mask_bits of batch %" PRId64 " x heads %" PRId64 " x %" PRId64
-                         " x %" PRId64 ": more than 2^62 bytes",
+                         " x %" PRId64 ": expected at most 2^62 bytes",
                          p->batch, p->heads, p->q_len, p->kv_len);
     return add_array(list, "mask_bits", c->mask_bits, 4, bits_words(p, host, c), 1, 0, false);
 }
@@ -326,7 +327,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
 {
     buffers list = { .count = 0 };
     if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected a call");
+        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_call");
     ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "call", "ORDO_CALL_INIT"));
     ORDO_TRY(check_tensors(&list, p, pass, out));
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
@@ -343,12 +344,12 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
 ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, ordo_combine *out)
 {
     if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "combine NULL: expected a combination");
+        return ordo_fail(ORDO_ERR_ARGUMENT, "combine NULL: expected an ordo_combine");
     ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "combine", "ORDO_COMBINE_INIT"));
     if (out->parts < 1 || out->parts > 4096)
         return ordo_fail(ORDO_ERR_ARGUMENT, "parts %" PRId64 ": expected 1 to 4096", out->parts);
     if (!out->o_parts || !out->lse_parts)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %" PRId64 " of them",
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected an array of %" PRId64,
                          out->o_parts ? "lse_parts" : "o_parts", out->parts);
     if (out->threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);

@@ -14,7 +14,7 @@ static ordo_status check_workspace(const ordo_combine *c)
         return ORDO_OK;
     if (!c->workspace || c->workspace_bytes < needed)
         return ordo_fail(ORDO_ERR_SHAPE,
-                         "workspace_bytes %zu: backend cuda expects %zu at least for %" PRId64
+                         "workspace_bytes %zu: backend cuda expects at least %zu for %" PRId64
                          " parts; up to %d need none",
                          c->workspace ? c->workspace_bytes : 0, needed, c->parts, ORDO_COMBINE_FEW);
     if ((uintptr_t)c->workspace % WORKSPACE_ALIGN != 0)

@@ -48,12 +48,12 @@ static ordo_status check_count(const ordo_problem *p, const char *name, int64_t 
     if (p->layout == ORDO_PACKED && total / tile + p->batch > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "heads %" PRId64 " x %" PRId64 " %s tiles in %" PRId64
-                         " sequences: backend cuda numbers at most 2^%d",
+                         " sequences: backend cuda expects at most 2^%d",
                          heads, total / tile + p->batch, name, p->batch, TILES_BITS);
     if (p->layout != ORDO_PACKED && tiles > most / p->batch)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "batch %" PRId64 " x heads %" PRId64 " x %" PRId64
-                         " %s tiles: backend cuda numbers at most 2^%d",
+                         " %s tiles: backend cuda expects at most 2^%d",
                          p->batch, heads, tiles, name, TILES_BITS);
     return ORDO_OK;
 }
@@ -72,8 +72,8 @@ static ordo_status check_call(const ordo_problem *p, const ordo_call *call)
 {
     if (p->dropout.p > 0 && !call->mask_bits && p->dropout.keying == ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "keying fa2 without mask_bits: backend cuda expects bits made ahead "
-                         "(ordo_dropout_fill_device)");
+                         "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
+                         "ordo_dropout_fill_device()");
     if ((uintptr_t)call->mask_bits % COPY_BYTES != 0)
         return ordo_fail(ORDO_ERR_ALIGN,
                          "mask_bits %p: backend cuda expects a multiple of %d bytes",

@@ -30,18 +30,18 @@ static ordo_status answer(const question *q, ordo_status status)
 
 static ordo_status missing(const char *name)
 {
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected a place for the answer", name);
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer to write to", name);
 }
 
 /* Of what is read or written, where there are any bytes. */
 static ordo_status nothing_there(const char *name, size_t bytes)
 {
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected %zu bytes of memory", name, bytes);
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %zu bytes of memory", name, bytes);
 }
 
 static ordo_status no_event(const char *name)
 {
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: NULL, expected an event", name);
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected an event", name);
 }
 
 /* ---- which there are ---- */

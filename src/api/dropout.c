@@ -116,9 +116,10 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
     ORDO_TRY(ordo_versioned_copy(&m->call, sizeof m->call, call, "ordo_dropout_call",
                                  "ORDO_DROPOUT_CALL_INIT"));
     if (host && m->call.on_device)
-        return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "on_device true: expected false but for ordo_dropout_fill_device() and "
-                         "ordo_dropout_query()");
+        return ordo_fail(
+            ORDO_ERR_ARGUMENT,
+            "on_device true: expected false, except for ordo_dropout_fill_device() and "
+            "ordo_dropout_query()");
     ORDO_TRY(check_arrays(&m->call));
     follow(&m->call, host);
     ORDO_TRY(check_lengths(&m->problem, &m->call));
@@ -320,7 +321,7 @@ ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t need
         return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of %zu",
                          (const void *)words, align);
     if (bytes < needed)
-        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " at least", bytes, needed);
+        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected at least %" PRIu64, bytes, needed);
     return ORDO_OK;
 }
 

@@ -100,7 +100,7 @@ ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dro
         return ORDO_OK;
     if (m.blocks > INT32_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "%" PRIu64 " blocks of keep bits: backend cuda numbers at most 2^31 - 1",
+                         "%" PRIu64 " blocks of keep bits: backend cuda expects at most 2^31 - 1",
                          m.blocks);
     ORDO_TRY(ordo_dropout_room(words, bytes, ordo_dropout_bytes(&m), COPY_BYTES));
     ORDO_TRY(ordo_cuda_ready());

@@ -135,7 +135,7 @@ ordo_status ordo_dropout_export(const ordo_problem *problem, const ordo_dropout_
     if (!out)
         return ordo_fail(ORDO_ERR_ARGUMENT, "out NULL: expected room for %zu bytes", size);
     if (bytes < size)
-        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %zu at least", bytes, size);
+        return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected at least %zu", bytes, size);
     if ((uintptr_t)words % sizeof *words != 0)
         return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of 4", (const void *)words);
     if (size > 0)

@@ -17,7 +17,7 @@ enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few se
 
 static ordo_status missing(const char *name)
 {
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
+    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
 }
 
 static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo_machine *machine,
@@ -54,7 +54,8 @@ static ordo_status read_back(ordo_plan *plan, const char *text)
     ordo_plan_write(plan, asked);
     ordo_plan_write(&filled, meant);
     if (strcmp(asked, meant) != 0)
-        return ordo_fail(ORDO_ERR_PARSE, "plan: its problem leaves fields to their defaults");
+        return ordo_fail(ORDO_ERR_PARSE,
+                         "plan: expected a value, not a default, in every field of its problem");
     plan->problem = filled.problem;
     plan->threshold = ordo_dropout_threshold(&plan->problem);
     if (plan->predicted_ns < -1)
@@ -117,8 +118,9 @@ ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity, 
     if (needed)
         *needed = size;
     if (!text || capacity < size)
-        return ordo_fail(ORDO_ERR_SHAPE, "capacity %zu: the plan's line needs %zu bytes", capacity,
-                         size);
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "capacity %zu: expected at least %zu, the size of the plan's line",
+                         capacity, size);
     memcpy(text, line, size);
     return ORDO_OK;
 }
@@ -201,7 +203,7 @@ ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
     }
     if (cost > CHECK_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "plan check: %llu tile pairs a sequence, expected at most %d",
+                         "plan check: %llu tile pairs per sequence: expected at most %d",
                          (unsigned long long)cost, CHECK_MAX);
     /* Sequences are alike: as many as stay within the limit show what all of them do. */
     const uint64_t fit = CHECK_MAX / cost;

@@ -124,7 +124,7 @@ static bool reserve(member *m, size_t bytes)
 
 static ordo_status no_memory(size_t bytes)
 {
-    return ordo_fail(ORDO_ERR_MEMORY, "scratch memory: %zu bytes a thread", bytes);
+    return ordo_fail(ORDO_ERR_MEMORY, "scratch memory: %zu bytes per thread", bytes);
 }
 
 /* Without the pool: one worker, memory of its own. */

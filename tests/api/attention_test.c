@@ -154,7 +154,7 @@ TEST(strides)
     REFUSE(f, forward, set_strides(&c->q, 80, 16, 4, 0), ORDO_ERR_ALIGN, "q.stride[3] 0");
     REFUSE(f, forward, set_strides(&c->k, 80, -8, 4, 1), ORDO_ERR_ALIGN, "k.stride[1] -8");
     REFUSE(f, forward, set_strides(&c->k, huge, 8, 4, 1), ORDO_ERR_OVERFLOW, "k.stride");
-    REFUSE(f, forward, set_strides(&c->k, huge / 2, 8, 4, 1), ORDO_ERR_OVERFLOW, "k strides");
+    REFUSE(f, forward, set_strides(&c->k, huge / 2, 8, 4, 1), ORDO_ERR_OVERFLOW, "k.stride");
     REFUSE(f, forward, set_strides(&c->o, 0, 12, 3, 1), ORDO_ERR_ALIGN, "o.stride 0 12 3 1");
     REFUSE(f, forward, set_strides(&c->o, 60, 12, 2, 1), ORDO_ERR_ALIGN, "o.stride 60 12 2 1");
     set_strides(&c->k, 0, 8, 4, 1); /* one batch entry broadcast: fine for an input */
@@ -216,7 +216,7 @@ TEST(lengths)
     REFUSE(f, forward, f->cu_q[1] = 6, ORDO_ERR_SHAPE, "cu_q[1] 6", "0..5");
     f->cu_q[1] = 5;
     REFUSE(f, forward, f->cu_q[2] = 4, ORDO_ERR_SHAPE, "cu_q[2] 4", "5..10");
-    REFUSE(f, forward, f->cu_q[2] = 8, ORDO_ERR_SHAPE, "cu_q[2] 8: expected the total 7 at most");
+    REFUSE(f, forward, f->cu_q[2] = 8, ORDO_ERR_SHAPE, "cu_q[2] 8: expected at most the total, 7");
     f->cu_q[2] = 7;
     REFUSE(f, forward, f->cu_kv[1] = 7, ORDO_ERR_SHAPE, "cu_kv[1] 7", "0..6");
     REFUSE(f, forward, f->cu_kv[1] = 1, ORDO_ERR_SHAPE, "cu_kv[2] 8", "1..7");

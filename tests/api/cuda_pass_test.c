@@ -192,8 +192,8 @@ TEST(problems_refused_by_name)
                               "zeros up to 208");
     REFUSE(p->v_head_dim = 128, "v_head_dim 128: backend cuda expects head_dim, 64");
     REFUSE((p->dropout.p = 0.25, p->dropout.keying = ORDO_KEYING_FA2),
-           "keying fa2 without mask_bits: backend cuda expects bits made ahead "
-           "(ordo_dropout_fill_device)");
+           "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
+           "ordo_dropout_fill_device()");
 }
 
 /* Chains of ragged batches wait on nothing later. */

@@ -523,7 +523,7 @@ TEST(bad_lengths_are_refused_by_name)
     REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_SHAPE, "cu_kv[2] 10");
     c.cu_kv = kv;
     p.total_kv = 29;
-    REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_SHAPE, "expected the total 29 at most");
+    REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_SHAPE, "expected at most the total, 29");
     p.total_kv = 31; /* a column behind the last end has no bits */
     ordo_dropout_info more;
     must(ordo_dropout_query(&p, &c, &more));
@@ -547,7 +547,7 @@ TEST(bad_ranges_are_refused_by_name)
     REFUSED(ordo_dropout_fill(&p, &c, UINT64_MAX, 2, words, sizeof words), ORDO_ERR_SHAPE, "first");
     REFUSED(ordo_dropout_fill(&p, &c, 0, 8, NULL, sizeof words), ORDO_ERR_ARGUMENT, "words NULL");
     REFUSED(ordo_dropout_fill(&p, &c, 0, 8, words, 2047), ORDO_ERR_SHAPE,
-            "bytes 2047: expected 2048");
+            "bytes 2047: expected at least 2048");
     REFUSED(ordo_dropout_fill(&p, &c, 0, 8, (uint32_t *)((char *)words + 2), sizeof words - 2),
             ORDO_ERR_ALIGN, "expected a multiple of 4");
 
@@ -563,7 +563,7 @@ TEST(bad_ranges_are_refused_by_name)
     CHECK(ordo_dropout_export(&p, &c, NULL, &part, out, sizeof out, NULL) == ORDO_OK);
     CHECK(ordo_dropout_export(&p, &c, NULL, NULL, out, sizeof out, NULL) == ORDO_OK);
     REFUSED(ordo_dropout_export(&p, &c, NULL, &part, out, 4095, NULL), ORDO_ERR_SHAPE,
-            "bytes 4095: expected 4096");
+            "bytes 4095: expected at least 4096");
     REFUSED(ordo_dropout_export(&p, &c, NULL, &part, NULL, 0, NULL), ORDO_ERR_ARGUMENT, "out NULL");
     bad.sequence = 2;
     REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,

@@ -370,7 +370,7 @@ TEST(what_a_line_may_not_say)
     refuse(with(line, "batch=2", "batch=99999999999999999999"), ORDO_ERR_PARSE, "batch=999");
     refuse(with(line, "batch=2", "batch=999999999999999999"), ORDO_ERR_ARGUMENT, "batch 999");
     refuse(with(line, "revision=", "revision=99999999999"), ORDO_ERR_PARSE, "revision=999");
-    refuse(with(line, "kv_heads=8", "kv_heads=0"), ORDO_ERR_PARSE, "defaults");
+    refuse(with(line, "kv_heads=8", "kv_heads=0"), ORDO_ERR_PARSE, "not a default");
     refuse(with(line, "softcap=0", "softcap=-0"), ORDO_ERR_PARSE, "softcap=-0");
     refuse(with(line, "softcap=0", "softcap=0x2p0"), ORDO_ERR_PARSE, "expected \"1p1");
     refuse(with(line, "softcap=0", "softcap=1.5"), ORDO_ERR_PARSE, "softcap=1.5");
@@ -454,7 +454,8 @@ TEST(printing_into_too_little_room)
     CHECK(ordo_plan_print(plan, NULL, LINE, NULL) == ORDO_ERR_SHAPE);
     CHECK(ordo_plan_print(plan, text, 0, NULL) == ORDO_ERR_SHAPE);
     CHECK(ordo_plan_print(plan, text, needed - 1, NULL) == ORDO_ERR_SHAPE);
-    snprintf(message, sizeof message, "capacity %zu: the plan's line needs %zu bytes", needed - 1,
+    snprintf(message, sizeof message,
+             "capacity %zu: expected at least %zu, the size of the plan's line", needed - 1,
              needed);
     CHECK_TEXT(ordo_last_error(), message);
     for (size_t x = 0; x < sizeof text; x++)

@@ -60,7 +60,7 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     refuses 2 "--backward-bits: with dropout mode fused" run --seq 8 --device cpu --dropout 0.1 \
         --backward-bits regenerate
     refuses 2 "--dropout-mode given: expected sequential|fused" run $small --dropout-mode given
-    refuses 3 "keying fa2 without mask_bits" run $small --dropout 0.1 --keying fa2 \
+    refuses 3 "dropout.keying fa2: backend cuda expects bits" run $small --dropout 0.1 --keying fa2 \
         --dropout-mode fused
     status 0 verify $small --dropout 0.1 --repeats 1 --dropout-mode fused
     prints "dropout    fused"
