@@ -159,7 +159,9 @@ ordo_status ordo_io_cache_run(const ordo_io_problem *problem, ordo_io_algorithm 
                          !problem ? "problem"
                          : cache  ? "report"
                                   : "cache");
-    ORDO_TRY(ordo_versioned_copy(&c, sizeof c, cache, "ordo_io_cache", "ORDO_IO_CACHE_INIT"));
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_io_cache, "ordo_io_cache", ORDO_IO_CACHE_INIT, NULL);
+    ORDO_TRY(ordo_versioned_copy(&c, cache, &kind));
     ORDO_TRY(check_cache(&c, problem->cache_words));
     memset(report, 0, sizeof *report);
     ordo_status status = prepare(&world, problem, algorithm, tiles, c.budget);

@@ -97,8 +97,10 @@ ordo_status ordo_io_shape_of(const ordo_io_problem *problem, ordo_io_shape *shap
     ordo_io_problem p;
     if (!problem)
         return ordo_fail(ORDO_ERR_ARGUMENT, "problem: expected a pointer, got NULL");
-    static const ordo_nested window = ORDO_NESTED(ORDO_IO_PROBLEM_INIT, ordo_io_problem, window);
-    ORDO_TRY(ordo_versioned_copy_nested(&p, sizeof p, problem, "ordo_io_problem", &window));
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_io_problem, window), { 0 } };
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_io_problem, "ordo_io_problem", ORDO_IO_PROBLEM_INIT, nested);
+    ORDO_TRY(ordo_versioned_copy(&p, problem, &kind));
     p.kv_len = p.kv_len ? p.kv_len : p.q_len;
     p.v_head_dim = p.v_head_dim ? p.v_head_dim : p.head_dim;
     p.heads = p.heads ? p.heads : 1;

@@ -86,7 +86,8 @@ ordo_status ordo_model_gemm(const ordo_model *model, const ordo_gemm *gemm, ordo
     if (!model || !gemm || !time)
         return missing(!model ? "model" : !gemm ? "gemm" : "time");
     ordo_gemm g;
-    ORDO_TRY(ordo_versioned_copy(&g, sizeof g, gemm, "ordo_gemm", "ORDO_GEMM_INIT"));
+    static const ordo_struct kind = ORDO_STRUCT(ordo_gemm, "ordo_gemm", ORDO_GEMM_INIT, NULL);
+    ORDO_TRY(ordo_versioned_copy(&g, gemm, &kind));
     ORDO_TRY(check_precision(model, g.precision));
     ORDO_TRY(within("m", g.m, (int64_t)1 << 40));
     ORDO_TRY(within("n", g.n, LONGEST));
@@ -126,9 +127,10 @@ ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_s
         return missing(!model ? "model" : !shape ? "shape" : "time");
     ordo_attention_shape s;
     const ordo_kernel_counts *counts;
-    static const ordo_nested rng =
-        ORDO_NESTED(ORDO_ATTENTION_SHAPE_INIT, ordo_attention_shape, rng);
-    ORDO_TRY(ordo_versioned_copy_nested(&s, sizeof s, shape, "ordo_attention_shape", &rng));
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_attention_shape, rng), { 0 } };
+    static const ordo_struct kind = ORDO_STRUCT(ordo_attention_shape, "ordo_attention_shape",
+                                                ORDO_ATTENTION_SHAPE_INIT, nested);
+    ORDO_TRY(ordo_versioned_copy(&s, shape, &kind));
     ORDO_TRY(check_shape(model, &s));
     if (s.keep == ORDO_KEEP_MADE)
         ORDO_TRY(find_counts(&s.rng, &counts));
@@ -226,8 +228,9 @@ ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
         return missing(!model ? "model" : !block ? "block" : "report");
     ordo_block b;
     const ordo_kernel_counts *counts;
-    static const ordo_nested rng = ORDO_NESTED(ORDO_BLOCK_INIT, ordo_block, rng);
-    ORDO_TRY(ordo_versioned_copy_nested(&b, sizeof b, block, "ordo_block", &rng));
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_block, rng), { 0 } };
+    static const ordo_struct kind = ORDO_STRUCT(ordo_block, "ordo_block", ORDO_BLOCK_INIT, nested);
+    ORDO_TRY(ordo_versioned_copy(&b, block, &kind));
     ORDO_TRY(check_block(model, &b));
     ORDO_TRY(find_counts(&b.rng, &counts));
     ordo_price_block(model, &b, counts, report);

@@ -22,7 +22,9 @@ static ordo_status copy_schedule(ordo_schedule *to, const ordo_schedule *from)
 {
     if (!from)
         return ordo_fail(ORDO_ERR_ARGUMENT, "schedule: expected a pointer, got NULL");
-    return ordo_versioned_copy(to, sizeof *to, from, "ordo_schedule", "ORDO_SCHEDULE_INIT");
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_schedule, "ordo_schedule", ORDO_SCHEDULE_INIT, NULL);
+    return ordo_versioned_copy(to, from, &kind);
 }
 
 static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedule)

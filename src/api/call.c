@@ -322,13 +322,20 @@ static ordo_status check_dropout(buffers *list, const ordo_problem *p, bool host
     return ordo_check_keys(p, offset, host ? c->sequence_ids : NULL);
 }
 
+static const ordo_nested call_tensors[] = {
+    ORDO_NESTED(ordo_call, q),  ORDO_NESTED(ordo_call, k),    ORDO_NESTED(ordo_call, v),
+    ORDO_NESTED(ordo_call, o),  ORDO_NESTED(ordo_call, dout), ORDO_NESTED(ordo_call, dq),
+    ORDO_NESTED(ordo_call, dk), ORDO_NESTED(ordo_call, dv),   { 0 }
+};
+
 ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
                             uint64_t workspace_bytes, const ordo_call *in, ordo_call *out)
 {
     buffers list = { .count = 0 };
     if (!in)
         return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_call");
-    ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "call", "ORDO_CALL_INIT"));
+    static const ordo_struct kind = ORDO_STRUCT(ordo_call, "call", ORDO_CALL_INIT, call_tensors);
+    ORDO_TRY(ordo_versioned_copy(out, in, &kind));
     ORDO_TRY(check_tensors(&list, p, pass, out));
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
     ORDO_TRY(check_slopes(p, out));
@@ -345,7 +352,9 @@ ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, or
 {
     if (!in)
         return ordo_fail(ORDO_ERR_ARGUMENT, "combine NULL: expected an ordo_combine");
-    ORDO_TRY(ordo_versioned_copy(out, sizeof *out, in, "combine", "ORDO_COMBINE_INIT"));
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_combine, o), { 0 } };
+    static const ordo_struct kind = ORDO_STRUCT(ordo_combine, "combine", ORDO_COMBINE_INIT, nested);
+    ORDO_TRY(ordo_versioned_copy(out, in, &kind));
     if (out->parts < 1 || out->parts > 4096)
         return ordo_fail(ORDO_ERR_ARGUMENT, "parts %" PRId64 ": expected 1 to 4096", out->parts);
     if (!out->o_parts || !out->lse_parts)

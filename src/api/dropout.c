@@ -113,8 +113,9 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
     if (!call)
         return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_dropout_call");
     ORDO_TRY(ordo_problem_resolve(problem, &m->problem));
-    ORDO_TRY(ordo_versioned_copy(&m->call, sizeof m->call, call, "ordo_dropout_call",
-                                 "ORDO_DROPOUT_CALL_INIT"));
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_dropout_call, "ordo_dropout_call", ORDO_DROPOUT_CALL_INIT, NULL);
+    ORDO_TRY(ordo_versioned_copy(&m->call, call, &kind));
     if (host && m->call.on_device)
         return ordo_fail(
             ORDO_ERR_ARGUMENT,

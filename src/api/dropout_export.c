@@ -32,10 +32,11 @@ static ordo_status check_span(const char *first_name, int64_t first, const char 
 
 static ordo_status check_part(const ordo_dropout_view *m, const ordo_dropout_part *in, rectangle *r)
 {
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_dropout_part, "ordo_dropout_part", ORDO_DROPOUT_PART_INIT, NULL);
     ordo_dropout_part p = ORDO_DROPOUT_PART_INIT;
     if (in)
-        ORDO_TRY(
-            ordo_versioned_copy(&p, sizeof p, in, "ordo_dropout_part", "ORDO_DROPOUT_PART_INIT"));
+        ORDO_TRY(ordo_versioned_copy(&p, in, &kind));
     if (p.sequence < 0 || p.sequence >= m->problem.batch)
         return ordo_fail(ORDO_ERR_ARGUMENT, "part.sequence %" PRId64 ": expected 0..%" PRId64,
                          p.sequence, m->problem.batch - 1);

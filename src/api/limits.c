@@ -30,6 +30,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
     default:
         return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda", (int)backend);
     }
-    return ordo_versioned_answer(limits, sizeof found, &found, "limits",
-                                 "ORDO_BACKEND_LIMITS_INIT");
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_backend_limits, "limits", ORDO_BACKEND_LIMITS_INIT, NULL);
+    return ordo_versioned_answer(limits, &found, &kind);
 }

@@ -23,10 +23,14 @@ static ordo_status missing(const char *name)
 static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo_machine *machine,
                         const ordo_plan_options *options)
 {
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_plan_options, forward_tile),
+                                          ORDO_NESTED(ordo_plan_options, backward_tile),
+                                          { 0 } };
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_plan_options, "ordo_plan_options", ORDO_PLAN_OPTIONS_INIT, nested);
     ordo_plan_options known = ORDO_PLAN_OPTIONS_INIT;
     if (options)
-        ORDO_TRY(ordo_versioned_copy(&known, sizeof known, options, "ordo_plan_options",
-                                     "ORDO_PLAN_OPTIONS_INIT"));
+        ORDO_TRY(ordo_versioned_copy(&known, options, &kind));
     if ((unsigned)known.backend > ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda",
                          (int)known.backend);
@@ -130,7 +134,7 @@ ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
     if (!plan || !problem)
         return missing(plan ? "problem" : "plan");
     const ordo_problem given = ordo_problem_given(&plan->problem);
-    return ordo_versioned_answer(problem, sizeof given, &given, "problem", "ORDO_PROBLEM_INIT");
+    return ordo_versioned_answer(problem, &given, &ordo_problem_struct);
 }
 
 size_t ordo_plan_workspace(const ordo_plan *plan)

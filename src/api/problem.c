@@ -294,12 +294,20 @@ static ordo_status check_shard(ordo_problem *p)
     return check_shard_keys(p);
 }
 
+static const ordo_nested nested[] = { ORDO_NESTED(ordo_problem, window),
+                                      ORDO_NESTED(ordo_problem, dropout),
+                                      ORDO_NESTED(ordo_problem, shard),
+                                      { 0 } };
+
+const ordo_struct ordo_problem_struct =
+    ORDO_STRUCT(ordo_problem, "problem", ORDO_PROBLEM_INIT, nested);
+
 ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
 {
     ordo_problem p;
     if (!in)
         return ordo_fail(ORDO_ERR_ARGUMENT, "problem NULL: expected a problem");
-    ORDO_TRY(ordo_versioned_copy(&p, sizeof p, in, "problem", "ORDO_PROBLEM_INIT"));
+    ORDO_TRY(ordo_versioned_copy(&p, in, &ordo_problem_struct));
     ORDO_TRY(check_extras(&p));
     ORDO_TRY(check_kinds(&p));
     ORDO_TRY(check_sizes(&p));

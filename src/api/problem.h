@@ -3,6 +3,7 @@
 #define API_PROBLEM_H
 
 #include "base/for_lab.h"
+#include "base/versioned.h"
 #include "ordo/problem.h"
 
 enum {
@@ -10,7 +11,10 @@ enum {
     ORDO_MAX_HEAD_DIM = 576,
 };
 
-/* Check `in` and write it to `out` with all defaults filled in and one spelling a meaning:
+/* The public struct, for callers of other versions. */
+extern const ordo_struct ordo_problem_struct;
+
+/* Check `in` and write it to `out` with all defaults filled in and one spelling per meaning:
  *
  *   window   off (0, 0) where it hides nothing that the mask does not hide; with a causal
  *            mask `right` is 0, since nothing right of the diagonal is visible anyway

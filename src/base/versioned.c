@@ -2,94 +2,50 @@
 #include "base/versioned.h"
 
 #include "base/status.h"
-#include "ordo/attention.h"
-#include "ordo/dropout.h"
 
 #include <string.h>
 
-/* No argument struct comes near this; a larger size is a variable never set. */
+/* No argument struct comes near this; a larger size is a variable that was never set. */
 enum { LARGEST = 4096 };
 
-/* Fields of libordo's structs that are structs themselves. */
-#define CALL(field)    ORDO_NESTED(ORDO_CALL_INIT, ordo_call, field)
-#define PROBLEM(field) ORDO_NESTED(ORDO_PROBLEM_INIT, ordo_problem, field)
-#define OPTIONS(field) ORDO_NESTED(ORDO_PLAN_OPTIONS_INIT, ordo_plan_options, field)
-
-static const ordo_nested structs[] = {
-    CALL(q),
-    CALL(k),
-    CALL(v),
-    CALL(o),
-    CALL(dout),
-    CALL(dq),
-    CALL(dk),
-    CALL(dv),
-    PROBLEM(window),
-    PROBLEM(dropout),
-    PROBLEM(shard),
-    OPTIONS(forward_tile),
-    OPTIONS(backward_tile),
-    ORDO_NESTED(ORDO_COMBINE_INIT, ordo_combine, o),
-};
-
-static ordo_status check_nested(size_t size, size_t known, const char *what, const char *init,
-                                const ordo_nested *nested)
+/* Read the size of a caller's struct. One that ends within a field is no version of it. */
+static ordo_status read_size(const void *given, const ordo_struct *kind, size_t *size)
 {
-    if (size > nested->begin && size < nested->end && strcmp(nested->init, init) == 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "%s.size %zu: ends within %s; expected %zu, initialise with %s", what,
-                         size, nested->field, known, init);
+    memcpy(size, given, sizeof *size);
+    if (*size < sizeof *size || *size > LARGEST || *size % sizeof *size != 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s",
+                         kind->name, *size, kind->size, kind->init);
+    for (const ordo_nested *field = kind->nested; field && field->name; field++)
+        if (*size > field->begin && *size < field->end)
+            return ordo_fail(ORDO_ERR_ARGUMENT,
+                             "%s.size %zu: ends within %s; expected %zu, initialise with %s",
+                             kind->name, *size, field->name, kind->size, kind->init);
     return ORDO_OK;
 }
 
-/* A size that ends within a field is no version of the struct. */
-static ordo_status check_size(size_t size, size_t known, const char *what, const char *init)
+ordo_status ordo_versioned_copy(void *to, const void *from, const ordo_struct *kind)
 {
-    if (size < sizeof size || size > LARGEST || size % sizeof size != 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s", what,
-                         size, known, init);
-    for (size_t i = 0; i < sizeof structs / sizeof structs[0]; i++)
-        ORDO_TRY(check_nested(size, known, what, init, &structs[i]));
-    return ORDO_OK;
-}
-
-ordo_status ordo_versioned_copy_nested(void *to, size_t known, const void *from, const char *what,
-                                       const ordo_nested *nested)
-{
-    size_t size;
-    memcpy(&size, from, sizeof size);
-    ORDO_TRY(check_nested(size, known, what, nested->init, nested));
-    return ordo_versioned_copy(to, known, from, what, nested->init);
-}
-
-ordo_status ordo_versioned_copy(void *to, size_t known, const void *from, const char *what,
-                                const char *init)
-{
-    size_t size;
-    memcpy(&size, from, sizeof size);
-    ORDO_TRY(check_size(size, known, what, init));
-
+    const size_t known = kind->size;
     const unsigned char *bytes = from;
+    size_t size;
+    ORDO_TRY(read_size(from, kind, &size));
     for (size_t i = known; i < size; i++)
         if (bytes[i] != 0)
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
                              "%s.size %zu: this library knows %zu bytes, and byte %zu is not zero",
-                             what, size, known, i);
-
+                             kind->name, size, known, i);
     memset(to, 0, known);
     memcpy(to, from, size < known ? size : known);
     memcpy(to, &known, sizeof known);
     return ORDO_OK;
 }
 
-ordo_status ordo_versioned_answer(void *to, size_t known, const void *from, const char *what,
-                                  const char *init)
+ordo_status ordo_versioned_answer(void *to, const void *from, const ordo_struct *kind)
 {
     size_t size;
-    memcpy(&size, to, sizeof size);
-    ORDO_TRY(check_size(size, known, what, init));
+    ORDO_TRY(read_size(to, kind, &size));
     memset(to, 0, size);
-    memcpy(to, from, size < known ? size : known);
+    memcpy(to, from, size < kind->size ? size : kind->size);
     memcpy(to, &size, sizeof size);
     return ORDO_OK;
 }
