@@ -5,15 +5,15 @@
 /* The commands: a new one is a line here and a file with its cli_<name>(), which
  * takes the command line from the command's own name on and returns an exit status. */
 #define CLI_COMMANDS(X)                                                                            \
-    X(info, "what this build and this machine can do")                                             \
+    X(info, "print what this build and this machine can do")                                       \
     X(plan, "turn a problem into tiles and a fixed order of sums")                                 \
-    X(schedule, "replay an order of sums on a timeline, and draw it")                              \
-    X(run, "run attention on seeded inputs or files, print digests")                               \
+    X(schedule, "replay an order of sums on a timeline and draw it")                               \
+    X(run, "run attention on seeded inputs or files and print digests")                            \
     X(verify, "run a problem in many ways and compare every bit")                                  \
-    X(bench, "time attention beside what the cores could do")                                      \
+    X(bench, "time attention and compare it with the peak of the machine")                         \
     X(mask, "make dropout masks: statistics, rows, pictures")                                      \
     X(model, "price kernels and transformer blocks by their limiters")                             \
-    X(io, "count the words attention moves, beside lower bounds")
+    X(io, "count the words that attention moves, and bound them from below")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

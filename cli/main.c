@@ -22,15 +22,16 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fputs("\n"
-          "  ordo COMMAND --help   what a command takes, with examples\n"
-          "  ordo --version        version of the command and of the library it found\n"
+          "  ordo COMMAND --help   options of a command, with examples\n"
+          "  ordo --version        version of the command and of its library\n"
           "\n"
           "Examples:\n"
           "  ordo info\n"
           "  ordo plan --heads 8 --seq 4k --dim 128 --mask causal\n"
           "  ordo schedule --mask causal --tiles 8 --heads 4 --order all --ascii\n"
           "\n"
-          "Sizes take k and m (1k = 1024), lists are split by commas, --json prints JSON.\n"
+          "Sizes may end in k or m (1k = 1024), commas separate the values of a list, and --json\n"
+          "prints JSON.\n"
           "Exit status: 0 ok, 1 difference found, 2 usage, 3 unsupported, 4 failure at run time.\n",
           out);
 }

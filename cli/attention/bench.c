@@ -46,7 +46,7 @@ static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_
     }
     s->peak[run] = cli_peak_flops((int)report->is.threads, PEAK_SECONDS);
     if (status == ORDO_OK && s->peak[run] <= 0)
-        return cli_error(CLI_FAILED, "no threads for the peak of %" PRId64 " threads",
+        return cli_error(CLI_FAILED, "cannot start %" PRId64 " threads to measure their peak",
                          report->is.threads);
     return cli_library(status);
 }
@@ -208,7 +208,7 @@ static bool take_subject(int *argc, char ***argv, int *exit_status)
         return true;
     }
     if (*argc > 1 && (*argv)[1][0] != '-')
-        *exit_status = cli_usage("'%s': expected an option, or first of all what to measure: "
+        *exit_status = cli_usage("'%s': expected an option, or what to measure as the first word: "
                                  "attention",
                                  (*argv)[1]);
     return false;
@@ -218,9 +218,10 @@ int cli_bench(int argc, char **argv)
 {
     request r = { .job = CLI_JOB_INIT, .pass = CLI_PASSES, .seconds = UNSAID };
     cli_option more[] = {
-        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass, "what to time (both)"),
+        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass,
+                   "passes to time (default both)"),
         CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
-                   "for each problem and number of threads (1), or pass of a GPU (0.1)"),
+                   "per problem and thread count (default 1), or per pass of a GPU (0.1)"),
         CLI_JOB_OPTIONS(&r.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.job.problem),
@@ -228,15 +229,15 @@ int cli_bench(int argc, char **argv)
                                      CLI_SECTION("The measurement", more) };
     const cli_syntax syntax = {
         "bench attention --seq N [OPTIONS]",
-        "Time attention, forward and backward, on seeded inputs that stay where they are (what\n"
-        "fits the cache is in it). Operations are counted over visible pairs only: 4 dim a pair\n"
-        "and head forward, 10 dim backward. Beside them: the fused multiply-adds that the same\n"
-        "number of threads can do, measured in turn with the passes. On a GPU: each pass in a\n"
-        "burst of its own, by the device's clock, the caches flushed before every run, operations\n"
-        "as others count them (half of all pairs if causal), and the datasheet's peak. Keep bits\n"
-        "of dropout are made ahead there and timed by themselves, or are part of the passes' "
-        "times\n"
-        "(--dropout-mode sequential, fused).",
+        "Time attention, forward and backward, on seeded inputs that stay in place: what fits the\n"
+        "cache is cached. Operations are counted over visible pairs only, per pair and head 4 dim\n"
+        "forward and 10 dim backward. The peak is the rate of fused multiply-adds of the same\n"
+        "number of threads, measured between the runs.\n"
+        "On a GPU each pass runs in a burst of its own and is timed by the device, with the "
+        "caches\n"
+        "flushed before every run. A causal mask counts half of all pairs, as is usual, and the\n"
+        "peak is that of the datasheet. Keep bits that are made once are timed by themselves;\n"
+        "otherwise their making is part of the passes' times (--dropout-mode, --backward-bits).",
         sections, 3,
         "  ordo bench attention --seq 256 --heads 4 --mask causal --threads 1,2 --seconds 0.1\n"
         "  ordo bench attention --seq 128,256 --dim 64,128 --dtype bf16 --seconds 0.1 --json\n"

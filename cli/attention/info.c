@@ -269,12 +269,13 @@ int cli_info(int argc, char **argv)
     const char *machine = NULL;
     cli_json_wish json = { 0 };
     cli_option options[] = {
-        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &machine, "every number of this machine"),
+        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &machine,
+                   "print every number of this machine"),
         CLI_JSON_OPTION(&json),
     };
     const cli_section sections[] = { CLI_SECTION("Options", options) };
     const cli_syntax syntax = { "info [OPTIONS]",
-                                "Say what this build and this machine can do; or, with --machine, "
+                                "Print what this build and this machine can do; with --machine, "
                                 "what a machine's\nfile holds, each number with its source.",
                                 sections, 1,
                                 "  ordo info\n  ordo info --machine h200\n  ordo info --json\n" };

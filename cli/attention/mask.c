@@ -61,14 +61,15 @@ static int finish(request *r)
     if (r->dump + (r->export != NULL) + (r->picture != NULL) > 1)
         return cli_usage("--dump, --export, --picture: expected one of them at a time");
     if (r->format != ORDO_DROPOUT_BYTES && !r->export)
-        return cli_usage("--format: goes with --export");
+        return cli_usage("--format: expected only with --export");
     if (r->dump && r->problem.json.on)
         return cli_usage("--json: --dump prints rows of 0 and 1");
     const bool rows = r->dump || r->export || r->picture;
     if (rows && cli_problem_count(&r->problem) > 1)
         return cli_usage("--dump, --export, --picture: expected one problem, no lists");
     if (!rows && (r->rows_text || r->cols_text || r->sequence >= 0 || r->head >= 0))
-        return cli_usage("--rows, --cols, --sequence, --head: go with --dump, --export, --picture");
+        return cli_usage(
+            "--rows, --cols, --sequence, --head: expected only with --dump, --export or --picture");
     if (r->rows_text && !read_span(r->rows_text, &r->rows))
         return cli_usage("--rows %s: expected FIRST..END, such as 0..64", r->rows_text);
     if (r->cols_text && !read_span(r->cols_text, &r->cols))
@@ -109,7 +110,7 @@ static int measure(const request *r, cli_mask_report *report)
     if (status == ORDO_OK && info.elements > MOST_ELEMENTS && !r->force)
         return cli_error(CLI_UNSUPPORTED,
                          "%" PRIu64 " elements, more than are counted in a few minutes; --force "
-                         "counts them all the same",
+                         "counts them anyway",
                          info.elements);
     cli_progress_start("counting");
     if (status == ORDO_OK)
@@ -135,7 +136,7 @@ static int statistics(const request *r)
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         const char *which;
         if (cli_mask_suspicious(&reports[i].statistics, &which))
-            status = cli_error(CLI_DIFFERENT, "%s: not what independent draws give", which);
+            status = cli_error(CLI_DIFFERENT, "%s: not what independent draws would give", which);
     }
     free(reports);
     return status;
@@ -269,7 +270,7 @@ static int check_export(const request *r, const ordo_problem *p, const ordo_drop
     if (elements > (double)MOST_ELEMENTS)
         return cli_error(CLI_UNSUPPORTED,
                          "--export %s: %.3g elements, expected at most 2^38; choose with --rows, "
-                         "--cols, --sequence and --head, or write them all the same with --force",
+                         "--cols, --sequence and --head, or use --force",
                          r->export, elements);
     return CLI_OK;
 }
@@ -342,20 +343,20 @@ int cli_mask(int argc, char **argv)
 {
     request r = { .experiment = -1, .sequence = -1, .head = -1 };
     cli_option more[] = {
-        CLI_OPTION("--dump", NULL, CLI_FLAG, &r.dump, "print the rows of a head as 0 and 1"),
+        CLI_OPTION("--dump", NULL, CLI_FLAG, &r.dump, "print the rows of one head as 0 and 1"),
         CLI_OPTION("--export", "FILE", CLI_TEXT, &r.export,
-                   "write every head row by row, - = standard output"),
+                   "write the rows of every head; - = standard output"),
         CLI_OPTION("--format", "bytes|bits", CLI_CHOICE, &r.format,
-                   "of --export: an element a byte, or 8 (bytes)"),
+                   "of --export: one byte or one bit per element (default bytes)"),
         CLI_OPTION("--picture", "FILE", CLI_TEXT, &r.picture,
-                   "draw a head, kept is white; .png, or else PGM"),
+                   "draw one head, kept elements white; PNG if FILE ends in .png, else PGM"),
         CLI_OPTION("--rows", "A..B", CLI_TEXT, &r.rows_text, "only rows A to B - 1"),
         CLI_OPTION("--cols", "A..B", CLI_TEXT, &r.cols_text, "only columns A to B - 1"),
         CLI_NUMBER("--sequence", "N", CLI_INT, &r.sequence, "only sequence N", 0, INT32_MAX),
         CLI_NUMBER("--head", "N", CLI_INT, &r.head, "only head N", 0, INT32_MAX),
         CLI_OPTION("--experiment-rounds", "3|5", CLI_CHOICE, &r.experiment,
                    "too few Philox rounds: not for training"),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "count or write however much it is"),
+        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "count or write any number of elements"),
     };
     const cli_section sections[] = { cli_problem_section(&r.problem),
                                      CLI_SECTION("The mask", more) };
@@ -363,8 +364,11 @@ int cli_mask(int argc, char **argv)
         "mask --seq N --dropout P [OPTIONS]",
         "Make the dropout mask of a problem. Without --dump, --export or --picture, print how "
         "many\n"
-        "elements it keeps and how neighbours correlate, along each coordinate that the random\n"
-        "numbers depend on; z counts standard deviations. A suspicious mask gives exit status 1.",
+        "elements it keeps and the correlation of neighbours along each coordinate that the "
+        "random\n"
+        "numbers depend on; z is the distance from the expected value in standard deviations. If "
+        "a\n"
+        "mask is suspicious, the exit status is 1.",
         sections, 2,
         "  ordo mask --seq 1k --heads 4 --dropout 0.1\n"
         "  ordo mask --seq 64 --kv-seq 128 --dropout 0.1 --seed 7 --dump --rows 0..8\n"

@@ -142,7 +142,8 @@ static int refuse_given(const cli_option *options, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (options[i].given && options[i].kind != CLI_JSON)
-            return cli_usage("%s: the line after --read says it already", options[i].name);
+            return cli_usage("%s: the line after --read already states the problem",
+                             options[i].name);
     return CLI_OK;
 }
 
@@ -187,11 +188,12 @@ int cli_plan(int argc, char **argv)
 {
     request r = { 0 };
     cli_option more[] = {
-        CLI_OPTION("--check", NULL, CLI_FLAG, &r.check, "replay the plan tile by tile"),
+        CLI_OPTION("--check", NULL, CLI_FLAG, &r.check, "check the plan tile by tile"),
         CLI_OPTION("--memory", NULL, CLI_FLAG, &r.memory,
-                   "what theory prefers at each memory level of the machine"),
+                   "what the I/O model prefers at each memory level"),
         CLI_OPTION("--line", NULL, CLI_FLAG, &r.line, "print only the plan's line"),
-        CLI_OPTION("--read", "LINE|-", CLI_TEXT, &r.read, "a plan's line instead of a problem"),
+        CLI_OPTION("--read", "LINE|-", CLI_TEXT, &r.read,
+                   "read a plan's line instead of a problem"),
     };
     const cli_section sections[] = {
         cli_problem_section(&r.problem),
@@ -200,8 +202,8 @@ int cli_plan(int argc, char **argv)
     };
     const cli_syntax syntax = {
         "plan --seq N [OPTIONS]",
-        "Turn a problem into a plan: tiles, the order of every sum, workspace, and which levels\n"
-        "of the promise it keeps. Lists give several plans.",
+        "Turn a problem into a plan: tiles, the order of every sum, workspace, and the levels of\n"
+        "the promise that it keeps. A list of values makes one plan for each value.",
         sections, 3,
         "  ordo plan --heads 32 --kv-heads 8 --seq 4k --dim 128 --mask causal --dtype bf16\n"
         "  ordo plan --seq 1k,4k,16k --heads 16 --dim 128 --dtype bf16 --machine h200 --json\n"

@@ -44,7 +44,7 @@ static void print_advice(void *context, ordo_io_pass pass, const ordo_io_advice 
 
 void cli_plan_memory_text(const cli_plan_report *r)
 {
-    printf("\nmemory of %s: what moves fewest words (the tiles above decide bits and stay)\n\n",
+    printf("\nmemory of %s: what moves the fewest words; the plan keeps its tiles\n\n",
            ordo_machine_name(r->memory));
     printf("  %-9s %-10s %9s %-10s %4s %7s %-7s %-22s %12s %8s %12s\n", "pass", "level", "bytes",
            "kind", "line", "GB/s", "best", "tiles", "bytes moved", "/bound", "least us");

@@ -126,7 +126,7 @@ static int take_list(cli_list *list, const char *word, const cli_array *a, const
                      int64_t size)
 {
     if (list->count > 1)
-        return cli_usage("--%s: a list does not go with files", word);
+        return cli_usage("--%s: expected one value for inputs from files, not a list", word);
     if (list->count == 1)
         return list->values[0] == size ? CLI_OK : wrong_size(a, name, word, size, list->values[0]);
     return cli_list_of(list, size) ? CLI_OK : cli_out_of_memory();

@@ -160,13 +160,15 @@ int cli_verify(int argc, char **argv)
         .runs = { .job = CLI_JOB_INIT, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
     };
     cli_option more[] = {
-        CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (2)", 1, 1000000),
+        CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (default 2)", 1,
+                   1000000),
         CLI_NUMBER("--delay", "US", CLI_INT, &r.runs.delay_us,
-                   "cpu: longest random delay before a turn (100; 0 = none)", 0, 999999),
+                   "cpu: longest random delay before a turn (default 100; 0 = none)", 0, 999999),
         CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
-                   "cuda: smaller numbers of workers (132,114,78,32)", 1, 65536),
-        CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect, "compare with digests of --write"),
-        CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "keep the digests and the plan's line"),
+                   "cuda: smaller numbers of workers (default 132,114,78,32)", 1, 65536),
+        CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect,
+                   "compare with the digests that --write wrote"),
+        CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "write the digests and the plan's line"),
         CLI_JOB_OPTIONS(&r.runs.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.runs.job.problem),
@@ -174,11 +176,13 @@ int cli_verify(int argc, char **argv)
                                      CLI_SECTION("The runs", more) };
     const cli_syntax syntax = {
         "verify --seq N [OPTIONS]",
-        "Run attention, forward and backward, over and over: on each number of threads (1,2,4,8),\n"
-        "with random delays, each sequence alone and the batch reversed, in another process and\n"
-        "on each instruction set; on a GPU with grids of each size, and with other work on the\n"
-        "device. Compare every bit with the first run. On a difference say which element is the\n"
-        "first, and exit with 1.",
+        "Run attention, forward and backward, many times and compare every bit with the first "
+        "run:\n"
+        "on each number of threads (default 1,2,4,8), with random delays, each sequence alone, "
+        "the\n"
+        "batch reversed, in another process, on each instruction set; on a GPU with each size of\n"
+        "the grid and with other work on the device. If bits differ, print the first element that\n"
+        "differs and exit with status 1.",
         sections, 3,
         "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
         "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"

@@ -343,7 +343,7 @@ static int check_target(trial *t, const char *target)
         return CLI_OK;
     }
     if (lacks) {
-        not_run(c, "no way to start one");
+        not_run(c, "this system cannot start another process");
         return CLI_OK;
     }
     c->runs = 1;

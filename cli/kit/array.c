@@ -13,7 +13,7 @@
 static int cannot(const char *path)
 {
     return cli_error(CLI_USAGE, "cannot read %s: %s", path,
-                     errno ? strerror(errno) : "it ended too early");
+                     errno ? strerror(errno) : "the file ends too early");
 }
 
 int cli_array_file(const char *path, int64_t *bytes)

@@ -151,7 +151,8 @@ int cli_child_run(int argc, char **argv, size_t problem, const char *target, con
             status = cli_error(CLI_FAILED, "the process for target %s failed, exit status %d",
                                *target ? target : "native", left);
         else if (left == CLI_OK && !all)
-            status = cli_error(CLI_FAILED, "the process for target %s wrote too little", target);
+            status = cli_error(CLI_FAILED,
+                               "the process for target %s wrote fewer bytes than expected", target);
     }
     free(words);
     free(variables);

@@ -86,7 +86,7 @@ static int check_size(const cli_job *job, const ordo_problem *p, double runs, do
     if (flops > flops_allowed(backend) && !job->force)
         return cli_error(CLI_UNSUPPORTED,
                          "about %.2g floating-point operations, more than the %.2g that %s does in "
-                         "a few minutes; --force runs it all the same",
+                         "a few minutes; --force runs it anyway",
                          flops, flops_allowed(backend), ordo_backend_name(backend));
     return CLI_OK;
 }

@@ -210,7 +210,7 @@ int cli_npy_open(cli_array *array, const char *path)
         status = cli_out_of_memory();
     else if (!cli_array_bytes(file, 0, data, held))
         status = cli_error(CLI_USAGE, "cannot read %s: %s", path,
-                           errno ? strerror(errno) : "it ended too early");
+                           errno ? strerror(errno) : "the file ends too early");
     else if (!cli_npy_parse(array, data, held, bytes, why))
         status = cli_error(CLI_USAGE, "%s: %s", path, why);
     free(data);

@@ -15,41 +15,48 @@ cli_section cli_problem_section(cli_problem *p)
 {
     *p = (cli_problem) { .device = -1 };
     const cli_option table[CLI_PROBLEM_OPTIONS] = {
-        CLI_NUMBER("--seq", "N[,N..]", CLI_LIST, &p->seq, "query rows a sequence", 1, MOST),
-        CLI_NUMBER("--kv-seq", "N", CLI_INT, &p->kv_seq, "key rows a sequence (as --seq)", 1, MOST),
-        CLI_NUMBER("--batch", "N[,N..]", CLI_LIST, &p->batch, "sequences (1)", 1, MOST),
-        CLI_NUMBER("--heads", "N[,N..]", CLI_LIST, &p->heads, "query heads (1)", 1, MOST),
-        CLI_NUMBER("--kv-heads", "N", CLI_INT, &p->kv_heads, "key heads (as --heads)", 1, MOST),
-        CLI_NUMBER("--dim", "N[,N..]", CLI_LIST, &p->dim, "head size (64)", 1, MOST),
-        CLI_NUMBER("--v-dim", "N", CLI_INT, &p->v_dim, "head size of v and o (as --dim)", 1, MOST),
+        CLI_NUMBER("--seq", "N[,N..]", CLI_LIST, &p->seq, "query rows per sequence", 1, MOST),
+        CLI_NUMBER("--kv-seq", "N", CLI_INT, &p->kv_seq, "key rows per sequence (default --seq)", 1,
+                   MOST),
+        CLI_NUMBER("--batch", "N[,N..]", CLI_LIST, &p->batch, "sequences (default 1)", 1, MOST),
+        CLI_NUMBER("--heads", "N[,N..]", CLI_LIST, &p->heads, "query heads (default 1)", 1, MOST),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &p->kv_heads, "key heads (default --heads)", 1,
+                   MOST),
+        CLI_NUMBER("--dim", "N[,N..]", CLI_LIST, &p->dim, "head size (default 64)", 1, MOST),
+        CLI_NUMBER("--v-dim", "N", CLI_INT, &p->v_dim, "head size of v and o (default --dim)", 1,
+                   MOST),
         CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &p->mask,
-                   "which keys a row sees (full)"),
+                   "which keys a query row sees (default full)"),
         CLI_OPTION("--window", "L,R", CLI_TEXT, &p->window,
-                   "keys to the left and right; -1 = open"),
-        CLI_OPTION("--scale", "X", CLI_REAL, &p->scale, "factor of q k (1/sqrt(dim))"),
-        CLI_OPTION("--softcap", "X", CLI_REAL, &p->softcap, "cap of the logits (0 = off)"),
-        CLI_OPTION("--alibi", NULL, CLI_FLAG, &p->alibi, "linear biases, a slope a head"),
+                   "keys to the left and right that a row sees; -1 = all"),
+        CLI_OPTION("--scale", "X", CLI_REAL, &p->scale,
+                   "factor of the products of q and k (default 1/sqrt(dim))"),
+        CLI_OPTION("--softcap", "X", CLI_REAL, &p->softcap, "cap of the logits (default 0: none)"),
+        CLI_OPTION("--alibi", NULL, CLI_FLAG, &p->alibi, "linear biases, one slope per head"),
         CLI_NUMBER("--cu-seqlens", "0,A,B..", CLI_LIST, &p->cu_q,
-                   "packed: where sequences start and end", 0, INT32_MAX),
+                   "packed: cumulative lengths of the sequences", 0, INT32_MAX),
         CLI_NUMBER("--cu-seqlens-kv", "0,A,B..", CLI_LIST, &p->cu_kv,
-                   "the same for keys (as above)", 0, INT32_MAX),
-        CLI_NUMBER("--q-lens", "A,B..", CLI_LIST, &p->q_lens, "padded: valid rows a sequence", 0,
-                   INT32_MAX),
-        CLI_NUMBER("--kv-lens", "A,B..", CLI_LIST, &p->kv_lens, "padded: valid keys a sequence", 0,
-                   INT32_MAX),
-        CLI_OPTION("--dropout", "P", CLI_REAL, &p->dropout, "probability of dropping (0)"),
-        CLI_NUMBER("--rounds", "7|10", CLI_INT, &p->rounds, "Philox rounds (7)", 0, 64),
-        CLI_NUMBER("--bits", "N", CLI_INT, &p->bits, "random bits an element (8)", 0, 64),
+                   "the same for keys (default --cu-seqlens)", 0, INT32_MAX),
+        CLI_NUMBER("--q-lens", "A,B..", CLI_LIST, &p->q_lens,
+                   "padded: valid query rows of each sequence", 0, INT32_MAX),
+        CLI_NUMBER("--kv-lens", "A,B..", CLI_LIST, &p->kv_lens,
+                   "padded: valid key rows of each sequence", 0, INT32_MAX),
+        CLI_OPTION("--dropout", "P", CLI_REAL, &p->dropout,
+                   "probability of dropping an element (default 0)"),
+        CLI_NUMBER("--rounds", "7|10", CLI_INT, &p->rounds, "Philox rounds (default 7)", 0, 64),
+        CLI_NUMBER("--bits", "N", CLI_INT, &p->bits, "random bits per element (default 8)", 0, 64),
         CLI_OPTION("--keying", "ordo|fa2", CLI_CHOICE, &p->keying,
-                   "whose dropout mask: ours or FlashAttention-2's"),
-        CLI_OPTION("--seed", "N", CLI_U64, &p->seed, "of inputs and dropout (0)"),
-        CLI_OPTION("--offset", "N", CLI_U64, &p->offset, "of dropout (0)"),
-        CLI_OPTION("--dtype", "f32|bf16|f16", CLI_CHOICE, &p->dtype, "type of the tensors (f32)"),
-        CLI_OPTION("--device", "ref|cpu|cuda", CLI_CHOICE, &p->device, "which backend"),
+                   "dropout mask of ordo, or of FlashAttention-2 (default ordo)"),
+        CLI_OPTION("--seed", "N", CLI_U64, &p->seed, "seed of inputs and dropout (default 0)"),
+        CLI_OPTION("--offset", "N", CLI_U64, &p->offset, "offset of dropout (default 0)"),
+        CLI_OPTION("--dtype", "f32|bf16|f16", CLI_CHOICE, &p->dtype,
+                   "type of the tensors (default f32)"),
+        CLI_OPTION("--device", "ref|cpu|cuda", CLI_CHOICE, &p->device,
+                   "backend (default cpu, or that of the machine)"),
         CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &p->machine_name,
-                   "whose numbers to plan with (host, or the device)"),
+                   "machine to plan for (default the host, or the device)"),
         CLI_NUMBER("--threads", "N[,N..]", CLI_LIST, &p->threads,
-                   "cpu threads to run with; changes no bit", 1, 65536),
+                   "threads of the cpu (default all); they change no bit", 1, 65536),
         CLI_JSON_OPTION(&p->json),
     };
     memcpy(p->options, table, sizeof table);
@@ -97,7 +104,8 @@ static int check_ends(const cli_list *ends, const char *word)
         return cli_usage("%s: expected 0 and then the end of each sequence", word);
     for (size_t i = 1; i < ends->count; i++)
         if (ends->values[i] < ends->values[i - 1])
-            return cli_usage("%s: %" PRId64 " after %" PRId64 ": expected ends that never go down",
+            return cli_usage("%s: %" PRId64 " after %" PRId64
+                             ": expected ends that do not decrease",
                              word, ends->values[i], ends->values[i - 1]);
     return CLI_OK;
 }
@@ -148,7 +156,7 @@ static int finish_padded(cli_problem *p)
         return cli_usage("--kv-lens: %zu lengths, expected %zu as in --q-lens", kv->count,
                          q->count);
     if (p->seq.count > 1)
-        return cli_usage("--seq: a list does not go with --q-lens or --kv-lens");
+        return cli_usage("--seq: expected one value with --q-lens or --kv-lens, not a list");
     int status = check_batch(p, count, q->count > 0 ? "--q-lens" : "--kv-lens");
     if (status == CLI_OK)
         status = set_default(&p->seq, largest(q->count > 0 ? q : kv));

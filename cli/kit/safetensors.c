@@ -269,7 +269,7 @@ static char *read_text(int file, int64_t bytes, size_t *length, char why[CLI_WHY
     }
     char *text = malloc((size_t)count + 1);
     if (text == NULL || !cli_array_bytes(file, 8, text, (size_t)count)) {
-        snprintf(why, CLI_WHY, "%s", text == NULL ? "out of memory" : "it ended too early");
+        snprintf(why, CLI_WHY, "%s", text == NULL ? "out of memory" : "the file ends too early");
         free(text);
         return NULL;
     }

@@ -49,13 +49,14 @@ static int read_model(request *r)
     c->budget = r->budget;
     if (strcmp(m, "explicit") == 0)
         return r->pack || r->budget_given || r->outer
-                   ? cli_usage("--pack, --budget, --outer: go with --model lru, assoc or opt")
+                   ? cli_usage(
+                         "--pack, --budget, --outer: expected only with --model lru, assoc or opt")
                    : CLI_OK;
     if (r->budget_given && !(r->budget > 0 && r->budget <= MOST_BUDGET))
         return cli_usage("--budget %g: expected a part of M, above 0 and at most %d", r->budget,
                          MOST_BUDGET);
     if (r->predict)
-        return cli_usage("--predict: closed forms are of --model explicit");
+        return cli_usage("--predict: only --model explicit has closed forms");
     if (strncmp(m, "lru", 3) == 0 || strncmp(m, "opt", 3) == 0) {
         c->replacement = *m == 'l' ? ORDO_IO_LRU : ORDO_IO_OPT;
         if (m[3] == '\0' || (m[3] == ':' && cli_read_size(m + 4, 1, 64, &c->line)))
@@ -99,7 +100,7 @@ static int finish(request *r)
     if (r->tiles.count > 0 && (r->all || r->chosen == ORDO_IO_BEST || r->sweep))
         return cli_usage("--tile-sizes: expected one algorithm by name, and no sweep");
     if (r->svg && !r->sweep)
-        return cli_usage("--svg: goes with --sweep");
+        return cli_usage("--svg: expected only with --sweep");
     p->pass = (ordo_io_pass)(r->pass + ORDO_IO_FORWARD);
     p->q_len = r->n;
     p->kv_len = r->kv;
@@ -294,44 +295,52 @@ int cli_io(int argc, char **argv)
     request r = { .algorithm = "best", .model = "explicit", .strip = 1 };
     cli_option problem[] = {
         CLI_OPTION("--pass", "forward|backward|gradient", CLI_CHOICE, &r.pass,
-                   "gradient: dL/dX as Li et al. define it"),
+                   "pass (default forward); gradient: dL/dX of Li et al."),
         CLI_NUMBER("--n", "N", CLI_INT, &r.n, "rows of queries", 1, MOST),
-        CLI_NUMBER("--kv", "N", CLI_INT, &r.kv, "rows of keys (N of --n)", 1, MOST),
+        CLI_NUMBER("--kv", "N", CLI_INT, &r.kv, "rows of keys (default --n)", 1, MOST),
         CLI_NUMBER("--d", "D", CLI_INT, &r.d, "head size", 1, 65536),
-        CLI_NUMBER("--dv", "D", CLI_INT, &r.dv, "head size of values (D of --d)", 1, 65536),
-        CLI_NUMBER("--heads", "N", CLI_INT, &r.heads, "query heads (1)", 1, MOST),
-        CLI_NUMBER("--kv-heads", "N", CLI_INT, &r.kv_heads, "key heads (as many)", 1, MOST),
-        CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &r.mask, "mask"),
-        CLI_OPTION("--window", "L,R", CLI_TEXT, &r.window, "window; -1 = open"),
-        CLI_OPTION("--dropout", "P", CLI_REAL, &r.dropout, "dropout probability; moves no word"),
-        CLI_OPTION("--seed", "N", CLI_U64, &r.seed, "of inputs and dropout"),
+        CLI_NUMBER("--dv", "D", CLI_INT, &r.dv, "head size of values (default --d)", 1, 65536),
+        CLI_NUMBER("--heads", "N", CLI_INT, &r.heads, "query heads (default 1)", 1, MOST),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &r.kv_heads, "key heads (default --heads)", 1, MOST),
+        CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &r.mask,
+                   "which keys a query row sees (default full)"),
+        CLI_OPTION("--window", "L,R", CLI_TEXT, &r.window,
+                   "keys to the left and right that a row sees; -1 = all"),
+        CLI_OPTION("--dropout", "P", CLI_REAL, &r.dropout,
+                   "dropout probability; it moves no word (default 0)"),
+        CLI_OPTION("--seed", "N", CLI_U64, &r.seed, "seed of inputs and dropout (default 0)"),
     };
     cli_option machine[] = {
         CLI_NUMBER("--cache", "M", CLI_INT, &r.cache, "words of fast memory", 1, MOST_WORDS),
         CLI_OPTION("--algorithm", "NAME|best|all", CLI_TEXT, &r.algorithm,
                    "naive, flash, flash1, split, mat, phase, fused"),
-        CLI_NUMBER("--tile-sizes", "A,B,...", CLI_LIST, &r.tiles, "instead of the best ones", 1,
-                   MOST),
-        CLI_NUMBER("--strip", "W", CLI_INT, &r.strip, "inner indices moved at a time (1)", 1,
-                   65536),
-        CLI_NUMBER("--panel", "R", CLI_INT, &r.panel, "mat, phase: rows kept together (all)", 1,
+        CLI_NUMBER("--tile-sizes", "A,B,...", CLI_LIST, &r.tiles,
+                   "tile sizes instead of the best ones", 1, MOST),
+        CLI_NUMBER("--strip", "W", CLI_INT, &r.strip, "inner indices moved at a time (default 1)",
+                   1, 65536),
+        CLI_NUMBER("--panel", "R", CLI_INT, &r.panel, "mat, phase: rows per panel (default all)", 1,
                    MOST),
         CLI_NUMBER("--workspace", "W", CLI_INT, &r.workspace,
-                   "mat, phase: most words kept in slow memory", 1, MOST_WORDS),
+                   "mat, phase: workspace in slow memory, in words", 1, MOST_WORDS),
         CLI_OPTION("--model", "explicit|lru|assoc:LINE,WAYS|opt", CLI_TEXT, &r.model,
-                   "who decides what fast memory holds (explicit: the algorithm)"),
-        CLI_OPTION("--budget", "X", CLI_REAL, &r.budget, "caches: choose tiles for X M (1)"),
+                   "who places words in fast memory: the algorithm (explicit), or a cache"),
+        CLI_OPTION("--budget", "X", CLI_REAL, &r.budget,
+                   "caches: choose tiles for X times M words (default 1)"),
         CLI_NUMBER("--outer", "M", CLI_INT, &r.outer,
-                   "lru, assoc: a second level of M words; counts are of that one", 1, MOST_WORDS),
-        CLI_OPTION("--pack", NULL, CLI_FLAG, &r.pack, "caches: copy operands side by side first"),
+                   "lru, assoc: add a second level of M words, and count its traffic", 1,
+                   MOST_WORDS),
+        CLI_OPTION("--pack", NULL, CLI_FLAG, &r.pack,
+                   "caches: copy operands to contiguous memory first"),
     };
     cli_option output[] = {
-        CLI_OPTION("--predict", NULL, CLI_FLAG, &r.predict, "closed forms only, no run"),
+        CLI_OPTION("--predict", NULL, CLI_FLAG, &r.predict, "print closed forms only, run nothing"),
         CLI_OPTION("--sweep", "cache=A..B", CLI_TEXT, &r.sweep,
-                   "every algorithm at sizes from A to B"),
-        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "the sweep as a log-log plot"),
-        CLI_OPTION("--devices", NULL, CLI_FLAG, &r.devices, "memory levels of machines instead"),
-        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &r.machine, "of --devices: this one"),
+                   "every algorithm at cache sizes from A to B"),
+        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "draw the sweep as a log-log plot"),
+        CLI_OPTION("--devices", NULL, CLI_FLAG, &r.devices,
+                   "print the memory levels of machines instead"),
+        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &r.machine,
+                   "of --devices: this machine only"),
         CLI_JSON_OPTION(&r.json),
     };
     const cli_section sections[] = { CLI_SECTION("Attention", problem),
@@ -339,9 +348,10 @@ int cli_io(int argc, char **argv)
                                      CLI_SECTION("Output", output) };
     const cli_syntax syntax = {
         "io --n N --d D --cache M [OPTIONS]",
-        "Run an attention algorithm on a machine with two memories, M words of the fast one, and "
-        "count every\nword that crosses; beside it the closed form and the best lower bound. A "
-        "sweep uses\nthe closed forms.",
+        "Run an attention algorithm on a machine with a slow memory and M words of fast memory, "
+        "and\n"
+        "count every word that moves between them; print the closed form and the best lower bound\n"
+        "beside the count. A sweep uses the closed forms.",
         sections, 3,
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
         "20,32,20,20,32\n"

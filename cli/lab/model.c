@@ -23,11 +23,13 @@ static int unknown(const char *word)
         names[i] = parts[i].name;
     const char *near = cli_nearest(word, names, PARTS);
     if (near)
-        return cli_usage("'%s': expected an option, or first of all a part: did you mean '%s'?",
-                         word, near);
-    return cli_usage("'%s': expected an option, or first of all a part: block, what-if, kernel, "
-                     "grid, report, validate or constants",
-                     word);
+        return cli_usage(
+            "'%s': expected an option, or a part as the first word: did you mean '%s'?", word,
+            near);
+    return cli_usage(
+        "'%s': expected an option, or a part as the first word: block, what-if, kernel, "
+        "grid, report, validate or constants",
+        word);
 }
 
 int cli_model(int argc, char **argv)

@@ -14,9 +14,9 @@ cli_section cli_model_section(cli_model_args *a)
         CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &a->machine_name,
                    "a built-in machine or a file (default h200)"),
         CLI_OPTION("--calibration", "silicon|paper", CLI_CHOICE, &a->calibration,
-                   "constants; the paper's for 32-bit compare, else silicon"),
+                   "constants (default paper for 32-bit compare, else silicon)"),
         CLI_OPTION("--state", "steady|burst", CLI_CHOICE, &a->state,
-                   "seconds or milliseconds of load (silicon; default steady)"),
+                   "silicon: under load for seconds or milliseconds (default steady)"),
         CLI_OPTION("--waves", NULL, CLI_FLAG, &a->waves, "count whole waves of tiles"),
         CLI_OPTION("--set", "NAME=VALUE", CLI_WORDS, &a->set,
                    "change a constant, or scale it: tensor=2x; repeatable"),
@@ -35,22 +35,23 @@ cli_section cli_block_section(cli_block_args *a)
     a->overlap = 1;
     const cli_option options[CLI_MODEL_BLOCK] = {
         CLI_OPTION("--precision", "bf16|fp8|f16|f32", CLI_CHOICE, &a->precision,
-                   "of the products (default bf16)"),
-        CLI_NUMBER("--seq", "N", CLI_INT, &a->seq, "rows of a sequence", 1, LONGEST),
+                   "precision of the products (default bf16)"),
+        CLI_NUMBER("--seq", "N", CLI_INT, &a->seq, "rows per sequence", 1, LONGEST),
         CLI_NUMBER("--embed", "N", CLI_INT, &a->embed, "width of the model", 1, 1 << 24),
         CLI_NUMBER("--batch", "N", CLI_INT, &a->batch, "sequences (default 1)", 1, 1 << 24),
-        CLI_NUMBER("--head-dim", "N", CLI_INT, &a->head_dim, "(default 128)", 1, 1 << 16),
-        CLI_NUMBER("--kv-heads", "N", CLI_INT, &a->kv_heads, "key heads (default all)", 1, 1 << 24),
-        CLI_NUMBER("--rounds", "N", CLI_INT, &a->rounds, "of Philox (default 7)", 1, 10),
+        CLI_NUMBER("--head-dim", "N", CLI_INT, &a->head_dim, "head size (default 128)", 1, 1 << 16),
+        CLI_NUMBER("--kv-heads", "N", CLI_INT, &a->kv_heads, "key heads (default as many as heads)",
+                   1, 1 << 24),
+        CLI_NUMBER("--rounds", "N", CLI_INT, &a->rounds, "Philox rounds (default 7)", 1, 10),
         CLI_NUMBER("--bits", "N", CLI_INT, &a->bits, "random bits per element (default 8)", 1, 32),
         CLI_OPTION("--generator", "sliced|swar|compare", CLI_CHOICE, &a->generator,
-                   "how bits decide (default sliced, ordo's own)"),
+                   "how keep bits follow from random bits (default sliced)"),
         CLI_OPTION("--overlap", "qkv|all", CLI_CHOICE, &a->overlap,
                    "GEMMs that can hide the making of bits (default all)"),
         CLI_OPTION("--causal", NULL, CLI_FLAG, &a->causal, "causal mask"),
-        CLI_OPTION("--backward", NULL, CLI_FLAG, &a->backward, "forward and backward"),
-        CLI_NUMBER("--segments", "N", CLI_INT, &a->segments, "of the pipelined mode (default 8)", 1,
-                   LONGEST),
+        CLI_OPTION("--backward", NULL, CLI_FLAG, &a->backward, "price the backward pass too"),
+        CLI_NUMBER("--segments", "N", CLI_INT, &a->segments,
+                   "segments of the pipelined mode (default 8)", 1, LONGEST),
         CLI_NUMBER("--tensor-parallel", "N", CLI_INT, &a->tensor_parallel,
                    "ranks that share the heads", 1, 1 << 20),
         CLI_NUMBER("--sequence-parallel", "N", CLI_INT, &a->sequence_parallel,
@@ -135,7 +136,7 @@ int cli_model_open(cli_model_args *a, bool paper)
     if (a->calibration < 0)
         a->calibration = paper && !cpu ? ORDO_CALIBRATION_PAPER : ORDO_CALIBRATION_SILICON;
     if (a->calibration == ORDO_CALIBRATION_PAPER && a->state >= 0)
-        return cli_usage("--state: the paper's calibration knows no power limit");
+        return cli_usage("--state: the paper's calibration has no power limit");
     return cli_model_create(a, &a->model);
 }
 

@@ -403,13 +403,14 @@ static int make_grid(request *r, const cli_syntax *syntax, cli_grid *grid)
 {
     const bool figure = r->figure >= 0;
     if (figure && (r->x || r->y || r->value))
-        return cli_usage("--figure: has its axes; leave --x, --y and --value away");
+        return cli_usage("--figure: a figure has its own axes; expected no --x, --y or --value");
     if (!figure && (!r->x || !r->y))
         return cli_usage("expected --figure N, or two axes: --x seq=2k,4k --y embed=4k,8k");
     if (figure)
         for (size_t i = 0; i < CLI_MODEL_BLOCK; i++)
             if (r->block.options[i].given)
-                return cli_usage("%s: a figure has its block", r->block.options[i].name);
+                return cli_usage("%s: a figure has its own block; expected no option of the block",
+                                 r->block.options[i].name);
     if (figure && !cli_args_given(syntax, "--machine"))
         r->model.machine_name = "h100";
     const int status = cli_model_open(&r->model, figure || cli_block_is_paper(&r->block));
@@ -436,12 +437,12 @@ int cli_model_grid(int argc, char **argv)
     cli_grid grid = { 0 };
     cli_option options[] = {
         CLI_OPTION("--figure", "5|8|9|12|13|14", CLI_CHOICE, &r.figure,
-                   "of arXiv 2410.07531, on an h100 unless said otherwise"),
+                   "figure of arXiv 2410.07531 (default machine h100)"),
         CLI_OPTION("--x", "NAME=VALUES", CLI_TEXT, &r.x,
-                   "an axis: seq=2k,4k; a constant: tensor=1x,2x"),
-        CLI_OPTION("--y", "NAME=VALUES", CLI_TEXT, &r.y, "the other"),
+                   "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
+        CLI_OPTION("--y", "NAME=VALUES", CLI_TEXT, &r.y, "the other axis"),
         CLI_OPTION("--value", "NAME", CLI_TEXT, &r.value,
-                   "what to show, see above (default overlapped_over_sequential)"),
+                   "value to show (default overlapped_over_sequential)"),
         CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "write heat maps"),
     };
     const cli_section sections[] = { CLI_SECTION("Grid", options), cli_block_section(&r.block),

@@ -171,7 +171,7 @@ int cli_measured_read(cli_measured *t, const char *path)
     if (!text)
         status = cli_out_of_memory();
     else if (failed)
-        status = cli_error(CLI_FAILED, "%s: cannot be read", path);
+        status = cli_error(CLI_FAILED, "cannot read %s", path);
     else if (length > MOST_BYTES)
         status = cli_usage("%s: more than %d bytes", path, MOST_BYTES);
     else if (!read_document(&reader, t))

@@ -162,7 +162,7 @@ static int check_trace(const char *path, const cli_chart *chart)
     if (path == NULL || steps <= most)
         return CLI_OK;
     return cli_error(CLI_UNSUPPORTED,
-                     "--trace %s: %llu steps, expected at most %llu; fewer heads or orders will do",
+                     "--trace %s: %llu steps, expected at most %llu; use fewer heads or orders",
                      path, (unsigned long long)steps, (unsigned long long)most);
 }
 
@@ -203,7 +203,8 @@ static int check_outputs(const request *r)
     const int streams = cli_json_on_stdout(&r->json) + cli_is_stdout(r->svg) +
                         cli_is_stdout(r->trace) + cli_is_stdout(r->html);
     if (streams > 1)
-        return cli_usage("only one of --json, --svg, --trace and --html can go to standard output");
+        return cli_usage(
+            "expected at most one of --json, --svg, --trace and --html on standard output");
     return CLI_OK;
 }
 
@@ -241,37 +242,44 @@ int cli_schedule(int argc, char **argv)
     };
     cli_option shape[] = {
         CLI_OPTION("--mask", "full|causal|causal-top-left", CLI_CHOICE, &r.mask,
-                   "which keys a row sees (full)"),
-        CLI_OPTION("--tiles", "N[xM]", CLI_TEXT, &r.tiles, "key tiles [x query tiles] of a head"),
-        CLI_NUMBER("--heads", "N", CLI_INT, &r.heads, "heads (1)", 1, MOST),
-        CLI_NUMBER("--workers", "N", CLI_INT, &r.workers, "workers (as many as key tiles)", 1,
-                   MOST),
+                   "which keys a query row sees (default full)"),
+        CLI_OPTION("--tiles", "N[xM]", CLI_TEXT, &r.tiles, "key tiles [x query tiles] per head"),
+        CLI_NUMBER("--heads", "N", CLI_INT, &r.heads, "heads (default 1)", 1, MOST),
+        CLI_NUMBER("--workers", "N", CLI_INT, &r.workers, "workers (default as many as key tiles)",
+                   1, MOST),
         CLI_OPTION("--ratio", "S", CLI_TEXT, &r.ratio, "key rows / query rows of a tile: 2, 8/5"),
-        CLI_NUMBER("--compute", "T", CLI_INT, &r.compute, "time to compute a tile pair (10)", 0,
-                   MOST),
+        CLI_NUMBER("--compute", "T", CLI_INT, &r.compute,
+                   "time to compute one tile pair (default 10)", 0, MOST),
         CLI_NUMBER("--compute-partial", "T", CLI_INT, &r.compute_partial,
-                   "the same where the mask cuts (as above)", 0, MOST),
-        CLI_NUMBER("--reduce", "T", CLI_INT, &r.reduce, "time to add it to dQ (5)", 0, MOST),
-        CLI_NUMBER("--latency", "T", CLI_INT, &r.latency, "until the next may add (0)", 0, MOST),
-        CLI_NUMBER("--overlap", "N", CLI_INT, &r.overlap, "additions behind the computation (0)", 0,
-                   MOST),
+                   "the same where the mask cuts the tile (default --compute)", 0, MOST),
+        CLI_NUMBER("--reduce", "T", CLI_INT, &r.reduce, "time to add its result to dQ (default 5)",
+                   0, MOST),
+        CLI_NUMBER("--latency", "T", CLI_INT, &r.latency,
+                   "time from one addition to the next to the same tile (default 0)", 0, MOST),
+        CLI_NUMBER("--overlap", "N", CLI_INT, &r.overlap,
+                   "additions that may be pending behind the computation (default 0)", 0, MOST),
     };
     cli_option choices[] = {
-        CLI_OPTION("--order", "NAME|auto|all", CLI_TEXT, &r.order, "order of sums, or a list"),
+        CLI_OPTION("--order", "NAME|auto|all", CLI_TEXT, &r.order,
+                   "order of the sums, or a list of orders (default auto)"),
         CLI_OPTION("--group", "N|waves", CLI_TEXT, &r.group,
-                   "group of shift and symmetric (waves)"),
-        CLI_NUMBER("--split", "N", CLI_INT, &r.split, "accumulators a query tile (1)", 1, MOST),
-        CLI_OPTION("--assign", "pinned|first-free", CLI_CHOICE, &r.assign, "who runs a chain"),
-        CLI_OPTION("--issue", "head|key", CLI_CHOICE, &r.issue, "how chains are handed out"),
-        CLI_NUMBER("--section", "N", CLI_INT, &r.section, "heads a section of --issue key (all)", 1,
+                   "group size of orders shift and symmetric (default waves)"),
+        CLI_NUMBER("--split", "N", CLI_INT, &r.split, "accumulators per query tile (default 1)", 1,
                    MOST),
+        CLI_OPTION("--assign", "pinned|first-free", CLI_CHOICE, &r.assign,
+                   "chains on fixed workers, or on the first free one"),
+        CLI_OPTION("--issue", "head|key", CLI_CHOICE, &r.issue,
+                   "issue order of chains: head by head, or key tile by key tile"),
+        CLI_NUMBER("--section", "N", CLI_INT, &r.section,
+                   "heads per section of --issue key (default all)", 1, MOST),
     };
     cli_option outputs[] = {
-        CLI_OPTION("--ascii", NULL, CLI_FLAG, &r.ascii, "draw it in text, as wide as COLUMNS"),
-        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "draw it as SVG"),
-        CLI_OPTION("--html", "FILE", CLI_TEXT, &r.html, "a page with figures and drawing"),
-        CLI_OPTION("--trace", "FILE", CLI_TEXT, &r.trace, "a trace that ui.perfetto.dev opens"),
-        CLI_OPTION("--critical", NULL, CLI_FLAG, &r.critical, "list the critical path in the JSON"),
+        CLI_OPTION("--ascii", NULL, CLI_FLAG, &r.ascii, "draw the timeline as text, COLUMNS wide"),
+        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "draw the timeline as SVG"),
+        CLI_OPTION("--html", "FILE", CLI_TEXT, &r.html,
+                   "write a page with figures and the timeline"),
+        CLI_OPTION("--trace", "FILE", CLI_TEXT, &r.trace, "write a trace for ui.perfetto.dev"),
+        CLI_OPTION("--critical", NULL, CLI_FLAG, &r.critical, "list the critical path in JSON"),
         CLI_JSON_OPTION(&r.json),
     };
     const cli_section sections[] = {
@@ -281,8 +289,8 @@ int cli_schedule(int argc, char **argv)
     };
     const cli_syntax syntax = {
         "schedule --tiles N[xM] [OPTIONS]",
-        "Replay orders of sums of the backward pass on a timeline, in integer time: makespan,\n"
-        "bounds, waiting, and what must run together.",
+        "Replay orders of the sums of the backward pass on a timeline, in integer time. Print the\n"
+        "makespan, its bounds, the waiting time, and how many chains must run at the same time.",
         sections, 3,
         "  ordo schedule --mask causal --tiles 8 --heads 4 --order symmetric --compute 2 --reduce "
         "2\n"

@@ -83,7 +83,7 @@ refuses 2 "experiment_rounds 3: expected 0" \
 refuses 2 "offset 4294967296" mask --seq 64 --dropout 0.1 --offset 4294967296
 refuses 2 "one of them at a time" mask --seq 64 --dropout 0.1 --dump --export x
 refuses 2 "expected one problem" mask --seq 64,65 --dropout 0.1 --dump
-refuses 2 "go with --dump" mask --seq 64 --dropout 0.1 --rows 0..3
+refuses 2 "expected only with --dump" mask --seq 64 --dropout 0.1 --rows 0..3
 refuses 2 "--rows 3..3: expected" mask --seq 64 --dropout 0.1 --dump --rows 3..3
 refuses 2 "part.rows 65: expected" mask --seq 64 --dropout 0.1 --dump --rows 0..65
 refuses 2 "part.head 1" mask --seq 64 --dropout 0.1 --dump --head 1

@@ -19,7 +19,7 @@ status 0 plan --read "$line" --line
 printf '%s\n' "$line" | "$ORDO" plan --read - --line >"$out" 2>"$err"
 [ "$(cat "$out")" = "$line" ] || fail "--read -: another line came back"
 refuses 2 "" plan --read "no plan at all"
-refuses 2 "--seq: the line after --read says it already" plan --seq 4 --read "$line"
+refuses 2 "--seq: the line after --read already states the problem" plan --seq 4 --read "$line"
 
 # Lists multiply; one that is refused does not hide the others.
 json plan --seq 1k,2k --heads 2,4,8
@@ -33,7 +33,7 @@ json plan --cu-seqlens 0,100,356 --cu-seqlens-kv 0,50,1k --heads 2
 grep -q '"total_kv": 1024' "$out" || fail "packed: total_kv"
 json plan --q-lens 100,20 --kv-lens 100,30
 grep -q '"layout": "padded"' "$out" || fail "padded: layout"
-refuses 2 "ends that never go down" plan --cu-seqlens 0,5,3
+refuses 2 "ends that do not decrease" plan --cu-seqlens 0,5,3
 refuses 2 "expected 0 and then" plan --cu-seqlens 5,9
 refuses 2 "--cu-seqlens-kv: 1 sequences, expected 2" plan --cu-seqlens 0,5,9 --cu-seqlens-kv 0,5
 refuses 2 "--seq: lengths of packed" plan --seq 5 --cu-seqlens 0,5

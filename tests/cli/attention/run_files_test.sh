@@ -106,7 +106,7 @@ good="--q f32/dq.npy --k f32/dk.npy --v f32/dv.npy"
     refuses 2 "--seq 10: q of f32/dq.npy has 9" run $good --seq 10
     refuses 2 "--kv-seq 13: k of f32/dk.npy has 12" run $good --kv-seq 13
     refuses 2 "--v-dim 8: v of f32/dv.npy has 6" run $good --v-dim 8
-    refuses 2 "--batch: a list does not go with files" run $good --batch 2,3
+    refuses 2 "--batch: expected one value for inputs from files" run $good --batch 2,3
     refuses 2 "--dtype bf16: q of f32/dq.npy is f32" run $good --dtype bf16
     refuses 2 "dout of f32/dq.npy has 8" run $good --dout f32/dq.npy
     refuses 2 "--q-lens says 3 sequences" run $good --q-lens 1,2,3

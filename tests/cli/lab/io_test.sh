@@ -62,7 +62,7 @@ json io --devices --machine h200
 json plan --seq 8k --heads 2 --dim 256 --dtype bf16 --machine h200 --memory
 [ "$(grep -c '"level":' "$out")" -eq 6 ] || fail "--memory: expected three levels of two passes"
 status 0 plan --seq 1k --dim 64 --memory
-prints 'what moves fewest words'
+prints 'what moves the fewest words'
 
 refuses 2 '--n: missing' io --d 4 --cache 100
 refuses 2 '--cache: missing' io --n 4 --d 4

@@ -142,12 +142,12 @@ refuses 2 "expected NAME=VALUE" model block --seq 8k --embed 4k --set tensor
 refuses 2 "is not a number" model block --seq 8k --embed 4k --set alu=fast
 refuses 2 "expected at least one change" model what-if --seq 8k --embed 4k
 refuses 3 "describes GPUs" model block --machine host --precision f32 --calibration paper --seq 1k --embed 1k
-refuses 2 "knows no power limit" model block --machine h100 --calibration paper --state burst --seq 1k --embed 1k
+refuses 2 "has no power limit" model block --machine h100 --calibration paper --state burst --seq 1k --embed 1k
 refuses 2 "expected a part" model
 refuses 2 "did you mean 'grid'?" model gird
 refuses 2 "expected --figure N, or two axes" model grid
 refuses 2 "--figure 6: expected" model grid --figure 6
-refuses 2 "a figure has its block" model grid --figure 5 --seq 8k
+refuses 2 "a figure has its own block" model grid --figure 5 --seq 8k
 refuses 2 "--value speed: unknown" model grid --x seq=2k --y embed=4k --value speed
 refuses 2 "expected a file" model validate
 refuses 2 "no such file.json" model validate "$work/no such file.json"

@@ -71,5 +71,5 @@ refuses 2 "did you mean symmetric?" schedule --tiles 4 --order symetric
 refuses 2 "--ratio 1/0: expected" schedule --tiles 4 --ratio 1/0
 refuses 2 "--group many: expected" schedule --tiles 4 --group many
 refuses 2 "--ascii: takes no value" schedule --tiles 4 --ascii=yes
-refuses 2 "only one of" schedule --tiles 4 --json --svg -
+refuses 2 "expected at most one of" schedule --tiles 4 --json --svg -
 finish
