@@ -1,4 +1,4 @@
-/* bench_device.c: see the header.
+/* bench_device.c: times of passes on a device, measured by its events.
  *
  * Runs are queued without waiting, so that the device never waits for the host: the flush before a
  * run gives the host time to launch it. Only the pass lies between the two events of a run. */
@@ -15,7 +15,7 @@ typedef struct burst {
     const cli_stage *stage;
     int what;
     void *flush;   /* more than the caches hold */
-    void **events; /* two a run */
+    void **events; /* two per run */
     size_t made;   /* so many of them */
 } burst;
 

@@ -1,4 +1,4 @@
-/* bench_peak.c: how many floating-point operations a second the cores can do, measured.
+/* bench_peak.c: floating-point operations per second that the cores can do, measured.
  *
  * A loop of independent fused multiply-adds, x = x + x c with c so small that x stays 1: more of
  * them than latency times units on any core at hand. Reading x twice matters: a Neoverse V1 that

@@ -145,11 +145,11 @@ static void results_json(cli_json *json, const void *what)
     cli_json_end_array(json);
 }
 
-int cli_bench_show(const cli_json_wish *wish, const cli_bench_report *reports, size_t count)
+int cli_bench_show(const cli_json_target *target, const cli_bench_report *reports, size_t count)
 {
     const cli_results results = { .items = reports, .count = count };
-    if (wish->on)
-        return cli_report_json(wish, "bench", results_json, &results);
+    if (target->on)
+        return cli_report_json(target, "bench", results_json, &results);
     print_text(reports, count);
     return CLI_OK;
 }

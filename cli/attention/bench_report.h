@@ -5,7 +5,7 @@
 #include "kit/execute.h"
 #include "kit/report.h"
 
-/* Middle of the sorted samples and the middle half around it. */
+/* Median and quartiles of samples. */
 typedef struct cli_spread {
     double low, median, high;
 } cli_spread;
@@ -28,6 +28,6 @@ typedef struct cli_bench_report {
 } cli_bench_report;
 
 /* Prints its error and returns an exit status. */
-int cli_bench_show(const cli_json_wish *wish, const cli_bench_report *reports, size_t count);
+int cli_bench_show(const cli_json_target *target, const cli_bench_report *reports, size_t count);
 
 #endif

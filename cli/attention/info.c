@@ -267,7 +267,7 @@ static void report_json(cli_json *json, const void *what)
 int cli_info(int argc, char **argv)
 {
     const char *machine = NULL;
-    cli_json_wish json = { 0 };
+    cli_json_target json = { 0 };
     cli_option options[] = {
         CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &machine,
                    "print every number of this machine"),

@@ -83,8 +83,8 @@ static void report_json(cli_json *json, const void *report)
     cli_json_bool(json, "suspicious", cli_mask_suspicious(s, NULL));
 }
 
-int cli_mask_show(const cli_json_wish *wish, const cli_mask_report *reports, size_t count)
+int cli_mask_show(const cli_json_target *target, const cli_mask_report *reports, size_t count)
 {
     return cli_report_results(
-        wish, &(cli_results) { "mask", report_json, print_one, reports, sizeof *reports, count });
+        target, &(cli_results) { "mask", report_json, print_one, reports, sizeof *reports, count });
 }

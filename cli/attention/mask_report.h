@@ -12,6 +12,6 @@ typedef struct cli_mask_report {
 } cli_mask_report;
 
 /* Prints its error and returns an exit status. */
-int cli_mask_show(const cli_json_wish *wish, const cli_mask_report *reports, size_t count);
+int cli_mask_show(const cli_json_target *target, const cli_mask_report *reports, size_t count);
 
 #endif

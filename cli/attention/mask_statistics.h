@@ -1,4 +1,4 @@
-/* mask_statistics.h: does a dropout mask look as it should?
+/* mask_statistics.h: statistical tests of a dropout mask.
  *
  * Two things are measured: the rate of kept elements, and the correlation of neighbours, where
  * "neighbour" means one step along each word of the generator's counter. A generator with too few
@@ -32,14 +32,14 @@ typedef struct cli_mask_statistics {
     cli_lag_count lags[CLI_LAGS];
 } cli_mask_statistics;
 
-/* Beyond these a mask is suspicious: 1 in 16 thousand, 1 in 1.7 million by chance. */
+/* Limits of |z|: independent draws exceed them once in 16 thousand and in 1.7 million cases. */
 enum { CLI_RATE_LIMIT = 4, CLI_LAG_LIMIT = 5 };
 
 /* Make the mask (of this offset and of the next call's) block by block and count. */
 ordo_status cli_mask_measure(const ordo_problem *problem, const ordo_dropout_call *call,
                              cli_mask_statistics *statistics);
 
-/* Whether something is beyond its limit; `which`, if not NULL, gets its name. */
+/* Returns whether a statistic exceeds its limit; `which`, if not NULL, gets its name. */
 bool cli_mask_suspicious(const cli_mask_statistics *statistics, const char **which);
 
 const char *cli_lag_name(cli_lag lag);

@@ -227,11 +227,11 @@ static void report_json(cli_json *json, const void *report)
         cli_plan_memory_json(json, r);
 }
 
-int cli_plan_show(const cli_json_wish *wish, const cli_plan_report *reports, size_t count)
+int cli_plan_show(const cli_json_target *target, const cli_plan_report *reports, size_t count)
 {
     const cli_results results = { "plan", report_json, print_one, reports, sizeof *reports, count };
-    if (wish->on || count == 1)
-        return cli_report_results(wish, &results);
+    if (target->on || count == 1)
+        return cli_report_results(target, &results);
     print_rows(reports, count);
     return CLI_OK;
 }

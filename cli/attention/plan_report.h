@@ -15,16 +15,16 @@ typedef struct cli_plan_report {
     char *line;
     bool checked;
     uint64_t pairs;
-    bool priced; /* the machine is known, and the model has something to say */
+    bool priced; /* the model has the rates of the machine */
     ordo_plan_price price;
     const ordo_machine *memory; /* --memory: the machine whose levels are explained; else NULL */
 } cli_plan_report;
 
 /* Prints its error and returns an exit status. */
-int cli_plan_show(const cli_json_wish *wish, const cli_plan_report *reports, size_t count);
+int cli_plan_show(const cli_json_target *target, const cli_plan_report *reports, size_t count);
 void cli_plan_lines(const cli_plan_report *reports, size_t count);
 
-/* What theory says of each memory level: a table, an array of JSON. */
+/* The choice of the I/O model at each memory level, as a table and as a JSON array. */
 void cli_plan_memory_text(const cli_plan_report *report);
 void cli_plan_memory_json(cli_json *json, const cli_plan_report *report);
 

@@ -1,4 +1,4 @@
-/* run_inputs.c: inputs of a run from files, and its outputs to files. */
+/* run_inputs.c: inputs of a run read from files, and outputs written to files. */
 #define _XOPEN_SOURCE 700
 #include "attention/run_inputs.h"
 

@@ -1,4 +1,4 @@
-/* run_inputs.h: inputs of a run from files, and its outputs to files. */
+/* run_inputs.h: inputs of a run read from files, and outputs written to files. */
 #ifndef CLI_RUN_INPUTS_H
 #define CLI_RUN_INPUTS_H
 
@@ -19,11 +19,11 @@ cli_section cli_inputs_section(cli_inputs *inputs);
 
 /* Each prints its error and returns an exit status. */
 
-/* Read the headers; sizes and type of the problem that were not typed come from the shapes, and
- * a contradiction names both sides. Before cli_problem_finish(). */
+/* Read the headers. Sizes and type that the command line does not give are taken from the files; a
+ * contradiction is an error that names both sides. To be called before cli_problem_finish(). */
 int cli_inputs_open(cli_inputs *inputs, cli_problem *words);
 
-/* Put the files' elements in place of the seeded ones; checks the shapes once more, against the
+/* Replace the seeded elements by those of the files; checks the shapes once more, against the
  * problem itself. */
 int cli_inputs_load(const cli_inputs *inputs, const cli_tensors *tensors);
 

@@ -36,8 +36,8 @@ static void report_json(cli_json *json, const void *report)
     cli_json_real(json, "backward_s", r->backward_s);
 }
 
-int cli_run_show(const cli_json_wish *wish, const cli_run_report *reports, size_t count)
+int cli_run_show(const cli_json_target *target, const cli_run_report *reports, size_t count)
 {
     return cli_report_results(
-        wish, &(cli_results) { "run", report_json, print_one, reports, sizeof *reports, count });
+        target, &(cli_results) { "run", report_json, print_one, reports, sizeof *reports, count });
 }

@@ -19,6 +19,6 @@ typedef struct cli_run_report {
 } cli_run_report;
 
 /* Prints its error and returns an exit status. */
-int cli_run_show(const cli_json_wish *wish, const cli_run_report *reports, size_t count);
+int cli_run_show(const cli_json_target *target, const cli_run_report *reports, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* verify_checks.c: all the ways in which `ordo verify` runs one problem.
+/* verify_checks.c: the runs of one problem by `ordo verify`, and their comparison.
  *
  * The first run is the measure. The others differ from it in what must not matter: the number of
  * threads or the size of the grid, their timing, the place in the batch, the instruction set, the
@@ -28,7 +28,7 @@ typedef struct trial {
     ordo_plan_info info;
     cli_tensors first, again; /* results to compare with; memory for all other runs in place */
     cli_stage base, stage;    /* theirs */
-    cli_hammer hammer;        /* cuda */
+    cli_noise noise;          /* cuda */
     cli_verify_report *report;
 } trial;
 
@@ -151,13 +151,13 @@ static int check_all_threads(trial *t)
 
 /* ---- the size of the grid, and other work on the device ---- */
 
-static int check_grid(trial *t, int64_t workers, bool hammered)
+static int check_grid(trial *t, int64_t workers, bool noisy)
 {
     cli_check *c = cli_verify_add(t->report);
     ordo_plan_options options = t->request->job.options;
     ordo_plan *plan = NULL;
     snprintf(c->name, sizeof c->name, "%" PRId64 " worker%s%s", workers, workers == 1 ? "" : "s",
-             hammered ? ", device under load" : "");
+             noisy ? ", device under load" : "");
     if (workers != t->info.workers && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
     options.workers = workers;
@@ -167,9 +167,9 @@ static int check_grid(trial *t, int64_t workers, bool hammered)
         not_run(c, ordo_last_error());
         return CLI_OK;
     }
-    t->stage.hammer = hammered ? &t->hammer : NULL;
+    t->stage.noise = noisy ? &t->noise : NULL;
     const int status = made == ORDO_OK ? repeat(t, plan, 0, c) : cli_library(made);
-    t->stage.hammer = NULL;
+    t->stage.noise = NULL;
     ordo_plan_destroy(plan);
     return status;
 }
@@ -179,11 +179,11 @@ static int check_all_grids(trial *t)
 {
     const cli_list *grids = &t->request->grids;
     int status = CLI_OK;
-    for (int hammered = 0; hammered < 2 && status == CLI_OK; hammered++) {
-        status = check_grid(t, t->info.workers, hammered);
+    for (int noisy = 0; noisy < 2 && status == CLI_OK; noisy++) {
+        status = check_grid(t, t->info.workers, noisy);
         for (size_t i = 0; i < grids->count && status == CLI_OK; i++)
             if (grids->values[i] < t->info.workers)
-                status = check_grid(t, grids->values[i], hammered);
+                status = check_grid(t, grids->values[i], noisy);
     }
     return status;
 }
@@ -406,7 +406,7 @@ static bool allocate(trial *t)
 static int open_stage(trial *t)
 {
     const int status = cli_stage_open(&t->stage, t->plan, &t->again, t->request->job.dropout);
-    return status == CLI_OK && t->stage.device ? cli_hammer_open(&t->hammer) : status;
+    return status == CLI_OK && t->stage.device ? cli_noise_open(&t->noise) : status;
 }
 
 /* Runs that the checks will make, roughly. */
@@ -434,8 +434,8 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
         status = cli_child_answer(&t.first);
     if (status == CLI_OK && !child && (status = open_stage(&t)) == CLI_OK)
         status = run_checks(&t);
-    if (t.hammer.stream)
-        cli_hammer_close(&t.hammer);
+    if (t.noise.stream)
+        cli_noise_close(&t.noise);
     cli_stage_close(&t.base);
     cli_stage_close(&t.stage);
     cli_tensors_free(&t.first);

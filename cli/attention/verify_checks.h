@@ -1,4 +1,4 @@
-/* verify_checks.h: all the ways in which `ordo verify` runs one problem. */
+/* verify_checks.h: the runs of one problem by `ordo verify`, and their comparison. */
 #ifndef CLI_VERIFY_CHECKS_H
 #define CLI_VERIFY_CHECKS_H
 
@@ -12,8 +12,8 @@ typedef struct cli_verify_request {
     char **argv;
 } cli_verify_request;
 
-/* Run problem `index` of the lists first in one way and then in the others, and compare. In a
- * process that another one started, run it once and hand the outputs over. Prints its error and
+/* Run problem `index` of the lists once and then in all other ways, and compare their bits. In a
+ * child process, run it once and send the outputs to the parent. Prints its error and
  * returns an exit status. The report has room for one more check; its owner frees `checks` and
  * what `block` holds. */
 int cli_verify_problem(const cli_verify_request *request, size_t index, cli_verify_report *report);

@@ -70,11 +70,11 @@ static void results_json(cli_json *json, const void *what)
     cli_results_json(json, results);
 }
 
-int cli_verify_show(const cli_json_wish *wish, const cli_verify_report *reports, size_t count)
+int cli_verify_show(const cli_json_target *target, const cli_verify_report *reports, size_t count)
 {
     const cli_results results = {
         "verify", report_json, print_one, reports, sizeof *reports, count
     };
-    return wish->on ? cli_report_json(wish, results.command, results_json, &results)
-                    : cli_report_results(wish, &results);
+    return target->on ? cli_report_json(target, results.command, results_json, &results)
+                      : cli_report_results(target, &results);
 }

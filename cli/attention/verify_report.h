@@ -31,6 +31,6 @@ typedef struct cli_verify_report {
 } cli_verify_report;
 
 /* Prints its error and returns an exit status. */
-int cli_verify_show(const cli_json_wish *wish, const cli_verify_report *reports, size_t count);
+int cli_verify_show(const cli_json_target *target, const cli_verify_report *reports, size_t count);
 
 #endif

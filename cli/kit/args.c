@@ -130,7 +130,7 @@ static int take(cli_option *o, const char *value, int argc, char **argv, int *at
         return cli_usage("%s: given twice", o->name);
     o->given = true;
     if (o->kind == CLI_JSON) {
-        *(cli_json_wish *)o->target = (cli_json_wish) { true, value };
+        *(cli_json_target *)o->target = (cli_json_target) { true, value };
         return value && *value == '\0' ? bad_value(o, value) : CLI_OK;
     }
     if (o->kind == CLI_FLAG) {

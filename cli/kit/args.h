@@ -16,8 +16,8 @@ typedef enum cli_kind {
     CLI_LIST,   /* cli_list, each low..high */
     CLI_U64,    /* uint64_t */
     CLI_REAL,   /* double */
-    CLI_WORDS,  /* cli_words; may be given again and again */
-    CLI_JSON    /* cli_json_wish; the value is optional and follows '=' */
+    CLI_WORDS,  /* cli_words; may be given several times */
+    CLI_JSON    /* cli_json_target; the value is optional and follows '=' */
 } cli_kind;
 
 enum { CLI_MOST_WORDS = 32 };
@@ -48,7 +48,7 @@ typedef struct cli_section {
         title, table, sizeof(table) / sizeof((table)[0])                                           \
     }
 
-/* What a command takes. */
+/* The command line of a command. */
 typedef struct cli_syntax {
     const char *usage; /* what follows "Usage: ordo " */
     const char *about;
@@ -57,10 +57,10 @@ typedef struct cli_syntax {
     const char *examples;
 } cli_syntax;
 
-typedef struct cli_json_wish {
+typedef struct cli_json_target {
     bool on;
     const char *path; /* NULL = standard output */
-} cli_json_wish;
+} cli_json_target;
 
 /* Entries of a table; the second for CLI_INT and CLI_LIST. */
 #define CLI_OPTION(name_, label_, kind_, target_, help_)                                           \
@@ -72,11 +72,11 @@ typedef struct cli_json_wish {
         .name = name_, .label = label_, .kind = kind_, .target = target_, .help = help_,           \
         .low = low_, .high = high_                                                                 \
     }
-#define CLI_JSON_OPTION(wish)                                                                      \
-    CLI_OPTION("--json", "[=FILE]", CLI_JSON, wish, "print JSON, or write it to FILE")
+#define CLI_JSON_OPTION(target)                                                                    \
+    CLI_OPTION("--json", "[=FILE]", CLI_JSON, target, "print JSON, or write it to FILE")
 
-/* Read argv[1..]. False if the command is over: the help was asked for and printed, or an
- * error was; `exit_status` then says how to leave. */
+/* Read argv[1..]. Returns false if the command ends here, because it printed its help or an error;
+ * `exit_status` is then set. */
 bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_status);
 
 /* Whether the option `name` of these sections was on the command line. */

@@ -1,7 +1,7 @@
-/* array.h: a tensor in a file: its type, its shape, and where its bytes are.
+/* array.h: a tensor in a file: its type, its shape, and the place of its bytes.
  *
- * The readers trust nothing: headers are bounded, products of sizes checked, and the bytes of
- * data must be there, all of them and no others. */
+ * The readers accept nothing unchecked: headers have a size limit, products of sizes may not
+ * overflow, and the file must hold exactly the bytes that the header announces. */
 #ifndef CLI_ARRAY_H
 #define CLI_ARRAY_H
 
@@ -15,7 +15,7 @@ typedef enum cli_element {
     CLI_ELEMENT_F32,
     CLI_ELEMENT_BF16,
     CLI_ELEMENT_F16,
-    CLI_ELEMENT_BITS16 /* 16 bits that the file does not explain: bf16 in .npy */
+    CLI_ELEMENT_BITS16 /* 16 bits of unknown meaning: bf16 in .npy */
 } cli_element;
 
 enum { CLI_ARRAY_DIMS = 8 };
@@ -28,19 +28,20 @@ typedef struct cli_array {
     int64_t offset, bytes; /* of the data in the file */
 } cli_array;
 
-/* Header of a .npy file; prints its error and returns an exit status. */
+/* Read the header of a .npy file. Like the next two, prints its error and returns an exit status.
+ */
 int cli_npy_open(cli_array *array, const char *path);
 
-/* The arrays of those names in a .safetensors file; path stays NULL where there is none. The
+/* Find the named arrays in a .safetensors file; `path` of one that is not there stays NULL. The
  * whole header is checked, other arrays included. */
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
                          const char *path);
 
-/* Read array->bytes bytes of data. */
+/* Read the array->bytes bytes of data into `data`. */
 int cli_array_read(const cli_array *array, void *data);
 
-/* The same on bytes in memory, for tests: false with a reason. `file_bytes` is the size of the
- * file, `held` how much of its beginning is here. */
+/* Parse a header in memory; returns false and a reason if it is invalid. `file_bytes` is the size
+ * of the file, and `held` bytes of its beginning are in `data`. */
 enum { CLI_WHY = 200, CLI_NPY_HEADER = 1 << 16 };
 #define CLI_SAFETENSORS_HEADER (INT64_C(100) * 1000 * 1000) /* the format's own limit */
 bool cli_npy_parse(cli_array *array, const unsigned char *data, size_t held, int64_t file_bytes,
@@ -49,18 +50,18 @@ bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t c
                            const char *header, size_t length, int64_t file_bytes,
                            char why[CLI_WHY]);
 
-/* Start a .npy file of this type and shape. */
+/* Write the header of a .npy file of this type and shape. */
 void cli_npy_header(cli_file *file, cli_element element, int dims, const int64_t *shape);
 
 /* ---- for the readers ---- */
 
-/* Open a regular file and find its size; -1 after printing an error. */
+/* Open a regular file and find its size. Returns a descriptor, or -1 after printing an error. */
 int cli_array_file(const char *path, int64_t *bytes);
 
-/* Exactly `count` bytes from `offset`: false with errno, which is 0 where the file ended. */
+/* Read exactly `count` bytes from `offset`. Returns false with errno set: 0 if the file ended. */
 bool cli_array_bytes(int file, int64_t offset, void *data, size_t count);
 
-/* Bytes of an array of this shape; false if they pass 2^62. */
+/* Compute the bytes of an array of this shape. Returns false if they exceed 2^62. */
 bool cli_array_size(const int64_t *shape, int dims, int64_t width, int64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* chart.c: what the pictures of a schedule share: stretches of time, and cells. */
+/* chart.c: what the pictures of a schedule share: intervals of time, and cells. */
 #include "kit/chart.h"
 
 #include <stdlib.h>
@@ -7,9 +7,9 @@ static void emit(cli_visit *visit, void *context, const ordo_timeline_step *step
                  int lane, int64_t begin, int64_t end)
 {
     const bool critical = step->critical && (part == CLI_REDUCE || step->start == step->ready);
-    const cli_stretch stretch = { part, lane, begin, end, critical && part != CLI_WAIT };
+    const cli_interval interval = { part, lane, begin, end, critical && part != CLI_WAIT };
     if (end > begin)
-        visit(context, step, &stretch);
+        visit(context, step, &interval);
 }
 
 /* With overlap a step is ready when it has handed its result over: computed, and a buffer free.
@@ -53,14 +53,14 @@ bool cli_chart_walk(const cli_replay *replay, const ordo_schedule *schedule, cli
     return true;
 }
 
-/* Share a stretch out over the cells it crosses. */
-static void fill(void *context, const ordo_timeline_step *step, const cli_stretch *stretch)
+/* Add an interval to the cells that it crosses. */
+static void fill(void *context, const ordo_timeline_step *step, const cli_interval *interval)
 {
     cli_cells *cells = context;
-    if (stretch->lane != 0 || step->worker % cells->stride != 0)
+    if (interval->lane != 0 || step->worker % cells->stride != 0)
         return;
     cli_cell *row = cells->cells + step->worker / cells->stride * cells->columns;
-    const double begin = (double)stretch->begin, end = (double)stretch->end;
+    const double begin = (double)interval->begin, end = (double)interval->end;
     for (int64_t x = (int64_t)(begin / cells->width); x < cells->columns; x++) {
         const double left = (double)x * cells->width, right = left + cells->width;
         const double inside = (end < right ? end : right) - (begin > left ? begin : left);
@@ -68,12 +68,12 @@ static void fill(void *context, const ordo_timeline_step *step, const cli_stretc
             break;
         if (inside <= 0)
             continue;
-        if (stretch->part == CLI_WAIT) {
+        if (interval->part == CLI_WAIT) {
             row[x].stalled += inside;
             continue;
         }
         row[x].busy += inside;
-        row[x].critical |= stretch->critical;
+        row[x].critical |= interval->critical;
         if (inside > row[x].longest) {
             row[x].longest = inside;
             row[x].head = step->head;

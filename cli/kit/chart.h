@@ -10,7 +10,7 @@
 /* One order of sums, replayed or refused. */
 typedef struct cli_replay {
     ordo_order order;
-    bool chosen; /* "auto" was asked, and ordo chose this order */
+    bool chosen; /* by ordo, for --order auto */
     ordo_status status;
     char why[256]; /* if status is not ORDO_OK */
     ordo_timeline *timeline;
@@ -23,8 +23,8 @@ typedef struct cli_chart {
     size_t count;
 } cli_chart;
 
-/* Each writes the replays that were not refused; false if memory ran out. Errors of the
- * stream are left to whoever closes it. */
+/* Draw the replays that were not refused. Returns false if memory ran out; the caller checks the
+ * stream for errors when it closes it. */
 bool cli_chart_ascii(FILE *out, const cli_chart *chart, int width);
 bool cli_chart_svg(FILE *out, const cli_chart *chart);
 bool cli_chart_trace(FILE *out, const cli_chart *chart);
@@ -34,26 +34,26 @@ bool cli_chart_html(FILE *out, const cli_chart *chart);
 
 typedef enum cli_part { CLI_COMPUTE, CLI_WAIT, CLI_REDUCE } cli_part;
 
-/* A stretch of a worker's time. Lane 0 computes; where reductions overlap the computation
+/* An interval of a worker's time. Lane 0 computes; where reductions overlap the computation
  * they have a lane of their own, 1. */
-typedef struct cli_stretch {
+typedef struct cli_interval {
     cli_part part;
     int lane;
     int64_t begin, end;
     bool critical; /* on the critical path: where a step waited, that came from elsewhere and
                       its computation is not on it */
-} cli_stretch;
+} cli_interval;
 
-/* Call `visit` for every stretch of positive length, a step at a time. */
-typedef void cli_visit(void *context, const ordo_timeline_step *step, const cli_stretch *stretch);
+/* Call `visit` for every interval of positive length, step by step. */
+typedef void cli_visit(void *context, const ordo_timeline_step *step, const cli_interval *interval);
 bool cli_chart_walk(const cli_replay *replay, const ordo_schedule *schedule, cli_visit *visit,
                     void *context);
 
 /* The time of every worker cut into equal cells, each with what fills most of it. */
 typedef enum cli_state { CLI_IDLE, CLI_BUSY, CLI_STALLED } cli_state;
 typedef struct cli_cell {
-    double busy, stalled, longest; /* time in the cell; of the longest stretch in it */
-    int32_t head;                  /* of that longest stretch */
+    double busy, stalled, longest; /* time in the cell; of the longest interval in it */
+    int32_t head;                  /* of that longest interval */
     bool critical;
 } cli_cell;
 typedef struct cli_cells {

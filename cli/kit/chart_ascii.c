@@ -1,4 +1,4 @@
-/* chart_ascii.c: a schedule as lines of letters, one line a worker.
+/* chart_ascii.c: a schedule as text, one line per worker.
  *
  * A letter is the head at work, a dot a worker that waits for its turn, a blank one that
  * has nothing to do; capitals are on the critical path. */

@@ -19,38 +19,38 @@ static double bar_height(const cli_panel *p, int lane)
     return p->lane_height * share - gap;
 }
 
-static void draw_bar(void *context, const ordo_timeline_step *s, const cli_stretch *stretch)
+static void draw_bar(void *context, const ordo_timeline_step *s, const cli_interval *interval)
 {
     const cli_panel *p = context;
-    if (stretch->part != p->part || s->worker % p->stride != 0)
+    if (interval->part != p->part || s->worker % p->stride != 0)
         return;
-    const double x = p->scale * (double)stretch->begin;
-    const double w = p->scale * (double)(stretch->end - stretch->begin);
-    const double y = bar_top(p, s, stretch->lane), h = bar_height(p, stretch->lane);
+    const double x = p->scale * (double)interval->begin;
+    const double w = p->scale * (double)(interval->end - interval->begin);
+    const double y = bar_top(p, s, interval->lane), h = bar_height(p, interval->lane);
     fprintf(p->out, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" class=\"", x, y, w,
             h);
-    if (stretch->part == CLI_WAIT)
+    if (interval->part == CLI_WAIT)
         fputs("w\"/>\n", p->out);
     else
         fprintf(p->out, "h%d%s\"/>\n", s->head % SVG_PALETTE,
-                stretch->part == CLI_COMPUTE ? " c" : "");
-    if (stretch->part == CLI_COMPUTE && w >= SVG_LABEL && h >= 11)
+                interval->part == CLI_COMPUTE ? " c" : "");
+    if (interval->part == CLI_COMPUTE && w >= SVG_LABEL && h >= 11)
         fprintf(p->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\">%d,%d</text>\n", x + w / 2,
                 y + h / 2 + 3, (int)s->key, (int)s->query);
 }
 
-static void draw_frame(void *context, const ordo_timeline_step *s, const cli_stretch *stretch)
+static void draw_frame(void *context, const ordo_timeline_step *s, const cli_interval *interval)
 {
     const cli_panel *p = context;
-    if (!stretch->critical || s->worker % p->stride != 0)
+    if (!interval->critical || s->worker % p->stride != 0)
         return;
     fprintf(p->out,
             "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" class=\"critical\"/>\n",
-            p->scale * (double)stretch->begin, bar_top(p, s, stretch->lane),
-            p->scale * (double)(stretch->end - stretch->begin), bar_height(p, stretch->lane));
+            p->scale * (double)interval->begin, bar_top(p, s, interval->lane),
+            p->scale * (double)(interval->end - interval->begin), bar_height(p, interval->lane));
 }
 
-/* What one reads when pointing at a step. */
+/* The tooltip of a step. */
 static void draw_tips(const cli_panel *p)
 {
     const uint64_t count = ordo_timeline_step_count(p->replay->timeline);

@@ -1,9 +1,9 @@
-/* chart_html.c: a page of its own: the figures, the chart, and what each order does. */
+/* chart_html.c: a self-contained page: the figures, the chart, and what each order does. */
 #include "kit/chart.h"
 
 #include <inttypes.h>
 
-/* By ordo_order; the page and the curious share it. */
+/* Indexed by ordo_order. */
 static const char *const about[ORDO_ORDER_COUNT + 1] = {
     [ORDO_ORDER_ASCENDING] =
         "Key tiles add in the order 0, 1, 2 ..., each walking its query tiles upwards. Under a "

@@ -19,7 +19,7 @@ typedef struct cli_panel {
     const cli_replay *replay;
     const ordo_schedule *schedule;
     int64_t lanes, stride;     /* every stride-th worker has a lane */
-    double lane_height, scale; /* pixels a lane, pixels a unit of time */
+    double lane_height, scale; /* pixels per lane, pixels per unit of time */
     cli_part part;             /* drawn in this pass */
 } cli_panel;
 

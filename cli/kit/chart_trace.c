@@ -1,6 +1,6 @@
 /* chart_trace.c: schedules in the Trace Event format, which Perfetto opens.
  *
- * One process an order, one thread a worker, and one more where reductions overlap the
+ * One process per order, one thread per worker, and one more where reductions overlap the
  * computation. A unit of time becomes a microsecond, the unit of the format. An arrow goes
  * from the turn before to each step that had to wait for it. */
 #include "kit/chart.h"
@@ -48,18 +48,18 @@ static void name_threads(trace *t)
     }
 }
 
-static void write_stretch(void *context, const ordo_timeline_step *s, const cli_stretch *stretch)
+static void write_interval(void *context, const ordo_timeline_step *s, const cli_interval *interval)
 {
     static const char *const parts[] = { "compute", "wait", "reduce" };
     trace *t = context;
-    const char *part = parts[stretch->part];
+    const char *part = parts[interval->part];
     separate(t);
     fprintf(t->out,
             "{\"ph\":\"X\",\"pid\":%zu,\"tid\":%" PRId64 ",\"ts\":%" PRId64 ",\"dur\":%" PRId64
             ",\"cat\":\"%s\",\"name\":\"%s h%d k%d q%d\",\"args\":{\"head\":%d,\"key\":%d,"
             "\"query\":%d,\"turn\":%d,\"critical\":%s}}",
-            t->process, thread_of(t, s->worker, stretch->lane), stretch->begin,
-            stretch->end - stretch->begin, part, part, (int)s->head, (int)s->key, (int)s->query,
+            t->process, thread_of(t, s->worker, interval->lane), interval->begin,
+            interval->end - interval->begin, part, part, (int)s->head, (int)s->key, (int)s->query,
             (int)s->head, (int)s->key, (int)s->query, (int)s->turn, s->critical ? "true" : "false");
 }
 
@@ -104,7 +104,7 @@ bool cli_chart_trace(FILE *out, const cli_chart *chart)
         t.replay = &chart->replays[i];
         t.process = i;
         name_threads(&t);
-        if (!cli_chart_walk(t.replay, &chart->schedule, write_stretch, &t))
+        if (!cli_chart_walk(t.replay, &chart->schedule, write_interval, &t))
             return false;
         write_arrows(&t);
     }

@@ -1,6 +1,6 @@
 /* child.c: the same command in another process, on another instruction set.
  *
- * The library chooses its kernels once a process, so another choice needs another process. */
+ * The library chooses its kernels once per process, so another choice needs another process. */
 #define _XOPEN_SOURCE 700
 #include "kit/child.h"
 
@@ -42,7 +42,7 @@ static bool is_named(const char *variable, const char *name)
     return strncmp(variable, name, length) == 0 && variable[length] == '=';
 }
 
-/* Ours but for three names; the strings are borrowed. */
+/* The environment of this process without three variables; the strings are borrowed. */
 static char **environment(char *ask, char *target)
 {
     size_t count = 0, used = 0;
@@ -75,7 +75,7 @@ static char **words_of(int argc, char **argv)
     return made;
 }
 
-/* Start it with its standard output in the pipe; what it says elsewhere is not for people. */
+/* Start it with its standard output in the pipe; its messages are discarded. */
 static int spawn(char **words, char **variables, const int ends[2], pid_t *child)
 {
     posix_spawn_file_actions_t actions;

@@ -1,4 +1,4 @@
-/* device.c: see the header. */
+/* device.c: the device that `--device cuda` means. */
 #include "kit/device.h"
 
 #include "ordo/ordo.h"

@@ -2,7 +2,7 @@
 #ifndef CLI_DEVICE_H
 #define CLI_DEVICE_H
 
-/* The first of compute capability 9.0; -1 if there is none. */
+/* Returns the index of the first device of compute capability 9.0, or -1 if there is none. */
 int cli_device_find(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* digest.h: XXH64 with seed 0, fed piece by piece. */
+/* digest.h: XXH64 with seed 0 over data that arrives in pieces. */
 #ifndef CLI_DIGEST_H
 #define CLI_DIGEST_H
 
@@ -8,7 +8,7 @@
 typedef struct cli_digest {
     uint64_t lane[4];
     uint64_t length;
-    unsigned char rest[32]; /* what does not fill a block yet: length % 32 bytes */
+    unsigned char rest[32]; /* length % 32 bytes that do not fill a block yet */
 } cli_digest;
 
 cli_digest cli_digest_start(void);

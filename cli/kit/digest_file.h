@@ -6,7 +6,7 @@
  *   o 410a3b2285ba846a
  *   lse ...
  *
- * One block from "plan" to "dv" a problem. */
+ * One block from "plan" to "dv" per problem. */
 #ifndef CLI_DIGEST_FILE_H
 #define CLI_DIGEST_FILE_H
 
@@ -19,13 +19,14 @@ typedef struct cli_digest_block {
     uint64_t of[CLI_OUTPUTS];
 } cli_digest_block;
 
-/* seed=.. offset=.. and the lengths; allocated, NULL if memory ran out. */
+/* Returns "seed=.. offset=.." and the lengths, allocated, or NULL if memory ran out. */
 char *cli_digest_inputs(const cli_tensors *tensors, uint64_t seed, uint64_t offset);
 
 /* Write all blocks; prints its error and returns an exit status. */
 int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t count);
 
-/* Read a file strictly; cli_digest_free() releases. Prints its error and returns an exit status. */
+/* Read a file; any deviation from the format is an error. cli_digest_free() releases the blocks.
+ * Prints its error and returns an exit status. */
 int cli_digest_read(const char *path, cli_digest_block **blocks, size_t *count);
 void cli_digest_free(cli_digest_block *blocks, size_t count);
 

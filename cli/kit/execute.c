@@ -181,7 +181,7 @@ void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUT
 
 static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backward, double *seconds)
 {
-    int status = stage->hammer ? cli_hammer_strike(stage->hammer) : CLI_OK;
+    int status = stage->noise ? cli_noise_launch(stage->noise) : CLI_OK;
     if (status != CLI_OK)
         return status;
     cli_progress_start(backward ? "backward" : "forward");

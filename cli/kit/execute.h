@@ -8,7 +8,7 @@
 
 enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
 
-/* Problems to execute, as the command line gives them. */
+/* The problems to execute, read from the command line. */
 typedef struct cli_job {
     cli_problem problem;
     cli_choices choices;
@@ -36,13 +36,13 @@ typedef struct cli_job {
 
 /* Each prints its error and returns an exit status. */
 
-/* Check what the words say together and choose a backend that is available: the one named, or the
- * cpu, or failing that the oracle. For cuda its device is selected. */
+/* Check the options against each other and choose a backend that is available: the one named, or
+ * the cpu, or else the oracle. For cuda the device is selected. */
 int cli_job_finish(cli_job *job);
 void cli_job_free(cli_job *job);
 
-/* Make the plan of one problem. Refuse one that would take hours or all the memory, before anything
- * is allocated: `runs` passes forward and backward over `copies` sets of tensors. */
+/* Make the plan of one problem. A problem that would take hours or all the memory is refused before
+ * anything is allocated: `runs` passes forward and backward over `copies` sets of tensors. */
 int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, double copies,
                  ordo_plan **plan, ordo_plan_info *info);
 
@@ -68,8 +68,9 @@ void cli_digests_text(const uint64_t of[CLI_OUTPUTS], const bool *has);
 void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUTPUTS],
                       const bool *has);
 
-/* Both passes, or only the first, on poisoned outputs, after the keep bits they need; the seconds
- * each took, if not NULL. What came out is on the stage, until cli_stage_fetch(). */
+/* Make the keep bits, fill the outputs with NaNs, and run both passes or only the forward pass. The
+ * seconds of each pass are stored unless NULL. The results stay on the stage until
+ * cli_stage_fetch(). */
 int cli_execute(const ordo_plan *plan, cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s);
 

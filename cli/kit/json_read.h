@@ -1,6 +1,6 @@
 /* json_read.h: a strict reader of JSON in memory, value by value.
  *
- * Every function returns false once something was wrong, and `why` then says what and where. */
+ * Every function returns false after an error, and `why` then says what was wrong and where. */
 #ifndef CLI_JSON_READ_H
 #define CLI_JSON_READ_H
 
@@ -26,14 +26,14 @@ cli_json_reader cli_json_reader_of(const char *text, size_t length);
 bool cli_json_open(cli_json_reader *reader, char bracket);
 bool cli_json_next(cli_json_reader *reader, char closing, bool *first);
 
-/* A string, decoded to UTF-8 with a NUL; what does not fit is cut off. */
+/* A string, decoded to UTF-8 and terminated; it is truncated to the capacity. */
 bool cli_json_string(cli_json_reader *reader, char *text, size_t capacity);
 bool cli_json_key(cli_json_reader *reader, char *text, size_t capacity); /* and its colon */
 
 /* A whole number from 0 to 2^63 - 1. */
 bool cli_json_count(cli_json_reader *reader, int64_t *value);
 
-/* A number, true or false; anything at all, passed over. */
+/* A number; true or false; any value, skipped. */
 bool cli_json_number(cli_json_reader *reader, double *value);
 bool cli_json_flag(cli_json_reader *reader, bool *value);
 bool cli_json_skip(cli_json_reader *reader);

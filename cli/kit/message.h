@@ -20,7 +20,7 @@ enum {
 };
 
 /* Messages on stderr, each starting with "ordo <command>: ". The functions that return int
- * return the exit status their message deserves. */
+ * return the exit status that belongs to the message. */
 void cli_message_command(const char *name);
 const char *cli_message_prefix(void);
 int cli_usage(const char *format, ...) CLI_PRINTF(1, 2); /* and points at --help */
@@ -31,7 +31,7 @@ int cli_exit_of(ordo_status status);
 int cli_library(ordo_status status);
 int cli_out_of_memory(void);
 
-/* The candidate nearest to what was typed, or NULL if none comes near. */
+/* Returns the candidate most similar to what was typed, or NULL if none is similar. */
 const char *cli_nearest(const char *typed, const char *const *candidates, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
-/* numbers.h: numbers as people type them, read strictly: no blanks, no trailing text,
- * nothing out of range. Each returns false and leaves the target alone if it does not fit. */
+/* numbers.h: numbers on the command line, read strictly: no blanks, no trailing text,
+ * nothing out of range. Each returns false and leaves the target unchanged on invalid text. */
 #ifndef CLI_NUMBERS_H
 #define CLI_NUMBERS_H
 
@@ -15,9 +15,9 @@ typedef struct cli_list {
 /* 4096, 4k, 1m (k = 1024, m = 1024 * 1024), also negative. */
 bool cli_read_size(const char *text, int64_t low, int64_t high, int64_t *value);
 
-/* Sizes with commas between: 1k,4k. Allocates; cli_list_free() releases. */
+/* Sizes separated by commas: 1k,4k. Allocates; cli_list_free() releases. */
 bool cli_read_list(const char *text, int64_t low, int64_t high, cli_list *list);
-bool cli_list_of(cli_list *list, int64_t value); /* one value in place of what was there */
+bool cli_list_of(cli_list *list, int64_t value); /* replaces the list by one value */
 void cli_list_free(cli_list *list);
 
 /* 0 .. 2^64 - 1, decimal or 0x. */
@@ -26,7 +26,7 @@ bool cli_read_u64(const char *text, uint64_t *value);
 /* A finite number. */
 bool cli_read_real(const char *text, double *value);
 
-/* Two sizes with a character between: 128x64, -1,0. */
+/* Two sizes separated by a character: 128x64, -1,0. */
 bool cli_read_pair(const char *text, char between, int64_t low, int64_t high, int64_t *first,
                    int64_t *second);
 

@@ -15,7 +15,7 @@ typedef struct cli_picture {
     uint32_t block_left; /* ... in the present stored block */
 } cli_picture;
 
-/* Start a picture; a path that ends in .png is a PNG (1 bit a pixel), any other a PGM. */
+/* Start a picture: a PNG with 1 bit per pixel if the path ends in .png, else a PGM. */
 cli_picture cli_picture_start(FILE *out, const char *path, uint32_t width, uint32_t height);
 
 /* One row of `width` bytes: 0 is black, anything else white. */

@@ -1,4 +1,4 @@
-/* plan_args.c: the words for explicit choices of a plan, and for orders of sums. */
+/* plan_args.c: options for explicit choices of a plan, and names of orders. */
 #include "kit/plan_args.h"
 
 #include "kit/message.h"

@@ -1,4 +1,4 @@
-/* plan_args.h: the words for explicit choices of a plan, and for orders of sums. */
+/* plan_args.h: options for explicit choices of a plan, and names of orders. */
 #ifndef CLI_PLAN_ARGS_H
 #define CLI_PLAN_ARGS_H
 
@@ -17,13 +17,13 @@ typedef struct cli_choices {
 
 cli_section cli_choices_section(cli_choices *choices);
 
-/* As the library wants them; prints its error and returns an exit status. */
+/* Convert the options for the library. Prints its error and returns an exit status. */
 int cli_choices_finish(const cli_choices *choices, ordo_plan_options *options);
 
-/* A name of an order, or a usage error that lists them all. */
+/* Read the name of an order; the usage error lists all names. */
 int cli_read_order(const char *name, ordo_order *order);
 
-/* "waves" or a size; NULL gives 0, the default. */
+/* Read "waves" or a size; NULL gives 0, the default. */
 int cli_read_group(const char *text, int64_t *group);
 
 /* A group for people, ", group waves" or nothing if there is none, and as JSON. */
@@ -34,7 +34,7 @@ void cli_group_json(cli_json *json, int64_t group);
 void cli_levels_text(unsigned levels);
 void cli_levels_json(cli_json *json, const char *key, unsigned levels);
 
-/* The plan's line, allocated; NULL after printing an error, with its exit status. */
+/* Returns the plan's line, allocated, or NULL after printing an error and setting `exit_status`. */
 char *cli_plan_line(const ordo_plan *plan, int *exit_status);
 
 #endif

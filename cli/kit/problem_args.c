@@ -1,4 +1,4 @@
-/* problem_args.c: the words for a problem, the same in every command that takes one. */
+/* problem_args.c: options for a problem, the same in every command that takes one. */
 #include "kit/problem_args.h"
 
 #include "kit/device.h"

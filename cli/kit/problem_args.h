@@ -1,4 +1,4 @@
-/* problem_args.h: the words for a problem, the same in every command that takes one. */
+/* problem_args.h: options for a problem, the same in every command that takes one. */
 #ifndef CLI_PROBLEM_ARGS_H
 #define CLI_PROBLEM_ARGS_H
 
@@ -20,7 +20,7 @@ typedef struct cli_problem {
     int64_t rounds, bits;
     uint64_t seed, offset;
     cli_list threads;
-    cli_json_wish json;
+    cli_json_target json;
 
     /* After cli_problem_finish(). */
     ordo_layout layout;
@@ -33,15 +33,15 @@ typedef struct cli_problem {
     cli_option options[CLI_PROBLEM_OPTIONS];
 } cli_problem;
 
-/* Defaults, and the table of options as a section for a cli_syntax. */
+/* Set the defaults, and return the options as a section for a cli_syntax. */
 cli_section cli_problem_section(cli_problem *problem);
 
-/* Check what the words say together and load the machine; prints its error and returns an
+/* Check the options against each other and load the machine. Prints its error and returns an
  * exit status. */
 int cli_problem_finish(cli_problem *problem);
 void cli_problem_free(cli_problem *problem);
 
-/* The problems that the lists stand for. */
+/* One problem per combination of values in the lists. */
 size_t cli_problem_count(const cli_problem *problem);
 ordo_problem cli_problem_at(const cli_problem *problem, size_t index);
 

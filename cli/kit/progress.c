@@ -1,4 +1,4 @@
-/* progress.c: a clock, and a sign of life on stderr while the library works.
+/* progress.c: a clock, and a progress line on stderr while the library works.
  *
  * The library never prints and its calls block, so an interval timer writes the line. */
 #define _XOPEN_SOURCE 700

@@ -23,11 +23,11 @@ static void write_document(FILE *out, const void *what)
     cli_json_end_object(&json);
 }
 
-int cli_report_json(const cli_json_wish *wish, const char *command, cli_fields *fields,
+int cli_report_json(const cli_json_target *target, const char *command, cli_fields *fields,
                     const void *what)
 {
     const document d = { command, fields, what };
-    return cli_report_file(wish->path, write_document, &d);
+    return cli_report_file(target->path, write_document, &d);
 }
 
 static const void *item(const cli_results *r, size_t index)
@@ -55,10 +55,10 @@ static void results_fields(cli_json *json, const void *what)
         cli_results_json(json, r);
 }
 
-int cli_report_results(const cli_json_wish *wish, const cli_results *r)
+int cli_report_results(const cli_json_target *target, const cli_results *r)
 {
-    if (wish->on)
-        return cli_report_json(wish, r->command, results_fields, r);
+    if (target->on)
+        return cli_report_json(target, r->command, results_fields, r);
     for (size_t i = 0; i < r->count; i++) {
         if (i > 0)
             puts("");
@@ -82,14 +82,14 @@ bool cli_is_stdout(const char *path)
     return path && strcmp(path, "-") == 0;
 }
 
-bool cli_json_on_stdout(const cli_json_wish *wish)
+bool cli_json_on_stdout(const cli_json_target *target)
 {
-    return wish->on && (wish->path == NULL || cli_is_stdout(wish->path));
+    return target->on && (target->path == NULL || cli_is_stdout(target->path));
 }
 
-int cli_report_check(const cli_json_wish *wish, const char *path)
+int cli_report_check(const cli_json_target *target, const char *path)
 {
-    if (cli_is_stdout(path) && cli_json_on_stdout(wish))
+    if (cli_is_stdout(path) && cli_json_on_stdout(target))
         return cli_usage("--json: standard output is taken; name a file, --json=FILE");
     return CLI_OK;
 }

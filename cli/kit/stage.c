@@ -1,4 +1,4 @@
-/* stage.c: see the header. */
+/* stage.c: the tensors of a call in the memory of its backend. */
 #include "kit/stage.h"
 
 #include "kit/message.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIKES = 64, STRIKE_BYTES = 64 << 20 }; /* more than a second-level cache holds */
+enum { NOISE_FILLS = 64, NOISE_BYTES = 64 << 20 }; /* more than a second-level cache holds */
 
 /* ---- a host ---- */
 
@@ -23,7 +23,7 @@ static int open_host(cli_stage *s, size_t workspace_bytes)
 
 /* ---- a device ---- */
 
-/* Memory on the device, with the bytes at `from` in it unless that is NULL. */
+/* Allocate device memory, and copy the bytes at `from` there unless it is NULL. */
 static void *take(cli_stage *s, const void *from, size_t bytes, ordo_status *status)
 {
     void *to = NULL;
@@ -37,7 +37,7 @@ static void *take(cli_stage *s, const void *from, size_t bytes, ordo_status *sta
     return to;
 }
 
-/* The same for what a call may do without. */
+/* The same for an optional array of the call. */
 static const void *take_if(cli_stage *s, const void *from, size_t bytes, ordo_status *status)
 {
     return from ? take(s, from, bytes, status) : NULL;
@@ -200,29 +200,29 @@ int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal)
 
 /* ---- other work ---- */
 
-int cli_hammer_open(cli_hammer *h)
+int cli_noise_open(cli_noise *h)
 {
-    *h = (cli_hammer) { 0 };
+    *h = (cli_noise) { 0 };
     ordo_status status = ordo_device_stream_create(&h->stream);
     if (status == ORDO_OK)
-        status = ordo_device_alloc(&h->memory, STRIKE_BYTES);
+        status = ordo_device_alloc(&h->memory, NOISE_BYTES);
     const int exit_status = cli_library(status);
     if (status != ORDO_OK)
-        cli_hammer_close(h);
+        cli_noise_close(h);
     return exit_status;
 }
 
-void cli_hammer_close(cli_hammer *h)
+void cli_noise_close(cli_noise *h)
 {
     (void)ordo_device_free(h->memory);
     (void)ordo_device_stream_destroy(h->stream);
-    *h = (cli_hammer) { 0 };
+    *h = (cli_noise) { 0 };
 }
 
-int cli_hammer_strike(const cli_hammer *h)
+int cli_noise_launch(const cli_noise *h)
 {
     ordo_status status = ORDO_OK;
-    for (int i = 0; i < STRIKES && status == ORDO_OK; i++)
-        status = ordo_device_fill(h->memory, i, STRIKE_BYTES, h->stream);
+    for (int i = 0; i < NOISE_FILLS && status == ORDO_OK; i++)
+        status = ordo_device_fill(h->memory, i, NOISE_BYTES, h->stream);
     return cli_library(status);
 }

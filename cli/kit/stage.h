@@ -1,4 +1,4 @@
-/* stage.h: the tensors of a call where a backend works on them: on the host as they are, or copied
+/* stage.h: the tensors of a call in the memory of its backend: on the host in place, or copied
  * to a device and back. */
 #ifndef CLI_STAGE_H
 #define CLI_STAGE_H
@@ -7,11 +7,10 @@
 
 enum { CLI_STAGE_PIECES = 16 };
 
-/* Other work on the device, to disturb the passes: memory overwritten again and again by a second
- * stream. */
-typedef struct cli_hammer {
+/* Other work on the device beside the passes: a second stream that overwrites memory. */
+typedef struct cli_noise {
     void *stream, *memory;
-} cli_hammer;
+} cli_noise;
 
 /* How the passes of a device get the keep bits of dropout; the bits are the same. */
 typedef enum cli_dropout {
@@ -36,12 +35,12 @@ typedef struct cli_stage {
     cli_dropout dropout; /* CLI_FUSED on the host */
     uint32_t *bits;      /* dropout on a device: keep bits that the passes read */
     size_t bits_bytes;
-    const cli_hammer *hammer; /* NULL: the passes are left alone */
+    const cli_noise *noise; /* NULL: none */
 } cli_stage;
 
 /* Those that return int print their error and return an exit status. */
 
-/* Copy the inputs to where the plan's backend wants them, and make its workspace. */
+/* Copy the inputs to the memory of the plan's backend and allocate its workspace. */
 int cli_stage_open(cli_stage *stage, const ordo_plan *plan, cli_tensors *tensors,
                    cli_dropout dropout);
 void cli_stage_close(cli_stage *stage);
@@ -54,20 +53,20 @@ int cli_stage_bits(cli_stage *stage);
 ordo_status cli_stage_launch_bits(const cli_stage *stage);
 ordo_status cli_stage_before_pass(const cli_stage *stage);
 
-/* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */
+/* Fill the outputs with NaNs, so that an element left unwritten is not taken for a result. */
 int cli_stage_poison(const cli_stage *stage);
 
-/* Wait until what was launched is done. */
+/* Wait for all work on the stream. */
 int cli_stage_wait(const cli_stage *stage);
 
-/* Wait, and bring the outputs to the tensors. */
+/* Wait, and copy the outputs to the tensors. */
 int cli_stage_fetch(const cli_stage *stage);
 
-/* Whether the outputs of two stages on a device are the same, byte for byte. */
+/* Compare the outputs of two stages on a device byte by byte. */
 int cli_stage_equal(const cli_stage *a, const cli_stage *b, bool *equal);
 
-int cli_hammer_open(cli_hammer *hammer);
-void cli_hammer_close(cli_hammer *hammer);
-int cli_hammer_strike(const cli_hammer *hammer); /* about a millisecond of it, not waited for */
+int cli_noise_open(cli_noise *noise);
+void cli_noise_close(cli_noise *noise);
+int cli_noise_launch(const cli_noise *noise); /* launches about one millisecond of work */
 
 #endif

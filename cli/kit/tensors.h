@@ -26,7 +26,7 @@ void cli_tensors_free(cli_tensors *tensors);
 /* Everything but seeds, threads and workspace filled in. */
 ordo_call cli_tensors_call(const cli_tensors *tensors);
 
-/* Overwrite the outputs with NaNs, so that nothing unwritten passes for a result. */
+/* Fill the outputs with NaNs, so that an element left unwritten is not taken for a result. */
 void cli_tensors_poison(cli_tensors *tensors);
 
 size_t cli_tensors_output_bytes(const cli_tensors *tensors, cli_output output);
@@ -34,13 +34,13 @@ size_t cli_tensors_output_bytes(const cli_tensors *tensors, cli_output output);
 /* The logical elements of one sequence in an output; lse has one column. */
 typedef struct cli_extent {
     int64_t rows, heads, columns;
-    size_t width;  /* bytes an element */
+    size_t width;  /* bytes per element */
     int64_t first; /* row in memory */
 } cli_extent;
 
 cli_extent cli_tensors_extent(const cli_tensors *tensors, cli_output output, int64_t sequence);
 
-/* The columns of one row and head, side by side. */
+/* The columns of one row and head, contiguous. */
 const void *cli_tensors_at(const cli_tensors *tensors, cli_output output, const cli_extent *extent,
                            int64_t row, int64_t head);
 

@@ -1,4 +1,4 @@
-/* work.c: how much memory and arithmetic a problem is. */
+/* work.c: memory and operations of a problem. */
 #include "kit/work.h"
 
 static double or_else(int64_t value, int64_t otherwise)

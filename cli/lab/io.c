@@ -27,7 +27,7 @@ typedef struct request {
     double dropout, budget;
     uint64_t seed;
     bool predict, pack, devices, budget_given;
-    cli_json_wish json;
+    cli_json_target json;
 
     /* After finish(). */
     ordo_io_problem problem;
@@ -172,8 +172,8 @@ static int read_tiles(const request *r, ordo_io_tiles *t)
 
 /* ---- work ---- */
 
-/* Closed form and bound; and a run, but for sweeps of the explicit model, which would take long to
- * say the same. */
+/* Fill a row: closed form and bound, and the counts of a run. A sweep of the explicit model runs
+ * nothing: its closed forms are exact. */
 static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io_row *row)
 {
     const ordo_io_problem *p = &row->problem;
@@ -255,7 +255,7 @@ static int show(const request *r, const cli_io_row *rows, size_t count)
     return cli_io_show(&r->json, rows, count, r->sweep != NULL);
 }
 
-/* A single row that failed is the command's failure; of several, only if all failed alike. */
+/* The command fails if every row failed; it then reports the first error. */
 static int verdict(const cli_io_row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++)

@@ -26,12 +26,12 @@ typedef struct cli_io_row {
 double cli_io_total(const cli_io_row *row);
 
 /* Prints its error and returns an exit status. */
-int cli_io_show(const cli_json_wish *wish, const cli_io_row *rows, size_t count, bool sweep);
+int cli_io_show(const cli_json_target *target, const cli_io_row *rows, size_t count, bool sweep);
 
 /* Log-log plot of all rows of a sweep, with their bounds and the crossover. */
 void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count);
 
 /* `ordo io --devices`: memory levels of machines, and the byte model where it applies. */
-int cli_io_devices(const char *machine, const cli_json_wish *json);
+int cli_io_devices(const char *machine, const cli_json_target *json);
 
 #endif

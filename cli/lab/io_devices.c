@@ -1,4 +1,4 @@
-/* io_devices.c: `ordo io --devices`: where head sizes meet memories, from the machine files. */
+/* io_devices.c: `ordo io --devices`: head sizes and the memory levels of machine files. */
 #include "lab/io.h"
 
 #include "kit/message.h"
@@ -142,7 +142,7 @@ static void table_json(cli_json *json, const void *what)
     cli_json_end_array(json);
 }
 
-int cli_io_devices(const char *machine, const cli_json_wish *wish)
+int cli_io_devices(const char *machine, const cli_json_target *target)
 {
     table t = { .count = 0 };
     int status = CLI_OK;
@@ -152,6 +152,6 @@ int cli_io_devices(const char *machine, const cli_json_wish *wish)
         status = add_machine(&t, ordo_machine_builtin(i));
     if (status != CLI_OK)
         return status;
-    return cli_report_results(wish,
+    return cli_report_results(target,
                               &(cli_results) { "io", table_json, print_table, &t, sizeof t, 1 });
 }

@@ -168,11 +168,11 @@ static void table_json(cli_json *json, const void *what)
                                                 .count = t->count });
 }
 
-int cli_io_show(const cli_json_wish *wish, const cli_io_row *rows, size_t count, bool sweep)
+int cli_io_show(const cli_json_target *target, const cli_io_row *rows, size_t count, bool sweep)
 {
     const table t = { rows, count, sweep };
-    if (wish->on)
-        return cli_report_json(wish, "io", table_json, &t);
+    if (target->on)
+        return cli_report_json(target, "io", table_json, &t);
     print_table(&t);
     return CLI_OK;
 }

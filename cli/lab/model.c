@@ -1,4 +1,4 @@
-/* model.c: `ordo model`: hands over to its parts. */
+/* model.c: `ordo model`: dispatches to its parts. */
 #include "lab/model.h"
 
 #include "commands.h"

@@ -8,21 +8,21 @@
 
 enum { CLI_MODEL_COMMON = 6, CLI_MODEL_BLOCK = 15 };
 
-/* The words every part takes: which machine, seen how. */
+/* Options of every part: the machine, its calibration and changes. */
 typedef struct cli_model_args {
     const char *machine_name;
     int calibration; /* -1: not given */
     int state;       /* -1: not given; 0 steady, 1 burst */
     bool waves;
     cli_words set;
-    cli_json_wish json;
+    cli_json_target json;
 
     ordo_machine *machine;
     ordo_model *model;
     cli_option options[CLI_MODEL_COMMON];
 } cli_model_args;
 
-/* The words for a transformer block. */
+/* Options for a transformer block. */
 typedef struct cli_block_args {
     int precision, generator, overlap;
     int64_t batch, seq, embed, head_dim, kv_heads, rounds, bits;
@@ -53,12 +53,11 @@ int cli_model_finish(cli_model_args *args, bool paper);
 
 ordo_block cli_block_of(const cli_block_args *args);
 
-/* The paper's setting: 32 bits an element, compared one by one. */
+/* The paper's setting: 32 bits per element, compared one by one. */
 bool cli_block_is_paper(const cli_block_args *args);
 
 /* Print what a part found, or write it as JSON if that was asked for: the name of the part,
- * machine, calibration and changes, then the fields. Prints its error and returns an exit status.
- */
+ * machine, calibration and changes, then the fields. */
 int cli_model_show(const cli_model_args *args, const char *part, void (*print)(const void *what),
                    cli_fields *fields, const void *what);
 

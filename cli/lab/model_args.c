@@ -1,4 +1,4 @@
-/* model_args.c: the words of `ordo model`, and the model they ask for. */
+/* model_args.c: options of `ordo model`, and the model that they describe. */
 #include "lab/model.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* model_grid.c: `ordo model grid`: a block's figures over two axes, as text, JSON or heat maps. */
+/* model_grid.c: `ordo model grid`: values of a block over two axes, as text, JSON or heat maps. */
 #include "lab/model_grid.h"
 
 #include <math.h>

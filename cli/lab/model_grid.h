@@ -1,4 +1,4 @@
-/* model_grid.h: grids of a block's figures over two axes, and their heat maps. */
+/* model_grid.h: values of a block over two axes, and their heat maps. */
 #ifndef CLI_MODEL_GRID_H
 #define CLI_MODEL_GRID_H
 

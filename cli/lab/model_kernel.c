@@ -180,7 +180,8 @@ static void print_constants(const void *what)
     for (size_t i = 0; ordo_model_constant_at(a->model, i, &c) == ORDO_OK; i++)
         printf("%-22s %14.6g %-9s %-9s %s\n%47s%s\n", c.name, c.value, c.unit, c.kind, c.about, "",
                c.changed ? "set on the command line" : c.source);
-    puts("\ninstructions of a lane an element; bytes of shared memory, and a column of the head");
+    puts("\ninstructions per lane and element; bytes of shared memory per element, and per head "
+         "column");
     printf("  %-20s %7s %6s %6s %6s %6s %8s %5s %6s %7s %7s  %s\n", "kernel", "issue", "alu", "fma",
            "imad", "wide", "uniform", "mufu", "rf", "shared", "column", "kind");
     for (size_t i = 0; i < ordo_kernel_counts_count(); i++) {

@@ -129,7 +129,7 @@ static const char *label_of(const cli_axis *axis)
     static const char *const labels[][2] = {
         { "seq", "sequence length" },  { "embed", "model width" },
         { "batch", "sequences" },      { "head-dim", "head size" },
-        { "rounds", "Philox rounds" }, { "bits", "random bits an element" }
+        { "rounds", "Philox rounds" }, { "bits", "random bits per element" }
     };
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++)
         if (strcmp(labels[i][0], axis->name) == 0)

@@ -22,7 +22,7 @@ typedef struct table {
     size_t count;
 } table;
 
-/* What is compared with what: errors are stated for each kind of kernel. */
+/* Errors are reported for each kind of kernel. */
 static const char *const groups[] = {
     "gemm", "rng", "memory", "attention", "attention-backward", "block", "training", "other"
 };
@@ -76,7 +76,7 @@ static double at_least_one(double x)
     return x > 0 ? x : 1;
 }
 
-/* A size; what no size could be becomes one that the library refuses. */
+/* Convert to a size; a number that is none becomes -1, which the library refuses. */
 static int64_t whole(double x)
 {
     return x >= 0 && x < 1e15 ? (int64_t)x : -1;

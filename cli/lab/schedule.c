@@ -19,7 +19,7 @@ typedef struct request {
     int64_t heads, workers, compute, reduce, compute_partial, latency, overlap, split, section;
     bool ascii, critical;
     const char *svg, *trace, *html;
-    cli_json_wish json;
+    cli_json_target json;
 } request;
 
 typedef bool writer(FILE *out, const cli_chart *chart);
@@ -166,7 +166,7 @@ static int check_trace(const char *path, const cli_chart *chart)
                      path, (unsigned long long)steps, (unsigned long long)most);
 }
 
-/* Width of the terminal, as the shell says; 100 if it does not. */
+/* Width of the terminal: COLUMNS, or 100. */
 static int terminal_width(void)
 {
     const char *text = getenv("COLUMNS");

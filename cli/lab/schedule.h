@@ -12,6 +12,6 @@ typedef struct cli_schedule_report {
 } cli_schedule_report;
 
 void cli_schedule_text(const cli_schedule_report *report);
-int cli_schedule_json(const cli_json_wish *wish, const cli_schedule_report *report);
+int cli_schedule_json(const cli_json_target *target, const cli_schedule_report *report);
 
 #endif

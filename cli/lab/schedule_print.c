@@ -219,7 +219,7 @@ static void replays_json(cli_json *json, const void *what)
     cli_json_end_array(json);
 }
 
-int cli_schedule_json(const cli_json_wish *wish, const cli_schedule_report *report)
+int cli_schedule_json(const cli_json_target *target, const cli_schedule_report *report)
 {
-    return cli_report_json(wish, "schedule", replays_json, report);
+    return cli_report_json(target, "schedule", replays_json, report);
 }
