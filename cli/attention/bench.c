@@ -218,10 +218,9 @@ int cli_bench(int argc, char **argv)
 {
     request r = { .job = CLI_JOB_INIT, .pass = CLI_PASSES, .seconds = UNSAID };
     cli_option more[] = {
-        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass,
-                   "passes to time (default both)"),
-        CLI_OPTION("--seconds", "S", CLI_REAL, &r.seconds,
-                   "per problem and thread count (default 1), or per pass of a GPU (0.1)"),
+        OPT_CHOICE("--pass", "forward|backward|both", &r.pass, "passes to time (default both)"),
+        OPT_REAL("--seconds", "S", &r.seconds,
+                 "per problem and thread count (default 1), or per pass of a GPU (0.1)"),
         CLI_JOB_OPTIONS(&r.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.job.problem),

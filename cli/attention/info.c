@@ -269,9 +269,8 @@ int cli_info(int argc, char **argv)
     const char *machine = NULL;
     cli_json_target json = { 0 };
     cli_option options[] = {
-        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &machine,
-                   "print every number of this machine"),
-        CLI_JSON_OPTION(&json),
+        OPT_TEXT("--machine", "NAME|FILE", &machine, "print every number of this machine"),
+        OPT_JSON(&json),
     };
     const cli_section sections[] = { CLI_SECTION("Options", options) };
     const cli_syntax syntax = { "info [OPTIONS]",

@@ -343,20 +343,20 @@ int cli_mask(int argc, char **argv)
 {
     request r = { .experiment = -1, .sequence = -1, .head = -1 };
     cli_option more[] = {
-        CLI_OPTION("--dump", NULL, CLI_FLAG, &r.dump, "print the rows of one head as 0 and 1"),
-        CLI_OPTION("--export", "FILE", CLI_TEXT, &r.export,
-                   "write the rows of every head; - = standard output"),
-        CLI_OPTION("--format", "bytes|bits", CLI_CHOICE, &r.format,
+        OPT_FLAG("--dump", &r.dump, "print the rows of one head as 0 and 1"),
+        OPT_TEXT("--export", "FILE", &r.export,
+                 "write the rows of every head; - = standard output"),
+        OPT_CHOICE("--format", "bytes|bits", &r.format,
                    "of --export: one byte or one bit per element (default bytes)"),
-        CLI_OPTION("--picture", "FILE", CLI_TEXT, &r.picture,
-                   "draw one head, kept elements white; PNG if FILE ends in .png, else PGM"),
-        CLI_OPTION("--rows", "A..B", CLI_TEXT, &r.rows_text, "only rows A to B - 1"),
-        CLI_OPTION("--cols", "A..B", CLI_TEXT, &r.cols_text, "only columns A to B - 1"),
-        CLI_NUMBER("--sequence", "N", CLI_INT, &r.sequence, "only sequence N", 0, INT32_MAX),
-        CLI_NUMBER("--head", "N", CLI_INT, &r.head, "only head N", 0, INT32_MAX),
-        CLI_OPTION("--experiment-rounds", "3|5", CLI_CHOICE, &r.experiment,
+        OPT_TEXT("--picture", "FILE", &r.picture,
+                 "draw one head, kept elements white; PNG if FILE ends in .png, else PGM"),
+        OPT_TEXT("--rows", "A..B", &r.rows_text, "only rows A to B - 1"),
+        OPT_TEXT("--cols", "A..B", &r.cols_text, "only columns A to B - 1"),
+        OPT_INT("--sequence", "N", &r.sequence, 0, INT32_MAX, "only sequence N"),
+        OPT_INT("--head", "N", &r.head, 0, INT32_MAX, "only head N"),
+        OPT_CHOICE("--experiment-rounds", "3|5", &r.experiment,
                    "too few Philox rounds: not for training"),
-        CLI_OPTION("--force", NULL, CLI_FLAG, &r.force, "count or write any number of elements"),
+        OPT_FLAG("--force", &r.force, "count or write any number of elements"),
     };
     const cli_section sections[] = { cli_problem_section(&r.problem),
                                      CLI_SECTION("The mask", more) };

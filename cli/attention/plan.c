@@ -188,12 +188,10 @@ int cli_plan(int argc, char **argv)
 {
     request r = { 0 };
     cli_option more[] = {
-        CLI_OPTION("--check", NULL, CLI_FLAG, &r.check, "check the plan tile by tile"),
-        CLI_OPTION("--memory", NULL, CLI_FLAG, &r.memory,
-                   "what the I/O model prefers at each memory level"),
-        CLI_OPTION("--line", NULL, CLI_FLAG, &r.line, "print only the plan's line"),
-        CLI_OPTION("--read", "LINE|-", CLI_TEXT, &r.read,
-                   "read a plan's line instead of a problem"),
+        OPT_FLAG("--check", &r.check, "check the plan tile by tile"),
+        OPT_FLAG("--memory", &r.memory, "what the I/O model prefers at each memory level"),
+        OPT_FLAG("--line", &r.line, "print only the plan's line"),
+        OPT_TEXT("--read", "LINE|-", &r.read, "read a plan's line instead of a problem"),
     };
     const cli_section sections[] = {
         cli_problem_section(&r.problem),

@@ -119,10 +119,8 @@ int cli_run(int argc, char **argv)
 {
     request r = { .job = CLI_JOB_INIT, .pass = CLI_PASSES };
     cli_option more[] = {
-        CLI_OPTION("--pass", "forward|backward|both", CLI_CHOICE, &r.pass,
-                   "outputs to digest (default both)"),
-        CLI_OPTION("--sequences", NULL, CLI_FLAG, &r.sequences,
-                   "print the digests of each sequence too"),
+        OPT_CHOICE("--pass", "forward|backward|both", &r.pass, "outputs to digest (default both)"),
+        OPT_FLAG("--sequences", &r.sequences, "print the digests of each sequence too"),
         CLI_JOB_OPTIONS(&r.job),
     };
     const cli_section sections[] = {

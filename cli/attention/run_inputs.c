@@ -16,16 +16,12 @@ cli_section cli_inputs_section(cli_inputs *in)
 {
     *in = (cli_inputs) { .input = NULL };
     const cli_option table[CLI_INPUT_OPTIONS] = {
-        CLI_OPTION("--q", "FILE", CLI_TEXT, &in->paths[CLI_INPUT_Q],
-                   "queries: .npy, (batch, seq, heads, dim)"),
-        CLI_OPTION("--k", "FILE", CLI_TEXT, &in->paths[CLI_INPUT_K], "keys"),
-        CLI_OPTION("--v", "FILE", CLI_TEXT, &in->paths[CLI_INPUT_V], "values"),
-        CLI_OPTION("--dout", "FILE", CLI_TEXT, &in->paths[CLI_INPUT_DOUT],
-                   "gradient of o (seeded)"),
-        CLI_OPTION("--input", "FILE", CLI_TEXT, &in->input,
-                   ".safetensors with q, k, v and perhaps dout"),
-        CLI_OPTION("--out-dir", "DIR", CLI_TEXT, &in->out_dir,
-                   "write o.npy, lse.npy, dq.npy, dk.npy, dv.npy"),
+        OPT_TEXT("--q", "FILE", &in->paths[CLI_INPUT_Q], "queries: .npy, (batch, seq, heads, dim)"),
+        OPT_TEXT("--k", "FILE", &in->paths[CLI_INPUT_K], "keys"),
+        OPT_TEXT("--v", "FILE", &in->paths[CLI_INPUT_V], "values"),
+        OPT_TEXT("--dout", "FILE", &in->paths[CLI_INPUT_DOUT], "gradient of o (seeded)"),
+        OPT_TEXT("--input", "FILE", &in->input, ".safetensors with q, k, v and perhaps dout"),
+        OPT_TEXT("--out-dir", "DIR", &in->out_dir, "write o.npy, lse.npy, dq.npy, dk.npy, dv.npy"),
     };
     memcpy(in->options, table, sizeof table);
     return (cli_section) { "Files (f32 and f16; bf16 in .npy as '<u2' with --dtype bf16; packed: "

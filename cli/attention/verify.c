@@ -160,15 +160,13 @@ int cli_verify(int argc, char **argv)
         .runs = { .job = CLI_JOB_INIT, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
     };
     cli_option more[] = {
-        CLI_NUMBER("--repeats", "N", CLI_INT, &r.runs.repeats, "runs of each kind (default 2)", 1,
-                   1000000),
-        CLI_NUMBER("--delay", "US", CLI_INT, &r.runs.delay_us,
-                   "cpu: longest random delay before a turn (default 100; 0 = none)", 0, 999999),
-        CLI_NUMBER("--grids", "N[,N..]", CLI_LIST, &r.runs.grids,
-                   "cuda: smaller numbers of workers (default 132,114,78,32)", 1, 65536),
-        CLI_OPTION("--expect", "FILE", CLI_TEXT, &r.expect,
-                   "compare with the digests that --write wrote"),
-        CLI_OPTION("--write", "FILE", CLI_TEXT, &r.write, "write the digests and the plan's line"),
+        OPT_INT("--repeats", "N", &r.runs.repeats, 1, 1000000, "runs of each kind (default 2)"),
+        OPT_INT("--delay", "US", &r.runs.delay_us, 0, 999999,
+                "cpu: longest random delay before a turn (default 100; 0 = none)"),
+        OPT_LIST("--grids", "N[,N..]", &r.runs.grids, 1, 65536,
+                 "cuda: smaller numbers of workers (default 132,114,78,32)"),
+        OPT_TEXT("--expect", "FILE", &r.expect, "compare with the digests that --write wrote"),
+        OPT_TEXT("--write", "FILE", &r.write, "write the digests and the plan's line"),
         CLI_JOB_OPTIONS(&r.runs.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.runs.job.problem),

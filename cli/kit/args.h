@@ -62,18 +62,24 @@ typedef struct cli_json_target {
     const char *path; /* NULL = standard output */
 } cli_json_target;
 
-/* Entries of a table; the second for CLI_INT and CLI_LIST. */
-#define CLI_OPTION(name_, label_, kind_, target_, help_)                                           \
-    {                                                                                              \
-        .name = name_, .label = label_, .kind = kind_, .target = target_, .help = help_            \
-    }
-#define CLI_NUMBER(name_, label_, kind_, target_, help_, low_, high_)                              \
+/* Entries of a table of options. */
+#define OPT_ENTRY(kind_, name_, label_, target_, low_, high_, help_)                               \
     {                                                                                              \
         .name = name_, .label = label_, .kind = kind_, .target = target_, .help = help_,           \
         .low = low_, .high = high_                                                                 \
     }
-#define CLI_JSON_OPTION(target)                                                                    \
-    CLI_OPTION("--json", "[=FILE]", CLI_JSON, target, "print JSON, or write it to FILE")
+#define OPT_FLAG(name, target, help)          OPT_ENTRY(CLI_FLAG, name, NULL, target, 0, 0, help)
+#define OPT_TEXT(name, label, target, help)   OPT_ENTRY(CLI_TEXT, name, label, target, 0, 0, help)
+#define OPT_CHOICE(name, label, target, help) OPT_ENTRY(CLI_CHOICE, name, label, target, 0, 0, help)
+#define OPT_U64(name, label, target, help)    OPT_ENTRY(CLI_U64, name, label, target, 0, 0, help)
+#define OPT_REAL(name, label, target, help)   OPT_ENTRY(CLI_REAL, name, label, target, 0, 0, help)
+#define OPT_WORDS(name, label, target, help)  OPT_ENTRY(CLI_WORDS, name, label, target, 0, 0, help)
+#define OPT_INT(name, label, target, low, high, help)                                              \
+    OPT_ENTRY(CLI_INT, name, label, target, low, high, help)
+#define OPT_LIST(name, label, target, low, high, help)                                             \
+    OPT_ENTRY(CLI_LIST, name, label, target, low, high, help)
+#define OPT_JSON(target)                                                                           \
+    OPT_ENTRY(CLI_JSON, "--json", "[=FILE]", target, 0, 0, "print JSON, or write it to FILE")
 
 /* Read argv[1..]. Returns false if the command ends here, because it printed its help or an error;
  * `exit_status` is then set. */

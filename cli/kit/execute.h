@@ -28,11 +28,11 @@ typedef struct cli_job {
 
 /* Entries of a table of options. */
 #define CLI_JOB_OPTIONS(job)                                                                       \
-    CLI_OPTION("--dropout-mode", "sequential|fused", CLI_CHOICE, &(job)->mode,                     \
+    OPT_CHOICE("--dropout-mode", "sequential|fused", &(job)->mode,                                 \
                "cuda: make keep bits before the passes, or inside them"),                          \
-        CLI_OPTION("--backward-bits", "keep|regenerate", CLI_CHOICE, &(job)->backward,             \
+        OPT_CHOICE("--backward-bits", "keep|regenerate", &(job)->backward,                         \
                    "sequential: keep the forward bits (default), or make them again"),             \
-        CLI_OPTION("--force", NULL, CLI_FLAG, &(job)->force, "run however long it takes")
+        OPT_FLAG("--force", &(job)->force, "run however long it takes")
 
 /* Each prints its error and returns an exit status. */
 

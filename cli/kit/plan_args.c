@@ -14,24 +14,20 @@ cli_section cli_choices_section(cli_choices *c)
 {
     *c = (cli_choices) { .issue = -1, .assign = -1 };
     const cli_option table[CLI_CHOICE_OPTIONS] = {
-        CLI_OPTION("--order", "NAME", CLI_TEXT, &c->order,
-                   "order of the sums (default: ordo chooses)"),
-        CLI_OPTION("--group", "N|waves", CLI_TEXT, &c->group,
-                   "group size of orders shift and symmetric"),
-        CLI_NUMBER("--split", "N", CLI_INT, &c->split, "accumulators per query tile (default 1)", 1,
-                   MOST),
-        CLI_OPTION("--tile-forward", "QxK", CLI_TEXT, &c->tile_forward,
-                   "rows x columns of a tile of the forward pass"),
-        CLI_OPTION("--tile-backward", "QxK", CLI_TEXT, &c->tile_backward,
-                   "rows x columns of a tile of the backward pass"),
-        CLI_OPTION("--issue", "head|key", CLI_CHOICE, &c->issue,
+        OPT_TEXT("--order", "NAME", &c->order, "order of the sums (default: ordo chooses)"),
+        OPT_TEXT("--group", "N|waves", &c->group, "group size of orders shift and symmetric"),
+        OPT_INT("--split", "N", &c->split, 1, MOST, "accumulators per query tile (default 1)"),
+        OPT_TEXT("--tile-forward", "QxK", &c->tile_forward,
+                 "rows x columns of a tile of the forward pass"),
+        OPT_TEXT("--tile-backward", "QxK", &c->tile_backward,
+                 "rows x columns of a tile of the backward pass"),
+        OPT_CHOICE("--issue", "head|key", &c->issue,
                    "issue order of chains: head by head, or key tile by key tile"),
-        CLI_NUMBER("--section", "N", CLI_INT, &c->section, "heads per section of --issue key", 1,
-                   MOST),
-        CLI_OPTION("--assign", "pinned|first-free", CLI_CHOICE, &c->assign,
+        OPT_INT("--section", "N", &c->section, 1, MOST, "heads per section of --issue key"),
+        OPT_CHOICE("--assign", "pinned|first-free", &c->assign,
                    "chains on fixed workers, or on the first free one"),
-        CLI_NUMBER("--workers", "N", CLI_INT, &c->workers,
-                   "workers to plan for (default those of the machine)", 1, MOST),
+        OPT_INT("--workers", "N", &c->workers, 1, MOST,
+                "workers to plan for (default those of the machine)"),
     };
     memcpy(c->options, table, sizeof table);
     return (cli_section) { "Choices (the first five are part of the numeric key, the others change "

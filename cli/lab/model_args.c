@@ -11,16 +11,16 @@ cli_section cli_model_section(cli_model_args *a)
     a->machine_name = "h200";
     a->calibration = a->state = -1;
     const cli_option options[CLI_MODEL_COMMON] = {
-        CLI_OPTION("--machine", "NAME|FILE", CLI_TEXT, &a->machine_name,
-                   "a built-in machine or a file (default h200)"),
-        CLI_OPTION("--calibration", "silicon|paper", CLI_CHOICE, &a->calibration,
+        OPT_TEXT("--machine", "NAME|FILE", &a->machine_name,
+                 "a built-in machine or a file (default h200)"),
+        OPT_CHOICE("--calibration", "silicon|paper", &a->calibration,
                    "constants (default paper for 32-bit compare, else silicon)"),
-        CLI_OPTION("--state", "steady|burst", CLI_CHOICE, &a->state,
+        OPT_CHOICE("--state", "steady|burst", &a->state,
                    "silicon: under load for seconds or milliseconds (default steady)"),
-        CLI_OPTION("--waves", NULL, CLI_FLAG, &a->waves, "count whole waves of tiles"),
-        CLI_OPTION("--set", "NAME=VALUE", CLI_WORDS, &a->set,
-                   "change a constant, or scale it: tensor=2x; repeatable"),
-        CLI_JSON_OPTION(&a->json),
+        OPT_FLAG("--waves", &a->waves, "count whole waves of tiles"),
+        OPT_WORDS("--set", "NAME=VALUE", &a->set,
+                  "change a constant, or scale it: tensor=2x; repeatable"),
+        OPT_JSON(&a->json),
     };
     memcpy(a->options, options, sizeof options);
     return (cli_section) { "Model", a->options, CLI_MODEL_COMMON };
@@ -34,28 +34,28 @@ cli_section cli_block_section(cli_block_args *a)
     a->bits = 8;
     a->overlap = 1;
     const cli_option options[CLI_MODEL_BLOCK] = {
-        CLI_OPTION("--precision", "bf16|fp8|f16|f32", CLI_CHOICE, &a->precision,
+        OPT_CHOICE("--precision", "bf16|fp8|f16|f32", &a->precision,
                    "precision of the products (default bf16)"),
-        CLI_NUMBER("--seq", "N", CLI_INT, &a->seq, "rows per sequence", 1, LONGEST),
-        CLI_NUMBER("--embed", "N", CLI_INT, &a->embed, "width of the model", 1, 1 << 24),
-        CLI_NUMBER("--batch", "N", CLI_INT, &a->batch, "sequences (default 1)", 1, 1 << 24),
-        CLI_NUMBER("--head-dim", "N", CLI_INT, &a->head_dim, "head size (default 128)", 1, 1 << 16),
-        CLI_NUMBER("--kv-heads", "N", CLI_INT, &a->kv_heads, "key heads (default as many as heads)",
-                   1, 1 << 24),
-        CLI_NUMBER("--rounds", "N", CLI_INT, &a->rounds, "Philox rounds (default 7)", 1, 10),
-        CLI_NUMBER("--bits", "N", CLI_INT, &a->bits, "random bits per element (default 8)", 1, 32),
-        CLI_OPTION("--generator", "sliced|swar|compare", CLI_CHOICE, &a->generator,
+        OPT_INT("--seq", "N", &a->seq, 1, LONGEST, "rows per sequence"),
+        OPT_INT("--embed", "N", &a->embed, 1, 1 << 24, "width of the model"),
+        OPT_INT("--batch", "N", &a->batch, 1, 1 << 24, "sequences (default 1)"),
+        OPT_INT("--head-dim", "N", &a->head_dim, 1, 1 << 16, "head size (default 128)"),
+        OPT_INT("--kv-heads", "N", &a->kv_heads, 1, 1 << 24,
+                "key heads (default as many as heads)"),
+        OPT_INT("--rounds", "N", &a->rounds, 1, 10, "Philox rounds (default 7)"),
+        OPT_INT("--bits", "N", &a->bits, 1, 32, "random bits per element (default 8)"),
+        OPT_CHOICE("--generator", "sliced|swar|compare", &a->generator,
                    "how keep bits follow from random bits (default sliced)"),
-        CLI_OPTION("--overlap", "qkv|all", CLI_CHOICE, &a->overlap,
+        OPT_CHOICE("--overlap", "qkv|all", &a->overlap,
                    "GEMMs that can hide the making of bits (default all)"),
-        CLI_OPTION("--causal", NULL, CLI_FLAG, &a->causal, "causal mask"),
-        CLI_OPTION("--backward", NULL, CLI_FLAG, &a->backward, "price the backward pass too"),
-        CLI_NUMBER("--segments", "N", CLI_INT, &a->segments,
-                   "segments of the pipelined mode (default 8)", 1, LONGEST),
-        CLI_NUMBER("--tensor-parallel", "N", CLI_INT, &a->tensor_parallel,
-                   "ranks that share the heads", 1, 1 << 20),
-        CLI_NUMBER("--sequence-parallel", "N", CLI_INT, &a->sequence_parallel,
-                   "ranks that share the rows", 1, 1 << 20),
+        OPT_FLAG("--causal", &a->causal, "causal mask"),
+        OPT_FLAG("--backward", &a->backward, "price the backward pass too"),
+        OPT_INT("--segments", "N", &a->segments, 1, LONGEST,
+                "segments of the pipelined mode (default 8)"),
+        OPT_INT("--tensor-parallel", "N", &a->tensor_parallel, 1, 1 << 20,
+                "ranks that share the heads"),
+        OPT_INT("--sequence-parallel", "N", &a->sequence_parallel, 1, 1 << 20,
+                "ranks that share the rows"),
     };
     memcpy(a->options, options, sizeof options);
     return (cli_section) { "Block", a->options, CLI_MODEL_BLOCK };

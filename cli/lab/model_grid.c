@@ -436,14 +436,13 @@ int cli_model_grid(int argc, char **argv)
     request r = { .figure = -1 };
     cli_grid grid = { 0 };
     cli_option options[] = {
-        CLI_OPTION("--figure", "5|8|9|12|13|14", CLI_CHOICE, &r.figure,
+        OPT_CHOICE("--figure", "5|8|9|12|13|14", &r.figure,
                    "figure of arXiv 2410.07531 (default machine h100)"),
-        CLI_OPTION("--x", "NAME=VALUES", CLI_TEXT, &r.x,
-                   "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
-        CLI_OPTION("--y", "NAME=VALUES", CLI_TEXT, &r.y, "the other axis"),
-        CLI_OPTION("--value", "NAME", CLI_TEXT, &r.value,
-                   "value to show (default overlapped_over_sequential)"),
-        CLI_OPTION("--svg", "FILE", CLI_TEXT, &r.svg, "write heat maps"),
+        OPT_TEXT("--x", "NAME=VALUES", &r.x,
+                 "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
+        OPT_TEXT("--y", "NAME=VALUES", &r.y, "the other axis"),
+        OPT_TEXT("--value", "NAME", &r.value, "value to show (default overlapped_over_sequential)"),
+        OPT_TEXT("--svg", "FILE", &r.svg, "write heat maps"),
     };
     const cli_section sections[] = { CLI_SECTION("Grid", options), cli_block_section(&r.block),
                                      cli_model_section(&r.model) };

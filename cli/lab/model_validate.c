@@ -382,8 +382,8 @@ int cli_model_validate(int argc, char **argv)
     table t = { .model = &model };
     double most = INFINITY;
     cli_option options[] = {
-        CLI_OPTION("--most", "PERCENT", CLI_REAL, &most,
-                   "exit with 1 if the mean error of a kind of kernel is larger"),
+        OPT_REAL("--most", "PERCENT", &most,
+                 "exit with 1 if the mean error of a kind of kernel is larger"),
     };
     const cli_section sections[] = { CLI_SECTION("Comparison", options),
                                      cli_model_section(&model) };
