@@ -56,35 +56,31 @@ static int measure_host(const request *r, const ordo_plan *plan, const cli_stage
 {
     const size_t *runs = &report->runs[CLI_FORWARD]; /* as many backward */
     const double start = cli_now();
-    int status = CLI_OK;
-    while (status == CLI_OK && *runs < MOST_RUNS &&
-           (*runs < LEAST_RUNS || cli_now() - start < r->seconds))
-        status = measure_once(plan, &stage->call, report, s);
-    if (status == CLI_OK)
-        report->peak = cli_spread_of(s->peak, *runs);
-    return status;
+    while (*runs < MOST_RUNS && (*runs < LEAST_RUNS || cli_now() - start < r->seconds))
+        CLI_TRY(measure_once(plan, &stage->call, report, s));
+    report->peak = cli_spread_of(s->peak, *runs);
+    return CLI_OK;
 }
 
 static int measure_device(const request *r, const ordo_plan *plan, const cli_stage *stage,
                           cli_bench_report *report, samples *s)
 {
     const double peak = cli_bench_device_peak(r->job.problem.machine);
-    int status = CLI_OK;
-    for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++) {
-        report->runs[pass] = MOST_RUNS;
+    for (int pass = 0; pass < CLI_PASSES; pass++) {
+        size_t *runs = &report->runs[pass];
+        *runs = MOST_RUNS;
         if (report->has[pass])
-            status =
-                cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], &report->runs[pass]);
+            CLI_TRY(cli_bench_device(plan, stage, pass, r->seconds, s->of[pass], runs));
     }
-    if (status == CLI_OK && stage->bits && stage->dropout == CLI_SEQUENTIAL_KEEP) {
-        report->bits_runs = MOST_RUNS;
+    if (stage->bits && stage->dropout == CLI_SEQUENTIAL_KEEP) {
+        size_t *runs = &report->bits_runs;
+        *runs = MOST_RUNS;
+        CLI_TRY(cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, runs));
+        report->bits = cli_spread_of(s->peak, *runs);
         report->bits_bytes = stage->bits_bytes;
-        status = cli_bench_device(plan, stage, CLI_BITS, r->seconds, s->peak, &report->bits_runs);
-        if (status == CLI_OK)
-            report->bits = cli_spread_of(s->peak, report->bits_runs);
     }
     report->peak = (cli_spread) { peak, peak, peak };
-    return status;
+    return CLI_OK;
 }
 
 static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
@@ -99,17 +95,15 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->flops[CLI_FORWARD] = cli_work_forward(&t->problem, pairs);
     report->flops[CLI_BACKWARD] = cli_work_backward(&t->problem, pairs);
     /* One run before the clock starts: it makes the threads and gives the digests. */
-    int status = cli_execute(plan, stage, report->has[CLI_BACKWARD], NULL, NULL);
-    if (status == CLI_OK)
-        status = cli_stage_fetch(stage);
-    for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
+    CLI_TRY(cli_execute(plan, stage, report->has[CLI_BACKWARD], NULL, NULL));
+    CLI_TRY(cli_stage_fetch(stage));
+    for (int i = 0; i < CLI_OUTPUTS; i++)
         report->digests[i] = cli_tensors_digest(t, (cli_output)i, -1);
-    if (status == CLI_OK)
-        status = (stage->device ? measure_device : measure_host)(r, plan, stage, report, s);
-    for (int pass = 0; pass < CLI_PASSES && status == CLI_OK; pass++)
+    CLI_TRY((stage->device ? measure_device : measure_host)(r, plan, stage, report, s));
+    for (int pass = 0; pass < CLI_PASSES; pass++)
         if (report->has[pass])
             report->seconds[pass] = cli_spread_of(s->of[pass], report->runs[pass]);
-    return status;
+    return CLI_OK;
 }
 
 /* ---- all of them ---- */
@@ -193,10 +187,10 @@ static int finish(request *r)
 {
     if (r->seconds != UNSAID && !(r->seconds > 0 && r->seconds <= 3600))
         return cli_usage("--seconds %g: expected more than 0, and 3600 at most", r->seconds);
-    const int status = cli_job_finish(&r->job);
+    CLI_TRY(cli_job_finish(&r->job));
     if (r->seconds == UNSAID) /* a GPU slows down when it is busy for long */
         r->seconds = r->job.options.backend == ORDO_BACKEND_CUDA ? 0.1 : 1;
-    return status == CLI_OK ? find_cores(r) : status;
+    return find_cores(r);
 }
 
 /* The word after "bench" says what to measure; it may stand nowhere else. */

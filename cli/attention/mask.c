@@ -218,9 +218,7 @@ static int write_head(sink *s, const ordo_problem *p, const ordo_dropout_call *c
     part.row = r->rows.first, part.rows = r->rows.count;
     part.col = r->cols.first, part.cols = r->cols.count;
     part.format = r->export ? (ordo_dropout_format)r->format : ORDO_DROPOUT_BYTES;
-    const ordo_status good = ordo_dropout_export(p, c, NULL, &part, NULL, 0, &(size_t) { 0 });
-    if (good != ORDO_OK)
-        return cli_library(good);
+    CLI_TRY(cli_library(ordo_dropout_export(p, c, NULL, &part, NULL, 0, &(size_t) { 0 })));
     extent(r, p, c, sequence, &rows, &cols);
     if (rows == 0 || cols == 0)
         return CLI_OK;
@@ -320,9 +318,7 @@ static int rows(const request *r)
     int status = cli_report_check(&r->problem.json, path_of(r));
     if (status != CLI_OK)
         return status;
-    const ordo_status good = ordo_dropout_query(&problem, &call, &(ordo_dropout_info) { 0 });
-    if (good != ORDO_OK)
-        return cli_library(good);
+    CLI_TRY(cli_library(ordo_dropout_query(&problem, &call, &(ordo_dropout_info) { 0 })));
     status = check_export(r, &problem, &call);
     if (status == CLI_OK)
         status = cli_file_open(&s.file, path_of(r));

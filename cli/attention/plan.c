@@ -155,8 +155,7 @@ static int check_alone(const request *r)
 
 static int open_host(request *r)
 {
-    const ordo_status status = ordo_machine_create(&r->host, "host");
-    return cli_library(status);
+    return cli_library(ordo_machine_create(&r->host, "host"));
 }
 
 static int run_request(request *r)

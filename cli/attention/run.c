@@ -38,11 +38,10 @@ static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->forward_s = report->backward_s = NAN;
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != CLI_BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != CLI_FORWARD;
-    int status =
-        cli_execute(plan, stage, r->pass != CLI_FORWARD, &report->forward_s, &report->backward_s);
-    if (status == CLI_OK)
-        status = cli_stage_fetch(stage);
-    return status == CLI_OK ? digest_outputs(stage->tensors, report, r->sequences) : status;
+    CLI_TRY(
+        cli_execute(plan, stage, r->pass != CLI_FORWARD, &report->forward_s, &report->backward_s));
+    CLI_TRY(cli_stage_fetch(stage));
+    return digest_outputs(stage->tensors, report, r->sequences);
 }
 
 /* One problem with every thread count; a report for each. */
@@ -81,22 +80,18 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
 
 static int run_all(const request *r, cli_run_report *reports, size_t problems, size_t runs)
 {
-    int status = CLI_OK;
-    for (size_t i = 0; i < problems && status == CLI_OK; i++) {
+    for (size_t i = 0; i < problems; i++) {
         const ordo_problem problem = cli_problem_at(&r->job.problem, i);
-        status = run_problem(r, &problem, &reports[i * runs]);
+        CLI_TRY(run_problem(r, &problem, &reports[i * runs]));
     }
-    return status == CLI_OK ? cli_run_show(&r->job.problem.json, reports, problems * runs) : status;
+    return cli_run_show(&r->job.problem.json, reports, problems * runs);
 }
 
 static int run_request(request *r)
 {
     const cli_problem *words = &r->job.problem;
-    int status = cli_inputs_open(&r->inputs, &r->job.problem);
-    if (status == CLI_OK)
-        status = cli_job_finish(&r->job);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_inputs_open(&r->inputs, &r->job.problem));
+    CLI_TRY(cli_job_finish(&r->job));
     const size_t problems = cli_problem_count(words);
     if (r->inputs.out_dir && problems > 1)
         return cli_usage("--out-dir: expected one problem, no lists");
@@ -104,7 +99,7 @@ static int run_request(request *r)
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);
     if (reports == NULL)
         return cli_out_of_memory();
-    status = run_all(r, reports, problems, runs);
+    int status = run_all(r, reports, problems, runs);
     for (size_t i = 0; i < problems * runs; i++) {
         if (status == CLI_OK && reports[i].differs)
             status = cli_error(CLI_DIFFERENT, "the digests depend on the number of threads");

@@ -36,24 +36,22 @@ static int open_files(cli_inputs *in)
     const bool npy = in->paths[CLI_INPUT_Q] || in->paths[CLI_INPUT_K] || in->paths[CLI_INPUT_V] ||
                      in->paths[CLI_INPUT_DOUT];
     const uint16_t probe = 1;
-    int status = CLI_OK;
     if (!npy && !in->input)
         return CLI_OK;
     if (*(const unsigned char *)&probe != 1)
         return cli_error(CLI_UNSUPPORTED, "files are little-endian, this machine is not");
     if (npy && in->input)
-        return cli_usage("--input: has q, k and v in it; --q, --k, --v and --dout do not go with "
-                         "it");
+        return cli_usage("--input: the file holds q, k and v; expected no --q, --k, --v or --dout");
     if (in->input)
-        status = cli_safetensors_open(in->arrays, names, CLI_INPUTS, in->input);
-    for (int i = 0; i < CLI_INPUTS && npy && status == CLI_OK; i++)
+        CLI_TRY(cli_safetensors_open(in->arrays, names, CLI_INPUTS, in->input));
+    for (int i = 0; i < CLI_INPUTS; i++)
         if (in->paths[i])
-            status = cli_npy_open(&in->arrays[i], in->paths[i]);
-    for (int i = 0; i < CLI_INPUT_DOUT && status == CLI_OK; i++)
+            CLI_TRY(cli_npy_open(&in->arrays[i], in->paths[i]));
+    for (int i = 0; i < CLI_INPUT_DOUT; i++)
         if (in->arrays[i].path == NULL)
-            status = in->input ? cli_error(CLI_USAGE, "%s: no array named %s", in->input, names[i])
-                               : cli_usage("--%s: missing; expected q, k and v together", names[i]);
-    return status;
+            return in->input ? cli_error(CLI_USAGE, "%s: no array named %s", in->input, names[i])
+                             : cli_usage("--%s: missing; expected q, k and v together", names[i]);
+    return CLI_OK;
 }
 
 /* ---- sizes ---- */
@@ -155,32 +153,28 @@ static int take_shape(const cli_inputs *in, cli_problem *words, int which)
             return cli_usage("%s of %s: shape %s, expected sizes of 1 or more", name, a->path,
                              text);
     const int64_t *heads_dim = a->shape + dims - 2;
-    int status = CLI_OK;
-    if (!packed)
-        status = take_list(&words->batch, "batch", a, name, a->shape[0]);
-    if (!packed && status == CLI_OK)
-        status = of_queries ? take_list(&words->seq, "seq", a, name, a->shape[1])
-                            : take_size(&words->kv_seq, "kv-seq", a, name, a->shape[1]);
-    if (status == CLI_OK)
-        status = of_queries ? take_list(&words->heads, "heads", a, name, heads_dim[0])
-                            : take_size(&words->kv_heads, "kv-heads", a, name, heads_dim[0]);
-    if (status == CLI_OK)
-        status = which == CLI_INPUT_Q || which == CLI_INPUT_K
-                     ? take_list(&words->dim, "dim", a, name, heads_dim[1])
-                     : take_size(&words->v_dim, "v-dim", a, name, heads_dim[1]);
-    return status;
+    if (!packed) {
+        CLI_TRY(take_list(&words->batch, "batch", a, name, a->shape[0]));
+        CLI_TRY(of_queries ? take_list(&words->seq, "seq", a, name, a->shape[1])
+                           : take_size(&words->kv_seq, "kv-seq", a, name, a->shape[1]));
+    }
+    CLI_TRY(of_queries ? take_list(&words->heads, "heads", a, name, heads_dim[0])
+                       : take_size(&words->kv_heads, "kv-heads", a, name, heads_dim[0]));
+    return which == CLI_INPUT_Q || which == CLI_INPUT_K
+               ? take_list(&words->dim, "dim", a, name, heads_dim[1])
+               : take_size(&words->v_dim, "v-dim", a, name, heads_dim[1]);
 }
 
 int cli_inputs_open(cli_inputs *in, cli_problem *words)
 {
-    int status = open_files(in);
-    if (status != CLI_OK || in->arrays[CLI_INPUT_Q].path == NULL)
-        return status;
-    status = take_dtype(in, words);
-    for (int i = 0; i < CLI_INPUTS && status == CLI_OK; i++)
+    CLI_TRY(open_files(in));
+    if (in->arrays[CLI_INPUT_Q].path == NULL)
+        return CLI_OK;
+    CLI_TRY(take_dtype(in, words));
+    for (int i = 0; i < CLI_INPUTS; i++)
         if (in->arrays[i].path)
-            status = take_shape(in, words, i);
-    return status;
+            CLI_TRY(take_shape(in, words, i));
+    return CLI_OK;
 }
 
 /* ---- elements ---- */

@@ -75,17 +75,14 @@ static int write_digests(const request *r, const cli_verify_report *reports, siz
 /* What all problems found together; digests are kept only if every run agrees on them. */
 static int conclude(const request *r, cli_verify_report *reports, size_t count)
 {
-    int status = compare_expected(r, reports, count);
     bool differs = false;
-    for (size_t i = 0; i < count && status == CLI_OK; i++)
+    CLI_TRY(compare_expected(r, reports, count));
+    for (size_t i = 0; i < count; i++) {
         for (size_t c = 0; c < reports[i].count; c++)
             reports[i].differs |= reports[i].checks[c].verdict == CLI_DIFFERS;
-    for (size_t i = 0; i < count; i++)
-        differs = differs || reports[i].differs;
-    if (status == CLI_OK)
-        status = cli_verify_show(&r->runs.job.problem.json, reports, count);
-    if (status != CLI_OK)
-        return status;
+        differs |= reports[i].differs;
+    }
+    CLI_TRY(cli_verify_show(&r->runs.job.problem.json, reports, count));
     if (differs)
         return cli_error(CLI_DIFFERENT, "the bits differ%s", r->write ? "; nothing written" : "");
     return r->write ? write_digests(r, reports, count) : CLI_OK;
@@ -129,11 +126,8 @@ static bool fill_list(cli_list *list, const int64_t *values, size_t count)
 static int finish(request *r)
 {
     cli_list *threads = &r->runs.job.problem.threads, *grids = &r->runs.grids;
-    int status = cli_job_finish(&r->runs.job);
-    if (status == CLI_OK)
-        status = cli_report_check(&r->runs.job.problem.json, r->write);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_job_finish(&r->runs.job));
+    CLI_TRY(cli_report_check(&r->runs.job.problem.json, r->write));
     const ordo_backend backend = r->runs.job.options.backend;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");

@@ -46,10 +46,9 @@ static int run(const trial *t, const ordo_plan *plan, cli_stage *stage, int64_t 
 /* Once; what came out lies in the tensors. The stage stays open. */
 static int run_first(const trial *t, const ordo_plan *plan, cli_tensors *tensors, cli_stage *stage)
 {
-    int status = cli_stage_open(stage, plan, tensors, t->request->job.dropout);
-    if (status == CLI_OK)
-        status = run(t, plan, stage, t->report->is.threads);
-    return status == CLI_OK ? cli_stage_fetch(stage) : status;
+    CLI_TRY(cli_stage_open(stage, plan, tensors, t->request->job.dropout));
+    CLI_TRY(run(t, plan, stage, t->report->is.threads));
+    return cli_stage_fetch(stage);
 }
 
 /* The same on tensors that are staged for nothing else. */
@@ -334,10 +333,7 @@ static int check_target(trial *t, const char *target)
     if (*target && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
     cli_tensors_poison(&t->again);
-    const int status =
-        cli_child_run(t->request->argc, t->request->argv, t->index, target, &t->again, &lacks);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_child_run(t->request->argc, t->request->argv, t->index, target, &t->again, &lacks));
     if (lacks && *target) {
         t->report->count--; /* not a target of this machine */
         return CLI_OK;
@@ -376,18 +372,15 @@ static int take_digests(trial *t)
 
 static int run_checks(trial *t)
 {
-    int status = take_digests(t);
-    if (status == CLI_OK)
-        status = t->stage.device ? check_all_grids(t) : check_all_threads(t);
-    if (status == CLI_OK && t->stage.device && t->problem.dropout.p > 0)
-        status = check_all_dropouts(t);
-    if (status == CLI_OK && t->problem.batch > 1)
-        status = check_alone(t);
-    if (status == CLI_OK && t->problem.batch > 1)
-        status = check_reversed(t);
-    if (status == CLI_OK)
-        status = check_targets(t);
-    return status;
+    CLI_TRY(take_digests(t));
+    CLI_TRY(t->stage.device ? check_all_grids(t) : check_all_threads(t));
+    if (t->stage.device && t->problem.dropout.p > 0)
+        CLI_TRY(check_all_dropouts(t));
+    if (t->problem.batch > 1) {
+        CLI_TRY(check_alone(t));
+        CLI_TRY(check_reversed(t));
+    }
+    return check_targets(t);
 }
 
 static bool allocate(trial *t)

@@ -49,9 +49,7 @@ char *cli_digest_inputs(const cli_tensors *t, uint64_t seed, uint64_t offset)
 int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t count)
 {
     cli_file file;
-    const int status = cli_file_open(&file, path);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_file_open(&file, path));
     fprintf(file.stream, "%s\n", HEADING);
     for (size_t i = 0; i < count; i++) {
         fprintf(file.stream, "plan %s\ninputs %s\n", blocks[i].line, blocks[i].inputs);

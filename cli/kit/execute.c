@@ -27,8 +27,7 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
         return CLI_OK;
     if (words->threads.count > 0)
         return cli_usage("--threads: backend cuda has none; --workers limits its grid");
-    const ordo_status selected = ordo_device_select(cli_device_find());
-    return cli_library(selected);
+    return cli_library(ordo_device_select(cli_device_find()));
 }
 
 /* Hosts make bits inside the passes; a device makes them before unless told otherwise. */
@@ -53,12 +52,10 @@ static int choose_dropout(cli_job *job)
 int cli_job_finish(cli_job *job)
 {
     job->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
-    int status = cli_problem_finish(&job->problem);
-    if (status == CLI_OK)
-        status = cli_choices_finish(&job->choices, &job->options);
-    if (status == CLI_OK)
-        status = choose_backend(&job->problem, &job->options.backend);
-    return status == CLI_OK ? choose_dropout(job) : status;
+    CLI_TRY(cli_problem_finish(&job->problem));
+    CLI_TRY(cli_choices_finish(&job->choices, &job->options));
+    CLI_TRY(choose_backend(&job->problem, &job->options.backend));
+    return choose_dropout(job);
 }
 
 void cli_job_free(cli_job *job)
@@ -200,12 +197,8 @@ static int time_pass(const ordo_plan *plan, const cli_stage *stage, bool backwar
 int cli_execute(const ordo_plan *plan, cli_stage *stage, bool backward, double *forward_s,
                 double *backward_s)
 {
-    int status = cli_stage_bits(stage);
-    if (status == CLI_OK)
-        status = cli_stage_poison(stage);
-    if (status == CLI_OK)
-        status = time_pass(plan, stage, false, forward_s);
-    if (status == CLI_OK && backward)
-        status = time_pass(plan, stage, true, backward_s);
-    return status;
+    CLI_TRY(cli_stage_bits(stage));
+    CLI_TRY(cli_stage_poison(stage));
+    CLI_TRY(time_pass(plan, stage, false, forward_s));
+    return backward ? time_pass(plan, stage, true, backward_s) : CLI_OK;
 }

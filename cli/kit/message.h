@@ -19,6 +19,14 @@ enum {
     CLI_FAILED = 4       /* memory, device, disk, or a bug */
 };
 
+/* Return the exit status of a call from the present function unless it is CLI_OK. */
+#define CLI_TRY(call)                                                                              \
+    do {                                                                                           \
+        const int status_of_call = (call);                                                         \
+        if (status_of_call != CLI_OK)                                                              \
+            return status_of_call;                                                                 \
+    } while (0)
+
 /* Messages on stderr, each starting with "ordo <command>: ". The functions that return int
  * return the exit status that belongs to the message. */
 void cli_message_command(const char *name);

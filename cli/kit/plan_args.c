@@ -44,19 +44,16 @@ static int read_tile(const char *word, const char *text, ordo_tile *tile)
 
 int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
 {
-    int status = c->order ? cli_read_order(c->order, &options->order) : CLI_OK;
-    if (status == CLI_OK)
-        status = cli_read_group(c->group, &options->group);
-    if (status == CLI_OK)
-        status = read_tile("--tile-forward", c->tile_forward, &options->forward_tile);
-    if (status == CLI_OK)
-        status = read_tile("--tile-backward", c->tile_backward, &options->backward_tile);
+    CLI_TRY(c->order ? cli_read_order(c->order, &options->order) : CLI_OK);
+    CLI_TRY(cli_read_group(c->group, &options->group));
+    CLI_TRY(read_tile("--tile-forward", c->tile_forward, &options->forward_tile));
+    CLI_TRY(read_tile("--tile-backward", c->tile_backward, &options->backward_tile));
     options->split = c->split;
     options->issue = (ordo_issue)(c->issue + 1); /* the words stand in the order of the enums */
     options->section = c->section;
     options->assign = (ordo_assign)(c->assign + 1);
     options->workers = c->workers;
-    return status;
+    return CLI_OK;
 }
 
 int cli_read_order(const char *name, ordo_order *order)

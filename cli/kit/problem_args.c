@@ -66,15 +66,10 @@ static int64_t largest(const cli_list *list)
     return most;
 }
 
-static int memory(void)
-{
-    return cli_out_of_memory();
-}
-
 /* A list option that was not given holds one default value. */
 static int set_default(cli_list *list, int64_t value)
 {
-    return list->count > 0 || cli_list_of(list, value) ? CLI_OK : memory();
+    return list->count > 0 || cli_list_of(list, value) ? CLI_OK : cli_out_of_memory();
 }
 
 /* The values as the call wants them; `count` times `value` where the list is empty. */
@@ -118,29 +113,24 @@ static int64_t longest(const cli_list *ends)
 static int finish_packed(cli_problem *p)
 {
     const cli_list *kv = p->cu_kv.count > 0 ? &p->cu_kv : &p->cu_q;
-    int status = p->cu_q.count > 0 ? CLI_OK : cli_usage("--cu-seqlens-kv: needs --cu-seqlens too");
-    if (status == CLI_OK && (p->seq.count > 0 || p->kv_seq > 0))
-        status = cli_usage("--seq: lengths of packed sequences come from --cu-seqlens");
-    if (status == CLI_OK && (p->q_lens.count > 0 || p->kv_lens.count > 0))
-        status = cli_usage("--cu-seqlens: packed sequences have no --q-lens or --kv-lens");
-    if (status == CLI_OK)
-        status = check_ends(&p->cu_q, "--cu-seqlens");
-    if (status == CLI_OK)
-        status = check_ends(kv, "--cu-seqlens-kv");
-    if (status == CLI_OK && kv->count != p->cu_q.count)
-        status = cli_usage("--cu-seqlens-kv: %zu sequences, expected %zu", kv->count - 1,
-                           p->cu_q.count - 1);
-    if (status == CLI_OK)
-        status = check_batch(p, p->cu_q.count - 1, "--cu-seqlens");
-    if (status == CLI_OK)
-        status = set_default(&p->seq, longest(&p->cu_q));
-    if (status != CLI_OK)
-        return status;
+    if (p->cu_q.count == 0)
+        return cli_usage("--cu-seqlens-kv: needs --cu-seqlens too");
+    if (p->seq.count > 0 || p->kv_seq > 0)
+        return cli_usage("--seq: lengths of packed sequences come from --cu-seqlens");
+    if (p->q_lens.count > 0 || p->kv_lens.count > 0)
+        return cli_usage("--cu-seqlens: packed sequences have no --q-lens or --kv-lens");
+    CLI_TRY(check_ends(&p->cu_q, "--cu-seqlens"));
+    CLI_TRY(check_ends(kv, "--cu-seqlens-kv"));
+    if (kv->count != p->cu_q.count)
+        return cli_usage("--cu-seqlens-kv: %zu sequences, expected %zu", kv->count - 1,
+                         p->cu_q.count - 1);
+    CLI_TRY(check_batch(p, p->cu_q.count - 1, "--cu-seqlens"));
+    CLI_TRY(set_default(&p->seq, longest(&p->cu_q)));
     p->layout = ORDO_PACKED;
     p->kv_seq = longest(kv);
     p->q_numbers = narrow(&p->cu_q, p->cu_q.count, 0);
     p->kv_numbers = narrow(kv, kv->count, 0);
-    return p->q_numbers && p->kv_numbers ? CLI_OK : memory();
+    return p->q_numbers && p->kv_numbers ? CLI_OK : cli_out_of_memory();
 }
 
 static int finish_padded(cli_problem *p)
@@ -152,11 +142,8 @@ static int finish_padded(cli_problem *p)
                          q->count);
     if (p->seq.count > 1)
         return cli_usage("--seq: expected one value with --q-lens or --kv-lens, not a list");
-    int status = check_batch(p, count, q->count > 0 ? "--q-lens" : "--kv-lens");
-    if (status == CLI_OK)
-        status = set_default(&p->seq, largest(q->count > 0 ? q : kv));
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(check_batch(p, count, q->count > 0 ? "--q-lens" : "--kv-lens"));
+    CLI_TRY(set_default(&p->seq, largest(q->count > 0 ? q : kv)));
     if (p->kv_seq == 0)
         p->kv_seq = p->seq.values[0];
     if (largest(q) > p->seq.values[0] || largest(kv) > p->kv_seq)
@@ -166,7 +153,7 @@ static int finish_padded(cli_problem *p)
     p->layout = ORDO_PADDED;
     p->q_numbers = narrow(q, count, p->seq.values[0]);
     p->kv_numbers = narrow(kv, count, p->kv_seq);
-    return p->q_numbers && p->kv_numbers ? CLI_OK : memory();
+    return p->q_numbers && p->kv_numbers ? CLI_OK : cli_out_of_memory();
 }
 
 static int finish_lengths(cli_problem *p)
@@ -182,13 +169,9 @@ static int finish_lengths(cli_problem *p)
 
 int cli_problem_finish(cli_problem *p)
 {
-    int status = finish_lengths(p);
-    if (status == CLI_OK)
-        status = set_default(&p->heads, 1);
-    if (status == CLI_OK)
-        status = set_default(&p->dim, 64);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(finish_lengths(p));
+    CLI_TRY(set_default(&p->heads, 1));
+    CLI_TRY(set_default(&p->dim, 64));
     if (p->window) {
         p->window_read.on = true;
         if (!cli_read_pair(p->window, ',', -1, MOST, &p->window_read.left, &p->window_read.right))
@@ -196,17 +179,11 @@ int cli_problem_finish(cli_problem *p)
                              p->window);
     }
     p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
-    if (p->machine_name) {
-        const ordo_status made = ordo_machine_create(&p->machine, p->machine_name);
-        return cli_library(made);
-    }
+    if (p->machine_name)
+        return cli_library(ordo_machine_create(&p->machine, p->machine_name));
     /* Without a device the command says so itself, or plans for no machine in vain. */
     const int device = p->backend == ORDO_BACKEND_CUDA ? cli_device_find() : -1;
-    if (device >= 0) {
-        const ordo_status made = ordo_device_machine(device, &p->machine);
-        return cli_library(made);
-    }
-    return CLI_OK;
+    return device >= 0 ? cli_library(ordo_device_machine(device, &p->machine)) : CLI_OK;
 }
 
 void cli_problem_free(cli_problem *p)

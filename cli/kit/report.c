@@ -70,9 +70,7 @@ int cli_report_results(const cli_json_target *target, const cli_results *r)
 int cli_report_file(const char *path, void (*write)(FILE *out, const void *what), const void *what)
 {
     cli_file file;
-    const int status = cli_file_open(&file, path ? path : "-");
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_file_open(&file, path ? path : "-"));
     write(file.stream, what);
     return cli_file_commit(&file);
 }

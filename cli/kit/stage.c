@@ -93,9 +93,7 @@ int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cl
 {
     ordo_plan_info info;
     *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .dropout = dropout };
-    const ordo_status asked = ordo_plan_query(plan, &info);
-    if (asked != ORDO_OK)
-        return cli_library(asked);
+    CLI_TRY(cli_library(ordo_plan_query(plan, &info)));
     s->device = info.backend == ORDO_BACKEND_CUDA;
     s->call.workspace_bytes = ordo_plan_workspace(plan);
     const int status =

@@ -53,9 +53,7 @@ static void add_bytes(table *t, const ordo_machine *machine)
 static int add_machine(table *t, const char *name)
 {
     ordo_machine *machine;
-    const ordo_status status = ordo_machine_create(&machine, name);
-    if (status != ORDO_OK)
-        return cli_library(status);
+    CLI_TRY(cli_library(ordo_machine_create(&machine, name)));
     add_levels(t, machine);
     if (!t->hopper[0])
         add_bytes(t, machine);
@@ -145,13 +143,10 @@ static void table_json(cli_json *json, const void *what)
 int cli_io_devices(const char *machine, const cli_json_target *target)
 {
     table t = { .count = 0 };
-    int status = CLI_OK;
     if (machine)
-        status = add_machine(&t, machine);
-    for (size_t i = 0; !machine && status == CLI_OK && ordo_machine_builtin(i); i++)
-        status = add_machine(&t, ordo_machine_builtin(i));
-    if (status != CLI_OK)
-        return status;
+        CLI_TRY(add_machine(&t, machine));
+    for (size_t i = 0; !machine && ordo_machine_builtin(i); i++)
+        CLI_TRY(add_machine(&t, ordo_machine_builtin(i)));
     return cli_report_results(target,
                               &(cli_results) { "io", table_json, print_table, &t, sizeof t, 1 });
 }

@@ -103,9 +103,8 @@ int cli_model_apply(ordo_model *model, const char *change)
     double number;
     if (!cli_read_real(text, &number))
         return cli_usage("--set %s: '%s' is not a number, nor a factor such as 2x", change, value);
-    const ordo_status status =
-        factor ? ordo_model_scale(model, name, number) : ordo_model_set(model, name, number);
-    return cli_library(status);
+    return cli_library(factor ? ordo_model_scale(model, name, number)
+                              : ordo_model_set(model, name, number));
 }
 
 int cli_model_apply_set(const cli_model_args *a, ordo_model *model)
@@ -128,9 +127,7 @@ int cli_model_create(const cli_model_args *a, ordo_model **model)
 
 int cli_model_open(cli_model_args *a, bool paper)
 {
-    const ordo_status status = ordo_machine_create(&a->machine, a->machine_name);
-    if (status != ORDO_OK)
-        return cli_library(status);
+    CLI_TRY(cli_library(ordo_machine_create(&a->machine, a->machine_name)));
     /* A CPU has only one. */
     const bool cpu = ordo_machine_family_of(a->machine) == ORDO_MACHINE_CPU;
     if (a->calibration < 0)

@@ -13,8 +13,7 @@ static int check_given(const cli_block_args *a)
 static int price(cli_priced_block *p)
 {
     const ordo_block block = cli_block_of(p->args);
-    const ordo_status status = ordo_model_block(p->model->model, &block, &p->report);
-    return cli_library(status);
+    return cli_library(ordo_model_block(p->model->model, &block, &p->report));
 }
 
 int cli_model_block(int argc, char **argv)

@@ -166,9 +166,7 @@ static int fill(const start *from, cli_heat *heat)
     for (size_t y = 0; y < heat->y.count; y++)
         for (size_t x = 0; x < heat->x.count; x++) {
             ordo_block_report report;
-            const int status = price_cell(from, heat, y, x, &report);
-            if (status != CLI_OK)
-                return status;
+            CLI_TRY(price_cell(from, heat, y, x, &report));
             heat->cells[y * heat->x.count + x] = value_of(heat->quantity, &report);
             heat->regions[y * heat->x.count + x] = report.region;
         }
@@ -193,10 +191,9 @@ int cli_grid_axes(cli_grid *grid, const cli_model_args *model, const cli_block_a
     }
     snprintf(heat->title, sizeof heat->title, "%s", heat->quantity->about);
     snprintf(grid->title, sizeof grid->title, "%s", ordo_machine_title(model->machine));
-    int status = read_axis("--x", x, &heat->x);
-    if (status == CLI_OK)
-        status = read_axis("--y", y, &heat->y);
-    return status == CLI_OK ? fill(&from, heat) : status;
+    CLI_TRY(read_axis("--x", x, &heat->x));
+    CLI_TRY(read_axis("--y", y, &heat->y));
+    return fill(&from, heat);
 }
 
 /* ---- the paper's figures ---- */
@@ -413,9 +410,7 @@ static int make_grid(request *r, const cli_syntax *syntax, cli_grid *grid)
                                  r->block.options[i].name);
     if (figure && !cli_args_given(syntax, "--machine"))
         r->model.machine_name = "h100";
-    const int status = cli_model_open(&r->model, figure || cli_block_is_paper(&r->block));
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_model_open(&r->model, figure || cli_block_is_paper(&r->block)));
     return figure ? cli_grid_figure(grid, &r->model, figures[r->figure].number)
                   : cli_grid_axes(grid, &r->model, &r->block, r->x, r->y,
                                   r->value ? r->value : "overlapped_over_sequential");

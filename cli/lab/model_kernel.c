@@ -77,13 +77,11 @@ static int check(const request *r)
 
 static int price(request *r)
 {
-    const ordo_status status =
-        r->kernel == GEMM  ? price_gemm(r)
-        : r->kernel == RNG ? price_rng(r)
-        : r->kernel == MEMORY
-            ? ordo_model_memory(r->model.model, r->read_bytes, r->write_bytes, &r->time)
-            : price_attention(r);
-    return cli_library(status);
+    return cli_library(r->kernel == GEMM     ? price_gemm(r)
+                       : r->kernel == RNG    ? price_rng(r)
+                       : r->kernel == MEMORY ? ordo_model_memory(r->model.model, r->read_bytes,
+                                                                 r->write_bytes, &r->time)
+                                             : price_attention(r));
 }
 
 static void print_kernel(const void *what)

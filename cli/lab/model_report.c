@@ -198,9 +198,7 @@ static int fill(page *p)
     const cli_block_args *a = p->priced.args;
     char x[160], y[160];
     const ordo_block block = cli_block_of(a);
-    const ordo_status status = ordo_model_block(p->priced.model->model, &block, &p->priced.report);
-    if (status != ORDO_OK)
-        return cli_library(status);
+    CLI_TRY(cli_library(ordo_model_block(p->priced.model->model, &block, &p->priced.report)));
     const int64_t ranks = a->tensor_parallel ? a->tensor_parallel : 1;
     const int64_t rows = a->sequence_parallel ? a->sequence_parallel : 1;
     around(x, sizeof x, "seq", a->seq, 128 * rows * (a->segments ? a->segments : 1));

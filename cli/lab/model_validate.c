@@ -348,9 +348,8 @@ static void table_json(cli_json *json, const void *what)
 
 static int run(table *t, const cli_syntax *syntax, double most)
 {
-    int status = cli_measured_read(&t->measured, t->path);
-    if (status != CLI_OK)
-        return status;
+    int status = CLI_OK;
+    CLI_TRY(cli_measured_read(&t->measured, t->path));
     t->count = t->measured.count;
     t->rows = calloc(t->count, sizeof *t->rows);
     if (!t->rows)
@@ -359,14 +358,10 @@ static int run(table *t, const cli_syntax *syntax, double most)
         t->rows[i].is = t->measured.rows[i];
     if (!cli_args_given(syntax, "--machine"))
         t->model->machine_name = t->measured.machine[0] != '\0' ? t->measured.machine : "host";
-    status = cli_model_open(t->model, false);
-    for (size_t i = 0; i < t->count && status == CLI_OK; i++)
-        status = predict(t, &t->rows[i]);
-    if (status != CLI_OK)
-        return status;
-    status = cli_model_show(t->model, "validate", print_table, table_json, t);
-    if (status != CLI_OK)
-        return status;
+    CLI_TRY(cli_model_open(t->model, false));
+    for (size_t i = 0; i < t->count; i++)
+        CLI_TRY(predict(t, &t->rows[i]));
+    CLI_TRY(cli_model_show(t->model, "validate", print_table, table_json, t));
     for (int g = 0; g < GROUPS; g++) {
         const errors e = errors_of(t, g);
         if (e.count > 0 && 100 * e.sum / (double)e.count > most)

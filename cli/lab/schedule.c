@@ -37,11 +37,10 @@ static int read_tiles(const char *text, ordo_schedule *s)
 
 static int make_schedule(const request *r, ordo_schedule *s)
 {
-    int status = read_tiles(r->tiles, s);
-    if (status == CLI_OK)
-        status = cli_read_group(r->group, &s->group);
-    if (status == CLI_OK && r->ratio && !cli_read_ratio(r->ratio, &s->ratio_num, &s->ratio_den))
-        status = cli_usage("--ratio %s: expected a positive number such as 1.6 or 8/5", r->ratio);
+    CLI_TRY(read_tiles(r->tiles, s));
+    CLI_TRY(cli_read_group(r->group, &s->group));
+    if (r->ratio && !cli_read_ratio(r->ratio, &s->ratio_num, &s->ratio_den))
+        return cli_usage("--ratio %s: expected a positive number such as 1.6 or 8/5", r->ratio);
     s->mask = (ordo_mask)r->mask;
     s->heads = r->heads;
     s->workers = r->workers > 0 ? r->workers : s->key_tiles;
@@ -55,7 +54,7 @@ static int make_schedule(const request *r, ordo_schedule *s)
     s->compute_partial = r->compute_partial;
     s->overlap = r->overlap;
     s->record = r->ascii || r->critical || r->svg || r->trace || r->html;
-    return status;
+    return CLI_OK;
 }
 
 /* One name of the list after --order: may stand for one order or for all of them. */
@@ -68,15 +67,11 @@ static int add_order(const char *name, const ordo_schedule *schedule, cli_replay
         first = (ordo_order)1;
         last = (ordo_order)ORDO_ORDER_COUNT;
     } else if (strcmp(name, "auto") == 0) {
-        const ordo_status status = ordo_schedule_auto(schedule, &first);
-        if (status != ORDO_OK)
-            return cli_library(status);
+        CLI_TRY(cli_library(ordo_schedule_auto(schedule, &first)));
         last = first;
         chosen = true;
     } else {
-        const int status = cli_read_order(name, &first);
-        if (status != CLI_OK)
-            return status;
+        CLI_TRY(cli_read_order(name, &first));
         last = first;
     }
     for (int order = (int)first; order <= (int)last; order++) {
@@ -178,20 +173,17 @@ static int terminal_width(void)
 
 static int write_report(const request *r, const cli_schedule_report *report)
 {
-    int status = check_trace(r->trace, &report->chart);
-    if (status == CLI_OK)
-        status = write_file(r->svg, cli_chart_svg, &report->chart);
-    if (status == CLI_OK)
-        status = write_file(r->trace, cli_chart_trace, &report->chart);
-    if (status == CLI_OK)
-        status = write_file(r->html, cli_chart_html, &report->chart);
-    if (status == CLI_OK && r->json.on)
-        status = cli_schedule_json(&r->json, report);
+    CLI_TRY(check_trace(r->trace, &report->chart));
+    CLI_TRY(write_file(r->svg, cli_chart_svg, &report->chart));
+    CLI_TRY(write_file(r->trace, cli_chart_trace, &report->chart));
+    CLI_TRY(write_file(r->html, cli_chart_html, &report->chart));
+    if (r->json.on)
+        CLI_TRY(cli_schedule_json(&r->json, report));
     /* Standard output belongs to one thing only. */
     const bool taken = cli_json_on_stdout(&r->json) || cli_is_stdout(r->svg) ||
                        cli_is_stdout(r->trace) || cli_is_stdout(r->html);
-    if (status != CLI_OK || taken)
-        return status;
+    if (taken)
+        return CLI_OK;
     cli_schedule_text(report);
     if (r->ascii && !cli_chart_ascii(stdout, &report->chart, terminal_width()))
         return cli_out_of_memory();
