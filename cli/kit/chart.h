@@ -71,4 +71,7 @@ void cli_cells_free(cli_cells *cells);
 int64_t cli_chart_longest(const cli_chart *chart);  /* largest makespan */
 void cli_chart_escape(FILE *out, const char *text); /* for XML and HTML */
 
+/* The beginning of an HTML page, up to <body>; `style` is CSS beside the common rules. */
+void cli_page_start(FILE *out, const char *title, const char *style);
+
 #endif

@@ -43,19 +43,17 @@ static bool take(cli_json_reader *r, char wanted, const char *name)
     return true;
 }
 
-bool cli_json_open(cli_json_reader *r, char bracket)
-{
-    return take(r, bracket, bracket == '{' ? "an object" : "an array");
-}
-
 bool cli_json_next(cli_json_reader *r, char closing, bool *first)
 {
+    const bool object = closing == '}';
+    if (*first && !take(r, object ? '{' : '[', object ? "an object" : "an array"))
+        return false;
     skip_blanks(r);
     if (!r->bad && peek(r) == closing) {
         r->at++;
         return false;
     }
-    const bool good = *first || take(r, ',', closing == '}' ? "a comma or }" : "a comma or ]");
+    const bool good = *first || take(r, ',', object ? "a comma or }" : "a comma or ]");
     *first = false;
     return good && !r->bad;
 }
@@ -244,7 +242,6 @@ static bool skip(cli_json_reader *r, int depth)
     if (depth == 0)
         return cli_json_bad(r, "fewer levels");
     bool first = true;
-    r->at++;
     while (cli_json_next(r, c == '{' ? '}' : ']', &first))
         if ((c == '{' && !cli_json_key(r, text, sizeof text)) || !skip(r, depth - 1))
             return false;

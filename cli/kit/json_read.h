@@ -16,14 +16,13 @@ typedef struct cli_json_reader {
 
 cli_json_reader cli_json_reader_of(const char *text, size_t length);
 
-/* Members of an object or elements of an array:
+/* Members of an object, or elements of an array with ']':
  *
  *   bool first = true;
- *   if (open(r, '{'))
- *       while (next(r, '}', &first)) { key(r, ...); value... }
+ *   while (next(r, '}', &first)) { key(r, ...); value... }
  *
- * next() is false at the closing bracket and on an error; `bad` tells which. */
-bool cli_json_open(cli_json_reader *reader, char bracket);
+ * The first call reads the opening bracket. next() is false at the closing bracket and on an error;
+ * `bad` tells which. */
 bool cli_json_next(cli_json_reader *reader, char closing, bool *first);
 
 /* A string, decoded to UTF-8 and terminated; it is truncated to the capacity. */

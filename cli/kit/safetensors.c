@@ -61,8 +61,6 @@ static bool read_metadata(cli_json_reader *r)
 {
     char text[16];
     bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first))
         if (!cli_json_key(r, text, sizeof text) || !cli_json_string(r, text, sizeof text))
             return false;
@@ -72,8 +70,6 @@ static bool read_metadata(cli_json_reader *r)
 static bool read_shape(cli_json_reader *r, entry *e)
 {
     bool first = true;
-    if (!cli_json_open(r, '['))
-        return false;
     while (cli_json_next(r, ']', &first)) {
         if (e->dims == CLI_ARRAY_DIMS)
             return cli_json_bad(r, "at most 8 dimensions");
@@ -88,8 +84,6 @@ static bool read_offsets(cli_json_reader *r, entry *e)
     int64_t offsets[2] = { 0 };
     int count = 0;
     bool first = true;
-    if (!cli_json_open(r, '['))
-        return false;
     while (cli_json_next(r, ']', &first)) {
         if (count == 2)
             return cli_json_bad(r, "two offsets");
@@ -105,8 +99,6 @@ static bool read_entry(cli_json_reader *r, entry *e)
 {
     static const char *const keys[] = { "dtype", "shape", "data_offsets" };
     bool seen[3] = { false }, first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first)) {
         char key[16];
         int which = 0;
@@ -182,8 +174,6 @@ static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const
                         size_t count, int64_t data_bytes, ranges *list)
 {
     bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first)) {
         entry e = { .dims = 0 };
         int type = TYPES;

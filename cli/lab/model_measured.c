@@ -67,8 +67,6 @@ static bool read_spread(cli_json_reader *r, double *value)
     bool first = true;
     if (cli_json_peek(r) != '{')
         return cli_json_number(r, value);
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first)) {
         if (!cli_json_key(r, key, sizeof key))
             return false;
@@ -106,8 +104,6 @@ static bool read_members(cli_json_reader *r, cli_measured_row *to)
 {
     char key[CLI_MEASURED_WORD];
     bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first))
         if (!cli_json_key(r, key, sizeof key) || !read_member(r, key, to))
             return false;
@@ -119,8 +115,6 @@ static bool read_results(cli_json_reader *r, cli_measured *t)
     size_t room = 0;
     bool first = true;
     t->count = 0;
-    if (!cli_json_open(r, '['))
-        return false;
     while (cli_json_next(r, ']', &first)) {
         if (t->count == room) {
             room = room ? 2 * room : 64;
@@ -141,8 +135,6 @@ static bool read_document(cli_json_reader *r, cli_measured *t)
 {
     char key[CLI_MEASURED_WORD];
     bool first = true;
-    if (!cli_json_open(r, '{'))
-        return false;
     while (cli_json_next(r, '}', &first)) {
         if (!cli_json_key(r, key, sizeof key))
             return false;

@@ -13,27 +13,14 @@ typedef struct page {
     cli_grid speedup, cost;
 } page;
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-    "<title>ordo model</title>\n<style>\n"
-    ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--soft:#666;--line:#d5d8dc;"
-    "--bar:#9db7d5;--binds:#b2182b}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#15181c;--soft:#999;"
-    "--line:#3a4048;--bar:#47658a;--binds:#e06457}}\n"
-    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);"
-    "max-width:1180px;margin:2rem auto;padding:0 1rem}\n"
-    "h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p{max-width:46rem}\n"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.3rem .8rem;border-bottom:1px solid var(--line);text-align:right}\n"
-    "th:first-child,td:first-child,td.text{text-align:left}th{color:var(--soft);font-weight:500}\n"
-    "tr.best td{font-weight:600}.advice{font-size:1.1rem;border-left:4px solid #2166ac;"
-    "padding:.4rem 1rem}\n"
-    ".chart{overflow-x:auto}.soft{color:var(--soft)}.bars{display:flex;flex-wrap:wrap;gap:1.5rem}\n"
+static const char style[] =
+    ":root{--bar:#9db7d5;--binds:#b2182b}\n"
+    "@media(prefers-color-scheme:dark){:root{--bar:#47658a;--binds:#e06457}}\n"
+    ".advice{font-size:1.1rem;border-left:4px solid #2166ac;padding:.4rem 1rem}\n"
+    ".bars{display:flex;flex-wrap:wrap;gap:1.5rem}\n"
     ".bars svg text{font:12px system-ui,sans-serif;fill:var(--ink)}.b{fill:var(--bar)}"
     ".b.binds{fill:var(--binds)}\n"
-    "figure{margin:0}figcaption{font-weight:600}details{margin-top:1rem}\n"
-    "</style>\n</head>\n<body>\n";
+    "figure{margin:0}figcaption{font-weight:600}details{margin-top:1rem}\n";
 
 static void write_question(FILE *out, const page *p)
 {
@@ -160,7 +147,7 @@ static void write_page(FILE *out, const void *what)
 {
     const page *p = what;
     const ordo_block_report *r = &p->priced.report;
-    fputs(head, out);
+    cli_page_start(out, "ordo model", style);
     write_question(out, p);
     write_modes(out, r);
     write_training(out, &r->training);

@@ -12,11 +12,11 @@ static void read_value(cli_json_reader *r, int depth)
     const char c = cli_json_peek(r);
     if ((c == '{' || c == '[') && depth == 0) {
         (void)cli_json_bad(r, "fewer levels");
-    } else if (c == '{' && cli_json_open(r, c)) {
+    } else if (c == '{') {
         while (cli_json_next(r, '}', &first))
             if (cli_json_key(r, text, sizeof text))
                 read_value(r, depth - 1);
-    } else if (c == '[' && cli_json_open(r, c)) {
+    } else if (c == '[') {
         while (cli_json_next(r, ']', &first))
             read_value(r, depth - 1);
     } else if (c == '"') {
