@@ -135,44 +135,25 @@ struct backward_case : general_case {
     /* What the backward pass reads of batch and run beside the forward pass. */
     void finish_table(ordo_order order)
     {
-        pass.run.band.bq = pass.bucket == 64 ? 128 : 64;
         pass.run.order = order;
         pass.run.group = 1;
         pass.run.issue = ORDO_ISSUE_HEAD;
         pass.run.section = 1;
         int32_t query = 0, key = 0;
-        std::vector<int32_t> cu_q(1, 0), cu_kv(1, 0);
-        std::vector<int64_t> ids;
         for (int b = 0; b <= sequences; b++) {
             table[b].query_tile = query;
             table[b].key_tile = key;
             if (b == sequences)
                 break;
             query += (z.q_lens[b] + pass.run.band.bq - 1) / pass.run.band.bq;
-            key += (z.kv_lens[b] + 127) / 128;
-            cu_q.push_back(cu_q.back() + z.q_lens[b]);
-            cu_kv.push_back(cu_kv.back() + z.kv_lens[b]);
-            ids.push_back(z.numbers[b]);
+            key += (z.kv_lens[b] + pass.run.band.bk - 1) / pass.run.band.bk;
         }
         pass.batch.tiles = query + 2; /* no more than these */
         if (layout == ORDO_DENSE) {
             pass.batch.tiles = query;
             pass.batch.step.query_tile = table[1].query_tile;
             pass.batch.step.key_tile = table[1].key_tile;
-            return;
         }
-        ordo_cuda_ragged &r = pass.ragged;
-        r.cu_q = upload(cu_q);
-        r.cu_kv = upload(cu_kv);
-        r.q_lens = upload(std::vector<int32_t>(z.q_lens.begin(), z.q_lens.end()));
-        r.kv_lens = upload(std::vector<int32_t>(z.kv_lens.begin(), z.kv_lens.end()));
-        r.ids = upload(ids);
-        r.forward_rows = pass.bucket == 64 ? 192 : 128;
-        r.backward_rows = pass.run.band.bq;
-        r.backward_keys = 128;
-        r.mask = ORDO_MASK_FULL;
-        r.left = z.left;
-        r.right = z.right;
     }
 
     void make_dlse(void)

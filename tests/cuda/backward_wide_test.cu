@@ -46,7 +46,7 @@ static double random_of(uint32_t what, uint32_t sequence, uint32_t row, uint32_t
     return sum * sqrt(3.0);
 }
 
-struct wide_case {
+struct wide_case : device_memory {
     wide_shape z;
     ordo_problem p;
     ordo_cuda_pass pass;
@@ -56,23 +56,6 @@ struct wide_case {
     std::vector<double> q, k, v, o, lse, dout, dlse, dq, dk, dv;
     std::vector<float> slopes;
     std::vector<uint16_t> got_dq, got_dk, got_dv;
-    std::vector<void *> owned;
-
-    template <class T> T *take(size_t count)
-    {
-        void *to;
-        MUST(cudaMalloc(&to, count * sizeof(T) + 16));
-        MUST(cudaMemset(to, 0xff, count * sizeof(T) + 16)); /* poison: NaN */
-        owned.push_back(to);
-        return (T *)to;
-    }
-
-    template <class T> T *give(const std::vector<T> &from)
-    {
-        T *to = take<T>(from.size());
-        MUST(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-        return to;
-    }
 
     uint16_t round(double x) const
     {
@@ -91,7 +74,7 @@ struct wide_case {
             rounded[i] = round(from[i]);
         const int64_t row = (int64_t)(keys ? z.kv_heads : z.heads) * z.head_dim;
         const int64_t rows = keys ? kv_most : q_most;
-        return { give(rounded), z.layout == ORDO_PACKED ? 0 : rows * row, row, z.head_dim };
+        return { upload(rounded), z.layout == ORDO_PACKED ? 0 : rows * row, row, z.head_dim };
     }
 
     /* Rows of sequence b in memory begin here. */
@@ -154,12 +137,6 @@ struct wide_case {
         else
             refer();
         make_pass();
-    }
-
-    ~wide_case()
-    {
-        for (void *x : owned)
-            cudaFree(x);
     }
 
     void describe(void)
@@ -284,12 +261,12 @@ struct wide_case {
         pass.batch.tiles = t[batch].query_tile;
         pass.batch.lse_head = z.layout == ORDO_PACKED ? q_total : q_most;
         if (z.layout != ORDO_DENSE) {
-            pass.batch.table = pass.table = give(t);
-            pass.ragged.cu_q = give(cu_q);
-            pass.ragged.cu_kv = give(cu_kv);
-            pass.ragged.q_lens = give(q_lens);
-            pass.ragged.kv_lens = give(kv_lens);
-            pass.ragged.ids = give(ids);
+            pass.batch.table = pass.table = upload(t);
+            pass.ragged.cu_q = upload(cu_q);
+            pass.ragged.cu_kv = upload(cu_kv);
+            pass.ragged.q_lens = upload(q_lens);
+            pass.ragged.kv_lens = upload(kv_lens);
+            pass.ragged.ids = upload(ids);
             pass.ragged.forward_rows = 128;
             pass.ragged.backward_rows = pass.ragged.backward_keys = 64;
             pass.ragged.mask = z.mask;
@@ -326,7 +303,7 @@ struct wide_case {
                                 ordo_keep_word(&pass.keep, t[b].id * z.heads + h,
                                                (uint32_t)(at / t[b].keep_across * 16) + r,
                                                (uint32_t)(at % t[b].keep_across), quad);
-        pass.keep_bits = give(words);
+        pass.keep_bits = upload(words);
     }
 
     void make_pass(void)
@@ -346,7 +323,7 @@ struct wide_case {
         pass.f16 = z.f16;
         pass.scale = (float)p.scale;
         pass.softcap = (float)z.softcap;
-        pass.slopes = z.alibi ? give(slopes) : NULL;
+        pass.slopes = z.alibi ? upload(slopes) : NULL;
         pass.q = tensor(q, false);
         pass.o = tensor(o, false);
         pass.dout = tensor(dout, false);
@@ -357,9 +334,9 @@ struct wide_case {
         pass.dv = tensor(dv, true);
         pass.q_rows = z.layout == ORDO_PACKED ? q_total : q_most;
         pass.kv_rows = z.layout == ORDO_PACKED ? kv_total : kv_most;
-        pass.lse = give(std::vector<float>(lse.begin(), lse.end()));
+        pass.lse = upload(std::vector<float>(lse.begin(), lse.end()));
         if (z.dlse)
-            pass.dlse = give(std::vector<float>(dlse.begin(), dlse.end()));
+            pass.dlse = upload(std::vector<float>(dlse.begin(), dlse.end()));
         make_batch();
         if (z.drop > 0)
             make_bits();
@@ -538,21 +515,14 @@ static void time_one(ordo_mask mask, int seq, bool dropped)
 {
     const int heads = 8, D = 256, batch = 16384 / seq;
     const size_t count = (size_t)16384 * heads * D;
-    std::vector<void *> owned;
+    device_memory memory;
     auto tensor = [&](uint32_t seed) {
-        bf16 *x;
-        MUST(cudaMalloc(&x, count * 2));
-        owned.push_back(x);
+        bf16 *const x = memory.take<bf16>(count);
         case_fill<<<1024, 256>>>(x, count, seed, 1.0f);
         return ordo_cuda_tensor { x, (int64_t)seq * heads * D, heads * D, D };
     };
-    auto array = [&](size_t words, uint32_t value) {
-        std::vector<uint32_t> all(words, value);
-        void *x;
-        MUST(cudaMalloc(&x, words * 4));
-        owned.push_back(x);
-        MUST(cudaMemcpy(x, all.data(), words * 4, cudaMemcpyHostToDevice));
-        return x;
+    auto array = [&](size_t words, uint32_t value) -> void * {
+        return memory.upload(std::vector<uint32_t>(words, value));
     };
     ordo_cuda_pass pass;
     memset(&pass, 0, sizeof pass);
@@ -602,9 +572,7 @@ static void time_one(ordo_mask mask, int seq, bool dropped)
         pass.keep_scale = (float)ordo_keep_scale(&d);
         pass.heads_total = heads;
     }
-    void *flush;
-    MUST(cudaMalloc(&flush, 256 << 20));
-    owned.push_back(flush);
+    uint8_t *const flush = memory.take<uint8_t>(256 << 20);
     cudaEvent_t from, to;
     MUST(cudaEventCreate(&from));
     MUST(cudaEventCreate(&to));
@@ -630,8 +598,6 @@ static void time_one(ordo_mask mask, int seq, bool dropped)
     fflush(stdout);
     MUST(cudaEventDestroy(from));
     MUST(cudaEventDestroy(to));
-    for (void *x : owned)
-        cudaFree(x);
 }
 
 int main(int argc, char **argv)

@@ -75,7 +75,34 @@ static __global__ void case_fill(bf16 *x, size_t n, uint32_t seed, float scale)
     }
 }
 
-struct device_case {
+/* Memory of the device that a case owns. Filled with NaN, so that what is not written shows. */
+struct device_memory {
+    std::vector<void *> owned;
+
+    ~device_memory()
+    {
+        for (void *memory : owned)
+            cudaFree(memory);
+    }
+
+    template <class T> T *take(size_t count)
+    {
+        void *memory;
+        MUST(cudaMalloc(&memory, count * sizeof(T) + 16));
+        MUST(cudaMemset(memory, 0xff, count * sizeof(T) + 16));
+        owned.push_back(memory);
+        return (T *)memory;
+    }
+
+    template <class T> T *upload(const std::vector<T> &from)
+    {
+        T *const to = take<T>(from.size());
+        MUST(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+        return to;
+    }
+};
+
+struct device_case : device_memory {
     case_shape z;
     ordo_plan *plan;
     ordo_cuda_pass pass;
@@ -83,16 +110,6 @@ struct device_case {
     bf16 *q, *k, *v, *o, *dout, *dq, *dk, *dv;
     float *lse;
     double keep_scale = 0; /* dropout: 0 = none */
-    std::vector<void *> owned;
-
-    template <class T> T *take(size_t count)
-    {
-        void *p;
-        MUST(cudaMalloc(&p, count * sizeof(T)));
-        MUST(cudaMemset(p, 0xff, count * sizeof(T))); /* poison: NaN */
-        owned.push_back(p);
-        return (T *)p;
-    }
 
     ordo_cuda_tensor tensor(void *data, int rows, int heads)
     {
@@ -217,18 +234,14 @@ struct device_case {
         std::vector<uint32_t> words(info.bytes / 4);
         must_ordo(ordo_dropout_fill(&dropped, &call, 0, info.blocks, words.data(), info.bytes),
                   "bits");
-        uint32_t *bits = take<uint32_t>(words.size());
-        MUST(cudaMemcpy(bits, words.data(), info.bytes, cudaMemcpyHostToDevice));
         keep_scale = info.scale;
         pass.keep_scale = (float)info.scale;
-        pass.keep_bits = bits;
+        pass.keep_bits = upload(words);
         return words;
     }
 
     ~device_case()
     {
-        for (void *p : owned)
-            cudaFree(p);
         ordo_plan_destroy(plan);
     }
 

@@ -78,17 +78,10 @@ static ordo_plan *cpu_plan(const shape &z)
     return plan;
 }
 
-template <class T> static T *up(const std::vector<T> &x)
-{
-    T *to = NULL;
-    MUST(cudaMalloc(&to, x.size() * sizeof(T)));
-    MUST(cudaMemcpy(to, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
-    return to;
-}
-
 static void check(const shape &z)
 {
     const size_t rows = (size_t)z.batch * z.heads * z.rows, count = rows * z.dim;
+    device_memory memory;
     std::vector<std::vector<uint16_t>> o(z.parts, std::vector<uint16_t>(count));
     std::vector<std::vector<float>> lse(z.parts, std::vector<float>(rows));
     std::vector<ordo_tensor> host_o, device_o;
@@ -97,8 +90,8 @@ static void check(const shape &z)
         draw(z, (uint32_t)x, o[x], lse[x]);
         host_o.push_back(tensor_of(z, o[x].data()));
         host_lse.push_back(lse[x].data());
-        device_o.push_back(tensor_of(z, up(o[x])));
-        device_lse.push_back(up(lse[x]));
+        device_o.push_back(tensor_of(z, memory.upload(o[x])));
+        device_lse.push_back(memory.upload(lse[x]));
     }
     std::vector<uint16_t> want(count), got(count);
     std::vector<float> want_lse(rows), got_lse(rows);
@@ -112,11 +105,11 @@ static void check(const shape &z)
     char why[300] = "";
     ordo_cuda_combine c = {};
     c.parts = z.parts, c.o_parts = device_o.data(), c.lse_parts = device_lse.data();
-    MUST(cudaMalloc(&c.table, z.parts * sizeof *c.table));
+    c.table = memory.take<ordo_cuda_part>(z.parts);
     c.sequences = z.batch, c.heads = z.heads, c.rows = z.rows, c.dim = z.dim;
     c.f16 = z.dtype == ORDO_F16;
-    c.o = tensor_of(z, up(std::vector<uint16_t>(count, 0xffff)));
-    c.lse = up(std::vector<float>(rows, NAN));
+    c.o = tensor_of(z, memory.upload(std::vector<uint16_t>(count, 0xffff)));
+    c.lse = memory.upload(std::vector<float>(rows, NAN));
     bool ok = true;
     for (int again = 0; again < 3; again++) {
         must_ordo(ordo_sm90_combine(&c, why, sizeof why), why);
@@ -135,13 +128,6 @@ static void check(const shape &z)
     printf("%s %s %d parts, batch %d heads %d rows %d dim %d%s: o %zu of %zu, lse %zu differ\n",
            ok ? "ok  " : "FAIL", ordo_dtype_name(z.dtype), z.parts, z.batch, z.heads, z.rows, z.dim,
            z.head_major ? " head-major" : "", wrong, count, wrong_lse);
-    for (int x = 0; x < z.parts; x++) {
-        cudaFree(device_o[x].data);
-        cudaFree((void *)device_lse[x]);
-    }
-    cudaFree(c.table);
-    cudaFree(c.o.data);
-    cudaFree(c.lse);
 }
 
 int main(void)

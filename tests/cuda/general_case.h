@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "case.h"
+#include "plan/sm90_tiles.h"
 
 struct general_shape {
     int head_dim, heads, kv_heads;
@@ -140,7 +141,7 @@ struct general_errors {
     size_t wrong; /* not finite, -inf where it should not be, or written where nothing is */
 };
 
-struct general_case {
+struct general_case : device_memory {
     general_shape z;
     ordo_layout layout;
     ordo_cuda_pass pass;
@@ -149,7 +150,6 @@ struct general_case {
     size_t q_count, kv_count, lse_count;
     uint16_t *q, *k, *v, *o;
     std::vector<float> slopes;
-    std::vector<void *> owned;
 
     general_case(const general_shape &shape, ordo_layout layout_)
         : z(shape), layout(layout_), sequences((int)shape.q_lens.size()), q_most(0), kv_most(0)
@@ -167,8 +167,8 @@ struct general_case {
         pass.f16 = z.f16;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
         pass.softcap = z.softcap;
-        make_table();
         make_run();
+        make_table();
         make_tensors();
         make_bits();
         if (z.alibi) { /* of each sequence and head their own */
@@ -182,31 +182,9 @@ struct general_case {
         pass.lse = take<float>(lse_count);
     }
 
-    ~general_case()
-    {
-        for (void *p : owned)
-            cudaFree(p);
-    }
-
-    template <class T> T *take(size_t count)
-    {
-        void *p;
-        MUST(cudaMalloc(&p, (count + 1) * sizeof(T)));
-        MUST(cudaMemset(p, 0xff, (count + 1) * sizeof(T)));
-        owned.push_back(p);
-        return (T *)p;
-    }
-
-    template <class T> T *upload(const std::vector<T> &from)
-    {
-        T *const to = take<T>(from.size());
-        MUST(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-        return to;
-    }
-
     void make_table(void)
     {
-        const int rows = pass.bucket == 64 ? 192 : 128; /* of forward tiles */
+        const int rows = ORDO_SM90_FORWARD_Q(pass.bucket); /* of forward tiles */
         const bool packed = layout == ORDO_PACKED;
         ordo_cuda_sequence s = {};
         int32_t q_row = 0, kv_row = 0;
@@ -230,6 +208,8 @@ struct general_case {
             s.keep += s.keep_head * z.heads;
         }
         table.push_back(s);
+        pass.run.band.low = table[0].low;
+        pass.run.band.high = table[0].high;
         pass.q_rows = packed ? q_row : q_most;
         pass.kv_rows = packed ? kv_row : kv_most;
         pass.batch.sequences = sequences;
@@ -264,7 +244,8 @@ struct general_case {
         r.kv_lens = upload(z.kv_lens);
         r.ids = upload(ids);
         r.forward_rows = rows;
-        r.backward_rows = r.backward_keys = 128;
+        r.backward_rows = pass.run.band.bq;
+        r.backward_keys = pass.run.band.bk;
         r.mask = ORDO_MASK_FULL;
         r.left = z.left;
         r.right = z.right;
@@ -275,9 +256,8 @@ struct general_case {
         ordo_run &run = pass.run;
         run.band.q_len = q_most;
         run.band.kv_len = kv_most;
-        run.band.bq = run.band.bk = 128;
-        run.band.low = table[0].low;
-        run.band.high = table[0].high;
+        run.band.bq = ORDO_SM90_BACKWARD_Q(pass.bucket);
+        run.band.bk = ORDO_SM90_BACKWARD_K(pass.bucket);
         run.sequences = sequences;
         run.kv_heads = z.kv_heads;
         run.group_heads = z.heads / z.kv_heads;

@@ -36,7 +36,7 @@ struct dice {
 
 /* ---- a problem, on the host and on the device ---- */
 
-struct two_sided {
+struct two_sided : device_memory {
     ordo_problem p = ORDO_PROBLEM_INIT;
     ordo_plan *plan = NULL;
     std::vector<uint16_t> q, k, v, o, dout, dq, dk, dv;
@@ -45,23 +45,14 @@ struct two_sided {
     std::vector<int64_t> ids;
     std::vector<uint32_t> words;
     uint64_t seed = 0, offset = 0;
-    std::vector<void *> owned;
 
-    template <class T> T *up(const std::vector<T> &x)
+    template <class T> T *up(const std::vector<T> &x) /* what is empty is not given */
     {
-        void *memory = NULL;
-        if (x.empty())
-            return NULL;
-        MUST(cudaMalloc(&memory, x.size() * sizeof(T)));
-        MUST(cudaMemcpy(memory, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
-        owned.push_back(memory);
-        return (T *)memory;
+        return x.empty() ? NULL : upload(x);
     }
 
     ~two_sided()
     {
-        for (void *x : owned)
-            cudaFree(x);
         ordo_plan_destroy(plan);
     }
 };

@@ -33,18 +33,7 @@ struct results {
     std::vector<float> lse; /* (head, row) */
 };
 
-struct on_device {
-    std::vector<void *> owned;
-
-    template <class T> T *up(const std::vector<T> &x)
-    {
-        void *memory = NULL;
-        MUST(cudaMalloc(&memory, x.size() * sizeof(T) + 16));
-        MUST(cudaMemcpy(memory, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
-        owned.push_back(memory);
-        return (T *)memory;
-    }
-
+struct on_device : device_memory {
     uint16_t *values(const setting &z, uint32_t tensor, const row_numbers &rows, int heads)
     {
         std::vector<uint16_t> x;
@@ -52,18 +41,12 @@ struct on_device {
             for (int h = 0; h < heads; h++)
                 for (int d = 0; d < z.head_dim; d++)
                     x.push_back(case_half(row < 0 ? NAN : case_value(tensor, 0, row, h, d), z.f16));
-        return up(x);
+        return upload(x);
     }
 
     uint16_t *nothing(const setting &z, const row_numbers &rows, int heads)
     {
-        return up(std::vector<uint16_t>(rows.size() * heads * z.head_dim, 0xffff));
-    }
-
-    ~on_device()
-    {
-        for (void *memory : owned)
-            cudaFree(memory);
+        return upload(std::vector<uint16_t>(rows.size() * heads * z.head_dim, 0xffff));
     }
 };
 
@@ -105,11 +88,11 @@ static results run(const setting &z, const packed_batch &b)
     call.dq.data = memory.nothing(z, b.q, HEADS);
     call.dk.data = memory.nothing(z, b.kv, KV_HEADS);
     call.dv.data = memory.nothing(z, b.kv, KV_HEADS);
-    call.lse = memory.up(std::vector<float>(b.q.size() * HEADS, NAN));
-    call.cu_q = memory.up(b.cu_q);
-    call.cu_kv = memory.up(b.cu_kv);
+    call.lse = memory.upload(std::vector<float>(b.q.size() * HEADS, NAN));
+    call.cu_q = memory.upload(b.cu_q);
+    call.cu_kv = memory.upload(b.cu_kv);
     call.workspace_bytes = ordo_plan_workspace(plan);
-    call.workspace = memory.up(std::vector<uint8_t>(call.workspace_bytes, 0xff));
+    call.workspace = memory.upload(std::vector<uint8_t>(call.workspace_bytes, 0xff));
     must_ordo(ordo_cuda_pass_make(plan, ORDO_FORWARD, &call, &pass), "forward");
     must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
     must_ordo(ordo_cuda_pass_make(plan, ORDO_BACKWARD, &call, &pass), "backward");
