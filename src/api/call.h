@@ -6,25 +6,26 @@
 
 typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
 
-/* Copy `in` to `out` whatever its version, and check it against a resolved problem: tensors,
- * strides, lengths, slopes, dropout, workspace, and that no output overlaps anything else.
- * With `host` false the contents of arrays are out of reach and are not checked. */
+/* Copy `in`, of any version, to `out`, and check it against a resolved problem: tensors, strides,
+ * lengths, slopes, dropout, workspace, and that no output overlaps anything else. If `host` is
+ * false, arrays are on a device and their contents are not checked. */
 ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool host,
                             uint64_t workspace_bytes, const ordo_call *in, ordo_call *out);
 
-/* The ends of packed sequences: batch + 1, from 0 to `total` at most, no sequence longer than
- * `longest`. */
+/* Check the batch + 1 ends of packed sequences: they begin with 0 and end with `total` or less, and
+ * no sequence is longer than `longest`. */
 ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
                             int64_t longest);
 
-/* That an array of elements of `width` bytes begins where one may. */
+/* Check that an array of elements of `width` bytes is aligned to them. */
 ordo_status ordo_check_aligned(const char *name, const void *array, size_t width);
 
-/* With dropout: that the offset and the ids (NULL: none given) fit the generator's counter. */
+/* Check that the offset and the sequence ids (NULL: none) fit the counter of the generator. */
 ordo_status ordo_check_keys(const ordo_problem *problem, uint64_t offset,
                             const int64_t *sequence_ids);
 
-/* The same for a combination; `o_parts` and `lse_parts` of `out` are those of `in`. */
+/* As ordo_call_check(), for ordo_attention_combine(). `o_parts` and `lse_parts` of `out` point to
+ * those of `in`. */
 ordo_status ordo_combine_check(const ordo_problem *problem, const ordo_combine *in,
                                ordo_combine *out);
 

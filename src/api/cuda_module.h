@@ -1,4 +1,4 @@
-/* cuda_module.h: the CUDA module, loaded when first asked for. */
+/* cuda_module.h: the CUDA module, loaded when it is first needed. */
 #ifndef API_CUDA_MODULE_H
 #define API_CUDA_MODULE_H
 
@@ -6,10 +6,10 @@
 
 enum { ORDO_CUDA_WHY_SIZE = 400 }; /* a message of ordo_fail() holds it */
 
-/* The module's table, or ORDO_ERR_UNSUPPORTED and why there is none. Loads it once for the
- * process, from any thread: the file ORDO_CUDA_MODULE names, else libordo_cuda.so beside
- * libordo, beside the program, or in ../lib from the program. `path`, if not NULL, gets where it
- * was found. */
+/* Get the function table of the module. The module is loaded once per process, from any thread: the
+ * file that the variable ORDO_CUDA_MODULE names, else libordo_cuda.so beside libordo, beside the
+ * program, or in ../lib from the program. Returns ORDO_ERR_UNSUPPORTED with the reason if there is
+ * none. If `path` is not NULL it gets the path of the file. */
 ordo_status ordo_cuda_module_get(const ordo_cuda_module **module, const char **path);
 
 #endif

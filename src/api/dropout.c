@@ -292,7 +292,7 @@ static int threads_for(uint64_t count, int asked)
     return (int)(threads < MOST_THREADS ? threads : MOST_THREADS);
 }
 
-/* Cut evenly, one part a thread; a thread that cannot be had leaves its part to this one. */
+/* One equal part per thread. If a thread cannot be created, this one does its part. */
 static void fill_threads(const range *all, int threads)
 {
     pthread_t thread[MOST_THREADS];

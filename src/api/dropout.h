@@ -13,30 +13,31 @@ typedef struct ordo_dropout_view {
     uint64_t blocks, elements; /* of all sequences and heads; packed on_device: at most */
 } ordo_dropout_view;
 
-/* With `host` seed_ptr and offset_ptr are followed; else they may lead into another memory. */
+/* Check and resolve a problem and a call. If `host` is true, seed_ptr and offset_ptr are read; else
+ * they may be device pointers. */
 ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *mask);
 
-/* Of the bits, and with on_device of the table behind them. */
+/* Bytes of the bits and, with on_device, of the table that follows them. */
 uint64_t ordo_dropout_bytes(const ordo_dropout_view *mask);
 
-/* Whether `words` can hold the bytes needed and starts at a multiple of `align` bytes. */
+/* Check that `words` has room for the bytes needed and is aligned to `align` bytes. */
 ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t needed, size_t align);
 
-/* One sequence of it. */
+/* The blocks of one sequence. */
 typedef struct ordo_dropout_sequence {
     int64_t rows, cols;
-    int64_t across;      /* blocks side by side */
+    int64_t across;      /* blocks per row of blocks */
     int64_t head_blocks; /* of one head */
     uint32_t bh;         /* of its first head held here */
 } ordo_dropout_sequence;
 
 ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *mask, int64_t index);
 
-/* Its first block in the order of storage. */
+/* Index of the first block of a sequence in storage order. */
 uint64_t ordo_dropout_first_block(const ordo_dropout_view *mask, int64_t index);
 
-/* The words of `count` blocks side by side: block row `down`, from block `across` on. */
+/* Write the words of `count` adjacent blocks: block row `down`, from block `across` on. */
 void ordo_dropout_blocks(const ordo_dropout_view *mask, const ordo_dropout_sequence *sequence,
                          int64_t head, int64_t down, int64_t across, int64_t count,
                          uint32_t *words);

@@ -11,7 +11,7 @@ enum { ORDO_AXES = 4 };
 typedef struct ordo_extent {
     const char *name;
     uintptr_t address;
-    int64_t width; /* bytes an element */
+    int64_t width; /* bytes per element */
     int64_t size[ORDO_AXES], stride[ORDO_AXES];
 } ordo_extent;
 

@@ -256,7 +256,7 @@ ordo_status ordo_plan_read(ordo_plan *plan, const char *text)
     memcpy(line, text, length);
     line[length] = 0;
     ORDO_TRY(read_line(plan, line));
-    /* One spelling a plan, its key included: what it would print is what was read. */
+    /* A plan has one spelling, its key included: the text must be what it would print. */
     char again[ORDO_PLAN_LINE_MAX];
     const size_t size = ordo_plan_write(plan, again);
     size_t same = 0;

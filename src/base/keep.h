@@ -26,7 +26,7 @@ typedef struct ordo_keep {
     uint64_t seed;
     uint64_t offset;    /* one id a dropout call; keying ordo: below 2^32 */
     int rounds;         /* of Philox */
-    int bits;           /* random bits an element, 1..16; keying fa2: 8 */
+    int bits;           /* random bits per element, 1..16; keying fa2: 8 */
     uint32_t threshold; /* 1..2^bits; 2^bits keeps all */
     ordo_keying keying;
 } ordo_keep;
@@ -144,7 +144,7 @@ ORDO_HD bool ordo_keep_element(const ordo_keep *keep, uint32_t bh, uint32_t row,
     return word >> ordo_keep_bit(col) & 1;
 }
 
-/* Storage: 64 words a block of 16 rows x 128 columns, blocks of one head row by row, heads of
+/* Storage: 64 words per block of 16 rows x 128 columns, blocks of one head row by row, heads of
  * one sequence in order, sequences in order. A sequence of packed layout is stored at its own
  * lengths, of dense or padded layout at q_len x kv_len. Coordinates here are local: row 0 is
  * the first row held, whatever the shard's origin. */

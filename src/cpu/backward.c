@@ -40,7 +40,7 @@ typedef struct panels {
     float *slots; /* partials for the thread that has the chain's next part */
     uint32_t *keep;
     uint64_t random;
-    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
+    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
     int depth, ld_s; /* row tiles that s and dp hold together; their columns are ld_s apart */
 } panels;
 

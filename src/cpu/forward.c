@@ -41,7 +41,7 @@ typedef struct forward_job {
 typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
     uint32_t *keep;
-    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows a group */
+    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
 } panels;
 
 /* Lay the panels out in `memory`; returns the bytes they take. */

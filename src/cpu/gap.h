@@ -23,7 +23,7 @@ enum { ORDO_GAP = 1024 };
 enum { ORDO_GAP = 0 };
 #endif
 
-/* Forbid any access to the bytes from `from` up to `to`; allocating the memory anew ends it. */
+/* Forbid any access to the bytes from `from` up to `to`, until the memory is allocated again. */
 static inline void ordo_gap_close(char *from, const char *to)
 {
 #ifdef ORDO_ASAN

@@ -1,13 +1,14 @@
-/* handoff.h: a chain that several threads share.
+/* handoff.h: one chain that several threads share.
  *
- * Where chains are few, as many as keep all threads busy only as long as the longest of them lasts,
- * each is cut into parts by its columns. A part has its own rows of dK and dV. A partial dQ is one
- * sum over all columns, upwards: the first part begins it at zero, the next one goes on where that
- * stopped, the last one adds the whole in its turn. So parts change no bit.
+ * If there are so few chains that the longest one would decide the time of the pass, each chain is
+ * divided by columns into parts. A part has its own rows of dK and dV. A partial dQ is one sum over
+ * all columns, in ascending order: the first part starts it at zero, each next part continues it,
+ * and the last part adds it to dQ in its turn. So the number of parts changes no bit.
  *
- * A part gives its partials to the next in a few slots, and waits if those are full. Parts of a
- * chain are drawn one after the other, and there are at least as many threads: what is waited for
- * has been drawn, or will be, because all chains drawn before it have all their parts and end. */
+ * A part passes its partials to the next part through a few slots, and waits while these are full.
+ * Waiting ends: the parts of a chain have consecutive tickets, and there are at least as many
+ * threads as parts, so all chains with earlier tickets have all their parts running and complete.
+ */
 #ifndef CPU_HANDOFF_H
 #define CPU_HANDOFF_H
 
@@ -20,14 +21,15 @@
 
 enum { ORDO_PARTS_MAX = 4, ORDO_SLOTS = 4, ORDO_PART_COLUMNS = 32 };
 
-/* From one part of a chain to the next; zero before the chain begins. */
+/* The channel from one part of a chain to the next. It is zeroed before the chain begins. */
 typedef struct ordo_handoff {
-    float *_Atomic slots;   /* of the thread that has the part */
-    atomic_int made, taken; /* partials so far */
+    float *_Atomic slots;   /* memory of the sending thread */
+    atomic_int made, taken; /* partials sent and received so far */
 } ordo_handoff;
 
-/* Parts of each of `chains` chains of at most `columns` columns on `workers` threads: under a
- * causal mask the longest chain takes twice the mean, so two parts a worker. */
+/* The number of parts of each of `chains` chains with at most `columns` columns on `workers`
+ * threads. There should be two parts per worker, because the longest chain of a causal mask takes
+ * twice the mean time. */
 static inline int ordo_cpu_parts(int64_t chains, int workers, int64_t columns)
 {
     int parts = 1;
@@ -37,7 +39,7 @@ static inline int ordo_cpu_parts(int64_t chains, int workers, int64_t columns)
     return parts;
 }
 
-/* Where the partial of step n is made, once its slot is free. */
+/* Wait until the slot of step n is free, and return it. */
 static inline float *ordo_handoff_room(ordo_handoff *to, float *slots, size_t floats, int n)
 {
     atomic_store_explicit(&to->slots, slots, memory_order_release);
@@ -45,12 +47,13 @@ static inline float *ordo_handoff_room(ordo_handoff *to, float *slots, size_t fl
     return slots + (size_t)(n % ORDO_SLOTS) * floats;
 }
 
+/* Publish the partial of step n. */
 static inline void ordo_handoff_give(ordo_handoff *to, int n)
 {
     atomic_store_explicit(&to->made, n + 1, memory_order_release);
 }
 
-/* A copy of the partial of step n, once it is made. */
+/* Wait for the partial of step n and copy it to `part`. */
 static inline void ordo_handoff_take(ordo_handoff *from, float *part, size_t floats, int n)
 {
     ordo_cpu_wait(&from->made, n + 1);
@@ -59,7 +62,7 @@ static inline void ordo_handoff_take(ordo_handoff *from, float *part, size_t flo
     atomic_store_explicit(&from->taken, n + 1, memory_order_release);
 }
 
-/* The slots are the thread's again. */
+/* Wait until all partials have been received; the slots may then be reused. */
 static inline void ordo_handoff_end(ordo_handoff *to, int steps)
 {
     ordo_cpu_wait(&to->taken, steps);

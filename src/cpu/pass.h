@@ -1,4 +1,4 @@
-/* pass.h: what both passes share: where elements are, how long sequences are, tile geometry. */
+/* pass.h: what both passes share: addresses, lengths of sequences, tile geometry. */
 #ifndef CPU_PASS_H
 #define CPU_PASS_H
 
@@ -8,8 +8,8 @@
 #include "ordo/attention.h"
 #include "plan/workspace.h"
 
-/* Memory cut into panels: 64-byte aligned pieces of `base`, or only counted if that is NULL. Under
- * the address sanitizer a gap follows each. */
+/* An arena of 64-byte aligned panels. If `base` is NULL, bytes are only counted. Under the address
+ * sanitizer a gap follows each panel. */
 typedef struct ordo_arena {
     char *base;
     size_t used;
@@ -44,21 +44,21 @@ typedef struct ordo_cpu_pass {
     const ordo_kernels *kernels;
     void *workspace;          /* the call's; under the address sanitizer, larger memory with gaps */
     ordo_sequence *sequences; /* batch + 1: the last one holds the totals */
-    int64_t queries;          /* query heads a key head */
+    int64_t queries;          /* query heads per key head */
     int dim, v_dim;           /* head sizes */
-    int ld, v_ld;             /* panels' rows: the same, padded */
+    int ld, v_ld;             /* the same, padded: floats between rows of a panel */
     ordo_keep keep;
     bool dropout;
     float keep_scale;
     int delay_us; /* testing: longest random delay before a turn */
 } ordo_cpu_pass;
 
-/* Fill in a pass from checked arguments; ORDO_ERR_MEMORY, or no kernels for ORDO_CPU. */
+/* Fill in a pass from checked arguments. Returns ORDO_ERR_MEMORY, or an error if the variable
+ * ORDO_CPU names kernels that this machine lacks. */
 ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const ordo_call *call);
 void ordo_cpu_pass_close(ordo_cpu_pass *pass);
 
-/* Address of (sequence b, row, head) and the distance between rows, in elements. `heads` and
- * `length` describe the tensor: heads x dim elements a row, `length` rows a sequence. */
+/* Rows of one head: the address of the first one, and the elements between two rows. */
 typedef struct ordo_rows {
     void *data;
     int64_t stride;
@@ -66,17 +66,18 @@ typedef struct ordo_rows {
 
 typedef enum ordo_side { ORDO_QUERIES, ORDO_KEYS } ordo_side;
 
+/* The rows of (sequence b, head) from `row` on. */
 ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, ordo_side side,
                         int64_t dim, int64_t b, int64_t row, int64_t head);
 
-/* Ask for rows first .. end - 1 from memory, `dim` elements each, before they are needed. */
+/* Prefetch rows first .. end - 1 of `dim` elements each. */
 void ordo_cpu_fetch(const ordo_cpu_pass *pass, ordo_rows rows, int first, int end, int dim);
 
-/* Index of (b, head, row) in lse and its like. */
+/* Index of (b, head, row) in lse and dlse. */
 int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int64_t row);
 
-/* A tile in the coordinates of its sequence, trimmed to the columns that some of its rows see;
- * trimming follows from the mask alone, so it is the same on every target. */
+/* A tile in the coordinates of its sequence, trimmed to the columns that are visible to some row.
+ * Trimming follows from the mask alone, so it is the same on every target. */
 typedef struct ordo_patch {
     int64_t row, col; /* of element (0, 0) */
     int rows, cols;   /* 0 columns: nothing visible */
@@ -87,11 +88,11 @@ typedef struct ordo_patch {
 ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
                           int64_t b, int64_t head, int ld);
 
-/* What columns first .. end - 1 of the tile have of it. `cut` stays. */
+/* Narrow a patch to columns first .. end - 1 of its tile. `cut` stays as it is. */
 void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end);
 
-/* Keep bits of a patch as ordo_scores.keep wants them, `groups` of 16 rows a block of columns; and
- * the words that takes for tiles `bk` wide. */
+/* Write the keep bits of a patch as ordo_scores.keep expects them, `groups` groups of 16 rows per
+ * block of columns. ordo_cpu_keep_words() is the number of words for tiles of `bk` columns. */
 void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
                         uint32_t *words, int groups);
 static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
@@ -99,18 +100,18 @@ static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
     return (bk / ORDO_KEEP_COLS + 2) * (size_t)groups * ORDO_KEEP_WORDS;
 }
 
-/* c += a b over the terms that are visible: output row i sums x from i + low to i + high. For the
- * rare tile that is cut by the mask and holds an inf or NaN, which a zero probability would
- * spread to rows that must not see it. */
+/* c += a b over visible terms only: output row i sums x from i + low to i + high. It serves the
+ * rare tile that is cut by the mask and holds an infinity or NaN: multiplied by a probability of
+ * zero, it would reach rows to which it is not visible. */
 void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, int a_k,
                               const float *b, int ldb, float *c, int ldc, int64_t low,
                               int64_t high);
 
-/* Make every NaN of a panel the canonical one. exp2 takes an integer from the low bits of its
- * argument, and a NaN's payload would pass for one: scores must not have any. */
+/* Replace every NaN of a panel by the canonical one. ordo_exp2() reads an integer from the low bits
+ * of its argument, and would read the payload of a NaN as one. */
 void ordo_cpu_quiet(float *panel, int rows, int ld, int cols);
 
-/* The sequence a ticket belongs to: the last b with before(b) <= ticket. */
+/* The sequence that a ticket belongs to: the last b with before(b) <= ticket. */
 int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
                       int64_t (*before)(const ordo_cpu_pass *pass, int64_t b));
 
@@ -118,8 +119,9 @@ ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_cpu_combine(const ordo_plan *plan, const ordo_combine *combine);
 
-/* Row tiles that the backward pass takes together; and from which head size on, for tests and
- * benchmarks, 0 = its own choice. Changes no bit. */
+/* Row tiles that the backward pass processes together (docs/adr/0032-phases-inside-a-chain.md).
+ * ordo_cpu_phase_force() sets the head size from which it does so, for tests and benchmarks; 0 =
+ * its own choice. Neither changes a bit. */
 int ordo_cpu_phase_depth(const ordo_cpu_pass *pass);
 void ordo_cpu_phase_force(int head_dim);
 

@@ -1,8 +1,8 @@
 /* query_side.h: the query side of a backward pass, in the workspace.
  *
- * Every query tile is prepared once for all chains that will visit it: q and dout as panels, both
- * also transposed, row sums of dO.O, lse in powers of two. Beside them its dQ and how many chains
- * have added to that. */
+ * Every query tile is prepared once for all chains that visit it: q and dout as panels, both also
+ * transposed, the row sums of dO * O, and lse in base 2. Beside these are its dQ and the number of
+ * chains that have added to it. */
 #ifndef CPU_QUERY_SIDE_H
 #define CPU_QUERY_SIDE_H
 
@@ -15,26 +15,28 @@ typedef struct ordo_query_side {
     const ordo_cpu_pass *pass;
     int64_t tiles;     /* of all sequences */
     int64_t group;     /* rows of a tile, padded to 16 */
-    int ld;            /* floats from row to row of dq */
-    int ld_t;          /* of the transposed panels */
+    int ld;            /* floats between rows of dq */
+    int ld_t;          /* floats between rows of the transposed panels */
     float *dq;         /* (head, tile, row, dim), f32 */
     float *q, *dout;   /* (head, tile, row, dim), f32 panels */
     float *qt, *doutt; /* (head, tile, dim, row): the same, transposed */
-    float *delta;      /* (head, tile, row): row sums of dO.O, less dlse */
-    float *lse2;       /* (head, tile, row): lse in powers of two, +inf where it is -inf */
-    atomic_int *ready; /* (head, tile): an ordo_panel_state, of q and dout */
-    atomic_int *turns; /* (head, tile): additions done */
+    float *delta;      /* (head, tile, row): row sums of dO * O, minus dlse */
+    float *lse2;       /* (head, tile, row): lse in base 2, +inf where lse is -inf */
+    atomic_int *ready; /* (head, tile): ordo_panel_state of q and dout */
+    atomic_int *turns; /* (head, tile): additions that are complete */
 } ordo_query_side;
 
-/* Cut the workspace of the pass, which must stay where it is. Nothing is ready then. */
+/* Divide the workspace of the pass into these arrays, and mark all tiles as not ready. The pass
+ * must outlive `side`. */
 void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass);
 
-/* Tickets of the work before the chains, and one of them; `scratch`: a tile of rows of v_ld. */
+/* The number of tickets of the preparation, and the work of one ticket. `scratch` holds one tile of
+ * rows of v_ld floats. */
 int64_t ordo_query_side_tickets(const ordo_query_side *side);
 void ordo_query_side_prepare(const ordo_query_side *side, int64_t ticket, float *scratch);
 
-/* Place of (sequence, head, query tile) among ready and turns. The tiles of a head that is walked
- * downwards lie in that order: memory likes to be read upwards. */
+/* Index of (sequence, head, query tile) in the arrays. The tiles of a head that is visited in
+ * descending order are stored in that order, so that memory is read at ascending addresses. */
 static inline int64_t ordo_query_place(const ordo_query_side *side, int64_t b, int64_t head,
                                        int32_t i)
 {
@@ -44,7 +46,7 @@ static inline int64_t ordo_query_place(const ordo_query_side *side, int64_t b, i
     return head * side->tiles + s->tile + place;
 }
 
-/* What is at a place. */
+/* The panels of one query tile. */
 typedef struct ordo_query_tile {
     float *dq, *q, *dout, *qt, *doutt, *delta, *lse2;
 } ordo_query_tile;
@@ -67,12 +69,12 @@ static inline int ordo_query_rows(const ordo_band *band, int32_t i)
     return ordo_min32(band->bq, band->q_len - i * band->bq);
 }
 
-/* Write dQ rows, rounded; NULL: zeros. */
+/* Round rows of dQ and write them to the caller's tensor; `dq` NULL: write zeros. */
 void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int64_t row, int rows,
                       const float *dq);
 
-/* Rows that saw nothing though the mask left them something, because their logits are -inf, become
- * zeros: they add nothing, but 0 times an infinity would say otherwise. */
+/* Zero the rows of a panel whose logits are all -inf (lse2 = +inf). They contribute nothing, but
+ * the product of a zero probability and an infinity would be NaN. */
 void ordo_query_blank(float *panel, int ld, const float *lse2, int rows);
 
 #endif

@@ -1,7 +1,8 @@
 /* wait.h: how the threads of one task wait for each other.
  *
- * Whoever waits, waits for a ticket drawn before its own, by a thread that runs: waits end. (Parts
- * of a chain wait for each other in both directions; handoff.h says why that ends.) */
+ * Every wait ends, because a thread waits only for tickets that were drawn before its own, by
+ * threads that are running. (Parts of a chain wait for each other in both directions; handoff.h
+ * says why that ends.) */
 #ifndef CPU_WAIT_H
 #define CPU_WAIT_H
 
@@ -9,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Wait until there are `least`; how many there are. What was written before them is seen. */
+/* Spin until *count >= least (acquire); returns the count. */
 static inline int ordo_cpu_wait(const atomic_int *count, int least)
 {
     int now;
@@ -19,20 +20,21 @@ static inline int ordo_cpu_wait(const atomic_int *count, int least)
     return now;
 }
 
-/* Panels that one thread fills and all read; zero before. */
+/* State of panels that one thread fills and all threads read; zeroed before. */
 typedef enum ordo_panel_state {
     ORDO_PANEL_EMPTY,
-    ORDO_PANEL_FINITE,
-    ORDO_PANEL_WILD
+    ORDO_PANEL_FINITE, /* filled, all values finite */
+    ORDO_PANEL_WILD    /* filled, some value is an infinity or NaN */
 } ordo_panel_state;
 
+/* Mark panels as filled (release). */
 static inline void ordo_panel_fill(atomic_int *state, bool finite)
 {
     atomic_store_explicit(state, finite ? ORDO_PANEL_FINITE : ORDO_PANEL_WILD,
                           memory_order_release);
 }
 
-/* Wait until they are filled; whether all in them is finite. */
+/* Spin until panels are filled (acquire); returns whether all their values are finite. */
 static inline bool ordo_panel_finite(const atomic_int *state)
 {
     return ordo_cpu_wait(state, ORDO_PANEL_FINITE) == ORDO_PANEL_FINITE;

@@ -93,7 +93,7 @@ ORDO_HD ordo_span ordo_band_meets(int32_t begin, int32_t end, int32_t low, int32
     return span;
 }
 
-/* Key tiles that add into query tile i: its contributors. */
+/* The contributors of query tile i: the key tiles that add into it. */
 ORDO_HD ordo_span ordo_band_keys(const ordo_band *band, int32_t i)
 {
     const int32_t begin = i * band->bq;
@@ -101,7 +101,7 @@ ORDO_HD ordo_span ordo_band_keys(const ordo_band *band, int32_t i)
     return ordo_band_meets(begin, end, band->low, band->high, band->kv_len, band->bk);
 }
 
-/* Query tiles that key tile j walks. */
+/* The query tiles that key tile j visits. */
 ORDO_HD ordo_span ordo_band_queries(const ordo_band *band, int32_t j)
 {
     const int32_t begin = j * band->bk;
@@ -109,7 +109,7 @@ ORDO_HD ordo_span ordo_band_queries(const ordo_band *band, int32_t j)
     return ordo_band_meets(begin, end, -band->high, -band->low, band->q_len, band->bq);
 }
 
-/* The mask cuts this live tile, or the tile is ragged: elements need a test each. */
+/* Whether the mask cuts this live tile, or the tile is ragged: then each element needs a test. */
 ORDO_HD bool ordo_band_cuts(const ordo_band *band, int32_t i, int32_t j)
 {
     const int32_t r0 = i * band->bq, c0 = j * band->bk;

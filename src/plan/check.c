@@ -1,5 +1,5 @@
-/* check.c: the validator. It trusts nothing but the element-wise meaning of a band: liveness
- * is found by looking at corners of tiles, not through the closed forms it checks. */
+/* check.c: the validator. It relies only on the element-wise meaning of a band: whether a tile is
+ * live follows from its corners, not from the closed forms that are being checked. */
 #include "plan/check.h"
 
 #include <stdlib.h>
@@ -8,9 +8,10 @@
 #include "base/checked.h"
 #include "base/status.h"
 
-enum { CHAIN_COST = 8 }; /* handing out a chain takes as long as so many of its steps */
+enum { CHAIN_COST = 8 }; /* issuing a chain takes as long as this many of its steps */
 
-/* Some element of tile (i, j) is visible: c - r takes every value from c0 - r1 to c1 - r0. */
+/* Whether some element of tile (i, j) is visible: c - r takes every value from c0 - r1 to c1 - r0.
+ */
 static bool live(const ordo_band *band, int32_t i, int32_t j)
 {
     const int64_t r0 = (int64_t)i * band->bq, c0 = (int64_t)j * band->bk;
@@ -82,8 +83,8 @@ ordo_status ordo_walk_check(const ordo_walk *walk, uint64_t *pairs)
 
 /* ---- all heads: residency ----
  *
- * Untimed execution: a worker goes on until a turn is not yet its own, then parks on that query
- * tile until the turn before is done. Units are handed out in ticket order. */
+ * Untimed execution: a worker runs until a turn is not yet its own, then parks on that query tile
+ * until the turn before is done. Units are issued in ticket order. */
 typedef struct worker {
     ordo_unit unit;
     int32_t part; /* which key tile of the unit */
@@ -109,7 +110,7 @@ static size_t tile_of(const replay *r, const worker *w, int32_t i)
     return head * (size_t)r->nq + (size_t)i;
 }
 
-/* The worker parked on `tile` whose turn it now is leaves the list and goes on the stack. */
+/* Move the worker that is parked on `tile` and whose turn it now is from the list to the stack. */
 static void release(replay *r, const ordo_walk *walk, size_t tile, int32_t i)
 {
     for (int32_t *link = &r->parked[tile]; *link >= 0; link = &r->workers[*link].next) {

@@ -1,7 +1,7 @@
-/* issue.h: in which sequence units are handed out, and to whom. Changes no bit.
+/* issue.h: the sequence in which units are given to workers, and to which. It changes no bit.
  *
  * A run is a set of sequences of equal lengths with all their key heads: a dense batch is one
- * run, a packed batch one run a sequence. Heads of a run are numbered sequence by sequence;
+ * run, a packed batch one run per sequence. Heads of a run are numbered sequence by sequence;
  * ordo_run_issue() turns a ticket (0, 1, 2, ...) into a unit of work, in closed form, so that
  * a kernel can draw tickets from one atomic counter.
  *
@@ -22,8 +22,9 @@ typedef struct ordo_run {
     ordo_band band;
     int32_t sequences;
     int32_t kv_heads;
-    int32_t head0;       /* global index of the first key head */
-    int32_t group_heads; /* query heads a key head; a chain takes them in turn at each tile */
+    int32_t head0; /* global index of the first key head */
+    int32_t
+        group_heads; /* query heads per key head; a chain processes them one by one at each tile */
     ordo_order order;
     int32_t group; /* of shift and symmetric; 0 = waves over `workers` */
     ordo_issue issue;
@@ -44,7 +45,7 @@ ORDO_HD bool ordo_order_cyclic(ordo_order order)
     return order == ORDO_ORDER_SHIFT || order == ORDO_ORDER_SYMMETRIC;
 }
 
-/* What walk a named order means for one key head of one band. Twin and spt+tail look at the
+/* The walk that a named order means for one key head of one band. Twin and spt+tail depend on the
  * global *key* head, so that the query heads that share a chain agree; symmetric becomes spt,
  * or shift under a full mask, where the band is not a triangle it can fold. */
 ORDO_HD ordo_walk_kind ordo_order_walk(ordo_order order, const ordo_band *band, int32_t key_head)
@@ -118,7 +119,8 @@ ORDO_HD bool ordo_run_mirrored(const ordo_run *run)
            run->issue == ORDO_ISSUE_HEAD && ordo_band_key_tiles(&run->band) <= run->workers;
 }
 
-/* The unit at position p of a head, in the direction in which its order waits. */
+/* The unit at position p of a head; each unit waits only on units at smaller positions, except in
+ * cyclic groups. */
 ORDO_HD ordo_unit ordo_run_unit(const ordo_run *run, int32_t head, int32_t p)
 {
     const ordo_walk walk = ordo_run_walk(run, head);

@@ -38,10 +38,10 @@ typedef struct ordo_walk {
     ordo_walk_kind kind;
     int32_t nq, nk; /* tile counts */
     int32_t group;  /* shift: key tiles, symmetric: pairs of them; in one cyclic group */
-    int32_t phase;  /* units missing from the first group: 0, but for waves */
+    int32_t phase;  /* units missing from the first group; 0 except for waves */
 } ordo_walk;
 
-/* A unit is what one worker takes at a time: a key tile, or a folded pair of them. */
+/* A unit is what one worker takes at a time: one key tile, or a folded pair of key tiles. */
 ORDO_HD int32_t ordo_walk_units(const ordo_walk *walk)
 {
     return walk->kind == ORDO_WALK_SYMMETRIC ? (walk->nk + 1) / 2 : walk->nk;
@@ -59,11 +59,11 @@ ORDO_HD ordo_span ordo_walk_group(const ordo_walk *walk, int32_t u)
 
 /* ---- symmetric: key tiles u (long) and n-1-u (short) folded into one unit ----
  *
- * Defined on the causal triangle with a whole number s of query tiles a key tile. An odd
+ * Defined on the causal triangle with a whole number s of query tiles per key tile. An odd
  * count of key tiles, or a ragged last one, is padded by tiles that do not exist: no real
  * query tile has them as contributors, so leaving their steps out leaves no hole. */
 typedef struct ordo_fold {
-    int32_t s;      /* query tiles a key tile */
+    int32_t s;      /* query tiles per key tile */
     int32_t n;      /* key tiles, padded to even */
     int32_t u;      /* unit of the key tile */
     int32_t first;  /* first unit of its group */

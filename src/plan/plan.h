@@ -1,4 +1,4 @@
-/* plan.h: a plan as data. src/planner fills it; backends, model and simulators read it. */
+/* plan.h: a plan as data. src/planner fills it in; backends, model and simulators read it. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -8,7 +8,7 @@
 
 enum {
     ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
-    ORDO_SPLIT_MAX = 64,  /* accumulators a query tile */
+    ORDO_SPLIT_MAX = 64,  /* accumulators per query tile */
     ORDO_WORKERS_MAX = 1 << 20,
     ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
 };
@@ -31,7 +31,7 @@ struct ordo_plan {
     char note[256];
 };
 
-/* Whether no query meets a key, because there are none: nothing is computed then. */
+/* Whether a problem has no query or no key, so that there is nothing to compute. */
 static inline bool ordo_problem_empty(const ordo_problem *p)
 {
     const bool packed = p->layout == ORDO_PACKED;
@@ -43,15 +43,16 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
  * held here. Lengths as for ordo_plan_band(). */
 int64_t ordo_plan_diagonal(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
 
-/* The mask of one sequence of `q_len` rows and `kv_len` columns, seen by backward tiles.
- * Lengths of a dense problem come from the problem (and its shard), those of a packed or padded
- * sequence from the call. */
+/* The mask of one sequence of `q_len` rows and `kv_len` columns in backward tiles. The lengths of a
+ * dense problem come from the problem and its shard, those of a packed or padded sequence from the
+ * call. */
 ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
 
-/* `sequences` sequences of these lengths as a run, ready for ordo_run_issue(). */
+/* A run of `sequences` sequences of these lengths, for ordo_run_issue(). */
 ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, int64_t kv_len);
 
-/* Chains that must be resident together, for any lengths that the plan may meet; 0: none. */
+/* The number of chains that must be resident together, for any lengths that a call may have; 0:
+ * chains wait only on earlier ones. */
 int32_t ordo_plan_coresident(const ordo_plan *plan);
 
 /* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */

@@ -11,7 +11,8 @@
 #include "planner/legal.h"
 #include "planner/predict.h"
 
-enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 }; /* part of the numeric key: never the machine's */
+/* Default group sizes. They are part of the numeric key, so they never depend on the machine. */
+enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 };
 
 /* ---- backend ---- */
 
@@ -66,8 +67,7 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 
 /* ---- what does not ---- */
 
-/* Of a section on a GPU: head size x query heads, at most; and waves of chains, under full masks.
- */
+/* Limits of a section on a GPU: head size x query heads, and under full masks waves of chains. */
 enum { COLUMNS_IN_FLIGHT = 2048, WAVES = 2 };
 
 /* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue

@@ -61,8 +61,9 @@ static ordo_status check_cuda_problem(const ordo_problem *p)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "scale %g: backend cuda expects a positive scale; backend cpu runs it",
                          p->scale);
-    /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient divides a
-     * logit by softcap to get tanh back. Further out either error exceeds what 16 bits hold. */
+    /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient
+     * divides a logit by softcap to get tanh back. Further out either error exceeds what 16 bits
+     * hold. */
     if (p->softcap != 0 && !(p->softcap >= 0x1p-10 && p->softcap <= 0x1p14))
         return ordo_fail(
             ORDO_ERR_UNSUPPORTED,

@@ -1,4 +1,4 @@
-/* attention.h: the oracle over a whole problem: batch, heads, layouts, element types.
+/* attention.h: the reference over a whole problem: batch, heads, layouts, element types.
  *
  * Inputs are widened to double (exact), computed by head.c, and each result is rounded once,
  * when stored; a NaN is stored as the canonical quiet NaN. Rows and columns that a padded
@@ -44,7 +44,7 @@ typedef struct ordo_ref_call {
 ordo_status ordo_ref_forward_f64(const ordo_problem *problem, const ordo_ref_call *call);
 ordo_status ordo_ref_backward_f64(const ordo_problem *problem, const ordo_ref_call *call);
 
-/* A public call seen so; replace tensors in the result at will. */
+/* A public call in this form. Tensors of the result may be replaced. */
 ordo_ref_call ordo_ref_view(const ordo_problem *problem, const ordo_call *call);
 
 /* Shapes: dq is shaped like q, dk like k, dv like v, dout like o, dlse like lse. */
@@ -56,7 +56,7 @@ typedef enum ordo_ref_role {
     ORDO_REF_LSE
 } ordo_ref_role;
 
-/* Number of elements of a tensor, and a contiguous one of double. */
+/* The number of elements of a tensor, and a contiguous tensor of double at `data`. */
 int64_t ordo_ref_count(const ordo_problem *problem, ordo_ref_role role);
 ordo_ref_tensor ordo_ref_array(const ordo_problem *problem, ordo_ref_role role, double *data);
 
