@@ -3,8 +3,8 @@
 #define TESTS_SCHEDULES_H
 
 #include "check.h"
-#include "plan/costs.h"
 #include "plan/issue.h"
+#include "planner/costs.h"
 
 /* nk x nq tiles of bk columns and bq rows, m heads on n workers; waves, head after head. */
 static inline ordo_run run_of(bool causal, int nk, int bk, int nq, int bq, int m, int n,

@@ -4,8 +4,8 @@
 
 #include "base/for_lab.h"
 #include "ordo/status.h"
-#include "plan/costs.h"
 #include "plan/issue.h"
+#include "planner/costs.h"
 
 /* Lower bounds: no schedule of these runs on these workers is shorter than any of the three. */
 typedef struct ordo_bounds {

@@ -3,8 +3,8 @@
 #define PLANNER_STEP_COST_H
 
 #include "ordo/machine.h"
-#include "plan/costs.h"
 #include "plan/plan.h"
+#include "planner/costs.h"
 
 /* Write the costs of a step: five products, one addition to the tile's dQ, one flag.
  *

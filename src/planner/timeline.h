@@ -19,8 +19,8 @@
 
 #include "base/for_lab.h"
 #include "ordo/status.h"
-#include "plan/costs.h"
 #include "plan/issue.h"
+#include "planner/costs.h"
 
 /* Results. Times are summed over the workers, except for the makespan. */
 typedef struct ordo_times {

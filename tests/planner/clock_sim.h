@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "plan/costs.h"
 #include "plan/issue.h"
+#include "planner/costs.h"
 
 enum { CLOCK_STEPS = 4096 };
 

@@ -1,6 +1,6 @@
 /* costs.h: the cost of one step in whole units of time, for the simulator and the bounds. */
-#ifndef PLAN_COSTS_H
-#define PLAN_COSTS_H
+#ifndef PLANNER_COSTS_H
+#define PLANNER_COSTS_H
 
 #include <stdint.h>
 
