@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -224,18 +226,45 @@ class Peer:
             self.o = self.attend()
         return self.o
 
-    def backward(self) -> tuple[torch.Tensor, ...]:
+    def gradients(self) -> tuple[torch.Tensor, ...]:
         o = self.output()
         return torch.autograd.grad(o, (self.q, self.k, self.v), self.dout, retain_graph=True)
 
+    def backward(self) -> None:
+        self.gradients()
+
     def results(self) -> dict[str, torch.Tensor]:
-        gradients = self.backward()
+        gradients = self.gradients()
         found = zip(("o", *GRADIENTS), (self.output(), *gradients))
         return {name: self.turned(x.detach()) for name, x in found}
 
 
+class Recorder:
+    """Stands in for a namespace of operators, and keeps the last call of each."""
+
+    def __init__(self, operators: object) -> None:
+        self.operators = operators
+        self.calls: dict[str, Callable[[], object]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        operator = getattr(self.operators, name)
+
+        def call(*args: object, **named: object) -> object:
+            self.calls[name] = partial(operator, *args, **named)
+            return operator(*args, **named)
+
+        return call
+
+
 class Flash(Peer):
-    """flash_attn_func of a module: flash_attn_interface (FlashAttention-3) or flash_attn (2)."""
+    """flash_attn_func of a module: flash_attn_interface (FlashAttention-3) or flash_attn (2).
+
+    The Python of FlashAttention-3 takes longer than a short pass on the GPU. So the operators that
+    it calls, "fwd" and "bwd", are recorded in one public call, and forward() and backward() repeat
+    them with the same arguments; results() are those of public calls.
+    """
+
+    OPERATORS = "flash_attn_3_gpu"  # their namespace in flash_attn_interface
 
     def __init__(
         self,
@@ -246,6 +275,31 @@ class Flash(Peer):
     ) -> None:
         super().__init__(shape, given)
         self.call, self.deterministic = module.flash_attn_func, deterministic
+        self.calls: dict[str, Callable[[], object]] = {}
+        if hasattr(module, self.OPERATORS):
+            self.calls = self.recorded(module)
+
+    def recorded(self, module: ModuleType) -> dict[str, Callable[[], object]]:
+        recorder = Recorder(getattr(module, self.OPERATORS))
+        setattr(module, self.OPERATORS, recorder)
+        try:
+            super().backward()
+        finally:
+            setattr(module, self.OPERATORS, recorder.operators)
+        return recorder.calls
+
+    def forward(self) -> None:
+        self.repeat("fwd", super().forward)
+
+    def backward(self) -> None:
+        self.repeat("bwd", super().backward)
+
+    def repeat(self, name: str, public: Callable[[], object]) -> None:
+        if name not in self.calls:
+            public()
+            return
+        with torch.no_grad():
+            self.calls[name]()
 
     def attend(self) -> torch.Tensor:
         causal = self.shape.mask != "full"
@@ -285,13 +339,13 @@ class Torch(Peer):
                 enable_gqa=self.shape.heads != self.shape.kv_heads,
             )
 
-    def backward(self) -> tuple[torch.Tensor, ...]:
+    def gradients(self) -> tuple[torch.Tensor, ...]:
         if not self.deterministic:
-            return super().backward()
+            return super().gradients()
         self.output()  # in its usual mode: only the backward pass has another
         torch.use_deterministic_algorithms(True)
         try:
-            return super().backward()
+            return super().gradients()
         finally:
             torch.use_deterministic_algorithms(False)
 
