@@ -76,9 +76,11 @@ def test_ratios():
     ms = {"ours": [2.0, 4.0], "fa3": [6.0, 6.0], "fa3_det": [9.0, 9.0], "flash": [1.5, 1.5]}
     made = bench.judge("bwd", ms, dict.fromkeys(ms, 0.1) | {"flash": 1.6}, 3e9)
     assert made["tflops"] == {"ours": 1.0, "fa3": 0.5, "fa3_det": 3 / 9, "flash": 2.0}, made
-    assert made["best"] == "flash" and made["host_bound"] == ["flash"]
-    ratios = {"fa3": 2.0, "best": 0.5, "fa3_det": 3.0, "flash_det": None, "unordered": None}
+    assert made["best"] is None and made["host_bound"] == ["flash"]  # it may be faster than it seems
+    ratios = {"fa3": 2.0, "best": None, "fa3_det": 3.0, "flash_det": None, "unordered": None}
     assert made["ratios"] == ratios, made
+    free = bench.judge("bwd", ms, dict.fromkeys(ms, 0.1), 3e9)
+    assert free["best"] == "flash" and free["ratios"]["best"] == 0.5
     alone = bench.judge("fwd", {"ours": [1.0]}, {"ours": 0.1}, 1e9)
     assert alone["ratios"] == {"fa3": None, "best": None} and alone["best"] is None
 
