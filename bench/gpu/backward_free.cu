@@ -32,8 +32,8 @@ template <int D, int MODE> static turn chains(device_case &c)
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_TOGETHER };
     const auto launch = [&c, args, grid] {
         char why[300] = "";
-        must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE, ORDO_KEEP_NONE>, &args, grid,
-                                   c.pass.stream, why, sizeof why),
+        must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, MODE, ORDO_KEEP_NONE>, &args,
+                                   grid, c.pass.stream, why, sizeof why),
                   why);
     };
     const auto prepare = [&c] {
