@@ -140,7 +140,7 @@ def scaled(d: Drawer, call: Call, _module: Any, _packed: str) -> Call:
     dim = d.of(*SIZES)
     call.theirs = mask in ("bool", "float") or mask == "lower" and rows != columns and not cuda
     call.dtype = dtype = torch.float32 if call.theirs and not cuda else dtype_of(d)
-    if not call.theirs:
+    if not call.theirs and mask != "lower":  # whose operator is called as it is: nothing is cast
         dtype = autocast_of(d, call, dtype)
     call.heads_first = True
     given: dict[str, Any] = {}

@@ -176,7 +176,7 @@ def reasons(route: str) -> set[str]:
             shared = cells[3]
     if found is None:
         raise Fault(f"{route}: no row in {PAGE.name}")
-    return set(re.findall("`([^`]+)`", found + shared))
+    return set(re.findall("`([^`=]+)(?:=[^`]*)?`", found + shared))
 
 
 def explained(call: Call, error: Exception) -> str:
