@@ -163,23 +163,27 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         const int32_t sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_KEY, unit.tile);
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
         const int32_t tile = unit.tile - s.key_tile, key = tile * WIDE_TILE;
-        const ordo_band band = ordo_sequence_band(&s, WIDE_TILE, WIDE_TILE);
-        const ordo_span queries = ordo_band_queries(&band, tile);
-        const bool down = ordo_order_walk(args.run.order, &band, args.run.head0 + unit.head) ==
-                          ORDO_WALK_DESCENDING;
-        const int32_t visits = ordo_span_count(queries);
+        ordo_walk walk = {};
+        walk.band = ordo_sequence_band(&s, WIDE_TILE, WIDE_TILE);
+        walk.kind = ordo_order_walk(args.run.order, &walk.band, args.run.head0 + unit.head) ==
+                            ORDO_WALK_DESCENDING
+                        ? ORDO_WALK_DESCENDING
+                        : ORDO_WALK_ASCENDING; /* plans of these head sizes have no other */
+        const int32_t visits = ordo_walk_steps(&walk, tile);
         const int32_t steps = visits ? visits * args.run.group_heads : 1;
-        int32_t i = visits == 0 ? 0 : down ? queries.last : queries.first, g = 0;
+        const int32_t first = ordo_walk_visit(&walk, tile, 0);
+        const int32_t stride = ordo_walk_visit(&walk, tile, 1) - first; /* 1 or -1 */
+        int32_t i = visits ? first : 0, g = 0;
         for (int32_t n = 0; n < steps; n++) {
-            const int cut = !visits                          ? WIDE_HIDDEN
-                            : ordo_band_cuts(&band, i, tile) ? WIDE_CUT
-                                                             : WIDE_WHOLE;
+            const int cut = !visits                               ? WIDE_HIDDEN
+                            : ordo_band_cuts(&walk.band, i, tile) ? WIDE_CUT
+                                                                  : WIDE_WHOLE;
             load_step(s, sequence, unit.head * args.run.group_heads + g, i * WIDE_TILE, key, cut);
             if (n == 0) /* after the first queries: K and V are released later */
                 begin_unit(s, unit.head, key, steps);
             if (++g == args.run.group_heads) {
                 g = 0;
-                i += down ? -1 : 1;
+                i += stride;
             }
         }
     }
