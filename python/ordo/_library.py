@@ -210,7 +210,7 @@ lib: Any = declare(_library, path, PROTOTYPES)
 
 @dataclass(frozen=True)
 class Build:
-    """What the library at hand is."""
+    """Version and build of the loaded library."""
 
     version: str
     compiler: str

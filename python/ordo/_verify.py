@@ -1,4 +1,4 @@
-"""At import: does the library at hand lay out its structs as _structs.py does?
+"""Checks at import that the loaded library lays out its structs as _structs.py does.
 
 Argument structs carry their size, so the library itself refuses one that it does not know. What
 it writes carries none, and a library from elsewhere (ORDO_LIBRARY, the system's) could be of any

@@ -54,7 +54,7 @@ def backward(
 
 
 def infinite(lse: Tensor) -> Tensor:
-    """lse with FlashAttention-2's +inf for rows that see nothing."""
+    """lse with FlashAttention-2's +inf for rows without a visible key."""
     return torch.where(lse == -math.inf, math.inf, lse)
 
 

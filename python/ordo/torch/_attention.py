@@ -102,7 +102,7 @@ _RULES = Arguments._fields.index("seed")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
-# Plans by arguments as people give them, where what prepare() makes of them is the same each time.
+# Plans by the caller's arguments, for arguments of which prepare() makes the same each time.
 _known: dict[Any, Ready] = {}
 
 
@@ -168,7 +168,7 @@ _NUMBERS = {int, float, bool, str, type(None)}
 
 
 def numbers(a: Arguments) -> Arguments:
-    """The arguments with plain numbers, whatever people gave."""
+    """The arguments with plain numbers in place of tensors, NumPy scalars and lists."""
     causal, window, scale, softcap, dropout_p, *_ = a
     if type(window) is tuple and _NUMBERS.issuperset(
         map(type, (causal, *window, scale, softcap, a.max_q, a.max_kv))
@@ -214,7 +214,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
-    """Arguments as people give them, made into those of the operator."""
+    """Convert the caller's arguments to those of the operator."""
     _check_kinds(q, k, v, a)
     a = numbers(a)
     device = "cuda" if q.is_cuda else "cpu"

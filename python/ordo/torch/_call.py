@@ -38,9 +38,10 @@ NO_TENSOR = (0, 0, 0, 0, 0)
 
 
 def run_forward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -> None:
-    """Run a forward pass; `head` are the size and the tensors, `ends` the addresses of lse and dlse.
+    """Run a forward pass. `head` holds the size and the tensors, `ends` where lse and dlse are.
 
-    Raises Error before anything is written if the library refuses the call."""
+    Raises Error before anything is written if the library refuses the call.
+    """
     _run(_forward, made, made.forward_bytes, head, ends, lists)
 
 
@@ -132,8 +133,8 @@ def _launch(
     function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
 ) -> None:
     # The caching allocator reuses memory in the order of the stream, so that it may be released as
-    # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address is
-    # handled, because a tensor or a storage around it would cost more than the launch.
+    # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address
+    # is handled, because a tensor or a storage around it would cost more than the launch.
     stream = torch._C._cuda_getCurrentRawStream(made.device)
     ahead = made.bits_bytes
     room = round_up(size, WORKSPACE_ALIGN) + ahead

@@ -46,7 +46,7 @@ def flash_attn_func(
 ) -> Any:
     """out (batch, row, head, dim); with return_attn_probs (out, lse, S_dmask).
 
-    lse is float32, (batch, head, row), +inf for a row that sees nothing. S_dmask is (batch, head,
+    lse is float32, (batch, head, row), +inf for a row without visible key. S_dmask is (batch, head,
     row, column), rows and columns filled up to multiples of 128: exp(score - the largest of the
     row), with the sign set where dropped; it is empty without dropout.
     """

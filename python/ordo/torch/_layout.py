@@ -25,7 +25,7 @@ def takes_strides(x: Tensor) -> bool:
 
 
 def fill_width(dim: int, v_dim: int) -> int:
-    """Head size to fill CUDA tensors up to with zeros, which change no score; 0 if none is needed."""
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
     step = CUDA.head_dim_multiple
     if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or CUDA.unequal_head_dims):
         return 0

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 
 class Ready:
-    """A plan and what calls that look alike ask of it each time."""
+    """A plan, and what every call with the same shapes, strides and rules needs of it."""
 
     __slots__ = (
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
@@ -70,8 +70,8 @@ _plans: dict[Any, Ready] = {}
 
 
 def ready(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
-    """The plan of a call. Tensors that look like those of an earlier call were checked there;
-    of `rng` that is for the caller to say."""
+    """The plan of a call, from the cache or made. Tensors are checked when a plan is made; `rng`,
+    of which the key only says whether it is given, is checked by the caller."""
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, None if lists is NO_LISTS else _look(lists), rules,
@@ -143,7 +143,11 @@ def _bits_first(made: Ready) -> bool:
 
 
 def dropout_mode() -> str:
-    """Where CUDA passes get keep bits from; changes no bit."""
+    """How CUDA passes get their keep bits; changes no bit.
+
+    fused: each pass makes the bits while it uses them. sequential: they are made before each pass,
+    so that the backward pass regenerates them.
+    """
     mode = os.environ.get("ORDO_DROPOUT_MODE", "fused")
     if mode not in ("fused", "sequential"):
         raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected fused or sequential")
