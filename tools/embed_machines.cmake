@@ -10,7 +10,7 @@ foreach(file IN LISTS files)
     cmake_path(GET file STEM LAST_ONLY name)
     file(READ ${file} hex HEX)
     string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${hex}")
-    string(REGEX REPLACE "0a'," "0a',\n    " bytes "${bytes}") # a line a line
+    string(REGEX REPLACE "0a'," "0a',\n    " bytes "${bytes}") # one line per line
     string(APPEND arrays "/* ${name}.machine */\nstatic const char text_${index}[] = {\n"
         "    ${bytes}0};\n\n")
     string(APPEND table "    {\"${name}\", text_${index}},\n")

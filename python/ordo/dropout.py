@@ -174,7 +174,7 @@ def export(
 
     `rows` and `cols` are (first, end), None = all. `words` are the packed bits of the whole
     problem, as fill() gives them; without them they are generated. With `bits`, a uint8 array
-    of 8 elements a byte, the first lowest, as numpy.unpackbits(..., bitorder="little") reads it.
+    of 8 elements per byte, lowest bit first, as numpy.unpackbits(..., bitorder="little") reads it.
     """
     whole = problem.problem if isinstance(problem, Plan) else problem
     call = _Call(

@@ -24,7 +24,7 @@
 
 typedef struct ordo_keep {
     uint64_t seed;
-    uint64_t offset;    /* one id a dropout call; keying ordo: below 2^32 */
+    uint64_t offset;    /* one id per dropout call; keying ordo: below 2^32 */
     int rounds;         /* of Philox */
     int bits;           /* random bits per element, 1..16; keying fa2: 8 */
     uint32_t threshold; /* 1..2^bits; 2^bits keeps all */

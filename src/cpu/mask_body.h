@@ -1,6 +1,6 @@
 /* mask_body.h: the generator of keep bits, written once over vectors of LANES words.
  *
- * Included by one file a target, which defines LANES, TOGETHER (vectors in flight), TARGET (an
+ * Included by one file per target, which defines LANES, TOGETHER (vectors in flight), TARGET (an
  * attribute for every function), the type vec, and
  *
  *   wide(v, m, high, low)   v[i] * m, 64 bits, as upper and lower halves

@@ -194,7 +194,7 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                                IS(0.5, FITTED,
                                   "what shows of the work between products on an H200, "
                                   "2026-11-15: 242 of 512 clk of exp2 in an emulated backward "
-                                  "step (0.47), 0.0352 of 0.0625 clk a score in ordo's forward "
+                                  "step (0.47), 0.0352 of 0.0625 clk per score in ordo's forward "
                                   "pass (0.56); no fused kernel was measured"),
                                IS(0, FITTED, "arXiv 2410.07531 takes the maximum") },
 

@@ -3,7 +3,7 @@
 `attend()` is the way in. Under torch.compile, dispatch modes and tensor subclasses it calls the
 operators, with their fake kernels and autograd formula. On plain tensors it goes through an
 autograd.Function straight to the same passes: the dispatcher with an autograd formula in Python
-costs some 200 us a call (docs/adr/0050-two-ways-to-one-pass.md).
+costs some 200 us per call (docs/adr/0050-two-ways-to-one-pass.md).
 """
 
 from __future__ import annotations
