@@ -134,9 +134,8 @@ static ordo_status check_cache(ordo_io_cache *c, int64_t words)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "line %" PRId64 ": expected a power of two, at most %d and M", c->line,
                          LONGEST_LINE);
-    if (c->replacement == ORDO_IO_ASSOC && (c->ways < 1 || c->ways > words / c->line))
-        return ordo_fail(ORDO_ERR_ARGUMENT, "ways %" PRId64 ": expected 1 to %" PRId64, c->ways,
-                         words / c->line);
+    if (c->replacement == ORDO_IO_ASSOC)
+        ORDO_TRY(ordo_check_range("ways", c->ways, 1, words / c->line));
     if (!(c->budget > 0 && c->budget <= 16))
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "budget %g: expected a part of M, above 0 and at most 16", c->budget);
@@ -183,8 +182,7 @@ ordo_status ordo_io_curve(const ordo_io_problem *problem, ordo_io_algorithm algo
     if (!curve || !report)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          curve ? "report" : "curve");
-    if (count < 1 || count > MOST)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "count %" PRId64 ": expected 1 to %d", count, MOST);
+    ORDO_TRY(ordo_check_range("count", count, 1, MOST));
     memset(report, 0, sizeof *report);
     ordo_status status = prepare(&world, problem, algorithm, tiles, 1);
     if (status == ORDO_OK)

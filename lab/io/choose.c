@@ -27,9 +27,7 @@ ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index, ordo_io_
     ordo_io_shape shape;
     if (!bound)
         return missing("bound");
-    if (index < 0 || index >= ORDO_IO_BOUND_COUNT)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "index %d: expected 0 to %d", index,
-                         ORDO_IO_BOUND_COUNT - 1);
+    ORDO_TRY(ordo_check_range("index", index, 0, ORDO_IO_BOUND_COUNT - 1));
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
     *bound = times(ordo_io_bound_of(&shape, index), shape.copies);
     return ORDO_OK;
@@ -116,9 +114,7 @@ static ordo_status choose_best(const ordo_io_shape *shape, ordo_io_choice *choic
 ordo_status ordo_io_decide(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                            const ordo_io_tiles *tiles, ordo_io_choice *choice)
 {
-    if ((unsigned)algorithm > ORDO_IO_ALGORITHM_COUNT)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "algorithm %d: expected 0 to %d", (int)algorithm,
-                         ORDO_IO_ALGORITHM_COUNT);
+    ORDO_TRY(ordo_check_range("algorithm", (int)algorithm, 0, ORDO_IO_ALGORITHM_COUNT));
     if (algorithm == ORDO_IO_BEST && given(tiles))
         return ordo_fail(ORDO_ERR_ARGUMENT, "tiles: expected none, or an algorithm by name");
     return algorithm == ORDO_IO_BEST ? choose_best(shape, choice)

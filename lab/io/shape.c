@@ -16,27 +16,19 @@ enum {
 
 /* ---- from a problem ---- */
 
-static ordo_status range(const char *field, int64_t value, int64_t low, int64_t high)
-{
-    if (value < low || value > high)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 " to %" PRId64,
-                         field, value, low, high);
-    return ORDO_OK;
-}
-
 static ordo_status check_sizes(const ordo_io_problem *p)
 {
-    ORDO_TRY(range("pass", p->pass, ORDO_IO_FORWARD, ORDO_IO_GRADIENT));
-    ORDO_TRY(range("q_len", p->q_len, 1, LENGTH_MAX));
-    ORDO_TRY(range("kv_len", p->kv_len, 1, LENGTH_MAX));
-    ORDO_TRY(range("head_dim", p->head_dim, 1, DIM_MAX));
-    ORDO_TRY(range("v_head_dim", p->v_head_dim, 1, DIM_MAX));
-    ORDO_TRY(range("heads", p->heads, 1, LENGTH_MAX));
-    ORDO_TRY(range("kv_heads", p->kv_heads, 1, p->heads));
-    ORDO_TRY(range("mask", p->mask, ORDO_MASK_FULL, ORDO_MASK_CAUSAL_TOP_LEFT));
-    ORDO_TRY(range("cache_words", p->cache_words, 1, INT64_MAX / 4));
-    ORDO_TRY(range("strip", p->strip, 1, DIM_MAX));
-    ORDO_TRY(range("workspace_words", p->workspace_words, 0, INT64_MAX));
+    ORDO_TRY(ordo_check_range("pass", p->pass, ORDO_IO_FORWARD, ORDO_IO_GRADIENT));
+    ORDO_TRY(ordo_check_range("q_len", p->q_len, 1, LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("kv_len", p->kv_len, 1, LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("head_dim", p->head_dim, 1, DIM_MAX));
+    ORDO_TRY(ordo_check_range("v_head_dim", p->v_head_dim, 1, DIM_MAX));
+    ORDO_TRY(ordo_check_range("heads", p->heads, 1, LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("kv_heads", p->kv_heads, 1, p->heads));
+    ORDO_TRY(ordo_check_range("mask", p->mask, ORDO_MASK_FULL, ORDO_MASK_CAUSAL_TOP_LEFT));
+    ORDO_TRY(ordo_check_range("cache_words", p->cache_words, 1, INT64_MAX / 4));
+    ORDO_TRY(ordo_check_range("strip", p->strip, 1, DIM_MAX));
+    ORDO_TRY(ordo_check_range("workspace_words", p->workspace_words, 0, INT64_MAX));
     if (p->heads % p->kv_heads != 0)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "kv_heads %" PRId64 ": expected a divisor of heads %" PRId64, p->kv_heads,

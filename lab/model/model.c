@@ -17,14 +17,6 @@ static ordo_status missing(const char *name)
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
 }
 
-static ordo_status within(const char *name, int64_t value, int64_t high)
-{
-    if (value < 1 || value > high)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %lld: expected 1 to %lld", name, (long long)value,
-                         (long long)high);
-    return ORDO_OK;
-}
-
 static ordo_status check_precision(const ordo_model *model, ordo_precision precision)
 {
     if ((unsigned)precision >= ORDO_PRECISIONS)
@@ -89,9 +81,9 @@ ordo_status ordo_model_gemm(const ordo_model *model, const ordo_gemm *gemm, ordo
     static const ordo_struct kind = ORDO_STRUCT(ordo_gemm, "ordo_gemm", ORDO_GEMM_INIT, NULL);
     ORDO_TRY(ordo_versioned_copy(&g, gemm, &kind));
     ORDO_TRY(check_precision(model, g.precision));
-    ORDO_TRY(within("m", g.m, (int64_t)1 << 40));
-    ORDO_TRY(within("n", g.n, LONGEST));
-    ORDO_TRY(within("k", g.k, LONGEST));
+    ORDO_TRY(ordo_check_range("m", g.m, 1, (int64_t)1 << 40));
+    ORDO_TRY(ordo_check_range("n", g.n, 1, LONGEST));
+    ORDO_TRY(ordo_check_range("k", g.k, 1, LONGEST));
     *time = ordo_price_gemm(model, &g).time;
     return ORDO_OK;
 }
@@ -105,12 +97,12 @@ static ordo_status check_shape(const ordo_model *model, ordo_attention_shape *s)
         s->kv_len = s->q_len;
     if (s->head_dim == 0)
         s->head_dim = 128;
-    ORDO_TRY(within("batch", s->batch, MOST));
-    ORDO_TRY(within("heads", s->heads, MOST));
-    ORDO_TRY(within("kv_heads", s->kv_heads, s->heads));
-    ORDO_TRY(within("q_len", s->q_len, LONGEST));
-    ORDO_TRY(within("kv_len", s->kv_len, LONGEST));
-    ORDO_TRY(within("head_dim", s->head_dim, DEEPEST));
+    ORDO_TRY(ordo_check_range("batch", s->batch, 1, MOST));
+    ORDO_TRY(ordo_check_range("heads", s->heads, 1, MOST));
+    ORDO_TRY(ordo_check_range("kv_heads", s->kv_heads, 1, s->heads));
+    ORDO_TRY(ordo_check_range("q_len", s->q_len, 1, LONGEST));
+    ORDO_TRY(ordo_check_range("kv_len", s->kv_len, 1, LONGEST));
+    ORDO_TRY(ordo_check_range("head_dim", s->head_dim, 1, DEEPEST));
     if (s->heads % s->kv_heads != 0)
         return ordo_fail(ORDO_ERR_SHAPE, "kv_heads %lld: expected a divisor of heads %lld",
                          (long long)s->kv_heads, (long long)s->heads);
@@ -206,16 +198,16 @@ static ordo_status check_block(const ordo_model *model, ordo_block *b)
     b->head_dim = b->head_dim ? b->head_dim : 128;
     b->tensor_parallel = b->tensor_parallel ? b->tensor_parallel : 1;
     b->sequence_parallel = b->sequence_parallel ? b->sequence_parallel : 1;
-    ORDO_TRY(within("batch", b->batch, MOST));
-    ORDO_TRY(within("seq", b->seq, LONGEST));
-    ORDO_TRY(within("embed", b->embed, WIDEST));
-    ORDO_TRY(within("head_dim", b->head_dim, DEEPEST));
-    ORDO_TRY(within("tensor_parallel", b->tensor_parallel, MOST));
-    ORDO_TRY(within("sequence_parallel", b->sequence_parallel, MOST));
+    ORDO_TRY(ordo_check_range("batch", b->batch, 1, MOST));
+    ORDO_TRY(ordo_check_range("seq", b->seq, 1, LONGEST));
+    ORDO_TRY(ordo_check_range("embed", b->embed, 1, WIDEST));
+    ORDO_TRY(ordo_check_range("head_dim", b->head_dim, 1, DEEPEST));
+    ORDO_TRY(ordo_check_range("tensor_parallel", b->tensor_parallel, 1, MOST));
+    ORDO_TRY(ordo_check_range("sequence_parallel", b->sequence_parallel, 1, MOST));
     b->kv_heads = b->kv_heads ? b->kv_heads : b->embed / b->head_dim;
     if (b->segments == 0)
         b->segments = default_segments(b->seq / b->sequence_parallel);
-    ORDO_TRY(within("segments", b->segments, LONGEST));
+    ORDO_TRY(ordo_check_range("segments", b->segments, 1, LONGEST));
     ORDO_TRY(check_ranks(b));
     return check_utilization(b->utilization);
 }

@@ -16,39 +16,31 @@ enum {
     AUTO_BUDGET = 1 << 19 /* tasks simulated per candidate of `auto` */
 };
 
-static ordo_status between(const char *field, int64_t value, int64_t low, int64_t high)
-{
-    if (value < low || value > high)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %lld: expected %lld to %lld", field,
-                         (long long)value, (long long)low, (long long)high);
-    return ORDO_OK;
-}
-
 static ordo_status check_fields(const ordo_schedule *s)
 {
     if ((unsigned)s->mask > ORDO_MASK_CAUSAL_TOP_LEFT)
         return ordo_fail(ORDO_ERR_ARGUMENT, "mask %d: expected full, causal or causal-top-left",
                          (int)s->mask);
-    ORDO_TRY(between("order", s->order, 1, ORDO_ORDER_COUNT));
-    ORDO_TRY(between("key_tiles", s->key_tiles, 1, TILES_MAX));
-    ORDO_TRY(between("query_tiles", s->query_tiles, 0, TILES_MAX));
-    ORDO_TRY(between("heads", s->heads, 1, TILES_MAX));
-    ORDO_TRY(between("workers", s->workers, 1, ORDO_WORKERS_MAX));
-    ORDO_TRY(between("group", s->group, ORDO_GROUP_WAVES, TILES_MAX));
-    ORDO_TRY(between("split", s->split, 0, ORDO_SPLIT_MAX));
-    ORDO_TRY(between("issue", s->issue, ORDO_ISSUE_DEFAULT, ORDO_ISSUE_KEY));
-    ORDO_TRY(between("section", s->section, 0, TILES_MAX));
-    ORDO_TRY(between("assign", s->assign, ORDO_ASSIGN_DEFAULT, ORDO_ASSIGN_FIRST_FREE));
-    ORDO_TRY(between("compute", s->compute, 1, COST_MAX));
-    ORDO_TRY(between("compute_partial", s->compute_partial, 0, COST_MAX));
-    ORDO_TRY(between("reduce", s->reduce, 1, COST_MAX));
-    ORDO_TRY(between("latency", s->latency, 0, COST_MAX));
-    ORDO_TRY(between("overlap", s->overlap, 0, ORDO_OVERLAP_MAX));
+    ORDO_TRY(ordo_check_range("order", s->order, 1, ORDO_ORDER_COUNT));
+    ORDO_TRY(ordo_check_range("key_tiles", s->key_tiles, 1, TILES_MAX));
+    ORDO_TRY(ordo_check_range("query_tiles", s->query_tiles, 0, TILES_MAX));
+    ORDO_TRY(ordo_check_range("heads", s->heads, 1, TILES_MAX));
+    ORDO_TRY(ordo_check_range("workers", s->workers, 1, ORDO_WORKERS_MAX));
+    ORDO_TRY(ordo_check_range("group", s->group, ORDO_GROUP_WAVES, TILES_MAX));
+    ORDO_TRY(ordo_check_range("split", s->split, 0, ORDO_SPLIT_MAX));
+    ORDO_TRY(ordo_check_range("issue", s->issue, ORDO_ISSUE_DEFAULT, ORDO_ISSUE_KEY));
+    ORDO_TRY(ordo_check_range("section", s->section, 0, TILES_MAX));
+    ORDO_TRY(ordo_check_range("assign", s->assign, ORDO_ASSIGN_DEFAULT, ORDO_ASSIGN_FIRST_FREE));
+    ORDO_TRY(ordo_check_range("compute", s->compute, 1, COST_MAX));
+    ORDO_TRY(ordo_check_range("compute_partial", s->compute_partial, 0, COST_MAX));
+    ORDO_TRY(ordo_check_range("reduce", s->reduce, 1, COST_MAX));
+    ORDO_TRY(ordo_check_range("latency", s->latency, 0, COST_MAX));
+    ORDO_TRY(ordo_check_range("overlap", s->overlap, 0, ORDO_OVERLAP_MAX));
     if ((s->ratio_num == 0) != (s->ratio_den == 0))
         return ordo_fail(ORDO_ERR_ARGUMENT, "ratio %lld/%lld: expected both zero or both positive",
                          (long long)s->ratio_num, (long long)s->ratio_den);
-    ORDO_TRY(between("ratio_num", s->ratio_num, 0, ORDO_TILE_MAX));
-    return between("ratio_den", s->ratio_den, 0, ORDO_TILE_MAX);
+    ORDO_TRY(ordo_check_range("ratio_num", s->ratio_num, 0, ORDO_TILE_MAX));
+    return ordo_check_range("ratio_den", s->ratio_den, 0, ORDO_TILE_MAX);
 }
 
 static int64_t divisor(int64_t a, int64_t b)

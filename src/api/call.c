@@ -355,8 +355,7 @@ ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, or
     static const ordo_nested nested[] = { ORDO_NESTED(ordo_combine, o), { 0 } };
     static const ordo_struct kind = ORDO_STRUCT(ordo_combine, "combine", ORDO_COMBINE_INIT, nested);
     ORDO_TRY(ordo_versioned_copy(out, in, &kind));
-    if (out->parts < 1 || out->parts > 4096)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "parts %" PRId64 ": expected 1 to 4096", out->parts);
+    ORDO_TRY(ordo_check_range("parts", out->parts, 1, 4096));
     if (!out->o_parts || !out->lse_parts)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected an array of %" PRId64,
                          out->o_parts ? "lse_parts" : "o_parts", out->parts);

@@ -18,9 +18,7 @@ typedef struct rectangle {
 static ordo_status check_span(const char *first_name, int64_t first, const char *count_name,
                               int64_t *count, int64_t length)
 {
-    if (first < 0 || first > length)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected 0..%" PRId64, first_name,
-                         first, length);
+    ORDO_TRY(ordo_check_range(first_name, first, 0, length));
     if (*count < 0 || *count > length - first)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "%s %" PRId64 ": expected 1..%" PRId64 ", or 0 (all that follow)",
@@ -37,12 +35,8 @@ static ordo_status check_part(const ordo_dropout_view *m, const ordo_dropout_par
     ordo_dropout_part p = ORDO_DROPOUT_PART_INIT;
     if (in)
         ORDO_TRY(ordo_versioned_copy(&p, in, &kind));
-    if (p.sequence < 0 || p.sequence >= m->problem.batch)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "part.sequence %" PRId64 ": expected 0..%" PRId64,
-                         p.sequence, m->problem.batch - 1);
-    if (p.head < 0 || p.head >= m->problem.heads)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "part.head %" PRId64 ": expected 0..%" PRId64, p.head,
-                         m->problem.heads - 1);
+    ORDO_TRY(ordo_check_range("part.sequence", p.sequence, 0, m->problem.batch - 1));
+    ORDO_TRY(ordo_check_range("part.head", p.head, 0, m->problem.heads - 1));
     if ((unsigned)p.format > ORDO_DROPOUT_BITS)
         return ordo_fail(ORDO_ERR_ARGUMENT, "part.format %d: expected 0 (bytes) or 1 (bits)",
                          (int)p.format);
@@ -153,8 +147,7 @@ ordo_status ordo_philox4x32(const uint32_t counter[4], const uint32_t key[2], in
                          !counter ? "counter"
                          : !key   ? "key"
                                   : "words");
-    if (rounds < 1 || rounds > 10)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "rounds %d: expected 1..10", rounds);
+    ORDO_TRY(ordo_check_range("rounds", rounds, 1, 10));
     memcpy(w.w, counter, sizeof w.w);
     w = ordo_philox(w, key[0], key[1], rounds);
     memcpy(words, w.w, sizeof w.w);

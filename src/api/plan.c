@@ -34,9 +34,7 @@ static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo
     if ((unsigned)known.backend > ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda",
                          (int)known.backend);
-    if ((unsigned)known.order > ORDO_ORDER_COUNT)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "order %d: expected 0 to %d", (int)known.order,
-                         ORDO_ORDER_COUNT);
+    ORDO_TRY(ordo_check_range("order", (int)known.order, 0, ORDO_ORDER_COUNT));
     ORDO_TRY(ordo_problem_resolve(problem, &plan->problem));
     plan->threshold = ordo_dropout_threshold(&plan->problem);
     if (machine || known.backend == ORDO_BACKEND_REF)

@@ -6,17 +6,11 @@
 #include "base/keep.h"
 #include "base/status.h"
 #include "base/versioned.h"
+#include "plan/plan.h"
+#include "planner/defaults.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-static ordo_status range(const char *field, int64_t value, int64_t low, int64_t high)
-{
-    if (value < low || value > high)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 "..%" PRId64, field,
-                         value, low, high);
-    return ORDO_OK;
-}
 
 static ordo_status check_kinds(const ordo_problem *p)
 {
@@ -67,10 +61,12 @@ static int64_t keys(int64_t given, int64_t otherwise)
 
 static ordo_status check_sizes(ordo_problem *p)
 {
-    ORDO_TRY(range("batch", p->batch, 0, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("heads", p->heads, 1, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("q_len", p->q_len, 0, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("head_dim", p->head_dim, 1, ORDO_MAX_HEAD_DIM));
+    const int64_t head_dim_max =
+        ordo_default_head_dim_max("ref"); /* the oracle runs every problem */
+    ORDO_TRY(ordo_check_range("batch", p->batch, 0, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("heads", p->heads, 1, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("q_len", p->q_len, 0, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("head_dim", p->head_dim, 1, head_dim_max));
 
     if (p->kv_heads == 0)
         p->kv_heads = p->heads;
@@ -79,8 +75,8 @@ static ordo_status check_sizes(ordo_problem *p)
     p->kv_len = keys(p->kv_len, p->q_len);
     if (p->v_head_dim == 0)
         p->v_head_dim = p->head_dim;
-    ORDO_TRY(range("kv_len", p->kv_len, 0, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("v_head_dim", p->v_head_dim, 1, ORDO_MAX_HEAD_DIM));
+    ORDO_TRY(ordo_check_range("kv_len", p->kv_len, 0, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("v_head_dim", p->v_head_dim, 1, head_dim_max));
     if (p->kv_heads < 1 || p->heads % p->kv_heads != 0)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "kv_heads %" PRId64 ": expected a divisor of heads %" PRId64, p->kv_heads,
@@ -165,9 +161,9 @@ static ordo_status check_window(ordo_problem *p)
                          bad_left ? "left" : "right", bad_left ? w->left : w->right,
                          w->on ? "-1 (open), 0 or more" : "0 or -1 with window.on false");
 
-    if (w->left >= ORDO_MAX_LENGTH) /* further than any sequence reaches */
+    if (w->left >= ORDO_LENGTH_MAX) /* further than any sequence reaches */
         w->left = -1;
-    if (w->right >= ORDO_MAX_LENGTH)
+    if (w->right >= ORDO_LENGTH_MAX)
         w->right = -1;
     const bool right_hides = w->right >= 0 && p->mask == ORDO_MASK_FULL;
     if (!w->on || (w->left < 0 && !right_hides))
@@ -253,9 +249,9 @@ static ordo_status check_shard_heads(ordo_problem *p)
     const int64_t group = p->heads / p->kv_heads;
     if (s->heads_total == 0)
         s->heads_total = p->heads;
-    ORDO_TRY(range("shard.batch0", s->batch0, 0, INT64_C(1) << 32));
-    ORDO_TRY(range("shard.heads_total", s->heads_total, p->heads, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("shard.head0", s->head0, 0, s->heads_total - p->heads));
+    ORDO_TRY(ordo_check_range("shard.batch0", s->batch0, 0, INT64_C(1) << 32));
+    ORDO_TRY(ordo_check_range("shard.heads_total", s->heads_total, p->heads, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("shard.head0", s->head0, 0, s->heads_total - p->heads));
     if (s->heads_total % group != 0)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "shard.heads_total %" PRId64 ": expected a multiple of %" PRId64
@@ -287,10 +283,10 @@ static ordo_status check_shard(ordo_problem *p)
                          ", kv_total %" PRId64 ": expected 0 in %s layout; only dense sequences "
                          "can be split",
                          s->row0, s->col0, s->q_total, s->kv_total, ordo_layout_name(p->layout));
-    ORDO_TRY(range("shard.q_total", s->q_total, p->q_len, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("shard.kv_total", s->kv_total, p->kv_len, ORDO_MAX_LENGTH));
-    ORDO_TRY(range("shard.row0", s->row0, 0, s->q_total - p->q_len));
-    ORDO_TRY(range("shard.col0", s->col0, 0, s->kv_total - p->kv_len));
+    ORDO_TRY(ordo_check_range("shard.q_total", s->q_total, p->q_len, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("shard.kv_total", s->kv_total, p->kv_len, ORDO_LENGTH_MAX));
+    ORDO_TRY(ordo_check_range("shard.row0", s->row0, 0, s->q_total - p->q_len));
+    ORDO_TRY(ordo_check_range("shard.col0", s->col0, 0, s->kv_total - p->kv_len));
     return check_shard_keys(p);
 }
 

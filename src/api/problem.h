@@ -6,11 +6,6 @@
 #include "base/versioned.h"
 #include "ordo/problem.h"
 
-enum {
-    ORDO_MAX_LENGTH = 1 << 30, /* of a sequence, and of batch and heads */
-    ORDO_MAX_HEAD_DIM = 576,
-};
-
 /* The public struct, for callers of other versions. */
 extern const ordo_struct ordo_problem_struct;
 

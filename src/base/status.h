@@ -2,6 +2,8 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
+#include <inttypes.h>
+
 #include "base/for_lab.h"
 #include "ordo/status.h"
 
@@ -11,6 +13,17 @@ ORDO_FOR_LAB void ordo_set_error(const char *format, ...) __attribute__((format(
 /* Record a message and hand the status back: return ordo_fail(ORDO_ERR_SHAPE, "...", ...);
  * a macro, so that compilers and analysers see that the status is not ORDO_OK. */
 #define ordo_fail(status, ...) (ordo_set_error(__VA_ARGS__), (status))
+
+/* Check that low <= value <= high; else fail with ORDO_ERR_ARGUMENT, "field value: expected
+ * low..high". Inline, so that analysers know the range afterwards. */
+static inline ordo_status ordo_check_range(const char *field, int64_t value, int64_t low,
+                                           int64_t high)
+{
+    if (value < low || value > high)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 "..%" PRId64, field,
+                         value, low, high);
+    return ORDO_OK;
+}
 
 /* Forward the failure of a call. */
 #define ORDO_TRY(call)                                                                             \

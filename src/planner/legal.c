@@ -9,14 +9,6 @@
 #include "plan/workspace.h"
 #include "planner/defaults.h"
 
-static ordo_status between(const char *field, int64_t value, int64_t low, int64_t high)
-{
-    if (value < low || value > high)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 " to %" PRId64,
-                         field, value, low, high);
-    return ORDO_OK;
-}
-
 /* ---- the problem ---- */
 
 /* Everything computed from a plan counts heads in 32 bits. */
@@ -93,7 +85,7 @@ static ordo_status check_tile(const char *name, ordo_tile tile)
 {
     if (tile.q < 1 || tile.q > ORDO_TILE_MAX || tile.k < 1 || tile.k > ORDO_TILE_MAX)
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "%s_tile %" PRId64 "x%" PRId64 ": expected 1 to %d rows and columns", name,
+                         "%s_tile %" PRId64 "x%" PRId64 ": expected 1..%d rows and columns", name,
                          tile.q, tile.k, ORDO_TILE_MAX);
     return ORDO_OK;
 }
@@ -121,7 +113,7 @@ static ordo_status check_ref(const ordo_plan *plan)
 /* No backend adds into more than one accumulator; only the simulator does. */
 static ordo_status check_split(const ordo_plan *plan)
 {
-    ORDO_TRY(between("split", plan->split, 1, ORDO_SPLIT_MAX));
+    ORDO_TRY(ordo_check_range("split", plan->split, 1, ORDO_SPLIT_MAX));
     if (plan->split > 1)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "split %" PRId64
@@ -211,24 +203,25 @@ int64_t ordo_plan_section_max(const ordo_problem *p)
 
 static ordo_status check_order(const ordo_plan *plan)
 {
-    ORDO_TRY(between("order", plan->order_asked, 1, ORDO_ORDER_COUNT));
+    ORDO_TRY(ordo_check_range("order", plan->order_asked, 1, ORDO_ORDER_COUNT));
     const ordo_order expected = ordo_plan_replaced_order(plan);
     if (plan->order != expected)
         return ordo_fail(ORDO_ERR_ARGUMENT, "order %s for %s: expected %s",
                          ordo_order_name(plan->order), ordo_order_name(plan->order_asked),
                          ordo_order_name(expected));
     if (!ordo_order_cyclic(plan->order))
-        return between("group", plan->group, 0, 0);
-    return plan->group == ORDO_GROUP_WAVES ? ORDO_OK
-                                           : between("group", plan->group, 1, ORDO_LENGTH_MAX);
+        return ordo_check_range("group", plan->group, 0, 0);
+    return plan->group == ORDO_GROUP_WAVES
+               ? ORDO_OK
+               : ordo_check_range("group", plan->group, 1, ORDO_LENGTH_MAX);
 }
 
 static ordo_status check_issue(const ordo_plan *plan)
 {
-    ORDO_TRY(between("workers", plan->workers, 1, ORDO_WORKERS_MAX));
-    ORDO_TRY(between("issue", plan->issue, ORDO_ISSUE_HEAD, ORDO_ISSUE_KEY));
-    ORDO_TRY(between("assign", plan->assign, ORDO_ASSIGN_PINNED, ORDO_ASSIGN_FIRST_FREE));
-    return between("section", plan->section, 1, ordo_plan_section_max(&plan->problem));
+    ORDO_TRY(ordo_check_range("workers", plan->workers, 1, ORDO_WORKERS_MAX));
+    ORDO_TRY(ordo_check_range("issue", plan->issue, ORDO_ISSUE_HEAD, ORDO_ISSUE_KEY));
+    ORDO_TRY(ordo_check_range("assign", plan->assign, ORDO_ASSIGN_PINNED, ORDO_ASSIGN_FIRST_FREE));
+    return ordo_check_range("section", plan->section, 1, ordo_plan_section_max(&plan->problem));
 }
 
 static ordo_status check_waves(const ordo_plan *plan)

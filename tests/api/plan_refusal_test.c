@@ -110,9 +110,9 @@ TEST(choices_out_of_range_are_refused_by_name)
 {
     REFUSE(on_h200, o->group = 4, ARGUMENT, "group 4", "order descending has no groups");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SHIFT, o->group = -5), ARGUMENT, "group -5",
-           "expected 1 to");
+           "expected 1..");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SHIFT, o->group = (INT64_C(1) << 30) + 1), ARGUMENT,
-           "group 1073741825", "expected 1 to 1073741824");
+           "group 1073741825", "expected 1..1073741824");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SHIFT, o->group = 200, p->q_len = 32768), UNSUPPORTED,
            "group 200: 200 chains must be resident together", "workers 132");
     REFUSE(on_h200, (o->order = ORDO_ORDER_SYMMETRIC, o->workers = 3), UNSUPPORTED,
@@ -124,26 +124,26 @@ TEST(choices_out_of_range_are_refused_by_name)
            UNSUPPORTED, "group waves", "issue key");
     REFUSE(on_h200, (o->issue = ORDO_ISSUE_HEAD, o->section = 4), ARGUMENT, "section 4",
            "issue head has no sections");
-    REFUSE(on_host, o->section = -4, ARGUMENT, "section -4", "expected 1 to 16");
-    REFUSE(on_h200, o->section = -4, ARGUMENT, "section -4", "expected 1 to 16");
-    REFUSE(on_h200, o->section = 17, ARGUMENT, "section 17", "expected 1 to 16");
+    REFUSE(on_host, o->section = -4, ARGUMENT, "section -4", "expected 1..16");
+    REFUSE(on_h200, o->section = -4, ARGUMENT, "section -4", "expected 1..16");
+    REFUSE(on_h200, o->section = 17, ARGUMENT, "section 17", "expected 1..16");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 0, 64 }), ARGUMENT, "forward_tile 0x64",
-           "1 to 4096");
+           "1..4096");
     REFUSE(on_h200, o->backward_tile = ((ordo_tile) { 64, 0 }), ARGUMENT, "backward_tile 64x0",
-           "1 to 4096");
+           "1..4096");
     REFUSE(on_h200, o->backward_tile = ((ordo_tile) { -64, 64 }), ARGUMENT, "backward_tile -64x64",
-           "1 to 4096");
+           "1..4096");
     REFUSE(on_h200, o->backward_tile = ((ordo_tile) { 64, 4097 }), ARGUMENT,
-           "backward_tile 64x4097", "1 to 4096");
-    REFUSE(on_h200, o->split = 65, ARGUMENT, "split 65", "1 to 64");
-    REFUSE(on_h200, o->split = -1, ARGUMENT, "split -1", "1 to 64");
-    REFUSE(on_h200, o->workers = -1, ARGUMENT, "workers -1", "1 to 1048576");
-    REFUSE(on_h200, o->workers = (1 << 20) + 1, ARGUMENT, "workers 1048577", "1 to 1048576");
+           "backward_tile 64x4097", "1..4096");
+    REFUSE(on_h200, o->split = 65, ARGUMENT, "split 65", "1..64");
+    REFUSE(on_h200, o->split = -1, ARGUMENT, "split -1", "1..64");
+    REFUSE(on_h200, o->workers = -1, ARGUMENT, "workers -1", "1..1048576");
+    REFUSE(on_h200, o->workers = (1 << 20) + 1, ARGUMENT, "workers 1048577", "1..1048576");
     REFUSE(on_h200, o->workers = INT64_MAX, ARGUMENT, "workers 9223372036854775807", "1048576");
     REFUSE(on_h200, o->backend = (ordo_backend)9, ARGUMENT, "backend 9", "expected ref, cpu");
-    REFUSE(on_h200, o->order = (ordo_order)8, ARGUMENT, "order 8", "0 to 7");
-    REFUSE(on_h200, o->issue = (ordo_issue)3, ARGUMENT, "issue 3", "1 to 2");
-    REFUSE(on_h200, o->assign = (ordo_assign)3, ARGUMENT, "assign 3", "1 to 2");
+    REFUSE(on_h200, o->order = (ordo_order)8, ARGUMENT, "order 8", "0..7");
+    REFUSE(on_h200, o->issue = (ordo_issue)3, ARGUMENT, "issue 3", "1..2");
+    REFUSE(on_h200, o->assign = (ordo_assign)3, ARGUMENT, "assign 3", "1..2");
     REFUSE(on_h200, p->heads = 0, ARGUMENT, "heads 0", "expected");
     REFUSE(on_h200, (p->batch = 1 << 16, p->heads = (1 << 14) + 1, p->q_len = 1), ORDO_ERR_OVERFLOW,
            "batch 65536 x heads 16385", "2^30");

@@ -114,7 +114,7 @@ def test_laboratory_is_loaded_when_first_asked_for(clone):
 
 
 def test_errors_of_the_laboratory_have_their_message():
-    with pytest.raises(ordo.Error, match="key_tiles 0: expected 1 to"):
+    with pytest.raises(ordo.Error, match="key_tiles 0: expected 1.."):
         ordo.lab.timeline(key_tiles=0, workers=1)
 
 

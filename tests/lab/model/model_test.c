@@ -120,7 +120,7 @@ TEST(blocks_are_checked)
     good.seq = good.embed = 4096;
 
     b = good, b.seq = 0;
-    refuse(model, b, ORDO_ERR_ARGUMENT, "seq 0: expected 1 to");
+    refuse(model, b, ORDO_ERR_ARGUMENT, "seq 0: expected 1..");
     b = good, b.seq = INT64_MAX;
     refuse(model, b, ORDO_ERR_ARGUMENT, "seq 9223372036854775807");
     b = good, b.embed = -1;

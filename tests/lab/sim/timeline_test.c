@@ -300,36 +300,36 @@ static void refuse(const ordo_schedule *s, const char *what, ordo_status status,
 TEST(fields_out_of_range_are_named)
 {
     REFUSE(mask, (ordo_mask)3, "mask 3: expected full");
-    REFUSE(key_tiles, 0, "key_tiles 0: expected 1 to 1048576");
+    REFUSE(key_tiles, 0, "key_tiles 0: expected 1..1048576");
     REFUSE(key_tiles, (1 << 20) + 1, "key_tiles 1048577");
-    REFUSE(query_tiles, -1, "query_tiles -1: expected 0 to 1048576");
-    REFUSE(heads, 0, "heads 0: expected 1 to 1048576");
+    REFUSE(query_tiles, -1, "query_tiles -1: expected 0..1048576");
+    REFUSE(heads, 0, "heads 0: expected 1..1048576");
     REFUSE(heads, INT64_MAX, "heads 9223372036854775807");
-    REFUSE(workers, 0, "workers 0: expected 1 to 1048576");
+    REFUSE(workers, 0, "workers 0: expected 1..1048576");
     REFUSE(workers, INT64_MIN, "workers -9223372036854775808");
-    REFUSE(order, ORDO_ORDER_DEFAULT, "order 0: expected 1 to 7");
-    REFUSE(order, (ordo_order)8, "order 8: expected 1 to 7");
-    REFUSE(group, -2, "group -2: expected -1 to 1048576");
-    REFUSE(split, -1, "split -1: expected 0 to 64");
-    REFUSE(split, 65, "split 65: expected 0 to 64");
-    REFUSE(issue, (ordo_issue)3, "issue 3: expected 0 to 2");
-    REFUSE(section, -1, "section -1: expected 0 to 1048576");
-    REFUSE(assign, (ordo_assign)3, "assign 3: expected 0 to 2");
-    REFUSE(compute, 0, "compute 0: expected 1 to 1073741824");
+    REFUSE(order, ORDO_ORDER_DEFAULT, "order 0: expected 1..7");
+    REFUSE(order, (ordo_order)8, "order 8: expected 1..7");
+    REFUSE(group, -2, "group -2: expected -1..1048576");
+    REFUSE(split, -1, "split -1: expected 0..64");
+    REFUSE(split, 65, "split 65: expected 0..64");
+    REFUSE(issue, (ordo_issue)3, "issue 3: expected 0..2");
+    REFUSE(section, -1, "section -1: expected 0..1048576");
+    REFUSE(assign, (ordo_assign)3, "assign 3: expected 0..2");
+    REFUSE(compute, 0, "compute 0: expected 1..1073741824");
     REFUSE(compute, (1 << 30) + 1, "compute 1073741825");
-    REFUSE(compute_partial, -1, "compute_partial -1: expected 0 to");
-    REFUSE(reduce, 0, "reduce 0: expected 1 to");
-    REFUSE(latency, -1, "latency -1: expected 0 to");
-    REFUSE(overlap, 17, "overlap 17: expected 0 to 16");
+    REFUSE(compute_partial, -1, "compute_partial -1: expected 0..");
+    REFUSE(reduce, 0, "reduce 0: expected 1..");
+    REFUSE(latency, -1, "latency -1: expected 0..");
+    REFUSE(overlap, 17, "overlap 17: expected 0..16");
     REFUSE(ratio_num, 2, "ratio 2/0: expected both zero or both positive");
     REFUSE(ratio_den, 2, "ratio 0/2");
     ordo_schedule s = example();
     s.ratio_num = -1;
     s.ratio_den = 1;
-    refuse(&s, "ratio -1/1", ORDO_ERR_ARGUMENT, "ratio_num -1: expected 0 to 4096");
+    refuse(&s, "ratio -1/1", ORDO_ERR_ARGUMENT, "ratio_num -1: expected 0..4096");
     s.ratio_num = 1;
     s.ratio_den = 4097;
-    refuse(&s, "ratio 1/4097", ORDO_ERR_ARGUMENT, "ratio_den 4097: expected 0 to 4096");
+    refuse(&s, "ratio 1/4097", ORDO_ERR_ARGUMENT, "ratio_den 4097: expected 0..4096");
 }
 
 TEST(schedules_that_cannot_run_are_refused_by_name)
