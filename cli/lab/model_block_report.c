@@ -137,7 +137,7 @@ void cli_block_text(const void *priced)
     printf("  overlapped is %.3f x sequential, %.3f x fused in speed; region %d, %.4f ms of making "
            "the bits "
            "exposed\n",
-           r->overlap_over_baseline, r->overlap_over_fusion, r->region, r->exposed * 1e3);
+           r->overlapped_over_sequential, r->overlapped_over_fused, r->region, r->exposed * 1e3);
     if (!r->coresident && ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CUDA)
         puts("  The GEMMs and the kernel that makes the bits do not fit one multiprocessor "
              "together:\n  only the idle ends of the last waves are filled");
@@ -214,10 +214,10 @@ void cli_block_fields(cli_json *json, const void *priced)
         cli_json_real(json, key, r->mode[i] * 1e3);
     }
     cli_json_real(json, "exposed_ms", r->exposed * 1e3);
-    cli_json_real(json, "overlapped_over_sequential", r->overlap_over_baseline);
-    cli_json_real(json, "overlapped_over_fused", r->overlap_over_fusion);
-    cli_json_real(json, "fused_over_sequential", r->fusion_over_baseline);
-    cli_json_real(json, "hidden_in_fused", r->hidden_in_fusion);
+    cli_json_real(json, "overlapped_over_sequential", r->overlapped_over_sequential);
+    cli_json_real(json, "overlapped_over_fused", r->overlapped_over_fused);
+    cli_json_real(json, "fused_over_sequential", r->fused_over_sequential);
+    cli_json_real(json, "hidden_in_fused", r->hidden_in_fused);
     cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED]);
     cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED]);
     cli_json_bool(json, "mask_fits", r->mask_fits);

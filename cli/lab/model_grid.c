@@ -40,10 +40,10 @@ enum { QUANTITIES = sizeof quantities / sizeof quantities[0] };
 static double value_of(const cli_quantity *quantity, const ordo_block_report *r)
 {
     switch (quantity->id) {
-    case OVERLAPPED_OVER_SEQUENTIAL: return r->overlap_over_baseline;
-    case OVERLAPPED_OVER_FUSED: return r->overlap_over_fusion;
-    case FUSED_OVER_SEQUENTIAL: return r->fusion_over_baseline;
-    case OVERLAPPED_GAIN: return 100 * (r->overlap_over_fusion - 1);
+    case OVERLAPPED_OVER_SEQUENTIAL: return r->overlapped_over_sequential;
+    case OVERLAPPED_OVER_FUSED: return r->overlapped_over_fused;
+    case FUSED_OVER_SEQUENTIAL: return r->fused_over_sequential;
+    case OVERLAPPED_GAIN: return 100 * (r->overlapped_over_fused - 1);
     case DROPOUT_COST: return 100 * (r->mode[r->best] / r->none - 1);
     case MASK_GIB: return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
     case GEMM_MS: return r->gemm_seconds * 1e3;

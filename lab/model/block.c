@@ -282,7 +282,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->exposed = hidden.exposed;
     r->gemm_then_rng = gemm + beside.rng;
     r->gemm_beside_rng = hidden.seconds;
-    r->hidden_in_fusion =
+    r->hidden_in_fused =
         1 - (p->fused.clock_seconds - p->with_mask.clock_seconds) / p->rng.clock_seconds;
     const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
     r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
@@ -386,11 +386,11 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     const double memory = ordo_model_value(model, ORDO_C_MEMORY);
     r->mask_fits = memory <= 0 || r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
     price_modes(&p, r);
-    r->overlap_over_baseline =
+    r->overlapped_over_sequential =
         r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
-    r->overlap_over_fusion =
+    r->overlapped_over_fused =
         r->mode[ORDO_DROPOUT_MODE_FUSED] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
-    r->fusion_over_baseline =
+    r->fused_over_sequential =
         r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_FUSED];
     price_training(&p, r);
     choose(r);

@@ -105,10 +105,10 @@ static void ask_block(answers *a, const ordo_model *model)
                                r.communication_seconds,
                                r.none,
                                r.exposed,
-                               r.hidden_in_fusion,
-                               r.overlap_over_baseline,
-                               r.overlap_over_fusion,
-                               r.fusion_over_baseline,
+                               r.hidden_in_fused,
+                               r.overlapped_over_sequential,
+                               r.overlapped_over_fused,
+                               r.fused_over_sequential,
                                r.margin };
     NOTE(numbers);
     NOTE(r.mode);

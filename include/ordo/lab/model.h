@@ -128,12 +128,12 @@ typedef struct ordo_block_report {
     double none;                         /* forward pass without dropout */
     double mode[ORDO_DROPOUT_MODES];     /* forward pass in each dropout mode */
     double exposed;                      /* time of making bits that the GEMMs do not cover */
-    double hidden_in_fusion;             /* share of the time of making bits that fusion hides */
+    double hidden_in_fused;              /* share of the time of making bits that fused hides */
     double mask_bytes[ORDO_DROPOUT_MODES]; /* memory for bits in each mode */
     int64_t segments;                      /* of the pipelined mode */
     bool mask_fits;                        /* the bits of all scores fit the machine's memory */
     bool coresident;                       /* both kernels fit one multiprocessor together */
-    double overlap_over_baseline, overlap_over_fusion, fusion_over_baseline;
+    double overlapped_over_sequential, overlapped_over_fused, fused_over_sequential;
     int region; /* making bits takes 1: less than half the GEMMs' time, 2: less, 3: more */
     ordo_dropout_mode best; /* the fastest mode whose bits fit memory */
     double margin;          /* time of the second best mode / time of the best - 1 */

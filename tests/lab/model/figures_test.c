@@ -42,18 +42,18 @@ TEST(headlines)
 {
     ordo_model *model = h100(1);
     const ordo_block_report llama3 = price(model, 8192, 4096, 7, false);
-    CHECK_NEAR(llama3.overlap_over_baseline, 1.26, 0.01);
-    CHECK_NEAR(llama3.overlap_over_fusion, 1.22, 0.01);
+    CHECK_NEAR(llama3.overlapped_over_sequential, 1.26, 0.01);
+    CHECK_NEAR(llama3.overlapped_over_fused, 1.22, 0.01);
     const ordo_block_report gpt4 = price(model, 32768, 12288, 7, false);
-    CHECK_NEAR(gpt4.overlap_over_baseline, 1.25, 0.01);
-    CHECK_NEAR(gpt4.overlap_over_fusion, 1.2, 0.01);
+    CHECK_NEAR(gpt4.overlapped_over_sequential, 1.25, 0.01);
+    CHECK_NEAR(gpt4.overlapped_over_fused, 1.2, 0.01);
     const ordo_block_report llama2 = price(model, 4096, 4096, 7, false);
-    CHECK_NEAR(llama2.overlap_over_baseline, 1.14, 0.01);
+    CHECK_NEAR(llama2.overlapped_over_sequential, 1.14, 0.01);
     CHECK_NEAR(llama3.attention_fused.seconds / llama3.attention.seconds, 1.90, 0.005);
     CHECK_NEAR(llama3.mode[ORDO_DROPOUT_MODE_FUSED] / llama3.none, 1.3, 0.02);
     const ordo_block_report longest = price(model, 65536, 4096, 7, false);
     CHECK_NEAR(longest.mode[ORDO_DROPOUT_MODE_FUSED] / longest.none, 1.7, 0.04);
-    CHECK(llama3.hidden_in_fusion > 0.10 && llama3.hidden_in_fusion < 0.20);
+    CHECK(llama3.hidden_in_fused > 0.10 && llama3.hidden_in_fused < 0.20);
     ordo_model_destroy(model);
 }
 
@@ -98,7 +98,7 @@ TEST(inversion)
     const ordo_block_report five = price(model, 16384, 6144, 5, false);
     CHECK(seven.exposed > 0);
     CHECK(five.exposed == 0);
-    CHECK(seven.overlap_over_baseline < five.overlap_over_baseline);
+    CHECK(seven.overlapped_over_sequential < five.overlapped_over_sequential);
     CHECK_INT(seven.region, 3);
     ordo_model_destroy(model);
 }
@@ -125,8 +125,8 @@ TEST(figure_5)
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
             const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
-            CHECK_NEAR(r.fusion_over_baseline, fusion[w][l], 0.01);
-            CHECK_NEAR(r.overlap_over_baseline, overlap[w][l], 0.01);
+            CHECK_NEAR(r.fused_over_sequential, fusion[w][l], 0.01);
+            CHECK_NEAR(r.overlapped_over_sequential, overlap[w][l], 0.01);
             CHECK_INT(r.region, region[w][l]);
         }
     ordo_model_destroy(model);
@@ -149,8 +149,10 @@ TEST(figures_8_and_9)
     ordo_model *model = h100(1), *twice = h100(2);
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
-            const double now = price(model, lengths[l], widths[w], 7, false).overlap_over_baseline;
-            const double then = price(twice, lengths[l], widths[w], 7, false).overlap_over_baseline;
+            const double now =
+                price(model, lengths[l], widths[w], 7, false).overlapped_over_sequential;
+            const double then =
+                price(twice, lengths[l], widths[w], 7, false).overlapped_over_sequential;
             CHECK_NEAR(then, overlap[w][l], 0.01);
             CHECK_NEAR(100 * (then - now), points[w][l], 1);
         }
@@ -184,8 +186,8 @@ TEST(figure_12)
         for (int k = 0; k < 3; k++) {
             const ordo_block_report r =
                 price(model, cells[i].seq, cells[i].embed, rounds[k], false);
-            CHECK_NEAR(r.overlap_over_baseline, cells[i].over_sequential[k], 0.01);
-            CHECK_NEAR(r.overlap_over_fusion, cells[i].over_fusion[k], 0.01);
+            CHECK_NEAR(r.overlapped_over_sequential, cells[i].over_sequential[k], 0.01);
+            CHECK_NEAR(r.overlapped_over_fused, cells[i].over_fusion[k], 0.01);
             CHECK_INT(r.exposed > 0, cells[i].outlasts[k]);
         }
     ordo_model_destroy(model);
@@ -206,8 +208,8 @@ TEST(figure_13)
     for (size_t i = 0; i < 3; i++)
         for (int l = 0; l < LENGTHS; l++) {
             const ordo_block_report r = price(model, lengths[l], lines[i].embed, 7, true);
-            CHECK_NEAR(100 * (r.overlap_over_fusion - 1), lines[i].gain[l], 0.06);
-            CHECK_INT(r.overlap_over_fusion > 1, lines[i].gain[l] > 0);
+            CHECK_NEAR(100 * (r.overlapped_over_fused - 1), lines[i].gain[l], 0.06);
+            CHECK_INT(r.overlapped_over_fused > 1, lines[i].gain[l] > 0);
         }
     ordo_model_destroy(model);
 }
@@ -245,14 +247,14 @@ TEST(grid_of_figure_5)
             const double cost = r.mode[r.best] / r.none;
             least = fmin(least, cost);
             most = fmax(most, cost);
-            if (r.overlap_over_baseline > best.overlap_over_baseline)
+            if (r.overlapped_over_sequential > best.overlapped_over_sequential)
                 best = r;
-            fits += fabs(r.overlap_over_baseline - 1.25) < 0.005 &&
-                    fabs(r.overlap_over_fusion - 1.2) < 0.01;
+            fits += fabs(r.overlapped_over_sequential - 1.25) < 0.005 &&
+                    fabs(r.overlapped_over_fused - 1.2) < 0.01;
         }
     CHECK_NEAR(least, 1.03, 0.005);
     CHECK_NEAR(most, 1.73, 0.005);
-    CHECK_NEAR(best.overlap_over_baseline, 1.28, 0.005);
+    CHECK_NEAR(best.overlapped_over_sequential, 1.28, 0.005);
     CHECK_INT(best.region, 3);
     CHECK_INT(fits, 2);
     ordo_model_destroy(model);

@@ -111,7 +111,7 @@ static void compare(char **w, const ordo_block_report *r)
     near("overlap", r->mode[ORDO_DROPOUT_MODE_OVERLAPPED], w[OVERLAP]);
     near("exposed", r->exposed, w[EXPOSED]);
     near("region", r->region, w[REGION]);
-    CHECK_NEAR(r->hidden_in_fusion, strtod(w[HIDDEN], NULL), 1e-9);
+    CHECK_NEAR(r->hidden_in_fused, strtod(w[HIDDEN], NULL), 1e-9);
     same("attention", r->attention.limiter, w[ATTENTION_LIMITER]);
     same("rng", r->rng.limiter, w[RNG_LIMITER]);
     same("fused", r->attention_fused.limiter, w[FUSED_LIMITER]);
