@@ -4,8 +4,8 @@
  * whose dK and dV it repeats bit for bit.
  *
  * A block of the second kernel keeps a tile of queries, its output gradients, and dQ in registers,
- * and walks the key tiles that the mask leaves it, last first. One thread loads; each of two math
- * warpgroups owns 64 rows. A step issues, when its turn at the tensor cores comes,
+ * and walks the key tiles that the mask leaves it, last first. One thread loads; each of two
+ * consumer warpgroups owns 64 rows. The two issue in alternation (ping-pong). A step issues
  *
  *     dQ += dS(j-1) K(j-1) | S(j) = Q K(j)^T | dP(j) = dO V(j)^T
  *

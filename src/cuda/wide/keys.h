@@ -2,7 +2,7 @@
  *
  * A unit is a tile of 64 keys of one key head: K and V stay in shared memory, and the plan says
  * which query tile of 64 comes when, the query heads of the group one after the other at each. Two
- * math warpgroups share a step by matrix, not by rows:
+ * consumer warpgroups share a step by matrix, not by rows:
  *
  *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
  *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q

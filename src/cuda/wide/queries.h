@@ -151,7 +151,7 @@ struct wide_queries_loader {
     }
 };
 
-/* ---- math ---- */
+/* ---- consumers ---- */
 
 template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
     using Z = wide_queries_shape;

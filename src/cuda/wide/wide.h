@@ -60,9 +60,9 @@ static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
 
 /* Whether setmaxnreg can succeed: more than the 168 registers per thread of the launch, and it
  * waits for ever. */
-constexpr bool wide_registers_fit(int math, int load)
+constexpr bool wide_registers_fit(int consumer, int producer)
 {
-    return 256 * math + 128 * load <= WIDE_THREADS * 168;
+    return 256 * consumer + 128 * producer <= WIDE_THREADS * 168;
 }
 
 /* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
