@@ -17,7 +17,7 @@
  *
  *   r = x_error + 3 u (max - x) + (N + 1)(EXP2 + 2 u)       relative,
  *
- * or vanishes below 2^-126. l = sum p, by one chain a tile and one over tiles: r averaged by P,
+ * or vanishes below 2^-126. l = sum p, by one chain per tile and one over tiles: r averaged by P,
  * plus gamma(Bk + 6 + N). lse = log l + m: that, and u |lse|. o = sum p v / l: each term off by r +
  * r_l, the chain by gamma(kv + 2 N + 5).
  *

@@ -4,13 +4,13 @@
  *   build/bench/dropout [--quick]
  *
  * Times are medians by the device's clock, with the caches flushed before each launch.
- * Beside the generator stands one that draws 32 bits an element with a linear counter, as a paper
+ * Beside the generator stands one that draws 32 bits per element with a linear counter, as a paper
  * would: a baseline for the time; its bits are nobody's. */
 #include "../../tests/cuda/case.h"
 #include "cuda/dropout.h"
 #include "timing.cuh"
 
-/* 32 random bits an element, eight draws a word. */
+/* 32 random bits per element, eight draws per word. */
 static __global__ void draw_32_bits(uint32_t *words, uint32_t count, uint64_t seed, uint32_t limit)
 {
     for (uint32_t at = blockIdx.x * blockDim.x + threadIdx.x; at < count;
@@ -67,7 +67,7 @@ static void bench_generator(int seq, int runs)
     const auto baseline = [&] {
         draw_32_bits<<<132 * 16, 128>>>(bits, (uint32_t)words, 42, 0xe6666666);
     };
-    printf("  rounds  7, 32 bits an element, baseline   %7.3f ms\n",
+    printf("  rounds  7, 32 bits per element, baseline  %7.3f ms\n",
            time_in_turns({ { baseline } }, runs)[0]);
     fflush(stdout);
     MUST(cudaFree(bits));

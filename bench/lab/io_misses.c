@@ -6,7 +6,7 @@
  * cachegrind with the size, ways and lines of the model. What set-up costs is then measured by a
  * run that stops before the algorithm, and taken off.
  *
- *   bench/io_misses [--n N] [--cachegrind] */
+ *   build/bench/io_misses [--n N] [--cachegrind] */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
  * are the median of the ratios and, in brackets, their quartiles: a gain smaller than the distance
  * between the quartiles is not shown by this run.
  *
- *   bench/phase [--rows N] [--head-dim D] [--rounds R] [--quick] */
+ *   build/bench/phase [--rows N] [--head-dim D] [--rounds R] [--quick] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

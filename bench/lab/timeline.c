@@ -1,6 +1,6 @@
 /* Timeline simulator: tile tasks a second on one core, and the memory it takes.
  *
- * Target: 5 million tasks a second for every order; memory that grows with query tiles in
+ * Target: 5 million tasks per second for every order; memory that grows with query tiles in
  * flight and workers, not with tasks. */
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/* model_measured.c: measured times as `ordo bench --json` and bench/calibrate write them. */
+/* model_measured.c: measured times as `ordo bench --json` and bench/lab/calibrate write them. */
 #include "lab/model_measured.h"
 
 #include "kit/json_read.h"

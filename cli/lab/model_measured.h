@@ -1,4 +1,4 @@
-/* model_measured.h: measured times as `ordo bench --json` and bench/calibrate write them.
+/* model_measured.h: measured times as `ordo bench --json` and bench/lab/calibrate write them.
  *
  * A document with "results", each a kernel, its sizes and its "seconds". A row without "kernel" is
  * one of `ordo bench`: attention, its "problem" and "pass". Keys that say nothing about time are

@@ -104,7 +104,7 @@ ORDO_HD uint32_t ordo_keep_word_ordo(const ordo_keep *keep, uint32_t bh, uint32_
 }
 
 /* Keying fa2. One draw serves 8 bytes of row g and 8 of row g + 8, in 32 columns; its counter
- * starts at the offset and gives every head 32 places, one a lane of a warp. */
+ * starts at the offset and gives every head 32 places, one per lane of a warp. */
 ORDO_HD uint32_t ordo_keep_word_fa2(const ordo_keep *keep, uint32_t bh, uint32_t row,
                                     uint32_t block, uint32_t quad)
 {

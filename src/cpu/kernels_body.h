@@ -1,5 +1,5 @@
 /* kernels_body.h: the tile kernels, written once on the virtual vector of 16 floats. Included by
- * one small file a target, after its vec_TARGET.h; see kernels.h for what each computes. */
+ * one small file per target, after its vec_TARGET.h; see kernels.h for what each computes. */
 #include "base/constants.h"
 #include "base/half.h"
 #include "base/keep.h"

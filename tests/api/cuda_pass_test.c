@@ -439,7 +439,7 @@ TEST(many_tiles)
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
     CHECK_HAS(ordo_last_error(), "17 key tiles");
     ordo_plan_destroy(f->plan);
-    r.problem.layout = ORDO_PACKED; /* as many as the rows have, and one more a sequence */
+    r.problem.layout = ORDO_PACKED; /* as many as the rows have, and one more per sequence */
     r.problem.q_len = r.problem.kv_len = 1 << 20;
     r.problem.batch = 1000, r.problem.total_kv = 1000;
     r.problem.total_q = 128 * ((1 << 22) - 1000);

@@ -10,7 +10,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-commands() { # compiler, level: one line a file
+commands() { # compiler, level: one line per file
     for file in "$ORDO_SOURCE"/src/cpu/*.c "$ORDO_SOURCE"/tests/cpu/golden_test.c; do
         case $(uname -m):$file in # as CMakeLists.txt has it
         x86_64:*/kernels_avx2.c) own="-mavx2 -mfma -mf16c" ;;

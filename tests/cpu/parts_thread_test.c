@@ -14,7 +14,7 @@ static const int threads[] = { 2, 3, 4, 5, 8, 16 };
 
 TEST(parts_by_chains_and_workers)
 {
-    CHECK_INT(ordo_cpu_parts(16, 8, 128), 1); /* two chains a worker: enough */
+    CHECK_INT(ordo_cpu_parts(16, 8, 128), 1); /* two chains per worker: enough */
     CHECK_INT(ordo_cpu_parts(16, 9, 128), 2);
     CHECK_INT(ordo_cpu_parts(16, 16, 128), 2);
     CHECK_INT(ordo_cpu_parts(16, 17, 128), 4);

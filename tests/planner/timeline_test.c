@@ -134,7 +134,7 @@ static ordo_run issued(ordo_run run, int section)
     return run;
 }
 
-/* Full masks, 32 heads, one query tile a key tile: efficiency against work / 132. */
+/* Full masks, 32 heads, one query tile per key tile: efficiency against work / 132. */
 TEST(issue_order_full)
 {
     static const double expected[2][6] = { { 0.77, 0.97, 0.968, 0.968, 0.97, 0.97 },
@@ -174,7 +174,7 @@ static double unordered(int n, int m, int section, int c, int r)
     return best;
 }
 
-/* Causal, 16 heads, two query tiles a key tile: efficiency against the best unordered. */
+/* Causal, 16 heads, two query tiles per key tile: efficiency against the best unordered. */
 TEST(issue_order_causal)
 {
     static const double expected[2][6] = { { 0.935, 0.946, 0.89, 0.97, 0.977, 0.984 },
@@ -202,7 +202,7 @@ TEST(issue_order_causal)
 
 /* ---- CPU threads: an addition is a fiftieth of a step, so only the balance counts ---- */
 
-/* Causal, two query tiles a key tile, a head a thread in a section: the plan of a CPU. */
+/* Causal, two query tiles per key tile, one head per thread in a section: the plan of a CPU. */
 static double cpu_makespan(ordo_order order, int keys, int heads, int workers)
 {
     const ordo_run run = run_of(true, keys, 2, 2 * keys, 1, heads, workers, order, FIRST_FREE);

@@ -312,7 +312,7 @@ TEST(refusals)
     CHECK(now() - start < 5);
 }
 
-/* 20 million accesses a second of processor time, arithmetic included. */
+/* 20 million accesses per second of processor time, arithmetic included. */
 TEST(speed)
 {
     const ordo_io_problem p = attention(ORDO_IO_BACKWARD, 192, 64, 64 * 64);

@@ -127,7 +127,7 @@ TEST(tails_are_filled)
 }
 
 /* A fused generator takes 5.5 tensor cycles a wide multiplication from its scheduler: 420 of a
- * 128 x 128 tile at 0.59 of them a score, 455 at the 0.64 of the kernel that was counted. */
+ * 128 x 128 tile at 0.59 of them per score, 455 at the 0.64 of the kernel that was counted. */
 TEST(wide_multiplications_steal)
 {
     ordo_model *model = h200(true);

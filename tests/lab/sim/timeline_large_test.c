@@ -172,7 +172,7 @@ TEST(absurd_sizes_are_refused_or_short)
             s.heads = 100;
             s.split = 64;
             s.issue = ORDO_ISSUE_KEY;
-            s.group = 1; /* 2^26 accumulators a head, all heads in flight */
+            s.group = 1; /* 2^26 accumulators per head, all heads in flight */
             break;
         case 5: s.query_tiles = most - 1; break; /* 2^40 rows */
         case 6:

@@ -34,7 +34,7 @@ TEST(the_size_of_a_grid)
     static const int rows[][6] = {
         /* key_tiles, query_tiles, ratio, -> query tiles, live causal pairs of one head */
         { 4, 0, 0, 0, 4, 10 }, /* square */
-        { 4, 8, 0, 0, 8, 20 }, /* two query tiles a key tile */
+        { 4, 8, 0, 0, 8, 20 }, /* two query tiles per key tile */
         { 4, 0, 2, 1, 8, 20 }, /* the same, by the ratio */
         { 5, 0, 8, 5, 8, 26 }, /* 40 rows in tiles of 8 and 5 */
         { 4, 2, 1, 1, 2, 7 },  /* bottom-right: 2 rows see 3 and 4 keys */
