@@ -15,43 +15,36 @@ static bool ready(ordo_io_fast *fast, ordo_io_view a, ordo_io_view b, ordo_io_vi
     return ordo_io_resident(fast, a) && ordo_io_resident(fast, b) && ordo_io_resident(fast, c);
 }
 
-void ordo_io_nt(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, ordo_io_view b)
+/* c += a b, of which either may be read transposed. */
+static inline void product(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, bool a_transposed,
+                           ordo_io_view b, bool b_transposed)
 {
+    const int64_t inner = a_transposed ? a.rows : a.cols;
     if (!ready(fast, a, b, c))
         return;
     for (int64_t i = 0; i < c.rows; i++)
         for (int64_t j = 0; j < c.cols; j++) {
             double sum = get(fast, c, i, j);
-            for (int64_t t = 0; t < a.cols; t++)
-                sum += get(fast, a, i, t) * get(fast, b, j, t);
+            for (int64_t t = 0; t < inner; t++)
+                sum += (a_transposed ? get(fast, a, t, i) : get(fast, a, i, t)) *
+                       (b_transposed ? get(fast, b, j, t) : get(fast, b, t, j));
             put(fast, c, i, j, sum);
         }
+}
+
+void ordo_io_nt(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, ordo_io_view b)
+{
+    product(fast, c, a, false, b, true);
 }
 
 void ordo_io_nn(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, ordo_io_view b)
 {
-    if (!ready(fast, a, b, c))
-        return;
-    for (int64_t i = 0; i < c.rows; i++)
-        for (int64_t j = 0; j < c.cols; j++) {
-            double sum = get(fast, c, i, j);
-            for (int64_t t = 0; t < a.cols; t++)
-                sum += get(fast, a, i, t) * get(fast, b, t, j);
-            put(fast, c, i, j, sum);
-        }
+    product(fast, c, a, false, b, false);
 }
 
 void ordo_io_tn(ordo_io_fast *fast, ordo_io_view c, ordo_io_view a, ordo_io_view b)
 {
-    if (!ready(fast, a, b, c))
-        return;
-    for (int64_t i = 0; i < c.rows; i++)
-        for (int64_t j = 0; j < c.cols; j++) {
-            double sum = get(fast, c, i, j);
-            for (int64_t t = 0; t < a.rows; t++)
-                sum += get(fast, a, t, i) * get(fast, b, t, j);
-            put(fast, c, i, j, sum);
-        }
+    product(fast, c, a, true, b, false);
 }
 
 void ordo_io_strip_product(const ordo_io_job *job, ordo_io_view s, const ordo_io_matrix *a,

@@ -1,16 +1,6 @@
 /* bounds_test.c: lower bounds by hand, where they hold, and what is refused. */
 #include "random_io.h"
 
-static ordo_io_problem attention(ordo_io_pass pass, int64_t n, int64_t d, int64_t m)
-{
-    ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
-    p.pass = pass;
-    p.q_len = n;
-    p.head_dim = d;
-    p.cache_words = m;
-    return p;
-}
-
 static ordo_io_bound form(const ordo_io_problem *p, int index)
 {
     ordo_io_bound b = { 0 };
@@ -21,8 +11,8 @@ static ordo_io_bound form(const ordo_io_problem *p, int index)
 TEST(dense_forms)
 {
     const double n = 1000, d = 64, m = 1024;
-    const ordo_io_problem f = attention(ORDO_IO_FORWARD, 1000, 64, 1024);
-    const ordo_io_problem b = attention(ORDO_IO_BACKWARD, 1000, 64, 1024);
+    const ordo_io_problem f = io_attention(ORDO_IO_FORWARD, 1000, 64, 1024);
+    const ordo_io_problem b = io_attention(ORDO_IO_BACKWARD, 1000, 64, 1024);
     CHECK_TEXT(form(&f, 0).name, "trivial");
     CHECK_NEAR(form(&f, 0).words, 4 * n * d, 0.5);
     CHECK_NEAR(form(&b, 0).words, 7 * n * d, 0.5);
@@ -43,7 +33,7 @@ TEST(dense_forms)
 TEST(ranges)
 {
     ordo_io_bound best;
-    ordo_io_problem p = attention(ORDO_IO_BACKWARD, 4096, 128, 128 * 128 / 2);
+    ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, 4096, 128, 128 * 128 / 2);
     CHECK(ordo_io_bound_best(&p, &best) == ORDO_OK);
     CHECK_TEXT(best.name, "small-cache");
     p.cache_words++;
@@ -55,7 +45,7 @@ TEST(ranges)
     p.cache_words = 1 << 22;
     CHECK(ordo_io_bound_best(&p, &best) == ORDO_OK);
     CHECK_TEXT(best.name, "trivial");
-    p = attention(ORDO_IO_GRADIENT, 4096, 128, 1000);
+    p = io_attention(ORDO_IO_GRADIENT, 4096, 128, 1000);
     CHECK(ordo_io_bound_best(&p, &best) == ORDO_OK);
     CHECK_TEXT(best.name, "trivial");
     CHECK_NEAR(form(&p, 5).words, (4096.0 * 4096 * 128 + 4096.0 * 128 * 128) / sqrt(1000), 1);
@@ -65,7 +55,7 @@ TEST(ranges)
 TEST(masked_forms)
 {
     const double n = 512, d = 64, z = n * (n + 1) / 2, m = 512;
-    ordo_io_problem p = attention(ORDO_IO_FORWARD, 512, 64, 512);
+    ordo_io_problem p = io_attention(ORDO_IO_FORWARD, 512, 64, 512);
     p.mask = ORDO_MASK_CAUSAL;
     CHECK_NEAR(form(&p, 2).words, 4 * z * d / sqrt(m) - 2 * z - n * d - 2 * m, 1);
     CHECK_NEAR(form(&p, 3).words, 2 * z * d / (2 * sqrt(2) * sqrt(m)) - 2 * z - m, 1);
@@ -96,7 +86,7 @@ static void refused(const ordo_io_problem *p, ordo_io_algorithm a, const ordo_io
 
 TEST(refusals)
 {
-    const ordo_io_problem good = attention(ORDO_IO_BACKWARD, 64, 16, 256);
+    const ordo_io_problem good = io_attention(ORDO_IO_BACKWARD, 64, 16, 256);
     ordo_io_problem p = good;
     p.cache_words = 2;
     refused(&p, ORDO_IO_PHASE, NULL, ORDO_ERR_UNSUPPORTED, "cache_words 2: too small");

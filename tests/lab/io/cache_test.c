@@ -121,16 +121,6 @@ TEST(optimum_is_optimal)
 
 /* ---- algorithms through caches ---- */
 
-static ordo_io_problem attention(ordo_io_pass pass, int64_t n, int64_t d, int64_t m)
-{
-    ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
-    p.pass = pass;
-    p.q_len = n;
-    p.head_dim = d;
-    p.cache_words = m;
-    return p;
-}
-
 static double through(const ordo_io_problem *p, ordo_io_algorithm a, ordo_io_cache c)
 {
     ordo_io_report r;
@@ -154,7 +144,7 @@ TEST(algorithms_through_caches)
     for (int pass = ORDO_IO_FORWARD; pass <= ORDO_IO_BACKWARD; pass++)
         for (int a = 1; a <= ORDO_IO_ALGORITHM_COUNT; a++)
             for (int packed = 0; packed < 2; packed++) {
-                const ordo_io_problem p = attention((ordo_io_pass)pass, 40, 16, 256);
+                const ordo_io_problem p = io_attention((ordo_io_pass)pass, 40, 16, 256);
                 ordo_io_cache c = ORDO_IO_CACHE_INIT;
                 ordo_io_report lru, opt, chain, curve;
                 ordo_io_words inner, sizes[512];
@@ -208,7 +198,7 @@ TEST(known_rows)
         for (int i = 0; i < 7; i++) {
             const double wanted = strtod(at, &at);
             const ordo_io_problem p =
-                attention(i < 3 ? ORDO_IO_FORWARD : ORDO_IO_BACKWARD, 96, 32, m);
+                io_attention(i < 3 ? ORDO_IO_FORWARD : ORDO_IO_BACKWARD, 96, 32, m);
             const double got = through(&p, columns[i], c) / (96.0 * 96);
             CHECK(isnan(got) == (wanted == 0));
             if (wanted != 0)
@@ -232,7 +222,7 @@ TEST(lru_cliff_and_budget)
     exact.replacement = careful.replacement = ORDO_IO_LRU;
     careful.budget = 0.85;
     for (size_t i = 0; i < 2; i++) {
-        const ordo_io_problem p = attention(ORDO_IO_BACKWARD, n, d, d * d);
+        const ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, n, d, d * d);
         const double words = explicit_words(&p, backward[i]);
         const double cliff = through(&p, backward[i], exact) / words;
         const double budget = through(&p, backward[i], careful) / words;
@@ -251,7 +241,7 @@ TEST(crossover_survives_lru)
     c.replacement = ORDO_IO_LRU;
     c.budget = 0.85;
     for (int f = 1; f <= 16; f *= 2) { /* M / d^2 = f / 4 */
-        const ordo_io_problem p = attention(ORDO_IO_BACKWARD, n, d, f * d * d / 4);
+        const ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, n, d, f * d * d / 4);
         const double phase = through(&p, ORDO_IO_PHASE, c);
         const double flash = fmin(through(&p, ORDO_IO_FLASH, c), through(&p, ORDO_IO_SPLIT, c));
         printf("  M = %.2f d^2: phase %.2f, flash %.2f n^2\n", f / 4.0, phase / (double)(n * n),
@@ -266,7 +256,7 @@ TEST(crossover_survives_lru)
 /* Long lines and few ways ruin thin strips; wide strips, packed, bring most of it back. */
 TEST(lines_and_packing)
 {
-    ordo_io_problem p = attention(ORDO_IO_BACKWARD, 96, 64, 64 * 64 / 4);
+    ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, 96, 64, 64 * 64 / 4);
     ordo_io_cache thin = ORDO_IO_CACHE_INIT;
     thin.replacement = ORDO_IO_ASSOC;
     thin.line = 8;
@@ -293,8 +283,8 @@ static double now(void)
 /* What a cache cannot be asked for is refused before anything runs. */
 TEST(refusals)
 {
-    const ordo_io_problem small = attention(ORDO_IO_FORWARD, 16, 8, 64);
-    const ordo_io_problem large = attention(ORDO_IO_BACKWARD, 1 << 13, 128, 1 << 10);
+    const ordo_io_problem small = io_attention(ORDO_IO_FORWARD, 16, 8, 64);
+    const ordo_io_problem large = io_attention(ORDO_IO_BACKWARD, 1 << 13, 128, 1 << 10);
     ordo_io_cache c = ORDO_IO_CACHE_INIT;
     ordo_io_report r;
     c.replacement = ORDO_IO_OPT;
@@ -315,7 +305,7 @@ TEST(refusals)
 /* 20 million accesses per second of processor time, arithmetic included. */
 TEST(speed)
 {
-    const ordo_io_problem p = attention(ORDO_IO_BACKWARD, 192, 64, 64 * 64);
+    const ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, 192, 64, 64 * 64);
     ordo_io_cache c = ORDO_IO_CACHE_INIT;
     ordo_io_report r;
     c.replacement = ORDO_IO_LRU;

@@ -12,6 +12,17 @@ typedef struct io_case {
     uint8_t blocks[IO_BLOCKS];
 } io_case;
 
+/* One head of n rows and columns, head size d, m words of fast memory. */
+static inline ordo_io_problem io_attention(ordo_io_pass pass, int64_t n, int64_t d, int64_t m)
+{
+    ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
+    p.pass = pass;
+    p.q_len = n;
+    p.head_dim = d;
+    p.cache_words = m;
+    return p;
+}
+
 /* Rows and columns up to `longest`, head sizes up to `widest`; masks, windows, blocks, dropout,
  * groups and unequal sizes, each in a part of the cases. */
 static inline void io_random_case(io_case *c, uint64_t *random, int64_t longest, int64_t widest)
