@@ -15,7 +15,7 @@
 #include "check.h"
 #include "ordo/ordo.h"
 
-enum { GRID_BATCH_MAX = 5, GRID_HEADS_MAX = 32 };
+enum { GRID_BATCH_MAX = 7, GRID_HEADS_MAX = 32 };
 
 /* Inputs, then outputs. */
 enum {
@@ -48,6 +48,8 @@ static const struct {
 
 typedef struct grid_case {
     ordo_problem problem; /* kv_heads, kv_len and v_head_dim filled in */
+    ordo_order order;     /* of sums; 0: the plan's choice, and then `group` is not read */
+    int64_t group;
     int32_t q_lens[GRID_BATCH_MAX], kv_lens[GRID_BATCH_MAX];
     int32_t cu_q[GRID_BATCH_MAX + 1], cu_kv[GRID_BATCH_MAX + 1];
     int64_t ids[GRID_BATCH_MAX];
@@ -74,6 +76,12 @@ typedef struct grid_place {
 static inline bool grid_ragged(const grid_case *c)
 {
     return c->problem.layout != ORDO_DENSE;
+}
+
+/* Whether it holds rows or columns of longer sequences, which only dense batches can. */
+static inline bool grid_cut(const grid_case *c)
+{
+    return c->problem.shard.q_total > 0 || c->problem.shard.kv_total > 0;
 }
 
 /* Valid rows of sequence b, and what its memory has room for. */

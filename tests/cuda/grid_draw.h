@@ -6,6 +6,8 @@
 
 #include "grid_case.h"
 
+enum { GRID_DRAWN_BATCH = 5 }; /* most sequences */
+
 /* What may be drawn. */
 typedef struct grid_limits {
     uint64_t seed;
@@ -85,7 +87,7 @@ static inline void grid_draw_lengths(grid_case *c, uint64_t *state, int64_t long
 {
     const bool square = check_between(state, 0, 1), ragged = grid_ragged(c);
     int64_t q = 0, kv = 0;
-    for (int64_t b = 0; b < GRID_BATCH_MAX; b++) {
+    for (int64_t b = 0; b < GRID_DRAWN_BATCH; b++) {
         if (b == 0 || ragged) {
             q = ragged && grid_one_in(state, 10) ? 0 : grid_draw_length(state, longest);
             kv = ragged && grid_one_in(state, 10) ? 0 : grid_draw_length(state, longest);
@@ -115,6 +117,12 @@ static inline void grid_shrink(grid_case *c, uint64_t *state, int64_t longest, d
     }
 }
 
+static inline void grid_draw_slopes(grid_case *c, uint64_t *state)
+{
+    for (int64_t x = 0; x < GRID_DRAWN_BATCH * GRID_HEADS_MAX; x++)
+        c->slopes[x] = (float)ldexp(1 + check_uniform(state) / 4, -(int)check_between(state, 1, 9));
+}
+
 /* Where it lies in a larger problem, and what its sequences are called. */
 static inline void grid_draw_place(grid_case *c, uint64_t *state)
 {
@@ -126,11 +134,10 @@ static inline void grid_draw_place(grid_case *c, uint64_t *state)
     }
     p->shard.batch0 = grid_one_in(state, 3) ? check_between(state, 1, 9) : 0;
     c->ids_given = grid_one_in(state, 3);
-    for (int64_t b = 0; b < GRID_BATCH_MAX; b++)
+    for (int64_t b = 0; b < GRID_DRAWN_BATCH; b++)
         c->ids[b] = c->ids_given ? 3 + 7 * ((b * 3) % 5) : p->shard.batch0 + b;
     c->slopes_each = grid_one_in(state, 2);
-    for (int64_t x = 0; x < GRID_BATCH_MAX * GRID_HEADS_MAX; x++)
-        c->slopes[x] = (float)ldexp(1 + check_uniform(state) / 4, -(int)check_between(state, 1, 9));
+    grid_draw_slopes(c, state);
 }
 
 /* What most of training is: kernels may be made for it. */
@@ -162,6 +169,14 @@ static inline void grid_fill(grid_case *c, int tensor, uint64_t state, double st
                 }
 }
 
+/* Tensors of a case whose problem is settled, and their numbers. */
+static inline void grid_make_inputs(grid_case *c)
+{
+    grid_open(c);
+    for (int t = 0; t < GRID_OUTPUTS; t++)
+        grid_fill(c, t, c->seed + (uint64_t)t, t == GRID_Q || t == GRID_K ? c->strength : 1);
+}
+
 /* Combination `number` of a seed, with its inputs. */
 static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
 {
@@ -171,7 +186,7 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     ordo_problem *p = &c->problem;
     p->dtype = check_between(&state, 0, 1) ? ORDO_BF16 : ORDO_F16;
     p->layout = (ordo_layout)check_between(&state, 0, 2);
-    p->batch = check_between(&state, 1, GRID_BATCH_MAX);
+    p->batch = check_between(&state, 1, GRID_DRAWN_BATCH);
     p->kv_heads = check_between(&state, 1, 4);
     p->heads = p->kv_heads * check_between(&state, 1, 8);
     p->head_dim = p->v_head_dim = grid_draw_dim(&state);
@@ -197,9 +212,7 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     grid_draw_dropout(c, &state);
     grid_draw_place(c, &state);
     c->seed = check_random(&state);
-    grid_open(c);
-    for (int t = 0; t < GRID_OUTPUTS; t++)
-        grid_fill(c, t, c->seed + (uint64_t)t, t == GRID_Q || t == GRID_K ? c->strength : 1);
+    grid_make_inputs(c);
 }
 
 /* One line about it. */
@@ -226,6 +239,11 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
                        p->dropout.p, ordo_keying_name(p->dropout.keying),
                        c->bits_given ? " given" : " inside", c->by_pointer ? " by pointer" : "",
                        p->dropout.rounds, p->dropout.bits);
+    if (grid_cut(c))
+        at += snprintf(more + at, sizeof more - (size_t)at, " rows from %d, columns from %d",
+                       (int)p->shard.row0, (int)p->shard.col0);
+    if (c->order > 0)
+        at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s;", p->alibi ? " alibi" : "",
                    c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
                    c->head_gap || c->row_gap ? " strided" : "",

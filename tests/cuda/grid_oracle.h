@@ -332,6 +332,16 @@ static inline unsigned char *grid_kept(const grid_case *c, int64_t b, int64_t he
     return kept;
 }
 
+/* Column of row 0 that lies on the diagonal. */
+static inline int64_t grid_diagonal(const grid_case *c, int64_t b)
+{
+    const ordo_shard *s = &c->problem.shard;
+    const int64_t rows = grid_cut(c) ? s->q_total : c->q_lens[b];
+    const int64_t cols = grid_cut(c) ? s->kv_total : c->kv_lens[b];
+    const bool top = c->problem.mask == ORDO_MASK_CAUSAL_TOP_LEFT;
+    return (top ? 0 : cols - rows) + s->row0 - s->col0;
+}
+
 static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, int64_t b,
                                    int64_t head, grid_sums *b_dk, grid_sums *b_dv, grid_bounds *to)
 {
@@ -348,7 +358,7 @@ static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, 
         .rows = rows,
         .cols = cols,
         .group = group,
-        .diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : cols - rows,
+        .diagonal = grid_diagonal(c, b),
         .dim = p->head_dim,
         .v_dim = p->v_head_dim,
         .u = f16 ? 0x1p-11 : 0x1p-8,

@@ -320,6 +320,8 @@ static inline ordo_status grid_plan(const grid_lab *lab, const grid_case *c, int
     options.backend = lab->cuda ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     options.workers = workers;
     options.issue = issue;
+    options.order = c->order;
+    options.group = c->group;
     return ordo_plan_create(plan, &c->problem, lab->machine, &options);
 }
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_CUDA_GRID_SESSION_H
 #define TESTS_CUDA_GRID_SESSION_H
 
-#include "grid_draw.h"
+#include "grid_fixed.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -23,6 +23,7 @@ typedef struct session {
     int64_t count, only, repeats, seconds;
     long threads;
     bool cuda, together, json;
+    bool fixed;                 /* the combinations of grid_fixed.h, not drawn ones */
     const char *with, *without; /* words of a description, with commas between; or NULL */
     const char *wrong;          /* level whose results get a wrong bit: is it found? */
 
@@ -52,10 +53,10 @@ static inline double seconds_since(const struct timespec *start)
 static inline void say_again(const session *s, int64_t number, char *text, size_t size)
 {
     (void)snprintf(text, size,
-                   "grid_test%s --seed %" PRIu64 " --longest %" PRId64
+                   "grid_test%s%s --seed %" PRIu64 " --longest %" PRId64
                    " --work %g --repeats %" PRId64 " --only %" PRId64,
-                   s->cuda ? "" : " --backend cpu", s->limits.seed, s->limits.longest,
-                   s->limits.work, s->repeats, number);
+                   s->cuda ? "" : " --backend cpu", s->fixed ? " --fixed" : "", s->limits.seed,
+                   s->limits.longest, s->limits.work, s->repeats, number);
 }
 
 /* ---- summary ---- */
@@ -120,6 +121,7 @@ static inline void usage(FILE *to)
 {
     fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
           "  --backend cuda|cpu  what to test (cuda)\n"
+          "  --fixed             all fixed combinations (grid_fixed.h); none is drawn\n"
           "  --seed S            of the combinations (1)\n"
           "  --count N           combinations (2000)\n"
           "  --repeats R         of each (20)\n"
@@ -164,6 +166,7 @@ static inline void parse(session *s, int argc, char **argv)
 {
     enum {
         BACKEND,
+        FIXED,
         SEED,
         COUNT,
         REPEATS,
@@ -180,14 +183,23 @@ static inline void parse(session *s, int argc, char **argv)
         HELP
     };
     static const struct option options[] = {
-        { "backend", 1, NULL, BACKEND }, { "seed", 1, NULL, SEED },
-        { "count", 1, NULL, COUNT },     { "repeats", 1, NULL, REPEATS },
-        { "only", 1, NULL, ONLY },       { "seconds", 1, NULL, SECONDS },
-        { "longest", 1, NULL, LONGEST }, { "work", 1, NULL, WORK },
-        { "with", 1, NULL, WITH },       { "without", 1, NULL, WITHOUT },
-        { "threads", 1, NULL, THREADS }, { "together", 0, NULL, TOGETHER },
-        { "wrong", 1, NULL, WRONG },     { "json", 0, NULL, JSON },
-        { "help", 0, NULL, HELP },       { 0 },
+        { "backend", 1, NULL, BACKEND },
+        { "seed", 1, NULL, SEED },
+        { "count", 1, NULL, COUNT },
+        { "repeats", 1, NULL, REPEATS },
+        { "only", 1, NULL, ONLY },
+        { "seconds", 1, NULL, SECONDS },
+        { "longest", 1, NULL, LONGEST },
+        { "work", 1, NULL, WORK },
+        { "with", 1, NULL, WITH },
+        { "without", 1, NULL, WITHOUT },
+        { "threads", 1, NULL, THREADS },
+        { "together", 0, NULL, TOGETHER },
+        { "wrong", 1, NULL, WRONG },
+        { "json", 0, NULL, JSON },
+        { "help", 0, NULL, HELP },
+        { "fixed", 0, NULL, FIXED },
+        { 0 },
     };
     for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (which) {
@@ -198,6 +210,7 @@ static inline void parse(session *s, int argc, char **argv)
                 exit(2);
             }
             break;
+        case FIXED: s->fixed = true; break;
         case SEED: s->limits.seed = (uint64_t)number_of("seed", optarg, 0); break;
         case COUNT: s->count = number_of("count", optarg, 1); break;
         case REPEATS: s->repeats = number_of("repeats", optarg, 0); break;
@@ -216,6 +229,13 @@ static inline void parse(session *s, int argc, char **argv)
         }
     if (optind < argc) {
         fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
+        exit(2);
+    }
+    if (s->fixed)
+        s->count = grid_fixed_count();
+    if (s->only >= 0 && s->fixed && s->only >= s->count) {
+        fprintf(stderr, "grid_test: --only %" PRId64 ": expected less than %" PRId64 "\n", s->only,
+                s->count);
         exit(2);
     }
     if (s->only >= 0)

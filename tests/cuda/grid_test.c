@@ -1,12 +1,12 @@
 /* grid_test.c: the promise over the grid of features.
  *
- *   grid_test [--backend cpu] [--seed S] [--count N] [--repeats R] [--only N] [--seconds T]
- *             [--longest ROWS] [--work MILLIONS] [--with WORDS] [--without WORDS] [--threads N]
- *             [--together] [--json]
+ *   grid_test [--backend cpu] [--fixed] [--seed S] [--count N] [--repeats R] [--only N]
+ *             [--seconds T] [--longest ROWS] [--work MILLIONS] [--with WORDS] [--without WORDS]
+ *             [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
- * softcap, ALiBi, gradient of lse and place in a larger problem, and holds forward and backward of
- * each
+ * softcap, ALiBi, gradient of lse and place in a larger problem, or takes those of grid_fixed.h,
+ * and holds forward and backward of each
  *
  *   oracle    within the bounds of grid_oracle.h of backend ref; every output written, and nothing
  *             between them
@@ -19,8 +19,9 @@
  *   dropped   and the positions read back are the exporter's
  *
  * Every failure prints a line with the command that repeats it. What the backend refuses is counted
- * by message, and is no pass. Threads draw and ask the oracle; one of them at a time has the
- * device, unless --together. Exit 1 after a failure, or if nothing passed; 77 without a device. */
+ * by message, and is no pass; a fixed combination that CUDA refuses has failed. Threads draw and
+ * ask the oracle; one of them at a time has the device, unless --together. Exit 1 after a failure,
+ * or if nothing passed; 77 without a device. */
 #include "grid_probe.h"
 #include "grid_session.h"
 
@@ -264,15 +265,22 @@ static bool dense_alone(const grid_case *c, int64_t b)
     return c->q_lens[b] > 0 && c->kv_lens[b] > 0;
 }
 
-static void check_batch(trial *t, uint64_t *state)
+static void check_alone(trial *t, int64_t b)
 {
-    const int64_t b = check_between(state, 0, t->c.problem.batch - 1);
     if (dense_alone(&t->c, b))
         check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
     check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
-    if (t->c.problem.batch > 1)
+}
+
+/* One sequence of a drawn combination, each of a fixed one; and one beside NaN. */
+static void check_batch(trial *t, uint64_t *state)
+{
+    const int64_t batch = t->c.problem.batch, one = check_between(state, 0, batch - 1);
+    for (int64_t b = t->s->fixed ? 0 : one; b <= (t->s->fixed ? batch - 1 : one); b++)
+        check_alone(t, b);
+    if (batch > 1)
         check_same(t, "batch", "beside NaN",
-                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = b }, false);
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = one }, false);
 }
 
 static void check_layout(trial *t)
@@ -447,7 +455,7 @@ static void check_combination(trial *t)
     t->plan = NULL;
     t->failed = t->refused = false;
     t->passes = 0;
-    grid_draw(&t->c, &s->limits, t->number);
+    (s->fixed ? grid_fix : grid_draw)(&t->c, &s->limits, t->number);
     if (!asked_for(s, &t->c)) {
         pthread_mutex_lock(&s->lock);
         s->left_out++;
@@ -465,6 +473,8 @@ static void check_combination(trial *t)
         pthread_mutex_unlock(&s->device);
     if (ran)
         check_oracle(t);
+    else if (s->fixed && s->cuda && !t->failed)
+        fail(t, "plan", "refused, but a fixed combination must run: %s", ordo_last_error());
     pthread_mutex_lock(&s->lock);
     s->failed += t->failed;
     s->refused += !t->failed && !ran;
