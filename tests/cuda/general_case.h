@@ -136,11 +136,6 @@ struct general_result {
     }
 };
 
-struct general_errors {
-    double o, worst, lse;
-    size_t wrong; /* not finite, -inf where it should not be, or written where nothing is */
-};
-
 struct general_case : device_memory {
     general_shape z;
     ordo_layout layout;
@@ -399,47 +394,6 @@ struct general_case : device_memory {
         a.row0 = z.row0;
         a.col0 = z.col0;
         return a;
-    }
-
-    general_errors compare(const general_result &got)
-    {
-        general_errors e = {};
-        double error = 0, size = 0;
-        size_t at = 0;
-        double *const scratch = take<double>((size_t)q_most * kv_most);
-        double *const want_o = take<double>((size_t)q_most * z.head_dim);
-        double *const want_lse = take<double>((size_t)q_most);
-        for (int b = 0; b < sequences; b++)
-            for (int h = 0; h < z.heads && z.q_lens[b] > 0; h++) {
-                const int q_len = z.q_lens[b];
-                reference_args a = arguments(b, h);
-                a.o = want_o;
-                a.lse = want_lse;
-                a.scratch = scratch;
-                reference_kernel<<<q_len, 128>>>(a);
-                const std::vector<double> o_ = case_download(want_o, (size_t)q_len * z.head_dim);
-                const std::vector<double> lse_ = case_download(want_lse, (size_t)q_len);
-                for (int r = 0; r < q_len; r++, at++) {
-                    const float l = got.lse[at];
-                    if ((lse_[r] == -INFINITY) != (l == -INFINITY) || l != l)
-                        e.wrong++;
-                    else if (l > -INFINITY)
-                        e.lse = fmax(e.lse, fabs(l - lse_[r]));
-                    for (int d = 0; d < z.head_dim; d++) {
-                        const double x = case_number(got.o[at * z.head_dim + d], z.f16);
-                        const double y = o_[(size_t)r * z.head_dim + d];
-                        if (!(fabs(x) < 1e30) || (lse_[r] == -INFINITY && x != 0)) {
-                            e.wrong++;
-                            continue;
-                        }
-                        error += (x - y) * (x - y);
-                        size += y * y;
-                        e.worst = fmax(e.worst, fabs(x - y));
-                    }
-                }
-            }
-        e.o = size > 0 ? sqrt(error / size) : 0;
-        return e;
     }
 };
 

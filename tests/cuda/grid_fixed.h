@@ -98,6 +98,8 @@ static const grid_rule grid_rules[] = {
     { GRID_DENSE, .softcap = 2 },
     { GRID_SQUARE },
     { GRID_SQUARE, .window = { true, 70, 33 } },
+    { GRID_SQUARE, .window = { true, 0, 0 } },
+    { GRID_SQUARE, .window = { true, 63, 200 } },
     { GRID_SQUARE, .softcap = 2, .order = ORDO_ORDER_DESCENDING },
     { GRID_SQUARE, GRID_CAUSAL, .softcap = 2, .alibi = true, .order = ORDO_ORDER_DESCENDING },
     { GRID_SQUARE, GRID_CAUSAL, .alibi = true, .dlse = true, .dropout = { .p = 0.2 } },
