@@ -1,5 +1,5 @@
 /* general_case.h: a batch of sequences of any lengths on a device, in any layout, type and head
- * size: a pass made by hand, and what it should give, summed in f64.
+ * size: a pass made by hand.
  *
  * An element's value depends on its sequence, row, head and column only, so the same sequence has
  * the same numbers in every layout and batch; results are compared in one order for all. */
@@ -66,63 +66,6 @@ static __host__ __device__ inline double case_number(uint16_t bits, bool f16)
     if (!f16)
         return (double)__bfloat162float(__nv_bfloat16_raw { bits });
     return (double)__half2float(__half_raw { bits });
-}
-
-/* ---- reference: a block a row, a thread a column and then a dimension ---- */
-
-struct reference_args {
-    const uint16_t *q, *k, *v; /* of the sequence and head */
-    int64_t q_row, kv_row;
-    int kv_len, head_dim, low, high, diagonal;
-    bool f16;
-    double scale, softcap, slope, keep_scale; /* keep_scale 0: no dropout */
-    ordo_keep keep;
-    uint32_t bh, row0, col0;
-    double *o, *lse, *scratch; /* kv_len a row */
-};
-
-static __global__ void reference_kernel(const reference_args a)
-{
-    const int i = blockIdx.x;
-    double *const p = a.scratch + (int64_t)i * a.kv_len;
-    __shared__ double largest, sum;
-    for (int j = threadIdx.x; j < a.kv_len; j += blockDim.x) {
-        double x = 0;
-        for (int d = 0; d < a.head_dim; d++)
-            x += case_number(a.q[i * a.q_row + d], a.f16) *
-                 case_number(a.k[j * a.kv_row + d], a.f16);
-        x *= a.scale;
-        if (a.softcap > 0)
-            x = a.softcap * tanh(x / a.softcap);
-        x -= a.slope * abs(i + a.diagonal - j);
-        p[j] = j - i < a.low || j - i > a.high ? -INFINITY : x;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        largest = -INFINITY;
-        sum = 0;
-        for (int j = 0; j < a.kv_len; j++)
-            largest = fmax(largest, p[j]);
-        for (int j = 0; j < a.kv_len && largest > -INFINITY; j++)
-            sum += exp(p[j] - largest);
-        a.lse[i] = sum > 0 ? largest + log(sum) : -INFINITY;
-    }
-    __syncthreads();
-    for (int j = threadIdx.x; j < a.kv_len; j += blockDim.x) {
-        double x = sum > 0 ? exp(p[j] - largest) / sum : 0;
-        if (a.keep_scale > 0)
-            x *= ordo_keep_element(&a.keep, a.bh, a.row0 + (uint32_t)i, a.col0 + (uint32_t)j)
-                     ? a.keep_scale
-                     : 0;
-        p[j] = x;
-    }
-    __syncthreads();
-    for (int d = threadIdx.x; d < a.head_dim; d += blockDim.x) {
-        double x = 0;
-        for (int j = 0; j < a.kv_len; j++)
-            x += p[j] * case_number(a.v[j * a.kv_row + d], a.f16);
-        a.o[(int64_t)i * a.head_dim + d] = x;
-    }
 }
 
 /* What a pass wrote, sequence by sequence, head by head, row by row. */
@@ -367,33 +310,6 @@ struct general_case : device_memory {
                     result.lse.push_back(lse[(size_t)(table[b].lse + h * pass.batch.lse_head + r)]);
                 }
         return result;
-    }
-
-    /* What the reference needs to know of one head of a sequence. */
-    reference_args arguments(int b, int h)
-    {
-        const ordo_cuda_sequence &s = table[b];
-        reference_args a = {};
-        a.q = q + q_at(b, 0) + h * z.head_dim;
-        a.k = k + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-        a.v = v + kv_at(b, 0) + h / (z.heads / z.kv_heads) * z.head_dim;
-        a.q_row = pass.q.row;
-        a.kv_row = pass.k.row;
-        a.kv_len = s.kv_len;
-        a.head_dim = z.head_dim;
-        a.low = s.low;
-        a.high = s.high;
-        a.diagonal = s.diagonal;
-        a.f16 = z.f16;
-        a.scale = pass.scale;
-        a.softcap = z.softcap;
-        a.slope = z.alibi ? slopes[(size_t)(b * z.heads + h)] : 0;
-        a.keep_scale = pass.keep_scale;
-        a.keep = pass.keep;
-        a.bh = bh(b, h);
-        a.row0 = z.row0;
-        a.col0 = z.col0;
-        return a;
     }
 };
 

@@ -1,0 +1,86 @@
+/* The general backward kernels with random delays before every turn: the bits of the same passes
+ * without delays, whatever the layout, the rule, the order of sums and the source of keep bits.
+ * Such kernels are made for this test only; repeat_test.cu delays the plain ones. Without a device
+ * of compute capability 9.0: compiled, and skipped. */
+#include "backward_case.h"
+#include "cuda/backward/launch.h"
+
+static int passed, failed;
+
+static void check(const general_shape &z, ordo_layout layout, bool with_dlse, ordo_order order)
+{
+    char why[300] = "";
+    backward_case c(z, layout, with_dlse, order);
+    const gradients first = c.run();
+    bool same = true;
+    for (int n = 0; n < 2; n++) {
+        c.poison();
+        must_ordo(backward_general<ORDO_DQ_DELAYED, false>(&c.pass, why, sizeof why), why);
+        same = same && c.result() == first;
+    }
+    passed += same;
+    failed += !same;
+    if (same)
+        return;
+    printf("FAIL %s dim %d heads %d/%d, %zu sequences, the first %dx%d window %d,%d%s%s%s drop %d "
+           "order %s\n",
+           ordo_layout_name(layout), z.head_dim, z.heads, z.kv_heads, z.q_lens.size(), z.q_lens[0],
+           z.kv_lens[0], z.left, z.right, z.softcap > 0 ? " softcap" : "", z.alibi ? " alibi" : "",
+           with_dlse ? " dlse" : "", (int)z.keep, ordo_order_name(order));
+    fflush(stdout);
+}
+
+static void check_sources(general_shape z, ordo_layout layout, bool with_dlse, ordo_order order)
+{
+    for (const ordo_keep_source source : { ORDO_KEEP_NONE, ORDO_KEEP_GIVEN, ORDO_KEEP_MADE }) {
+        z.keep = source;
+        check(z, layout, with_dlse, order);
+    }
+}
+
+static void check_dim(int dim)
+{
+    const std::vector<int> q_lens = { 5, 200, 0, 131, 64, 1, 300 };
+    const std::vector<int> kv_lens = { 300, 200, 7, 0, 130, 1, 129 };
+    general_shape z = { dim, 4, 2, false, q_lens, kv_lens };
+    check_sources(z, ORDO_PACKED, false, ORDO_ORDER_SPT);
+    z.right = 0;
+    check_sources(z, ORDO_PADDED, true, ORDO_ORDER_SPT_TAIL);
+    z.left = 70;
+    check_sources(z, ORDO_PACKED, false, ORDO_ORDER_DESCENDING);
+    z.right = 20;
+    z.softcap = 1.5f;
+    check_sources(z, ORDO_PACKED, true, ORDO_ORDER_ASCENDING);
+    z.alibi = true;
+    check_sources(z, ORDO_PADDED, false, ORDO_ORDER_SPT);
+    z = { dim, 4, 2, false, { 333, 333 }, { 400, 400 }, 90, 0 };
+    z.rounds = 10;
+    z.bits = 11;
+    z.row0 = 48;
+    z.col0 = 384;
+    check_sources(z, ORDO_DENSE, true, ORDO_ORDER_SPT);
+}
+
+/* More chains than workers, tiles that no side cuts, every order. */
+static void check_long(int dim)
+{
+    general_shape z = { dim, 6, 3, false, { 1500, 700, 2000 }, { 1500, 900, 2000 }, 400, 0 };
+    check_sources(z, ORDO_PACKED, false, ORDO_ORDER_SPT_TAIL);
+    for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
+        check({ dim, 4, 4, false, { 1024, 1024 }, { 1024, 1024 }, -1, 0 }, ORDO_DENSE, true,
+              (ordo_order)order);
+}
+
+int main(void)
+{
+    if (!case_have_device()) {
+        puts("skipped: no device of compute capability 9.0");
+        return 77;
+    }
+    for (const int dim : { 128, 64, 8, 40, 72, 96, 120 })
+        check_dim(dim);
+    for (const int dim : { 128, 64 })
+        check_long(dim);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}
