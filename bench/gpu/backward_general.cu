@@ -1,5 +1,6 @@
 /* backward_general.cu: what a tile of the backward pass costs under every rule, beside a dense
  * causal pass of the plain instances: tiles that the mask leaves, a second, of one to the other.
+ * Head size 256 has no plain instances: all are compared with its dense causal pass.
  *
  * 16384 tokens, 2048 channels. All take turns in one process; the cache is flushed before each;
  * medians. O and lse are any numbers: what is computed has no meaning, and takes as long. */
@@ -18,7 +19,8 @@ static double live_tiles(const backward_case &c)
 {
     double tiles = 0;
     for (int b = 0; b < c.sequences; b++) {
-        const ordo_band band = ordo_sequence_band(&c.table[b], c.pass.run.band.bq, 128);
+        const ordo_band band =
+            ordo_sequence_band(&c.table[b], c.pass.run.band.bq, c.pass.run.band.bk);
         for (int32_t i = 0; i < ordo_band_query_tiles(&band); i++)
             tiles += ordo_span_count(ordo_band_keys(&band, i)) * c.z.heads;
     }
@@ -38,7 +40,8 @@ static __global__ void to_f16(uint16_t *x, size_t count)
 static timed make(const char *name, general_shape z, ordo_layout layout, bool general)
 {
     z.quick = true;
-    backward_case *c = new backward_case(z, layout, false, ORDO_ORDER_SPT_TAIL);
+    const ordo_order order = z.head_dim > 128 ? ORDO_ORDER_ASCENDING : ORDO_ORDER_SPT_TAIL;
+    backward_case *c = new backward_case(z, layout, false, order);
     case_fill<<<1024, 256>>>((bf16 *)c->o, c->q_count, 9, 0.1f);
     if (z.f16)
         for (uint16_t *x : { c->q, c->o, c->dout, c->k, c->v })
@@ -105,9 +108,10 @@ static void table(int dim)
     for (size_t i = 0; i < all.size(); i++) {
         const timed &x = all[i];
         const double rate = x.tiles / ms[i];
+        const ordo_band &band = x.c->pass.run.band;
         first = first > 0 ? first : rate;
         printf("dim %3d  %-22s %8.3f ms  %6.1f TFLOP/s  %.3f of dense, plain, a tile\n", dim,
-               x.name, ms[i], rate * x.c->pass.run.band.bq * 128 * 10 * dim * 1e-9, rate / first);
+               x.name, ms[i], rate * band.bq * band.bk * 10 * dim * 1e-9, rate / first);
         fflush(stdout);
         delete x.c;
     }
@@ -121,5 +125,6 @@ int main(void)
     }
     table(128);
     table(64);
+    table(256);
     return 0;
 }
