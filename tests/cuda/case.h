@@ -1,4 +1,4 @@
-/* case.h: one attention problem on a device: tensors, plan, workspace, a plain reference. */
+/* case.h: one attention problem on a device: tensors, plan, workspace. */
 #ifndef TESTS_CUDA_CASE_H
 #define TESTS_CUDA_CASE_H
 
@@ -109,7 +109,6 @@ struct device_case : device_memory {
     size_t q_count, kv_count, lse_count;
     bf16 *q, *k, *v, *o, *dout, *dq, *dk, *dv;
     float *lse;
-    double keep_scale = 0; /* dropout: 0 = none */
 
     ordo_cuda_tensor tensor(void *data, int rows, int heads)
     {
@@ -234,7 +233,6 @@ struct device_case : device_memory {
         std::vector<uint32_t> words(info.bytes / 4);
         must_ordo(ordo_dropout_fill(&dropped, &call, 0, info.blocks, words.data(), info.bytes),
                   "bits");
-        keep_scale = info.scale;
         pass.keep_scale = (float)info.scale;
         pass.keep_bits = upload(words);
         return words;
@@ -276,164 +274,6 @@ template <class T> static std::vector<T> case_download(const T *from, size_t cou
     std::vector<T> to(count);
     MUST(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost));
     return to;
-}
-
-/* ---- reference: f64 sums of the bf16 inputs, nothing fused ---- */
-
-struct case_reference {
-    double *o, *dq, *dk, *dv, *lse;
-};
-
-static __global__ void reference_scores(const bf16 *a, const bf16 *b, double *out, int q_len,
-                                        int kv_len, int dim, int a_row, int b_row, double scale,
-                                        int high, double hidden)
-{
-    const int j = blockIdx.x * 16 + threadIdx.x, i = blockIdx.y * 16 + threadIdx.y;
-    if (i >= q_len || j >= kv_len)
-        return;
-    double x = 0;
-    for (int d = 0; d < dim; d++)
-        x += (double)__bfloat162float(a[(size_t)i * a_row + d]) *
-             (double)__bfloat162float(b[(size_t)j * b_row + d]);
-    out[(size_t)i * kv_len + j] = j > i + high ? hidden : x * scale;
-}
-
-static __global__ void reference_softmax(double *p, double *lse, int kv_len)
-{
-    double *row = p + (size_t)blockIdx.x * kv_len, max = -INFINITY, sum = 0;
-    if (threadIdx.x)
-        return;
-    for (int j = 0; j < kv_len; j++)
-        max = fmax(max, row[j]);
-    for (int j = 0; j < kv_len; j++)
-        sum += max == -INFINITY ? 0 : exp(row[j] - max);
-    for (int j = 0; j < kv_len; j++)
-        row[j] = sum == 0 ? 0 : exp(row[j] - max) / sum;
-    lse[blockIdx.x] = sum == 0 ? -INFINITY : max + log(sum);
-}
-
-static __global__ void reference_ds(const double *p, double *dp, int kv_len)
-{
-    const double *row = p + (size_t)blockIdx.x * kv_len;
-    double *drow = dp + (size_t)blockIdx.x * kv_len, sum = 0;
-    if (threadIdx.x)
-        return;
-    for (int j = 0; j < kv_len; j++)
-        sum += row[j] * drow[j];
-    for (int j = 0; j < kv_len; j++)
-        drow[j] = row[j] * (drow[j] - sum);
-}
-
-static __global__ void reference_product(const double *p, const bf16 *b, double *out, int rows,
-                                         int sums, int p_row, int p_sum, int b_row, int out_row,
-                                         double scale)
-{
-    const int i = blockIdx.x, d = threadIdx.x;
-    double x = 0;
-    for (int j = 0; j < sums; j++)
-        x += p[(size_t)i * p_row + (size_t)j * p_sum] *
-             (double)__bfloat162float(b[(size_t)j * b_row + d]);
-    if (i < rows)
-        out[(size_t)i * out_row + d] += x * scale;
-}
-
-/* What dropout leaves of a head's P, or of its gradient. */
-static __global__ void reference_drop(double *x, const uint32_t *words, int q_len, int kv_len,
-                                      double scale)
-{
-    const int j = blockIdx.x * 16 + threadIdx.x, i = blockIdx.y * 16 + threadIdx.y;
-    if (i < q_len && j < kv_len)
-        x[(size_t)i * kv_len + j] *= ordo_keep_stored(words, kv_len, i, j) ? scale : 0;
-}
-
-struct case_errors {
-    double o, lse, dq, dk, dv;
-    size_t not_finite;
-};
-
-static inline double case_error(const bf16 *got, const double *want, size_t count, size_t *bad)
-{
-    const std::vector<bf16> x = case_download(got, count);
-    const std::vector<double> y = case_download(want, count);
-    double error = 0, size = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double g = (double)__bfloat162float(x[i]);
-        if (!(fabs(g) < 1e30))
-            ++*bad;
-        else
-            error += (g - y[i]) * (g - y[i]);
-        size += y[i] * y[i];
-    }
-    /* A gradient that vanishes (one key, one visible column) is judged by what it is made of:
-     * values about one. */
-    return sqrt(error / (size + 1e-2 * (double)count));
-}
-
-/* What a case's inputs should give; lives as long as the case. */
-static inline case_reference case_refer(device_case &c)
-{
-    const case_shape &z = c.z;
-    const int q_row = z.heads * z.head_dim, kv_row = z.kv_heads * z.head_dim, D = z.head_dim;
-    const size_t square = (size_t)z.q_len * z.kv_len;
-    double *p = c.take<double>(square), *dp = c.take<double>(square);
-    double *kept = c.take<double>(square); /* P as it meets V */
-    double *o = c.take<double>(c.q_count), *dq = c.take<double>(c.q_count);
-    double *dk = c.take<double>(c.kv_count), *dv = c.take<double>(c.kv_count);
-    double *lse = c.take<double>(c.lse_count);
-    for (double *x : { o, dq })
-        MUST(cudaMemset(x, 0, c.q_count * 8));
-    for (double *x : { dk, dv })
-        MUST(cudaMemset(x, 0, c.kv_count * 8));
-    const dim3 grid((z.kv_len + 15) / 16, (z.q_len + 15) / 16), block(16, 16);
-    const double scale = 1.0 / sqrt((double)D);
-    for (int b = 0; b < z.batch; b++)
-        for (int h = 0; h < z.heads; h++) {
-            const size_t at = (size_t)b * z.q_len * q_row + h * D;
-            const size_t kv = (size_t)b * z.kv_len * kv_row + h / (z.heads / z.kv_heads) * D;
-            reference_scores<<<grid, block>>>(c.q + at, c.k + kv, p, z.q_len, z.kv_len, D, q_row,
-                                              kv_row, scale, c.pass.run.band.high, -INFINITY);
-            reference_softmax<<<z.q_len, 32>>>(p, lse + (size_t)(b * z.heads + h) * z.q_len,
-                                               z.kv_len);
-            const uint32_t *words =
-                c.pass.keep_bits + (b * z.heads + h) * ordo_keep_blocks(z.q_len, z.kv_len) * 64;
-            MUST(cudaMemcpyAsync(kept, p, square * 8, cudaMemcpyDeviceToDevice));
-            if (c.keep_scale > 0)
-                reference_drop<<<grid, block>>>(kept, words, z.q_len, z.kv_len, c.keep_scale);
-            reference_product<<<z.q_len, D>>>(kept, c.v + kv, o + at, z.q_len, z.kv_len, z.kv_len,
-                                              1, kv_row, q_row, 1);
-            reference_scores<<<grid, block>>>(c.dout + at, c.v + kv, dp, z.q_len, z.kv_len, D,
-                                              q_row, kv_row, 1, c.pass.run.band.high, 0);
-            if (c.keep_scale > 0)
-                reference_drop<<<grid, block>>>(dp, words, z.q_len, z.kv_len, c.keep_scale);
-            reference_ds<<<z.q_len, 32>>>(p, dp, z.kv_len);
-            reference_product<<<z.q_len, D>>>(dp, c.k + kv, dq + at, z.q_len, z.kv_len, z.kv_len, 1,
-                                              kv_row, q_row, scale);
-            reference_product<<<z.kv_len, D>>>(dp, c.q + at, dk + kv, z.kv_len, z.q_len, 1,
-                                               z.kv_len, q_row, kv_row, scale);
-            reference_product<<<z.kv_len, D>>>(kept, c.dout + at, dv + kv, z.kv_len, z.q_len, 1,
-                                               z.kv_len, q_row, kv_row, 1);
-        }
-    MUST(cudaDeviceSynchronize());
-    return { o, dq, dk, dv, lse };
-}
-
-/* Relative errors of everything a case holds now. */
-static inline case_errors case_compare(device_case &c)
-{
-    const case_reference want_all = case_refer(c);
-    case_errors e = {};
-    e.o = case_error(c.o, want_all.o, c.q_count, &e.not_finite);
-    e.dq = case_error(c.dq, want_all.dq, c.q_count, &e.not_finite);
-    e.dk = case_error(c.dk, want_all.dk, c.kv_count, &e.not_finite);
-    e.dv = case_error(c.dv, want_all.dv, c.kv_count, &e.not_finite);
-    const std::vector<float> got = case_download(c.lse, c.lse_count);
-    const std::vector<double> want = case_download(want_all.lse, c.lse_count);
-    for (size_t i = 0; i < c.lse_count; i++) {
-        const double d =
-            want[i] == -INFINITY ? (got[i] == -INFINITY ? 0 : INFINITY) : fabs(got[i] - want[i]);
-        e.lse = fmax(e.lse, d == d ? d : INFINITY);
-    }
-    return e;
 }
 
 #endif

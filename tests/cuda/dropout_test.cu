@@ -1,5 +1,6 @@
 /* Dropout on a device: words of the generator against the host's; which elements the passes drop,
- * read back from them; both passes against sums in f64; the same bits from every repeat and grid.
+ * read back from them; the same bits from every repeat and grid. (How accurate the passes are with
+ * dropout: grid_test --fixed.)
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "case.h"
@@ -384,24 +385,7 @@ static void check_positions(const case_shape &z, ordo_dropout dropout)
                forward.dropped);
 }
 
-/* ---- accuracy and repeats ---- */
-
-static void check_accuracy(const case_shape &z, double p, uint32_t seed)
-{
-    device_case c(z, seed);
-    c.drop(dropout_of(p), seed);
-    c.forward();
-    c.poison();
-    c.backward();
-    MUST(cudaDeviceSynchronize());
-    const case_errors e = case_compare(c);
-    const bool ok = e.not_finite == 0 && e.o < 3e-3 && e.lse < 1e-5 && e.dq < 4e-3 && e.dk < 4e-3 &&
-                    e.dv < 4e-3;
-    line(ok, "accuracy", z, p);
-    if (!ok)
-        printf("     o %.2e lse %.1e dq %.2e dk %.2e dv %.2e, %zu not finite\n", e.o, e.lse, e.dq,
-               e.dk, e.dv, e.not_finite);
-}
+/* ---- repeats ---- */
 
 static std::vector<uint16_t> all_outputs(const device_case &c)
 {
@@ -452,20 +436,11 @@ int main(int argc, char **argv)
         check_graph(w);
         check_public(w);
     }
-    uint32_t seed = 1;
     for (const int dim : { 64, 128 })
         for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL }) {
             check_positions({ 1, 2, 2, 256, 256, dim, mask }, dropout_of(0.1));
             check_positions({ 2, 2, 1, 150, 333, dim, mask }, dropout_of(0.17));
             check_positions({ 1, 2, 2, 200, 130, dim, mask }, dropout_of(0.1, ORDO_KEYING_FA2));
-            for (const double p : { 0.1, 0.17 }) {
-                check_accuracy({ 1, 1, 1, 128, 128, dim, mask }, p, seed++);
-                check_accuracy({ 2, 4, 2, 256, 384, dim, mask }, p, seed++);
-                check_accuracy({ 1, 3, 3, 333, 333, dim, mask }, p, seed++);
-                check_accuracy({ 2, 4, 1, 700, 555, dim, mask }, p, seed++);
-                check_accuracy({ 1, 4, 4, 777, 1100, dim, mask }, p, seed++);
-                check_accuracy({ 1, 2, 1, 2, 300, dim, mask }, p, seed++);
-            }
             check_repeats({ 2, 4, 2, 777, 1100, dim, mask }, 0.1, repeats);
         }
     printf("%d passed, %d failed\n", passed, failed);
