@@ -3,6 +3,7 @@
 
 #include "commands.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct part {
@@ -32,12 +33,20 @@ static int unknown(const char *word)
         word);
 }
 
+static int run_part(const struct part *part, int argc, char **argv)
+{
+    static char command[32]; /* messages point at the help of the part */
+    snprintf(command, sizeof command, "model %s", part->name);
+    cli_message_command(command);
+    return part->run(argc, argv);
+}
+
 int cli_model(int argc, char **argv)
 {
     if (argc > 1 && argv[1][0] != '-') {
         for (size_t i = 0; i < PARTS; i++)
             if (strcmp(argv[1], parts[i].name) == 0)
-                return parts[i].run(argc - 1, argv + 1);
+                return run_part(&parts[i], argc - 1, argv + 1);
         return unknown(argv[1]);
     }
     cli_model_args args = { 0 };

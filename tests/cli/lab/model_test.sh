@@ -129,6 +129,8 @@ prints "attention-backward"
 status 0 model validate "$work/bench.json"
 prints "attention-backward"
 
+refuses 2 "unknown option '--drop'; did you mean '--keep'?" model kernel --drop mask
+refuses 2 "Try 'ordo model kernel --help'" model kernel --drop mask
 refuses 2 'machine "h1000" is unknown' model block --machine h1000 --seq 8k --embed 4k
 refuses 3 "states no rate for it" model block --machine a100 --precision fp8 --seq 8k --embed 4k
 refuses 3 "instructions are not known" model block --seq 8k --embed 4k --bits 16 --generator swar
