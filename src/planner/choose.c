@@ -29,9 +29,9 @@ static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, 
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: machine %s is %s",
                          ordo_backend_name(plan->backend),
                          machine ? ordo_machine_name(machine) : "host",
-                         npu   ? "an NPU, which has none"
-                         : gpu ? "a GPU"
-                               : "a CPU");
+                         npu   ? "an NPU, on which no backend runs; expected a CPU or a GPU"
+                         : gpu ? "a GPU; expected a CPU"
+                               : "a CPU; expected a GPU");
     if (!gpu) {
         snprintf(plan->family, sizeof plan->family, "cpu");
         return ORDO_OK;

@@ -38,9 +38,9 @@ TEST(what_backends_cannot_do_is_refused_by_name)
     REFUSE(on_h200, r.machine = "a100", UNSUPPORTED, "no kernels for sm80", "expected sm90");
     REFUSE(on_h200, r.machine = "b200", UNSUPPORTED, "no kernels for sm100", "expected sm90");
     REFUSE(on_h200, o->backend = ORDO_BACKEND_CPU, UNSUPPORTED, "backend cpu",
-           "machine h200 is a GPU");
+           "machine h200 is a GPU; expected a CPU");
     REFUSE(on_host, o->backend = ORDO_BACKEND_CUDA, UNSUPPORTED, "backend cuda",
-           "machine host is a CPU");
+           "machine host is a CPU; expected a GPU");
     REFUSE(on_host, (r.machine = NULL, o->backend = ORDO_BACKEND_CUDA), UNSUPPORTED, "backend cuda",
            "is a CPU");
     REFUSE(on_host, (o->order = ORDO_ORDER_SHIFT, p->mask = ORDO_MASK_FULL), UNSUPPORTED,
