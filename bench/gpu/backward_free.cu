@@ -4,7 +4,7 @@
  * B S = 16384 tokens, H D = 2048 channels, bf16. All take turns in one process; the cache is
  * flushed before each; medians. */
 #include "../../tests/cuda/backward_split.h"
-#include "../../tests/cuda/case.h"
+#include "../../tests/cuda/handmade_pass.h"
 #include "cuda/backward/kernel.h"
 #include "cuda/common/launch.h"
 #include "timing.cuh"

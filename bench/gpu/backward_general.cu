@@ -4,7 +4,7 @@
  *
  * 16384 tokens, 2048 channels. All take turns in one process; the cache is flushed before each;
  * medians. O and lse are any numbers: what is computed has no meaning, and takes as long. */
-#include "../../tests/cuda/backward_case.h"
+#include "../../tests/cuda/handmade_batch.h"
 #include "timing.cuh"
 
 enum { ROUNDS = 11, TOKENS = 16384 };

@@ -6,7 +6,7 @@
  * Times are medians by the device's clock, with the caches flushed before each launch.
  * Beside the generator stands one that draws 32 bits per element with a linear counter, as a paper
  * would: a baseline for the time; its bits are nobody's. */
-#include "../../tests/cuda/case.h"
+#include "../../tests/cuda/handmade_pass.h"
 #include "cuda/dropout.h"
 #include "timing.cuh"
 

@@ -4,7 +4,7 @@
  * 16384 tokens, 2048 channels. All rows of a head size take turns in one process, and the cache is
  * flushed before each; medians. A live tile is a pair of query and key tile that the mask does not
  * hide; its rate is compared with the first row's. */
-#include "../../tests/cuda/general_case.h"
+#include "../../tests/cuda/handmade_batch.h"
 #include "timing.cuh"
 
 enum { TOKENS = 16384, CHANNELS = 2048, ROUNDS = 11 };

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "../../tests/cuda/case.h"
+#include "../../tests/cuda/handmade_pass.h"
 
 struct turn {
     std::function<void(void)> launch;

@@ -7,7 +7,7 @@
 
 #include "backward_split.h"
 #include "base/half.h"
-#include "case.h"
+#include "handmade_pass.h"
 
 static int passed, failed;
 

@@ -2,7 +2,7 @@
  * that saw nothing and of numbers that are none; whatever the strides, and again.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "case.h"
+#include "handmade_pass.h"
 
 #include "base/half.h"
 #include "base/philox.h"

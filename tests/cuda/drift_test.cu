@@ -2,7 +2,7 @@
  * visited first: the running maximum stays from then on, and nothing may touch the sums but what is
  * added to them. The bound is the same for every length. Without a device of compute
  * capability 9.0: compiled, and skipped. */
-#include "general_case.h"
+#include "handmade_batch.h"
 
 static int failed;
 
@@ -33,8 +33,10 @@ static void check_drift(int head_dim, bool f16, ordo_layout layout, int kv_len)
         sum += exp(x - largest);
     MUST(cudaMemcpy(c.q, ones.data(), ones.size() * 2, cudaMemcpyHostToDevice));
     MUST(cudaMemcpy(c.k, keys.data(), keys.size() * 2, cudaMemcpyHostToDevice));
-    for (const float lse : c.forward().lse)
-        worst = fmax(worst, fabs(lse - (largest + log(sum))));
+    for (const float lse : c.forward()) {
+        const double off = fabs(lse - (largest + log(sum)));
+        worst = fmax(worst, off == off ? off : INFINITY); /* not written: NaN */
+    }
     const bool ok = worst < 2e-5;
     failed += !ok;
     printf("%s %s head size %d, %s, %d keys: lse off by %.1e\n", ok ? "ok  " : "FAIL",

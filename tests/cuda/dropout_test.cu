@@ -3,8 +3,8 @@
  * dropout: grid_test --fixed.)
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "case.h"
 #include "cuda/dropout.h"
+#include "handmade_pass.h"
 
 static int passed, failed;
 

@@ -5,7 +5,7 @@
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <thread>
 
-#include "case.h"
+#include "handmade_pass.h"
 extern "C" {
 #include "ref/attention.h"
 }

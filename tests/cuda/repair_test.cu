@@ -4,7 +4,7 @@
  * and the table against the host's, for lengths that make sense and lengths that do not.
  *
  * repair_test [seed]. Without a device of compute capability 9.0: compiled, and skipped. */
-#include "case.h"
+#include "handmade_pass.h"
 
 #include "base/half.h"
 #include "base/philox.h"

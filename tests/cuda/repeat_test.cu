@@ -2,9 +2,9 @@
  * another stream hammers memory, and with random delays before every turn.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "case.h"
 #include "cuda/backward/kernel.h"
 #include "cuda/common/launch.h"
+#include "handmade_pass.h"
 
 static int passed, failed;
 

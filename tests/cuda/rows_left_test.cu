@@ -3,7 +3,7 @@
  * Those rows get o = 0, lse = -inf and gradients 0; all others get the bits that they have in a
  * batch of the same sequences end to end. Without a device of compute capability 9.0: compiled, and
  * skipped. */
-#include "general_case.h"
+#include "handmade_batch.h"
 #include "host_table.h"
 extern "C" {
 #include "api/cuda_pass.h"

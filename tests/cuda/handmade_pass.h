@@ -1,6 +1,12 @@
-/* case.h: one attention problem on a device: tensors, plan, workspace. */
-#ifndef TESTS_CUDA_CASE_H
-#define TESTS_CUDA_CASE_H
+/* handmade_pass.h: a pass of the CUDA module made by hand: one dense bf16 problem on a device, its
+ * tensors, plan and workspace.
+ *
+ * For tests and benchmarks that the public API cannot serve: they launch kernels that the library
+ * does not have (random delays before every turn, the split backward pass), read or raise the flag
+ * that starts a repair, change a pass between two launches, or time launches alone. What the public
+ * API can reach belongs into the grid (grid_test.c, grid_fixed.h). */
+#ifndef TESTS_CUDA_HANDMADE_PASS_H
+#define TESTS_CUDA_HANDMADE_PASS_H
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -221,8 +227,8 @@ struct device_case : device_memory {
         pass.lse2 = take<float>(rows);
     }
 
-    /* Dropout from now on, with bits that the host made; they are returned too. */
-    std::vector<uint32_t> drop(ordo_dropout dropout, uint64_t seed)
+    /* Dropout from now on, with bits that the host made. */
+    void drop(ordo_dropout dropout, uint64_t seed)
     {
         ordo_problem dropped = problem();
         ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
@@ -235,7 +241,6 @@ struct device_case : device_memory {
                   "bits");
         pass.keep_scale = (float)info.scale;
         pass.keep_bits = upload(words);
-        return words;
     }
 
     ~device_case()

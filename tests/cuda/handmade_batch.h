@@ -1,16 +1,15 @@
-/* general_case.h: a batch of sequences of any lengths on a device, in any layout, type and head
- * size: a pass made by hand.
+/* handmade_batch.h: passes made by hand (handmade_pass.h says why) over a batch of sequences of any
+ * lengths, in any layout, type and head size.
  *
- * An element's value depends on its sequence, row, head and column only, so the same sequence has
- * the same numbers in every layout and batch; results are compared in one order for all. */
-#ifndef TESTS_CUDA_GENERAL_CASE_H
-#define TESTS_CUDA_GENERAL_CASE_H
+ * An element's value depends on its sequence, row, head and column only, whatever the layout. */
+#ifndef TESTS_CUDA_HANDMADE_BATCH_H
+#define TESTS_CUDA_HANDMADE_BATCH_H
 
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
-#include "case.h"
+#include "handmade_pass.h"
 #include "plan/sm90_tiles.h"
 
 struct general_shape {
@@ -21,10 +20,9 @@ struct general_shape {
     float softcap = 0;
     bool alibi = false;
     ordo_keep_source keep = ORDO_KEEP_NONE;
-    int bits = 8, rounds = 7;      /* of dropout */
-    uint32_t row0 = 0, col0 = 0;   /* likewise: the shard */
-    std::vector<int> numbers = {}; /* of the sequences; empty: 0, 1, .. */
-    bool quick = false;            /* any numbers will do, for measurements */
+    int bits = 8, rounds = 7;    /* of dropout */
+    uint32_t row0 = 0, col0 = 0; /* likewise: the shard */
+    bool quick = false;          /* any numbers will do, for measurements */
 };
 
 static __host__ __device__ inline float case_value(uint32_t tensor, int sequence, int row, int head,
@@ -68,17 +66,6 @@ static __host__ __device__ inline double case_number(uint16_t bits, bool f16)
     return (double)__half2float(__half_raw { bits });
 }
 
-/* What a pass wrote, sequence by sequence, head by head, row by row. */
-struct general_result {
-    std::vector<uint16_t> o;
-    std::vector<float> lse;
-    bool operator==(const general_result &b) const
-    {
-        return o == b.o && lse.size() == b.lse.size() &&
-               (lse.empty() || memcmp(lse.data(), b.lse.data(), lse.size() * 4) == 0);
-    }
-};
-
 struct general_case : device_memory {
     general_shape z;
     ordo_layout layout;
@@ -94,8 +81,6 @@ struct general_case : device_memory {
     {
         memset(&pass, 0, sizeof pass);
         for (int b = 0; b < sequences; b++) {
-            if ((int)z.numbers.size() <= b)
-                z.numbers.push_back(b);
             q_most = std::max(q_most, z.q_lens[b]);
             kv_most = std::max(kv_most, z.kv_lens[b]);
         }
@@ -112,7 +97,7 @@ struct general_case : device_memory {
         if (z.alibi) { /* of each sequence and head their own */
             for (int b = 0; b < sequences; b++)
                 for (int h = 0; h < z.heads; h++)
-                    slopes.push_back(0.02f * (float)(1 + h) + 0.01f * (float)z.numbers[b]);
+                    slopes.push_back(0.02f * (float)(1 + h) + 0.01f * (float)b);
             pass.slopes = upload(slopes);
             pass.slopes_sequence = z.heads;
         }
@@ -135,7 +120,7 @@ struct general_case : device_memory {
             s.diagonal = s.kv_len - s.q_len;
             s.low = z.left < 0 ? -ORDO_BAND_OPEN : s.diagonal - z.left;
             s.high = z.right < 0 ? ORDO_BAND_OPEN : s.diagonal + z.right;
-            s.id = (uint32_t)z.numbers[b];
+            s.id = (uint32_t)b;
             s.keep_across = ((packed ? s.kv_len : kv_most) + 127) / 128;
             s.keep_head = ordo_keep_blocks(packed ? s.q_len : q_most, packed ? s.kv_len : kv_most);
             s.lse = packed ? q_row : (int64_t)b * z.heads * q_most;
@@ -155,7 +140,7 @@ struct general_case : device_memory {
         if (layout == ORDO_DENSE) {
             pass.batch.first = table[0];
             pass.batch.step.batch = 1;
-            pass.batch.step.id = sequences > 1 ? table[1].id - table[0].id : 0;
+            pass.batch.step.id = 1;
             pass.batch.step.forward_tile = table[1].forward_tile;
             pass.batch.step.keep = table[1].keep;
             pass.batch.step.lse = (int64_t)z.heads * q_most;
@@ -174,7 +159,7 @@ struct general_case : device_memory {
         for (int b = 0; b < sequences; b++) {
             cu_q.push_back(cu_q[b] + z.q_lens[b]);
             cu_kv.push_back(cu_kv[b] + z.kv_lens[b]);
-            ids.push_back(z.numbers[b]);
+            ids.push_back(b);
         }
         r.cu_q = upload(cu_q);
         r.cu_kv = upload(cu_kv);
@@ -225,9 +210,9 @@ struct general_case : device_memory {
             const int valid = (of_keys ? z.kv_lens : z.q_lens)[b];
             const int rows = layout == ORDO_PACKED ? valid : of_keys ? kv_most : q_most;
             if (rows > 0)
-                case_fill_sequence<<<64, 256>>>(x + (of_keys ? kv_at(b, 0) : q_at(b, 0)), tensor,
-                                                z.numbers[b], rows, valid,
-                                                of_keys ? z.kv_heads : z.heads, z.head_dim, z.f16);
+                case_fill_sequence<<<64, 256>>>(x + (of_keys ? kv_at(b, 0) : q_at(b, 0)), tensor, b,
+                                                rows, valid, of_keys ? z.kv_heads : z.heads,
+                                                z.head_dim, z.f16);
         }
         return x;
     }
@@ -292,24 +277,132 @@ struct general_case : device_memory {
         must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
     }
 
-    general_result forward(int workers = 132)
+    /* lse of the forward pass, as the tensor has it. */
+    std::vector<float> forward(void)
     {
-        general_result result;
-        MUST(cudaMemset(o, 0xff, q_count * 2));
         MUST(cudaMemset(pass.lse, 0xff, lse_count * 4));
-        pass.run.workers = workers;
         launch();
-        MUST(cudaDeviceSynchronize());
-        const std::vector<uint16_t> all = case_download(o, q_count);
-        const std::vector<float> lse = case_download(pass.lse, lse_count);
+        return case_download(pass.lse, lse_count);
+    }
+};
+
+/* What a pass wrote, sequence by sequence, row by row, head by head. */
+struct gradients {
+    std::vector<uint16_t> dq, dk, dv;
+    bool operator==(const gradients &b) const
+    {
+        return dq == b.dq && dk == b.dk && dv == b.dv;
+    }
+};
+
+/* With the gradients. */
+struct backward_case : general_case {
+    uint16_t *dout, *dq, *dk, *dv;
+
+    backward_case(const general_shape &shape, ordo_layout layout_, bool with_dlse = false,
+                  ordo_order order = ORDO_ORDER_SPT)
+        : general_case(shape, layout_)
+    {
+        finish_table(order);
+        dout = make_tensor(4, q_count, false);
+        dq = take<uint16_t>(q_count);
+        dk = take<uint16_t>(kv_count);
+        dv = take<uint16_t>(kv_count);
+        pass.dout = tensor(dout, pass.q_rows, z.heads);
+        pass.dq = tensor(dq, pass.q_rows, z.heads);
+        pass.dk = tensor(dk, pass.kv_rows, z.kv_heads);
+        pass.dv = tensor(dv, pass.kv_rows, z.kv_heads);
+        if (with_dlse)
+            make_dlse();
+        const size_t tiles = (size_t)pass.batch.tiles * z.heads, rows = tiles * pass.run.band.bq;
+        pass.turns = take<int32_t>(tiles);
+        pass.dq_sum = take<float>(rows * pass.bucket);
+        pass.delta = take<float>(rows);
+        pass.lse2 = take<float>(rows);
+        if (!z.quick)
+            launch(); /* o and lse */
+        for (int b = 0; layout == ORDO_PADDED && b < sequences; b++)
+            spoil(b, z.q_lens[b], q_most, z.kv_lens[b], kv_most);
+    }
+
+    /* What the backward pass reads of batch and run beside the forward pass. */
+    void finish_table(ordo_order order)
+    {
+        pass.run.order = order;
+        pass.run.group = 1;
+        pass.run.issue = ORDO_ISSUE_HEAD;
+        pass.run.section = 1;
+        int32_t query = 0, key = 0;
+        for (int b = 0; b <= sequences; b++) {
+            table[b].query_tile = query;
+            table[b].key_tile = key;
+            if (b == sequences)
+                break;
+            query += (z.q_lens[b] + pass.run.band.bq - 1) / pass.run.band.bq;
+            key += (z.kv_lens[b] + pass.run.band.bk - 1) / pass.run.band.bk;
+        }
+        pass.batch.tiles = query + 2; /* no more than these */
+        if (layout == ORDO_DENSE) {
+            pass.batch.tiles = query;
+            pass.batch.step.query_tile = table[1].query_tile;
+            pass.batch.step.key_tile = table[1].key_tile;
+        }
+    }
+
+    void make_dlse(void)
+    {
+        std::vector<float> x(lse_count, 3.0f);
         for (int b = 0; b < sequences; b++)
             for (int h = 0; h < z.heads; h++)
-                for (int r = 0; r < z.q_lens[b]; r++) {
-                    const uint16_t *const row = all.data() + q_at(b, r) + h * z.head_dim;
-                    result.o.insert(result.o.end(), row, row + z.head_dim);
-                    result.lse.push_back(lse[(size_t)(table[b].lse + h * pass.batch.lse_head + r)]);
-                }
-        return result;
+                for (int r = 0; r < z.q_lens[b]; r++)
+                    x[(size_t)(table[b].lse + h * pass.batch.lse_head + r)] =
+                        case_value(5, b, r, h, 0);
+        pass.dlse = upload(x);
+    }
+
+    /* Rows `from` .. `to` - 1 of all that sequence b's gradients come from: NaN. */
+    void spoil(int b, int q_from, int q_to, int kv_from, int kv_to)
+    {
+        for (uint16_t *x : { q, o, dout })
+            MUST(cudaMemset(x + q_at(b, q_from), 0xff, 2 * (q_at(b, q_to) - q_at(b, q_from))));
+        for (uint16_t *x : { k, v })
+            MUST(
+                cudaMemset(x + kv_at(b, kv_from), 0xff, 2 * (kv_at(b, kv_to) - kv_at(b, kv_from))));
+    }
+
+    void poison(void)
+    {
+        MUST(cudaMemset(dq, 0xff, q_count * 2));
+        MUST(cudaMemset(dk, 0xff, kv_count * 2));
+        MUST(cudaMemset(dv, 0xff, kv_count * 2));
+    }
+
+    void backward(void)
+    {
+        char why[300] = "";
+        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+    }
+
+    gradients result(void)
+    {
+        gradients g;
+        MUST(cudaDeviceSynchronize());
+        const std::vector<uint16_t> q_ = case_download(dq, q_count);
+        const std::vector<uint16_t> k_ = case_download(dk, kv_count);
+        const std::vector<uint16_t> v_ = case_download(dv, kv_count);
+        for (int b = 0; b < sequences; b++) {
+            g.dq.insert(g.dq.end(), q_.begin() + q_at(b, 0), q_.begin() + q_at(b, z.q_lens[b]));
+            g.dk.insert(g.dk.end(), k_.begin() + kv_at(b, 0), k_.begin() + kv_at(b, z.kv_lens[b]));
+            g.dv.insert(g.dv.end(), v_.begin() + kv_at(b, 0), v_.begin() + kv_at(b, z.kv_lens[b]));
+        }
+        return g;
+    }
+
+    gradients run(void)
+    {
+        poison();
+        backward();
+        return result();
     }
 };
 
