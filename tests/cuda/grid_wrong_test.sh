@@ -11,15 +11,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${CC:-cc}" -o "$work/json_check" "$ORDO_SOURCE/tests/cli/json_check.c" || exit 1
 
-for level in oracle repeat portable batch layout split mask dropped; do
-    out=$("$grid" --backend cpu --count 16 --repeats 1 --work 0.3 --wrong $level)
+check() { # level, options...
+    local level=$1 out status line again
+    shift
+    out=$("$grid" --backend cpu --repeats 1 "$@" --wrong "$level")
     status=$?
     [ $status = 1 ] || say "--wrong $level: exit $status, expected 1"
     line=$(grep -m1 "^FAIL $level: " <<<"$out")
-    [ -n "$line" ] || { say "--wrong $level: no line of it"; continue; }
-    again=$("$grid" ${line##*; grid_test } --wrong $level)
+    [ -n "$line" ] || { say "--wrong $level: no line of it"; return; }
+    again=$("$grid" ${line##*; grid_test } --wrong "$level")
     grep -qF "$line" <<<"$again" || say "--wrong $level: not found again by: ${line##*; }"
+}
+
+for level in oracle repeat portable batch layout split mask dropped; do
+    check $level --count 16 --work 0.3
 done
+check split --fixed --longest 8 --with D40,dlse
 
 "$grid" --backend cpu --count 3 --work 0.1 --json | "$work/json_check" passed >"$work/passed" ||
     say "--json: not JSON"
@@ -28,7 +35,8 @@ done
     "$work/json_check" count >"$work/count" || say "--with: fails"
 count=$(cat "$work/count")
 [ "$count" -gt 0 ] && [ "$count" -lt 20 ] || say "--with: $count of 40 combinations"
-for wrong in "--count 0" "--seed x" "--work -1" "--backend gpu" "--nothing" "more"; do
+for wrong in "--count 0" "--seed x" "--work -1" "--backend gpu" "--nothing" "more" \
+    "--fixed --only 99999"; do
     "$grid" $wrong >/dev/null 2>&1
     [ $? = 2 ] || say "$wrong: expected exit 2"
 done
