@@ -61,11 +61,13 @@ typedef struct grid_rule {
     ordo_order order;
 } grid_rule;
 
-#define GRID_MIXED  &grid_all, &grid_mixed, 4, 2
-#define GRID_DENSE  &grid_all, &grid_wide, 4, 2, ORDO_DENSE
-#define GRID_SQUARE &grid_all, &grid_square, 2, 1, ORDO_DENSE
-#define GRID_CAUSAL .mask = ORDO_MASK_CAUSAL
-#define GRID_DROP   .dropout = { .p = 0.15 }
+#define GRID_MIXED      &grid_all, &grid_mixed, 4, 2
+#define GRID_DENSE      &grid_all, &grid_wide, 4, 2, ORDO_DENSE
+#define GRID_SQUARE     &grid_all, &grid_square, 2, 1, ORDO_DENSE
+#define GRID_CAUSAL     .mask = ORDO_MASK_CAUSAL
+#define GRID_DROP       .dropout = { .p = 0.15 }
+#define GRID_EACH_MASK  .each_mask = true, .bf16 = true
+#define GRID_EACH_ORDER .each_order = true
 
 static const grid_rule grid_rules[] = {
     /* ragged batches: every score rule, bits given and made inside */
@@ -114,26 +116,25 @@ static const grid_rule grid_rules[] = {
     { &grid_buckets, &grid_long, 2, 1, ORDO_PADDED, GRID_CAUSAL, GRID_DROP, .bits_given = true },
 
     /* what has plain kernels: every mask, shapes about the edges of tiles, every order */
-    { &grid_buckets, &grid_tile, 1, 1, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_tiles, 4, 2, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_odd, 3, 3, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_wide, 3, 1, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_tall, 4, 2, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_column, 2, 2, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_two_rows, 2, 1, ORDO_DENSE, true, false, true },
-    { &grid_buckets, &grid_one, 1, 1, ORDO_DENSE, true, false, true },
-    { &grid_plain, &grid_more_tiles, 4, 1, ORDO_DENSE, true, false, true },
-    { &grid_plain, &grid_tiles, 4, 2, ORDO_DENSE, true, false, true, .dropout = { .p = 0.1 },
+    { &grid_buckets, &grid_tile, 1, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_tiles, 4, 2, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_odd, 3, 3, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_wide, 3, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_tall, 4, 2, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_column, 2, 2, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_two_rows, 2, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_buckets, &grid_one, 1, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_plain, &grid_more_tiles, 4, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_plain, &grid_tiles, 4, 2, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
       .bits_given = true },
-    { &grid_plain, &grid_odd, 3, 3, ORDO_DENSE, true, false, true, .dropout = { .p = 0.17 },
+    { &grid_plain, &grid_odd, 3, 3, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 },
       .bits_given = true },
-    { &grid_plain, &grid_more_tiles, 4, 4, ORDO_DENSE, true, false, true, .dropout = { .p = 0.1 },
+    { &grid_plain, &grid_more_tiles, 4, 4, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
       .bits_given = true },
-    { &grid_plain, &grid_two_rows, 2, 1, ORDO_DENSE, true, false, true, .dropout = { .p = 0.17 } },
-    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, false, true, true },
-    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, false, true, true, GRID_CAUSAL },
-    { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, false, true, false, GRID_CAUSAL,
-      .dlse = true },
+    { &grid_plain, &grid_two_rows, 2, 1, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 } },
+    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true },
+    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true, GRID_CAUSAL },
+    { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL, .dlse = true },
 };
 
 #undef GRID_MIXED
@@ -141,6 +142,8 @@ static const grid_rule grid_rules[] = {
 #undef GRID_SQUARE
 #undef GRID_CAUSAL
 #undef GRID_DROP
+#undef GRID_EACH_MASK
+#undef GRID_EACH_ORDER
 
 enum { GRID_RULES = sizeof grid_rules / sizeof grid_rules[0] };
 
