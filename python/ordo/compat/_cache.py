@@ -102,11 +102,13 @@ def _lengths(q: Tensor, cache: Cache) -> Tensor:
         return torch.full((batch,), given, dtype=torch.int32, device=q.device)
     if given.dim() == 0:
         given = given.expand(batch)
+    elif given.device != q.device:
+        raise Error("argument", f"cache_seqlens.device {given.device}: expected that of q, {q.device}")
     if given.shape != (batch,):
         raise Error("shape", f"cache_seqlens.shape {tuple(given.shape)}: expected ({batch},)")
     if given.is_cpu and batch and plain(q, cache.k, cache.v):
         _within("cache_seqlens", int(given.min()), int(given.max()), room - added)
-    return given.to(torch.int32).contiguous()
+    return given.to(q.device, torch.int32).contiguous()
 
 
 def _within(name: str, least: int, most: int, limit: int) -> None:
