@@ -6,14 +6,24 @@
 #ifndef PLAN_SM90_TILES_H
 #define PLAN_SM90_TILES_H
 
-#define ORDO_SM90_PICK(head_dim, of_64, of_128, of_256)                                            \
-    ((head_dim) == 64 ? (of_64) : (head_dim) == 128 ? (of_128) : (of_256))
+/* clang-format off */
+enum { /*     head size 64                       128                               256 */
+    ORDO_SM90_FORWARD_Q_64 = 192,  ORDO_SM90_FORWARD_Q_128 = 128,  ORDO_SM90_FORWARD_Q_256 = 128,
+    ORDO_SM90_FORWARD_K_64 = 128,  ORDO_SM90_FORWARD_K_128 = 128,  ORDO_SM90_FORWARD_K_256 = 64,
+    ORDO_SM90_BACKWARD_Q_64 = 128, ORDO_SM90_BACKWARD_Q_128 = 64,  ORDO_SM90_BACKWARD_Q_256 = 64,
+    ORDO_SM90_BACKWARD_K_64 = 128, ORDO_SM90_BACKWARD_K_128 = 128, ORDO_SM90_BACKWARD_K_256 = 64
+};
+/* clang-format on */
 
-/* Queries and keys of a tile of the forward pass, and of the backward pass, at head size
- *                                                          64   128  256 */
-#define ORDO_SM90_FORWARD_Q(head_dim)  ORDO_SM90_PICK(head_dim, 192, 128, 128)
-#define ORDO_SM90_FORWARD_K(head_dim)  ORDO_SM90_PICK(head_dim, 128, 128, 64)
-#define ORDO_SM90_BACKWARD_Q(head_dim) ORDO_SM90_PICK(head_dim, 128, 64, 64)
-#define ORDO_SM90_BACKWARD_K(head_dim) ORDO_SM90_PICK(head_dim, 128, 128, 64)
+#define ORDO_SM90_PICK(what, head_dim)                                                             \
+    ((head_dim) == 64    ? ORDO_SM90_##what##_64                                                   \
+     : (head_dim) == 128 ? ORDO_SM90_##what##_128                                                  \
+                         : ORDO_SM90_##what##_256)
+
+/* Queries and keys of a tile of the forward pass, and of the backward pass. */
+#define ORDO_SM90_FORWARD_Q(head_dim)  ORDO_SM90_PICK(FORWARD_Q, head_dim)
+#define ORDO_SM90_FORWARD_K(head_dim)  ORDO_SM90_PICK(FORWARD_K, head_dim)
+#define ORDO_SM90_BACKWARD_Q(head_dim) ORDO_SM90_PICK(BACKWARD_Q, head_dim)
+#define ORDO_SM90_BACKWARD_K(head_dim) ORDO_SM90_PICK(BACKWARD_K, head_dim)
 
 #endif
