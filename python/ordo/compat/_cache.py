@@ -103,7 +103,8 @@ def _lengths(q: Tensor, cache: Cache) -> Tensor:
     if given.dim() == 0:
         given = given.expand(batch)
     elif given.device != q.device:
-        raise Error("argument", f"cache_seqlens.device {given.device}: expected that of q, {q.device}")
+        wrong = f"cache_seqlens.device {given.device}"
+        raise Error("argument", f"{wrong}: expected that of q, {q.device}")
     if given.shape != (batch,):
         raise Error("shape", f"cache_seqlens.shape {tuple(given.shape)}: expected ({batch},)")
     if given.is_cpu and batch and plain(q, cache.k, cache.v):

@@ -163,6 +163,7 @@ LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
         (dict(k=NEW, v=NEW, cache_seqlens=8), r"cache_seqlens 8: expected 0\.\.7, the room"),
         (dict(k=NEW, v=NEW, cache_seqlens=LENGTHS), r"cache_seqlens 8: expected 0\.\.7"),
         (dict(cache_seqlens=LENGTHS + 1), r"cache_seqlens 9: expected 0\.\.8"),
+        (dict(cache_seqlens=LENGTHS.to("meta")), "cache_seqlens.device meta: expected that of q"),
         (dict(cache_seqlens=-LENGTHS), r"cache_seqlens -8: expected 0\.\.8"),
         (dict(cache_seqlens=LENGTHS[:1]), r"cache_seqlens.shape \(1,\): expected \(2,\)"),
         (dict(k=NEW[:1], v=NEW, cache_seqlens=1), r"k.shape \(1, 1, 2, 16\): expected \(2,"),
