@@ -23,10 +23,9 @@ typedef struct ordo_nested {
 
 /* An argument struct as this library knows it. */
 typedef struct ordo_struct {
-    const char *name, *init; /* for messages: "call", "ORDO_CALL_INIT" */
-    size_t size;             /* sizeof the struct */
-    const ordo_nested
-        *nested; /* its nested fields, ending with a zeroed one; NULL if it has none */
+    const char *name, *init;   /* for messages: "call", "ORDO_CALL_INIT" */
+    size_t size;               /* sizeof the struct */
+    const ordo_nested *nested; /* its nested fields and a zeroed one; NULL if it has none */
 } ordo_struct;
 
 #define ORDO_STRUCT(type, name, init, nested)                                                      \
