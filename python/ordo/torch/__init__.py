@@ -23,11 +23,16 @@ from ._flash import (
 )
 from ._lengths import check_lengths
 from ._module import Attention
+from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
+from ._unordered import Operation
 from ._verify import Verdict, verify
 
 __all__ = [
     "Attention",
+    "Operation",
+    "Reproducible",
+    "Setting",
     "Verdict",
     "attention",
     "check_lengths",
@@ -38,5 +43,6 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "register",
+    "reproducible",
     "verify",
 ]
