@@ -1,4 +1,5 @@
-/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, devices, machines.
+/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, devices,
+ * machines.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
  *
@@ -9,6 +10,7 @@
 
 #include "ordo/attention.h"
 #include "ordo/device.h"
+#include "ordo/digest.h"
 #include "ordo/dropout.h"
 #include "ordo/machine.h"
 #include "ordo/plan.h"

@@ -146,6 +146,9 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_philox4x32": (RESULT, [c_uint32 * 4, c_uint32 * 2, c_int, c_uint32 * 4]),
     "ordo_keying_name": (c_char_p, [c_int]),
     "ordo_dropout_mode_name": (c_char_p, [c_int]),
+    # ordo/digest.h
+    "ordo_digest_workspace": (c_size_t, [POINTER(s.ordo_bytes), c_int64]),
+    "ordo_digest_run": (RESULT, [POINTER(s.ordo_digest_call)]),
 }
 
 

@@ -305,3 +305,25 @@ class ordo_dropout_part(Struct):
         ("cols", c_int64),
         ("format", c_int),
     ]
+
+
+# ---- ordo/digest.h ----
+
+
+class ordo_bytes(Struct):
+    _fields_ = [("data", c_void_p), ("bytes", c_uint64)]
+
+
+class ordo_digest_call(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("threads", c_int),
+        ("count", c_int64),
+        ("spans", POINTER(ordo_bytes)),
+        ("digests", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("stream", c_void_p),
+    ]
+    _words_ = {"backend": "backend"}

@@ -182,6 +182,15 @@ static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t w
     return status == ORDO_OK ? ordo_sm90_combine(combine, why, why_size) : status;
 }
 
+static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
+                          uint64_t *digests, void *stream, char *why, size_t why_size)
+{
+    const ordo_status status = check_current(why, why_size);
+    return status == ORDO_OK
+               ? ordo_sm90_digest(spans, count, pieces, digests, stream, why, why_size)
+               : status;
+}
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -215,6 +224,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         dropout,
         combine,
         ordo_cuda_fill_words,
+        digest,
     };
     return &table;
 }

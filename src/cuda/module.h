@@ -4,14 +4,15 @@
  * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
  * message cannot cross as a thread-local, because the two libraries may hold two of them.
  *
- * The folder holds this table and what fills it (device, memory, dropout, combine); forward,
- * backward and wide are one pass each and do not include one another; common is what they share,
- * and includes none of them. */
+ * The folder holds this table and what fills it (device, memory, dropout, combine, digest);
+ * forward, backward and wide are one pass each and do not include one another; common is what they
+ * share, and includes none of them. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
 #include "cuda/combine.h"
 #include "cuda/common/pass.h"
+#include "cuda/digest.h"
 #include "cuda/dropout.h"
 #include "ordo/device.h"
 
@@ -74,6 +75,10 @@ typedef struct ordo_cuda_module {
     /* Set `count` words to `word` on the stream; count is not 0. */
     ordo_status (*fill_words)(void *memory, uint32_t word, size_t count, void *stream, char *why,
                               size_t why_size);
+
+    /* Launch the kernels that hash spans, on the stream. `pieces` is their workspace. */
+    ordo_status (*digest)(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
+                          uint64_t *digests, void *stream, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

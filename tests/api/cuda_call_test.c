@@ -150,6 +150,34 @@ TEST(combinations_reach_the_module)
     close_fixture(f);
 }
 
+TEST(digests_reach_the_module)
+{
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    static _Alignas(8) unsigned char data[100000];
+    uint64_t here[2], there[2], room[3];
+    const ordo_bytes spans[2] = { { data, sizeof data }, { data + 8, 77 } };
+    for (size_t x = 0; x < sizeof data; x++)
+        data[x] = (unsigned char)(x * 7 + x / 256);
+    ordo_digest_call c = ORDO_DIGEST_CALL_INIT;
+    c.backend = ORDO_BACKEND_CPU, c.count = 2, c.spans = spans, c.digests = here;
+    c.workspace = room, c.workspace_bytes = sizeof room;
+    CHECK_INT(ordo_digest_run(&c), ORDO_OK);
+    const int before = passes->digest;
+    c.backend = ORDO_BACKEND_CUDA, c.digests = there;
+    CHECK_INT(ordo_digest_run(&c), ORDO_OK);
+    CHECK_INT(passes->digest, before + 1);
+    CHECK_BITS(here, there, 2);
+    const ordo_bytes odd = { data + 4, 77 };
+    c.count = 1, c.spans = &odd;
+    CHECK_INT(ordo_digest_run(&c), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "spans[0].data");
+    c.count = 0;
+    CHECK_INT(ordo_digest_run(&c), ORDO_OK);
+    CHECK_INT(passes->digest, before + 1);
+}
+
 /* Nothing is launched, no workspace needed; what has elements is written. */
 static void check_empty(const fake_record *passes, const request *r, bool rows, bool keys)
 {
@@ -489,7 +517,8 @@ TEST(a_device_as_a_machine)
 }
 
 CHECK_MAIN(RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(combinations_reach_the_module), RUN(empty_problems_of_a_device),
-           RUN(bits_of_a_device), RUN(bits_of_sequences_that_the_device_knows),
-           RUN(memory_of_a_device_is_out_of_reach), RUN(bits_of_a_device_refused),
-           RUN(memory_streams_and_events), RUN(a_device_as_a_machine))
+           RUN(combinations_reach_the_module), RUN(digests_reach_the_module),
+           RUN(empty_problems_of_a_device), RUN(bits_of_a_device),
+           RUN(bits_of_sequences_that_the_device_knows), RUN(memory_of_a_device_is_out_of_reach),
+           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
+           RUN(a_device_as_a_machine))

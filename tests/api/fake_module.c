@@ -8,6 +8,7 @@
 #include "fake_module.h"
 
 #include "../cuda/host_table.h"
+#include "base/xxh64.h"
 #include "fake_attention.h"
 
 #include <stdio.h>
@@ -201,6 +202,22 @@ static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t w
     return ORDO_OK;
 }
 
+static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
+                          uint64_t *digests, void *stream, char *why, size_t why_size)
+{
+    (void)stream, (void)why, (void)why_size;
+    fake_passes.digest++;
+    for (int64_t x = 0; x < count; x++) {
+        const uint64_t many = ordo_pieces(spans[x].bytes);
+        for (uint64_t at = 0; at < many; at++)
+            pieces[at] = ordo_xxh64((const char *)spans[x].data + at * ORDO_PIECE_BYTES,
+                                    ordo_piece_bytes(spans[x].bytes, at));
+        digests[x] = ordo_xxh64(pieces, 8 * many);
+        pieces += many;
+    }
+    return ORDO_OK;
+}
+
 /* ---- memory, streams, events ---- */
 
 static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
@@ -308,6 +325,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .dropout = dropout,
         .combine = combine,
         .fill_words = fill_words,
+        .digest = digest,
     };
     return &table;
 }

@@ -4,9 +4,10 @@
 
 #include "cuda/module.h"
 
-/* Passes, makings of bits and combinations so far, and the last ones. Exported as `fake_passes`. */
+/* Passes, makings of bits, combinations and digests so far, and the last ones. Exported as
+ * `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward, dropout, combine;
+    int forward, backward, dropout, combine, digest;
     ordo_cuda_pass last;
     ordo_cuda_combine last_combine;
 } fake_record;

@@ -51,6 +51,16 @@ TEST(passes)
     (void)ordo_backend_available(ORDO_BACKEND_CUDA, NULL);
 }
 
+TEST(digests)
+{
+    ordo_digest_call call = ORDO_DIGEST_CALL_INIT;
+    REFUSED(ordo_digest_run(NULL));
+    call.backend = ORDO_BACKEND_CPU;
+    call.count = 1;
+    REFUSED(ordo_digest_run(&call)); /* spans */
+    CHECK_INT(ordo_digest_workspace(NULL, 1), 0);
+}
+
 TEST(problems_and_plans)
 {
     ordo_plan *made = NULL;
@@ -250,9 +260,9 @@ TEST(timelines)
 
 int main(void)
 {
-    static const check_entry tests[] = { RUN(passes), RUN(problems_and_plans), RUN(devices),
-                                         RUN(bits),   RUN(words_moved),        RUN(machines),
-                                         RUN(models), RUN(timelines) };
+    static const check_entry tests[] = { RUN(passes),   RUN(digests), RUN(problems_and_plans),
+                                         RUN(devices),  RUN(bits),    RUN(words_moved),
+                                         RUN(machines), RUN(models),  RUN(timelines) };
     const ordo_schedule schedule = { .size = sizeof schedule,
                                      .order = ORDO_ORDER_SPT,
                                      .key_tiles = 4,
