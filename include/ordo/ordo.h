@@ -1,4 +1,4 @@
-/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, devices,
+/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, sums, devices,
  * machines.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
@@ -16,5 +16,6 @@
 #include "ordo/plan.h"
 #include "ordo/problem.h"
 #include "ordo/status.h"
+#include "ordo/sum.h"
 
 #endif

@@ -32,6 +32,7 @@ from ._machine import (
 )
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
+from ._sum import tree_sum
 from ._verify import verify as _verify_structs
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "digest",
     "dropout",
     "forward",
+    "tree_sum",
     "version",
 ]
 

@@ -103,6 +103,9 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_attention_combine": (RESULT, [HANDLE, POINTER(s.ordo_combine)]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
     "ordo_backend_query": (RESULT, [c_int, POINTER(s.ordo_backend_limits)]),
+    # ordo/sum.h
+    "ordo_sum_tree": (RESULT, [POINTER(s.ordo_sum)]),
+    "ordo_sum_tree_device": (RESULT, [POINTER(s.ordo_sum), c_void_p]),
     # ordo/device.h
     "ordo_device_count": (RESULT, [POINTER(c_int), POINTER(c_char_p)]),
     "ordo_device_query": (RESULT, [c_int, POINTER(s.ordo_device)]),

@@ -242,6 +242,22 @@ class ordo_backend_limits(Struct):
     ]
 
 
+# ---- ordo/sum.h ----
+
+
+class ordo_sum(Struct):
+    _words_ = {"dtype": "dtype"}
+    _fields_ = [
+        ("size", c_size_t),
+        ("dtype", c_int),
+        ("threads", c_int),
+        ("count", c_int64),
+        ("elements", c_int64),
+        ("inputs", POINTER(c_void_p)),
+        ("out", c_void_p),
+    ]
+
+
 # ---- ordo/device.h ----
 
 

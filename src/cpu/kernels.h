@@ -39,6 +39,10 @@ typedef struct ordo_scores {
     int keep_column;      /* position of column 0 in the first block */
 } ordo_scores;
 
+/* Elements of a sum that are added at once, and floats for the partial sums of up to ORDO_SUM_MOST
+ * inputs: two chunks for each of the 7 levels from 256 down to 3 inputs. */
+enum { ORDO_SUM_CHUNK = 1024, ORDO_SUM_SCRATCH = 14 * ORDO_SUM_CHUNK };
+
 /* Memory to prefetch. */
 typedef struct ordo_ahead {
     const void *from;
@@ -85,6 +89,11 @@ typedef struct ordo_kernels {
      * once. NaN becomes the canonical NaN. */
     void (*store)(void *data, ordo_dtype dtype, int64_t row_stride, const float *panel, int ld,
                   int rows, int dim, float factor, const float *row_factor);
+
+    /* out[x] = the sum of element at + x of `count` arrays, x < n <= ORDO_SUM_CHUNK, by the tree of
+     * ordo/sum.h. `scratch` has ORDO_SUM_SCRATCH floats. */
+    void (*tree_sum)(float *out, const void *const *inputs, ordo_dtype dtype, int count, int64_t at,
+                     int n, float *scratch);
 } ordo_kernels;
 
 /* Get the table for this machine, or the one that the variable ORDO_CPU names. The choice is made

@@ -396,9 +396,13 @@ static void accumulate(int rows, int n, float *sum, int ld_sum, const float *par
             v_store(sum + d, first ? v_load(part + d) : v_add(v_load(sum + d), v_load(part + d)));
 }
 
+/* ---- sums of arrays ---- */
+
+#include "cpu/sum_body.h"
+
 #define KERNELS(label)                                                                             \
     {                                                                                              \
         .name = label, .load = load, .load_transposed = load_transposed, .product = product,       \
         .softmax = softmax, .rescale = rescale, .gradients = gradients, .row_dot = row_dot,        \
-        .accumulate = accumulate, .store = store                                                   \
+        .accumulate = accumulate, .store = store, .tree_sum = tree_sum                             \
     }

@@ -191,6 +191,12 @@ static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *piec
                : status;
 }
 
+static ordo_status sum(const ordo_sum *sum, void *stream, char *why, size_t why_size)
+{
+    const ordo_status status = check_current(why, why_size);
+    return status == ORDO_OK ? ordo_sm90_sum(sum, stream, why, why_size) : status;
+}
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -225,6 +231,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         combine,
         ordo_cuda_fill_words,
         digest,
+        sum,
     };
     return &table;
 }

@@ -4,7 +4,7 @@
  * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
  * message cannot cross as a thread-local, because the two libraries may hold two of them.
  *
- * The folder holds this table and what fills it (device, memory, dropout, combine, digest);
+ * The folder holds this table and what fills it (device, memory, dropout, combine, digest, sum);
  * forward, backward and wide are one pass each and do not include one another; common is what they
  * share, and includes none of them. */
 #ifndef CUDA_MODULE_H
@@ -14,6 +14,7 @@
 #include "cuda/common/pass.h"
 #include "cuda/digest.h"
 #include "cuda/dropout.h"
+#include "cuda/sum.h"
 #include "ordo/device.h"
 
 #ifdef __cplusplus
@@ -79,6 +80,9 @@ typedef struct ordo_cuda_module {
     /* Launch the kernels that hash spans, on the stream. `pieces` is their workspace. */
     ordo_status (*digest)(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
                           uint64_t *digests, void *stream, char *why, size_t why_size);
+
+    /* Launch a checked sum with at least one element, on the stream. */
+    ordo_status (*sum)(const ordo_sum *sum, void *stream, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

@@ -4,12 +4,14 @@
 
 #include "cuda/module.h"
 
-/* Passes, makings of bits, combinations and digests so far, and the last ones. Exported as
+/* Passes, makings of bits, combinations, digests and sums so far, and the last ones. Exported as
  * `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward, dropout, combine, digest;
+    int forward, backward, dropout, combine, digest, sum;
     ordo_cuda_pass last;
     ordo_cuda_combine last_combine;
+    ordo_sum last_sum;
+    void *last_sum_stream;
 } fake_record;
 
 #endif

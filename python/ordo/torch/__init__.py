@@ -26,6 +26,7 @@ from ._module import Attention
 from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
 from ._unordered import Operation
+from ._sum import tree_sum
 from ._verify import Verdict, verify
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "register",
     "reproducible",
+    "tree_sum",
     "verify",
 ]

@@ -1,0 +1,74 @@
+"""Sums of tensors by one fixed binary tree, on the CPU and on CUDA (ordo/sum.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref
+
+import torch
+from torch import Tensor
+
+from .._library import Error, lib
+from .._sum import by_blocks, sum_call
+
+_WORDS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+@torch.no_grad()
+def tree_sum(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """The float32 sum of tensors of one shape, type and device, by a binary tree over their number.
+
+    float32, bfloat16 or float16. The tree adds neighbours, then neighbouring sums: the sum of an
+    aligned block of 2^l inputs is a node of every larger tree, so the same bits come out however it
+    is cut into blocks, on the CPU and on CUDA. `out` is overwritten if given; it may be one of the
+    inputs. No gradient flows through the sum.
+    """
+    tensors = list(inputs)
+    _check(tensors, out)
+    if out is None:
+        out = torch.empty(tensors[0].shape, dtype=torch.float32, device=tensors[0].device)
+    made = out
+    return _add(by_blocks(tensors, lambda some: _add(some, torch.empty_like(made))), made)
+
+
+def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
+    if not tensors:
+        raise Error("argument", "inputs []: expected at least one tensor")
+    first = tensors[0]
+    for index, x in enumerate(tensors):
+        name = f"inputs[{index}]"
+        if x.dtype not in _WORDS:
+            raise Error("argument", f"{name}.dtype {x.dtype}: expected float32, bfloat16 or float16")
+        for what in ("shape", "dtype", "device"):
+            got, expected = getattr(x, what), getattr(first, what)
+            if got != expected:
+                status = "shape" if what == "shape" else "argument"
+                raise Error(status, f"{name}.{what} {got}: expected {expected}, as inputs[0]")
+    if first.device.type not in ("cpu", "cuda"):
+        raise Error("unsupported", f"inputs[0].device {first.device}: expected cpu or cuda")
+    if out is None:
+        return
+    for what, got, expected in (
+        ("dtype", out.dtype, torch.float32),
+        ("shape", out.shape, first.shape),
+        ("device", out.device, first.device),
+    ):
+        if got != expected:
+            status = "shape" if what == "shape" else "argument"
+            raise Error(status, f"out.{what} {got}: expected {expected}")
+    if not out.is_contiguous():
+        raise Error("align", f"out.stride() {out.stride()}: expected a contiguous tensor")
+
+
+def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:
+    held = [x.contiguous() for x in some]
+    threads = torch.get_num_threads() if out.device.type == "cpu" else 0
+    places = [x.data_ptr() for x in held]
+    call = sum_call(_WORDS[some[0].dtype], out.numel(), places, out.data_ptr(), threads)
+    if out.device.type == "cpu":
+        lib.ordo_sum_tree(byref(call))
+    elif out.numel() > 0:
+        with torch.cuda.device(out.device):
+            stream = torch._C._cuda_getCurrentRawStream(out.device.index)
+            lib.ordo_sum_tree_device(byref(call), stream)
+    return out

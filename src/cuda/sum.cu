@@ -1,0 +1,184 @@
+/* sum.cu: the tree sum of arrays (ordo/sum.h), one thread per 16 bytes of each input.
+ *
+ * A thread adds groups of up to 8 inputs in registers and the sums of the groups by a binary
+ * counter, whose digit l holds the sum of 2^l groups. Every addition is one __fadd_rn, in the tree
+ * of the CPU backend: the bits do not depend on the grid or on the alignment. */
+#include "cuda/sum.h"
+
+#include "base/half.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/ptx.h"
+
+enum { THREADS = 256, GROUP = 8, LEVELS = 5, BLOCKS_PER_PROCESSOR = 8 };
+static_assert(ORDO_SUM_MOST == GROUP << LEVELS, "the counter holds all groups");
+
+typedef struct sum_args {
+    int64_t elements;
+    float *out;
+    int32_t count;
+    const void *inputs[ORDO_SUM_MOST];
+} sum_args;
+
+/* `N` consecutive values of one sum. */
+template <int N> struct values {
+    float x[N];
+};
+
+template <int N> ORDO_DEVICE values<N> add(const values<N> &a, const values<N> &b)
+{
+    values<N> r;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        r.x[i] = __fadd_rn(a.x[i], b.x[i]);
+    return r;
+}
+
+template <ordo_dtype TYPE> ORDO_DEVICE float half_value(uint32_t half)
+{
+    return TYPE == ORDO_F16 ? ordo_f32_from_f16((uint16_t)half)
+                            : ordo_f32_from_bf16((uint16_t)half);
+}
+
+/* Elements at ... at + N - 1 of an input; N > 1: 16 aligned bytes. */
+template <ordo_dtype TYPE, int N> ORDO_DEVICE values<N> load(const void *input, int64_t at)
+{
+    values<N> r;
+    if constexpr (N == 1) {
+        r.x[0] = TYPE == ORDO_F32 ? ((const float *)input)[at]
+                                  : half_value<TYPE>(((const uint16_t *)input)[at]);
+    } else if constexpr (TYPE == ORDO_F32) {
+        const float4 four = *(const float4 *)((const float *)input + at);
+        r.x[0] = four.x, r.x[1] = four.y, r.x[2] = four.z, r.x[3] = four.w;
+    } else {
+        const uint4 four = *(const uint4 *)((const uint16_t *)input + at);
+        const uint32_t words[4] = { four.x, four.y, four.z, four.w };
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            r.x[i] = half_value<TYPE>(words[i / 2] >> (i % 2 * 16) & 0xffff);
+    }
+    return r;
+}
+
+template <int N> ORDO_DEVICE void store(float *out, int64_t at, values<N> r)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        r.x[i] = r.x[i] == r.x[i] ? r.x[i] : ordo_f32_of_bits(ORDO_F32_NAN);
+    if constexpr (N == 1) {
+        out[at] = r.x[0];
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += 4)
+            *(float4 *)(out + at + i) = make_float4(r.x[i], r.x[i + 1], r.x[i + 2], r.x[i + 3]);
+    }
+}
+
+/* The sum of `count` inputs, at most WIDTH. */
+template <ordo_dtype TYPE, int N, int WIDTH>
+ORDO_DEVICE values<N> sum_group(const void *const *inputs, int count, int64_t at)
+{
+    values<N> x[WIDTH];
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++)
+        if (i < count)
+            x[i] = load<TYPE, N>(inputs[i], at);
+#pragma unroll
+    for (int step = 1; step < WIDTH; step *= 2)
+#pragma unroll
+        for (int i = 0; i < WIDTH; i += 2 * step)
+            if (i + step < count)
+                x[i] = add(x[i], x[i + step]);
+    return x[0];
+}
+
+/* The sum of all inputs by groups of GROUP. */
+template <ordo_dtype TYPE, int N>
+ORDO_DEVICE values<N> sum_groups(const void *const *inputs, int count, int64_t at)
+{
+    values<N> digits[LEVELS], sum;
+    const int last = (count - 1) / GROUP;
+    for (int group = 0; group < last; group++) {
+        sum = sum_group<TYPE, N, GROUP>(inputs + group * GROUP, GROUP, at);
+        bool carry = true;
+#pragma unroll
+        for (int l = 0; l < LEVELS; l++)
+            if (carry) {
+                carry = group >> l & 1;
+                if (carry)
+                    sum = add(digits[l], sum);
+                else
+                    digits[l] = sum;
+            }
+    }
+    sum = sum_group<TYPE, N, GROUP>(inputs + last * GROUP, count - last * GROUP, at);
+#pragma unroll
+    for (int l = 0; l < LEVELS; l++)
+        if (last >> l & 1)
+            sum = add(digits[l], sum);
+    return sum;
+}
+
+/* WIDTH: the number of inputs if that is 1, 2, 4 or 8; 0: any. N: elements per load. */
+template <ordo_dtype TYPE, int N, int WIDTH>
+ORDO_DEVICE values<N> sum_at(const sum_args &args, int64_t at)
+{
+    if constexpr (WIDTH > 0)
+        return sum_group<TYPE, N, WIDTH>(args.inputs, WIDTH, at);
+    else
+        return sum_groups<TYPE, N>(args.inputs, args.count, at);
+}
+
+template <ordo_dtype TYPE, int N, int WIDTH>
+static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_constant__ sum_args args)
+{
+    const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t step = (int64_t)gridDim.x * THREADS, whole = args.elements / N;
+    for (int64_t x = first; x < whole; x += step)
+        store<N>(args.out, x * N, sum_at<TYPE, N, WIDTH>(args, x * N));
+    const int64_t rest = whole * N + first; /* fewer than N elements, by the first threads */
+    if (N > 1 && rest < args.elements)
+        store<1>(args.out, rest, sum_at<TYPE, 1, WIDTH>(args, rest));
+}
+
+/* ---- launch ---- */
+
+template <ordo_dtype TYPE, int N> static const void *kernel_of(int64_t count)
+{
+    switch (count) {
+    case 1: return (const void *)sum_kernel<TYPE, N, 1>;
+    case 2: return (const void *)sum_kernel<TYPE, N, 2>;
+    case 4: return (const void *)sum_kernel<TYPE, N, 4>;
+    case 8: return (const void *)sum_kernel<TYPE, N, 8>;
+    default: return (const void *)sum_kernel<TYPE, N, 0>;
+    }
+}
+
+template <ordo_dtype TYPE, int VECTOR>
+static const void *kernel_for(const ordo_sum *s, bool aligned, int *n)
+{
+    *n = aligned ? VECTOR : 1;
+    return aligned ? kernel_of<TYPE, VECTOR>(s->count) : kernel_of<TYPE, 1>(s->count);
+}
+
+ordo_status ordo_sm90_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
+{
+    sum_args args;
+    uintptr_t addresses = (uintptr_t)s->out;
+    args.elements = s->elements;
+    args.out = s->out;
+    args.count = (int32_t)s->count;
+    for (int64_t x = 0; x < s->count; x++) {
+        args.inputs[x] = s->inputs[x];
+        addresses |= (uintptr_t)s->inputs[x];
+    }
+    const bool aligned = addresses % 16 == 0;
+    int n = 1, blocks = 0;
+    const void *kernel = s->dtype == ORDO_F32    ? kernel_for<ORDO_F32, 4>(s, aligned, &n)
+                         : s->dtype == ORDO_BF16 ? kernel_for<ORDO_BF16, 8>(s, aligned, &n)
+                                                 : kernel_for<ORDO_F16, 8>(s, aligned, &n);
+    const int64_t units = s->elements / n / THREADS / BLOCKS_PER_PROCESSOR + 1;
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units, &blocks, why, why_size));
+    const ordo_cuda_grid grid = { (unsigned)blocks * BLOCKS_PER_PROCESSOR, THREADS, 0,
+                                  ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch(kernel, &args, grid, stream, why, why_size);
+}

@@ -1,0 +1,17 @@
+/* sum.h: the tree sum of arrays on the device. Plain C. */
+#ifndef CUDA_SUM_H
+#define CUDA_SUM_H
+
+#include "ordo/sum.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Launch a checked sum with at least one element. */
+ordo_status ordo_sm90_sum(const ordo_sum *sum, void *stream, char *why, size_t why_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,144 @@
+/* sum_test.c: what ordo_sum_tree() refuses, and what reaches the module of a device. */
+#include "check.h"
+#include "fake_module.h"
+#include "ordo/sum.h"
+
+#include <dlfcn.h>
+
+enum { COUNT = 3, ELEMENTS = 32 };
+
+static float data[COUNT][ELEMENTS], out[ELEMENTS];
+static const void *inputs[COUNT] = { data[0], data[1], data[2] };
+
+static ordo_sum valid(void)
+{
+    ordo_sum s = ORDO_SUM_INIT;
+    s.dtype = ORDO_F32;
+    s.count = COUNT;
+    s.elements = ELEMENTS;
+    s.inputs = inputs;
+    s.out = out;
+    return s;
+}
+
+/* Both functions refuse it so, and write nothing. */
+static void refuse(const ordo_sum *s, ordo_status status, const char *message)
+{
+    for (int x = 0; x < ELEMENTS; x++)
+        out[x] = 7;
+    CHECK_INT(ordo_sum_tree(s), status);
+    CHECK_HAS(ordo_last_error(), message);
+    CHECK_INT(ordo_sum_tree_device(s, NULL), status);
+    CHECK_HAS(ordo_last_error(), message);
+    CHECK(out[0] == 7 && out[ELEMENTS - 1] == 7);
+}
+
+TEST(wrong_numbers_are_refused)
+{
+    ordo_sum s = valid();
+    CHECK_INT(ordo_sum_tree(NULL), ORDO_ERR_ARGUMENT);
+    s.size = 3;
+    refuse(&s, ORDO_ERR_ARGUMENT, "sum.size 3");
+    s = valid(), s.dtype = 9;
+    refuse(&s, ORDO_ERR_ARGUMENT, "dtype 9: expected f32, bf16 or f16");
+    s = valid(), s.count = 0;
+    refuse(&s, ORDO_ERR_ARGUMENT, "count 0: expected 1 to 256");
+    s = valid(), s.count = 257;
+    refuse(&s, ORDO_ERR_ARGUMENT, "count 257");
+    s = valid(), s.threads = -1;
+    refuse(&s, ORDO_ERR_ARGUMENT, "threads -1");
+    s = valid(), s.elements = -1;
+    refuse(&s, ORDO_ERR_ARGUMENT, "elements -1");
+    s = valid(), s.elements = INT64_MAX;
+    refuse(&s, ORDO_ERR_OVERFLOW, "elements 9223372036854775807");
+}
+
+TEST(wrong_arrays_are_refused)
+{
+    const void *changed[COUNT] = { data[0], NULL, data[2] };
+    ordo_sum s = valid();
+    s.inputs = NULL;
+    refuse(&s, ORDO_ERR_ARGUMENT, "inputs NULL: expected 3 arrays");
+    s = valid(), s.out = NULL;
+    refuse(&s, ORDO_ERR_ARGUMENT, "out NULL");
+    s = valid(), s.inputs = changed;
+    refuse(&s, ORDO_ERR_ARGUMENT, "inputs[1] NULL: expected 32 f32 values");
+    changed[1] = (const char *)data[1] + 2;
+    refuse(&s, ORDO_ERR_ALIGN, "inputs[1]");
+    s.dtype = ORDO_BF16; /* for which it is aligned */
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+    s = valid(), s.out = (float *)((char *)out + 1);
+    refuse(&s, ORDO_ERR_ALIGN, "out");
+}
+
+/* One element before or after an input is too near; the input itself is not, if it is f32. */
+TEST(results_that_overwrite_inputs_are_refused)
+{
+    ordo_sum s = valid();
+    s.elements = 8;
+    s.out = data[1] + 1;
+    CHECK_INT(ordo_sum_tree(&s), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "out and inputs[1] overlap");
+    s.out = data[1] - 1; /* which is the end of data[0] */
+    CHECK_INT(ordo_sum_tree(&s), ORDO_ERR_ARGUMENT);
+    s.out = data[1] + 8;
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+    s.out = data[1] - 8;
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+    s.out = data[1];
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+    s.dtype = ORDO_BF16;
+    CHECK_INT(ordo_sum_tree(&s), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "out and inputs[1] overlap");
+    s.out = (float *)((char *)data[1] + 16); /* 8 halves are 16 bytes */
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+}
+
+TEST(no_elements_need_no_arrays)
+{
+    ordo_sum s = ORDO_SUM_INIT;
+    s.count = 1;
+    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
+}
+
+/* Last: the module is chosen once per process. */
+TEST(a_device_gets_the_checked_sum)
+{
+    const char *build = getenv("ORDO_BUILD");
+    char path[4096];
+    if (!build)
+        SKIP("ORDO_BUILD is not set");
+    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build);
+    void *library = dlopen(path, RTLD_NOW);
+    const fake_record *passes = library ? dlsym(library, "fake_passes") : NULL;
+    CHECK(passes != NULL);
+    ordo_sum s = valid();
+    CHECK_INT(ordo_sum_tree_device(&s, &s), ORDO_OK);
+    if (!passes)
+        return;
+    CHECK_INT(passes->sum, 1);
+    CHECK(passes->last_sum_stream == &s);
+    CHECK(passes->last_sum.out == out && passes->last_sum.inputs == inputs);
+    CHECK_INT(passes->last_sum.count, COUNT);
+    CHECK_INT(passes->last_sum.elements, ELEMENTS);
+    s.elements = 0;
+    CHECK_INT(ordo_sum_tree_device(&s, NULL), ORDO_OK);
+    CHECK_INT(passes->sum, 1); /* nothing to launch */
+}
+
+int main(void)
+{
+    const char *build = getenv("ORDO_BUILD");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build ? build : "");
+    setenv("ORDO_CUDA_MODULE", path, 1);
+    setenv("FAKE_CAPABILITY", "90", 1);
+    static const check_entry tests[] = {
+        RUN(wrong_numbers_are_refused),
+        RUN(wrong_arrays_are_refused),
+        RUN(results_that_overwrite_inputs_are_refused),
+        RUN(no_elements_need_no_arrays),
+        RUN(a_device_gets_the_checked_sum),
+    };
+    return check_run(tests, sizeof tests / sizeof tests[0]);
+}
