@@ -1,0 +1,131 @@
+"""Collectives on lists of tensors: each is one collective of torch.distributed on bytes.
+
+Bytes have no type, so that tensors of several types travel together and every backend takes them.
+An error of a collective names ordo's operation, the rank and what was being exchanged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..._library import Error
+
+_ALIGN = 16  # of each tensor in a buffer of bytes
+
+
+class Ranks(NamedTuple):
+    """A group, and this process in it."""
+
+    group: Any
+    rank: int
+    size: int
+
+    @classmethod
+    def of(cls, group: Any) -> Ranks:
+        """Of the world if `group` is None."""
+        if not dist.is_available() or not dist.is_initialized():
+            raise Error(
+                "argument",
+                "group: torch.distributed is not initialised; expected "
+                "torch.distributed.init_process_group() before the call",
+            )
+        group = dist.group.WORLD if group is None else group
+        rank = dist.get_rank(group)
+        if rank < 0:
+            raise Error("argument", f"group {group}: expected a group that this process is in")
+        return cls(group, rank, dist.get_world_size(group))
+
+
+@contextlib.contextmanager
+def named(ranks: Ranks, what: str) -> Iterator[None]:
+    """Name the operation in the error of a collective, as where another rank has died."""
+    try:
+        yield
+    except Error:
+        raise
+    except RuntimeError as error:  # DistBackendError and the like
+        raise Error(
+            "device",
+            f"ordo.torch.distributed.{what}: failed on rank {ranks.rank} of {ranks.size}: {error}",
+        ) from error
+
+
+class Form(NamedTuple):
+    """Shape and type of a tensor that arrives."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+    def room(self) -> int:
+        """Bytes in a buffer."""
+        return -(-self.size() // _ALIGN) * _ALIGN
+
+
+def pack(tensors: Sequence[Tensor], buffer: Tensor) -> None:
+    """Write tensors into a buffer of bytes, one behind the other."""
+    at = 0
+    for x in tensors:
+        form = Form(tuple(x.shape), x.dtype)
+        view(buffer[at : at + form.room()], form).copy_(x)
+        at += form.room()
+
+
+def view(part: Tensor, form: Form) -> Tensor:
+    """Bytes as a tensor, without a copy."""
+    return part[: form.size()].view(form.dtype).view(form.shape)
+
+
+def unpack(buffer: Tensor, forms: Sequence[Form]) -> list[Tensor]:
+    """Views of the tensors that pack() wrote."""
+    ends = list(itertools.accumulate((form.room() for form in forms), initial=0))
+    return [view(buffer[a:b], form) for a, b, form in zip(ends, ends[1:], forms)]
+
+
+def gather(
+    ranks: Ranks, what: str, mine: Sequence[Tensor], forms: Sequence[Sequence[Form]]
+) -> list[list[Tensor]]:
+    """The tensors of every rank. `forms` are those of each rank; shapes may differ."""
+    rooms = [sum(form.room() for form in each) for each in forms]
+    most = max(rooms)
+    buffer = torch.zeros(most, dtype=torch.uint8, device=mine[0].device)
+    pack(mine, buffer)
+    if ranks.size == 1:
+        return [unpack(buffer, forms[0])]
+    found = buffer.new_empty(ranks.size * most)
+    if most:
+        with named(ranks, what):
+            dist.all_gather_into_tensor(found, buffer, group=ranks.group)
+    return [unpack(found[r * most :], each) for r, each in enumerate(forms)]
+
+
+def swap(
+    ranks: Ranks,
+    what: str,
+    outgoing: Sequence[Sequence[Tensor]],
+    forms: Sequence[Sequence[Form]],
+    device: Any,
+) -> list[list[Tensor]]:
+    """Send outgoing[r] to each rank r; returns what each rank sent here, of these forms."""
+    given = [sum(Form(tuple(x.shape), x.dtype).room() for x in each) for each in outgoing]
+    taken = [sum(form.room() for form in each) for each in forms]
+    buffer = torch.zeros(sum(given), dtype=torch.uint8, device=device)
+    for each, part in zip(outgoing, buffer.split(given)):
+        pack(each, part)
+    if ranks.size == 1:
+        return [unpack(buffer, forms[0])]
+    found = buffer.new_empty(sum(taken))
+    with named(ranks, what):
+        dist.all_to_all_single(found, buffer, taken, given, group=ranks.group)
+    return [unpack(part, each) for part, each in zip(found.split(taken), forms)]

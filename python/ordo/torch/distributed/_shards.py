@@ -1,0 +1,131 @@
+"""Which rows of a sequence are on which rank, and tensors in the order of the whole sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..._library import Error
+from ._exchange import Form, Ranks, gather
+
+Layout = Literal["contiguous", "zigzag"]
+LAYOUTS = ("contiguous", "zigzag")
+
+
+class Segment(NamedTuple):
+    """Adjacent rows of the whole sequence that a rank holds."""
+
+    rank: int
+    start: int  # in the whole sequence
+    end: int
+    at: int  # of the first row in the rank's tensor
+
+
+class Rows(NamedTuple):
+    """The rows of a sequence over the ranks."""
+
+    counts: tuple[int, ...]  # of each rank
+    segments: tuple[Segment, ...]  # of all ranks, in the order of the sequence; none is empty
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def of(self, rank: int) -> list[Segment]:
+        return [x for x in self.segments if x.rank == rank]
+
+
+def rows_of(counts: Sequence[int], layout: str) -> Rows:
+    """The rows where rank r holds counts[r] of them.
+
+    contiguous: in the order of the ranks. zigzag: the first half of a rank's rows, the longer one
+    if they differ, is chunk r of 2n, the other half is chunk 2n - 1 - r.
+    """
+    n = len(counts)
+    if layout == "contiguous":
+        chunks = [(r, 0, count) for r, count in enumerate(counts)]
+    else:
+        chunks = [(r, 0, -(-count // 2)) for r, count in enumerate(counts)]
+        chunks += [(r, -(-counts[r] // 2), counts[r]) for r in range(n - 1, -1, -1)]
+    segments, start = [], 0
+    for rank, first, last in chunks:
+        if last > first:
+            segments.append(Segment(rank, start, start + last - first, first))
+        start += last - first
+    return Rows(tuple(counts), tuple(segments))
+
+
+def even(total: int, ranks: int, layout: str) -> Rows:
+    """The rows of a sequence that is divided as evenly as possible, longer parts first."""
+    if layout == "contiguous":
+        return rows_of([total // ranks + (r < total % ranks) for r in range(ranks)], layout)
+    chunks = [total // (2 * ranks) + (c < total % (2 * ranks)) for c in range(2 * ranks)]
+    return rows_of([chunks[r] + chunks[-1 - r] for r in range(ranks)], layout)
+
+
+def part_of(x: Tensor, axis: int, segments: Sequence[Segment]) -> Tensor:
+    """The rows of segments, taken from the whole sequence, one behind the other."""
+    parts = [x.narrow(axis, s.start, s.end - s.start) for s in segments]
+    if not parts:
+        return x.narrow(axis, 0, 0)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+
+
+def whole_of(parts: Sequence[Tensor], axis: int, rows: Rows) -> Tensor:
+    """The whole sequence from the parts of all ranks."""
+    pieces = [parts[s.rank].narrow(axis, s.at, s.end - s.start) for s in rows.segments]
+    return torch.cat(pieces, axis) if pieces else parts[0]
+
+
+def gather_rows(
+    ranks: Ranks, what: str, rows: Rows, tensors: Sequence[Tensor], axes: Sequence[int]
+) -> list[Tensor]:
+    """Whole sequences of tensors whose rows are along these axes."""
+    forms = []
+    for count in rows.counts:
+        shapes = []
+        for x, axis in zip(tensors, axes):
+            shape = list(x.shape)
+            shape[axis] = count
+            shapes.append(Form(tuple(shape), x.dtype))
+        forms.append(shapes)
+    found = gather(ranks, what, tensors, forms)
+    return [whole_of([each[i] for each in found], axis, rows) for i, axis in enumerate(axes)]
+
+
+def check_layout(layout: Any) -> None:
+    if layout not in LAYOUTS:
+        raise Error("argument", f"layout {layout!r}: expected contiguous or zigzag")
+
+
+def shard_sequence(
+    x: Tensor, dim: int = 1, *, group: Any = None, layout: Layout = "contiguous"
+) -> Tensor:
+    """This rank's rows of a tensor that holds the whole sequence along `dim`.
+
+    contiguous: rows in the order of the ranks. zigzag: chunks r and 2n - 1 - r of 2n, which
+    balances the work of causal masks. Lengths that n or 2n does not divide give longer parts to
+    the first chunks. Differentiable.
+    """
+    check_layout(layout)
+    ranks = Ranks.of(group)
+    return part_of(x, dim, even(x.shape[dim], ranks.size, layout).of(ranks.rank))
+
+
+def unshard_sequence(
+    x: Tensor, dim: int = 1, *, group: Any = None, layout: Layout = "contiguous"
+) -> Tensor:
+    """The whole sequence along `dim`, on every rank, from the rows of each; without gradients.
+
+    The rows of a rank may be as many as shard_sequence() gives it, or any other number.
+    """
+    check_layout(layout)
+    ranks = Ranks.of(group)
+    here = torch.tensor([x.shape[dim]], device=x.device)
+    what = "unshard_sequence"
+    counts = gather(ranks, what, [here], [[Form((1,), torch.int64)]] * ranks.size)
+    rows = rows_of([int(each[0]) for each in counts], layout)
+    return gather_rows(ranks, what, rows, [x.detach()], [dim])[0]

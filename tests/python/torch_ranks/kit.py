@@ -1,0 +1,58 @@
+"""Processes of a group on one machine: gloo, forked from one that has imported torch."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+Reporter = Callable[[str], None]
+
+
+def launch(work: Callable[..., None], ranks: int, *args: Any, seconds: float = 60) -> int:
+    """Run work(rank, report, *args) on each rank; 1 if any of them reports or raises, else 0.
+
+    `seconds` is the group's time-out.
+    """
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            context.Process(target=_rank, args=(work, r, ranks, f"{folder}/store", seconds, args))
+            for r in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    return int(any(process.exitcode for process in processes))
+
+
+def _rank(
+    work: Callable[..., None], rank: int, ranks: int, store: str, seconds: float, args: Any
+) -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    failed = []
+
+    def report(text: str) -> None:
+        failed.append(text)
+        print(text, flush=True)
+
+    try:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks,
+            timeout=datetime.timedelta(seconds=seconds),
+        )  # fmt: skip
+        work(rank, report, *args)
+    except BaseException:
+        report(f"rank {rank}:\n{traceback.format_exc()}")
+    sys.stdout.flush()
+    os._exit(int(bool(failed)))  # at once: others may be waiting, and would at an orderly end

@@ -1,0 +1,33 @@
+"""Attention over ranks: the programs beside this file, each a group of processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def run(program: str, *arguments: str, seconds: int = 240) -> str:
+    path = f"{HERE.parents[2] / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, str(HERE / program), *arguments], env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_drawn_calls_have_the_bits_of_one_call():
+    said = run("drawn.py", "--draws", os.environ.get("ORDO_TEST_DRAWS", "150"))
+    for words in ("'1 ranks'", "'2 ranks'", "'3 ranks'", "'4 ranks'", "'8 ranks'", "'zigzag'"):
+        assert words in said
+
+
+@pytest.mark.parametrize("fault", ["disagree", "dead", "slow"])
+def test_errors_come_on_every_rank(fault):
+    run("agreement.py", fault)
