@@ -16,11 +16,39 @@ typedef struct ordo_tensor {
     int64_t stride[4];
 } ordo_tensor;
 
+/* Sums of the backward pass that go on from call to call: ordo_call.carry. */
+enum {
+    ORDO_CARRY_IN = 1u << 0, /* dk and dv begin from dk_sums and dv_sums instead of 0 */
+    ORDO_CARRY_OUT = 1u << 1 /* the sums are left there; dk and dv are not written */
+};
+
 /* Everything that a pass reads and writes. Outputs are overwritten, never added to. Outputs and
  * workspace must not overlap one another or anything that is read.
  *
  *   forward   reads q k v                                    writes o lse
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
+ *
+ * A backward pass computes the gradients whose tensors are given: with dq.data NULL only dk and dv,
+ * with dk.data and dv.data NULL only dq. Their bits are those of a pass that computes all three.
+ *
+ * With `carry`, a backward pass over some rows of a sequence continues the sums dk and dv of the
+ * part before it. Parts that together hold every row, run in the order in which the plan visits
+ * rows, give the bits of one pass: first rows first under the orders ascending and spt, last rows
+ * first under descending. The first part has ORDO_CARRY_OUT, the last one ORDO_CARRY_IN, those
+ * between them have both. Sums are f32, neither rounded nor multiplied by the scale, so that
+ * storing them is exact; each call reads and writes them in place. The forward pass ignores them.
+ *
+ *   which parts   dense: shard.row0 is a multiple of backward_tile.q of the plan, and q_len too,
+ *                 unless the part ends with the sequence (ORDO_ERR_SHAPE). Packed and padded
+ *                 sequences have no row0: each is seen by the rows and keys that the call gives it,
+ *                 and the caller cuts it at multiples of backward_tile.q
+ *   unseen keys   of a sequence whose rows here do not see them: their sums stay as they are
+ *                 (0 without ORDO_CARRY_IN), and the last part writes dk and dv from them
+ *   other keys    that belong to no sequence: their sums stay as they are (0 without
+ *                 ORDO_CARRY_IN), and the last part writes gradients 0
+ *   refused       orders whose rows are visited in an order that differs by head or is cyclic
+ *                 (twin, spt+tail, shift, symmetric), and backend ref, which sums in fp64
+ *                 (ORDO_ERR_UNSUPPORTED)
  *
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
@@ -59,6 +87,11 @@ typedef struct ordo_call {
     size_t workspace_bytes;
     void *stream; /* cuda: a cudaStream_t */
     int threads;  /* cpu: 0 = as many as the process may use */
+
+    float *dk_sums, *dv_sums; /* with carry: contiguous, (batch, kv_len, kv_heads, head_dim) and
+                               * (..., v_head_dim); packed (total_kv, kv_heads, ...); cuda: aligned
+                               * to 16 bytes */
+    unsigned carry;           /* ORDO_CARRY_IN, ORDO_CARRY_OUT or both; 0 = none */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

@@ -28,6 +28,10 @@ from ._problem import NO_KEYS, Problem, dropout_of
 from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
+Gradient = Literal["dq", "dk", "dv"]
+Carry = Literal["", "in", "out", "in+out"]
+
+CARRIES = {"": 0, "in": 1, "out": 2, "in+out": 3}  # ORDO_CARRY_IN and ORDO_CARRY_OUT
 
 
 def forward(
@@ -95,6 +99,10 @@ def backward(
     dq: Array | None = None,
     dk: Array | None = None,
     dv: Array | None = None,
+    gradients: Sequence[Gradient] = ("dq", "dk", "dv"),
+    carry: Carry = "",
+    dk_sums: Array | None = None,
+    dv_sums: Array | None = None,
     cu_q: Numbers = None,
     cu_kv: Numbers = None,
     q_lens: Numbers = None,
@@ -105,11 +113,18 @@ def backward(
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Any, Any, Any]:
     """Backward attention: (dq, dk, dv) from dout, the gradient of o.
 
     q, k, v, o, lse and the keywords are what forward() took and gave; `dlse`, if any, is the
     gradient of lse. `dq`, `dk` and `dv` are overwritten if given, never added to.
+
+        gradients        those to compute: ("dq",), ("dk", "dv") or all; the others are None
+        carry            "out", "in+out", then "in": this is the first, a middle or the last part of
+                         the rows of a sequence (plan.problem.shard says which), in the order in
+                         which the plan visits rows; all parts have the bits of one pass
+        dk_sums, dv_sums with carry: float32, contiguous, of the shapes of k and v; read ("in") and
+                         written ("out"). With "out" dk and dv are None
     """
     shapes, dtype = plan._shapes, plan.problem.dtype
     call = _open(plan)
@@ -125,17 +140,23 @@ def backward(
     if dlse is not None:
         held.append(flat_f32("dlse", dlse, shapes["dlse"]))
         call.dlse = address(held[-1])
-    dq, dk, dv = _make("dq", dq, plan, q), _make("dk", dk, plan, k), _make("dv", dv, plan, v)
-    set_tensor(call.dq, "dq", dq, shapes["dq"], dtype, output=True)
-    set_tensor(call.dk, "dk", dk, shapes["dk"], dtype, output=True)
-    set_tensor(call.dv, "dv", dv, shapes["dv"], dtype, output=True)
+    wanted = _wanted(gradients, carry, dq=dq, dk=dk, dv=dv)
+    made: list[Any] = []
+    for name, given, like in (("dq", dq, q), ("dk", dk, k), ("dv", dv, v)):
+        made.append(_make(name, given, plan, like) if name in wanted else None)
+        if name in wanted:
+            set_tensor(getattr(call, name), name, made[-1], shapes[name], dtype, output=True)
+    call.carry = CARRIES[carry]
+    for name, sums in (("dk_sums", dk_sums), ("dv_sums", dv_sums)):
+        if sums is not None:
+            setattr(call, name, address(flat_f32(name, sums, shapes[name[:2]], output=True)))
     held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
         threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
-    return dq, dk, dv
+    return made[0], made[1], made[2]
 
 
 def combine(
@@ -186,6 +207,22 @@ def _make(name: str, given: Array | None, plan: Plan, like: Array | None = None)
     if given is not None:
         return given
     return np.empty(plan._shapes[name], np.float32 if like is None else like.dtype)
+
+
+def _wanted(gradients: Sequence[Gradient], carry: Carry, **given: Array | None) -> set[str]:
+    """The names of the gradients that a backward pass writes as tensors."""
+    if carry not in CARRIES:
+        raise Error("argument", f"carry {carry!r}: expected '', 'in', 'out' or 'in+out'")
+    wanted: set[str] = set(gradients)
+    if not wanted <= set(given):
+        raise Error("argument", f"gradients {gradients!r}: expected some of 'dq', 'dk', 'dv'")
+    if "out" in carry:
+        wanted -= {"dk", "dv"}
+    for name, tensor in given.items():
+        if tensor is not None and name not in wanted:
+            why = f"carry {carry!r}" if name in gradients else f"gradients {gradients!r}"
+            raise Error("argument", f"{name} given: expected None with {why}")
+    return wanted
 
 
 def _set_rest(

@@ -212,6 +212,9 @@ class ordo_call(Struct):
         ("workspace_bytes", c_size_t),
         ("stream", c_void_p),
         ("threads", c_int),
+        ("dk_sums", c_void_p),
+        ("dv_sums", c_void_p),
+        ("carry", c_uint),
     ]
 
 

@@ -9,6 +9,8 @@
 #include "plan/plan.h"
 #include "ref/attention.h"
 
+#include <inttypes.h>
+
 /* What a backend brings; NULL passes: no backend at all. */
 typedef struct backend {
     bool host; /* its tensors are in host memory */
@@ -55,6 +57,49 @@ bool ordo_backend_available(ordo_backend which, const char **why_not)
     return !*why;
 }
 
+/* Parts of a sequence whose sums are carried: what the plan must allow. */
+static ordo_status check_carry(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    const int64_t row0 = p->shard.row0, rows = plan->backward_tile.q;
+    if (plan->backend == ORDO_BACKEND_REF)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "carry: backend ref sums in fp64, which f32 sums cannot continue; "
+                         "expected backend cpu or cuda");
+    if (!ordo_plan_carries(plan))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "carry, order %s: expected ascending, descending or spt, whose rows come "
+                         "in one order",
+                         ordo_order_name(plan->order_asked));
+    if (row0 % rows != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "shard.row0 %" PRId64 ": expected a multiple of %" PRId64
+                         ", the rows of a backward tile, with carry",
+                         row0, rows);
+    if (p->q_len % rows != 0 && row0 + p->q_len != p->shard.q_total)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "q_len %" PRId64 ": expected a multiple of %" PRId64
+                         ", the rows of a backward tile, or the rest up to shard.q_total %" PRId64
+                         ", with carry",
+                         p->q_len, rows, p->shard.q_total);
+    return ORDO_OK;
+}
+
+/* Until the kernels of backend cuda carry sums and leave gradients out: remove this check, and its
+ * call below, when they do. */
+static ordo_status check_cuda_gradients(const ordo_problem *p, const ordo_call *c)
+{
+    if (c->carry)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "carry %#x: backend cuda expects 0; backend cpu carries sums", c->carry);
+    if (!ordo_problem_empty(p) && (!c->dq.data || !c->dk.data))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "%s.data NULL: backend cuda expects dq, dk and dv; backend cpu computes "
+                         "some of them alone",
+                         c->dq.data ? "dk" : "dq");
+    return ORDO_OK;
+}
+
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
@@ -71,6 +116,10 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
+    if (!forward && checked.carry)
+        ORDO_TRY(check_carry(plan));
+    if (!forward && !b->host)
+        ORDO_TRY(check_cuda_gradients(problem, &checked));
     if (ordo_problem_empty(problem))
         return ordo_blank_all(problem, pass, b->host, &checked);
     ORDO_TRY(forward ? b->forward(plan, &checked) : b->backward(plan, &checked));

@@ -3,6 +3,7 @@
 
 #include "api/cuda_module.h"
 #include "api/cuda_pass.h"
+#include "base/half.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -73,6 +74,47 @@ static ordo_status clear(const place *at, const ordo_problem *p, part x)
     return ORDO_OK;
 }
 
+/* dk or dv of keys that no row sees, in host memory: the sums, rounded as a pass rounds them. */
+static void round_sums(const ordo_problem *p, part x, const float *sums, float factor)
+{
+    const bool packed = p->layout == ORDO_PACKED, tight = x.tensor->stride[3] == 0;
+    const int64_t *given = x.tensor->stride;
+    const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : given[0],
+                                tight ? x.heads * x.dim : given[1], tight ? x.dim : given[2] };
+    for (int64_t line = 0; line < (packed ? 1 : p->batch) * x.rows * x.heads; line++) {
+        const int64_t head = line % x.heads, row = line / x.heads % x.rows;
+        const int64_t b = line / x.heads / x.rows;
+        const int64_t at = b * stride[0] + row * stride[1] + head * stride[2];
+        for (int64_t d = 0; d < x.dim; d++) {
+            const float y = sums[line * x.dim + d] * factor;
+            if (p->dtype == ORDO_F32)
+                ((float *)x.tensor->data)[at + d] = y == y ? y : ordo_f32_of_bits(ORDO_F32_NAN);
+            else
+                ((uint16_t *)x.tensor->data)[at + d] =
+                    p->dtype == ORDO_BF16 ? ordo_bf16_from_f32(y) : ordo_f16_from_f32(y);
+        }
+    }
+}
+
+/* dk or dv of keys from x.first on, or what their sums are without a row that sees them. */
+static ordo_status blank_keys(const place *at, const ordo_problem *p, const ordo_call *c, part x,
+                              float *sums, float factor)
+{
+    const int64_t lines = (p->layout == ORDO_PACKED ? 1 : p->batch) * x.rows, row = x.heads * x.dim;
+    if (c->carry == ORDO_CARRY_OUT && lines > x.first)
+        return zero(at, sums + x.first * row, (size_t)((lines - x.first) * row) * sizeof *sums);
+    if (c->carry == ORDO_CARRY_IN && ordo_problem_empty(p) && lines > 0) {
+        if (at->module)
+            return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                             "carry in, q_len %lld: backend cuda expects "
+                             "rows; backend cpu runs it",
+                             (long long)p->q_len);
+        round_sums(p, x, sums, factor);
+        return ORDO_OK;
+    }
+    return x.tensor->data ? clear(at, p, x) : ORDO_OK;
+}
+
 /* Results of rows from `row` and of keys from `key` on. */
 static ordo_status blank(const place *at, const ordo_problem *p, ordo_pass pass, const ordo_call *c,
                          int64_t row, int64_t key)
@@ -80,9 +122,12 @@ static ordo_status blank(const place *at, const ordo_problem *p, ordo_pass pass,
     const bool packed = p->layout == ORDO_PACKED;
     const int64_t rows = packed ? p->total_q : p->q_len, keys = packed ? p->total_kv : p->kv_len;
     if (pass == ORDO_BACKWARD) {
-        ORDO_TRY(clear(at, p, (part) { &c->dq, row, rows, p->heads, p->head_dim }));
-        ORDO_TRY(clear(at, p, (part) { &c->dk, key, keys, p->kv_heads, p->head_dim }));
-        return clear(at, p, (part) { &c->dv, key, keys, p->kv_heads, p->v_head_dim });
+        const part dk = { &c->dk, key, keys, p->kv_heads, p->head_dim };
+        const part dv = { &c->dv, key, keys, p->kv_heads, p->v_head_dim };
+        if (c->dq.data)
+            ORDO_TRY(clear(at, p, (part) { &c->dq, row, rows, p->heads, p->head_dim }));
+        ORDO_TRY(blank_keys(at, p, c, dk, c->dk_sums, (float)p->scale));
+        return blank_keys(at, p, c, dv, c->dv_sums, 1);
     }
     ORDO_TRY(clear(at, p, (part) { &c->o, row, rows, p->heads, p->v_head_dim }));
     const int64_t lines = (packed ? 1 : p->batch) * p->heads; /* of lse, `rows` each */

@@ -1,4 +1,5 @@
-/* blank.h: results of rows without keys: o = 0, lse = -inf, gradients 0. */
+/* blank.h: results of rows without keys: o = 0, lse = -inf, gradients 0; dk and dv of keys without
+ * rows: 0, or what the sums that the call carries say. */
 #ifndef API_BLANK_H
 #define API_BLANK_H
 

@@ -1,6 +1,7 @@
 /* call.c: check the arguments of a pass. */
 #include "api/call.h"
 
+#include "api/limits.h"
 #include "api/overlap.h"
 #include "base/checked.h"
 #include "base/keep.h"
@@ -9,7 +10,7 @@
 
 #include <inttypes.h>
 
-enum { BUFFERS = 21, WORKSPACE_ALIGN = 256 };
+enum { BUFFERS = 23, WORKSPACE_ALIGN = 256 };
 
 /* Everything with an address that a pass touches, to compare pair by pair. */
 typedef struct buffers {
@@ -115,15 +116,79 @@ static ordo_status check_tensor(buffers *list, const ordo_problem *p, const char
     return ORDO_OK;
 }
 
-static ordo_status check_tensors(buffers *list, const ordo_problem *p, ordo_pass pass,
-                                 const ordo_call *c)
+static int64_t all_rows(const ordo_problem *p)
+{
+    return p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
+}
+static int64_t all_keys(const ordo_problem *p)
+{
+    return p->layout == ORDO_PACKED ? p->total_kv : p->batch * p->kv_len;
+}
+
+/* Which gradients are computed: those that are given. */
+static ordo_status check_wanted(const ordo_problem *p, const ordo_call *c)
+{
+    const bool keys = all_keys(p) > 0;
+    const bool dk = keys && c->dk.data, dv = keys && c->dv.data;
+    if (c->carry & ORDO_CARRY_OUT)
+        return ORDO_OK;
+    if (dk != dv)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "%s.data NULL, %s.data given: expected both tensors, or neither",
+                         dk ? "dv" : "dk", dk ? "dk" : "dv");
+    if (c->carry && keys && !dk)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "dk.data and dv.data NULL: expected tensors with carry in; with carry in "
+                         "and out they may be NULL");
+    if (!c->carry && !dk && !c->dq.data && all_rows(p) > 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "dq.data, dk.data and dv.data NULL: expected a tensor for dq, or for dk "
+                         "and dv, or for all");
+    return ORDO_OK;
+}
+
+static ordo_status check_sums(buffers *list, const ordo_problem *p, bool host, const char *name,
+                              const float *sums, int64_t dim, unsigned carry)
+{
+    if (!carry && sums)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s given: expected NULL with carry 0", name);
+    if (!carry)
+        return ORDO_OK;
+    ORDO_TRY(check_flat(list, name, sums, all_keys(p) * p->kv_heads * dim, true));
+    return ordo_check_aligned(name, sums, host ? sizeof *sums : ORDO_CUDA_COPY_BYTES);
+}
+
+/* The outputs of the backward pass. Tensors that it does not write become NULL. */
+static ordo_status check_gradients(buffers *list, const ordo_problem *p, bool host, ordo_call *c)
+{
+    const shape q = { p->q_len, p->total_q, p->heads, p->head_dim };
+    const shape k = { p->kv_len, p->total_kv, p->kv_heads, p->head_dim };
+    const shape v = { p->kv_len, p->total_kv, p->kv_heads, p->v_head_dim };
+    if (c->carry & ~(unsigned)(ORDO_CARRY_IN | ORDO_CARRY_OUT))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "carry %#x: expected ORDO_CARRY_IN, ORDO_CARRY_OUT, both or 0", c->carry);
+    ORDO_TRY(check_wanted(p, c));
+    if (c->carry & ORDO_CARRY_OUT)
+        c->dk.data = c->dv.data = NULL;
+    if (c->dq.data)
+        ORDO_TRY(check_tensor(list, p, "dq", &c->dq, q, true));
+    if (c->dk.data)
+        ORDO_TRY(check_tensor(list, p, "dk", &c->dk, k, true));
+    if (c->dv.data)
+        ORDO_TRY(check_tensor(list, p, "dv", &c->dv, v, true));
+    ORDO_TRY(check_sums(list, p, host, "dk_sums", c->dk_sums, p->head_dim, c->carry));
+    return check_sums(list, p, host, "dv_sums", c->dv_sums, p->v_head_dim, c->carry);
+}
+
+static ordo_status check_tensors(buffers *list, const ordo_problem *p, ordo_pass pass, bool host,
+                                 ordo_call *c)
 {
     const shape q = { p->q_len, p->total_q, p->heads, p->head_dim };
     const shape k = { p->kv_len, p->total_kv, p->kv_heads, p->head_dim };
     const shape v = { p->kv_len, p->total_kv, p->kv_heads, p->v_head_dim };
     const shape o = { p->q_len, p->total_q, p->heads, p->v_head_dim };
     const bool backward = pass == ORDO_BACKWARD;
-    const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
+    const int64_t rows = all_rows(p);
 
     ORDO_TRY(check_tensor(list, p, "q", &c->q, q, false));
     ORDO_TRY(check_tensor(list, p, "k", &c->k, k, false));
@@ -135,9 +200,7 @@ static ordo_status check_tensors(buffers *list, const ordo_problem *p, ordo_pass
     ORDO_TRY(check_tensor(list, p, "dout", &c->dout, o, false));
     if (c->dlse)
         ORDO_TRY(check_flat(list, "dlse", c->dlse, rows * p->heads, false));
-    ORDO_TRY(check_tensor(list, p, "dq", &c->dq, q, true));
-    ORDO_TRY(check_tensor(list, p, "dk", &c->dk, k, true));
-    return check_tensor(list, p, "dv", &c->dv, v, true);
+    return check_gradients(list, p, host, c);
 }
 
 static ordo_status check_workspace(buffers *list, const ordo_call *c, uint64_t needed)
@@ -336,7 +399,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
         return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_call");
     static const ordo_struct kind = ORDO_STRUCT(ordo_call, "call", ORDO_CALL_INIT, call_tensors);
     ORDO_TRY(ordo_versioned_copy(out, in, &kind));
-    ORDO_TRY(check_tensors(&list, p, pass, out));
+    ORDO_TRY(check_tensors(&list, p, pass, host, out));
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
     ORDO_TRY(check_slopes(p, out));
     ORDO_TRY(check_arrays(&list, p, out));
@@ -362,7 +425,7 @@ ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, or
     if (out->threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);
     const shape o = { p->q_len, p->total_q, p->heads, p->v_head_dim };
-    const int64_t rows = p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len;
+    const int64_t rows = all_rows(p);
     for (int64_t x = 0; x < out->parts; x++) { /* each against the outputs */
         buffers list = { .count = 0 };
         ORDO_TRY(check_tensor(&list, p, "o", &out->o, o, true));

@@ -9,7 +9,8 @@
  * then waits for its turn at the query tile and adds dq_part; the first turn stores. The last
  * turn rounds the tile's dQ and writes it out. At large head sizes a few row tiles go through these
  * lines together, line by line: dV and dK then pass through the caches once for all of them. Every
- * sum keeps its terms and their order. Turns and visits come from src/plan. Query tiles to prepare
+ * sum keeps its terms and their order. A pass that computes only dq, or only dk and dv, leaves out
+ * the other products. Turns and visits come from src/plan. Query tiles to prepare
  * and then chains are drawn in ticket order from one counter and wait only on earlier tickets, so
  * any number of threads completes. Where chains are few, several threads share each (handoff.h). */
 #include <math.h>
@@ -20,6 +21,7 @@
 
 #include "base/status.h"
 #include "cpu/handoff.h"
+#include "cpu/key_side.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
 #include "cpu/query_side.h"
@@ -96,6 +98,17 @@ typedef struct chain {
     int steps;                    /* done */
 } chain;
 
+static ordo_key_tile sums_of(const panels *w, const chain *c)
+{
+    return (ordo_key_tile) { .b = c->b,
+                             .kv_head = c->kv_head,
+                             .col = c->col,
+                             .first = c->first,
+                             .end = ordo_min32(c->end, c->cols),
+                             .dk = w->dk,
+                             .dv = w->dv };
+}
+
 static void begin_chain(const backward_job *job, const panels *w, chain *c)
 {
     const ordo_cpu_pass *p = &job->pass;
@@ -109,8 +122,8 @@ static void begin_chain(const backward_job *job, const panels *w, chain *c)
         ordo_cpu_quiet(w->kt, p->dim, w->ld_k, c->cols);
     c->finite &=
         p->kernels->load_transposed(w->vt, w->ld_k, v.data, dtype, v.stride, c->cols, p->v_dim);
-    memset(w->dk, 0, (size_t)c->cols * (size_t)p->ld * sizeof(float));
-    memset(w->dv, 0, (size_t)c->cols * (size_t)p->v_ld * sizeof(float));
+    const ordo_key_tile sums = sums_of(w, c);
+    ordo_key_begin(p, &sums);
 }
 
 typedef struct visit {
@@ -191,8 +204,8 @@ static void blank_scores(const ordo_scores *z, float *s, float *dp, const float 
             s[(ptrdiff_t)c * z->ld + r] = dp[(ptrdiff_t)c * z->ld + r] = 0;
 }
 
-/* The five products of a step. `finite`: no inf or NaN among what is multiplied; `more`: dq_part
- * goes on from what is there. */
+/* The products of a step: five, if all gradients are computed. `finite`: no inf or NaN among what
+ * is multiplied; `more`: dq_part goes on from what is there. */
 static void multiply(const backward_job *job, const panels *w, const ordo_query_tile *r,
                      const ordo_patch *patch, bool finite, float *part, bool more,
                      const wanted *soon)
@@ -208,17 +221,26 @@ static void multiply(const backward_job *job, const panels *w, const ordo_query_
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
     if (!finite && patch->scores.cut) {
         const int64_t low = patch->scores.low, high = patch->scores.high;
+        if (p->dk_dv) {
+            ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld,
+                                     -high, -low);
+            ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high,
+                                     -low);
+        }
+        if (!p->dq)
+            return;
         if (!more)
             memset(part, 0, (size_t)rows * (size_t)ld * sizeof(float));
-        ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld,
-                                 -high, -low);
-        ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high, -low);
         ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, low, high);
         ordo_query_blank(part, ld, r->lse2, rows);
         return;
     }
-    k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true, &soon->dout);
-    k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true, &soon->q);
+    if (p->dk_dv) {
+        k->product(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld, true, &soon->dout);
+        k->product(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, true, &soon->q);
+    }
+    if (!p->dq)
+        return;
     k->product(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, more, NULL);
     if (!finite)
         ordo_query_blank(part, ld, r->lse2, rows);
@@ -248,6 +270,11 @@ static void step(const backward_job *job, panels *w, chain *c, int64_t head, int
     const ordo_patch patch = patch_at(job, w, c, head, i);
     const size_t floats = (size_t)c->walk.band.bq * (size_t)job->pass.ld;
     const bool finite = rows_finite(job, c, head, i) && c->finite;
+    if (!job->pass.dq) {
+        if (patch.cols > 0)
+            multiply(job, w, &r, &patch, finite, NULL, false, &soon);
+        return;
+    }
     float *part = c->after ? ordo_handoff_room(c->after, w->slots, floats, c->steps) : w->part;
     if (c->before)
         ordo_handoff_take(c->before, part, floats, c->steps);
@@ -299,11 +326,13 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
         const ordo_patch patch = patch_at(job, w, c, head, i);
         make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq, &none);
     }
-    p->kernels->product(c->cols, p->v_dim, all, w->s, ld_s, 1, first.dout, p->v_ld, w->dv, p->v_ld,
-                        true, NULL);
-    p->kernels->product(c->cols, p->dim, all, w->dp, ld_s, 1, first.q, p->ld, w->dk, p->ld, true,
-                        NULL);
-    for (int32_t x = 0; x < w->depth; x++) {
+    if (p->dk_dv) {
+        p->kernels->product(c->cols, p->v_dim, all, w->s, ld_s, 1, first.dout, p->v_ld, w->dv,
+                            p->v_ld, true, NULL);
+        p->kernels->product(c->cols, p->dim, all, w->dp, ld_s, 1, first.q, p->ld, w->dk, p->ld,
+                            true, NULL);
+    }
+    for (int32_t x = 0; p->dq && x < w->depth; x++) {
         p->kernels->product(bq, p->dim, c->cols, w->dp + x * bq, 1, ld_s, w->k, p->ld, w->part,
                             p->ld, false, NULL);
         add_in_turn(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t + x), bq);
@@ -326,7 +355,7 @@ static void walk_chain(const backward_job *job, panels *w, chain *c)
 {
     const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
     const int32_t steps = ordo_walk_steps(&c->walk, c->j);
-    const bool whole = !c->before && !c->after;
+    const bool whole = !c->before && !c->after && c->first == 0 && c->end >= c->cols;
     for (int32_t t = 0; t < steps;) {
         const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
         const bool many = whole && queries == 1 && together(job, w, c, head0, t);
@@ -341,22 +370,10 @@ static void walk_chain(const backward_job *job, panels *w, chain *c)
 
 static void run_chain(const backward_job *job, panels *w, chain *c)
 {
-    const ordo_cpu_pass *p = &job->pass;
-    const int cols = ordo_min32(c->end, c->cols) - c->first;
     begin_chain(job, w, c);
     walk_chain(job, w, c);
-    if (cols > 0) {
-        const int64_t col = c->col + c->first;
-        const ordo_rows dk =
-            ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, c->b, col, c->kv_head);
-        const ordo_rows dv =
-            ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, c->b, col, c->kv_head);
-        p->kernels->store(dk.data, p->problem->dtype, dk.stride,
-                          w->dk + (ptrdiff_t)c->first * p->ld, p->ld, cols, p->dim,
-                          (float)p->problem->scale, NULL);
-        p->kernels->store(dv.data, p->problem->dtype, dv.stride,
-                          w->dv + (ptrdiff_t)c->first * p->v_ld, p->v_ld, cols, p->v_dim, 1, NULL);
-    }
+    const ordo_key_tile sums = sums_of(w, c);
+    ordo_key_end(&job->pass, &sums);
     if (c->after)
         ordo_handoff_end(c->after, c->steps);
 }
@@ -390,12 +407,12 @@ static void draw(const backward_job *job, int64_t number, int part, int parts, p
                     .first = bk * part / parts,
                     .end = bk * (part + 1) / parts };
         ordo_handoff *own = NULL;
-        if (parts > 1)
+        if (parts > 1 && p->dq)
             own = job->handoffs + (number * UNIT_CHAINS + x) * parts;
         c.cols = ordo_min32(bk, s->run.band.kv_len - (int32_t)c.col);
-        if (part > 0)
+        if (own && part > 0)
             c.before = &own[part - 1];
-        if (part + 1 < parts)
+        if (own && part + 1 < parts)
             c.after = &own[part];
         run_chain(job, w, &c);
     }

@@ -79,6 +79,8 @@ ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const
         .v_ld = ordo_panel_row(p->v_head_dim),
         .dropout = p->dropout.p > 0,
         .keep_scale = 1,
+        .dq = call->dq.data != NULL,
+        .dk_dv = call->dk.data != NULL || (call->carry & ORDO_CARRY_OUT),
     };
     ORDO_TRY(ordo_cpu_kernels(&pass->kernels));
     if (pass->dropout) {

@@ -50,7 +50,8 @@ typedef struct ordo_cpu_pass {
     ordo_keep keep;
     bool dropout;
     float keep_scale;
-    int delay_us; /* testing: longest random delay before a turn */
+    bool dq, dk_dv; /* backward: which of the gradients are computed */
+    int delay_us;   /* testing: longest random delay before a turn */
 } ordo_cpu_pass;
 
 /* Fill in a pass from checked arguments. Returns ORDO_ERR_MEMORY, or an error if the variable

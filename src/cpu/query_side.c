@@ -7,6 +7,7 @@
 
 #include "base/constants.h"
 #include "base/half.h"
+#include "cpu/key_side.h"
 
 void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
 {
@@ -39,6 +40,8 @@ void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int6
                       const float *dq)
 {
     const ordo_cpu_pass *p = side->pass;
+    if (!p->dq)
+        return;
     const ordo_rows to = ordo_cpu_rows(p, &p->call->dq, ORDO_QUERIES, p->dim, b, row, head);
     const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
     if (dq)
@@ -95,22 +98,12 @@ static void prepare_tile(const ordo_query_side *side, int64_t b, int64_t head, i
     ordo_panel_fill(&side->ready[at], finite);
 }
 
-/* Rows and columns of a padded sequence past its end: gradients 0. */
+/* Rows of a padded sequence past its end: gradients 0. */
 static void clear_rows(const ordo_query_side *side, int64_t b, int64_t head)
 {
     const ordo_cpu_pass *p = side->pass;
     for (int64_t row = p->sequences[b].q_len; row < p->problem->q_len; row++)
         ordo_query_write(side, b, head, row, 1, NULL);
-}
-static void clear_columns(const ordo_cpu_pass *p, int64_t b, int64_t kv_head)
-{
-    const size_t width = p->problem->dtype == ORDO_F32 ? 4 : 2;
-    for (int64_t col = p->sequences[b].kv_len; col < p->problem->kv_len; col++) {
-        const ordo_rows dk = ordo_cpu_rows(p, &p->call->dk, ORDO_KEYS, p->dim, b, col, kv_head);
-        const ordo_rows dv = ordo_cpu_rows(p, &p->call->dv, ORDO_KEYS, p->v_dim, b, col, kv_head);
-        memset(dk.data, 0, width * (size_t)p->dim);
-        memset(dv.data, 0, width * (size_t)p->v_dim);
-    }
 }
 
 static int64_t before_tile(const ordo_cpu_pass *pass, int64_t b)
@@ -139,6 +132,6 @@ void ordo_query_side_prepare(const ordo_query_side *side, int64_t ticket, float 
         clear_rows(side, (ticket - tiles) / heads, (ticket - tiles) % heads);
     } else {
         ticket -= tiles + padding;
-        clear_columns(p, ticket / kv_heads, ticket % kv_heads);
+        ordo_key_clear(p, ticket / kv_heads, ticket % kv_heads);
     }
 }

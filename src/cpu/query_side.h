@@ -69,7 +69,8 @@ static inline int ordo_query_rows(const ordo_band *band, int32_t i)
     return ordo_min32(band->bq, band->q_len - i * band->bq);
 }
 
-/* Round rows of dQ and write them to the caller's tensor; `dq` NULL: write zeros. */
+/* Round rows of dQ and write them to the caller's tensor, if there is one; `dq` NULL: write zeros.
+ */
 void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int64_t row, int rows,
                       const float *dq);
 

@@ -72,6 +72,12 @@ unsigned ordo_plan_promise(const ordo_plan *plan)
     return all;
 }
 
+bool ordo_plan_carries(const ordo_plan *plan)
+{
+    return plan->order_asked == ORDO_ORDER_ASCENDING ||
+           plan->order_asked == ORDO_ORDER_DESCENDING || plan->order_asked == ORDO_ORDER_SPT;
+}
+
 void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,
                     size_t capacity)
 {

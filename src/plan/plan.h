@@ -58,6 +58,11 @@ int32_t ordo_plan_coresident(const ordo_plan *plan);
 /* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */
 unsigned ordo_plan_promise(const ordo_plan *plan);
 
+/* Whether all heads visit query tiles in one order, upwards or downwards, so that a part of the
+ * rows can continue the sums of the part before it. Symmetric cannot, not even where it becomes
+ * spt: a part would, the whole sequence might not. */
+bool ordo_plan_carries(const ordo_plan *plan);
+
 /* "shift.g32/k1": the order's part of the numeric key. */
 ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,
                                  char *text, size_t capacity);

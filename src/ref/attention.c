@@ -76,6 +76,8 @@ static void gather(double *to, const ordo_ref_tensor *t, int64_t b, int64_t head
 static void scatter(const ordo_ref_tensor *t, const double *from, int64_t b, int64_t head,
                     int64_t first, int64_t rows, int64_t dim)
 {
+    if (!t->data)
+        return;
     const int64_t base = b * t->stride[0] + first * t->stride[1] + head * t->stride[2];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t d = 0; d < dim; d++)

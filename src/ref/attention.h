@@ -32,7 +32,7 @@ typedef struct ordo_ref_tensor {
 
 typedef struct ordo_ref_call {
     ordo_ref_tensor q, k, v, o, lse;
-    ordo_ref_tensor dout, dlse, dq, dk, dv; /* dlse.data may be NULL */
+    ordo_ref_tensor dout, dlse, dq, dk, dv; /* dlse.data, and that of any gradient, may be NULL */
     const int32_t *cu_q, *cu_kv, *q_lens, *kv_lens;
     const int64_t *sequence_ids;
     const float *slopes;

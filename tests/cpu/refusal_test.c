@@ -111,7 +111,7 @@ TEST(calls)
     BOTH(bad.o.data = NULL);
     BOTH(bad.lse = NULL);
     BACKWARD(bad.dout.data = NULL);
-    BACKWARD(bad.dq.data = NULL);
+    BACKWARD((bad.dq.data = bad.dk.data = bad.dv.data = NULL));
     BACKWARD(bad.dk.data = NULL);
     BACKWARD(bad.dv.data = NULL);
     BOTH(bad.q.data = (char *)c->q.data + 1);
