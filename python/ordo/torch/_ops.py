@@ -8,6 +8,7 @@ costs some 200 us per call (docs/adr/0050-two-ways-to-one-pass.md).
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -216,5 +217,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple
     """(o, lse), with gradients for q, k and v from both."""
     if plain(q, k, v):
         return execute(ready(q, k, v, lists, rules), q, k, v, lists)
+    if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
+        rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
+        lists = rules_of.replicated(q, lists)
     made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_forward(q, k, v, *lists, *rules)
     return made

@@ -31,3 +31,7 @@ def test_drawn_calls_have_the_bits_of_one_call():
 @pytest.mark.parametrize("fault", ["disagree", "dead", "slow"])
 def test_errors_come_on_every_rank(fault):
     run("agreement.py", fault)
+
+
+def test_programs_with_dtensors_ddp_fsdp2_and_checkpoints():
+    run("programs.py")
