@@ -23,14 +23,17 @@ from ._plans import Ready
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
-CALL_BYTES = ctypes.sizeof(s.ordo_call)
+CALL_BYTES = s.ordo_call.dk_sums.offset  # without carried sums
+PART_BYTES = ctypes.sizeof(s.ordo_call)
 STRIDED = struct.Struct("@Q" + 8 * "Q4q")  # eight tensors: address, strides
 DENSE = struct.Struct("@Q" + 8 * "Q32x")  # all contiguous: addresses, strides 0
 _REST = struct.Struct("@17Qi4x")  # lse ... stream, threads
 _BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
 _DROP = struct.Struct("@2Q56xQ16x5Qi4x")  # with mask_bits, seed and offset only
+SUMS = struct.Struct("@2QI4x")  # dk_sums, dv_sums, carry
 assert STRIDED.size == DENSE.size == s.ordo_call.lse.offset
 assert _REST.size == _BARE.size == _DROP.size == CALL_BYTES - s.ordo_call.lse.offset
+assert SUMS.size == PART_BYTES - CALL_BYTES
 assert s.ordo_call.mask_bits.offset == s.ordo_call.lse.offset + 9 * 8
 assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
@@ -45,9 +48,11 @@ def run_forward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -
     _run(_forward, made, made.forward_bytes, head, ends, lists)
 
 
-def run_backward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -> None:
-    """The same for a backward pass."""
-    _run(_backward, made, made.backward_bytes, head, ends, lists)
+def run_backward(
+    made: Ready, head: bytes, ends: tuple[int, int], lists: Lists, sums: bytes = b""
+) -> None:
+    """The same for a backward pass; `head` begins with PART_BYTES where there are `sums`."""
+    _run(_backward, made, made.backward_bytes, head, ends, lists, sums)
 
 
 def _declare(name: str) -> Any:
@@ -111,18 +116,19 @@ _pool = _Pool()
 
 
 def _run(
-    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
-) -> None:
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists,
+    sums: bytes = b"",
+) -> None:  # fmt: skip
     if made.cuda:
         if made.device == torch._C._cuda_getDevice():
-            _launch(function, made, size, head, ends, lists)
+            _launch(function, made, size, head, ends, lists, sums)
         else:
             with torch.cuda.device(made.device):
-                _launch(function, made, size, head, ends, lists)
+                _launch(function, made, size, head, ends, lists, sums)
         return
     work = _pool.take(size) if size else None
     where = (work[0] if work else 0, size, 0, torch.get_num_threads())
-    status = function(made.handle, head + _rest(made, ends, lists, 0, where))
+    status = function(made.handle, head + _rest(made, ends, lists, 0, where) + sums)
     if work is not None:
         _pool.give(work)
     if status:
@@ -130,8 +136,9 @@ def _run(
 
 
 def _launch(
-    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists
-) -> None:
+    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists,
+    sums: bytes,
+) -> None:  # fmt: skip
     # The caching allocator reuses memory in the order of the stream, so that it may be released as
     # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address
     # is handled, because a tensor or a storage around it would cost more than the launch.
@@ -144,7 +151,7 @@ def _launch(
         status = make_bits(made.problem, lists, bits, ahead, stream) if ahead else 0
         if not status:
             where = (work if size else 0, size, stream, 0)
-            status = function(made.handle, head + _rest(made, ends, lists, bits, where))
+            status = function(made.handle, head + _rest(made, ends, lists, bits, where) + sums)
     finally:
         if work:
             torch._C._cuda_cudaCachingAllocator_raw_delete(work)

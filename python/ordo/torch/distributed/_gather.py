@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._parts import Saved
 from ._job import (
     WHAT,
     Heads,
     Job,
-    Saved,
     backward_columns,
     backward_rows,
     forward,

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .. import _passes
+from .. import _parts, _passes
 from .._inputs import Lists, Rules
+from .._parts import Saved, Wanted
 from .._plans import Ready, ready
 from ._exchange import Ranks
 from ._shards import Rows, Segment
@@ -175,16 +176,6 @@ def forward(job: Job, heads: Heads, q: Tensor, k: Tensor, v: Tensor, o: Tensor, 
         batch_of(lse, document)[..., here] = sums[..., lead:]
 
 
-class Saved(NamedTuple):
-    """Tensors of query rows that a backward pass reads."""
-
-    q: Tensor
-    o: Tensor
-    lse: Tensor
-    dout: Tensor
-    dlse: Tensor
-
-
 def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq: Tensor) -> None:
     """Write dq of this rank's rows, with all keys."""
     for part in parts(job.documents, job.rows.of(job.ranks.rank), "rows"):
@@ -194,8 +185,11 @@ def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq:
         lse, dlse = (_lse_rows(x, part, around) for x in (here.lse, here.dlse))
         keys, values = columns_of(k, document), columns_of(v, document)
         made, lists = plan(job, heads, document, (part.first - lead, 0), q, keys, values)
-        found = _passes.backward(made, dout, dlse, q, keys, values, o, lse, lists)
-        batch_of(dq, document)[:, part.at : part.at + part.length] = found[0][:, lead : lead + part.length]
+        rows = Saved(q, o, lse, dout, dlse)
+        found = _parts.backward(made, rows, keys, values, lists, Wanted(dq=True, keys=False))[0]
+        assert found is not None
+        some = found[:, lead : lead + part.length]
+        batch_of(dq, document)[:, part.at : part.at + part.length] = some
 
 
 def backward_columns(
@@ -215,8 +209,10 @@ def backward_columns(
         q, o, dout = (rows_of(x, document) for x in (all_rows.q, all_rows.o, all_rows.dout))
         lse, dlse = (lse_rows_of(x, document) for x in (all_rows.lse, all_rows.dlse))
         made, lists = plan(job, heads, document, (0, part.first - lead), q, keys, values)
-        found = _passes.backward(made, dout, dlse, q, keys, values, o, lse, lists)
+        rows = Saved(q, o, lse, dout, dlse)
+        found = _parts.backward(made, rows, keys, values, lists, Wanted(dq=False, keys=True))
         for grad, some in zip((dk, dv), found[1:]):
+            assert some is not None
             here = slice(part.at, part.at + part.length)
             batch_of(grad, document)[:, here] = some[:, lead : lead + part.length]
 
