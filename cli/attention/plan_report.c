@@ -52,15 +52,16 @@ static void print_predicted(const cli_plan_report *r)
            100 * p->utilization);
     if (r->problem.dropout.p <= 0)
         return;
-    fputs("dropout mode   ", stdout);
-    if (p->mode == ORDO_DROPOUT_MODE_FUSED) {
-        puts("fused: each pass makes its keep bits");
-    } else {
-        fputs("sequential, keep: make the keep bits once (", stdout);
-        print_time(p->rng.seconds * 1e9);
-        printf(", bound by %s), or overlapped with other work\n",
-               ordo_limiter_name(p->rng.limiter));
+    printf("dropout mode   %s", ordo_dropout_mode_name(r->info.dropout_mode));
+    if (r->info.dropout_mode == ORDO_DROPOUT_MODE_FUSED) {
+        puts(": each pass makes its keep bits");
+        return;
     }
+    printf(", %s: make the keep bits %s (%" PRIu64 " B, ",
+           r->info.dropout_keep_bits ? "keep" : "regenerate",
+           r->info.dropout_keep_bits ? "once" : "before each pass", r->info.dropout_mask_bytes);
+    print_time(p->rng.seconds * 1e9);
+    printf(", bound by %s), or overlapped with other work\n", ordo_limiter_name(p->rng.limiter));
 }
 
 static void print_one(const void *report)
@@ -163,6 +164,9 @@ static void dropout_json(cli_json *json, const ordo_plan_info *info)
     cli_json_int(json, "bits", info->dropout_bits);
     cli_json_int(json, "threshold", info->dropout_threshold);
     cli_json_real(json, "p_used", info->dropout_p_used);
+    cli_json_text(json, "mode", ordo_dropout_mode_name(info->dropout_mode));
+    cli_json_bool(json, "keep_bits", info->dropout_keep_bits);
+    cli_json_uint(json, "mask_bytes", info->dropout_mask_bytes);
     cli_json_end_object(json);
 }
 
@@ -187,9 +191,8 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     cli_json_real(json, "utilization", p->utilization);
     if (r->problem.dropout.p > 0) {
         kernel_json(json, "rng", &p->rng);
-        cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(p->mode));
-        cli_json_text(json, "backward_bits",
-                      p->mode == ORDO_DROPOUT_MODE_FUSED ? "regenerate" : "keep");
+        cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(r->info.dropout_mode));
+        cli_json_text(json, "backward_bits", r->info.dropout_keep_bits ? "keep" : "regenerate");
     }
     cli_json_end_object(json);
 }

@@ -6,6 +6,7 @@
 #ifndef ORDO_PLAN_H
 #define ORDO_PLAN_H
 
+#include "ordo/dropout.h"
 #include "ordo/machine.h"
 #include "ordo/problem.h"
 
@@ -124,12 +125,25 @@ typedef struct ordo_plan_info {
     unsigned not_kept; /* the other levels */
     int dropout_rounds, dropout_bits, dropout_threshold; /* keep if draw < threshold */
     double dropout_p_used;                               /* 1 - threshold / 2^bits */
-    double predicted_ns;   /* time of the backward pass; negative if the machine gives no rates */
+    double predicted_ns;   /* of the backward pass in dropout_mode; negative: no rates known */
     char numeric_key[160]; /* plans with equal keys give equal bits */
     char note[256];        /* what was replaced, which levels are not kept, and why; or "" */
+
+    /* How the caller should make the keep bits of dropout; it changes no bit. FUSED: call.mask_bits
+     * NULL, each pass makes the bits. SEQUENTIAL: ordo_dropout_fill_device() or ordo_dropout_fill()
+     * before the forward pass, which is faster by more than measurements vary and than one more
+     * call costs; other work that is at hand may run at the same time. If dropout_keep_bits, the
+     * backward pass is given the same bits; else they are made again, because one mask per layer
+     * would take too much of the machine's memory. A plan without dropout, or without a known
+     * machine (ordo_plan_parse()), has FUSED; of keying fa2, which no CUDA pass makes, SEQUENTIAL.
+     */
+    ordo_dropout_mode dropout_mode;
+    bool dropout_keep_bits;
+    uint64_t dropout_mask_bytes; /* of the bits; packed: at most; UINT64_MAX: more than 2^60 */
 } ordo_plan_info;
 
-/* Fill in `info`. */
+/* Fill in `info`. predicted_ns and dropout_mode come from one prediction, which
+ * ordo_model_plan() of ordo/lab/model.h gives in full. */
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);
 
 /* Fill in the problem of a plan, with a value in place of every default. Set problem->size before

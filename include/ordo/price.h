@@ -97,6 +97,18 @@ typedef struct ordo_attention_shape {
 } ordo_attention_shape;
 #define ORDO_ATTENTION_SHAPE_INIT ORDO_SIZED(ordo_attention_shape)
 
+/* Both passes of a plan. With dropout the passes are those of the recommended mode. */
+typedef struct ordo_plan_price {
+    ordo_kernel_time forward, backward;
+    ordo_kernel_time rng;   /* making the keep bits in a kernel of their own; 0 without dropout */
+    double utilization;     /* of the workers, by the backward timeline */
+    ordo_dropout_mode mode; /* the recommended one: fused or sequential; fused without dropout */
+    /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;
+     * overlapped leaves out the time of making them, which other work hides at best. */
+    double mode_seconds[ORDO_DROPOUT_MODES];
+    bool keep_bits; /* sequential: the backward pass reads the bits of the forward pass */
+} ordo_plan_price;
+
 #ifdef __cplusplus
 }
 #endif

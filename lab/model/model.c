@@ -7,7 +7,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "planner/predict.h"
+#include "planner/price_plan.h"
 
 /* Larger sizes are refused: values computed from them could overflow. */
 enum { LONGEST = 1 << 28, WIDEST = 1 << 24, MOST = 1 << 24, DEEPEST = 1 << 16 };
@@ -229,90 +229,18 @@ ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
     return ORDO_OK;
 }
 
-static ordo_attention_shape shape_of(const ordo_problem *p)
-{
-    static const ordo_precision of[] = { ORDO_PRECISION_F32, ORDO_PRECISION_BF16,
-                                         ORDO_PRECISION_F16 };
-    return (ordo_attention_shape) {
-        .size = sizeof(ordo_attention_shape),
-        .precision = of[p->dtype],
-        .batch = ordo_priced_sequences(p),
-        .heads = p->heads,
-        .kv_heads = p->kv_heads,
-        .q_len = p->q_len,
-        .kv_len = p->kv_len,
-        .head_dim = p->head_dim,
-        .causal = p->mask != ORDO_MASK_FULL,
-        .rng = { .rounds = p->dropout.rounds, .bits = p->dropout.bits },
-    };
-}
-
-/* Price one pass. The shape has no window; `share` is the part of its scores that the window
- * leaves. */
-static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape *s, double share,
-                             bool backward, ordo_keep_source drop)
-{
-    s->backward = backward;
-    s->keep = drop;
-    ordo_kernel_time time = ordo_price_attention(model, s).time;
-    time.seconds *= share;
-    for (int i = 0; i < ORDO_LIMITERS; i++)
-        time.by[i] *= share;
-    return time;
-}
-
-/* Attention alone has no GEMM to overlap with, so the choice is between making the bits once before
- * both passes and making them inside each. */
-static void price_dropout(const ordo_model *model, ordo_attention_shape *s, double share,
-                          const ordo_kernel_counts *counts, ordo_plan_price *price)
-{
-    const double elements = share * ordo_live_elements(s, 128, 128);
-    price->rng = ordo_price_rng(model, counts, elements).time;
-    price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL] =
-        price->rng.seconds + price->forward.seconds + price->backward.seconds;
-    price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] =
-        price->forward.seconds + price->backward.seconds;
-    price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] =
-        pass(model, s, share, false, ORDO_KEEP_MADE).seconds +
-        pass(model, s, share, true, ORDO_KEEP_MADE).seconds;
-    price->mode = price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] <
-                          price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL]
-                      ? ORDO_DROPOUT_MODE_FUSED
-                      : ORDO_DROPOUT_MODE_SEQUENTIAL;
-}
-
 ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !plan || !price)
         return missing(!model ? "model" : !plan ? "plan" : "price");
-    if (ordo_problem_empty(&plan->problem)) {
-        *price = (ordo_plan_price) { .utilization = 1 };
-        return ORDO_OK;
-    }
-    ordo_attention_shape s = shape_of(&plan->problem);
-    ORDO_TRY(check_shape(model, &s));
-    ordo_plan_price made = { 0 };
-    ordo_plan_work work;
-    ORDO_TRY(ordo_plan_measure(plan, model->machine, &work));
-    made.utilization = s.utilization = work.utilization;
-    double share = 1;
-    if (plan->problem.window.on) {
-        const ordo_tile tile = plan->backward_tile;
-        share = work.scores / ordo_live_elements(&s, tile.q, tile.k);
-        share = share < 1 ? share : 1;
-    }
-    const bool drops = plan->problem.dropout.p > 0;
-    const ordo_keep_source drop = drops ? ORDO_KEEP_GIVEN : ORDO_KEEP_NONE;
+    ordo_attention_shape s = ordo_plan_shape(&plan->problem);
     const ordo_kernel_counts *counts = NULL;
-    if (drops)
+    if (!ordo_problem_empty(&plan->problem))
+        ORDO_TRY(check_shape(model, &s));
+    if (plan->problem.dropout.p > 0)
         ORDO_TRY(find_counts(&s.rng, &counts));
-    made.forward = pass(model, &s, share, false, drop);
-    made.backward = pass(model, &s, share, true, drop);
-    if (counts)
-        price_dropout(model, &s, share, counts, &made);
-    *price = made;
-    return ORDO_OK;
+    return ordo_price_plan(model, plan, price);
 }
 
 /* Name number i of a list. */

@@ -16,7 +16,17 @@ from ._convert import fill, integer, read, text
 from ._library import Error, lib
 from ._machine import Machine
 from ._problem import Problem, from_c, to_c
-from ._words import Assign, Backend, Issue, Order, Promise, group_number, group_word, promises
+from ._words import (
+    Assign,
+    Backend,
+    DropoutMode,
+    Issue,
+    Order,
+    Promise,
+    group_number,
+    group_word,
+    promises,
+)
 
 WORKSPACE_ALIGN = 256
 
@@ -54,9 +64,12 @@ class PlanInfo:
     dropout_bits: int
     dropout_threshold: int  # keep if draw < threshold
     dropout_p_used: float
-    predicted_ns: float  # backward makespan; negative if the machine gives no rates
+    predicted_ns: float  # of the backward pass; negative if the machine gives no rates
     numeric_key: str  # same key, same bits
     note: str  # what was replaced and why, which levels fell and why
+    dropout_mode: DropoutMode  # where to make the keep bits; changes no bit
+    dropout_keep_bits: bool  # the backward pass reads those of the forward pass, or makes its own
+    dropout_mask_bytes: int  # of the keep bits; packed: at most
 
 
 class Plan:

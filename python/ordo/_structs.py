@@ -166,6 +166,9 @@ class ordo_plan_info(Struct):
         ("predicted_ns", c_double),
         ("numeric_key", c_char * 160),
         ("note", c_char * 256),
+        ("dropout_mode", c_int),
+        ("dropout_keep_bits", c_bool),
+        ("dropout_mask_bytes", c_uint64),
     ]
     _words_ = {
         "backend": "backend",
@@ -173,6 +176,7 @@ class ordo_plan_info(Struct):
         "order_asked": "order",
         "issue": "issue",
         "assign": "assign",
+        "dropout_mode": "dropout_mode",
     }
 
 

@@ -20,6 +20,7 @@ Order = Literal[
 ]
 Issue = Literal["default", "head", "key"]
 Assign = Literal["default", "pinned", "first-free"]
+DropoutMode = Literal["sequential", "fused", "overlapped", "pipelined"]
 Promise = Literal["repeat", "portable", "batch", "split", "mask"]
 
 GROUP_WAVES = -1
@@ -48,8 +49,10 @@ class Words:
 
 TABLES = {
     noun: Words(noun)
-    for noun in ("dtype", "layout", "mask", "keying", "backend", "order", "issue", "assign")
-}
+    for noun in (
+        "dtype", "layout", "mask", "keying", "backend", "order", "issue", "assign", "dropout_mode",
+    )
+}  # fmt: skip
 
 
 _MASKS: dict[Any, Mask] = {

@@ -1,7 +1,9 @@
 /* plan.c: make, read, print and inspect plans. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/dropout.h"
 #include "api/plan_text.h"
 #include "api/problem.h"
 #include "base/environment.h"
@@ -12,6 +14,7 @@
 #include "planner/choose.h"
 #include "planner/legal.h"
 #include "planner/makespan.h"
+#include "planner/price_plan.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
 
@@ -65,6 +68,7 @@ static ordo_status read_back(ordo_plan *plan, const char *text)
                          (long long)plan->predicted_ns);
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
+    plan->dropout_mode = ordo_plan_default_mode(plan);
     return ORDO_OK;
 }
 
@@ -143,6 +147,25 @@ size_t ordo_plan_workspace(const ordo_plan *plan)
     return (size_t)bytes;
 }
 
+/* Bytes of the keep bits; UINT64_MAX if they are more than can be made. */
+static uint64_t mask_bytes(const ordo_problem *p)
+{
+    if (p->dropout.p <= 0)
+        return 0;
+    ordo_dropout_view view;
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    static const int32_t unread[1]; /* with on_device, lengths are not read */
+    char said[512];
+    call.on_device = p->layout == ORDO_PACKED;
+    call.cu_q = call.cu_kv = call.on_device ? unread : NULL;
+    snprintf(said, sizeof said, "%s", ordo_last_error());
+    const ordo_problem given = ordo_problem_given(p);
+    if (ordo_dropout_open(&given, &call, false, &view) == ORDO_OK)
+        return view.blocks * 4 * ORDO_KEEP_WORDS;
+    ordo_set_error("%s", said);
+    return UINT64_MAX;
+}
+
 ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 {
     ORDO_DEFAULT_ENVIRONMENT;
@@ -176,6 +199,9 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .dropout_bits = p->dropout.bits,
         .dropout_threshold = plan->threshold,
         .predicted_ns = (double)plan->predicted_ns,
+        .dropout_mode = plan->dropout_mode,
+        .dropout_keep_bits = plan->keep_bits,
+        .dropout_mask_bytes = mask_bytes(p),
     };
     if (p->dropout.bits > 0)
         info->dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);

@@ -3,6 +3,7 @@
 #define PLAN_PLAN_H
 
 #include "base/for_lab.h"
+#include "ordo/dropout.h"
 #include "ordo/plan.h"
 #include "plan/issue.h"
 
@@ -26,8 +27,10 @@ struct ordo_plan {
     int64_t section;
     ordo_assign assign;
     int64_t workers;
-    int threshold;        /* dropout: keep if draw < threshold */
-    int64_t predicted_ns; /* -1: unknown */
+    int threshold;                  /* dropout: keep if draw < threshold */
+    int64_t predicted_ns;           /* -1: unknown */
+    ordo_dropout_mode dropout_mode; /* recommended; not part of the line */
+    bool keep_bits;                 /* the backward pass reads the bits of the forward pass */
     char note[256];
 };
 
@@ -37,6 +40,13 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
     const bool packed = p->layout == ORDO_PACKED;
     return p->batch == 0 || p->q_len == 0 || p->kv_len == 0 ||
            (packed && (p->total_q == 0 || p->total_kv == 0));
+}
+
+/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2. */
+static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
+{
+    return plan->problem.dropout.p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
+           plan->problem.dropout.keying == ORDO_KEYING_FA2;
 }
 
 /* The column of row 0 on the diagonal of a sequence, in the coordinates of the rows and columns

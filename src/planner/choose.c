@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "planner/defaults.h"
 #include "planner/legal.h"
-#include "planner/predict.h"
+#include "planner/price_plan.h"
 
 /* Default group sizes. They are part of the numeric key, so they never depend on the machine. */
 enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 };
@@ -162,6 +162,6 @@ ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
     ORDO_TRY(choose_rest(plan, machine, options));
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
-    plan->predicted_ns = ordo_plan_predict(plan, machine);
+    ordo_plan_predict(plan, machine);
     return ORDO_OK;
 }

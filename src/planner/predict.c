@@ -1,9 +1,6 @@
 /* predict.c: see the header. */
 #include "planner/predict.h"
 
-#include <math.h>
-#include <stdio.h>
-
 #include "base/status.h"
 #include "planner/makespan.h"
 #include "planner/replay.h"
@@ -26,23 +23,6 @@ static ordo_run whole_run(const ordo_plan *plan)
     return ordo_plan_run(plan, ordo_priced_sequences(p), p->q_len, p->kv_len);
 }
 
-static int64_t predict(const ordo_plan *plan, const ordo_machine *machine)
-{
-    ordo_costs clocks;
-    double ghz;
-    if (!machine || plan->backend == ORDO_BACKEND_REF ||
-        ordo_step_cost(plan, machine, &clocks) != ORDO_OK ||
-        ordo_machine_get(machine, "clock_ghz", &ghz) != ORDO_OK)
-        return -1;
-    if (ordo_problem_empty(&plan->problem))
-        return 0;
-    const ordo_run run = whole_run(plan);
-    int64_t makespan;
-    if (ordo_replay_estimate(&run, &clocks, BUDGET, &makespan) != ORDO_OK)
-        return -1;
-    return llround((double)makespan / ghz);
-}
-
 ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
                               ordo_plan_work *work)
 {
@@ -59,14 +39,4 @@ ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine
     work->scores =
         (double)bounds.tasks * (double)plan->backward_tile.q * (double)plan->backward_tile.k;
     return ORDO_OK;
-}
-
-int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine)
-{
-    char said[512];
-    snprintf(said, sizeof said, "%s", ordo_last_error());
-    const int64_t ns = predict(plan, machine);
-    if (ns < 0)
-        ordo_set_error("%s", said); /* a plan without a prediction is no failure */
-    return ns;
 }

@@ -1,4 +1,4 @@
-/* predict.h: predicted time of the backward pass of a plan on a machine. */
+/* predict.h: how well the backward pass of a plan uses its workers. */
 #ifndef PLANNER_PREDICT_H
 #define PLANNER_PREDICT_H
 
@@ -11,19 +11,15 @@
  * end. */
 ORDO_FOR_LAB int64_t ordo_priced_sequences(const ordo_problem *problem);
 
-/* Return the makespan of the backward pass in ns, from the timeline of the plan's steps with the
- * costs of the machine. Returns -1 if the machine states no rates or the plan is too large to
- * simulate. */
-int64_t ordo_plan_predict(const ordo_plan *plan, const ordo_machine *machine);
-
 /* Inputs of the cost model for the backward pass. */
 typedef struct ordo_plan_work {
     double utilization; /* work spread evenly over the workers / makespan */
     double scores;      /* of all live tiles */
 } ordo_plan_work;
 
-/* Compute these from the same timeline. Returns ORDO_ERR_UNSUPPORTED for plans of the backend ref,
- * for machines without rates, and for plans too large to simulate. */
+/* Compute these from the timeline of the steps of the plan, with the costs of the machine. Returns
+ * ORDO_ERR_UNSUPPORTED for plans of the backend ref, for machines without rates, and for plans too
+ * large to simulate. */
 ORDO_FOR_LAB ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
                                            ordo_plan_work *work);
 

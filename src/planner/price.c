@@ -133,7 +133,9 @@ static double exposed_clocks(const ordo_model *model, const ordo_attention_shape
                             alu);
     if (rng && ordo_model_on(model, ORDO_C_SHARED_SLOT)) {
         const double scale = value(model, ORDO_C_RNG_SCALE);
-        sum += scale * value(model, ORDO_C_FUSED_EXPOSED) *
+        sum += scale *
+               value(model, s->backward ? ORDO_C_FUSED_EXPOSED_BACKWARD : ORDO_C_FUSED_EXPOSED) *
+               (double)s->head_dim / 128 *
                ordo_price_over(rng->alu + rng->imad_wide + rng->uniform, alu);
         sum += scale * value(model, ORDO_C_WIDE_STEAL) * rng->imad_wide / (ORDO_WARP * SCHEDULERS);
     }

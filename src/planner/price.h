@@ -72,6 +72,7 @@ typedef enum ordo_constant {
     ORDO_C_DROP_ALU_FP8,
     ORDO_C_DROP_SHARED,
     ORDO_C_FUSED_EXPOSED,
+    ORDO_C_FUSED_EXPOSED_BACKWARD,
 
     /* Random numbers, alone and beside a GEMM. */
     ORDO_C_RNG_SCALE,
@@ -85,6 +86,8 @@ typedef enum ordo_constant {
     ORDO_C_CARVE_OUT,
     ORDO_C_RNG_SLOW,
     ORDO_C_SEGMENT_LAUNCH,
+    ORDO_C_CALL,
+    ORDO_C_NOISE,
 
     /* Energy. */
     ORDO_C_ENERGY_16,

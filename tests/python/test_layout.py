@@ -86,7 +86,7 @@ def test_every_function_is_declared_with_its_arguments(root, folder, library):
 
 @pytest.mark.parametrize("noun", _words.TABLES)
 def test_words_for_type_checkers_are_the_libraries(noun):
-    literal = {"dtype": "DType"}.get(noun, noun.capitalize())
+    literal = {"dtype": "DType", "dropout_mode": "DropoutMode"}.get(noun, noun.capitalize())
     assert list(get_args(getattr(_words, literal))) == _words.TABLES[noun].words
 
 

@@ -147,17 +147,11 @@ ORDO_API ordo_status ordo_model_block(const ordo_model *model, const ordo_block 
 
 /* ---- a plan ---- */
 
-typedef struct ordo_plan_price {
-    ordo_kernel_time forward, backward; /* with dropout, keep bits given */
-    ordo_kernel_time rng;               /* making these bits; all 0 without dropout */
-    double utilization;                 /* of the workers, by the backward timeline */
-    ordo_dropout_mode mode;             /* the fastest; without meaning if there is no dropout */
-    double mode_seconds[ORDO_DROPOUT_MODES]; /* forward + backward; 0 for pipelined */
-} ordo_plan_price;
-
 /* Predict the times of a plan on the machine of the model. The timeline of its backward pass gives
- * the utilization. Returns ORDO_ERR_UNSUPPORTED for plans of the backend ref, which has no workers,
- * and for problems whose precision or dropout parameters the model does not know. */
+ * the utilization. With the calibration silicon and no changed constant this is what
+ * ordo_plan_create() computes for ordo_plan_info. Returns ORDO_ERR_UNSUPPORTED for plans of the
+ * backend ref, which has no workers, and for problems whose precision or dropout parameters the
+ * model does not know. */
 ORDO_API ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan,
                                      ordo_plan_price *price);
 

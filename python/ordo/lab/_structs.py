@@ -249,6 +249,7 @@ class ordo_plan_price(Struct):
         ("utilization", c_double),
         ("mode", c_int),
         ("mode_seconds", c_double * MODES),
+        ("keep_bits", c_bool),
     ]
 
 

@@ -1,0 +1,162 @@
+/* price_plan.c: see the header.
+ *
+ * Attention alone has no other work to hide the making of keep bits under, so the choice is between
+ * making them once, in a kernel before the forward pass (sequential), and inside each pass (fused).
+ * Sequential must be faster by more than the noise of measurements, and by more than the host needs
+ * for one more call: a training step that is limited by the host gains nothing from a faster
+ * device. The bits must also fit: a mask is written where it takes a small part of the machine's
+ * memory, and kept for the backward pass where one per layer does. */
+#include "planner/price_plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/keep.h"
+#include "base/status.h"
+#include "planner/predict.h"
+
+/* The memory over one mask: at least this to make it, and this to keep one for every layer. */
+enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
+
+ordo_attention_shape ordo_plan_shape(const ordo_problem *p)
+{
+    static const ordo_precision of[] = { ORDO_PRECISION_F32, ORDO_PRECISION_BF16,
+                                         ORDO_PRECISION_F16 };
+    return (ordo_attention_shape) {
+        .size = sizeof(ordo_attention_shape),
+        .precision = of[p->dtype],
+        .batch = ordo_priced_sequences(p),
+        .heads = p->heads,
+        .kv_heads = p->kv_heads,
+        .q_len = p->q_len,
+        .kv_len = p->kv_len,
+        .head_dim = p->head_dim,
+        .causal = p->mask != ORDO_MASK_FULL,
+        .rng = { .rounds = p->dropout.rounds, .bits = p->dropout.bits },
+    };
+}
+
+/* Price one pass. The shape has no window; `share` is the part of its scores that the window
+ * leaves. */
+static ordo_kernel_time pass(const ordo_model *model, ordo_attention_shape s, double share,
+                             bool backward, ordo_keep_source keep)
+{
+    s.backward = backward;
+    s.keep = keep;
+    ordo_kernel_time time = ordo_price_attention(model, &s).time;
+    time.seconds *= share;
+    for (int i = 0; i < ORDO_LIMITERS; i++)
+        time.by[i] *= share;
+    return time;
+}
+
+/* Elements of all blocks of keep bits. They are made for the whole rectangle, visible or not. */
+static double made_elements(const ordo_attention_shape *s)
+{
+    const double rows = (double)ordo_price_tiles((double)s->q_len, ORDO_KEEP_ROWS);
+    const double columns = (double)ordo_price_tiles((double)s->kv_len, ORDO_KEEP_COLS);
+    return (double)s->batch * (double)s->heads * rows * columns * ORDO_KEEP_ROWS * ORDO_KEEP_COLS;
+}
+
+static bool fits(const ordo_model *model, double bytes, double share)
+{
+    const double memory = ordo_model_value(model, ORDO_C_MEMORY);
+    return memory <= 0 || bytes * share <= memory;
+}
+
+/* Choose between both modes; `must`: no pass can make the bits. price->forward and price->backward
+ * are those with bits given. */
+static void price_dropout(const ordo_model *model, const ordo_attention_shape *s, double share,
+                          const ordo_kernel_counts *counts, bool must, ordo_plan_price *price)
+{
+    const double elements = made_elements(s), bytes = elements / 8;
+    const ordo_kernel_time forward = pass(model, *s, share, false, ORDO_KEEP_MADE);
+    const ordo_kernel_time backward = pass(model, *s, share, true, ORDO_KEEP_MADE);
+    const double fused = forward.seconds + backward.seconds;
+    const double given = price->forward.seconds + price->backward.seconds;
+    price->rng = ordo_price_rng(model, counts, elements).time;
+    const double kept = given + price->rng.seconds, again = kept + price->rng.seconds;
+    const double call = ordo_model_value(model, ORDO_C_CALL) * 1e-9;
+    const double noise = 1 - ordo_model_value(model, ORDO_C_NOISE);
+    price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL] = kept;
+    price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] = given;
+    price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] = fused;
+    price->keep_bits = fits(model, bytes, KEEP_SHARE);
+    const double made = price->keep_bits ? kept + call : again + 2 * call;
+    if (must || (made < fused * noise && fits(model, bytes, MAKE_SHARE))) {
+        price->mode = ORDO_DROPOUT_MODE_SEQUENTIAL;
+        return;
+    }
+    price->mode = ORDO_DROPOUT_MODE_FUSED;
+    price->keep_bits = false;
+    price->forward = forward;
+    price->backward = backward;
+}
+
+ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
+{
+    ordo_plan_price made = { .utilization = 1, .mode = ORDO_DROPOUT_MODE_FUSED };
+    if (ordo_problem_empty(&plan->problem)) {
+        *price = made;
+        return ORDO_OK;
+    }
+    ordo_attention_shape s = ordo_plan_shape(&plan->problem);
+    ordo_plan_work work;
+    if (ordo_model_tensor(model, s.precision) <= 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype %s: machine \"%s\" states no rate for it",
+                         ordo_dtype_name(plan->problem.dtype), ordo_machine_name(model->machine));
+    ORDO_TRY(ordo_plan_measure(plan, model->machine, &work));
+    made.utilization = s.utilization = work.utilization;
+    double share = 1;
+    if (plan->problem.window.on) {
+        const ordo_tile tile = plan->backward_tile;
+        share = work.scores / ordo_live_elements(&s, tile.q, tile.k);
+        share = share < 1 ? share : 1;
+    }
+    const bool drops = plan->problem.dropout.p > 0;
+    const ordo_keep_source keep = drops ? ORDO_KEEP_GIVEN : ORDO_KEEP_NONE;
+    made.forward = pass(model, s, share, false, keep);
+    made.backward = pass(model, s, share, true, keep);
+    if (drops) {
+        const ordo_kernel_counts *counts = ordo_rng_counts(&s.rng);
+        if (!counts)
+            return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d rounds, %d bits: not priced", s.rng.rounds,
+                             s.rng.bits);
+        price_dropout(model, &s, share, counts, ordo_plan_needs_bits(plan), &made);
+    }
+    *price = made;
+    return ORDO_OK;
+}
+
+ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan)
+{
+    return ordo_plan_needs_bits(plan) ? ORDO_DROPOUT_MODE_SEQUENTIAL : ORDO_DROPOUT_MODE_FUSED;
+}
+
+static ordo_status price(const ordo_plan *plan, const ordo_machine *machine, ordo_plan_price *price)
+{
+    ordo_model model;
+    ORDO_TRY(ordo_model_resolve(&model, machine, ORDO_CALIBRATION_SILICON));
+    return ordo_price_plan(&model, plan, price);
+}
+
+void ordo_plan_predict(ordo_plan *plan, const ordo_machine *machine)
+{
+    char said[512];
+    ordo_plan_price priced;
+    snprintf(said, sizeof said, "%s", ordo_last_error());
+    plan->predicted_ns = -1;
+    plan->dropout_mode = ordo_plan_default_mode(plan);
+    plan->keep_bits = false;
+    if (!machine || plan->backend == ORDO_BACKEND_REF)
+        return;
+    if (price(plan, machine, &priced) != ORDO_OK) {
+        ordo_set_error("%s", said); /* a plan without a prediction is no failure */
+        return;
+    }
+    plan->predicted_ns = llround(priced.backward.seconds * 1e9);
+    if (plan->problem.dropout.p > 0) {
+        plan->dropout_mode = priced.mode;
+        plan->keep_bits = priced.keep_bits;
+    }
+}
