@@ -12,6 +12,7 @@
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention and compare it with the peak of the machine")                         \
     X(mask, "make dropout masks: statistics, rows, pictures")                                      \
+    X(block, "run a transformer block in every dropout mode and compare digests")                  \
     X(model, "price kernels and transformer blocks by their limiters")                             \
     X(io, "count the words that attention moves, and bound them from below")
 

@@ -1,12 +1,14 @@
 /* ordo/lab.h: all of libordo_lab, the laboratory beside libordo.
  *
- * It answers questions about attention and runs none: how long kernels and transformer blocks take
- * (ordo/lab/model.h), how many words an algorithm moves between two memories (ordo/lab/io.h), and
- * how a schedule fills its workers (ordo/lab/sim.h). Link libordo_lab beside libordo of the same
+ * It answers questions about attention: how long kernels and transformer blocks take by their
+ * limiters (ordo/lab/model.h), how many words an algorithm moves between two memories
+ * (ordo/lab/io.h), and how a schedule fills its workers (ordo/lab/sim.h). It also runs transformer
+ * blocks around libordo's attention (ordo/lab/block.h). Link libordo_lab beside libordo of the same
  * version. ordo_last_error() of libordo has the message of a failure in either library. */
 #ifndef ORDO_LAB_H
 #define ORDO_LAB_H
 
+#include "ordo/lab/block.h"
 #include "ordo/lab/io.h"
 #include "ordo/lab/model.h"
 #include "ordo/lab/sim.h"

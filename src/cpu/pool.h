@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 
+#include "base/for_lab.h"
 #include "ordo/status.h"
 
 /* The function that each of `workers` workers runs. All of them run at the same time. `scratch` is
@@ -21,7 +22,8 @@ enum { ORDO_THREADS_MAX = 1024 };
 /* Run `task` on `threads` workers (0 = as many as the process has cores), each with `scratch_bytes`
  * of scratch memory. Returns ORDO_ERR_MEMORY before any of them starts. Fewer workers run if the
  * system cannot create as many threads. */
-ordo_status ordo_pool_run(int threads, size_t scratch_bytes, ordo_task *task, void *context);
+ORDO_FOR_LAB ordo_status ordo_pool_run(int threads, size_t scratch_bytes, ordo_task *task,
+                                       void *context);
 
 /* The number of workers for `asked` threads: `asked`, or for 0 the cores of the process. */
 int ordo_pool_threads(int asked);

@@ -77,6 +77,24 @@ ordo_status __wrap_ordo_plan_create(ordo_plan **plan, const ordo_problem *proble
     return too_long();
 }
 
+ordo_status __real_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job);
+ordo_status __wrap_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job);
+ordo_status __wrap_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job)
+{
+    const double width = (double)job->embed + (double)job->mlp, rows = (double)job->seq;
+    const bool is_long = rows * (double)job->batch * width * width > MOST_WORK;
+    return is_long ? too_long() : __real_ordo_block_runner_create(runner, job);
+}
+
+ordo_status __wrap_ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
+                                      int count, double seconds, ordo_block_time *times);
+ordo_status __wrap_ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
+                                      int count, double seconds, ordo_block_time *times)
+{
+    (void)runner, (void)modes, (void)count, (void)seconds, (void)times;
+    return too_long();
+}
+
 static bool long_schedule(const ordo_schedule *s)
 {
     return (double)s->key_tiles * (double)(s->query_tiles + s->key_tiles) * (double)s->heads >

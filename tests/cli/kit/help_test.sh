@@ -6,10 +6,10 @@ grep -qE '^ordo [0-9]+\.[0-9]+\.[0-9]+' "$out" || fail "--version"
 status 0 --help
 prints "Commands:"
 status 0 help
-for command in info plan schedule run verify bench mask model io; do
+for command in info plan schedule run verify bench mask block model io; do
     prints "  $command "
 done
-for command in info plan schedule run verify bench mask model io; do
+for command in info plan schedule run verify bench mask block model io; do
     for ask in "$command --help" "help $command" "$command -h"; do
         # shellcheck disable=SC2086
         "$ORDO" $ask >"$work/help" 2>"$err" || fail "$ask"
@@ -32,7 +32,7 @@ refuses 2 "unknown command 'frobnicate'" help frobnicate
 refuses 2 "unknown option '--frobnicate'" --frobnicate
 
 # Every example of every help runs, but those that read or write a file.
-for command in info plan schedule run verify bench mask model io; do
+for command in info plan schedule run verify bench mask block model io; do
     "$ORDO" "$command" --help | sed -n '/^Examples:/,$p' | sed 1d |
         sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' | grep -v -e --svg -e --picture -e --out-dir -e --write >"$work/examples"
     while read -r line; do

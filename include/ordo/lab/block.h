@@ -1,0 +1,175 @@
+/* ordo/lab/block.h: run one transformer block, forward and backward, in every dropout mode.
+ *
+ *   n1 = norm(x) g1              qkv = n1 wqkv^T      a = attention(q, k, v), with dropout
+ *   h  = x + a wout^T            n2  = norm(h) g2     u = n2 wup^T
+ *   y  = h + act(u) wdown^T
+ *
+ * Tensors are row-major, with one row per token; a weight has one row per output. norm is
+ * x / sqrt(mean(x^2) + 1e-5). act is GELU (its tanh form), or for gated blocks silu(u1) u2 of the
+ * two halves of u. A bare block has no norms and no residuals: n1 = x, h = a wout^T, n2 = h,
+ * y = act(u) wdown^T.
+ *
+ * Attention is libordo's. The products are the laboratory's own on the cpu, every sum in ascending
+ * order and in f32; on cuda they are cuBLASLt's, loaded on demand, each with one algorithm that is
+ * fixed when the runner is made. Repeated passes give the same bits, and so do all dropout modes
+ * that drop; on the cpu also any number of threads and any machine.
+ *
+ * A runner is used by one thread at a time. */
+#ifndef ORDO_LAB_BLOCK_H
+#define ORDO_LAB_BLOCK_H
+
+#include "ordo/plan.h"
+#include "ordo/price.h" /* precision and generator */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the forward pass gets the keep bits of dropout: not at all, or 1 + an ordo_dropout_mode. */
+typedef enum ordo_block_mode {
+    ORDO_BLOCK_NONE = 0, /* no dropout, whatever the job's probability */
+    ORDO_BLOCK_SEQUENTIAL = 1 + ORDO_DROPOUT_MODE_SEQUENTIAL,
+    ORDO_BLOCK_FUSED = 1 + ORDO_DROPOUT_MODE_FUSED,
+    ORDO_BLOCK_OVERLAPPED = 1 + ORDO_DROPOUT_MODE_OVERLAPPED,
+    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED /* not implemented: refused */
+} ordo_block_mode;
+enum { ORDO_BLOCK_MODES = 1 + ORDO_DROPOUT_MODES };
+
+/* The products that overlapped bits are made beside. Beside any but qkv, the bits of a pass are
+ * made during the pass before it, as a stack of blocks would; that takes memory for two masks. */
+typedef enum ordo_block_beside {
+    ORDO_BLOCK_BESIDE_DEFAULT = 0, /* all, if the memory for bits holds two masks; else qkv */
+    ORDO_BLOCK_BESIDE_QKV = 1,
+    ORDO_BLOCK_BESIDE_OUT = 2,
+    ORDO_BLOCK_BESIDE_MLP = 3,
+    ORDO_BLOCK_BESIDE_ALL = 4 /* out, both of the MLP, and qkv of the next pass */
+} ordo_block_beside;
+
+/* A block and how it is run. A zeroed field means its default. */
+typedef struct ordo_block_job {
+    size_t size;              /* sizeof(ordo_block_job) */
+    ordo_backend backend;     /* cpu (default) or cuda, on the selected device */
+    ordo_precision precision; /* bf16, f32 (cpu), or fp8 (cuda: e4m3 products, bf16 attention) */
+    int64_t batch;            /* 0 = 1 */
+    int64_t seq, embed;
+    int64_t heads;    /* must divide embed */
+    int64_t kv_heads; /* 0 = heads; must divide heads */
+    int64_t mlp;      /* hidden width; 0 = 4 embed */
+    bool gated, bare, causal;
+    bool backward; /* the backward pass will run */
+
+    double dropout;           /* probability of dropping */
+    int rounds;               /* of Philox: 0 = 7, or 10; 3 and 5 are experiments, see below */
+    int bits;                 /* random bits per element: 0 = 8, or 1..16; 32 with compare */
+    ordo_generator generator; /* sliced, ordo's own; or compare, see below */
+    uint64_t seed, offset;    /* of inputs, weights and keep bits */
+    unsigned modes;           /* 1u << mode for each that will run; 0 = all but pipelined */
+    ordo_block_beside beside;
+    bool regenerate;     /* the backward pass makes the bits again instead of reading kept ones */
+    bool limit_mask;     /* mask_bytes is the most memory for keep bits */
+    uint64_t mask_bytes; /* in use only if limit_mask is true */
+    int64_t segments;    /* of pipelined; 0 = 8 */
+    int threads;         /* cpu: 0 = as many as the process may use */
+
+    /* Products of cuda: multiprocessors that each may use (0 = all), and whether the smallest tile
+     * is chosen instead of the first algorithm offered. For measurements of interference. */
+    int sm_target;
+    bool small_tiles;
+} ordo_block_job;
+
+#define ORDO_BLOCK_JOB_INIT ORDO_SIZED(ordo_block_job)
+
+/* Experiments: with 3 or 5 rounds masks are correlated and must not be used for training. The
+ * generator `compare` draws 32 bits per element from a linear counter and compares them one by one,
+ * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h, and only cuda has it. Both
+ * exist only as kernels of their own: the mode fused is refused with them. */
+
+typedef struct ordo_block_runner ordo_block_runner;
+
+/* Make a runner: check the job, allocate all memory, fill inputs and weights from the seed, and on
+ * cuda choose the algorithms. Returns a status and a message that names the field, its value and
+ * what was expected. On failure *runner is NULL. The caller destroys the runner. */
+ORDO_API ordo_status ordo_block_runner_create(ordo_block_runner **runner,
+                                              const ordo_block_job *job);
+
+/* Wait for all work and free everything. NULL is allowed. */
+ORDO_API void ordo_block_runner_destroy(ordo_block_runner *runner);
+
+/* The tensors that can be read and written. Gradients are at the same distance behind
+ * ORDO_BLOCK_DX as their tensors are behind ORDO_BLOCK_X. */
+typedef enum ordo_block_tensor {
+    ORDO_BLOCK_X = 0,
+    ORDO_BLOCK_G1 = 1, /* norm gains, f32 */
+    ORDO_BLOCK_WQKV = 2,
+    ORDO_BLOCK_WOUT = 3,
+    ORDO_BLOCK_G2 = 4,
+    ORDO_BLOCK_WUP = 5, /* gated: mlp rows of u1, then mlp rows of u2 */
+    ORDO_BLOCK_WDOWN = 6,
+    ORDO_BLOCK_DX = 7,
+    ORDO_BLOCK_DG1 = 8,
+    ORDO_BLOCK_DWQKV = 9,
+    ORDO_BLOCK_DWOUT = 10,
+    ORDO_BLOCK_DG2 = 11,
+    ORDO_BLOCK_DWUP = 12,
+    ORDO_BLOCK_DWDOWN = 13,
+    ORDO_BLOCK_Y = 14,
+    ORDO_BLOCK_DY = 15 /* gradient of y */
+} ordo_block_tensor;
+enum { ORDO_BLOCK_TENSORS = 16 };
+
+typedef struct ordo_block_extent {
+    int64_t rows, columns; /* 0 x 0: this block has no such tensor */
+    ordo_dtype dtype;
+    size_t bytes;
+} ordo_block_extent;
+
+ORDO_API ordo_status ordo_block_extent_of(const ordo_block_runner *runner, ordo_block_tensor tensor,
+                                          ordo_block_extent *extent);
+
+/* Copy a whole tensor to or from host memory, after all earlier work. `bytes` must be its size. */
+ORDO_API ordo_status ordo_block_read(ordo_block_runner *runner, ordo_block_tensor tensor,
+                                     void *data, size_t bytes);
+ORDO_API ordo_status ordo_block_write(ordo_block_runner *runner, ordo_block_tensor tensor,
+                                      const void *data, size_t bytes);
+
+/* Run one pass. The backward pass belongs to the forward pass before it and has its mode. On cuda
+ * the calls launch work without waiting; a fault shows at the next read. A mode that is not among
+ * job.modes is refused (ORDO_ERR_ARGUMENT), as is a backward pass without a forward pass. */
+ORDO_API ordo_status ordo_block_forward(ordo_block_runner *runner, ordo_block_mode mode);
+ORDO_API ordo_status ordo_block_backward(ordo_block_runner *runner);
+
+/* What was chosen. */
+typedef struct ordo_block_info {
+    int64_t head_dim, kv_heads, mlp;
+    double p_used;            /* 0 without dropout */
+    uint64_t mask_bytes;      /* of one mask */
+    uint64_t bits_bytes;      /* memory held for masks */
+    ordo_block_beside beside; /* of the mode overlapped */
+    double flops;             /* of the products and of attention: forward, and backward if run */
+    char numeric_key[160];    /* of the plan of attention */
+} ordo_block_info;
+
+ORDO_API ordo_status ordo_block_query(const ordo_block_runner *runner, ordo_block_info *info);
+
+/* Times of one mode. */
+typedef struct ordo_block_time {
+    double seconds; /* of the passes: median over the turns */
+    double fastest, slowest;
+    int turns, passes;       /* passes in all turns together */
+    double watts, clock_ghz; /* means of the board, by NVML; negative if not known */
+} ordo_block_time;
+
+/* Time modes in steady state: they take turns of about 50 ms, until each has had `seconds` or more
+ * (one pass each if 0). Every turn begins with passes that are not counted. `times` has one element
+ * per mode. */
+ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
+                                        int count, double seconds, ordo_block_time *times);
+
+/* Names as the command spells them: "none", "sequential", ...; "qkv", "out", "mlp", "all". */
+ORDO_API const char *ordo_block_mode_name(ordo_block_mode mode);
+ORDO_API const char *ordo_block_beside_name(ordo_block_beside beside);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

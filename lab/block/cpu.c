@@ -1,0 +1,414 @@
+/* cpu.c: the operations of a block on the host. Workers take whole rows, or whole columns where
+ * rows are summed, so that no sum depends on how many there are. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/exp2.h"
+#include "base/status.h"
+#include "block/constants.h"
+#include "block/elements.h"
+#include "block/product.h"
+#include "block/random.h"
+#include "cpu/pool.h"
+
+enum { PIECES = 64 };
+
+struct block_device {
+    ordo_dtype dtype;
+    int threads;
+    void *pieces[PIECES];
+    int count;
+    struct timespec start;
+
+    /* The thread that makes bits beside the products. */
+    bool making;
+    pthread_t maker;
+    ordo_problem problem;
+    ordo_block_job job;
+    uint32_t *words;
+    size_t bytes;
+    ordo_status made;
+    char message[512];
+};
+
+static ordo_status join_maker(block_device *d)
+{
+    if (!d->making)
+        return ORDO_OK;
+    d->making = false;
+    pthread_join(d->maker, NULL);
+    return d->made == ORDO_OK ? ORDO_OK : ordo_fail(d->made, "%s", d->message);
+}
+
+/* ---- memory ---- */
+
+static ordo_status open_host(block_device **device, const ordo_block_job *job)
+{
+    block_device *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return ordo_fail(ORDO_ERR_MEMORY, "device: %zu bytes", sizeof *d);
+    d->dtype = job->precision == ORDO_PRECISION_F32 ? ORDO_F32 : ORDO_BF16;
+    d->threads = job->threads;
+    *device = d;
+    return ORDO_OK;
+}
+
+static void close_host(block_device *d)
+{
+    (void)join_maker(d);
+    for (int i = 0; i < d->count; i++)
+        free(d->pieces[i]);
+    free(d);
+}
+
+static ordo_status allocate_host(block_device *d, void **memory, size_t bytes)
+{
+    if (bytes > SIZE_MAX - 512)
+        return ordo_fail(ORDO_ERR_OVERFLOW, "tensor of %zu bytes: too large", bytes);
+    void *taken = d->count < PIECES ? aligned_alloc(256, (bytes + 256) / 256 * 256) : NULL;
+    if (taken == NULL)
+        return ordo_fail(ORDO_ERR_MEMORY, "tensor of %zu bytes: not enough memory", bytes);
+    d->pieces[d->count++] = taken;
+    *memory = taken;
+    return ORDO_OK;
+}
+
+static ordo_status copy_host(block_device *d, void *to, const void *from, size_t bytes)
+{
+    ORDO_TRY(join_maker(d));
+    memcpy(to, from, bytes);
+    return ORDO_OK;
+}
+
+static void *no_stream(const block_device *d)
+{
+    (void)d;
+    return NULL;
+}
+
+static void forget_nothing(block_device *d)
+{
+    (void)d;
+}
+
+/* ---- elements ---- */
+
+/* Workers take equal shares of `count`, in whole units of `unit`. */
+typedef struct span {
+    int64_t first, end;
+} span;
+
+static span share_of(int64_t count, int64_t unit, int worker, int workers)
+{
+    const int64_t units = (count + unit - 1) / unit;
+    const span s = { units * worker / workers * unit, units * (worker + 1) / workers * unit };
+    return (span) { s.first, s.end < count ? s.end : count };
+}
+
+typedef struct fill_task {
+    void *to;
+    ordo_dtype dtype;
+    int64_t count;
+    uint64_t seed;
+    uint32_t tensor;
+    float factor, centre;
+} fill_task;
+
+static void fill_share(void *context, int worker, int workers, void *scratch)
+{
+    const fill_task *t = context;
+    const span s = share_of(t->count, 4, worker, workers);
+    (void)scratch;
+    for (int64_t i = s.first; i < s.end; i += 4) {
+        const block_numbers numbers = block_random(t->seed, t->tensor, (uint64_t)i / 4);
+        for (int x = 0; x < 4 && i + x < s.end; x++)
+            block_store(t->to, t->dtype, i + x, t->centre + t->factor * numbers.at[x]);
+    }
+}
+
+static ordo_status fill_host(block_device *d, void *to, ordo_dtype dtype, int64_t count,
+                             uint64_t seed, uint32_t tensor, float factor, float centre)
+{
+    fill_task task = { to, dtype, count, seed, tensor, factor, centre };
+    return ordo_pool_run(d->threads, 0, fill_share, &task);
+}
+
+typedef struct add_task {
+    void *sum;
+    const void *a, *b;
+    ordo_dtype dtype;
+    int64_t count;
+} add_task;
+
+static void add_share(void *context, int worker, int workers, void *scratch)
+{
+    const add_task *t = context;
+    const span s = share_of(t->count, 1024, worker, workers);
+    (void)scratch;
+    for (int64_t i = s.first; i < s.end; i++)
+        block_store(t->sum, t->dtype, i,
+                    block_load(t->a, t->dtype, i) + block_load(t->b, t->dtype, i));
+}
+
+static ordo_status add_host(block_device *d, void *sum, const void *a, const void *b, int64_t count)
+{
+    add_task task = { sum, a, b, d->dtype, count };
+    return ordo_pool_run(d->threads, 0, add_share, &task);
+}
+
+/* ---- activations ---- */
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + ordo_exp2(-ORDO_BLOCK_LOG2_E * x));
+}
+
+/* x sigmoid(2 inner(x)) is GELU with tanh(inner(x)); `slope` gets its derivative. */
+static float gelu(float x, float *slope)
+{
+    const float square = x * x;
+    const float inner = ORDO_BLOCK_GELU_LINEAR * x * (1.0f + ORDO_BLOCK_GELU_CUBIC * square);
+    const float inner_slope =
+        ORDO_BLOCK_GELU_LINEAR * (1.0f + 3.0f * ORDO_BLOCK_GELU_CUBIC * square);
+    const float s = sigmoid(2.0f * inner);
+    *slope = s + 2.0f * x * s * (1.0f - s) * inner_slope;
+    return x * s;
+}
+
+static float silu(float x, float *slope)
+{
+    const float s = sigmoid(x);
+    *slope = s * (1.0f + x * (1.0f - s));
+    return x * s;
+}
+
+typedef struct activation_task {
+    const block_activation *of;
+    ordo_dtype dtype;
+} activation_task;
+
+static void activate_share(void *context, int worker, int workers, void *scratch)
+{
+    const activation_task *t = context;
+    const block_activation *a = t->of;
+    const span s = share_of(a->rows, 1, worker, workers);
+    const int64_t columns = (a->gated ? 2 : 1) * a->width;
+    (void)scratch;
+    for (int64_t row = s.first; row < s.end; row++)
+        for (int64_t j = 0; j < a->width; j++) {
+            const float u = block_load(a->u, t->dtype, row * columns + j);
+            const int64_t second = row * columns + a->width + j;
+            float slope;
+            const float g =
+                a->gated ? silu(u, &slope) * block_load(a->u, t->dtype, second) : gelu(u, &slope);
+            block_store(a->g, t->dtype, row * a->width + j, g);
+        }
+}
+
+static void activate_gradient_share(void *context, int worker, int workers, void *scratch)
+{
+    const activation_task *t = context;
+    const block_activation *a = t->of;
+    const span s = share_of(a->rows, 1, worker, workers);
+    const int64_t columns = (a->gated ? 2 : 1) * a->width;
+    (void)scratch;
+    for (int64_t row = s.first; row < s.end; row++)
+        for (int64_t j = 0; j < a->width; j++) {
+            const float u = block_load(a->u, t->dtype, row * columns + j);
+            const float dg = block_load(a->dg, t->dtype, row * a->width + j);
+            const int64_t second = row * columns + a->width + j;
+            float slope;
+            if (a->gated) {
+                const float value = silu(u, &slope);
+                block_store(a->du, t->dtype, second, dg * value);
+                slope *= block_load(a->u, t->dtype, second);
+            } else {
+                (void)gelu(u, &slope);
+            }
+            block_store(a->du, t->dtype, row * columns + j, dg * slope);
+        }
+}
+
+static ordo_status activate_host(block_device *d, const block_activation *activation)
+{
+    activation_task task = { activation, d->dtype };
+    return ordo_pool_run(d->threads, 0, activate_share, &task);
+}
+
+static ordo_status activate_gradient_host(block_device *d, const block_activation *activation)
+{
+    activation_task task = { activation, d->dtype };
+    return ordo_pool_run(d->threads, 0, activate_gradient_share, &task);
+}
+
+/* ---- norms ---- */
+
+typedef struct norm_task {
+    const block_norm *of;
+    ordo_dtype dtype;
+} norm_task;
+
+static void norm_share(void *context, int worker, int workers, void *scratch)
+{
+    const norm_task *t = context;
+    const block_norm *n = t->of;
+    const span s = share_of(n->rows, 1, worker, workers);
+    (void)scratch;
+    for (int64_t row = s.first; row < s.end; row++) {
+        const int64_t first = row * n->columns;
+        double squares = 0;
+        for (int64_t j = 0; j < n->columns; j++) {
+            const double x = (double)block_load(n->x, t->dtype, first + j);
+            squares += x * x;
+        }
+        const double mean = squares / (double)n->columns;
+        const float factor = (float)(1 / sqrt(mean + (double)ORDO_BLOCK_NORM_EPSILON));
+        n->factor[row] = factor;
+        for (int64_t j = 0; j < n->columns; j++)
+            block_store(n->y, t->dtype, first + j,
+                        block_load(n->x, t->dtype, first + j) * factor * n->gain[j]);
+    }
+}
+
+static ordo_status norm_host(block_device *d, const block_norm *norm)
+{
+    norm_task task = { norm, d->dtype };
+    return ordo_pool_run(d->threads, 0, norm_share, &task);
+}
+
+typedef struct norm_gradient_task {
+    const block_norm_gradient *of;
+    ordo_dtype dtype;
+} norm_gradient_task;
+
+/* dx_j = f g_j dy_j - x_j f^3 / n sum_i g_i dy_i x_i */
+static void norm_gradient_rows(void *context, int worker, int workers, void *scratch)
+{
+    const norm_gradient_task *t = context;
+    const block_norm_gradient *n = t->of;
+    const span s = share_of(n->rows, 1, worker, workers);
+    (void)scratch;
+    for (int64_t row = s.first; row < s.end; row++) {
+        const int64_t first = row * n->columns;
+        const double f = (double)n->factor[row];
+        double sum = 0;
+        for (int64_t j = 0; j < n->columns; j++)
+            sum += (double)n->gain[j] * (double)block_load(n->dy, t->dtype, first + j) *
+                   (double)block_load(n->x, t->dtype, first + j);
+        const float shrink = (float)(f * f * f / (double)n->columns * sum);
+        for (int64_t j = 0; j < n->columns; j++) {
+            const float dy = block_load(n->dy, t->dtype, first + j);
+            const float x = block_load(n->x, t->dtype, first + j);
+            block_store(n->dx, t->dtype, first + j,
+                        n->factor[row] * n->gain[j] * dy - x * shrink +
+                            block_load(n->add, t->dtype, first + j));
+        }
+    }
+}
+
+static void norm_gradient_columns(void *context, int worker, int workers, void *scratch)
+{
+    const norm_gradient_task *t = context;
+    const block_norm_gradient *n = t->of;
+    const span s = share_of(n->columns, 16, worker, workers);
+    double *sums = scratch;
+    memset(sums, 0, (size_t)n->columns * sizeof *sums);
+    for (int64_t row = 0; row < n->rows; row++)
+        for (int64_t j = s.first; j < s.end; j++)
+            sums[j] += (double)block_load(n->dy, t->dtype, row * n->columns + j) *
+                       (double)(block_load(n->x, t->dtype, row * n->columns + j) * n->factor[row]);
+    for (int64_t j = s.first; j < s.end; j++)
+        n->dgain[j] = (float)sums[j];
+}
+
+static ordo_status norm_gradient_host(block_device *d, const block_norm_gradient *norm)
+{
+    norm_gradient_task task = { norm, d->dtype };
+    ORDO_TRY(ordo_pool_run(d->threads, (size_t)norm->columns * sizeof(double),
+                           norm_gradient_columns, &task));
+    return ordo_pool_run(d->threads, 0, norm_gradient_rows, &task);
+}
+
+/* ---- products and keep bits ---- */
+
+static ordo_status multiply_host(block_device *d, const block_product *product)
+{
+    return ordo_block_multiply(product, d->dtype, d->threads);
+}
+
+static ordo_status fill_bits(const block_bits *bits, int threads)
+{
+    ordo_dropout_call call = ordo_block_drop_call(bits->job);
+    ordo_dropout_info info;
+    call.threads = threads;
+    ORDO_TRY(ordo_dropout_query(bits->problem, &call, &info));
+    return ordo_dropout_fill(bits->problem, &call, 0, info.blocks, bits->words, bits->bytes);
+}
+
+static void *make_beside(void *argument)
+{
+    block_device *d = argument;
+    const block_bits bits = { &d->problem, &d->job, d->words, d->bytes };
+    d->made = fill_bits(&bits, 1);
+    if (d->made != ORDO_OK)
+        snprintf(d->message, sizeof d->message, "%s", ordo_last_error());
+    return NULL;
+}
+
+/* One thread makes the bits while the others multiply. If there is none to be had, the bits are
+ * made now. */
+static ordo_status make_bits_host(block_device *d, const block_bits *bits, bool beside)
+{
+    ORDO_TRY(join_maker(d));
+    if (beside) {
+        d->problem = *bits->problem;
+        d->job = *bits->job;
+        d->words = bits->words;
+        d->bytes = bits->bytes;
+        d->making = pthread_create(&d->maker, NULL, make_beside, d) == 0;
+        if (d->making)
+            return ORDO_OK;
+    }
+    return fill_bits(bits, d->threads);
+}
+
+/* ---- clock ---- */
+
+static ordo_status start_host_clock(block_device *d)
+{
+    ORDO_TRY(join_maker(d));
+    clock_gettime(CLOCK_MONOTONIC, &d->start);
+    return ORDO_OK;
+}
+
+static ordo_status stop_host_clock(block_device *d, double *seconds)
+{
+    struct timespec now;
+    ORDO_TRY(join_maker(d));
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *seconds =
+        (double)(now.tv_sec - d->start.tv_sec) + (double)(now.tv_nsec - d->start.tv_nsec) * 1e-9;
+    return ORDO_OK;
+}
+
+const block_operations ordo_block_cpu = { .open = open_host,
+                                          .close = close_host,
+                                          .allocate = allocate_host,
+                                          .copy = copy_host,
+                                          .fill = fill_host,
+                                          .multiply = multiply_host,
+                                          .norm = norm_host,
+                                          .norm_gradient = norm_gradient_host,
+                                          .activate = activate_host,
+                                          .activate_gradient = activate_gradient_host,
+                                          .add = add_host,
+                                          .make_bits = make_bits_host,
+                                          .join = join_maker,
+                                          .start_clock = start_host_clock,
+                                          .stop_clock = stop_host_clock,
+                                          .forget = forget_nothing,
+                                          .stream = no_stream };

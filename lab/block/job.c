@@ -1,0 +1,208 @@
+/* job.c: check a job and fill in its defaults. */
+#include <math.h>
+
+#include "base/status.h"
+#include "base/versioned.h"
+#include "block/block.h"
+
+enum { WIDEST = 1 << 20, LONGEST = 1 << 24, MOST_SEQUENCES = 1 << 16 };
+
+bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode)
+{
+    return job->modes >> mode & 1;
+}
+
+const char *ordo_block_mode_name(ordo_block_mode mode)
+{
+    if (mode == ORDO_BLOCK_NONE)
+        return "none";
+    return ordo_dropout_mode_name((ordo_dropout_mode)((int)mode - 1));
+}
+
+const char *ordo_block_beside_name(ordo_block_beside beside)
+{
+    static const char *const names[] = { "default", "qkv", "out", "mlp", "all" };
+    const unsigned index = (unsigned)beside;
+    return index < sizeof names / sizeof names[0] ? names[index] : "unknown";
+}
+
+/* ---- checks ---- */
+
+static ordo_status check_shape(ordo_block_job *job)
+{
+    job->batch = job->batch ? job->batch : 1;
+    ORDO_TRY(ordo_check_range("batch", job->batch, 1, MOST_SEQUENCES));
+    ORDO_TRY(ordo_check_range("seq", job->seq, 1, LONGEST));
+    ORDO_TRY(ordo_check_range("embed", job->embed, 1, WIDEST));
+    ORDO_TRY(ordo_check_range("heads", job->heads, 1, WIDEST));
+    if (job->embed % job->heads != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "heads %" PRId64 ": expected a divisor of embed %" PRId64,
+                         job->heads, job->embed);
+    job->kv_heads = job->kv_heads ? job->kv_heads : job->heads;
+    ORDO_TRY(ordo_check_range("kv_heads", job->kv_heads, 1, job->heads));
+    if (job->heads % job->kv_heads != 0)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "kv_heads %" PRId64 ": expected a divisor of heads %" PRId64,
+                         job->kv_heads, job->heads);
+    job->mlp = job->mlp ? job->mlp : 4 * job->embed;
+    ORDO_TRY(ordo_check_range("mlp", job->mlp, 1, 4 * (int64_t)WIDEST));
+    const int64_t multiple = job->precision == ORDO_PRECISION_FP8 ? 16 : 8;
+    if (job->backend == ORDO_BACKEND_CUDA &&
+        (job->embed % multiple != 0 || job->mlp % multiple != 0 ||
+         (job->batch * job->seq) % multiple != 0))
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "embed %" PRId64 ", mlp %" PRId64 ", batch * seq %" PRId64
+                         ": the products of cuda need multiples of %" PRId64,
+                         job->embed, job->mlp, job->batch * job->seq, multiple);
+    return ORDO_OK;
+}
+
+static ordo_status check_precision(ordo_block_job *job)
+{
+    if (job->backend == ORDO_BACKEND_DEFAULT)
+        job->backend = ORDO_BACKEND_CPU;
+    if (job->backend != ORDO_BACKEND_CPU && job->backend != ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: expected cpu or cuda",
+                         ordo_backend_name(job->backend));
+    const bool cuda = job->backend == ORDO_BACKEND_CUDA;
+    const bool known = job->precision == ORDO_PRECISION_BF16 ||
+                       job->precision == (cuda ? ORDO_PRECISION_FP8 : ORDO_PRECISION_F32);
+    static const char *const names[] = { "bf16", "fp8", "f16", "f32" };
+    if (!known)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "precision %s: backend %s multiplies %s",
+                         (unsigned)job->precision < 4 ? names[job->precision] : "unknown",
+                         ordo_backend_name(job->backend), cuda ? "bf16 and fp8" : "bf16 and f32");
+    if (!cuda && (job->sm_target != 0 || job->small_tiles))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "sm_target and small_tiles: backend cpu has no multiprocessors; expected "
+                         "0 and false");
+    return ordo_check_range("sm_target", job->sm_target, 0, 1 << 16);
+}
+
+static ordo_status check_modes(ordo_block_job *job)
+{
+    const unsigned known = (1u << ORDO_BLOCK_MODES) - 1;
+    if (job->modes == 0)
+        job->modes = known & ~(1u << ORDO_BLOCK_PIPELINED);
+    if (job->modes & ~known)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "modes %#x: expected bits of %#x", job->modes, known);
+    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout mode pipelined: attention over segments of rows, with sums "
+                         "carried from one to the next, is not implemented for blocks; expected "
+                         "none, fused, sequential or overlapped");
+    if (job->dropout == 0)
+        job->modes &= 1u << ORDO_BLOCK_NONE;
+    if (job->modes == 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout 0: a dropout mode other than none needs a "
+                                            "probability between 0 and 1");
+    if (job->segments != 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "segments %" PRId64 ": only dropout mode pipelined has segments",
+                         job->segments);
+    return ordo_check_range("beside", job->beside, 0, ORDO_BLOCK_BESIDE_ALL);
+}
+
+static ordo_status check_generator(ordo_block_job *job)
+{
+    const bool compare = job->generator == ORDO_GENERATOR_COMPARE;
+    const bool fused = ordo_block_has_mode(job, ORDO_BLOCK_FUSED) && job->dropout != 0;
+    if (!(job->dropout >= 0 && job->dropout < 1))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "dropout %g: expected 0 or more and less than 1",
+                         job->dropout);
+    job->rounds = job->rounds ? job->rounds : 7;
+    job->bits = job->bits ? job->bits : compare ? 32 : 8;
+    if (job->rounds != 3 && job->rounds != 5 && job->rounds != 7 && job->rounds != 10)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "rounds %d: expected 7 or 10; or 3 or 5, experiments",
+                         job->rounds);
+    if (job->generator != ORDO_GENERATOR_SLICED && !compare)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "generator %d: expected sliced or compare",
+                         (int)job->generator);
+    if (compare && job->backend != ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "generator compare: only backend cuda has it");
+    if (compare && job->bits != 32)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "bits %d: generator compare draws 32", job->bits);
+    if (!compare)
+        ORDO_TRY(ordo_check_range("bits", job->bits, 1, 16));
+    if (fused && (compare || job->rounds < 7))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout mode fused: passes make bits of generator sliced with 7 or 10 "
+                         "rounds inside, not of %s with %d",
+                         compare ? "compare" : "sliced", job->rounds);
+    return ORDO_OK;
+}
+
+/* ---- what follows from a job ---- */
+
+/* The generator `compare` and experiments with rounds only replace the bits: the plan knows the
+ * nearest problem that it can describe. */
+ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops)
+{
+    ordo_problem problem = ORDO_PROBLEM_INIT;
+    problem.dtype = job->precision == ORDO_PRECISION_F32 ? ORDO_F32 : ORDO_BF16;
+    problem.batch = job->batch;
+    problem.heads = job->heads;
+    problem.kv_heads = job->kv_heads;
+    problem.q_len = job->seq;
+    problem.head_dim = job->embed / job->heads;
+    problem.mask = job->causal ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL;
+    if (drops) {
+        problem.dropout.p = job->dropout;
+        problem.dropout.rounds = job->rounds == 10 ? 10 : 7;
+        problem.dropout.bits = job->generator == ORDO_GENERATOR_COMPARE ? 16 : job->bits;
+    }
+    return problem;
+}
+
+ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job)
+{
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    call.seed = job->seed;
+    call.offset = job->offset;
+    call.experiment_rounds = job->rounds < 7 ? job->rounds : 0;
+    return call;
+}
+
+static bool needs_mask(const ordo_block_job *job)
+{
+    return ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL) ||
+           ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED);
+}
+
+/* The memory for bits, and where overlapped bits are made. */
+static ordo_status check_mask(ordo_block_job *job)
+{
+    const ordo_problem problem = ordo_block_problem(job, true);
+    const ordo_dropout_call call = ordo_block_drop_call(job);
+    ordo_dropout_info info;
+    if (job->dropout == 0)
+        return ORDO_OK;
+    ORDO_TRY(ordo_dropout_query(&problem, &call, &info));
+    const bool room_for_two = !job->limit_mask || job->mask_bytes / 2 >= info.bytes;
+    if (job->beside == ORDO_BLOCK_BESIDE_DEFAULT)
+        job->beside = room_for_two ? ORDO_BLOCK_BESIDE_ALL : ORDO_BLOCK_BESIDE_QKV;
+    const bool two =
+        ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) && job->beside != ORDO_BLOCK_BESIDE_QKV;
+    const uint64_t least = (two ? 2 : 1) * info.bytes;
+    if (needs_mask(job) && job->limit_mask && job->mask_bytes < least)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "mask_bytes %" PRIu64 ": dropout mode %s%s%s keeps %" PRIu64
+                         " bytes of bits; expected at least that, or mode fused, which keeps none",
+                         job->mask_bytes, two ? "overlapped" : "sequential or overlapped",
+                         two ? " beside " : "", two ? ordo_block_beside_name(job->beside) : "",
+                         least);
+    return ORDO_OK;
+}
+
+ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out)
+{
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_block_job, "block job", ORDO_BLOCK_JOB_INIT, NULL);
+    ORDO_TRY(ordo_versioned_copy(out, in, &kind));
+    ORDO_TRY(check_precision(out));
+    ORDO_TRY(check_shape(out));
+    ORDO_TRY(check_modes(out));
+    ORDO_TRY(check_generator(out));
+    ORDO_TRY(ordo_check_range("threads", out->threads, 0, 1024));
+    return check_mask(out);
+}

@@ -1,0 +1,114 @@
+/* measure.c: times of modes in steady state, taken by turns. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "block/block.h"
+#include "block/board.h"
+
+enum { TURNS_MAX = 4096, PASSES_MAX = 1 << 20 };
+static const double turn_seconds = 0.05;
+
+/* The turns of one mode. */
+typedef struct turns {
+    ordo_block_mode mode;
+    double seconds[TURNS_MAX]; /* of one pass, in each turn */
+    double held;               /* seconds of all turns */
+    int count, passes;         /* turns, and passes in each of them */
+    double joules, clocks;     /* over all turns; negative if not known */
+} turns;
+
+static ordo_status pass(ordo_block_runner *r, ordo_block_mode mode)
+{
+    ORDO_TRY(ordo_block_forward(r, mode));
+    return r->job.backward ? ordo_block_backward(r) : ORDO_OK;
+}
+
+/* `ghz`, if not NULL, gets the clock of the board once all passes are launched. */
+static ordo_status passes(ordo_block_runner *r, ordo_block_mode mode, int count, double *seconds,
+                          double *ghz)
+{
+    ORDO_TRY(r->ops->start_clock(r->device));
+    for (int i = 0; i < count; i++)
+        ORDO_TRY(pass(r, mode));
+    if (ghz)
+        *ghz = r->job.backend == ORDO_BACKEND_CUDA ? ordo_board_clock_ghz() : -1;
+    return r->ops->stop_clock(r->device, seconds);
+}
+
+/* One turn: passes that are not counted, to settle the clock and fill the pipeline of overlapped
+ * bits, and then those that are. */
+static ordo_status take_turn(ordo_block_runner *r, turns *t)
+{
+    const bool board = r->job.backend == ORDO_BACKEND_CUDA;
+    double seconds, ignored, clock;
+    ORDO_TRY(passes(r, t->mode, 1 + t->passes / 5, &ignored, NULL));
+    const double before = board ? ordo_board_joules() : -1;
+    ORDO_TRY(passes(r, t->mode, t->passes, &seconds, &clock));
+    const double after = board ? ordo_board_joules() : -1;
+    t->seconds[t->count++] = seconds / t->passes;
+    t->held += seconds;
+    t->joules = before < 0 || after < before || t->joules < 0 ? -1 : t->joules + after - before;
+    t->clocks = clock < 0 || t->clocks < 0 ? -1 : t->clocks + clock;
+    return ORDO_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ordo_block_time summary(turns *t)
+{
+    qsort(t->seconds, (size_t)t->count, sizeof t->seconds[0], ascending);
+    const double low = t->seconds[(t->count - 1) / 2], high = t->seconds[t->count / 2];
+    return (ordo_block_time) { .seconds = (low + high) / 2,
+                               .fastest = t->seconds[0],
+                               .slowest = t->seconds[t->count - 1],
+                               .turns = t->count,
+                               .passes = t->count * t->passes,
+                               .watts = t->joules < 0 ? -1 : t->joules / t->held,
+                               .clock_ghz = t->clocks < 0 ? -1 : t->clocks / t->count };
+}
+
+static ordo_status measure(ordo_block_runner *r, turns *all, int count, double seconds)
+{
+    for (int i = 0; i < count; i++) { /* how many passes make a turn */
+        double once;
+        all[i].passes = 1;
+        if (seconds > 0)
+            ORDO_TRY(passes(r, all[i].mode, 1, &once, NULL));
+        ORDO_TRY(passes(r, all[i].mode, 1, &once, NULL));
+        if (seconds > 0 && once < turn_seconds)
+            all[i].passes = (int)fmin(turn_seconds / fmax(once, 1e-9), PASSES_MAX) + 1;
+    }
+    for (bool short_of = true; short_of;) {
+        short_of = false;
+        for (int i = 0; i < count; i++) {
+            ORDO_TRY(take_turn(r, &all[i]));
+            short_of |= all[i].held < seconds && all[i].count < TURNS_MAX;
+        }
+    }
+    return ORDO_OK;
+}
+
+ordo_status ordo_block_measure(ordo_block_runner *r, const ordo_block_mode *modes, int count,
+                               double seconds, ordo_block_time *times)
+{
+    if (r == NULL || modes == NULL || times == NULL)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "runner, modes or times: is NULL");
+    ORDO_TRY(ordo_check_range("count", count, 1, 64));
+    if (!(seconds >= 0 && seconds <= 3600))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "seconds %g: expected 0 to 3600", seconds);
+    turns *all = calloc((size_t)count, sizeof *all);
+    if (all == NULL)
+        return ordo_fail(ORDO_ERR_MEMORY, "times: %zu bytes", (size_t)count * sizeof *all);
+    for (int i = 0; i < count; i++)
+        all[i].mode = modes[i];
+    const ordo_status status = measure(r, all, count, seconds);
+    for (int i = 0; i < count && status == ORDO_OK; i++)
+        times[i] = summary(&all[i]);
+    free(all);
+    return status;
+}

@@ -1,0 +1,257 @@
+/* passes.c: the forward and the backward pass of a block, over the operations of its backend.
+ *
+ * Keep bits: sequential makes them where attention needs them; overlapped starts to make them
+ * before the products that it is to run beside, and joins before attention reads them. Beside out,
+ * mlp or all, the bits are those of the next pass and go to the other mask, because the backward
+ * pass of this one still reads its own. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "block/block.h"
+
+typedef ordo_block_runner runner;
+
+/* ---- products ---- */
+
+/* out (rows x outputs) = in (rows x inputs) weight^T */
+static ordo_status project(const runner *r, int weight, const void *in, void *out)
+{
+    static const ordo_block_tensor tensors[] = { ORDO_BLOCK_WQKV, ORDO_BLOCK_WOUT, ORDO_BLOCK_WUP,
+                                                 ORDO_BLOCK_WDOWN };
+    const ordo_block_extent *w = &r->extents[tensors[weight]];
+    const block_product product = { .id = BLOCK_FORWARD * BLOCK_WEIGHTS + weight,
+                                    .m = r->rows,
+                                    .n = w->rows,
+                                    .k = w->columns,
+                                    .b_transposed = true,
+                                    .drops = r->mode != ORDO_BLOCK_NONE,
+                                    .a = in,
+                                    .b = r->tensors[tensors[weight]],
+                                    .c = out };
+    return r->ops->multiply(r->device, &product);
+}
+
+/* From dout: din (rows x inputs) = dout weight, and dweight = dout^T in. */
+static ordo_status project_gradient(const runner *r, int weight, const void *in, const void *dout,
+                                    void *din)
+{
+    static const ordo_block_tensor tensors[] = { ORDO_BLOCK_WQKV, ORDO_BLOCK_WOUT, ORDO_BLOCK_WUP,
+                                                 ORDO_BLOCK_WDOWN };
+    const ordo_block_tensor tensor = tensors[weight];
+    const ordo_block_extent *w = &r->extents[tensor];
+    const bool drops = r->mode != ORDO_BLOCK_NONE;
+    const block_product of_input = { .id = BLOCK_INPUT_GRADIENT * BLOCK_WEIGHTS + weight,
+                                     .m = r->rows,
+                                     .n = w->columns,
+                                     .k = w->rows,
+                                     .drops = drops,
+                                     .a = dout,
+                                     .b = r->tensors[tensor],
+                                     .c = din };
+    const block_product of_weight = { .id = BLOCK_WEIGHT_GRADIENT * BLOCK_WEIGHTS + weight,
+                                      .m = w->rows,
+                                      .n = w->columns,
+                                      .k = r->rows,
+                                      .a_transposed = true,
+                                      .drops = drops,
+                                      .a = dout,
+                                      .b = in,
+                                      .c = r->tensors[ORDO_BLOCK_DX + tensor] };
+    ORDO_TRY(r->ops->multiply(r->device, &of_input));
+    return r->ops->multiply(r->device, &of_weight);
+}
+
+/* ---- norms and residuals ---- */
+
+static ordo_status norm(const runner *r, ordo_block_tensor gain, const void *x, void *y,
+                        float *factor)
+{
+    const block_norm job = { .rows = r->rows,
+                             .columns = r->job.embed,
+                             .x = x,
+                             .gain = r->tensors[gain],
+                             .y = y,
+                             .factor = factor };
+    return r->job.bare ? ORDO_OK : r->ops->norm(r->device, &job);
+}
+
+static ordo_status norm_gradient(const runner *r, ordo_block_tensor gain, const void *x,
+                                 const float *factor, const void *add, void *dx)
+{
+    const block_norm_gradient job = { .rows = r->rows,
+                                      .columns = r->job.embed,
+                                      .x = x,
+                                      .dy = r->at.scratch[0],
+                                      .add = add,
+                                      .gain = r->tensors[gain],
+                                      .factor = factor,
+                                      .dx = dx,
+                                      .dgain = r->tensors[ORDO_BLOCK_DX + gain] };
+    return r->job.bare ? ORDO_OK : r->ops->norm_gradient(r->device, &job);
+}
+
+/* sum = residual + in weight^T; a bare block has no residual. */
+static ordo_status project_and_add(const runner *r, int weight, const void *in,
+                                   const void *residual, void *sum)
+{
+    if (r->job.bare)
+        return project(r, weight, in, sum);
+    ORDO_TRY(project(r, weight, in, r->at.scratch[0]));
+    return r->ops->add(r->device, sum, residual, r->at.scratch[0], r->rows * r->job.embed);
+}
+
+static block_activation activation(const runner *r)
+{
+    return (block_activation) {
+        .rows = r->rows, .width = r->job.mlp, .gated = r->job.gated, .u = r->at.u, .g = r->at.g
+    };
+}
+
+/* ---- keep bits ---- */
+
+static ordo_status make_bits(const runner *r, int mask, bool beside)
+{
+    const block_bits bits = {
+        .problem = &r->problem, .job = &r->job, .words = r->masks[mask], .bytes = r->mask_bytes
+    };
+    return r->ops->make_bits(r->device, &bits, beside);
+}
+
+/* Overlapped: at the start of the pass. */
+static ordo_status bits_before_qkv(runner *r)
+{
+    if (r->mode != ORDO_BLOCK_OVERLAPPED)
+        return ORDO_OK;
+    if (r->job.beside == ORDO_BLOCK_BESIDE_QKV)
+        return make_bits(r, r->current, true);
+    if (!r->next_ready) /* the first pass has none before it */
+        return make_bits(r, r->current, false);
+    r->current = 1 - r->current;
+    r->next_ready = false;
+    return ORDO_OK;
+}
+
+/* Overlapped: begin with the bits of the next pass, if this is where. */
+static ordo_status begin_next_bits(runner *r, ordo_block_beside where)
+{
+    const ordo_block_beside beside = r->job.beside;
+    const bool here =
+        beside == where || (beside == ORDO_BLOCK_BESIDE_ALL && where == ORDO_BLOCK_BESIDE_OUT);
+    if (r->mode != ORDO_BLOCK_OVERLAPPED || !here)
+        return ORDO_OK;
+    r->next_ready = true;
+    return make_bits(r, 1 - r->current, true);
+}
+
+static ordo_status end_next_bits(const runner *r, ordo_block_beside where)
+{
+    return r->mode == ORDO_BLOCK_OVERLAPPED && r->job.beside == where ? r->ops->join(r->device)
+                                                                      : ORDO_OK;
+}
+
+static ordo_call call_of(const runner *r)
+{
+    ordo_call call = r->call;
+    if (r->mode == ORDO_BLOCK_SEQUENTIAL || r->mode == ORDO_BLOCK_OVERLAPPED)
+        call.mask_bits = r->masks[r->current];
+    return call;
+}
+
+static const ordo_plan *plan_of(const runner *r)
+{
+    return r->plans[r->mode != ORDO_BLOCK_NONE];
+}
+
+/* ---- the passes ---- */
+
+static ordo_status attend(runner *r)
+{
+    ORDO_TRY(r->ops->join(r->device));
+    if (r->mode == ORDO_BLOCK_SEQUENTIAL)
+        ORDO_TRY(make_bits(r, r->current, false));
+    const ordo_call call = call_of(r);
+    return ordo_attention_forward(plan_of(r), &call);
+}
+
+static ordo_status forward(runner *r)
+{
+    const block_activations *at = &r->at;
+    const void *x = r->tensors[ORDO_BLOCK_X];
+    const block_activation act = activation(r);
+    ORDO_TRY(norm(r, ORDO_BLOCK_G1, x, at->n1, at->factor1));
+    ORDO_TRY(bits_before_qkv(r));
+    ORDO_TRY(project(r, BLOCK_QKV, at->n1, at->qkv));
+    ORDO_TRY(attend(r));
+    ORDO_TRY(begin_next_bits(r, ORDO_BLOCK_BESIDE_OUT));
+    ORDO_TRY(project_and_add(r, BLOCK_OUT, at->a, x, at->h));
+    ORDO_TRY(end_next_bits(r, ORDO_BLOCK_BESIDE_OUT));
+    ORDO_TRY(norm(r, ORDO_BLOCK_G2, at->h, at->n2, at->factor2));
+    ORDO_TRY(begin_next_bits(r, ORDO_BLOCK_BESIDE_MLP));
+    ORDO_TRY(project(r, BLOCK_UP, at->n2, at->u));
+    ORDO_TRY(r->ops->activate(r->device, &act));
+    ORDO_TRY(project_and_add(r, BLOCK_DOWN, at->g, at->h, r->tensors[ORDO_BLOCK_Y]));
+    return end_next_bits(r, ORDO_BLOCK_BESIDE_MLP);
+}
+
+/* The backward pass of attention, from scratch[0] to scratch[1]. */
+static ordo_status attend_gradient(runner *r)
+{
+    const bool given = r->mode == ORDO_BLOCK_SEQUENTIAL || r->mode == ORDO_BLOCK_OVERLAPPED;
+    if (given && r->job.regenerate && r->mode == ORDO_BLOCK_SEQUENTIAL)
+        ORDO_TRY(make_bits(r, r->current, false));
+    if (given && r->job.regenerate && r->mode == ORDO_BLOCK_OVERLAPPED)
+        ORDO_TRY(r->ops->join(r->device));
+    const ordo_call call = call_of(r);
+    return ordo_attention_backward(plan_of(r), &call);
+}
+
+/* scratch[0]: dg, dn2, da, dn1; scratch[1]: du, dqkv. */
+static ordo_status backward(runner *r)
+{
+    const block_activations *at = &r->at;
+    void *const *s = at->scratch;
+    const void *dy = r->tensors[ORDO_BLOCK_DY];
+    void *dx = r->tensors[ORDO_BLOCK_DX];
+    const bool bare = r->job.bare;
+    block_activation act = activation(r);
+    act.dg = s[0];
+    act.du = s[1];
+    if (r->mode == ORDO_BLOCK_OVERLAPPED && r->job.regenerate) {
+        ORDO_TRY(r->ops->join(r->device));
+        ORDO_TRY(make_bits(r, r->current, true)); /* beside the products before attention */
+    }
+    ORDO_TRY(project_gradient(r, BLOCK_DOWN, at->g, dy, s[0]));
+    ORDO_TRY(r->ops->activate_gradient(r->device, &act));
+    ORDO_TRY(project_gradient(r, BLOCK_UP, at->n2, s[1], bare ? at->dh : s[0]));
+    ORDO_TRY(norm_gradient(r, ORDO_BLOCK_G2, at->h, at->factor2, dy, at->dh));
+    ORDO_TRY(project_gradient(r, BLOCK_OUT, at->a, at->dh, s[0]));
+    ORDO_TRY(attend_gradient(r));
+    ORDO_TRY(project_gradient(r, BLOCK_QKV, at->n1, s[1], bare ? dx : s[0]));
+    return norm_gradient(r, ORDO_BLOCK_G1, r->tensors[ORDO_BLOCK_X], at->factor1, at->dh, dx);
+}
+
+ordo_status ordo_block_forward(ordo_block_runner *r, ordo_block_mode mode)
+{
+    if (r == NULL)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    ORDO_TRY(ordo_check_range("mode", mode, 0, ORDO_BLOCK_MODES - 1));
+    if (!ordo_block_has_mode(&r->job, mode))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "mode %s: the job's modes are %#x, without it",
+                         ordo_block_mode_name(mode), r->job.modes);
+    r->mode = mode;
+    r->ran = false;
+    ORDO_TRY(forward(r));
+    r->ran = true;
+    return ORDO_OK;
+}
+
+ordo_status ordo_block_backward(ordo_block_runner *r)
+{
+    if (r == NULL)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    if (!r->job.backward)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backward: the job does not ask for it");
+    if (!r->ran)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backward: no forward pass has run before it");
+    return backward(r);
+}
