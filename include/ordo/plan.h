@@ -98,13 +98,14 @@ ORDO_API ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *prob
 /* Destroy a plan. NULL is allowed. */
 ORDO_API void ordo_plan_destroy(ordo_plan *plan);
 
-/* The five levels of the promise. docs/guide/promise.md says what each level holds against. */
+/* The levels of the promise. docs/guide/promise.md says what each level holds against. */
 typedef enum ordo_promise {
     ORDO_PROMISE_REPEAT = 1 << 0,
     ORDO_PROMISE_PORTABLE = 1 << 1,
     ORDO_PROMISE_BATCH = 1 << 2,
     ORDO_PROMISE_SPLIT = 1 << 3,
-    ORDO_PROMISE_MASK = 1 << 4
+    ORDO_PROMISE_MASK = 1 << 4,
+    ORDO_PROMISE_CUT = 1 << 5
 } ordo_promise;
 
 typedef struct ordo_plan_info {

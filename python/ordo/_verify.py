@@ -76,7 +76,7 @@ def _plans() -> None:
             (info.dropout_rounds, 10),
             (info.dropout_p_used, 0.25),
             (info.numeric_key[:5], b"ref.r"),
-            (info.kept ^ info.not_kept, 0x1F),
+            (info.kept ^ info.not_kept, 0x3F),
         )
     finally:
         lib.ordo_plan_destroy(plan)
@@ -113,13 +113,13 @@ def _calls() -> None:
         lib.ordo_attention_forward(plan, byref(call))
         lib.ordo_attention_backward(plan, byref(call))
         expect("ordo_call", (list(cells), [2, 3, 5, 5, 6, 7, 0, 0, 7]))
-        call.threads = -9  # refused: nothing else of the call has changed
+        call.carry = 8  # refused: nothing else of the call has changed
         try:
-            lib.ordo_attention_forward(plan, byref(call))
+            lib.ordo_attention_backward(plan, byref(call))
         except Error:
             pass
         else:
-            raise Mismatch("ordo_call: threads is elsewhere")
+            raise Mismatch("ordo_call: carry is elsewhere")
     finally:
         lib.ordo_plan_destroy(plan)
 

@@ -21,7 +21,7 @@ Order = Literal[
 Issue = Literal["default", "head", "key"]
 Assign = Literal["default", "pinned", "first-free"]
 DropoutMode = Literal["sequential", "fused", "overlapped", "pipelined"]
-Promise = Literal["repeat", "portable", "batch", "split", "mask"]
+Promise = Literal["repeat", "portable", "batch", "split", "mask", "cut"]
 
 GROUP_WAVES = -1
 
@@ -77,7 +77,7 @@ def mask_of(causal: Any) -> Mask:
 def promises(bits: int) -> tuple[Promise, ...]:
     """The levels whose bits are set, in the order of docs/guide/promise.md."""
     levels: list[Promise] = []
-    for level in range(5):
+    for level in range(6):
         if bits >> level & 1:
             levels.append(lib.ordo_promise_name(1 << level).decode())
     return tuple(levels)

@@ -62,7 +62,7 @@ static ordo_status check_carry(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     const int64_t row0 = p->shard.row0, rows = plan->backward_tile.q;
-    if (plan->backend == ORDO_BACKEND_REF)
+    if (plan->backend == ORDO_BACKEND_REF) /* which has no other reason */
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "carry: backend ref sums in fp64, which f32 sums cannot continue; "
                          "expected backend cpu or cuda");

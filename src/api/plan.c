@@ -194,7 +194,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .forward_workspace_bytes = forward_bytes,
         .backward_workspace_bytes = ordo_plan_workspace(plan),
         .kept = kept,
-        .not_kept = kept ^ 0x1fu,
+        .not_kept = kept ^ ORDO_PROMISE_ALL,
         .dropout_rounds = p->dropout.rounds,
         .dropout_bits = p->dropout.bits,
         .dropout_threshold = plan->threshold,

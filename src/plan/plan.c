@@ -63,19 +63,19 @@ int32_t ordo_plan_coresident(const ordo_plan *plan)
 
 unsigned ordo_plan_promise(const ordo_plan *plan)
 {
-    const unsigned all = ORDO_PROMISE_REPEAT | ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH |
-                         ORDO_PROMISE_SPLIT | ORDO_PROMISE_MASK;
     /* Waves cut a head where the workers end: the order of its sums then depends on how many
      * there are and on how many heads come before it. */
     if (plan->group == ORDO_GROUP_WAVES)
         return ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK;
-    return all;
+    return ORDO_PROMISE_ALL & ~(ordo_plan_carries(plan) ? 0u : (unsigned)ORDO_PROMISE_CUT);
 }
 
 bool ordo_plan_carries(const ordo_plan *plan)
 {
-    return plan->order_asked == ORDO_ORDER_ASCENDING ||
-           plan->order_asked == ORDO_ORDER_DESCENDING || plan->order_asked == ORDO_ORDER_SPT;
+    const ordo_order order = plan->order_asked;
+    return plan->backend != ORDO_BACKEND_REF &&
+           (order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING ||
+            order == ORDO_ORDER_SPT);
 }
 
 void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,

@@ -66,11 +66,13 @@ ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, 
 int32_t ordo_plan_coresident(const ordo_plan *plan);
 
 /* Levels of the promise that this plan keeps, as ORDO_PROMISE_... bits. */
+enum { ORDO_PROMISE_ALL = 2 * ORDO_PROMISE_CUT - 1 };
 unsigned ordo_plan_promise(const ordo_plan *plan);
 
-/* Whether all heads visit query tiles in one order, upwards or downwards, so that a part of the
- * rows can continue the sums of the part before it. Symmetric cannot, not even where it becomes
- * spt: a part would, the whole sequence might not. */
+/* Whether sums of dk and dv can be carried from part to part of the rows: all heads visit query
+ * tiles in one order, upwards or downwards, so that a part of the rows can continue the sums of the
+ * part before it. Symmetric cannot, not even where it becomes spt: a part would, the whole sequence
+ * might not. */
 bool ordo_plan_carries(const ordo_plan *plan);
 
 /* "shift.g32/k1": the order's part of the numeric key. */

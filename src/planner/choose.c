@@ -132,6 +132,19 @@ __attribute__((format(printf, 2, 3))) static void note(ordo_plan *plan, const ch
     va_end(args);
 }
 
+/* What of the level `cut` is left. */
+static void note_cut(ordo_plan *plan)
+{
+    if (plan->backend == ORDO_BACKEND_REF)
+        note(plan, "cut holds without carried sums: backend ref sums in fp64");
+    else if (ordo_order_cyclic(plan->order_asked))
+        note(plan, "cut holds for rows of o and lse only: %s is cyclic",
+             ordo_order_name(plan->order_asked));
+    else
+        note(plan, "cut holds without carried sums: %s visits rows differently by head",
+             ordo_order_name(plan->order_asked));
+}
+
 void ordo_plan_annotate(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
@@ -144,7 +157,9 @@ void ordo_plan_annotate(ordo_plan *plan)
              ordo_order_name(plan->order_asked), ordo_order_name(plan->order));
     if (plan->group == ORDO_GROUP_WAVES)
         note(plan, "waves follow the number of workers and the place in the batch: portable, "
-                   "batch and split are not kept");
+                   "batch, split and cut are not kept");
+    else if (!ordo_plan_carries(plan))
+        note_cut(plan);
     if (plan->order == ORDO_ORDER_TWIN && plan->assign == ORDO_ASSIGN_PINNED &&
         !ordo_run_mirrored(&run))
         note(plan, "twin cannot be pinned in pairs here: issued in turn instead");

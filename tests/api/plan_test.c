@@ -165,7 +165,7 @@ TEST(the_key_leaves_out_what_changes_no_bit)
 
 /* ---- promise ---- */
 
-TEST(every_level_is_kept_unless_waves)
+TEST(every_level_is_kept_unless_waves_or_rows_in_two_orders)
 {
     const unsigned all = ORDO_PROMISE_REPEAT | ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH |
                          ORDO_PROMISE_SPLIT | ORDO_PROMISE_MASK;
@@ -175,19 +175,22 @@ TEST(every_level_is_kept_unless_waves)
             r.options.order = (ordo_order)order;
             r.problem.mask = full ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;
             const ordo_plan_info info = info_of(&r);
-            CHECK_INT(info.kept, all);
-            CHECK_INT(info.not_kept, 0);
+            const bool one = order <= ORDO_ORDER_DESCENDING || order == ORDO_ORDER_SPT;
+            CHECK_INT(info.kept, one ? all | ORDO_PROMISE_CUT : all);
+            CHECK_INT(info.not_kept, one ? 0 : ORDO_PROMISE_CUT);
+            CHECK((strstr(info.note, "cut holds") != NULL) == !one);
         }
     request r = on_h200();
     r.options.order = ORDO_ORDER_SHIFT;
     r.options.group = ORDO_GROUP_WAVES;
     const ordo_plan_info info = info_of(&r);
     CHECK_INT(info.kept, ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK);
-    CHECK_INT(info.not_kept, ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH | ORDO_PROMISE_SPLIT);
-    CHECK_HAS(info.note, "portable, batch and split are not kept");
+    CHECK_INT(info.not_kept,
+              ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH | ORDO_PROMISE_SPLIT | ORDO_PROMISE_CUT);
+    CHECK_HAS(info.note, "portable, batch, split and cut are not kept");
     const ordo_plan_info ref = info_of((request[]) { on_ref() });
     CHECK_INT(ref.kept, all);
-    CHECK_TEXT(ref.note, "");
+    CHECK_TEXT(ref.note, "cut holds without carried sums: backend ref sums in fp64");
 }
 
 /* The batch level, tile by tile: a sequence sums the same alone and in a padded batch. */
@@ -248,7 +251,7 @@ static void check_replaced_at(request r, ordo_tile tile, ordo_order by, const ch
     CHECK_INT(info.order_asked, ORDO_ORDER_SYMMETRIC);
     CHECK_HAS(info.note, note);
     CHECK(strstr(info.numeric_key, ordo_order_name(by)) != NULL);
-    CHECK((info.note[0] == 0) == (by == ORDO_ORDER_SYMMETRIC));
+    CHECK((strstr(info.note, "replaced by") == NULL) == (by == ORDO_ORDER_SYMMETRIC));
 }
 
 static void check_replaced(request r, ordo_order by, const char *note)
@@ -290,7 +293,7 @@ TEST(twin_says_when_it_cannot_be_pinned_in_pairs)
     r.options.issue = ORDO_ISSUE_HEAD;
     const ordo_plan_info pairs = info_of(&r);
     CHECK_INT(pairs.coresident, 8);
-    CHECK_TEXT(pairs.note, "");
+    CHECK_TEXT(pairs.note, "cut holds without carried sums: twin visits rows differently by head");
     r.options.workers = 7;
     const ordo_plan_info turns = info_of(&r);
     CHECK_INT(turns.coresident, 0);
@@ -564,12 +567,13 @@ TEST(names_of_constants)
     CHECK_TEXT(ordo_issue_name(ORDO_ISSUE_KEY), "key");
     CHECK_TEXT(ordo_assign_name(ORDO_ASSIGN_FIRST_FREE), "first-free");
     CHECK_TEXT(ordo_promise_name(ORDO_PROMISE_SPLIT), "split");
+    CHECK_TEXT(ordo_promise_name(ORDO_PROMISE_CUT), "cut");
     CHECK_TEXT(ordo_promise_name((ordo_promise)3), "unknown");
 }
 
 CHECK_MAIN(RUN(defaults_depend_on_backend_head_size_and_mask_alone), RUN(no_machine_means_the_host),
            RUN(the_key_tells_numbers_apart), RUN(the_key_leaves_out_what_changes_no_bit),
-           RUN(every_level_is_kept_unless_waves),
+           RUN(every_level_is_kept_unless_waves_or_rows_in_two_orders),
            RUN(a_sequence_sums_the_same_alone_and_among_longer_ones),
            RUN(symmetric_is_replaced_by_name), RUN(twin_says_when_it_cannot_be_pinned_in_pairs),
            RUN(workspace_counted_by_hand), RUN(workspace_of_the_forward_pass),

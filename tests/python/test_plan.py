@@ -63,7 +63,8 @@ def test_choices_reach_the_plan():
     assert (info.order, info.split, info.issue, info.section) == ("descending", 1, "key", 2)
     assert info.forward_tile == (64, 128) and info.backward_tile == ordo.Tile(128, 64)
     assert (info.assign, info.workers) == ("first-free", 3)
-    assert info.kept == ("repeat", "portable", "batch", "split", "mask") and info.not_kept == ()
+    assert info.kept == ("repeat", "portable", "batch", "split", "mask", "cut")
+    assert info.not_kept == ()
     assert plan.check() > 0
 
 
