@@ -24,7 +24,7 @@ import torch.distributed as dist
 from kit import Reporter, launch
 from ordo.torch.distributed import context_parallel_attention, unshard_sequence
 
-METHODS = ("heads", "gather", "auto")
+METHODS = ("heads", "gather", "relay", "relay", "auto")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -24,7 +24,8 @@ def run(program: str, *arguments: str, seconds: int = 240) -> str:
 
 def test_drawn_calls_have_the_bits_of_one_call():
     said = run("drawn.py", "--draws", os.environ.get("ORDO_TEST_DRAWS", "150"))
-    for words in ("'1 ranks'", "'2 ranks'", "'3 ranks'", "'4 ranks'", "'8 ranks'", "'zigzag'"):
+    for words in ("'heads'", "'gather'", "'relay'", "'1 ranks'", "'2 ranks'", "'3 ranks'", "'4 ranks'", "'8 ranks'",
+                  "'zigzag'"):  # fmt: skip
         assert words in said
 
 
@@ -35,3 +36,7 @@ def test_errors_come_on_every_rank(fault):
 
 def test_programs_with_dtensors_ddp_fsdp2_and_checkpoints():
     run("programs.py")
+
+
+def test_relay_holds_few_key_heads():
+    run("memory.py")

@@ -23,7 +23,7 @@ WHAT = "context_parallel_attention"
 
 # How to print a value; other values are integers.
 _WORDS: dict[str, Sequence[str]] = {
-    "method": ("auto", "heads", "gather"),
+    "method": ("auto", "heads", "gather", "relay"),
     "layout": ("contiguous", "zigzag"),
     "dtype": ("torch.float32", "torch.bfloat16", "torch.float16"),
     "device": ("cpu", "cuda"),

@@ -21,10 +21,11 @@ from . import _agree, _heads
 from ._exchange import Ranks
 from ._gather import Gather
 from ._job import WHAT, Document, Job
+from ._relay import Relay, whole_plan
 from ._shards import Layout, Rows, check_layout, rows_of
 
-Method = Literal["auto", "heads", "gather"]
-METHODS = ("auto", "heads", "gather")
+Method = Literal["auto", "heads", "gather", "relay"]
+METHODS = ("auto", "heads", "gather", "relay")
 
 
 @torch.compiler.disable
@@ -65,6 +66,7 @@ def context_parallel_attention(
         group    of torch.distributed; None = the world
         method   heads: all-to-all; the number of ranks divides that of key heads
                  gather: keys are gathered; any number of ranks
+                 relay: sums of dk and dv travel from rank to rank, one key head at a time
                  auto: by shape and machine; changes no bit
         layout   contiguous: rows in the order of the ranks
                  zigzag: rank r of n has chunks r and 2n - 1 - r of 2n (the halves of its rows)
@@ -120,7 +122,7 @@ NAMES = (
 
 def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: Any) -> Given:
     if method not in METHODS:
-        raise Error("argument", f"method {method!r}: expected auto, heads or gather")
+        raise Error("argument", f"method {method!r}: expected auto, heads, gather or relay")
     check_layout(layout)
     check_kinds(q, k, v, a)
     a = numbers(a)
@@ -171,8 +173,12 @@ def _check(
     check(q, k, v, lists, rules)
     if packed:
         q, k, v = q[None], k[None], v[None]
-    flat = None if slopes is None else slopes.new_zeros(q.shape[-2])
-    ready(q, k, v, Lists(rng=rng, slopes=flat), rules)  # a plan can be made of these shapes
+    ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules)  # a plan can be made of them
+
+
+def _flat(slopes: Tensor | None, q: Tensor) -> Tensor | None:
+    """Slopes of one sequence, for plans, which do not look at the values."""
+    return None if slopes is None else slopes.new_zeros(q.shape[-2])
 
 
 def _facts(
@@ -248,7 +254,11 @@ def _attend(
     if packed:
         q, k, v = _selected(q, k, v, a)
         q, k, v = q[None], k[None], v[None]
-    o, lse = Gather.apply(q, k, v, job)
+    if method == "gather":
+        o, lse = Gather.apply(q, k, v, job)
+    else:
+        local = ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), given.rules)
+        o, lse = Relay.apply(q, k, v, job, whole_plan(job, local.plan, q.device))
     return (o[0], lse[0]) if packed else (o, lse)
 
 

@@ -82,7 +82,7 @@ def check_heads(ranks: int, kv_heads: int) -> None:
         raise Error(
             "unsupported",
             f"{WHAT}: method heads with {kv_heads} key heads: expected a multiple of {ranks}, the "
-            "number of ranks; gather takes any number",
+            "number of ranks; gather and relay take any number",
         )
 
 
