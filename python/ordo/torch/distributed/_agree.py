@@ -34,7 +34,7 @@ _WORDS: dict[str, Sequence[str]] = {
 }
 _REALS = ("scale", "softcap", "dropout_p")
 _LISTS = ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes")
-FREE = ("rows", "columns", "drawn seed", "drawn offset")  # each rank has its own
+FREE = ("rows", "columns", "drawn seed", "drawn offset", "link", "rate")  # each rank's own
 
 
 def word(name: str, value: Any) -> int:
@@ -44,6 +44,10 @@ def word(name: str, value: Any) -> int:
 
 def real(value: float) -> int:
     return int(struct.unpack("q", struct.pack("d", float(value)))[0])
+
+
+def real_of(value: int) -> float:
+    return float(struct.unpack("d", struct.pack("q", value))[0])
 
 
 def list_digest(x: Tensor | None) -> int:
@@ -59,7 +63,7 @@ def _shown(name: str, value: int) -> str:
     if name in _WORDS:
         return _WORDS[name][value]
     if name in _REALS:
-        return repr(struct.unpack("d", struct.pack("q", value))[0])
+        return repr(real_of(value))
     return str(value)
 
 

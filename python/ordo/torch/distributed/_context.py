@@ -18,6 +18,7 @@ from .._inputs import Lists, Rules, check
 from .._numbers import mask_of, window_of
 from .._plans import ready
 from . import _agree, _heads
+from ._auto import Link, choose
 from ._exchange import Ranks
 from ._gather import Gather
 from ._job import WHAT, Document, Job
@@ -116,7 +117,7 @@ NAMES = (
     "kv_heads", "head_dim", "v_head_dim", "causal", "window[0]", "window[1]", "scale", "softcap",
     "dropout_p", "keying", "seed given", "seed", "offset", "drawn seed", "drawn offset", "cu_q",
     "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes", "max_q", "max_kv", "q.requires_grad",
-    "k.requires_grad", "v.requires_grad", *(f"shard.{name}" for name in _SHARD),
+    "k.requires_grad", "v.requires_grad", "link", "rate", *(f"shard.{name}" for name in _SHARD),
 )  # fmt: skip
 
 
@@ -219,6 +220,7 @@ def _facts(
     facts.update(zip(("seed", "offset") if given else ("drawn seed", "drawn offset"), pair))
     for name in ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes"):
         facts[name] = _agree.list_digest(getattr(a, name))
+    facts.update(zip(("link", "rate"), map(_agree.real, Link.of(q.device))))
     facts.update(zip((f"shard.{name}" for name in _SHARD), rules.shard))
     return facts
 
@@ -237,12 +239,6 @@ def _attend(
     if rng is not None and a.seed is None and a.rng_state is None:
         drawn = [found[0]["drawn seed"], found[0]["drawn offset"]]
         rng = torch.tensor(drawn, dtype=torch.int64, device=q.device)
-    method = given.method
-    if method == "auto":
-        method = "heads" if k.shape[-2] % ranks.size == 0 else "gather"
-    if method == "heads":
-        a = _whole(given, rng)
-        return _heads.attend(ranks, rows, columns, q, k, v, a)
     slopes = a.slopes
     if slopes is not None:
         slopes = slopes.to(q.device, torch.float32).contiguous()
@@ -250,6 +246,12 @@ def _attend(
         ranks, rows, columns, documents, given.rules, q.shape[-2], k.shape[-2], rng,
         a.sequence_ids, slopes,
     )  # fmt: skip
+    method = given.method
+    if method == "auto":
+        link = Link(*(_agree.real_of(found[0][name]) for name in ("link", "rate")))
+        method = choose(job, (q.shape[-1], v.shape[-1]), q.element_size(), given.layout, link)
+    if method == "heads":
+        return _heads.attend(ranks, rows, columns, q, k, v, _whole(given, rng))
     packed = a.cu_q is not None
     if packed:
         q, k, v = _selected(q, k, v, a)

@@ -1,0 +1,86 @@
+"""The parts of ordo.torch.distributed that need no processes."""
+
+from __future__ import annotations
+
+import ordo
+import pytest
+import torch
+from ordo.torch.distributed import context_parallel_attention
+from ordo.torch.distributed._auto import Link, Shape, gather_time, relay_time
+from ordo.torch.distributed._chain import chain_of, messages, timetable
+from ordo.torch.distributed._job import Document
+from ordo.torch.distributed._shards import even, rows_of
+
+
+def test_zigzag_gives_rank_r_chunks_r_and_2n_minus_1_minus_r():
+    rows = even(16, 2, "zigzag")
+    assert [(s.rank, s.start, s.end, s.at) for s in rows.segments] == [
+        (0, 0, 4, 0), (1, 4, 8, 0), (1, 8, 12, 4), (0, 12, 16, 4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
+@pytest.mark.parametrize("total", [0, 1, 7, 23])
+def test_even_shards_are_those_of_tensor_split(layout, total):
+    chunks = torch.arange(total).tensor_split(6 if layout == "zigzag" else 3)
+    for rank in range(3):
+        mine = [chunks[rank], *([chunks[5 - rank]] if layout == "zigzag" else [])]
+        found = [x for s in even(total, 3, layout).of(rank) for x in range(s.start, s.end)]
+        assert found == torch.cat(mine).tolist()
+
+
+def test_a_tile_belongs_to_the_rank_that_holds_its_first_row():
+    rows = rows_of([10, 50, 3, 80], "contiguous")
+    whole = Document(0, 1, 0, (0, 143), (0, 143))
+    chain = chain_of(whole, rows, rows, 64, True)
+    assert [(s.rank, s.first, s.last) for s in chain.stages] == [(3, 64, 143), (0, 0, 64)]
+    assert sum(p.held.last - p.held.first for p in chain.pieces) == 143
+    chain = chain_of(whole, rows, rows, 16, False)
+    assert [(s.rank, s.first, s.last) for s in chain.stages] == [
+        (0, 0, 16), (1, 16, 64), (3, 64, 143)
+    ]  # fmt: skip
+
+
+def test_a_relay_cannot_deadlock():
+    """Everything that a step waits for happens at an earlier place of the common order, and both
+    sides of every pair see their messages in the same order."""
+    rows = rows_of([40, 7, 64, 100], "zigzag")
+    documents = [(0, 90), (90, 100), (100, 211)]
+    chains = [chain_of(Document(i, 1, 0, x, x), rows, rows, 16, True)
+              for i, x in enumerate(documents)]  # fmt: skip
+    items = [chain for chain in chains for _ in range(3)]
+    tables = [timetable(items, rank) for rank in range(4)]
+    for a in range(4):
+        assert [t[0] for t in tables[a]] == sorted(t[0] for t in tables[a])
+        for b in range(a):
+            pair = {a, b}
+            seen = [[t[3] for t in tables[r] if t[3] and {t[3].source, t[3].target} == pair]
+                    for r in (a, b)]  # fmt: skip
+            assert seen[0] == seen[1]
+    for item, chain in enumerate(items):
+        for m in messages(item, chain):
+            sent = item - 1 if m.kind == 0 else item + m.at if m.kind == 1 else (
+                item + len(chain.stages) - 1
+            )  # fmt: skip
+            assert m.time == sent  # after the computation of that time, before the next one
+
+
+def test_estimates_follow_the_link_and_the_number_of_heads():
+    shape = Shape(ranks=8, items=32, stages=8, product=1e15, q_bytes=1e9, kv_bytes=1e9)
+    fast, slow = Link(4e11, 5e14), Link(1e9, 5e14)
+    assert relay_time(shape, 2, fast) < gather_time(shape, fast)
+    few = shape._replace(items=1)
+    assert relay_time(few, 2, fast) > gather_time(few, fast)  # a pipe that never fills
+    assert relay_time(shape, 2, slow) > relay_time(shape, 2, fast)
+
+
+def test_a_link_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv("ORDO_LINK_GBS", "fast")
+    with pytest.raises(ordo.Error, match="ORDO_LINK_GBS 'fast': expected a number above 0"):
+        Link.of(torch.device("cpu"))
+
+
+def test_without_a_group_the_error_says_what_is_missing():
+    x = torch.ones(1, 4, 1, 8)
+    with pytest.raises(ordo.Error, match="init_process_group"):
+        context_parallel_attention(x, x, x)
