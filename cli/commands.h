@@ -11,6 +11,7 @@
     X(run, "run attention on seeded inputs or files and print digests")                            \
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention and compare it with the peak of the machine")                         \
+    X(compare, "compare the records of two training runs")                                         \
     X(mask, "make dropout masks: statistics, rows, pictures")                                      \
     X(block, "run a transformer block in every dropout mode and compare digests")                  \
     X(model, "price kernels and transformer blocks by their limiters")                             \

@@ -154,8 +154,13 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
             *exit_status = CLI_OK;
             return false;
         }
+    size_t operands = 0;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
+        if (*word != '-' && operands < syntax->operand_count) {
+            syntax->operands[operands++] = word;
+            continue;
+        }
         const size_t length = strcspn(word, "=");
         cli_option *o = find(syntax, word, length);
         const char *value = word[length] == '=' ? word + length + 1 : NULL;

@@ -55,6 +55,8 @@ typedef struct cli_syntax {
     const cli_section *sections;
     size_t count;
     const char *examples;
+    const char **operands; /* words that are no options, in order; those not given stay */
+    size_t operand_count;
 } cli_syntax;
 
 typedef struct cli_json_target {

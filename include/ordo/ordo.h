@@ -1,5 +1,5 @@
-/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, sums, devices,
- * machines.
+/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, records,
+ * sums, devices, machines.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
  *
@@ -15,6 +15,7 @@
 #include "ordo/machine.h"
 #include "ordo/plan.h"
 #include "ordo/problem.h"
+#include "ordo/record.h"
 #include "ordo/status.h"
 #include "ordo/sum.h"
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from . import dropout
 from ._attention import attention, backward, combine, forward
+from ._compare import Comparison, compare
 from ._digest import digest
 from ._library import Build, Error, build, version
 from ._machine import (
@@ -38,6 +39,7 @@ from ._verify import verify as _verify_structs
 __all__ = [
     "BackendLimits",
     "Build",
+    "Comparison",
     "Device",
     "Dropout",
     "Error",
@@ -57,6 +59,7 @@ __all__ = [
     "backward",
     "build",
     "combine",
+    "compare",
     "devices",
     "digest",
     "dropout",

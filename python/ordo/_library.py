@@ -12,6 +12,7 @@ from ctypes import (
     c_int,
     c_int64,
     c_size_t,
+    c_uint,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -152,6 +153,14 @@ PROTOTYPES: dict[str, Prototype] = {
     # ordo/digest.h
     "ordo_digest_workspace": (c_size_t, [POINTER(s.ordo_bytes), c_int64]),
     "ordo_digest_run": (RESULT, [POINTER(s.ordo_digest_call)]),
+    # ordo/record.h
+    "ordo_comparison_create": (RESULT, [POINTER(HANDLE), c_char_p, c_char_p]),
+    "ordo_comparison_destroy": (None, [HANDLE]),
+    "ordo_comparison_query": (RESULT, [HANDLE, POINTER(s.ordo_comparison_info)]),
+    "ordo_comparison_step_at": (RESULT, [HANDLE, c_int64, POINTER(s.ordo_comparison_step)]),
+    "ordo_comparison_tensor": (c_char_p, [HANDLE, c_int64, POINTER(c_bool)]),
+    "ordo_comparison_cell": (c_int, [HANDLE, c_int64, c_int64]),
+    "ordo_cause_name": (c_char_p, [c_uint]),
 }
 
 

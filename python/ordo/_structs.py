@@ -350,3 +350,44 @@ class ordo_digest_call(Struct):
         ("stream", c_void_p),
     ]
     _words_ = {"backend": "backend"}
+
+
+# ---- ordo/record.h ----
+
+
+class ordo_comparison_info(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("equal", c_bool),
+        ("causes", c_uint),
+        ("text", c_char_p),
+        ("hint", c_char_p),
+        ("steps", c_int64),
+        ("first", c_int64),
+        ("last", c_int64),
+        ("tensors", c_int64),
+        ("equal_steps", c_int64),
+        ("step", c_int64),
+        ("different", c_char_p),
+        ("gradient", c_char_p),
+        ("weights", c_int64),
+        ("other_weights", c_int64),
+        ("gradients", c_int64),
+        ("other_gradients", c_int64),
+        ("steps_a", c_int64),
+        ("steps_b", c_int64),
+        ("ignored_a", c_int64),
+        ("ignored_b", c_int64),
+        ("incomplete_a", c_bool),
+        ("incomplete_b", c_bool),
+    ]
+
+
+class ordo_comparison_step(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("step", c_int64),
+        ("loss_a", c_double),
+        ("loss_b", c_double),
+        ("equal", c_bool),
+    ]
