@@ -10,6 +10,7 @@
 #include "cpu/digest.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { ALIGN = 8 };
 
