@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-def run(program: str, *arguments: str, seconds: int = 240) -> str:
+def run(
+    program: str, *arguments: str, launcher: tuple[str, ...] = (), seconds: int = 240
+) -> str:
     path = f"{HERE.parents[2] / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [sys.executable, str(HERE / program), *arguments], env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, *launcher, str(HERE / program), *arguments],
+        env={**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -40,3 +44,13 @@ def test_programs_with_dtensors_ddp_fsdp2_and_checkpoints():
 
 def test_relay_holds_few_key_heads():
     run("memory.py")
+
+
+def test_a_gpt_trains_with_the_same_bits_on_1_2_and_4_ranks():
+    run("gpt.py")
+
+
+@pytest.mark.parametrize("name, lines", [("torch_ranks", 4), ("torch_ranks_transformers", 2)])
+def test_examples_run_under_torchrun(name, lines):
+    said = run("../../../examples/" + name + ".py", launcher=TORCHRUN)
+    assert said.count("equal") == lines and "DIFFERENT" not in said
