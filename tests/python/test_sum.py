@@ -17,7 +17,8 @@ def tree(values):
 
 def draw(count, shape=(7, 31), kind=np.float32):
     rng = np.random.default_rng(count)
-    return [(rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9)).astype(kind) for _ in range(count)]
+    scales = 2.0 ** rng.integers(-9, 9, count)
+    return [(rng.standard_normal(shape) * scale).astype(kind) for scale in scales]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 8, 29, 256, 257, 700])

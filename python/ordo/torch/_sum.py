@@ -38,7 +38,8 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
     for index, x in enumerate(tensors):
         name = f"inputs[{index}]"
         if x.dtype not in _WORDS:
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected float32, bfloat16 or float16")
+            wanted = "float32, bfloat16 or float16"
+            raise Error("argument", f"{name}.dtype {x.dtype}: expected {wanted}")
         for what in ("shape", "dtype", "device"):
             got, expected = getattr(x, what), getattr(first, what)
             if got != expected:

@@ -1,10 +1,19 @@
-"""Attention over the ranks of a torch.distributed group, with the bits of one call on one device.
+"""Attention and sums over the ranks of a torch.distributed group, whose bits do not depend on the
+number of ranks.
 
     from ordo.torch.distributed import context_parallel_attention, shard_sequence
     q, k, v = (shard_sequence(x, 1, layout="zigzag") for x in (q, k, v))
     o, lse = context_parallel_attention(q, k, v, layout="zigzag", causal=True)
 
-docs/guide/ranks.md. The modules are imported when a name of theirs is first used.
+    from ordo.torch.distributed import OrderedGradients
+    gradients = OrderedGradients(model.parameters(), micro_batches=8)
+    for index in gradients.owned:
+        with gradients.micro_batch(index):
+            loss(model, batch[index]).backward()
+    gradients.reduce()
+
+docs/guide/ranks.md and docs/guide/ordered-sums.md. The modules are imported when a name of theirs is
+first used.
 """
 
 from __future__ import annotations
@@ -16,6 +25,15 @@ _HOME = {
     "context_parallel_attention": "_context",
     "shard_sequence": "_shards",
     "unshard_sequence": "_shards",
+    "OrderedDDP": "_ordered_ddp",
+    "OrderedFSDP": "_ordered_fsdp",
+    "OrderedGradients": "_ordered_gradients",
+    "ordered_all_reduce": "_ordered",
+    "ordered_clip_grad_norm_": "_ordered_norm",
+    "ordered_grad_norm": "_ordered_norm",
+    "ordered_mean": "_ordered",
+    "ordered_reduce_scatter": "_ordered",
+    "owned_micro_batches": "_ordered",
 }
 
 __all__ = list(_HOME)

@@ -1,0 +1,113 @@
+"""Ordered sums as the communication hook of DistributedDataParallel.
+
+Annotations are evaluated here, because DDP compares those of the hook with types.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..._library import Error
+from ._ordered import reduce_all
+from ._ordered_gradients import Leaves, check_fresh, flatten, take
+from ._tree import Counter, Node, add_tensors
+
+
+class OrderedDDP:
+    """A DDP model whose gradients are added over all micro-batches of all ranks by one tree.
+
+        model = DistributedDataParallel(model)
+        ordered = OrderedDDP(model, micro_batches=8)   # registers its communication hook
+        for index in ordered.owned:
+            with ordered.micro_batch(index):
+                loss(model, batch[index]).backward()
+        optimizer.step()                               # p.grad is the mean over all micro-batches
+
+    DDP's no_sync() adds micro-batches in the order of arrival. Here every micro-batch but the last
+    runs under no_sync() and its gradients are taken away. The last one brings the hook the
+    gradients of that one alone, bucket by bucket; the hook adds and exchanges them together with
+    what was taken. Every rank owns at least one micro-batch; ranks may own
+    different numbers of them.
+
+    The bits are those of OrderedGradients, whatever the number of ranks. `owned` as there.
+    """
+
+    def __init__(
+        self, model: Any, micro_batches: int, *, owned: Sequence[int] | None = None
+    ) -> None:
+        self.model = model
+        self.parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self._leaves = Leaves(
+            "OrderedDDP", self.parameters, micro_batches, owned, model.process_group
+        )
+        for rank, each in enumerate(self._leaves.lists):
+            if not each:
+                raise Error(
+                    "argument",
+                    f"OrderedDDP: rank {rank} owns no micro-batch of {micro_batches}: expected at "
+                    "least one, for the backward pass that exchanges gradients",
+                )
+        self._places = {id(p): x for x, p in enumerate(self.parameters)}
+        self._current: int | None = None
+        self._reduced = 0
+        model.register_comm_hook(None, self._hook)
+
+    @property
+    def owned(self) -> Sequence[int]:
+        """The numbers of this rank's micro-batches."""
+        return self._leaves.owned
+
+    @contextmanager
+    def micro_batch(self, index: int) -> Iterator[None]:
+        """Around forward and backward of micro-batch `index`."""
+        leaves = self._leaves
+        leaves.expect(index)
+        check_fresh(self.parameters, index)
+        if not leaves.last:
+            with self.model.no_sync():
+                yield
+            leaves.push(index, take(self.parameters, copy=self.model.gradient_as_bucket_view))
+            return
+        self._current, self._reduced = index, 0
+        try:
+            yield
+        finally:
+            self._current = None
+        if self._reduced != len(self.parameters):
+            raise Error(
+                "argument",
+                f"micro-batch {index}: {self._reduced} of {len(self.parameters)} parameters were "
+                "reduced: expected one backward pass, and find_unused_parameters where it does "
+                "not reach all",
+            )
+        leaves.restart()
+
+    def _hook(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        if self._current is None:
+            raise Error("argument", "backward pass outside OrderedDDP.micro_batch()")
+        buffer = bucket.buffer()
+        with torch.no_grad():
+            self._reduce(self._current, bucket.parameters(), bucket.gradients())
+        devices = [buffer.device] if buffer.device.type == "cuda" else None
+        made: Any = torch.futures.Future(devices=devices)
+        made.set_result(buffer)
+        return made
+
+    def _reduce(self, index: int, some: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        leaves, dtype = self._leaves, gradients[0].dtype
+        places = [self._places[id(p)] for p in some]
+        counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
+        for node, flat in zip(leaves.counter.nodes, leaves.flat_sums(places, dtype)):
+            counter.push(node, [flat])
+        counter.push(Node(0, index), [flatten(gradients, dtype)])
+        sums = [each[0] for each in counter.sums]
+        elements = sum(g.numel() for g in gradients)
+        total = reduce_all(sums, leaves.shares(dtype), elements, leaves.group)
+        total.div_(leaves.count)
+        for gradient, flat in zip(gradients, total.split([g.numel() for g in gradients])):
+            gradient.copy_(flat.view(gradient.shape))
+        self._reduced += len(some)

@@ -1,0 +1,176 @@
+"""Ordered sums as the reduce-scatter of FSDP2 (fully_shard)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from ..._library import Error
+from ._facts import size_of
+from ._ordered import reduce_slice
+from ._ordered_gradients import Leaves, check_fresh
+from ._tree import Counter, Node, add_tensors
+
+
+class OrderedFSDP:
+    """A model under fully_shard() whose gradients are added over all micro-batches by one tree.
+
+        fully_shard(model)                              # and its blocks, first
+        ordered = OrderedFSDP(model, micro_batches=8)   # replaces its reduce-scatter
+        for index in ordered.rounds:
+            with ordered.micro_batch(index):            # None: see below
+                loss(model, batch[index or 0]).backward()
+        optimizer.step()                                # gradients are the mean, and sharded
+
+    FSDP2 adds the reduced gradients of micro-batches in the order of arrival. Here the gradients of
+    every micro-batch but the last are kept whole, as nodes of the tree, and FSDP2 gets -0 to add,
+    which changes no bit; the last one brings the sum of all. Gradients of at most log2(own
+    micro-batches) + 1 micro-batches are kept on each rank, unsharded.
+
+    All ranks run the same number of rounds, since forward and backward gather parameters: a rank
+    that owns fewer micro-batches gets None in its first rounds, and runs any batch there; its
+    gradients are dropped.
+
+    The bits are those of OrderedGradients, if reduce_dtype is float32 or the type of the parameters
+    (a 16-bit reduce_dtype rounds the mean to it). One mesh axis: a second one, which replicates,
+    would add in an order of its own, and is refused. Gradients must be None when a step begins.
+    """
+
+    def __init__(
+        self, model: Any, micro_batches: int, *, owned: Sequence[int] | None = None
+    ) -> None:
+        modules = [x for x in model.modules() if isinstance(x, FSDPModule)]
+        groups = [_param_group(x) for x in modules]
+        self._modules = [x for x, group in zip(modules, groups) if group is not None]
+        if not self._modules:
+            raise Error("argument", "model: expected a module under fully_shard(), with parameters")
+        process_group = self._check_meshes([group for group in groups if group is not None])
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self._leaves = Leaves("OrderedFSDP", self.parameters, micro_batches, owned, process_group)
+        most = max(len(each) for each in self._leaves.lists)
+        self.rounds: list[int | None] = [None] * (most - len(self.owned)) + list(self.owned)
+        self._round = 0
+        self._open = False
+        self._comms = [_install(self, module) for module in self._modules]
+
+    @property
+    def owned(self) -> Sequence[int]:
+        """The numbers of this rank's micro-batches."""
+        return self._leaves.owned
+
+    @staticmethod
+    def _check_meshes(groups: Sequence[Any]) -> Any:
+        found = {id(x._reduce_scatter_process_group): x for x in groups if not x._is_hsdp}
+        if len(found) != 1 or any(x._is_hsdp for x in groups):
+            raise Error(
+                "unsupported",
+                "model: expected all of it under fully_shard() on one mesh of one axis",
+            )
+        (only,) = found.values()
+        return only._reduce_scatter_process_group
+
+    @contextmanager
+    def micro_batch(self, index: int | None) -> Iterator[None]:
+        """Around forward and backward of the next of `rounds`."""
+        expected = self.rounds[self._round]
+        if index != expected:
+            raise Error(
+                "argument", f"micro-batch {index}: expected {expected}, the next of {self.rounds}"
+            )
+        if self._round == 0:
+            check_fresh(self.parameters, 0 if index is None else index)
+        self._index, self._open = index, True
+        try:
+            yield
+        finally:
+            self._open = False
+        for comm in self._comms:
+            comm.close(self._round + 1)
+        self._round = (self._round + 1) % len(self.rounds)
+        if self._round == 0:
+            for comm in self._comms:
+                comm.restart()
+
+    def _leaf(self) -> tuple[int | None, bool]:
+        """The micro-batch at hand, and whether its round is the last of the step."""
+        if not self._open:
+            raise Error("argument", "backward pass outside OrderedFSDP.micro_batch()")
+        return self._index, self._round + 1 == len(self.rounds)
+
+
+class _ReduceScatter:
+    """The reduce-scatter of one module's parameters; FSDP2 calls it once in every backward pass."""
+
+    def __init__(self, owner: OrderedFSDP, leaves: Leaves) -> None:
+        self._owner, self._leaves = owner, leaves
+        self.restart()
+
+    def restart(self) -> None:
+        self._counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
+        self._calls, self._elements = 0, 0
+
+    def close(self, rounds: int) -> None:
+        """Raise Error unless it was called in each of the rounds so far."""
+        if self._calls != rounds:
+            raise Error(
+                "unsupported",
+                f"gradients of a module were reduced {self._calls} times in {rounds} "
+                "micro-batches: expected one backward pass through every module in each",
+            )
+
+    def allocate(self, size: Sequence[int], *, dtype: Any, device: Any) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: Any,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        index, last = self._owner._leaf()
+        self._calls += 1
+        if self._calls > 1 and input_tensor.numel() != self._elements:
+            raise Error(
+                "unsupported",
+                f"gradients of a module have {input_tensor.numel()} elements in one micro-batch "
+                f"and {self._elements} in another: expected the same parameters to be used in all",
+            )
+        self._elements = input_tensor.numel()
+        if index is not None:
+            if input_tensor.device.type == "cuda":
+                input_tensor.record_stream(torch.cuda.current_stream())
+            self._counter.push(Node(0, index), [input_tensor])
+        if not last:
+            output_tensor.fill_(-0.0)  # x + -0 is x, also for zeros of either sign
+            return
+        sums = [each[0] for each in self._counter.sums]
+        shares = self._leaves.shares(input_tensor.dtype)
+        piece = reduce_slice(sums, shares, output_tensor.numel(), group)
+        output_tensor.copy_(piece.div_(self._leaves.count))
+
+    def alone(self, reduce_output: Tensor) -> None:
+        """With one rank FSDP2 calls no reduce-scatter, but a hook with the gradients themselves."""
+        self(reduce_output, reduce_output.clone(), self._leaves.group, None)
+
+
+def _param_group(module: Any) -> Any:
+    return module._get_fsdp_state()._fsdp_param_group
+
+
+def _install(owner: OrderedFSDP, module: Any) -> _ReduceScatter:
+    comm = _ReduceScatter(owner, owner._leaves)
+    module.set_gradient_divide_factor(1.0)
+    module.set_force_sum_reduction_for_comms(True)
+    if size_of(owner._leaves.group) > 1:
+        module.set_custom_reduce_scatter(comm)
+    else:
+        module.set_all_reduce_hook(comm.alone)
+    return comm

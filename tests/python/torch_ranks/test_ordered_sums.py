@@ -1,0 +1,118 @@
+"""Sums over ranks: one digest for 1, 2, 3, 4 and 8 processes, plain, under DDP and under FSDP2.
+
+Each group of processes starts once and does everything (sums_work.py).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ordo.torch import tree_sum
+from ordo.torch.distributed import _tree
+from ordo.torch.distributed._ordered import _share
+from ordo.torch.distributed._ordered_norm import _nodes, _root, _squares
+from ranks_kit import run, values
+
+RANKS = (1, 2, 3, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return {ranks: values(run("sums_work", "everything", ranks)) for ranks in RANKS}
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_digests_do_not_depend_on_the_ranks(answers, ranks):
+    assert len(answers[ranks]) == ranks
+    for answer in answers[ranks]:
+        assert answer == answers[1][0]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_ddp_and_fsdp_give_the_bits_of_plain_gradients(answers, dtype):
+    answer = answers[3][2]
+    assert answer[f"ddp, {dtype}"] == answer[f"gradients, {dtype}"] == answer[f"fsdp, {dtype}"]
+
+
+def test_the_order_of_ownership_does_not_matter(answers):
+    assert answers[3][0]["interleaved"] == answers[1][0]["sum of 8, bf16"]
+
+
+# ---- mistakes: one clear error on every rank, and no rank that waits for another ----
+
+# what rank 0, which is right, and rank 1 are told
+MESSAGES = {
+    "shape": ("shape: rank 0 has (37, 11), rank 1 has (5, 11)",) * 2,
+    "dtype": ("dtype: rank 0 has torch.float32, rank 1 has torch.bfloat16",) * 2,
+    "type": ("rank 1 was refused", "leaves[0].dtype torch.int64: expected float32"),
+    "list": ("rank 1 was refused", "leaves[1].shape torch.Size([11]): expected torch.Size([37"),
+    "number": ("rank 1 was refused", "leaves[0] float: expected a tensor"),
+    "mean": ("mean: rank 0 has False, rank 1 has True",) * 2,
+    "nothing": ("expected a micro-batch on some rank",) * 2,
+    "owned twice": ("ranks 0 and 1 both own micro-batch 1",) * 2,
+    "not owned": ("rank 1 owns micro-batch 3: expected 0 to 1",) * 2,
+    "owned by some": ("owned: given on some ranks",) * 2,
+    "descending": ("rank 1 was refused", "owned [3, 2]: expected ascending"),
+    "micro_batches": ("micro_batches: rank 0 has 4, rank 1 has 8",) * 2,
+    "no micro_batches": ("micro_batches 0: expected at least 1",) * 2,
+    "parameters": ("parameters: rank 0 has 7, rank 1 has 2",) * 2,
+    "parameter": ("parameter 0: rank 0 has float32 (3, 9), rank 1 has float32 (4, 9)",) * 2,
+    "too few": ("rank 1 was refused", "1 of this rank's 2 micro-batches were taken"),
+    "other": ("micro-batch 1: expected 0", "micro-batch 3: expected 2, the next of"),
+    "gradient left": ("parameter 1 has a gradient already",) * 2,
+    "one too many": ("micro-batch 9: all 2 micro-batches of this rank were taken",) * 2,
+    "ddp": ("rank 1 owns no micro-batch of 1",) * 2,
+    "fsdp, two axes": ("one mesh of one axis",) * 2,
+    "not fsdp": ("expected a module under fully_shard()",) * 2,
+    "fsdp, other": ("micro-batch 3: expected 0", "micro-batch 3: expected 2"),
+}
+
+
+def test_ranks_that_disagree_are_told_so():
+    right, wrong = values(run("sums_work", "mistakes", 2))
+    assert right.pop("works on") == wrong.pop("works on")
+    assert set(right) == set(wrong) == set(MESSAGES)
+    for name, messages in MESSAGES.items():
+        assert messages[0] in right[name] and messages[1] in wrong[name], name
+
+
+# ---- the tree, without processes ----
+
+
+def test_any_cut_of_the_tree_gives_its_root():
+    made = torch.Generator().manual_seed(3)
+    for leaves in range(1, 30):
+        given = list(torch.randn((leaves, 9), generator=made))
+        for ranks in range(1, 9):
+            nodes, sums = [], []
+            for rank in range(ranks):
+                counter = _tree.Counter(_tree.add_tensors)
+                for leaf in _share(leaves, ranks, rank):
+                    counter.push(_tree.Node(0, leaf), [given[leaf]])
+                nodes += counter.nodes
+                sums += [each[0].clone() for each in counter.sums]
+            assert torch.equal(_tree.fold(nodes[::-1], sums[::-1], leaves), tree_sum(given))
+
+
+def test_an_aligned_block_needs_few_sums():
+    for log in range(8):
+        counter = _tree.Counter(lambda level, a, b: None)
+        most = 0
+        for leaf in range(1 << log):
+            counter.push(_tree.Node(0, leaf), None)
+            most = max(most, len(counter.sums))
+        assert most <= log + 1 and counter.nodes == [_tree.Node(log, 0)]
+
+
+def test_shards_of_any_cut_give_one_norm():
+    x = torch.randn(5000, generator=torch.Generator().manual_seed(4))
+    found = set()
+    for chunk in (2, 5, 9):
+        for cuts in ([0, 5000], [0, 1, 5000], [0, 1667, 3334, 5000], [0, 777, 777, 4096, 5000]):
+            nodes, sums = [], []
+            for a, b in zip(cuts, cuts[1:]):
+                nodes += _nodes(a, b, chunk)
+                sums += [float(each) for each in _squares(x[a:b], a, chunk)]
+            found.add(_root(nodes, sums, 5000))
+    assert len(found) == 1
+    assert abs(found.pop() - float(x.double().square().sum())) < 1e-9
