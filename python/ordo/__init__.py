@@ -33,6 +33,7 @@ from ._machine import (
 )
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
+from ._recorder import Recorder
 from ._sum import tree_sum
 from ._verify import verify as _verify_structs
 
@@ -50,6 +51,7 @@ __all__ = [
     "Plan",
     "PlanInfo",
     "Problem",
+    "Recorder",
     "Shard",
     "Tile",
     "attention",

@@ -188,10 +188,13 @@ bool ordo_json_real(ordo_json *j, double *value)
     j->at += first == '-';
     const char *start = j->at;
     while (!ends_number(j))
-        j->at++;
-    if (!ordo_decimal_read(start, (size_t)(j->at - start), value))
+        if (!strchr("+-.0123456789eE", *j->at++))
+            return fail(j);
+    if (j->at == start)
         return fail(j);
-    if (first == '-')
+    if (!ordo_decimal_read(start, (size_t)(j->at - start), value))
+        *value = NAN;
+    else if (first == '-')
         *value = -*value;
     return true;
 }

@@ -25,7 +25,8 @@ bool ordo_json_next(ordo_json *j, char closing, bool *first);
 bool ordo_json_string(ordo_json *j, char **text);
 bool ordo_json_key(ordo_json *j, char **text);
 
-/* A whole number of 64 bits; a number of at most 15 digits, or null, which is NaN. */
+/* A whole number of 64 bits; a number, NaN if it has more than 15 digits or an exponent beyond what
+ * base/decimal.h reads exactly, or null, which is NaN as well. */
 bool ordo_json_int(ordo_json *j, int64_t *value);
 bool ordo_json_real(ordo_json *j, double *value);
 

@@ -1,0 +1,190 @@
+"""Records of runs: what is written, files that are continued, kills, and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import ordo
+import pytest
+from ordo import _pieces
+
+
+def run(path, steps, *, first=0, change=None, **options):
+    """A run on NumPy: gradient descent with names, losses and batches."""
+    rng = np.random.default_rng(5)
+    weights = {"head": rng.standard_normal(300), "body": rng.standard_normal((40, 50))}
+    with ordo.Recorder(path, **options) as recorder:
+        for step in range(steps):
+            gradients = {name: np.sin(x + step) for name, x in weights.items()}
+            given = dict(loss=np.float32(sum(x.sum() for x in weights.values())), batch=[step, 3])
+            given.update(weights=weights, gradients=gradients, seeds=[(7, step)])
+            if change:
+                change(step, given)
+            if step >= first:
+                recorder.step(step, **given)
+            weights = {name: x - 0.01 * gradients[name] for name, x in weights.items()}
+    return recorder
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_written(tmp_path):
+    path = tmp_path / "run.jsonl"
+    run(path, 7, every=3)
+    header, *steps = lines(path)
+    assert header["ordo_record"] == 1 and header["digest"] == "xxh64-pieces"
+    assert header["versions"]["ordo"] == ordo.version() and header["ranks"] == 1
+    assert "resumed" not in header
+    assert [x["step"] for x in steps] == [0, 3, 6]
+    first = np.random.default_rng(5).standard_normal(300)
+    assert steps[0]["weights"]["head"] == f"{_pieces.of_arrays([first])[0]:016x}"
+    assert list(steps[0]["gradients"]) == ["head", "body"]
+    assert steps[1]["batch"] == [3, 3] and steps[1]["seeds"] == [[7, 3]]
+    assert isinstance(steps[0]["loss_value"], float) and len(steps[0]["loss"]) == 16
+
+
+def test_equal_runs_and_the_command(tmp_path, command):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    run(a, 20)
+    run(b, 25, every=2)
+    found = ordo.compare(a, b)
+    assert found and found.steps == 10 and found.step is None
+    assert str(found).startswith("equal: 10 steps, 0 to 18, 4 tensors")
+    said = subprocess.run([command, "compare", a, b], capture_output=True, text=True, timeout=20)
+    assert said.returncode == 0 and said.stdout.strip() == str(found)
+
+
+def flip(step, given):
+    """One bit of one weight, at step 17 alone: what follows does not see it."""
+    if step == 17:
+        body = given["weights"]["body"].copy()
+        body.view(np.uint64)[3, 4] ^= 1
+        given["weights"] = {**given["weights"], "body": body}
+
+
+def test_one_bit_is_found_and_named(tmp_path):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    run(a, 20)
+    run(b, 20, change=flip)
+    found = ordo.compare(a, b)
+    assert not found and (found.step, found.different) == (17, "weight body")
+    assert found.causes == ("weights",) and found.weights == (1, 2) and found.equal_steps == 17
+
+
+@pytest.mark.parametrize("cut, lost", [(0, 0), (1, 0), (30, 1), (200, 1)])
+def test_a_run_is_continued(tmp_path, cut, lost):
+    """Killed in the middle of a line, continued from an earlier step."""
+    path, whole = tmp_path / "run.jsonl", tmp_path / "whole.jsonl"
+    run(whole, 20)
+    run(path, 12)
+    if cut:
+        path.write_bytes(path.read_bytes()[:-cut])
+    recorder = run(path, 20, first=8)
+    assert recorder.repeated == [(step, True) for step in range(8, 12 - lost)]
+    found = ordo.compare(path, whole)
+    assert found and found.steps == 20 and found.ignored == (lost, 0)
+    assert sum(b'"resumed":true' in x for x in path.read_bytes().splitlines()) == 1
+
+
+def test_a_step_that_does_not_repeat_is_recorded_as_such(tmp_path):
+    path, whole = tmp_path / "run.jsonl", tmp_path / "whole.jsonl"
+    run(whole, 20)
+    run(path, 19)
+    with pytest.warns(UserWarning, match="step 17 gave other results"):
+        recorder = run(path, 20, first=16, change=flip)
+    assert recorder.repeated == [(16, True), (17, False), (18, True)]
+    assert [x["repeat"] for x in lines(path) if "repeat" in x] == ["equal", "different", "equal"]
+    found = ordo.compare(whole, path)
+    assert (found.step, found.different) == (17, "weight body") and "repeat" in found.causes
+
+
+def test_batches_loss_and_seeds(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with ordo.Recorder(path) as recorder:
+        recorder.step(0, 1.5, batch=range(64), plans=["ordo-plan/1 x=1"])
+        recorder.step(1, float("nan"), batch=np.arange(65))
+        recorder.step(2, batch=np.arange(65, dtype=np.int32))
+        recorder.step(3, batch="shard-17")
+        recorder.step(4, np.float64(1e300))
+        recorder.step(-5, 1e-300)
+    _, zero, one, two, three, four, five = lines(path)
+    assert zero["batch"] == list(range(64)) and zero["plans"] == ["ordo-plan/1 x=1"]
+    assert one["loss_value"] is None and one["batch"] == two["batch"] and len(one["batch"]) == 16
+    assert three["batch"] == "shard-17" and "loss" not in three
+    assert four["loss_value"] == 1e300 and five["step"] == -5
+    assert ordo.compare(path, path).steps == 6  # every line is read, whatever the loss
+
+
+def test_refusals(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(ordo.Error, match="every 0"):
+        ordo.Recorder(path, every=0)
+    path.write_text("notes of mine\n")
+    with pytest.raises(ordo.Error, match="expected a new file, or a record"):
+        ordo.Recorder(path)
+    assert path.read_text() == "notes of mine\n"
+    path.unlink()
+    with ordo.Recorder(path) as recorder:
+        with pytest.raises(ordo.Error, match="no other process"):
+            ordo.Recorder(path)
+        with pytest.raises(ordo.Error, match="step 1.5"):
+            recorder.step(1.5)
+        with pytest.raises(ordo.Error, match="loss of shape"):
+            recorder.step(1, np.zeros(3))
+        with pytest.raises(ordo.Error, match="batch of"):
+            recorder.step(1, batch=[object()])
+    recorder.close()
+    with pytest.raises(ordo.Error, match="it was closed"):
+        recorder.step(2)
+    with pytest.raises(ordo.Error, match="No such file"):
+        ordo.Recorder(tmp_path / "no" / "run.jsonl")
+    with pytest.raises(ordo.Error, match="No space left"):
+        ordo.Recorder("/dev/full")
+    with pytest.raises(ordo.Error, match="expected some in common"):
+        ordo.compare(path, path)
+
+
+def test_ranks(tmp_path):
+    with ordo.Recorder(tmp_path / "run.jsonl", rank=1, ranks=2) as recorder:
+        assert recorder.step(0, 1.0) is False
+    assert not (tmp_path / "run.jsonl").exists()
+    with ordo.Recorder(tmp_path / "run-{rank}.jsonl", rank=1, ranks=2) as recorder:
+        assert recorder.step(0, 1.0) is True
+    header, _ = lines(tmp_path / "run-1.jsonl")
+    assert (header["rank"], header["ranks"]) == (1, 2)
+
+
+PROGRAM = """
+import sys, time
+sys.path[:0] = sys.argv[3:]
+import test_recorder
+test_recorder.run(sys.argv[1], 400, first=int(sys.argv[2]), change=lambda *_: time.sleep(0.001))
+"""
+
+
+def test_killed_at_any_moment(tmp_path):
+    """SIGKILL while a run records; each time it goes on a few steps before where it was."""
+    path, whole = tmp_path / "run.jsonl", tmp_path / "whole.jsonl"
+    run(whole, 400)
+    random = np.random.default_rng(11)
+    for kill in range(4):
+        first = max(0, len(path.read_bytes().splitlines()) - 20) if path.exists() else 0
+        arguments = [str(path), str(first), os.path.dirname(__file__), *sys.path]
+        child = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments])
+        while not path.exists() and child.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.4 * random.random())
+        if kill < 3:
+            child.send_signal(signal.SIGKILL)
+        child.wait(60)
+    assert child.returncode == 0
+    found = ordo.compare(path, whole)
+    assert found and found.equal_steps == 400, str(found)
