@@ -17,7 +17,7 @@ enum { LONGEST = 1 << 24, WIDEST = 1 << 20, ALL_MODES = 5 };
 typedef struct request {
     int device, precision, mode, beside, backward_bits, generator;
     int64_t seq, embed, heads, kv_heads, batch, mlp, segments, rounds, bits, threads, sm_target;
-    bool gated, bare, causal, backward, check, force, small_tiles;
+    bool gated, bare, causal, backward, check, force, small_tiles, interference, trace;
     double dropout, seconds;
     uint64_t seed, offset, mask_memory;
     bool limit_mask;
@@ -225,12 +225,26 @@ static int run_modes(ordo_block_runner *runner, const request *r, cli_block_repo
     return time_modes(runner, r, report);
 }
 
+static int measure_beside(ordo_block_runner *runner, const request *r, cli_block_report *report)
+{
+    const double seconds = r->seconds > 2 ? r->seconds : 2;
+    if (r->interference)
+        CLI_TRY(cli_library(ordo_block_interfere(runner, seconds, &report->interference)));
+    report->has_interference = r->interference;
+    if (r->trace)
+        CLI_TRY(cli_library(ordo_block_trace_run(runner, &report->trace)));
+    report->has_trace = r->trace;
+    return CLI_OK;
+}
+
 static int judge(const cli_block_report *report)
 {
     for (int i = 0; i < report->count; i++)
         if (!report->modes[i].repeats)
             return cli_error(CLI_DIFFERENT, "dropout mode %s: a second run has other digests",
                              ordo_block_mode_name(report->modes[i].mode));
+    if (report->has_trace && !report->trace.same_words)
+        return cli_error(CLI_DIFFERENT, "the kernel of the trace made other keep bits");
     if (!report->equal)
         return cli_error(CLI_DIFFERENT, "the digests depend on the dropout mode");
     return CLI_OK;
@@ -253,6 +267,8 @@ static int run_request(request *r)
         status = cli_library(ordo_block_query(runner, &report.info));
     if (status == CLI_OK)
         status = run_modes(runner, r, &report);
+    if (status == CLI_OK)
+        status = measure_beside(runner, r, &report);
     ordo_block_runner_destroy(runner);
     if (status == CLI_OK)
         status = cli_block_show(&r->json, &report);
@@ -299,6 +315,8 @@ int cli_block(int argc, char **argv)
         OPT_FLAG("--backward", &r.backward, "run the backward pass too"),
         OPT_FLAG("--check", &r.check, "run every mode and compare, though one is named"),
         OPT_REAL("--time", "S", &r.seconds, "take times: S seconds or more per mode, by turns"),
+        OPT_FLAG("--interference", &r.interference, "cuda: a product and a mask beside each other"),
+        OPT_FLAG("--trace", &r.trace, "cuda: when both ran, by the clock of the device"),
         OPT_INT("--threads", "N", &r.threads, 1, 1024, "cpu (default as many as allowed)"),
         OPT_INT("--sm-target", "N", &r.sm_target, 1, 1 << 16, "cuda: SMs that a product may use"),
         OPT_FLAG("--small-tiles", &r.small_tiles, "cuda: products with the smallest tiles"),

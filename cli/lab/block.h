@@ -20,7 +20,14 @@ typedef struct cli_block_report {
     cli_block_result modes[ORDO_BLOCK_MODES];
     int count;
     bool compared, equal; /* digests of several modes that drop */
+    bool has_interference, has_trace;
+    ordo_block_interference interference;
+    ordo_block_trace trace;
 } cli_block_report;
+
+/* Interference and trace, if they were measured. */
+void cli_block_beside_json(cli_json *json, const cli_block_report *report);
+void cli_block_beside_text(const cli_block_report *report);
 
 /* Print the report, or write it as JSON if that was asked for; returns an exit status. */
 int cli_block_show(const cli_json_target *json, const cli_block_report *report);

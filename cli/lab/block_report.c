@@ -121,6 +121,7 @@ static void fields(cli_json *json, const void *what)
     else
         cli_json_null(json, "digests_equal");
     modes_json(json, r);
+    cli_block_beside_json(json, r);
 }
 
 /* ---- text ---- */
@@ -174,5 +175,6 @@ int cli_block_show(const cli_json_target *json, const cli_block_report *report)
     if (json->on)
         return cli_report_json(json, "block", fields, report);
     print_report(report);
+    cli_block_beside_text(report);
     return CLI_OK;
 }

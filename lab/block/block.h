@@ -94,7 +94,7 @@ typedef struct block_operations {
     void *(*stream)(const block_device *device); /* a cudaStream_t; NULL on the cpu */
 } block_operations;
 
-extern const block_operations ordo_block_cpu;
+extern const block_operations ordo_block_cpu, ordo_block_cuda;
 
 /* Everything between input and output that the backward pass reads, and gradients of it. */
 typedef struct block_activations {

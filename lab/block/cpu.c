@@ -7,10 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/exp2.h"
 #include "base/status.h"
-#include "block/constants.h"
 #include "block/elements.h"
+#include "block/functions.h"
 #include "block/product.h"
 #include "block/random.h"
 #include "cpu/pool.h"
@@ -162,30 +161,6 @@ static ordo_status add_host(block_device *d, void *sum, const void *a, const voi
 
 /* ---- activations ---- */
 
-static float sigmoid(float x)
-{
-    return 1.0f / (1.0f + ordo_exp2(-ORDO_BLOCK_LOG2_E * x));
-}
-
-/* x sigmoid(2 inner(x)) is GELU with tanh(inner(x)); `slope` gets its derivative. */
-static float gelu(float x, float *slope)
-{
-    const float square = x * x;
-    const float inner = ORDO_BLOCK_GELU_LINEAR * x * (1.0f + ORDO_BLOCK_GELU_CUBIC * square);
-    const float inner_slope =
-        ORDO_BLOCK_GELU_LINEAR * (1.0f + 3.0f * ORDO_BLOCK_GELU_CUBIC * square);
-    const float s = sigmoid(2.0f * inner);
-    *slope = s + 2.0f * x * s * (1.0f - s) * inner_slope;
-    return x * s;
-}
-
-static float silu(float x, float *slope)
-{
-    const float s = sigmoid(x);
-    *slope = s * (1.0f + x * (1.0f - s));
-    return x * s;
-}
-
 typedef struct activation_task {
     const block_activation *of;
     ordo_dtype dtype;
@@ -203,8 +178,8 @@ static void activate_share(void *context, int worker, int workers, void *scratch
             const float u = block_load(a->u, t->dtype, row * columns + j);
             const int64_t second = row * columns + a->width + j;
             float slope;
-            const float g =
-                a->gated ? silu(u, &slope) * block_load(a->u, t->dtype, second) : gelu(u, &slope);
+            const float g = a->gated ? block_silu(u, &slope) * block_load(a->u, t->dtype, second)
+                                     : block_gelu(u, &slope);
             block_store(a->g, t->dtype, row * a->width + j, g);
         }
 }
@@ -223,11 +198,11 @@ static void activate_gradient_share(void *context, int worker, int workers, void
             const int64_t second = row * columns + a->width + j;
             float slope;
             if (a->gated) {
-                const float value = silu(u, &slope);
+                const float value = block_silu(u, &slope);
                 block_store(a->du, t->dtype, second, dg * value);
                 slope *= block_load(a->u, t->dtype, second);
             } else {
-                (void)gelu(u, &slope);
+                (void)block_gelu(u, &slope);
             }
             block_store(a->du, t->dtype, row * columns + j, dg * slope);
         }

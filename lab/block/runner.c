@@ -186,11 +186,10 @@ static ordo_status make_plans(ordo_block_runner *r)
 static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
 {
     ORDO_TRY(ordo_block_job_resolve(job, &r->job));
-    if (r->job.backend == ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend cuda: blocks run on cpu");
     set_shapes(r);
     ORDO_TRY(make_plans(r)); /* refuses what attention does not do before anything is allocated */
-    const block_operations *ops = &ordo_block_cpu;
+    const block_operations *ops =
+        r->job.backend == ORDO_BACKEND_CUDA ? &ordo_block_cuda : &ordo_block_cpu;
     ORDO_TRY(ops->open(&r->device, &r->job));
     r->ops = ops;
     ORDO_TRY(fill_tensors(r));

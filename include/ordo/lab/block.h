@@ -10,9 +10,9 @@
  * y = act(u) wdown^T.
  *
  * Attention is libordo's. The products are the laboratory's own on the cpu, every sum in ascending
- * order and in f32; on cuda they are cuBLASLt's, loaded on demand, each with one algorithm that is
- * fixed when the runner is made. Repeated passes give the same bits, and so do all dropout modes
- * that drop; on the cpu also any number of threads and any machine.
+ * order and in f32; on cuda they are cuBLASLt's, loaded on demand, each with one algorithm that
+ * does not depend on times. Repeated passes give the same bits, and so do all dropout modes that
+ * drop; on the cpu also any number of threads and any machine.
  *
  * A runner is used by one thread at a time. */
 #ifndef ORDO_LAB_BLOCK_H
@@ -164,6 +164,41 @@ typedef struct ordo_block_time {
  * per mode. */
 ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
                                         int count, double seconds, ordo_block_time *times);
+
+/* ---- interference, on cuda ---- */
+
+/* Seconds of one QKV projection, of one mask and of attention, alone and beside each other: medians
+ * in steady state. A job with dropout and a mode that keeps bits. */
+typedef struct ordo_block_interference {
+    double product, mask;       /* each alone */
+    double product_beside;      /* while masks are made all the time */
+    double mask_beside;         /* while products run all the time */
+    double then, both;          /* one product and one mask: one after the other, and together */
+    double attention, dropping; /* forward, without dropout and with given bits */
+    double fused;               /* with bits made inside; 0 if not among the modes */
+    double backward, backward_dropping; /* the same backward; 0 without backward pass */
+    char algorithm[64];                 /* of the product, as cuBLASLt numbers it */
+} ordo_block_interference;
+
+/* Measure for about `seconds` in all. Returns ORDO_ERR_UNSUPPORTED on the cpu. */
+ORDO_API ordo_status ordo_block_interfere(ordo_block_runner *runner, double seconds,
+                                          ordo_block_interference *interference);
+
+/* One QKV projection and one mask at the same time, by the clock of the device: the product between
+ * two marks on its stream, the mask by a kernel that notes when each of its warps began and ended.
+ * That kernel makes the words of ordo/dropout.h with 7 rounds and 8 bits. */
+enum { ORDO_BLOCK_TRACE_POINTS = 64 };
+typedef struct ordo_block_trace {
+    double product_alone, mask_alone;                        /* seconds, measured in the same way */
+    double product_begin, product_end, mask_begin, mask_end; /* from the first of all begins */
+    double seconds;                                          /* until the last of all ends */
+    double inside;   /* share of the warps' time between the marks of the product */
+    int warps, sms;  /* of the mask, and multiprocessors that they ran on */
+    bool same_words; /* as libordo made */
+    double active[ORDO_BLOCK_TRACE_POINTS]; /* warps that ran, on average in equal parts of it */
+} ordo_block_trace;
+
+ORDO_API ordo_status ordo_block_trace_run(ordo_block_runner *runner, ordo_block_trace *trace);
 
 /* Names as the command spells them: "none", "sequential", ...; "qkv", "out", "mlp", "all". */
 ORDO_API const char *ordo_block_mode_name(ordo_block_mode mode);

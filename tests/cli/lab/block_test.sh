@@ -62,5 +62,9 @@ refuses 3 "dropout mode pipelined" block $small --dropout 0.1 --dropout-mode pip
 refuses 2 "segments 4" block $small --dropout 0.1 --dropout-mode overlapped --segments 4
 refuses 3 "precision fp8: backend cpu multiplies bf16 and f32" block $small --precision fp8
 refuses 3 "generator compare: only backend cuda" block $small --dropout 0.1 --generator compare
+refuses 3 "interference is measured on cuda" block $small --dropout 0.1 --interference
+if ! "$ORDO" info | grep -q '^  cuda *yes'; then
+    refuses 3 "" block $small --dropout 0.1 --device cuda
+fi
 refuses 3 "--force" block --seq 4k --embed 8k --heads 64
 finish

@@ -348,6 +348,9 @@ TEST(bad_jobs_are_refused_by_name)
     REFUSES(ORDO_ERR_UNSUPPORTED, "generator compare", job.generator = ORDO_GENERATOR_COMPARE);
     REFUSES(ORDO_ERR_UNSUPPORTED, "backend ref", job.backend = ORDO_BACKEND_REF);
     REFUSES(ORDO_ERR_ARGUMENT, "modes", job.modes = 1u << 9);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "precision f32: backend cuda", job.backend = ORDO_BACKEND_CUDA);
+    REFUSES(ORDO_ERR_SHAPE, "the products of cuda need multiples of 8",
+            job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_BF16);
     CHECK_INT(ordo_block_runner_create(NULL, NULL), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_block_forward(NULL, ORDO_BLOCK_NONE), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_block_backward(NULL), ORDO_ERR_ARGUMENT);
@@ -396,6 +399,9 @@ TEST(passes_and_copies_check_their_arguments)
     CHECK_HAS(ordo_last_error(), "no forward pass");
     CHECK_INT(ordo_block_read(runner, ORDO_BLOCK_Y, &one, sizeof one), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_block_write(runner, (ordo_block_tensor)99, &one, 4), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_block_interfere(runner, 1, NULL), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "measured on cuda");
+    CHECK_INT(ordo_block_trace_run(runner, NULL), ORDO_ERR_UNSUPPORTED);
     ordo_block_runner_destroy(runner);
     job.backward = false;
     job.bare = true;
