@@ -140,7 +140,7 @@ def backward(
     if dlse is not None:
         held.append(flat_f32("dlse", dlse, shapes["dlse"]))
         call.dlse = address(held[-1])
-    wanted = _wanted(gradients, carry, dq=dq, dk=dk, dv=dv)
+    wanted = wanted_gradients(gradients, carry, dq=dq, dk=dk, dv=dv)
     made: list[Any] = []
     for name, given, like in (("dq", dq, q), ("dk", dk, k), ("dv", dv, v)):
         made.append(_make(name, given, plan, like) if name in wanted else None)
@@ -209,12 +209,14 @@ def _make(name: str, given: Array | None, plan: Plan, like: Array | None = None)
     return np.empty(plan._shapes[name], np.float32 if like is None else like.dtype)
 
 
-def _wanted(gradients: Sequence[Gradient], carry: Carry, **given: Array | None) -> set[str]:
+def wanted_gradients(
+    gradients: Sequence[Gradient], carry: Carry, **given: Array | None
+) -> set[str]:
     """The names of the gradients that a backward pass writes as tensors."""
     if carry not in CARRIES:
         raise Error("argument", f"carry {carry!r}: expected '', 'in', 'out' or 'in+out'")
     wanted: set[str] = set(gradients)
-    if not wanted <= set(given):
+    if not wanted <= {"dq", "dk", "dv"}:
         raise Error("argument", f"gradients {gradients!r}: expected some of 'dq', 'dk', 'dv'")
     if "out" in carry:
         wanted -= {"dk", "dv"}

@@ -13,6 +13,7 @@ reached through its C API: nothing here is compiled against PyTorch.
 """
 
 from ._attention import attention
+from ._backward_part import backward_part
 from ._flash import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -25,8 +26,8 @@ from ._lengths import check_lengths
 from ._module import Attention
 from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
-from ._unordered import Operation
 from ._sum import tree_sum
+from ._unordered import Operation
 from ._verify import Verdict, verify
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Setting",
     "Verdict",
     "attention",
+    "backward_part",
     "check_lengths",
     "flash_attn_func",
     "flash_attn_kvpacked_func",

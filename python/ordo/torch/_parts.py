@@ -26,7 +26,7 @@ class Saved(NamedTuple):
     o: Tensor
     lse: Tensor
     dout: Tensor
-    dlse: Tensor
+    dlse: Tensor | None
 
 
 class Sums(NamedTuple):
@@ -59,9 +59,10 @@ def backward(
         *made.v_strides, *_tensor(o), *_tensor(dout),
         *(number for x in (dq, dk, dv) for number in (_NOTHING if x is None else _tensor(x))),
     )  # fmt: skip
-    lse, dlse = rows.lse.contiguous(), rows.dlse.contiguous()
+    lse, dlse = rows.lse.contiguous(), None if rows.dlse is None else rows.dlse.contiguous()
+    ends = (lse.data_ptr(), 0 if dlse is None else dlse.data_ptr())
     tail = (0, 0, 0) if sums is None else (sums.dk.data_ptr(), sums.dv.data_ptr(), sums.carry)
-    run_backward(made, head, (lse.data_ptr(), dlse.data_ptr()), lists, SUMS.pack(*tail))
+    run_backward(made, head, ends, lists, SUMS.pack(*tail))
     return dq, dk, dv
 
 

@@ -14,8 +14,8 @@ FOLDER = Path(ordo.__file__).parent
 # Lowest first.
 ORDER = [
     "_inputs", "_layout", "_bits", "_numbers", "_lengths", "_plans", "_call", "_passes", "_parts",
-    "_ops", "_mask", "_attention", "_flash", "_sdpa", "_module", "_record", "_verify",
-    "__init__",
+    "_ops", "_mask", "_attention", "_backward_part", "_flash", "_sdpa", "_module",
+    "_record", "_verify", "__init__",
 ]  # fmt: skip
 
 
