@@ -61,6 +61,20 @@ TEST(digests)
     CHECK_INT(ordo_digest_workspace(NULL, 1), 0);
 }
 
+TEST(sums)
+{
+    const void *const inputs[] = { memory };
+    ordo_sum sum = ORDO_SUM_INIT;
+    REFUSED(ordo_sum_tree(NULL));
+    REFUSED(ordo_sum_tree_device(NULL, NULL));
+    sum.count = sum.elements = 1;
+    sum.out = (float *)(memory + 1);
+    REFUSED(ordo_sum_tree(&sum));
+    sum.inputs = inputs;
+    sum.out = NULL;
+    REFUSED(ordo_sum_tree(&sum));
+}
+
 TEST(problems_and_plans)
 {
     ordo_plan *made = NULL;
@@ -260,9 +274,11 @@ TEST(timelines)
 
 int main(void)
 {
-    static const check_entry tests[] = { RUN(passes),   RUN(digests), RUN(problems_and_plans),
-                                         RUN(devices),  RUN(bits),    RUN(words_moved),
-                                         RUN(machines), RUN(models),  RUN(timelines) };
+    static const check_entry tests[] = { RUN(passes),      RUN(digests),
+                                         RUN(sums),        RUN(problems_and_plans),
+                                         RUN(devices),     RUN(bits),
+                                         RUN(words_moved), RUN(machines),
+                                         RUN(models),      RUN(timelines) };
     const ordo_schedule schedule = { .size = sizeof schedule,
                                      .order = ORDO_ORDER_SPT,
                                      .key_tiles = 4,
