@@ -15,7 +15,7 @@ FOLDER = Path(ordo.__file__).parent
 ORDER = [
     "_inputs", "_layout", "_bits", "_numbers", "_lengths", "_plans", "_call", "_passes", "_parts",
     "_ops", "_mask", "_attention", "_backward_part", "_flash", "_sdpa", "_module",
-    "_record", "_verify", "__init__",
+    "_record", "_sum", "_verify", "_unordered", "_reproducible", "__init__",
 ]  # fmt: skip
 
 
