@@ -24,10 +24,11 @@ typedef struct request {
     cli_json_target json;
 } request;
 
-/* In the order of --dropout-mode. */
-static const ordo_block_mode mode_of[ALL_MODES] = { ORDO_BLOCK_NONE, ORDO_BLOCK_FUSED,
-                                                    ORDO_BLOCK_SEQUENTIAL, ORDO_BLOCK_OVERLAPPED,
-                                                    ORDO_BLOCK_PIPELINED };
+/* In the order of --dropout-mode; the last runs with `all` only. */
+static const ordo_block_mode mode_of[ORDO_BLOCK_MODES] = {
+    ORDO_BLOCK_NONE,       ORDO_BLOCK_FUSED,     ORDO_BLOCK_SEQUENTIAL,
+    ORDO_BLOCK_OVERLAPPED, ORDO_BLOCK_PIPELINED, ORDO_BLOCK_OVERLAPPED_QKV
+};
 
 /* ---- the job ---- */
 
@@ -61,6 +62,8 @@ static unsigned modes_of(const request *r)
         modes |= 1u << mode_of[r->mode];
     if (r->mode == ALL_MODES)
         modes |= 1u << ORDO_BLOCK_NONE;
+    if (r->mode == ALL_MODES && r->beside != 0) /* else it is overlapped itself */
+        modes |= 1u << ORDO_BLOCK_OVERLAPPED_QKV;
     if (r->mode == ALL_MODES || (r->check && r->dropout > 0)) {
         modes |= 1u << ORDO_BLOCK_SEQUENTIAL | 1u << ORDO_BLOCK_OVERLAPPED;
         modes |= can_fuse(r) ? 1u << ORDO_BLOCK_FUSED : 0;
@@ -109,7 +112,7 @@ static int check_size(const request *r)
     const double rows = (double)r->batch * (double)r->seq, embed = (double)r->embed;
     const double mlp = r->mlp ? (double)r->mlp : 4 * embed, up = (r->gated ? 2 : 1) * mlp;
     const double weights = embed * (4 * embed + mlp + up);
-    const double passes = 2 * ALL_MODES * (r->backward ? 3 : 1);
+    const double passes = 2 * ORDO_BLOCK_MODES * (r->backward ? 3 : 1);
     const double flops = passes * (2 * rows * weights + 4 * rows * (double)r->seq * embed);
     const double most = r->device == 0 ? 2e13 : 5e17;
     const double bytes = (r->precision == 2 ? 4 : 2) * (r->backward ? 2 : 1) *
@@ -209,7 +212,7 @@ static int run_modes(ordo_block_runner *runner, const request *r, cli_block_repo
 {
     const cli_block_result *first = NULL; /* that drops */
     report->equal = true;
-    for (int i = 0; i < ALL_MODES; i++) {
+    for (int i = 0; i < ORDO_BLOCK_MODES; i++) {
         cli_block_result *result = &report->modes[report->count];
         if (!(report->job.modes >> mode_of[i] & 1))
             continue;

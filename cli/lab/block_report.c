@@ -152,13 +152,13 @@ static void print_report(const cli_block_report *r)
                r->info.bits_bytes, ordo_block_beside_name(r->info.beside));
     if (job->rounds == 3 || job->rounds == 5)
         printf("           %d rounds are an experiment: such masks are correlated\n", job->rounds);
-    printf("\n  %-11s  %-16s", "mode", "o");
+    printf("\n  %-14s  %-16s", "mode", "o");
     if (job->backward)
         printf("  %-16s  %-16s", "dx", "dw");
     printf("\n");
     for (int i = 0; i < r->count; i++) {
         const cli_block_result *m = &r->modes[i];
-        printf("  %-11s  %016" PRIx64, ordo_block_mode_name(m->mode), m->o);
+        printf("  %-14s  %016" PRIx64, ordo_block_mode_name(m->mode), m->o);
         if (job->backward)
             printf("  %016" PRIx64 "  %016" PRIx64, m->dx, m->dw);
         if (m->timed)

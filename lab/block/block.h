@@ -134,5 +134,6 @@ ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops);
 ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job);
 
 bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
+bool ordo_block_needs_mask(const ordo_block_job *job); /* one of its modes keeps bits */
 
 #endif

@@ -211,9 +211,13 @@ static void close_pair(pair *p)
 /* After a whole pass: activations and, for fp8, scales are those of the block. */
 static ordo_status open_pair(pair *p, ordo_block_runner *r)
 {
-    const bool sequential = ordo_block_has_mode(&r->job, ORDO_BLOCK_SEQUENTIAL);
+    static const ordo_block_mode keeps[] = { ORDO_BLOCK_SEQUENTIAL, ORDO_BLOCK_OVERLAPPED_QKV,
+                                             ORDO_BLOCK_OVERLAPPED };
+    int mode = 0;
+    while (!ordo_block_has_mode(&r->job, keeps[mode]))
+        mode++; /* one of them: there is a mask */
     *p = (pair) { .r = r };
-    ORDO_TRY(ordo_block_forward(r, sequential ? ORDO_BLOCK_SEQUENTIAL : ORDO_BLOCK_OVERLAPPED));
+    ORDO_TRY(ordo_block_forward(r, keeps[mode]));
     ORDO_TRY(r->ops->join(r->device));
     r->next_ready = false; /* masks[0] is overwritten */
     ordo_block_cuda_parts(r->device, &p->parts);

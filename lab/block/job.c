@@ -16,6 +16,8 @@ const char *ordo_block_mode_name(ordo_block_mode mode)
 {
     if (mode == ORDO_BLOCK_NONE)
         return "none";
+    if (mode == ORDO_BLOCK_OVERLAPPED_QKV)
+        return "overlapped-qkv";
     return ordo_dropout_mode_name((ordo_dropout_mode)((int)mode - 1));
 }
 
@@ -163,10 +165,11 @@ ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job)
     return call;
 }
 
-static bool needs_mask(const ordo_block_job *job)
+bool ordo_block_needs_mask(const ordo_block_job *job)
 {
     return ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL) ||
-           ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED);
+           ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) ||
+           ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED_QKV);
 }
 
 /* The memory for bits, and where overlapped bits are made. */
@@ -184,7 +187,7 @@ static ordo_status check_mask(ordo_block_job *job)
     const bool two =
         ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) && job->beside != ORDO_BLOCK_BESIDE_QKV;
     const uint64_t least = (two ? 2 : 1) * info.bytes;
-    if (needs_mask(job) && job->limit_mask && job->mask_bytes < least)
+    if (ordo_block_needs_mask(job) && job->limit_mask && job->mask_bytes < least)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "mask_bytes %" PRIu64 ": dropout mode %s%s%s keeps %" PRIu64
                          " bytes of bits; expected at least that, or mode fused, which keeps none",

@@ -109,6 +109,16 @@ static block_activation activation(const runner *r)
 
 /* ---- keep bits ---- */
 
+static bool overlaps(const runner *r)
+{
+    return r->mode == ORDO_BLOCK_OVERLAPPED || r->mode == ORDO_BLOCK_OVERLAPPED_QKV;
+}
+
+static ordo_block_beside beside_of(const runner *r)
+{
+    return r->mode == ORDO_BLOCK_OVERLAPPED_QKV ? ORDO_BLOCK_BESIDE_QKV : r->job.beside;
+}
+
 static ordo_status make_bits(const runner *r, int mask, bool beside)
 {
     const block_bits bits = {
@@ -120,9 +130,9 @@ static ordo_status make_bits(const runner *r, int mask, bool beside)
 /* Overlapped: at the start of the pass. */
 static ordo_status bits_before_qkv(runner *r)
 {
-    if (r->mode != ORDO_BLOCK_OVERLAPPED)
+    if (!overlaps(r))
         return ORDO_OK;
-    if (r->job.beside == ORDO_BLOCK_BESIDE_QKV)
+    if (beside_of(r) == ORDO_BLOCK_BESIDE_QKV)
         return make_bits(r, r->current, true);
     if (!r->next_ready) /* the first pass has none before it */
         return make_bits(r, r->current, false);
@@ -134,10 +144,10 @@ static ordo_status bits_before_qkv(runner *r)
 /* Overlapped: begin with the bits of the next pass, if this is where. */
 static ordo_status begin_next_bits(runner *r, ordo_block_beside where)
 {
-    const ordo_block_beside beside = r->job.beside;
+    const ordo_block_beside beside = beside_of(r);
     const bool here =
         beside == where || (beside == ORDO_BLOCK_BESIDE_ALL && where == ORDO_BLOCK_BESIDE_OUT);
-    if (r->mode != ORDO_BLOCK_OVERLAPPED || !here)
+    if (!overlaps(r) || !here)
         return ORDO_OK;
     r->next_ready = true;
     return make_bits(r, 1 - r->current, true);
@@ -145,14 +155,13 @@ static ordo_status begin_next_bits(runner *r, ordo_block_beside where)
 
 static ordo_status end_next_bits(const runner *r, ordo_block_beside where)
 {
-    return r->mode == ORDO_BLOCK_OVERLAPPED && r->job.beside == where ? r->ops->join(r->device)
-                                                                      : ORDO_OK;
+    return overlaps(r) && beside_of(r) == where ? r->ops->join(r->device) : ORDO_OK;
 }
 
 static ordo_call call_of(const runner *r)
 {
     ordo_call call = r->call;
-    if (r->mode == ORDO_BLOCK_SEQUENTIAL || r->mode == ORDO_BLOCK_OVERLAPPED)
+    if (r->mode == ORDO_BLOCK_SEQUENTIAL || overlaps(r))
         call.mask_bits = r->masks[r->current];
     return call;
 }
@@ -196,10 +205,9 @@ static ordo_status forward(runner *r)
 /* The backward pass of attention, from scratch[0] to scratch[1]. */
 static ordo_status attend_gradient(runner *r)
 {
-    const bool given = r->mode == ORDO_BLOCK_SEQUENTIAL || r->mode == ORDO_BLOCK_OVERLAPPED;
-    if (given && r->job.regenerate && r->mode == ORDO_BLOCK_SEQUENTIAL)
+    if (r->mode == ORDO_BLOCK_SEQUENTIAL && r->job.regenerate)
         ORDO_TRY(make_bits(r, r->current, false));
-    if (given && r->job.regenerate && r->mode == ORDO_BLOCK_OVERLAPPED)
+    if (overlaps(r) && r->job.regenerate)
         ORDO_TRY(r->ops->join(r->device));
     const ordo_call call = call_of(r);
     return ordo_attention_backward(plan_of(r), &call);
@@ -216,7 +224,7 @@ static ordo_status backward(runner *r)
     block_activation act = activation(r);
     act.dg = s[0];
     act.du = s[1];
-    if (r->mode == ORDO_BLOCK_OVERLAPPED && r->job.regenerate) {
+    if (overlaps(r) && r->job.regenerate) {
         ORDO_TRY(r->ops->join(r->device));
         ORDO_TRY(make_bits(r, r->current, true)); /* beside the products before attention */
     }

@@ -99,9 +99,8 @@ static ordo_status take_masks(ordo_block_runner *r)
     ORDO_TRY(ordo_dropout_query(&r->problem, &call, &info));
     r->mask_bytes = info.bytes;
     r->p_used = info.p_used;
-    const int masks = overlapped && job->beside != ORDO_BLOCK_BESIDE_QKV              ? 2
-                      : overlapped || ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL) ? 1
-                                                                                      : 0;
+    const bool two = overlapped && job->beside != ORDO_BLOCK_BESIDE_QKV;
+    const int masks = two ? 2 : ordo_block_needs_mask(job);
     for (int i = 0; i < masks; i++) {
         void *taken = NULL;
         ORDO_TRY(r->ops->allocate(r->device, &taken, info.bytes));

@@ -25,15 +25,17 @@
 extern "C" {
 #endif
 
-/* How the forward pass gets the keep bits of dropout: not at all, or 1 + an ordo_dropout_mode. */
+/* How the forward pass gets the keep bits of dropout: not at all, 1 + an ordo_dropout_mode, or
+ * overlapped in its simplest form, to be compared with others in one run. */
 typedef enum ordo_block_mode {
     ORDO_BLOCK_NONE = 0, /* no dropout, whatever the job's probability */
     ORDO_BLOCK_SEQUENTIAL = 1 + ORDO_DROPOUT_MODE_SEQUENTIAL,
     ORDO_BLOCK_FUSED = 1 + ORDO_DROPOUT_MODE_FUSED,
     ORDO_BLOCK_OVERLAPPED = 1 + ORDO_DROPOUT_MODE_OVERLAPPED,
-    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED /* not implemented: refused */
+    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED, /* not implemented: refused */
+    ORDO_BLOCK_OVERLAPPED_QKV = 1 + ORDO_DROPOUT_MODES      /* beside qkv, whatever job.beside is */
 } ordo_block_mode;
-enum { ORDO_BLOCK_MODES = 1 + ORDO_DROPOUT_MODES };
+enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
 
 /* The products that overlapped bits are made beside. Beside any but qkv, the bits of a pass are
  * made during the pass before it, as a stack of blocks would; that takes memory for two masks. */
@@ -200,7 +202,8 @@ typedef struct ordo_block_trace {
 
 ORDO_API ordo_status ordo_block_trace_run(ordo_block_runner *runner, ordo_block_trace *trace);
 
-/* Names as the command spells them: "none", "sequential", ...; "qkv", "out", "mlp", "all". */
+/* Names as the command spells them: "none", "sequential", ..., "overlapped-qkv"; "qkv", "out",
+ * "mlp", "all". */
 ORDO_API const char *ordo_block_mode_name(ordo_block_mode mode);
 ORDO_API const char *ordo_block_beside_name(ordo_block_beside beside);
 

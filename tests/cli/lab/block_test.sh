@@ -18,7 +18,7 @@ for name in digest_o digest_dx digest_dw; do
     field $name >"$work/$name"
     [ "$(wc -c <"$work/$name")" -eq 19 ] || fail "$name is $(field $name), expected 16 digits"
 done
-[ "$(grep -c '"mode": ' "$out")" -eq 4 ] || fail "expected four modes"
+[ "$(grep -c '"mode": ' "$out")" -eq 5 ] || fail "expected five modes"
 grep -q '"repeats": false' "$out" && fail "a mode does not repeat itself"
 
 # Every mode by itself, with any number of threads, beside any product, with bits made again.
@@ -45,7 +45,7 @@ is p_used 0
 
 # Times.
 json block $small --dropout 0.1 --time 0.01
-[ "$(grep -c '"ms": ' "$out")" -eq 4 ] || fail "expected four times"
+[ "$(grep -c '"ms": ' "$out")" -eq 5 ] || fail "expected five times"
 status 0 block $small --dropout 0.1 --rounds 5
 prints "are an experiment"
 prints "same digests"

@@ -70,10 +70,11 @@ static uint64_t run(ordo_block_runner *runner, ordo_block_mode mode)
 
 static void check_modes(const ordo_block_job *job)
 {
-    static const ordo_block_mode order[] = { ORDO_BLOCK_FUSED,      ORDO_BLOCK_OVERLAPPED,
-                                             ORDO_BLOCK_OVERLAPPED, ORDO_BLOCK_SEQUENTIAL,
-                                             ORDO_BLOCK_NONE,       ORDO_BLOCK_OVERLAPPED,
-                                             ORDO_BLOCK_FUSED,      ORDO_BLOCK_OVERLAPPED };
+    static const ordo_block_mode order[] = { ORDO_BLOCK_FUSED,          ORDO_BLOCK_OVERLAPPED,
+                                             ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_SEQUENTIAL,
+                                             ORDO_BLOCK_OVERLAPPED_QKV, ORDO_BLOCK_NONE,
+                                             ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_FUSED,
+                                             ORDO_BLOCK_OVERLAPPED };
     ordo_block_runner *runner = runner_of(job);
     const uint64_t first = run(runner, order[0]);
     for (size_t i = 1; i < sizeof order / sizeof order[0]; i++) {

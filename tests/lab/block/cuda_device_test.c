@@ -75,9 +75,10 @@ TEST(all_modes_that_drop_have_the_same_bits)
 {
     NEED_DEVICE();
     for (int which = 0; which < 20; which++) {
-        static const ordo_block_mode order[] = { ORDO_BLOCK_OVERLAPPED, ORDO_BLOCK_FUSED,
-                                                 ORDO_BLOCK_OVERLAPPED, ORDO_BLOCK_NONE,
-                                                 ORDO_BLOCK_SEQUENTIAL, ORDO_BLOCK_OVERLAPPED };
+        static const ordo_block_mode order[] = { ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_FUSED,
+                                                 ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_NONE,
+                                                 ORDO_BLOCK_OVERLAPPED_QKV, ORDO_BLOCK_SEQUENTIAL,
+                                                 ORDO_BLOCK_OVERLAPPED };
         ordo_block_job job = device_job();
         job.beside = (ordo_block_beside)(which % 5);
         job.precision = which / 5 & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
