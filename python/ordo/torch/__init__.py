@@ -23,6 +23,7 @@ from ._flash import (
     flash_attn_varlen_qkvpacked_func,
 )
 from ._lengths import check_lengths
+from ._memory import set_mask_memory
 from ._module import Attention
 from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
@@ -47,6 +48,7 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "register",
     "reproducible",
+    "set_mask_memory",
     "tree_sum",
     "verify",
 ]

@@ -1,10 +1,12 @@
-"""Keep bits made on the device before a pass that reads them."""
+"""Keep bits made before a pass that reads them."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+
+import torch
 
 from .. import _structs as s
 from .._library import lib, path
@@ -20,7 +22,7 @@ _fill_device.argtypes = [c_char_p, c_char_p, c_void_p, c_size_t, c_void_p]
 _fill_device.restype = c_int
 
 
-def fill_call(lists: Lists) -> bytes:
+def _fill_call(lists: Lists) -> bytes:
     """The bytes of an ordo_dropout_call whose seed, offset, ends and ids are on the device."""
     places = [0 if x is None else x.data_ptr() for x in lists]
     rng, cu_q, cu_kv, ids = places[0], places[1], places[2], places[5]
@@ -28,15 +30,26 @@ def fill_call(lists: Lists) -> bytes:
 
 
 def bits_bytes(problem: bytes, lists: Lists) -> int:
-    """Bytes of the keep bits of a problem, given as the bytes of an ordo_problem."""
+    """Bytes of the keep bits of a problem, given as the bytes of an ordo_problem; packed: at most.
+    """
     info = s.ordo_dropout_info()
     asked = s.ordo_problem.from_buffer_copy(problem)
-    call = s.ordo_dropout_call.from_buffer_copy(fill_call(lists))
+    call = s.ordo_dropout_call.from_buffer_copy(_fill_call(lists))
     lib.ordo_dropout_query(byref(asked), byref(call), byref(info))
     return round_up(info.bytes, CUDA.tensor_align)
 
 
-def make_bits(problem: bytes, lists: Lists, bits: int, size: int, stream: int) -> int:
-    """Make keep bits at address `bits`; returns the status."""
-    status: int = _fill_device(problem, fill_call(lists), bits, size, stream)
-    return status
+def make_bits(
+    cuda: bool, problem: bytes, lists: Lists, bits: int, size: int, stream: int
+) -> int:
+    """Make keep bits at address `bits`, on the stream or on the host; returns the status."""
+    if cuda:
+        status: int = _fill_device(problem, _fill_call(lists), bits, size, stream)
+        return status
+    asked = s.ordo_problem.from_buffer_copy(problem)
+    call = s.ordo_dropout_call.from_buffer_copy(_fill_call(lists))
+    call.on_device, call.threads = False, torch.get_num_threads()
+    info = s.ordo_dropout_info()
+    lib.ordo_dropout_query(byref(asked), byref(call), byref(info))
+    lib.ordo_dropout_fill(byref(asked), byref(call), 0, info.blocks, bits, size)
+    return 0

@@ -12,10 +12,12 @@ from ctypes import c_char_p, c_int, c_void_p
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import _structs as s
 from .._library import _raise, path
 from .._plan import WORKSPACE_ALIGN
+from . import _memory
 from ._bits import make_bits
 from ._inputs import ONLY_RNG, Lists
 from ._layout import round_up
@@ -40,19 +42,27 @@ assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
 NO_TENSOR = (0, 0, 0, 0, 0)
 
 
-def run_forward(made: Ready, head: bytes, ends: tuple[int, int], lists: Lists) -> None:
-    """Run a forward pass. `head` holds the size and the tensors, `ends` where lse and dlse are.
+def run_forward(
+    made: Ready, head: bytes, ends: tuple[int, int], lists: Lists, bits: Tensor | None
+) -> None:
+    """Run a forward pass. `head` holds the size and the tensors, `ends` where lse and dlse are,
+    `bits` the keep bits if they have been made.
 
     Raises Error before anything is written if the library refuses the call.
     """
-    _run(_forward, made, made.forward_bytes, head, ends, lists)
+    _run(_forward, made, made.forward_bytes, head, ends, lists, bits)
 
 
 def run_backward(
-    made: Ready, head: bytes, ends: tuple[int, int], lists: Lists, sums: bytes = b""
+    made: Ready,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    bits: Tensor | None,
+    sums: bytes = b"",
 ) -> None:
     """The same for a backward pass; `head` begins with PART_BYTES where there are `sums`."""
-    _run(_backward, made, made.backward_bytes, head, ends, lists, sums)
+    _run(_backward, made, made.backward_bytes, head, ends, lists, bits, sums)
 
 
 def _declare(name: str) -> Any:
@@ -116,39 +126,79 @@ _pool = _Pool()
 
 
 def _run(
-    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists,
+    function: Any,
+    made: Ready,
+    size: int,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    bits: Tensor | None,
     sums: bytes = b"",
-) -> None:  # fmt: skip
+) -> None:
+    given = 0 if bits is None else bits.data_ptr()
     if made.cuda:
         if made.device == torch._C._cuda_getDevice():
-            _launch(function, made, size, head, ends, lists, sums)
+            _launch(function, made, size, head, ends, lists, given, sums)
         else:
             with torch.cuda.device(made.device):
-                _launch(function, made, size, head, ends, lists, sums)
+                _launch(function, made, size, head, ends, lists, given, sums)
         return
     work = _pool.take(size) if size else None
+    made_here = None
+    if not given and _makes_bits(made, lists):
+        try:
+            made_here = torch.UntypedStorage(made.bits_bytes)
+        except RuntimeError:  # no memory: the pass makes its bits
+            pass
+        else:
+            given = made_here.data_ptr()
+            make_bits(False, made.problem, lists, given, made.bits_bytes, 0)
     where = (work[0] if work else 0, size, 0, torch.get_num_threads())
-    status = function(made.handle, head + _rest(made, ends, lists, 0, where) + sums)
+    status = function(made.handle, head + _rest(made, ends, lists, given, where) + sums)
     if work is not None:
         _pool.give(work)
     if status:
         _raise(status, function, ())
 
 
+def _makes_bits(made: Ready, lists: Lists) -> bool:
+    """Whether bits are made before this pass, which then releases them."""
+    if not made.bits_bytes or made.bits_needed:
+        return made.bits_bytes > 0
+    return _memory.fits(lists[0].device, made.bits_bytes, 1)  # type: ignore[union-attr]
+
+
 def _launch(
-    function: Any, made: Ready, size: int, head: bytes, ends: tuple[int, int], lists: Lists,
+    function: Any,
+    made: Ready,
+    size: int,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    bits: int,
     sums: bytes,
-) -> None:  # fmt: skip
+) -> None:
     # The caching allocator reuses memory in the order of the stream, so that it may be released as
     # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address
     # is handled, because a tensor or a storage around it would cost more than the launch.
     stream = torch._C._cuda_getCurrentRawStream(made.device)
-    ahead = made.bits_bytes
-    room = round_up(size, WORKSPACE_ALIGN) + ahead
-    work = torch._C._cuda_cudaCachingAllocator_raw_alloc(room, stream) if room else 0
+    ahead = made.bits_bytes if not bits and _makes_bits(made, lists) else 0
+    room = round_up(size, WORKSPACE_ALIGN)
+    work = 0
+    if ahead:
+        try:
+            work = _allocate(room + ahead, stream)
+            bits = work + room
+        except torch.OutOfMemoryError:
+            if made.bits_needed:
+                raise
+            ahead = 0  # the pass makes its bits
+    if not work and size:
+        work = _allocate(room, stream)
+    status = 0
     try:
-        bits = work + room - ahead if ahead else 0
-        status = make_bits(made.problem, lists, bits, ahead, stream) if ahead else 0
+        if ahead:
+            status = make_bits(True, made.problem, lists, bits, ahead, stream)
         if not status:
             where = (work if size else 0, size, stream, 0)
             status = function(made.handle, head + _rest(made, ends, lists, bits, where) + sums)
@@ -157,3 +207,8 @@ def _launch(
             torch._C._cuda_cudaCachingAllocator_raw_delete(work)
     if status:
         _raise(status, function, ())
+
+
+def _allocate(size: int, stream: int) -> int:
+    place: int = torch._C._cuda_cudaCachingAllocator_raw_alloc(size, stream)
+    return place

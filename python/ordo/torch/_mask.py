@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _structs as s
-from .._library import lib
-from ._bits import fill_call
+from ._bits import bits_bytes
 from ._inputs import Lists, Rules, check, sequences
-from ._layout import CUDA, round_up
+from ._kept import fill
 from ._ops import _LISTS, _RULES, _library, _split, _tags
 from ._plans import Ready, ready
 
@@ -56,25 +53,10 @@ def _keep_mask_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
 
 def _words(made: Ready, q: Tensor, lists: Lists) -> Tensor:
     """Keep bits in storage order, int32: made on the host or the device, wherever q is."""
-    problem = s.ordo_problem.from_buffer_copy(made.problem)
-    call = s.ordo_dropout_call.from_buffer_copy(fill_call(lists))
-    call.on_device = made.cuda
-    info = s.ordo_dropout_info()
-    lib.ordo_dropout_query(byref(problem), byref(call), byref(info))
-    room = max(round_up(info.bytes, CUDA.tensor_align), 4 * _WORDS)
-    words = torch.empty(room // 4, dtype=torch.int32, device=q.device)
-    if made.cuda:
-        with torch.cuda.device(made.device):
-            stream = torch._C._cuda_getCurrentRawStream(made.device)
-            lib.ordo_dropout_fill_device(
-                byref(problem), byref(call), words.data_ptr(), room, stream
-            )
-    else:
-        call.threads = torch.get_num_threads()
-        lib.ordo_dropout_fill(
-            byref(problem), byref(call), 0, info.blocks, words.data_ptr(), room
-        )  # fmt: skip
-    return words
+    room = max(bits_bytes(made.problem, lists), 4 * _WORDS)
+    words = torch.empty(room, dtype=torch.uint8, device=q.device)
+    fill(made, lists, words)
+    return words.view(torch.int32)
 
 
 def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Tensor:

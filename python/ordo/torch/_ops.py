@@ -17,6 +17,7 @@ from torch import Tensor
 from .._library import Error
 from . import _inputs, _passes
 from ._inputs import NO_LISTS, ONLY_RNG, Lists, Rules
+from ._kept import kept_bits
 from ._plans import Ready, ready
 
 _LISTS = (
@@ -155,11 +156,23 @@ class _Attention(torch.autograd.Function):
     """The operator without the dispatcher."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lists: Lists, made: Ready) -> Any:
-        o, lse = _passes.forward(made, q, k, v, lists)
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lists: Lists,
+        made: Ready,
+        bits: Tensor | None = None,
+    ) -> Any:
+        ctx.kept = False
+        if made.bits_bytes:
+            bits, ctx.kept = kept_bits(made, lists, bits)
+        o, lse = _passes.forward(made, q, k, v, lists, None, bits)
         ctx.set_materialize_grads(False)
         if made.lists:
-            ctx.save_for_backward(q, k, v, o, lse, *[lists[at] for at in made.lists])
+            more = [bits] if ctx.kept else []
+            ctx.save_for_backward(q, k, v, o, lse, *more, *[lists[at] for at in made.lists])
         else:
             ctx.save_for_backward(q, k, v, o, lse)
         ctx.made = made
@@ -168,6 +181,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *given = ctx.saved_tensors
+        bits = given.pop(0) if ctx.kept else None
         lists = NO_LISTS
         if ctx.made.lists == ONLY_RNG:
             lists = Lists(given[0])
@@ -181,8 +195,8 @@ class _Attention(torch.autograd.Function):
                 dout, dlse, q, k, v, o, lse, *lists, *ctx.made.rules
             )
         else:
-            grads = _passes.backward(ctx.made, dout, dlse, q, k, v, o, lse, lists)
-        return (*grads, None, None)
+            grads = _passes.backward(ctx.made, dout, dlse, q, k, v, o, lse, lists, None, bits)
+        return (*grads, *[None] * (len(ctx.needs_input_grad) - 3))
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -205,12 +219,14 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def execute(made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
-    """(o, lse) of plain tensors whose plan is known."""
+def execute(
+    made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, bits: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(o, lse) of plain tensors whose plan is known; `bits`: the keep bits, if they are made."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, made)
+        pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, made, bits)
         return pair
-    return _passes.forward(made, q, k, v, lists)
+    return _passes.forward(made, q, k, v, lists, None, bits)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:

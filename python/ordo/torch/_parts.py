@@ -62,7 +62,7 @@ def backward(
     lse, dlse = rows.lse.contiguous(), None if rows.dlse is None else rows.dlse.contiguous()
     ends = (lse.data_ptr(), 0 if dlse is None else dlse.data_ptr())
     tail = (0, 0, 0) if sums is None else (sums.dk.data_ptr(), sums.dv.data_ptr(), sums.carry)
-    run_backward(made, head, ends, lists, SUMS.pack(*tail))
+    run_backward(made, head, ends, lists, None, SUMS.pack(*tail))
     return dq, dk, dv
 
 

@@ -25,20 +25,27 @@ watchers: list[Callable[[Ready, Lists], None]] = []  # each is called before a f
 
 
 def forward(
-    made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, out: Tensor | None = None
+    made: Ready,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: Lists,
+    out: Tensor | None = None,
+    bits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(o, lse). `out` is overwritten if given, with any strides; else o is contiguous."""
+    """(o, lse). `out` is overwritten if given, with any strides; else o is contiguous. `bits` are
+    the keep bits of the call if they have been made."""
     if made.empty:
         o = q.new_empty_strided(*made.o) if out is None else out
         return o.zero_(), q.new_full(made.lse.sizes, -math.inf, dtype=torch.float32)
     if checked() and made.lists:
         check_lengths(made.plan.problem, lists)
     if made.width:
-        return _filled_forward(made, q, k, v, lists, out)
+        return _filled_forward(made, q, k, v, lists, out, bits)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if made.copied or (made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align):
         q, k, v = _readable(q), _readable(k), _readable(v)
-        return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out)
+        return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out, bits)
     o = q.new_empty_strided(*made.o) if out is None else out
     lse = q.new_empty_strided(*made.lse, dtype=torch.float32)
     if made.dense and out is None:
@@ -50,7 +57,7 @@ def forward(
         )  # fmt: skip
     for watch in watchers:
         watch(made, lists)
-    run_forward(made, head, (lse.data_ptr(), 0), lists)
+    run_forward(made, head, (lse.data_ptr(), 0), lists, bits)
     return o, lse
 
 
@@ -68,6 +75,7 @@ def backward(
     lse: Tensor,
     lists: Lists,
     grads: Grads | None = None,
+    bits: Tensor | None = None,
 ) -> Grads:
     """(dq, dk, dv): `grads` overwritten if given, with any strides; else contiguous.
 
@@ -78,14 +86,14 @@ def backward(
         dq, dk, dv = _new_grads(made, q) if grads is None else grads
         return dq.zero_(), dk.zero_(), dv.zero_()
     if made.width:
-        return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
+        return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
     dense = dout.is_contiguous() and o.is_contiguous()
     odd = made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align
     if made.copied or odd or not (dense or (takes_strides(dout) and takes_strides(o))):
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
-        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads)
+        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits)
     dq, dk, dv = _new_grads(made, q) if grads is None else grads
     if dense and made.dense and grads is None:
         head = DENSE.pack(CALL_BYTES, *places, dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
@@ -98,7 +106,8 @@ def backward(
         lse = lse.contiguous()
     if dlse is not None:
         dlse = dlse.contiguous()
-    run_backward(made, head, (lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()), lists)
+    ends = lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()
+    run_backward(made, head, ends, lists, bits)
     return dq, dk, dv
 
 
@@ -129,12 +138,18 @@ def _filled(made: Ready, *tensors: Tensor) -> list[Tensor]:
 
 
 def _filled_forward(
-    made: Ready, q: Tensor, k: Tensor, v: Tensor, lists: Lists, out: Tensor | None
+    made: Ready,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: Lists,
+    out: Tensor | None,
+    bits: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     if out is None:
         out = q.new_empty_strided(*made.o)
     q, k, v = _filled(made, q, k, v)
-    o, lse = forward(ready(q, k, v, lists, made.rules), q, k, v, lists)
+    o, lse = forward(ready(q, k, v, lists, made.rules), q, k, v, lists, None, bits)
     return out.copy_(o[..., : out.shape[-1]]), lse
 
 
@@ -149,10 +164,11 @@ def _filled_backward(
     lse: Tensor,
     lists: Lists,
     grads: Grads | None,
+    bits: Tensor | None,
 ) -> Grads:
     q, k, v, o, dout = _filled(made, q, k, v, o, dout)
     wide = ready(q, k, v, lists, made.rules)
-    full = backward(wide, dout, dlse, q, k, v, o, lse, lists)
+    full = backward(wide, dout, dlse, q, k, v, o, lse, lists, None, bits)
     if grads is None:
         grads = _new_grads(made, q)
     for x, y in zip(grads, full):

@@ -38,7 +38,7 @@ class Ready:
     __slots__ = (
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda", "device",
-        "width", "bits_bytes", "problem", "empty",
+        "width", "bits_bytes", "bits_needed", "keeps", "problem", "empty",
     )  # fmt: skip
 
     rules: Rules
@@ -61,6 +61,8 @@ class Ready:
     device: int  # index of the CUDA device
     width: int  # head size to fill up to with zeros; 0: none
     bits_bytes: int  # of keep bits that are to be made before a pass; 0: it makes its own
+    bits_needed: bool  # the pass cannot make them
+    keeps: bool  # the backward pass is to read the bits of the forward pass
     problem: bytes  # as C sees it
     empty: bool  # nothing to compute
 
@@ -130,27 +132,38 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.width = fill_width(q.shape[-1], v.shape[-1]) if made.cuda else 0
     made.problem = bytes(to_c(plan.problem))
     made.empty = empty(q, k, lists)
-    made.bits_bytes = bits_bytes(made.problem, lists) if _bits_first(made) else 0
+    choose_bits(made, lists)
     return made
 
 
-def _bits_first(made: Ready) -> bool:
-    """Whether keep bits are made before a pass, not inside it."""
-    if not made.cuda or made.empty or made.rules.dropout_p == 0:
-        return False
-    given = made.rules.keying == "fa2" and not CUDA.makes_fa2_bits
-    return dropout_mode() == "sequential" or given
+def choose_bits(made: Ready, lists: Lists) -> None:
+    """Decide where the keep bits of the calls of a plan are made."""
+    drops = made.rules.dropout_p > 0 and not made.empty
+    mode = dropout_mode()
+    if mode == "auto":
+        mode = made.plan.info.dropout_mode
+        made.keeps = made.plan.info.dropout_keep_bits
+    else:
+        made.keeps = mode != "fused"
+    made.bits_needed = drops and made.cuda and made.rules.keying == "fa2" and _GIVEN_FA2
+    first = made.bits_needed or (drops and mode != "fused")
+    made.bits_bytes = bits_bytes(made.problem, lists) if first else 0
+
+
+_GIVEN_FA2 = not CUDA.makes_fa2_bits
+_MODES = ("auto", "fused", "sequential", "overlapped")
 
 
 def dropout_mode() -> str:
-    """How CUDA passes get their keep bits; changes no bit.
+    """Where keep bits are made; changes no bit.
 
-    fused: each pass makes the bits while it uses them. sequential: they are made before each pass,
-    so that the backward pass regenerates them.
+    auto: as the plan recommends. fused: inside each pass. sequential: before the forward pass, and
+    kept for the backward pass as far as set_mask_memory() allows, else made again. overlapped: the
+    same, and prepare_dropout() makes them on another stream.
     """
-    mode = os.environ.get("ORDO_DROPOUT_MODE", "fused")
-    if mode not in ("fused", "sequential"):
-        raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected fused or sequential")
+    mode = os.environ.get("ORDO_DROPOUT_MODE", "auto")
+    if mode not in _MODES:
+        raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected {', '.join(_MODES)}")
     return mode
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
+import ordo.torch  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,4 @@ def as_it_was():
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
     torch._dynamo.reset()
+    ordo.torch.set_mask_memory(None)

@@ -70,7 +70,7 @@ def dropout_modes():
 
     inputs, dout = tensors(batch=8, rows=1024, heads=12, kv_heads=12)
     made, said = {}, []
-    for mode, p in (("none", 0.0), ("fused", 0.1), ("sequential", 0.1)):
+    for mode, p in (("none", 0.0), ("fused", 0.1), ("sequential", 0.1), ("auto", 0.1)):
         os.environ["ORDO_DROPOUT_MODE"] = "fused" if mode == "none" else mode
         _plans._plans.clear()
         _attention._known.clear()
@@ -85,7 +85,41 @@ def dropout_modes():
     _plans._plans.clear()
     _attention._known.clear()
     equal(made["fused"], made["sequential"], "sequential")
+    equal(made["fused"], made["auto"], "auto")
     return f"equal bits; us of forward + backward, GPT-2's shape: {', '.join(said)}"
+
+
+@check
+def mask_memory():
+    """Bits kept, made again and made inside by the limit of their memory: equal results, also from
+    a graph; kept bits are released."""
+    if not cuda():
+        return "no memory to limit here"
+    from ordo.torch import _attention, _memory, _plans
+
+    inputs, dout = tensors(batch=1, rows=16384, heads=16, kv_heads=16)
+    rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
+    _plans._plans.clear()
+    _attention._known.clear()
+    made, said, one = {}, [], 16 * 16384 * 16384 // 8
+    for name, limit in (("kept", None), ("again", one + one // 2), ("inside", 1)):
+        ordo.torch.set_mask_memory(limit)
+        o = ordo.torch.attention(*inputs, **rules)[0]
+        said.append(f"{name} {sum(_memory._kept.values())} B")
+        del o
+        made[name] = both(inputs, dout, **rules)
+        expect(not any(_memory._kept.values()), f"{name}: bits are still held")
+    ordo.torch.set_mask_memory(None)
+    equal(made["kept"], made["again"], "made again")
+    equal(made["kept"], made["inside"], "made inside")
+    torch.cuda.empty_cache()
+    ordo.torch.set_mask_memory(1 << 50)
+    left = one - (64 << 20)  # too little for the bits, enough for all the rest
+    full = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
+    equal(made["kept"], both(inputs, dout, **rules), "on a full device")
+    del full
+    ordo.torch.set_mask_memory(None)
+    return "equal bits; " + ", ".join(said)
 
 
 def _device_us(function, calls=20):

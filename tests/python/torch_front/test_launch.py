@@ -4,6 +4,7 @@ those of CUDA are."""
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 
 import ordo
 import ordo.torch
@@ -11,7 +12,7 @@ import pytest
 import torch
 from math64 import close, same
 from ordo import _problem, _structs
-from ordo.torch import _bits, _call, _layout, _ops, _passes, _plans
+from ordo.torch import _bits, _call, _kept, _layout, _memory, _ops, _passes, _plans
 from ordo.torch._attention import Arguments, prepare, run
 from test_attention import gradients, tensors
 
@@ -67,7 +68,7 @@ def pretend(inputs, rules):
     made = _plans.ready(q, k, v, lists, plain)
     made.cuda = True
     made.width = _layout.fill_width(q.shape[-1], v.shape[-1])
-    made.bits_bytes = _bits.bits_bytes(made.problem, lists) if _plans._bits_first(made) else 0
+    _plans.choose_bits(made, lists)
     _plans._plans.clear()
     return made, (q, k, v, lists)
 
@@ -114,8 +115,8 @@ def test_a_launch(pretended, case):
     assert same(o, plain) and same(again, lse)
     for x, y in zip(gradients(o, inputs, dout), wanted):
         assert same(x, y)
-    # The workspace of the backward pass; with bits made before it also the forward pass's.
-    assert len(pretended) == (2 if made.bits_bytes else 1)
+    # The workspace of the backward pass; with bits made before each pass also the forward pass's.
+    assert len(pretended) == (2 if made.bits_bytes and not made.keeps else 1)
 
 
 @pytest.mark.parametrize("case, mode", [("fa2", "fused"), ("dropout", "sequential"),
@@ -140,10 +141,97 @@ def test_bits_are_made_before_a_pass_that_needs_them(pretended, monkeypatch, cas
 def test_bits_are_made_inside_a_pass_that_can(monkeypatch):
     for case in ("plain", "dropout", "packed, dropout"):
         assert pretend(inputs_of(case)[0], CALLS[case])[0].bits_bytes == 0
-    assert _plans.dropout_mode() == "fused"
+    assert _plans.dropout_mode() == "auto"
     monkeypatch.setenv("ORDO_DROPOUT_MODE", "x")
-    with pytest.raises(ordo.Error, match="ORDO_DROPOUT_MODE 'x': expected fused or sequential"):
+    with pytest.raises(ordo.Error, match="ORDO_DROPOUT_MODE 'x': expected auto, fused, sequential"):
         _plans.dropout_mode()
+
+
+def advise(made, lists, mode, keep):
+    """Let the plan recommend a mode, as it does for large problems on a GPU."""
+    info = dataclasses.replace(made.plan.info, dropout_mode=mode, dropout_keep_bits=keep)
+    made.plan.__dict__["info"] = info
+    _plans.choose_bits(made, lists)
+
+
+def results(made, given, inputs, dout):
+    o, lse = _ops.execute(made, *given)
+    return [o, lse, *gradients(o, inputs, dout)]
+
+
+@pytest.mark.parametrize("case", ["dropout", "packed, dropout"])
+def test_the_plan_chooses_the_mode(pretended, monkeypatch, case):
+    """fused, made again, kept: the same bits; how often bits are made."""
+    inputs, dout = inputs_of(case)
+    plain, lse, _ = run(*inputs, Arguments(**CALLS[case]))
+    wanted = [plain, lse, *gradients(plain, inputs, dout)]
+    made, (q, k, v, lists) = pretend(inputs, CALLS[case])
+    fill, filled = _bits._fill_device, []
+    monkeypatch.setattr(_bits, "_fill_device", lambda *call: filled.append(1) or fill(*call))
+    for mode, keep, times in (("fused", False, 0), ("sequential", False, 2), ("sequential", True, 1)):
+        advise(made, lists, mode, keep)
+        filled.clear()
+        for x, y in zip(results(made, (q, k, v, lists), inputs, dout), wanted):
+            assert same(x, y)
+        assert len(filled) == times
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", "fused")  # over the plan's advice
+    advise(made, lists, "sequential", True)
+    assert made.bits_bytes == 0 and not made.keeps
+    assert not any(_memory._kept.values())
+
+
+def test_memory_decides_whether_bits_are_kept(pretended, monkeypatch):
+    inputs, dout = inputs_of("dropout")
+    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
+    advise(made, lists, "sequential", True)
+    wanted = results(made, (q, k, v, lists), inputs, dout)
+    fill, filled = _bits._fill_device, []
+    monkeypatch.setattr(_bits, "_fill_device", lambda *call: filled.append(1) or fill(*call))
+    one = made.bits_bytes
+    for limit, times in ((3 * one, 2), (3 * one - 1, 3), (2 * one, 3), (2 * one - 1, 4), (one - 1, 0)):
+        ordo.torch.set_mask_memory(limit)
+        filled.clear()
+        first = _ops.execute(made, q, k, v, lists)[0]  # two layers in flight
+        second = _ops.execute(made, q, k, v, lists)[0]
+        assert _memory._kept.get(q.device, 0) <= limit
+        again = [gradients(x, inputs, dout) for x in (second, first)]
+        for grads in again:
+            assert all(same(x, y) for x, y in zip(grads, wanted[2:]))
+        assert len(filled) == times, limit
+        assert same(first, wanted[0]) and same(second, wanted[0])
+        del first, second
+        assert not any(_memory._kept.values())
+
+
+def test_no_memory_for_bits_is_no_error(pretended, monkeypatch):
+    """The allocator refuses whatever has room for the bits: the passes make them."""
+    inputs, dout = inputs_of("dropout")
+    made, (q, k, v, lists) = pretend(inputs, CALLS["dropout"])
+    wanted = results(made, (q, k, v, lists), inputs, dout)
+    take = torch._C._cuda_cudaCachingAllocator_raw_alloc
+
+    def short(size, stream):
+        if size >= made.bits_bytes:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return take(size, stream)
+
+    class Storage:
+        def __new__(cls, size, **more):
+            if size >= made.bits_bytes:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(size, **more)
+
+    real = torch.UntypedStorage
+    made.forward_bytes = 0
+    for keep in (False, True):
+        advise(made, lists, "sequential", keep)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch._C, "_cuda_cudaCachingAllocator_raw_alloc", short)
+            patch.setattr(torch, "UntypedStorage", Storage)
+            o, lse = _passes.forward(made, q.detach(), k.detach(), v.detach(), lists)
+            bits, kept = _kept.kept_bits(made, lists, None)
+        assert bits is None and not kept
+        assert same(o, wanted[0]) and same(lse, wanted[1])
 
 
 @pytest.mark.parametrize("dims", [(20, 20), (20, 12), (64, 20), (72, 40)])

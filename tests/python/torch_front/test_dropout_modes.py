@@ -1,0 +1,139 @@
+"""Where keep bits are made: the same results in every mode, and limits of their memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import same
+from ordo.torch import _attention, _bits, _memory, _plans
+from test_attention import gradients, tensors
+from torch.utils.checkpoint import checkpoint
+
+SQUARE = (2, 33, 33, 4, 2, 16, 16)
+PACKED = dict(cu_q=torch.tensor([0, 20, 33], dtype=torch.int32), max_q=20)
+
+
+@pytest.fixture
+def fills(monkeypatch):
+    """The masks that are made before a pass."""
+    made, make = [], _bits.make_bits
+
+    def count(*call):
+        made.append(call)
+        return make(*call)
+
+    for module in ("_call", "_kept"):
+        monkeypatch.setattr(f"ordo.torch.{module}.make_bits", count)
+    return made
+
+
+def choose(monkeypatch, mode):
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", mode)
+    _plans._plans.clear()
+    _attention._known.clear()
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    yield
+    monkeypatch.undo()
+    _plans._plans.clear()
+    _attention._known.clear()
+
+
+def results(inputs, dout, attend=ordo.torch.attention, **rules):
+    o, lse = attend(*inputs, dropout_p=0.2, seed=(5, 6), causal=True, **rules)
+    return [o, lse, *gradients(o, inputs, dout)]
+
+
+@pytest.mark.parametrize("rules", [{}, PACKED, dict(keying="fa2")], ids=["dense", "packed", "fa2"])
+def test_every_mode_gives_the_same_bits(monkeypatch, fills, rules):
+    inputs, dout = tensors(SQUARE)
+    if "cu_q" in rules:
+        inputs, dout = [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+    made, times = {}, {}
+    for mode in ("auto", "fused", "sequential", "overlapped"):
+        choose(monkeypatch, mode)
+        fills.clear()
+        made[mode] = results(inputs, dout, **rules)
+        times[mode] = len(fills)
+    for mode in ("auto", "sequential", "overlapped"):
+        assert all(same(x, y) for x, y in zip(made[mode], made["fused"])), mode
+    assert times == {"auto": 0, "fused": 0, "sequential": 1, "overlapped": 1}
+
+
+def test_bits_that_are_kept_are_released(monkeypatch, fills):
+    choose(monkeypatch, "sequential")
+    inputs, dout = tensors(SQUARE)
+    o, _ = ordo.torch.attention(*inputs, dropout_p=0.2)
+    assert sum(_memory._kept.values()) > 0
+    o.backward(dout)
+    assert not any(_memory._kept.values())
+    with torch.no_grad():  # nothing to keep them for
+        ordo.torch.attention(*inputs, dropout_p=0.2)
+    assert not any(_memory._kept.values()) and len(fills) == 2
+
+
+def test_a_recomputation_makes_the_bits_again(monkeypatch, fills):
+    """What is saved does not depend on the memory at hand, which checkpointing checks."""
+    inputs, dout = tensors(SQUARE)
+    wanted = results(inputs, dout)
+    choose(monkeypatch, "sequential")
+
+    def attend(*given, **rules):
+        step = functools.partial(ordo.torch.attention, **rules)
+        return checkpoint(step, *given, use_reentrant=False)
+
+    assert all(same(x, y) for x, y in zip(results(inputs, dout, attend), wanted))
+    assert len(fills) == 3  # forward, forward again, backward
+    assert not any(_memory._kept.values())
+
+
+def test_a_compiled_graph_has_the_same_bits(monkeypatch, fills):
+    inputs, dout = tensors(SQUARE)
+    wanted = results(inputs, dout)
+    choose(monkeypatch, "sequential")
+    attend = torch.compile(ordo.torch.attention, backend="aot_eager", fullgraph=True)
+    rng = torch.tensor([5, 6])
+
+    def compiled(*given, seed, **rules):
+        return attend(*given, rng_state=rng, **rules)
+
+    assert all(same(x, y) for x, y in zip(results(inputs, dout, compiled), wanted))
+    assert len(fills) == 2  # before each pass
+
+
+@pytest.mark.parametrize("limit", [0, -1, 0.0, -0.5, 1.5, math.nan, math.inf, True, "1 GB", [1]])
+def test_wrong_limits_are_refused(limit):
+    with pytest.raises(ordo.Error, match="mask memory .*: expected bytes") as error:
+        ordo.torch.set_mask_memory(limit)
+    assert error.value.status == "argument" and repr(limit) in str(error.value)
+    assert _memory._limit == _memory._SHARE
+
+
+def test_limits_are_bytes_or_a_share():
+    here = torch.device("cpu")
+    for limit in (1, 10**9, np.int64(77)):
+        ordo.torch.set_mask_memory(limit)
+        assert _memory.fits(here, int(limit), 1) and not _memory.fits(here, int(limit) + 1, 1)
+    ordo.torch.set_mask_memory(1.0)
+    whole = _memory._limit_of(here)
+    ordo.torch.set_mask_memory(0.25)
+    assert 0.1 < _memory._limit_of(here) / whole < 0.4
+    ordo.torch.set_mask_memory(None)
+    assert 0.05 < _memory._limit_of(here) / whole < 0.2
+
+
+def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
+    inputs, dout = tensors(SQUARE)
+    wanted = results(inputs, dout)
+    choose(monkeypatch, "sequential")
+    ordo.torch.set_mask_memory(1)
+    assert all(same(x, y) for x, y in zip(results(inputs, dout), wanted))
+    assert not fills
