@@ -123,8 +123,8 @@ void cli_block_text(const void *priced)
         print_kernel(name, &r->gemm[i]);
     }
     print_kernel("attention", &r->attention);
-    print_kernel("attention, bits read", &r->attention_mask);
-    print_kernel("attention, bits made", &r->attention_fused);
+    print_kernel("attention, bits read", &r->attention_given);
+    print_kernel("attention, bits made", &r->attention_made);
     print_kernel("making the bits", &r->rng);
     if (r->memory_seconds > 0)
         printf("  %-20s %11.4f ms\n", "norms, activation", r->memory_seconds * 1e3);
@@ -188,8 +188,8 @@ static void kernels_json(cli_json *json, const ordo_block_report *r)
         cli_limiters_json(json, name, &r->gemm[i]);
     }
     cli_limiters_json(json, "attention", &r->attention);
-    cli_limiters_json(json, "attention_mask", &r->attention_mask);
-    cli_limiters_json(json, "attention_fused", &r->attention_fused);
+    cli_limiters_json(json, "attention_given", &r->attention_given);
+    cli_limiters_json(json, "attention_made", &r->attention_made);
     cli_limiters_json(json, "attention_backward", &r->attention_backward);
     cli_limiters_json(json, "rng", &r->rng);
     cli_json_end_object(json);
@@ -202,8 +202,8 @@ void cli_block_fields(cli_json *json, const void *priced)
     shape_json(json, p);
     cli_json_real(json, "gemm_ms", r->gemm_seconds * 1e3);
     cli_json_real(json, "attention_ms", r->attention.seconds * 1e3);
-    cli_json_real(json, "attention_mask_ms", r->attention_mask.seconds * 1e3);
-    cli_json_real(json, "attention_fused_ms", r->attention_fused.seconds * 1e3);
+    cli_json_real(json, "attention_given_ms", r->attention_given.seconds * 1e3);
+    cli_json_real(json, "attention_made_ms", r->attention_made.seconds * 1e3);
     cli_json_real(json, "rng_ms", r->rng.seconds * 1e3);
     cli_json_real(json, "memory_ms", r->memory_seconds * 1e3);
     cli_json_real(json, "communication_ms", r->communication_seconds * 1e3);

@@ -119,8 +119,8 @@ static void write_limiters(FILE *out, const ordo_block_report *r)
         write_bars(out, name, &r->gemm[i]);
     }
     write_bars(out, "attention", &r->attention);
-    write_bars(out, "attention, bits read", &r->attention_mask);
-    write_bars(out, "attention, bits made", &r->attention_fused);
+    write_bars(out, "attention, bits read", &r->attention_given);
+    write_bars(out, "attention, bits made", &r->attention_made);
     write_bars(out, "attention backward", &r->attention_backward);
     write_bars(out, "making the bits", &r->rng);
     fputs("</div>\n", out);

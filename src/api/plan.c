@@ -38,6 +38,8 @@ static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo
         return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda",
                          (int)known.backend);
     ORDO_TRY(ordo_check_range("order", (int)known.order, 0, ORDO_ORDER_COUNT));
+    ORDO_TRY(ordo_check_range("issue", (int)known.issue, 0, ORDO_ISSUE_KEY));
+    ORDO_TRY(ordo_check_range("assign", (int)known.assign, 0, ORDO_ASSIGN_FIRST_FREE));
     ORDO_TRY(ordo_problem_resolve(problem, &plan->problem));
     plan->threshold = ordo_dropout_threshold(&plan->problem);
     if (machine || known.backend == ORDO_BACKEND_REF)

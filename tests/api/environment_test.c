@@ -114,7 +114,7 @@ static void ask_block(answers *a, const ordo_model *model)
     NOTE(r.mode);
     NOTE(r.mask_bytes);
     NOTE(r.training);
-    note_time(a, &r.attention_fused);
+    note_time(a, &r.attention_made);
     note_time(a, &r.attention_backward);
     block.utilization = -1;
     ASK(ordo_model_block(model, &block, &r));

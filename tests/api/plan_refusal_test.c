@@ -142,8 +142,8 @@ TEST(choices_out_of_range_are_refused_by_name)
     REFUSE(on_h200, o->workers = INT64_MAX, ARGUMENT, "workers 9223372036854775807", "1048576");
     REFUSE(on_h200, o->backend = (ordo_backend)9, ARGUMENT, "backend 9", "expected ref, cpu");
     REFUSE(on_h200, o->order = (ordo_order)8, ARGUMENT, "order 8", "0..7");
-    REFUSE(on_h200, o->issue = (ordo_issue)3, ARGUMENT, "issue 3", "1..2");
-    REFUSE(on_h200, o->assign = (ordo_assign)3, ARGUMENT, "assign 3", "1..2");
+    REFUSE(on_h200, o->issue = (ordo_issue)3, ARGUMENT, "issue 3", "0..2");
+    REFUSE(on_h200, o->assign = (ordo_assign)3, ARGUMENT, "assign 3", "0..2");
     REFUSE(on_h200, p->heads = 0, ARGUMENT, "heads 0", "expected");
     REFUSE(on_h200, (p->batch = 1 << 16, p->heads = (1 << 14) + 1, p->q_len = 1), ORDO_ERR_OVERFLOW,
            "batch 65536 x heads 16385", "2^30");

@@ -116,8 +116,8 @@ typedef struct ordo_block_report {
     double elements; /* live scores of this rank */
     ordo_kernel_time gemm[ORDO_BLOCK_GEMMS];
     ordo_kernel_time attention;          /* forward, without dropout */
-    ordo_kernel_time attention_mask;     /* forward, keep bits given */
-    ordo_kernel_time attention_fused;    /* forward, keep bits made inside */
+    ordo_kernel_time attention_given;    /* forward, keep bits given */
+    ordo_kernel_time attention_made;     /* forward, keep bits made inside */
     ordo_kernel_time attention_backward; /* without dropout */
     ordo_kernel_time rng;                /* making the keep bits in a kernel of their own */
     double gemm_seconds;                 /* of the GEMMs to overlap with: all four, or the first */

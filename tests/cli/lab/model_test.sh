@@ -123,6 +123,22 @@ diff "$work/stated" "$work/printed" >&2 || fail "docs/design/model.md: its table
 status 1 model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --most 0 # no prediction is exact
 json model validate "$ORDO_SOURCE/bench/lab/measured/h200.json"
 says machine h200
+# --state acts on rows that do not state theirs, --waves on whole waves: 8 instead of 7.76.
+predicted() { # ROW OPTIONS..: of a row of h200.json, in us
+    row=$1
+    shift
+    status 0 model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" "$@"
+    awk -v row="$row" 'index($0, row) { for (i = 1; i <= NF; i++) if ($i ~ /%$/) print $(i - 1) }' "$out"
+}
+ratio() { # A B WANTED: A / B within half a percent
+    awk -v a="$1" -v b="$2" -v want="$3" 'BEGIN { r = a / b / want; exit !(r > 0.995 && r < 1.005) }' ||
+        fail "validate: $1 over $2 is not $3"
+}
+steady=$(predicted "bf16 four GEMMs  ") burst=$(predicted "bf16 four GEMMs  " --state burst)
+ratio "$steady" "$burst" 1.127
+ratio "$(predicted "bf16 proj" --state burst)" "$(predicted "bf16 proj")" 1
+ratio "$(predicted "bf16 proj" --waves)" "$(predicted "bf16 proj")" 1.031
+refuses 2 "--state" model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --state fast
 refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --most 0.5 --json=/dev/null
 status 0 model validate "$ORDO_SOURCE/bench/lab/measured/neoverse-v1.json" --most 10
 prints "attention-backward"

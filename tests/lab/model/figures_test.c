@@ -49,7 +49,7 @@ TEST(headlines)
     CHECK_NEAR(gpt4.overlapped_over_fused, 1.2, 0.01);
     const ordo_block_report llama2 = price(model, 4096, 4096, 7, false);
     CHECK_NEAR(llama2.overlapped_over_sequential, 1.14, 0.01);
-    CHECK_NEAR(llama3.attention_fused.seconds / llama3.attention.seconds, 1.90, 0.005);
+    CHECK_NEAR(llama3.attention_made.seconds / llama3.attention.seconds, 1.90, 0.005);
     CHECK_NEAR(llama3.mode[ORDO_DROPOUT_MODE_FUSED] / llama3.none, 1.3, 0.02);
     const ordo_block_report longest = price(model, 65536, 4096, 7, false);
     CHECK_NEAR(longest.mode[ORDO_DROPOUT_MODE_FUSED] / longest.none, 1.7, 0.04);
@@ -68,7 +68,7 @@ TEST(limiters)
     CHECK_INT(r.attention.limiter, ORDO_LIMIT_RF_READ);
     CHECK_NEAR(r.attention.by[ORDO_LIMIT_ISSUE] / r.attention.seconds, 1, 0.001);
     CHECK_INT(r.rng.limiter, ORDO_LIMIT_ALU);
-    CHECK_INT(r.attention_fused.limiter, ORDO_LIMIT_ISSUE);
+    CHECK_INT(r.attention_made.limiter, ORDO_LIMIT_ISSUE);
     ordo_model_destroy(model);
 }
 

@@ -38,12 +38,12 @@ static void check_report(const ordo_block_report *r, bool silicon)
     for (int i = 0; i < ORDO_BLOCK_GEMMS; i++)
         check_times(&r->gemm[i]);
     check_times(&r->attention);
-    check_times(&r->attention_mask);
-    check_times(&r->attention_fused);
+    check_times(&r->attention_given);
+    check_times(&r->attention_made);
     check_times(&r->rng);
     const double slack = 1 + 1e-12;
-    CHECK(r->attention.seconds <= r->attention_mask.seconds * slack);
-    CHECK(r->attention_mask.seconds <= r->attention_fused.seconds * slack);
+    CHECK(r->attention.seconds <= r->attention_given.seconds * slack);
+    CHECK(r->attention_given.seconds <= r->attention_made.seconds * slack);
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++)
         CHECK(r->none <= r->mode[i] * slack);
     CHECK(r->exposed >= 0 && r->exposed <= r->rng.seconds * slack);

@@ -103,9 +103,9 @@ static void compare(char **w, const ordo_block_report *r)
 {
     near("gemm", r->gemm_seconds, w[GEMM]);
     near("attention", r->attention.seconds, w[ATTENTION]);
-    near("with mask", r->attention_mask.seconds, w[WITH_MASK]);
+    near("with mask", r->attention_given.seconds, w[WITH_MASK]);
     near("rng", r->rng.seconds, w[RNG]);
-    near("fused", r->attention_fused.seconds, w[FUSED]);
+    near("fused", r->attention_made.seconds, w[FUSED]);
     near("sequential", r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL], w[SEQUENTIAL]);
     near("fusion", r->mode[ORDO_DROPOUT_MODE_FUSED], w[FUSION]);
     near("overlap", r->mode[ORDO_DROPOUT_MODE_OVERLAPPED], w[OVERLAP]);
@@ -114,7 +114,7 @@ static void compare(char **w, const ordo_block_report *r)
     CHECK_NEAR(r->hidden_in_fused, strtod(w[HIDDEN], NULL), 1e-9);
     same("attention", r->attention.limiter, w[ATTENTION_LIMITER]);
     same("rng", r->rng.limiter, w[RNG_LIMITER]);
-    same("fused", r->attention_fused.limiter, w[FUSED_LIMITER]);
+    same("fused", r->attention_made.limiter, w[FUSED_LIMITER]);
     near("pipelined", r->mode[ORDO_DROPOUT_MODE_PIPELINED], w[PIPELINED]);
     near("pipelined bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], w[PIPELINED_BYTES]);
     const ordo_training *t = &r->training;

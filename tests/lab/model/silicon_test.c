@@ -135,7 +135,7 @@ TEST(wide_multiplications_steal)
     const ordo_block_report with = price(model, block);
     CHECK_INT(ordo_model_set(model, "wide_steal", 0), ORDO_OK);
     const ordo_block_report without = price(model, block);
-    const double stolen = with.attention_fused.seconds - without.attention_fused.seconds;
+    const double stolen = with.attention_made.seconds - without.attention_made.seconds;
     const double tiles = 32.0 * 64 * 64;
     CHECK_NEAR(stolen * 132 * 1.58e9 / tiles, 16384 * 0.64 / 32 / 4 * 5.5, 1);
     ordo_model_destroy(model);
