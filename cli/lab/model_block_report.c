@@ -46,9 +46,15 @@ static ordo_dropout_mode next_best(const ordo_block_report *r)
 void cli_block_advice(const cli_priced_block *p, char *text, size_t capacity)
 {
     const ordo_block_report *r = &p->report;
-    snprintf(text, capacity, "%s, %.1f %% faster than %s; dropout costs %.1f %% of the block",
-             ordo_dropout_mode_name(r->best), 100 * r->margin, ordo_dropout_mode_name(next_best(r)),
-             100 * (r->mode[r->best] / r->none - 1));
+    const char *best = ordo_dropout_mode_name(r->best);
+    const char *next = ordo_dropout_mode_name(next_best(r));
+    const double cost = 100 * (r->mode[r->best] / r->none - 1);
+    if (r->no_difference)
+        snprintf(text, capacity, "%s, no difference to %s; dropout costs %.1f %% of the block",
+                 best, next, cost);
+    else
+        snprintf(text, capacity, "%s, %.1f %% faster than %s; dropout costs %.1f %% of the block",
+                 best, 100 * r->margin, next, cost);
 }
 
 /* ---- for people ---- */
@@ -140,7 +146,7 @@ void cli_block_text(const void *priced)
            r->overlapped_over_sequential, r->overlapped_over_fused, r->region, r->exposed * 1e3);
     if (!r->coresident && ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CUDA)
         puts("  The GEMMs and the kernel that makes the bits do not fit one multiprocessor "
-             "together:\n  only the idle ends of the last waves are filled");
+             "together:\n  bits made on a second stream run between the GEMMs");
     if (!r->mask_fits)
         puts("  the bits of the whole block do not fit this machine's memory");
     cli_block_advice(p, advice, sizeof advice);
@@ -225,6 +231,7 @@ void cli_block_fields(cli_json *json, const void *priced)
     cli_json_int(json, "region", r->region);
     cli_json_text(json, "recommended", ordo_dropout_mode_name(r->best));
     cli_json_real(json, "margin", r->margin);
+    cli_json_bool(json, "no_difference", r->no_difference);
     if (p->args->backward)
         training_json(json, r);
     kernels_json(json, r);

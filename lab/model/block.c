@@ -288,6 +288,19 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
 }
 
+static ordo_kernel_time backward_time(const parts *p, ordo_keep_source keep)
+{
+    ordo_attention_shape s = shape_of(p->block, keep);
+    s.backward = true;
+    s.utilization = p->block->utilization;
+    return attention_of(p, s, causal_share(p->model, p->block)).time;
+}
+
+static double backward_seconds(const parts *p, ordo_keep_source keep)
+{
+    return backward_time(p, keep).seconds;
+}
+
 /* Forward and backward pass. GEMMs take twice as long in the backward pass; three quarters of that,
  * projection and MLP, run before attention and can overlap with regenerating the bits. */
 static void price_training(const parts *p, ordo_block_report *r)
@@ -299,10 +312,13 @@ static void price_training(const parts *p, ordo_block_report *r)
     const double fused = p->fused.time.seconds;
     const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
     double backward = r->attention_backward.seconds;
-    if (factor > 0)
+    double backward_masked = backward_seconds(p, ORDO_KEEP_GIVEN);
+    double backward_fused = backward_seconds(p, ORDO_KEEP_MADE);
+    if (factor > 0) {
         backward = factor * forward;
-    const double backward_masked = backward + 2 * (masked - forward);
-    const double backward_fused = backward_masked + (fused - masked);
+        backward_masked = backward + 2 * (masked - forward);
+        backward_fused = backward_masked + (fused - masked);
+    }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
     ordo_beside once = { g, rng, steal_of(p, p->elements), p->tail }, again = once;
     again.gemm *= 1.5;
@@ -317,9 +333,9 @@ static void price_training(const parts *p, ordo_block_report *r)
     t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_masked;
 }
 
-/* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined
- * remain. */
-static void choose(ordo_block_report *r)
+/* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined remain.
+ * A second stream must gain more than the noise of measurements. */
+static void choose(ordo_block_report *r, double noise)
 {
     double best = INFINITY, next = INFINITY;
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
@@ -334,7 +350,13 @@ static void choose(ordo_block_report *r)
             next = r->mode[i];
         }
     }
+    if (r->best == ORDO_DROPOUT_MODE_OVERLAPPED &&
+        r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] <= best * (1 + noise)) {
+        r->best = ORDO_DROPOUT_MODE_SEQUENTIAL;
+        next = best = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL];
+    }
     r->margin = next / best - 1;
+    r->no_difference = r->margin <= noise;
     const ordo_training *t = &r->training;
     const struct {
         ordo_dropout_mode mode;
@@ -348,12 +370,17 @@ static void choose(ordo_block_report *r)
         { ORDO_DROPOUT_MODE_OVERLAPPED, true, t->overlapped_kept },
     };
     double least = INFINITY;
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        if (ways[i].seconds < least && (r->mask_fits || ways[i].mode == ORDO_DROPOUT_MODE_FUSED)) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) { /* overlapped last */
+        const bool beside = ways[i].mode == ORDO_DROPOUT_MODE_OVERLAPPED;
+        const bool fits = r->mask_fits || ways[i].mode == ORDO_DROPOUT_MODE_FUSED;
+        const bool again = r->training_best == ways[i].mode && least < INFINITY;
+        const double most = beside && !again ? least / (1 + noise) : least;
+        if (ways[i].seconds < most && fits) {
             least = ways[i].seconds;
             r->training_best = ways[i].mode;
             r->training_keeps_mask = ways[i].kept;
         }
+    }
 }
 
 void ordo_price_block(const ordo_model *model, const ordo_block *b,
@@ -374,10 +401,7 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     };
     for (int i = 0; i < ORDO_BLOCK_GEMMS; i++)
         r->gemm[i] = p.gemm[i].time;
-    ordo_attention_shape back = shape_of(b, ORDO_KEEP_NONE);
-    back.backward = true;
-    back.utilization = b->utilization;
-    r->attention_backward = attention_of(&p, back, causal_share(model, b)).time;
+    r->attention_backward = backward_time(&p, ORDO_KEEP_NONE);
     const int64_t rows = rows_of(b);
     r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] =
         mask_bytes(b, rows);
@@ -393,5 +417,5 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     r->fused_over_sequential =
         r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_FUSED];
     price_training(&p, r);
-    choose(r);
+    choose(r, ordo_model_value(model, ORDO_C_NOISE));
 }

@@ -2,8 +2,9 @@
  *
  * On one multiprocessor both slow each other down: by constant factors in the calibration paper,
  * and by the tensor cycles that wide multiplications take in silicon. What remains when the GEMMs
- * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, only the
- * idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. */
+ * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, at most
+ * the idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. A second
+ * stream must be started and awaited, which was measured to cost more than that. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -55,9 +56,13 @@ static ordo_hidden by_theft(const ordo_model *model, const ordo_beside *b)
 
 ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *b)
 {
+    const double join = ordo_model_value(model, ORDO_C_FORK_JOIN) * 1e-9;
     if (!ordo_model_coresident(model)) {
-        const double filled = smaller(b->rng, b->tail);
-        return (ordo_hidden) { b->gemm + b->rng - filled, b->rng - filled };
+        const double filled = smaller(b->rng, b->tail * ordo_model_value(model, ORDO_C_TAIL_SHARE));
+        return (ordo_hidden) { b->gemm + b->rng - filled + join, b->rng - filled };
     }
-    return ordo_model_on(model, ORDO_C_WIDE_STEAL) ? by_theft(model, b) : by_factors(model, b);
+    ordo_hidden hidden =
+        ordo_model_on(model, ORDO_C_WIDE_STEAL) ? by_theft(model, b) : by_factors(model, b);
+    hidden.seconds += join;
+    return hidden;
 }

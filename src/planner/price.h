@@ -85,6 +85,8 @@ typedef enum ordo_constant {
     ORDO_C_GEMM_SLOW,
     ORDO_C_CARVE_OUT,
     ORDO_C_RNG_SLOW,
+    ORDO_C_TAIL_SHARE,
+    ORDO_C_FORK_JOIN,
     ORDO_C_SEGMENT_LAUNCH,
     ORDO_C_CALL,
     ORDO_C_NOISE,

@@ -58,6 +58,11 @@ static const char BACKWARD_FIT[] =
 static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json (mean "
                                 "error 1.4 %; causal rows, not "
                                 "fitted, 1.7 %), in proportion to the head size";
+static const char BESIDE[] =
+    "rows gemm-then-rng and gemm-beside-rng of h200-calibrate.json, where each block starts its "
+    "generator and waits for it: 21 and 34 us slower beside; generators that never wait for a "
+    "block "
+    "filled the tails in h200.json";
 static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";
@@ -233,6 +238,10 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                           IS(5.1, FITTED, "1270 us beside wgmma, 247 us alone, H200, 2026-11-15"),
                           IS(2, FITTED,
                              "arXiv 2410.07531: \"50% slowdown\", read as half the speed") },
+    [ORDO_C_TAIL_SHARE] = { "tail_share", "", "idle part of a GEMM's last wave that is used", 0, 1,
+                            IS(0, FITTED, BESIDE), IS(1, FITTED, NOT_IN_PAPER) },
+    [ORDO_C_FORK_JOIN] = { "fork_join", "ns", "added by starting and awaiting a second stream", 0,
+                           1e9, IS(27200, FITTED, BESIDE), IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_SEGMENT_LAUNCH] = { "segment_launch", "ns", "added by a segment of the pipeline", 0,
                                 1e9, BOTH(IS(4000, FITTED, "assumed: a few launches")) },
     [ORDO_C_CALL] = { "call", "ns", "host time of one more call, where the host is the limit", 0,

@@ -135,11 +135,13 @@ typedef struct ordo_block_report {
     bool coresident;                       /* both kernels fit one multiprocessor together */
     double overlapped_over_sequential, overlapped_over_fused, fused_over_sequential;
     int region; /* making bits takes 1: less than half the GEMMs' time, 2: less, 3: more */
-    ordo_dropout_mode best; /* the fastest mode whose bits fit memory */
+    ordo_dropout_mode best; /* the fastest mode whose bits fit memory; overlapped only if it gains
+                               more over sequential than the noise of measurements */
     double margin;          /* time of the second best mode / time of the best - 1 */
     ordo_training training;
     ordo_dropout_mode training_best; /* the fastest for forward and backward pass */
     bool training_keeps_mask;        /* with it the backward pass reads the kept bits */
+    bool no_difference;              /* margin is within the noise of measurements */
 } ordo_block_report;
 
 ORDO_API ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,

@@ -238,6 +238,7 @@ class ordo_block_report(Struct):
         ("training", ordo_training),
         ("training_best", c_int),
         ("training_keeps_mask", c_bool),
+        ("no_difference", c_bool),
     ]
 
 

@@ -49,10 +49,12 @@ for name in none_ms sequential_keep_ms sequential_regenerate_ms fused_ms overlap
     overlapped_regenerate_ms recommended backward_bits; do
     grep -q "\"$name\": " "$work/training" || fail "--backward: no $name"
 done
-grep -q '"recommended": "overlapped"' "$work/training" || fail "--backward: not overlapped"
+grep -q '"recommended": "sequential"' "$work/training" || fail "--backward: not sequential"
+says recommended sequential
+is no_difference true
 grep -q '"backward_bits": "keep"' "$work/training" || fail "--backward: bits not kept"
 status 0 model block --seq 8k --embed 4k --causal --backward
-for line in "  sequential, keep  " "  overlapped, regenerate  " "  recommended: overlapped, keep"; do
+for line in "  sequential, keep  " "  overlapped, regenerate  " "  recommended: sequential, keep" "recommended: sequential, no difference to overlapped"; do
     prints "$line"
 done
 status 0 model block --seq 8k --embed 4k --backward --tensor-parallel 4

@@ -48,12 +48,20 @@ static void check_report(const ordo_block_report *r, bool silicon)
         CHECK(r->none <= r->mode[i] * slack);
     CHECK(r->exposed >= 0 && r->exposed <= r->rng.seconds * slack);
     CHECK(r->region >= 1 && r->region <= 3 && (r->region == 3) == (r->exposed > 0));
-    /* Without residency a second stream can only gain. */
-    if (silicon && !r->coresident)
-        CHECK(r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] <=
-              r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] * slack);
-    CHECK(r->margin >= 0);
+    /* Without residency a second stream gains at most what it hides, and may lose what it costs to
+     * start and await it; it is recommended only where it gains. */
+    const double behind = r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL];
+    const double beside = r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];
+    if (silicon && !r->coresident) {
+        CHECK(beside >= behind - r->rng.seconds * slack);
+        CHECK(beside <= behind + 28e-6);
+    }
+    CHECK(r->best != ORDO_DROPOUT_MODE_OVERLAPPED || beside <= behind);
+    CHECK(!silicon || r->best != ORDO_DROPOUT_MODE_OVERLAPPED || beside * 1.01 < behind);
+    CHECK(r->margin >= 0 && r->no_difference == (r->margin <= (silicon ? 0.01 : 0)));
     CHECK(r->training.none <= r->training.overlapped_kept * slack);
+    CHECK(r->training_best != ORDO_DROPOUT_MODE_OVERLAPPED || !silicon ||
+          r->training.overlapped_kept * 1.01 < r->training.sequential_kept);
     CHECK(r->training.sequential_kept <= r->training.sequential_regenerated * slack);
 }
 
