@@ -352,7 +352,8 @@ class _Walk:
         h, group = self._head(item), job.heads // job.kv_heads
         own = slice(h * group, (h + 1) * group)
         q, o, lse, dout, dlse = self.rows[place]
-        rows = Saved(q[:, :, own], o[:, :, own], lse[:, own], dout[:, :, own], dlse[:, own])
+        heads_dlse = None if dlse is None else dlse[:, own]
+        rows = Saved(q[:, :, own], o[:, :, own], lse[:, own], dout[:, :, own], heads_dlse)
         first = (chain.stages[s].first, 0)
         made, lists = plan(job, Heads(h, 1), document, first, rows.q, packet.k, packet.v)
         carry = (CARRY_IN if s > 0 else 0) | (CARRY_OUT if s < last else 0)
