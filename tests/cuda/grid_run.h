@@ -20,7 +20,7 @@ typedef struct grid_lab {
     bool cuda;
     void *stream;
     ordo_machine *machine; /* NULL: the host */
-    grid_piece workspace, bits, copy;
+    grid_piece workspace, bits, copy, sums;
 } grid_lab;
 
 /* A case laid out for a backend. */

@@ -15,6 +15,7 @@
  *   batch     for one sequence alone, dense and packed, and beside others that are NaN
  *   layout    packed, padded and dense
  *   split     in two shards of heads, in two of the batch
+ *   cut       of rows alone, of columns alone, of rows whose sums are carried, of a decoded row
  *   mask      from bits given and bits made inside; the bits of the device and of the host
  *   dropped   and the positions read back are the exporter's
  *
@@ -22,6 +23,7 @@
  * by message, and is no pass; a fixed combination that CUDA refuses has failed. Threads draw and
  * ask the oracle; one of them at a time has the device, unless --together. Exit 1 after a failure,
  * or if nothing passed; 77 without a device. */
+#include "grid_cut.h"
 #include "grid_probe.h"
 #include "grid_session.h"
 
@@ -310,6 +312,118 @@ static void check_split(trial *t, uint64_t *state)
     }
 }
 
+/* ---- cuts ---- */
+
+/* Rows or columns of a sequence, or one row without its place, as a problem of their own. */
+static void check_rows(trial *t, const char *how, grid_piece_place x)
+{
+    grid_case c;
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_place at;
+    grid_piece_of(&c, &t->c, &x);
+    if (run_other(t, "cut", how, &c, &resolved) &&
+        grid_piece_differs(&t->c, &c, &x, GRID_BY_ROW, &at))
+        fail_at(t, "cut", how, &at);
+    grid_close(&c);
+}
+
+/* A backward pass over a piece, from o and lse of the whole; results in `c`. */
+static bool run_backward(trial *t, const char *how, grid_case *c, unsigned carry)
+{
+    ordo_plan *plan = NULL;
+    ordo_plan_info info;
+    t->passes++;
+    const bool ran =
+        fine(t, "cut", grid_plan(&t->lab, c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
+        fine(t, "cut", ordo_plan_query(plan, &info)) &&
+        fine(t, "cut", grid_load(&t->lab, &t->other, c)) &&
+        fine(t, "cut",
+             grid_run_backward(&t->lab, &t->other, c, plan, carry, 1 + (int)(t->passes % 3)));
+    if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+        fail(t, "cut", "%s: key %s, in the whole %s", how, info.numeric_key, t->info.numeric_key);
+    if (ran && !grid_fetch(&t->lab, &t->other, c))
+        fail(t, "cut", "%s: written past the end of an output", how);
+    ordo_plan_destroy(plan);
+    return ran;
+}
+
+static void check_columns(trial *t, grid_piece_place x)
+{
+    grid_case c;
+    grid_place at;
+    grid_piece_of(&c, &t->c, &x);
+    if (run_backward(t, "columns", &c, 0) && grid_piece_differs(&t->c, &c, &x, GRID_BY_KEY, &at))
+        fail_at(t, "cut", "columns", &at);
+    grid_close(&c);
+}
+
+/* All rows of a sequence in two or three parts at tiles, in the order of the plan. */
+static void check_carried(trial *t, grid_piece_place all, uint64_t *state)
+{
+    const int64_t tile = t->info.backward_tile.q, tiles = (all.rows + tile - 1) / tile;
+    const int64_t parts = tiles < 3 ? tiles : check_between(state, 2, 3);
+    const int64_t middle = parts < 3 ? tiles : check_between(state, 2, tiles - 1);
+    const int64_t cuts[] = { 0, parts < 2 ? tiles : check_between(state, 1, middle - 1), middle,
+                             tiles };
+    const bool down = t->info.order == ORDO_ORDER_DESCENDING;
+    for (int64_t n = 0; parts > 1 && n < parts; n++) {
+        const int64_t part = down ? parts - 1 - n : n;
+        const bool last = n + 1 == parts;
+        grid_piece_place x = all;
+        grid_case c;
+        grid_place at;
+        x.row = cuts[part] * tile;
+        x.rows = (cuts[part + 1] * tile < all.rows ? cuts[part + 1] * tile : all.rows) - x.row;
+        grid_piece_of(&c, &t->c, &x);
+        const bool ran = run_backward(t, "carried", &c,
+                                      (n > 0 ? ORDO_CARRY_IN : 0u) | (last ? 0u : ORDO_CARRY_OUT));
+        if (ran && grid_piece_differs(&t->c, &c, &x,
+                                      1u << GRID_DQ | (last ? (unsigned)GRID_BY_KEY : 0u), &at))
+            fail_at(t, "cut", "carried", &at);
+        grid_close(&c);
+        if (!ran)
+            return;
+    }
+}
+
+/* Row i of a causal sequence with the keys that it sees, as decoding computes it. */
+static void check_decode(trial *t, grid_piece_place all, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const int64_t i = check_between(state, 0, all.rows - 1);
+    all.decode = true;
+    all.row = i;
+    all.columns += i + 1 - all.rows;
+    all.rows = 1;
+    if (p->mask == ORDO_MASK_CAUSAL && p->dropout.p == 0 && !grid_cut(&t->c) && all.columns > 0)
+        check_rows(t, "decoded", all);
+}
+
+static void check_cut(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const int64_t b = check_between(state, 0, p->batch - 1), step = p->dropout.p > 0 ? 16 : 1;
+    const grid_piece_place all = { .sequence = b,
+                                   .rows = t->c.q_lens[b],
+                                   .columns = t->c.kv_lens[b] };
+    const ordo_order order = t->info.order_asked;
+    const bool cyclic = order == ORDO_ORDER_SHIFT || order == ORDO_ORDER_SYMMETRIC;
+    if (all.rows == 0 || all.columns == 0 || cyclic) /* which keep o and lse only */
+        return;
+    grid_piece_place rows = all, columns = all;
+    rows.row = check_between(state, 0, (all.rows - 1) / step) * step;
+    rows.rows = check_between(state, 1, all.rows - rows.row);
+    check_rows(t, "rows", rows);
+    columns.column = 128 * check_between(state, 0, (all.columns - 1) / 128);
+    columns.columns -= columns.column;
+    if (columns.columns > 128 && check_between(state, 0, 1))
+        columns.columns = 128;
+    check_columns(t, columns);
+    if (t->info.kept & ORDO_PROMISE_CUT && !grid_cut(&t->c))
+        check_carried(t, all, state);
+    check_decode(t, all, state);
+}
+
 /* Bits that the device made are those of the host. */
 static void check_device_bits(trial *t)
 {
@@ -408,7 +522,7 @@ static bool check_bits(trial *t)
         !fine(t, "call", grid_load(&t->lab, &t->whole, &t->c)) ||
         !run(t, "call", &t->whole, &t->c, t->plan))
         return false;
-    if (t->info.not_kept)
+    if (t->info.not_kept & ~(unsigned)ORDO_PROMISE_CUT) /* some orders */
         fail(t, "plan", "levels %#x are not kept: %s", t->info.not_kept, t->info.note);
     if (t->s->wrong && strcmp(t->s->wrong, "oracle") == 0)
         spoil(t, &t->whole, &t->c);
@@ -422,6 +536,7 @@ static bool check_bits(trial *t)
     check_split(t, &state);
     check_mask(t);
     check_dropped(t, &state);
+    check_cut(t, &state);
     return true;
 }
 
@@ -510,8 +625,8 @@ static void *work(void *argument)
     }
     for (t.number = take_number(t.s); t.number >= 0; t.number = take_number(t.s))
         check_combination(&t);
-    grid_piece *const pieces[] = { &t.lab.workspace, &t.lab.bits, &t.lab.copy, &t.whole.memory,
-                                   &t.other.memory };
+    grid_piece *const pieces[] = { &t.lab.workspace, &t.lab.bits,     &t.lab.copy,
+                                   &t.lab.sums,      &t.whole.memory, &t.other.memory };
     for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
         grid_release(&t.lab, pieces[x]);
     ordo_machine_destroy(t.lab.machine);
