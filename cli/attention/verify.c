@@ -151,7 +151,12 @@ static int finish(request *r)
 int cli_verify(int argc, char **argv)
 {
     request r = {
-        .runs = { .job = CLI_JOB_INIT, .repeats = 2, .delay_us = 100, .argc = argc, .argv = argv },
+        .runs = { .job = CLI_JOB_INIT,
+                  .repeats = 2,
+                  .delay_us = 100,
+                  .cut = -1,
+                  .argc = argc,
+                  .argv = argv },
     };
     cli_option more[] = {
         OPT_INT("--repeats", "N", &r.runs.repeats, 1, 1000000, "runs of each kind (default 2)"),
@@ -159,6 +164,8 @@ int cli_verify(int argc, char **argv)
                 "cpu: longest random delay before a turn (default 100; 0 = none)"),
         OPT_LIST("--grids", "N[,N..]", &r.runs.grids, 1, 65536,
                  "cuda: smaller numbers of workers (default 132,114,78,32)"),
+        OPT_CHOICE("--cut", "rows|columns|decode", &r.runs.cut,
+                   "cut sequences into calls instead, and compare these with the uncut run"),
         OPT_TEXT("--expect", "FILE", &r.expect, "compare with the digests that --write wrote"),
         OPT_TEXT("--write", "FILE", &r.write, "write the digests and the plan's line"),
         CLI_JOB_OPTIONS(&r.runs.job),
@@ -173,11 +180,16 @@ int cli_verify(int argc, char **argv)
         "on each number of threads (default 1,2,4,8), with random delays, each sequence alone, "
         "the\n"
         "batch reversed, in another process, on each instruction set; on a GPU with each size of\n"
-        "the grid and with other work on the device. If bits differ, print the first element that\n"
-        "differs and exit with status 1.",
+        "the grid and with other work on the device. With --cut, every sequence in pieces "
+        "instead:\n"
+        "any rows, and parts of rows whose sums are carried (rows), columns from multiples of 128\n"
+        "on (columns), or each row alone with the keys that it sees (decode). If bits differ, "
+        "print\n"
+        "the first element that differs and exit with status 1.",
         sections, 3,
         "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
         "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"
+        "  ordo verify --seq 1k --heads 4 --kv-heads 2 --mask causal --dtype bf16 --cut decode\n"
         "  ordo verify --seq 256 --write here.txt && ordo verify --seq 256 --expect here.txt\n"
     };
     int status = CLI_OK;

@@ -6,6 +6,7 @@
 #define _XOPEN_SOURCE 700
 #include "attention/verify_checks.h"
 
+#include "attention/verify_cut.h"
 #include "kit/child.h"
 #include "kit/execute.h"
 #include "kit/message.h"
@@ -373,6 +374,9 @@ static int take_digests(trial *t)
 static int run_checks(trial *t)
 {
     CLI_TRY(take_digests(t));
+    if (t->request->cut >= 0)
+        return cli_verify_cut(&(cli_cut_trial) { t->request, &t->info, &t->first, &t->base,
+                                                 &t->again, &t->stage, t->report });
     CLI_TRY(t->stage.device ? check_all_grids(t) : check_all_threads(t));
     if (t->stage.device && t->problem.dropout.p > 0)
         CLI_TRY(check_all_dropouts(t));

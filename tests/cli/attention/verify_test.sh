@@ -34,6 +34,28 @@ grep -q "target" "$out" && fail "the oracle has no targets"
 json verify --seq 30,40 --dim 8 --threads 2 --repeats 1
 [ "$(grep -c '"checks":' "$out")" -eq 2 ] || fail "lists: expected 2 results"
 
+# Sequences cut into calls: every layout, with dropout, and a plan that does not promise it.
+for cut in rows columns decode; do
+    # shellcheck disable=SC2086 # a list of words
+    status 0 verify --seq 300 --batch 2 $small --kv-heads 1 --device cpu --cut $cut
+    prints "every bit equal"
+    grep -q "threads\|process" "$out" && fail "--cut $cut: other checks too"
+    json verify --cu-seqlens 0,70,70,300 --heads 2 --dim 8 --dtype bf16 --mask causal --cut $cut
+    json verify --q-lens 33,0,129 --kv-lens 40,20,0 --seq 130 --dim 8 --v-dim 4 --dtype f16 \
+        --alibi --softcap 20 --window 30,5 --cut $cut
+done
+status 0 verify --seq 300 --dim 8 --mask causal --cut rows
+for row in "pieces of 100 rows " "5 parts of rows, sums carried          5   equal"; do
+    prints "$row"
+done
+status 0 verify --seq 300 --dim 8 --mask causal --cut columns
+prints "pieces of 128 columns                  3   equal"
+status 0 verify --seq 40 --dim 8 --mask causal --cut decode
+prints "each row alone                        40   equal"
+status 0 verify --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail --cut rows
+prints "not run: not promised by this plan"
+refuses 2 "--cut" verify --seq 8 --cut heads
+
 # Digests kept for another machine.
 status 0 verify --seq 40,50 --dim 8 --dropout 0.1 --threads 2 --repeats 1 --write kept.txt
 [ "$(grep -c '^plan ordo-plan' kept.txt)" -eq 2 ] || fail "--write: not two plans"
@@ -93,5 +115,12 @@ if [ -e "$flip" ] && ! "$ORDO" info | grep -qE '\+(asan|tsan|ubsan)'; then
     tr -d ' \n' <"$out" |
         grep -qF '"tensor":"dq","sequence":1,"row":5,"head":1,"column":3,"bits":' ||
         fail "--json does not say where"
+    # The second of two parts of one sequence of 200 rows: row 5 of it, head 1, column 3.
+    export FLIP_CALL=4 FLIP_ELEMENT=$(((5 * 2 + 1) * 8 + 3))
+    LD_PRELOAD=$flip "$ORDO" verify --device cpu --seq 200 --heads 2 --dim 8 --cut rows \
+        >"$out" 2>"$err"
+    [ $? -eq 1 ] || fail "--cut, one wrong bit: expected exit status 1"
+    grep -q "2 parts of rows, sums carried  .* DIFFERENT" "$out" ||
+        fail "--cut, one wrong bit: not in the row of two parts"
 fi
 finish
