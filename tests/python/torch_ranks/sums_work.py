@@ -73,6 +73,18 @@ def interleaved(count):
 # ---- gradients ----
 
 
+class Zero(torch.autograd.Function):
+    """0, with the gradient -0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, dy):
+        return torch.full((5,), -0.0, dtype=dy.dtype)
+
+
 class Net(nn.Module):
     def __init__(self, dtype):
         super().__init__()
@@ -80,10 +92,11 @@ class Net(nn.Module):
         self.first, self.second = nn.Linear(9, 21), nn.Linear(21, 7)
         self.norm = nn.LayerNorm(21)
         self.unused = nn.Parameter(torch.ones(3))
+        self.zero = nn.Parameter(torch.ones(5))  # its gradient is -0 in every micro-batch
         self.to(DTYPES[dtype])
 
     def forward(self, x):
-        return self.second(torch.tanh(self.norm(self.first(x))))
+        return self.second(torch.tanh(self.norm(self.first(x)))) + Zero.apply(self.zero)
 
 
 def loss_of(model, index, dtype):
@@ -96,6 +109,7 @@ def result(parameters, dtype):
     """Digests of the gradients, of their norm, and of the clipped gradients."""
     norm = od.ordered_grad_norm(parameters)
     whole = [gathered(p.grad) for p in parameters]
+    assert any(x.shape == (5,) and torch.signbit(x).all() for x in whole)
     again = od.ordered_clip_grad_norm_(parameters, 0.01)
     assert torch.equal(norm, again)
     exact = torch.cat([x.double().reshape(-1) for x in whole]).norm()
@@ -214,6 +228,11 @@ def sharded(shape):
     return model
 
 
+def outside(model):
+    od.OrderedFSDP(model, 2)
+    model(torch.ones(3, 4)).sum().backward()
+
+
 def mistakes():
     """Two ranks, of which rank 1 is wrong; the group works on after each of them."""
     wrong, model = dist.get_rank() == 1, Net("f32")
@@ -254,4 +273,7 @@ def mistakes():
     plain = od.OrderedFSDP(sharded((2,)), 4)
     made["fsdp, other"] = refused(plain.micro_batch(3).__enter__)
     made["works on"] = digest([reduce([x])])
+    ordered, loss = od.OrderedDDP(wrapped, 4), loss_of(wrapped, 0, "f32")
+    made["ddp, outside"] = refused(loss.backward)
+    made["fsdp, outside"] = refused(outside, sharded((2,)))
     return made

@@ -55,7 +55,7 @@ MESSAGES = {
     "descending": ("rank 1 was refused", "owned [3, 2]: expected ascending"),
     "micro_batches": ("micro_batches: rank 0 has 4, rank 1 has 8",) * 2,
     "no micro_batches": ("micro_batches 0: expected at least 1",) * 2,
-    "parameters": ("parameters: rank 0 has 7, rank 1 has 2",) * 2,
+    "parameters": ("parameters: rank 0 has 8, rank 1 has 2",) * 2,
     "parameter": ("parameter 0: rank 0 has float32 (3, 9), rank 1 has float32 (4, 9)",) * 2,
     "too few": ("rank 1 was refused", "1 of this rank's 2 micro-batches were taken"),
     "other": ("micro-batch 1: expected 0", "micro-batch 3: expected 2, the next of"),
@@ -64,6 +64,8 @@ MESSAGES = {
     "ddp": ("rank 1 owns no micro-batch of 1",) * 2,
     "fsdp, two axes": ("one mesh of one axis",) * 2,
     "not fsdp": ("expected a module under fully_shard()",) * 2,
+    "ddp, outside": ("outside OrderedDDP.micro_batch()",) * 2,
+    "fsdp, outside": ("outside OrderedFSDP.micro_batch()",) * 2,
     "fsdp, other": ("micro-batch 3: expected 0", "micro-batch 3: expected 2"),
 }
 
