@@ -5,7 +5,7 @@ SOAK_HOURS ?= 0
 JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
-.PHONY: all demo test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
+.PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
 .PHONY: python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
@@ -15,6 +15,9 @@ all: setup-build ## build the libraries and the command: build/bin, build/lib
 demo: all ## show the point of ordo in a minute
 	@cmake --build build --target bench_attention_unordered
 	@tools/demo
+
+train: all setup-python ## train a small GPT, kill it, resume it on other ranks; the last line is "equal"
+	@tests/python/run --torch --program tools/train $(TRAIN)
 
 everything: setup-test
 	@cmake --preset release

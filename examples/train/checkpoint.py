@@ -1,0 +1,165 @@
+"""Checkpoints that are complete or absent, and that any number of ranks can read.
+
+A checkpoint is a folder step-00000020 with the files of torch.distributed.checkpoint and a
+manifest: the settings of the run, and the size and digest of every file. It is written under
+another name, synchronised to the disk and renamed, so that a process that is killed at any moment
+leaves the checkpoints before it as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+Named = dict[str, Any]
+PENDING = "pending"  # the folder that is being written
+MANIFEST = "manifest.json"
+MAY_DIFFER = ("torch", "ordo", "processor")  # bits may then be others; the run goes on
+
+
+class Refused(Exception):
+    """A checkpoint that cannot be read or written, or ranks that disagree; says why."""
+
+
+def together(work: Any) -> Any:
+    """The result of work() on rank 0, for every rank; an error there is raised on every rank."""
+    answer: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            answer[0] = work()
+        except (Refused, OSError, ValueError) as error:
+            answer[1] = str(error)
+    dist.broadcast_object_list(answer, src=0)
+    if answer[1] is not None:
+        raise Refused(answer[1])
+    return answer[0]
+
+
+def agree(facts: Named) -> None:
+    """Every rank must have the same facts, or every rank raises Refused."""
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, facts)
+    for rank, others in enumerate(gathered):
+        for name, value in gathered[0].items():
+            if others[name] != value:
+                raise Refused(
+                    f"ranks disagree: {name} is {others[name]} on rank {rank}, {value} on rank 0"
+                )
+
+
+def newest(folder: Path) -> Path | None:
+    return max(folder.glob("step-*"), default=None)
+
+
+def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> None:
+    """Write a checkpoint from all ranks; then remove all but the last `keep`."""
+    pending, final = folder / PENDING, folder / f"step-{step:08d}"
+
+    def clear() -> None:
+        shutil.rmtree(pending, ignore_errors=True)
+        pending.mkdir(parents=True)
+        room = sum(x.numel() * x.element_size() for x in state.values())
+        with open(pending / "room", "wb") as file:  # a full disk is found before it is written to
+            os.posix_fallocate(file.fileno(), 0, room)
+        os.unlink(file.name)
+
+    def finish() -> None:
+        sizes = {x.name: [x.stat().st_size, digest(x)] for x in sorted(pending.iterdir())}
+        with open(pending / MANIFEST, "w") as file:
+            json.dump({"step": step, "settings": settings, "files": sizes}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        sync(pending)
+        os.rename(pending, final)
+        sync(folder)
+        for old in sorted(folder.glob("step-*"))[:-keep]:
+            old.rename(pending)  # a half removed checkpoint must not look like a whole one
+            shutil.rmtree(pending)
+
+    try:
+        together(clear)
+        writer = dcp.FileSystemWriter(pending, sync_files=True)
+        dcp.save(state, storage_writer=writer)
+        together(finish)
+    except (Refused, CheckpointException) as error:
+        if dist.get_rank() == 0:
+            shutil.rmtree(pending, ignore_errors=True)
+        last = newest(folder)
+        raise Refused(
+            f"checkpoint {final} could not be written: {reason(error)}; "
+            f"the last good one is {last.name if last else 'none'}"
+        ) from error
+
+
+def load(path: Path, state: Named, settings: Named) -> tuple[int, list[str]]:
+    """Read a checkpoint of equal settings into the tensors of `state`: (step, what differs)."""
+
+    def check() -> tuple[int, list[str]]:
+        notes = []
+        try:
+            manifest = json.loads((path / MANIFEST).read_text())
+            step, written, files = (manifest[name] for name in ("step", "settings", "files"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"checkpoint {path}: {MANIFEST} is damaged: {error}") from error
+        if path.name != f"step-{step:08d}":
+            raise Refused(f"checkpoint {path}: its manifest says step {step}")
+        for name, value in settings.items():
+            if written.get(name) != value:
+                notes.append(f"{name} is {written.get(name)} there and {value} here")
+                if name not in MAY_DIFFER:
+                    raise Refused(f"checkpoint {path}: {notes[-1]}")
+        for name, (size, expected) in files.items():
+            file = path / name
+            found = file.stat().st_size if file.exists() else None
+            if found != size:
+                raise Refused(f"checkpoint {path}: {name} has {found} bytes, expected {size}")
+            if digest(file) != expected:
+                raise Refused(f"checkpoint {path}: {name} is damaged: expected digest {expected}")
+        return step, notes
+
+    step, notes = together(check)
+    dcp.load(state, storage_reader=dcp.FileSystemReader(path))
+    return step, notes
+
+
+def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Named:
+    """Every tensor of the run by name; what the optimizer keeps is made if it is not there."""
+    state = {}
+    for name, parameter in model.named_parameters():
+        kept = optimizer.state[parameter]
+        if not kept:
+            kept["step"] = torch.tensor(0.0)
+            kept["exp_avg"] = torch.zeros_like(parameter)
+            kept["exp_avg_sq"] = torch.zeros_like(parameter)
+        state[f"model.{name}"] = parameter.detach()
+        state.update({f"{what}.{name}": x for what, x in kept.items()})
+    return state
+
+
+def digest(file: Path) -> str:
+    made = hashlib.sha256()
+    with open(file, "rb") as stream:
+        while piece := stream.read(1 << 20):
+            made.update(piece)
+    return made.hexdigest()
+
+
+def sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def reason(error: Exception) -> str:
+    if isinstance(error, CheckpointException):
+        return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
+    return str(error)
