@@ -31,7 +31,7 @@ test-long: everything ## run the long tests, some mutants, and each fuzz target 
 	@ctest --preset long --no-tests=error
 	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
 
-soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings: hours; SOAK_HOURS limits them
+soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 kills: hours; SOAK_HOURS limits them
 	@tools/soak --hours $(SOAK_HOURS)
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
