@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .._digest import digest
 from .._library import Error
+from ._verify_group import Group
+from ._verify_run import Run, run_step
 
 
 @dataclass(frozen=True)
@@ -23,63 +24,121 @@ class Verdict:
     run: int | None  # in which run it differed from run 0
     runs: int
     digests: dict[str, str] = field(repr=False)  # of run 0: "loss", then gradients by parameter
+    module: str | None = None  # whose output differed first in the forward pass
+    rank: int | None = None  # on which it differed; None without ranks
+    kills: int = 0  # processes that were killed
 
     def __bool__(self) -> bool:
         return self.equal
 
     def __str__(self) -> str:
+        killed = f", {self.kills} kills" if self.kills else ""
         if self.equal:
-            return f"equal: {len(self.digests)} tensors, {self.runs} runs"
-        return f"DIFFERENT: {self.first} in run {self.run}; before it, all equal"
+            return f"equal: {len(self.digests)} tensors, {self.runs} runs{killed}"
+        where = f"run {self.run}" + ("" if self.rank is None else f", rank {self.rank}")
+        forward = (
+            f"in the forward pass, the output of {self.module} differed first"
+            if self.module
+            else "in the forward pass, no output of a module differed"
+        )
+        return f"DIFFERENT: {self.first} in {where}{killed}; before it, all equal; {forward}"
 
 
 def verify(
-    step: Callable[[], Any],
+    step: Callable[..., Any],
     model: torch.nn.Module | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     runs: int = 2,
     seed: int = 0,
+    ranks: int | Sequence[int] | None = None,
+    kill: int = 0,
 ) -> Verdict:
     """Run `step` several times from the same state and compare what it computed.
 
-    `step()` runs forward and backward on `model`, and may return the loss. Without `model`, the
-    modules and the optimizer are those that the function refers to. Before each run parameters, buffers, the optimizer's state and the random number generators are set back and
-    gradients dropped. Each gradient is hashed as it is complete; `first` names the earliest that
-    differs, so that what ran before it in the backward pass is not to blame. Afterwards the
-    model is as it was. With the xxhash package hashing is at memory speed.
+    `step()` runs forward and backward on `model`, and may return the loss, or tensors by name.
+    Without `model`, the modules and the optimizer are those that the function refers to. Before
+    each run parameters, buffers, the optimizer's state and the random number generators are set
+    back and gradients dropped. Each gradient is hashed as it is complete; `first` names the
+    earliest that differs, so that what ran before it in the backward pass is not to blame. `module`
+    names the module whose output differed first in the forward pass. Afterwards the model is as it
+    was. With the xxhash package hashing is at memory speed.
+
+    With `ranks=n` every run is made by n processes, on one thread each, that form a gloo process
+    group; each rank is compared with itself in run 0. With several numbers, ranks=(1, 2, 4), there
+    are `runs` runs on each, and rank 0 of all of them is compared with the first. With `kill=n`
+    every run but the first is killed n times, one of its processes with SIGKILL at a random
+    moment, and started again. A step that takes an argument gets the path of a folder, which is
+    empty at the start of a run and stays when the run is killed: for checkpoints. In both cases
+    the weights after the step are compared too. These processes are forked, so that CUDA must not be
+    in use, and they leave this process and its model alone.
     """
     if runs < 2:
         raise Error("argument", f"runs {runs}: expected 2 or more")
+    if kill < 0:
+        raise Error("argument", f"kill {kill}: expected 0 or more")
+    if ranks is not None or kill:
+        sizes = [ranks] if ranks is None or isinstance(ranks, int) else list(ranks)
+        if model is None:
+            model, optimizer = _used_by(step, optimizer, needed=False)
+        return _verify_group(Group(step, model, seed), sizes, runs, kill)
     if model is None:
         model, optimizer = _used_by(step, optimizer)
     saved = copy.deepcopy(model.state_dict())
     states = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     generators = _random_state()
-    results: list[dict[str, str]] = []
+    results: list[Run] = []
     try:
         for _ in range(runs):
             _restore(model, optimizer, saved, states)
             torch.manual_seed(seed)
-            results.append(_run(step, model))
+            results.append(run_step(step, model))
     finally:
         _restore(model, optimizer, saved, states)
         _set_random_state(generators)
     for run, result in enumerate(results[1:], 1):
-        first = _difference(results[0], result)
+        first = results[0].difference(result)
         if first is not None:
-            return Verdict(False, first, run, runs, results[0])
-    return Verdict(True, None, None, runs, results[0])
+            module = results[0].forward_difference(result)
+            return Verdict(False, first, run, runs, results[0].digests, module)
+    return Verdict(True, None, None, runs, results[0].digests)
+
+
+def _verify_group(group: Group, sizes: Sequence[int | None], runs: int, kill: int) -> Verdict:
+    """Compare each rank with itself in the first run of its number of ranks, and rank 0 with that
+    of the very first run."""
+    kills, run = 0, 0
+    base: Run | None = None
+    for size in sizes:
+        first: list[Run] = []
+        for again in range(runs):
+            made = group.run(size, kill if run > 0 else 0)
+            kills += made.kills
+            base = base or made.ranks[0]
+            pairs = [(0, base, made.ranks[0]), *zip(range(len(first)), first, made.ranks)]
+            for rank, expected, found in pairs:
+                name = expected.difference(found, made.kills > 0)
+                if name is not None:
+                    module = expected.forward_difference(found, made.kills > 0)
+                    total = len(sizes) * runs
+                    at = None if size is None else rank
+                    return Verdict(False, name, run, total, base.digests, module, at, kills)
+            first = first or made.ranks
+            run += 1
+    assert base is not None
+    return Verdict(True, None, None, run, base.digests, kills=kills)
 
 
 def _used_by(
-    step: Any, optimizer: torch.optim.Optimizer | None
-) -> tuple[torch.nn.Module, torch.optim.Optimizer | None]:
+    step: Any, optimizer: torch.optim.Optimizer | None, needed: bool = True
+) -> tuple[Any, torch.optim.Optimizer | None]:
     """The outermost modules, and the optimizer if there is one, that a function refers to."""
     named = _names_in(step)
     modules = {name: x for name, x in named.items() if isinstance(x, torch.nn.Module)}
     inner = {id(part) for x in modules.values() for part in list(x.modules())[1:]}
     outer = {name: x for name, x in modules.items() if id(x) not in inner}
+    if not outer and not needed:
+        return None, optimizer
     if not outer:
         raise Error("argument", "model None: expected one, for step refers to no module by itself")
     optimizers = {id(x): x for x in named.values() if isinstance(x, torch.optim.Optimizer)}
@@ -117,41 +176,6 @@ def _restore(model: Any, optimizer: Any, saved: Any, states: Any) -> None:
         optimizer.load_state_dict(copy.deepcopy(states))
     for parameter in model.parameters():
         parameter.grad = None
-
-
-def _run(step: Callable[[], Any], model: torch.nn.Module) -> dict[str, str]:
-    """Digests by name, in the order in which gradients were complete."""
-    order: dict[str, str] = {}
-    hooks = []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-
-            def note(at: Any, name: str = name) -> None:
-                order[name] = ""
-
-            hooks.append(parameter.register_post_accumulate_grad_hook(note))
-    try:
-        loss = step()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    digests = {"loss": _hash(loss)} if isinstance(loss, torch.Tensor) else {}
-    for name in [*order, *(name for name in gradients if name not in order)]:
-        if name in gradients:
-            digests[f"gradient of {name}"] = _hash(gradients[name])
-    return digests
-
-
-def _hash(tensor: torch.Tensor) -> str:
-    return digest(tensor.detach().reshape(-1))
-
-
-def _difference(one: dict[str, str], other: dict[str, str]) -> str | None:
-    for name, value in one.items():
-        if other.get(name) != value:
-            return name
-    return next((name for name in other if name not in one), None)
 
 
 def _random_state() -> tuple[Any, Any]:

@@ -1,0 +1,164 @@
+"""ordo.verify in processes: as ranks of a group, killed and started again; and the module that it
+names when a forward pass differs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import ordo
+import pytest
+import torch
+from torch import distributed
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        self.block = torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(16, 16))
+        self.last = torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+
+@pytest.fixture
+def net():
+    return Net()
+
+
+DATA = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
+
+
+# ---- the module ----
+
+
+def test_the_module_that_differs_first_is_named(net):
+    """A module that draws from a generator nobody sets back."""
+    own = torch.Generator().manual_seed(9)
+    net.block[0].register_forward_hook(
+        lambda module, x, y: y * (1 + torch.rand((), generator=own))
+    )
+    verdict = ordo.verify(lambda: net(DATA).square().mean().backward(), net)
+    assert not verdict and verdict.module == "block.0 (GELU)"
+    assert "the output of block.0 (GELU) differed first" in str(verdict)
+
+
+def test_a_forward_pass_that_is_equal_is_not_blamed(net):
+    runs = []
+
+    def step():
+        runs.append(None)
+        loss = net(DATA).square().mean()
+        (loss * len(runs)).backward()
+
+    verdict = ordo.verify(step, net)
+    assert not verdict and verdict.module is None
+    assert verdict.first.startswith("gradient of last.")
+    assert "no output of a module differed" in str(verdict)
+
+
+def test_compiled_modules_and_vmap_still_verify(net):
+    def step():
+        rows = torch.func.vmap(net.block)(net.first(DATA))
+        net.last(rows).sum().backward()
+
+    assert ordo.verify(step, net)
+    compiled = torch.compile(net, backend="eager", fullgraph=True)
+    assert ordo.verify(lambda: compiled(DATA).sum().backward(), net)
+
+
+def test_tensors_by_name(net):
+    verdict = ordo.verify(lambda: dict(out=net(DATA), step=3), net)
+    assert verdict and list(verdict.digests) == ["out"]
+
+
+# ---- ranks ----
+
+
+def sum_over_ranks(net, order):
+    """Each rank takes every n-th sample; gradients are added over ranks."""
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    net(DATA[rank::ranks]).square().sum().backward()
+    for x in net.parameters():
+        distributed.all_reduce(x.grad)
+        if order == "wrong" and rank == 1:
+            x.grad += torch.rand(())  # seeded: the same in every run
+        if order == "random":
+            x.grad += 1e-3 * (time.monotonic_ns() % 1000)
+
+
+def test_ranks_repeat(net):
+    before = [x.detach().clone() for x in net.parameters()]
+    verdict = ordo.verify(lambda: sum_over_ranks(net, "as it is"), ranks=2)
+    assert verdict and str(verdict) == "equal: 12 tensors, 2 runs", str(verdict)
+    assert all(torch.equal(x, y) and x.grad is None for x, y in zip(net.parameters(), before))
+    assert not distributed.is_initialized()
+
+
+def test_ranks_that_do_not_repeat(net):
+    verdict = ordo.verify(lambda: sum_over_ranks(net, "random"), ranks=2)
+    assert not verdict and verdict.first.startswith("gradient of last.") and verdict.rank == 0
+    assert "in run 1, rank 0" in str(verdict) and verdict.module is None
+
+
+def test_numbers_of_ranks(net):
+    """Sums that follow the number of ranks are found; a step that ignores it passes."""
+    verdict = ordo.verify(lambda: sum_over_ranks(net, "as it is"), ranks=(1, 2))
+    assert not verdict and (verdict.run, verdict.runs, verdict.rank) == (2, 4, 0)
+    verdict = ordo.verify(lambda: net(DATA).square().sum().backward(), ranks=(1, 3))
+    assert verdict and verdict.runs == 4
+
+
+def test_what_fails_in_a_rank_is_said(net):
+    def step():
+        if distributed.get_rank() == 1:
+            raise ValueError("no such sample")
+        distributed.barrier()
+
+    with pytest.raises(ordo.Error, match="(?s)failed on rank 1.*no such sample"):
+        ordo.verify(step, net, ranks=2)
+    for wrong in (dict(ranks=0), dict(ranks=(1, -1)), dict(kill=-1)):
+        with pytest.raises(ordo.Error, match="expected"):
+            ordo.verify(lambda: net(DATA).sum().backward(), net, **wrong)
+
+
+# ---- kills ----
+
+
+def train(net, folder, *, forgets):
+    """Six steps with a checkpoint after each, written atomically; resumes if there is one."""
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    path = os.path.join(folder, "checkpoint")
+    first = 0
+    if os.path.exists(path):
+        saved = torch.load(path)
+        net.load_state_dict(saved["net"])
+        first = saved["step"]
+        if not forgets:
+            optimizer.load_state_dict(saved["optimizer"])
+    for step in range(first, 6):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        (net(DATA) * torch.rand(12, 4)).square().sum().backward()
+        optimizer.step()
+        saved = dict(net=net.state_dict(), optimizer=optimizer.state_dict(), step=step + 1)
+        torch.save(saved, path + ".new")
+        os.replace(path + ".new", path)
+        time.sleep(0.02)
+    return dict(net.state_dict())
+
+
+def test_killed_and_resumed(net):
+    verdict = ordo.verify(lambda folder: train(net, folder, forgets=False), net, kill=2, runs=3)
+    assert verdict, str(verdict)
+    assert verdict.kills == 4 and str(verdict).endswith("3 runs, 4 kills")
+
+
+def test_a_resume_that_forgets_something_is_found(net):
+    """Momentum that the checkpoint does not restore."""
+    verdict = ordo.verify(
+        lambda folder: train(net, folder, forgets=True), net, kill=3, runs=4, seed=1
+    )
+    assert not verdict and verdict.kills > 0
