@@ -230,7 +230,7 @@ static int run_modes(ordo_block_runner *runner, const request *r, cli_block_repo
 
 static int measure_beside(ordo_block_runner *runner, const request *r, cli_block_report *report)
 {
-    const double seconds = r->seconds > 2 ? r->seconds : 2;
+    const double seconds = r->seconds > 0 ? r->seconds : 2;
     if (r->interference)
         CLI_TRY(cli_library(ordo_block_interfere(runner, seconds, &report->interference)));
     report->has_interference = r->interference;

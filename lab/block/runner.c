@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "block/block.h"
+#include "ordo/device.h"
 
 static size_t element_bytes(ordo_dtype dtype)
 {
@@ -161,7 +162,22 @@ static void set_call(ordo_block_runner *r)
     call->stream = r->ops->stream(r->device);
 }
 
-static ordo_status make_plans(ordo_block_runner *r)
+/* The machine to plan for: the first device that attention runs on; of the cpu the host, NULL. */
+static ordo_status open_machine(const ordo_block_job *job, ordo_machine **machine)
+{
+    ordo_device device;
+    int count = 0;
+    if (job->backend != ORDO_BACKEND_CUDA)
+        return ORDO_OK;
+    ORDO_TRY(ordo_device_count(&count, NULL));
+    for (int i = 0; i < count; i++)
+        if (ordo_device_query(i, &device) == ORDO_OK && device.major == 9 && device.minor == 0)
+            return ordo_device_machine(i, machine);
+    return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                     "backend cuda: none of %d devices has compute capability 9.0", count);
+}
+
+static ordo_status make_plans(ordo_block_runner *r, const ordo_machine *machine)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     size_t workspace = 0;
@@ -171,7 +187,7 @@ static ordo_status make_plans(ordo_block_runner *r)
         const ordo_problem problem = ordo_block_problem(&r->job, drops == 1);
         if (drops == 1 && r->job.dropout == 0)
             continue;
-        ORDO_TRY(ordo_plan_create(&r->plans[drops], &problem, NULL, &options));
+        ORDO_TRY(ordo_plan_create(&r->plans[drops], &problem, machine, &options));
         const size_t bytes = ordo_plan_workspace(r->plans[drops]);
         workspace = bytes > workspace ? bytes : workspace;
     }
@@ -184,9 +200,13 @@ static ordo_status make_plans(ordo_block_runner *r)
 
 static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
 {
+    ordo_machine *machine = NULL;
     ORDO_TRY(ordo_block_job_resolve(job, &r->job));
     set_shapes(r);
-    ORDO_TRY(make_plans(r)); /* refuses what attention does not do before anything is allocated */
+    ORDO_TRY(open_machine(&r->job, &machine));
+    const ordo_status planned = make_plans(r, machine); /* refuses what attention does not do */
+    ordo_machine_destroy(machine);
+    ORDO_TRY(planned);
     const block_operations *ops =
         r->job.backend == ORDO_BACKEND_CUDA ? &ordo_block_cuda : &ordo_block_cpu;
     ORDO_TRY(ops->open(&r->device, &r->job));

@@ -1,0 +1,43 @@
+# `ordo block --device cuda` on modules that only pretend to have a GPU: everything but kernels.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+mkdir "$work/lib"
+cp "$ORDO_BUILD/tests/api/fake_module.so" "$work/lib/libordo_cuda.so"
+export ORDO_CUDA_MODULE=$work/lib/libordo_cuda.so FAKE_ATTENTION=1
+
+shape="--seq 40 --embed 128 --heads 2 --kv-heads 1 --mlp 64 --gated --backward --dropout 0.1"
+refuses 3 "libordo_lab_cuda.so" block --device cuda $shape
+cp "$ORDO_BUILD/tests/lab/block/block_module.so" "$work/lib/libordo_lab_cuda.so"
+
+json block --device cuda $shape
+is digests_equal true
+is device '"cuda"'
+field digest_dw >"$work/dw"
+for more in "--beside out" "--beside mlp" "--beside qkv" "--backward-bits regenerate"; do
+    json block --device cuda $shape $more
+    is digests_equal true
+    [ "$(field digest_dw)" = "$(cat "$work/dw")" ] || fail "$more changes digest_dw"
+done
+json block --device cuda --seq 40 --embed 128 --heads 2 --causal --bare --backward --dropout 0.1 --rounds 5
+is digests_equal true
+
+# The paper's generator: other bits, the same in both modes; nothing makes them inside.
+json block --device cuda $shape --generator compare --rounds 3
+is digests_equal true
+[ "$(grep -c '"mode": ' "$out")" -eq 4 ] || fail "expected four modes"
+[ "$(field digest_dw)" != "$(cat "$work/dw")" ] || fail "the generator compare changes nothing"
+refuses 3 "dropout mode fused" block --device cuda $shape --generator compare --dropout-mode fused
+
+# Measurements.
+json block --device cuda $shape --interference --trace --time 0.01
+for name in product_ms mask_ms product_beside_ms mask_beside_ms then_ms both_ms attention_ms dropping_ms fused_ms \
+    backward_ms backward_dropping_ms mask_slowdown inside; do
+    grep -q "\"$name\": [0-9.e-]" "$out" || fail "no $name"
+done
+grep -q '"same_words": true' "$out" || fail "the trace made other words"
+status 0 block --device cuda $shape --interference --trace --time 0.01
+prints "of the mask is hidden"
+prints "16896 warps on 132 SMs"
+
+refuses 3 "precision f32: backend cuda multiplies bf16 and fp8" block --device cuda $shape --precision f32
+refuses 2 "the products of cuda need multiples of 8" block --device cuda --seq 9 --embed 128 --heads 2
+finish

@@ -1,0 +1,239 @@
+/* block_module.c: libordo_lab_cuda.so without a GPU: device memory is the host's, streams do their
+ * work at once. Stands beside tests/api/fake_module.c, which computes attention so. */
+#include "base/keep.h"
+#include "block/cuda/module.h"
+#include "block/elements.h"
+#include "block/functions.h"
+#include "block/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct block_cuda {
+    block_cuda_options options;
+    bool ran[BLOCK_PRODUCTS];
+};
+
+static ordo_status open_fake(block_cuda **c, const block_cuda_options *options, char *why, size_t n)
+{
+    (void)why, (void)n;
+    *c = calloc(1, sizeof **c);
+    (*c)->options = *options;
+    return ORDO_OK;
+}
+
+static void close_fake(block_cuda *c)
+{
+    free(c);
+}
+
+static void forget_fake(block_cuda *c)
+{
+    (void)c;
+}
+
+static float at(const void *data, int64_t i)
+{
+    return block_load(data, ORDO_BF16, i);
+}
+
+static void put(void *data, int64_t i, float value)
+{
+    block_store(data, ORDO_BF16, i, value);
+}
+
+static ordo_status multiply(block_cuda *c, const block_product *p, void *stream, char *why,
+                            size_t n)
+{
+    (void)stream;
+    if (p->id < 0 || p->id >= BLOCK_PRODUCTS) {
+        snprintf(why, n, "product %d: expected 0 to %d", p->id, BLOCK_PRODUCTS - 1);
+        return ORDO_ERR_INTERNAL;
+    }
+    c->ran[p->id] = true;
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            float sum = 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += at(p->a, p->a_transposed ? k * p->m + i : i * p->k + k) *
+                       at(p->b, p->b_transposed ? j * p->k + k : k * p->n + j);
+            put(p->c, i * p->n + j, sum);
+        }
+    return ORDO_OK;
+}
+
+static void describe(const block_cuda *c, int id, char *text, size_t n)
+{
+    snprintf(text, n, "%s", c->ran[id] ? "algorithm 0" : "");
+}
+
+static ordo_status fill(void *to, ordo_dtype dtype, int64_t count, uint64_t seed, uint32_t tensor,
+                        float factor, float centre, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    for (int64_t i = 0; i < count; i++)
+        block_store(to, dtype, i,
+                    centre + factor * block_random(seed, tensor, (uint64_t)i / 4).at[i % 4]);
+    return ORDO_OK;
+}
+
+static ordo_status norm(const block_norm *x, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    for (int64_t row = 0; row < x->rows; row++) {
+        const int64_t first = row * x->columns;
+        float squares = 0;
+        for (int64_t j = 0; j < x->columns; j++)
+            squares += at(x->x, first + j) * at(x->x, first + j);
+        const float factor = 1 / sqrtf(squares / (float)x->columns + ORDO_BLOCK_NORM_EPSILON);
+        x->factor[row] = factor;
+        for (int64_t j = 0; j < x->columns; j++)
+            put(x->y, first + j, at(x->x, first + j) * factor * x->gain[j]);
+    }
+    return ORDO_OK;
+}
+
+static ordo_status norm_gradient(block_cuda *c, const block_norm_gradient *x, void *stream,
+                                 char *why, size_t n)
+{
+    (void)c, (void)stream, (void)why, (void)n;
+    for (int64_t j = 0; j < x->columns; j++) {
+        x->dgain[j] = 0;
+        for (int64_t row = 0; row < x->rows; row++)
+            x->dgain[j] +=
+                at(x->dy, row * x->columns + j) * (at(x->x, row * x->columns + j) * x->factor[row]);
+    }
+    for (int64_t row = 0; row < x->rows; row++) {
+        const int64_t first = row * x->columns;
+        const float f = x->factor[row];
+        float sum = 0;
+        for (int64_t j = 0; j < x->columns; j++)
+            sum += x->gain[j] * at(x->dy, first + j) * at(x->x, first + j);
+        for (int64_t j = 0; j < x->columns; j++)
+            put(x->dx, first + j,
+                f * x->gain[j] * at(x->dy, first + j) -
+                    at(x->x, first + j) * (f * f * f / (float)x->columns * sum) +
+                    at(x->add, first + j));
+    }
+    return ORDO_OK;
+}
+
+static ordo_status activate(const block_activation *a, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    float slope;
+    for (int64_t i = 0; i < a->rows * a->width; i++) {
+        const int64_t first = a->gated ? i + i / a->width * a->width : i;
+        put(a->g, i,
+            a->gated ? block_silu(at(a->u, first), &slope) * at(a->u, first + a->width)
+                     : block_gelu(at(a->u, first), &slope));
+    }
+    return ORDO_OK;
+}
+
+static ordo_status activate_gradient(const block_activation *a, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    for (int64_t i = 0; i < a->rows * a->width; i++) {
+        const int64_t first = a->gated ? i + i / a->width * a->width : i;
+        const float u = at(a->u, first), d = at(a->dg, i);
+        float slope;
+        const float value = a->gated ? block_silu(u, &slope) : block_gelu(u, &slope);
+        if (a->gated) {
+            put(a->du, first + a->width, d * value);
+            slope *= at(a->u, first + a->width);
+        }
+        put(a->du, first, d * slope);
+    }
+    return ORDO_OK;
+}
+
+static ordo_status add(void *sum, const void *a, const void *b, int64_t count, void *stream,
+                       char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    for (int64_t i = 0; i < count; i++)
+        put(sum, i, at(a, i) + at(b, i));
+    return ORDO_OK;
+}
+
+static ordo_status compare_bits(const block_compare *b, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    for (uint64_t w = 0; w < b->count; w++) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < 32; i++) {
+            const uint64_t draw = w * 8 + i / 4;
+            const ordo_philox_words counter = { { (uint32_t)draw, (uint32_t)(draw >> 32),
+                                                  (uint32_t)b->offset, 0 } };
+            const ordo_philox_words words =
+                ordo_philox(counter, (uint32_t)b->seed, (uint32_t)(b->seed >> 32), b->rounds);
+            kept |= (uint32_t)(words.w[i % 4] < b->limit) << i;
+        }
+        b->words[w] = kept;
+    }
+    return ORDO_OK;
+}
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static ordo_status traced_bits(const block_traced *b, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    const ordo_keep keep = { b->seed, b->offset, 7, 8, b->threshold, ORDO_KEYING_ORDO };
+    for (int warp = 0; warp < b->warps; warp++) {
+        b->stamps[warp] = (block_stamp) { .begin = now(), .sm = (uint32_t)warp % 132 };
+        for (uint64_t block = (uint64_t)warp; block < b->blocks; block += (uint64_t)b->warps)
+            for (uint32_t lane = 0; lane < 64; lane++) {
+                const uint64_t place = block % (uint64_t)b->head_blocks;
+                const uint32_t row =
+                    (uint32_t)(place / (uint64_t)b->across) * 16 + lane / 2 / 4 + lane % 2 * 8;
+                b->words[block * 64 + lane] =
+                    ordo_keep_word(&keep, (uint32_t)(block / (uint64_t)b->head_blocks), row,
+                                   (uint32_t)(place % (uint64_t)b->across), lane / 2 % 4);
+            }
+        b->stamps[warp].end = now();
+    }
+    return ORDO_OK;
+}
+
+static ordo_status stamp(uint64_t *nanoseconds, void *stream, char *why, size_t n)
+{
+    (void)stream, (void)why, (void)n;
+    *nanoseconds = now();
+    return ORDO_OK;
+}
+
+static ordo_status wait_event(void *stream, void *event, char *why, size_t n)
+{
+    (void)stream, (void)event, (void)why, (void)n;
+    return ORDO_OK;
+}
+
+const block_cuda_module *ordo_block_cuda_table(void)
+{
+    static const block_cuda_module table = { ORDO_BLOCK_CUDA_ABI,
+                                             sizeof(block_cuda_module),
+                                             open_fake,
+                                             close_fake,
+                                             forget_fake,
+                                             multiply,
+                                             describe,
+                                             fill,
+                                             norm,
+                                             norm_gradient,
+                                             activate,
+                                             activate_gradient,
+                                             add,
+                                             compare_bits,
+                                             traced_bits,
+                                             stamp,
+                                             wait_event };
+    return &table;
+}
