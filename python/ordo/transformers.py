@@ -25,6 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from ._library import Error
+from ._transformers_ahead import with_prepared
 from ._transformers_mask import (
     UNDERSTOOD,
     Pattern,
@@ -145,6 +146,13 @@ def attention_forward(
         softcap=softcap or 0.0,
         dropout_p=dropout if module.training else 0.0,
     )
+    ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
+    dense = pattern.packing is None and pattern.valid is None and not ends_given
+    starts = None
+    if dense and position_ids is not None:
+        # Encoders, and decoders with a cache, make no mask that says so.
+        starts = _restarts(position_ids, q, k)
+    arguments = with_prepared(module, q, k, v, arguments, dense and starts is None)
     if pattern.packing is not None:
         return _packed(q, k, v, _ends(pattern.packing), arguments), None
     if pattern.valid is not None:
@@ -153,11 +161,8 @@ def attention_forward(
         longest_q = _longest(cu_seq_lens_q, max_length_q)
         ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, longest_q, _longest(cu_seq_lens_k, max_length_k))
         return _packed(q, k, v, ends, arguments), None
-    if position_ids is not None:
-        # Encoders, and decoders with a cache, make no mask that says so.
-        starts = _restarts(position_ids, q, k)
-        if starts is not None:
-            return _packed(q, k, v, _ends(starts), arguments), None
+    if starts is not None:
+        return _packed(q, k, v, _ends(starts), arguments), None
     return call(q, k, v, arguments)[0], None
 
 

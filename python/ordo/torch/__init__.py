@@ -25,6 +25,7 @@ from ._flash import (
 from ._lengths import check_lengths
 from ._memory import set_mask_memory
 from ._module import Attention
+from ._prepare import PreparedDropout, prepare_dropout
 from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
 from ._sum import tree_sum
@@ -34,6 +35,7 @@ from ._verify import Verdict, verify
 __all__ = [
     "Attention",
     "Operation",
+    "PreparedDropout",
     "Reproducible",
     "Setting",
     "Verdict",
@@ -46,6 +48,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "prepare_dropout",
     "register",
     "reproducible",
     "set_mask_memory",

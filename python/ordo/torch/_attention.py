@@ -42,6 +42,7 @@ def attention(
     kv_lens: Tensor | None = None,
     sequence_ids: Tensor | None = None,
     shard: Shard | None = None,
+    prepared: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse): attention with gradients, the same bits every time.
 
@@ -65,10 +66,12 @@ def attention(
         sequence_ids    int64, of dropout; None = batch0, batch0 + 1, ...
         shard           where this problem sits in a larger one (ordo.Shard): ranks that hold
                         some of the heads draw their part of one mask
+        prepared        what prepare_dropout() returned for this call: seed and offset, and the
+                        keep bits, which were made while other work ran
     """
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
-        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
+        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared,
     )  # fmt: skip
     return call(q, k, v, arguments)
 
@@ -96,6 +99,7 @@ class Arguments(NamedTuple):
     q_lens: Tensor | None = None
     kv_lens: Tensor | None = None
     sequence_ids: Tensor | None = None
+    prepared: Any = None  # a PreparedDropout
 
 
 _RULES = Arguments._fields.index("seed")
@@ -108,6 +112,8 @@ _known: dict[Any, Ready] = {}
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
+    if a.prepared is not None:
+        a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         return _without_gaps(q, k, v, a)
     if not plain(q, k, v) or torch._C._is_any_autocast_enabled():
@@ -128,13 +134,26 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         inputs = prepare(q, k, v, a)
         if not listed or _unchanged(inputs[3], a):
             keep(_known, key, ready(*inputs))
-        return attend(*inputs)
+        return attend(*inputs, a.prepared)
     rng = None
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
+    lists = NO_LISTS if rng is None else Lists(rng)
     if listed:
-        return execute(found, q, k, v, _given(rng, a))
-    return execute(found, q, k, v, NO_LISTS if rng is None else Lists(rng))
+        lists = _given(rng, a)
+    bits = None if a.prepared is None else a.prepared.take(found, lists)
+    return execute(found, q, k, v, lists, bits)
+
+
+def _with_prepared(a: Arguments) -> Arguments:
+    """The arguments with the seed and offset that were drawn ahead."""
+    if not hasattr(a.prepared, "rng_state"):
+        raise Error("argument", f"prepared {a.prepared!r}: expected what prepare_dropout() returns")
+    if a.seed is not None or a.rng_state is not None or a.generator is not None:
+        raise Error("argument", "seed, rng_state, generator: expected none beside prepared")
+    if not a.dropout_p > 0:
+        raise Error("argument", f"dropout_p {a.dropout_p}: expected more than 0 beside prepared")
+    return a._replace(rng_state=a.prepared.rng_state)
 
 
 def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
@@ -209,7 +228,7 @@ def _unchanged(lists: Lists, a: Arguments) -> bool:
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
     """(o, lse, inputs)."""
     inputs = prepare(q, k, v, a)
-    o, lse = attend(*inputs)
+    o, lse = attend(*inputs, a.prepared)
     return o, lse, inputs
 
 

@@ -34,7 +34,7 @@ def set_mask_memory(limit: int | float | None) -> None:
 
 
 def _checked(limit: Any) -> int | float:
-    expected = "expected bytes (an int from 1), a share of the free memory (a float in (0, 1]) or None"
+    expected = "expected bytes (an int), a share of the free memory (a float in (0, 1]) or None"
     if isinstance(limit, float):
         if not (math.isfinite(limit) and 0 < limit <= 1):
             raise Error("argument", f"mask memory {limit!r}: {expected}")

@@ -229,10 +229,14 @@ def execute(
     return _passes.forward(made, q, k, v, lists, None, bits)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
-    """(o, lse), with gradients for q, k and v from both."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, prepared: Any = None
+) -> tuple[Tensor, Tensor]:
+    """(o, lse), with gradients for q, k and v from both. `prepared` is a PreparedDropout."""
     if plain(q, k, v):
-        return execute(ready(q, k, v, lists, rules), q, k, v, lists)
+        plan = ready(q, k, v, lists, rules)
+        bits = None if prepared is None else prepared.take(plan, lists)
+        return execute(plan, q, k, v, lists, bits)
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)

@@ -90,6 +90,55 @@ def dropout_modes():
 
 
 @check
+def prepared_dropout():
+    """Bits made on another stream while products run: equal results, many times under load, from a
+    graph, and with streams of the caller's; a stream of another device is refused."""
+    if not cuda():
+        return "no streams here"
+    from ordo.torch import _attention, _plans
+
+    inputs, dout = tensors(batch=2, rows=2048, heads=16, kv_heads=16)
+    shapes = inputs[0].shape, inputs[1].shape
+    rules = dict(causal=True, dropout_p=0.1)
+    wanted = both(inputs, dout, seed=(1, 2), **rules)
+    rng = torch.tensor([1, 2], device="cuda")
+    load = torch.randn(4096, 4096, dtype=torch.bfloat16, device="cuda")
+    os.environ["ORDO_DROPOUT_MODE"] = "overlapped"
+    _plans._plans.clear()
+    _attention._known.clear()
+    own = torch.cuda.Stream()
+    for turn in range(20):
+        made = ordo.torch.prepare_dropout(
+            *shapes, device="cuda", rng_state=rng, stream=own if turn % 2 else None, **rules
+        )
+        expect(made._bits is not None, "no bits were made ahead")
+        load @ load
+        equal(wanted, both(inputs, dout, prepared=made, **rules), f"turn {turn}")
+        if turn == 9:  # never used: its memory goes back when the stream is done with it
+            ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        made = ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
+        load @ load
+        o = ordo.torch.attention(*inputs, prepared=made, **rules)[0]
+    for offset in (2, 3):
+        rng.copy_(torch.tensor([1, offset]))
+        graph.replay()
+        torch.cuda.synchronize()
+        plain = ordo.torch.attention(*inputs, seed=(1, offset), **rules)[0]
+        expect(same(o.cpu(), plain.detach().cpu()), f"replay with offset {offset}")
+    del os.environ["ORDO_DROPOUT_MODE"]
+    _plans._plans.clear()
+    _attention._known.clear()
+    try:
+        ordo.torch.prepare_dropout(*shapes, device="cpu", stream=own, dtype=torch.bfloat16, **rules)
+        expect(False, "a stream of another device was taken")
+    except ordo.Error as error:
+        expect("stream.device" in str(error), f"refused by {error}")
+    return "equal bits in 20 turns and 2 replays"
+
+
+@check
 def mask_memory():
     """Bits kept, made again and made inside by the limit of their memory: equal results, also from
     a graph; kept bits are released."""

@@ -169,7 +169,8 @@ def test_the_plan_chooses_the_mode(pretended, monkeypatch, case):
     made, (q, k, v, lists) = pretend(inputs, CALLS[case])
     fill, filled = _bits._fill_device, []
     monkeypatch.setattr(_bits, "_fill_device", lambda *call: filled.append(1) or fill(*call))
-    for mode, keep, times in (("fused", False, 0), ("sequential", False, 2), ("sequential", True, 1)):
+    modes = ("fused", False, 0), ("sequential", False, 2), ("sequential", True, 1)
+    for mode, keep, times in modes:
         advise(made, lists, mode, keep)
         filled.clear()
         for x, y in zip(results(made, (q, k, v, lists), inputs, dout), wanted):
@@ -189,7 +190,8 @@ def test_memory_decides_whether_bits_are_kept(pretended, monkeypatch):
     fill, filled = _bits._fill_device, []
     monkeypatch.setattr(_bits, "_fill_device", lambda *call: filled.append(1) or fill(*call))
     one = made.bits_bytes
-    for limit, times in ((3 * one, 2), (3 * one - 1, 3), (2 * one, 3), (2 * one - 1, 4), (one - 1, 0)):
+    limits = (3 * one, 2), (3 * one - 1, 3), (2 * one, 3), (2 * one - 1, 4), (one - 1, 0)
+    for limit, times in limits:
         ordo.torch.set_mask_memory(limit)
         filled.clear()
         first = _ops.execute(made, q, k, v, lists)[0]  # two layers in flight
