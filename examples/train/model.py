@@ -46,9 +46,8 @@ class Block(nn.Module):
     def attend(self, qkv: Tensor, p: float, seed: int) -> Tensor:
         q, k, v = qkv.unbind(2)
         if self.attention == "ordo":  # each layer has an offset of its own
-            return ordo.torch.attention(
-                q, k, v, causal=True, dropout_p=p, seed=(seed, self.layer)
-            )[0]
+            rng = (seed, self.layer)
+            return ordo.torch.attention(q, k, v, causal=True, dropout_p=p, seed=rng)[0]
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True).transpose(1, 2)
 

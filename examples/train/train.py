@@ -71,6 +71,8 @@ def read_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"--dropout {args.dropout}: expected 0 or more, below 1")
     if args.text and not os.path.isfile(args.text):
         parser.error(f"--text {args.text}: expected a file")
+    if args.device == "cuda" and args.ranks > 1:
+        parser.error(f"--ranks {args.ranks}: expected 1, or torchrun, for --device cuda")
     if args.ranks > args.micro_batches:
         parser.error(f"--ranks {args.ranks}: expected at most {args.micro_batches} micro-batches")
     return args
@@ -237,15 +239,11 @@ def rank_main(args: argparse.Namespace, rank: int, ranks: int, rendezvous: str) 
 def timing(run: Run, times: list[float]) -> dict[str, Any]:
     """Step times without the first five, which warm up."""
     args, steady = run.args, times[5:] or times
-    tokens = args.micro_batches * args.rows * run.shape.context
     median = statistics.median(steady or [math.nan])
     return {
-        "device": processor(args.device), "torch": torch.__version__, "ordo": ordo.version(),
-        "preset": args.preset, "attention": args.attention, "dtype": args.dtype,
-        "dropout": args.dropout, "parallel": args.parallel, "ranks": dist.get_world_size(),
-        "micro_batches": args.micro_batches, "rows": args.rows, "steps": len(times),
-        "median_ms": median * 1e3, "tokens_per_s": tokens / median,
-        "steps_ms": [x * 1e3 for x in times],
+        **run.settings, "preset": args.preset, "parallel": args.parallel, "median_ms": median * 1e3,
+        "ranks": dist.get_world_size(), "steps_ms": [x * 1e3 for x in times],
+        "tokens_per_s": args.micro_batches * args.rows * run.shape.context / median,
     }  # fmt: skip
 
 
@@ -256,8 +254,11 @@ def main() -> int:
         return 0
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:  # where the ranks find each other
-        context = multiprocessing.get_context("fork")
         store = f"file://{folder}/ranks"
+        if args.ranks == 1:
+            rank_main(args, 0, 1, store)
+            return 0
+        context = multiprocessing.get_context("fork")
         ranks = [
             context.Process(target=rank_main, args=(args, rank, args.ranks, store))
             for rank in range(args.ranks)
@@ -267,7 +268,7 @@ def main() -> int:
         while any([process.join(0.05) or process.is_alive() for process in ranks]):
             if any(process.exitcode for process in ranks):  # one is lost: no step can end
                 for process in ranks:
-                    process.join(1)  # to say why, if it knows
+                    process.join(10)  # to say why, if it knows
                     process.kill()
         lost = [(at, process.exitcode) for at, process in enumerate(ranks) if process.exitcode]
     if any(code < 0 for _, code in lost):

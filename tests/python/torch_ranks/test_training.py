@@ -292,12 +292,13 @@ def test_order_of_the_data():
     "options, words",
     [
         (["--ranks", "5"], "--ranks 5: expected at most 4 micro-batches"),
+        (["--ranks", "2", "--device", "cuda"], "--ranks 2: expected 1, or torchrun"),
         (["--steps", "0"], "--steps 0: expected 1 or more"),
         (["--dropout", "1"], "--dropout 1.0: expected 0 or more, below 1"),
         (["--text", "/nowhere"], "--text /nowhere: expected a file"),
         (["--text", os.devnull], "--text /dev/null: expected a file"),
     ],
-    ids=["ranks", "steps", "dropout", "text", "device"],
+    ids=["ranks", "gpus", "steps", "dropout", "text", "device"],
 )
 def test_bad_arguments(capsys, options, words):
     import train
