@@ -1,5 +1,6 @@
 /* schedule.c: `ordo schedule`: replay orders of sums on a timeline, report and draw them. */
 #include "lab/schedule.h"
+#include "lab/schedule_ranks.h"
 
 #include "commands.h"
 #include "kit/args.h"
@@ -227,8 +228,19 @@ static int run_request(const request *r)
     return status;
 }
 
+/* Whether the timeline is one of ranks: `--ranks N` or `--ranks=N`. */
+static bool names_ranks(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--ranks") == 0 || strncmp(argv[i], "--ranks=", 8) == 0)
+            return true;
+    return false;
+}
+
 int cli_schedule(int argc, char **argv)
 {
+    if (names_ranks(argc, argv))
+        return cli_schedule_ranks(argc, argv);
     request r = {
         .assign = -1, .issue = -1, .heads = 1, .compute = 10, .reduce = 5, .compute_partial = 0
     };
@@ -278,7 +290,8 @@ int cli_schedule(int argc, char **argv)
     const cli_syntax syntax = {
         "schedule --tiles N[xM] [OPTIONS]",
         "Replay orders of the sums of the backward pass on a timeline, in integer time. Print the\n"
-        "makespan, its bounds, the waiting time, and how many chains must run at the same time.",
+        "makespan, its bounds, the waiting time, and how many chains must run at the same time.\n"
+        "`ordo schedule --ranks N` simulates ranks that divide each sequence; it has its own help.",
         sections, 3,
         "  ordo schedule --mask causal --tiles 8 --heads 4 --order symmetric --compute 2 --reduce "
         "2\n"
