@@ -21,11 +21,11 @@ def run(root, *command):
     )
 
 
-@pytest.mark.parametrize("name", ["flash", "sdpa", "transformers"])
+@pytest.mark.parametrize("name", ["torch_flash", "torch_sdpa", "torch_transformers", "decode"])
 def test_examples_see_equal_bits(root, name):
-    if name == "transformers":
+    if name == "torch_transformers":
         pytest.importorskip("transformers")
-    done = run(root, f"examples/torch_{name}.py")
+    done = run(root, f"examples/{name}.py")
     assert done.returncode == 0, done.stderr
     assert "\nequal\n" in done.stdout and "DIFFERENT" not in done.stdout
 
