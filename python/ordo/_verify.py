@@ -97,7 +97,7 @@ def _dropouts() -> None:
 
 
 def _calls() -> None:
-    """One element forward and backward, then a refusal of the last field."""
+    """One element forward and backward, then refusals of the last fields."""
     options, plan = s.sized(s.ordo_plan_options), c_void_p()
     options.backend = 1
     lib.ordo_plan_create(
@@ -113,13 +113,15 @@ def _calls() -> None:
         lib.ordo_attention_forward(plan, byref(call))
         lib.ordo_attention_backward(plan, byref(call))
         expect("ordo_call", (list(cells), [2, 3, 5, 5, 6, 7, 0, 0, 7]))
-        call.carry = 8  # refused: nothing else of the call has changed
-        try:
-            lib.ordo_attention_backward(plan, byref(call))
-        except Error:
-            pass
-        else:
-            raise Mismatch("ordo_call: carry is elsewhere")
+        for name, value in (("threads", -9), ("carry", 8)):
+            setattr(call, name, value)  # refused: nothing else of the call has changed
+            try:
+                lib.ordo_attention_backward(plan, byref(call))
+            except Error as error:
+                expect(f"ordo_call.{name}", (name in str(error), True))
+            else:
+                raise Mismatch(f"ordo_call: {name} is elsewhere")
+            setattr(call, name, 0)
     finally:
         lib.ordo_plan_destroy(plan)
 
