@@ -39,11 +39,13 @@ def _share(micro_batches: int, ranks: int, rank: int) -> range:
 class Shares:
     """Who owns which of the micro-batches 0 ... leaves - 1; checked, and the same on every rank.
 
-    `dtype` is that of the leaves.
+    `dtype` and `device` are those of the leaves.
     """
 
-    def __init__(self, what: str, owned: Sequence[Sequence[int]], leaves: int, dtype: Any) -> None:
-        self.leaves, self.dtype = leaves, dtype
+    def __init__(
+        self, what: str, owned: Sequence[Sequence[int]], leaves: int, dtype: Any, device: Any
+    ) -> None:
+        self.leaves, self.dtype, self.device = leaves, dtype, device
         self.nodes = [nodes_of(each) for each in owned]
         found = sorted((leaf, rank) for rank, each in enumerate(owned) for leaf in each)
         for place, (leaf, rank) in enumerate(found):
@@ -84,12 +86,11 @@ def reduce_slice(sums: Sequence[Tensor], shares: Shares, width: int, group: Any)
     mine = len(shares.nodes[rank])
     leaf_only = all(node.level == 0 for each in shares.nodes for node in each)
     wire = shares.dtype if leaf_only else torch.float32
-    device = sums[0].device if sums else _device_of(group)
-    send = torch.empty((ranks, mine, width), dtype=wire, device=device)
+    send = torch.empty((ranks, mine, width), dtype=wire, device=shares.device)
     for x, flat in enumerate(sums):
         _scatter_rows(send[:, x], flat)
     counts = [len(each) for each in shares.nodes]
-    received = torch.empty((sum(counts), width), dtype=wire, device=device)
+    received = torch.empty((sum(counts), width), dtype=wire, device=shares.device)
     dist.all_to_all_single(
         received.view(-1), send.view(-1), [count * width for count in counts],
         [mine * width] * ranks, group=group,
@@ -125,11 +126,9 @@ def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int, group: Any
     return gather_slices(reduce_slice(sums, shares, width, group), elements, group)
 
 
-def _device_of(group: Any) -> Any:
+def _device_of(kind: str) -> Any:
     """Where a rank without micro-batches has its buffers."""
-    if dist.get_backend(group) == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    return torch.device(kind, torch.cuda.current_device() if kind == "cuda" else None)
 
 
 # ---- plain functions ----
@@ -150,13 +149,14 @@ def _check_leaf(name: str, leaf: Any, first: Any) -> Error | None:
 
 def _describe(leaves: Sequence[Tensor], owned: Sequence[int] | None) -> tuple[Facts, Error | None]:
     """What other ranks must know of a call, and why it is refused."""
-    facts: dict[str, Any] = {"shape": None, "dtype": None, "owned": None, "count": len(leaves)}
-    failure = None
+    facts: dict[str, Any] = dict.fromkeys(("shape", "dtype", "device", "owned"))
+    facts["count"], failure = len(leaves), None
     for index, leaf in enumerate(leaves):
         failure = _check_leaf(f"leaves[{index}]", leaf, leaves[0])
         if failure is not None:
             break
         facts["shape"], facts["dtype"] = tuple(leaf.shape), str(leaf.dtype)
+        facts["device"] = leaf.device.type
     if owned is not None and failure is None:
         facts["owned"] = list(owned)
         failure = check_owned(owned)
@@ -171,7 +171,7 @@ def _agree(what: str, leaves: Sequence[Tensor], owned: Any, extra: Facts, group:
     """(shares, this rank's micro-batches, the shape), the same for all ranks or an error on all."""
     facts, failure = _describe(leaves, owned)
     found = gather_facts(what, {**facts, **extra}, group, failure)
-    same(what, found, ["shape", "dtype", *extra])
+    same(what, found, ["shape", "dtype", "device", *extra])
     if any((each["owned"] is None) != (found[0]["owned"] is None) for each in found):
         raise Error("argument", f"{what}: owned: given on some ranks; expected on all or on none")
     total = sum(each["count"] for each in found)
@@ -185,7 +185,9 @@ def _agree(what: str, leaves: Sequence[Tensor], owned: Any, extra: Facts, group:
         lists = [list(range(a, b)) for a, b in zip(ends, ends[1:])]
     known = next(each for each in found if each["shape"] is not None)
     dtype = next(x for x in _DTYPES if str(x) == known["dtype"])
-    return Shares(what, lists, total, dtype), lists[rank_in(group)], torch.Size(known["shape"])
+    device = leaves[0].device if leaves else _device_of(known["device"])
+    shares = Shares(what, lists, total, dtype, device)
+    return shares, lists[rank_in(group)], torch.Size(known["shape"])
 
 
 def _add_leaves(leaves: Sequence[Tensor], owned: Sequence[int]) -> list[Tensor]:
@@ -253,5 +255,7 @@ def ordered_mean(
 
     `values` are the numbers of this rank's micro-batches; see ordered_all_reduce().
     """
-    leaves = [torch.as_tensor(x, dtype=torch.float32).detach().reshape(()) for x in values]
-    return ordered_all_reduce(leaves, mean=True, owned=owned, group=group)
+    nccl = size_of(group) > 1 and dist.get_backend(group) == "nccl"  # which takes no others
+    device = _device_of("cuda") if nccl else None
+    leaves = [torch.as_tensor(x, dtype=torch.float32, device=device).detach() for x in values]
+    return ordered_all_reduce([x.reshape(()) for x in leaves], mean=True, owned=owned, group=group)

@@ -70,7 +70,7 @@ class OrderedDDP:
         if not leaves.last:
             with self.model.no_sync():
                 yield
-            leaves.push(index, take(self.parameters, copy=self.model.gradient_as_bucket_view))
+            leaves.push(index, take(self.parameters))  # no_sync() leaves buckets alone
             return
         self._current, self._reduced = index, 0
         try:
@@ -106,7 +106,7 @@ class OrderedDDP:
         counter.push(Node(0, index), [flatten(gradients, dtype)])
         sums = [each[0] for each in counter.sums]
         elements = sum(g.numel() for g in gradients)
-        total = reduce_all(sums, leaves.shares(dtype), elements, leaves.group)
+        total = reduce_all(sums, leaves.shares(gradients[0]), elements, leaves.group)
         total.div_(leaves.count)
         for gradient, flat in zip(gradients, total.split([g.numel() for g in gradients])):
             gradient.copy_(flat.view(gradient.shape))

@@ -49,6 +49,11 @@ class OrderedFSDP:
         self._modules = [x for x, group in zip(modules, groups) if group is not None]
         if not self._modules:
             raise Error("argument", "model: expected a module under fully_shard(), with parameters")
+        if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+            raise Error(
+                "unsupported",
+                f"PyTorch {torch.__version__}: expected one with set_custom_reduce_scatter()",
+            )
         process_group = self._check_meshes([group for group in groups if group is not None])
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._leaves = Leaves("OrderedFSDP", self.parameters, micro_batches, owned, process_group)
@@ -152,7 +157,7 @@ class _ReduceScatter:
             output_tensor.fill_(-0.0)  # x + -0 is x, also for zeros of either sign
             return
         sums = [each[0] for each in self._counter.sums]
-        shares = self._leaves.shares(input_tensor.dtype)
+        shares = self._leaves.shares(input_tensor)
         piece = reduce_slice(sums, shares, output_tensor.numel(), group)
         output_tensor.copy_(piece.div_(self._leaves.count))
 

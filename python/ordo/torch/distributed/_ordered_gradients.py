@@ -49,7 +49,7 @@ class Leaves:
         found = gather_facts(what, {**facts, "owned": self.owned}, group, failure)
         same(what, found, list(facts))
         self.lists: list[Sequence[int]] = [each["owned"] for each in found]
-        Shares(what, self.lists, self.count, None)
+        Shares(what, self.lists, self.count, None, None)
         self.restart()
 
     def restart(self) -> None:
@@ -57,8 +57,9 @@ class Leaves:
         self.counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
         self.taken = 0
 
-    def shares(self, dtype: Any) -> Shares:
-        return Shares(self.what, self.lists, self.count, dtype)
+    def shares(self, like: Tensor) -> Shares:
+        """For leaves of the type and on the device of `like`."""
+        return Shares(self.what, self.lists, self.count, like.dtype, like.device)
 
     def flat_sums(self, places: Sequence[int], dtype: Any) -> list[Tensor]:
         """Copies of the sums so far, of these parameters; `dtype` is that of their gradients."""
@@ -102,7 +103,7 @@ def check_fresh(parameters: Iterable[Tensor], index: int) -> None:
             )
 
 
-def take(parameters: Sequence[Tensor], copy: bool = False) -> list[Tensor]:
+def take(parameters: Sequence[Tensor]) -> list[Tensor]:
     """The gradients of parameters, zeros where there is none, and None in their place."""
     made = []
     for parameter in parameters:
@@ -110,7 +111,7 @@ def take(parameters: Sequence[Tensor], copy: bool = False) -> list[Tensor]:
         parameter.grad = None
         if gradient is None:
             gradient = torch.zeros_like(parameter, requires_grad=False)
-        made.append(gradient.detach().clone() if copy else gradient.detach())
+        made.append(gradient.detach())
     return made
 
 
@@ -192,12 +193,13 @@ class OrderedGradients:
         leaves.restart()
 
     def _buckets(self) -> Iterator[list[int]]:
-        """Places of parameters of one type, as many as are exchanged at once."""
-        for dtype in dict.fromkeys(p.dtype for p in self.parameters):
+        """Places of parameters of one type and device, as many as are exchanged at once."""
+        kinds = [(p.dtype, p.device) for p in self.parameters]
+        for kind in dict.fromkeys(kinds):
             bucket: list[int] = []
             room = _BUCKET
             for x, parameter in enumerate(self.parameters):
-                if parameter.dtype != dtype or not self._seen[x]:
+                if kinds[x] != kind or not self._seen[x]:
                     continue
                 if bucket and parameter.numel() > room:
                     yield bucket
@@ -211,7 +213,7 @@ class OrderedGradients:
         leaves, some = self._leaves, [self.parameters[x] for x in places]
         sums = leaves.flat_sums(places, some[0].dtype)
         elements = sum(p.numel() for p in some)
-        total = reduce_all(sums, leaves.shares(some[0].dtype), elements, leaves.group)
+        total = reduce_all(sums, leaves.shares(some[0]), elements, leaves.group)
         if mean:
             total.div_(leaves.count)
         for parameter, flat in zip(some, total.split([p.numel() for p in some])):

@@ -123,14 +123,15 @@ class _Shards:
         self.local = gradient.to_local()
 
 
-def _gather(values: Sequence[Tensor], counts: Sequence[int], group: Any) -> list[list[float]]:
+def _gather(
+    values: Sequence[Tensor], counts: Sequence[int], group: Any, device: Any
+) -> list[list[float]]:
     """The numbers of every rank of a group, `counts` of them each."""
-    mine = torch.cat(list(values)) if values else torch.empty(0, dtype=torch.float64)
-    if group is None:
-        return [mine.tolist()]
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     room = torch.zeros(max(counts), dtype=torch.float64, device=device)
-    room[: mine.numel()] = mine
+    if values:
+        torch.cat(list(values), out=room[: len(values)])
+    if group is None:
+        return [room.tolist()]
     found = room.new_empty(len(counts) * room.numel())
     dist.all_gather_into_tensor(found, room, group=group)
     rows: list[list[float]] = found.view(len(counts), -1).tolist()
@@ -149,8 +150,8 @@ def _chunk_of(shards: _Shards) -> int:
     return _CHUNK.get(shards.local.device.type, 16)
 
 
-def _sums_of_squares(all_shards: Sequence[_Shards], group: Any) -> list[float]:
-    """Of gradients that one group holds: one gather for all of them."""
+def _sums_of_squares(all_shards: Sequence[_Shards], group: Any, device: Any) -> list[float]:
+    """Of gradients that one group holds, on devices of one kind: one gather for all of them."""
     ranks = len(all_shards[0].spans)
     nodes = [
         [_nodes(*shards.spans[rank], _chunk_of(shards)) for shards in all_shards]
@@ -162,7 +163,7 @@ def _sums_of_squares(all_shards: Sequence[_Shards], group: Any) -> list[float]:
         for value in _squares(shards.local, shards.spans[shards.rank][0], _chunk_of(shards))
     ]
     counts = [sum(len(some) for some in each) for each in nodes]
-    found = [iter(row) for row in _gather(values, counts, group)]
+    found = [iter(row) for row in _gather(values, counts, group, device)]
     made = []
     for x, shards in enumerate(all_shards):
         own = [(node, next(found[rank])) for rank in range(ranks) for node in nodes[rank][x]]
@@ -173,9 +174,10 @@ def _sums_of_squares(all_shards: Sequence[_Shards], group: Any) -> list[float]:
 def _norm(gradients: Sequence[Tensor]) -> float:
     shards = [_Shards(gradient) for gradient in gradients if gradient.numel() > 0]
     squares = [0.0] * len(shards)
-    for group in {id(each.group): each.group for each in shards}.values():
-        places = [x for x, each in enumerate(shards) if each.group is group]
-        for x, value in zip(places, _sums_of_squares([shards[x] for x in places], group)):
+    homes = [(each.group, each.local.device) for each in shards]
+    for home in dict.fromkeys(homes):
+        places = [x for x, each in enumerate(homes) if each == home]
+        for x, value in zip(places, _sums_of_squares([shards[x] for x in places], *home)):
             squares[x] = value
     if not squares:
         return 0.0
