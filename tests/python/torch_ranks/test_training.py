@@ -86,9 +86,23 @@ class Training:
         end = time.monotonic() + 120
         while not due() and time.monotonic() < end and self.process.is_alive():
             time.sleep(0.0005)
-        assert self.process.is_alive(), self.log.read_text()
-        os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.is_alive():
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
+
+
+def killed(server, out, due, wanted):
+    """Train on 2 ranks in `out` and kill them when due(log) is true, until wanted() holds then.
+
+    On a busy machine a kill may come too late, and is tried again.
+    """
+    for _ in range(5):
+        shutil.rmtree(out, ignore_errors=True)
+        training = Training(server, out, "--ranks", "2")
+        training.kill_when(lambda: due(training.log.read_text()))
+        if wanted():
+            return out
+    raise AssertionError(training.log.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +116,10 @@ def whole(server, tmp_path_factory):
 def begun(server, tmp_path):
     """A run on 2 ranks that was killed after its first checkpoint, in a step."""
     out = tmp_path / "out"
-    training = Training(server, out, "--ranks", "2")
-    training.kill_when(lambda: "step    3/6" in training.log.read_text())
-    assert [x.name for x in out.glob("step-*")] == ["step-00000002"]
-    return out
+    return killed(
+        server, out, lambda log: "step    3/6" in log,
+        lambda: {x.name for x in out.iterdir()} == {"step-00000002"},
+    )  # fmt: skip
 
 
 def files_of(folder):
@@ -136,16 +150,16 @@ def test_killed_in_a_step(server, whole, begun):
 
 
 def test_killed_during_a_checkpoint(server, whole, tmp_path):
+    """What was written is left behind and ignored; the checkpoint before it is whole."""
     out = tmp_path / "out"
-    training = Training(server, out, "--ranks", "2")
-    training.kill_when(lambda: (out / "step-00000002").exists() and (out / "pending").exists())
-    kept = files_of(out / "step-00000002")
-    assert (out / "pending").exists() or (out / "step-00000004").exists()
-    (out / "pending").mkdir(exist_ok=True)
-    (out / "pending" / "rest").write_text("of an interrupted write")
-    assert files_of(out / "step-00000002") == kept
-    assert Training(server, out).digest() == whole[0]
-    assert not (out / "pending").exists()
+    first, pending = out / "step-00000002", out / "pending"
+    killed(
+        server, out, lambda log: first.exists() and pending.exists(),
+        lambda: first.exists() and pending.exists(),
+    )  # fmt: skip
+    training = Training(server, out, "--ranks", "3")
+    assert training.digest() == whole[0] and "resumed" in training.log.read_text()
+    assert not pending.exists()
 
 
 def test_a_rank_that_is_lost_ends_the_others(server, tmp_path):
