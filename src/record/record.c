@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { FORMAT = 1 };
 
@@ -293,12 +294,25 @@ static ordo_status add_line(ordo_record *r, const char *path, line *l, int64_t n
     return ORDO_OK;
 }
 
+/* Open a file or a pipe; a device could have no end. */
+static ordo_status open_file(FILE **file, const char *path)
+{
+    struct stat is;
+    *file = fopen(path, "rb");
+    if (*file && fstat(fileno(*file), &is) == 0 && (S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
+        return ORDO_OK;
+    const ordo_status status = ordo_fail(ORDO_ERR_FILE, "%s: %s", path,
+                                         *file ? "expected a file or a pipe" : strerror(errno));
+    if (*file)
+        fclose(*file);
+    return status;
+}
+
 ordo_status ordo_record_read(ordo_record *r, const char *path, ordo_names *names)
 {
+    FILE *file = NULL;
     *r = (ordo_record) { 0 };
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return ordo_fail(ORDO_ERR_FILE, "%s: %s", path, strerror(errno));
+    ORDO_TRY(open_file(&file, path));
     char *text = NULL;
     size_t room = 0;
     ssize_t length;

@@ -311,6 +311,8 @@ TEST(refusals)
     CHECK_INT(ordo_comparison_create(&c, path_a, "/nonexistent/b"), ORDO_ERR_FILE);
     CHECK_HAS(ordo_last_error(), "/nonexistent/b: ");
     CHECK_INT(ordo_comparison_create(&c, path_a, folder), ORDO_ERR_FILE);
+    CHECK_INT(ordo_comparison_create(&c, "/dev/zero", path_a), ORDO_ERR_FILE); /* without an end */
+    CHECK_HAS(ordo_last_error(), "/dev/zero: expected a file or a pipe");
     CHECK_INT(ordo_comparison_create(NULL, path_a, path_a), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_comparison_create(&c, NULL, path_a), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_comparison_create(&c, path_a, NULL), ORDO_ERR_ARGUMENT);
