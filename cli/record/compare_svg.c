@@ -68,11 +68,14 @@ static void draw_axes(FILE *out, const cli_comparison *c, const range *r)
             "text-anchor=\"end\">step %" PRId64 "</text>\n",
             LEFT, HEIGHT - BOTTOM + 20, c->info.first, WIDTH - RIGHT, HEIGHT - BOTTOM + 20,
             c->info.last);
-    if (!c->info.equal && c->info.step >= c->info.first && c->info.step <= c->info.last)
-        fprintf(out,
-                "<path stroke=\"#d6453d\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\">first "
-                "difference</text>\n",
-                x_of(c, c->info.step), TOP, HEIGHT - BOTTOM, x_of(c, c->info.step) + 4, TOP + 10);
+    if (c->info.equal || c->info.step < c->info.first || c->info.step > c->info.last)
+        return;
+    const double x = x_of(c, c->info.step);
+    const bool right = x > LEFT + 0.5 * PLOT; /* where the label would leave the picture */
+    fprintf(out,
+            "<path stroke=\"#d6453d\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"%s\">first difference</text>\n",
+            x, TOP, HEIGHT - BOTTOM, x + (right ? -4 : 4), TOP + 10, right ? "end" : "start");
 }
 
 static void draw_curve(FILE *out, const cli_comparison *c, const range *r, int which)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 
 import math64
 import on_cuda_kit as kit
@@ -522,6 +523,26 @@ def sdpa_biases():
 
 def _compiled_sdpa():
     return torch.compile(F.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
+
+
+@check
+def recorder():
+    """Digests that the device computes are those of the CPU."""
+    made = [torch.randn(n).to(kind) for n in (1, 77, 40000, 3000000)
+            for kind in (torch.float32, torch.bfloat16)]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for name, device in (("a", "cpu"), ("b", kit.DEVICE)):
+            with ordo.Recorder(f"{folder}/{name}") as recorder:
+                there = {str(at): x.to(device) for at, x in enumerate(made)}
+                shifted = torch.arange(9.0, device=device)[1:]  # copied: it is not aligned
+                recorder.step(
+                    0, torch.tensor(1.5, device=device), batch=torch.arange(5, device=device),
+                    weights={"shifted": shifted}, gradients=there,
+                    seeds=[torch.tensor([3, 4], device=device)],
+                )  # fmt: skip
+        found = ordo.compare(f"{folder}/a", f"{folder}/b")
+        expect(found.equal and found.steps == 1, str(found))
+    return str(found)
 
 
 if __name__ == "__main__":
