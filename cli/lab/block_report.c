@@ -111,6 +111,7 @@ static void fields(cli_json *json, const void *what)
     cli_json_text(json, "generator", generator_name(job));
     cli_json_text(json, "beside", job->dropout > 0 ? ordo_block_beside_name(r->info.beside) : NULL);
     cli_json_text(json, "backward_bits", job->regenerate ? "regenerate" : "keep");
+    cli_json_int(json, "segments", r->info.segments);
     cli_json_uint(json, "mask_bytes", r->info.mask_bytes);
     cli_json_uint(json, "bits_bytes", r->info.bits_bytes);
     cli_json_uint(json, "seed", job->seed);

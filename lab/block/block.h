@@ -79,6 +79,10 @@ typedef struct block_operations {
     ordo_status (*add)(block_device *device, void *sum, const void *a, const void *b,
                        int64_t count);
 
+    /* Copy `rows` rows of `columns` numbers to rows that begin every `step` numbers. */
+    ordo_status (*spread)(block_device *device, float *to, int64_t step, const float *from,
+                          int64_t rows, int64_t columns);
+
     /* Make bits after all earlier work; `beside`: at the same time as what follows, until join().
      * One set at a time. */
     ordo_status (*make_bits)(block_device *device, const block_bits *bits, bool beside);
@@ -103,6 +107,19 @@ typedef struct block_activations {
     float *factor1, *factor2, *lse;
 } block_activations;
 
+/* One segment of rows of the mode pipelined. */
+typedef struct block_segment {
+    ordo_problem problem;
+    ordo_plan *plan;
+} block_segment;
+
+typedef struct block_pipeline {
+    block_segment *segments; /* job.segments of them; NULL without the mode */
+    uint32_t *masks[2];      /* of the segments in turn */
+    uint64_t mask_bytes;
+    float *lse; /* of one segment */
+} block_pipeline;
+
 struct ordo_block_runner {
     ordo_block_job job; /* with a value in place of every default */
     const block_operations *ops;
@@ -120,7 +137,8 @@ struct ordo_block_runner {
     uint32_t *masks[2]; /* the second for bits of the next pass; NULL if not needed */
     int current;        /* mask of the latest forward pass */
     bool next_ready;    /* the other mask has the bits of the next overlapped pass */
-    bool ran;           /* a forward pass has run, in this mode: */
+    block_pipeline pipeline;
+    bool ran; /* a forward pass has run, in this mode: */
     ordo_block_mode mode;
 };
 
@@ -130,10 +148,22 @@ ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out
 /* The problem of attention, with dropout unless `drops` is false. */
 ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops);
 
+/* The same for one segment of its rows, with dropout; and the rows of all segments but the last. */
+ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment);
+int64_t ordo_block_segment_rows(const ordo_block_job *job);
+
 /* The call that makes the keep bits. */
 ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job);
 
 bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
 bool ordo_block_needs_mask(const ordo_block_job *job); /* one of its modes keeps bits */
+
+/* pipeline.c: plan the segments, which says how much workspace they need; allocate their memory;
+ * and the forward pass of attention over them, whose first bits are made before. */
+ordo_status ordo_block_pipeline_plan(ordo_block_runner *runner, const ordo_machine *machine);
+ordo_status ordo_block_pipeline_allocate(ordo_block_runner *runner);
+void ordo_block_pipeline_free(block_pipeline *pipeline, int64_t segments);
+ordo_status ordo_block_pipeline_begin(const ordo_block_runner *runner);
+ordo_status ordo_block_pipeline_attend(const ordo_block_runner *runner);
 
 #endif

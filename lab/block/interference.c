@@ -211,13 +211,14 @@ static void close_pair(pair *p)
 /* After a whole pass: activations and, for fp8, scales are those of the block. */
 static ordo_status open_pair(pair *p, ordo_block_runner *r)
 {
-    static const ordo_block_mode keeps[] = { ORDO_BLOCK_SEQUENTIAL, ORDO_BLOCK_OVERLAPPED_QKV,
-                                             ORDO_BLOCK_OVERLAPPED };
-    int mode = 0;
-    while (!ordo_block_has_mode(&r->job, keeps[mode]))
-        mode++; /* one of them: there is a mask */
+    const ordo_block_job *job = &r->job;
+    const ordo_block_mode mode = ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL)
+                                     ? ORDO_BLOCK_SEQUENTIAL
+                                 : ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED)
+                                     ? ORDO_BLOCK_OVERLAPPED
+                                     : ORDO_BLOCK_OVERLAPPED_QKV; /* one of them: there is a mask */
     *p = (pair) { .r = r };
-    ORDO_TRY(ordo_block_forward(r, keeps[mode]));
+    ORDO_TRY(ordo_block_forward(r, mode));
     ORDO_TRY(r->ops->join(r->device));
     r->next_ready = false; /* masks[0] is overwritten */
     ordo_block_cuda_parts(r->device, &p->parts);

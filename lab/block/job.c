@@ -1,6 +1,7 @@
 /* job.c: check a job and fill in its defaults. */
 #include <math.h>
 
+#include "base/keep.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "block/block.h"
@@ -81,6 +82,23 @@ static ordo_status check_precision(ordo_block_job *job)
     return ordo_check_range("sm_target", job->sm_target, 0, 1 << 16);
 }
 
+/* Rows of a segment: a multiple of the rows that keep bits are stored by, on cuda of a tile. */
+int64_t ordo_block_segment_rows(const ordo_block_job *job)
+{
+    const int64_t unit = job->backend == ORDO_BACKEND_CUDA ? 128 : ORDO_KEEP_ROWS;
+    const int64_t rows = (job->seq + job->segments - 1) / job->segments;
+    return (rows + unit - 1) / unit * unit;
+}
+
+static ordo_status resolve_segments(ordo_block_job *job)
+{
+    job->segments = job->segments ? job->segments : 8;
+    ORDO_TRY(ordo_check_range("segments", job->segments, 1, LONGEST));
+    const int64_t rows = ordo_block_segment_rows(job);
+    job->segments = (job->seq + rows - 1) / rows;
+    return ORDO_OK;
+}
+
 static ordo_status check_modes(ordo_block_job *job)
 {
     const unsigned known = (1u << ORDO_BLOCK_MODES) - 1;
@@ -88,20 +106,18 @@ static ordo_status check_modes(ordo_block_job *job)
         job->modes = known & ~(1u << ORDO_BLOCK_PIPELINED);
     if (job->modes & ~known)
         return ordo_fail(ORDO_ERR_ARGUMENT, "modes %#x: expected bits of %#x", job->modes, known);
-    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout mode pipelined: attention over segments of rows, with sums "
-                         "carried from one to the next, is not implemented for blocks; expected "
-                         "none, fused, sequential or overlapped");
     if (job->dropout == 0)
         job->modes &= 1u << ORDO_BLOCK_NONE;
     if (job->modes == 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout 0: a dropout mode other than none needs a "
                                             "probability between 0 and 1");
-    if (job->segments != 0)
+    const bool pipelined = ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED);
+    if (job->segments != 0 && !pipelined)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "segments %" PRId64 ": only dropout mode pipelined has segments",
                          job->segments);
+    if (pipelined)
+        ORDO_TRY(resolve_segments(job));
     return ordo_check_range("beside", job->beside, 0, ORDO_BLOCK_BESIDE_ALL);
 }
 
@@ -131,6 +147,13 @@ static ordo_status check_generator(ordo_block_job *job)
                          "dropout mode fused: passes make bits of generator sliced with 7 or 10 "
                          "rounds inside, not of %s with %d",
                          compare ? "compare" : "sliced", job->rounds);
+    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED) &&
+        (compare || (job->backward && job->rounds < 7)))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout mode pipelined: the bits of a segment, and those of the backward "
+                         "pass inside, are of generator sliced with 7 or 10 rounds, not of %s "
+                         "with %d",
+                         compare ? "compare" : "sliced", job->rounds);
     return ORDO_OK;
 }
 
@@ -156,6 +179,17 @@ ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops)
     return problem;
 }
 
+ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment)
+{
+    const int64_t rows = ordo_block_segment_rows(job), first = segment * rows;
+    ordo_problem problem = ordo_block_problem(job, true);
+    problem.q_len = first + rows < job->seq ? rows : job->seq - first;
+    problem.kv_len = job->seq;
+    problem.shard.row0 = first;
+    problem.shard.q_total = problem.shard.kv_total = job->seq;
+    return problem;
+}
+
 ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job)
 {
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
@@ -170,6 +204,23 @@ bool ordo_block_needs_mask(const ordo_block_job *job)
     return ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL) ||
            ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) ||
            ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED_QKV);
+}
+
+static ordo_status check_segment_masks(const ordo_block_job *job)
+{
+    const ordo_dropout_call call = ordo_block_drop_call(job);
+    ordo_dropout_info info;
+    if (!ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED))
+        return ORDO_OK;
+    const ordo_problem segment = ordo_block_segment(job, 0);
+    ORDO_TRY(ordo_dropout_query(&segment, &call, &info));
+    if (job->limit_mask && job->mask_bytes / 2 < info.bytes)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "mask_bytes %" PRIu64 ": dropout mode pipelined in %" PRId64
+                         " segments keeps %" PRIu64 " bytes of bits; expected at least that, or "
+                         "more segments",
+                         job->mask_bytes, job->segments, 2 * info.bytes);
+    return ORDO_OK;
 }
 
 /* The memory for bits, and where overlapped bits are made. */
@@ -194,7 +245,7 @@ static ordo_status check_mask(ordo_block_job *job)
                          job->mask_bytes, two ? "overlapped" : "sequential or overlapped",
                          two ? " beside " : "", two ? ordo_block_beside_name(job->beside) : "",
                          least);
-    return ORDO_OK;
+    return check_segment_masks(job);
 }
 
 ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out)

@@ -3,7 +3,8 @@
  * Keep bits: sequential makes them where attention needs them; overlapped starts to make them
  * before the products that it is to run beside, and joins before attention reads them. Beside out,
  * mlp or all, the bits are those of the next pass and go to the other mask, because the backward
- * pass of this one still reads its own. */
+ * pass of this one still reads its own. For pipelined see pipeline.c; its backward pass makes bits
+ * inside, as that of fused does. */
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -130,6 +131,8 @@ static ordo_status make_bits(const runner *r, int mask, bool beside)
 /* Overlapped: at the start of the pass. */
 static ordo_status bits_before_qkv(runner *r)
 {
+    if (r->mode == ORDO_BLOCK_PIPELINED)
+        return ordo_block_pipeline_begin(r);
     if (!overlaps(r))
         return ORDO_OK;
     if (beside_of(r) == ORDO_BLOCK_BESIDE_QKV)
@@ -175,6 +178,8 @@ static const ordo_plan *plan_of(const runner *r)
 
 static ordo_status attend(runner *r)
 {
+    if (r->mode == ORDO_BLOCK_PIPELINED)
+        return ordo_block_pipeline_attend(r);
     ORDO_TRY(r->ops->join(r->device));
     if (r->mode == ORDO_BLOCK_SEQUENTIAL)
         ORDO_TRY(make_bits(r, r->current, false));

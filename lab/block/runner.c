@@ -193,7 +193,7 @@ static ordo_status make_plans(ordo_block_runner *r, const ordo_machine *machine)
     }
     r->call = (ordo_call)ORDO_CALL_INIT;
     r->call.workspace_bytes = workspace;
-    return ORDO_OK;
+    return ordo_block_pipeline_plan(r, machine);
 }
 
 /* ---- the runner ---- */
@@ -214,6 +214,7 @@ static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
     ORDO_TRY(fill_tensors(r));
     ORDO_TRY(take_activations(r));
     ORDO_TRY(take_masks(r));
+    ORDO_TRY(ordo_block_pipeline_allocate(r));
     if (r->call.workspace_bytes > 0)
         ORDO_TRY(ops->allocate(r->device, &r->call.workspace, r->call.workspace_bytes));
     set_call(r);
@@ -244,6 +245,7 @@ void ordo_block_runner_destroy(ordo_block_runner *r)
         r->ops->close(r->device);
     ordo_plan_destroy(r->plans[0]);
     ordo_plan_destroy(r->plans[1]);
+    ordo_block_pipeline_free(&r->pipeline, r->job.segments);
     free(r);
 }
 
@@ -269,10 +271,12 @@ ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
                                 .mlp = r->job.mlp,
                                 .p_used = r->p_used,
                                 .mask_bytes = r->mask_bytes,
+                                .segments = r->job.segments,
                                 .beside = r->job.beside,
                                 .flops = flops_of(r) };
     for (int i = 0; i < 2; i++)
-        info->bits_bytes += r->masks[i] ? r->mask_bytes : 0;
+        info->bits_bytes +=
+            (r->masks[i] ? r->mask_bytes : 0) + (r->pipeline.masks[i] ? r->pipeline.mask_bytes : 0);
     memcpy(info->numeric_key, plan.numeric_key, sizeof info->numeric_key);
     return ORDO_OK;
 }

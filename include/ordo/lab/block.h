@@ -32,10 +32,15 @@ typedef enum ordo_block_mode {
     ORDO_BLOCK_SEQUENTIAL = 1 + ORDO_DROPOUT_MODE_SEQUENTIAL,
     ORDO_BLOCK_FUSED = 1 + ORDO_DROPOUT_MODE_FUSED,
     ORDO_BLOCK_OVERLAPPED = 1 + ORDO_DROPOUT_MODE_OVERLAPPED,
-    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED, /* not implemented: refused */
+    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED, /* see below */
     ORDO_BLOCK_OVERLAPPED_QKV = 1 + ORDO_DROPOUT_MODES      /* beside qkv, whatever job.beside is */
 } ordo_block_mode;
 enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
+
+/* Pipelined: the forward pass of attention runs over segments of rows. Bits of the first segment
+ * are made beside the QKV projection, those of each other one beside attention of the segment
+ * before it, so that the bits of two segments are in memory. The backward pass makes its bits
+ * inside. */
 
 /* The products that overlapped bits are made beside. Beside any but qkv, the bits of a pass are
  * made during the pass before it, as a stack of blocks would; that takes memory for two masks. */
@@ -70,7 +75,7 @@ typedef struct ordo_block_job {
     bool regenerate;     /* the backward pass makes the bits again instead of reading kept ones */
     bool limit_mask;     /* mask_bytes is the most memory for keep bits */
     uint64_t mask_bytes; /* in use only if limit_mask is true */
-    int64_t segments;    /* of pipelined; 0 = 8 */
+    int64_t segments;    /* of pipelined; 0 = 8; fewer if segments would be short */
     int threads;         /* cpu: 0 = as many as the process may use */
 
     /* Products of cuda: multiprocessors that each may use (0 = all), and whether the smallest tile
@@ -84,7 +89,7 @@ typedef struct ordo_block_job {
 /* Experiments: with 3 or 5 rounds masks are correlated and must not be used for training. The
  * generator `compare` draws 32 bits per element from a linear counter and compares them one by one,
  * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h, and only cuda has it. Both
- * exist only as kernels of their own: the mode fused is refused with them. */
+ * exist only as kernels of their own: passes that make bits inside are refused with them. */
 
 typedef struct ordo_block_runner ordo_block_runner;
 
@@ -146,6 +151,7 @@ typedef struct ordo_block_info {
     double p_used;            /* 0 without dropout */
     uint64_t mask_bytes;      /* of one mask */
     uint64_t bits_bytes;      /* memory held for masks */
+    int64_t segments;         /* of the mode pipelined; 0 if not among the modes */
     ordo_block_beside beside; /* of the mode overlapped */
     double flops;             /* of the products and of attention: forward, and backward if run */
     char numeric_key[160];    /* of the plan of attention */

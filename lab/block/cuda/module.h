@@ -74,6 +74,9 @@ typedef struct block_cuda_module {
     ordo_status (*add)(void *sum, const void *a, const void *b, int64_t count, void *stream,
                        char *why, size_t n);
 
+    ordo_status (*spread)(float *to, int64_t step, const float *from, int64_t rows, int64_t columns,
+                          void *stream, char *why, size_t n);
+
     ordo_status (*compare_bits)(const block_compare *bits, void *stream, char *why, size_t n);
     ordo_status (*traced_bits)(const block_traced *bits, void *stream, char *why, size_t n);
     ordo_status (*stamp)(uint64_t *nanoseconds, void *stream, char *why, size_t n);

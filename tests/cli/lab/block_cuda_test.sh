@@ -20,6 +20,10 @@ done
 json block --device cuda --seq 40 --embed 128 --heads 2 --causal --bare --backward --dropout 0.1 --rounds 5
 is digests_equal true
 
+json block --device cuda --seq 300 --embed 64 --heads 1 --mlp 8 --backward --dropout 0.1 --segments 2 --batch 2
+is digests_equal true
+is segments 2
+
 # The paper's generator: other bits, the same in both modes; nothing makes them inside.
 json block --device cuda $shape --generator compare --rounds 3
 is digests_equal true

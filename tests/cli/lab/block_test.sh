@@ -13,17 +13,18 @@ is device '"cpu"'
 is head_dim 8
 is beside '"all"'
 is mask_bytes 3072
-is bits_bytes 6144
+is segments 3
+is bits_bytes 8192
 for name in digest_o digest_dx digest_dw; do
     field $name >"$work/$name"
     [ "$(wc -c <"$work/$name")" -eq 19 ] || fail "$name is $(field $name), expected 16 digits"
 done
-[ "$(grep -c '"mode": ' "$out")" -eq 5 ] || fail "expected five modes"
+[ "$(grep -c '"mode": ' "$out")" -eq 6 ] || fail "expected six modes"
 grep -q '"repeats": false' "$out" && fail "a mode does not repeat itself"
 
 # Every mode by itself, with any number of threads, beside any product, with bits made again.
 for mode in fused sequential "overlapped --beside qkv" "overlapped --beside out" "overlapped --beside mlp" \
-    "overlapped --backward-bits regenerate" "sequential --backward-bits regenerate"; do
+    "pipelined --segments 2" "overlapped --backward-bits regenerate" "sequential --backward-bits regenerate"; do
     json block $small --dropout 0.1 --threads 3 --dropout-mode $mode
     is digests_equal null
     for name in digest_o digest_dx digest_dw; do
@@ -45,7 +46,7 @@ is p_used 0
 
 # Times.
 json block $small --dropout 0.1 --time 0.01
-[ "$(grep -c '"ms": ' "$out")" -eq 5 ] || fail "expected five times"
+[ "$(grep -c '"ms": ' "$out")" -eq 6 ] || fail "expected six times"
 status 0 block $small --dropout 0.1 --rounds 5
 prints "are an experiment"
 prints "same digests"
@@ -58,7 +59,7 @@ refuses 2 "dropout 1.5" block --seq 8 --embed 32 --heads 4 --dropout 1.5
 refuses 2 "--dropout: missing or 0" block --seq 8 --embed 32 --heads 4 --dropout-mode fused
 refuses 2 "mask_bytes 0: dropout mode" block $small --dropout 0.1 --dropout-mode sequential --mask-memory 0
 status 0 block $small --dropout 0.1 --dropout-mode fused --mask-memory 0
-refuses 3 "dropout mode pipelined" block $small --dropout 0.1 --dropout-mode pipelined --segments 4
+refuses 3 "dropout mode pipelined" block $small --dropout 0.1 --dropout-mode pipelined --rounds 5
 refuses 2 "segments 4" block $small --dropout 0.1 --dropout-mode overlapped --segments 4
 refuses 3 "precision fp8: backend cpu multiplies bf16 and f32" block $small --precision fp8
 refuses 3 "generator compare: only backend cuda" block $small --dropout 0.1 --generator compare

@@ -101,6 +101,29 @@ TEST(all_modes_that_drop_have_the_same_bits)
     check_modes(&job);
 }
 
+/* Segments of 16 rows and more; the last one is short, and rows of the batch are cut alike. */
+TEST(pipelined_has_the_bits_of_the_other_modes)
+{
+    for (int which = 0; which < 16; which++) {
+        static const int64_t segments[] = { 1, 2, 0, 100 }, expected[] = { 1, 2, 5, 5 };
+        ordo_block_job job = small_job();
+        ordo_block_info info;
+        job.seq = 75;
+        job.segments = segments[which % 4];
+        job.precision = which & 4 ? ORDO_PRECISION_BF16 : ORDO_PRECISION_F32;
+        job.causal = which >> 3;
+        job.modes = 1u << ORDO_BLOCK_PIPELINED | 1u << ORDO_BLOCK_FUSED;
+        ordo_block_runner *runner = runner_of(&job);
+        CHECK_INT(ordo_block_query(runner, &info), ORDO_OK);
+        CHECK_INT(info.segments, expected[which % 4]);
+        CHECK(info.segments < 5 || info.bits_bytes < info.mask_bytes);
+        const uint64_t pipelined = run(runner, ORDO_BLOCK_PIPELINED);
+        CHECK(run(runner, ORDO_BLOCK_FUSED) == pipelined);
+        CHECK(run(runner, ORDO_BLOCK_PIPELINED) == pipelined);
+        ordo_block_runner_destroy(runner);
+    }
+}
+
 /* 145 rows and 200 columns leave ragged tiles of products, which 2..5 threads divide differently.
  */
 TEST(bits_do_not_depend_on_the_number_of_threads)
@@ -340,7 +363,12 @@ TEST(bad_jobs_are_refused_by_name)
     REFUSES(ORDO_ERR_ARGUMENT, "dropout nan:", job.dropout = NAN);
     REFUSES(ORDO_ERR_ARGUMENT, "rounds 4", job.rounds = 4);
     REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode fused", job.rounds = 3);
-    REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode pipelined", job.modes = 1u << ORDO_BLOCK_PIPELINED);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode pipelined", job.rounds = 3,
+            job.modes = 1u << ORDO_BLOCK_PIPELINED);
+    REFUSES(ORDO_ERR_ARGUMENT, "segments -1", job.segments = -1,
+            job.modes = 1u << ORDO_BLOCK_PIPELINED);
+    REFUSES(ORDO_ERR_ARGUMENT, "mask_bytes 5: dropout mode pipelined in 2 segments",
+            job.modes = 1u << ORDO_BLOCK_PIPELINED, job.limit_mask = true, job.mask_bytes = 5);
     REFUSES(ORDO_ERR_ARGUMENT, "segments 4", job.segments = 4);
     REFUSES(ORDO_ERR_ARGUMENT, "dropout 0", job.dropout = 0, job.modes = 1u << ORDO_BLOCK_FUSED);
     REFUSES(ORDO_ERR_ARGUMENT, "mask_bytes 0: dropout mode", job.limit_mask = true);
@@ -415,6 +443,7 @@ TEST(passes_and_copies_check_their_arguments)
 }
 
 CHECK_MAIN(RUN(all_modes_that_drop_have_the_same_bits),
+           RUN(pipelined_has_the_bits_of_the_other_modes),
            RUN(bits_do_not_depend_on_the_number_of_threads), RUN(bits_are_those_of_every_machine),
            RUN(outputs_and_gradients_are_those_of_a_block_in_double), RUN(bf16_is_close_to_double),
            RUN(modes_are_timed_by_turns), RUN(bad_jobs_are_refused_by_name),

@@ -78,9 +78,10 @@ TEST(all_modes_that_drop_have_the_same_bits)
         static const ordo_block_mode order[] = { ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_FUSED,
                                                  ORDO_BLOCK_OVERLAPPED,     ORDO_BLOCK_NONE,
                                                  ORDO_BLOCK_OVERLAPPED_QKV, ORDO_BLOCK_SEQUENTIAL,
-                                                 ORDO_BLOCK_OVERLAPPED };
+                                                 ORDO_BLOCK_PIPELINED,      ORDO_BLOCK_OVERLAPPED };
         ordo_block_job job = device_job();
         job.beside = (ordo_block_beside)(which % 5);
+        job.modes = (1u << ORDO_BLOCK_MODES) - 1;
         job.precision = which / 5 & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
         job.regenerate = job.bare = which / 10;
         ordo_block_runner *runner = runner_of(&job);
