@@ -1,7 +1,6 @@
 /* cpu.c: the operations of a block on the host. Workers take whole rows, or whole columns where
  * rows are summed, so that no sum depends on how many there are. */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +22,8 @@ struct block_device {
     int count;
     struct timespec start;
 
-    /* The thread that makes bits beside the products. */
-    bool making;
-    pthread_t maker;
+    /* Bits that the next product is to make beside itself. */
+    bool waiting;
     ordo_problem problem;
     ordo_block_job job;
     uint32_t *words;
@@ -34,13 +32,61 @@ struct block_device {
     char message[512];
 };
 
-static ordo_status join_maker(block_device *d)
+/* ---- keep bits ---- */
+
+static ordo_status fill_bits(const block_bits *bits, int threads)
 {
-    if (!d->making)
-        return ORDO_OK;
-    d->making = false;
-    pthread_join(d->maker, NULL);
+    ordo_dropout_call call = ordo_block_drop_call(bits->job);
+    ordo_dropout_info info;
+    call.threads = threads;
+    ORDO_TRY(ordo_dropout_query(bits->problem, &call, &info));
+    return ordo_dropout_fill(bits->problem, &call, 0, info.blocks, bits->words, bits->bytes);
+}
+
+/* Called by a worker, whose message the caller of the product would not see. */
+static void make_waiting(void *context)
+{
+    block_device *d = context;
+    const block_bits bits = { &d->problem, &d->job, d->words, d->bytes };
+    d->made = fill_bits(&bits, 1);
+    if (d->made != ORDO_OK)
+        snprintf(d->message, sizeof d->message, "%s", ordo_last_error());
+}
+
+static ordo_status bits_made(const block_device *d)
+{
     return d->made == ORDO_OK ? ORDO_OK : ordo_fail(d->made, "%s", d->message);
+}
+
+/* If no product has come. */
+static ordo_status join_bits(block_device *d)
+{
+    const block_bits bits = { &d->problem, &d->job, d->words, d->bytes };
+    const bool waiting = d->waiting;
+    d->waiting = false;
+    return waiting ? fill_bits(&bits, d->threads) : ORDO_OK;
+}
+
+static ordo_status make_bits_host(block_device *d, const block_bits *bits, bool beside)
+{
+    ORDO_TRY(join_bits(d));
+    if (!beside)
+        return fill_bits(bits, d->threads);
+    d->problem = *bits->problem;
+    d->job = *bits->job;
+    d->words = bits->words;
+    d->bytes = bits->bytes;
+    d->waiting = true;
+    return ORDO_OK;
+}
+
+static ordo_status multiply_host(block_device *d, const block_product *product)
+{
+    if (!d->waiting)
+        return ordo_block_multiply(product, d->dtype, d->threads, NULL, NULL);
+    d->waiting = false;
+    ORDO_TRY(ordo_block_multiply(product, d->dtype, d->threads, make_waiting, d));
+    return bits_made(d);
 }
 
 /* ---- memory ---- */
@@ -58,7 +104,6 @@ static ordo_status open_host(block_device **device, const ordo_block_job *job)
 
 static void close_host(block_device *d)
 {
-    (void)join_maker(d);
     for (int i = 0; i < d->count; i++)
         free(d->pieces[i]);
     free(d);
@@ -78,7 +123,7 @@ static ordo_status allocate_host(block_device *d, void **memory, size_t bytes)
 
 static ordo_status copy_host(block_device *d, void *to, const void *from, size_t bytes)
 {
-    ORDO_TRY(join_maker(d));
+    ORDO_TRY(join_bits(d));
     memcpy(to, from, bytes);
     return ORDO_OK;
 }
@@ -317,54 +362,11 @@ static ordo_status norm_gradient_host(block_device *d, const block_norm_gradient
     return ordo_pool_run(d->threads, 0, norm_gradient_rows, &task);
 }
 
-/* ---- products and keep bits ---- */
-
-static ordo_status multiply_host(block_device *d, const block_product *product)
-{
-    return ordo_block_multiply(product, d->dtype, d->threads);
-}
-
-static ordo_status fill_bits(const block_bits *bits, int threads)
-{
-    ordo_dropout_call call = ordo_block_drop_call(bits->job);
-    ordo_dropout_info info;
-    call.threads = threads;
-    ORDO_TRY(ordo_dropout_query(bits->problem, &call, &info));
-    return ordo_dropout_fill(bits->problem, &call, 0, info.blocks, bits->words, bits->bytes);
-}
-
-static void *make_beside(void *argument)
-{
-    block_device *d = argument;
-    const block_bits bits = { &d->problem, &d->job, d->words, d->bytes };
-    d->made = fill_bits(&bits, 1);
-    if (d->made != ORDO_OK)
-        snprintf(d->message, sizeof d->message, "%s", ordo_last_error());
-    return NULL;
-}
-
-/* One thread makes the bits while the others multiply. If there is none to be had, the bits are
- * made now. */
-static ordo_status make_bits_host(block_device *d, const block_bits *bits, bool beside)
-{
-    ORDO_TRY(join_maker(d));
-    if (beside) {
-        d->problem = *bits->problem;
-        d->job = *bits->job;
-        d->words = bits->words;
-        d->bytes = bits->bytes;
-        d->making = pthread_create(&d->maker, NULL, make_beside, d) == 0;
-        if (d->making)
-            return ORDO_OK;
-    }
-    return fill_bits(bits, d->threads);
-}
-
 /* ---- clock ---- */
 
 static ordo_status start_host_clock(block_device *d)
 {
-    ORDO_TRY(join_maker(d));
+    ORDO_TRY(join_bits(d));
     clock_gettime(CLOCK_MONOTONIC, &d->start);
     return ORDO_OK;
 }
@@ -372,7 +374,7 @@ static ordo_status start_host_clock(block_device *d)
 static ordo_status stop_host_clock(block_device *d, double *seconds)
 {
     struct timespec now;
-    ORDO_TRY(join_maker(d));
+    ORDO_TRY(join_bits(d));
     clock_gettime(CLOCK_MONOTONIC, &now);
     *seconds =
         (double)(now.tv_sec - d->start.tv_sec) + (double)(now.tv_nsec - d->start.tv_nsec) * 1e-9;
@@ -392,7 +394,7 @@ const block_operations ordo_block_cpu = { .open = open_host,
                                           .add = add_host,
                                           .spread = spread_host,
                                           .make_bits = make_bits_host,
-                                          .join = join_maker,
+                                          .join = join_bits,
                                           .start_clock = start_host_clock,
                                           .stop_clock = stop_host_clock,
                                           .forget = forget_nothing,

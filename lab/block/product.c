@@ -1,10 +1,12 @@
 /* product.c: see the header.
  *
- * Workers take tiles of C. A tile is summed in f32 while panels of A and B, converted to f32 and
- * stored by k, pass by; blocks of REGISTER_ROWS x REGISTER_COLUMNS stay in registers over a panel.
- * Panels and tiles are padded with zeros, which only reach elements that are not stored. */
+ * Workers take the next tile of C until none is left. A tile is summed in f32 while panels of A and
+ * B, converted to f32 and stored by k, pass by; blocks of REGISTER_ROWS x REGISTER_COLUMNS stay in
+ * registers over a panel. Panels and tiles are padded with zeros, which only reach elements that
+ * are not stored. */
 #include "block/product.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "block/elements.h"
@@ -19,6 +21,9 @@ typedef struct tile_memory {
 typedef struct product_task {
     const block_product *product;
     ordo_dtype dtype;
+    void (*beside)(void *context);
+    void *context;
+    atomic_llong next; /* tile */
 } product_task;
 
 /* panel[k][x] = element (x, k) of a matrix with these strides, x from `first`, k from `first_k`. */
@@ -83,15 +88,24 @@ static void compute_tile(const product_task *task, tile_memory *t, int64_t row, 
 
 static void multiply_tiles(void *context, int worker, int workers, void *scratch)
 {
-    const product_task *task = context;
+    product_task *task = context;
     const int64_t across = (task->product->n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int64_t tiles = (task->product->m + TILE_ROWS - 1) / TILE_ROWS * across;
-    for (int64_t tile = worker; tile < tiles; tile += workers)
+    if (task->beside && worker == workers - 1)
+        task->beside(task->context);
+    for (;;) {
+        const int64_t tile = atomic_fetch_add_explicit(&task->next, 1, memory_order_relaxed);
+        if (tile >= tiles)
+            return;
         compute_tile(task, scratch, tile / across * TILE_ROWS, tile % across * TILE_COLUMNS);
+    }
 }
 
-ordo_status ordo_block_multiply(const block_product *product, ordo_dtype dtype, int threads)
+ordo_status ordo_block_multiply(const block_product *product, ordo_dtype dtype, int threads,
+                                void (*beside)(void *context), void *context)
 {
-    product_task task = { product, dtype };
+    product_task task = {
+        .product = product, .dtype = dtype, .beside = beside, .context = context
+    };
     return ordo_pool_run(threads, sizeof(tile_memory), multiply_tiles, &task);
 }
