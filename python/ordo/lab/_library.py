@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 from .._library import HANDLE, RESULT, Prototype, declare
@@ -47,6 +57,23 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_precision_name": (c_char_p, [c_int]),
     "ordo_limiter_name": (c_char_p, [c_int]),
     "ordo_generator_name": (c_char_p, [c_int]),
+    # ordo/lab/block.h
+    "ordo_block_runner_create": (RESULT, [POINTER(HANDLE), POINTER(s.ordo_block_job)]),
+    "ordo_block_runner_destroy": (None, [HANDLE]),
+    "ordo_block_extent_of": (RESULT, [HANDLE, c_int, POINTER(s.ordo_block_extent)]),
+    "ordo_block_read": (RESULT, [HANDLE, c_int, c_void_p, c_size_t]),
+    "ordo_block_write": (RESULT, [HANDLE, c_int, c_void_p, c_size_t]),
+    "ordo_block_forward": (RESULT, [HANDLE, c_int]),
+    "ordo_block_backward": (RESULT, [HANDLE]),
+    "ordo_block_query": (RESULT, [HANDLE, POINTER(s.ordo_block_info)]),
+    "ordo_block_measure": (
+        RESULT,
+        [HANDLE, POINTER(c_int), c_int, c_double, POINTER(s.ordo_block_time)],
+    ),
+    "ordo_block_interfere": (RESULT, [HANDLE, c_double, POINTER(s.ordo_block_interference)]),
+    "ordo_block_trace_run": (RESULT, [HANDLE, POINTER(s.ordo_block_trace)]),
+    "ordo_block_mode_name": (c_char_p, [c_int]),
+    "ordo_block_beside_name": (c_char_p, [c_int]),
     # ordo/lab/io.h
     "ordo_io_bound_at": (
         RESULT,

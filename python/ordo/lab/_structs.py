@@ -11,6 +11,7 @@ from ctypes import (
     c_int32,
     c_int64,
     c_size_t,
+    c_uint,
     c_uint64,
     c_void_p,
 )
@@ -394,4 +395,111 @@ class ordo_io_bytes(Struct):
         ("phase", c_double),
         ("flop_per_byte_flash", c_double),
         ("flop_per_byte_phase", c_double),
+    ]
+
+# ---- ordo/lab/block.h ----
+
+TRACE_POINTS = 64  # ORDO_BLOCK_TRACE_POINTS
+
+
+class ordo_block_job(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("precision", c_int),
+        ("batch", c_int64),
+        ("seq", c_int64),
+        ("embed", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("mlp", c_int64),
+        ("gated", c_bool),
+        ("bare", c_bool),
+        ("causal", c_bool),
+        ("backward", c_bool),
+        ("dropout", c_double),
+        ("rounds", c_int),
+        ("bits", c_int),
+        ("generator", c_int),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+        ("modes", c_uint),
+        ("beside", c_int),
+        ("regenerate", c_bool),
+        ("limit_mask", c_bool),
+        ("mask_bytes", c_uint64),
+        ("segments", c_int64),
+        ("threads", c_int),
+        ("sm_target", c_int),
+        ("small_tiles", c_bool),
+    ]
+
+
+class ordo_block_extent(Struct):
+    _fields_ = [
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("dtype", c_int),
+        ("bytes", c_size_t),
+    ]
+
+
+class ordo_block_info(Struct):
+    _fields_ = [
+        ("head_dim", c_int64),
+        ("kv_heads", c_int64),
+        ("mlp", c_int64),
+        ("p_used", c_double),
+        ("mask_bytes", c_uint64),
+        ("bits_bytes", c_uint64),
+        ("segments", c_int64),
+        ("beside", c_int),
+        ("flops", c_double),
+        ("numeric_key", c_char * 160),
+    ]
+
+
+class ordo_block_time(Struct):
+    _fields_ = [
+        ("seconds", c_double),
+        ("fastest", c_double),
+        ("slowest", c_double),
+        ("turns", c_int),
+        ("passes", c_int),
+        ("watts", c_double),
+        ("clock_ghz", c_double),
+    ]
+
+
+class ordo_block_interference(Struct):
+    _fields_ = [
+        ("product", c_double),
+        ("mask", c_double),
+        ("product_beside", c_double),
+        ("mask_beside", c_double),
+        ("then", c_double),
+        ("both", c_double),
+        ("attention", c_double),
+        ("dropping", c_double),
+        ("fused", c_double),
+        ("backward", c_double),
+        ("backward_dropping", c_double),
+        ("algorithm", c_char * 64),
+    ]
+
+
+class ordo_block_trace(Struct):
+    _fields_ = [
+        ("product_alone", c_double),
+        ("mask_alone", c_double),
+        ("product_begin", c_double),
+        ("product_end", c_double),
+        ("mask_begin", c_double),
+        ("mask_end", c_double),
+        ("seconds", c_double),
+        ("inside", c_double),
+        ("warps", c_int),
+        ("sms", c_int),
+        ("same_words", c_bool),
+        ("active", c_double * TRACE_POINTS),
     ]
