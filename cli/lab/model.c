@@ -13,7 +13,7 @@ static const struct part {
     { "block", cli_model_block },         { "what-if", cli_model_what_if },
     { "kernel", cli_model_kernel },       { "grid", cli_model_grid },
     { "report", cli_model_report },       { "validate", cli_model_validate },
-    { "constants", cli_model_constants },
+    { "constants", cli_model_constants }, { "overlap", cli_model_overlap },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -29,7 +29,7 @@ static int unknown(const char *word)
             near);
     return cli_usage(
         "'%s': expected an option, or a part as the first word: block, what-if, kernel, "
-        "grid, report, validate or constants",
+        "grid, report, overlap, validate or constants",
         word);
 }
 
@@ -61,6 +61,7 @@ int cli_model(int argc, char **argv)
         "  kernel     one kernel: gemm, attention, attention-backward, rng, memory\n"
         "  grid       heat maps over two axes; the figures of arXiv 2410.07531\n"
         "  report     a self-contained HTML page for one block\n"
+        "  overlap    a list of kernels: where to make the keep bits\n"
         "  validate   predictions beside measured times\n"
         "  constants  every number the model uses, with kind and source\n"
         "\n"
@@ -76,7 +77,7 @@ int cli_model(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))
-        status = cli_usage("expected a part: block, what-if, kernel, grid, report, validate or "
-                           "constants");
+        status = cli_usage("expected a part: block, what-if, kernel, grid, report, overlap, "
+                           "validate or constants");
     return status;
 }

@@ -71,6 +71,7 @@ int cli_model_kernel(int argc, char **argv);
 int cli_model_grid(int argc, char **argv);
 int cli_model_report(int argc, char **argv);
 int cli_model_validate(int argc, char **argv);
+int cli_model_overlap(int argc, char **argv);
 int cli_model_constants(int argc, char **argv);
 
 #endif

@@ -147,6 +147,70 @@ typedef struct ordo_block_report {
 ORDO_API ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
                                       ordo_block_report *report);
 
+/* ---- any list of kernels ---- */
+
+typedef enum ordo_operator_kind {
+    ORDO_OPERATOR_GEMM = 0,
+    ORDO_OPERATOR_ATTENTION = 1,
+    ORDO_OPERATOR_RNG = 2,        /* makes keep bits */
+    ORDO_OPERATOR_MEMORY = 3,     /* only moves bytes: norm, activation, optimizer */
+    ORDO_OPERATOR_ALL_REDUCE = 4, /* over the link between devices */
+    ORDO_OPERATOR_MEASURED = 5    /* of a known time and use of resources */
+} ordo_operator_kind;
+
+/* What kernels that run at the same time share. */
+enum {
+    ORDO_RESOURCE_TENSOR,
+    ORDO_RESOURCE_MEMORY,
+    ORDO_RESOURCE_SLOTS, /* issue slots and integer lanes */
+    ORDO_RESOURCE_LINK,
+    ORDO_RESOURCES
+};
+
+enum { ORDO_OPERATORS_MOST = 256 };
+
+typedef struct ordo_operator {
+    const char *name; /* for messages; may be NULL */
+    ordo_operator_kind kind;
+    ordo_gemm gemm;
+    ordo_attention_shape attention;
+    ordo_rng rng;
+    double elements;                /* of ORDO_OPERATOR_RNG */
+    double read_bytes, write_bytes; /* of ORDO_OPERATOR_MEMORY; all-reduce: read_bytes, per rank */
+    int64_t ranks;                  /* of ORDO_OPERATOR_ALL_REDUCE */
+    double seconds;                 /* measured; 0 = predicted */
+    double use[ORDO_RESOURCES];     /* of ORDO_OPERATOR_MEASURED: share of each while it runs */
+    int64_t stream;                 /* kernels of a stream run in the order of the list */
+    const int64_t *after;           /* indices of kernels that it waits for as well */
+    size_t after_count;
+} ordo_operator;
+
+typedef struct ordo_operator_time {
+    double seconds;        /* alone */
+    double start, end;     /* with the bits at their best place */
+    double beside_seconds; /* of the list if the bits start with this kernel; 0: not possible */
+} ordo_operator_time;
+
+typedef struct ordo_overlap_report {
+    int64_t rng, reader;    /* the kernel that makes the bits, and the first that waits for it */
+    double in_line;         /* time of the list as it is given */
+    double fused;           /* with attention that makes its bits; 0 if that is not predicted */
+    double seconds;         /* in the recommended mode */
+    ordo_dropout_mode mode; /* sequential (as given), fused or overlapped */
+    int64_t beside;         /* best kernel to start the bits with, on a stream of their own; -1 */
+    bool no_difference;     /* that place gains no more than measurements vary */
+} ordo_overlap_report;
+
+/* Find the best place for the one kernel of the list that makes keep bits: where the list has it,
+ * on a stream of its own from the start of another kernel on, or inside attention. `times` has one
+ * element per kernel. Kernels of matrix products whose registers leave no room exclude others from
+ * the multiprocessors; the rest share resources. Returns ORDO_ERR_ARGUMENT for a list without a
+ * kernel that makes bits or reads them, for dependencies in a cycle, and for a kernel that cannot
+ * be priced; the message names it. */
+ORDO_API ordo_status ordo_model_overlap(const ordo_model *model, const ordo_operator *operators,
+                                        size_t count, ordo_operator_time *times,
+                                        ordo_overlap_report *report);
+
 /* ---- a plan ---- */
 
 /* Predict the times of a plan on the machine of the model. The timeline of its backward pass gives

@@ -52,6 +52,16 @@ PROTOTYPES: dict[str, Prototype] = {
     ),
     "ordo_model_memory": (RESULT, [HANDLE, c_double, c_double, POINTER(s.ordo_kernel_time)]),
     "ordo_model_block": (RESULT, [HANDLE, POINTER(s.ordo_block), POINTER(s.ordo_block_report)]),
+    "ordo_model_overlap": (
+        RESULT,
+        [
+            HANDLE,
+            POINTER(s.ordo_operator),
+            c_size_t,
+            POINTER(s.ordo_operator_time),
+            POINTER(s.ordo_overlap_report),
+        ],
+    ),
     "ordo_model_plan": (RESULT, [HANDLE, HANDLE, POINTER(s.ordo_plan_price)]),
     "ordo_calibration_name": (c_char_p, [c_int]),
     "ordo_precision_name": (c_char_p, [c_int]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import (
+    POINTER,
     c_bool,
     c_char,
     c_char_p,
@@ -239,6 +240,50 @@ class ordo_block_report(Struct):
         ("training", ordo_training),
         ("training_best", c_int),
         ("training_keeps_mask", c_bool),
+        ("no_difference", c_bool),
+    ]
+
+
+RESOURCES = 4  # length of an array there
+
+
+class ordo_operator(Struct):
+    _fields_ = [
+        ("name", c_char_p),
+        ("kind", c_int),
+        ("gemm", ordo_gemm),
+        ("attention", ordo_attention_shape),
+        ("rng", ordo_rng),
+        ("elements", c_double),
+        ("read_bytes", c_double),
+        ("write_bytes", c_double),
+        ("ranks", c_int64),
+        ("seconds", c_double),
+        ("use", c_double * RESOURCES),
+        ("stream", c_int64),
+        ("after", POINTER(c_int64)),
+        ("after_count", c_size_t),
+    ]
+
+
+class ordo_operator_time(Struct):
+    _fields_ = [
+        ("seconds", c_double),
+        ("start", c_double),
+        ("end", c_double),
+        ("beside_seconds", c_double),
+    ]
+
+
+class ordo_overlap_report(Struct):
+    _fields_ = [
+        ("rng", c_int64),
+        ("reader", c_int64),
+        ("in_line", c_double),
+        ("fused", c_double),
+        ("seconds", c_double),
+        ("mode", c_int),
+        ("beside", c_int64),
         ("no_difference", c_bool),
     ]
 

@@ -11,7 +11,7 @@ says() { # name, text
 }
 
 # Every part explains itself, and its examples run.
-for part in block what-if kernel grid report validate constants; do
+for part in block what-if kernel grid report overlap validate constants; do
     status 0 model $part --help
     prints "Usage: ordo model $part"
     awk 'length > 100 { exit 1 }' "$out" || fail "$part --help: a line of more than 100 columns"
@@ -99,6 +99,58 @@ status 0 model report --seq 8k --embed 4k --html "$work/page.html"
 grep -q 'id="recommended"' "$work/page.html" || fail "report: no recommendation"
 grep -qE 'https?://' "$work/page.html" && ! grep -q 'www.w3.org' "$work/page.html" &&
     fail "report: refers to something outside"
+
+# Lists of kernels: presets have the widths of their models, and files say the same.
+json model overlap --preset llama3-8b --seq 8k --causal
+says recommended overlapped
+says beside activation
+for name in in_line_seconds fused_seconds recommended_seconds no_difference kernels; do
+    [ -n "$(field $name)" ] || fail "overlap: no $name"
+done
+gemm_is() { # PRESET NAME M N K: a product of the preset takes as long as that one
+    json model kernel --kernel gemm --m "$3" --n "$4" --k "$5"
+    want=$(field ms)
+    json model overlap --preset "$1" --seq 4k
+    awk -v name="\"$2\"" -v want="${want%,}" 'index($0, "\"name\": " name) { on = 1 }
+        on && /"seconds"/ { sub(/.*: /, ""); d = $0 * 1000 / want - 1; exit !(d < 1e-6 && d > -1e-6) }' "$out" ||
+        fail "preset $1: $2 is not $3 x $4 x $5"
+}
+gemm_is llama3-8b "gate and up" 4k 28672 4096
+gemm_is llama3-8b qkv 4k 6144 4096
+gemm_is llama3-70b down 4k 8192 28672
+gemm_is gpt3 up 4k 49152 12288
+gemm_is gpt3 qkv 4k 36864 12288
+gemm_is moe "gate and up" 8k 28672 4096
+status 0 model overlap --preset llama3-70b --tensor-parallel 8
+prints "all-reduce 2"
+cat >"$work/list.json" <<'EOF'
+{"kernels": [
+  {"name": "other", "kind": "measured", "seconds": 1e-3, "link": 1, "stream": 1},
+  {"name": "step", "kind": "optimizer", "parameters": 2e8},
+  {"name": "bits", "kind": "rng", "heads": 32, "seq": 8192},
+  {"name": "back", "kind": "attention-backward", "heads": 32, "seq": 8192, "after": ["bits", "other"]}]}
+EOF
+json model overlap "$work/list.json"
+says recommended overlapped
+says beside step
+"$ORDO" model overlap - <"$work/list.json" >"$out" || fail "overlap: a list from standard input"
+prints "from the start of step on"
+refuses 2 "expected a file of kernels, or --preset" model overlap
+refuses 2 "expected a file of kernels, or --preset" model overlap "$work/list.json" --preset moe
+refuses 2 "expected llama3-8b, llama3-70b, gpt3 or moe" model overlap --preset llama9
+refuses 2 "expected a divisor of 8 key heads" model overlap --preset llama3-8b --tensor-parallel 3
+refuses 2 "no such list" model overlap "$work/no such list"
+wrong() { # TEXT MESSAGE
+    echo "$1" >"$work/wrong.json"
+    refuses 2 "$2" model overlap "$work/wrong.json"
+}
+wrong '{}' 'no "kernels"'
+wrong '{"kernels": [{"kind": "gem"}]}' 'expected "kind" gemm, attention'
+wrong '{"kernels": [{"kind": "gemm", "wide": 3}]}' 'not "wide"'
+wrong '{"kernels": [{"kind": "norm", "after": ["x"]}]}' 'no kernel has that name'
+wrong '{"kernels": [{"kind": "norm", "rows": 1, "width": 1}]}' '0 kernels make keep bits'
+wrong '{"kernels": [{"kind": "gemm", "m": -1}]}' 'kernel 0 (gemm): m -1'
+wrong '{"kernels": [{"kind": "measured", "seconds": 1, "memory": 2}]}' 'use 2: expected 0 to 1'
 
 # Measured times: the targets are 5 % for GEMM, RNG and memory, 10 % for attention.
 meets() { # FILE KINDS: of those, none past its target
