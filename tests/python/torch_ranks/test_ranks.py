@@ -54,3 +54,8 @@ def test_a_gpt_trains_with_the_same_bits_on_1_2_and_4_ranks():
 def test_examples_run_under_torchrun(name, lines):
     said = run("../../../examples/" + name + ".py", launcher=TORCHRUN)
     assert said.count("equal") == lines and "DIFFERENT" not in said
+
+
+def test_virtual_ranks_have_the_bits_of_one_call():
+    sizes = "--rows 300 --ranks 3 --dims 16 --heads 2 --kv-heads 2 --repeats 1".split()
+    assert "0 failed" in run("on_cuda.py", "--device", "cpu", *sizes)

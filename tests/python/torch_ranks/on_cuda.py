@@ -1,0 +1,199 @@
+"""Virtual ranks in one process: what each rank computes, one after the other, on one device.
+
+PYTHONPATH=python python3 tests/python/torch_ranks/on_cuda.py [--device cuda] [--rows 16384]
+    [--ranks 2,4,8] [--dims 64,128,256] [--heads 16] [--kv-heads 4] [--repeats 5]
+
+Methods gather and relay without their messages, against one call on the whole: o, lse, dq, dk and
+dv must have its bits. Prints the time of all ranks together, divided by that of one call; a relay
+with packets of one key head, as it runs over ranks, and of all key heads. Exits with 1 if a bit
+differs, with 77 if there is no such device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ordo.torch
+import torch
+from ordo.torch import _parts, _passes
+from ordo.torch._inputs import Lists, Rules
+from ordo.torch._parts import Saved, Sums, Wanted
+from ordo.torch._plans import ready
+from ordo.torch.distributed import _job, _relay
+from ordo.torch.distributed._exchange import Ranks
+from ordo.torch.distributed._job import Document, Heads, Job
+from ordo.torch.distributed._shards import even, part_of, whole_of
+
+Results = list[torch.Tensor]  # o, lse, dq, dk, dv
+NAMES = ("o", "lse", "dq", "dk", "dv")
+
+
+class Case:
+    """A problem and its tensors, whole."""
+
+    def __init__(self, args: Any, dim: int, causal: bool, p: float) -> None:
+        generator = torch.Generator().manual_seed(dim)
+        shapes = [args.heads, args.kv_heads, args.kv_heads, args.heads]
+        made = [torch.randn(1, args.rows, h, dim, generator=generator) for h in shapes]
+        self.q, self.k, self.v, self.dout = (x.to(args.device, torch.bfloat16) for x in made)
+        self.dlse = torch.zeros(1, args.heads, args.rows, device=args.device)
+        self.rng = torch.tensor([5, 7], device=args.device) if p else None
+        self.rules = Rules(
+            0, 0, dim**-0.5, "causal" if causal else "full", -1, -1, 0.0, p, "ordo", ()
+        )
+
+    def job(self, rank: int, ranks: int, layout: str) -> Job:
+        n = self.q.shape[1]
+        rows = even(n, ranks, layout)
+        document = Document(0, 1, 0, (0, n), (0, n))
+        return Job(Ranks(None, rank, ranks), rows, rows, (document,), self.rules, self.q.shape[2],
+                   self.k.shape[2], self.rng, None, None)  # fmt: skip
+
+    def once(self) -> Results:
+        lists = Lists(rng=self.rng)
+        made = ready(self.q, self.k, self.v, lists, self.rules)
+        o, lse = _passes.forward(made, self.q, self.k, self.v, lists)
+        grads = _passes.backward(
+            made, self.dout, self.dlse, self.q, self.k, self.v, o, lse, lists
+        )
+        return [o, lse, *grads]
+
+
+def rows_of(x: torch.Tensor, job: Job, axis: int = 1) -> torch.Tensor:
+    return part_of(x, axis, job.rows.of(job.ranks.rank)).contiguous()
+
+
+def joined(parts: list[Results], job: Job) -> Results:
+    return [whole_of([x[i] for x in parts], 2 if i == 1 else 1, job.rows) for i in range(5)]
+
+
+def gather(case: Case, ranks: int, layout: str) -> Results:
+    """Forward passes of all ranks, then their backward passes."""
+    jobs = [case.job(r, ranks, layout) for r in range(ranks)]
+    heads = Heads(0, jobs[0].kv_heads)
+    found = []
+    for job in jobs:
+        q = rows_of(case.q, job)
+        o, lse = _job.new_results(q, case.v)
+        _job.forward(job, heads, q, case.k, case.v, o, lse)
+        found.append([o, lse])
+    o = whole_of([x[0] for x in found], 1, jobs[0].rows)
+    lse = whole_of([x[1] for x in found], 2, jobs[0].rows)
+    whole = Saved(case.q, o, lse, case.dout, case.dlse)
+    for job, results in zip(jobs, found):
+        here = Saved(*(rows_of(x, job, axis) for x, axis in zip(whole, (1, 1, 2, 1, 2))))
+        dq = torch.zeros_like(here.q)
+        dk, dv = (torch.zeros_like(rows_of(x, job)) for x in (case.k, case.v))
+        _job.backward_rows(job, heads, here, case.k, case.v, dq)
+        _job.backward_columns(job, heads, whole, case.k, case.v, dk, dv)
+        results += [dq, dk, dv]
+    return joined(found, jobs[0])
+
+
+def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
+    """The forward pass as in gather; packets of `block` key heads pass the stages."""
+    job = case.job(0, ranks, layout)
+    o, lse = _job.new_results(case.q, case.v)
+    n, group = case.q.shape[1], job.heads // job.kv_heads
+    dq, dk, dv = (torch.empty_like(x) for x in (case.q, case.k, case.v))
+    local = ready(case.q, case.k, case.v, Lists(rng=case.rng), case.rules)
+    chain = _relay.chains_of(job, _relay.whole_plan(job, local.plan, case.q.device))[0]
+    last = len(chain.stages) - 1
+    for first in range(0, job.kv_heads, block):
+        heads, own = Heads(first, block), slice(first * group, (first + block) * group)
+        k, v = (x[:, :, first : first + block] for x in (case.k, case.v))
+        sums = [torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (k, v)]
+        for s in chain.stages:  # forward
+            q = case.q[:, s.first : s.last, own]
+            made, lists = _job.plan(job, heads, chain.document, (s.first, 0), q, k, v)
+            some = _passes.forward(made, q, k, v, lists)
+            o[:, s.first : s.last, own], lse[:, own, s.first : s.last] = some
+        for at, s in enumerate(chain.stages):
+            here, place = slice(s.first, s.last), (s.first, 0)
+            rows = Saved(case.q[:, here, own], o[:, here, own], lse[:, own, here],
+                         case.dout[:, here, own], case.dlse[:, own, here])  # fmt: skip
+            made, lists = _job.plan(job, heads, chain.document, place, rows.q, k, v)
+            carry = (1 if at > 0 else 0) | (2 if at < last else 0)
+            found = _parts.backward(made, rows, k, v, lists, Wanted(True, at == last),
+                                    Sums(*sums, carry) if carry else None)  # fmt: skip
+            dq[:, here, own] = found[0]
+        dk[:, :, first : first + block], dv[:, :, first : first + block] = found[1:]
+    assert n == chain.stages[0].last or n == chain.stages[last].last
+    return [o, lse, dq, dk, dv]
+
+
+def timed(run: Callable[[], Results], device: str, repeats: int) -> tuple[Results, float]:
+    """The results, and the median time in ms."""
+    results, times = run(), []
+    for _ in range(repeats):
+        if device == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        else:
+            start = time.perf_counter()
+            run()
+            times.append((time.perf_counter() - start) * 1e3)
+    return results, statistics.median(times)
+
+
+def differing(found: Results, expected: Results) -> str:
+    faults = []
+    for name, x, y in zip(NAMES, found, expected):
+        bits = torch.int16 if x.element_size() == 2 else torch.int32
+        count = int((x.contiguous().view(bits) != y.contiguous().view(bits)).sum())
+        if count:
+            faults.append(f"{name} {count}")
+    return ", ".join(faults)
+
+
+def main() -> int:
+    def numbers(text: str) -> list[int]:
+        return list(map(int, text.split(",")))
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rows", type=int, default=16384)
+    parser.add_argument("--ranks", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--dims", type=numbers, default=[64, 128, 256])
+    parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--kv-heads", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("skip: no CUDA device")
+        return 77
+    failed = 0
+    print("dim mask   p    ranks layout      one ms  gather  relay/1  relay/all  differing bits")
+    for dim, causal, p in itertools.product(args.dims, (True, False), (0.0, 0.1)):
+        case = Case(args, dim, causal, p)
+        expected, one = timed(case.once, args.device, args.repeats)
+        for n, layout in itertools.product(args.ranks, ("contiguous", "zigzag")):
+            ways: list[Callable[[], Results]] = [
+                lambda: gather(case, n, layout),
+                lambda: relay(case, n, layout, 1),
+                lambda: relay(case, n, layout, args.kv_heads),
+            ]
+            found = [timed(way, args.device, args.repeats) for way in ways]
+            faults = "; ".join(filter(None, (differing(x, expected) for x, _ in found)))
+            failed += bool(faults)
+            ratios = " ".join(f"{ms / one:8.3f}" for _, ms in found)
+            print(f"{dim:3} {'causal' if causal else 'full':6} {p:3} {n:6} {layout:10} {one:8.3f} "
+                  f"{ratios}   {faults or 0}", flush=True)  # fmt: skip
+    print(f"{failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
