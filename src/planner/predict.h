@@ -2,14 +2,13 @@
 #ifndef PLANNER_PREDICT_H
 #define PLANNER_PREDICT_H
 
-#include "base/for_lab.h"
 #include "ordo/machine.h"
 #include "plan/plan.h"
 
 /* Return the number of sequences of maximal length that predictions assume: the batch size; for a
  * packed batch as many as its rows fill, but no more than it has, since rows may follow the last
  * end. */
-ORDO_FOR_LAB int64_t ordo_priced_sequences(const ordo_problem *problem);
+int64_t ordo_priced_sequences(const ordo_problem *problem);
 
 /* Inputs of the cost model for the backward pass. */
 typedef struct ordo_plan_work {
@@ -20,7 +19,7 @@ typedef struct ordo_plan_work {
 /* Compute these from the timeline of the steps of the plan, with the costs of the machine. Returns
  * ORDO_ERR_UNSUPPORTED for plans of the backend ref, for machines without rates, and for plans too
  * large to simulate. */
-ORDO_FOR_LAB ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
-                                           ordo_plan_work *work);
+ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,
+                              ordo_plan_work *work);
 
 #endif
