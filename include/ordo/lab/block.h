@@ -93,9 +93,10 @@ typedef struct ordo_block_job {
 
 typedef struct ordo_block_runner ordo_block_runner;
 
-/* Make a runner: check the job, allocate all memory, fill inputs and weights from the seed, and on
- * cuda choose the algorithms. Returns a status and a message that names the field, its value and
- * what was expected. On failure *runner is NULL. The caller destroys the runner. */
+/* Make a runner: check the job, allocate the tensors and fill inputs and weights from the seed. On
+ * cuda the first passes choose the algorithms and allocate what products need beside that. Returns
+ * a status and a message that names the field, its value and what was expected. On failure *runner
+ * is NULL. The caller destroys the runner. */
 ORDO_API ordo_status ordo_block_runner_create(ordo_block_runner **runner,
                                               const ordo_block_job *job);
 

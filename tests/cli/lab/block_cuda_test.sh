@@ -4,7 +4,7 @@ mkdir "$work/lib"
 cp "$ORDO_BUILD/tests/api/fake_module.so" "$work/lib/libordo_cuda.so"
 export ORDO_CUDA_MODULE=$work/lib/libordo_cuda.so FAKE_ATTENTION=1
 
-shape="--seq 40 --embed 128 --heads 2 --kv-heads 1 --mlp 64 --gated --backward --dropout 0.1"
+shape="--seq 24 --embed 64 --heads 2 --kv-heads 1 --mlp 32 --gated --backward --dropout 0.1"
 refuses 3 "libordo_lab_cuda.so" block --device cuda $shape
 cp "$ORDO_BUILD/tests/lab/block/block_module.so" "$work/lib/libordo_lab_cuda.so"
 
@@ -17,10 +17,10 @@ for more in "--beside out" "--beside mlp" "--beside qkv" "--backward-bits regene
     is digests_equal true
     [ "$(field digest_dw)" = "$(cat "$work/dw")" ] || fail "$more changes digest_dw"
 done
-json block --device cuda --seq 40 --embed 128 --heads 2 --causal --bare --backward --dropout 0.1 --rounds 5
+json block --device cuda --seq 24 --embed 64 --heads 2 --causal --bare --backward --dropout 0.1 --rounds 5
 is digests_equal true
 
-json block --device cuda --seq 300 --embed 64 --heads 1 --mlp 8 --backward --dropout 0.1 --segments 2 --batch 2
+json block --device cuda --seq 136 --embed 64 --heads 1 --mlp 8 --backward --dropout 0.1 --segments 2
 is digests_equal true
 is segments 2
 
