@@ -91,4 +91,4 @@ def test_words_for_type_checkers_are_the_libraries(noun):
 
 
 def test_levels_of_the_promise():
-    assert _words.promises(0x1F) == get_args(_words.Promise)
+    assert _words.promises(0x3F) == get_args(_words.Promise)
