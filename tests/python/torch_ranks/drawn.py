@@ -66,6 +66,9 @@ def draw(seed: int, sizes: list[int]) -> Case:
             if r.random() < 0.8:
                 lengths = [r.randint(0, total) for _ in range(batch)]
                 words[name] = torch.tensor(lengths, dtype=torch.int32)
+    for name in ("cu_q", "cu_kv", "q_lens", "kv_lens"):
+        if name in words and r.random() < 0.2:  # lengths of the other type
+            words[name] = words[name].long()
     sequences = len(words["cu_q"]) - 1 if kind == "packed" else batch
     if words.get("slopes") is not None and r.random() < 0.4:
         words["slopes"] = words["slopes"] * torch.linspace(0.5, 1, sequences)[:, None]

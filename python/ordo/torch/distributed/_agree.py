@@ -70,7 +70,9 @@ def _shown(name: str, value: int) -> str:
 def device_of(ranks: Ranks, device: Any) -> Any:
     """Where the description travels: the CPU where the group has a backend for it."""
     types = getattr(ranks.group, "_device_types", [])
-    return torch.device("cpu") if torch.device("cpu") in types or not types else device
+    if torch.device("cpu") in types or not types:
+        return torch.device("cpu")
+    return device if device.type != "cpu" else torch.device("cuda", torch.cuda.current_device())
 
 
 def agree(
