@@ -84,6 +84,13 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_block_trace_run": (RESULT, [HANDLE, POINTER(s.ordo_block_trace)]),
     "ordo_block_mode_name": (c_char_p, [c_int]),
     "ordo_block_beside_name": (c_char_p, [c_int]),
+    # ordo/lab/ranks.h
+    "ordo_rank_timeline_create": (RESULT, [POINTER(HANDLE), POINTER(s.ordo_rank_problem), c_int]),
+    "ordo_rank_timeline_destroy": (None, [HANDLE]),
+    "ordo_rank_timeline_query": (RESULT, [HANDLE, POINTER(s.ordo_rank_info)]),
+    "ordo_rank_span_count": (c_uint64, [HANDLE]),
+    "ordo_rank_span_at": (RESULT, [HANDLE, c_uint64, POINTER(s.ordo_rank_span)]),
+    "ordo_rank_method_name": (c_char_p, [c_int]),
     # ordo/lab/io.h
     "ordo_io_bound_at": (
         RESULT,

@@ -548,3 +548,47 @@ class ordo_block_trace(Struct):
         ("same_words", c_bool),
         ("active", c_double * TRACE_POINTS),
     ]
+
+
+class ordo_rank_problem(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("ranks", c_int64),
+        ("rows", c_int64),
+        ("batch", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("element_bytes", c_int64),
+        ("mask", c_int),
+        ("zigzag", c_bool),
+        ("record", c_bool),
+        ("flop_per_s", c_double),
+        ("link_bytes_per_s", c_double),
+        ("link_ns", c_double),
+    ]
+
+
+class ordo_rank_info(Struct):
+    _fields_ = [
+        ("method", c_int),
+        ("products", c_int),
+        ("items", c_int64),
+        ("stages", c_int64),
+        ("forward_ns", c_double),
+        ("backward_ns", c_double),
+        ("ideal_ns", c_double),
+        ("utilization", c_double),
+        ("sent_bytes", c_double),
+        ("memory_bytes", c_double),
+    ]
+
+
+class ordo_rank_span(Struct):
+    _fields_ = [
+        ("rank", c_int64),
+        ("item", c_int64),
+        ("work", c_int),
+        ("begin_ns", c_double),
+        ("end_ns", c_double),
+    ]
