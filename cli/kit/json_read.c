@@ -2,8 +2,10 @@
 #include "kit/json_read.h"
 
 #include "kit/json.h"
+#include "kit/message.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,4 +259,29 @@ bool cli_json_done(cli_json_reader *r)
 {
     skip_blanks(r);
     return r->bad || r->at != r->end ? cli_json_bad(r, "nothing more") : true;
+}
+
+int cli_json_file(const char *path, size_t most, bool (*read)(cli_json_reader *, void *into),
+                  void *into)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (!file)
+        return cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
+    char *text = malloc(most + 1);
+    const size_t length = text ? fread(text, 1, most + 1, file) : 0;
+    const bool failed = ferror(file) != 0;
+    if (file != stdin)
+        fclose(file);
+    if (!text)
+        return cli_out_of_memory();
+    int status = CLI_OK;
+    cli_json_reader reader = cli_json_reader_of(text, length);
+    if (failed)
+        status = cli_error(CLI_FAILED, "cannot read %s", path);
+    else if (length > most)
+        status = cli_usage("%s: more than %zu bytes", path, most);
+    else if (!read(&reader, into))
+        status = cli_usage("%s: %s", path, reader.why);
+    free(text);
+    return status;
 }

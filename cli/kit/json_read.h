@@ -43,6 +43,12 @@ char cli_json_peek(cli_json_reader *reader);
 /* Nothing but blanks follows. */
 bool cli_json_done(cli_json_reader *reader);
 
+/* Read a file of at most `most` bytes, "-" for standard input, by `read`, which gets `into` and
+ * returns false if the document is not what it expects. Prints why and returns an exit status if
+ * that fails. */
+int cli_json_file(const char *path, size_t most, bool (*read)(cli_json_reader *, void *into),
+                  void *into);
+
 /* Record an error of the caller's at this place; returns false. */
 bool cli_json_bad(cli_json_reader *reader, const char *expected);
 

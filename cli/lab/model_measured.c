@@ -4,8 +4,6 @@
 #include "kit/json_read.h"
 #include "kit/message.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,8 +129,9 @@ static bool read_results(cli_json_reader *r, cli_measured *t)
     return !r->bad;
 }
 
-static bool read_document(cli_json_reader *r, cli_measured *t)
+static bool read_document(cli_json_reader *r, void *into)
 {
+    cli_measured *t = into;
     char key[CLI_MEASURED_WORD];
     bool first = true;
     while (cli_json_next(r, '}', &first)) {
@@ -150,27 +149,9 @@ static bool read_document(cli_json_reader *r, cli_measured *t)
 
 int cli_measured_read(cli_measured *t, const char *path)
 {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    if (!file)
-        return cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
-    char *text = malloc(MOST_BYTES + 1);
-    const size_t length = text ? fread(text, 1, MOST_BYTES + 1, file) : 0;
-    const bool failed = ferror(file) != 0;
-    if (file != stdin)
-        fclose(file);
-    int status = CLI_OK;
-    cli_json_reader reader = cli_json_reader_of(text, length);
-    if (!text)
-        status = cli_out_of_memory();
-    else if (failed)
-        status = cli_error(CLI_FAILED, "cannot read %s", path);
-    else if (length > MOST_BYTES)
-        status = cli_usage("%s: more than %d bytes", path, MOST_BYTES);
-    else if (!read_document(&reader, t))
-        status = cli_usage("%s: %s", path, reader.why);
-    else if (t->count == 0)
-        status = cli_usage("%s: no \"results\" to compare with", path);
-    free(text);
+    const int status = cli_json_file(path, MOST_BYTES, read_document, t);
+    if (status == CLI_OK && t->count == 0)
+        return cli_usage("%s: no \"results\" to compare with", path);
     return status;
 }
 

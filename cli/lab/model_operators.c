@@ -10,7 +10,6 @@
 #include "kit/json_read.h"
 #include "kit/message.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,8 +212,9 @@ static bool read_kernel(cli_json_reader *r, cli_operators *list)
     return true;
 }
 
-static bool read_document(cli_json_reader *r, cli_operators *list)
+static bool read_document(cli_json_reader *r, void *into)
 {
+    cli_operators *list = into;
     char key[CLI_OPERATOR_NAME];
     bool first = true;
     while (cli_json_next(r, '}', &first)) {
@@ -253,28 +253,12 @@ static int find_names(cli_operators *list, const char *path)
 
 int cli_operators_read(cli_operators *list, const char *path)
 {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    if (!file)
-        return cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
-    char *text = malloc(MOST_BYTES + 1);
-    const size_t length = text ? fread(text, 1, MOST_BYTES + 1, file) : 0;
-    const bool failed = ferror(file) != 0;
-    if (file != stdin)
-        fclose(file);
-    int status = CLI_OK;
-    cli_json_reader reader = cli_json_reader_of(text, length);
-    if (!text)
-        status = cli_out_of_memory();
-    else if (failed)
-        status = cli_error(CLI_FAILED, "cannot read %s", path);
-    else if (length > MOST_BYTES)
-        status = cli_usage("%s: more than %d bytes", path, MOST_BYTES);
-    else if (!read_document(&reader, list))
-        status = cli_usage("%s: %s", path, reader.why);
-    else if (list->count == 0)
-        status = cli_usage("%s: no \"kernels\"", path);
-    free(text);
-    return status == CLI_OK ? find_names(list, path) : status;
+    const int status = cli_json_file(path, MOST_BYTES, read_document, list);
+    if (status != CLI_OK)
+        return status;
+    if (list->count == 0)
+        return cli_usage("%s: no \"kernels\"", path);
+    return find_names(list, path);
 }
 
 /* ---- presets ---- */

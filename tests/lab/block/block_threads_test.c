@@ -2,6 +2,7 @@
  * any number of threads; close to a block in double, gradients to its differences; bad jobs
  * refused. */
 #include "lab/block/reference.h"
+#include "lab/block/runs.h"
 
 #include "base/half.h"
 
@@ -23,47 +24,6 @@ static ordo_block_job small_job(void)
     job.seed = 7;
     job.offset = 3;
     return job;
-}
-
-static ordo_block_runner *runner_of(const ordo_block_job *job)
-{
-    ordo_block_runner *runner = NULL;
-    CHECK_INT(ordo_block_runner_create(&runner, job), ORDO_OK);
-    if (runner == NULL)
-        printf("  %s\n", ordo_last_error());
-    return runner;
-}
-
-static void *read_tensor(ordo_block_runner *runner, ordo_block_tensor tensor, size_t *bytes)
-{
-    ordo_block_extent extent;
-    CHECK_INT(ordo_block_extent_of(runner, tensor, &extent), ORDO_OK);
-    void *data = calloc(1, extent.bytes + 1);
-    *bytes = extent.bytes;
-    if (extent.rows > 0)
-        CHECK_INT(ordo_block_read(runner, tensor, data, extent.bytes), ORDO_OK);
-    return data;
-}
-
-/* FNV-1a of y and of all gradients. */
-static uint64_t digest(ordo_block_runner *runner)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = ORDO_BLOCK_DX; i <= ORDO_BLOCK_Y; i++) {
-        size_t bytes;
-        unsigned char *data = read_tensor(runner, (ordo_block_tensor)i, &bytes);
-        for (size_t x = 0; x < bytes; x++)
-            hash = (hash ^ data[x]) * 0x100000001b3u;
-        free(data);
-    }
-    return hash;
-}
-
-static uint64_t run(ordo_block_runner *runner, ordo_block_mode mode)
-{
-    CHECK_INT(ordo_block_forward(runner, mode), ORDO_OK);
-    CHECK_INT(ordo_block_backward(runner), ORDO_OK);
-    return digest(runner);
 }
 
 /* ---- bits ---- */
@@ -169,9 +129,7 @@ static double element(const void *data, ordo_dtype dtype, int64_t i)
 static double *as_doubles(ordo_block_runner *runner, ordo_block_tensor tensor, int64_t *count)
 {
     ordo_block_extent extent;
-    size_t bytes;
-    CHECK_INT(ordo_block_extent_of(runner, tensor, &extent), ORDO_OK);
-    void *data = read_tensor(runner, tensor, &bytes);
+    void *data = read_tensor(runner, tensor, &extent);
     *count = extent.rows * extent.columns;
     double *values = calloc((size_t)*count + 1, sizeof *values);
     for (int64_t i = 0; i < *count; i++)

@@ -1,8 +1,8 @@
 /* cuda_device_test.c: transformer blocks on a real device: the same bits in every dropout mode,
  * close to the cpu's; the generator of the trace makes libordo's bits. */
+#include "lab/block/runs.h"
+
 #include "base/half.h"
-#include "check.h"
-#include "ordo/lab/block.h"
 #include "ordo/ordo.h"
 
 #define NEED_DEVICE()                                                                              \
@@ -35,40 +35,6 @@ static ordo_block_job device_job(void)
     job.dropout = 0.1;
     job.seed = 7;
     return job;
-}
-
-static void *read_tensor(ordo_block_runner *runner, ordo_block_tensor tensor,
-                         ordo_block_extent *extent)
-{
-    CHECK_INT(ordo_block_extent_of(runner, tensor, extent), ORDO_OK);
-    void *data = calloc(1, extent->bytes + 1);
-    if (extent->rows > 0)
-        CHECK_INT(ordo_block_read(runner, tensor, data, extent->bytes), ORDO_OK);
-    return data;
-}
-
-static uint64_t run(ordo_block_runner *runner, ordo_block_mode mode)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    CHECK_INT(ordo_block_forward(runner, mode), ORDO_OK);
-    CHECK_INT(ordo_block_backward(runner), ORDO_OK);
-    for (int i = ORDO_BLOCK_DX; i <= ORDO_BLOCK_Y; i++) {
-        ordo_block_extent extent;
-        unsigned char *data = read_tensor(runner, (ordo_block_tensor)i, &extent);
-        for (size_t x = 0; x < extent.bytes; x++)
-            hash = (hash ^ data[x]) * 0x100000001b3u;
-        free(data);
-    }
-    return hash;
-}
-
-static ordo_block_runner *runner_of(const ordo_block_job *job)
-{
-    ordo_block_runner *runner = NULL;
-    CHECK_INT(ordo_block_runner_create(&runner, job), ORDO_OK);
-    if (runner == NULL)
-        printf("  %s\n", ordo_last_error());
-    return runner;
 }
 
 TEST(all_modes_that_drop_have_the_same_bits)
