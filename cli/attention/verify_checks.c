@@ -61,13 +61,6 @@ static int run_once(const trial *t, const ordo_plan *plan, cli_tensors *tensors)
     return status;
 }
 
-cli_check *cli_verify_add(cli_verify_report *report)
-{
-    cli_check *c = &report->checks[report->count++];
-    *c = (cli_check) { .verdict = CLI_EQUAL };
-    return c;
-}
-
 static void not_run(cli_check *c, const char *why)
 {
     c->verdict = CLI_NOT_RUN;

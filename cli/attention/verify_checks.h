@@ -19,6 +19,4 @@ typedef struct cli_verify_request {
  * what `block` holds. */
 int cli_verify_problem(const cli_verify_request *request, size_t index, cli_verify_report *report);
 
-cli_check *cli_verify_add(cli_verify_report *report);
-
 #endif

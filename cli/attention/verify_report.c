@@ -3,6 +3,13 @@
 
 #include <inttypes.h>
 
+cli_check *cli_verify_add(cli_verify_report *report)
+{
+    cli_check *c = &report->checks[report->count++];
+    *c = (cli_check) { .verdict = CLI_EQUAL };
+    return c;
+}
+
 static void print_check(const cli_check *c)
 {
     static const char *const verdicts[] = { "equal", "DIFFERENT", "not run" };

@@ -30,6 +30,9 @@ typedef struct cli_verify_report {
     double seconds;
 } cli_verify_report;
 
+/* A new check of the report, equal so far; the report has room for it. */
+cli_check *cli_verify_add(cli_verify_report *report);
+
 /* Prints its error and returns an exit status. */
 int cli_verify_show(const cli_json_target *target, const cli_verify_report *reports, size_t count);
 

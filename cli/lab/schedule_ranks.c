@@ -25,23 +25,6 @@ typedef struct request {
     cli_json_target json;
 } request;
 
-double cli_rank_total_ns(const ordo_rank_info *info)
-{
-    return info->forward_ns + info->backward_ns;
-}
-
-const cli_rank_run *cli_rank_best(const cli_rank_report *report)
-{
-    const cli_rank_run *best = NULL;
-    for (size_t i = 0; i < report->count; i++) {
-        const cli_rank_run *run = &report->runs[i];
-        if (run->timeline &&
-            (!best || cli_rank_total_ns(&run->info) < cli_rank_total_ns(&best->info)))
-            best = run;
-    }
-    return best;
-}
-
 /* ---- the problem ---- */
 
 static int value_of(const ordo_machine *machine, const char *key, const char *option, double *value)

@@ -18,6 +18,23 @@ static const char *const words[] = { "forward", "backward", "dq", "dk and dv", "
 static const char letters[] = "fbqk-";
 static const char *const colours[] = { "#4e79a7", "#59a14f", "#f28e2b", "#b07aa1", "#9a9a9a" };
 
+double cli_rank_total_ns(const ordo_rank_info *info)
+{
+    return info->forward_ns + info->backward_ns;
+}
+
+const cli_rank_run *cli_rank_best(const cli_rank_report *report)
+{
+    const cli_rank_run *best = NULL;
+    for (size_t i = 0; i < report->count; i++) {
+        const cli_rank_run *run = &report->runs[i];
+        if (run->timeline &&
+            (!best || cli_rank_total_ns(&run->info) < cli_rank_total_ns(&best->info)))
+            best = run;
+    }
+    return best;
+}
+
 static int64_t stride_of(const cli_rank_report *report, int64_t most)
 {
     return (report->problem.ranks + most - 1) / most;
