@@ -85,21 +85,6 @@ static ordo_status check_carry(const ordo_plan *plan)
     return ORDO_OK;
 }
 
-/* Until the kernels of backend cuda carry sums and leave gradients out: remove this check, and its
- * call below, when they do. */
-static ordo_status check_cuda_gradients(const ordo_problem *p, const ordo_call *c)
-{
-    if (c->carry)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "carry %#x: backend cuda expects 0; backend cpu carries sums", c->carry);
-    if (!ordo_problem_empty(p) && (!c->dq.data || !c->dk.data))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "%s.data NULL: backend cuda expects dq, dk and dv; backend cpu computes "
-                         "some of them alone",
-                         c->dq.data ? "dk" : "dq");
-    return ORDO_OK;
-}
-
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
@@ -118,8 +103,6 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
                              call, &checked));
     if (!forward && checked.carry)
         ORDO_TRY(check_carry(plan));
-    if (!forward && !b->host)
-        ORDO_TRY(check_cuda_gradients(problem, &checked));
     if (ordo_problem_empty(problem))
         return ordo_blank_all(problem, pass, b->host, &checked);
     ORDO_TRY(forward ? b->forward(plan, &checked) : b->backward(plan, &checked));

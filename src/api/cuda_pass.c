@@ -136,7 +136,12 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
     ORDO_TRY(take_tensor(p, "dout", &c->dout, q, &pass->dout));
     ORDO_TRY(take_tensor(p, "dq", &c->dq, q, &pass->dq));
     ORDO_TRY(take_tensor(p, "dk", &c->dk, k, &pass->dk));
-    return take_tensor(p, "dv", &c->dv, k, &pass->dv);
+    ORDO_TRY(take_tensor(p, "dv", &c->dv, k, &pass->dv));
+    pass->carry.in = c->carry & ORDO_CARRY_IN;
+    pass->carry.out = c->carry & ORDO_CARRY_OUT;
+    pass->carry.dk = c->dk_sums;
+    pass->carry.dv = c->dv_sums;
+    return ORDO_OK;
 }
 
 /* ---- workspace ---- */
@@ -171,7 +176,10 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->turns = cut(&at, parts.turns);
     pass->ticket = cut(&at, parts.ticket);
     pass->lse2 = cut(&at, parts.lse2);
-    pass->table = table ? cut(&at, parts.table) : NULL;
+    void *const entries = cut(&at, parts.table);
+    pass->table = table ? entries : NULL;
+    pass->carry.dk_broken = cut(&at, parts.broken);
+    pass->carry.dv_broken = pass->carry.dk_broken + parts.broken / 2;
 }
 
 /* ---- sequences ---- */

@@ -43,6 +43,15 @@ static bool query_panels(const ordo_plan *plan, uint64_t each, uint64_t rows,
            part(&parts->ready, each, 4, 1, 1);
 }
 
+/* One byte per row of dK, then one per row of dV. */
+static bool broken_rows(const ordo_plan *plan, ordo_backward_parts *parts)
+{
+    const ordo_problem *p = &plan->problem;
+    const bool packed = p->layout == ORDO_PACKED;
+    return part(&parts->broken, packed ? (uint64_t)p->total_kv : (uint64_t)p->kv_len,
+                packed ? 1 : (uint64_t)p->batch, (uint64_t)p->kv_heads, 2);
+}
+
 bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_parts *parts)
 {
     uint64_t each = tiles, rows, padded; /* tiles of all heads; their rows, also padded to 16 */
@@ -56,7 +65,8 @@ bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backwa
         !part(&parts->lse2, padded, 4, 1, 1) || !part(&parts->turns, each, 4, 1, 1) ||
         !part(&parts->ticket, 2, 4, 1, 1))
         return false;
-    return plan->backend != ORDO_BACKEND_CPU || query_panels(plan, each, rows, parts);
+    return plan->backend == ORDO_BACKEND_CPU ? query_panels(plan, each, rows, parts)
+                                             : broken_rows(plan, parts);
 }
 
 uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
@@ -127,8 +137,8 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;
-    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q,    w.dout,
-                               w.qt, w.doutt, w.lse2,  w.ready,  w.table };
+    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q,     w.dout,
+                               w.qt, w.doutt, w.lse2,  w.ready,  w.table, w.broken };
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         if (!ordo_add_fits(bytes, parts[x]))
             return false;

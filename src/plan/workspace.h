@@ -21,6 +21,7 @@ typedef struct ordo_backward_parts {
     uint64_t lse2;   /* lse in base 2 */
     uint64_t ready;  /* CPU: one flag per query tile: its panels are filled */
     uint64_t table;  /* CUDA: the table of sequences */
+    uint64_t broken; /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
 } ordo_backward_parts;
 
 /* Parts of a backward pass with `tiles` query tiles in all sequences together. */

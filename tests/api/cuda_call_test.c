@@ -109,6 +109,36 @@ TEST(passes_reach_the_module)
     close_fixture(f);
 }
 
+/* Sums to continue, and passes that compute some gradients only. */
+TEST(carried_sums_reach_the_module)
+{
+    const fake_record *passes = fake_path() ? load_fake() : NULL;
+    if (!passes)
+        SKIP("no fake module");
+    static _Alignas(16) float dk_sums[K], dv_sums[K];
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    f->call.dk_sums = dk_sums, f->call.dv_sums = dv_sums;
+    f->call.carry = ORDO_CARRY_OUT;
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_OK);
+    CHECK(passes->last.carry.out && !passes->last.carry.in && passes->last.carry.dk == dk_sums);
+    CHECK(!passes->last.dk.data && !passes->last.dv.data); /* not written, although given */
+    CHECK(passes->last.dq.data == f->dq);
+    f->call.carry = ORDO_CARRY_IN;
+    f->call.dq.data = NULL;
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_OK);
+    CHECK(passes->last.carry.in && !passes->last.carry.out && passes->last.carry.dv == dv_sums);
+    CHECK(passes->last.dk.data == f->dk && !passes->last.dq.data);
+    f->call.dk_sums = dk_sums + 2; /* 8 bytes */
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_ERR_ALIGN);
+    CHECK_HAS(ordo_last_error(), "dk_sums");
+    f->call.carry = 0, f->call.dk_sums = f->call.dv_sums = NULL;
+    f->call.dq.data = f->dq, f->call.dk.data = f->call.dv.data = NULL;
+    CHECK_INT(ordo_attention_backward(f->plan, &f->call), ORDO_OK);
+    CHECK(!passes->last.dk.data && passes->last.dq.data == f->dq);
+    close_fixture(f);
+}
+
 TEST(combinations_reach_the_module)
 {
     enum { PARTS = 97 };
@@ -517,8 +547,8 @@ TEST(a_device_as_a_machine)
 }
 
 CHECK_MAIN(RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(combinations_reach_the_module), RUN(digests_reach_the_module),
-           RUN(empty_problems_of_a_device), RUN(bits_of_a_device),
+           RUN(carried_sums_reach_the_module), RUN(combinations_reach_the_module),
+           RUN(digests_reach_the_module), RUN(empty_problems_of_a_device), RUN(bits_of_a_device),
            RUN(bits_of_sequences_that_the_device_knows), RUN(memory_of_a_device_is_out_of_reach),
            RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
            RUN(a_device_as_a_machine))

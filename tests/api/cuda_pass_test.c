@@ -84,11 +84,40 @@ TEST(workspace_of_a_backward_pass)
     CHECK_INT((char *)pass.turns - (char *)pass.delta, rows * 4);
     CHECK_INT((char *)pass.ticket - (char *)pass.turns, 256);
     CHECK_INT((char *)pass.lse2 - (char *)pass.ticket, 256);
-    CHECK_INT((char *)pass.lse2 + rows * 4 - base, f->call.workspace_bytes);
+    CHECK_INT((char *)pass.carry.dk_broken - (char *)pass.lse2, rows * 4);
+    CHECK(pass.carry.dv_broken - pass.carry.dk_broken >= BATCH * COLS * KV_HEADS);
+    const char *end = base + f->call.workspace_bytes;
+    CHECK(end - (char *)pass.carry.dv_broken >= BATCH * COLS * KV_HEADS);
+    CHECK_INT(end - (char *)pass.carry.dk_broken, (2 * BATCH * COLS * KV_HEADS + 255) / 256 * 256);
     check_tensor(&pass.dout, f->dout, ROWS * HEADS * DIM, HEADS * DIM, DIM);
     check_tensor(&pass.dq, f->dq, ROWS * HEADS * DIM, HEADS * DIM, DIM);
     check_tensor(&pass.dk, f->dk, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
     check_tensor(&pass.dv, f->dv, COLS * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    close_fixture(f);
+}
+
+/* Sums, and gradients that are not wanted; what a call without them leaves out. */
+TEST(carried_sums)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    static float dk_sums[4], dv_sums[4]; /* any addresses */
+    ordo_cuda_pass pass;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(!pass.carry.in && !pass.carry.out && !pass.carry.dk && !pass.carry.dv);
+    f->call.dk_sums = dk_sums, f->call.dv_sums = dv_sums;
+    f->call.dq.data = f->call.dk.data = f->call.dv.data = NULL;
+    f->call.carry = ORDO_CARRY_IN | ORDO_CARRY_OUT;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(pass.carry.in && pass.carry.out);
+    CHECK(pass.carry.dk == dk_sums && pass.carry.dv == dv_sums);
+    CHECK(!pass.dq.data && !pass.dk.data && !pass.dv.data);
+    f->call.carry = ORDO_CARRY_OUT;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(!pass.carry.in && pass.carry.out);
+    f->call.carry = ORDO_CARRY_IN;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(pass.carry.in && !pass.carry.out);
     close_fixture(f);
 }
 
@@ -303,10 +332,15 @@ TEST(a_packed_pass)
         CHECK_INT(pass.ragged.shift, 0);
         CHECK(pass.table && pass.batch.table == pass.table);
         const char *end = (const char *)(pass.table + BATCH + 1);
-        const uint64_t bytes =
-            which == ORDO_FORWARD ? forward_bytes(f->plan) : f->call.workspace_bytes;
-        CHECK(end <= (const char *)f->call.workspace + bytes);
-        CHECK(end + 256 > (const char *)f->call.workspace + bytes);
+        const char *behind = which == ORDO_FORWARD
+                                 ? (const char *)f->call.workspace + forward_bytes(f->plan)
+                                 : (const char *)pass.carry.dk_broken;
+        CHECK(end <= behind);
+        CHECK(end + 256 > behind);
+        const int64_t marks = (COLS + 7) * KV_HEADS;
+        if (which == ORDO_BACKWARD)
+            CHECK_INT((const char *)f->call.workspace + f->call.workspace_bytes - behind,
+                      (2 * marks + 255) / 256 * 256);
     }
     close_fixture(f);
 }
@@ -455,7 +489,7 @@ TEST(many_tiles)
     close_fixture(f);
 }
 
-CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass),
+CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), RUN(carried_sums),
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
            RUN(head_sizes_have_buckets), RUN(types_scores_and_windows), RUN(a_packed_pass),

@@ -172,7 +172,7 @@ static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *s
                 fmaf(kept * fake_rounded(p, x), fake_value(p, dout[d]), sums->dv[j * dim + d]);
         }
     }
-    for (int32_t d = 0; d < dim; d++)
+    for (int32_t d = 0; d < dim && p->dq.data; d++)
         fake_query(h, &p->dq, i)[d] = fake_half(p, sums->dq[d] * p->scale);
 }
 
@@ -181,7 +181,8 @@ static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t
                               bool keys)
 {
     const int64_t heads = keys ? p->run.kv_heads : (int64_t)p->run.kv_heads * p->run.group_heads;
-    for (int32_t slot = 0; p->layout != ORDO_DENSE && slot < ordo_left_slots(p); slot++) {
+    for (int32_t slot = 0; p->layout != ORDO_DENSE && t->data && slot < ordo_left_slots(p);
+         slot++) {
         const ordo_rows left = ordo_left_rows(p, slot, keys);
         const int64_t b = ordo_left_sequence(p, slot);
         for (int64_t head = 0; head < heads; head++)
@@ -208,6 +209,61 @@ static inline void fake_attention_forward(const ordo_cuda_pass *p)
     free(sums);
 }
 
+/* ---- sums that are carried ---- */
+
+static inline float *fake_carried(const ordo_cuda_pass *p, float *sums, int64_t b, int64_t row,
+                                  int64_t kv_head)
+{
+    return sums +
+           ordo_carry_row(p->kv_rows, p->run.kv_heads, (int32_t)b, (int32_t)row, (int32_t)kv_head) *
+               p->head_dim;
+}
+
+static inline void fake_load_sums(const ordo_cuda_pass *p, const ordo_cuda_sequence *s,
+                                  int64_t kv_head, const fake_sums *sums)
+{
+    const size_t dim = (size_t)p->head_dim;
+    for (int64_t j = 0; j < s->kv_len && p->carry.in; j++) {
+        const int64_t row = s->kv_row + j;
+        memcpy(sums->dk + (size_t)j * dim, fake_carried(p, p->carry.dk, s->batch, row, kv_head),
+               dim * sizeof(float));
+        memcpy(sums->dv + (size_t)j * dim, fake_carried(p, p->carry.dv, s->batch, row, kv_head),
+               dim * sizeof(float));
+    }
+}
+
+/* Sums of a key for the next pass, or its gradients. */
+static inline void fake_put_key(const ordo_cuda_pass *p, const ordo_cuda_sequence *s,
+                                int64_t kv_head, int64_t j, const fake_sums *sums)
+{
+    const int64_t dim = p->head_dim, row = s->kv_row + j;
+    const float *dk = sums->dk + j * dim, *dv = sums->dv + j * dim;
+    for (int64_t d = 0; d < dim; d++) {
+        if (p->carry.out) {
+            fake_carried(p, p->carry.dk, s->batch, row, kv_head)[d] = dk[d];
+            fake_carried(p, p->carry.dv, s->batch, row, kv_head)[d] = dv[d];
+        } else if (p->dk.data) {
+            fake_row(&p->dk, s->batch, row, kv_head)[d] = fake_half(p, dk[d] * p->scale);
+            fake_row(&p->dv, s->batch, row, kv_head)[d] = fake_half(p, dv[d]);
+        }
+    }
+}
+
+static inline void fake_clear_sums(const ordo_cuda_pass *p)
+{
+    const bool fresh = p->layout != ORDO_DENSE && p->carry.out && !p->carry.in;
+    for (int32_t slot = 0; fresh && slot < ordo_left_slots(p); slot++) {
+        const ordo_rows left = ordo_left_rows(p, slot, true);
+        const int64_t b = ordo_left_sequence(p, slot);
+        const size_t bytes = (size_t)(p->run.kv_heads * p->head_dim) * sizeof(float);
+        for (int64_t r = left.first; r < left.first + left.count; r++) {
+            memset(fake_carried(p, p->carry.dk, b, r, 0), 0, bytes);
+            memset(fake_carried(p, p->carry.dv, b, r, 0), 0, bytes);
+        }
+    }
+}
+
+/* Rows in the direction of the plan, at each the query heads that share the keys. */
 static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64_t kv_head)
 {
     const int64_t group = p->run.group_heads, dim = p->head_dim;
@@ -215,19 +271,19 @@ static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64
     const size_t keys = (size_t)(s.kv_len * dim) + 1;
     const fake_sums sums = { calloc((size_t)dim, sizeof(float)), calloc(keys, sizeof(float)),
                              calloc(keys, sizeof(float)) };
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        fake_head h = fake_head_of(p, b, head);
-        for (int64_t i = 0; i < s.q_len; i++)
-            fake_backward_row(&h, i, &sums);
-        free(h.logits);
-    }
+    fake_load_sums(p, &s, kv_head, &sums);
+    fake_head *heads = calloc((size_t)group, sizeof *heads);
+    for (int64_t g = 0; g < group; g++)
+        heads[g] = fake_head_of(p, b, kv_head * group + g);
+    for (int64_t n = 0; n < s.q_len; n++)
+        for (int64_t g = 0; g < group; g++)
+            fake_backward_row(&heads[g],
+                              p->run.order == ORDO_ORDER_DESCENDING ? s.q_len - 1 - n : n, &sums);
     for (int64_t j = 0; j < s.kv_len; j++)
-        for (int64_t d = 0; d < dim; d++) {
-            fake_row(&p->dk, s.batch, s.kv_row + j, kv_head)[d] =
-                fake_half(p, sums.dk[j * dim + d] * p->scale);
-            fake_row(&p->dv, s.batch, s.kv_row + j, kv_head)[d] =
-                fake_half(p, sums.dv[j * dim + d]);
-        }
+        fake_put_key(p, &s, kv_head, j, &sums);
+    for (int64_t g = 0; g < group; g++)
+        free(heads[g].logits);
+    free(heads);
     free(sums.dq);
     free(sums.dk);
     free(sums.dv);
@@ -241,6 +297,7 @@ static inline void fake_attention_backward(const ordo_cuda_pass *p)
     fake_clear(p, &p->dq, NULL, false);
     fake_clear(p, &p->dk, NULL, true);
     fake_clear(p, &p->dv, NULL, true);
+    fake_clear_sums(p);
 }
 
 #endif

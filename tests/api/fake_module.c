@@ -75,7 +75,7 @@ static int64_t sequences_of(const ordo_cuda_pass *p) /* of a tensor */
 static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
                         const ordo_cuda_tensor *from, int64_t rows, int64_t heads)
 {
-    for (int64_t b = 0; b < sequences_of(p); b++)
+    for (int64_t b = 0; b < sequences_of(p) && to->data; b++)
         for (int64_t row = 0; row < rows; row++)
             for (int64_t h = 0; h < heads; h++)
                 memcpy(element(to, b, row, h), element(from, b, row, h), (size_t)p->head_dim * 2);
@@ -135,7 +135,7 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     copy_tensor(p, &p->dq, &p->dout, p->q_rows, heads);
     copy_tensor(p, &p->dk, &p->k, p->kv_rows, p->run.kv_heads);
     copy_tensor(p, &p->dv, &p->v, p->kv_rows, p->run.kv_heads);
-    if (fake_passes.backward++ == number_of("FAKE_FLIP", -1))
+    if (fake_passes.backward++ == number_of("FAKE_FLIP", -1) && p->dq.data)
         *element(&p->dq, 0, 5, 0) ^= 1;
     return ORDO_OK;
 }

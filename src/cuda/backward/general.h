@@ -251,9 +251,13 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         }
         if (first) {       /* after the first queries: K and V are released later */
             float band[4]; /* high, low, away, keys: copied as they are */
-            mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             const int32_t key = load_shared(ring + 4);
             head /= args.run.group_heads;
+            if (args.carry.in) {
+                tma_prefetch(&args.dv_sums, 0, key, head, sequence);
+                tma_prefetch(&args.dk_sums, 0, key, head, sequence);
+            }
+            mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             store_shared2(Z::CHAIN, left + 1, key);
             store_shared2(Z::CHAIN + 8, head, sequence);
             load_shared4(ring + GENERAL_HIGH, band[0], band[1], band[2], band[3]);

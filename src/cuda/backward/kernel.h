@@ -17,7 +17,7 @@
 #ifndef CUDA_BACKWARD_KERNEL_H
 #define CUDA_BACKWARD_KERNEL_H
 
-#include "cuda/backward/math.h"
+#include "cuda/backward/sums.h"
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
 __global__ void __launch_bounds__(384, 1)
@@ -94,8 +94,11 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        if constexpr (GENERAL)
+        if constexpr (GENERAL) {
+            if (args.carry.in)
+                chain_sums(args, m.place(), m.mine, m.thread).load(dk, dv);
             m.zero_keys();
+        }
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
@@ -117,6 +120,7 @@ __global__ void __launch_bounds__(384, 1)
         auto step = [&](uint32_t j) {
             const int stage = j & 1, other = stage ^ 1;
             const bool first = j == end - steps, last = j + 1 == end;
+            const bool begins = GENERAL ? first && !args.carry.in : first;
             float dp[M::SCORES];
             uint32_t p[M::PACKED], ds[M::PACKED];
             wgmma_fence();
@@ -129,13 +133,13 @@ __global__ void __launch_bounds__(384, 1)
             } else {
                 m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
-            m.gradients(sc, dp, dv, lse, p, ds, j, args, first);
+            m.gradients(sc, dp, dv, lse, p, ds, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             m.put_ds(ds, stage);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
-            m.add(dk, ds, Z::Q, stage, first);
+            m.add(dk, ds, Z::Q, stage, begins);
             wgmma_commit();
             float dq[32]; /* of the step before; the first step's is dropped */
             wgmma_pin(dq);
@@ -203,21 +207,20 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
         }
-        chain_place at;
-        at.key = settled(load_shared(Z::CHAIN + 4));
-        at.head = settled(load_shared(Z::CHAIN + 8));
-        at.sequence = settled(load_shared(Z::CHAIN + 12));
-        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
+        const chain_place at = m.place();
         const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
         m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
-        if (dead) {
-            clear(dk);
-            clear(dv);
+        uint32_t taint = 0;
+        if (dead)
+            chain_sums(args, at, m.mine, m.thread).forget(dk, dv);
+        if (GENERAL && args.carry.out) {
+            taint = chain_sums(args, at, m.mine, m.thread).store(dk, dv);
+        } else if (!GENERAL || args.dk_rows.data) {
+            taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
+                              args.head_dim, at);
+            taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         }
-        uint32_t taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
-                                   args.head_dim, at);
-        taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;
     }

@@ -362,6 +362,16 @@ struct backward_math {
              ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
+    __device__ __forceinline__ chain_place place(void) const
+    {
+        chain_place at;
+        at.key = settled(load_shared(Z::CHAIN + 4));
+        at.head = settled(load_shared(Z::CHAIN + 8));
+        at.sequence = settled(load_shared(Z::CHAIN + 12));
+        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
+        return at;
+    }
+
     /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */
     __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
                                               float (&dv)[D / 2], const float (&lse)[STATS],

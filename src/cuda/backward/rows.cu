@@ -105,7 +105,7 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
                                   early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
     const void *kernel = pass->bucket == 64 ? end_of<64>(plain, early, pass->f16)
                                             : end_of<128>(plain, early, pass->f16);
-    if (args.tiles > 0)
+    if (args.tiles > 0 && pass->dq.data)
         CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
     return ordo_repair_backward(pass, why, why_size);
 }
@@ -123,6 +123,8 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->maker = ordo_keep_maker_of(pass);
+    args->carry = pass->carry;
+    args->kv_rows = pass->kv_rows;
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
@@ -142,8 +144,14 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, q, rows, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, kv, keys, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, kv, 64, why, why_size));
+    if (pass->dk.data) {
+        CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
+        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, kv, 64, why, why_size));
+    }
+    if (pass->carry.in) {
+        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, keys, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, kv, keys, why, why_size));
+    }
     args->run = *run;
     args->first_class = ordo_run_tickets(run, 0);
     args->units = args->first_class + ordo_run_tickets(run, 1); /* ragged: no more than these */
@@ -151,11 +159,11 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->keep_scale = pass->keep_scale;
     args->keep_bits = pass->keep_bits;
     args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
-    args->out_scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args->out_scale = ordo_pass_dk_scale(pass);
     args->scale_log2 = pass->scale * (float)ORDO_LOG2_E;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;
-    args->dq_sum = pass->dq_sum;
+    args->dq_sum = pass->dq.data ? pass->dq_sum : NULL;
     args->turns = pass->turns;
     args->ticket = pass->ticket;
     general_arguments(pass, args);

@@ -11,8 +11,9 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
                                     ordo_backward_args *args, int *blocks, char *why,
                                     size_t why_size);
 
-/* Launch the last kernels: dq = scale * dq_sum for buckets 64 and 128, then the repair of rows that
- * are not finite. `early`: overlap the last chains, converting each tile after its last turn. */
+/* Launch the last kernels: dq = scale * dq_sum for buckets 64 and 128, if dq is wanted, then the
+ * repair of rows that are not finite. `early`: overlap the last chains, converting each tile after
+ * its last turn. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size);
 
 /* The general instances for buckets 64 and 128, behind the table of sequences. */

@@ -26,8 +26,10 @@ static encode_function find_encode(void)
     return (encode_function)found;
 }
 
-ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
-                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size)
+/* Strides in bytes, of rows, heads and sequences. */
+static ordo_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data,
+                              ordo_cuda_lengths lengths, const cuuint64_t (&stride)[3], int columns,
+                              int rows, CUtensorMapSwizzle swizzle, char *why, size_t why_size)
 {
     static const encode_function encode = find_encode();
     if (!encode) {
@@ -36,14 +38,12 @@ ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
     }
     const cuuint64_t extent[4] = { (cuuint64_t)lengths.head_dim, (cuuint64_t)lengths.rows,
                                    (cuuint64_t)lengths.heads, (cuuint64_t)lengths.sequences };
-    const cuuint64_t stride[3] = { (cuuint64_t)tensor->row * 2, (cuuint64_t)tensor->head * 2,
-                                   (cuuint64_t)tensor->sequence * 2 };
-    const cuuint32_t box[4] = { ORDO_PANEL_COLUMNS, (cuuint32_t)rows, 1, 1 };
+    const cuuint32_t box[4] = { (cuuint32_t)columns, (cuuint32_t)rows, 1, 1 };
     const cuuint32_t step[4] = { 1, 1, 1, 1 };
     const auto encoded = [&] {
-        return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, tensor->data, extent, stride, box,
-                      step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        return encode(map, type, 4, data, extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                      swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     };
     CUresult result = encoded();
     if (result == CUDA_ERROR_INVALID_CONTEXT) { /* the first CUDA call of this thread */
@@ -57,6 +57,25 @@ ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
         return ORDO_ERR_DEVICE;
     }
     return ORDO_OK;
+}
+
+ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size)
+{
+    const cuuint64_t stride[3] = { (cuuint64_t)tensor->row * 2, (cuuint64_t)tensor->head * 2,
+                                   (cuuint64_t)tensor->sequence * 2 };
+    return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor->data, lengths, stride,
+                      ORDO_PANEL_COLUMNS, rows, CU_TENSOR_MAP_SWIZZLE_128B, why, why_size);
+}
+
+ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows,
+                               char *why, size_t why_size)
+{
+    const cuuint64_t head = (cuuint64_t)lengths.head_dim * 4,
+                     row = head * (cuuint64_t)lengths.heads;
+    const cuuint64_t stride[3] = { row, head, row * (cuuint64_t)lengths.rows };
+    return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, sums, lengths, stride, lengths.head_dim,
+                      rows, CU_TENSOR_MAP_SWIZZLE_NONE, why, why_size);
 }
 
 ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,

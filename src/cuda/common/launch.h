@@ -33,6 +33,11 @@ typedef struct ordo_cuda_lengths {
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                           ordo_cuda_lengths lengths, int rows, char *why, size_t why_size);
 
+/* A map of contiguous f32 rows (sequence, row, head, dim) whose boxes are `rows` whole rows; for
+ * prefetches. */
+ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows,
+                               char *why, size_t why_size);
+
 /* Blocks to launch for `units` units of work: one per multiprocessor, at most `workers`. */
 ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
                              size_t why_size);

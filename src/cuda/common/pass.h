@@ -18,6 +18,17 @@ typedef struct ordo_cuda_tensor {
     int64_t sequence, row, head;
 } ordo_cuda_tensor;
 
+/* Sums of dK and dV that continue those of the pass before, or are left for the next one: raw
+ * accumulators, before they are scaled and rounded. Contiguous: (sequence, row, head, dim). */
+typedef struct ordo_cuda_carry {
+    bool in, out;   /* out: left in dk and dv here, and the gradients dk and dv are not written */
+    float *dk, *dv; /* 16-byte aligned; NULL if neither in nor out */
+    /* Workspace, `out` only: one byte per row (sequence, row, head). Nonzero: the pass computed a
+     * value that is not finite and has not stored the row, so that the repair finds what came in.
+     */
+    uint8_t *dk_broken, *dv_broken;
+} ordo_cuda_carry;
+
 /* Inputs of the table of sequences, whose lengths only the device knows. */
 typedef struct ordo_cuda_ragged {
     const int32_t *cu_q, *cu_kv;     /* packed: on the device */
@@ -44,10 +55,12 @@ typedef struct ordo_cuda_pass {
     const float *slopes;     /* ALiBi: one per query head; NULL: none */
     int64_t slopes_sequence; /* from a sequence to the next */
     float keep_scale;        /* dropout: factor of kept elements; 0: no dropout */
-    ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv; /* packed: sequence 0 is all there is */
+    ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv; /* packed: sequence 0 is all there is. data NULL
+                                                    * of dq, or of dk and dv: not written */
     int64_t q_rows, kv_rows; /* of a tensor's second dimension: packed all rows, else lengths */
     float *lse;              /* (sequence, head, row); packed (head, row) */
     const float *dlse;       /* likewise, or NULL */
+    ordo_cuda_carry carry;   /* backward only */
 
     /* Keep bits in storage order (docs/design/dropout-bits.md); NULL: made inside the kernels. */
     const uint32_t *keep_bits;
@@ -73,6 +86,24 @@ ORDO_HD ordo_keep_source ordo_pass_keep_source(const ordo_cuda_pass *pass)
     return pass->keep_scale == 0.0f ? ORDO_KEEP_NONE
            : pass->keep_bits        ? ORDO_KEEP_GIVEN
                                     : ORDO_KEEP_MADE;
+}
+
+/* Row `row` of key head `head` of a sequence in the tensors: its number in the carried sums. */
+ORDO_HD int64_t ordo_carry_row(int64_t kv_rows, int32_t kv_heads, int32_t sequence, int32_t row,
+                               int32_t head)
+{
+    return (sequence * kv_rows + row) * kv_heads + head;
+}
+
+/* The factors that make gradients of the sums that the kernels compute. */
+ORDO_HD float ordo_pass_dk_scale(const ordo_cuda_pass *pass)
+{
+    return pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+}
+
+ORDO_HD float ordo_pass_dv_scale(const ordo_cuda_pass *pass)
+{
+    return pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
 }
 
 /* Index of a flag behind the ticket: nonzero if a pass has written a value that is not finite. */

@@ -91,6 +91,14 @@ ORDO_DEVICE void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int
                  : "memory");
 }
 
+ORDO_DEVICE void tma_prefetch(const CUtensorMap *map, int dim, int row, int head, int sequence)
+{
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(map),
+        "r"(dim), "r"(row), "r"(head), "r"(sequence)
+        : "memory");
+}
+
 ORDO_DEVICE void tma_store(const CUtensorMap *map, uint32_t from, int dim, int row, int head,
                            int sequence)
 {

@@ -70,6 +70,42 @@ ORDO_DEVICE void write(const head_place &at, uint16_t *row, const double (&x)[EA
                 half_of<F16>(x[2 * w + 1]) << 16 | half_of<F16>(x[2 * w]);
 }
 
+/* ---- carried sums: f32, in the units of the kernels' accumulators ---- */
+
+ORDO_DEVICE int64_t carry_row_of(const head_place &at, int32_t key)
+{
+    return ordo_carry_row(at.pass.kv_rows, at.pass.run.kv_heads, at.s.batch, at.s.kv_row + key,
+                          at.head);
+}
+
+/* sum = what came in; 0 if nothing did. Written by a kernel before: not from L1. */
+ORDO_DEVICE void begin_sum(const head_place &at, double (&sum)[EACH], const float *sums,
+                           int32_t key, float scale)
+{
+    const float *row = sums + carry_row_of(at, key) * at.pass.head_dim;
+#pragma unroll
+    for (int w = 0; w < EACH / 2; w++) {
+        sum[2 * w] = sum[2 * w + 1] = 0;
+        if (!at.pass.carry.in || at.lane + 32 * w >= at.pass.head_dim / 2)
+            continue;
+        const float2 pair = __ldcg((const float2 *)row + at.lane + 32 * w);
+        sum[2 * w] = (double)pair.x * (double)scale;
+        sum[2 * w + 1] = (double)pair.y * (double)scale;
+    }
+}
+
+ORDO_DEVICE void leave_sum(const head_place &at, const double (&sum)[EACH], float *sums,
+                           int32_t key, float scale)
+{
+    float *row = sums + carry_row_of(at, key) * at.pass.head_dim;
+#pragma unroll
+    for (int w = 0; w < EACH / 2; w++)
+        if (at.lane + 32 * w < at.pass.head_dim / 2)
+            ((float2 *)row)[at.lane + 32 * w] =
+                make_float2(ordo_f32_from_f64(sum[2 * w] / (double)scale),
+                            ordo_f32_from_f64(sum[2 * w + 1] / (double)scale));
+}
+
 /* A row that every lane multiplies by rows of its own. */
 template <bool F16> ORDO_DEVICE void share(const head_place &at, float *to, const uint16_t *row)
 {
@@ -324,8 +360,8 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
     bool dk_lost = false, dv_lost = false;
     for (int32_t head = head0; head < end && !dv_lost; head++)
         dv_lost = sees_nan(pass.lse + lse_place(at, head), rows, at.lane);
-    fill(dk, 0);
-    fill(dv, 0);
+    begin_sum(at, dk, pass.carry.dk, key, ordo_pass_dk_scale(&pass));
+    begin_sum(at, dv, pass.carry.dv, key, ordo_pass_dv_scale(&pass));
     for (int32_t head = head0; head < end; head++) {
         const uint16_t *q = query_rows(at, pass.q, head);
         const uint16_t *dout = query_rows(at, pass.dout, head);
@@ -350,23 +386,51 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
         fill(dk, NAN);
 }
 
+/* One gradient of a key, dk or dv: where it goes, and whether it has to be computed again. */
+typedef struct key_result {
+    uint16_t *row; /* of the gradient; carried out: NULL */
+    float *sums;
+    float scale;
+    bool broken;
+} key_result;
+
+template <bool F16>
+ORDO_DEVICE key_result result_of(const head_place &at, int32_t key, const ordo_cuda_tensor &x,
+                                 float *sums, const uint8_t *broken_rows, float scale)
+{
+    if (at.pass.carry.out)
+        return { NULL, sums, scale, __ldcg(broken_rows + carry_row_of(at, key)) != 0 };
+    uint16_t *const row = key_rows(at, x, at.head) + key * x.row;
+    return { row, sums, scale, broken<F16>(at, row) };
+}
+
+template <bool F16>
+ORDO_DEVICE void put_result(const head_place &at, int32_t key, const key_result &x,
+                            const double (&sum)[EACH])
+{
+    if (x.broken && x.row)
+        write<F16>(at, x.row, sum);
+    else if (x.broken)
+        leave_sum(at, sum, x.sums, key, x.scale);
+}
+
 template <bool F16>
 ORDO_DEVICE void repair_key(const head_place &at, int32_t key, float *k, float *v)
 {
     const ordo_cuda_pass &pass = at.pass;
-    uint16_t *const dk = key_rows(at, pass.dk, at.head) + key * pass.dk.row;
-    uint16_t *const dv = key_rows(at, pass.dv, at.head) + key * pass.dv.row;
-    const bool dk_broken = broken<F16>(at, dk), dv_broken = broken<F16>(at, dv);
-    if (!dk_broken && !dv_broken)
+    const ordo_cuda_carry &c = pass.carry;
+    const key_result dk =
+        result_of<F16>(at, key, pass.dk, c.dk, c.dk_broken, ordo_pass_dk_scale(&pass));
+    const key_result dv =
+        result_of<F16>(at, key, pass.dv, c.dv, c.dv_broken, ordo_pass_dv_scale(&pass));
+    if (!dk.broken && !dv.broken)
         return;
     double dk_sum[EACH], dv_sum[EACH];
     share<F16>(at, k, key_rows(at, pass.k, at.head) + key * pass.k.row);
     share<F16>(at, v, key_rows(at, pass.v, at.head) + key * pass.v.row);
     sum_key<F16>(at, key, k, v, dk_sum, dv_sum);
-    if (dk_broken)
-        write<F16>(at, dk, dk_sum);
-    if (dv_broken)
-        write<F16>(at, dv, dv_sum);
+    put_result<F16>(at, key, dk, dk_sum);
+    put_result<F16>(at, key, dv, dv_sum);
     __syncwarp();
 }
 
@@ -415,7 +479,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     grid_wait();
     if (load_acquire(pass.ticket + ORDO_NOT_FINITE) == 0)
         return;
-    const int64_t tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_QUERY, pass.batch.sequences);
+    const int64_t tiles =
+        pass.dq.data ? ordo_batch_before(&pass.batch, ORDO_BEFORE_QUERY, pass.batch.sequences) : 0;
     for (int64_t unit = blockIdx.x; unit < heads_of(pass) * tiles; unit += gridDim.x) {
         ordo_rows rows;
         const head_place at = tile_at(pass, ORDO_BEFORE_QUERY, unit, tiles, &rows);
@@ -425,6 +490,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 repair_query<F16>(at, row, a[warp], b[warp]);
         }
     }
+    if (!pass.dk.data && !pass.carry.out)
+        return;
     const int64_t key_tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_KEY, pass.batch.sequences);
     for (int64_t unit = blockIdx.x; unit < pass.run.kv_heads * key_tiles; unit += gridDim.x) {
         ordo_rows keys;

@@ -102,8 +102,8 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && !pass->f16 && pass->bucket <= 128 &&
            pass->head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
-           pass->softcap == 0.0f && !pass->slopes && !pass->dlse &&
-           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           pass->softcap == 0.0f && !pass->slopes && !pass->dlse && pass->dq.data &&
+           pass->dk.data && !pass->carry.in && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
@@ -118,7 +118,7 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     args.q_tiles = plain ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
     args.head_dim = pass->head_dim;
     args.tiles = (int64_t)args.q_tiles * args.heads * args.run.sequences;
-    args.scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args.scale = ordo_pass_dk_scale(pass);
     args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;
     args.lse = pass->lse;
     args.dlse = pass->dlse;

@@ -180,18 +180,36 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
     });
 }
 
+ORDO_DEVICE void clear_sums(const ordo_cuda_pass &pass, float *sums, int32_t sequence,
+                            ordo_rows rows, const share &mine)
+{
+    const int32_t chunks = pass.head_dim / 4; /* of 16 bytes */
+    for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step) {
+        const int64_t row = ordo_carry_row(pass.kv_rows, pass.run.kv_heads, sequence,
+                                           rows.first + (int32_t)(i / chunks), mine.head);
+        ((float4 *)sums)[row * chunks + i % chunks] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+}
+
 static __global__ void __launch_bounds__(CLEAR_THREADS)
     clear_backward_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
     const share mine = share_of(pass.run.kv_heads * pass.run.group_heads);
-    each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
-        clear_rows(pass, pass.dq, sequence, rows, mine);
-    });
+    if (pass.dq.data)
+        each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
+            clear_rows(pass, pass.dq, sequence, rows, mine);
+        });
     if (mine.head >= pass.run.kv_heads)
         return;
     each_slot(pass, true, [&](int32_t sequence, ordo_rows rows) {
-        clear_rows(pass, pass.dk, sequence, rows, mine);
-        clear_rows(pass, pass.dv, sequence, rows, mine);
+        if (pass.carry.out && !pass.carry.in) { /* else they stay */
+            clear_sums(pass, pass.carry.dk, sequence, rows, mine);
+            clear_sums(pass, pass.carry.dv, sequence, rows, mine);
+        }
+        if (pass.dk.data) {
+            clear_rows(pass, pass.dk, sequence, rows, mine);
+            clear_rows(pass, pass.dv, sequence, rows, mine);
+        }
     });
 }
 

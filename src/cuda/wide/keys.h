@@ -15,6 +15,7 @@
 #ifndef CUDA_WIDE_KEYS_H
 #define CUDA_WIDE_KEYS_H
 
+#include "cuda/common/carry.h"
 #include "cuda/wide/keys_load.h"
 
 template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
@@ -214,14 +215,42 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         }
     }
 
-    __device__ __forceinline__ void put(const float (&d)[WIDE_D / 2], float scale,
-                                        const ordo_cuda_tensor &to, uint32_t unit) const
+    __device__ __forceinline__ carry_tile carried(uint32_t unit) const
     {
-        const int first = of_unit(unit, UNIT_KEY);
-        char *const rows = wide_row(to, of_unit(unit, UNIT_BATCH), of_unit(unit, UNIT_ROW) + first,
-                                    of_unit(unit, UNIT_HEAD));
-        if (wide_put<F16>(d, scale, rows, 2 * to.row, of_unit(unit, UNIT_KEYS) - first,
-                          args.head_dim))
+        const int first = of_unit(unit, UNIT_KEY), heads = args.run.kv_heads;
+        return { ordo_carry_row(args.kv_rows, heads, of_unit(unit, UNIT_BATCH),
+                                of_unit(unit, UNIT_ROW) + first, of_unit(unit, UNIT_HEAD)),
+                 heads, of_unit(unit, UNIT_KEYS) - first, args.head_dim };
+    }
+
+    /* A unit's sums begin from zeros, or from those of the pass before. */
+    __device__ __forceinline__ void begin(float (&d)[WIDE_D / 2], float *sums, uint32_t unit) const
+    {
+#pragma unroll
+        for (int i = 0; i < WIDE_D / 2; i++)
+            d[i] = 0.0f;
+        if (args.carry.in)
+            carry_load(d, sums, carried(unit), x);
+    }
+
+    /* dV or dK of a unit: sums for the next pass, or rows of the gradient. */
+    __device__ __forceinline__ void put(float (&d)[WIDE_D / 2], float scale,
+                                        const ordo_cuda_tensor &to, float *sums, uint8_t *broken,
+                                        uint32_t unit) const
+    {
+        uint32_t taint = 0;
+        if (args.carry.in && of_unit(unit, UNIT_HIDDEN)) /* whatever was added to them */
+            carry_reload(d, sums, carried(unit), x);
+        if (args.carry.out) {
+            taint = carry_store(d, sums, broken, carried(unit), x);
+        } else {
+            const int first = of_unit(unit, UNIT_KEY);
+            char *const rows = wide_row(to, of_unit(unit, UNIT_BATCH),
+                                        of_unit(unit, UNIT_ROW) + first, of_unit(unit, UNIT_HEAD));
+            taint = wide_put<F16>(d, scale, rows, 2 * to.row, of_unit(unit, UNIT_KEYS) - first,
+                                  args.head_dim);
+        }
+        if (taint)
             *args.flag = 1;
     }
 
@@ -246,9 +275,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             if (steps == 0)
                 break;
             const uint32_t last = j + steps - 1;
-#pragma unroll
-            for (int i = 0; i < WIDE_D / 2; i++)
-                dv[i] = 0.0f;
+            begin(dv, args.carry.dv, unit);
             zero_keys(Z::K, unit, 0);
             zero_q(unit, j);
             wgmma_pin(s);
@@ -294,7 +321,8 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             wgmma_pin(dv);
             arrive(Z::DO_EMPTY + 8 * stage);
             j++;
-            put(dv, SOURCE != ORDO_KEEP_NONE ? args.keep_scale : 1.0f, args.dv, unit);
+            put(dv, SOURCE != ORDO_KEEP_NONE ? args.keep_scale : 1.0f, args.dv, args.carry.dv,
+                args.carry.dv_broken, unit);
         }
     }
 
@@ -310,9 +338,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             if (steps == 0)
                 break;
             const uint32_t last = j + steps - 1;
-#pragma unroll
-            for (int i = 0; i < WIDE_D / 2; i++)
-                dk[i] = 0.0f;
+            begin(dk, args.carry.dk, unit);
             zero_keys(Z::V, unit, 1);
             mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
             zero_queries(Z::DO, unit, j, 1);
@@ -368,7 +394,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             arrive(Z::Q_EMPTY + 16 * stage);
             arrive(Z::Q_EMPTY + 16 * stage + 8);
             j++;
-            put(dk, args.out_scale, args.dk, unit);
+            put(dk, args.out_scale, args.dk, args.carry.dk, args.carry.dk_broken, unit);
         }
     }
 };

@@ -13,7 +13,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_shape {
         STAT_BYTES = WIDE_TILE * 4,
         KEEP_BYTES = SOURCE != ORDO_KEEP_NONE ? WIDE_TILE * 128 / 8 : 0,
         STEP_BYTES = 5 * 4,  /* row, cut, slope, head of the keep bits, their block */
-        UNIT_BYTES = 10 * 4, /* see below */
+        UNIT_BYTES = 11 * 4, /* see below */
         /* shared memory; all but K and V twice, by the parity of the step or unit */
         K = ORDO_SMEM_BASE,
         V = K + WIDE_TILE_BYTES,
@@ -56,7 +56,8 @@ enum {
     UNIT_DIAGONAL,
     UNIT_BATCH,
     UNIT_ROW,
-    UNIT_QUERIES
+    UNIT_QUERIES,
+    UNIT_HIDDEN /* no query sees these keys */
 };
 enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_HEAD, STEP_BLOCK };
 
@@ -91,9 +92,13 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
     }
 
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int head, int key,
-                                               int steps)
+                                               int steps, bool hidden)
     {
         const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
+        if (args.carry.in && steps > 0) {
+            tma_prefetch(&args.dv_sums, 0, s.kv_row + key, head, s.batch);
+            tma_prefetch(&args.dk_sums, 0, s.kv_row + key, head, s.batch);
+        }
         mbar_wait(Z::K_EMPTY, (units & 1) ^ 1);
         mbar_wait(Z::V_EMPTY, (units & 1) ^ 1);
         record(at, UNIT_STEPS, steps);
@@ -111,6 +116,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         record(at, UNIT_BATCH, s.batch);
         record(at, UNIT_ROW, s.kv_row);
         record(at, UNIT_QUERIES, s.q_len);
+        record(at, UNIT_HIDDEN, hidden);
         mbar_expect(Z::K_FULL, WIDE_TILE_BYTES);
         wide_load(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, evict_last);
         mbar_expect(Z::V_FULL, WIDE_TILE_BYTES);
@@ -180,7 +186,7 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
                                                                   : WIDE_WHOLE;
             load_step(s, sequence, unit.head * args.run.group_heads + g, i * WIDE_TILE, key, cut);
             if (n == 0) /* after the first queries: K and V are released later */
-                begin_unit(s, unit.head, key, steps);
+                begin_unit(s, unit.head, key, steps, !visits);
             if (++g == args.run.group_heads) {
                 g = 0;
                 i += stride;
@@ -198,8 +204,8 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
             unit(wide_issue(args.run.kv_heads, args.key_section, tiles, ticket));
             ticket = next;
         }
-        begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
-        if (SOURCE == ORDO_KEEP_MADE) {            /* and for the warps that make bits */
+        begin_unit(ordo_cuda_sequence(), 0, 0, 0, false); /* no steps: the end */
+        if (SOURCE == ORDO_KEEP_MADE) {                   /* and for the warps that make bits */
             mbar_wait(Z::Q_EMPTY + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));

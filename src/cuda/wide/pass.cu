@@ -34,6 +34,10 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, kv, WIDE_TILE, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, WIDE_TILE, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, q, WIDE_TILE, why, why_size));
+    if (pass->carry.in) {
+        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, WIDE_TILE, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, kv, WIDE_TILE, why, why_size));
+    }
     args->run = *run;
     args->batch = pass->batch;
     args->dq = pass->dq;
@@ -49,7 +53,7 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->keep_scale = pass->keep_scale;
-    args->out_scale = pass->keep_scale > 0.0f ? pass->scale * pass->keep_scale : pass->scale;
+    args->out_scale = ordo_pass_dk_scale(pass);
     args->keep_bits = pass->keep_bits;
     args->maker = ordo_keep_maker_of(pass);
     args->lse2 = pass->lse2;
@@ -57,6 +61,8 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     args->key_ticket = pass->ticket;
     args->query_ticket = pass->turns; /* no turns here: a counter that is cleared anyway */
     args->flag = pass->ticket + ORDO_NOT_FINITE;
+    args->carry = pass->carry;
+    args->kv_rows = pass->kv_rows;
     return ORDO_OK;
 }
 
@@ -71,7 +77,12 @@ static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
     ordo_cuda_grid grid = { (unsigned)blocks, WIDE_THREADS, keys.shared_bytes, ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch(keys.kernel, &args, grid, pass->stream, why, why_size));
+    if (pass->dk.data || pass->carry.out)
+        CUDA_TRY(ordo_cuda_launch(keys.kernel, &args, grid, pass->stream, why, why_size));
+    else /* the queries kernel relies on the keys kernel's wait for the statistics */
+        grid.kind = ORDO_LAUNCH_PLAIN;
+    if (!pass->dq.data)
+        return ORDO_OK;
     grid.shared_bytes = queries.shared_bytes;
     return ordo_cuda_launch(queries.kernel, &args, grid, pass->stream, why, why_size);
 }

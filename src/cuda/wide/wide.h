@@ -33,6 +33,9 @@ typedef struct ordo_wide_args {
     ordo_keep_maker maker;
     const float *lse2, *delta;
     int32_t *key_ticket, *query_ticket, *flag;
+    ordo_cuda_carry carry;
+    int64_t kv_rows;
+    CUtensorMap dk_sums, dv_sums; /* carried in: whole tiles of keys */
 } ordo_wide_args;
 
 /* Instances of the two kernels, one file each. */
