@@ -338,6 +338,23 @@ ORDO_DEVICE void store_shared2(uint32_t at, int32_t a, int32_t b)
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
 }
 
+ORDO_DEVICE void store_shared_int4(uint32_t at, int4 x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
+}
+
+ORDO_DEVICE int4 load_shared_int4(uint32_t at)
+{
+    int4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(at)
+                 : "memory");
+    return x;
+}
+
 /* Returns a value that all lanes of the warp have loaded from the same address. Forces the load to
  * complete, so that an arrival that follows cannot overtake it. */
 ORDO_DEVICE int32_t settled(int32_t value)

@@ -1,4 +1,5 @@
-/* forward/epilogue.h: the epilogue of a unit: O divided by its row sums, and lse, to memory. */
+/* forward/epilogue.h: the epilogue of a unit: row sums and lse, and O divided by its row sums, to
+ * memory. */
 #ifndef CUDA_FORWARD_EPILOGUE_H
 #define CUDA_FORWARD_EPILOGUE_H
 
@@ -32,11 +33,39 @@ ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, con
     }
 }
 
-/* Divides O by the row sums, rounds and stores it; stores lse. */
-template <int D, bool DROP, bool GENERAL, bool F16>
+/* Of a thread's two rows: the factor of O, and whether the row sees no key. */
+struct forward_weights {
+    float weight[2];
+    bool sees_nothing[2];
+};
+
+/* Adds the sums of the four threads of each row; stores lse, which needs nothing else. */
+template <bool DROP>
+ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const row_state &state,
+                                         const forward_end &end)
+{
+    forward_weights rows;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = state.sum[r];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        /* A sum of 0 under another maximum: a score has overflowed f32. */
+        rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
+        rows.weight[r] = (DROP ? args.keep_scale : 1.0f) / sum;
+        const int at = end.row + 8 * r;
+        if (threadIdx.x % 4 == 0 && at < end.q_len)
+            args.lse[end.lse + at] =
+                rows.sees_nothing[r] ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+    }
+    return rows;
+}
+
+/* Divides O by the row sums, rounds and stores it. */
+template <int D, bool GENERAL, bool F16>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
-                                  float (&o)[D / 2], const row_state &state, const forward_end &end,
-                                  int mine)
+                                  float (&o)[D / 2], const forward_weights &rows,
+                                  const forward_end &end, int mine)
 {
     using Z = forward_shape<D, GENERAL>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -44,21 +73,11 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
     const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float sum = state.sum[r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        /* The row sees no key. A sum of 0 under another maximum: a score has overflowed f32. */
-        const bool sees_nothing = sum == 0.0f && state.max[r] == -INFINITY;
-        const float weight = (DROP ? args.keep_scale : 1.0f) / sum;
-        const int at = end.row + 8 * r;
-        if (lane % 4 == 0 && at < end.q_len)
-            args.lse[end.lse + at] =
-                sees_nothing ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             if (i / 2 % 2 == r)
-                o[i] *= weight;
-        if (sees_nothing)
+                o[i] *= rows.weight[r];
+        if (rows.sees_nothing[r])
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 if (i / 2 % 2 == r)

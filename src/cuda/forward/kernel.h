@@ -104,14 +104,13 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
         const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
-        const int ticket = GENERAL ? record.head : load_shared(Z::SLOT + 4 * q_stage);
-        if (ticket < 0)
+        const forward_slot unit =
+            GENERAL ? forward_slot() : forward_slot_read<Z>(drawn); /* if not */
+        if ((GENERAL ? record.head : unit.row) < 0)
             break;
         q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
-        ordo_forward_unit unit = {};
-        if constexpr (!GENERAL)
-            unit = ordo_forward_issue(&args.issue, ticket);
-        const int first = (GENERAL ? record.row : unit.tile * Z::ROWS) + mine * 64;
+        const int all_head = unit.batch * args.issue.heads + unit.head; /* of all sequences */
+        const int first = (GENERAL ? record.row : unit.row) + mine * 64;
         const int row = first + warp * 16 + lane / 4;
         const int column = 2 * (lane % 4);
         const ordo_band &band = args.issue.band; /* if not */
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         const uint2 *const keep0 =
             args.keep_bits +
             (GENERAL ? record.keep + (int64_t)(block / 16) * record.keep_across
-                     : ordo_keep_at(unit.head, block, 0, q_len, kv_len)) *
+                     : ordo_keep_at(all_head, block, 0, q_len, kv_len)) *
                 32 +
             lane;
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
@@ -134,7 +133,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         for (int i = 0; i < D / 2; i++)
             o[i] = 0.0f;
 
-        int tile = GENERAL ? record.last : unit.keys - 1;
+        int tile = GENERAL ? record.last : unit.last;
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
             own = 0;
@@ -287,21 +286,23 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         wgmma_fence();
         outputs(last_stage);
         wgmma_commit();
+        forward_end at;
+        at.first = first;
+        at.row = row;
+        at.q_len = q_len;
+        at.tensor_row = GENERAL ? record.q_row + first : first;
+        at.head = GENERAL ? record.head : unit.head;
+        at.batch = GENERAL ? record.batch : unit.batch;
+        at.lse = GENERAL ? record.lse : (int64_t)all_head * q_len;
+        /* The rows' sums are taken while the last product runs. */
+        const forward_weights weights = forward_sums<SOURCE != ORDO_KEEP_NONE>(args, state, at);
         wgmma_wait<0>();
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
         if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
-        forward_end at;
-        at.first = first;
-        at.row = row;
-        at.q_len = q_len;
-        at.tensor_row = GENERAL ? record.q_row + first : first;
-        at.head = GENERAL ? record.head : unit.head % args.issue.heads;
-        at.batch = GENERAL ? record.batch : unit.head / args.issue.heads;
-        at.lse = GENERAL ? record.lse : (int64_t)unit.head * q_len;
-        forward_epilogue<D, SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, smem, o, state, at, mine);
+        forward_epilogue<D, GENERAL, F16>(args, smem, o, weights, at, mine);
         if (Z::O == Z::Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();

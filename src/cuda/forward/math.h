@@ -14,7 +14,8 @@ struct row_state {
 
 /* One step of the online softmax: scores become probabilities relative to the largest score so far,
  * and maximum, sum and rescaling factor are updated. If CUT, columns at or beyond `limit` (one per
- * row) are masked. Four partial sums per row, to hide the latency of addition. */
+ * row) are masked. Four partial sums per row, to hide the latency of addition; each begins with its
+ * first element. */
 template <bool CUT, int N>
 ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
                               row_state &state)
@@ -25,12 +26,13 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
             if (ordo_accumulator_column(0, i) >= limit[i / 2 % 2] - column)
                 s[i] = -INFINITY;
     }
+    const auto begins = [](int i) { return i < 16 && i % 2 == 0; };
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float top[4] = { state.max[r], -INFINITY, -INFINITY, -INFINITY };
+        float top[4] = { fmaxf(state.max[r], s[2 * r]), s[4 + 2 * r], s[8 + 2 * r], s[12 + 2 * r] };
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (i / 2 % 2 == r)
+            if (i / 2 % 2 == r && !begins(i))
                 top[i / 4 % 4] = fmaxf(top[i / 4 % 4], s[i]);
         float max = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
         max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
@@ -38,12 +40,12 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
         const float shift = ordo_softmax_shift(max, scale_log2);
         state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
         state.max[r] = max;
-        float partial[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        float partial[4];
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (i / 2 % 2 == r) {
                 s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
-                partial[i / 4 % 4] += s[i];
+                partial[i / 4 % 4] = begins(i) ? s[i] : partial[i / 4 % 4] + s[i];
             }
         const float sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
         state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);

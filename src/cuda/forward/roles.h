@@ -1,8 +1,8 @@
 /* forward/roles.h: shared memory of the forward kernel, and its producer thread.
  *
- * In the plain kernel every warp computes its unit from the ticket. The general kernel runs batches
- * of any layout: its producer looks a ticket up once, while the consumers work on the unit before,
- * and writes a record for them. */
+ * The producer looks a ticket up once, while the consumers work on the unit before, and writes what
+ * it found for them: four numbers in the plain kernel, whose sequences are all alike, and a record
+ * in the general kernel, which runs batches of any layout. */
 #ifndef CUDA_FORWARD_ROLES_H
 #define CUDA_FORWARD_ROLES_H
 
@@ -10,6 +10,13 @@
 #include "cuda/common/ptx.h"
 #include "cuda/forward/args.h"
 #include "plan/sm90_tiles.h"
+
+/* A unit of the plain kernel. */
+struct forward_slot {
+    int32_t row;         /* the tile's first one; -1: no more units */
+    int32_t last;        /* key tile: they are walked from there down to the first */
+    int32_t head, batch; /* query head, and its sequence */
+};
 
 /* A unit of the general kernel. */
 struct forward_record {
@@ -59,13 +66,15 @@ template <int D, bool GENERAL> struct forward_shape {
         K_EMPTY = K_FULL + 8 * STAGES,
         V_FULL = K_EMPTY + 8 * STAGES,
         V_EMPTY = V_FULL + 8 * STAGES,
-        SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to; or their records */
-        END = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record) : 8),
+        SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to: slots or records */
+        END = SLOT +
+              (GENERAL ? RECORDS * (int)sizeof(forward_record) : 2 * (int)sizeof(forward_slot)),
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
     static_assert(ROWS % 64 == 0, "a consumer warpgroup has 64 rows");
     static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
+    static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
 };
 
@@ -83,6 +92,19 @@ template <class Z> ORDO_DEVICE uint32_t forward_q_phase(uint32_t drawn)
 template <class Z> ORDO_DEVICE forward_record *forward_record_of(char *smem, uint32_t drawn)
 {
     return (forward_record *)(smem + (Z::SLOT - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
+}
+
+/* The slot of a unit: written when its Q stage is empty, read when it is full. */
+template <class Z> ORDO_DEVICE void forward_slot_write(uint32_t drawn, const forward_slot &slot)
+{
+    store_shared_int4(Z::SLOT + 16 * forward_q_stage<Z>(drawn),
+                      make_int4(slot.row, slot.last, slot.head, slot.batch));
+}
+
+template <class Z> ORDO_DEVICE forward_slot forward_slot_read(uint32_t drawn)
+{
+    const int4 slot = load_shared_int4(Z::SLOT + 16 * forward_q_stage<Z>(drawn));
+    return { slot.x, slot.y, slot.z, slot.w };
 }
 
 /* Tickets of the pass; how many a packed or padded batch has only the table knows. */
@@ -185,7 +207,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         load_k(from.last); /* its stage is free before Q's */
         mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
         if constexpr (!GENERAL)
-            store_shared(Z::SLOT + 4 * q_stage, ticket);
+            forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
         mbar_expect(q_full, Z::Q_BYTES);
 #pragma unroll
         for (int p = 0; p < Z::PANELS; p++)
@@ -217,7 +239,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
     if constexpr (GENERAL)
         forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     else
-        store_shared(Z::SLOT + 4 * q_stage, -1);
+        forward_slot_write<Z>(drawn, { -1, 0, 0, 0 });
     mbar_arrive(Z::Q_FULL + 8 * q_stage);
 }
 
