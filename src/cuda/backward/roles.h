@@ -113,18 +113,24 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
         step++;
     }
 
-    /* Tile sizes as constants: the walk's divisions become shifts. */
-    __device__ __forceinline__ ordo_walk walk_of(int32_t head) const
+    /* The run with what a plain pass has as constants. Tile sizes: the walk's divisions become
+     * shifts. Two orders: a quarter of the code, which shares the instruction cache with what the
+     * consumer warps run once per chain. */
+    __device__ __forceinline__ ordo_run run(void) const
     {
         ordo_run run = args.run;
         run.band.bq = Z::ROWS;
         run.band.bk = Z::KEYS;
-        return ordo_run_walk(&run, head);
+        run.order =
+            run.order == ORDO_ORDER_DESCENDING ? ORDO_ORDER_DESCENDING : ORDO_ORDER_ASCENDING;
+        run.group = 1;
+        return run;
     }
 
     __device__ __forceinline__ void chain(int32_t head, int32_t key)
     {
-        const ordo_walk walk = walk_of(head);
+        const ordo_run all = run();
+        const ordo_walk walk = ordo_run_walk(&all, head);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
         const int32_t q_head = head % args.run.kv_heads * group_heads;
@@ -153,11 +159,9 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
     {
         /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
         for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
-            const int cls = ticket >= args.first_class;
-            const ordo_unit unit =
-                ordo_run_issue(&args.run, cls, ticket - (cls ? args.first_class : 0));
-            for (int c = 0; c < unit.keys; c++)
-                chain(unit.head, c ? unit.key[1] : unit.key[0]);
+            const ordo_run all = run();
+            const ordo_unit unit = ordo_run_issue(&all, 0, ticket);
+            chain(unit.head, unit.key[0]);
             ticket = atomicAdd(args.ticket, 1);
         }
         for (int warp = 0; warp < Z::DQ_BUFFERS; warp++) /* one for each store warp */
