@@ -6,10 +6,13 @@
 #include "cuda/backward/launch.h"
 #include "cuda/common/sequences.h"
 
-template <int D, ordo_keep_source SOURCE>
+template <int D, bool F16>
 static ordo_status plain(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return backward_launch<D, ORDO_DQ_ORDERED, SOURCE, false, false>(pass, why, why_size);
+    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
+        return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_GIVEN, false, F16>(pass, why,
+                                                                                why_size);
+    return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_NONE, false, F16>(pass, why, why_size);
 }
 
 ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size)
@@ -20,10 +23,9 @@ ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, siz
         return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
                          : ordo_backward_general_bf16(pass, why, why_size);
     }
-    const bool narrow = pass->bucket == 64;
-    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
-        return narrow ? plain<64, ORDO_KEEP_GIVEN>(pass, why, why_size)
-                      : plain<128, ORDO_KEEP_GIVEN>(pass, why, why_size);
-    return narrow ? plain<64, ORDO_KEEP_NONE>(pass, why, why_size)
-                  : plain<128, ORDO_KEEP_NONE>(pass, why, why_size);
+    if (pass->bucket == 64)
+        return pass->f16 ? plain<64, true>(pass, why, why_size)
+                         : plain<64, false>(pass, why, why_size);
+    return pass->f16 ? plain<128, true>(pass, why, why_size)
+                     : plain<128, false>(pass, why, why_size);
 }

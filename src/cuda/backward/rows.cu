@@ -86,9 +86,11 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 
 template <int D> static const void *end_of(bool plain, bool early, bool f16)
 {
+    if (plain && !early) /* bf16: for measurements */
+        return (const void *)end_kernel<D, false, false, false>;
     if (plain)
-        return early ? (const void *)end_kernel<D, true, false, false>
-                     : (const void *)end_kernel<D, false, false, false>;
+        return f16 ? (const void *)end_kernel<D, true, false, true>
+                   : (const void *)end_kernel<D, true, false, false>;
     if (f16)
         return early ? (const void *)end_kernel<D, true, true, true>
                      : (const void *)end_kernel<D, false, true, true>;

@@ -100,8 +100,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && !pass->f16 && pass->bucket <= 128 &&
-           pass->head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
+    return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
+           pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            pass->softcap == 0.0f && !pass->slopes && !pass->dlse && pass->dq.data &&
            pass->dk.data && !pass->carry.in && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
@@ -136,8 +136,10 @@ template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
     if (!plain)
         return f16 ? (const void *)begin_kernel<D, false, true, true>
                    : (const void *)begin_kernel<D, false, true, false>;
-    return clear ? (const void *)begin_kernel<D, true, false, false>
-                 : (const void *)begin_kernel<D, false, false, false>;
+    if (clear) /* bf16: for measurements */
+        return (const void *)begin_kernel<D, true, false, false>;
+    return f16 ? (const void *)begin_kernel<D, false, false, true>
+               : (const void *)begin_kernel<D, false, false, false>;
 }
 
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)

@@ -7,10 +7,10 @@
 #include "cuda/common/ptx.h"
 #include "ordo/status.h"
 
-/* Whether the plain instances of the kernels run a pass: dense, bf16, a head size that is a
- * bucket's, order ascending or descending, no window, no softcap, no ALiBi, no gradient of lse, no
- * dropout or given bits, no carried sums, and dq, dk and dv all wanted. They number tiles (sequence,
- * head, tile), the general ones (head, tile of all sequences). */
+/* Whether the plain instances of the kernels run a pass: dense, a head size that is a bucket's,
+ * order ascending or descending, no window, no softcap, no ALiBi, no gradient of lse, no dropout or
+ * given bits, no carried sums, and dq, dk and dv all wanted. They number tiles (sequence, head,
+ * tile), the general ones (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
 
 /* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket and flag

@@ -7,24 +7,29 @@
 #include "cuda/common/sequences.h"
 #include "cuda/forward/kernel.h"
 
-/* Dense, bf16, whole head sizes, no window, nothing added to scores: the plain kernel's. */
+/* Dense, whole head sizes, no window, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && !pass->f16 && !pass->slopes && pass->softcap == 0.0f &&
+    return pass->layout == ORDO_DENSE && !pass->slopes && pass->softcap == 0.0f &&
            pass->run.band.low <= -ORDO_BAND_OPEN &&
            (pass->head_dim == 64 || pass->head_dim == 128) &&
            ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
+template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
+{
+    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
+        return forward_instance<D, ORDO_KEEP_GIVEN, false, F16>();
+    return forward_instance<D, ORDO_KEEP_NONE, false, F16>();
+}
+
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
-    if (is_plain(pass) && source == ORDO_KEEP_GIVEN)
-        return pass->head_dim == 64 ? forward_instance<64, ORDO_KEEP_GIVEN, false, false>()
-                                    : forward_instance<128, ORDO_KEEP_GIVEN, false, false>();
+    if (is_plain(pass) && pass->head_dim == 64)
+        return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))
-        return pass->head_dim == 64 ? forward_instance<64, ORDO_KEEP_NONE, false, false>()
-                                    : forward_instance<128, ORDO_KEEP_NONE, false, false>();
+        return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
     return pass->bucket == 64    ? ordo_forward_general_64(pass->f16, source)
            : pass->bucket == 128 ? ordo_forward_general_128(pass->f16, source)
                                  : ordo_forward_general_256(pass->f16, source);
