@@ -49,10 +49,6 @@ static ordo_status check_cuda_problem(const ordo_problem *p)
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
-    if (p->scale < 0) /* the largest score is found before the scores are scaled */
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "scale %g: backend cuda expects a positive scale; backend cpu runs it",
-                         p->scale);
     /* Logits have an absolute error of softcap 2^-22 (cuda/common/score.h), and the gradient
      * divides a logit by softcap to get tanh back. Further out either error exceeds what 16 bits
      * hold. */

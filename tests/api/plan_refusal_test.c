@@ -62,7 +62,6 @@ TEST(what_backends_cannot_do_is_refused_by_name)
 /* What no CUDA pass can run is no CUDA plan. */
 TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
 {
-    REFUSE(on_h200, p->scale = -0.5, UNSUPPORTED, "scale -0.5", "expects a positive scale");
     REFUSE(on_h200, p->softcap = 1e6, UNSUPPORTED, "softcap 1e+06", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, p->softcap = 1e-6, UNSUPPORTED, "softcap 1e-06", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, o->split = 2, UNSUPPORTED, "split 2", "backend cuda expects 1");

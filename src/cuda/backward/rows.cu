@@ -118,7 +118,7 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->dk_rows = pass->dk;
     args->dv_rows = pass->dv;
     args->head_dim = pass->head_dim;
-    args->ruled = pass->softcap > 0.0f || pass->slopes;
+    args->ruled = ordo_pass_ruled(pass);
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
     if (args->ruled)
         args->scale_log2 = 1.0f;

@@ -103,8 +103,8 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
     return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
            pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
-           pass->softcap == 0.0f && !pass->slopes && !pass->dlse && pass->dq.data &&
-           pass->dk.data && !pass->carry.in && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           !ordo_pass_ruled(pass) && !pass->dlse && pass->dq.data && pass->dk.data &&
+           !pass->carry.in && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)

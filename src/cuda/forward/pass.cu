@@ -10,7 +10,7 @@
 /* Dense, whole head sizes, no window, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && !pass->slopes && pass->softcap == 0.0f &&
+    return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) &&
            pass->run.band.low <= -ORDO_BAND_OPEN &&
            (pass->head_dim == 64 || pass->head_dim == 128) &&
            ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
@@ -42,7 +42,7 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     args->rows = pass->o;
     args->chunks = pass->head_dim / 8;
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
-    args->ruled = pass->softcap > 0.0f || pass->slopes;
+    args->ruled = ordo_pass_ruled(pass);
     if (args->ruled) { /* scores come as powers of two */
         args->scale = (float)ORDO_LN_2;
         args->scale_log2 = 1.0f;
