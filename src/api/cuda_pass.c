@@ -298,6 +298,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),
         .layout = layout_of(p, call),
         .head_dim = (int32_t)p->head_dim,
+        .v_head_dim = (int32_t)p->v_head_dim,
         .bucket = ordo_plan_bucket(plan),
         .f16 = p->dtype == ORDO_F16,
         .scale = (float)p->scale,

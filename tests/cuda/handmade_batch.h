@@ -85,7 +85,7 @@ struct general_case : device_memory {
             kv_most = std::max(kv_most, z.kv_lens[b]);
         }
         pass.layout = layout;
-        pass.head_dim = z.head_dim;
+        pass.head_dim = pass.v_head_dim = z.head_dim;
         pass.bucket = z.head_dim <= 64 ? 64 : z.head_dim <= 128 ? 128 : 256;
         pass.f16 = z.f16;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);

@@ -206,7 +206,7 @@ struct device_case : device_memory {
         case_fill<<<1024, 256>>>(dout, q_count, seed + 4, 1.0f);
         const size_t tiles = (size_t)ordo_band_query_tiles(&pass.run.band) * z.heads * z.batch;
         const size_t rows = tiles * (size_t)pass.run.band.bq;
-        pass.head_dim = z.head_dim;
+        pass.head_dim = pass.v_head_dim = z.head_dim;
         pass.bucket = ordo_plan_bucket(plan);
         pass.q_rows = z.q_len;
         pass.kv_rows = z.kv_len;

@@ -47,7 +47,8 @@ typedef struct ordo_cuda_pass {
     ordo_cuda_batch batch;
     ordo_layout layout;
     ordo_cuda_ragged ragged; /* packed and padded */
-    int32_t head_dim;        /* columns in memory */
+    int32_t head_dim;        /* columns of q and k in memory */
+    int32_t v_head_dim;      /* of v and o */
     int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros */
     bool f16;                /* else bf16 */
     float scale;

@@ -40,6 +40,7 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 #define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
 #define ACC64(d, i) ACC32(d, i), ACC32(d, i + 32)
+#define ACC96(d)    ACC64(d, 0), ACC32(d, 64)
 #define ACC128(d)   ACC64(d, 0), ACC64(d, 64)
 #define NAMES16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES32                                                                                    \
@@ -48,10 +49,12 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 #define NAMES64                                                                                    \
     NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "   \
             "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES128                                                                                   \
+#define NAMES96                                                                                    \
     NAMES64 ", "                                                                                   \
             "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "     \
-            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "     \
+            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES128                                                                                   \
+    NAMES96 ", "                                                                                   \
             "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
             "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "       \
             "%123, %124, %125, %126, %127"
@@ -106,6 +109,12 @@ ORDO_DEVICE void wgmma_ss(float (&d)[64], uint64_t a, uint64_t b, int add)
 }
 
 template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_ss(float (&d)[96], uint64_t a, uint64_t b, int add)
+{
+    SS(ACC96(d), "192", NAMES96, "%96", "%97", "%98", "%99", "%100");
+}
+
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[128], uint64_t a, uint64_t b, int add)
 {
     SS(ACC128(d), "256", NAMES128, "%128", "%129", "%130", "%131", "%132");
@@ -125,6 +134,12 @@ ORDO_DEVICE void wgmma_rs(float (&d)[64], const uint32_t *a, uint64_t b, int add
 }
 
 template <bool F16, int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_rs(float (&d)[96], const uint32_t *a, uint64_t b, int add)
+{
+    RS(ACC96(d), "192", NAMES96, "%96, %97, %98, %99", "%100", "%101", "%102");
+}
+
+template <bool F16, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int add)
 {
     RS(ACC128(d), "256", NAMES128, "%128, %129, %130, %131", "%132", "%133", "%134");
@@ -134,10 +149,12 @@ ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int ad
 #undef ACC16
 #undef ACC32
 #undef ACC64
+#undef ACC96
 #undef ACC128
 #undef NAMES16
 #undef NAMES32
 #undef NAMES64
+#undef NAMES96
 #undef NAMES128
 #undef PRODUCT_SS
 #undef PRODUCT_RS

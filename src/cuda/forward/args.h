@@ -39,6 +39,8 @@ typedef struct ordo_forward_instance {
 /* The general kernel of a bucket of head sizes; one file each, so that they compile in parallel. */
 ordo_forward_instance ordo_forward_general_64(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source);
+ordo_forward_instance ordo_forward_general_192_128(bool f16, ordo_keep_source source);
+ordo_forward_instance ordo_forward_general_192(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source);
 
 #endif

@@ -16,6 +16,7 @@ struct forward_end {
     int tensor_row;  /* `first` in tensors */
     int head, batch; /* likewise */
     int64_t lse;     /* place of the head's row 0 */
+    int o_buffer;    /* of those in Q's place; 0 if O has one of its own */
 };
 
 /* Stores the rows of a warpgroup's tile that its sequence has, from shared memory, 16 bytes per
@@ -62,24 +63,24 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
 }
 
 /* Divides O by the row sums, rounds and stores it. */
-template <int D, bool GENERAL, bool F16>
+template <int D, int DV, bool GENERAL, bool F16>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
-                                  float (&o)[D / 2], const forward_weights &rows,
+                                  float (&o)[DV / 2], const forward_weights &rows,
                                   const forward_end &end, int mine)
 {
-    using Z = forward_shape<D, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
-    const uint32_t o_at = Z::O + mine * 64 * ORDO_LINE_BYTES;
+    const uint32_t o_at = Z::O + end.o_buffer * Z::Q_BYTES + mine * 64 * ORDO_LINE_BYTES;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
 #pragma unroll
-        for (int i = 0; i < D / 2; i++)
+        for (int i = 0; i < DV / 2; i++)
             if (i / 2 % 2 == r)
                 o[i] *= rows.weight[r];
         if (rows.sees_nothing[r])
 #pragma unroll
-            for (int i = 0; i < D / 2; i++)
+            for (int i = 0; i < DV / 2; i++)
                 if (i / 2 % 2 == r)
                     asm volatile("mov.b32 %0, 0;" : "=f"(o[i])); /* rare: a branch */
     }
@@ -89,7 +90,7 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
     const uint32_t line_at = o_at + ordo_store_offset(Z::ROWS, warp, lane, 0);
     uint32_t taint = 0;
 #pragma unroll
-    for (int c = 0; c < D / 16; c++) {
+    for (int c = 0; c < DV / 16; c++) {
         uint32_t pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -111,7 +112,7 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
         named_sync(OWN + mine, 128);
         if (leader) {
 #pragma unroll
-            for (int q = 0; q < Z::PANELS; q++)
+            for (int q = 0; q < Z::V_PANELS; q++)
                 tma_store(&args.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
                           end.tensor_row, end.head, end.batch);
             bulk_commit();

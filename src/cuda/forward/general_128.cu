@@ -3,5 +3,5 @@
 
 ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source)
 {
-    return f16 ? forward_general<128, true>(source) : forward_general<128, false>(source);
+    return f16 ? forward_general<128, 128, true>(source) : forward_general<128, 128, false>(source);
 }

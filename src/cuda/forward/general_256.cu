@@ -3,5 +3,5 @@
 
 ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source)
 {
-    return f16 ? forward_general<256, true>(source) : forward_general<256, false>(source);
+    return f16 ? forward_general<256, 256, true>(source) : forward_general<256, 256, false>(source);
 }

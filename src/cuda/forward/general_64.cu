@@ -3,5 +3,5 @@
 
 ordo_forward_instance ordo_forward_general_64(bool f16, ordo_keep_source source)
 {
-    return f16 ? forward_general<64, true>(source) : forward_general<64, false>(source);
+    return f16 ? forward_general<64, 64, true>(source) : forward_general<64, 64, false>(source);
 }

@@ -22,11 +22,11 @@ template <bool X> struct constant {
     static const bool value = X;
 };
 
-template <int D, ordo_keep_source SOURCE, bool GENERAL, bool F16>
-__global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
+template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16>
+__global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
-    using Z = forward_shape<D, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
-            forward_load<D, GENERAL>(args, smem);
+            forward_load<D, DV, GENERAL>(args, smem);
         return;
     }
 
@@ -62,20 +62,20 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     const ordo_keep maker = SOURCE == ORDO_KEEP_MADE ? keep_now(args.maker) : ordo_keep();
-    float o[D / 2];
+    float o[DV / 2];
     uint32_t p[Z::COLUMNS / 4];
     int stage = 0, phase = 0;
     uint32_t q_low = q_low0;
 
     auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
-        const uint32_t k_low = k_low0 + at * (Z::KV_BYTES / 16);
+        const uint32_t k_low = k_low0 + at * (Z::K_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
             wgmma_ss<F16, 0, 0>(s, wgmma_by_columns(q_low, Z::ROWS, k),
                                 wgmma_by_columns(k_low, Z::COLUMNS, k), k > 0);
     };
     auto outputs = [&](int at) {
-        const uint32_t v_low = v_low0 + at * (Z::KV_BYTES / 16);
+        const uint32_t v_low = v_low0 + at * (Z::V_BYTES / 16);
 #pragma unroll
         for (int k = 0; k < Z::COLUMNS / 16; k++)
             wgmma_rs<F16, 1>(o, p + 4 * k, wgmma_by_rows(v_low, k), 1);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
         row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
-        for (int i = 0; i < D / 2; i++)
+        for (int i = 0; i < DV / 2; i++)
             o[i] = 0.0f;
 
         int tile = GENERAL ? record.last : unit.last;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             const int valid = kv_len - tile * Z::COLUMNS;
             if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
                 mbar_wait(Z::V_FULL + 8 * stage, phase);
-                zero_rows(Z::V + stage * Z::KV_BYTES, Z::COLUMNS, Z::PANELS, valid, threadIdx.x,
+                zero_rows(Z::V + stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, valid, threadIdx.x,
                           OWN + mine);
             }
         };
@@ -248,14 +248,14 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
                 made(false);
             pack(s);
 #pragma unroll
-            for (int i = 0; i < D / 2; i++)
+            for (int i = 0; i < DV / 2; i++)
                 o[i] *= state.shrink[i / 2 % 2];
             last_stage = stage;
             last_phase = phase;
             advance();
         };
         /* A loop of their own for whole tiles takes registers that not every instance has. */
-        const bool apart = SOURCE != ORDO_KEEP_MADE && D <= 128;
+        const bool apart = SOURCE != ORDO_KEEP_MADE && DV <= 192;
         if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
             auto simple = [&] { return !args.ruled && tile < cut_from && tile >= cut_to; };
             tile--;
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
             for (; tile >= 0; tile--)
                 step(constant<false>());
         }
-        if (Z::O != Z::Q)
+        if (!Z::O_IN_Q)
             mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
         mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
         wgmma_pin(o);
@@ -294,6 +294,7 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         at.head = GENERAL ? record.head : unit.head;
         at.batch = GENERAL ? record.batch : unit.batch;
         at.lse = GENERAL ? record.lse : (int64_t)all_head * q_len;
+        at.o_buffer = Z::O_IN_Q ? (int)q_stage : 0;
         /* The rows' sums are taken while the last product runs. */
         const forward_weights weights = forward_sums<SOURCE != ORDO_KEEP_NONE>(args, state, at);
         wgmma_wait<0>();
@@ -302,8 +303,8 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
-        forward_epilogue<D, GENERAL, F16>(args, smem, o, weights, at, mine);
-        if (Z::O == Z::Q) { /* Q's place is free once O has left it */
+        forward_epilogue<D, DV, GENERAL, F16>(args, smem, o, weights, at, mine);
+        if (Z::O_IN_Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();
             named_sync(OWN + mine, 128);
@@ -314,20 +315,21 @@ __global__ void __launch_bounds__(forward_shape<D, GENERAL>::THREADS, 1)
         bulk_wait();
 }
 
-template <int D, ordo_keep_source SOURCE, bool GENERAL, bool F16>
+template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16>
 static ordo_forward_instance forward_instance(void)
 {
-    using Z = forward_shape<D, GENERAL>;
-    return { (const void *)forward_kernel<D, SOURCE, GENERAL, F16>, Z::ROWS, Z::COLUMNS, Z::THREADS,
-             Z::BYTES };
+    using Z = forward_shape<D, DV, GENERAL>;
+    return { (const void *)forward_kernel<D, DV, SOURCE, GENERAL, F16>, Z::ROWS, Z::COLUMNS,
+             Z::THREADS, Z::BYTES };
 }
 
 /* The general kernel of a bucket. */
-template <int D, bool F16> static ordo_forward_instance forward_general(ordo_keep_source source)
+template <int D, int DV, bool F16>
+static ordo_forward_instance forward_general(ordo_keep_source source)
 {
-    return source == ORDO_KEEP_NONE    ? forward_instance<D, ORDO_KEEP_NONE, true, F16>()
-           : source == ORDO_KEEP_GIVEN ? forward_instance<D, ORDO_KEEP_GIVEN, true, F16>()
-                                       : forward_instance<D, ORDO_KEEP_MADE, true, F16>();
+    return source == ORDO_KEEP_NONE    ? forward_instance<D, DV, ORDO_KEEP_NONE, true, F16>()
+           : source == ORDO_KEEP_GIVEN ? forward_instance<D, DV, ORDO_KEEP_GIVEN, true, F16>()
+                                       : forward_instance<D, DV, ORDO_KEEP_MADE, true, F16>();
 }
 
 #endif

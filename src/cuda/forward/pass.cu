@@ -11,16 +11,16 @@
 static bool is_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) &&
-           pass->run.band.low <= -ORDO_BAND_OPEN &&
-           (pass->head_dim == 64 || pass->head_dim == 128) &&
+           pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
+           pass->v_head_dim == pass->bucket && pass->bucket <= 128 &&
            ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
 {
     if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
-        return forward_instance<D, ORDO_KEEP_GIVEN, false, F16>();
-    return forward_instance<D, ORDO_KEEP_NONE, false, F16>();
+        return forward_instance<D, D, ORDO_KEEP_GIVEN, false, F16>();
+    return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
 }
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
@@ -30,9 +30,13 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
         return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))
         return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
-    return pass->bucket == 64    ? ordo_forward_general_64(pass->f16, source)
-           : pass->bucket == 128 ? ordo_forward_general_128(pass->f16, source)
-                                 : ordo_forward_general_256(pass->f16, source);
+    if (pass->bucket <= 128)
+        return pass->bucket == 64 ? ordo_forward_general_64(pass->f16, source)
+                                  : ordo_forward_general_128(pass->f16, source);
+    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+        return ordo_forward_general_256(pass->f16, source);
+    return pass->v_head_dim <= 128 ? ordo_forward_general_192_128(pass->f16, source)
+                                   : ordo_forward_general_192(pass->f16, source);
 }
 
 /* Arguments of the general kernel only. */
@@ -40,7 +44,7 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
 {
     args->batch = pass->batch;
     args->rows = pass->o;
-    args->chunks = pass->head_dim / 8;
+    args->chunks = pass->v_head_dim / 8;
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
     args->ruled = ordo_pass_ruled(pass);
     if (args->ruled) { /* scores come as powers of two */
@@ -75,15 +79,17 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
                                   pass->head_dim };
     ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,
                              sequences, pass->head_dim };
+    ordo_cuda_lengths values = kv, outputs = q;
+    values.head_dim = outputs.head_dim = pass->v_head_dim;
     const ordo_cuda_tensor *k = &pass->k, *v = &pass->v;
     if (kv.rows == 0) { /* all keys are masked, but a tensor map needs memory */
-        kv = q;
+        kv = values = q;
         k = v = &pass->q;
     }
     CUDA_TRY(ordo_cuda_map(&args.q, &pass->q, q, kernel->rows, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args.v, v, kv, kernel->columns, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, q, 64, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.v, v, values, kernel->columns, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, outputs, 64, why, why_size));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t units =
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;

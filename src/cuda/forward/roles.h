@@ -34,13 +34,13 @@ struct forward_record {
     int64_t lse;  /* place of the head's row 0 */
 };
 
-template <int D, bool GENERAL> struct forward_shape {
+/* D: columns of queries and keys; DV: of values and outputs. */
+template <int D, int DV, bool GENERAL> struct forward_shape {
     enum {
         ROWS = ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
-        CONSUMERS = ROWS / 64,       /* warpgroups */
-        STAGES = D == 64 ? 4 : 2,    /* of K and of V */
-        Q_STAGES = D == 256 ? 1 : 2, /* 256: and O leaves from Q's place */
+        CONSUMERS = ROWS / 64,    /* warpgroups */
+        STAGES = D == 64 ? 4 : 2, /* of K and of V */
         THREADS = 128 * (CONSUMERS + 1),
         /* Together at most what the block starts with: 128 per thread at D = 64, else 168. */
         CONSUMER_REGISTERS = D == 64   ? 160
@@ -50,17 +50,25 @@ template <int D, bool GENERAL> struct forward_shape {
                              : GENERAL ? 40
                                        : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
+        V_PANELS = DV / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
-        KV_BYTES = COLUMNS * D * 2,
+        O_BYTES = ROWS * DV * 2,
+        K_BYTES = COLUMNS * D * 2,
+        V_BYTES = COLUMNS * DV * 2,
+        /* What there is room for beside K and V: O in a buffer of its own, else in Q's place; two
+         * buffers of Q, else one. */
+        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 1024 - STAGES * (K_BYTES + V_BYTES),
+        O_IN_Q = 2 * Q_BYTES + O_BYTES > ROOM,
+        Q_STAGES = O_IN_Q && 2 * Q_BYTES > ROOM ? 1 : 2,
         /* A record is read longer than the Q it came with: that of unit n + 4 is written after the
          * Q of unit n + 1 was released, and by then every warp has finished unit n. */
         RECORDS = 4,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
         K = Q + Q_STAGES * Q_BYTES,
-        V = K + STAGES * KV_BYTES,
-        O = D == 256 ? Q : V + STAGES * KV_BYTES,
-        Q_FULL = V + STAGES * KV_BYTES + (D == 256 ? 0 : Q_BYTES), /* barriers, 8 bytes each */
+        V = K + STAGES * K_BYTES,
+        O = O_IN_Q ? Q : V + STAGES * V_BYTES,
+        Q_FULL = V + STAGES * V_BYTES + (O_IN_Q ? 0 : O_BYTES), /* barriers, 8 bytes each */
         Q_EMPTY = Q_FULL + 16,
         K_FULL = Q_EMPTY + 16,
         K_EMPTY = K_FULL + 8 * STAGES,
@@ -73,6 +81,7 @@ template <int D, bool GENERAL> struct forward_shape {
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
     static_assert(ROWS % 64 == 0, "a consumer warpgroup has 64 rows");
+    static_assert(DV <= D, "O leaves from Q's place");
     static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
     static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
@@ -115,10 +124,10 @@ template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &a
     return args.units;
 }
 
-template <int D>
+template <int D, int DV>
 ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, forward_record *to)
 {
-    using Z = forward_shape<D, true>;
+    using Z = forward_shape<D, DV, true>;
     ordo_forward_place place;
     if (args.batch.table) {
         place = ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.group_heads, ticket);
@@ -157,11 +166,11 @@ struct forward_from {
     int q_row, kv_row, head, kv_head, batch, first, last;
 };
 
-template <int D, bool GENERAL>
+template <int D, int DV, bool GENERAL>
 ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket,
                                        const forward_record *record)
 {
-    using Z = forward_shape<D, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL>;
     if constexpr (GENERAL)
         return { record->q_row + record->row,
                  record->kv_row,
@@ -176,27 +185,27 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
-template <int D, bool GENERAL>
+template <int D, int DV, bool GENERAL>
 ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
 {
-    using Z = forward_shape<D, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL>;
     const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
     const int units = forward_units<GENERAL>(args);
     int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
     uint32_t drawn = 0; /* units so far */
     if constexpr (GENERAL)
         if ((int)blockIdx.x < units)
-            forward_describe<D>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
+            forward_describe<D, DV>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
     for (int ticket = blockIdx.x; ticket < units; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         const forward_from from =
-            forward_loads<D, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
+            forward_loads<D, DV, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
         auto load_k = [&](int tile) {
             mbar_wait(Z::K_EMPTY + 8 * k_stage, k_phase);
-            mbar_expect(Z::K_FULL + 8 * k_stage, Z::KV_BYTES);
+            mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
-                tma_load(Z::K + k_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
+                tma_load(Z::K + k_stage * Z::K_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
                          Z::K_FULL + 8 * k_stage, p * ORDO_PANEL_COLUMNS,
                          from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++k_stage == Z::STAGES) {
@@ -218,10 +227,10 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             if (tile > from.first)
                 load_k(tile - 1);
             mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
-            mbar_expect(Z::V_FULL + 8 * v_stage, Z::KV_BYTES);
+            mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);
 #pragma unroll
-            for (int p = 0; p < Z::PANELS; p++)
-                tma_load(Z::V + v_stage * Z::KV_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
+            for (int p = 0; p < Z::V_PANELS; p++)
+                tma_load(Z::V + v_stage * Z::V_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
                          Z::V_FULL + 8 * v_stage, p * ORDO_PANEL_COLUMNS,
                          from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++v_stage == Z::STAGES) {
@@ -230,7 +239,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             }
             if constexpr (GENERAL) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
-                    forward_describe<D>(args, next, forward_record_of<Z>(smem, drawn + 1));
+                    forward_describe<D, DV>(args, next, forward_record_of<Z>(smem, drawn + 1));
         }
         ticket = next;
     }
