@@ -152,9 +152,9 @@ typedef struct ordo_backend_limits {
     bool unequal_head_dims;    /* v_head_dim may differ from head_dim */
     bool makes_fa2_bits;       /* keying fa2 needs no call.mask_bits */
     int64_t head_dim_max;      /* largest head_dim and v_head_dim */
-    int64_t head_dim_multiple; /* head_dim is a multiple of this. Columns of zeros fill q, k and v
-                                * up to one and change no result, if the scale is given: its default
-                                * depends on head_dim. */
+    int64_t head_dim_multiple; /* head_dim and v_head_dim are multiples of this. Columns of zeros
+                                * fill q, k and v up to one and change no result, if the scale is
+                                * given: its default depends on head_dim. */
     int64_t tensor_align;      /* addresses and strides of tensors, and mask_bits, are multiples of
                                 * this many bytes; 0: of one element */
 } ordo_backend_limits;

@@ -22,20 +22,20 @@ enum {
 
 /* ---- what the kernels do not do although a plan can be made; see planner/legal.h ---- */
 
+static ordo_status check_head(const char *name, int64_t dim)
+{
+    if (dim % HEAD_STEP != 0) /* rows that the hardware can copy */
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "%s %" PRId64 ": backend cuda expects a multiple of %d; columns of zeros "
+                         "up to %" PRId64 " change no result, and backend cpu runs it",
+                         name, dim, HEAD_STEP, (dim + HEAD_STEP - 1) / HEAD_STEP * HEAD_STEP);
+    return ORDO_OK;
+}
+
 static ordo_status check_heads(const ordo_problem *p)
 {
-    if (p->v_head_dim != p->head_dim)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "v_head_dim %" PRId64 ": backend cuda expects head_dim, %" PRId64
-                         "; backend cpu runs it",
-                         p->v_head_dim, p->head_dim);
-    if (p->head_dim % HEAD_STEP != 0) /* rows that the hardware can copy */
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "head_dim %" PRId64 ": backend cuda expects a multiple of %d; columns of "
-                         "zeros up to %" PRId64 " change no result, and backend cpu runs it",
-                         p->head_dim, HEAD_STEP,
-                         (p->head_dim + HEAD_STEP - 1) / HEAD_STEP * HEAD_STEP);
-    return ORDO_OK;
+    ORDO_TRY(check_head("head_dim", p->head_dim));
+    return check_head("v_head_dim", p->v_head_dim);
 }
 
 /* Tiles of one head, of all sequences, are counted in 32 bits, and so are those of all heads, with
@@ -103,13 +103,13 @@ static ordo_status take_stride(const char *name, const ordo_tensor *t, int i, in
 }
 
 typedef struct shape {
-    int64_t sequences, rows, heads;
+    int64_t sequences, rows, heads, dim;
 } shape;
 
-static ordo_status take_tensor(const ordo_problem *p, const char *name, const ordo_tensor *t,
-                               shape s, ordo_cuda_tensor *out)
+static ordo_status take_tensor(const char *name, const ordo_tensor *t, shape s,
+                               ordo_cuda_tensor *out)
 {
-    const int64_t dim = p->head_dim;
+    const int64_t dim = s.dim;
     if ((uintptr_t)t->data % COPY_BYTES != 0)
         return ordo_fail(ORDO_ERR_ALIGN, "%s.data %p: backend cuda expects a multiple of %d bytes",
                          name, t->data, COPY_BYTES);
@@ -123,20 +123,22 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
                                 ordo_cuda_pass *pass)
 {
     const int64_t sequences = p->layout == ORDO_PACKED ? 1 : p->batch;
-    const shape q = { sequences, pass->q_rows, p->heads };
-    const shape k = { sequences, pass->kv_rows, p->kv_heads };
-    ORDO_TRY(take_tensor(p, "q", &c->q, q, &pass->q));
-    ORDO_TRY(take_tensor(p, "k", &c->k, k, &pass->k));
-    ORDO_TRY(take_tensor(p, "v", &c->v, k, &pass->v));
-    ORDO_TRY(take_tensor(p, "o", &c->o, q, &pass->o));
+    const shape q = { sequences, pass->q_rows, p->heads, p->head_dim };
+    const shape k = { sequences, pass->kv_rows, p->kv_heads, p->head_dim };
+    const shape v = { sequences, pass->kv_rows, p->kv_heads, p->v_head_dim };
+    const shape o = { sequences, pass->q_rows, p->heads, p->v_head_dim };
+    ORDO_TRY(take_tensor("q", &c->q, q, &pass->q));
+    ORDO_TRY(take_tensor("k", &c->k, k, &pass->k));
+    ORDO_TRY(take_tensor("v", &c->v, v, &pass->v));
+    ORDO_TRY(take_tensor("o", &c->o, o, &pass->o));
     pass->lse = c->lse;
     if (which == ORDO_FORWARD)
         return ORDO_OK;
     pass->dlse = c->dlse;
-    ORDO_TRY(take_tensor(p, "dout", &c->dout, q, &pass->dout));
-    ORDO_TRY(take_tensor(p, "dq", &c->dq, q, &pass->dq));
-    ORDO_TRY(take_tensor(p, "dk", &c->dk, k, &pass->dk));
-    ORDO_TRY(take_tensor(p, "dv", &c->dv, k, &pass->dv));
+    ORDO_TRY(take_tensor("dout", &c->dout, o, &pass->dout));
+    ORDO_TRY(take_tensor("dq", &c->dq, q, &pass->dq));
+    ORDO_TRY(take_tensor("dk", &c->dk, k, &pass->dk));
+    ORDO_TRY(take_tensor("dv", &c->dv, v, &pass->dv));
     pass->carry.in = c->carry & ORDO_CARRY_IN;
     pass->carry.out = c->carry & ORDO_CARRY_OUT;
     pass->carry.dk = c->dk_sums;

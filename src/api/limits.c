@@ -24,6 +24,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
             .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
             .head_dim_max = ordo_default_head_dim_max("sm90"),
             .head_dim_multiple = ORDO_CUDA_HEAD_STEP,
+            .unequal_head_dims = true,
             .tensor_align = ORDO_CUDA_COPY_BYTES,
         };
         break;

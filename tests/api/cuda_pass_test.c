@@ -219,7 +219,7 @@ TEST(problems_refused_by_name)
                              "up to 64 change no result, and backend cpu runs it");
     REFUSE(p->head_dim = 201, "head_dim 201: backend cuda expects a multiple of 8; columns of "
                               "zeros up to 208");
-    REFUSE(p->v_head_dim = 128, "v_head_dim 128: backend cuda expects head_dim, 64");
+    REFUSE(p->v_head_dim = 60, "v_head_dim 60: backend cuda expects a multiple of 8");
     REFUSE((p->dropout.p = 0.25, p->dropout.keying = ORDO_KEYING_FA2),
            "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
            "ordo_dropout_fill_device()");

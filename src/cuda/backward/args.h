@@ -25,7 +25,7 @@ typedef struct ordo_backward_args {
     /* General passes. */
     ordo_cuda_batch batch;
     ordo_cuda_tensor dk_rows, dv_rows; /* for tiles that are not whole */
-    int32_t head_dim;
+    int32_t head_dim, v_head_dim;
     bool ruled; /* scores become logits by the rule, and scale_log2 is 1 */
     ordo_score_rule rule;
     const float *slopes;

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(384, 1)
             taint = chain_sums(args, at, m.mine, m.thread).store(dk, dv);
         } else if (!GENERAL || args.dk_rows.data) {
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
-                              args.head_dim, at);
+                              args.v_head_dim, at);
             taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
         }
         if (taint)

@@ -118,6 +118,7 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->dk_rows = pass->dk;
     args->dv_rows = pass->dv;
     args->head_dim = pass->head_dim;
+    args->v_head_dim = pass->v_head_dim;
     args->ruled = ordo_pass_ruled(pass);
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
     if (args->ruled)
@@ -142,17 +143,19 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     const ordo_cuda_lengths q = { q_rows, run->kv_heads * run->group_heads, sequences,
                                   pass->head_dim };
     const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
+    ordo_cuda_lengths values = kv, outputs = q;
+    values.head_dim = outputs.head_dim = pass->v_head_dim;
     CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, q, rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, rows, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, kv, keys, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, keys, why, why_size));
     if (pass->dk.data) {
         CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
-        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, kv, 64, why, why_size));
+        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64, why, why_size));
     }
     if (pass->carry.in) {
         CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, keys, why, why_size));
-        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, kv, keys, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, keys, why, why_size));
     }
     args->run = *run;
     args->first_class = ordo_run_tickets(run, 0);

@@ -9,30 +9,31 @@
 /* The 64 keys of consumer warpgroup `mine` of a chain, and the thread in it. */
 struct chain_sums {
     const ordo_cuda_carry &carry;
-    carry_tile tile;
+    carry_tile k, v; /* of dK and dV */
     int x;
 
     __device__ __forceinline__ chain_sums(const ordo_backward_args &args, const chain_place &at,
                                           int mine, int thread)
-        : carry(args.carry), tile { ordo_carry_row(args.kv_rows, args.run.kv_heads, at.sequence,
-                                                   at.key + mine * 64, at.head),
-                                    args.run.kv_heads, at.keys - mine * 64, args.head_dim },
-          x((int)opaque((uint32_t)thread) % 128)
+        : carry(args.carry), k { ordo_carry_row(args.kv_rows, args.run.kv_heads, at.sequence,
+                                                at.key + mine * 64, at.head),
+                                 args.run.kv_heads, at.keys - mine * 64, args.head_dim },
+          v(k), x((int)opaque((uint32_t)thread) % 128)
     {
+        v.columns = args.v_head_dim;
     }
 
     template <int N> __device__ __forceinline__ void load(float (&dk)[N], float (&dv)[N]) const
     {
-        carry_load(dv, carry.dv, tile, x);
-        carry_load(dk, carry.dk, tile, x);
+        carry_load(dv, carry.dv, v, x);
+        carry_load(dk, carry.dk, k, x);
     }
 
     /* What keys that no query sees have, whatever was computed: zeros, or the sums that came in. */
     template <int N> __device__ __forceinline__ void forget(float (&dk)[N], float (&dv)[N]) const
     {
         if (carry.in) {
-            carry_reload(dv, carry.dv, tile, x);
-            carry_reload(dk, carry.dk, tile, x);
+            carry_reload(dv, carry.dv, v, x);
+            carry_reload(dk, carry.dk, k, x);
         } else {
             clear(dk);
             clear(dv);
@@ -43,8 +44,8 @@ struct chain_sums {
     template <int N>
     __device__ __forceinline__ uint32_t store(const float (&dk)[N], const float (&dv)[N]) const
     {
-        return carry_store(dv, carry.dv, carry.dv_broken, tile, x) |
-               carry_store(dk, carry.dk, carry.dk_broken, tile, x);
+        return carry_store(dv, carry.dv, carry.dv_broken, v, x) |
+               carry_store(dk, carry.dk, carry.dk_broken, k, x);
     }
 };
 

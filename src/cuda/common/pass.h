@@ -107,8 +107,8 @@ ORDO_HD float ordo_pass_dv_scale(const ordo_cuda_pass *pass)
     return pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
 }
 
-/* Whether scores become logits before the softmax: it finds the largest score before it scales, so a
- * negative scale is applied first, like softcap and ALiBi. */
+/* Whether scores become logits before the softmax: it finds the largest score before it scales, so
+ * a negative scale is applied first, like softcap and ALiBi. */
 ORDO_HD bool ordo_pass_ruled(const ordo_cuda_pass *pass)
 {
     return pass->softcap > 0.0f || pass->slopes || pass->scale < 0.0f;

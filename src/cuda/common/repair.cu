@@ -47,10 +47,10 @@ ORDO_DEVICE int64_t lse_place(const head_place &at, int32_t head)
 /* ---- rows: a lane has the pairs of columns lane, lane + 32, .. of them ---- */
 
 /* Whether a row holds NaN or infinity. It was written by the kernel before: not from L1. */
-template <bool F16> ORDO_DEVICE bool broken(const head_place &at, const uint16_t *row)
+template <bool F16> ORDO_DEVICE bool broken(const head_place &at, const uint16_t *row, int columns)
 {
     uint32_t taint = 0;
-    for (int pair = at.lane; pair < at.pass.head_dim / 2; pair += 32)
+    for (int pair = at.lane; pair < columns / 2; pair += 32)
         taint = not_finite<F16>(taint, __ldcg((const uint32_t *)row + pair));
     return __any_sync(~0u, taint != 0);
 }
@@ -61,11 +61,11 @@ template <bool F16> ORDO_DEVICE uint32_t half_of(double x)
 }
 
 template <bool F16>
-ORDO_DEVICE void write(const head_place &at, uint16_t *row, const double (&x)[EACH])
+ORDO_DEVICE void write(const head_place &at, uint16_t *row, const double (&x)[EACH], int columns)
 {
 #pragma unroll
     for (int w = 0; w < EACH / 2; w++)
-        if (at.lane + 32 * w < at.pass.head_dim / 2)
+        if (at.lane + 32 * w < columns / 2)
             ((uint32_t *)row)[at.lane + 32 * w] =
                 half_of<F16>(x[2 * w + 1]) << 16 | half_of<F16>(x[2 * w]);
 }
@@ -80,13 +80,13 @@ ORDO_DEVICE int64_t carry_row_of(const head_place &at, int32_t key)
 
 /* sum = what came in; 0 if nothing did. Written by a kernel before: not from L1. */
 ORDO_DEVICE void begin_sum(const head_place &at, double (&sum)[EACH], const float *sums,
-                           int32_t key, float scale)
+                           int32_t key, float scale, int columns)
 {
-    const float *row = sums + carry_row_of(at, key) * at.pass.head_dim;
+    const float *row = sums + carry_row_of(at, key) * columns;
 #pragma unroll
     for (int w = 0; w < EACH / 2; w++) {
         sum[2 * w] = sum[2 * w + 1] = 0;
-        if (!at.pass.carry.in || at.lane + 32 * w >= at.pass.head_dim / 2)
+        if (!at.pass.carry.in || at.lane + 32 * w >= columns / 2)
             continue;
         const float2 pair = __ldcg((const float2 *)row + at.lane + 32 * w);
         sum[2 * w] = (double)pair.x * (double)scale;
@@ -95,21 +95,22 @@ ORDO_DEVICE void begin_sum(const head_place &at, double (&sum)[EACH], const floa
 }
 
 ORDO_DEVICE void leave_sum(const head_place &at, const double (&sum)[EACH], float *sums,
-                           int32_t key, float scale)
+                           int32_t key, float scale, int columns)
 {
-    float *row = sums + carry_row_of(at, key) * at.pass.head_dim;
+    float *row = sums + carry_row_of(at, key) * columns;
 #pragma unroll
     for (int w = 0; w < EACH / 2; w++)
-        if (at.lane + 32 * w < at.pass.head_dim / 2)
+        if (at.lane + 32 * w < columns / 2)
             ((float2 *)row)[at.lane + 32 * w] =
                 make_float2(ordo_f32_from_f64(sum[2 * w] / (double)scale),
                             ordo_f32_from_f64(sum[2 * w + 1] / (double)scale));
 }
 
 /* A row that every lane multiplies by rows of its own. */
-template <bool F16> ORDO_DEVICE void share(const head_place &at, float *to, const uint16_t *row)
+template <bool F16>
+ORDO_DEVICE void share(const head_place &at, float *to, const uint16_t *row, int columns)
 {
-    for (int pair = at.lane; pair < at.pass.head_dim / 2; pair += 32) {
+    for (int pair = at.lane; pair < columns / 2; pair += 32) {
         const uint32_t x = ((const uint32_t *)row)[pair];
         to[2 * pair] = pair_low<F16>(x);
         to[2 * pair + 1] = pair_high<F16>(x);
@@ -117,11 +118,10 @@ template <bool F16> ORDO_DEVICE void share(const head_place &at, float *to, cons
     __syncwarp();
 }
 
-template <bool F16>
-ORDO_DEVICE double dot(const head_place &at, const uint16_t *row, const float *shared)
+template <bool F16> ORDO_DEVICE double dot(const uint16_t *row, const float *shared, int columns)
 {
     double sum = 0;
-    for (int c = 0; c < at.pass.head_dim / 8; c++) {
+    for (int c = 0; c < columns / 8; c++) {
         const uint4 eight = ((const uint4 *)row)[c];
         const uint32_t pairs[4] = { eight.x, eight.y, eight.z, eight.w };
 #pragma unroll
@@ -133,11 +133,10 @@ ORDO_DEVICE double dot(const head_place &at, const uint16_t *row, const float *s
     return sum;
 }
 
-template <bool F16>
-ORDO_DEVICE double dot_rows(const head_place &at, const uint16_t *a, const uint16_t *b)
+template <bool F16> ORDO_DEVICE double dot_rows(const uint16_t *a, const uint16_t *b, int columns)
 {
     double sum = 0;
-    for (int c = 0; c < at.pass.head_dim / 2; c++) {
+    for (int c = 0; c < columns / 2; c++) {
         const uint32_t x = ((const uint32_t *)a)[c], y = ((const uint32_t *)b)[c];
         sum = fma((double)pair_low<F16>(x), (double)pair_low<F16>(y), sum);
         sum = fma((double)pair_high<F16>(x), (double)pair_high<F16>(y), sum);
@@ -147,11 +146,12 @@ ORDO_DEVICE double dot_rows(const head_place &at, const uint16_t *a, const uint1
 
 /* sum += weight * row */
 template <bool F16>
-ORDO_DEVICE void add(const head_place &at, double (&sum)[EACH], double weight, const uint16_t *row)
+ORDO_DEVICE void add(const head_place &at, double (&sum)[EACH], double weight, const uint16_t *row,
+                     int columns)
 {
 #pragma unroll
     for (int w = 0; w < EACH / 2; w++) {
-        if (at.lane + 32 * w >= at.pass.head_dim / 2)
+        if (at.lane + 32 * w >= columns / 2)
             continue;
         const uint32_t pair = ((const uint32_t *)row)[at.lane + 32 * w];
         sum[2 * w] = fma(weight, (double)pair_low<F16>(pair), sum[2 * w]);
@@ -221,7 +221,7 @@ template <bool F16>
 ORDO_DEVICE double delta_of(const head_place &at, int32_t head, int64_t row, const uint16_t *dout,
                             const uint16_t *o)
 {
-    const double sum = dot_rows<F16>(at, dout, o);
+    const double sum = dot_rows<F16>(dout, o, at.pass.v_head_dim);
     return at.pass.dlse ? sum - (double)at.pass.dlse[lse_place(at, head) + row] : sum;
 }
 
@@ -233,7 +233,8 @@ ORDO_DEVICE double score_of(const head_place &at, int32_t row, int64_t key, int3
 {
     return key > last
                ? -INFINITY
-               : logit_of_product(at, at.head, dot<F16>(at, k + key * at.pass.k.row, q), row, key);
+               : logit_of_product(at, at.head,
+                                  dot<F16>(k + key * at.pass.k.row, q, at.pass.head_dim), row, key);
 }
 
 template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t row, float *q)
@@ -244,7 +245,7 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
     const uint16_t *k = key_rows(at, pass.k, kv_head), *v = key_rows(at, pass.v, kv_head);
     double sum[EACH], largest = -INFINITY, weights = 0, lse = -INFINITY;
     bool lost = false; /* a score of NaN or +inf: the row is NaN */
-    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row);
+    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row, pass.head_dim);
     for (int32_t first = keys.first; first <= keys.last && !lost; first += 32) {
         const double score = score_of<F16>(at, row, first + at.lane, keys.last, k, q);
         lost = __any_sync(~0u, !(score < INFINITY));
@@ -262,7 +263,8 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
                 weight *= keep_of(at, at.head, row, key);
             const int32_t count = min(32, keys.last - first + 1);
             for (int n = 0; n < count; n++)
-                add<F16>(at, sum, __shfl_sync(~0u, weight, n), v + (first + n) * pass.v.row);
+                add<F16>(at, sum, __shfl_sync(~0u, weight, n), v + (first + n) * pass.v.row,
+                         pass.v_head_dim);
         }
         for (int x = 16; x; x /= 2)
             weights += __shfl_xor_sync(~0u, weights, x);
@@ -275,7 +277,7 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
         fill(sum, NAN);
         lse = NAN;
     }
-    write<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row, sum);
+    write<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row, sum, pass.v_head_dim);
     if (at.lane == 0)
         pass.lse[lse_place(at, at.head) + row] = ordo_f32_from_f64(lse);
     __syncwarp(); /* q may be overwritten */
@@ -296,27 +298,27 @@ ORDO_DEVICE void repair_query(const head_place &at, int32_t row, float *q, float
                                        query_rows(at, pass.o, at.head) + row * pass.o.row);
     double sum[EACH];
     bool lost = false;
-    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row);
-    share<F16>(at, dout, dout_row);
+    share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row, pass.head_dim);
+    share<F16>(at, dout, dout_row, pass.v_head_dim);
     fill(sum, 0);
     const int32_t last = lse == -INFINITY ? -1 : keys.last; /* saw nothing: 0 */
     for (int32_t first = keys.first; first <= last && !lost; first += 32) {
         const int64_t key = first + at.lane;
         double dx = 0;
         if (key <= last)
-            dx = gradient_of(at, at.head, dot<F16>(at, k + key * pass.k.row, q),
+            dx = gradient_of(at, at.head, dot<F16>(k + key * pass.k.row, q, pass.head_dim),
                              keep_of(at, at.head, row, key) *
-                                 dot<F16>(at, v + key * pass.v.row, dout),
+                                 dot<F16>(v + key * pass.v.row, dout, pass.v_head_dim),
                              lse, delta, row, key)
                      .dx;
         lost = __any_sync(~0u, isnan(dx));
         const int32_t count = lost ? 0 : min(32, last - first + 1);
         for (int n = 0; n < count; n++)
-            add<F16>(at, sum, __shfl_sync(~0u, dx, n), k + (first + n) * pass.k.row);
+            add<F16>(at, sum, __shfl_sync(~0u, dx, n), k + (first + n) * pass.k.row, pass.head_dim);
     }
     if (lost)
         fill(sum, NAN);
-    write<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row, sum);
+    write<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row, sum, pass.head_dim);
     __syncwarp();
 }
 
@@ -343,8 +345,9 @@ ORDO_DEVICE pair_gradient row_gradient(const head_place &at, int32_t head, int64
         return { 0, 0 };
     const double keep = keep_of(at, head, row, key);
     pair_gradient x = gradient_of(
-        at, head, dot<F16>(at, query_rows(at, pass.q, head) + row * pass.q.row, k),
-        keep * dot<F16>(at, dout, v), lse, delta_of<F16>(at, head, row, dout, o), row, key);
+        at, head, dot<F16>(query_rows(at, pass.q, head) + row * pass.q.row, k, pass.head_dim),
+        keep * dot<F16>(dout, v, pass.v_head_dim), lse, delta_of<F16>(at, head, row, dout, o), row,
+        key);
     x.p *= keep;
     return x;
 }
@@ -360,8 +363,8 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
     bool dk_lost = false, dv_lost = false;
     for (int32_t head = head0; head < end && !dv_lost; head++)
         dv_lost = sees_nan(pass.lse + lse_place(at, head), rows, at.lane);
-    begin_sum(at, dk, pass.carry.dk, key, ordo_pass_dk_scale(&pass));
-    begin_sum(at, dv, pass.carry.dv, key, ordo_pass_dv_scale(&pass));
+    begin_sum(at, dk, pass.carry.dk, key, ordo_pass_dk_scale(&pass), pass.head_dim);
+    begin_sum(at, dv, pass.carry.dv, key, ordo_pass_dv_scale(&pass), pass.v_head_dim);
     for (int32_t head = head0; head < end; head++) {
         const uint16_t *q = query_rows(at, pass.q, head);
         const uint16_t *dout = query_rows(at, pass.dout, head);
@@ -375,8 +378,10 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
             const uint32_t take = dv_lost ? 0 : __ballot_sync(~0u, seen);
             for (int n = 0; n < 32; n++)
                 if (take >> n & 1) { /* a row that saw nothing adds nothing, not zeros */
-                    add<F16>(at, dk, __shfl_sync(~0u, x.dx, n), q + (first + n) * pass.q.row);
-                    add<F16>(at, dv, __shfl_sync(~0u, x.p, n), dout + (first + n) * pass.dout.row);
+                    add<F16>(at, dk, __shfl_sync(~0u, x.dx, n), q + (first + n) * pass.q.row,
+                             pass.head_dim);
+                    add<F16>(at, dv, __shfl_sync(~0u, x.p, n), dout + (first + n) * pass.dout.row,
+                             pass.v_head_dim);
                 }
         }
     }
@@ -391,17 +396,18 @@ typedef struct key_result {
     uint16_t *row; /* of the gradient; carried out: NULL */
     float *sums;
     float scale;
+    int columns;
     bool broken;
 } key_result;
 
 template <bool F16>
 ORDO_DEVICE key_result result_of(const head_place &at, int32_t key, const ordo_cuda_tensor &x,
-                                 float *sums, const uint8_t *broken_rows, float scale)
+                                 float *sums, const uint8_t *broken_rows, float scale, int columns)
 {
     if (at.pass.carry.out)
-        return { NULL, sums, scale, __ldcg(broken_rows + carry_row_of(at, key)) != 0 };
+        return { NULL, sums, scale, columns, __ldcg(broken_rows + carry_row_of(at, key)) != 0 };
     uint16_t *const row = key_rows(at, x, at.head) + key * x.row;
-    return { row, sums, scale, broken<F16>(at, row) };
+    return { row, sums, scale, columns, broken<F16>(at, row, columns) };
 }
 
 template <bool F16>
@@ -409,9 +415,9 @@ ORDO_DEVICE void put_result(const head_place &at, int32_t key, const key_result 
                             const double (&sum)[EACH])
 {
     if (x.broken && x.row)
-        write<F16>(at, x.row, sum);
+        write<F16>(at, x.row, sum, x.columns);
     else if (x.broken)
-        leave_sum(at, sum, x.sums, key, x.scale);
+        leave_sum(at, sum, x.sums, key, x.scale, x.columns);
 }
 
 template <bool F16>
@@ -419,15 +425,15 @@ ORDO_DEVICE void repair_key(const head_place &at, int32_t key, float *k, float *
 {
     const ordo_cuda_pass &pass = at.pass;
     const ordo_cuda_carry &c = pass.carry;
-    const key_result dk =
-        result_of<F16>(at, key, pass.dk, c.dk, c.dk_broken, ordo_pass_dk_scale(&pass));
-    const key_result dv =
-        result_of<F16>(at, key, pass.dv, c.dv, c.dv_broken, ordo_pass_dv_scale(&pass));
+    const key_result dk = result_of<F16>(at, key, pass.dk, c.dk, c.dk_broken,
+                                         ordo_pass_dk_scale(&pass), pass.head_dim);
+    const key_result dv = result_of<F16>(at, key, pass.dv, c.dv, c.dv_broken,
+                                         ordo_pass_dv_scale(&pass), pass.v_head_dim);
     if (!dk.broken && !dv.broken)
         return;
     double dk_sum[EACH], dv_sum[EACH];
-    share<F16>(at, k, key_rows(at, pass.k, at.head) + key * pass.k.row);
-    share<F16>(at, v, key_rows(at, pass.v, at.head) + key * pass.v.row);
+    share<F16>(at, k, key_rows(at, pass.k, at.head) + key * pass.k.row, pass.head_dim);
+    share<F16>(at, v, key_rows(at, pass.v, at.head) + key * pass.v.row, pass.v_head_dim);
     sum_key<F16>(at, key, k, v, dk_sum, dv_sum);
     put_result<F16>(at, key, dk, dk_sum);
     put_result<F16>(at, key, dv, dv_sum);
@@ -464,7 +470,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
         const head_place at = tile_at(pass, ORDO_BEFORE_QUERY, unit, tiles, &rows);
         for (int32_t x = warp; x < rows.count; x += WARPS) {
             const int32_t row = rows.first + x;
-            if (broken<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row))
+            if (broken<F16>(at, query_rows(at, pass.o, at.head) + row * pass.o.row,
+                            pass.v_head_dim))
                 repair_output<F16>(at, row, q[warp]);
         }
     }
@@ -486,7 +493,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
         const head_place at = tile_at(pass, ORDO_BEFORE_QUERY, unit, tiles, &rows);
         for (int32_t x = warp; x < rows.count; x += WARPS) {
             const int32_t row = rows.first + x;
-            if (broken<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row))
+            if (broken<F16>(at, query_rows(at, pass.dq, at.head) + row * pass.dq.row,
+                            pass.head_dim))
                 repair_query<F16>(at, row, a[warp], b[warp]);
         }
     }

@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
     for (int n = 0; n < ROW_ROUNDS; n++) {
         o[n] = dout[n] = make_uint4(0, 0, 0, 0);
-        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || chunk * 8 < args.head_dim)) {
+        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || chunk * 8 < args.v_head_dim)) {
             const int64_t step = n * Z::ROUND * 2;
             o[n] = *(const uint4 *)((const char *)args.a.data + first + step * args.a.row);
             dout[n] = *(const uint4 *)((const char *)args.b.data + second + step * args.b.row);
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
-           pass->run.band.low == -ORDO_BAND_OPEN &&
+           pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            !ordo_pass_ruled(pass) && !pass->dlse && pass->dq.data && pass->dk.data &&
            !pass->carry.in && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
@@ -118,6 +118,7 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.q_tiles = plain ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
     args.head_dim = pass->head_dim;
+    args.v_head_dim = pass->v_head_dim;
     args.tiles = (int64_t)args.q_tiles * args.heads * args.run.sequences;
     args.scale = ordo_pass_dk_scale(pass);
     args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;

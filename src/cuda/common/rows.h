@@ -7,7 +7,7 @@
 #include "cuda/common/ptx.h"
 #include "ordo/status.h"
 
-/* Whether the plain instances of the kernels run a pass: dense, a head size that is a bucket's,
+/* Whether the plain instances of the kernels run a pass: dense, head sizes that are a bucket's,
  * order ascending or descending, no window, no softcap, no ALiBi, no gradient of lse, no dropout or
  * given bits, no carried sums, and dq, dk and dv all wanted. They number tiles (sequence, head,
  * tile), the general ones (head, tile of all sequences). */
@@ -24,7 +24,7 @@ typedef struct ordo_row_args {
     ordo_band band;
     ordo_cuda_batch batch;
     int32_t heads, q_tiles; /* q_tiles: of one head; general: of all sequences */
-    int32_t head_dim;
+    int32_t head_dim, v_head_dim;
     int64_t tiles;         /* of all heads */
     float scale;           /* of dQ */
     float kept;            /* factor of delta: dropout, 1 / the scale of kept elements */

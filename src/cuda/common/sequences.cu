@@ -157,10 +157,10 @@ ORDO_DEVICE void each_slot(const ordo_cuda_pass &pass, bool keys, CLEAR clear)
     }
 }
 
-ORDO_DEVICE void clear_rows(const ordo_cuda_pass &pass, const ordo_cuda_tensor &x, int32_t sequence,
+ORDO_DEVICE void clear_rows(const ordo_cuda_tensor &x, int32_t columns, int32_t sequence,
                             ordo_rows rows, const share &mine)
 {
-    const int32_t chunks = pass.head_dim / 8; /* of 16 bytes */
+    const int32_t chunks = columns / 8; /* of 16 bytes */
     uint16_t *base =
         (uint16_t *)x.data + sequence * x.sequence + mine.head * x.head + rows.first * x.row;
     for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step)
@@ -173,17 +173,17 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
     const int32_t heads = pass.run.kv_heads * pass.run.group_heads;
     const share mine = share_of(heads);
     each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
-        clear_rows(pass, pass.o, sequence, rows, mine);
+        clear_rows(pass.o, pass.v_head_dim, sequence, rows, mine);
         float *lse = pass.lse + ((int64_t)sequence * heads + mine.head) * pass.batch.lse_head;
         for (int64_t i = mine.first; i < rows.count; i += mine.step)
             lse[rows.first + i] = -INFINITY;
     });
 }
 
-ORDO_DEVICE void clear_sums(const ordo_cuda_pass &pass, float *sums, int32_t sequence,
-                            ordo_rows rows, const share &mine)
+ORDO_DEVICE void clear_sums(const ordo_cuda_pass &pass, float *sums, int32_t columns,
+                            int32_t sequence, ordo_rows rows, const share &mine)
 {
-    const int32_t chunks = pass.head_dim / 4; /* of 16 bytes */
+    const int32_t chunks = columns / 4; /* of 16 bytes */
     for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step) {
         const int64_t row = ordo_carry_row(pass.kv_rows, pass.run.kv_heads, sequence,
                                            rows.first + (int32_t)(i / chunks), mine.head);
@@ -197,18 +197,18 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
     const share mine = share_of(pass.run.kv_heads * pass.run.group_heads);
     if (pass.dq.data)
         each_slot(pass, false, [&](int32_t sequence, ordo_rows rows) {
-            clear_rows(pass, pass.dq, sequence, rows, mine);
+            clear_rows(pass.dq, pass.head_dim, sequence, rows, mine);
         });
     if (mine.head >= pass.run.kv_heads)
         return;
     each_slot(pass, true, [&](int32_t sequence, ordo_rows rows) {
         if (pass.carry.out && !pass.carry.in) { /* else they stay */
-            clear_sums(pass, pass.carry.dk, sequence, rows, mine);
-            clear_sums(pass, pass.carry.dv, sequence, rows, mine);
+            clear_sums(pass, pass.carry.dk, pass.head_dim, sequence, rows, mine);
+            clear_sums(pass, pass.carry.dv, pass.v_head_dim, sequence, rows, mine);
         }
         if (pass.dk.data) {
-            clear_rows(pass, pass.dk, sequence, rows, mine);
-            clear_rows(pass, pass.dv, sequence, rows, mine);
+            clear_rows(pass.dk, pass.head_dim, sequence, rows, mine);
+            clear_rows(pass.dv, pass.v_head_dim, sequence, rows, mine);
         }
     });
 }

@@ -7,7 +7,7 @@
  *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
  *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q
  *
- * Then P and dS are register operands as they come, an accumulator takes all 256 columns, and the
+ * Then P and dS are register operands as they come, an accumulator takes all columns, and the
  * only thing that crosses is P, in f32, from each thread to the one at the same place in the other
  * warpgroup. A step of a warpgroup issues its addition of step j and then its product of j + 1, and
  * lets the other one issue (ping-pong): its arithmetic lies under the other's products, and P is
@@ -18,8 +18,8 @@
 #include "cuda/common/carry.h"
 #include "cuda/wide/keys_load.h"
 
-template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
-    using Z = wide_keys_shape<SOURCE>;
+template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
+    using Z = wide_keys_shape<D, DV, SOURCE>;
     const ordo_wide_args &args;
     const int x; /* thread of the warpgroup */
 
@@ -66,10 +66,11 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
 
     /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q
      * becomes zero before S, which a full P implies. */
+    template <int COLUMNS>
     __device__ __forceinline__ void zero_keys(uint32_t tile, uint32_t unit, int mine) const
     {
         if (args.batch.table)
-            wide_zero_rows(tile, of_unit(unit, UNIT_KEYS) - of_unit(unit, UNIT_KEY), mine);
+            wide_zero_rows<COLUMNS>(tile, of_unit(unit, UNIT_KEYS) - of_unit(unit, UNIT_KEY), mine);
     }
 
     static __device__ __forceinline__ int queries_left(uint32_t unit, uint32_t j)
@@ -78,19 +79,21 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         return of_unit(unit, UNIT_QUERIES) - of_step(j & 1, STEP_ROW);
     }
 
+    template <int COLUMNS>
     __device__ __forceinline__ void zero_queries(uint32_t tiles, uint32_t unit, uint32_t j,
                                                  int mine) const
     {
         if (args.batch.table)
-            wide_zero_rows(tiles + (j & 1) * WIDE_TILE_BYTES, queries_left(unit, j), mine);
+            wide_zero_rows<COLUMNS>(tiles + (j & 1) * wide_bytes(COLUMNS), queries_left(unit, j),
+                                    mine);
     }
 
     __device__ __forceinline__ void zero_q(uint32_t unit, uint32_t j) const
     {
         if (!args.batch.table || queries_left(unit, j) >= WIDE_TILE)
             return;
-        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * (j & 1), j >> 1 & 1);
-        zero_queries(Z::Q, unit, j, 0);
+        wide_wait_panels<D>(Z::Q_FULL + 8 * Z::PANELS * (j & 1), j >> 1 & 1);
+        zero_queries<D>(Z::Q, unit, j, 0);
     }
 
     /* Row statistics of a stage: each load has four of sixteen rows. */
@@ -181,7 +184,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
                                               uint32_t unit, uint32_t j) const
     {
         const uint32_t stage = j & 1;
-        wide_wait_panels(Z::Q_FULL + 8 * WIDE_PANELS * stage, j >> 1 & 1); /* already full */
+        wide_wait_panels<D>(Z::Q_FULL + 8 * Z::PANELS * stage, j >> 1 & 1); /* already full */
         mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
         mbar_wait(Z::P_FULL + 8 * stage, j >> 1 & 1);
         const bool capped = args.rule.cap > 0.0f;
@@ -215,40 +218,43 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         }
     }
 
-    __device__ __forceinline__ carry_tile carried(uint32_t unit) const
+    __device__ __forceinline__ carry_tile carried(uint32_t unit, int columns) const
     {
         const int first = of_unit(unit, UNIT_KEY), heads = args.run.kv_heads;
         return { ordo_carry_row(args.kv_rows, heads, of_unit(unit, UNIT_BATCH),
                                 of_unit(unit, UNIT_ROW) + first, of_unit(unit, UNIT_HEAD)),
-                 heads, of_unit(unit, UNIT_KEYS) - first, args.head_dim };
+                 heads, of_unit(unit, UNIT_KEYS) - first, columns };
     }
 
     /* A unit's sums begin from zeros, or from those of the pass before. */
-    __device__ __forceinline__ void begin(float (&d)[WIDE_D / 2], float *sums, uint32_t unit) const
+    template <int N>
+    __device__ __forceinline__ void begin(float (&d)[N], float *sums, int columns,
+                                          uint32_t unit) const
     {
 #pragma unroll
-        for (int i = 0; i < WIDE_D / 2; i++)
+        for (int i = 0; i < N; i++)
             d[i] = 0.0f;
         if (args.carry.in)
-            carry_load(d, sums, carried(unit), x);
+            carry_load(d, sums, carried(unit, columns), x);
     }
 
     /* dV or dK of a unit: sums for the next pass, or rows of the gradient. */
-    __device__ __forceinline__ void put(float (&d)[WIDE_D / 2], float scale,
-                                        const ordo_cuda_tensor &to, float *sums, uint8_t *broken,
+    template <int N>
+    __device__ __forceinline__ void put(float (&d)[N], float scale, const ordo_cuda_tensor &to,
+                                        float *sums, uint8_t *broken, int columns,
                                         uint32_t unit) const
     {
         uint32_t taint = 0;
         if (args.carry.in && of_unit(unit, UNIT_HIDDEN)) /* whatever was added to them */
-            carry_reload(d, sums, carried(unit), x);
+            carry_reload(d, sums, carried(unit, columns), x);
         if (args.carry.out) {
-            taint = carry_store(d, sums, broken, carried(unit), x);
+            taint = carry_store(d, sums, broken, carried(unit, columns), x);
         } else {
             const int first = of_unit(unit, UNIT_KEY);
             char *const rows = wide_row(to, of_unit(unit, UNIT_BATCH),
                                         of_unit(unit, UNIT_ROW) + first, of_unit(unit, UNIT_HEAD));
             taint = wide_put<F16>(d, scale, rows, 2 * to.row, of_unit(unit, UNIT_KEYS) - first,
-                                  args.head_dim);
+                                  columns);
         }
         if (taint)
             *args.flag = 1;
@@ -256,10 +262,10 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
 
     __device__ __forceinline__ void product(float (&s)[WIDE_SCORES], uint32_t j) const /* S */
     {
-        const uint32_t q = Z::Q + (j & 1) * WIDE_TILE_BYTES;
-        const uint32_t bars = Z::Q_FULL + 8 * WIDE_PANELS * (j & 1);
-        wide_scores_arriving<F16, 0>(s, Z::K, q, bars, j >> 1 & 1);
-        wide_scores_arriving<F16, 1>(s, Z::K, q, bars, j >> 1 & 1);
+        const uint32_t q = Z::Q + (j & 1) * Z::K_BYTES;
+        const uint32_t bars = Z::Q_FULL + 8 * Z::PANELS * (j & 1);
+        wide_scores_arriving<F16, D, 0>(s, Z::K, q, bars, j >> 1 & 1);
+        wide_scores_arriving<F16, D, 1>(s, Z::K, q, bars, j >> 1 & 1);
     }
 
     /* S, P, dV */
@@ -268,15 +274,15 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
         uint32_t j = 0; /* steps of this block so far */
         named_arrive(WIDE_PINGPONG, 256);
         for (uint32_t unit = 0;; unit++) {
-            float dv[WIDE_D / 2], s[WIDE_SCORES];
+            float dv[DV / 2], s[WIDE_SCORES];
             uint32_t p[WIDE_PACKED];
             mbar_wait(Z::K_FULL, unit & 1);
             const int32_t steps = of_unit(unit, UNIT_STEPS);
             if (steps == 0)
                 break;
             const uint32_t last = j + steps - 1;
-            begin(dv, args.carry.dv, unit);
-            zero_keys(Z::K, unit, 0);
+            begin(dv, args.carry.dv, args.v_head_dim, unit);
+            zero_keys<D>(Z::K, unit, 0);
             zero_q(unit, j);
             wgmma_pin(s);
             product(s, j);
@@ -290,11 +296,11 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             for (; j < last; j++) {
                 const uint32_t stage = j & 1;
                 mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
-                zero_queries(Z::DO, unit, j, 0);
+                zero_queries<DV>(Z::DO, unit, j, 0);
                 named_sync(WIDE_PINGPONG, 256);
                 wgmma_pin(dv);
                 wgmma_fence();
-                wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
+                wide_add<F16>(dv, p, Z::DO + stage * Z::V_BYTES);
                 wgmma_commit();
                 zero_q(unit, j + 1);
                 wgmma_pin(s);
@@ -312,17 +318,17 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             }
             const uint32_t stage = j & 1;
             mbar_wait(Z::DO_FULL + 8 * stage, j >> 1 & 1);
-            zero_queries(Z::DO, unit, j, 0);
+            zero_queries<DV>(Z::DO, unit, j, 0);
             wgmma_pin(dv);
             wgmma_fence();
-            wide_add<F16>(dv, p, Z::DO + stage * WIDE_TILE_BYTES);
+            wide_add<F16>(dv, p, Z::DO + stage * Z::V_BYTES);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
             arrive(Z::DO_EMPTY + 8 * stage);
             j++;
             put(dv, SOURCE != ORDO_KEEP_NONE ? args.keep_scale : 1.0f, args.dv, args.carry.dv,
-                args.carry.dv_broken, unit);
+                args.carry.dv_broken, args.v_head_dim, unit);
         }
     }
 
@@ -331,20 +337,20 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
     {
         uint32_t j = 0;
         for (uint32_t unit = 0;; unit++) {
-            float dk[WIDE_D / 2], dp[WIDE_SCORES];
+            float dk[D / 2], dp[WIDE_SCORES];
             uint32_t ds[WIDE_PACKED];
             mbar_wait(Z::V_FULL, unit & 1);
             const int32_t steps = of_unit(unit, UNIT_STEPS);
             if (steps == 0)
                 break;
             const uint32_t last = j + steps - 1;
-            begin(dk, args.carry.dk, unit);
-            zero_keys(Z::V, unit, 1);
+            begin(dk, args.carry.dk, args.head_dim, unit);
+            zero_keys<DV>(Z::V, unit, 1);
             mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
-            zero_queries(Z::DO, unit, j, 1);
+            zero_queries<DV>(Z::DO, unit, j, 1);
             wgmma_pin(dp);
             wgmma_fence();
-            wide_scores<F16>(dp, Z::V, Z::DO + (j & 1) * WIDE_TILE_BYTES);
+            wide_scores<F16, DV>(dp, Z::V, Z::DO + (j & 1) * Z::V_BYTES);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dp);
@@ -358,16 +364,16 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
                 named_sync(WIDE_PINGPONG + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
-                wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wide_add_half<F16, 0>(dk, ds, Z::Q + stage * Z::K_BYTES);
                 wgmma_commit();
-                wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+                wide_add_half<F16, 1>(dk, ds, Z::Q + stage * Z::K_BYTES);
                 wgmma_commit();
                 arrive(Z::P_EMPTY + 8 * stage);
                 mbar_wait(Z::DO_FULL + 8 * other, (j + 1) >> 1 & 1);
-                zero_queries(Z::DO, unit, j + 1, 1);
+                zero_queries<DV>(Z::DO, unit, j + 1, 1);
                 wgmma_pin(dp);
                 wgmma_fence();
-                wide_scores<F16>(dp, Z::V, Z::DO + other * WIDE_TILE_BYTES);
+                wide_scores<F16, DV>(dp, Z::V, Z::DO + other * Z::V_BYTES);
                 wgmma_commit();
                 named_arrive(WIDE_PINGPONG, 256);
                 wgmma_wait<2>();
@@ -385,8 +391,8 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             const uint32_t stage = j & 1;
             wgmma_pin(dk);
             wgmma_fence();
-            wide_add_half<F16, 0>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
-            wide_add_half<F16, 1>(dk, ds, Z::Q + stage * WIDE_TILE_BYTES);
+            wide_add_half<F16, 0>(dk, ds, Z::Q + stage * Z::K_BYTES);
+            wide_add_half<F16, 1>(dk, ds, Z::Q + stage * Z::K_BYTES);
             wgmma_commit();
             arrive(Z::P_EMPTY + 8 * stage);
             wgmma_wait<0>();
@@ -394,16 +400,17 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_keys_math {
             arrive(Z::Q_EMPTY + 16 * stage);
             arrive(Z::Q_EMPTY + 16 * stage + 8);
             j++;
-            put(dk, args.out_scale, args.dk, args.carry.dk, args.carry.dk_broken, unit);
+            put(dk, args.out_scale, args.dk, args.carry.dk, args.carry.dk_broken, args.head_dim,
+                unit);
         }
     }
 };
 
-template <bool F16, ordo_keep_source SOURCE>
+template <int D, int DV, bool F16, ordo_keep_source SOURCE>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     backward_wide_keys(const __grid_constant__ ordo_wide_args args)
 {
-    using Z = wide_keys_shape<SOURCE>;
+    using Z = wide_keys_shape<D, DV, SOURCE>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -414,8 +421,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         mbar_init(Z::V_FULL, 1);
         mbar_init(Z::V_EMPTY, 4);
         for (int s = 0; s < 2; s++) {
-            for (int p = 0; p < WIDE_PANELS; p++)
-                mbar_init(Z::Q_FULL + 8 * (WIDE_PANELS * s + p), 1);
+            for (int p = 0; p < Z::PANELS; p++)
+                mbar_init(Z::Q_FULL + 8 * (Z::PANELS * s + p), 1);
             mbar_init(Z::STAT_FULL + 8 * s, 1);
             mbar_init(Z::Q_EMPTY + 16 * s, 4); /* dK, the last that reads it */
             mbar_init(Z::Q_EMPTY + 16 * s + 8, 4);
@@ -436,19 +443,35 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x >= 32) {
             if (SOURCE == ORDO_KEEP_MADE)
-                wide_keys_make(args, threadIdx.x - 32);
+                wide_keys_make<D, DV>(args, threadIdx.x - 32);
             return;
         }
         if (elect_one())
-            wide_keys_loader<SOURCE> { args, policy_evict_last(), 0, 0 }.all();
+            wide_keys_loader<D, DV, SOURCE> { args, policy_evict_last(), 0, 0 }.all();
         return;
     }
     registers_up<Z::CONSUMER_REGISTERS>();
-    const wide_keys_math<F16, SOURCE> math { args, (int)threadIdx.x % 128 };
+    const wide_keys_math<D, DV, F16, SOURCE> math { args, (int)threadIdx.x % 128 };
     if (warpgroup == 1)
         math.run_scores();
     else
         math.run_gradients();
+}
+
+template <int D, int DV, ordo_keep_source SOURCE>
+static ordo_wide_kernel wide_keys_instance(bool f16)
+{
+    return { f16 ? (const void *)backward_wide_keys<D, DV, true, SOURCE>
+                 : (const void *)backward_wide_keys<D, DV, false, SOURCE>,
+             wide_keys_shape<D, DV, SOURCE>::BYTES };
+}
+
+template <int D, int DV> static ordo_wide_kernel wide_keys_of(const ordo_cuda_pass *pass)
+{
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    return source == ORDO_KEEP_NONE    ? wide_keys_instance<D, DV, ORDO_KEEP_NONE>(pass->f16)
+           : source == ORDO_KEEP_GIVEN ? wide_keys_instance<D, DV, ORDO_KEEP_GIVEN>(pass->f16)
+                                       : wide_keys_instance<D, DV, ORDO_KEEP_MADE>(pass->f16);
 }
 
 #endif

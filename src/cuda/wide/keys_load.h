@@ -5,10 +5,13 @@
 
 #include "cuda/wide/wide.h"
 
-template <ordo_keep_source SOURCE> struct wide_keys_shape {
+template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_shape {
     enum {
         CONSUMER_REGISTERS = 224,
-        PRODUCER_REGISTERS = 56, /* Philox needs them */
+        PRODUCER_REGISTERS = 56,  /* Philox needs them */
+        K_BYTES = wide_bytes(D),  /* of a tile of K or Q */
+        V_BYTES = wide_bytes(DV), /* of V or dO */
+        PANELS = wide_panels(D),
         P_BYTES = WIDE_TILE * WIDE_TILE * 4,
         STAT_BYTES = WIDE_TILE * 4,
         KEEP_BYTES = SOURCE != ORDO_KEEP_NONE ? WIDE_TILE * 128 / 8 : 0,
@@ -16,10 +19,10 @@ template <ordo_keep_source SOURCE> struct wide_keys_shape {
         UNIT_BYTES = 11 * 4, /* see below */
         /* shared memory; all but K and V twice, by the parity of the step or unit */
         K = ORDO_SMEM_BASE,
-        V = K + WIDE_TILE_BYTES,
-        Q = V + WIDE_TILE_BYTES,
-        DO = Q + 2 * WIDE_TILE_BYTES,
-        P = DO + 2 * WIDE_TILE_BYTES,
+        V = K + K_BYTES,
+        Q = V + V_BYTES,
+        DO = Q + 2 * K_BYTES,
+        P = DO + 2 * V_BYTES,
         LSE = P + 2 * P_BYTES,
         DELTA = LSE + 2 * STAT_BYTES,
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
@@ -27,9 +30,9 @@ template <ordo_keep_source SOURCE> struct wide_keys_shape {
         K_EMPTY = K_FULL + 8,
         V_FULL = K_EMPTY + 8,
         V_EMPTY = V_FULL + 8,
-        Q_FULL = V_EMPTY + 8,                  /* a panel each */
-        STAT_FULL = Q_FULL + 16 * WIDE_PANELS, /* lse and delta, and the step's record */
-        Q_EMPTY = STAT_FULL + 16,              /* by halves of the columns */
+        Q_FULL = V_EMPTY + 8,             /* a panel each */
+        STAT_FULL = Q_FULL + 16 * PANELS, /* lse and delta, and the step's record */
+        Q_EMPTY = STAT_FULL + 16,         /* by halves of the columns */
         DO_FULL = Q_EMPTY + 32,
         DO_EMPTY = DO_FULL + 16,
         P_FULL = DO_EMPTY + 16,
@@ -66,8 +69,8 @@ enum { WIDE_WHOLE, WIDE_CUT, WIDE_HIDDEN };
 
 /* ---- loads: one thread ---- */
 
-template <ordo_keep_source SOURCE> struct wide_keys_loader {
-    using Z = wide_keys_shape<SOURCE>;
+template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
+    using Z = wide_keys_shape<D, DV, SOURCE>;
     const ordo_wide_args &args;
     const uint64_t evict_last;
     uint32_t step, units;
@@ -117,10 +120,10 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
         record(at, UNIT_ROW, s.kv_row);
         record(at, UNIT_QUERIES, s.q_len);
         record(at, UNIT_HIDDEN, hidden);
-        mbar_expect(Z::K_FULL, WIDE_TILE_BYTES);
-        wide_load(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, evict_last);
-        mbar_expect(Z::V_FULL, WIDE_TILE_BYTES);
-        wide_load(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, evict_last);
+        mbar_expect(Z::K_FULL, Z::K_BYTES);
+        wide_load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, evict_last);
+        mbar_expect(Z::V_FULL, Z::V_BYTES);
+        wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, evict_last);
         units++;
     }
 
@@ -129,21 +132,23 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
     {
         const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t do_full = Z::DO_FULL + 8 * stage, stat_full = Z::STAT_FULL + 8 * stage;
-        const uint32_t q_full = Z::Q_FULL + 8 * WIDE_PANELS * stage;
+        const uint32_t q_full = Z::Q_FULL + 8 * Z::PANELS * stage;
         const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
         mbar_wait(Z::DO_EMPTY + 8 * stage, empty); /* dO is released first */
-        mbar_expect(do_full, WIDE_TILE_BYTES);
-        wide_load(Z::DO + stage * WIDE_TILE_BYTES, &args.dout, do_full, s.q_row + row, q_head,
-                  s.batch, evict_last);
+        mbar_expect(do_full, Z::V_BYTES);
+        wide_load<DV>(Z::DO + stage * Z::V_BYTES, &args.dout, do_full, s.q_row + row, q_head,
+                      s.batch, evict_last);
 #pragma unroll
-        for (int p = 0; p < WIDE_PANELS; p++) /* dO is empty, so the Q before was full */
+        for (int p = 0; p < Z::PANELS; p++) /* dO is empty, so the Q before was full */
             mbar_expect(q_full + 8 * p, WIDE_PANEL_BYTES);
-#pragma unroll
-        for (int half = 0; half < 2; half++) { /* next: nothing is needed sooner */
-            mbar_wait(Z::Q_EMPTY + 16 * stage + 8 * half, empty);
-            wide_load_half(Z::Q + stage * WIDE_TILE_BYTES, &args.q, q_full, half, s.q_row + row,
-                           q_head, s.batch, evict_last, false);
-        }
+        /* Q next: nothing is needed sooner. */
+        const uint32_t q_to = Z::Q + stage * Z::K_BYTES;
+        mbar_wait(Z::Q_EMPTY + 16 * stage, empty);
+        wide_load_half<D, 0>(q_to, &args.q, q_full, s.q_row + row, q_head, s.batch, evict_last,
+                             false);
+        mbar_wait(Z::Q_EMPTY + 16 * stage + 8, empty);
+        wide_load_half<D, 1>(q_to, &args.q, q_full, s.q_row + row, q_head, s.batch, evict_last,
+                             false);
         record(at, STEP_ROW, row);
         record(at, STEP_CUT, cut);
         record(at, STEP_SLOPE, __float_as_int(wide_slope(args, sequence, q_head)));
@@ -217,9 +222,10 @@ template <ordo_keep_source SOURCE> struct wide_keys_loader {
 
 enum { WIDE_MAKERS = 96 };
 
+template <int D, int DV>
 ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
 {
-    using Z = wide_keys_shape<ORDO_KEEP_MADE>;
+    using Z = wide_keys_shape<D, DV, ORDO_KEEP_MADE>;
     for (uint32_t step = 0;; step++) {
         const uint32_t at = Z::STEP + (step & 1) * Z::STEP_BYTES;
         mbar_wait(Z::STAT_FULL + 8 * (step & 1), step >> 1 & 1);

@@ -30,13 +30,16 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     const ordo_cuda_lengths q = { pass->q_rows, run->kv_heads * run->group_heads, sequences,
                                   pass->head_dim };
     const ordo_cuda_lengths kv = { pass->kv_rows, run->kv_heads, sequences, pass->head_dim };
+    ordo_cuda_lengths values = kv, outputs = q;
+    values.head_dim = outputs.head_dim = pass->v_head_dim;
     CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, WIDE_TILE, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, kv, WIDE_TILE, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, WIDE_TILE, why, why_size));
     CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, WIDE_TILE, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, q, WIDE_TILE, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, WIDE_TILE, why, why_size));
     if (pass->carry.in) {
         CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, WIDE_TILE, why, why_size));
-        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, kv, WIDE_TILE, why, why_size));
+        CUDA_TRY(
+            ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, WIDE_TILE, why, why_size));
     }
     args->run = *run;
     args->batch = pass->batch;
@@ -44,7 +47,9 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
     args->dk = pass->dk;
     args->dv = pass->dv;
     args->head_dim = pass->head_dim;
-    const int64_t row_bytes = (int64_t)pass->head_dim * 2 * 2; /* Q and dO, or K and V */
+    args->v_head_dim = pass->v_head_dim;
+    const int64_t row_bytes =
+        2 * ((int64_t)pass->head_dim + pass->v_head_dim); /* Q and dO, or K and V */
     args->key_section =
         section_of(run, run->kv_heads, run->band.q_len * row_bytes * run->group_heads);
     args->query_section =
@@ -68,9 +73,9 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
 
 static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const ordo_keep_source source = ordo_pass_keep_source(pass);
-    const ordo_wide_kernel keys = ordo_wide_keys(pass->f16, source);
-    const ordo_wide_kernel queries = ordo_wide_queries(pass->f16, source);
+    const bool narrow = pass->head_dim <= 192 && pass->v_head_dim <= 192;
+    const ordo_wide_kernel keys = narrow ? ordo_wide_keys_192(pass) : ordo_wide_keys(pass);
+    const ordo_wide_kernel queries = narrow ? ordo_wide_queries_192(pass) : ordo_wide_queries(pass);
     ordo_wide_args args;
     CUDA_TRY(arguments(pass, &args, why, why_size));
     int blocks = 0; /* units are known on the device only, if lengths are */

@@ -12,26 +12,30 @@
 
 #include "cuda/wide/wide.h"
 
-struct wide_queries_shape {
+template <int D, int DV> struct wide_queries_shape {
     enum {
         CONSUMER_REGISTERS = 240,
         PRODUCER_REGISTERS = 24,
         ROWS = 128,
-        K_STAGES = 2, /* read a step longer than V */
-        Q_BYTES = ROWS * WIDE_D * 2,
+        K_STAGES = 2,             /* read a step longer than V */
+        PANELS = wide_panels(DV), /* of V */
+        K_BYTES = wide_bytes(D),
+        V_BYTES = wide_bytes(DV),
+        Q_BYTES = ROWS / WIDE_TILE * K_BYTES,
+        DO_BYTES = ROWS / WIDE_TILE * V_BYTES,
         UNIT_BYTES = 5 * 4,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
         DO = Q + Q_BYTES,
-        K = DO + Q_BYTES,
-        V = K + K_STAGES * WIDE_TILE_BYTES,
-        Q_FULL = V + WIDE_TILE_BYTES, /* barriers, 8 bytes each; Q and dO are one */
+        K = DO + DO_BYTES,
+        V = K + K_STAGES * K_BYTES,
+        Q_FULL = V + V_BYTES, /* barriers, 8 bytes each; Q and dO are one */
         Q_EMPTY = Q_FULL + 8,
         K_FULL = Q_EMPTY + 8,
         K_EMPTY = K_FULL + 8 * K_STAGES,
-        V_FULL = K_EMPTY + 8 * K_STAGES,    /* a panel each */
-        V_EMPTY = V_FULL + 8 * WIDE_PANELS, /* by halves of the columns */
-        UNIT = V_EMPTY + 16,                /* twice, by the parity of the unit */
+        V_FULL = K_EMPTY + 8 * K_STAGES, /* a panel each */
+        V_EMPTY = V_FULL + 8 * PANELS,   /* by halves of the columns */
+        UNIT = V_EMPTY + 16,             /* twice, by the parity of the unit */
         END = UNIT + 2 * UNIT_BYTES,
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -65,8 +69,8 @@ ORDO_HD int32_t wide_find_pair(const ordo_cuda_batch *batch, int32_t pair)
 
 /* ---- loads: one thread ---- */
 
-struct wide_queries_loader {
-    using Z = wide_queries_shape;
+template <int D, int DV> struct wide_queries_loader {
+    using Z = wide_queries_shape<D, DV>;
     const ordo_wide_args &args;
     const uint64_t evict_last, evict_first;
     uint32_t step, units;
@@ -85,12 +89,14 @@ struct wide_queries_loader {
         store_shared(at + 4 * OF_ROW, row);
         store_shared(at + 4 * OF_HEAD, head);
         store_shared(at + 4 * OF_SEQUENCE, sequence);
-        mbar_expect(Z::Q_FULL, 2 * Z::Q_BYTES);
+        mbar_expect(Z::Q_FULL, Z::Q_BYTES + Z::DO_BYTES);
 #pragma unroll
         for (int half = 0; half < 2; half++) { /* one tile per consumer warpgroup */
-            const int from = s.q_row + row + half * WIDE_TILE, to = half * WIDE_TILE_BYTES;
-            wide_load(Z::Q + to, &args.q, Z::Q_FULL, from, head, s.batch, evict_first);
-            wide_load(Z::DO + to, &args.dout, Z::Q_FULL, from, head, s.batch, evict_first);
+            const int from = s.q_row + row + half * WIDE_TILE;
+            wide_load<D>(Z::Q + half * Z::K_BYTES, &args.q, Z::Q_FULL, from, head, s.batch,
+                         evict_first);
+            wide_load<DV>(Z::DO + half * Z::V_BYTES, &args.dout, Z::Q_FULL, from, head, s.batch,
+                          evict_first);
         }
         units++;
     }
@@ -99,19 +105,19 @@ struct wide_queries_loader {
     {
         const uint32_t stage = step & 1, full = Z::K_FULL + 8 * stage;
         mbar_wait(Z::K_EMPTY + 8 * stage, (step >> 1 & 1) ^ 1);
-        mbar_expect(full, WIDE_TILE_BYTES);
-        wide_load(Z::K + stage * WIDE_TILE_BYTES, &args.k, full, s.kv_row + row, head, s.batch,
-                  evict_last);
+        mbar_expect(full, Z::K_BYTES);
+        wide_load<D>(Z::K + stage * Z::K_BYTES, &args.k, full, s.kv_row + row, head, s.batch,
+                     evict_last);
     }
 
     __device__ __forceinline__ void load_v(const ordo_cuda_sequence &s, int row, int head)
     {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            mbar_wait(Z::V_EMPTY + 8 * half, (step & 1) ^ 1);
-            wide_load_half(Z::V, &args.v, Z::V_FULL, half, s.kv_row + row, head, s.batch,
-                           evict_last, true);
-        }
+        mbar_wait(Z::V_EMPTY, (step & 1) ^ 1);
+        wide_load_half<DV, 0>(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, evict_last,
+                              true);
+        mbar_wait(Z::V_EMPTY + 8, (step & 1) ^ 1);
+        wide_load_half<DV, 1>(Z::V, &args.v, Z::V_FULL, s.kv_row + row, head, s.batch, evict_last,
+                              true);
         step++;
     }
 
@@ -153,8 +159,8 @@ struct wide_queries_loader {
 
 /* ---- consumers ---- */
 
-template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
-    using Z = wide_queries_shape;
+template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
+    using Z = wide_queries_shape<D, DV>;
     const ordo_wide_args &args;
     const int mine, x; /* of the two warpgroups; thread of this one */
 
@@ -163,9 +169,15 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
         mbar_arrive_warp(bar, (uint32_t)x % 32);
     }
 
-    __device__ __forceinline__ uint32_t q(uint32_t tile) const
+    /* This warpgroup's tiles. */
+    __device__ __forceinline__ uint32_t q(void) const
     {
-        return tile + mine * WIDE_TILE_BYTES;
+        return Z::Q + mine * Z::K_BYTES;
+    }
+
+    __device__ __forceinline__ uint32_t dout(void) const
+    {
+        return Z::DO + mine * Z::V_BYTES;
     }
 
     /* State of a unit in a thread, whose rows are `row` and row + 8. */
@@ -243,9 +255,9 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
         const int valid = u.keys - tile * WIDE_TILE;
         if (!args.batch.table || valid >= WIDE_TILE)
             return;
-        wide_zero_rows(Z::K + (j & 1) * WIDE_TILE_BYTES, valid, mine);
-        wide_wait_panels(Z::V_FULL, j & 1);
-        wide_zero_rows(Z::V, valid, mine);
+        wide_zero_rows<D>(Z::K + (j & 1) * Z::K_BYTES, valid, mine);
+        wide_wait_panels<DV>(Z::V_FULL, j & 1);
+        wide_zero_rows<DV>(Z::V, valid, mine);
     }
 
     __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES], const unit_state &u,
@@ -306,9 +318,9 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
     /* dP of step j: two groups. */
     __device__ __forceinline__ void gradient_product(float (&dp)[WIDE_SCORES], uint32_t j) const
     {
-        wide_scores_arriving<F16, 0>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
+        wide_scores_arriving<F16, DV, 0>(dp, dout(), Z::V, Z::V_FULL, j & 1);
         wgmma_commit();
-        wide_scores_arriving<F16, 1>(dp, q(Z::DO), Z::V, Z::V_FULL, j & 1);
+        wide_scores_arriving<F16, DV, 1>(dp, dout(), Z::V, Z::V_FULL, j & 1);
         wgmma_commit();
     }
 
@@ -319,7 +331,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             named_arrive(WIDE_PINGPONG, 256);
         for (uint32_t unit = 0;; unit++) {
             const uint32_t record = Z::UNIT + (unit & 1) * Z::UNIT_BYTES;
-            float dq[WIDE_D / 2];
+            float dq[D / 2];
             uint32_t ds[WIDE_PACKED];
             unit_state u;
             mbar_wait(Z::Q_FULL, unit & 1);
@@ -335,7 +347,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             }
             int tile = load_shared(record + 4 * OF_TILE);
 #pragma unroll
-            for (int i = 0; i < WIDE_D / 2; i++)
+            for (int i = 0; i < D / 2; i++)
                 dq[i] = 0.0f;
             fetch(u, tile, true);
             {
@@ -345,7 +357,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 wgmma_pin(s);
                 wgmma_pin(dp);
                 wgmma_fence();
-                wide_scores<F16>(s, q(Z::Q), Z::K + (j & 1) * WIDE_TILE_BYTES);
+                wide_scores<F16, D>(s, q(), Z::K + (j & 1) * Z::K_BYTES);
                 wgmma_commit();
                 gradient_product(dp, j);
                 wgmma_wait<1>();
@@ -372,9 +384,9 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
                 wgmma_pin(s);
                 wgmma_pin(dp);
                 wgmma_fence();
-                wide_add<F16>(dq, ds, Z::K + stage * WIDE_TILE_BYTES);
+                wide_add<F16>(dq, ds, Z::K + stage * Z::K_BYTES);
                 wgmma_commit();
-                wide_scores<F16>(s, q(Z::Q), Z::K + other * WIDE_TILE_BYTES);
+                wide_scores<F16, D>(s, q(), Z::K + other * Z::K_BYTES);
                 wgmma_commit();
                 gradient_product(dp, j + 1);
                 named_arrive(WIDE_PINGPONG + (mine ^ 1), 256);
@@ -394,7 +406,7 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
             }
             wgmma_pin(dq);
             wgmma_fence();
-            wide_add<F16>(dq, ds, Z::K + (j & 1) * WIDE_TILE_BYTES);
+            wide_add<F16>(dq, ds, Z::K + (j & 1) * Z::K_BYTES);
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dq);
@@ -411,11 +423,11 @@ template <bool F16, ordo_keep_source SOURCE> struct wide_queries_math {
     }
 };
 
-template <bool F16, ordo_keep_source SOURCE>
+template <int D, int DV, bool F16, ordo_keep_source SOURCE>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     backward_wide_queries(const __grid_constant__ ordo_wide_args args)
 {
-    using Z = wide_queries_shape;
+    using Z = wide_queries_shape<D, DV>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -427,7 +439,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
             mbar_init(Z::K_FULL + 8 * s, 1);
             mbar_init(Z::K_EMPTY + 8 * s, 8);
         }
-        for (int p = 0; p < WIDE_PANELS; p++)
+        for (int p = 0; p < Z::PANELS; p++)
             mbar_init(Z::V_FULL + 8 * p, 1);
         mbar_init(Z::V_EMPTY, 8);
         mbar_init(Z::V_EMPTY + 8, 8);
@@ -441,12 +453,28 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x >= 32 || !elect_one())
             return;
-        wide_queries_loader { args, policy_evict_last(), policy_evict_first(), 0, 0 }.all();
+        wide_queries_loader<D, DV> { args, policy_evict_last(), policy_evict_first(), 0, 0 }.all();
         grid_wait(); /* this kernel ends no sooner than the keys' */
         return;
     }
     registers_up<Z::CONSUMER_REGISTERS>();
-    wide_queries_math<F16, SOURCE> { args, warpgroup - 1, (int)threadIdx.x % 128 }.run();
+    wide_queries_math<D, DV, F16, SOURCE> { args, warpgroup - 1, (int)threadIdx.x % 128 }.run();
+}
+
+template <int D, int DV, ordo_keep_source SOURCE>
+static ordo_wide_kernel wide_queries_instance(bool f16)
+{
+    return { f16 ? (const void *)backward_wide_queries<D, DV, true, SOURCE>
+                 : (const void *)backward_wide_queries<D, DV, false, SOURCE>,
+             wide_queries_shape<D, DV>::BYTES };
+}
+
+template <int D, int DV> static ordo_wide_kernel wide_queries_of(const ordo_cuda_pass *pass)
+{
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    return source == ORDO_KEEP_NONE    ? wide_queries_instance<D, DV, ORDO_KEEP_NONE>(pass->f16)
+           : source == ORDO_KEEP_GIVEN ? wide_queries_instance<D, DV, ORDO_KEEP_GIVEN>(pass->f16)
+                                       : wide_queries_instance<D, DV, ORDO_KEEP_MADE>(pass->f16);
 }
 
 #endif

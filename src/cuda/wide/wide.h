@@ -1,5 +1,6 @@
 /* wide/wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
- * arguments, tile scheduler, products, masks of a 64 x 64 tile, epilogue.
+ * arguments, tile scheduler, products, masks of a 64 x 64 tile, epilogue. D is the columns of
+ * queries and keys that an instance has, DV those of values and outputs.
  *
  * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
  *   wide/keys.h      dK and dV of 64 keys of a key head
@@ -23,7 +24,7 @@ typedef struct ordo_wide_args {
     ordo_run run; /* heads and order; lengths and band are each sequence's own */
     ordo_cuda_batch batch;
     ordo_cuda_tensor dq, dk, dv;
-    int32_t head_dim;
+    int32_t head_dim, v_head_dim;
     int32_t key_section, query_section; /* heads whose units are taken together */
     ordo_score_rule rule;
     const float *slopes;
@@ -44,21 +45,20 @@ typedef struct ordo_wide_kernel {
     unsigned shared_bytes;
 } ordo_wide_kernel;
 
-ordo_wide_kernel ordo_wide_keys(bool f16, ordo_keep_source source);
-ordo_wide_kernel ordo_wide_queries(bool f16, ordo_keep_source source);
+ordo_wide_kernel ordo_wide_keys(const ordo_cuda_pass *pass);
+ordo_wide_kernel ordo_wide_queries(const ordo_cuda_pass *pass);
+ordo_wide_kernel ordo_wide_keys_192(const ordo_cuda_pass *pass);
+ordo_wide_kernel ordo_wide_queries_192(const ordo_cuda_pass *pass);
 
 enum {
-    WIDE_D = 256,
-    WIDE_PANELS = WIDE_D / ORDO_PANEL_COLUMNS,
-    WIDE_TILE = ORDO_SM90_BACKWARD_Q(WIDE_D), /* queries, keys */
-    WIDE_TILE_BYTES = WIDE_TILE * WIDE_D * 2, /* of Q, K, V or dO */
+    WIDE_TILE = ORDO_SM90_BACKWARD_Q(256), /* queries, keys */
     WIDE_PANEL_BYTES = WIDE_TILE * ORDO_LINE_BYTES,
     WIDE_THREADS = 384,
     WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
     WIDE_PACKED = WIDE_SCORES / 2
 };
 
-static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(WIDE_D), "tiles are square");
+static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(256), "tiles are square");
 static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
 
 /* Whether setmaxnreg can succeed: more than the 168 registers per thread of the launch, and it
@@ -89,13 +89,32 @@ ORDO_HD wide_unit wide_issue(int32_t heads, int32_t section, int32_t tiles, int6
     return unit;
 }
 
+/* ---- tiles of 64 rows ---- */
+
+__host__ __device__ constexpr int wide_panels(int columns)
+{
+    return columns / ORDO_PANEL_COLUMNS;
+}
+
+__host__ __device__ constexpr int wide_bytes(int columns)
+{
+    return wide_panels(columns) * WIDE_PANEL_BYTES;
+}
+
+/* The first panel of a half of the columns; of half 2 the end. An odd panel is in the second. */
+__host__ __device__ constexpr int wide_half(int columns, int half)
+{
+    return half == 2 ? wide_panels(columns) : half * (wide_panels(columns) / 2);
+}
+
 /* ---- loads ---- */
 
+template <int COLUMNS>
 ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head,
                            int sequence, uint64_t policy)
 {
 #pragma unroll
-    for (int p = 0; p < WIDE_PANELS; p++)
+    for (int p = 0; p < wide_panels(COLUMNS); p++)
         tma_load(to + p * WIDE_PANEL_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head, sequence,
                  policy);
 }
@@ -103,12 +122,12 @@ ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, in
 /* The same for one half of the columns, with one barrier per panel: a product that reads panel
  * after panel can start with the first, and releases the first half before it has read the second.
  * `expect`: also announce the bytes to the barriers. */
-ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int half,
-                                int row, int head, int sequence, uint64_t policy, bool expect)
+template <int COLUMNS, int HALF>
+ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
+                                int head, int sequence, uint64_t policy, bool expect)
 {
 #pragma unroll
-    for (int n = 0; n < WIDE_PANELS / 2; n++) {
-        const int p = half * (WIDE_PANELS / 2) + n;
+    for (int p = wide_half(COLUMNS, HALF); p < wide_half(COLUMNS, HALF + 1); p++) {
         if (expect)
             mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
         tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
@@ -116,10 +135,10 @@ ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t ba
     }
 }
 
-ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
+template <int COLUMNS> ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
 {
 #pragma unroll
-    for (int p = 0; p < WIDE_PANELS; p++)
+    for (int p = 0; p < wide_panels(COLUMNS); p++)
         mbar_wait(bars + 8 * p, parity);
 }
 
@@ -132,25 +151,25 @@ ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 
 /* ---- products: tiles of 64 rows ---- */
 
-/* d = A B^T, A and B 64 x 256 in shared memory. */
-template <bool F16> ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b)
+/* d = A B^T, A and B 64 x COLUMNS in shared memory. */
+template <bool F16, int COLUMNS>
+ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b)
 {
     const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
 #pragma unroll
-    for (int k = 0; k < WIDE_D / 16; k++)
+    for (int k = 0; k < COLUMNS / 16; k++)
         wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
                             wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
 }
 
 /* Half of it, waiting for each panel of B; includes the fences. */
-template <bool F16, int HALF>
+template <bool F16, int COLUMNS, int HALF>
 ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
                                       uint32_t bars, uint32_t parity)
 {
-    enum { SLICES = WIDE_D / 32 };
     const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
 #pragma unroll
-    for (int k = HALF * SLICES; k < (HALF + 1) * SLICES; k++) {
+    for (int k = 4 * wide_half(COLUMNS, HALF); k < 4 * wide_half(COLUMNS, HALF + 1); k++) {
         if (k % 4 == 0) {
             mbar_wait(bars + 8 * (k / 4), parity);
             wgmma_fence();
@@ -160,9 +179,9 @@ ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint3
     }
 }
 
-/* d += A B, A 64 x 64 in registers, B 64 x 256 in shared memory. */
-template <bool F16>
-ORDO_DEVICE void wide_add(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
+/* d += A B, A 64 x 64 in registers, B 64 x 2 N in shared memory. */
+template <bool F16, int N>
+ORDO_DEVICE void wide_add(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
 {
     const uint32_t b_low = ordo_descriptor_low(b, WIDE_PANEL_BYTES);
 #pragma unroll
@@ -171,12 +190,12 @@ ORDO_DEVICE void wide_add(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKE
 }
 
 /* The same for half of the columns. */
-template <bool F16, int HALF>
-ORDO_DEVICE void wide_add_half(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
+template <bool F16, int HALF, int N>
+ORDO_DEVICE void wide_add_half(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
 {
-    float(&half)[WIDE_D / 4] = *(float(*)[WIDE_D / 4])(d + HALF * (WIDE_D / 4));
-    const uint32_t b_low =
-        ordo_descriptor_low(b + HALF * (WIDE_PANELS / 2) * WIDE_PANEL_BYTES, WIDE_PANEL_BYTES);
+    enum { FIRST = wide_half(2 * N, HALF), PANELS = wide_half(2 * N, HALF + 1) - FIRST };
+    float(&half)[32 * PANELS] = *(float(*)[32 * PANELS])(d + 32 * FIRST);
+    const uint32_t b_low = ordo_descriptor_low(b + FIRST * WIDE_PANEL_BYTES, WIDE_PANEL_BYTES);
 #pragma unroll
     for (int k = 0; k < WIDE_TILE / 16; k++)
         wgmma_rs<F16, 1>(half, a + 4 * k, wgmma_by_rows(b_low, k), 1);
@@ -184,10 +203,11 @@ ORDO_DEVICE void wide_add_half(float (&d)[WIDE_D / 2], const uint32_t (&a)[WIDE_
 
 /* Zeroes the rows of a loaded tile beyond its sequence, before any product reads them. `valid`:
  * rows of the sequence; `mine`: the consumer warpgroup. */
-ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
+template <int COLUMNS> ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
 {
     if (valid < WIDE_TILE)
-        zero_rows(tile, WIDE_TILE, WIDE_PANELS, max(valid, 0), (int)threadIdx.x, WIDE_OWN + mine);
+        zero_rows(tile, WIDE_TILE, wide_panels(COLUMNS), max(valid, 0), (int)threadIdx.x,
+                  WIDE_OWN + mine);
 }
 
 /* ---- a 64 x 64 tile of scores, of which a thread has two rows and every fourth pair of columns:
@@ -250,11 +270,11 @@ ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)
             }
 }
 
-/* Scales and stores the first `rows` rows of this warpgroup's 64 x 256 accumulators, 64 bytes per
+/* Scales and stores the first `rows` rows of this warpgroup's 64 x 2 N accumulators, 64 bytes per
  * quad. Returns nonzero if any value written is not finite. */
-template <bool F16>
-ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *to,
-                              int64_t row_bytes, int rows, int head_dim)
+template <bool F16, int N>
+ORDO_DEVICE uint32_t wide_put(const float (&d)[N], float scale, char *to, int64_t row_bytes,
+                              int rows, int head_dim)
 {
     const int quad = threadIdx.x % 4, row0 = ordo_accumulator_row(threadIdx.x % 128, 0);
     char *const at = to + row0 * row_bytes + 16 * quad;
@@ -262,7 +282,7 @@ ORDO_DEVICE uint32_t wide_put(const float (&d)[WIDE_D / 2], float scale, char *t
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int g = 0; g < WIDE_D / 32; g++) {
+        for (int g = 0; g < N / 16; g++) {
             uint32_t w[4];
 #pragma unroll
             for (int c = 0; c < 4; c++) {
