@@ -47,8 +47,8 @@ enum {
  *   other keys    that belong to no sequence: their sums stay as they are (0 without
  *                 ORDO_CARRY_IN), and the last part writes gradients 0
  *   not finite    a NaN makes the same keys NaN in parts as in one pass. cuda: finite dk or dv of
- *                 keys beside a NaN or infinity that the mask hides from them may differ in the
- *                 last bit, because they are computed again, in fp64, over the rows of a call
+ *                 keys beside a NaN or infinity that the mask hides from them may differ by a
+ *                 rounding error, because they are computed again, in fp64, over the rows of a call
  *   refused       orders whose rows are visited in an order that differs by head or is cyclic
  *                 (twin, spt+tail, shift, symmetric), and backend ref, which sums in fp64
  *                 (ORDO_ERR_UNSUPPORTED)

@@ -73,7 +73,7 @@ unsigned ordo_plan_promise(const ordo_plan *plan)
 bool ordo_plan_carries(const ordo_plan *plan)
 {
     const ordo_order order = plan->order_asked;
-    return plan->backend == ORDO_BACKEND_CPU &&
+    return plan->backend != ORDO_BACKEND_REF &&
            (order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING ||
             order == ORDO_ORDER_SPT);
 }

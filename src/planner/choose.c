@@ -135,16 +135,14 @@ __attribute__((format(printf, 2, 3))) static void note(ordo_plan *plan, const ch
 /* What of the level `cut` is left. */
 static void note_cut(ordo_plan *plan)
 {
-    const ordo_order order = plan->order_asked;
     if (plan->backend == ORDO_BACKEND_REF)
         note(plan, "cut holds without carried sums: backend ref sums in fp64");
-    else if (ordo_order_cyclic(order))
-        note(plan, "cut holds for rows of o and lse only: %s is cyclic", ordo_order_name(order));
-    else if (order == ORDO_ORDER_TWIN || order == ORDO_ORDER_SPT_TAIL)
-        note(plan, "cut holds without carried sums: %s visits rows differently by head",
-             ordo_order_name(order));
+    else if (ordo_order_cyclic(plan->order_asked))
+        note(plan, "cut holds for rows of o and lse only: %s is cyclic",
+             ordo_order_name(plan->order_asked));
     else
-        note(plan, "cut holds without carried sums: backend cuda does not carry them");
+        note(plan, "cut holds without carried sums: %s visits rows differently by head",
+             ordo_order_name(plan->order_asked));
 }
 
 void ordo_plan_annotate(ordo_plan *plan)
