@@ -67,15 +67,16 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 
 /* ---- what does not ---- */
 
-/* Limits of a section on a GPU: head size x query heads, and under full masks waves of chains. */
-enum { COLUMNS_IN_FLIGHT = 2048, WAVES = 2 };
+/* Limits of a section on a GPU: columns of keys, chains of few steps, and under full masks waves of
+ * chains. */
+enum { COLUMNS_IN_FLIGHT = 2048, FEW_STEPS = 8, WAVES = 2 };
 
 /* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue
- * for each other. Under a full mask, where all chains walk in step, two waves of chains: 2 to 12 %
- * faster from 4k tokens on than COLUMNS_IN_FLIGHT. That is the limit for short sequences, and the
- * rule under masks that cut, where fewer heads gain 2 % at 16k tokens but queue (0.95 of
- * unordered). Sections are even, for a last one of few heads would stall. Of a CPU: a head a
- * thread, and nobody waits. */
+ * for each other. COLUMNS_IN_FLIGHT is the rule under masks that cut, where fewer heads gain 2 % at
+ * 16k tokens but queue (0.95 of unordered), and twice that for chains of few steps (6 to 10 %).
+ * Under a full mask, where all chains of a head walk in step and no more of them are at work than
+ * they have steps, two waves of chains: 2 to 12 % faster from 4k tokens on. Sections are even, for
+ * a last one of few heads would stall. Of a CPU: a head a thread, and nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
@@ -87,11 +88,14 @@ static int64_t section_heads(const ordo_plan *plan)
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;
     const int64_t keys = ordo_max32(1, ordo_band_key_tiles(&run.band));
+    const int64_t steps =
+        (int64_t)ordo_max32(1, ordo_band_query_tiles(&run.band)) * run.group_heads;
+    const int64_t chains = keys < steps ? keys : steps; /* of one head, at work at once */
     const int64_t workers = plan->workers < 1                  ? 1 /* checked later */
                             : plan->workers > ORDO_WORKERS_MAX ? ORDO_WORKERS_MAX
                                                                : plan->workers;
-    const int64_t few = workers * WAVES / keys < 2 ? 2 : workers * WAVES / keys;
-    const int64_t many = COLUMNS_IN_FLIGHT / (dim * (p->heads / p->kv_heads));
+    const int64_t few = workers * WAVES / chains < 2 ? 2 : workers * WAVES / chains;
+    const int64_t many = COLUMNS_IN_FLIGHT / dim * (steps <= FEW_STEPS ? 2 : 1);
     const int64_t fit = full && few < many ? few : many;
     const int64_t most = fit < 1 ? 1 : fit > all ? all : fit;
     const int64_t sections = (all + most - 1) / most;

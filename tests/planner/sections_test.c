@@ -1,10 +1,12 @@
 /* sections_test.c: how many heads a plan keeps in flight on a GPU, against the rule that was
- * measured on an H200: under a full mask two waves of chains (132 workers, one chain per key tile),
- * at least two heads; otherwise, and at most, 2048 columns of queries; then even sections. */
+ * measured on an H200: under a full mask two waves of chains (132 workers; one chain per key tile,
+ * but no more at work than they have steps), at least two heads; otherwise, and at most, 2048
+ * columns of keys, twice that for chains of up to 8 steps; then even sections. */
 #include "check.h"
 #include "ordo/ordo.h"
 
-static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t seq, ordo_mask mask)
+static int64_t section_of_rows(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
+                               int64_t keys, ordo_mask mask)
 {
     ordo_problem p = ORDO_PROBLEM_INIT;
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
@@ -15,7 +17,8 @@ static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t 
     p.batch = 1;
     p.heads = heads;
     p.kv_heads = kv_heads;
-    p.q_len = seq;
+    p.q_len = rows;
+    p.kv_len = keys;
     p.head_dim = dim;
     p.mask = mask;
     CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
@@ -24,6 +27,11 @@ static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t 
     ordo_plan_destroy(plan);
     ordo_machine_destroy(machine);
     return info.section;
+}
+
+static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t seq, ordo_mask mask)
+{
+    return section_of_rows(heads, kv_heads, dim, seq, seq, mask);
 }
 
 TEST(full_masks_keep_two_waves_of_chains)
@@ -36,7 +44,11 @@ TEST(full_masks_keep_two_waves_of_chains)
     CHECK_INT(section_of(16, 16, 128, 65536, full), 2); /* 512: never less than two */
     CHECK_INT(section_of(32, 32, 64, 4096, full), 8);
     CHECK_INT(section_of(10, 10, 128, 4096, full), 5); /* at most 8: two sections of 5 */
-    CHECK_INT(section_of(32, 4, 128, 4096, full), 2);  /* 8 query heads each: 2 by columns */
+    CHECK_INT(section_of(32, 4, 128, 4096, full), 4);  /* 8: all there are */
+    CHECK_INT(section_of(32, 32, 128, 512, full), 32); /* 4 key tiles: 66, 32 by columns */
+    /* parts of rows: chains of 32 and 16 steps, of which no more are at work in one head */
+    CHECK_INT(section_of_rows(16, 16, 128, 2048, 16384, full), 8);
+    CHECK_INT(section_of_rows(32, 32, 64, 2048, 16384, full), 16);
 }
 
 TEST(masks_that_cut_keep_columns)
@@ -44,8 +56,10 @@ TEST(masks_that_cut_keep_columns)
     for (int64_t seq = 1024; seq <= 65536; seq *= 4) {
         CHECK_INT(section_of(32, 32, 128, seq, ORDO_MASK_CAUSAL), 16);
         CHECK_INT(section_of(32, 32, 64, seq, ORDO_MASK_CAUSAL), 32);
-        CHECK_INT(section_of(32, 8, 128, seq, ORDO_MASK_CAUSAL), 4);
+        CHECK_INT(section_of(32, 8, 128, seq, ORDO_MASK_CAUSAL), 8); /* all there are */
     }
+    CHECK_INT(section_of(32, 32, 128, 512, ORDO_MASK_CAUSAL), 32); /* chains of 8 steps */
+    CHECK_INT(section_of(64, 64, 64, 1024, ORDO_MASK_CAUSAL), 64);
 }
 
 CHECK_MAIN(RUN(full_masks_keep_two_waves_of_chains), RUN(masks_that_cut_keep_columns))
