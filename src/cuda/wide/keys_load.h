@@ -205,9 +205,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
             (int32_t)ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
         const int64_t total = (int64_t)tiles * args.run.kv_heads;
         for (int64_t ticket = atomicAdd(args.key_ticket, 1); ticket < total;) {
-            const int64_t next = atomicAdd(args.key_ticket, 1);
             unit(wide_issue(args.run.kv_heads, args.key_section, tiles, ticket));
-            ticket = next;
+            ticket = atomicAdd(args.key_ticket, 1); /* none is kept waiting for its unit */
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0, false); /* no steps: the end */
         if (SOURCE == ORDO_KEEP_MADE) {                   /* and for the warps that make bits */

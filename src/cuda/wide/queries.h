@@ -147,11 +147,10 @@ template <int D, int DV> struct wide_queries_loader {
         const int32_t heads = args.run.kv_heads * args.run.group_heads;
         const int64_t total = (int64_t)pairs * heads;
         for (int64_t ticket = atomicAdd(args.query_ticket, 1); ticket < total;) {
-            const int64_t next = atomicAdd(args.query_ticket, 1);
             wide_unit x = wide_issue(heads, args.query_section, pairs, ticket);
             x.tile = pairs - 1 - x.tile; /* the longest first, if the mask is causal */
             unit(x);
-            ticket = next;
+            ticket = atomicAdd(args.query_ticket, 1); /* none is kept waiting for its unit */
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0, 0, 0); /* no steps: the end */
     }
