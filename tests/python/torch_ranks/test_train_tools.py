@@ -1,0 +1,81 @@
+"""tools/train and bench/gpu/train_h200: what they accept as a run that was resumed, their limits, and
+the turns that contestants take, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+
+
+def run(*command):
+    return subprocess.run(
+        [sys.executable, *map(str, command)], cwd=ROOT, env=ENVIRONMENT, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "left, begun, accepted",
+    [
+        (["step-00000004", "step-00000008"], "step-00000008", True),
+        (["step-00000004", "step-00000008", "step-00000012"], "step-00000012", True),
+        (["step-00000004"], "step-00000004", False),  # step 10 was seen: that of step 8 is lost
+        ([], "step-00000000", False),
+        (["step-00000008"], "step-00000000", False),  # it was there, and was not read
+    ],
+)
+def test_equal_weights_are_not_enough(monkeypatch, tmp_path, capsys, left, begun, accepted):
+    """A run that began again from nothing has the same weights, and must not pass as resumed."""
+    loader = SourceFileLoader("train_tool", str(ROOT / "tools" / "train"))
+    tool = module_from_spec(spec_from_loader("train_tool", loader))
+    loader.exec_module(tool)
+    out = tmp_path / "run-0"
+
+    class Pretended:
+        def __init__(self, folder, ranks, args):
+            self.step, self.begun = 10, begun
+            self.process = SimpleNamespace(returncode=-9)
+
+        def kill_when(self, due, delay, one):
+            for name in left:
+                (out / name).mkdir(parents=True)
+
+        def finish(self):
+            return "digest"
+
+    monkeypatch.setattr(tool, "Training", Pretended)
+    args = SimpleNamespace(out=tmp_path, ranks=[2, 3], runs=1, steps=20, save_every=4)
+    assert tool.interrupted(0, "digest", args) is accepted
+    assert ("FAIL" in capsys.readouterr().out) is not accepted
+
+
+def test_a_limit_ends_a_training(tmp_path):
+    done = run("tools/train", "--preset", "tiny", "--limit", "0.5", "--out", tmp_path / "out")
+    assert done.returncode == 1 and done.stdout.endswith("DIFFERENT\n"), done.stdout + done.stderr
+    assert "weights none" in done.stdout
+
+
+def test_contestants_take_turns(tmp_path):
+    """Both rates of all three, timed; backends that the CPU does not have are refused by name."""
+    small = ["--device", "cpu", "--preset", "tiny", "--dtype", "f32", "--rows", 1, "--no-build"]
+    small += ["--micro-batches", 1, "--rounds", 1, "--block", 2, "--json", tmp_path / "json"]
+    done = run("bench/gpu/train_h200", "steps", *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = json.loads((tmp_path / "json").read_text())["steps"]
+    rows = {(row["attention"], row["p"]): row for row in made["rows"]}
+    names = ("ordo", "sdpa", "sdpa-deterministic")
+    assert set(rows) == {(name, p) for name in names for p in (0.0, 0.1)}, made
+    assert all(row["steps"] == 2 and row["median_ms"] > 0 for row in rows.values())
+    assert not made["absent"] and set(made["refused"]) == {"sdpa", "sdpa-deterministic"}
+    assert len(made["ratios"]) == 4 and all(each["ratio"] > 0 for each in made["ratios"])
