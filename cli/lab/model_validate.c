@@ -1,26 +1,12 @@
 /* model_validate.c: `ordo model validate`: predictions beside measured times. */
-#include "lab/model.h"
-#include "lab/model_measured.h"
+#include "lab/model_validate.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A measured row beside its prediction. */
-typedef struct row {
-    cli_measured_row is;
-    double predicted;
-    ordo_limiter limiter;
-    int group;
-} row;
-
-typedef struct table {
-    cli_model_args *model;
-    const char *path;
-    cli_measured measured;
-    row *rows;
-    size_t count;
-} table;
+typedef cli_validated_row row;
+typedef cli_validation table;
 
 /* Errors are reported for each kind of kernel. */
 static const char *const groups[] = {
@@ -94,7 +80,7 @@ static ordo_status predict_gemm(const ordo_model *model, const cli_measured_row 
 }
 
 static ordo_status predict_attention(const ordo_model *model, const cli_measured_row *r,
-                                     bool backward, ordo_kernel_time *time)
+                                     bool backward, ordo_kernel_time *time, const char **constant)
 {
     ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
     s.precision = precision_of(r);
@@ -111,7 +97,8 @@ static ordo_status predict_attention(const ordo_model *model, const cli_measured
     s.keep = strcmp(r->keep, "made") == 0 || (r->dropout > 0 && !r->keep[0]) ? ORDO_KEEP_MADE
              : strcmp(r->keep, "given") == 0                                 ? ORDO_KEEP_GIVEN
                                                                              : ORDO_KEEP_NONE;
-    return ordo_model_attention(model, &s, time);
+    const ordo_status status = ordo_model_attention_constant(model, &s, constant);
+    return status == ORDO_OK ? ordo_model_attention(model, &s, time) : status;
 }
 
 static ordo_status predict_block(const ordo_model *model, const cli_measured_row *r, bool training,
@@ -151,11 +138,20 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     return ORDO_OK;
 }
 
+static double constant_of(const ordo_model *model, const char *name)
+{
+    for (size_t i = 0; i < ordo_model_constant_count(); i++) {
+        ordo_model_constant c;
+        if (ordo_model_constant_at(model, i, &c) == ORDO_OK && strcmp(c.name, name) == 0)
+            return c.value;
+    }
+    return NAN;
+}
+
 /* The cores and the multiply-add rate that were measured beside the row, if it says. */
 static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
 {
     static const char *const rates[] = { "tensor_f32", "tensor_bf16", "tensor_f16" };
-    ordo_model_constant clock = { 0 };
     ordo_status status = ORDO_OK;
     if (strcmp(r->state, "burst") == 0)
         status = ordo_model_set(model, "steady", 0);
@@ -164,18 +160,14 @@ static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
     if (status != ORDO_OK || r->threads <= 0)
         return status;
     status = ordo_model_set(model, "workers", r->threads);
-    for (size_t i = 0; i < ordo_model_constant_count() && status == ORDO_OK; i++) {
-        ordo_model_constant c;
-        if (ordo_model_constant_at(model, i, &c) == ORDO_OK && strcmp(c.name, "clock_tensor") == 0)
-            clock = c;
-    }
+    const double clock = constant_of(model, "clock_tensor");
     for (size_t i = 0; i < 3 && status == ORDO_OK && r->peak_flops > 0; i++)
-        status = ordo_model_set(model, rates[i], r->peak_flops / r->threads / (clock.value * 1e9));
+        status = ordo_model_set(model, rates[i], r->peak_flops / r->threads / (clock * 1e9));
     return status;
 }
 
 static ordo_status predict_kernel(const ordo_model *model, const cli_measured_row *r,
-                                  ordo_kernel_time *time)
+                                  ordo_kernel_time *time, const char **constant)
 {
     const char *kernel = r->kernel;
     const bool bench = kernel[0] == '\0';
@@ -196,7 +188,7 @@ static ordo_status predict_kernel(const ordo_model *model, const cli_measured_ro
     const bool backward =
         strcmp(kernel, "attention-backward") == 0 || strcmp(r->pass, "backward") == 0;
     if (backward || bench || strcmp(kernel, "attention") == 0)
-        return predict_attention(model, r, backward, time);
+        return predict_attention(model, r, backward, time, constant);
     *time = (ordo_kernel_time) { .seconds = NAN }; /* a kernel the model does not know */
     return ORDO_OK;
 }
@@ -212,7 +204,7 @@ static int group_of(const cli_measured_row *r)
     return i;
 }
 
-static int predict(const table *t, row *r)
+int cli_validate_predict(const cli_validation *t, cli_validated_row *r)
 {
     ordo_model *model = NULL;
     ordo_kernel_time time = { 0 };
@@ -221,12 +213,17 @@ static int predict(const table *t, row *r)
         status = cli_model_apply_set(t->model, model);
     if (status == CLI_OK)
         status = cli_library(adjust(model, &r->is));
+    if (status == CLI_OK && r->constant && r->value > 0) /* fitted */
+        status = cli_library(ordo_model_set(model, r->constant, r->value));
     if (status == CLI_OK)
-        status = cli_library(predict_kernel(model, &r->is, &time));
+        status = cli_library(predict_kernel(model, &r->is, &time, &r->constant));
+    if (status == CLI_OK && r->constant)
+        r->value = constant_of(model, r->constant);
     ordo_model_destroy(model);
     r->predicted = time.seconds + r->is.overhead_seconds;
     r->limiter = time.limiter;
     r->group = group_of(&r->is);
+    r->kind = r->constant ? r->constant : groups[r->group];
     if (status == CLI_OK && !(r->is.seconds > 0))
         return cli_usage("%s: a result has no \"seconds\"", t->path);
     return status;
@@ -239,7 +236,7 @@ typedef struct errors {
     double sum, worst; /* of relative errors, without and with sign */
 } errors;
 
-static double error_of(const row *r)
+double cli_validate_error(const cli_validated_row *r)
 {
     return r->predicted / r->is.seconds - 1;
 }
@@ -251,7 +248,7 @@ static errors errors_of(const table *t, int group)
         const row *r = &t->rows[i];
         if ((group >= 0 && r->group != group) || isnan(r->predicted))
             continue;
-        const double error = error_of(r);
+        const double error = cli_validate_error(r);
         e.count++;
         e.sum += fabs(error);
         if (fabs(error) > fabs(e.worst))
@@ -296,7 +293,7 @@ static void print_table(const void *what)
                    "not modelled");
         else
             printf("%-19s %-44s %12.2f %12.2f %+7.1f%%  %s\n", groups[r->group], text,
-                   r->is.seconds * 1e6, r->predicted * 1e6, 100 * error_of(r),
+                   r->is.seconds * 1e6, r->predicted * 1e6, 100 * cli_validate_error(r),
                    ordo_limiter_name(r->limiter));
     }
     printf("\n%-19s %6s %12s %10s\n", "kernel", "rows", "mean error", "worst");
@@ -306,6 +303,8 @@ static void print_table(const void *what)
             printf("%-19s %6zu %11.1f%% %+9.1f%%\n", g < GROUPS ? groups[g] : "all", e.count,
                    100 * e.sum / (double)e.count, 100 * e.worst);
     }
+    if (t->kinds)
+        cli_holdout_print(t);
 }
 
 static void errors_json(cli_json *json, const table *t)
@@ -338,17 +337,31 @@ static void table_json(cli_json *json, const void *what)
         cli_json_text(json, "row", text);
         cli_json_real(json, "measured_seconds", r->is.seconds);
         cli_json_real(json, "predicted_seconds", r->predicted);
-        cli_json_real(json, "error", error_of(r));
+        cli_json_real(json, "error", cli_validate_error(r));
         cli_json_text(json, "limiter", ordo_limiter_name(r->limiter));
         cli_json_end_object(json);
     }
     cli_json_end_array(json);
     errors_json(json, t);
+    if (t->kinds)
+        cli_holdout_json(json, t);
 }
 
-static int run(table *t, const cli_syntax *syntax, double most)
+/* Report every kind of kernel whose mean error is larger than allowed. */
+static int check_most(const table *t, double most)
 {
     int status = CLI_OK;
+    for (int g = 0; g < GROUPS; g++) {
+        const errors e = errors_of(t, g);
+        if (e.count > 0 && 100 * e.sum / (double)e.count > most)
+            status = cli_error(CLI_DIFFERENT, "%s: mean error %.1f %%, at most %g %% allowed",
+                               groups[g], 100 * e.sum / (double)e.count, most);
+    }
+    return status;
+}
+
+static int run(table *t, const cli_syntax *syntax, double most, bool hold_out)
+{
     CLI_TRY(cli_measured_read(&t->measured, t->path));
     t->count = t->measured.count;
     t->rows = calloc(t->count, sizeof *t->rows);
@@ -360,15 +373,11 @@ static int run(table *t, const cli_syntax *syntax, double most)
         t->model->machine_name = t->measured.machine[0] != '\0' ? t->measured.machine : "host";
     CLI_TRY(cli_model_open(t->model, false));
     for (size_t i = 0; i < t->count; i++)
-        CLI_TRY(predict(t, &t->rows[i]));
+        CLI_TRY(cli_validate_predict(t, &t->rows[i]));
+    if (hold_out)
+        CLI_TRY(cli_holdout_fit(t));
     CLI_TRY(cli_model_show(t->model, "validate", print_table, table_json, t));
-    for (int g = 0; g < GROUPS; g++) {
-        const errors e = errors_of(t, g);
-        if (e.count > 0 && 100 * e.sum / (double)e.count > most)
-            status = cli_error(CLI_DIFFERENT, "%s: mean error %.1f %%, at most %g %% allowed",
-                               groups[g], 100 * e.sum / (double)e.count, most);
-    }
-    return status;
+    return hold_out ? cli_holdout_most(t, most) : check_most(t, most);
 }
 
 int cli_model_validate(int argc, char **argv)
@@ -376,7 +385,10 @@ int cli_model_validate(int argc, char **argv)
     cli_model_args model = { 0 };
     table t = { .model = &model };
     double most = INFINITY;
+    bool hold_out = false;
     cli_option options[] = {
+        OPT_FLAG("--hold-out", &hold_out,
+                 "fit constants of attention to half of the rows; errors of the others"),
         OPT_REAL("--most", "PERCENT", &most,
                  "exit with 1 if the mean error of a kind of kernel is larger"),
     };
@@ -386,7 +398,9 @@ int cli_model_validate(int argc, char **argv)
         "model validate FILE.json [OPTIONS]",
         "Compare predictions with measured times: what `ordo bench --json` printed, or a file of\n"
         "bench/lab/measured/. Prints the error of each row, the mean and the worst of each kind.\n"
-        "The machine is the file's own unless named; FILE may be - for standard input.",
+        "The machine is the file's own unless named; FILE may be - for standard input.\n"
+        "--hold-out fits one constant for each kind of attention (pass, head size, source of keep\n"
+        "bits) to half of its rows, and prints the errors of the other half before and after.",
         sections, 2,
         "  ordo bench attention --seq 256 --heads 4 --seconds 0.1 --json | ordo model validate -\n"
     };
@@ -400,9 +414,10 @@ int cli_model_validate(int argc, char **argv)
         if (most < 0)
             status = cli_usage("--most %g: expected 0 or more percent", most);
         else
-            status =
-                t.path ? run(&t, &syntax, most) : cli_usage("expected a file of measured times");
+            status = t.path ? run(&t, &syntax, most, hold_out)
+                            : cli_usage("expected a file of measured times");
     }
+    free(t.kinds);
     free(t.rows);
     cli_measured_free(&t.measured);
     cli_model_free(&model);

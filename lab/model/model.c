@@ -111,6 +111,19 @@ static ordo_status check_shape(const ordo_model *model, ordo_attention_shape *s)
     return check_utilization(s->utilization);
 }
 
+/* Copy a shape that can be priced, with its defaults filled in. */
+static ordo_status take_shape(const ordo_model *model, const ordo_attention_shape *shape,
+                              ordo_attention_shape *s)
+{
+    const ordo_kernel_counts *counts;
+    static const ordo_nested nested[] = { ORDO_NESTED(ordo_attention_shape, rng), { 0 } };
+    static const ordo_struct kind = ORDO_STRUCT(ordo_attention_shape, "ordo_attention_shape",
+                                                ORDO_ATTENTION_SHAPE_INIT, nested);
+    ORDO_TRY(ordo_versioned_copy(s, shape, &kind));
+    ORDO_TRY(check_shape(model, s));
+    return s->keep == ORDO_KEEP_MADE ? find_counts(&s->rng, &counts) : ORDO_OK;
+}
+
 ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_shape *shape,
                                  ordo_kernel_time *time)
 {
@@ -118,15 +131,21 @@ ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_s
     if (!model || !shape || !time)
         return missing(!model ? "model" : !shape ? "shape" : "time");
     ordo_attention_shape s;
-    const ordo_kernel_counts *counts;
-    static const ordo_nested nested[] = { ORDO_NESTED(ordo_attention_shape, rng), { 0 } };
-    static const ordo_struct kind = ORDO_STRUCT(ordo_attention_shape, "ordo_attention_shape",
-                                                ORDO_ATTENTION_SHAPE_INIT, nested);
-    ORDO_TRY(ordo_versioned_copy(&s, shape, &kind));
-    ORDO_TRY(check_shape(model, &s));
-    if (s.keep == ORDO_KEEP_MADE)
-        ORDO_TRY(find_counts(&s.rng, &counts));
+    ORDO_TRY(take_shape(model, shape, &s));
     *time = ordo_price_attention(model, &s).time;
+    return ORDO_OK;
+}
+
+ordo_status ordo_model_attention_constant(const ordo_model *model,
+                                          const ordo_attention_shape *shape, const char **name)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !shape || !name)
+        return missing(!model ? "model" : !shape ? "shape" : "name");
+    ordo_attention_shape s;
+    ORDO_TRY(take_shape(model, shape, &s));
+    const bool cpu = ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
+    *name = cpu ? NULL : ordo_constant_rows[ordo_price_time_constant(&s)].name;
     return ORDO_OK;
 }
 

@@ -243,6 +243,15 @@ static void stretch(double *by, double utilization)
             by[i] /= utilization;
 }
 
+ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
+{
+    static const int64_t sizes[ORDO_PRICE_SIZES - 1] = { 64, 96, 128, 192 };
+    int at = s->backward ? ORDO_PRICE_SIZES : 0;
+    for (int i = 0; i < ORDO_PRICE_SIZES - 1; i++)
+        at += s->head_dim > sizes[i];
+    return (ordo_constant)(ORDO_C_TIME + at * (ORDO_KEEP_MADE + 1) + (int)s->keep);
+}
+
 ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_shape *s)
 {
     const ordo_kernel_counts *rng = s->keep == ORDO_KEEP_MADE ? ordo_rng_counts(&s->rng) : NULL;
@@ -263,12 +272,13 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
     attention_memory(model, s, t.by);
     const double rows = (double)s->batch * (double)s->heads *
                         (double)ordo_price_tiles((double)s->q_len, (double)bq);
-    const double whole = ordo_price_waves(model, rows);
+    const double measured = value(model, ordo_price_time_constant(s));
+    const double factor = ordo_price_waves(model, rows) * measured;
     for (int i = 0; i < ORDO_LIMITERS; i++)
-        t.by[i] *= whole;
+        t.by[i] *= factor;
     if (backward && s->utilization > 0)
         stretch(t.by, s->utilization);
-    return ordo_price_finish(model, t, attention_energy(model, s, rng, elements));
+    return ordo_price_finish(model, t, measured * attention_energy(model, s, rng, elements));
 }
 
 ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rng, double elements)

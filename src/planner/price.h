@@ -11,6 +11,9 @@
 #include "ordo/machine.h"
 #include "ordo/price.h"
 
+/* Classes of head sizes that kernels are compiled for: up to 64, 96, 128, 192, and above. */
+enum { ORDO_PRICE_SIZES = 5 };
+
 /* Constants of a model. Rates first: those of a multiprocessor are per clock. */
 typedef enum ordo_constant {
     ORDO_C_WORKERS,
@@ -73,6 +76,8 @@ typedef enum ordo_constant {
     ORDO_C_DROP_SHARED,
     ORDO_C_FUSED_EXPOSED,
     ORDO_C_FUSED_EXPOSED_BACKWARD,
+    ORDO_C_TIME, /* the first of those that ordo_price_time_constant() returns */
+    ORDO_C_TIME_LAST = ORDO_C_TIME + 2 * ORDO_PRICE_SIZES * (ORDO_KEEP_MADE + 1) - 1,
 
     /* Random numbers, alone and beside a GEMM. */
     ORDO_C_RNG_SCALE,
@@ -184,6 +189,10 @@ ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model,
                                               const ordo_attention_shape *shape);
 ORDO_FOR_LAB ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
                                         double elements);
+
+/* The constant that the time of a pass on a GPU is multiplied by: one for each pass, class of head
+ * sizes and source of keep bits. */
+ORDO_FOR_LAB ordo_constant ordo_price_time_constant(const ordo_attention_shape *shape);
 
 /* Return the number of scores that a kernel with tiles bq x bk computes: all, or those of live
  * tiles. */

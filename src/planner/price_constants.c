@@ -58,6 +58,9 @@ static const char BACKWARD_FIT[] =
 static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json (mean "
                                 "error 1.4 %; causal rows, not "
                                 "fitted, 1.7 %), in proportion to the head size";
+static const char TIME_FIT[] =
+    "1 until rows of this kind are fitted: bench/gpu/prices_h200, then `ordo model validate "
+    "--hold-out`";
 static const char BESIDE[] =
     "rows gemm-then-rng and gemm-beside-rng of h200-calibrate.json, where each block starts its "
     "generator and waits for it: 21 and 34 us slower beside; generators that never wait for a "
@@ -67,6 +70,22 @@ static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, 
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";
 static const char SWITCH[] = "a switch: 0 or 1";
+
+/* Measured over priced time of a pass at a head size, the at-th class of
+ * ordo_price_time_constant(): without dropout, with keep bits given, and with keep bits made
+ * inside. */
+#define TIME(pass_, dim_, keep_, index_, value_)                                                   \
+    [ORDO_C_TIME + (index_)] = { pass_ "_" dim_ "_" keep_,                                         \
+                                 "",                                                               \
+                                 "time over the price by limiters, head size " dim_,               \
+                                 0.05,                                                             \
+                                 20,                                                               \
+                                 IS(value_, FITTED, TIME_FIT),                                     \
+                                 IS(1, CHOICE, NOT_IN_PAPER) }
+#define TIMES(pass_, dim_, at_, plain_, given_, made_)                                             \
+    TIME(pass_, dim_, "plain", 3 * (at_), plain_),                                                 \
+        TIME(pass_, dim_, "given", 3 * (at_) + 1, given_),                                         \
+        TIME(pass_, dim_, "made", 3 * (at_) + 2, made_)
 
 const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_WORKERS] = { "workers", "count", "multiprocessors, or cores", 1, 1e6,
@@ -206,6 +225,17 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                                         "the same in the backward pass", 0, 100,
                                         IS(2.7, FITTED, FUSED_FIT),
                                         IS(0, FITTED, "arXiv 2410.07531 takes the maximum") },
+
+    TIMES("forward", "64", 0, 1, 1, 1),
+    TIMES("forward", "96", 1, 1, 1, 1),
+    TIMES("forward", "128", 2, 1, 1, 1),
+    TIMES("forward", "192", 3, 1, 1, 1),
+    TIMES("forward", "256", 4, 1, 1, 1),
+    TIMES("backward", "64", 5, 1, 1, 1),
+    TIMES("backward", "96", 6, 1, 1, 1),
+    TIMES("backward", "128", 7, 1, 1, 1),
+    TIMES("backward", "192", 8, 1, 1, 1),
+    TIMES("backward", "256", 9, 1, 1, 1),
 
     [ORDO_C_RNG_SCALE] = { "rng_scale", "", "factor on the generator's instructions", 0.001, 1000,
                            BOTH(IS(1, CHOICE, "as counted")) },

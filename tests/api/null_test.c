@@ -221,6 +221,7 @@ TEST(models)
     ordo_block block = ORDO_BLOCK_INIT;
     ordo_block_report report;
     ordo_plan_price price;
+    const char *name;
     REFUSED(ordo_model_create(NULL, machine, ORDO_CALIBRATION_SILICON));
     REFUSED(ordo_model_create(&made, NULL, ORDO_CALIBRATION_SILICON));
     REFUSED(ordo_model_constant_at(NULL, 0, &constant));
@@ -235,6 +236,9 @@ TEST(models)
     REFUSED(ordo_model_attention(NULL, &shape, &time));
     REFUSED(ordo_model_attention(model, NULL, &time));
     REFUSED(ordo_model_attention(model, &shape, NULL));
+    REFUSED(ordo_model_attention_constant(NULL, &shape, &name));
+    REFUSED(ordo_model_attention_constant(model, NULL, &name));
+    REFUSED(ordo_model_attention_constant(model, &shape, NULL));
     REFUSED(ordo_model_rng(NULL, &rng, 1, &time));
     REFUSED(ordo_model_rng(model, NULL, 1, &time));
     REFUSED(ordo_model_rng(model, &rng, 1, NULL));

@@ -70,6 +70,13 @@ ORDO_API ordo_status ordo_model_attention(const ordo_model *model,
                                           const ordo_attention_shape *shape,
                                           ordo_kernel_time *time);
 
+/* Name of the constant that the time of this attention on a GPU is multiplied by: measured over
+ * priced time of its kind of kernel, by pass, head size and source of keep bits, as in
+ * "forward_192_given". NULL on CPUs, whose prices have none. */
+ORDO_API ordo_status ordo_model_attention_constant(const ordo_model *model,
+                                                   const ordo_attention_shape *shape,
+                                                   const char **name);
+
 /* Time of making `elements` keep bits, packed, in a kernel of their own. Returns
  * ORDO_ERR_UNSUPPORTED for a combination of rounds, bits and generator whose instructions are not
  * known; the message lists those that are. */

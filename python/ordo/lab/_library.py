@@ -46,6 +46,10 @@ PROTOTYPES: dict[str, Prototype] = {
         RESULT,
         [HANDLE, POINTER(s.ordo_attention_shape), POINTER(s.ordo_kernel_time)],
     ),
+    "ordo_model_attention_constant": (
+        RESULT,
+        [HANDLE, POINTER(s.ordo_attention_shape), POINTER(c_char_p)],
+    ),
     "ordo_model_rng": (
         RESULT,
         [HANDLE, POINTER(s.ordo_rng), c_double, POINTER(s.ordo_kernel_time)],

@@ -196,6 +196,41 @@ refuses 2 "--state" model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" -
 refuses 1 "rng: mean error" model validate "$ORDO_SOURCE/bench/lab/measured/h200.json" --most 0.5 --json=/dev/null
 status 0 model validate "$ORDO_SOURCE/bench/lab/measured/neoverse-v1.json" --most 10
 prints "attention-backward"
+# Constants are fitted to half of the rows: of four to the first and the last. Synthetic rows: what
+# the model predicts, times a factor for each row.
+rows() { # FACTORS: a file of forward and backward rows of head size 192 with keep bits given
+    echo '{"machine": "h200", "results": ['
+    for kernel in attention attention-backward; do
+        n=1
+        for factor in $1; do
+            n=$((n * 2))
+            echo "{\"kernel\": \"$kernel\", \"batch\": $n, \"heads\": 10, \"seq\": 4096, \"head_dim\": 192," \
+                "\"keep\": \"given\", \"seconds\": ${2:-1}, \"label\": \"$factor\"},"
+        done
+    done
+    echo '{"kernel": "memory", "read_bytes": 1e9, "seconds": 1}]}'
+}
+synthetic() { # FACTORS: the rows with the times that make the model's errors those factors
+    rows "$1" >"$work/rows.json"
+    "$ORDO" model validate "$work/rows.json" | awk '/^(attention|memory)/ && $NF !~ /%/ { print }' >"$work/said"
+    awk 'NR == FNR { if ($1 == "memory") t[++n] = $(NF - 2) / 1e6; else t[++n] = $2 * $(NF - 2) / 1e6; next }
+        /"seconds": 1/ { sub(/"seconds": 1/, "\"seconds\": " t[++m]) } { print }' "$work/said" "$work/rows.json" >"$work/synthetic.json"
+}
+held() { # KIND: constant, mean before and after of the rows that were held out
+    awk -v kind="$1" 'on && $1 == kind { print $4, $5, $6 } /^rows that/ { on = 1 }' "$out"
+}
+synthetic "1.3 1.3 1.3 1.3"
+status 0 model validate "$work/synthetic.json" --hold-out
+[ "$(held forward_192_given)" = "1.3000 23.1% 0.0%" ] || fail "hold-out: $(held forward_192_given)"
+[ "$(held backward_192_given)" = "1.3000 23.1% 0.0%" ] || fail "hold-out: $(held backward_192_given)"
+status 0 model validate "$work/synthetic.json" --set forward_192_given=1.3 --set backward_192_given=1.3 --most 0.1
+refuses 1 "attention: mean error 23" model validate "$work/synthetic.json" --set backward_192_given=1.3 --most 5 --json=/dev/null
+synthetic "1 2 2 1" # the rows that are held out take twice as long
+status 0 model validate "$work/synthetic.json" --hold-out
+[ "$(held forward_192_given)" = "1.0000 50.0% 50.0%" ] || fail "hold-out: $(held forward_192_given)"
+refuses 1 "forward_192_given: mean error 50.0 %" model validate "$work/synthetic.json" --hold-out --most 5 --json=/dev/null
+refuses 1 "memory: no row is held out, of 1" model validate "$work/synthetic.json" --hold-out --most 60 --json=/dev/null
+json model validate "$work/synthetic.json" --hold-out
 "$ORDO" bench attention --seq 128 --heads 2 --seconds 0.05 --json >"$work/bench.json" || fail bench
 status 0 model validate "$work/bench.json"
 prints "attention-backward"

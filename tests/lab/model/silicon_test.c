@@ -2,6 +2,8 @@
 #include "check.h"
 #include "ordo/lab/model.h"
 
+#include <string.h>
+
 static ordo_machine *machine;
 
 static ordo_model *h200(bool burst)
@@ -221,6 +223,47 @@ TEST(fitted_constants)
     ordo_model_destroy(model);
 }
 
+/* Each pass, class of head sizes and source of keep bits has a constant of its own, which
+ * multiplies its time and no other. */
+TEST(kinds_of_attention_have_factors)
+{
+    static const struct {
+        int64_t dim;
+        const char *name;
+    } sizes[] = { { 40, "64" },   { 64, "64" },   { 65, "96" },   { 96, "96" },  { 97, "128" },
+                  { 128, "128" }, { 192, "192" }, { 193, "256" }, { 256, "256" } };
+    static const char *const keeps[] = { "plain", "given", "made" };
+    ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
+    s.batch = 4;
+    s.heads = 8;
+    s.q_len = 4096;
+    for (int i = 0; i < 9 * 3 * 2; i++) {
+        char expected[64];
+        const char *name = NULL, *other = NULL;
+        ordo_kernel_time plain, scaled, same;
+        ordo_model *model = h200(true);
+        s.head_dim = sizes[i % 9].dim;
+        s.keep = (ordo_keep_source)(i / 9 % 3);
+        s.backward = i >= 27;
+        snprintf(expected, sizeof expected, "%s_%s_%s", s.backward ? "backward" : "forward",
+                 sizes[i % 9].name, keeps[s.keep]);
+        CHECK_INT(ordo_model_attention_constant(model, &s, &name), ORDO_OK);
+        CHECK_TEXT(name, expected);
+        CHECK_INT(ordo_model_set(model, "launch", 0), ORDO_OK);
+        CHECK_INT(ordo_model_attention(model, &s, &plain), ORDO_OK);
+        CHECK_INT(ordo_model_set(model, name, 1.5), ORDO_OK);
+        CHECK_INT(ordo_model_attention(model, &s, &scaled), ORDO_OK);
+        CHECK_NEAR(scaled.seconds / plain.seconds, 1.5, 1e-12);
+        s.backward = !s.backward;
+        CHECK_INT(ordo_model_attention_constant(model, &s, &other), ORDO_OK);
+        CHECK_INT(ordo_model_attention(model, &s, &plain), ORDO_OK);
+        CHECK_INT(ordo_model_set(model, name, 1), ORDO_OK);
+        CHECK_INT(ordo_model_attention(model, &s, &same), ORDO_OK);
+        CHECK(strcmp(name, other) != 0 && same.seconds == plain.seconds);
+        ordo_model_destroy(model);
+    }
+}
+
 /* Ranks that share heads or rows each hold their part of the mask and of the work. */
 TEST(shards_divide_the_work)
 {
@@ -364,4 +407,4 @@ CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_d
            RUN(wide_multiplications_steal), RUN(utilization_stretches_the_backward_pass),
            RUN(shards_divide_the_work), RUN(causal_masks_halve_scores), RUN(pipelines_save_memory),
            RUN(whole_waves_cost), RUN(shared_memory_is_counted), RUN(given_bits_are_read),
-           RUN(fitted_constants))
+           RUN(fitted_constants), RUN(kinds_of_attention_have_factors))

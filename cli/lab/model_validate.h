@@ -1,0 +1,55 @@
+/* model_validate.h: measured rows beside their predictions, and constants fitted to half of them.
+ */
+#ifndef CLI_MODEL_VALIDATE_H
+#define CLI_MODEL_VALIDATE_H
+
+#include "lab/model.h"
+#include "lab/model_measured.h"
+
+typedef struct cli_validated_row {
+    cli_measured_row is;
+    double predicted;
+    ordo_limiter limiter;
+    int group;
+    const char *kind;     /* of kernel: its constant if it has one, else the name of its group */
+    const char *constant; /* that its time is multiplied by; NULL: none */
+    double value;         /* of that constant */
+    bool held_out;        /* not used by the fit */
+} cli_validated_row;
+
+/* A kind of kernel after a fit to half of its rows. */
+typedef struct cli_holdout_kind {
+    const char *name, *constant;
+    double value;                /* of the constant, fitted */
+    size_t rows, fitted;         /* all, and those of the fit */
+    double log_ratios;           /* sum over those of the fit: measured over predicted time */
+    double before, after, worst; /* sums of errors of the other rows; the largest, with sign */
+} cli_holdout_kind;
+
+typedef struct cli_validation {
+    cli_model_args *model;
+    const char *path;
+    cli_measured measured;
+    cli_validated_row *rows;
+    size_t count;
+    cli_holdout_kind *kinds; /* NULL: nothing was fitted */
+    size_t kind_count;
+} cli_validation;
+
+/* Predict one row; with the row's `value` of its constant if both are set. */
+int cli_validate_predict(const cli_validation *validation, cli_validated_row *row);
+
+/* Relative, with sign. */
+double cli_validate_error(const cli_validated_row *row);
+
+/* Fit the constant of each kind to half of its rows, which were predicted, and predict all rows
+ * again with it. Allocates `kinds`. */
+int cli_holdout_fit(cli_validation *validation);
+void cli_holdout_print(const cli_validation *validation);
+void cli_holdout_json(cli_json *json, const cli_validation *validation);
+
+/* Report kinds whose mean error of rows that were not used by the fit is larger than `most`
+ * percent, or that have no such row. */
+int cli_holdout_most(const cli_validation *validation, double most);
+
+#endif
