@@ -5,12 +5,15 @@ Each group of processes starts once and does everything (sums_work.py).
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 import torch
 from ordo.torch import tree_sum
-from ordo.torch.distributed import _tree
+from ordo.torch.distributed import _ordered_norm, _tree
 from ordo.torch.distributed._ordered import _share
-from ordo.torch.distributed._ordered_norm import _nodes, _root, _squares
+from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
 from ranks_kit import run, values
 
 RANKS = (1, 2, 3, 4, 8)
@@ -106,15 +109,53 @@ def test_an_aligned_block_needs_few_sums():
         assert most <= log + 1 and counter.nodes == [_tree.Node(log, 0)]
 
 
-def test_shards_of_any_cut_give_one_norm():
-    x = torch.randn(5000, generator=torch.Generator().manual_seed(4))
-    found = set()
-    for chunk in (2, 5, 9):
-        for cuts in ([0, 5000], [0, 1, 5000], [0, 1667, 3334, 5000], [0, 777, 777, 4096, 5000]):
+def by_definition(squares):
+    """The tree of _tree.py, as its definition reads."""
+    while len(squares) > 1:
+        pairs = zip(squares[0::2], squares[1::2])
+        squares = [a + b for a, b in pairs] + squares[len(squares) & ~1 :]
+    return squares[0]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 4 make a few elements a tree of many blocks and levels."""
+    monkeypatch.setattr(_ordered_norm, "_LEVELS", 2)
+    monkeypatch.setattr(_ordered_norm, "_BLOCK", 4)
+    monkeypatch.setattr(_ordered_norm, "_PIECE", {"cpu": 4})
+    for cached in (_ordered_norm._steps, _ordered_norm._nodes):
+        cached.cache_clear()
+    yield
+    for cached in (_ordered_norm._steps, _ordered_norm._nodes):
+        cached.cache_clear()
+
+
+def test_shards_of_any_cut_give_one_norm(small_blocks):
+    draw = random.Random(4)
+    for elements in [*range(1, 40), 255, 256, 257, 1023, 3000]:
+        x = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
+        x[draw.randrange(elements)] = 1e30  # in float64 alone a finite square
+        expected = by_definition(x.double().square().tolist())
+        for count in (0, 0, 1, 1, 3, 3):
+            cuts = sorted([0, elements, *(draw.randrange(elements + 1) for _ in range(count))])
             nodes, sums = [], []
             for a, b in zip(cuts, cuts[1:]):
-                nodes += _nodes(a, b, chunk)
-                sums += [float(each) for each in _squares(x[a:b], a, chunk)]
-            found.add(_root(nodes, sums, 5000))
-    assert len(found) == 1
-    assert abs(found.pop() - float(x.double().square().sum())) < 1e-9
+                nodes += _nodes(a, b, elements)
+                sums += _squares([(x[a:b], a, elements)])[0]
+            assert len(nodes) == len(sums)
+            assert _root(nodes, sums, elements) == expected, (elements, cuts)
+
+
+def test_norms_of_many_gradients_are_those_of_each():
+    """Gradients of all lengths and types share blocks and pieces, and stay apart."""
+    draw = torch.Generator().manual_seed(5)
+    lengths = [1, 255, 256, 257, 70_000, 3, 0, 300_000, 66_000, 512]
+    types = [torch.float32, torch.bfloat16, torch.float16]
+    gradients = [torch.randn(n, generator=draw).to(types[x % 3]) for x, n in enumerate(lengths)]
+    squares = [by_definition(x.double().square().tolist()) for x in gradients if len(x)]
+    for each, square in zip((x for x in gradients if len(x)), squares):
+        assert _norm([each]) == math.sqrt(square)
+    assert _norm(gradients) == math.sqrt(by_definition(squares))
+    gradients[4][7] = math.nan
+    assert math.isnan(_norm(gradients))
+    assert _norm([]) == 0.0

@@ -3,13 +3,20 @@
 The squares of a gradient's elements are added in float64 by the tree of _tree.py over their
 positions in the whole gradient. A shard of it, elements a ... b - 1, adds up to a few nodes of that
 tree, wherever it begins; the nodes of all shards are gathered and the rest is added on the host.
+
+Squares are not negative, so that adding zeros changes no bit: a tree that ends inside a block of
+2^8 nodes is filled up with zeros. The blocks of all gradients are then added together, in a few
+operations, to sums of 2^8 nodes; and these again, until few are left for the host.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -17,75 +24,151 @@ from torch import Tensor
 from ..._library import Error
 from ._tree import Counter, Node
 
-_CHUNK = {"cpu": 16, "cuda": 22}  # log2 of the elements that are squared at once
+_LEVELS = 8  # that are added at once, in blocks of 2^8 nodes
+_BLOCK = 1 << _LEVELS
+_PIECE = {"cpu": 18, "cuda": 24}  # log2 of the nodes that are taken at once: these stay in cache
 
 
-def _halves(a: int, b: int, level: int) -> Iterable[tuple[int, bool, bool, int]]:
-    """Per level, for nodes a ... b - 1: (level, whether a and b - 1 have no sibling there, a)."""
+class _Step(NamedTuple):
+    """Nodes of one level: those of whole blocks go up, others stay behind."""
+
+    level: int
+    start: int
+    low: int  # blocks are low ... high - 1; high may lie past the end of the tree: zeros
+    high: int
+    end: int
+
+
+@lru_cache(1 << 16)  # of equal gradients in every step of a run
+def _steps(a: int, b: int, elements: int) -> list[_Step]:
+    """How elements a ... b - 1 of a gradient are added."""
+    made: list[_Step] = []
+    level = 0
+    while level == 0 or b - a > _BLOCK:
+        low = -(-a // _BLOCK) * _BLOCK
+        last = b == -(-elements >> level)  # of the tree
+        high = (-(-b // _BLOCK) if last else b // _BLOCK) * _BLOCK
+        if low >= min(b, high):
+            break
+        made.append(_Step(level, a, low, high, b))
+        a, b, level = low >> _LEVELS, high >> _LEVELS, level + _LEVELS
+    return [*made, _Step(level, a, b, b, b)]
+
+
+def _left(step: _Step) -> list[tuple[int, int]]:
+    """The nodes that stay behind: before the blocks, and behind them."""
+    ends = ((step.start, step.low), (min(step.high, step.end), step.end))
+    return [(a, b) for a, b in ends if a < b]
+
+
+def _halves(a: int, b: int) -> Iterable[tuple[int, int, bool, bool]]:
+    """Per level, for nodes a ... b - 1: (a, b, whether a and b - 1 have no sibling there)."""
     while a < b:
-        first, last = bool(a & 1), bool(b & 1) and b - 1 >= a + (a & 1)
-        yield level, first, last, a
-        a, b, level = (a + 1) >> 1, b >> 1, level + 1
+        yield a, b, bool(a & 1), bool(b & 1) and b - 1 >= a + (a & 1)
+        a, b = (a + 1) >> 1, b >> 1
 
 
 def _nodes_from(a: int, b: int, level: int) -> list[Node]:
     """Nodes that cover nodes a ... b - 1 of a level, in the order of _sums_from()."""
-    made, end = [], b
-    for at, first, last, start in _halves(a, b, level):
-        if first:
-            made.append(Node(at, start))
-        if last:
-            made.append(Node(at, end - 1))
-        end >>= 1
+    made = []
+    for up, (start, end, first, last) in enumerate(_halves(a, b)):
+        made += [Node(level + up, start)] * first + [Node(level + up, end - 1)] * last
     return made
 
 
-def _sums_from(x: Tensor, a: int, level: int) -> list[Tensor]:
+def _sums_from(x: Any, a: int) -> list[float]:
     """The sums of those nodes; x holds nodes a ... of the level."""
     made = []
-    for _, first, last, _ in _halves(a, a + x.numel(), level):
+    for _, _, first, last in _halves(a, a + len(x)):
         if first:
-            made.append(x[:1])
+            made.append(float(x[0]))
             x = x[1:]
         if last:
-            made.append(x[-1:])
+            made.append(float(x[-1]))
             x = x[:-1]
         x = x[0::2] + x[1::2]
     return made
 
 
-def _cut(a: int, b: int, chunk: int) -> tuple[int, int]:
-    """The whole chunks of elements a ... b - 1: from the first to past the last, as elements."""
-    low, high = -(-a >> chunk) << chunk, b >> chunk << chunk
-    return (low, high) if low < high else (b, b)
-
-
-def _nodes(a: int, b: int, chunk: int) -> list[Node]:
+@lru_cache(1 << 16)
+def _nodes(a: int, b: int, elements: int) -> list[Node]:
     """Nodes that cover elements a ... b - 1, in the order of _squares()."""
-    low, high = _cut(a, b, chunk)
-    return (
-        _nodes_from(a, low, 0)
-        + _nodes_from(low >> chunk, high >> chunk, chunk)
-        + _nodes_from(high, b, 0)
-    )
+    spans = [(*span, step.level) for step in _steps(a, b, elements) for span in _left(step)]
+    return [node for span in spans for node in _nodes_from(*span)]
 
 
-def _squares(flat: Tensor, a: int, chunk: int) -> list[Tensor]:
-    """Sums of squares of those nodes; `flat` holds elements a ... of a gradient."""
-    b = a + flat.numel()
-    low, high = _cut(a, b, chunk)
-    tops = [_chunk_square(flat[x - a : x - a + (1 << chunk)]) for x in range(low, high, 1 << chunk)]
-    head, tail = flat[: low - a], flat[high - a :]
-    body = _sums_from(torch.cat(tops), low >> chunk, chunk) if tops else []
-    before, behind = head.double().square(), tail.double().square()
-    return _sums_from(before, a, 0) + body + _sums_from(behind, high, 0)
+def _pieces(parts: Sequence[tuple[Tensor, int]], most: int) -> Iterable[list[Tensor]]:
+    """Parts, each with the zeros that fill its last block, in lists of at most `most` nodes."""
+    piece: list[Tensor] = []
+    room = most
+    for x, zeros in parts:
+        while x.numel() + zeros > room:
+            piece.append(x[:room])
+            x = x[room:]
+            yield piece
+            piece, room = [], most
+        piece += [x, x.new_zeros(zeros)] if zeros else [x]
+        room -= x.numel() + zeros
+    if piece:
+        yield piece
 
 
-def _chunk_square(x: Tensor) -> Tensor:
-    x = x.double().square()
-    while x.numel() > 1:
-        x = x[0::2] + x[1::2]
-    return x
+def _add_blocks(parts: Sequence[tuple[Tensor, int]], square: bool) -> Tensor:
+    """The sums of all blocks of the parts, as one tensor."""
+    made = []
+    for piece in _pieces(parts, 1 << _PIECE.get(parts[0][0].device.type, 18)):
+        x = _wide(piece, square)
+        for _ in range(_LEVELS):
+            x = x[0::2] + x[1::2]
+        made.append(x)
+    return torch.cat(made)
+
+
+def _wide(parts: Sequence[Tensor], square: bool) -> Tensor:
+    x = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    return x.to(torch.float64, copy=True).square_() if square else x
+
+
+def _squares(shards: Sequence[tuple[Tensor, int, int]]) -> list[list[float]]:
+    """Sums of squares of the nodes of shards: flat tensors, their first elements, and how many
+    elements the gradient has. All are on one device; waits for it once."""
+    steps = [_steps(a, a + x.numel(), elements) for x, a, elements in shards]
+    values = [x for x, _, _ in shards]
+    left: list[tuple[int, int, Tensor]] = []  # shard, first node, values
+    raw = 0  # of these, so many are elements, not sums
+    for turn in range(max(map(len, steps))):
+        parts, owners = [], []
+        for shard, each in enumerate(steps):
+            if turn >= len(each):
+                continue
+            step, x = each[turn], values[shard]
+            left += [(shard, a, x[a - step.start : b - step.start]) for a, b in _left(step)]
+            if step.low < step.high:
+                body = x[step.low - step.start : step.high - step.start]
+                parts.append((body, step.high - step.low - body.numel()))
+                owners.append(shard)
+        if turn == 0:
+            raw = len(left)
+        if parts:
+            counts = [(x.numel() + zeros) >> _LEVELS for x, zeros in parts]
+            for shard, x in zip(owners, _add_blocks(parts, turn == 0).split(counts)):
+                values[shard] = x
+    return _on_host(left, raw, len(shards))
+
+
+def _on_host(
+    left: Sequence[tuple[int, int, Tensor]], raw: int, shards: int
+) -> list[list[float]]:
+    """Add what stays behind, by shard; the first `raw` ones are elements, to be squared."""
+    wide = [_wide([x for _, _, x in left[:raw]], True)] if raw else []
+    wide += [x for _, _, x in left[raw:]]
+    found = torch.cat(wide).cpu().numpy() if wide else np.empty(0)
+    made: list[list[float]] = [[] for _ in range(shards)]
+    at = 0
+    for shard, a, x in left:
+        made[shard] += _sums_from(found[at : at + x.numel()], a)
+        at += x.numel()
+    return made
 
 
 # ---- shards ----
@@ -124,14 +207,14 @@ class _Shards:
 
 
 def _gather(
-    values: Sequence[Tensor], counts: Sequence[int], group: Any, device: Any
-) -> list[list[float]]:
+    values: Sequence[float], counts: Sequence[int], group: Any, device: Any
+) -> Sequence[Sequence[float]]:
     """The numbers of every rank of a group, `counts` of them each."""
-    room = torch.zeros(max(counts), dtype=torch.float64, device=device)
-    if values:
-        torch.cat(list(values), out=room[: len(values)])
     if group is None:
-        return [room.tolist()]
+        return [values]
+    room = torch.zeros(max(counts), dtype=torch.float64)
+    room[: len(values)] = torch.tensor(values, dtype=torch.float64)
+    room = room.to(device)
     found = room.new_empty(len(counts) * room.numel())
     dist.all_gather_into_tensor(found, room, group=group)
     rows: list[list[float]] = found.view(len(counts), -1).tolist()
@@ -139,6 +222,8 @@ def _gather(
 
 
 def _root(nodes: Sequence[Node], values: Sequence[float], leaves: int) -> float:
+    if len(nodes) == 1:
+        return values[0]
     counter: Counter[float] = Counter(lambda level, a, b: a + b, leaves)
     for node, value in sorted(zip(nodes, values), key=lambda each: each[0].first):
         counter.push(node, value)
@@ -146,28 +231,21 @@ def _root(nodes: Sequence[Node], values: Sequence[float], leaves: int) -> float:
     return root
 
 
-def _chunk_of(shards: _Shards) -> int:
-    return _CHUNK.get(shards.local.device.type, 16)
-
-
 def _sums_of_squares(all_shards: Sequence[_Shards], group: Any, device: Any) -> list[float]:
     """Of gradients that one group holds, on devices of one kind: one gather for all of them."""
     ranks = len(all_shards[0].spans)
     nodes = [
-        [_nodes(*shards.spans[rank], _chunk_of(shards)) for shards in all_shards]
+        [_nodes(*shards.spans[rank], shards.elements) for shards in all_shards]
         for rank in range(ranks)
     ]
-    values = [
-        value
-        for shards in all_shards
-        for value in _squares(shards.local, shards.spans[shards.rank][0], _chunk_of(shards))
-    ]
+    own = [(x.local, x.spans[x.rank][0], x.elements) for x in all_shards]
+    values = [value for each in _squares(own) for value in each]
     counts = [sum(len(some) for some in each) for each in nodes]
     found = [iter(row) for row in _gather(values, counts, group, device)]
     made = []
     for x, shards in enumerate(all_shards):
-        own = [(node, next(found[rank])) for rank in range(ranks) for node in nodes[rank][x]]
-        made.append(_root([node for node, _ in own], [value for _, value in own], shards.elements))
+        pairs = [(node, next(found[rank])) for rank in range(ranks) for node in nodes[rank][x]]
+        made.append(_root([n for n, _ in pairs], [value for _, value in pairs], shards.elements))
     return made
 
 
@@ -182,7 +260,7 @@ def _norm(gradients: Sequence[Tensor]) -> float:
     if not squares:
         return 0.0
     total = _root([Node(0, x) for x in range(len(squares))], squares, len(squares))
-    return float(torch.tensor(total, dtype=torch.float64).sqrt())
+    return math.sqrt(total)  # correctly rounded, which PyTorch's is not everywhere
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -196,7 +274,8 @@ def ordered_grad_norm(parameters: Tensor | Iterable[Tensor]) -> Tensor:
 
     Gradients are whole on every rank, or sharded as FSDP2 shards them (DTensor, Shard(0) of one
     mesh axis; others are gathered whole). The bits depend on the values and on the order of
-    `parameters`, not on the number of ranks nor on the device. Waits for the device once.
+    `parameters`, not on the number of ranks nor on the device. Waits for the device; once more if
+    gradients are sharded.
     """
     gradients = _gradients(parameters)
     device = gradients[0].device if gradients else "cpu"
@@ -216,7 +295,8 @@ def ordered_clip_grad_norm_(
     if error_if_nonfinite and norm - norm != 0:
         raise Error("argument", f"norm of the gradients {norm}: expected a finite number")
     factor = max_norm / (norm + 1e-6)
-    for gradient in gradients:
-        gradient.mul_(1.0 if factor > 1 else factor)
+    if not factor > 1:
+        for gradient in gradients:
+            gradient.mul_(factor)
     device = gradients[0].device if gradients else "cpu"
     return torch.tensor(norm, dtype=torch.float32, device=device)
