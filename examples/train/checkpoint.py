@@ -87,8 +87,7 @@ def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> N
 
     try:
         together(clear)
-        writer = dcp.FileSystemWriter(pending, sync_files=True)
-        dcp.save(state, storage_writer=writer)
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(pending, sync_files=True))
         together(finish)
     except (Refused, CheckpointException) as error:
         if dist.get_rank() == 0:

@@ -72,8 +72,7 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor, seed: int) -> Tensor:
         """The mean loss. Every number that dropout draws is a function of `seed`."""
         torch.manual_seed(seed)
-        x = self.tokens(tokens) + self.places.weight
-        x = F.dropout(x, self.p if self.training else 0.0)
+        x = F.dropout(self.tokens(tokens) + self.places.weight, self.p if self.training else 0.0)
         for block in self.blocks:
             x = block(x, seed)
         logits = F.linear(self.norm(x), self.tokens.weight)

@@ -64,11 +64,13 @@ def read_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--keep", type=int, default=2, help="checkpoints to keep (2)")
     add("--json", action="store_true", help="end with one JSON object: times of all steps")
     args = parser.parse_args(argv)
-    for name in ("ranks", "threads", "steps", "micro_batches", "rows", "keep"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: expected 1 or more")
+    for name in ("ranks", "threads", "steps", "micro_batches", "rows", "keep", "save_every"):
+        if (value := getattr(args, name)) < (least := int(name != "save_every")):
+            parser.error(f"--{name.replace('_', '-')} {value}: expected {least} or more")
     if not 0 <= args.dropout < 1:
         parser.error(f"--dropout {args.dropout}: expected 0 or more, below 1")
+    if args.out.exists() and not args.out.is_dir():
+        parser.error(f"--out {args.out}: expected a folder")
     if args.text and not os.path.isfile(args.text):
         parser.error(f"--text {args.text}: expected a file")
     if args.device == "cuda" and args.ranks > 1:
@@ -89,14 +91,15 @@ class Run:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.rank = args, dist.get_rank()
         self.shape, self.text = PRESETS[args.preset], data.read(args.text)
-        self.settings = {name: getattr(args, name) for name in DECIDES}
-        self.settings |= asdict(self.shape)
+        self.settings = {name: getattr(args, name) for name in DECIDES} | asdict(self.shape)
         self.settings["text"] = hashlib.sha256(self.text.numpy()).hexdigest()[:16]
         self.settings |= {"torch": torch.__version__, "ordo": ordo.version()}
         self.settings["processor"] = processor(args.device)
+        checkpoint.together(lambda: args.out.mkdir(parents=True, exist_ok=True))
         newest = checkpoint.newest(args.out)
         name = newest.name if newest else None
-        checkpoint.agree({**self.settings, "parallel": args.parallel, "newest checkpoint": name})
+        others = {"parallel": args.parallel, "save_every": args.save_every, "keep": args.keep}
+        checkpoint.agree({**self.settings, **others, "newest checkpoint": name})
         if len(self.text) <= self.shape.context:
             raise Refused(f"--text of {len(self.text)} bytes: expected over {self.shape.context}")
         torch.manual_seed(data.key(args.seed))
@@ -180,9 +183,8 @@ class Run:
                      f"{tokens / times[-1]:,.0f} tokens/s")  # fmt: skip
             if args.save_every and (self.step % args.save_every == 0 or self.step == args.steps):
                 self.save()
-        if self.rank == 0:
-            args.out.mkdir(parents=True, exist_ok=True)
-            (args.out / "loss.svg").write_text(draw(self.losses.tolist()))
+        path, picture = args.out / "loss.svg", draw(self.losses.tolist())
+        checkpoint.together(lambda: path.write_text(picture))
         return times
 
     def save(self) -> None:

@@ -244,6 +244,22 @@ def test_a_full_disk(server, whole, begun):
     assert Training(server, begun).digest() == whole[0]
 
 
+def test_places_that_cannot_be_written(server, whole, tmp_path):
+    """Before the first step; and at the last one, when all that matters is in its checkpoint."""
+    (tmp_path / "file").touch()
+    training = Training(
+        server, tmp_path / "log", "--ranks", "2", "--out", str(tmp_path / "file" / "out")
+    )
+    assert "Not a directory" in training.refused()
+    assert "step" not in training.log.read_text()
+    out = tmp_path / "out"
+    (out / "loss.svg").mkdir(parents=True)
+    training = Training(server, out, "--ranks", "3", "--parallel", "fsdp")
+    assert "loss.svg" in training.refused()
+    (out / "loss.svg").rmdir()
+    assert Training(server, out).digest() == whole[0]
+
+
 def one_rank(rank, folder, options, flip):
     """In a process of the fork server: one of two ranks, with arguments of its own."""
     import train
@@ -271,9 +287,10 @@ def one_rank(rank, folder, options, flip):
     "options, flip, words",
     [
         (["--seed", "1"], False, "ranks disagree: seed is 1 on rank 1, 0 on rank 0"),
+        (["--save-every", "3"], False, "ranks disagree: save_every is 3 on rank 1, 2 on rank 0"),
         ([], True, "ranks disagree: the digest of the weights of step 2 is"),
     ],
-    ids=["settings", "weights"],
+    ids=["settings", "checkpoints", "weights"],
 )
 def test_ranks_that_disagree(server, tmp_path, options, flip, words):
     ranks = [
@@ -309,10 +326,12 @@ def test_order_of_the_data():
         (["--ranks", "2", "--device", "cuda"], "--ranks 2: expected 1, or torchrun"),
         (["--steps", "0"], "--steps 0: expected 1 or more"),
         (["--dropout", "1"], "--dropout 1.0: expected 0 or more, below 1"),
+        (["--save-every", "-1"], "--save-every -1: expected 0 or more"),
+        (["--out", __file__], f"--out {__file__}: expected a folder"),
         (["--text", "/nowhere"], "--text /nowhere: expected a file"),
         (["--text", os.devnull], "--text /dev/null: expected a file"),
     ],
-    ids=["ranks", "gpus", "steps", "dropout", "text", "device"],
+    ids=["ranks", "gpus", "steps", "dropout", "save", "out", "text", "device"],
 )
 def test_bad_arguments(capsys, options, words):
     import train
