@@ -43,7 +43,7 @@ def test_equal_weights_are_not_enough(monkeypatch, tmp_path, capsys, left, begun
     out = tmp_path / "run-0"
 
     class Pretended:
-        def __init__(self, folder, ranks, args):
+        def __init__(self, folder, ranks, args, errors=None):
             self.step, self.begun = 10, begun
             self.process = SimpleNamespace(returncode=-9)
 
