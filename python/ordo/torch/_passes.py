@@ -80,8 +80,11 @@ def backward(
     """(dq, dk, dv): `grads` overwritten if given, with any strides; else contiguous.
 
     dout, dlse, o and lse must be of their shapes and types: autograd sees to it, or
-    check_saved() of _inputs.
+    check_saved() of _inputs. q, k and v may have other strides than in the forward pass: hooks of
+    saved tensors may have stored them in another layout.
     """
+    if (q.stride(), k.stride(), v.stride()) != made.given_strides:
+        made = ready(q, k, v, lists, made.rules)
     if made.empty:
         dq, dk, dv = _new_grads(made, q) if grads is None else grads
         return dq.zero_(), dk.zero_(), dv.zero_()

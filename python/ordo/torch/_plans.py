@@ -37,8 +37,8 @@ class Ready:
 
     __slots__ = (
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
-        "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda", "device",
-        "width", "bits_bytes", "bits_needed", "keeps", "problem", "empty",
+        "given_strides", "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda",
+        "device", "width", "bits_bytes", "bits_needed", "keeps", "problem", "empty",
     )  # fmt: skip
 
     rules: Rules
@@ -51,6 +51,7 @@ class Ready:
     dq: Shape
     dk: Shape
     dv: Shape
+    given_strides: tuple[tuple[int, ...], ...]  # of q, k and v
     q_strides: tuple[int, ...]  # as the library takes them: four, or zeros if contiguous
     k_strides: tuple[int, ...]
     v_strides: tuple[int, ...]
@@ -123,6 +124,7 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.backward_bytes = plan.info.backward_workspace_bytes
     made.o, made.lse = Shape.of(o_shape(q, v)), Shape.of(lse_shape(q))
     made.dq, made.dk, made.dv = Shape.of(q.shape), Shape.of(k.shape), Shape.of(v.shape)
+    made.given_strides = q.stride(), k.stride(), v.stride()
     made.q_strides, made.k_strides, made.v_strides = strides(q), strides(k), strides(v)
     made.dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
     made.copied = not all(takes_strides(x) for x in (q, k, v))

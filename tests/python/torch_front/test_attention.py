@@ -274,6 +274,19 @@ def test_strides_change_no_bit():
         assert all(same(x, y) for x, y in zip(grads, gradients(strided, views, change(dout))))
 
 
+def test_saved_tensors_may_come_back_in_another_layout():
+    inputs, dout = tensors(SHAPES["square"])
+    views = [x.detach().transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
+    views = [x.requires_grad_() for x in views]
+    plain = gradients(ordo.torch.attention(*views, causal=True)[0], views, dout)
+    stored = torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(memory_format=torch.contiguous_format), lambda x: x
+    )
+    with stored:
+        o, _ = ordo.torch.attention(*views, causal=True)
+    assert all(same(x, y) for x, y in zip(plain, gradients(o, views, dout)))
+
+
 def test_a_broadcast_gradient():
     inputs, _ = tensors(SHAPES["square"])
     o, _ = ordo.torch.attention(*inputs)
