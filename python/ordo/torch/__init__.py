@@ -9,7 +9,7 @@
     ordo.transformers.register()                      # AutoModel...(attn_implementation="ordo")
 
 CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, autocast. The library is
-reached through its C API: nothing here is compiled against PyTorch.
+reached through its C API: by ctypes, or by a front that is compiled to PyTorch's stable ABI.
 """
 
 from ._attention import attention

@@ -12,11 +12,14 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
+from ._compiled import RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules, check_rng
 from ._lengths import checked, close_gaps
 from ._numbers import length_of, mask_of, real_of, window_of
-from ._ops import attend, draw, execute, plain
-from ._plans import Ready, keep, ready
+from ._ops import attend, draw, execute, plain, quick
+from ._passes import watchers
+from ._plans import KEPT, Ready, keep, ready
+from ._plans import _plans as _made
 
 
 def attention(
@@ -109,6 +112,16 @@ Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 # Plans by the caller's arguments, for arguments of which prepare() makes the same each time.
 _known: dict[Any, Ready] = {}
 
+# Numbers of rules under which the compiled front finds plans by itself; 0: not those of the rules.
+_quick: dict[Any, int] = {}
+
+
+def forget() -> None:
+    """Make every plan anew, for those who change what is read when a plan is made."""
+    _made.clear()
+    _known.clear()
+    _quick.clear()
+
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
@@ -125,6 +138,13 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     )  # fmt: skip
     if listed:
         _check_kinds(q, k, v, a)
+    rules = 0 if listed or a.prepared is not None else _quick.get(a[:_RULES], 0)
+    if rules and front.on and not watchers:
+        if a.dropout_p > 0:
+            a = _drawn_first(q, a)
+        done = _quickly(q, k, v, a, rules)
+        if done is not None:
+            return done
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
@@ -133,8 +153,10 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     if found is None:
         inputs = prepare(q, k, v, a)
         if not listed or _unchanged(inputs[3], a):
-            keep(_known, key, ready(*inputs))
+            keep(_known, key, _learned(ready(*inputs), q, k, v, None if listed else a[:_RULES]))
         return attend(*inputs, a.prepared)
+    if rules:  # of a plan that is known, the compiled front declines every call
+        _quick[a[:_RULES]] = 0
     rng = None
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
@@ -143,6 +165,33 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         lists = _given(rng, a)
     bits = None if a.prepared is None else a.prepared.take(found, lists)
     return execute(found, q, k, v, lists, bits)
+
+
+def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Ready:
+    """The plan, known to the compiled front too: by the rules, if there are no lists and no bits
+    to be made first, or else by its number alone."""
+    number = front.new_rules()
+    if rules is not None and not made.bits_bytes and (rules in _quick or len(_quick) < KEPT):
+        number = _quick.setdefault(rules, number) or number
+    front.learn(made, number, q, k, v)
+    return made
+
+
+def _drawn_first(q: Tensor, a: Arguments) -> Arguments:
+    """The arguments with seed and offset as a tensor, if they are not to be drawn by default."""
+    if a.seed is None and a.rng_state is None and a.generator is None:
+        return a
+    rng = rng_of(q, a.seed, a.rng_state, a.generator)
+    return a._replace(seed=None, rng_state=rng, generator=None)
+
+
+def _quickly(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: int
+) -> tuple[Tensor, Tensor] | None:
+    """(o, lse) by the compiled front; None if it declines, and then nothing has been drawn."""
+    if not a.dropout_p > 0:
+        return quick(q, k, v, None, rules, 0)
+    return quick(q, k, v, a.rng_state, rules, RNG_DRAWN if a.rng_state is None else RNG_GIVEN)
 
 
 def _with_prepared(a: Arguments) -> Arguments:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from . import _compiled
 from ._call import CALL_BYTES, DENSE, NO_TENSOR, STRIDED, run_backward, run_forward
 from ._inputs import Lists
 from ._layout import CUDA, strides, takes_strides
@@ -40,6 +41,10 @@ def forward(
         return o.zero_(), q.new_full(made.lse.sizes, -math.inf, dtype=torch.float32)
     if checked() and made.lists:
         check_lengths(made.plan.problem, lists)
+    if made.number and out is None and _at_once(made, bits) and not watchers:
+        done = _compiled.forward(made, q, k, v, lists, bits)
+        if done is not None:
+            return done
     if made.width:
         return _filled_forward(made, q, k, v, lists, out, bits)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
@@ -88,6 +93,10 @@ def backward(
     if made.empty:
         dq, dk, dv = _new_grads(made, q) if grads is None else grads
         return dq.zero_(), dk.zero_(), dv.zero_()
+    if made.number and grads is None and _at_once(made, bits):
+        done = _compiled.backward(made, dout, dlse, q, k, v, o, lse, lists, bits)
+        if done is not None:
+            return done
     if made.width:
         return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
@@ -112,6 +121,11 @@ def backward(
     ends = lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()
     run_backward(made, head, ends, lists, bits)
     return dq, dk, dv
+
+
+def _at_once(made: Ready, bits: Tensor | None) -> bool:
+    """Whether the compiled front may run the pass: there are no bits to be made before it."""
+    return _compiled.front.on and (bits is not None or not made.bits_bytes)
 
 
 def _new_grads(made: Ready, q: Tensor) -> Grads:

@@ -39,6 +39,7 @@ class Ready:
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "given_strides", "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda",
         "device", "width", "bits_bytes", "bits_needed", "keeps", "problem", "empty",
+        "number",
     )  # fmt: skip
 
     rules: Rules
@@ -66,9 +67,10 @@ class Ready:
     keeps: bool  # the backward pass is to read the bits of the forward pass
     problem: bytes  # as C sees it
     empty: bool  # nothing to compute
+    number: int  # of the compiled front, which knows the plan by it; 0: it does not
 
 
-_KEPT = 512  # the oldest go first
+KEPT = 512  # the oldest go first
 _plans: dict[Any, Ready] = {}
 
 
@@ -88,8 +90,8 @@ def ready(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
 
 
 def keep(plans: dict[Any, Ready], key: Any, made: Ready) -> None:
-    if len(plans) >= _KEPT:
-        for old in list(plans)[: _KEPT // 4]:
+    if len(plans) >= KEPT:
+        for old in list(plans)[: KEPT // 4]:
             plans.pop(old, None)
     plans[key] = made
 
@@ -130,6 +132,7 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.copied = not all(takes_strides(x) for x in (q, k, v))
     made.lists = tuple(at for at, x in enumerate(lists) if x is not None)
     made.cuda = q.is_cuda
+    made.number = 0
     made.device = q.device.index if made.cuda else 0
     made.width = fill_width(q.shape[-1], v.shape[-1]) if made.cuda else 0
     made.problem = bytes(to_c(plan.problem))

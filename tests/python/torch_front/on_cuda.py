@@ -67,14 +67,13 @@ def dropout_modes():
     """Bits made inside the passes or before them: equal results, and what each costs the GPU."""
     if not cuda():
         return "no modes here"
-    from ordo.torch import _attention, _plans
+    from ordo.torch import _attention
 
     inputs, dout = tensors(batch=8, rows=1024, heads=12, kv_heads=12)
     made, said = {}, []
     for mode, p in (("none", 0.0), ("fused", 0.1), ("sequential", 0.1), ("auto", 0.1)):
         os.environ["ORDO_DROPOUT_MODE"] = "fused" if mode == "none" else mode
-        _plans._plans.clear()
-        _attention._known.clear()
+        _attention.forget()
         rules = dict(causal=True, dropout_p=p, seed=(1, 2))
         made[mode] = both(inputs, dout, **rules)
         o = ordo.torch.attention(*inputs, **rules)[0]
@@ -83,8 +82,7 @@ def dropout_modes():
         backward = _device_us(lambda: torch.autograd.grad(o, inputs, dout, retain_graph=True))
         said.append(f"{mode} {forward:.0f} + {backward:.0f}")
     del os.environ["ORDO_DROPOUT_MODE"]
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
     equal(made["fused"], made["sequential"], "sequential")
     equal(made["fused"], made["auto"], "auto")
     return f"equal bits; us of forward + backward, GPT-2's shape: {', '.join(said)}"
@@ -96,7 +94,7 @@ def prepared_dropout():
     graph, and with streams of the caller's; a stream of another device is refused."""
     if not cuda():
         return "no streams here"
-    from ordo.torch import _attention, _plans
+    from ordo.torch import _attention
 
     inputs, dout = tensors(batch=2, rows=2048, heads=16, kv_heads=16)
     shapes = inputs[0].shape, inputs[1].shape
@@ -105,8 +103,7 @@ def prepared_dropout():
     rng = torch.tensor([1, 2], device="cuda")
     load = torch.randn(4096, 4096, dtype=torch.bfloat16, device="cuda")
     os.environ["ORDO_DROPOUT_MODE"] = "overlapped"
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
     own = torch.cuda.Stream()
     for turn in range(20):
         made = ordo.torch.prepare_dropout(
@@ -129,8 +126,7 @@ def prepared_dropout():
         plain = ordo.torch.attention(*inputs, seed=(1, offset), **rules)[0]
         expect(same(o.cpu(), plain.detach().cpu()), f"replay with offset {offset}")
     del os.environ["ORDO_DROPOUT_MODE"]
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
     try:
         ordo.torch.prepare_dropout(*shapes, device="cpu", stream=own, dtype=torch.bfloat16, **rules)
         expect(False, "a stream of another device was taken")
@@ -145,12 +141,11 @@ def mask_memory():
     a graph; kept bits are released."""
     if not cuda():
         return "no memory to limit here"
-    from ordo.torch import _attention, _memory, _plans
+    from ordo.torch import _attention, _memory
 
     inputs, dout = tensors(batch=1, rows=16384, heads=16, kv_heads=16)
     rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
     made, said, one = {}, [], 16 * 16384 * 16384 // 8
     for name, limit in (("kept", None), ("again", one + one // 2), ("inside", 1)):
         ordo.torch.set_mask_memory(limit)
@@ -310,6 +305,51 @@ def compiled():
         equal(plain, other, backend)
         done.append(backend)
     return "one graph: " + ", ".join(done)
+
+
+@check
+def fronts():
+    """The compiled front, ctypes and a CUDA graph of each: equal bits, with dropout and without."""
+    from ordo.torch._compiled import front
+
+    if not front.on:
+        return f"no compiled front: {front.missing}"
+    given, rng = tensors(rows=256), torch.tensor([1, 2], device=kit.DEVICE)
+    for rules in (dict(causal=True), dict(causal=True, dropout_p=dropout_there(), rng_state=rng)):
+        both(*given, **rules)  # makes the plan
+        made = []
+        for on in (True, False):
+            front.on = on
+            try:
+                made.append(both(*given, **rules))
+                if cuda():
+                    made.append(graphed(*given, **rules))
+            finally:
+                front.on = True
+        for other in made[1:]:
+            equal(made[0], other, "front")
+    return "compiled, ctypes" + (", graphs of both" if cuda() else "")
+
+
+def graphed(inputs, dout, **rules):
+    """(o, lse, dq, dk, dv) of a forward and a backward pass that are captured and replayed."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+
+    def step():
+        o, lse = ordo.torch.attention(*leaves, **rules)
+        return [o, lse, *torch.autograd.grad(o, leaves, dout)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    return [x.detach().clone() for x in made]
 
 
 @check

@@ -1,11 +1,14 @@
 """What a call of the PyTorch front costs on the host, by parts: docs/guide/torch.md explains them.
 
-whole      the call: forward as a user makes it, backward as torch.autograd.grad() runs it
+whole      the call: forward as a user makes it, backward as torch.autograd.grad() runs it; by the
+           compiled front where there is one
+ctypes     the same call without the compiled front, as with ORDO_TORCH_FRONT=ctypes
 bare       an operator of the same signature with everything prepared: an autograd.Function that
            allocates, saves and returns the same tensors, with dropout draws seed and offset, and
            hands the C function an ordo_call that was packed before
 overhead   whole - bare: what the front adds to PyTorch and to the library
 pass       for information: the C function alone, given that ordo_call
+launches   on CUDA: kernels and copies that the call starts
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import ordo.torch
 import torch
 from ordo.torch import _bits, _call
+from ordo.torch._compiled import front
 
 BAR_US = 30
 
@@ -74,6 +78,7 @@ def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
         return record
 
     with patches() as patch:
+        patch(front, "on", False)  # whose C calls cannot be seen from here
         for at, name in ((_bits, "_fill_device"), (_call, "_forward"), (_call, "_backward")):
             patch(at, name, spy(getattr(at, name)))
         if cuda:
@@ -86,6 +91,33 @@ def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
             real(*arguments)
 
     return again
+
+
+def by_ctypes(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The same without the compiled front."""
+
+    def call():
+        was, front.on = front.on, False
+        try:
+            return function()
+        finally:
+            front.on = was
+
+    return call
+
+
+_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemset", "cudaMemcpy")
+
+
+def launches(function: Callable[[], Any]) -> int:
+    """How many kernels and copies a call starts, as the profiler counts them."""
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    function()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=kinds) as seen:
+        function()
+        torch.cuda.synchronize()
+    return sum(event.name.startswith(_LAUNCHES) for event in seen.events())
 
 
 @contextlib.contextmanager
@@ -105,7 +137,8 @@ def patches():
 
 
 def measure(device="cpu"):
-    """Rows of {call, whole, bare, overhead, pass} in microseconds, then SDPA's whole calls."""
+    """Rows of {call, whole, ctypes, bare, overhead, pass, launches}, times in microseconds, then
+    SDPA's whole calls."""
     cuda = device == "cuda"
     shape, dtype = ((1, 128, 2, 64), torch.bfloat16) if cuda else ((1, 2, 2, 16), torch.float32)
     q, k, v = (torch.ones(shape, device=device, dtype=dtype).requires_grad_() for _ in range(3))
@@ -156,12 +189,18 @@ def measure(device="cpu"):
         "SDPA backward": backward(theirs, heads_first, dout.transpose(1, 2).contiguous()),
     }
     if cuda:
+        dropped = sdpa(*heads_first, dropout_p=0.1)
         rest["SDPA forward p"] = lambda: sdpa(*heads_first, dropout_p=0.1)
+        rest["SDPA backward p"] = backward(
+            dropped, heads_first, dout.transpose(1, 2).contiguous()
+        )
     wholes = {name: row[0] for name, row in rows.items()}
-    least = micros({**wholes, **parts, **rest}, cuda)
+    slower = {"ctypes " + name: by_ctypes(function) for name, function in wholes.items()}
+    least = micros({**wholes, **slower, **parts, **rest}, cuda)
     made = []
-    for name, (_, which) in rows.items():
+    for name, (function, which) in rows.items():
         whole, bare_us = least[name], least["bare " + which]
-        made.append({"call": name, "whole": whole, "bare": bare_us, "overhead": whole - bare_us,
-                     "pass": least["pass " + which]})  # fmt: skip
+        made.append({"call": name, "whole": whole, "ctypes": least["ctypes " + name],
+                     "bare": bare_us, "overhead": whole - bare_us, "pass": least["pass " + which],
+                     "launches": launches(function) if cuda else None})  # fmt: skip
     return made, {name: least[name] for name in rest}

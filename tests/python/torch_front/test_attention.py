@@ -126,10 +126,10 @@ def test_a_window_that_hides_nothing_is_none():
 def test_plans_are_kept_but_not_for_ever():
     from ordo.torch import _plans
 
-    for rows in range(1, _plans._KEPT + 40):
+    for rows in range(1, _plans.KEPT + 40):
         q = torch.zeros(1, rows, 1, 4)
         ordo.torch.attention(q, q[:, :1], q[:, :1])
-    assert len(_plans._plans) <= _plans._KEPT
+    assert len(_plans._plans) <= _plans.KEPT
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -11,7 +11,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _attention, _bits, _memory, _plans
+from ordo.torch import _attention, _bits, _memory
 from test_attention import gradients, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -35,16 +35,14 @@ def fills(monkeypatch):
 
 def choose(monkeypatch, mode):
     monkeypatch.setenv("ORDO_DROPOUT_MODE", mode)
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
 
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
     yield
     monkeypatch.undo()
-    _plans._plans.clear()
-    _attention._known.clear()
+    _attention.forget()
 
 
 def results(inputs, dout, attend=ordo.torch.attention, **rules):

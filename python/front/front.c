@@ -1,0 +1,443 @@
+/* front.c: the passes of the PyTorch front as operators, compiled against PyTorch's stable C ABI.
+ *
+ *   ordo::compiled_add       keep a plan: what its calls need, found again by shapes or by number
+ *   ordo::compiled_forward   one forward pass: allocate o and lse, draw seed and offset, run
+ *   ordo::compiled_backward  one backward pass
+ *
+ * Python makes plans, checks arguments, owns autograd, and has another way to run every call
+ * (ordo/torch/_call.py). An operator that cannot run a call as it stands declines, before it has
+ * drawn or written anything, and Python goes that way. Its last result says so:
+ *
+ *   > 0   the pass ran, with the plan of this number
+ *   0     declined; the tensors returned are those of q
+ *   < 0   minus the status with which the library refused the call; ordo_last_error() says why
+ *
+ * Kept plans are never released: compiled_add() declines when there are MAX_PLANS of them. */
+#include "tensors.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
+
+static pass_function *forward_pass, *backward_pass;
+
+enum { MAX_PLANS = 4096, SLOTS = 2 * MAX_PLANS, ALIGN = 256 };
+
+/* ---- plans that are kept ---- */
+
+/* What a plan is found by. Compared as bytes: no padding, zeroed before it is filled. */
+typedef struct look_key {
+    int64_t rules, drops; /* what Python numbers; whether seed and offset are given or drawn */
+    shape q, k, v;
+    int32_t dtype[3], device_type[3], device[3], unused;
+} look_key;
+
+typedef struct kept_plan {
+    look_key key;
+    const ordo_plan *plan;
+    int64_t workspace[2]; /* bytes: forward, backward */
+    shape o, lse;
+} kept_plan;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static kept_plan *plans[MAX_PLANS + 1]; /* by number, from 1; written once */
+static int slots[SLOTS];                /* numbers, by hash */
+static int count;
+
+static look_key key_of(int64_t rules, bool drops, const view x[3])
+{
+    look_key made;
+    memset(&made, 0, sizeof made);
+    made.rules = rules, made.drops = drops;
+    made.q = x[0].shape, made.k = x[1].shape, made.v = x[2].shape;
+    for (int i = 0; i < 3; i++) {
+        made.dtype[i] = x[i].dtype;
+        made.device_type[i] = x[i].device_type;
+        made.device[i] = x[i].device;
+    }
+    return made;
+}
+
+static size_t hash_of(const look_key *key)
+{
+    uint64_t words[sizeof *key / 8], hash = 0;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++)
+        hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15), hash ^= hash >> 29;
+    return (size_t)(hash % SLOTS);
+}
+
+/* Number of the plan with this key, or of the free slot for it. Under the lock. */
+static int *slot_of(const look_key *key)
+{
+    size_t at = hash_of(key);
+    while (slots[at] && memcmp(&plans[slots[at]]->key, key, sizeof *key) != 0)
+        at = (at + 1) % SLOTS;
+    return &slots[at];
+}
+
+/* Number of the plan of a call: that with these rules if `which` is positive, else plan -which. 0
+ * if there is none for tensors like these. */
+static int find(int64_t which, bool drops, const view x[3])
+{
+    if (which < 0) {
+        if (-which > MAX_PLANS)
+            return 0;
+        pthread_mutex_lock(&lock);
+        const kept_plan *of = plans[-which];
+        pthread_mutex_unlock(&lock);
+        if (!of)
+            return 0;
+        look_key key = key_of(of->key.rules, drops, x);
+        return memcmp(&of->key, &key, sizeof key) == 0 ? (int)-which : 0;
+    }
+    look_key key = key_of(which, drops, x);
+    pthread_mutex_lock(&lock);
+    int number = *slot_of(&key);
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+static int keep(const look_key *key, const kept_plan *of)
+{
+    pthread_mutex_lock(&lock);
+    int *slot = slot_of(key), number = *slot;
+    kept_plan *copy = number || count == MAX_PLANS ? NULL : malloc(sizeof *copy);
+    if (copy) {
+        *copy = *of;
+        number = ++count;
+        plans[number] = copy;
+        *slot = number;
+    }
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+/* (Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, int backward) -> int:
+ * keep a plan for tensors like these; returns its number, 0 if it is not kept. */
+static void add(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    tensor *given[3];
+    view x[3];
+    unpack(stack, 3, given);
+    bool known = true;
+    for (int i = 0; i < 3; i++)
+        known = known && look(given[i], &x[i]) && x[i].shape.axes >= 3;
+    int number = 0;
+    if (known) {
+        kept_plan made = { .plan = (const ordo_plan *)(uintptr_t)stack[3] };
+        made.key = key_of((int64_t)stack[4], stack[5] != 0, x);
+        made.workspace[0] = (int64_t)stack[6], made.workspace[1] = (int64_t)stack[7];
+        const int64_t axes = x[0].shape.axes, *q = x[0].shape.sizes;
+        int64_t sizes[4];
+        memcpy(sizes, q, sizeof sizes);
+        sizes[axes - 1] = x[2].shape.sizes[axes - 1];
+        made.o = contiguous(axes, sizes);
+        sizes[axes - 3] = q[axes - 2], sizes[axes - 2] = q[axes - 3]; /* (batch, head, row) */
+        made.lse = contiguous(axes - 1, sizes);
+        number = keep(&made.key, &made);
+    }
+    for (int i = 0; i < 3; i++)
+        release(given[i]);
+    stack[0] = (StableIValue)number;
+}
+
+/* ---- workspace and launch ---- */
+
+/* Workspaces of CPU passes: one per pass in flight, kept for the next pass, growing as needed. */
+typedef struct block {
+    struct block *next;
+    size_t bytes; /* behind the first ALIGN, where this is */
+} block;
+
+static block *idle;
+
+static block *take(size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    block *found = idle;
+    if (found)
+        idle = found->next;
+    pthread_mutex_unlock(&lock);
+    if (found && found->bytes >= bytes)
+        return found;
+    free(found);
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    found = aligned_alloc(ALIGN, ALIGN + bytes);
+    if (found)
+        found->bytes = bytes;
+    return found;
+}
+
+static void give(block *used)
+{
+    pthread_mutex_lock(&lock);
+    used->next = idle;
+    idle = used;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whether a call on this device can be run from here: the device is current. */
+static bool at_hand(const view *q)
+{
+    int32_t current;
+    if (q->device_type != cuda_type)
+        return true;
+    return torch.aoti_torch_cuda_caching_allocator_raw_delete &&
+           torch.aoti_torch_get_current_device_index(&current) == TORCH_DONE &&
+           current == q->device;
+}
+
+/* Give the call a workspace, its stream or its number of threads; false if that fails. */
+static bool begin(ordo_call *call, int64_t bytes, const view *q)
+{
+    call->workspace_bytes = (size_t)bytes;
+    if (q->device_type == cuda_type) {
+        const uint64_t room = ((uint64_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
+        return torch.aoti_torch_get_current_cuda_stream(q->device, &call->stream) == TORCH_DONE &&
+               (!bytes || torch.aoti_torch_cuda_caching_allocator_raw_alloc(
+                              room, &call->workspace) == TORCH_DONE);
+    }
+    uint32_t threads = 0;
+    block *work = torch.torch_get_num_threads(&threads) == TORCH_DONE ? take((size_t)bytes) : NULL;
+    if (!work)
+        return false;
+    call->threads = (int)threads;
+    call->workspace = (char *)work + ALIGN;
+    return true;
+}
+
+/* Release the workspace of a call that has been launched. The caching allocator reuses memory in
+ * the order of the stream; inside a graph the memory is the graph's own. */
+static void end(const ordo_call *call, const view *q)
+{
+    if (q->device_type != cuda_type)
+        give((block *)((char *)call->workspace - ALIGN));
+    else if (call->workspace)
+        torch.aoti_torch_cuda_caching_allocator_raw_delete(call->workspace);
+}
+
+/* Seed and offset, drawn as torch.randint(2**32, (2,)) draws them; NULL if that fails. */
+static tensor *draw(const view *like)
+{
+    const int64_t two[4] = { 2 };
+    const shape pair = contiguous(1, two);
+    tensor *made = allocate(&pair, i64_type, like);
+    if (!made)
+        return NULL;
+    StableIValue stack[3] = { (StableIValue)(uintptr_t)made, UINT64_C(1) << 32, 0 };
+    if (torch.torch_call_dispatcher("aten::random_", "to", stack, TORCH_2_10) != TORCH_DONE)
+        return NULL;
+    return (tensor *)(uintptr_t)stack[0];
+}
+
+/* ---- passes ---- */
+
+enum { RNG_GIVEN = 1, RNG_DRAWN = 2, DLSE_GIVEN = 4 }; /* flags; ordo/torch/_compiled.py */
+
+/* Addresses of keep bits and lists: bits, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, and
+ * the batch stride of the last; 0 where there is none. Python holds what they point to. */
+enum { ADDRESSES = 8 };
+
+static void set_lists(ordo_call *call, const StableIValue *address)
+{
+    call->mask_bits = (const uint32_t *)(uintptr_t)address[0];
+    call->cu_q = (const int32_t *)(uintptr_t)address[1];
+    call->cu_kv = (const int32_t *)(uintptr_t)address[2];
+    call->q_lens = (const int32_t *)(uintptr_t)address[3];
+    call->kv_lens = (const int32_t *)(uintptr_t)address[4];
+    call->sequence_ids = (const int64_t *)(uintptr_t)address[5];
+    call->slopes = (const float *)(uintptr_t)address[6];
+    call->slopes_batch_stride = (int64_t)address[7];
+}
+
+static bool set_rng(ordo_call *call, tensor *rng)
+{
+    const uint64_t *pair = rng ? data_of(rng) : NULL;
+    if (!pair)
+        return false;
+    call->seed_ptr = pair;
+    call->offset_ptr = pair + 1;
+    return true;
+}
+
+/* Replace the arguments of an operator, of which it read `tensors`, by its results: `made` tensors
+ * and a number. Where the pass did not run, tensors made for it go, and q stands for them. */
+static void hand_over(StableIValue *stack, int tensors, tensor **given, tensor *q, int made,
+                      tensor **results, int64_t result)
+{
+    for (int i = 0; i < made; i++) {
+        if (result <= 0)
+            release(results[i]);
+        stack[i] = (StableIValue)(uintptr_t)(result > 0 && results[i] ? results[i] : again(q));
+    }
+    for (int i = 0; i < tensors; i++)
+        release(given[i]);
+    stack[made] = (StableIValue)result;
+}
+
+/* (Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags, ADDRESSES x int) -> (Tensor o,
+ * Tensor lse, Tensor rng, int): rng is read with RNG_GIVEN only, and is what was given or drawn. */
+static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    enum { Q, K, V, RNG, GIVEN };
+    enum { O, LSE, DRAWN, MADE };
+    tensor *given[GIVEN], *made[MADE] = { NULL };
+    unpack(stack, GIVEN, given);
+    const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
+    const bool drops = flags & (RNG_GIVEN | RNG_DRAWN);
+    ordo_call call = ORDO_CALL_INIT;
+    set_lists(&call, stack + GIVEN + 2);
+
+    view x[3];
+    int64_t result = 0;
+    const bool known = look(given[Q], &x[Q]) && look(given[K], &x[K]) && look(given[V], &x[V]);
+    const int number = known ? find(which, drops, x) : 0;
+    if (number && at_hand(&x[Q]) && describe(&x[Q], &call.q) && describe(&x[K], &call.k) &&
+        describe(&x[V], &call.v)) {
+        const kept_plan *of = plans[number];
+        made[O] = allocate(&of->o, x[Q].dtype, &x[Q]);
+        made[LSE] = made[O] ? allocate(&of->lse, f32_type, &x[Q]) : NULL;
+        if (made[LSE] && begin(&call, of->workspace[0], &x[Q])) {
+            if (drops) /* last of what may fail: a call that declines has drawn nothing */
+                made[DRAWN] = flags & RNG_DRAWN ? draw(&x[Q]) : again(given[RNG]);
+            if (!drops || set_rng(&call, made[DRAWN])) {
+                call.o.data = data_of(made[O]);
+                call.lse = data_of(made[LSE]);
+                const ordo_status status = forward_pass(of->plan, &call);
+                result = status ? -(int64_t)status : number;
+            }
+            end(&call, &x[Q]);
+        }
+    }
+    hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
+}
+
+/* (Tensor dout, Tensor dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor rng, int
+ * which, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
+ * DLSE_GIVEN, rng with RNG_GIVEN. dout and o have the shape and type of o, dlse and lse those of
+ * lse: Python sees to it. */
+static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    enum { DOUT, DLSE, Q, K, V, O, LSE, RNG, GIVEN };
+    tensor *given[GIVEN], *made[3] = { NULL };
+    unpack(stack, GIVEN, given);
+    const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
+    const bool drops = flags & RNG_GIVEN, has_dlse = flags & DLSE_GIVEN;
+    ordo_call call = ORDO_CALL_INIT;
+    set_lists(&call, stack + GIVEN + 2);
+
+    view x[GIVEN], *q = &x[Q];
+    int64_t result = 0;
+    bool known = true;
+    for (int i = 0; i < RNG; i++)
+        known = known && ((i == DLSE && !has_dlse) || look(given[i], &x[i]));
+    const int number = known ? find(which, drops, q) : 0;
+    if (number && at_hand(q) && describe(q, &call.q) && describe(&x[K], &call.k) &&
+        describe(&x[V], &call.v) && describe(&x[O], &call.o) && describe(&x[DOUT], &call.dout) &&
+        is_contiguous(&x[LSE].shape) && (!has_dlse || is_contiguous(&x[DLSE].shape)) &&
+        (!drops || set_rng(&call, given[RNG]))) {
+        const kept_plan *of = plans[number];
+        ordo_tensor *out[3] = { &call.dq, &call.dk, &call.dv };
+        bool room = true;
+        for (int i = 0; i < 3 && room; i++) {
+            const shape dense = contiguous(x[Q + i].shape.axes, x[Q + i].shape.sizes);
+            made[i] = allocate(&dense, q->dtype, q);
+            room = made[i];
+            if (room)
+                out[i]->data = data_of(made[i]);
+        }
+        if (room && begin(&call, of->workspace[1], q)) {
+            call.lse = x[LSE].data;
+            call.dlse = has_dlse ? x[DLSE].data : NULL;
+            const ordo_status status = backward_pass(of->plan, &call);
+            result = status ? -(int64_t)status : number;
+            end(&call, q);
+        }
+    }
+    hand_over(stack, GIVEN, given, given[Q], 3, made, result);
+}
+
+/* ---- registration ---- */
+
+#define LISTS                                                                                      \
+    "int bits=0, int cu_q=0, int cu_kv=0, int q_lens=0, int kv_lens=0, int sequence_ids=0, "       \
+    "int slopes=0, int slopes_stride=0"
+
+static const struct {
+    const char *name, *schema;
+    torch_kernel *kernel;
+} operators[] = {
+    { "compiled_add",
+      "compiled_add(Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, "
+      "int backward) -> int",
+      add },
+    { "compiled_forward",
+      "compiled_forward(Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags=0, " LISTS
+      ") -> (Tensor, Tensor, Tensor, int)",
+      forward },
+    { "compiled_backward",
+      "compiled_backward(Tensor dout, Tensor dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor "
+      "lse, Tensor rng, int which, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
+      backward },
+};
+
+static const char *find_functions(void)
+{
+    void *library = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library)
+        return "libtorch_python.so is not loaded";
+#define FIND(result, name, parameters) *(void **)&torch.name = dlsym(library, #name);
+#define REQUIRE(result, name, parameters)                                                          \
+    FIND(result, name, parameters)                                                                 \
+    if (!torch.name)                                                                               \
+        return #name "() is missing: PyTorch 2.10 has it";
+    TORCH_FUNCTIONS(REQUIRE)
+    TORCH_CUDA_FUNCTIONS(FIND)
+    return NULL;
+}
+
+static const char *define(void)
+{
+    struct TorchLibraryOpaque *library;
+    if (torch.aoti_torch_library_init_fragment("ordo", __FILE__, __LINE__, &library) != TORCH_DONE)
+        return "the operators cannot be defined";
+    enum { COUNT = sizeof operators / sizeof *operators };
+    for (int i = 0; i < COUNT; i++)
+        if (torch.aoti_torch_library_def(library, operators[i].schema) != TORCH_DONE)
+            return "the operators cannot be defined";
+    static const char *const keys[] = { "CPU", "CUDA" };
+    for (int k = 0; k < 2; k++) {
+        if (torch.aoti_torch_library_init_impl("ordo", keys[k], __FILE__, __LINE__, &library) !=
+            TORCH_DONE)
+            return "the operators cannot be implemented";
+        for (int i = 0; i < COUNT; i++)
+            if (torch.torch_library_impl(library, operators[i].name, operators[i].kernel,
+                                         TORCH_2_10) != TORCH_DONE)
+                return "the operators cannot be implemented";
+    }
+    return NULL;
+}
+
+/* Define the operators, which run these functions of libordo; once per process, after PyTorch has
+ * been loaded. Returns NULL, or why it is not possible. */
+ORDO_API const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backward);
+
+const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backward)
+{
+    const char *why_not = find_functions();
+    if (why_not)
+        return why_not;
+    forward_pass = to_forward;
+    backward_pass = to_backward;
+    cuda_type = torch.aoti_torch_device_type_cuda();
+    f32_type = torch.aoti_torch_dtype_float32();
+    i64_type = torch.aoti_torch_dtype_int64();
+    return define();
+}

@@ -1,0 +1,242 @@
+"""The compiled front: the same bits as by ctypes and torch.compile, and no tie to one PyTorch."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ordo
+import ordo.torch
+import pytest
+import torch
+from math64 import same
+from ordo.torch import _attention, _compiled
+from ordo.torch._compiled import Front, front
+
+SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
+LIBRARY = Path(_compiled.path).with_name("libordo_torch.so")
+
+needed = pytest.mark.skipif(
+    not front.on and (front.missing.startswith("ORDO") or torch.__version__ < "2.10"),
+    reason=front.missing,
+)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often the operators ran a pass."""
+    ran = {"forward": 0, "backward": 0}
+
+    def spy(name):
+        real = getattr(front, name)
+
+        def call(*arguments):
+            results = real(*arguments)
+            ran[name] += results[-1] > 0
+            return results
+
+        monkeypatch.setattr(front, name, call)
+
+    spy("forward")
+    spy("backward")
+    return ran
+
+
+def tensors(batch=2, rows=37, keys=37, heads=4, kv_heads=2, dim=16, dtype=torch.float32):
+    drawn = torch.Generator().manual_seed(7)
+    shapes = (batch, rows, heads, dim), (batch, keys, kv_heads, dim), (batch, keys, kv_heads, dim)
+    return [torch.randn(x, generator=drawn).to(dtype).requires_grad_() for x in shapes]
+
+
+def results(function, inputs, **rules):
+    """(o, lse, dq, dk, dv) and what the generator draws next; the seed is set before."""
+    torch.manual_seed(5)
+    o, lse = function(*inputs, **rules)
+    grads = torch.autograd.grad((o, lse), inputs, (torch.ones_like(o), torch.ones_like(lse)))
+    return [o, lse, *grads, torch.rand(1)]
+
+
+def heads_first(x):
+    return x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+
+
+CASES = {
+    "full": dict(),
+    "causal": dict(causal=True),
+    "window": dict(causal=True, window=(5, 0)),
+    "dropout": dict(causal=True, dropout_p=0.1),
+    "softcap": dict(softcap=3.0, dropout_p=0.25),
+}
+
+
+@needed
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_same_bits_by_ctypes_and_in_a_graph(counted, monkeypatch, case, dtype):
+    rules, inputs = CASES[case], tensors(dtype=dtype)
+    for given in (inputs, [heads_first(x) for x in inputs]):
+        first = results(ordo.torch.attention, given, **rules)  # makes the plan
+        counted.update(forward=0, backward=0)
+        quick = results(ordo.torch.attention, given, **rules)
+        assert counted == {"forward": 1, "backward": 1}
+        monkeypatch.setattr(front, "on", False)
+        plain = results(ordo.torch.attention, given, **rules)
+        assert counted == {"forward": 1, "backward": 1}
+        monkeypatch.setattr(front, "on", True)
+        for other in (first, plain):
+            assert all(same(x, y) for x, y in zip(quick, other))
+    graph = torch.compile(ordo.torch.attention, backend="aot_eager", fullgraph=True)
+    compiled = results(graph, inputs, **rules)
+    assert all(same(x, y) for x, y in zip(results(ordo.torch.attention, inputs, **rules), compiled))
+    torch._dynamo.reset()
+
+
+@needed
+def test_lists_go_the_same_way(counted, monkeypatch):
+    q, k, v = (x.detach()[0].requires_grad_() for x in tensors(rows=40, keys=40))
+    ends = torch.tensor([0, 11, 40], dtype=torch.int32)
+    rules = dict(cu_q=ends, max_q=29, causal=True, dropout_p=0.1, slopes=torch.rand(2, 4))
+    results(ordo.torch.attention, (q, k, v), **rules)
+    counted.update(forward=0, backward=0)
+    quick = results(ordo.torch.attention, (q, k, v), **rules)
+    assert counted == {"forward": 1, "backward": 1}
+    monkeypatch.setattr(front, "on", False)
+    plain = results(ordo.torch.attention, (q, k, v), **rules)
+    assert all(same(x, y) for x, y in zip(quick, plain))
+    monkeypatch.setattr(front, "on", True)
+    ends[1] = 5  # then 35 rows remain, more than max_q: the library refuses, the front says so
+    with pytest.raises(ordo.Error, match="cu_q"):
+        ordo.torch.attention(q, k, v, **rules)
+
+
+@needed
+def test_a_call_that_is_declined_draws_once(counted):
+    """A last axis that is strided is copied first, which the compiled front leaves to Python."""
+    inputs = tensors()
+    strided = [x.detach().transpose(2, 3).contiguous().transpose(2, 3) for x in inputs]
+    strided = [x.requires_grad_() for x in strided]
+    results(ordo.torch.attention, inputs, dropout_p=0.3)
+    wanted = results(ordo.torch.attention, inputs, dropout_p=0.3)
+    for _ in range(3):
+        counted.update(forward=0)
+        seen = results(ordo.torch.attention, strided, dropout_p=0.3)
+        assert all(same(x, y) for x, y in zip(wanted, seen))
+    drawn, again = (torch.Generator().manual_seed(3) for _ in range(2))
+    for given in (inputs, strided):  # of a generator that is given, too
+        o, _ = ordo.torch.attention(*given, dropout_p=0.3, generator=drawn)
+        rng = torch.randint(2**32, (2,), generator=again)
+        assert same(o, ordo.torch.attention(*inputs, dropout_p=0.3, rng_state=rng)[0])
+
+
+@needed
+def test_other_shapes_types_and_rules_have_plans_of_their_own(counted):
+    for rows, dtype, causal in ((3, torch.float32, True), (4, torch.float32, True),
+                                (4, torch.float16, True), (4, torch.float16, False)):  # fmt: skip
+        q, k, v = (x.detach() for x in tensors(rows=rows, keys=9, dtype=dtype))
+        for _ in range(2):
+            o, lse = ordo.torch.attention(q, k, v, causal=causal)
+            assert o.shape == q.shape and o.dtype == dtype and lse.shape == (2, 4, rows)
+        front.on = False
+        plain = ordo.torch.attention(q, k, v, causal=causal)
+        front.on = True
+        assert same(o, plain[0]) and same(lse, plain[1])
+    assert counted["forward"] >= 4
+
+
+@needed
+def test_threads_share_the_front():
+    inputs = tensors(rows=65, keys=65)
+    wanted = results(ordo.torch.attention, inputs, causal=True)[:5]
+
+    def work(turn):
+        mine = [x.detach().clone().requires_grad_() for x in inputs]
+        o, lse = ordo.torch.attention(*mine, causal=True)
+        grads = torch.autograd.grad((o, lse), mine, (torch.ones_like(o), torch.ones_like(lse)))
+        return all(same(x, y) for x, y in zip(wanted, (o, lse, *grads)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+@needed
+def test_it_refuses_second_derivatives():
+    inputs = tensors()
+    o, _ = ordo.torch.attention(*inputs)
+    grad = torch.autograd.grad(o.sum(), inputs[0], create_graph=True)[0]
+    with pytest.raises(ordo.Error, match="second derivatives"):
+        torch.autograd.grad(grad.sum(), inputs[0])
+
+
+def test_the_variable_chooses(monkeypatch):
+    monkeypatch.setenv("ORDO_TORCH_FRONT", "ctypes")
+    other = Front()
+    other.open()
+    assert not other.on and "ctypes" in other.missing
+    monkeypatch.setenv("ORDO_TORCH_FRONT", "fast")
+    with pytest.raises(ordo.Error, match="ORDO_TORCH_FRONT 'fast': expected auto, compiled"):
+        Front().open()
+    monkeypatch.setattr(_compiled, "path", "/nowhere/libordo.so")
+    monkeypatch.setenv("ORDO_TORCH_FRONT", "compiled")
+    with pytest.raises(ImportError, match="there is no /nowhere/libordo_torch.so"):
+        Front().open()
+    monkeypatch.setenv("ORDO_TORCH_FRONT", "auto")
+    other = Front()
+    other.open()
+    assert not other.on and "/nowhere" in other.missing
+
+
+@needed
+def test_plans_are_made_anew_after_forget(counted):
+    inputs = tensors(rows=21, keys=21)
+    for _ in range(2):
+        _attention.forget()
+        counted.update(forward=0)
+        for _ in range(2):
+            ordo.torch.attention(*inputs, causal=True)
+        assert counted["forward"] >= 1
+
+
+# ---- no tie to one PyTorch ----
+
+
+@needed
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf")
+def test_it_links_to_no_library_of_pytorch():
+    said = subprocess.run(
+        ["readelf", "--wide", "--dynamic", "--dyn-syms", LIBRARY], capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    libraries = re.findall(r"NEEDED.*\[(.*)\]", said)
+    assert libraries and not [x for x in libraries if re.search("torch|c10|stdc|ordo", x)]
+    undefined = re.findall(r" UND (\S+)", said)
+    assert undefined and not [x for x in undefined if re.search("torch|_ZN|ordo", x)]
+
+
+COMPARED = """
+#define USE_CUDA
+#include <torch/csrc/stable/c/shim.h>
+#include <type_traits>
+#include "torch_abi.h"
+#define SAME(result, name, parameters) \\
+    static_assert(std::is_same_v<decltype(&name), result (*) parameters>, #name);
+TORCH_FUNCTIONS(SAME)
+TORCH_CUDA_FUNCTIONS(SAME)
+static_assert(TORCH_2_10 == TORCH_VERSION_2_10_0);
+static_assert(TORCH_DONE == AOTI_TORCH_SUCCESS);
+"""
+
+
+@needed
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_the_functions_are_declared_as_in_pytorchs_headers(tmp_path):
+    include = Path(torch.__file__).parent / "include"
+    if not (include / "torch" / "csrc" / "stable" / "c" / "shim.h").exists():
+        pytest.skip("PyTorch without headers")
+    source = tmp_path / "compared.cpp"
+    source.write_text(COMPARED)
+    command = ["c++", "-std=c++17", "-fsyntax-only", "-I", include, "-I", SOURCES, source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
