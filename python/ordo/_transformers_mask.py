@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.masking_utils import eager_mask
 
 from ._library import Error
+from ._transformers_padding import padding_of
 
 
 class Pattern(NamedTuple):
@@ -216,7 +217,8 @@ def _valid(attention_mask: Tensor | None, first: int, keys: int) -> Tensor | Non
     valid = attention_mask[:, first : first + keys].bool()
     if valid.shape[1] < keys:
         return torch.nn.functional.pad(valid, (0, keys - valid.shape[1]))
-    return None if valid.all() else valid
+    none = valid.all() if torch.compiler.is_compiling() else padding_of(valid).none
+    return None if none else valid
 
 
 _ABOUT = "__get__ size dim stride storage_offset numel untyped_storage _is_view".split()

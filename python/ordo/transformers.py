@@ -5,23 +5,21 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="ordo")
 
 Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
-attention. Padded batches are unpadded to sequences end to end, packed ones (position_ids that start
-again, or cu_seq_lens_q/k) stay so. Dropout applies while the module trains. What a model asks for
-and ordo does not have (attention sinks, biases, masks of other shapes) raises Error and names it.
-Models with attention code of their own run that code, with the mask of eager attention and a
-warning.
+attention. Padded batches stay where they are if the valid tokens of each sequence are one run, and
+are unpadded otherwise; packed ones (position_ids that start again, or cu_seq_lens_q/k) stay so.
+Dropout applies while the module trains. What a model asks for and ordo does not have (attention
+sinks, biases, masks of other shapes) raises Error and names it. Models with attention code of their
+own run that code, with the mask of eager attention and a warning.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from ._library import Error
@@ -33,6 +31,7 @@ from ._transformers_mask import (
     pattern_of,
     warn_of_own_code,
 )
+from ._transformers_padding import once, padded
 from .torch._attention import Arguments, call
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
@@ -156,7 +155,7 @@ def attention_forward(
     if pattern.packing is not None:
         return _packed(q, k, v, _ends(pattern.packing), arguments), None
     if pattern.valid is not None:
-        return _unpadded(q, k, v, pattern.valid, arguments), None
+        return padded(q, k, v, pattern.valid, arguments), None
     if cu_seq_lens_q is not None and cu_seq_lens_k is not None:
         longest_q = _longest(cu_seq_lens_q, max_length_q)
         ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, longest_q, _longest(cu_seq_lens_k, max_length_k))
@@ -221,21 +220,6 @@ class _Ends(NamedTuple):
     max_kv: int
 
 
-# What follows from a mask is the same in every layer: it is computed, and waited for, once.
-_known: Any = WeakTensorKeyDictionary()
-
-
-def _once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
-    if torch.compiler.is_compiling() or mask.is_inference():
-        return compute(mask)
-    kept = _known.setdefault(mask, {})
-    version, made = kept.get(kind, (None, None))
-    if version != mask._version:
-        made = compute(mask)
-        kept[kind] = (mask._version, made)
-    return made
-
-
 def _ends(packing: Tensor) -> _Ends:
     """Ends of the runs of equal numbers, row after row."""
 
@@ -247,14 +231,14 @@ def _ends(packing: Tensor) -> _Ends:
         longest = int(ends.diff().max())
         return _Ends(ends, ends, longest, longest)
 
-    made: _Ends = _once(packing, "ends", compute)
+    made: _Ends = once(packing, "ends", compute)
     return made
 
 
 def _longest(ends: Tensor, given: int | None) -> int:
     if given is not None:
         return given
-    longest: int = _once(ends, "longest", lambda x: x.diff().max().item())
+    longest: int = once(ends, "longest", lambda x: x.diff().max().item())
     return longest
 
 
@@ -279,7 +263,7 @@ def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:
             return None
         return torch.nn.functional.pad(restarted.to(torch.int64).cumsum(-1), (1, 0))
 
-    made: Tensor | None = _once(position_ids, "restarts", compute)
+    made: Tensor | None = once(position_ids, "restarts", compute)
     return made
 
 
@@ -287,67 +271,3 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, ends: _Ends, arguments: Arguments) 
     arguments = arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
     o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
     return o.unflatten(0, q.shape[:2])
-
-
-class _Tokens(NamedTuple):
-    rows: Tensor  # of the flattened batch
-    ends: Tensor
-    longest: int
-
-
-def _valid(mask: Tensor, last: int) -> _Tokens:
-    """The valid ones of the last tokens of each sequence."""
-
-    def compute(valid: Tensor) -> _Tokens:
-        valid = valid[:, -last:]
-        lengths = valid.sum(dim=-1, dtype=torch.int32)
-        rows = valid.flatten().nonzero().flatten()
-        ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return _Tokens(rows, ends, int(lengths.max()))
-
-    made: _Tokens = _once(mask, f"valid {last}", compute)
-    return made
-
-
-def _unpadded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Tensor:
-    """Valid keys only. Where queries have places among the keys, valid queries only, too, and zeros
-    in the other rows of the result."""
-    batch, rows = q.shape[:2]
-    keys = _valid(mask, mask.shape[1])
-    kept = None
-    if arguments.causal or arguments.window != (-1, -1):
-        _check_places(rows, mask, arguments)
-        kept = _valid(mask, rows)
-    if kept is None:
-        packed, longest = q.flatten(0, 1), rows
-        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
-    else:
-        packed, longest, ends = _take(q, kept.rows), kept.longest, kept.ends
-    arguments = arguments._replace(cu_q=ends, cu_kv=keys.ends, max_q=longest, max_kv=keys.longest)
-    o, _ = call(packed, _take(k, keys.rows), _take(v, keys.rows), arguments)
-    if kept is not None:
-        o = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, kept.rows, o)
-    return o.unflatten(0, (batch, rows))
-
-
-def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:
-    """A window counts places: those between a query and a key have to stay when padding goes."""
-    if rows > mask.shape[1] or (rows != mask.shape[1] and not arguments.causal):
-        raise Error("unsupported", f"query_length {rows}: expected that of keys, {mask.shape[1]}")
-    if arguments.window == (-1, -1):
-        return
-    message = "attention_mask with padding between valid tokens and a sliding window: not supported"
-    if torch.compiler.is_compiling():
-        torch._assert_async(~_holes(mask), message)
-    elif _once(mask, "holes", lambda valid: bool(_holes(valid))):
-        raise Error("unsupported", message)
-
-
-def _holes(valid: Tensor) -> Tensor:
-    starts = (valid[:, 1:] & ~valid[:, :-1]).sum(-1) + valid[:, 0]
-    return (starts > 1).any()
-
-
-def _take(x: Tensor, rows: Tensor) -> Tensor:
-    # Each row once: however the gradient is scattered back, nothing is added to anything.
-    return x.flatten(0, 1).index_select(0, rows)

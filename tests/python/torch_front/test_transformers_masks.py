@@ -259,16 +259,17 @@ def test_own_attention_code_in_a_graph():
 
 
 def test_one_wait_for_all_layers_of_a_step(monkeypatch):
-    waits, nonzero = [], torch.Tensor.nonzero
-    monkeypatch.setattr(torch.Tensor, "nonzero", lambda x: waits.append(x) or nonzero(x))
+    waits, nonzero, tolist = [], torch.Tensor.nonzero, torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "nonzero", lambda x: waits.append("rows") or nonzero(x))
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda x: waits.append("mask") or tolist(x))
     model, tokens = llama(), TOKENS[:2]
     padding = torch.ones(2, 11, dtype=torch.long)
     padding[0, :3] = 0
     with torch.no_grad():
         cache = model(tokens, attention_mask=padding[:, :-1]).past_key_values
-        assert len(waits) == 1
+        assert waits == ["mask"]
         model(tokens[:, :1], attention_mask=padding, past_key_values=cache)
-    assert len(waits) == 3  # keys and queries
+    assert waits == ["mask", "mask", "rows", "rows"]  # keys and queries
 
 
 def test_packed_sequences_that_are_not_runs():

@@ -1,0 +1,119 @@
+"""Padded batches of transformers in place: the bits of gathered rows, without gathering any."""
+
+from __future__ import annotations
+
+import ordo
+import pytest
+import torch
+from math64 import same
+
+pytest.importorskip("transformers")
+
+from ordo import _transformers_padding as padding  # noqa: E402
+from ordo.torch._attention import Arguments  # noqa: E402
+
+ROWS = 20
+MASKS = {
+    "right": [(0, 20), (0, 7), (0, 1)],
+    "left": [(13, 20), (0, 20), (19, 20)],
+    "both sides": [(4, 9), (0, 3), (17, 20)],
+    "a sequence of none": [(0, 6), (0, 0), (0, 20)],
+    "none, and one on the left": [(0, 0), (5, 20), (0, 0)],
+}
+RULES = {
+    "causal": dict(causal=True),
+    "full": dict(),
+    "window": dict(causal=True, window=(3, -1)),
+    "window of both sides": dict(window=(2, 4)),
+    "dropout": dict(causal=True, dropout_p=0.2, seed=(3, 4)),
+    "full, dropout": dict(dropout_p=0.2, seed=(3, 4)),
+}
+
+
+def mask_of(runs):
+    place = torch.arange(ROWS)
+    return torch.stack([(place >= begin) & (place < end) for begin, end in runs])
+
+
+def inputs(heads=4, rows=ROWS):
+    drawn = torch.Generator().manual_seed(1)
+    shapes = (3, rows, heads, 16), (3, ROWS, 2, 16), (3, ROWS, 2, 16)
+    return [torch.randn(x, generator=drawn).requires_grad_() for x in shapes]
+
+
+def results(function, given, *rest):
+    o = function(*given, *rest)
+    dout = torch.randn(o.shape, generator=torch.Generator().manual_seed(2))
+    return [o, *torch.autograd.grad(o, given, dout)]
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_bits_of_gathered_rows(monkeypatch, kind, rules):
+    mask, arguments, given = mask_of(MASKS[kind]), Arguments(**RULES[rules]), inputs()
+    placed = rules not in ("full", "full, dropout")
+    gathered = results(padding._gathered, given, mask, arguments, placed)
+    on_the_right = all(begin == 0 for begin, _ in MASKS[kind])
+    if placed or on_the_right:
+        monkeypatch.setattr(padding, "_take", None)  # nothing is gathered
+    found = results(padding.padded, given, mask, arguments)
+    assert all(same(x, y) for x, y in zip(gathered, found))
+
+
+def test_more_keys_than_queries():
+    """Cross attention: every query sees the valid keys."""
+    given, mask = inputs(rows=5), mask_of(MASKS["right"])
+    gathered = results(padding._gathered, given, mask, Arguments(), False)
+    found = results(padding.padded, given, mask, Arguments())
+    assert all(same(x, y) for x, y in zip(gathered, found))
+
+
+def test_what_padding_holds_does_not_matter():
+    mask, arguments = mask_of(MASKS["both sides"]), Arguments(causal=True)
+    given = inputs()
+    wanted = results(padding.padded, given, mask, arguments)
+    assert all((x[~mask] == 0).all() for x in wanted)
+    with torch.no_grad():
+        for x in given:
+            x[~mask] = 1e4
+    found = results(padding.padded, given, mask, arguments)
+    assert all(same(x, y) for x, y in zip(wanted, found))
+
+
+def test_a_mask_is_read_once_and_again_when_it_changes(monkeypatch):
+    reads, real = [], torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda x: reads.append(1) or real(x))
+    given, mask = inputs(), mask_of(MASKS["right"])
+    for _ in range(3):  # layers
+        before = padding.padded(*given, mask, Arguments(causal=True))
+    assert len(reads) == 1
+    mask[0, 3] = False  # a hole: no longer what was read
+    after = padding.padded(*given, mask, Arguments(causal=True))
+    assert len(reads) == 2
+    assert not padding.padding_of(mask).runs and (after[0, 3] == 0).all()
+    assert not same(before[0, 5], after[0, 5]) and same(before[1], after[1])
+
+
+def test_padding_between_tokens_under_a_window():
+    mask = mask_of(MASKS["right"])
+    mask[0, 3] = False
+    with pytest.raises(ordo.Error, match="padding between valid tokens"):
+        padding.padded(*inputs(), mask, Arguments(causal=True, window=(3, -1)))
+
+
+@pytest.mark.parametrize(
+    "mask, none, right, runs",
+    [
+        ([[1, 1], [1, 1]], True, True, True),
+        ([[1, 1], [1, 0]], False, True, True),
+        ([[1, 1], [0, 0]], False, True, True),
+        ([[1, 1], [0, 1]], False, False, True),
+        ([[1, 1, 1], [1, 0, 1]], False, False, False),
+        ([[0, 1, 0, 1], [1, 1, 1, 1]], False, False, False),
+        ([[], []], True, True, True),
+    ],
+)
+def test_what_a_mask_says(mask, none, right, runs):
+    said = padding.padding_of(torch.tensor(mask, dtype=torch.bool))
+    assert (said.none, said.right, said.runs) == (none, right, runs)
+    assert said.lengths.tolist() == [sum(x) for x in mask]
