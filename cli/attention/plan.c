@@ -13,7 +13,7 @@
 typedef struct request {
     cli_problem problem;
     cli_choices choices;
-    bool check, line, memory;
+    bool check, line, memory, contract;
     ordo_machine *host; /* --memory without --machine */
     const char *read;
 } request;
@@ -131,6 +131,8 @@ static int plan_from_line(const request *r, cli_plan_report *report)
 
 static int show(const request *r, const cli_plan_report *reports, size_t count)
 {
+    if (r->contract)
+        return cli_plan_contract(&r->problem.json, reports, count);
     if (r->problem.json.on || !r->line)
         return cli_plan_show(&r->problem.json, reports, count);
     cli_plan_lines(reports, count);
@@ -160,6 +162,8 @@ static int open_host(request *r)
 
 static int run_request(request *r)
 {
+    if (r->contract && r->line)
+        return cli_usage("--contract and --line: expected one of them");
     int status = r->read ? check_alone(r) : cli_problem_finish(&r->problem);
     if (status == CLI_OK && r->memory && !r->problem.machine)
         status = open_host(r);
@@ -189,6 +193,7 @@ int cli_plan(int argc, char **argv)
     cli_option more[] = {
         OPT_FLAG("--check", &r.check, "check the plan tile by tile"),
         OPT_FLAG("--memory", &r.memory, "what the I/O model prefers at each memory level"),
+        OPT_FLAG("--contract", &r.contract, "what two parties compare to expect equal bits"),
         OPT_FLAG("--line", &r.line, "print only the plan's line"),
         OPT_TEXT("--read", "LINE|-", &r.read, "read a plan's line instead of a problem"),
     };
@@ -207,6 +212,7 @@ int cli_plan(int argc, char **argv)
         "  ordo plan --seq 1000 --order spt --tile-backward 64x128 --mask causal --check\n"
         "  ordo plan --seq 4k --line | ordo plan --read -\n"
         "  ordo plan --seq 8k --heads 32 --dim 256 --dtype bf16 --machine h200 --memory\n"
+        "  ordo plan --seq 8k --heads 32 --dtype bf16 --machine h200 --contract\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))

@@ -24,6 +24,9 @@ typedef struct cli_plan_report {
 int cli_plan_show(const cli_json_target *target, const cli_plan_report *reports, size_t count);
 void cli_plan_lines(const cli_plan_report *reports, size_t count);
 
+/* Of each plan, what two parties compare before they expect equal bits; as cli_plan_show(). */
+int cli_plan_contract(const cli_json_target *target, const cli_plan_report *reports, size_t count);
+
 /* The choice of the I/O model at each memory level, as a table and as a JSON array. */
 void cli_plan_memory_text(const cli_plan_report *report);
 void cli_plan_memory_json(cli_json *json, const cli_plan_report *report);

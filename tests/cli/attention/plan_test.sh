@@ -56,4 +56,37 @@ h200="--seq 8k --heads 32 --dim 128 --dtype bf16 --machine h200 --dropout 0.1"
     tr -d ' \n' <"$out" | grep -qF '"dropout_mode":"sequential","backward_bits":"keep"' ||
         fail "no advice on dropout in the JSON"
 }
+
+# The contract names what two parties compare, and leaves out what a kept level proves irrelevant.
+contract() {
+    status 0 plan "$@" --contract
+    sed -n '/^  semantics/p;/^  numeric key/p' "$out"
+}
+whole=$(contract --seq 300 --heads 4 --kv-heads 2 --mask causal --dropout 0.1)
+[ "$(echo "$whole" | wc -l)" -eq 2 ] || fail "--contract: expected semantics and numeric key"
+packed="--cu-seqlens 0,100,400 --heads 8 --kv-heads 4 --mask causal --dropout 0.1 --workers 7"
+# shellcheck disable=SC2086 # a list of words
+[ "$(contract $packed)" = "$whole" ] || fail "--contract: batch, heads or workers are compared"
+for choice in "--dtype bf16" "--window 9,0" "--softcap 3" "--scale 1" "--alibi" "--dim 32" "--v-dim 32" \
+    "--kv-heads 4" "--mask causal-top-left" "--dropout 0.2" "--keying fa2" "--tile-backward 32x64"; do
+    # shellcheck disable=SC2086 # a list of words
+    [ "$(contract --seq 300 --heads 4 --kv-heads 2 --mask causal --dropout 0.1 $choice)" != "$whole" ] ||
+        fail "--contract: $choice is not compared"
+done
+for level in repeat portable batch split cut mask; do
+    prints "  $level "
+done
+waves="--machine h200 --dtype bf16 --seq 2k --heads 8 --order shift --group waves"
+# shellcheck disable=SC2086 # a list of words
+contract $waves | grep -q ' batch=1 heads=8 ' || fail "--contract: waves depend on batch and heads"
+sed -n '/^may matter/,$p' "$out" | grep -q '^  batch ' || fail "--contract: batch may matter to waves"
+# shellcheck disable=SC2086 # a list of words
+json plan $waves --contract
+[ -n "$(field semantics)" ] || fail "--contract: no semantics in the JSON"
+tr -d ' \n' <"$out" | grep -q '"may_matter":{"portable":' || fail "--contract: may_matter in the JSON"
+# A part of a sequence, on a backend that does not keep the level cut, is compared as that part.
+line=$("$ORDO" plan --machine h200 --dtype bf16 --seq 256 --kv-seq 1k --line |
+    sed 's/row0=0/row0=256/; s/ q_total=[0-9]*/ q_total=1024/')
+contract --read "$line" | grep -q ' q_len=256 kv_len=1024 .*row0=256' || fail "--contract: no part"
+refuses 2 "--contract and --line" plan --seq 8 --contract --line
 finish
