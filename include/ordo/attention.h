@@ -81,7 +81,8 @@ typedef struct ordo_call {
     const float *slopes;         /* ALiBi: one slope per query head */
     int64_t slopes_batch_stride; /* 0: all sequences use the same slopes */
 
-    const uint32_t *mask_bits; /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL */
+    const uint32_t *mask_bits; /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL;
+                                * plans with segments make their own: NULL */
     uint64_t seed, offset;
     const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read in place of seed and offset */
 
@@ -95,6 +96,11 @@ typedef struct ordo_call {
                                * (..., v_head_dim); packed (total_kv, kv_heads, ...); cuda: aligned
                                * to 16 bytes */
     unsigned carry;           /* ORDO_CARRY_IN, ORDO_CARRY_OUT or both; 0 = none */
+
+    /* cuda, plans with segments: a second cudaStream_t, on which the keep bits of the next segment
+     * are made while a segment runs on `stream`. It begins after what `stream` has to do before the
+     * pass, and `stream` goes on after it. NULL: the bits are made on `stream`. */
+    void *side_stream;
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

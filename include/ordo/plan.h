@@ -75,6 +75,20 @@ typedef struct ordo_plan_options {
     int64_t section; /* heads per section of ORDO_ISSUE_KEY; 0 = chosen by ordo */
     ordo_assign assign;
     int64_t workers; /* 0 = the workers of the machine */
+
+    /* Dropout: passes in `segments` segments of rows, so that the keep bits of two of them are in
+     * memory and not the whole mask. They are made in the workspace: those of a segment while the
+     * one before it runs (call.side_stream). Segments change no bit of a result.
+     *
+     * Segments but the last have equal numbers of rows, a multiple of backward_tile.q and of 16
+     * (ORDO_ERR_SHAPE if so many cannot be had). Only dense problems with p > 0 have segments, only
+     * the orders whose sums can be carried (ordo/attention.h), and not backend ref.
+     *
+     * mask_memory limits the bytes of these bits; with segments 0 it chooses the fewest segments
+     * that fit. ORDO_ERR_ARGUMENT, with the bytes that are needed, if it is too small. 0 = no
+     * limit. */
+    int64_t segments; /* 0 = none, unless mask_memory is given */
+    uint64_t mask_memory;
 } ordo_plan_options;
 
 #define ORDO_PLAN_OPTIONS_INIT ORDO_SIZED(ordo_plan_options)
@@ -135,12 +149,18 @@ typedef struct ordo_plan_info {
      * before the forward pass, which is faster by more than measurements vary and than one more
      * call costs; other work that is at hand may run at the same time. If dropout_keep_bits, the
      * backward pass is given the same bits; else they are made again, because one mask per layer
-     * would take too much of the machine's memory. A plan without dropout, or without a known
+     * would take too much of the machine's memory. PIPELINED: this plan has segments; or, if
+     * `segments` is 0, the whole mask would take too much memory, and a plan with options.segments
+     * or options.mask_memory is faster than FUSED. A plan without dropout, or without a known
      * machine (ordo_plan_parse()), has FUSED; of keying fa2, which no CUDA pass makes, SEQUENTIAL.
      */
     ordo_dropout_mode dropout_mode;
     bool dropout_keep_bits;
     uint64_t dropout_mask_bytes; /* of the bits; packed: at most; UINT64_MAX: more than 2^60 */
+    int64_t segments;            /* of rows; 0: none */
+    uint64_t segment_bytes;      /* of the bits of all segments that are in memory at one time: of
+                                  * n > 1 segments about 2/n of dropout_mask_bytes. They are a part
+                                  * of the workspace of both passes. */
 } ordo_plan_info;
 
 /* Fill in `info`. predicted_ns and dropout_mode come from one prediction, which
@@ -153,8 +173,8 @@ ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info
 ORDO_API ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem);
 
 /* Return the bytes of workspace that are enough for either pass; they grow linearly with the
- * sequence length. The forward pass alone needs ordo_plan_info.forward_workspace_bytes, which is
- * never more and often 0. */
+ * sequence length, but for the keep bits of a plan with segments. The forward pass alone needs
+ * ordo_plan_info.forward_workspace_bytes, which is never more and often 0. */
 ORDO_API size_t ordo_plan_workspace(const ordo_plan *plan);
 
 /* Write the plan's line into `text`, NUL-terminated and without a newline. If `needed` is not NULL

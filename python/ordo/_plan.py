@@ -70,6 +70,8 @@ class PlanInfo:
     dropout_mode: DropoutMode  # where to make the keep bits; changes no bit
     dropout_keep_bits: bool  # the backward pass reads those of the forward pass, or makes its own
     dropout_mask_bytes: int  # of the keep bits; packed: at most
+    segments: int  # of rows; 0: none
+    segment_bytes: int  # of the keep bits of segments that are in memory at one time
 
 
 class Plan:
@@ -77,7 +79,9 @@ class Plan:
 
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
-    "waves") and `split` decide bits; `issue`, `section`, `assign` and `workers` do not.
+    "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments` and
+    `mask_memory` do not. With `segments`, or `mask_memory` bytes, both passes run in segments of
+    rows and have the keep bits of two of them in memory (ordo/plan.h).
 
     A plan is immutable, may be used from many threads at once, and pickles as its line.
     """
@@ -97,6 +101,8 @@ class Plan:
         section: int = 0,
         assign: Assign = "default",
         workers: int = 0,
+        segments: int = 0,
+        mask_memory: int = 0,
     ) -> None:
         if isinstance(machine, str):
             machine = Machine(machine)
@@ -112,6 +118,8 @@ class Plan:
             section=section,
             assign=assign,
             workers=workers,
+            segments=segments,
+            mask_memory=mask_memory,
         )
         fill(options, choices)
         self._handle = c_void_p()

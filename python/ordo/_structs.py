@@ -135,6 +135,8 @@ class ordo_plan_options(Struct):
         ("section", c_int64),
         ("assign", c_int),
         ("workers", c_int64),
+        ("segments", c_int64),
+        ("mask_memory", c_uint64),
     ]
     _words_ = {"backend": "backend", "order": "order", "issue": "issue", "assign": "assign"}
 
@@ -169,6 +171,8 @@ class ordo_plan_info(Struct):
         ("dropout_mode", c_int),
         ("dropout_keep_bits", c_bool),
         ("dropout_mask_bytes", c_uint64),
+        ("segments", c_int64),
+        ("segment_bytes", c_uint64),
     ]
     _words_ = {
         "backend": "backend",
@@ -219,6 +223,7 @@ class ordo_call(Struct):
         ("dk_sums", c_void_p),
         ("dv_sums", c_void_p),
         ("carry", c_uint),
+        ("side_stream", c_void_p),
     ]
 
 

@@ -3,6 +3,7 @@
 
 #include "api/blank.h"
 #include "api/cuda_pass.h"
+#include "api/segments.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "cpu/pass.h"
@@ -14,8 +15,7 @@
 /* What a backend brings; NULL passes: no backend at all. */
 typedef struct backend {
     bool host; /* its tensors are in host memory */
-    ordo_status (*forward)(const ordo_plan *plan, const ordo_call *call);
-    ordo_status (*backward)(const ordo_plan *plan, const ordo_call *call);
+    ordo_pass_run *forward, *backward;
     const char *(*why_not)(void); /* "" if it can run here; NULL: it always can */
 } backend;
 
@@ -101,11 +101,19 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
+    if (plan->segments > 0 && checked.mask_bits)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "mask_bits given: expected NULL, because this plan makes the bits of its "
+                         "%" PRId64 " segments",
+                         plan->segments);
     if (!forward && checked.carry)
         ORDO_TRY(check_carry(plan));
     if (ordo_problem_empty(problem))
         return ordo_blank_all(problem, pass, b->host, &checked);
-    ORDO_TRY(forward ? b->forward(plan, &checked) : b->backward(plan, &checked));
+    ordo_pass_run *const run = forward ? b->forward : b->backward;
+    if (plan->segments > 0)
+        return ordo_segments_run(plan, pass, run, &checked);
+    ORDO_TRY(run(plan, &checked));
     return b->host ? ordo_blank_behind(problem, pass, &checked) : ORDO_OK;
 }
 

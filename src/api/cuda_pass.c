@@ -250,7 +250,7 @@ static void take_dense(const ordo_plan *plan, ordo_cuda_batch *batch)
         .query_tile = count_tiles(p->q_len, plan->backward_tile.q),
         .key_tile = count_tiles(p->kv_len, plan->backward_tile.k),
         .keep = p->heads * batch->first.keep_head,
-        .lse = p->heads * p->q_len,
+        .lse = p->heads * ordo_plan_lse_rows(plan),
     };
 }
 
@@ -263,7 +263,7 @@ static void take_batch(const ordo_plan *plan, const ordo_call *call, ordo_cuda_p
         .table = pass->table,
         .sequences = (int32_t)p->batch,
         .tiles = (int32_t)tiles,
-        .lse_head = pass->q_rows,
+        .lse_head = p->layout == ORDO_PACKED ? pass->q_rows : ordo_plan_lse_rows(plan),
     };
     if (pass->layout == ORDO_DENSE)
         take_dense(plan, &pass->batch);

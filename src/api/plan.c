@@ -168,6 +168,16 @@ static uint64_t mask_bytes(const ordo_problem *p)
     return UINT64_MAX;
 }
 
+/* Bytes of the keep bits that passes in segments have in memory. */
+static uint64_t segment_bytes(const ordo_plan *plan)
+{
+    uint64_t bytes = 0;
+    if (plan->segments == 0 || ordo_problem_empty(&plan->problem))
+        return 0;
+    (void)ordo_segment_bits(plan, ordo_segment_plan(plan, 0).problem.q_len, &bytes); /* as made */
+    return bytes * (uint64_t)ordo_segment_buffers(plan->segments);
+}
+
 ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 {
     ORDO_DEFAULT_ENVIRONMENT;
@@ -204,6 +214,8 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .dropout_mode = plan->dropout_mode,
         .dropout_keep_bits = plan->keep_bits,
         .dropout_mask_bytes = mask_bytes(p),
+        .segments = plan->segments,
+        .segment_bytes = segment_bytes(plan),
     };
     if (p->dropout.bits > 0)
         info->dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);

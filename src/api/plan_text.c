@@ -17,7 +17,8 @@
 #include "base/status.h"
 #include "ordo/dropout.h"
 
-typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
+/* COUNT: an I64 that is left out if it is 0, as in lines of before it existed. */
+typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME, COUNT } kind;
 
 typedef struct field {
     const char *name;
@@ -88,6 +89,7 @@ static const field fields[] = {
     { "section", I64, AT(section), NULL },
     { "assign", NAME, AT(assign), assign_at },
     { "workers", I64, AT(workers), NULL },
+    { "segments", COUNT, AT(segments), NULL },
     { "predicted_ns", I64, AT(predicted_ns), NULL },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -115,6 +117,7 @@ static void write_field(const ordo_plan *plan, const field *f, char *text, size_
 {
     const void *at = (const char *)plan + f->offset;
     switch (f->kind) {
+    case COUNT:
     case I64: snprintf(text, capacity, "%" PRId64, *(const int64_t *)at); break;
     case I32: snprintf(text, capacity, "%d", *(const int *)at); break;
     case REAL: write_real(*(const double *)at, text, capacity); break;
@@ -132,6 +135,8 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
     size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
     for (int x = 0; x < FIELDS; x++) {
         write_field(&given, &fields[x], value, sizeof value);
+        if (fields[x].kind == COUNT && strcmp(value, "0") == 0)
+            continue;
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
                                  value);
     }
@@ -192,6 +197,7 @@ static bool read_field(ordo_plan *plan, const field *f, const char *text)
     void *at = (char *)plan + f->offset;
     int64_t number = 0;
     switch (f->kind) {
+    case COUNT:
     case I64: return read_integer(text, (int64_t *)at);
     case I32:
         if (!read_integer(text, &number) || number < INT32_MIN || number > INT32_MAX)
@@ -234,6 +240,8 @@ static ordo_status read_line(ordo_plan *plan, char *line)
     rest += title + 1;
     for (int x = 0; x < FIELDS; x++) {
         const char *value = next_value(&rest, fields[x].name);
+        if (!value && fields[x].kind == COUNT)
+            continue;
         if (!value)
             return ordo_fail(ORDO_ERR_PARSE, "plan: expected field %s next", fields[x].name);
         if (!read_field(plan, &fields[x], value))

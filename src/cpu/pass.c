@@ -143,7 +143,7 @@ int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int6
     const ordo_problem *p = pass->problem;
     if (p->layout == ORDO_PACKED)
         return head * p->total_q + pass->sequences[b].q_row + row;
-    return (b * p->heads + head) * p->q_len + row;
+    return (b * p->heads + head) * ordo_plan_lse_rows(pass->plan) + row;
 }
 
 int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,

@@ -232,6 +232,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_fill_words,
         digest,
         sum,
+        ordo_cuda_event_wait,
     };
     return &table;
 }

@@ -133,6 +133,12 @@ ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t 
     return ORDO_OK;
 }
 
+ordo_status ordo_cuda_event_wait(void *stream, void *event, char *why, size_t why_size)
+{
+    CUDA_CALL(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+    return ORDO_OK;
+}
+
 ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char *why,
                                     size_t why_size)
 {

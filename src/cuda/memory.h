@@ -21,6 +21,7 @@ ordo_status ordo_cuda_synchronise(void *stream, char *why, size_t why_size);
 ordo_status ordo_cuda_event_create(void **event, char *why, size_t why_size);
 ordo_status ordo_cuda_event_destroy(void *event, char *why, size_t why_size);
 ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t why_size);
+ordo_status ordo_cuda_event_wait(void *stream, void *event, char *why, size_t why_size);
 ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char *why,
                                     size_t why_size);
 

@@ -83,6 +83,9 @@ typedef struct ordo_cuda_module {
 
     /* Launch a checked sum with at least one element, on the stream. */
     ordo_status (*sum)(const ordo_sum *sum, void *stream, char *why, size_t why_size);
+
+    /* What is launched on the stream from now on waits for what the event has recorded. */
+    ordo_status (*event_wait)(void *stream, void *event, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

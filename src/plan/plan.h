@@ -27,8 +27,10 @@ struct ordo_plan {
     int64_t section;
     ordo_assign assign;
     int64_t workers;
-    int threshold;                  /* dropout: keep if draw < threshold */
-    int64_t predicted_ns;           /* -1: unknown */
+    int64_t segments;     /* of rows, with dropout: plan/segments.h; 0: none */
+    int64_t lse_rows;     /* rows of a head in lse and dlse, if this is a segment; 0: q_len */
+    int threshold;        /* dropout: keep if draw < threshold */
+    int64_t predicted_ns; /* -1: unknown */
     ordo_dropout_mode dropout_mode; /* recommended; not part of the line */
     bool keep_bits;                 /* the backward pass reads the bits of the forward pass */
     char note[256];
@@ -47,6 +49,12 @@ static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
 {
     return plan->problem.dropout.p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
            plan->problem.dropout.keying == ORDO_KEYING_FA2;
+}
+
+/* Rows of a head in lse and dlse of a dense or padded problem. */
+static inline int64_t ordo_plan_lse_rows(const ordo_plan *plan)
+{
+    return plan->lse_rows ? plan->lse_rows : plan->problem.q_len;
 }
 
 /* The column of row 0 on the diagonal of a sequence, in the coordinates of the rows and columns

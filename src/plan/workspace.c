@@ -107,14 +107,25 @@ static bool all_tiles(const ordo_problem *p, int64_t total, int64_t longest, int
     return ordo_mul_fits(tiles, batch);
 }
 
+/* Bytes of a plan with segments, for the pass whose own workspace is `pass` bytes. */
+static bool segments_bytes(const ordo_segment_parts *parts, uint64_t pass, uint64_t *bytes)
+{
+    *bytes = parts->bits;
+    return ordo_mul_fits(bytes, (uint64_t)parts->buffers) && ordo_add_fits(bytes, pass);
+}
+
 bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
 {
     const ordo_problem *p = &plan->problem;
     uint64_t tiles = 0;
     ordo_forward_parts parts;
+    ordo_segment_parts segments;
     *bytes = 0;
     if (ordo_problem_empty(p))
         return true;
+    if (plan->segments)
+        return ordo_segment_sizes(plan, &segments) &&
+               segments_bytes(&segments, segments.forward, bytes);
     *bytes = plan->backend == ORDO_BACKEND_CUDA ? PART_ALIGN + ordo_plan_table_bytes(plan) : 0;
     return all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) &&
            ordo_plan_forward_parts(plan, tiles, &parts) && ordo_add_fits(bytes, parts.kt) &&
@@ -134,6 +145,11 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
         return true;
     uint64_t tiles = 0, forward = 0;
     ordo_backward_parts w;
+    ordo_segment_parts segments;
+    if (plan->segments)
+        return ordo_segment_sizes(plan, &segments) &&
+               segments_bytes(&segments, segments.backward, bytes) &&
+               ordo_add_fits(bytes, segments.dk) && ordo_add_fits(bytes, segments.dv);
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;
@@ -144,4 +160,26 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
             return false;
     *bytes = *bytes > forward ? *bytes : forward;
     return true;
+}
+
+/* ---- segments ---- */
+
+/* The f32 sum of dk or dv. */
+static bool sum_bytes(const ordo_problem *p, int64_t dim, uint64_t *bytes)
+{
+    uint64_t row = (uint64_t)p->kv_heads;
+    return ordo_mul_fits(&row, (uint64_t)dim) &&
+           part(bytes, (uint64_t)p->batch, (uint64_t)p->kv_len, row, 4);
+}
+
+bool ordo_segment_sizes(const ordo_plan *plan, ordo_segment_parts *parts)
+{
+    const ordo_problem *p = &plan->problem;
+    const ordo_plan longest = ordo_segment_plan(plan, 0);
+    *parts = (ordo_segment_parts) { .buffers = ordo_segment_buffers(plan->segments) };
+    return ordo_segment_bits(plan, longest.problem.q_len, &parts->bits) &&
+           ordo_add_fits(&parts->bits, ordo_plan_table_bytes(plan)) &&
+           ordo_plan_forward_bytes(&longest, &parts->forward) &&
+           ordo_plan_workspace_bytes(&longest, &parts->backward) &&
+           sum_bytes(p, p->head_dim, &parts->dk) && sum_bytes(p, p->v_head_dim, &parts->dv);
 }

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/status.h"
+#include "plan/segments.h"
 #include "planner/defaults.h"
 #include "planner/legal.h"
 #include "planner/price_plan.h"
@@ -121,6 +123,30 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
     return ORDO_OK;
 }
 
+/* Segments as asked for, or the fewest whose bits fit the memory for them. */
+static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
+{
+    uint64_t bytes = 0;
+    plan->segments = o->segments ? o->segments : o->mask_memory > 0;
+    if (o->mask_memory == 0 || ordo_problem_empty(&plan->problem))
+        return ORDO_OK;
+    ORDO_TRY(ordo_plan_legal_segments(plan));
+    const int64_t fewest = ordo_segments_within(plan, o->mask_memory);
+    if (o->segments == 0) /* if none fit, those of the fewest rows for the message */
+        plan->segments = fewest ? fewest : ordo_segment_count(plan, ORDO_LENGTH_MAX);
+    if (fewest > 0 && plan->segments >= fewest)
+        return ORDO_OK;
+    const int64_t rows = ordo_segment_rows(plan, plan->segments);
+    const int masks = ordo_segment_buffers(plan->segments);
+    if (!ordo_segment_bits(plan, rows, &bytes) || !ordo_mul_fits(&bytes, (uint64_t)masks))
+        bytes = UINT64_MAX;
+    return ordo_fail(ORDO_ERR_ARGUMENT,
+                     "mask_memory %" PRIu64 ": the keep bits of %s %" PRId64 " rows take %" PRIu64
+                     " bytes; expected that or more",
+                     o->mask_memory, masks == 2 ? "two segments of" : "one segment of", rows,
+                     bytes);
+}
+
 /* ---- note ---- */
 
 __attribute__((format(printf, 2, 3))) static void note(ordo_plan *plan, const char *format, ...)
@@ -179,6 +205,7 @@ ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
     ORDO_TRY(ordo_plan_legal_problem(plan));
     ORDO_TRY(choose_numbers(plan, options));
     ORDO_TRY(choose_rest(plan, machine, options));
+    ORDO_TRY(choose_segments(plan, options));
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
     ordo_plan_predict(plan, machine);

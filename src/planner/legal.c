@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/keep.h"
 #include "base/status.h"
 #include "plan/workspace.h"
 #include "planner/defaults.h"
@@ -246,6 +247,57 @@ static ordo_status check_residency(const ordo_plan *plan)
     return ORDO_OK;
 }
 
+ordo_status ordo_plan_legal_segments(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    ORDO_TRY(ordo_check_range("segments", plan->segments, 1, ORDO_LENGTH_MAX));
+    if (p->dropout.p == 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "segments %" PRId64 ": expected 0 with dropout.p 0",
+                         plan->segments);
+    if (p->layout != ORDO_DENSE)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "segments %" PRId64 ", layout %s: expected layout dense", plan->segments,
+                         ordo_layout_name(p->layout));
+    if (plan->backend == ORDO_BACKEND_REF)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "segments %" PRId64 ": backend ref has none; expected cpu or cuda",
+                         plan->segments);
+    if (!ordo_plan_carries(plan))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "segments %" PRId64 ", order %s: expected ascending, descending or spt, "
+                         "whose rows come in one order",
+                         plan->segments, ordo_order_name(plan->order_asked));
+    return ORDO_OK;
+}
+
+/* A device counts the blocks of a mask in 32 bits. */
+static ordo_status check_segment_blocks(const ordo_plan *plan)
+{
+    uint64_t bytes = 0;
+    if (!ordo_segment_bits(plan, ordo_segment_rows(plan, plan->segments), &bytes) ||
+        bytes > (uint64_t)INT32_MAX * 4 * ORDO_KEEP_WORDS)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "segments %" PRId64
+                         ": backend cuda expects segments of at most 2^31 - 1 blocks of keep bits",
+                         plan->segments);
+    return ORDO_OK;
+}
+
+static ordo_status check_segments(const ordo_plan *plan)
+{
+    const int64_t rows = plan->problem.q_len;
+    if (plan->segments == 0)
+        return ORDO_OK;
+    ORDO_TRY(ordo_plan_legal_segments(plan));
+    if (rows > 0 && ordo_segment_count(plan, plan->segments) != plan->segments)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "segments %" PRId64 ": %" PRId64 " rows in multiples of %" PRId64
+                         " are %" PRId64 " segments; expected that or fewer",
+                         plan->segments, rows, ordo_segment_unit(plan),
+                         ordo_segment_count(plan, plan->segments));
+    return plan->backend == ORDO_BACKEND_CUDA ? check_segment_blocks(plan) : ORDO_OK;
+}
+
 static ordo_status check_workspace(const ordo_plan *plan)
 {
     uint64_t bytes;
@@ -263,5 +315,6 @@ ordo_status ordo_plan_legal(const ordo_plan *plan)
     ORDO_TRY(check_waves(plan));
     ORDO_TRY(check_backend(plan));
     ORDO_TRY(check_residency(plan));
+    ORDO_TRY(check_segments(plan));
     return check_workspace(plan);
 }

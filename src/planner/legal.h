@@ -18,6 +18,9 @@ ordo_status ordo_plan_legal_problem(const ordo_plan *plan);
 /* The tiles of the plan are in range; only then can a band be made of them. */
 ordo_status ordo_plan_legal_tiles(const ordo_plan *plan);
 
+/* The plan, whose order is set, may have segments: whether so many can be had is not checked. */
+ordo_status ordo_plan_legal_segments(const ordo_plan *plan);
+
 /* The order that runs when plan->order_asked is asked for: symmetric needs a causal triangle, and
  * is replaced by shift or spt elsewhere. */
 ordo_order ordo_plan_replaced_order(const ordo_plan *plan);

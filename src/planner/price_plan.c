@@ -5,7 +5,7 @@
  * Sequential must be faster by more than the noise of measurements, and by more than the host needs
  * for one more call: a training step that is limited by the host gains nothing from a faster
  * device. The bits must also fit: a mask is written where it takes a small part of the machine's
- * memory, and kept for the backward pass where one per layer does. */
+ * memory, else in segments, and kept for the backward pass where one per layer does. */
 #include "planner/price_plan.h"
 
 #include <math.h>
@@ -64,10 +64,22 @@ static bool fits(const ordo_model *model, double bytes, double share)
     return memory <= 0 || bytes * share <= memory;
 }
 
-/* Choose between both modes; `must`: no pass can make the bits. price->forward and price->backward
- * are those with bits given. */
+/* How bits are made before the passes: of all rows, or of segments where the plan has them or the
+ * whole takes too much memory. FUSED: not at all. */
+static ordo_dropout_mode made_before(const ordo_model *model, const ordo_plan *plan, double bytes)
+{
+    const bool cuts = plan->problem.layout == ORDO_DENSE && ordo_plan_carries(plan);
+    if (plan->segments > 0)
+        return ORDO_DROPOUT_MODE_PIPELINED;
+    if (fits(model, bytes, MAKE_SHARE))
+        return ORDO_DROPOUT_MODE_SEQUENTIAL;
+    return cuts ? ORDO_DROPOUT_MODE_PIPELINED : ordo_plan_default_mode(plan);
+}
+
+/* Choose the mode. price->forward and price->backward are those with bits given. */
 static void price_dropout(const ordo_model *model, const ordo_attention_shape *s, double share,
-                          const ordo_kernel_counts *counts, bool must, ordo_plan_price *price)
+                          const ordo_kernel_counts *counts, const ordo_plan *plan,
+                          ordo_plan_price *price)
 {
     const double elements = made_elements(s), bytes = elements / 8;
     const ordo_kernel_time forward = pass(model, *s, share, false, ORDO_KEEP_MADE);
@@ -81,12 +93,13 @@ static void price_dropout(const ordo_model *model, const ordo_attention_shape *s
     price->mode_seconds[ORDO_DROPOUT_MODE_SEQUENTIAL] = kept;
     price->mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED] = given;
     price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] = fused;
-    price->keep_bits = fits(model, bytes, KEEP_SHARE);
+    const bool must = plan->segments > 0 || ordo_plan_needs_bits(plan);
+    price->mode = made_before(model, plan, bytes);
+    price->keep_bits =
+        price->mode == ORDO_DROPOUT_MODE_SEQUENTIAL && fits(model, bytes, KEEP_SHARE);
     const double made = price->keep_bits ? kept + call : again + 2 * call;
-    if (must || (made < fused * noise && fits(model, bytes, MAKE_SHARE))) {
-        price->mode = ORDO_DROPOUT_MODE_SEQUENTIAL;
+    if (must || (made < fused * noise && price->mode != ORDO_DROPOUT_MODE_FUSED))
         return;
-    }
     price->mode = ORDO_DROPOUT_MODE_FUSED;
     price->keep_bits = false;
     price->forward = forward;
@@ -122,7 +135,7 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
         if (!counts)
             return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d rounds, %d bits: not priced", s.rng.rounds,
                              s.rng.bits);
-        price_dropout(model, &s, share, counts, ordo_plan_needs_bits(plan), &made);
+        price_dropout(model, &s, share, counts, plan, &made);
     }
     *price = made;
     return ORDO_OK;
@@ -130,6 +143,8 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
 
 ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan)
 {
+    if (plan->segments > 0)
+        return ORDO_DROPOUT_MODE_PIPELINED;
     return ordo_plan_needs_bits(plan) ? ORDO_DROPOUT_MODE_SEQUENTIAL : ORDO_DROPOUT_MODE_FUSED;
 }
 

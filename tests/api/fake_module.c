@@ -19,6 +19,12 @@
 __attribute__((visibility("default"))) extern fake_record fake_passes;
 fake_record fake_passes;
 
+static void launched(int kind, void *stream, const void *thing)
+{
+    if (fake_passes.launched < FAKE_LAUNCHES)
+        fake_passes.launches[fake_passes.launched++] = (fake_launch) { kind, stream, thing };
+}
+
 static int number_of(const char *variable, int otherwise)
 {
     const char *text = getenv(variable);
@@ -87,6 +93,7 @@ static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
     (void)why, (void)why_size;
     fake_passes.forward++;
     fake_passes.last = *p;
+    launched(FAKE_PASS, p->stream, p->keep_bits);
     if (getenv("FAKE_BLIND"))
         return ORDO_OK;
     *p->ticket = 1;
@@ -115,6 +122,7 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     const int64_t tiles = heads * p->batch.tiles;
     (void)why, (void)why_size;
     fake_passes.last = *p;
+    launched(FAKE_PASS, p->stream, p->keep_bits);
     if (getenv("FAKE_BLIND"))
         return ORDO_OK;
     *p->ticket = 1;
@@ -177,6 +185,7 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     uint32_t *words = bits->words;
     (void)why, (void)why_size;
     fake_passes.dropout++;
+    launched(FAKE_BITS, bits->stream, bits->words);
     if (getenv("FAKE_BLIND"))
         return ORDO_OK;
     keep.seed = bits->seed_ptr ? *bits->seed_ptr : keep.seed;
@@ -289,9 +298,17 @@ static ordo_status synchronise(void *stream, char *why, size_t why_size)
     return ORDO_OK;
 }
 
+static ordo_status await(void *stream, void *event, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    launched(FAKE_WAIT, stream, event);
+    return ORDO_OK;
+}
+
 static ordo_status record(void *event, void *stream, char *why, size_t why_size)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)why, (void)why_size;
+    launched(FAKE_RECORD, stream, event);
     clock_gettime(CLOCK_MONOTONIC, event);
     return ORDO_OK;
 }
@@ -336,6 +353,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .fill_words = fill_words,
         .digest = digest,
         .sum = sum,
+        .event_wait = await,
     };
     return &table;
 }

@@ -4,6 +4,14 @@
 
 #include "cuda/module.h"
 
+/* What was launched, in order. */
+typedef struct fake_launch {
+    enum { FAKE_PASS, FAKE_BITS, FAKE_RECORD, FAKE_WAIT } kind;
+    void *stream;
+    const void *thing; /* the keep bits, or the event */
+} fake_launch;
+enum { FAKE_LAUNCHES = 256 }; /* what comes after is not kept */
+
 /* Passes, makings of bits, combinations, digests and sums so far, and the last ones. Exported as
  * `fake_passes`. */
 typedef struct fake_record {
@@ -12,6 +20,8 @@ typedef struct fake_record {
     ordo_cuda_combine last_combine;
     ordo_sum last_sum;
     void *last_sum_stream;
+    fake_launch launches[FAKE_LAUNCHES];
+    int launched;
 } fake_record;
 
 #endif

@@ -26,7 +26,7 @@ from ._plans import Ready
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
 CALL_BYTES = s.ordo_call.dk_sums.offset  # without carried sums
-PART_BYTES = ctypes.sizeof(s.ordo_call)
+PART_BYTES = s.ordo_call.side_stream.offset  # without a second stream
 STRIDED = struct.Struct("@Q" + 8 * "Q4q")  # eight tensors: address, strides
 DENSE = struct.Struct("@Q" + 8 * "Q32x")  # all contiguous: addresses, strides 0
 _REST = struct.Struct("@17Qi4x")  # lse ... stream, threads

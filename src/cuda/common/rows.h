@@ -68,7 +68,7 @@ ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t 
              0,
              args.band.q_len,
              ordo_span_count(ordo_band_keys(&args.band, i)),
-             (int64_t)all * args.band.q_len };
+             (int64_t)all * (int32_t)args.batch.lse_head };
 }
 
 ORDO_DEVICE int64_t element(const ordo_cuda_tensor &x, const tile_place &at, int32_t row)

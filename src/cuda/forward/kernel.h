@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         at.tensor_row = GENERAL ? record.q_row + first : first;
         at.head = GENERAL ? record.head : unit.head;
         at.batch = GENERAL ? record.batch : unit.batch;
-        at.lse = GENERAL ? record.lse : (int64_t)all_head * q_len;
+        at.lse = GENERAL ? record.lse : (int64_t)all_head * (int32_t)args.batch.lse_head;
         at.o_buffer = Z::O_IN_Q ? (int)q_stage : 0;
         /* The rows' sums are taken while the last product runs. */
         const forward_weights weights = forward_sums<SOURCE != ORDO_KEEP_NONE>(args, state, at);
