@@ -57,6 +57,17 @@ static void print_predicted(const cli_plan_report *r)
         puts(": each pass makes its keep bits");
         return;
     }
+    if (r->info.segments > 0) {
+        printf(", %" PRId64 " segments of rows: each pass makes its keep bits, %" PRIu64
+               " of %" PRIu64 " B in memory\n",
+               r->info.segments, r->info.segment_bytes, r->info.dropout_mask_bytes);
+        return;
+    }
+    if (r->info.dropout_mode == ORDO_DROPOUT_MODE_PIPELINED) {
+        printf(": %" PRIu64 " B of keep bits; expected --segments or --mask-memory\n",
+               r->info.dropout_mask_bytes);
+        return;
+    }
     printf(", %s: make the keep bits %s (%" PRIu64 " B, ",
            r->info.dropout_keep_bits ? "keep" : "regenerate",
            r->info.dropout_keep_bits ? "once" : "before each pass", r->info.dropout_mask_bytes);
@@ -167,6 +178,8 @@ static void dropout_json(cli_json *json, const ordo_plan_info *info)
     cli_json_text(json, "mode", ordo_dropout_mode_name(info->dropout_mode));
     cli_json_bool(json, "keep_bits", info->dropout_keep_bits);
     cli_json_uint(json, "mask_bytes", info->dropout_mask_bytes);
+    cli_json_int(json, "segments", info->segments);
+    cli_json_uint(json, "segment_bytes", info->segment_bytes);
     cli_json_end_object(json);
 }
 

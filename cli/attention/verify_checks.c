@@ -371,7 +371,7 @@ static int run_checks(trial *t)
         return cli_verify_cut(&(cli_cut_trial) { t->request, &t->info, &t->first, &t->base,
                                                  &t->again, &t->stage, t->report });
     CLI_TRY(t->stage.device ? check_all_grids(t) : check_all_threads(t));
-    if (t->stage.device && t->problem.dropout.p > 0)
+    if (t->stage.device && t->problem.dropout.p > 0 && t->stage.dropout != CLI_PIPELINED)
         CLI_TRY(check_all_dropouts(t));
     if (t->problem.batch > 1) {
         CLI_TRY(check_alone(t));

@@ -150,7 +150,10 @@ static int run_piece(cutting *x, const piece *p)
     const ordo_problem problem = problem_of(x, p);
     ordo_plan *plan = NULL;
     ordo_plan_info info;
-    ordo_status status = ordo_plan_create(&plan, &problem, r->job.problem.machine, &r->job.options);
+    ordo_plan_options options = r->job.options;
+    options.segments = 0; /* of the whole */
+    options.mask_memory = 0;
+    ordo_status status = ordo_plan_create(&plan, &problem, r->job.problem.machine, &options);
     if (status == ORDO_OK)
         status = ordo_plan_query(plan, &info);
     if (status == ORDO_OK && strcmp(info.numeric_key, x->t->info->numeric_key) != 0) {

@@ -30,12 +30,38 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
     return cli_library(ordo_device_select(cli_device_find()));
 }
 
+enum { SEQUENTIAL, FUSED, PIPELINED, SEGMENTS = 8 /* unless told otherwise */ };
+
+/* Segments, which the options of the plan name or the mode asks for. */
+static int choose_segments(cli_job *job)
+{
+    ordo_plan_options *o = &job->options;
+    const bool named = o->segments > 0 || o->mask_memory > 0;
+    if (named && job->mode >= 0 && job->mode != PIPELINED)
+        return cli_usage("--%s: only dropout mode pipelined has segments",
+                         o->segments > 0 ? "segments" : "mask-memory");
+    if ((named || job->mode == PIPELINED) && job->backward >= 0)
+        return cli_usage(
+            "--backward-bits: with dropout mode pipelined every pass makes the bits of "
+            "its segments; expected --dropout-mode sequential");
+    if (job->mode == PIPELINED && !named)
+        o->segments = SEGMENTS;
+    if (named)
+        job->mode = PIPELINED;
+    return CLI_OK;
+}
+
 /* Hosts make bits inside the passes; a device makes them before unless told otherwise. */
 static int choose_dropout(cli_job *job)
 {
+    CLI_TRY(choose_segments(job));
+    if (job->mode == PIPELINED) {
+        job->dropout = CLI_PIPELINED;
+        return CLI_OK;
+    }
     const ordo_backend backend = job->options.backend;
     const bool device = backend == ORDO_BACKEND_CUDA;
-    const bool fused = job->mode >= 0 ? job->mode == 1 : !device;
+    const bool fused = job->mode >= 0 ? job->mode == FUSED : !device;
     if (!device && !fused)
         return cli_usage("--dropout-mode sequential: backend %s makes keep bits inside the passes; "
                          "expected fused",
@@ -112,7 +138,9 @@ int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan
     e->backend = info.backend;
     e->seed = job->problem.seed;
     e->offset = job->problem.offset;
-    e->has_dropout = device && e->problem.dropout.p > 0;
+    e->has_dropout = e->problem.dropout.p > 0 && (device || info.segments > 0);
+    e->segments = info.segments;
+    e->segment_bytes = info.segment_bytes;
     e->dropout = job->dropout;
     e->threads = device ? 0 : threads;
     e->workers = device ? info.workers : 0;
@@ -131,7 +159,11 @@ void cli_executed_text(const cli_executed *e)
                count == 1 ? "" : "s");
     printf("\nseed       %" PRIu64 ", offset %" PRIu64 "\n", e->seed, e->offset);
     if (e->has_dropout)
-        printf("dropout    %s\n", cli_dropout_text(e->dropout));
+        printf("dropout    %s", cli_dropout_text(e->dropout));
+    if (e->segments > 0)
+        printf(", %" PRId64 " segments, %" PRIu64 " B of keep bits", e->segments, e->segment_bytes);
+    if (e->has_dropout)
+        puts("");
     printf("plan       %s\n", e->line);
 }
 
@@ -151,6 +183,10 @@ void cli_executed_json(cli_json *json, const cli_executed *e)
     count_json(json, "workers", e->workers);
     cli_json_text(json, "dropout_mode", e->has_dropout ? cli_dropout_mode(e->dropout) : NULL);
     cli_json_text(json, "backward_bits", e->has_dropout ? cli_dropout_backward(e->dropout) : NULL);
+    if (e->segments > 0) {
+        cli_json_int(json, "segments", e->segments);
+        cli_json_uint(json, "segment_bytes", e->segment_bytes);
+    }
     cli_json_uint(json, "seed", e->seed);
     cli_json_uint(json, "offset", e->offset);
     cli_json_text(json, "line", e->line);

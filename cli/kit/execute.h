@@ -12,7 +12,7 @@ enum { CLI_FORWARD, CLI_BACKWARD, CLI_PASSES };
 typedef struct cli_job {
     cli_problem problem;
     cli_choices choices;
-    int mode;     /* --dropout-mode: 0 sequential, 1 fused; -1: not given */
+    int mode;     /* --dropout-mode: 0 sequential, 1 fused, 2 pipelined; -1: not given */
     int backward; /* --backward-bits: 0 keep, 1 regenerate; -1: not given */
     bool force;
 
@@ -28,8 +28,8 @@ typedef struct cli_job {
 
 /* Entries of a table of options. */
 #define CLI_JOB_OPTIONS(job)                                                                       \
-    OPT_CHOICE("--dropout-mode", "sequential|fused", &(job)->mode,                                 \
-               "cuda: make keep bits before the passes, or inside them"),                          \
+    OPT_CHOICE("--dropout-mode", "sequential|fused|pipelined", &(job)->mode,                       \
+               "make keep bits before the passes (cuda), inside them, or by segments of rows"),    \
         OPT_CHOICE("--backward-bits", "keep|regenerate", &(job)->backward,                         \
                    "sequential: keep the forward bits (default), or make them again"),             \
         OPT_FLAG("--force", &(job)->force, "run however long it takes")
@@ -51,11 +51,13 @@ typedef struct cli_executed {
     ordo_backend backend;
     ordo_problem problem; /* as the plan holds it */
     uint64_t seed, offset;
-    bool has_dropout; /* on a device, which has a choice of how to get keep bits */
+    bool has_dropout; /* there is a choice of how to get keep bits: a device, or segments */
     cli_dropout dropout;
-    int64_t threads; /* 0: all of them, or those of a device */
-    int64_t workers; /* of a device; else 0 */
-    char *line;      /* the plan's; free() releases it */
+    int64_t threads;        /* 0: all of them, or those of a device */
+    int64_t workers;        /* of a device; else 0 */
+    int64_t segments;       /* of rows; 0: none */
+    uint64_t segment_bytes; /* of their keep bits in memory */
+    char *line;             /* the plan's; free() releases it */
 } cli_executed;
 
 int cli_executed_fill(cli_executed *executed, const cli_job *job, const ordo_plan *plan,

@@ -28,6 +28,10 @@ cli_section cli_choices_section(cli_choices *c)
                    "chains on fixed workers, or on the first free one"),
         OPT_INT("--workers", "N", &c->workers, 1, MOST,
                 "workers to plan for (default those of the machine)"),
+        OPT_INT("--segments", "N", &c->segments, 1, MOST,
+                "segments of rows, with keep bits of two of them in memory"),
+        OPT_INT("--mask-memory", "BYTES", &c->mask_memory, 1, MOST,
+                "as many segments as fit their keep bits into this memory"),
     };
     memcpy(c->options, table, sizeof table);
     return (cli_section) { "Choices (the first five are part of the numeric key, the others change "
@@ -53,6 +57,8 @@ int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
     options->section = c->section;
     options->assign = (ordo_assign)(c->assign + 1);
     options->workers = c->workers;
+    options->segments = c->segments;
+    options->mask_memory = (uint64_t)c->mask_memory;
     return CLI_OK;
 }
 

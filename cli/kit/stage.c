@@ -49,6 +49,8 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
     const size_t batch = (size_t)t->problem.batch, heads = (size_t)t->problem.heads;
     ordo_call *c = &s->call;
     ordo_status status = ordo_device_stream_create(&c->stream);
+    if (status == ORDO_OK && s->dropout == CLI_PIPELINED)
+        status = ordo_device_stream_create(&c->side_stream);
     c->q.data = take(s, t->q, cli_tensors_output_bytes(t, CLI_DQ), &status);
     c->k.data = take(s, t->k, cli_tensors_output_bytes(t, CLI_DK), &status);
     c->v.data = take(s, t->v, cli_tensors_output_bytes(t, CLI_DV), &status);
@@ -74,7 +76,7 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
 
 const char *cli_dropout_mode(cli_dropout dropout)
 {
-    return dropout == CLI_FUSED ? "fused" : "sequential";
+    return dropout == CLI_FUSED ? "fused" : dropout == CLI_PIPELINED ? "pipelined" : "sequential";
 }
 
 const char *cli_dropout_backward(cli_dropout dropout)
@@ -84,8 +86,8 @@ const char *cli_dropout_backward(cli_dropout dropout)
 
 const char *cli_dropout_text(cli_dropout dropout)
 {
-    static const char *const texts[CLI_DROPOUTS] = { "sequential, keep", "sequential, regenerate",
-                                                     "fused" };
+    static const char *const texts[] = { "sequential, keep", "sequential, regenerate", "fused",
+                                         "pipelined" };
     return texts[dropout];
 }
 
@@ -112,6 +114,8 @@ void cli_stage_close(cli_stage *s)
             free(s->pieces[i]);
     if (s->device)
         (void)ordo_device_stream_destroy(s->call.stream);
+    if (s->call.side_stream)
+        (void)ordo_device_stream_destroy(s->call.side_stream);
     *s = (cli_stage) { 0 };
 }
 
@@ -146,7 +150,8 @@ int cli_stage_bits(cli_stage *s)
     ordo_dropout_info info;
     ordo_status status = ORDO_OK;
     s->call.mask_bits = NULL;
-    if (!s->device || s->tensors->problem.dropout.p == 0 || s->dropout == CLI_FUSED)
+    if (!s->device || s->tensors->problem.dropout.p == 0 || s->dropout == CLI_FUSED ||
+        s->dropout == CLI_PIPELINED)
         return CLI_OK;
     if (s->bits == NULL) {
         status = ordo_dropout_query(&s->tensors->problem, &drop, &info);

@@ -16,11 +16,12 @@ typedef struct cli_noise {
 typedef enum cli_dropout {
     CLI_SEQUENTIAL_KEEP,       /* made once before the passes, and kept for the backward pass */
     CLI_SEQUENTIAL_REGENERATE, /* made on the same stream before each pass */
-    CLI_FUSED                  /* made inside each pass, where they are used */
+    CLI_FUSED,                 /* made inside each pass, where they are used */
+    CLI_PIPELINED              /* made by each pass, segment by segment: only plans with segments */
 } cli_dropout;
-enum { CLI_DROPOUTS = 3 };
+enum { CLI_DROPOUTS = 3 }; /* of plans without segments */
 
-/* "sequential" or "fused"; "keep" or "regenerate"; both, for people. */
+/* "sequential", "fused" or "pipelined"; "keep" or "regenerate"; both, for people. */
 const char *cli_dropout_mode(cli_dropout dropout);
 const char *cli_dropout_backward(cli_dropout dropout);
 const char *cli_dropout_text(cli_dropout dropout);
@@ -32,7 +33,7 @@ typedef struct cli_stage {
     void *out[CLI_OUTPUTS];         /* where the passes write */
     void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */
     size_t count;
-    cli_dropout dropout; /* CLI_FUSED on the host */
+    cli_dropout dropout; /* CLI_FUSED or CLI_PIPELINED on the host */
     uint32_t *bits;      /* dropout on a device: keep bits that the passes read */
     size_t bits_bytes;
     const cli_noise *noise; /* NULL: none */

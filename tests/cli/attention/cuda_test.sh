@@ -66,6 +66,10 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     prints "dropout    fused"
     prints "  dropout sequential, keep  "
     prints "  dropout sequential, regenerate  "
+    status 0 verify --device cuda --dtype bf16 --seq 300 --dim 128 --dropout 0.1 --repeats 1 --dropout-mode pipelined --segments 3
+    prints "dropout    pipelined, 3 segments"
+    status 0 bench attention --device cuda --dtype bf16 --seq 300 --dim 128 --dropout 0.1 --segments 3 --seconds 0.001
+    prints "; dropout pipelined"
     status 0 verify $small --dropout 0.1 --keying fa2 --repeats 1
     prints "not run: bits of keying fa2 are read"
     for backward in keep regenerate; do

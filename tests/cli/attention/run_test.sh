@@ -36,6 +36,28 @@ timeout 60 "$ORDO" run --device ref --batch 256k --seq 1 --dim 1 --pass forward 
 status 0 run --device ref --seq 8
 prints "plan       ordo-plan"
 
+# Segments of rows: the digests of bits made inside, whatever their number.
+drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
+# shellcheck disable=SC2086 # a list of words
+{
+    json run $drops --dropout-mode fused
+    inside=$(field digests)
+    for many in "--dropout-mode pipelined --segments 2" "--segments 5" "--mask-memory 20000"; do
+        json run $drops $many
+        [ "$(field digests)" = "$inside" ] || fail "$many: other digests"
+        grep -q '"dropout_mode": "pipelined"' "$out" || fail "$many: not pipelined"
+    done
+    status 0 run $drops --dropout-mode pipelined --segments 5
+    prints "dropout    pipelined, 5 segments, 12288 B of keep bits"
+    refuses 2 "segments 6: 300 rows in multiples of 64 are 5 segments" run $drops --segments 6
+    refuses 2 "mask_memory 999: the keep bits of two segments" run $drops --mask-memory 999
+    refuses 2 "--mask-memory 0: expected" run $drops --mask-memory 0
+    refuses 2 "--segments: only dropout mode pipelined" run $drops --segments 2 --dropout-mode fused
+    refuses 2 "--backward-bits: with dropout mode pipelined" run $drops --segments 2 --backward-bits keep
+    refuses 2 "segments 8: expected 0 with dropout.p 0" run --device cpu --seq 600 --dropout-mode pipelined
+    refuses 3 "segments 2, layout packed" run --device cpu --cu-seqlens 0,200,300 --dropout 0.1 --segments 2
+}
+
 refuses 3 "floating-point operations" run --device ref --seq 64k --heads 4
 refuses 3 "of memory" run --device ref --seq 1m --heads 10000 --dim 256
 refuses 2 "--pass sideways: expected" run --seq 8 --pass sideways
