@@ -79,10 +79,6 @@ typedef struct block_operations {
     ordo_status (*add)(block_device *device, void *sum, const void *a, const void *b,
                        int64_t count);
 
-    /* Copy `rows` rows of `columns` numbers to rows that begin every `step` numbers. */
-    ordo_status (*spread)(block_device *device, float *to, int64_t step, const float *from,
-                          int64_t rows, int64_t columns);
-
     /* Make bits after all earlier work; `beside`: at the same time as what follows, until join().
      * One set at a time. */
     ordo_status (*make_bits)(block_device *device, const block_bits *bits, bool beside);
@@ -115,9 +111,10 @@ typedef struct block_segment {
 
 typedef struct block_pipeline {
     block_segment *segments; /* job.segments of them; NULL without the mode */
-    uint32_t *masks[2];      /* of the segments in turn */
+    uint32_t *masks[2];      /* of the segments in turn; the second NULL if there is one segment */
     uint64_t mask_bytes;
-    float *lse; /* of one segment */
+    float *dk_sums, *dv_sums; /* of the backward pass, from segment to segment */
+    bool down;                /* the backward pass visits the last segment first */
 } block_pipeline;
 
 struct ordo_block_runner {
@@ -159,11 +156,11 @@ bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
 bool ordo_block_needs_mask(const ordo_block_job *job); /* one of its modes keeps bits */
 
 /* pipeline.c: plan the segments, which says how much workspace they need; allocate their memory;
- * and the forward pass of attention over them, whose first bits are made before. */
+ * begin to make the bits of the first segment of a pass; and that pass of attention. */
 ordo_status ordo_block_pipeline_plan(ordo_block_runner *runner, const ordo_machine *machine);
 ordo_status ordo_block_pipeline_allocate(ordo_block_runner *runner);
 void ordo_block_pipeline_free(block_pipeline *pipeline, int64_t segments);
-ordo_status ordo_block_pipeline_begin(const ordo_block_runner *runner);
-ordo_status ordo_block_pipeline_attend(const ordo_block_runner *runner);
+ordo_status ordo_block_pipeline_begin(const ordo_block_runner *runner, bool backward);
+ordo_status ordo_block_pipeline_attend(const ordo_block_runner *runner, bool backward);
 
 #endif

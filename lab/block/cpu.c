@@ -204,15 +204,6 @@ static ordo_status add_host(block_device *d, void *sum, const void *a, const voi
     return ordo_pool_run(d->threads, 0, add_share, &task);
 }
 
-static ordo_status spread_host(block_device *d, float *to, int64_t step, const float *from,
-                               int64_t rows, int64_t columns)
-{
-    (void)d;
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * step, from + i * columns, (size_t)columns * sizeof *to);
-    return ORDO_OK;
-}
-
 /* ---- activations ---- */
 
 typedef struct activation_task {
@@ -392,7 +383,6 @@ const block_operations ordo_block_cpu = { .open = open_host,
                                           .activate = activate_host,
                                           .activate_gradient = activate_gradient_host,
                                           .add = add_host,
-                                          .spread = spread_host,
                                           .make_bits = make_bits_host,
                                           .join = join_bits,
                                           .start_clock = start_host_clock,

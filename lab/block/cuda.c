@@ -208,13 +208,6 @@ static ordo_status add_device(block_device *d, void *sum, const void *a, const v
     return ORDO_OK;
 }
 
-static ordo_status spread_device(block_device *d, float *to, int64_t step, const float *from,
-                                 int64_t rows, int64_t columns)
-{
-    MODULE_CALL(spread, to, step, from, rows, columns, d->stream);
-    return ORDO_OK;
-}
-
 static ordo_status start_device_clock(block_device *d)
 {
     ORDO_TRY(join_device(d));
@@ -254,7 +247,6 @@ const block_operations ordo_block_cuda = { .open = open_device,
                                            .activate = activate_device,
                                            .activate_gradient = activate_gradient_device,
                                            .add = add_device,
-                                           .spread = spread_device,
                                            .make_bits = make_bits_device,
                                            .join = join_device,
                                            .start_clock = start_device_clock,

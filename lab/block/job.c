@@ -82,10 +82,13 @@ static ordo_status check_precision(ordo_block_job *job)
     return ordo_check_range("sm_target", job->sm_target, 0, 1 << 16);
 }
 
-/* Rows of a segment: a multiple of the rows that keep bits are stored by, on cuda of a tile. */
+/* Rows of a segment: a multiple of the rows that keep bits are stored by, and of a tile of the
+ * backward pass, which carries sums from tile to tile; on cuda of a tile of either pass. */
 int64_t ordo_block_segment_rows(const ordo_block_job *job)
 {
-    const int64_t unit = job->backend == ORDO_BACKEND_CUDA ? 128 : ORDO_KEEP_ROWS;
+    const int64_t unit = job->backend == ORDO_BACKEND_CUDA ? 128
+                         : job->backward                   ? 64
+                                                           : ORDO_KEEP_ROWS;
     const int64_t rows = (job->seq + job->segments - 1) / job->segments;
     return (rows + unit - 1) / unit * unit;
 }
@@ -147,13 +150,11 @@ static ordo_status check_generator(ordo_block_job *job)
                          "dropout mode fused: passes make bits of generator sliced with 7 or 10 "
                          "rounds inside, not of %s with %d",
                          compare ? "compare" : "sliced", job->rounds);
-    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED) &&
-        (compare || (job->backward && job->rounds < 7)))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout mode pipelined: the bits of a segment, and those of the backward "
-                         "pass inside, are of generator sliced with 7 or 10 rounds, not of %s "
-                         "with %d",
-                         compare ? "compare" : "sliced", job->rounds);
+    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED) && compare)
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "dropout mode pipelined: the bits of a segment are of generator sliced, not "
+            "of compare");
     return ORDO_OK;
 }
 
@@ -214,12 +215,13 @@ static ordo_status check_segment_masks(const ordo_block_job *job)
         return ORDO_OK;
     const ordo_problem segment = ordo_block_segment(job, 0);
     ORDO_TRY(ordo_dropout_query(&segment, &call, &info));
-    if (job->limit_mask && job->mask_bytes / 2 < info.bytes)
+    const uint64_t masks = job->segments > 1 ? 2 : 1;
+    if (job->limit_mask && job->mask_bytes / masks < info.bytes)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "mask_bytes %" PRIu64 ": dropout mode pipelined in %" PRId64
                          " segments keeps %" PRIu64 " bytes of bits; expected at least that, or "
                          "more segments",
-                         job->mask_bytes, job->segments, 2 * info.bytes);
+                         job->mask_bytes, job->segments, masks * info.bytes);
     return ORDO_OK;
 }
 

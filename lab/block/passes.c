@@ -3,8 +3,7 @@
  * Keep bits: sequential makes them where attention needs them; overlapped starts to make them
  * before the products that it is to run beside, and joins before attention reads them. Beside out,
  * mlp or all, the bits are those of the next pass and go to the other mask, because the backward
- * pass of this one still reads its own. For pipelined see pipeline.c; its backward pass makes bits
- * inside, as that of fused does. */
+ * pass of this one still reads its own. For pipelined see pipeline.c. */
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -132,7 +131,7 @@ static ordo_status make_bits(const runner *r, int mask, bool beside)
 static ordo_status bits_before_qkv(runner *r)
 {
     if (r->mode == ORDO_BLOCK_PIPELINED)
-        return ordo_block_pipeline_begin(r);
+        return ordo_block_pipeline_begin(r, false);
     if (!overlaps(r))
         return ORDO_OK;
     if (beside_of(r) == ORDO_BLOCK_BESIDE_QKV)
@@ -179,7 +178,7 @@ static const ordo_plan *plan_of(const runner *r)
 static ordo_status attend(runner *r)
 {
     if (r->mode == ORDO_BLOCK_PIPELINED)
-        return ordo_block_pipeline_attend(r);
+        return ordo_block_pipeline_attend(r, false);
     ORDO_TRY(r->ops->join(r->device));
     if (r->mode == ORDO_BLOCK_SEQUENTIAL)
         ORDO_TRY(make_bits(r, r->current, false));
@@ -210,6 +209,8 @@ static ordo_status forward(runner *r)
 /* The backward pass of attention, from scratch[0] to scratch[1]. */
 static ordo_status attend_gradient(runner *r)
 {
+    if (r->mode == ORDO_BLOCK_PIPELINED)
+        return ordo_block_pipeline_attend(r, true);
     if (r->mode == ORDO_BLOCK_SEQUENTIAL && r->job.regenerate)
         ORDO_TRY(make_bits(r, r->current, false));
     if (overlaps(r) && r->job.regenerate)
@@ -229,6 +230,8 @@ static ordo_status backward(runner *r)
     block_activation act = activation(r);
     act.dg = s[0];
     act.du = s[1];
+    if (r->mode == ORDO_BLOCK_PIPELINED)
+        ORDO_TRY(ordo_block_pipeline_begin(r, true)); /* beside the products before attention */
     if (overlaps(r) && r->job.regenerate) {
         ORDO_TRY(r->ops->join(r->device));
         ORDO_TRY(make_bits(r, r->current, true)); /* beside the products before attention */

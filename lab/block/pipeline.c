@@ -1,8 +1,11 @@
 /* pipeline.c: attention over segments of rows, with the bits of the next segment made beside it.
  *
- * Rows of the forward pass are independent, so that the segments give the bits of one pass. All
- * sequences of the batch are cut alike. lse of a segment is contiguous, and is spread over that of
- * the whole, which the backward pass reads. */
+ * Rows of the forward pass are independent, and the backward pass carries the sums of dk and dv
+ * from segment to segment in the order of its plan, so that the segments give the bits of one pass.
+ * All sequences of the batch are cut alike. lse is stored segment by segment.
+ *
+ * A plan with segments does the same inside one call. Here the bits of the first segment are made
+ * beside the products before attention, and may be of generators that are experiments. */
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -12,6 +15,7 @@ ordo_status ordo_block_pipeline_plan(ordo_block_runner *r, const ordo_machine *m
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     block_pipeline *p = &r->pipeline;
+    ordo_plan_info info;
     if (!ordo_block_has_mode(&r->job, ORDO_BLOCK_PIPELINED))
         return ORDO_OK;
     options.backend = r->job.backend;
@@ -27,6 +31,8 @@ ordo_status ordo_block_pipeline_plan(ordo_block_runner *r, const ordo_machine *m
         if (bytes > r->call.workspace_bytes)
             r->call.workspace_bytes = bytes;
     }
+    ORDO_TRY(ordo_plan_query(p->segments[0].plan, &info));
+    p->down = info.order == ORDO_ORDER_DESCENDING;
     return ORDO_OK;
 }
 
@@ -35,19 +41,22 @@ ordo_status ordo_block_pipeline_allocate(ordo_block_runner *r)
     const ordo_dropout_call call = ordo_block_drop_call(&r->job);
     block_pipeline *p = &r->pipeline;
     ordo_dropout_info info;
-    void *lse = NULL;
     if (p->segments == NULL)
         return ORDO_OK;
     ORDO_TRY(ordo_dropout_query(&p->segments[0].problem, &call, &info));
     p->mask_bytes = info.bytes;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && i < r->job.segments; i++) {
         void *mask = NULL;
         ORDO_TRY(r->ops->allocate(r->device, &mask, info.bytes));
         p->masks[i] = mask;
     }
-    const int64_t rows = p->segments[0].problem.q_len * r->job.batch * r->job.heads;
-    ORDO_TRY(r->ops->allocate(r->device, &lse, (size_t)rows * sizeof(float)));
-    p->lse = lse;
+    float **const sums[] = { &p->dk_sums, &p->dv_sums };
+    for (int i = 0; i < 2 && r->job.backward; i++) {
+        void *taken = NULL;
+        const int64_t count = r->rows * r->job.kv_heads * r->head_dim;
+        ORDO_TRY(r->ops->allocate(r->device, &taken, (size_t)count * sizeof(float)));
+        *sums[i] = taken;
+    }
     return ORDO_OK;
 }
 
@@ -58,19 +67,28 @@ void ordo_block_pipeline_free(block_pipeline *p, int64_t segments)
     free(p->segments);
 }
 
-static ordo_status make_bits(const ordo_block_runner *r, int64_t segment)
+/* ---- running ---- */
+
+static const block_segment *segment_at(const ordo_block_runner *r, bool backward, int64_t nth)
 {
     const block_pipeline *p = &r->pipeline;
-    const block_bits bits = { .problem = &p->segments[segment].problem,
+    return &p->segments[backward && p->down ? r->job.segments - 1 - nth : nth];
+}
+
+static ordo_status make_bits(const ordo_block_runner *r, bool backward, int64_t nth)
+{
+    const block_pipeline *p = &r->pipeline;
+    const block_bits bits = { .problem = &segment_at(r, backward, nth)->problem,
                               .job = &r->job,
-                              .words = p->masks[segment % 2],
+                              .words = p->masks[nth % 2],
                               .bytes = p->mask_bytes };
     return r->ops->make_bits(r->device, &bits, true);
 }
 
-ordo_status ordo_block_pipeline_begin(const ordo_block_runner *r)
+ordo_status ordo_block_pipeline_begin(const ordo_block_runner *r, bool backward)
 {
-    return make_bits(r, 0);
+    ORDO_TRY(r->ops->join(r->device));
+    return make_bits(r, backward, 0);
 }
 
 static ordo_tensor from_row(const ordo_block_runner *r, ordo_tensor whole, int64_t row)
@@ -80,28 +98,36 @@ static ordo_tensor from_row(const ordo_block_runner *r, ordo_tensor whole, int64
     return whole;
 }
 
-static ordo_status attend(const ordo_block_runner *r, int64_t segment)
+static ordo_call call_of(const ordo_block_runner *r, bool backward, int64_t nth)
 {
     const block_pipeline *p = &r->pipeline;
-    const block_segment *s = &p->segments[segment];
-    const int64_t first = s->problem.shard.row0;
+    const int64_t first = segment_at(r, backward, nth)->problem.shard.row0;
     ordo_call call = r->call;
     call.q = from_row(r, call.q, first);
     call.o = from_row(r, call.o, first);
-    call.lse = p->lse;
-    call.mask_bits = p->masks[segment % 2];
-    ORDO_TRY(ordo_attention_forward(s->plan, &call));
-    return r->ops->spread(r->device, r->at.lse + first, r->job.seq, p->lse,
-                          r->job.batch * r->job.heads, s->problem.q_len);
+    call.lse = r->at.lse + first * r->job.batch * r->job.heads;
+    call.mask_bits = p->masks[nth % 2];
+    if (backward) {
+        call.dout = from_row(r, call.dout, first);
+        call.dq = from_row(r, call.dq, first);
+        call.carry = nth > 0 ? ORDO_CARRY_IN : 0;
+        call.carry |= nth + 1 < r->job.segments ? ORDO_CARRY_OUT : 0;
+        call.dk_sums = call.carry ? p->dk_sums : NULL;
+        call.dv_sums = call.carry ? p->dv_sums : NULL;
+    }
+    return call;
 }
 
-ordo_status ordo_block_pipeline_attend(const ordo_block_runner *r)
+ordo_status ordo_block_pipeline_attend(const ordo_block_runner *r, bool backward)
 {
-    for (int64_t i = 0; i < r->job.segments; i++) {
+    for (int64_t nth = 0; nth < r->job.segments; nth++) {
+        const ordo_plan *plan = segment_at(r, backward, nth)->plan;
+        const ordo_call call = call_of(r, backward, nth);
         ORDO_TRY(r->ops->join(r->device));
-        if (i + 1 < r->job.segments)
-            ORDO_TRY(make_bits(r, i + 1)); /* to the mask that attention read last */
-        ORDO_TRY(attend(r, i));
+        if (nth + 1 < r->job.segments)
+            ORDO_TRY(make_bits(r, backward, nth + 1)); /* to the mask that attention read last */
+        ORDO_TRY(backward ? ordo_attention_backward(plan, &call)
+                          : ordo_attention_forward(plan, &call));
     }
     return ORDO_OK;
 }

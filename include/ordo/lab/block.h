@@ -37,10 +37,10 @@ typedef enum ordo_block_mode {
 } ordo_block_mode;
 enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
 
-/* Pipelined: the forward pass of attention runs over segments of rows. Bits of the first segment
- * are made beside the QKV projection, those of each other one beside attention of the segment
- * before it (cuda) or after it (cpu), so that the bits of two segments are in memory. The backward
- * pass makes its bits inside. */
+/* Pipelined: both passes of attention run over segments of rows. Bits of the first segment are made
+ * beside the QKV projection, in the backward pass beside the gradients of the products before
+ * attention; those of each other one beside attention of the segment before it. So the bits of two
+ * segments are in memory. */
 
 /* The products that overlapped bits are made beside. Beside any but qkv, the bits of a pass are
  * made during the pass before it, as a stack of blocks would; that takes memory for two masks. */

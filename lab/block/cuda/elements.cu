@@ -117,12 +117,3 @@ ordo_status block_cuda_activate_gradient(const block_activation *a, void *stream
     CUDA_CALL(cudaGetLastError());
     return ORDO_OK;
 }
-
-ordo_status block_cuda_spread(float *to, int64_t step, const float *from, int64_t rows,
-                              int64_t columns, void *stream, char *why, size_t n)
-{
-    const size_t width = (size_t)columns * sizeof *to;
-    CUDA_CALL(cudaMemcpy2DAsync(to, (size_t)step * sizeof *to, from, width, width, (size_t)rows,
-                                cudaMemcpyDeviceToDevice, (cudaStream_t)stream));
-    return ORDO_OK;
-}

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define ORDO_BLOCK_CUDA_ABI   1
+#define ORDO_BLOCK_CUDA_ABI   2
 #define ORDO_BLOCK_CUDA_ENTRY "ordo_block_cuda_table"
 
 typedef struct block_cuda block_cuda; /* cuBLASLt and memory of its own, on one device */
@@ -73,9 +73,6 @@ typedef struct block_cuda_module {
     ordo_status (*activate_gradient)(const block_activation *a, void *stream, char *why, size_t n);
     ordo_status (*add)(void *sum, const void *a, const void *b, int64_t count, void *stream,
                        char *why, size_t n);
-
-    ordo_status (*spread)(float *to, int64_t step, const float *from, int64_t rows, int64_t columns,
-                          void *stream, char *why, size_t n);
 
     ordo_status (*compare_bits)(const block_compare *bits, void *stream, char *why, size_t n);
     ordo_status (*traced_bits)(const block_traced *bits, void *stream, char *why, size_t n);

@@ -52,8 +52,6 @@ ordo_status block_cuda_activate_gradient(const block_activation *a, void *stream
                                          size_t n);
 ordo_status block_cuda_add(void *sum, const void *a, const void *b, int64_t count, void *stream,
                            char *why, size_t n);
-ordo_status block_cuda_spread(float *to, int64_t step, const float *from, int64_t rows,
-                              int64_t columns, void *stream, char *why, size_t n);
 
 /* norms.cu */
 ordo_status block_cuda_norm(const block_norm *norm, void *stream, char *why, size_t n);

@@ -30,6 +30,7 @@ is digests_equal true
 [ "$(grep -c '"mode": ' "$out")" -eq 4 ] || fail "expected four modes"
 [ "$(field digest_dw)" != "$(cat "$work/dw")" ] || fail "the generator compare changes nothing"
 refuses 3 "dropout mode fused" block --device cuda $shape --generator compare --dropout-mode fused
+refuses 3 "dropout mode pipelined" block --device cuda $shape --generator compare --dropout-mode pipelined
 
 # Measurements.
 json block --device cuda $shape --interference --trace --time 0.01

@@ -158,15 +158,6 @@ static ordo_status add(void *sum, const void *a, const void *b, int64_t count, v
     return ORDO_OK;
 }
 
-static ordo_status spread(float *to, int64_t step, const float *from, int64_t rows, int64_t columns,
-                          void *stream, char *why, size_t n)
-{
-    (void)stream, (void)why, (void)n;
-    for (int64_t i = 0; i < rows * columns; i++)
-        to[i / columns * step + i % columns] = from[i];
-    return ORDO_OK;
-}
-
 static ordo_status compare_bits(const block_compare *b, void *stream, char *why, size_t n)
 {
     (void)stream, (void)why, (void)n;
@@ -240,7 +231,6 @@ const block_cuda_module *ordo_block_cuda_table(void)
                                              activate,
                                              activate_gradient,
                                              add,
-                                             spread,
                                              compare_bits,
                                              traced_bits,
                                              stamp,
