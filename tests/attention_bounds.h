@@ -27,6 +27,9 @@
  * slope. dq sums over one key tile, then over tiles in turn: gamma(Bk + N + 2); dk and dv over all
  * rows and all query heads of a key head, in one chain.
  *
+ * A sink is one more term of l, with one more change of the maximum. Its term of a row's dsink is
+ * p delta: p is off by 2 u |sink - lse| + EXP2, and the sum is in double.
+ *
  * Each result is rounded once to its type: half a unit of that type. Gradual underflow adds a
  * fixed amount an operation. Second-order terms are covered by SLACK. */
 #ifndef TESTS_ATTENTION_BOUNDS_H
@@ -42,6 +45,7 @@
 
 typedef struct attention_bounds {
     double *at[CASE_OUTPUTS]; /* o, lse, dq, dk, dv: as many as the case has elements */
+    double dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
 } attention_bounds;
 
 static inline double gamma_of(double n)
@@ -61,13 +65,15 @@ typedef struct bound_head {
     int64_t rows, cols, row_tile, col_tile;
     int64_t diagonal; /* row i is aligned with column i + diagonal */
     double slope, keep_scale;
+    double sink; /* -inf: none */
     const uint32_t *bits;
     int64_t bits_cols;
     ordo_keep keep;
     uint32_t bh;
     double *q, *k, *v, *o, *dout, *lse, *dlse;
-    double *b_o, *b_lse, *b_dq, *b_dk, *b_dv; /* bounds; those of dk and dv are added to */
-    bound_logit *z;                           /* cols of scratch */
+    double *b_o, *b_lse, *b_dq;
+    double *b_dk, *b_dv, *b_dsink; /* bounds that are added to */
+    bound_logit *z;                /* cols of scratch */
 } bound_head;
 
 /* Key tiles, and one more for where the first begins inside. */
@@ -138,11 +144,17 @@ static inline bound_logit bound_logit_of(const bound_head *h, int64_t i, int64_t
     return z;
 }
 
+/* How far a probability p is off whose logit is off by r. */
+static inline double error_of(double p, double r)
+{
+    return p > 0 ? p * expm1(SLACK * r) + GONE : GONE;
+}
+
 /* Bounds of row i of o and of its lse, before they are rounded to their types. */
 static inline void bound_forward_row(const bound_head *h, int64_t i)
 {
     const int64_t dim = h->p->v_head_dim;
-    const double tiles = tiles_of(h);
+    const double tiles = tiles_of(h) + (h->sink != -INFINITY);
     double most = -INFINITY, sum = 0, l_error = 0;
     for (int64_t j = 0; j < h->cols; j++)
         if (bound_visible(h, i, j)) {
@@ -153,8 +165,13 @@ static inline void bound_forward_row(const bound_head *h, int64_t i)
     for (int64_t d = 0; d < dim; d++)
         b_o[d] = 0;
     h->b_lse[i] = 0;
-    if (most == -INFINITY) /* exact: 0 and -inf */
+    if (most == -INFINITY) /* exact: 0, and -inf or the sink */
         return;
+    if (h->sink != -INFINITY) {
+        most = fmax(most, h->sink);
+        sum = exp(h->sink - most);
+        l_error = error_of(sum, 3 * U * (most - h->sink) + EXP2 + 2 * U);
+    }
     for (int64_t j = 0; j < h->cols; j++)
         if (bound_visible(h, i, j)) {
             bound_logit *z = &h->z[j];
@@ -208,6 +225,10 @@ static inline void bound_backward_row(const bound_head *h, int64_t i, double sha
     const double delta = dot_of(dout, h->o + i * v_dim, v_dim, &magnitude) - h->dlse[i];
     const double delta_error =
         gamma_of((double)v_dim / 16 + 6) * magnitude + U * fabs(delta) + (double)(v_dim + 1) * TINY;
+    const double p_sink = exp(h->sink - lse); /* 0 without one */
+    const double p_sink_error = error_of(p_sink, 2 * U * fabs(h->sink - lse) + EXP2);
+    if (h->sink != -INFINITY)
+        *h->b_dsink += p_sink * delta_error + p_sink_error * (fabs(delta) + delta_error);
     const double dq_chain = gamma_of((double)h->col_tile + tiles + 4);
     const double shared_chain = gamma_of(shared + 5);
     for (int64_t j = 0; j < h->cols; j++) {
@@ -275,7 +296,8 @@ static inline bound_head bound_open(const attention_case *c, const ordo_plan *pl
     bound_head h = { .p = p,
                      .rows = case_length(c, false, b),
                      .cols = case_length(c, true, b),
-                     .col_tile = info.backward_tile.k };
+                     .col_tile = info.backward_tile.k,
+                     .sink = c->call.sink ? (double)c->call.sink[head] : -INFINITY };
     if (info.forward_tile.k > h.col_tile)
         h.col_tile = info.forward_tile.k;
     if (p->mask != ORDO_MASK_CAUSAL_TOP_LEFT)
@@ -321,7 +343,7 @@ static inline void bound_close(bound_head *h)
 
 static inline void bounds_of_group(const attention_case *c, const ordo_plan *plan,
                                    const ordo_problem *p, int64_t b, int64_t kv_head,
-                                   const attention_bounds *bounds)
+                                   attention_bounds *bounds)
 {
     const int64_t group = p->heads / p->kv_heads, cols = case_length(c, true, b);
     double *b_dk = calloc((size_t)(cols * p->head_dim) + 1, sizeof *b_dk);
@@ -330,6 +352,7 @@ static inline void bounds_of_group(const attention_case *c, const ordo_plan *pla
         bound_head h = bound_open(c, plan, p, b, head);
         h.b_dk = b_dk;
         h.b_dv = b_dv;
+        h.b_dsink = &bounds->dsink_parts[b * p->heads + head];
         for (int64_t i = 0; i < h.rows; i++) {
             bound_forward_row(&h, i);
             bound_backward_row(&h, i, (double)(h.rows * group));
@@ -350,7 +373,7 @@ static inline attention_bounds bounds_of(const attention_case *c, const ordo_pla
                                          const ordo_problem *resolved)
 {
     const size_t counts[] = { c->o_count, c->lse_count, c->q_count, c->k_count, c->v_count };
-    attention_bounds bounds;
+    attention_bounds bounds = { .dsink_parts = { 0 } };
     for (int x = 0; x < CASE_OUTPUTS; x++)
         bounds.at[x] = calloc(counts[x] + 1, sizeof(double));
     for (int64_t b = 0; b < resolved->batch; b++)
@@ -369,7 +392,7 @@ static inline void bounds_close(attention_bounds *bounds)
 
 /* Largest error in units of its bound, by output; 1 and more is a failure. */
 typedef struct bound_worst {
-    double at[CASE_OUTPUTS];
+    double at[CASE_OUTPUTS], dsink;
 } bound_worst;
 
 static inline void bound_compare(const attention_case *c, int output, const double *exact,
@@ -401,6 +424,29 @@ static inline void bound_compare(const attention_case *c, int output, const doub
     }
 }
 
+/* dsink_parts against the oracle's, and dsink against their sum as the header describes it. */
+static inline void bound_compare_sinks(const attention_case *c, const double *exact,
+                                       const double *bound, bound_worst *worst)
+{
+    const int64_t heads = c->problem.heads;
+    for (int64_t h = 0; c->call.sink && h < heads; h++) {
+        double sum = 0;
+        for (int64_t b = 0; b < c->problem.batch; b++) {
+            const int64_t at = b * heads + h;
+            const double got = (double)c->dsink_parts[at], e = exact[at];
+            const double limit = bound_stored(ORDO_F32, e, bound[at]), error = fabs(got - e);
+            sum += got;
+            if (isfinite(e) ? !(error <= limit) : isfinite(got))
+                CHECK_FAIL("dsink_parts[%d] is %.9g, exactly %.9g, allowed %.3g off", (int)at, got,
+                           e, limit);
+            else if (isfinite(e) && error / limit > worst->dsink)
+                worst->dsink = error / limit;
+        }
+        const float all = ordo_f32_from_f64(sum);
+        CHECK_BITS(&c->dsink[h], &all, 1);
+    }
+}
+
 /* Run a case and hold it to the oracle: forward from its inputs, backward from the o and lse that
  * the kernel wrote. */
 static inline void bound_check(attention_case *c, const ordo_plan *plan, int threads,
@@ -421,6 +467,9 @@ static inline void bound_check(attention_case *c, const ordo_plan *plan, int thr
         exact[x] = calloc((size_t)ordo_ref_count(&p, roles[x]) + 1, sizeof(double));
         *outputs[x] = ordo_ref_array(&p, roles[x], exact[x]);
     }
+    double parts[CASE_BATCH_MAX * CASE_SLOPES] = { 0 };
+    oracle.dsink_parts = (ordo_ref_tensor) { parts, ORDO_REF_F64, { p.heads, 0, 1, 0 } };
+    oracle.dsink.data = NULL;
     CHECK(ordo_ref_forward_f64(&p, &oracle) == ORDO_OK);
     const ordo_ref_call given = ordo_ref_view(&p, &c->call);
     oracle.o = given.o;
@@ -431,6 +480,7 @@ static inline void bound_check(attention_case *c, const ordo_plan *plan, int thr
         bound_compare(c, x, exact[x], bounds.at[x], worst);
         free(exact[x]);
     }
+    bound_compare_sinks(c, parts, bounds.dsink_parts, worst);
     bounds_close(&bounds);
 }
 

@@ -30,6 +30,8 @@ typedef struct attention_case {
     int32_t q_lens[CASE_BATCH_MAX], kv_lens[CASE_BATCH_MAX];
     int64_t ids[CASE_BATCH_MAX];
     float slopes[CASE_SLOPES];
+    bool sinks; /* set before case_open(): one for each head */
+    float sink[CASE_SLOPES], dsink[CASE_SLOPES], dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
     uint32_t *bits;  /* stored keep bits, or NULL */
     float *dlse;     /* set before case_open(): wanted */
     double strength; /* of q and k; 0 = 1 */
@@ -146,6 +148,16 @@ static inline void case_fill_dlse(attention_case *c, uint64_t seed)
                     (float)case_value(seed, 4, c->ids[b], r, c->problem.shard.head0 + h, 0);
 }
 
+/* Sinks of all sizes, by the head of the whole model: from far below the logits to far above. */
+static inline void case_fill_sinks(attention_case *c, uint64_t seed)
+{
+    for (int64_t h = 0; h < c->problem.heads; h++)
+        c->sink[h] = (float)(3 * case_value(seed, 5, 0, 0, c->problem.shard.head0 + h, 0));
+    c->call.sink = c->sink;
+    c->call.dsink = c->dsink;
+    c->call.dsink_parts = c->dsink_parts;
+}
+
 /* The problem must be filled in, kv_heads, kv_len and v_head_dim included; lengths and ids in
  * the case. Allocates and fills everything. The call then points into the case: do not copy it. */
 static inline void case_open(attention_case *c, uint64_t seed)
@@ -176,6 +188,8 @@ static inline void case_open(attention_case *c, uint64_t seed)
     case_fill(c, c->call.dout.data, 3, false, p->v_head_dim, seed, 1);
     if (c->dlse)
         case_fill_dlse(c, seed);
+    if (c->sinks)
+        case_fill_sinks(c, seed);
     if (packed) {
         c->call.cu_q = c->cu_q;
         c->call.cu_kv = c->cu_kv;
@@ -238,7 +252,8 @@ static inline void case_random_lengths(attention_case *c, uint64_t *seed)
 /* A random problem with every feature; `most` rows a sequence. */
 static inline void case_random(attention_case *c, uint64_t *seed, int most)
 {
-    *c = (attention_case) { .problem = ORDO_PROBLEM_INIT };
+    uint64_t own = *seed + 77; /* so that sinks shift none of the draws below */
+    *c = (attention_case) { .problem = ORDO_PROBLEM_INIT, .sinks = check_between(&own, 0, 2) == 0 };
     ordo_problem *p = &c->problem;
     static const int dims[] = { 64, 128, 32, 16, 96, 80, 1, 7, 24, 40, 100 };
     p->dtype = (ordo_dtype)check_between(seed, 0, 2);
@@ -289,13 +304,13 @@ static inline void case_print(const attention_case *c)
 {
     const ordo_problem *p = &c->problem;
     printf("    dtype %d layout %d batch %d heads %d/%d from %d of %d q %d kv %d dim %d/%d mask %d "
-           "window %d,%d,%d softcap %g scale %g alibi %d p %g bits %d keying %d stored %d dlse %d; "
-           "lengths",
+           "window %d,%d,%d softcap %g scale %g alibi %d p %g bits %d keying %d stored %d dlse %d "
+           "sinks %d; lengths",
            (int)p->dtype, (int)p->layout, (int)p->batch, (int)p->heads, (int)p->kv_heads,
            (int)p->shard.head0, (int)p->shard.heads_total, (int)p->q_len, (int)p->kv_len,
            (int)p->head_dim, (int)p->v_head_dim, (int)p->mask, p->window.on, (int)p->window.left,
            (int)p->window.right, p->softcap, p->scale, p->alibi, p->dropout.p, p->dropout.bits,
-           (int)p->dropout.keying, c->bits != NULL, c->dlse != NULL);
+           (int)p->dropout.keying, c->bits != NULL, c->dlse != NULL, c->call.sink != NULL);
     for (int b = 0; b < p->batch; b++)
         printf(" %dx%d", (int)case_length(c, false, b), (int)case_length(c, true, b));
     printf("\n");
@@ -329,6 +344,8 @@ static inline ordo_status case_run(attention_case *c, const ordo_plan *plan, int
     memset(c->call.dq.data, poison, c->q_count * width);
     memset(c->call.dk.data, poison, c->k_count * width);
     memset(c->call.dv.data, poison, c->v_count * width);
+    memset(c->dsink, poison, sizeof c->dsink);
+    memset(c->dsink_parts, poison, sizeof c->dsink_parts);
     void *workspace = aligned_alloc(256, (bytes + 511) / 256 * 256);
     if (!workspace)
         abort();
@@ -352,6 +369,7 @@ static const char *const case_output_names[CASE_OUTPUTS] = { "o", "lse", "dq", "
 typedef struct case_results {
     unsigned char *data[CASE_OUTPUTS];
     size_t width[CASE_OUTPUTS], count[CASE_OUTPUTS];
+    float dsink[CASE_SLOPES], dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
 } case_results;
 
 /* The outputs of a case as they lie in its call; no copies. */
@@ -374,6 +392,8 @@ static inline case_results case_keep(const attention_case *c)
         memcpy(copy, r.data[x], r.count[x] * r.width[x]);
         r.data[x] = copy;
     }
+    memcpy(r.dsink, c->dsink, sizeof r.dsink);
+    memcpy(r.dsink_parts, c->dsink_parts, sizeof r.dsink_parts);
     return r;
 }
 
@@ -404,6 +424,14 @@ static inline bool case_same(const attention_case *c, const case_results *one, c
             at++;
         CHECK_FAIL("%s: %s[%zu] is %#" PRIx64 ", was %#" PRIx64, what, case_output_names[x], at,
                    case_bits(&r, x, at), case_bits(one, x, at));
+        if (check_failures <= 20)
+            case_print(c);
+        return false;
+    }
+    const size_t sinks = c->call.sink ? 4 * (size_t)c->problem.heads : 0; /* bytes */
+    if (memcmp(c->dsink, one->dsink, sinks) != 0 ||
+        memcmp(c->dsink_parts, one->dsink_parts, sinks * (size_t)c->problem.batch) != 0) {
+        CHECK_FAIL("%s: dsink or dsink_parts has other bits", what);
         if (check_failures <= 20)
             case_print(c);
         return false;
@@ -448,6 +476,15 @@ static inline bool case_same_sequence(const attention_case *a, int64_t b, const 
         const bool keys = output >= 3;
         for (int64_t h = 0; h < (keys ? a->problem.kv_heads : a->problem.heads); h++)
             same &= case_same_rows(a, b, h, c, other, h + (keys ? shift / group : shift), output);
+    }
+    for (int64_t h = 0; a->call.sink && h < a->problem.heads; h++) {
+        const float *x = &a->dsink_parts[b * a->problem.heads + h];
+        const float *y = &c->dsink_parts[other * c->problem.heads + h + shift];
+        if (memcmp(x, y, sizeof *x) != 0) {
+            CHECK_FAIL("dsink_parts(sequence %d, head %d) is %.9g, in the other case %.9g", (int)b,
+                       (int)h, (double)*x, (double)*y);
+            same = false;
+        }
     }
     if (!same && check_failures <= 20) {
         case_print(a);

@@ -28,6 +28,9 @@ enum {
  *   forward   reads q k v                                    writes o lse
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
  *
+ * Either pass also reads `sink` if it is not NULL, and a backward pass then writes dsink and
+ * dsink_parts if they are not.
+ *
  * A backward pass computes the gradients whose tensors are given: with dq.data NULL only dk and dv,
  * with dk.data and dv.data NULL only dq. Their bits are those of a pass that computes all three.
  *
@@ -53,10 +56,32 @@ enum {
  *                 (twin, spt+tail, shift, symmetric), and backend ref, which sums in fp64
  *                 (ORDO_ERR_UNSUPPORTED)
  *
+ * `sink` adds one learned logit per query head to the softmax of each row. It has no key and no
+ * value, and no mask, scale, softcap, slope or dropout applies to it:
+ *
+ *   lse_i  = log(exp(sink_h) + sum_j exp(logit_ij)),   P_ij = exp(logit_ij - lse_i)
+ *   dsink  = -sum_i exp(sink_h - lse_i) (<o_i, dout_i> - dlse_i)   over the rows of all sequences
+ *
+ *   unseen keys   a row without a visible column has o = 0 and lse = sink_h
+ *   -inf          has the bits of a call without a sink; its dsink is 0
+ *   not finite    NaN and +inf make NaN of o and lse of each row of the head that sees a key
+ *   backward      lse is that of the forward pass, which includes the sink
+ *   columns       of a sequence that is cut by columns, the sink enters once: in the call that
+ *                 holds column 0. Other calls have NULL; with shard.col0 above 0 a sink is refused
+ *                 (ORDO_ERR_ARGUMENT), because parts combined by ordo_attention_combine() would
+ *                 count it twice
+ *   order         dsink_parts: blocks of 128 rows, each added by one binary tree, then the blocks
+ *                 upwards in f64, rounded once. dsink: the rounded values of dsink_parts, sequences
+ *                 upwards in f64, rounded once; a caller that splits the batch can repeat that sum.
+ *                 Backend ref adds everything in f64
+ *   promise       o, lse, dq, dk and dv keep the levels of the plan. dsink_parts keeps them too,
+ *                 except cut; dsink, which adds over the batch, keeps neither cut nor batch, and
+ *                 split only for heads. Calls over parts of the rows give sums of those rows
+ *
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
- * All pointers, including those to lengths, ids, slopes, seed and offset, are host pointers for ref
- * and cpu plans and device pointers for cuda plans.
+ * All pointers, including those to lengths, ids, slopes, sinks, seed and offset, are host pointers
+ * for ref and cpu plans and device pointers for cuda plans.
  *
  * Rows that belong to no sequence, after the length of a padded sequence or after the last end of a
  * packed tensor, are written too: o = 0, lse = -inf and gradients 0.
@@ -101,6 +126,10 @@ typedef struct ordo_call {
      * are made while a segment runs on `stream`. It begins after what `stream` has to do before the
      * pass, and `stream` goes on after it. NULL: the bits are made on `stream`. */
     void *side_stream;
+
+    const float *sink;  /* one logit per query head; NULL = none */
+    float *dsink;       /* backward, with sink: its gradient, one value per query head, or NULL */
+    float *dsink_parts; /* the same of each sequence, (batch, heads), or NULL */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

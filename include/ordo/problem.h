@@ -11,7 +11,8 @@
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
  *
  * A row without a visible column has o = 0, lse = -inf and gradients 0. Query head h uses key
- * head floor(h / (heads / kv_heads)). See docs/design/notation.md.
+ * head floor(h / (heads / kv_heads)). ordo_call.sink adds one logit per head to the softmax. See
+ * docs/design/notation.md.
  *
  * A problem may be empty: no sequence (batch 0), no queries (q_len or total_q 0) or no keys
  * (ORDO_NO_KEYS). Its rows have no visible column, tensors without elements may have a NULL
@@ -73,11 +74,11 @@ typedef struct ordo_shard {
 /* Features of other libraries that ordo does not have. A problem that requests one is refused with
  * its name (ORDO_ERR_UNSUPPORTED), rather than computed without it. */
 enum {
-    ORDO_EXTRA_BIAS = 1u << 0,         /* an additive attention bias tensor */
-    ORDO_EXTRA_SINKS = 1u << 1,        /* learned attention sinks */
-    ORDO_EXTRA_BLOCK_MASK = 1u << 2,   /* a block-sparse or arbitrary mask tensor */
-    ORDO_EXTRA_PAGED_KV = 1u << 3,     /* keys and values in a page table */
-    ORDO_EXTRA_FP8 = 1u << 4,          /* 8-bit floating-point inputs */
+    ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias tensor */
+    ORDO_EXTRA_SINKS = 1u << 1,      /* learned attention sinks: they are ordo_call.sink instead */
+    ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a block-sparse or arbitrary mask tensor */
+    ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table */
+    ORDO_EXTRA_FP8 = 1u << 4,        /* 8-bit floating-point inputs */
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
 };
 

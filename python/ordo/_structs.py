@@ -224,6 +224,9 @@ class ordo_call(Struct):
         ("dv_sums", c_void_p),
         ("carry", c_uint),
         ("side_stream", c_void_p),
+        ("sink", c_void_p),
+        ("dsink", c_void_p),
+        ("dsink_parts", c_void_p),
     ]
 
 

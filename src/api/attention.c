@@ -85,6 +85,15 @@ static ordo_status check_carry(const ordo_plan *plan)
     return ORDO_OK;
 }
 
+/* Sinks are not in the kernels of every backend. */
+static ordo_status check_sink(const backend *b, const ordo_call *call)
+{
+    if (call->sink && !b->host)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "sink given: backend cuda expects NULL; backend cpu runs it");
+    return ORDO_OK;
+}
+
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
@@ -105,6 +114,12 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "mask_bits given: expected NULL, because this plan makes the bits of its "
                          "%" PRId64 " segments",
+                         plan->segments);
+    ORDO_TRY(check_sink(b, &checked));
+    if (plan->segments > 0 && (checked.dsink || checked.dsink_parts))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dsink given: expected NULL, because this plan runs %" PRId64
+                         " segments of rows, and dsink is a sum over all of them",
                          plan->segments);
     if (!forward && checked.carry)
         ORDO_TRY(check_carry(plan));

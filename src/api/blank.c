@@ -3,6 +3,7 @@
 
 #include "api/cuda_module.h"
 #include "api/cuda_pass.h"
+#include "api/sink.h"
 #include "base/half.h"
 #include "base/status.h"
 
@@ -153,5 +154,8 @@ ordo_status ordo_blank_all(const ordo_problem *p, ordo_pass pass, bool host, con
         ORDO_TRY(ordo_cuda_ready());
         ORDO_TRY(ordo_cuda_module_get(&at.module, NULL));
     }
-    return blank(&at, p, pass, c, 0, 0);
+    ORDO_TRY(blank(&at, p, pass, c, 0, 0));
+    if (host)
+        ordo_sink_blank(p, pass, c);
+    return ORDO_OK;
 }

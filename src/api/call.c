@@ -10,7 +10,7 @@
 
 #include <inttypes.h>
 
-enum { BUFFERS = 23, WORKSPACE_ALIGN = 256 };
+enum { BUFFERS = 26, WORKSPACE_ALIGN = 256 };
 
 /* Everything with an address that a pass touches, to compare pair by pair. */
 typedef struct buffers {
@@ -156,6 +156,34 @@ static ordo_status check_sums(buffers *list, const ordo_problem *p, bool host, c
         return ORDO_OK;
     ORDO_TRY(check_flat(list, name, sums, all_keys(p) * p->kv_heads * dim, true));
     return ordo_check_aligned(name, sums, host ? sizeof *sums : ORDO_CUDA_COPY_BYTES);
+}
+
+/* The sink of each head, and in a backward pass its gradients. */
+static ordo_status check_sink(buffers *list, const ordo_problem *p, ordo_pass pass,
+                              const ordo_call *c)
+{
+    const struct {
+        const char *name;
+        float *data;
+        int64_t count;
+    } gradients[] = { { "dsink", c->dsink, p->heads },
+                      { "dsink_parts", c->dsink_parts, p->batch * p->heads } };
+    if (c->sink && p->shard.col0 > 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "sink given, shard.col0 %" PRId64
+                         ": expected NULL; the sink belongs to the call that holds column 0",
+                         p->shard.col0);
+    ORDO_TRY(add_array(list, "sink", c->sink, 4, p->heads, 1, 0, false));
+    for (int i = 0; pass == ORDO_BACKWARD && i < 2; i++) {
+        if (gradients[i].data && !c->sink)
+            return ordo_fail(ORDO_ERR_ARGUMENT,
+                             "%s given, sink NULL: expected the %" PRId64
+                             " logits of the forward pass, or %s NULL",
+                             gradients[i].name, p->heads, gradients[i].name);
+        ORDO_TRY(add_array(list, gradients[i].name, gradients[i].data, 4, gradients[i].count, 1, 0,
+                           true));
+    }
+    return ORDO_OK;
 }
 
 /* The outputs of the backward pass. Tensors that it does not write become NULL. */
@@ -402,6 +430,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     ORDO_TRY(check_tensors(&list, p, pass, host, out));
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
     ORDO_TRY(check_slopes(p, out));
+    ORDO_TRY(check_sink(&list, p, pass, out));
     ORDO_TRY(check_arrays(&list, p, out));
     ORDO_TRY(check_lengths(p, host, out));
     ORDO_TRY(check_dropout(&list, p, host, out));

@@ -37,7 +37,8 @@ static ordo_status check_extras(const ordo_problem *p)
         const char *name, *constant;
     } known[] = {
         { ORDO_EXTRA_BIAS, "attention bias", "ORDO_EXTRA_BIAS" },
-        { ORDO_EXTRA_SINKS, "attention sinks", "ORDO_EXTRA_SINKS" },
+        { ORDO_EXTRA_SINKS, "attention sinks of a problem (they are call.sink)",
+          "ORDO_EXTRA_SINKS" },
         { ORDO_EXTRA_BLOCK_MASK, "mask tensor", "ORDO_EXTRA_BLOCK_MASK" },
         { ORDO_EXTRA_PAGED_KV, "paged keys and values", "ORDO_EXTRA_PAGED_KV" },
         { ORDO_EXTRA_FP8, "8-bit input", "ORDO_EXTRA_FP8" },

@@ -25,6 +25,7 @@
 #include "cpu/pass.h"
 #include "cpu/pool.h"
 #include "cpu/query_side.h"
+#include "cpu/sink.h"
 
 enum { UNIT_CHAINS = sizeof((ordo_unit *)0)->key / sizeof(int32_t) };
 
@@ -465,8 +466,9 @@ static ordo_status run(backward_job *job)
     const size_t bytes = lay_out(job, NULL, &none);
     ordo_query_side_open(&job->rows, p);
     const int64_t tickets = ordo_query_side_tickets(&job->rows) + parts;
-    return ordo_pool_run((int)(tickets < threads ? tickets + (tickets == 0) : threads), bytes, work,
-                         job);
+    ORDO_TRY(ordo_pool_run((int)(tickets < threads ? tickets + (tickets == 0) : threads), bytes,
+                           work, job));
+    return ordo_cpu_sink_gradient(&job->rows);
 }
 
 ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)

@@ -17,11 +17,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/exp2.h"
-#include "base/half.h"
 #include "base/status.h"
 #include "cpu/pass.h"
 #include "cpu/pool.h"
+#include "cpu/sink.h"
 #include "cpu/wait.h"
 
 typedef struct forward_job {
@@ -234,15 +233,16 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
 static void finish(const forward_job *job, const panels *w, const item *it)
 {
     const ordo_cpu_pass *p = &job->pass;
+    const float sink = ordo_cpu_sink(p, it->head);
     for (int32_t i = it->first; i <= it->last; i++) {
         const size_t at = panel_row(job, i - it->first);
         const int64_t row = (int64_t)i * it->band.bq;
         const int rows = ordo_min32(it->band.bq, it->band.q_len - (int32_t)row);
         for (int r = 0; r < rows; r++) {
             const float l = w->l[at + (size_t)r], m = w->m[at + (size_t)r];
-            double lse = l == 0 ? -INFINITY : l != l ? l : ordo_log(l) + (double)m * ORDO_LN_2;
-            p->call->lse[ordo_cpu_lse_at(p, it->b, it->head, row + r)] = ordo_f32_from_f64(lse);
-            w->alpha[r] = l == 0 ? 0 : p->keep_scale / l;
+            const ordo_row_end end = ordo_cpu_row_end(m, l, sink, p->keep_scale);
+            p->call->lse[ordo_cpu_lse_at(p, it->b, it->head, row + r)] = end.lse;
+            w->alpha[r] = end.factor;
             if (l == 0) /* saw nothing; o may be NaN, of 0 times an infinite value */
                 memset(w->o + (at + (size_t)r) * (size_t)p->v_ld, 0,
                        (size_t)p->v_dim * sizeof(float));

@@ -73,6 +73,13 @@ static void gather(double *to, const ordo_ref_tensor *t, int64_t b, int64_t head
             to[r * dim + d] = load(t, base + r * t->stride[1] + d * t->stride[3]);
 }
 
+/* One value per head of an array without other axes. */
+static void gather_heads(double *to, const ordo_ref_tensor *t, int64_t heads)
+{
+    for (int64_t h = 0; h < heads; h++)
+        gather(to + h, t, 0, h, 0, 1, 1);
+}
+
 static void scatter(const ordo_ref_tensor *t, const double *from, int64_t b, int64_t head,
                     int64_t first, int64_t rows, int64_t dim)
 {
@@ -94,13 +101,15 @@ static void fill(double *x, int64_t count, double value)
 typedef struct buffers {
     double *all;
     double *q, *k, *v, *o, *lse, *dout, *dlse, *dq, *dk, *dv, *logits;
+    double *sink, *dsink; /* one value per head, for all of them */
 } buffers;
 
 static ordo_status buffers_create(buffers *m, const ordo_problem *p)
 {
     const size_t rows = (size_t)p->q_len, cols = (size_t)p->kv_len;
     const size_t dim = (size_t)p->head_dim, v_dim = (size_t)p->v_head_dim;
-    const size_t count = rows * (2 * dim + 2 * v_dim + 2) + cols * (2 * dim + 2 * v_dim + 1);
+    const size_t count =
+        rows * (2 * dim + 2 * v_dim + 2) + cols * (2 * dim + 2 * v_dim + 1) + 2 * (size_t)p->heads;
     double *next = calloc(count, sizeof *next);
     if (!next)
         return ordo_fail(ORDO_ERR_MEMORY, "%zu doubles for one head: out of memory", count);
@@ -116,7 +125,9 @@ static ordo_status buffers_create(buffers *m, const ordo_problem *p)
     m->dk = next, next += cols * dim;
     m->v = next, next += cols * v_dim;
     m->dv = next, next += cols * v_dim;
-    m->logits = next;
+    m->logits = next, next += cols;
+    m->sink = next, next += p->heads;
+    m->dsink = next;
     return ORDO_OK;
 }
 
@@ -149,6 +160,7 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .dk = m->dk,
         .dv = m->dv,
         .logits = m->logits,
+        .sink = c->sink.data ? m->sink + h : NULL,
     };
     if (p->dropout.p > 0) {
         head.keep_scale = ordo_keep_scale(&p->dropout);
@@ -168,6 +180,7 @@ ordo_status ordo_ref_forward_f64(const ordo_problem *p, const ordo_ref_call *c)
     const int64_t dim = p->head_dim, v_dim = p->v_head_dim, group = p->heads / p->kv_heads;
     buffers m;
     ORDO_TRY(buffers_create(&m, p));
+    gather_heads(m.sink, &c->sink, p->heads);
 
     for (int64_t b = 0; b < p->batch; b++) {
         const sequence s = sequence_at(p, c, b);
@@ -194,6 +207,7 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
     const int64_t dim = p->head_dim, v_dim = p->v_head_dim, group = p->heads / p->kv_heads;
     buffers m;
     ORDO_TRY(buffers_create(&m, p));
+    gather_heads(m.sink, &c->sink, p->heads);
 
     for (int64_t b = 0; b < p->batch; b++) {
         const sequence s = sequence_at(p, c, b);
@@ -211,8 +225,13 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
             gather(m.dlse, &c->dlse, b, h, s.first_row, s.rows, 1);
             fill(m.dq, s.row_space * dim, 0);
 
-            const ordo_ref_head head = head_of(p, c, &s, &m, h);
+            double dsink = 0;
+            ordo_ref_head head = head_of(p, c, &s, &m, h);
+            head.dsink = &dsink;
             ordo_ref_head_backward(&head);
+            m.dsink[h] += dsink;
+
+            scatter(&c->dsink_parts, &dsink, b, h, 0, 1, 1);
 
             scatter(&c->dq, m.dq, b, h, s.first_row, s.row_space, dim);
             if (h % group == group - 1) {
@@ -221,6 +240,8 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
             }
         }
     }
+    for (int64_t h = 0; h < p->heads; h++)
+        scatter(&c->dsink, m.dsink + h, 0, h, 0, 1, 1);
     free(m.all);
     return ORDO_OK;
 }

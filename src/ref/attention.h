@@ -37,7 +37,8 @@ typedef struct ordo_ref_call {
     const int64_t *sequence_ids;
     const float *slopes;
     int64_t slopes_batch_stride;
-    const uint32_t *mask_bits; /* NULL = generate from seed and offset */
+    ordo_ref_tensor sink, dsink, dsink_parts; /* per head, the last one (batch, heads); or NULL */
+    const uint32_t *mask_bits;                /* NULL = generate from seed and offset */
     uint64_t seed, offset;
 } ordo_ref_call;
 

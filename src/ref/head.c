@@ -94,11 +94,16 @@ void ordo_ref_head_forward(const ordo_ref_head *h)
                 largest = larger(largest, h->logits[j]);
             }
 
-        h->lse[i] = -INFINITY;
+        const double sink = h->sink ? *h->sink : -INFINITY;
+        h->lse[i] = sink;
         for (int64_t d = 0; d < v_dim; d++)
             o[d] = 0;
         if (largest == -INFINITY) /* sees nothing: o = 0 */
             continue;
+        if (sink != -INFINITY) {
+            largest = larger(largest, sink);
+            sum = exp(sink - largest);
+        }
 
         for (int64_t j = 0; j < h->cols; j++)
             if (visible(h, i, j)) {
@@ -117,7 +122,8 @@ void ordo_ref_head_forward(const ordo_ref_head *h)
  *   dV = (P * keep)^T dO        dP = keep * (dO V^T)
  *   dS = P * (dP - rowsum(dO * O) + dlse)
  *
- * and back through cap and scale to q and k. P is recomputed from lse: with keys split over
+ * and back through cap and scale to q and k. The sink's share of the softmax is p_i with no value:
+ * dsink = -sum p_i (rowsum(dO * O) - dlse). P is recomputed from lse: with keys split over
  * shards, lse and o are those of the whole row, and each shard's gradients add up. */
 void ordo_ref_head_backward(const ordo_ref_head *h)
 {
@@ -133,6 +139,8 @@ void ordo_ref_head_backward(const ordo_ref_head *h)
             continue;
 
         const double delta = dot(dout, h->o + i * v_dim, v_dim);
+        if (h->dsink && h->sink)
+            *h->dsink -= exp(*h->sink - h->lse[i]) * (delta - (h->dlse ? h->dlse[i] : 0));
         for (int64_t j = 0; j < h->cols; j++)
             if (visible(h, i, j)) {
                 const double *k = h->k + j * dim, *v = h->v + j * v_dim;

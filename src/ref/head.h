@@ -15,6 +15,7 @@ typedef struct ordo_ref_head {
     int64_t row0, col0;          /* where they start in the whole sequence */
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
+    const double *sink;          /* a logit beside those of the keys; NULL = none */
 
     double keep_scale;    /* of what is kept; 0 = no dropout */
     const uint32_t *bits; /* stored keep bits of this head; NULL = generate them from: */
@@ -26,6 +27,7 @@ typedef struct ordo_ref_head {
     double *o, *lse;           /* rows x v_head_dim, rows: written forward, read backward */
     const double *dout, *dlse; /* like o and lse; dlse may be NULL */
     double *dq;                /* rows x head_dim, overwritten */
+    double *dsink;             /* added to; may be NULL */
     double *dk, *dv;           /* like k and v, added to: heads that share a key head follow
                                   one another */
     double *logits;            /* cols of scratch */

@@ -53,6 +53,12 @@ static ordo_ref_tensor strided(const ordo_problem *p, ordo_ref_role role, const 
     return t;
 }
 
+/* An array of f32 with one value per head, the heads of two sequences `sequence` values apart. */
+static ordo_ref_tensor per_head(int64_t sequence, void *data)
+{
+    return (ordo_ref_tensor) { data, ORDO_REF_F32, { sequence, 0, 1, 0 } };
+}
+
 ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
 {
     return (ordo_ref_call) {
@@ -73,6 +79,9 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .sequence_ids = call->sequence_ids,
         .slopes = call->slopes,
         .slopes_batch_stride = call->slopes_batch_stride,
+        .sink = per_head(0, (void *)call->sink), /* only read */
+        .dsink = per_head(0, call->dsink),
+        .dsink_parts = per_head(p->heads, call->dsink_parts),
         .mask_bits = call->mask_bits,
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,

@@ -17,6 +17,7 @@ static void check(attention_case *c, const ordo_plan_options *options, int threa
 typedef struct drawn {
     int dtypes[3], layouts[3], masks[3];
     int windows, caps, slopes, shared, dims, empty, dlse, generated, stored, fa2, shards, turned;
+    int sinks;
 } drawn;
 
 static void count(drawn *n, const attention_case *c)
@@ -36,6 +37,7 @@ static void count(drawn *n, const attention_case *c)
     n->fa2 += p->dropout.keying == ORDO_KEYING_FA2;
     n->shards += p->shard.head0 > 0;
     n->turned += p->scale < 0;
+    n->sinks += c->sinks;
     for (int64_t b = 0; b < p->batch; b++)
         n->empty += case_length(c, false, b) == 0 || case_length(c, true, b) == 0;
 }
@@ -137,7 +139,8 @@ TEST(bounds_are_not_idle)
             CHECK(worst[t].at[x] <= 1);
             CHECK(worst[t].at[x] > (t == 0 || x == 1 ? 0.02 : 0.5));
         }
-        printf("\n");
+        printf("  dsink %.3f\n", worst[t].dsink);
+        CHECK(worst[t].dsink <= 1 && worst[t].dsink > 0.02);
     }
 }
 

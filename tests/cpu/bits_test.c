@@ -58,6 +58,7 @@ static void open_mix(attention_case *c, int mix)
         p->total_kv = c->cu_kv[2];
     }
     c->dlse = mixes[mix].dlse ? (float *)1 : NULL;
+    c->sinks = mix % 2 == 1;
     case_open(c, 1000 + (uint64_t)mix);
 }
 

@@ -15,7 +15,9 @@ static void run(attention_case *c, int threads)
 static void pick(attention_case *c, const attention_case *all, const int *which, int count,
                  ordo_layout layout, int room)
 {
-    *c = (attention_case) { .problem = all->problem, .dlse = all->dlse ? (float *)1 : NULL };
+    *c = (attention_case) { .problem = all->problem,
+                            .dlse = all->dlse ? (float *)1 : NULL,
+                            .sinks = all->sinks };
     ordo_problem *p = &c->problem;
     p->layout = layout;
     p->batch = count;
@@ -46,10 +48,10 @@ static void open_batch(attention_case *c, uint64_t *seed, int batch, int most)
 {
     case_random(c, seed, most); /* for its features */
     const ordo_problem features = c->problem;
-    const bool dlse = c->dlse != NULL;
+    const bool dlse = c->dlse != NULL, sinks = c->sinks;
     const uint64_t values = c->call.seed;
     case_close(c);
-    *c = (attention_case) { .problem = features, .dlse = dlse ? (float *)1 : NULL };
+    *c = (attention_case) { .problem = features, .dlse = dlse ? (float *)1 : NULL, .sinks = sinks };
     c->problem.layout = ORDO_PADDED;
     c->problem.batch = batch;
     c->problem.total_q = c->problem.total_kv = 0;
@@ -120,7 +122,9 @@ TEST(dense_batch_or_one_by_one)
     for (int trial = 0; trial < 20; trial++) {
         attention_case all;
         open_batch(&all, &seed, 1, trial % 4 ? 60 : 200);
-        attention_case batch = { .problem = all.problem, .dlse = all.dlse ? (float *)1 : NULL };
+        attention_case batch = { .problem = all.problem,
+                                 .dlse = all.dlse ? (float *)1 : NULL,
+                                 .sinks = all.sinks };
         batch.problem.layout = ORDO_DENSE;
         batch.problem.batch = 5;
         for (int b = 0; b < 5; b++) {

@@ -1,7 +1,8 @@
 /* gradient_test.c: the oracle's backward pass is the derivative of its forward pass.
  *
  * f = sum(dout * o) + sum(dlse * lse) over rows that see something. Its derivative by each
- * element of q, k and v, taken by differences of fourth order, must be dq, dk and dv. */
+ * element of q, k, v and sink, taken by differences of fourth order, must be dq, dk, dv and dsink.
+ */
 #include "trial.h"
 
 enum { SEEDS = 500 };
@@ -37,9 +38,9 @@ static double difference(trial *t, double *x)
 
 /* The error of the difference is about h^4 f'''''/30 + 2^-53 f/h, some 1e-11 here. */
 static void compare(trial *t, uint64_t seed, const char *name, double *x, const double *gradient,
-                    ordo_ref_role role)
+                    int64_t count)
 {
-    for (int64_t i = 0; i < ordo_ref_count(&t->p, role); i++) {
+    for (int64_t i = 0; i < count; i++) {
         const double expected = difference(t, &x[i]);
         if (!(fabs(gradient[i] - expected) <= 1e-9 * (1 + fabs(expected))))
             CHECK_FAIL("seed %" PRIu64 ": %s[%" PRId64 "] is %.15g, differences give %.15g", seed,
@@ -51,9 +52,11 @@ static void check_seed(uint64_t seed)
 {
     trial *t = trial_draw(seed);
     trial_run(t);
-    compare(t, seed, "dq", t->q, t->dq, ORDO_REF_Q);
-    compare(t, seed, "dk", t->k, t->dk, ORDO_REF_K);
-    compare(t, seed, "dv", t->v, t->dv, ORDO_REF_V);
+    compare(t, seed, "dq", t->q, t->dq, ordo_ref_count(&t->p, ORDO_REF_Q));
+    compare(t, seed, "dk", t->k, t->dk, ordo_ref_count(&t->p, ORDO_REF_K));
+    compare(t, seed, "dv", t->v, t->dv, ordo_ref_count(&t->p, ORDO_REF_V));
+    if (t->c.sink.data)
+        compare(t, seed, "dsink", t->sink, t->dsink, t->p.heads);
     trial_destroy(t);
 }
 
@@ -68,6 +71,7 @@ TEST(every_feature_is_drawn)
 {
     int layouts[3] = { 0 }, masks[3] = { 0 }, empty = 0;
     int stored = 0, generated = 0, windows = 0, caps = 0, slopes = 0, shared = 0, shards = 0;
+    int sinks = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         trial *t = trial_draw(seed);
         CHECK(ordo_ref_forward_f64(&t->p, &t->c) == ORDO_OK);
@@ -82,12 +86,12 @@ TEST(every_feature_is_drawn)
         slopes += t->p.alibi;
         shared += t->p.heads > t->p.kv_heads;
         shards += t->p.shard.row0 > 0 && t->p.shard.col0 > 0;
+        sinks += t->c.sink.data != NULL;
         trial_destroy(t);
     }
-    const int counts[] = {
-        layouts[0], layouts[1], layouts[2], masks[0], masks[1], masks[2], stored,
-        generated,  windows,    caps,       slopes,   shared,   shards,   empty
-    };
+    const int counts[] = { layouts[0], layouts[1], layouts[2], masks[0], masks[1],
+                           masks[2],   stored,     generated,  windows,  caps,
+                           slopes,     shared,     shards,     empty,    sinks };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i] < 10)
             CHECK_FAIL("feature %zu was drawn %d times", i, counts[i]);

@@ -1,7 +1,7 @@
 /* trial.h: a problem with its tensors, in double, for tests of the oracle.
  *
  * trial_create() takes any problem and fills its inputs at random; trial_draw() makes one with
- * features drawn at random: every mask, window, layout, shard, head sharing, cap, slope, and
+ * features drawn at random: every mask, window, layout, shard, head sharing, cap, slope, sinks, and
  * dropout both stored and generated. */
 #ifndef TESTS_REF_TRIAL_H
 #define TESTS_REF_TRIAL_H
@@ -20,6 +20,7 @@ typedef struct trial {
     int32_t cu_q[TRIAL_BATCH + 1], cu_kv[TRIAL_BATCH + 1];
     int32_t q_lens[TRIAL_BATCH], kv_lens[TRIAL_BATCH];
     float slopes[64];
+    double sink[64], dsink[64], dsink_parts[64];
     uint32_t *bits;
 } trial;
 
@@ -52,6 +53,16 @@ static inline void trial_connect(trial *t)
     t->c.kv_lens = t->kv_lens;
     t->c.slopes = t->slopes;
     t->c.mask_bits = t->bits;
+}
+
+/* A sink for each head, with its gradients. */
+static inline void trial_add_sinks(trial *t, uint64_t *state)
+{
+    t->c.sink = (ordo_ref_tensor) { t->sink, ORDO_REF_F64, { 0, 0, 1, 0 } };
+    t->c.dsink = (ordo_ref_tensor) { t->dsink, ORDO_REF_F64, { 0, 0, 1, 0 } };
+    t->c.dsink_parts = (ordo_ref_tensor) { t->dsink_parts, ORDO_REF_F64, { t->p.heads, 0, 1, 0 } };
+    for (int h = 0; h < 64; h++)
+        t->sink[h] = 2 * check_uniform(state);
 }
 
 /* The lengths of packed and padded sequences must be set before. */
@@ -160,6 +171,8 @@ static inline trial *trial_draw(uint64_t seed)
             t->bits[i] = (uint32_t)check_random(s);
         trial_connect(t);
     }
+    if (p.shard.col0 == 0 && seed % 2 == 0)
+        trial_add_sinks(t, s);
     return t;
 }
 
