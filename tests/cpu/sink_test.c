@@ -86,12 +86,21 @@ TEST(rows_that_see_only_the_sink)
     case_close(&c);
 }
 
-/* The documented order, computed again: with one column of values, delta is a product of two. */
+/* The documented order, computed again: with one column of values, delta is a product of two. Two
+ * rows that the tree adds first have huge terms that cancel; in any other order they would swallow
+ * small ones before that. */
 TEST(order_of_the_gradient)
 {
     enum { ROWS = 300, HEADS = 2 };
     attention_case c = plain(ROWS, 40, HEADS, 1);
     case_open(&c, 4);
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t x = 0; x < 2 * HEADS; x++) {
+            const int64_t row = 130 + 64 * (x / HEADS), h = x % HEADS;
+            ((float *)c.call.q.data)[case_at(&c, false, 1, b, row, h)] = 0.5f;
+            ((float *)c.call.dout.data)[case_at(&c, false, 1, b, row, h)] = 0;
+            c.dlse[case_lse_at(&c, b, row, h)] = row > 130 ? 0x1p60f : -0x1p60f;
+        }
     for (int threads = 1; threads <= 3; threads += 2) {
         run(&c, threads);
         for (int64_t h = 0; h < HEADS; h++) {

@@ -56,6 +56,9 @@ typedef struct grid_case {
     bool ids_given; /* else they count on from shard.batch0 */
     float slopes[GRID_BATCH_MAX * GRID_HEADS_MAX];
     bool slopes_each; /* sequence has its own */
+    bool sinks;       /* one for each head */
+    float sink[GRID_HEADS_MAX];
+    float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX]; /* written */
     bool plain, bits_given, by_pointer, dlse;
     bool nan_padding;          /* else large numbers */
     double strength;           /* of q and k */
@@ -303,6 +306,7 @@ static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part 
                 from->slopes[(from->slopes_each ? was * from->problem.heads : 0) +
                              part->kv_head * group + h];
     }
+    memcpy(to->sink, from->sink + part->kv_head * group, (size_t)p->heads * sizeof *to->sink);
     to->slopes_each = true;
     to->head_gap = to->row_gap = 0;
     grid_settle(to, 0);
@@ -337,6 +341,21 @@ static inline bool grid_slice_differs(const grid_case *whole, size_t a, const gr
             break;
     }
     return true;
+}
+
+/* The same of the gradients of sinks, sequence by sequence. */
+static inline bool grid_sinks_differ(const grid_case *whole, const grid_case *part,
+                                     const grid_part *p, int64_t *sequence, int64_t *head)
+{
+    const int64_t head0 = p->kv_head * (whole->problem.heads / whole->problem.kv_heads);
+    for (*sequence = 0; part->sinks && *sequence < part->problem.batch; ++*sequence)
+        for (*head = 0; *head < part->problem.heads && !(p->lone && *sequence != p->sane); ++*head)
+            if (memcmp(&part->dsink_parts[*sequence * part->problem.heads + *head],
+                       &whole->dsink_parts[(p->sequence + *sequence) * whole->problem.heads +
+                                           head0 + *head],
+                       sizeof(float)) != 0)
+                return true;
+    return false;
 }
 
 /* Whether an output of the part has other bits than the whole; `at` is the first that has. */

@@ -54,6 +54,7 @@ static inline void grid_piece_of(grid_case *to, const grid_case *from, const gri
     p->shard.col0 += x->column;
     if (x->decode)
         p->shard.q_total = p->shard.kv_total = p->shard.row0 = p->shard.col0 = 0;
+    to->sinks = from->sinks && p->shard.col0 == 0; /* the sink belongs to column 0 */
     to->ids[0] = from->ids[b];
     for (int64_t h = 0; h < p->heads; h++)
         to->slopes[h] = from->slopes[(from->slopes_each ? b * p->heads : 0) + h];

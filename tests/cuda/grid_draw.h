@@ -177,6 +177,17 @@ static inline void grid_make_inputs(grid_case *c)
         grid_fill(c, t, c->seed + (uint64_t)t, t == GRID_Q || t == GRID_K ? c->strength : 1);
 }
 
+/* Sinks among the logits, far above and far below them, and none. */
+static inline void grid_draw_sinks(grid_case *c, uint64_t *state)
+{
+    static const float far[] = { 40, -40, -INFINITY };
+    c->sinks = true;
+    for (int64_t h = 0; h < GRID_HEADS_MAX; h++) {
+        const int64_t kind = check_between(state, 0, 7);
+        c->sink[h] = kind < 3 ? far[kind] : (float)(4 * check_uniform(state));
+    }
+}
+
 /* Combination `number` of a seed, with its inputs. */
 static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
 {
@@ -213,6 +224,8 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     grid_draw_place(c, &state);
     c->seed = check_random(&state);
     grid_make_inputs(c);
+    if (grid_one_in(&state, 4)) /* the last draw: those before it stay as they were */
+        grid_draw_sinks(c, &state);
 }
 
 /* One line about it. */
@@ -244,8 +257,8 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
                        (int)p->shard.row0, (int)p->shard.col0);
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
-    at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s;", p->alibi ? " alibi" : "",
-                   c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
+    at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s%s;", p->alibi ? " alibi" : "",
+                   c->sinks ? " sinks" : "", c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
                    c->head_gap || c->row_gap ? " strided" : "",
                    c->nan_padding && grid_ragged(c) ? " nan-padding" : "");
     for (int64_t b = 0; b < p->batch; b++)

@@ -17,6 +17,9 @@
  * their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A sum of n terms is off by
  * e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
  *
+ * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
+ * adds its products with delta over the rows.
+ *
  * The sum of these is a limit for each element. It is a worst case: errors of roundings have
  * random signs. So the errors of a whole tensor are held to 1.5 times their expected root mean
  * square too, where a rounding counts as u / sqrt(3): one wrong term among hundreds shows there. */
@@ -40,10 +43,12 @@ typedef struct grid_head {
     const ordo_problem *p; /* resolved */
     int64_t rows, cols, group, diagonal, dim, v_dim;
     double u, floor, slope, keep_scale;
+    double sink;               /* -inf: none */
     const unsigned char *keep; /* rows x cols; NULL: all */
     float *q, *k, *v, *o, *dout, *lse, *dlse;
     grid_sums b_o, b_dq, b_dk, b_dv;
     float *b_lse;
+    double b_dsink;
 } grid_head;
 
 typedef struct grid_pair { /* a row and a column */
@@ -114,10 +119,21 @@ static inline void grid_add(grid_sums *to, int64_t at, const float *x, int64_t n
     }
 }
 
+/* P of the sink, and how far it is off. */
+static inline double grid_sink_share(const grid_head *h, int64_t i)
+{
+    return h->sink == -INFINITY ? 0 : exp(h->sink - (double)h->lse[i]);
+}
+static inline double grid_sink_error(const grid_head *h, int64_t i)
+{
+    const double p = grid_sink_share(h, i);
+    return p == 0 ? 0 : p * GRID_E * (fabs(h->sink) + fabs((double)h->lse[i]) + 8) + GRID_TINY;
+}
+
 static inline void grid_forward_row(grid_head *h, int64_t i, const grid_pair *pairs)
 {
-    double most = -INFINITY, sum = 0;
-    const double lse = (double)h->lse[i], chain = GRID_E * ((double)h->cols / 16 + 8);
+    double most = -INFINITY, sum = grid_sink_error(h, i);
+    const double lse = (double)h->lse[i], chain = GRID_E * ((double)h->cols / 16 + 8) + sum;
     for (int64_t j = 0; j < h->cols; j++)
         if (grid_visible(h, i, j))
             most = fmax(most, pairs[j].x);
@@ -141,6 +157,10 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
     const double lse = (double)h->lse[i], dlse = h->dlse ? (double)h->dlse[i] : 0;
     const double steps = (double)h->v_dim / 16 + 4, scale = fabs(h->p->scale);
     const double delta = (double)grid_dot(dout, h->o + i * h->v_dim, h->v_dim, &delta_size) - dlse;
+    const double delta_error = GRID_E * (steps * (double)delta_size + 2 * fabs(dlse));
+    h->b_dsink +=
+        grid_sink_share(h, i) * (delta_error + GRID_E * ((double)h->rows / 16 + 8) * fabs(delta)) +
+        grid_sink_error(h, i) * (fabs(delta) + delta_error);
     const double row_chain = GRID_E * ((double)h->cols / 16 + 8);
     const double key_chain = GRID_E * ((double)(h->rows * h->group) / 16 + 8);
     for (int64_t j = 0; j < h->cols; j++) {
@@ -190,6 +210,7 @@ typedef struct grid_exact {
     ordo_problem problem; /* resolved */
     float *data[GRID_TENSORS];
     float *o_written; /* by the case: what the backward pass reads */
+    float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX];
 } grid_exact;
 
 static inline float *grid_floats(const grid_case *c, int tensor, bool wanted)
@@ -206,7 +227,7 @@ static inline float *grid_floats(const grid_case *c, int tensor, bool wanted)
     return x;
 }
 
-static inline ordo_call grid_oracle_call(const grid_case *c, const grid_exact *exact)
+static inline ordo_call grid_oracle_call(const grid_case *c, grid_exact *exact)
 {
     float *const *x = exact->data;
     ordo_call call = ORDO_CALL_INIT;
@@ -227,6 +248,8 @@ static inline ordo_call grid_oracle_call(const grid_case *c, const grid_exact *e
     call.sequence_ids = c->ids_given ? c->ids : NULL;
     call.slopes = c->problem.alibi ? c->slopes : NULL;
     call.slopes_batch_stride = c->slopes_each ? c->problem.heads : 0;
+    if (c->sinks)
+        call.sink = c->sink, call.dsink = exact->dsink, call.dsink_parts = exact->dsink_parts;
     call.seed = c->seed;
     call.offset = c->offset;
     return call;
@@ -265,6 +288,7 @@ static inline void grid_exact_close(grid_exact *exact)
 
 typedef struct grid_bounds {
     grid_sums at[GRID_TENSORS]; /* outputs only, laid out as the case's; lse has `worst` only */
+    double dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX];
 } grid_bounds;
 
 static inline grid_sums grid_sums_open(size_t count)
@@ -364,6 +388,7 @@ static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, 
         .u = f16 ? 0x1p-11 : 0x1p-8,
         .floor = f16 ? 0x1p-25 : 0,
         .slope = (double)c->slopes[(c->slopes_each ? b * p->heads : 0) + head],
+        .sink = c->sinks ? (double)c->sink[head] : -INFINITY,
         .keep_scale = info.scale,
         .keep = kept,
         .q = grid_gather(c, exact->data[GRID_Q], GRID_Q, b, head),
@@ -385,6 +410,7 @@ static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, 
     grid_scatter_sums(c, to, GRID_O, b, head, &h.b_o);
     grid_scatter_sums(c, to, GRID_DQ, b, head, &h.b_dq);
     grid_scatter(c, to->at[GRID_LSE].worst, GRID_LSE, b, head, h.b_lse);
+    to->dsink_parts[b * p->heads + head] = h.b_dsink;
     grid_sums_close(&h.b_o);
     grid_sums_close(&h.b_dq);
     void *const pieces[] = { kept, h.q, h.k, h.v, h.o, h.dout, h.lse, h.dlse, h.b_lse };
@@ -425,6 +451,9 @@ typedef struct grid_errors {
     size_t wrong[GRID_TENSORS];  /* elements */
     grid_place at[GRID_TENSORS]; /* of the largest, and its values */
     double got[GRID_TENSORS], exact[GRID_TENSORS];
+    double dsink; /* the largest of dsink_parts */
+    int64_t dsink_at;
+    bool dsink_summed; /* dsink is the sum of dsink_parts that the header describes */
 } grid_errors;
 
 /* Sums over a tensor. */
@@ -489,6 +518,27 @@ static inline void grid_compare_tensor(const grid_case *c, const grid_exact *exa
             sqrt(total.square) / (1.5 * sqrt(total.expected) + sqrt(total.f32) + 1e-30);
 }
 
+static inline void grid_compare_sinks(const grid_case *c, const grid_exact *exact,
+                                      const grid_bounds *bounds, grid_errors *errors)
+{
+    const int64_t heads = c->problem.heads;
+    errors->dsink_summed = true;
+    for (int64_t h = 0; c->sinks && h < heads; h++) {
+        double sum = 0;
+        for (int64_t at = h; at < c->problem.batch * heads; at += heads) {
+            const double want = (double)exact->dsink_parts[at], got = (double)c->dsink_parts[at];
+            const double limit = 1.01 * bounds->dsink_parts[at] + GRID_E * fabs(want) + 1e-37;
+            const double ratio = fabs(got - want) / limit;
+            sum += got;
+            if (!(ratio <= errors->dsink)) {
+                errors->dsink = ratio == ratio ? ratio : INFINITY;
+                errors->dsink_at = at;
+            }
+        }
+        errors->dsink_summed = errors->dsink_summed && c->dsink[h] == ordo_f32_from_f64(sum);
+    }
+}
+
 static inline void grid_compare(const grid_case *c, grid_errors *errors)
 {
     grid_exact exact;
@@ -498,6 +548,7 @@ static inline void grid_compare(const grid_case *c, grid_errors *errors)
     grid_bound(c, &exact, &bounds);
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         grid_compare_tensor(c, &exact, &bounds.at[t], t, errors);
+    grid_compare_sinks(c, &exact, &bounds, errors);
     grid_bounds_close(&bounds);
     grid_exact_close(&exact);
 }

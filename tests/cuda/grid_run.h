@@ -29,6 +29,7 @@ typedef struct grid_image {
     grid_piece memory;
     size_t outputs, end;       /* outputs are here and end there */
     size_t at[GRID_TENSORS];   /* each tensor, from the beginning */
+    size_t sink, dsink, parts; /* and what sinks have: one input, two outputs */
     size_t lengths, ids, seed; /* and the other arrays */
 } grid_image;
 
@@ -119,6 +120,12 @@ static inline size_t grid_take(size_t *used, size_t bytes)
     return at;
 }
 
+/* One value per head, of as many sequences. */
+static inline size_t grid_sink_bytes(const grid_case *c, int64_t sequences)
+{
+    return (size_t)(sequences * c->problem.heads) * sizeof(float);
+}
+
 /* Everything of a case but bits and workspace. */
 static inline void grid_lay(grid_image *image, const grid_case *c)
 {
@@ -128,9 +135,12 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
     image->lengths = grid_take(&used, 4 * (GRID_BATCH_MAX + 1) * sizeof(int32_t));
     image->ids = grid_take(&used, sizeof c->ids);
     image->seed = grid_take(&used, sizeof c->slopes + 2 * sizeof(uint64_t));
+    image->sink = grid_take(&used, sizeof c->sink);
     image->outputs = used;
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         image->at[t] = grid_take(&used, grid_bytes(c, t));
+    image->dsink = grid_take(&used, c->sinks ? grid_sink_bytes(c, 1) : 0);
+    image->parts = grid_take(&used, c->sinks ? grid_sink_bytes(c, c->problem.batch) : 0);
     image->end = used;
 }
 
@@ -186,6 +196,13 @@ static inline void grid_upload_rest(const grid_lab *lab, grid_image *image, cons
         grid_move(lab, seed + 2, c->slopes, sizeof c->slopes);
         call->slopes = (const float *)(const void *)(seed + 2);
         call->slopes_batch_stride = c->slopes_each ? c->problem.heads : 0;
+    }
+    if (c->sinks) {
+        unsigned char *at = image->memory.at;
+        grid_move(lab, at + image->sink, c->sink, sizeof c->sink);
+        call->sink = (const float *)(const void *)(at + image->sink);
+        call->dsink = (float *)(void *)(at + image->dsink);
+        call->dsink_parts = (float *)(void *)(at + image->parts);
     }
 }
 
@@ -289,12 +306,20 @@ static inline bool grid_fetch(const grid_lab *lab, const grid_image *image, grid
     grid_move(lab, all, image->memory.at + image->outputs, bytes);
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++) {
         const size_t first = image->at[t] - image->outputs, last = first + grid_bytes(c, t);
-        const size_t next = t + 1 < GRID_TENSORS ? image->at[t + 1] - image->outputs : bytes;
+        const size_t next =
+            (t + 1 < GRID_TENSORS ? image->at[t + 1] : image->dsink) - image->outputs;
         memcpy(c->data[t], all + first, last - first);
         clean = clean && grid_gaps_kept(c, t);
         for (size_t x = last; x < next; x++)
             clean = clean && all[x] == GRID_NOT_WRITTEN;
     }
+    const size_t dsink = image->dsink - image->outputs, parts = image->parts - image->outputs;
+    const size_t one = c->sinks ? grid_sink_bytes(c, 1) : 0;
+    const size_t each = c->sinks ? grid_sink_bytes(c, c->problem.batch) : 0;
+    memcpy(c->dsink, all + dsink, one);
+    memcpy(c->dsink_parts, all + parts, each);
+    for (size_t x = dsink + one; x < bytes; x++)
+        clean = clean && (all[x] == GRID_NOT_WRITTEN || (x >= parts && x < parts + each));
     free(all);
     return clean;
 }

@@ -34,7 +34,7 @@ typedef struct session {
     const char *level;
     double since;
     int64_t passed, failed, refused, in_part, left_out, passes;
-    double worst[GRID_TENSORS], mean[GRID_TENSORS];
+    double worst[GRID_TENSORS], mean[GRID_TENSORS], worst_dsink;
     refusal refusals[REFUSALS_MAX];
     int refusal_count;
     char *failures[FAILURES_MAX];
@@ -69,6 +69,7 @@ static inline void print_text(const session *s, double seconds)
     printf("errors over what is allowed, element and mean:");
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
+    printf("  dsink %.3g", s->worst_dsink);
     printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
            " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
            " refused; %" PRId64 " passes, %.1f s\n",
@@ -100,6 +101,7 @@ static inline void print_json(const session *s, double seconds)
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
                fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
+    printf(", \"dsink\": [%.3g, 0]", fmin(s->worst_dsink, 1e300));
     printf("},\n \"refusals\": [");
     for (int x = 0; x < s->refusal_count; x++) {
         printf("%s{\"count\": %" PRId64 ", \"only\": %" PRId64 ", \"message\": ", x ? ",\n  " : "",

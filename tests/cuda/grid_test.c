@@ -5,8 +5,8 @@
  *             [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
- * softcap, ALiBi, gradient of lse and place in a larger problem, or takes those of grid_fixed.h,
- * and holds forward and backward of each
+ * softcap, ALiBi, sinks, gradient of lse and place in a larger problem, or takes those of
+ * grid_fixed.h, and holds forward and backward of each
  *
  *   oracle    within the bounds of grid_oracle.h of backend ref; every output written, and nothing
  *             between them
@@ -200,8 +200,12 @@ static void check_same(trial *t, const char *level, const char *how, grid_part p
     grid_part_of(&c, &t->c, &part);
     c.bits_given = swap_bits ? !c.bits_given : c.bits_given;
     if (run_other(t, level, how, &c, &resolved)) {
+        int64_t sequence, head;
         if (grid_differ(&t->c, &c, &part, &at))
             fail_at(t, level, how, &at);
+        else if (grid_sinks_differ(&t->c, &c, &part, &sequence, &head))
+            fail(t, level, "%s: dsink_parts(sequence %d, head %d) has other bits", how,
+                 (int)sequence, (int)head);
         else
             check_padding(t, level, &c);
     }
@@ -471,6 +475,7 @@ static void check_dropped(trial *t, uint64_t *state)
     if (p->dropout.p == 0)
         return;
     grid_part_of(&c, &t->c, &all);
+    c.sinks = false; /* a large one leaves nothing to read */
     grid_probe_fill(&c, &probe);
     if (run_other(t, "dropped", "probe", &c, &resolved) &&
         grid_probe_wrong(&c, &resolved, &probe, &wrong))
@@ -503,6 +508,11 @@ static void check_oracle(trial *t)
     } else if (first > 0) {
         fail(t, "oracle", "%s: root mean square error %.3g times what is allowed",
              grid_tensors[first].name, e.mean[first]);
+    } else if (e.dsink > 1) {
+        fail(t, "oracle", "dsink_parts[%d] is %.9g: %.3g times off what is allowed",
+             (int)e.dsink_at, (double)t->c.dsink_parts[e.dsink_at], e.dsink);
+    } else if (!e.dsink_summed) {
+        fail(t, "oracle", "dsink is not the sum of dsink_parts");
     }
     session *s = t->s;
     pthread_mutex_lock(&s->lock);
@@ -510,6 +520,7 @@ static void check_oracle(trial *t)
         s->worst[x] = fmax(s->worst[x], e.element[x]);
         s->mean[x] = fmax(s->mean[x], e.mean[x]);
     }
+    s->worst_dsink = fmax(s->worst_dsink, e.dsink);
     pthread_mutex_unlock(&s->lock);
 }
 
