@@ -146,12 +146,24 @@ def numbers(name: str, given: Any, count: int, dtype: Any) -> Array:
     return made
 
 
+def _reals(name: str, given: Any) -> Array:
+    array = _from_sequence(name, given)
+    if array.dtype.kind in "cOSUMm":
+        raise Error("argument", f"{name}.dtype {array.dtype}: expected real numbers")
+    return np.ascontiguousarray(array, np.float32)
+
+
+def sink_of(given: Any, heads: int) -> Array:
+    """One logit a head."""
+    array = _reals("sink", given)
+    if array.shape != (heads,):
+        raise Error("shape", f"sink.shape {array.shape}: expected ({heads},)")
+    return array
+
+
 def slopes_of(given: Any, batch: int, heads: int) -> tuple[Array, int]:
     """ALiBi's slopes, one a head, and how far those of the next sequence are."""
-    array = _from_sequence("slopes", given)
-    if array.dtype.kind in "cOSUMm":
-        raise Error("argument", f"slopes.dtype {array.dtype}: expected real numbers")
-    array = np.ascontiguousarray(array, np.float32)
+    array = _reals("slopes", given)
     if array.shape == (heads,):
         return array, 0
     if array.shape == (batch, heads):

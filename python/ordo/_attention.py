@@ -19,6 +19,7 @@ from ._arrays import (
     flat_f32,
     numbers,
     set_tensor,
+    sink_of,
     slopes_of,
 )
 from ._convert import integer, real
@@ -48,6 +49,7 @@ def forward(
     kv_lens: Numbers = None,
     sequence_ids: Numbers = None,
     slopes: Array | Sequence[float] | None = None,
+    sink: Array | Sequence[float] | None = None,
     mask_bits: Array | None = None,
     seed: int = 0,
     offset: int = 0,
@@ -63,6 +65,8 @@ def forward(
         q_lens, kv_lens padded: valid rows and columns of each sequence; the rest of o is 0
         sequence_ids    of dropout; None = batch0, batch0 + 1, ...
         slopes          of ALiBi: (heads,) or (batch, heads)
+        sink            (heads,): a learned logit of each head in the softmax of every row; lse
+                        includes it
         mask_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
         seed, offset    of dropout: never the same pair twice
         threads         0 = all the process may use; changes no bit
@@ -78,8 +82,8 @@ def forward(
     set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
     call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
-        threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits, seed,
+        offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
     del held  # the arrays behind the addresses had to live until here
@@ -109,6 +113,9 @@ def backward(
     kv_lens: Numbers = None,
     sequence_ids: Numbers = None,
     slopes: Array | Sequence[float] | None = None,
+    sink: Array | Sequence[float] | None = None,
+    dsink: Array | None = None,
+    dsink_parts: Array | None = None,
     mask_bits: Array | None = None,
     seed: int = 0,
     offset: int = 0,
@@ -125,6 +132,9 @@ def backward(
                          which the plan visits rows; all parts have the bits of one pass
         dk_sums, dv_sums with carry: float32, contiguous, of the shapes of k and v; read ("in") and
                          written ("out"). With "out" dk and dv are None
+        dsink            with sink: float32, (heads,), overwritten with its gradient
+        dsink_parts      the same of each sequence, (batch, heads): sum them in f64, sequence after
+                         sequence, and round once to get dsink
     """
     shapes, dtype = plan._shapes, plan.problem.dtype
     call = _open(plan)
@@ -150,9 +160,16 @@ def backward(
     for name, sums in (("dk_sums", dk_sums), ("dv_sums", dv_sums)):
         if sums is not None:
             setattr(call, name, address(flat_f32(name, sums, shapes[name[:2]], output=True)))
+    p = plan.problem
+    for name, given, shape in (
+        ("dsink", dsink, (p.heads,)),
+        ("dsink_parts", dsink_parts, (p.batch, p.heads)),
+    ):
+        if given is not None:
+            setattr(call, name, address(flat_f32(name, given, shape, output=True)))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, mask_bits, seed, offset,
-        threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits, seed,
+        offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
@@ -236,6 +253,7 @@ def _set_rest(
     kv_lens: Numbers,
     sequence_ids: Numbers,
     slopes: Any,
+    sink: Any,
     mask_bits: Array | None,
     seed: int,
     offset: int,
@@ -258,6 +276,9 @@ def _set_rest(
         array, call.slopes_batch_stride = slopes_of(slopes, p.batch, p.heads)
         held.append(array)
         call.slopes = address(array)
+    if sink is not None:
+        held.append(sink_of(sink, p.heads))
+        call.sink = address(held[-1])
     if mask_bits is not None:
         held.append(dropout.check_words(plan.problem, mask_bits, cu_q, cu_kv))
         call.mask_bits = address(held[-1])
@@ -300,6 +321,7 @@ def attention(
     kv_lens: Numbers = None,
     sequence_ids: Numbers = None,
     slopes: Array | Sequence[float] | None = None,
+    sink: Array | Sequence[float] | None = None,
     dtype: DType | None = None,
     backend: Backend = "default",
     threads: int = 0,
@@ -334,7 +356,8 @@ def attention(
     )
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
-        sequence_ids=sequence_ids, slopes=slopes, seed=seed, offset=offset, threads=threads,
+        sequence_ids=sequence_ids, slopes=slopes, sink=sink, seed=seed, offset=offset,
+        threads=threads,
     )  # fmt: skip
     return o
 

@@ -332,3 +332,46 @@ def test_attention_refuses():
         with pytest.raises(ordo.Error) as caught:
             ordo.attention(*arrays, **rest)
         assert words in str(caught.value)
+
+
+def test_sinks():
+    """One more column of the softmax, dropped afterwards; its gradient, and that of each sequence."""
+    rng = np.random.default_rng(3)
+    q, k, v, dout = (rng.standard_normal((2, 150, 3, 8)).astype(np.float32) for _ in range(4))
+    dlse = rng.standard_normal((2, 3, 150)).astype(np.float32)
+    sink = np.float32([-1.5, 0.0, 2.0])
+    plan = ordo.Plan(ordo.Problem(batch=2, heads=3, q_len=150, head_dim=8))
+    o, lse = ordo.forward(plan, q, k, v, sink=sink)
+    dsink, parts = np.empty(3, np.float32), np.empty((2, 3), np.float32)
+    dq, dk, dv = ordo.backward(
+        plan, q, k, v, o, lse, dout, dlse=dlse, sink=sink, dsink=dsink, dsink_parts=parts
+    )
+    scores = np.einsum("bihd,bjhd->bhij", q.astype(float), k) / np.sqrt(8)
+    total = np.exp(scores).sum(-1) + np.exp(sink.astype(float))[:, None]
+    p = np.exp(scores) / total[..., None]
+    np.testing.assert_allclose(lse, np.log(total), rtol=1e-5)
+    np.testing.assert_allclose(o, np.einsum("bhij,bjhd->bihd", p, v), atol=1e-5)
+    delta = np.einsum("bihd,bihd->bhi", o.astype(float), dout) - dlse
+    share = np.exp(sink.astype(float))[:, None] / total
+    np.testing.assert_allclose(parts, -(share * delta).sum(-1), atol=1e-5)
+    ds = p * (np.einsum("bihd,bjhd->bhij", dout.astype(float), v) - delta[..., None])
+    np.testing.assert_allclose(dq, np.einsum("bhij,bjhd->bihd", ds, k) / np.sqrt(8), atol=1e-5)
+    np.testing.assert_allclose(dv, np.einsum("bhij,bihd->bjhd", p, dout), atol=1e-5)
+    assert np.array_equal(dsink, parts.astype(np.float64).sum(0).astype(np.float32))
+    assert np.array_equal(ordo.attention(q, k, v, sink=sink.tolist()), o)
+    assert np.array_equal(ordo.attention(q, k, v, sink=[-np.inf] * 3), ordo.attention(q, k, v))
+
+
+def test_sinks_that_do_not_fit():
+    x = np.zeros((1, 4, 2, 8), np.float32)
+    plan = ordo.Plan(ordo.Problem(batch=1, heads=2, q_len=4, head_dim=8))
+    o, lse = ordo.forward(plan, x, x, x)
+    for keywords, message in (
+        (dict(sink=[1.0]), r"sink.shape \(1,\): expected \(2,\)"),
+        (dict(sink=[1, None]), "sink.dtype object: expected real numbers"),
+        (dict(dsink=np.zeros(2, np.float32)), "dsink given, sink NULL"),
+        (dict(sink=[1, 1], dsink=np.zeros(2)), "dsink.dtype float64: expected float32"),
+        (dict(sink=[1, 1], dsink_parts=np.zeros(2, np.float32)), r"dsink_parts.shape \(2,\)"),
+    ):
+        with pytest.raises(ordo.Error, match=message):
+            ordo.backward(plan, x, x, x, o, lse, x, **keywords)
