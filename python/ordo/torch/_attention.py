@@ -129,8 +129,10 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         return _without_gaps(q, k, v, a)
-    if not plain(q, k, v) or torch._C._is_any_autocast_enabled():
+    if not plain(q, k, v):
         return run(q, k, v, a)[:2]
+    if torch._C._is_any_autocast_enabled():
+        q, k, v = _cast(q, k, v)
     a = numbers(a)
     listed = (
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
@@ -285,10 +287,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Convert the caller's arguments to those of the operator."""
     _check_kinds(q, k, v, a)
     a = numbers(a)
-    device = "cuda" if q.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    q, k, v = _cast(q, k, v)
     scale = q.shape[-1] ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
@@ -299,6 +298,15 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
     return q, k, v, lists, rules
+
+
+def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The tensors in the type of autocast, where it is enabled."""
+    device = "cuda" if q.is_cuda else "cpu"
+    if not torch.is_autocast_enabled(device):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(device)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
 _TENSORS = ("q", "k", "v", "slopes", "cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids")

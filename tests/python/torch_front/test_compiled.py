@@ -113,6 +113,23 @@ def test_lists_go_the_same_way(counted, monkeypatch):
 
 
 @needed
+def test_autocast_goes_the_same_way(counted):
+    inputs = tensors(rows=29)
+    halves = [x.detach().bfloat16().requires_grad_() for x in inputs]
+    made = []
+    for given in (inputs, halves):
+        for _ in range(2):
+            counted.update(forward=0, backward=0)
+            with torch.autocast("cpu", torch.bfloat16):
+                found = results(ordo.torch.attention, given, causal=True)
+        assert counted == {"forward": 1, "backward": 1}
+        made.append(found)
+    made.append(results(ordo.torch.attention, halves, causal=True))
+    for found in made[:2]:
+        assert all(same(x.to(y.dtype), y) for x, y in zip(found, made[2]))
+
+
+@needed
 def test_a_call_that_is_declined_draws_once(counted):
     """A last axis that is strided is copied first, which the compiled front leaves to Python."""
     inputs = tensors()
