@@ -7,9 +7,9 @@
 Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
 attention. Padded batches stay where they are if the valid tokens of each sequence are one run, and
 are unpadded otherwise; packed ones (position_ids that start again, or cu_seq_lens_q/k) stay so.
-Dropout applies while the module trains. What a model asks for and ordo does not have (attention
-sinks, biases, masks of other shapes) raises Error and names it. Models with attention code of their
-own run that code, with the mask of eager attention and a warning.
+Dropout applies while the module trains. What a model asks for and ordo does not have (biases,
+masks of other shapes) raises Error and names it. Models with attention code of their own run that
+code, with the mask of eager attention and a warning.
 """
 
 from __future__ import annotations
@@ -90,8 +90,6 @@ def _no_class(model: str, implementation: str, *args: Any, **kwargs: Any) -> Non
 # ---- the attention ----
 
 REFUSED = {
-    "s_aux": "attention sinks",
-    "learnable_sink": "attention sinks",
     "position_bias": "a bias of the scores",
     "attention_bias": "a bias of the scores",
     "attn_bias": "a bias of the scores",
@@ -113,6 +111,7 @@ def attention_forward(
     softcap: float | None = None,
     is_causal: bool | None = None,
     s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
     position_ids: Tensor | None = None,
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
@@ -127,7 +126,7 @@ def attention_forward(
     attention_mask is what attention_mask() made, which then decides what is seen, as in eager
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide."""
-    _refuse(s_aux=s_aux, **kwargs)
+    _refuse(**kwargs)
     block = getattr(getattr(module, "config", None), "index_block_size", 1)
     _refuse_choice("indices", indices, 1, key.shape[2])
     _refuse_choice("block_indices", block_indices, block, key.shape[2])
@@ -144,6 +143,7 @@ def attention_forward(
         scale=scaling,
         softcap=softcap or 0.0,
         dropout_p=dropout if module.training else 0.0,
+        sink=s_aux if learnable_sink is None else learnable_sink,
     )
     ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
     dense = pattern.packing is None and pattern.valid is None and not ends_given

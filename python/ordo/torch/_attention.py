@@ -12,6 +12,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
+from . import _sink
 from ._compiled import RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules, check_rng
 from ._lengths import checked, close_gaps
@@ -32,6 +33,7 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     slopes: Tensor | None = None,
+    sink: Tensor | None = None,
     dropout_p: float = 0.0,
     seed: int | Sequence[int] | None = None,
     rng_state: Tensor | None = None,
@@ -57,6 +59,8 @@ def attention(
         window          (left, right), inclusive; negative = open
         scale           None = 1 / sqrt(dim)
         slopes          of ALiBi: (heads,) or (batch, heads)
+        sink            (heads,), any floating type: a learned logit of each head in the softmax of
+                        every row, with a gradient; lse includes it
         dropout_p       applies whenever it is not 0: ordo.Attention knows about training; to a
                         multiple of 1/256, closer than that to 0 or 1 of 1/65536
         seed            of dropout: a number, or (seed, offset); never the same pair twice
@@ -74,7 +78,7 @@ def attention(
     """
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
-        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared,
+        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink,
     )  # fmt: skip
     return call(q, k, v, arguments)
 
@@ -103,6 +107,7 @@ class Arguments(NamedTuple):
     kv_lens: Tensor | None = None
     sequence_ids: Tensor | None = None
     prepared: Any = None  # a PreparedDropout
+    sink: Tensor | None = None
 
 
 _RULES = Arguments._fields.index("seed")
@@ -129,7 +134,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         return _without_gaps(q, k, v, a)
-    if not plain(q, k, v):
+    if a.sink is not None or not plain(q, k, v):
         return run(q, k, v, a)[:2]
     if torch._C._is_any_autocast_enabled():
         q, k, v = _cast(q, k, v)
@@ -279,7 +284,10 @@ def _unchanged(lists: Lists, a: Arguments) -> bool:
 def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
     """(o, lse, inputs)."""
     inputs = prepare(q, k, v, a)
-    o, lse = attend(*inputs, a.prepared)
+    if a.sink is None:
+        o, lse = attend(*inputs, a.prepared)
+    else:
+        o, lse = _sink.attend(*inputs[:3], a.sink, *inputs[3:], a.prepared)
     return o, lse, inputs
 
 

@@ -33,9 +33,12 @@ _REST = struct.Struct("@17Qi4x")  # lse ... stream, threads
 _BARE = struct.Struct("@2Q96x3Qi4x")  # the same without lists
 _DROP = struct.Struct("@2Q56xQ16x5Qi4x")  # with mask_bits, seed and offset only
 SUMS = struct.Struct("@2QI4x")  # dk_sums, dv_sums, carry
+SINK_BYTES = ctypes.sizeof(s.ordo_call)
+SINK = struct.Struct("@32x3Q")  # no carried sums, no side stream; sink, dsink, dsink_parts
 assert STRIDED.size == DENSE.size == s.ordo_call.lse.offset
 assert _REST.size == _BARE.size == _DROP.size == CALL_BYTES - s.ordo_call.lse.offset
 assert SUMS.size == PART_BYTES - CALL_BYTES
+assert SINK.size == SINK_BYTES - CALL_BYTES
 assert s.ordo_call.mask_bits.offset == s.ordo_call.lse.offset + 9 * 8
 assert s.ordo_call.seed_ptr.offset == s.ordo_call.lse.offset + 12 * 8
 assert s.ordo_call.workspace.offset == s.ordo_call.lse.offset + 14 * 8
@@ -43,14 +46,20 @@ NO_TENSOR = (0, 0, 0, 0, 0)
 
 
 def run_forward(
-    made: Ready, head: bytes, ends: tuple[int, int], lists: Lists, bits: Tensor | None
+    made: Ready,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    bits: Tensor | None,
+    more: bytes = b"",
 ) -> None:
     """Run a forward pass. `head` holds the size and the tensors, `ends` where lse and dlse are,
-    `bits` the keep bits if they have been made.
+    `bits` the keep bits if they have been made, `more` the fields after `threads`: SUMS where the
+    size is PART_BYTES, SINK where it is SINK_BYTES.
 
     Raises Error before anything is written if the library refuses the call.
     """
-    _run(_forward, made, made.forward_bytes, head, ends, lists, bits)
+    _run(_forward, made, made.forward_bytes, head, ends, lists, bits, more)
 
 
 def run_backward(
@@ -59,10 +68,10 @@ def run_backward(
     ends: tuple[int, int],
     lists: Lists,
     bits: Tensor | None,
-    sums: bytes = b"",
+    more: bytes = b"",
 ) -> None:
-    """The same for a backward pass; `head` begins with PART_BYTES where there are `sums`."""
-    _run(_backward, made, made.backward_bytes, head, ends, lists, bits, sums)
+    """The same for a backward pass."""
+    _run(_backward, made, made.backward_bytes, head, ends, lists, bits, more)
 
 
 def _declare(name: str) -> Any:
@@ -133,15 +142,15 @@ def _run(
     ends: tuple[int, int],
     lists: Lists,
     bits: Tensor | None,
-    sums: bytes = b"",
+    more: bytes = b"",
 ) -> None:
     given = 0 if bits is None else bits.data_ptr()
     if made.cuda:
         if made.device == torch._C._cuda_getDevice():
-            _launch(function, made, size, head, ends, lists, given, sums)
+            _launch(function, made, size, head, ends, lists, given, more)
         else:
             with torch.cuda.device(made.device):
-                _launch(function, made, size, head, ends, lists, given, sums)
+                _launch(function, made, size, head, ends, lists, given, more)
         return
     work = _pool.take(size) if size else None
     made_here = None
@@ -154,7 +163,7 @@ def _run(
             given = made_here.data_ptr()
             make_bits(False, made.problem, lists, given, made.bits_bytes, 0)
     where = (work[0] if work else 0, size, 0, torch.get_num_threads())
-    status = function(made.handle, head + _rest(made, ends, lists, given, where) + sums)
+    status = function(made.handle, head + _rest(made, ends, lists, given, where) + more)
     if work is not None:
         _pool.give(work)
     if status:
@@ -176,7 +185,7 @@ def _launch(
     ends: tuple[int, int],
     lists: Lists,
     bits: int,
-    sums: bytes,
+    more: bytes,
 ) -> None:
     # The caching allocator reuses memory in the order of the stream, so that it may be released as
     # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address
@@ -201,7 +210,7 @@ def _launch(
             status = make_bits(True, made.problem, lists, bits, ahead, stream)
         if not status:
             where = (work if size else 0, size, stream, 0)
-            status = function(made.handle, head + _rest(made, ends, lists, bits, where) + sums)
+            status = function(made.handle, head + _rest(made, ends, lists, bits, where) + more)
     finally:
         if work:
             torch._C._cuda_cudaCachingAllocator_raw_delete(work)

@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 
 from . import _compiled
-from ._call import CALL_BYTES, DENSE, NO_TENSOR, STRIDED, run_backward, run_forward
+from ._call import (
+    CALL_BYTES,
+    DENSE,
+    NO_TENSOR,
+    SINK,
+    SINK_BYTES,
+    STRIDED,
+    run_backward,
+    run_forward,
+)
 from ._inputs import Lists
 from ._layout import CUDA, strides, takes_strides
 from ._lengths import check as check_lengths
@@ -33,40 +42,45 @@ def forward(
     lists: Lists,
     out: Tensor | None = None,
     bits: Tensor | None = None,
+    sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse). `out` is overwritten if given, with any strides; else o is contiguous. `bits` are
-    the keep bits of the call if they have been made."""
+    the keep bits of the call if they have been made, `sink` is float32 and contiguous."""
     if made.empty:
         o = q.new_empty_strided(*made.o) if out is None else out
         return o.zero_(), q.new_full(made.lse.sizes, -math.inf, dtype=torch.float32)
     if checked() and made.lists:
         check_lengths(made.plan.problem, lists)
-    if made.number and out is None and _at_once(made, bits) and not watchers:
+    if made.number and out is None and sink is None and _at_once(made, bits) and not watchers:
         done = _compiled.forward(made, q, k, v, lists, bits)
         if done is not None:
             return done
     if made.width:
-        return _filled_forward(made, q, k, v, lists, out, bits)
+        return _filled_forward(made, q, k, v, lists, out, bits, sink)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if made.copied or (made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align):
         q, k, v = _readable(q), _readable(k), _readable(v)
-        return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out, bits)
+        return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out, bits, sink)
     o = q.new_empty_strided(*made.o) if out is None else out
     lse = q.new_empty_strided(*made.lse, dtype=torch.float32)
+    size, more = CALL_BYTES, b""
+    if sink is not None:
+        size, more = SINK_BYTES, SINK.pack(sink.data_ptr(), 0, 0)
     if made.dense and out is None:
-        head = DENSE.pack(CALL_BYTES, *places, o.data_ptr(), 0, 0, 0, 0)
+        head = DENSE.pack(size, *places, o.data_ptr(), 0, 0, 0, 0)
     else:
         head = STRIDED.pack(
-            CALL_BYTES, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
+            size, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
             *made.v_strides, *_tensor(o), *NO_TENSOR, *NO_TENSOR, *NO_TENSOR, *NO_TENSOR,
         )  # fmt: skip
     for watch in watchers:
         watch(made, lists)
-    run_forward(made, head, (lse.data_ptr(), 0), lists, bits)
+    run_forward(made, head, (lse.data_ptr(), 0), lists, bits, more)
     return o, lse
 
 
 Grads = tuple[Tensor, Tensor, Tensor]
+Sinks = tuple[Tensor, Tensor]  # sink, and dsink, which is written
 
 
 def backward(
@@ -81,6 +95,7 @@ def backward(
     lists: Lists,
     grads: Grads | None = None,
     bits: Tensor | None = None,
+    sinks: Sinks | None = None,
 ) -> Grads:
     """(dq, dk, dv): `grads` overwritten if given, with any strides; else contiguous.
 
@@ -93,25 +108,28 @@ def backward(
     if made.empty:
         dq, dk, dv = _new_grads(made, q) if grads is None else grads
         return dq.zero_(), dk.zero_(), dv.zero_()
-    if made.number and grads is None and _at_once(made, bits):
+    if made.number and grads is None and sinks is None and _at_once(made, bits):
         done = _compiled.backward(made, dout, dlse, q, k, v, o, lse, lists, bits)
         if done is not None:
             return done
     if made.width:
-        return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits)
+        return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits, sinks)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
     dense = dout.is_contiguous() and o.is_contiguous()
     odd = made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align
     if made.copied or odd or not (dense or (takes_strides(dout) and takes_strides(o))):
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
-        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits)
+        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits, sinks)
     dq, dk, dv = _new_grads(made, q) if grads is None else grads
+    size, more = CALL_BYTES, b""
+    if sinks is not None:
+        size, more = SINK_BYTES, SINK.pack(sinks[0].data_ptr(), sinks[1].data_ptr(), 0)
     if dense and made.dense and grads is None:
-        head = DENSE.pack(CALL_BYTES, *places, dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
+        head = DENSE.pack(size, *places, dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
     else:
         head = STRIDED.pack(
-            CALL_BYTES, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
+            size, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
             *made.v_strides, *_tensor(o), *_tensor(dout), *_tensor(dq), *_tensor(dk), *_tensor(dv),
         )  # fmt: skip
     if not lse.is_contiguous():
@@ -119,7 +137,7 @@ def backward(
     if dlse is not None:
         dlse = dlse.contiguous()
     ends = lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()
-    run_backward(made, head, ends, lists, bits)
+    run_backward(made, head, ends, lists, bits, more)
     return dq, dk, dv
 
 
@@ -162,11 +180,12 @@ def _filled_forward(
     lists: Lists,
     out: Tensor | None,
     bits: Tensor | None,
+    sink: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     if out is None:
         out = q.new_empty_strided(*made.o)
     q, k, v = _filled(made, q, k, v)
-    o, lse = forward(ready(q, k, v, lists, made.rules), q, k, v, lists, None, bits)
+    o, lse = forward(ready(q, k, v, lists, made.rules), q, k, v, lists, None, bits, sink)
     return out.copy_(o[..., : out.shape[-1]]), lse
 
 
@@ -182,10 +201,11 @@ def _filled_backward(
     lists: Lists,
     grads: Grads | None,
     bits: Tensor | None,
+    sinks: Sinks | None,
 ) -> Grads:
     q, k, v, o, dout = _filled(made, q, k, v, o, dout)
     wide = ready(q, k, v, lists, made.rules)
-    full = backward(wide, dout, dlse, q, k, v, o, lse, lists, None, bits)
+    full = backward(wide, dout, dlse, q, k, v, o, lse, lists, None, bits, sinks)
     if grads is None:
         grads = _new_grads(made, q)
     for x, y in zip(grads, full):

@@ -233,7 +233,6 @@ def test_what_is_not_there_is_refused_by_name():
     q = torch.randn(1, 2, 5, 16)
     forward, module = ordo.transformers.attention_forward, torch.nn.Identity()
     for keywords, message in (
-        (dict(s_aux=torch.zeros(2)), "s_aux given: attention sinks"),
         (dict(position_bias=q), "position_bias given: a bias"),
         (dict(output_attentions=True), "output_attentions True"),
     ):
@@ -260,14 +259,26 @@ def test_masks_of_other_shapes_are_refused_by_name():
             )
 
 
-def test_sinks_of_a_real_model_are_refused():
-    config = transformers.GptOssConfig(
-        **SMALL, num_local_experts=2, num_experts_per_tok=1, sliding_window=6
-    )
-    config._attn_implementation = "ordo"
-    model = transformers.GptOssForCausalLM(config).eval()
-    with pytest.raises(ordo.Error, match="attention sinks"):
-        model(TOKENS)
+def test_sinks_of_a_real_model_learn():
+    """gpt_oss hands its sinks over as s_aux: logits and their gradient are those of eager."""
+    made = []
+    for implementation in ("ordo", "eager"):
+        config = transformers.GptOssConfig(
+            **SMALL, num_local_experts=2, num_experts_per_tok=1, sliding_window=6
+        )
+        config._attn_implementation = implementation
+        torch.manual_seed(0)
+        model = transformers.GptOssForCausalLM(config).eval()
+        sinks = [x for name, x in model.named_parameters() if name.endswith("sinks")]
+        with torch.no_grad():
+            for x in sinks:
+                x.copy_(torch.linspace(-2, 2, x.numel()))
+        logits = model(TOKENS).logits
+        made.append((logits, *torch.autograd.grad(logits.square().sum(), sinks)))
+    assert len(made[0]) == 1 + SMALL["num_hidden_layers"]
+    for ours, theirs in zip(*made):
+        assert theirs.abs().max() > 1e-4
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * theirs.abs().max().item())
 
 
 def test_full_determinism_changes_nothing():

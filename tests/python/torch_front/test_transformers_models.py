@@ -42,7 +42,7 @@ CAUSAL: dict[str, dict] = {
     for name in (
         "afmoe apertus arcee bart biogpt bitnet bloom codegen cohere cohere2 ctrl cwm diffllama "
         "ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox "
-        "gpt_neox_japanese granite helium jetmoe lfm2 llama ministral3 mistral mixtral "
+        "gpt_neox_japanese gpt_oss granite helium jetmoe lfm2 llama ministral3 mistral mixtral "
         "modernbert-decoder mpt nanochat olmo olmo2 olmo3 olmoe openai-gpt opt persimmon phi phi3 "
         "qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 trocr xglm"
     ).split()
@@ -78,11 +78,10 @@ ENCODER: dict[str, dict] = {
     ).split()
 } | {"modernbert": dict(local_attention=6, global_attn_every_n_layers=2)}
 REFUSED = {
-    "deepseek_v4": "attention sinks",
+    "deepseek_v4": "mask of single elements",
     "doge": "mask of single elements",
     "falcon": "attention classes of its own",
     "gpt_neo": "attention classes of its own",
-    "gpt_oss": "attention sinks",
     "gptj": "attention classes of its own",
     "layoutlm": "mask of single elements",
     "llama4_text": "mask chunked_overlay",
@@ -269,7 +268,10 @@ def test_dropout_and_repeats(role, name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     kind = class_of(name, auto.MODEL_MAPPING_NAMES)
-    extra = dict(attention_types=[[["global", "local"], 1]]) if name == "gpt_neo" else {}
+    extra = {
+        "deepseek_v4": dict(layer_types=["compressed_sparse_attention"] * 2),
+        "gpt_neo": dict(attention_types=[[["global", "local"], 1]]),
+    }.get(name, {})
     targets = dict(decoder_input_ids=TARGETS) if "t5" in name else {}
     with pytest.raises(ordo.Error, match=REFUSED[name]):
         pair(kind, **extra)[0](TOKENS, **targets)
