@@ -17,11 +17,12 @@ from torch import Tensor
 from .. import _structs as s
 from .._library import _raise, path
 from .._plan import WORKSPACE_ALIGN
-from . import _memory
+from . import _segments
 from ._bits import make_bits
 from ._inputs import ONLY_RNG, Lists
 from ._layout import round_up
 from ._plans import Ready
+from ._segments import Segmented
 
 # ---- an ordo_call as bytes: its size and tensors, then the rest ----
 
@@ -35,6 +36,8 @@ _DROP = struct.Struct("@2Q56xQ16x5Qi4x")  # with mask_bits, seed and offset only
 SUMS = struct.Struct("@2QI4x")  # dk_sums, dv_sums, carry
 SINK_BYTES = ctypes.sizeof(s.ordo_call)
 SINK = struct.Struct("@32x3Q")  # no carried sums, no side stream; sink, dsink, dsink_parts
+_STREAM_BYTES = struct.pack("@Q", s.ordo_call.sink.offset)  # without sinks
+_NO_SUMS = SUMS.pack(0, 0, 0)
 assert STRIDED.size == DENSE.size == s.ordo_call.lse.offset
 assert _REST.size == _BARE.size == _DROP.size == CALL_BYTES - s.ordo_call.lse.offset
 assert SUMS.size == PART_BYTES - CALL_BYTES
@@ -152,9 +155,12 @@ def _run(
             with torch.cuda.device(made.device):
                 _launch(function, made, size, head, ends, lists, given, more)
         return
+    whole, parts = (False, None) if given else _bits_of(made, lists, more)
+    if parts is not None and _run_segments(function, made, parts, head, ends, lists, more):
+        return
     work = _pool.take(size) if size else None
     made_here = None
-    if not given and _makes_bits(made, lists):
+    if whole:
         try:
             made_here = torch.UntypedStorage(made.bits_bytes)
         except RuntimeError:  # no memory: the pass makes its bits
@@ -170,11 +176,36 @@ def _run(
         _raise(status, function, ())
 
 
-def _makes_bits(made: Ready, lists: Lists) -> bool:
-    """Whether bits are made before this pass, which then releases them."""
-    if not made.bits_bytes or made.bits_needed:
-        return made.bits_bytes > 0
-    return _memory.fits(lists[0].device, made.bits_bytes, 1)  # type: ignore[union-attr]
+def _bits_of(made: Ready, lists: Lists, more: bytes) -> tuple[bool, Segmented | None]:
+    """As whole_or_segmented(), but no segments with sinks: their gradient is a sum over all rows."""
+    whole, parts = _segments.whole_or_segmented(made, lists)
+    if parts is not None and len(more) == SINK.size:
+        return made.bits_needed, None
+    return whole, parts
+
+
+def _run_segments(
+    function: Any,
+    made: Ready,
+    parts: Segmented,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    sums: bytes,
+) -> bool:
+    """Run a CPU pass in segments; False, with nothing done, if there is no memory for them. Their
+    workspace is not kept for the next pass."""
+    size = parts.forward_bytes if function is _forward else parts.backward_bytes
+    try:
+        storage = torch.UntypedStorage(size + WORKSPACE_ALIGN)
+    except RuntimeError:
+        return False
+    place = round_up(storage.data_ptr(), WORKSPACE_ALIGN)
+    where = (place, size, 0, torch.get_num_threads())
+    status = function(parts.handle, head + _rest(made, ends, lists, 0, where) + sums)
+    if status:
+        _raise(status, function, ())
+    return True
 
 
 def _launch(
@@ -191,7 +222,15 @@ def _launch(
     # soon as the pass is launched; inside a graph the memory is the graph's own. Only the address
     # is handled, because a tensor or a storage around it would cost more than the launch.
     stream = torch._C._cuda_getCurrentRawStream(made.device)
-    ahead = made.bits_bytes if not bits and _makes_bits(made, lists) else 0
+    whole, parts = (False, None) if bits else _bits_of(made, lists, more)
+    if parts is not None:
+        try:
+            _launch_segments(function, made, parts, head, ends, lists, more, stream)
+            return
+        except torch.OutOfMemoryError:  # of the allocation, before anything is launched
+            if made.bits_needed:
+                raise
+    ahead = made.bits_bytes if whole else 0
     room = round_up(size, WORKSPACE_ALIGN)
     work = 0
     if ahead:
@@ -214,6 +253,30 @@ def _launch(
     finally:
         if work:
             torch._C._cuda_cudaCachingAllocator_raw_delete(work)
+    if status:
+        _raise(status, function, ())
+
+
+def _launch_segments(
+    function: Any,
+    made: Ready,
+    parts: Segmented,
+    head: bytes,
+    ends: tuple[int, int],
+    lists: Lists,
+    sums: bytes,
+    stream: int,
+) -> None:
+    # The stream of the pass waits for the second one, so that memory is released in its order.
+    size = parts.forward_bytes if function is _forward else parts.backward_bytes
+    second = _segments.side(lists[0].device).cuda_stream  # type: ignore[union-attr]
+    work = _allocate(size, stream)
+    try:
+        where = (work, size, stream, 0)
+        call = _STREAM_BYTES + head[8:] + _rest(made, ends, lists, 0, where)
+        status = function(parts.handle, call + (sums or _NO_SUMS) + struct.pack("@Q", second))
+    finally:
+        torch._C._cuda_cudaCachingAllocator_raw_delete(work)
     if status:
         _raise(status, function, ())
 

@@ -25,7 +25,8 @@ def set_mask_memory(limit: int | float | None) -> None:
 
     The free memory is what is free when bits are first made on a device after this call. Bits that
     no longer fit are not kept for the backward pass but made again; if one mask does not fit,
-    passes make their own bits while they use them, which needs no memory and takes longer. No bit
+    passes run in segments of rows, with the bits of two segments in memory, or, if these do not fit
+    either, make their own bits while they use them, which needs no memory and takes longer. No bit
     of a result depends on the limit. To make no masks at all, set ORDO_DROPOUT_MODE=fused.
     """
     global _limit
@@ -51,7 +52,12 @@ def _checked(limit: Any) -> int | float:
 
 def fits(device: torch.device, size: int, masks: int) -> bool:
     """Whether so many masks of `size` bytes fit beside the bits that are kept already."""
-    return _kept.get(device, 0) + masks * size <= _limit_of(device)
+    return masks * size <= room(device)
+
+
+def room(device: torch.device) -> int:
+    """Bytes for bits beside those that are kept already."""
+    return max(0, _limit_of(device) - _kept.get(device, 0))
 
 
 def hold(bits: Tensor) -> None:

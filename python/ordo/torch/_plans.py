@@ -38,8 +38,8 @@ class Ready:
     __slots__ = (
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "given_strides", "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda",
-        "device", "width", "bits_bytes", "bits_needed", "keeps", "problem", "empty",
-        "number",
+        "device", "width", "bits_bytes", "bits_needed", "keeps", "pipelined", "segments", "problem",
+        "empty", "number",
     )  # fmt: skip
 
     rules: Rules
@@ -65,6 +65,8 @@ class Ready:
     bits_bytes: int  # of keep bits that are to be made before a pass; 0: it makes its own
     bits_needed: bool  # the pass cannot make them
     keeps: bool  # the backward pass is to read the bits of the forward pass
+    pipelined: bool  # bits are to be made in segments of rows, even if the whole mask fits
+    segments: dict[int, Any]  # plans in segments, by the memory of their bits
     problem: bytes  # as C sees it
     empty: bool  # nothing to compute
     number: int  # of the compiled front, which knows the plan by it; 0: it does not
@@ -145,18 +147,19 @@ def choose_bits(made: Ready, lists: Lists) -> None:
     """Decide where the keep bits of the calls of a plan are made."""
     drops = made.rules.dropout_p > 0 and not made.empty
     mode = dropout_mode()
+    made.pipelined, made.segments = mode == "pipelined", {}
     if mode == "auto":
         mode = made.plan.info.dropout_mode
         made.keeps = made.plan.info.dropout_keep_bits
     else:
-        made.keeps = mode != "fused"
+        made.keeps = mode not in ("fused", "pipelined")
     made.bits_needed = drops and made.cuda and made.rules.keying == "fa2" and _GIVEN_FA2
     first = made.bits_needed or (drops and mode != "fused")
     made.bits_bytes = bits_bytes(made.problem, lists) if first else 0
 
 
 _GIVEN_FA2 = not CUDA.makes_fa2_bits
-_MODES = ("auto", "fused", "sequential", "overlapped")
+_MODES = ("auto", "fused", "sequential", "overlapped", "pipelined")
 
 
 def dropout_mode() -> str:
@@ -164,7 +167,8 @@ def dropout_mode() -> str:
 
     auto: as the plan recommends. fused: inside each pass. sequential: before the forward pass, and
     kept for the backward pass as far as set_mask_memory() allows, else made again. overlapped: the
-    same, and prepare_dropout() makes them on another stream.
+    same, and prepare_dropout() makes them on another stream. pipelined: by each pass in segments of
+    rows, with the bits of two segments in memory: a quarter of the mask or less.
     """
     mode = os.environ.get("ORDO_DROPOUT_MODE", "auto")
     if mode not in _MODES:

@@ -17,6 +17,7 @@ from ._inputs import Lists
 from ._kept import fill, new_bits
 from ._ops import plain
 from ._plans import Ready, ready
+from ._segments import side as _side
 
 
 def prepare_dropout(
@@ -121,7 +122,7 @@ def make_ahead(
     """Begin to make the bits of a call, if they are to be made before it and fit."""
     ahead = PreparedDropout(lists, made)
     device = ahead.rng_state.device
-    if not made.bits_bytes or not _memory.fits(device, made.bits_bytes, 1):
+    if not made.bits_bytes or made.pipelined or not _memory.fits(device, made.bits_bytes, 1):
         return ahead
     bits = new_bits(made, device)
     if bits is None:
@@ -140,16 +141,6 @@ def make_ahead(
                 x.record_stream(side)
     ahead._bits = bits
     return ahead
-
-
-_sides: dict[torch.device, Any] = {}
-
-
-def _side(device: torch.device) -> Any:
-    """The stream on which bits are made: of low priority, so that it takes idle places only."""
-    if device not in _sides:
-        _sides[device] = torch.cuda.Stream(device, priority=0)
-    return _sides[device]
 
 
 def _key(p: Problem) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 
@@ -11,7 +12,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _attention, _bits, _memory
+from ordo.torch import _attention, _bits, _call, _memory, _plans
 from test_attention import gradients, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -135,3 +136,86 @@ def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
     ordo.torch.set_mask_memory(1)
     assert all(same(x, y) for x, y in zip(results(inputs, dout), wanted))
     assert not fills
+
+
+# ---- segments of rows ----
+
+LONG = (1, 700, 700, 4, 2, 16, 16)  # 11 tiles
+
+
+@pytest.fixture
+def handles(monkeypatch):
+    """The plans of the passes that run, without and with segments."""
+    ran = []
+    for name in ("_forward", "_backward"):
+
+        def watch(handle, call, real=getattr(_call, name)):
+            info = ordo._structs.ordo_plan_info()
+            ordo._library.lib.ordo_plan_query(handle, ctypes.byref(info))
+            ran.append((info.segments, info.segment_bytes, info.numeric_key))
+            return real(handle, call)
+
+        monkeypatch.setattr(_call, name, watch)
+    return ran
+
+
+@pytest.mark.parametrize("rules", [{}, dict(keying="fa2")], ids=["ordo", "fa2"])
+def test_segments_give_the_same_bits(monkeypatch, handles, fills, rules):
+    inputs, dout = tensors(LONG)
+    choose(monkeypatch, "fused")
+    inside = results(inputs, dout, **rules)
+    choose(monkeypatch, "pipelined")
+    made = results(inputs, dout, **rules)
+    assert all(same(x, y) for x, y in zip(made, inside))
+    (_, _, key), _, forward, backward = handles
+    assert forward == backward and forward[0] == 11 and forward[2] == key
+    assert not fills
+
+
+def test_a_mask_that_does_not_fit_is_made_in_segments(monkeypatch, handles, fills):
+    inputs, dout = tensors(LONG)
+    choose(monkeypatch, "sequential")
+    kept = results(inputs, dout)
+    whole = 4 * 44 * 6 * 256
+    assert len(fills) == 1 and [x[0] for x in handles] == [0, 0]
+    for limit, segments in ((whole - 1, 6), (whole // 2, 11), (whole // 8, 0)):
+        handles.clear(), fills.clear()
+        monkeypatch.setattr(_memory, "_limit", limit)
+        _memory._limits.clear()
+        made = results(inputs, dout)
+        assert all(same(x, y) for x, y in zip(made, kept))
+        assert [x[0] for x in handles] == [segments, segments] and not fills
+        assert all(x[1] <= limit for x in handles)
+    _memory._limits.clear()
+
+
+def test_sequences_without_segments_make_their_bits_inside(monkeypatch, handles, fills):
+    choose(monkeypatch, "pipelined")
+    inputs, dout = tensors(SQUARE)  # one tile
+    results(inputs, dout)
+    rows = [x.detach()[0].requires_grad_() for x in inputs]
+    results(rows, dout[0], **PACKED)
+    assert [x[0] for x in handles] == [0] * 4 and not fills
+
+
+def test_no_memory_for_segments(monkeypatch, handles):
+    inputs, dout = tensors(LONG)
+    choose(monkeypatch, "fused")
+    inside = results(inputs, dout)
+    choose(monkeypatch, "pipelined")
+    real = torch.UntypedStorage
+
+    def storage(size, *more, **named):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "UntypedStorage", storage)
+    monkeypatch.setattr(_call, "_pool", _call._Pool())
+    monkeypatch.setattr(_call._pool, "take", lambda size: (0, 0, None) if not size else taken(size))
+
+    def taken(size):
+        room = real(size + 256)
+        return -(-room.data_ptr() // 256) * 256, size, room
+
+    made = results(inputs, dout)
+    assert all(same(x, y) for x, y in zip(made, inside))
+    assert [x[0] for x in handles[2:]] == [0, 0]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from math64 import close, same
 from ordo import _problem, _structs
-from ordo.torch import _bits, _call, _kept, _layout, _memory, _ops, _passes, _plans
+from ordo.torch import _bits, _call, _kept, _layout, _memory, _ops, _passes, _plans, _segments
 from ordo.torch._attention import Arguments, prepare, run
 from test_attention import gradients, tensors
 
@@ -118,6 +118,53 @@ def test_a_launch(pretended, case):
         assert same(x, y)
     # The workspace of the backward pass; with bits made before each pass also the forward pass's.
     assert len(pretended) == (2 if made.bits_bytes and not made.keeps else 1)
+
+
+class Stream:
+    cuda_stream = 77
+
+
+@pytest.mark.parametrize("case", ["dropout", "fa2"])
+def test_a_launch_in_segments(pretended, monkeypatch, case):
+    """A mask that does not fit: two streams, one workspace, and inside if that cannot be had."""
+    rules, seen = CALLS[case], []
+    inputs, dout = tensors((1, 700, 700, 4, 4, 16, 16))
+    plain, lse, _ = run(*inputs, Arguments(**rules))
+    wanted = gradients(plain, inputs, dout)
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
+    monkeypatch.setattr(_memory, "_limit", 100_000)
+    monkeypatch.setattr(_segments, "side", lambda device: Stream)
+    _memory._limits.clear()
+    for name in ("_forward", "_backward"):
+
+        def watch(handle, call, real=getattr(_call, name)):
+            whole = call.ljust(ctypes.sizeof(_structs.ordo_call), b"\0")
+            seen.append(_structs.ordo_call.from_buffer_copy(whole))
+            return real(handle, call)
+
+        monkeypatch.setattr(_call, name, watch)
+    made, (q, k, v, lists) = pretend(inputs, rules)
+    o, again = _ops.execute(made, q, k, v, lists)
+    assert same(o, plain) and same(again, lse)
+    for x, y in zip(gradients(o, inputs, dout), wanted):
+        assert same(x, y)
+    parts = next(iter(made.segments.values()))
+    assert parts.plan.info.segments == 11
+    assert [x.side_stream for x in seen] == [77, 77]
+    assert [x.workspace_bytes for x in seen] == [parts.forward_bytes, parts.backward_bytes]
+    assert len(pretended) == 2
+
+    def no_memory(size, stream):
+        raise torch.OutOfMemoryError()
+
+    if case == "dropout":  # inside: a forward pass that needs no workspace
+        monkeypatch.setattr(torch._C, "_cuda_cudaCachingAllocator_raw_alloc", no_memory)
+        made.forward_bytes = 0
+        with torch.no_grad():
+            monkeypatch.setattr(_call, "_forward", lambda handle, call: seen.append(handle) or 0)
+            _ops.execute(made, q, k, v, lists)
+        assert seen[-1] is made.handle
+    _memory._limits.clear()
 
 
 @pytest.mark.parametrize("case, mode", [("fa2", "fused"), ("dropout", "sequential"),
