@@ -18,7 +18,7 @@ typedef struct grid_piece {
 
 typedef struct grid_lab {
     bool cuda;
-    void *stream;
+    void *stream, *side;   /* of a device */
     ordo_machine *machine; /* NULL: the host */
     grid_piece workspace, bits, copy, sums;
 } grid_lab;

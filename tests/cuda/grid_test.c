@@ -17,6 +17,7 @@
  *   split     in two shards of heads, in two of the batch
  *   cut       of rows alone, of columns alone, of rows whose sums are carried, of a decoded row
  *   mask      from bits given and bits made inside; the bits of the device and of the host
+ *   segments  from passes in segments of rows that make their bits, on one stream or two
  *   dropped   and the positions read back are the exporter's
  *
  * Every failure prints a line with the command that repeats it. What the backend refuses is counted
@@ -462,6 +463,40 @@ static void check_mask(trial *t)
         check_device_bits(t);
 }
 
+/* A number of segments that the rows can have: up to six. */
+static int64_t draw_segments(const trial *t, uint64_t *state)
+{
+    int64_t unit = t->info.backward_tile.q;
+    while (unit % 16 != 0)
+        unit += t->info.backward_tile.q;
+    const int64_t units = (t->c.problem.q_len + unit - 1) / unit;
+    const int64_t asked = check_between(state, 1, units < 6 ? units : 6);
+    const int64_t each = (units + asked - 1) / asked;
+    return (units + each - 1) / each;
+}
+
+static void check_segments(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = NULL;
+    char how[40];
+    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || !(t->info.kept & ORDO_PROMISE_CUT))
+        return;
+    options.backend = t->info.backend;
+    options.order = t->c.order;
+    options.segments = draw_segments(t, state);
+    (void)snprintf(how, sizeof how, "%d segments", (int)options.segments);
+    const uint32_t *const bits = t->whole.call.mask_bits;
+    t->whole.call.mask_bits = NULL;
+    t->whole.call.side_stream = check_between(state, 0, 1) ? t->lab.side : NULL;
+    if (fine(t, "segments", ordo_plan_create(&plan, p, t->lab.machine, &options)) &&
+        run(t, "segments", &t->whole, &t->c, plan))
+        (void)kept_again(t, "segments", how);
+    t->whole.call.mask_bits = bits;
+    ordo_plan_destroy(plan);
+}
+
 static void check_dropped(trial *t, uint64_t *state)
 {
     const ordo_problem *p = &t->c.problem;
@@ -548,6 +583,7 @@ static bool check_bits(trial *t)
     check_mask(t);
     check_dropped(t, &state);
     check_cut(t, &state);
+    check_segments(t, &state);
     return true;
 }
 
@@ -632,6 +668,7 @@ static void *work(void *argument)
     if (t.lab.cuda) {
         grid_must(ordo_device_select(0), "ordo_device_select");
         grid_must(ordo_device_stream_create(&t.lab.stream), "ordo_device_stream_create");
+        grid_must(ordo_device_stream_create(&t.lab.side), "ordo_device_stream_create");
         grid_must(ordo_device_machine(0, &t.lab.machine), "ordo_device_machine");
     }
     for (t.number = take_number(t.s); t.number >= 0; t.number = take_number(t.s))
@@ -641,8 +678,10 @@ static void *work(void *argument)
     for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
         grid_release(&t.lab, pieces[x]);
     ordo_machine_destroy(t.lab.machine);
-    if (t.lab.cuda)
+    if (t.lab.cuda) {
         grid_must(ordo_device_stream_destroy(t.lab.stream), "ordo_device_stream_destroy");
+        grid_must(ordo_device_stream_destroy(t.lab.side), "ordo_device_stream_destroy");
+    }
     return NULL;
 }
 
