@@ -1,11 +1,12 @@
-# tools/readme-commands runs every line of the shell blocks and each Python block, and no other.
+# tools/readme-commands runs every line of shell blocks, the Python program and the C blocks of
+# a page with the hidden code before them, and leaves out what is marked.
 set -eu
 readme=$(mktemp)
 trap 'rm -f "$readme" "$readme.said"' EXIT
 cat >"$readme" <<'README'
 Text with `false` in it.
-```c
-exit(1);
+```
+false
 ```
 ```sh
 # a comment
@@ -16,22 +17,42 @@ $ test -e include/ordo/ordo.h   # at the root of the sources
   ```sh
   false | cat
   ```
+<!-- before
+value = 6 * 7
+-->
 ```python
-test -e include/ordo/ordo.h
-[ "$PYTHONPATH" = python ]
+import os
+assert value == 42 and os.path.exists("include/ordo/ordo.h")
 ```
 ```python
-set -e
+assert os.environ["PYTHONPATH"] == "python"
+assert value == 43
+```
+<!-- run: long -->
+```sh
 false
-true
+```
+<!-- run: no: there is no such command -->
+```sh
+nosuch
+```
+<!-- before
+int answer = 41;
+-->
+```c
+#include <stdio.h>
+if (answer != 41) return 1;
 ```
 README
 expected='ok   readme: true && echo joined
 ok   readme: test -e include/ordo/ordo.h   # at the root of the sources
 FAIL readme: false | cat
-ok   readme: PYTHONPATH=python bash block-15.py
-FAIL readme: PYTHONPATH=python bash block-19.py'
-if said=$(PYTHON=bash "$ORDO_SOURCE/tools/readme-commands" "$readme"); then
+left readme: '"${readme##*/}"':27 (long)
+left readme: '"${readme##*/}"':31 (no)
+ok   readme: '"${readme##*/}"':37
+FAIL readme: '"${readme##*/}"', Python'
+export PYTHON=python3
+if said=$("$ORDO_SOURCE/tools/readme-commands" "$readme" | grep -v "^|"; exit "${PIPESTATUS[0]}"); then
     echo "a failed line went unseen"
     exit 1
 fi
@@ -40,13 +61,14 @@ if [ "$said" != "$expected" ]; then
     exit 1
 fi
 
+sed -i '/value == 43/d' "$readme"
 # A line that has been run already; but not one that is not there.
-PYTHON=true "$ORDO_SOURCE/tools/readme-commands" --ran 'false | cat' "$readme" >"$readme.said" || {
+"$ORDO_SOURCE/tools/readme-commands" --ran 'false | cat' "$readme" >"$readme.said" || {
     cat "$readme.said"
     exit 1
 }
 grep -qx 'ran  readme: false | cat' "$readme.said"
-if PYTHON=true "$ORDO_SOURCE/tools/readme-commands" --ran 'false' "$readme" >"$readme.said"; then
+if "$ORDO_SOURCE/tools/readme-commands" --ran 'false' "$readme" >"$readme.said"; then
     echo "--ran: a line that is not there went unseen"
     exit 1
 fi
