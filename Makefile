@@ -6,7 +6,7 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
-.PHONY: python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
+.PHONY: wheel python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --preset release
@@ -54,7 +54,10 @@ python-test: all setup-python ## test the Python package on what `make` built
 python-torch-test: all setup-python ## test the PyTorch front, in an environment of some GB
 	@tests/python/run --torch
 
-python-wheel-test: setup-python ## make a wheel, install it in a virtual environment, test that
+wheel: all setup-python ## make a wheel for manylinux_2_28 in build/wheel, CUDA modules inside; WHEEL=aarch64 for ARM
+	@tools/wheel $(WHEEL)
+
+python-wheel-test: all setup-python ## make the wheel, install it in a fresh virtual environment, test that
 	@tests/python/run --wheel
 
 bench: everything ## build and run the benchmarks
