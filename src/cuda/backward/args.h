@@ -31,7 +31,7 @@ typedef struct ordo_backward_args {
     const float *slopes;
     int64_t slopes_sequence;
     ordo_keep_maker maker;
-    ordo_cuda_carry carry; /* dq_sum NULL: no dQ; dk_rows.data NULL: neither dK nor dV */
+    ordo_cuda_carry carry; /* dk_rows.data NULL: neither dK nor dV */
     int64_t kv_rows;
     CUtensorMap dk_sums, dv_sums; /* carried in: whole tiles of keys */
 } ordo_backward_args;

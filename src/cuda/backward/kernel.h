@@ -135,7 +135,8 @@ __global__ void __launch_bounds__(384, 1)
             }
             m.gradients(sc, dp, dv, lse, p, ds, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
-            m.put_ds(ds, stage);
+            if (MODE != ORDO_DQ_NONE)
+                m.put_ds(ds, stage);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();

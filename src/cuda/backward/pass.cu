@@ -20,6 +20,9 @@ ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, siz
     if (!ordo_backward_plain(pass)) {
         CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
         CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
+        if (!pass->dq.data)
+            return pass->f16 ? ordo_backward_keys_f16(pass, why, why_size)
+                             : ordo_backward_keys_bf16(pass, why, why_size);
         return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
                          : ordo_backward_general_bf16(pass, why, why_size);
     }

@@ -8,13 +8,13 @@
 #include "cuda/common/ptx.h"
 #include "plan/sm90_tiles.h"
 
-/* How an instance of the kernel adds dQ partials. The library has only ORDERED; the others are
- * compiled into tests and benchmarks. */
+/* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and
+ * benchmarks only. */
 typedef enum ordo_dq_mode {
     ORDO_DQ_ORDERED,
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
     ORDO_DQ_UNORDERED, /* no turns: adds in any order, the baseline of measurements */
-    ORDO_DQ_NONE       /* dK and dV alone */
+    ORDO_DQ_NONE       /* dK and dV alone: four products instead of five */
 } ordo_dq_mode;
 
 /* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
@@ -252,7 +252,6 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
     using Z = backward_shape<D, SOURCE, GENERAL>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
-    const bool wanted = !GENERAL || args.dq_sum;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;
         mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
@@ -264,13 +263,13 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
             const uint32_t hash = (step * 2654435761u ^ (uint32_t)clock64()) * 2246822519u;
             __nanosleep(hash >> 18);
         }
-        if (ordered && wanted && turn > 0) { /* usually reached before the partial is staged */
+        if (ordered && turn > 0) { /* usually reached before the partial is staged */
             for (uint32_t spins = 0; load_acquire(args.turns + tile) != turn; spins++)
                 ordo_watch(spins);
             fence_global_to_async();
         }
         mbar_wait(Z::DQ_FULL + 8 * buffer, step / Z::DQ_BUFFERS & 1);
-        if (MODE != ORDO_DQ_NONE && wanted && tile >= 0) {
+        if (MODE != ORDO_DQ_NONE && tile >= 0) {
             float *const to = args.dq_sum + (int64_t)tile * (Z::ROWS * D);
             if (ordered && turn == 0)
                 bulk_store(to, from, Z::DQ_BYTES);
@@ -280,7 +279,7 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
         }
         bulk_wait_read();
         mbar_arrive(Z::DQ_EMPTY + 8 * buffer);
-        if (ordered && wanted && tile >= 0) {
+        if (ordered && tile >= 0) {
             bulk_wait(); /* complete, */
             fence_global_to_async();
             add_release(args.turns + tile, 1); /* and visible: the release orders it */

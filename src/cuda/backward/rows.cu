@@ -168,7 +168,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->scale_log2 = pass->scale * (float)ORDO_LOG2_E;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;
-    args->dq_sum = pass->dq.data ? pass->dq_sum : NULL;
+    args->dq_sum = pass->dq_sum;
     args->turns = pass->turns;
     args->ticket = pass->ticket;
     general_arguments(pass, args);
