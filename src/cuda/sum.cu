@@ -1,4 +1,4 @@
-/* sum.cu: the tree sum of arrays (ordo/sum.h), one thread per 16 bytes of each input.
+/* sum.cu: the tree sum of arrays (ordo/sum.h), one thread per four elements of each input.
  *
  * A thread adds groups of up to 8 inputs in registers and the sums of the groups by a binary
  * counter, whose digit l holds the sum of 2^l groups. Every addition is one __fadd_rn, in the tree
@@ -39,7 +39,7 @@ template <ordo_dtype TYPE> ORDO_DEVICE float half_value(uint32_t half)
                             : ordo_f32_from_bf16((uint16_t)half);
 }
 
-/* Elements at ... at + N - 1 of an input; N > 1: 16 aligned bytes. */
+/* Elements at ... at + N - 1 of an input; N > 1: four, aligned. */
 template <ordo_dtype TYPE, int N> ORDO_DEVICE values<N> load(const void *input, int64_t at)
 {
     values<N> r;
@@ -50,8 +50,8 @@ template <ordo_dtype TYPE, int N> ORDO_DEVICE values<N> load(const void *input, 
         const float4 four = *(const float4 *)((const float *)input + at);
         r.x[0] = four.x, r.x[1] = four.y, r.x[2] = four.z, r.x[3] = four.w;
     } else {
-        const uint4 four = *(const uint4 *)((const uint16_t *)input + at);
-        const uint32_t words[4] = { four.x, four.y, four.z, four.w };
+        const uint2 four = *(const uint2 *)((const uint16_t *)input + at);
+        const uint32_t words[2] = { four.x, four.y };
 #pragma unroll
         for (int i = 0; i < N; i++)
             r.x[i] = half_value<TYPE>(words[i / 2] >> (i % 2 * 16) & 0xffff);
@@ -64,31 +64,36 @@ template <int N> ORDO_DEVICE void store(float *out, int64_t at, values<N> r)
 #pragma unroll
     for (int i = 0; i < N; i++)
         r.x[i] = r.x[i] == r.x[i] ? r.x[i] : ordo_f32_of_bits(ORDO_F32_NAN);
-    if constexpr (N == 1) {
+    if constexpr (N == 1)
         out[at] = r.x[0];
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i += 4)
-            *(float4 *)(out + at + i) = make_float4(r.x[i], r.x[i + 1], r.x[i + 2], r.x[i + 3]);
-    }
+    else
+        *(float4 *)(out + at) = make_float4(r.x[0], r.x[1], r.x[2], r.x[3]);
 }
 
-/* The sum of `count` inputs, at most WIDTH. */
-template <ordo_dtype TYPE, int N, int WIDTH>
-ORDO_DEVICE values<N> sum_group(const void *const *inputs, int count, int64_t at)
+/* The sum of COUNT inputs. */
+template <ordo_dtype TYPE, int N, int COUNT>
+ORDO_DEVICE values<N> sum_group(const void *const *inputs, int64_t at)
 {
-    values<N> x[WIDTH];
+    values<N> x[COUNT];
 #pragma unroll
-    for (int i = 0; i < WIDTH; i++)
-        if (i < count)
-            x[i] = load<TYPE, N>(inputs[i], at);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = load<TYPE, N>(inputs[i], at);
 #pragma unroll
-    for (int step = 1; step < WIDTH; step *= 2)
+    for (int step = 1; step < COUNT; step *= 2)
 #pragma unroll
-        for (int i = 0; i < WIDTH; i += 2 * step)
-            if (i + step < count)
-                x[i] = add(x[i], x[i + step]);
+        for (int i = 0; i + step < COUNT; i += 2 * step)
+            x[i] = add(x[i], x[i + step]);
     return x[0];
+}
+
+/* The sum of `count` inputs, 1 to COUNT: one branch, and all loads are under way at once. */
+template <ordo_dtype TYPE, int N, int COUNT>
+ORDO_DEVICE values<N> sum_some(const void *const *inputs, int count, int64_t at)
+{
+    if constexpr (COUNT > 1)
+        if (count < COUNT)
+            return sum_some<TYPE, N, COUNT - 1>(inputs, count, at);
+    return sum_group<TYPE, N, COUNT>(inputs, at);
 }
 
 /* The sum of all inputs by groups of GROUP. */
@@ -98,7 +103,7 @@ ORDO_DEVICE values<N> sum_groups(const void *const *inputs, int count, int64_t a
     values<N> digits[LEVELS], sum;
     const int last = (count - 1) / GROUP;
     for (int group = 0; group < last; group++) {
-        sum = sum_group<TYPE, N, GROUP>(inputs + group * GROUP, GROUP, at);
+        sum = sum_group<TYPE, N, GROUP>(inputs + group * GROUP, at);
         bool carry = true;
 #pragma unroll
         for (int l = 0; l < LEVELS; l++)
@@ -110,7 +115,7 @@ ORDO_DEVICE values<N> sum_groups(const void *const *inputs, int count, int64_t a
                     digits[l] = sum;
             }
     }
-    sum = sum_group<TYPE, N, GROUP>(inputs + last * GROUP, count - last * GROUP, at);
+    sum = sum_some<TYPE, N, GROUP>(inputs + last * GROUP, count - last * GROUP, at);
 #pragma unroll
     for (int l = 0; l < LEVELS; l++)
         if (last >> l & 1)
@@ -118,12 +123,12 @@ ORDO_DEVICE values<N> sum_groups(const void *const *inputs, int count, int64_t a
     return sum;
 }
 
-/* WIDTH: the number of inputs if that is 1, 2, 4 or 8; 0: any. N: elements per load. */
+/* WIDTH: the number of inputs if that is at most GROUP; 0: any. N: elements per load. */
 template <ordo_dtype TYPE, int N, int WIDTH>
 ORDO_DEVICE values<N> sum_at(const sum_args &args, int64_t at)
 {
     if constexpr (WIDTH > 0)
-        return sum_group<TYPE, N, WIDTH>(args.inputs, WIDTH, at);
+        return sum_group<TYPE, N, WIDTH>(args.inputs, at);
     else
         return sum_groups<TYPE, N>(args.inputs, args.count, at);
 }
@@ -133,7 +138,14 @@ static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_consta
 {
     const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const int64_t step = (int64_t)gridDim.x * THREADS, whole = args.elements / N;
-    for (int64_t x = first; x < whole; x += step)
+    int64_t x = first;
+    for (; x + step < whole; x += 2 * step) { /* two at once: more loads under way */
+        const values<N> a = sum_at<TYPE, N, WIDTH>(args, x * N);
+        const values<N> b = sum_at<TYPE, N, WIDTH>(args, (x + step) * N);
+        store<N>(args.out, x * N, a);
+        store<N>(args.out, (x + step) * N, b);
+    }
+    if (x < whole)
         store<N>(args.out, x * N, sum_at<TYPE, N, WIDTH>(args, x * N));
     const int64_t rest = whole * N + first; /* fewer than N elements, by the first threads */
     if (N > 1 && rest < args.elements)
@@ -147,17 +159,19 @@ template <ordo_dtype TYPE, int N> static const void *kernel_of(int64_t count)
     switch (count) {
     case 1: return (const void *)sum_kernel<TYPE, N, 1>;
     case 2: return (const void *)sum_kernel<TYPE, N, 2>;
+    case 3: return (const void *)sum_kernel<TYPE, N, 3>;
     case 4: return (const void *)sum_kernel<TYPE, N, 4>;
+    case 5: return (const void *)sum_kernel<TYPE, N, 5>;
+    case 6: return (const void *)sum_kernel<TYPE, N, 6>;
+    case 7: return (const void *)sum_kernel<TYPE, N, 7>;
     case 8: return (const void *)sum_kernel<TYPE, N, 8>;
     default: return (const void *)sum_kernel<TYPE, N, 0>;
     }
 }
 
-template <ordo_dtype TYPE, int VECTOR>
-static const void *kernel_for(const ordo_sum *s, bool aligned, int *n)
+template <ordo_dtype TYPE> static const void *kernel_for(const ordo_sum *s, bool aligned)
 {
-    *n = aligned ? VECTOR : 1;
-    return aligned ? kernel_of<TYPE, VECTOR>(s->count) : kernel_of<TYPE, 1>(s->count);
+    return aligned ? kernel_of<TYPE, 4>(s->count) : kernel_of<TYPE, 1>(s->count);
 }
 
 ordo_status ordo_sm90_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
@@ -172,11 +186,11 @@ ordo_status ordo_sm90_sum(const ordo_sum *s, void *stream, char *why, size_t why
         addresses |= (uintptr_t)s->inputs[x];
     }
     const bool aligned = addresses % 16 == 0;
-    int n = 1, blocks = 0;
-    const void *kernel = s->dtype == ORDO_F32    ? kernel_for<ORDO_F32, 4>(s, aligned, &n)
-                         : s->dtype == ORDO_BF16 ? kernel_for<ORDO_BF16, 8>(s, aligned, &n)
-                                                 : kernel_for<ORDO_F16, 8>(s, aligned, &n);
-    const int64_t units = s->elements / n / THREADS / BLOCKS_PER_PROCESSOR + 1;
+    int blocks = 0;
+    const void *kernel = s->dtype == ORDO_F32    ? kernel_for<ORDO_F32>(s, aligned)
+                         : s->dtype == ORDO_BF16 ? kernel_for<ORDO_BF16>(s, aligned)
+                                                 : kernel_for<ORDO_F16>(s, aligned);
+    const int64_t units = s->elements / (aligned ? 4 : 1) / THREADS / BLOCKS_PER_PROCESSOR + 1;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units, &blocks, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks * BLOCKS_PER_PROCESSOR, THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
