@@ -66,6 +66,18 @@ ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule,
     return fmaf(-t, t, 1.0f);
 }
 
+/* Shifted left by this, a keep word has the bit of key column 8 j + e of its quad in its sign. */
+ORDO_DEVICE uint32_t keep_shift(int j, int e)
+{
+    return 24 - 16 * (j & 1) - 8 * e + (j >> 1);
+}
+
+/* p, or -p if the bit is 0: with dropout the sign of p marks a dropped element. */
+ORDO_DEVICE float mark_dropped(float p, uint32_t word, uint32_t shift)
+{
+    return __uint_as_float(__float_as_uint(p) | (~(word << shift) & 0x80000000u));
+}
+
 /* With dropout the sign of p marks a dropped element. kept_value() is P as an operand of dV;
  * score_gradient() is dS, with delta divided by the scale of kept elements, by which the results
  * are multiplied in the end. */

@@ -123,7 +123,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
     {
         const uint32_t at = Z::KEEP + x % 4 * 64 + x % 32 / 8 * 8;
         const int half = of_unit(unit, UNIT_KEY) / WIDE_TILE % 2;
-        const uint32_t shift = wide_keep_shift(half * 8 + x / 32 * 2, x / 4 % 2);
+        const uint32_t shift = keep_shift(half * 8 + x / 32 * 2, x / 4 % 2);
         mbar_wait(Z::KEEP_FULL, j & 1);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -132,7 +132,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
             load_shared2(at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll
             for (int i = 8 * k; i < 8 * k + 8; i++)
-                p[i] = wide_drop(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+                p[i] =
+                    mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
         }
     }
 
@@ -251,10 +252,11 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
             taint = carry_store(d, sums, broken, carried(unit, columns), x);
         } else {
             const int first = of_unit(unit, UNIT_KEY);
-            char *const rows = wide_row(to, of_unit(unit, UNIT_BATCH),
-                                        of_unit(unit, UNIT_ROW) + first, of_unit(unit, UNIT_HEAD));
-            taint = wide_put<F16>(d, scale, rows, 2 * to.row, of_unit(unit, UNIT_KEYS) - first,
-                                  columns);
+            char *const rows =
+                row_address(to, of_unit(unit, UNIT_BATCH), of_unit(unit, UNIT_ROW) + first,
+                            of_unit(unit, UNIT_HEAD));
+            taint = put_rows<F16>(d, { scale, scale }, rows, 2 * to.row,
+                                  of_unit(unit, UNIT_KEYS) - first, columns);
         }
         if (taint)
             *args.flag = 1;

@@ -289,8 +289,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
             const uint32_t half = tile % 2 * 4; /* of a block of 128 columns */
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = wide_drop(s[i], i / 2 % 2 ? u.keep.y : u.keep.x,
-                                 wide_keep_shift(i / 4, i % 2) + half);
+                s[i] = mark_dropped(s[i], i / 2 % 2 ? u.keep.y : u.keep.x,
+                                    keep_shift(i / 4, i % 2) + half);
         }
     }
 
@@ -415,8 +415,9 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
             const int head = load_shared(record + 4 * OF_HEAD);
             const int row = load_shared(record + 4 * OF_ROW) + mine * WIDE_TILE;
             const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
-            if (wide_put<F16>(dq, args.out_scale, wide_row(args.dq, s.batch, s.q_row + row, head),
-                              2 * args.dq.row, s.q_len - row, args.head_dim))
+            if (put_rows<F16>(dq, { args.out_scale, args.out_scale },
+                              row_address(args.dq, s.batch, s.q_row + row, head), 2 * args.dq.row,
+                              s.q_len - row, args.head_dim))
                 *args.flag = 1;
         }
     }

@@ -1,5 +1,5 @@
 /* wide/wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
- * arguments, tile scheduler, products, masks of a 64 x 64 tile, epilogue. D is the columns of
+ * arguments, tile scheduler, products, masks of a 64 x 64 tile. D is the columns of
  * queries and keys that an instance has, DV those of values and outputs.
  *
  * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
@@ -14,6 +14,7 @@
 #include "cuda/common/keep_inside.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
+#include "cuda/common/put_rows.h"
 #include "cuda/common/score.h"
 #include "cuda/common/wgmma.h"
 #include "cuda/common/zero_rows.h"
@@ -235,75 +236,10 @@ template <int SIGN> ORDO_DEVICE int wide_away(int away, int i)
 
 /* ---- dropout ---- */
 
-/* The sign of P marks a dropped element. Shifted left by this, a keep word has the bit of key
- * column 8 j + e of its quad in its sign. */
-ORDO_DEVICE uint32_t wide_keep_shift(int j, int e)
-{
-    return 24 - 16 * (j & 1) - 8 * e + (j >> 1);
-}
-
-ORDO_DEVICE float wide_drop(float p, uint32_t word, uint32_t shift)
-{
-    return __uint_as_float(__float_as_uint(p) | (~(word << shift) & 0x80000000u));
-}
-
 /* The words of a block of 16 rows x 128 columns. */
 ORDO_DEVICE const uint32_t *wide_keep_at(const ordo_wide_args &args, int64_t block)
 {
     return args.keep_bits + block * 64;
-}
-
-/* ---- epilogue ---- */
-
-/* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */
-ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)
-{
-#pragma unroll
-    for (int d = 1; d <= 2; d *= 2)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!(i & d)) {
-                const bool upper = quad & d;
-                const uint32_t got = __shfl_xor_sync(~0u, upper ? w[i] : w[i + d], d);
-                w[i] = upper ? got : w[i];
-                w[i + d] = upper ? w[i + d] : got;
-            }
-}
-
-/* Scales and stores the first `rows` rows of this warpgroup's 64 x 2 N accumulators, 64 bytes per
- * quad. Returns nonzero if any value written is not finite. */
-template <bool F16, int N>
-ORDO_DEVICE uint32_t wide_put(const float (&d)[N], float scale, char *to, int64_t row_bytes,
-                              int rows, int head_dim)
-{
-    const int quad = threadIdx.x % 4, row0 = ordo_accumulator_row(threadIdx.x % 128, 0);
-    char *const at = to + row0 * row_bytes + 16 * quad;
-    uint32_t taint = 0;
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int g = 0; g < N / 16; g++) {
-            uint32_t w[4];
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                const int i = 16 * g + 4 * c + 2 * r;
-                w[c] = pack_pair<F16>(d[i] * scale, d[i + 1] * scale);
-            }
-            quad_transpose(w, quad);
-            if (row0 + 8 * r < rows && 32 * g + 8 * quad < head_dim) {
-                *(uint4 *)(at + 8 * r * row_bytes + 64 * g) = make_uint4(w[0], w[1], w[2], w[3]);
-#pragma unroll
-                for (int c = 0; c < 4; c++)
-                    taint = not_finite<F16>(taint, w[c]);
-            }
-        }
-    return taint;
-}
-
-/* Address of a row. */
-ORDO_DEVICE char *wide_row(const ordo_cuda_tensor &x, int sequence, int row, int head)
-{
-    return (char *)x.data + 2 * (sequence * x.sequence + row * x.row + head * x.head);
 }
 
 #endif

@@ -1,0 +1,77 @@
+/* common/softmax.h: a step of the online softmax over the accumulators of a product, and scores to
+ * logits. */
+#ifndef CUDA_COMMON_SOFTMAX_H
+#define CUDA_COMMON_SOFTMAX_H
+
+#include <math.h>
+
+#include "cuda/common/layout.h"
+#include "cuda/common/score.h"
+#include "cuda/common/shrink.h"
+
+/* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
+struct row_state {
+    float max[2], sum[2], shrink[2];
+};
+
+/* One step of the online softmax: scores become probabilities relative to the largest score so far,
+ * and maximum, sum and rescaling factor are updated. If CUT, columns at or beyond `limit` (one per
+ * row) are masked. Four partial sums per row, to hide the latency of addition; each begins with its
+ * first element. */
+template <bool CUT, int N>
+ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
+                              row_state &state)
+{
+    if (CUT) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (ordo_accumulator_column(0, i) >= limit[i / 2 % 2] - column)
+                s[i] = -INFINITY;
+    }
+    const auto begins = [](int i) { return i < 16 && i % 2 == 0; };
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top[4] = { fmaxf(state.max[r], s[2 * r]), s[4 + 2 * r], s[8 + 2 * r], s[12 + 2 * r] };
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i / 2 % 2 == r && !begins(i))
+                top[i / 4 % 4] = fmaxf(top[i / 4 % 4], s[i]);
+        float max = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+        const float shift = ordo_softmax_shift(max, scale_log2);
+        state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
+        state.max[r] = max;
+        float partial[4];
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i / 2 % 2 == r) {
+                s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
+                partial[i / 4 % 4] = begins(i) ? s[i] : partial[i / 4 % 4] + s[i];
+            }
+        const float sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
+        state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
+    }
+}
+
+/* Scores to logits, as logit_of() has it: softcap and ALiBi, a branch for all of a tile. `away` is
+ * the distance of the first row's own column from the thread's first one. */
+template <int N>
+ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float slope2, int away)
+{
+    if (rule.cap > 0.0f) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            cap_score(s[i], rule);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] *= rule.scale;
+    }
+    const float from[2] = { (float)away, (float)(away + 8) };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)ordo_accumulator_column(0, i)), s[i]);
+}
+
+#endif
