@@ -1,0 +1,35 @@
+/* phase.h: the panels of the passes by phases (CUDA, head sizes above 256), and their workspace.
+ *
+ * P, and in the backward pass dS, of a panel are in the workspace at a time: `tiles` query tiles of
+ * each query head that shares one of `section` key heads. Sums of dK and dV go on from panel to
+ * panel in f32. Whole heads and all of them, as far as the budget reaches; below that panels of one
+ * key head, down to one query tile. None of this changes a bit. Plain C, integers only. */
+#ifndef PLAN_PHASE_H
+#define PLAN_PHASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Bytes of workspace by default, of all parts together. */
+#define ORDO_PHASE_BUDGET (INT64_C(1) << 30)
+
+typedef struct ordo_phase_problem {
+    int64_t tiles;                /* query tiles of one head, of all sequences */
+    int64_t tile_rows, tile_keys; /* of a tile */
+    int64_t kv_heads, group_heads;
+    int64_t kv_len;      /* the longest */
+    int64_t kv_rows;     /* of all sequences */
+    int64_t sum_columns; /* of dK and dV together; forward: 0 */
+    bool backward;
+} ordo_phase_problem;
+
+typedef struct ordo_phase_panels {
+    int64_t section; /* key heads */
+    int64_t tiles;   /* query tiles of one head, of a panel */
+    int64_t columns; /* of a row of P and dS: kv_len in whole tiles */
+} ordo_phase_panels;
+
+/* The panels whose P, dS and sums fit `budget` bytes, or the smallest ones. */
+ordo_phase_panels ordo_phase_panels_of(const ordo_phase_problem *p, uint64_t budget);
+
+#endif

@@ -1,0 +1,274 @@
+/* The passes by phases with one column instead of hundreds, walked on the host by the functions
+ * that the kernels walk by: every tile of scores that some row sees is computed once, nothing is
+ * read that was not written, and panels, sections of heads and their order change no bit. */
+#include "cuda/phase/units.h"
+
+#include "check.h"
+
+enum {
+    SEQUENCES = 6,
+    KV_HEADS = 3,
+    GROUP = 2,
+    HEADS = KV_HEADS * GROUP,
+    LONGEST = 530,
+    COLUMNS = 768, /* of a row of scores */
+    TILES = 13,    /* of queries, of one head */
+    KEYS = 1700,   /* of all sequences */
+    ROWS = 1400
+};
+
+static const int32_t q_lens[SEQUENCES] = { 5, 0, 530, 128, 300, 1 };
+static const int32_t kv_lens[SEQUENCES] = { 260, 7, 530, 0, 513, 129 };
+
+static ordo_cuda_sequence table[SEQUENCES + 1];
+static float scores[HEADS * TILES * PHASE_ROWS][COLUMNS];
+static bool computed[HEADS][TILES][COLUMNS / PHASE_KEYS];
+
+typedef struct sums {
+    float o[HEADS][ROWS], dv[KV_HEADS][KEYS];
+} sums;
+
+typedef struct setting {
+    ordo_cuda_batch batch;
+    int32_t each, section, together; /* tiles of a panel, key heads; heads issued together */
+    bool down;
+} setting;
+
+static ordo_cuda_batch batch_of(bool causal, int32_t left)
+{
+    ordo_cuda_batch batch = { 0 };
+    ordo_cuda_sequence s = { 0 };
+    for (int b = 0; b < SEQUENCES; b++) {
+        const int32_t middle = kv_lens[b] - q_lens[b];
+        s.q_len = q_lens[b];
+        s.kv_len = kv_lens[b];
+        s.low = left < 0 ? -ORDO_BAND_OPEN : middle - left;
+        s.high = causal ? middle : ORDO_BAND_OPEN;
+        table[b] = s;
+        s.q_row += q_lens[b];
+        s.kv_row += kv_lens[b];
+        s.query_tile += (q_lens[b] + PHASE_ROWS - 1) / PHASE_ROWS;
+        s.key_tile += (kv_lens[b] + PHASE_KEYS - 1) / PHASE_KEYS;
+    }
+    table[SEQUENCES] = s;
+    batch.table = table;
+    batch.sequences = SEQUENCES;
+    batch.tiles = s.query_tile + 2; /* an upper bound, as of a packed batch */
+    return batch;
+}
+
+static float factor(int32_t a, int32_t b, int32_t c)
+{
+    const uint32_t h = ((uint32_t)a * 2654435761u ^ (uint32_t)b * 40503u) * 2246822519u +
+                       (uint32_t)c * 3266489917u;
+    return (float)((h ^ h >> 15) % 2001) / 1000.0f - 1.0f;
+}
+
+static bool sees(const ordo_cuda_sequence *s, int32_t row, int32_t key)
+{
+    return row < s->q_len && key < s->kv_len && key - row >= s->low && key - row <= s->high;
+}
+
+/* ---- the phases ---- */
+
+static void score_tile(const setting *x, const ordo_phase_panel *panel, int32_t head, int32_t tile,
+                       const ordo_cuda_sequence *s, int32_t j)
+{
+    const int32_t i = tile - s->query_tile;
+    const ordo_band band = ordo_sequence_band(s, PHASE_ROWS, PHASE_KEYS);
+    const bool cut = ordo_band_cuts(&band, i, j);
+    const int64_t slot = ordo_phase_slot(panel, GROUP, head, tile);
+    (void)x;
+    CHECK(slot >= 0 && slot < (int64_t)panel->heads * GROUP * panel->tiles);
+    CHECK(!computed[head][tile][j]);
+    computed[head][tile][j] = true;
+    for (int32_t r = 0; r < PHASE_ROWS; r++)
+        for (int32_t c = 0; c < PHASE_KEYS; c++) {
+            const int32_t row = i * PHASE_ROWS + r, key = j * PHASE_KEYS + c;
+            const bool seen = sees(s, row, key);
+            CHECK(seen || cut); /* whole tiles are not masked */
+            scores[slot * PHASE_ROWS + r][key] = seen ? factor(head, s->q_row + row, key) : 0.0f;
+        }
+}
+
+static void all_scores(const setting *x, const ordo_phase_panel *panel)
+{
+    const int32_t tiles = ordo_phase_tiles(&x->batch, panel), heads = panel->heads * GROUP;
+    const int32_t chunks = (LONGEST + PHASE_KEYS * PHASE_CHUNK - 1) / (PHASE_KEYS * PHASE_CHUNK);
+    for (int64_t ticket = 0; ticket < (int64_t)tiles * heads * chunks; ticket++) {
+        const ordo_phase_unit unit = ordo_phase_issue(tiles, heads, x->together, chunks, ticket);
+        const int32_t tile = panel->tile + unit.tile;
+        const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_QUERY, tile)];
+        const ordo_span keys = ordo_phase_keys(s, tile - s->query_tile, PHASE_KEYS);
+        const int32_t end = ordo_min32(keys.last + 1, (unit.part + 1) * PHASE_CHUNK);
+        for (int32_t j = ordo_max32(keys.first, unit.part * PHASE_CHUNK); j < end; j++)
+            score_tile(x, panel, panel->head * GROUP + unit.head, tile, s, j);
+    }
+}
+
+static void by_queries(const setting *x, const ordo_phase_panel *panel, sums *out)
+{
+    const int32_t tiles = ordo_phase_tiles(&x->batch, panel), heads = panel->heads * GROUP;
+    for (int64_t ticket = 0; ticket < (int64_t)tiles * heads; ticket++) {
+        const ordo_phase_unit unit = ordo_phase_issue(tiles, heads, x->together, 1, ticket);
+        const int32_t tile = panel->tile + tiles - 1 - unit.tile;
+        const int32_t head = panel->head * GROUP + unit.head;
+        const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_QUERY, tile)];
+        const int32_t i = tile - s->query_tile;
+        const ordo_span keys = ordo_phase_keys(s, i, PHASE_STEP);
+        const int64_t slot = ordo_phase_slot(panel, GROUP, head, tile);
+        for (int32_t r = 0; r < PHASE_ROWS && i * PHASE_ROWS + r < s->q_len; r++) {
+            float sum = 0;
+            for (int32_t key = keys.first * PHASE_STEP; key < (keys.last + 1) * PHASE_STEP; key++)
+                sum += scores[slot * PHASE_ROWS + r][key] *
+                       (key < s->kv_len ? factor(7, s->kv_row + key, head / GROUP) : 0.0f);
+            out->o[head][s->q_row + i * PHASE_ROWS + r] = sum;
+        }
+    }
+}
+
+static void walk_keys(const setting *x, const ordo_phase_panel *panel, int32_t half, int32_t head,
+                      sums *out)
+{
+    const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_KEY, half / 2)];
+    const int32_t block = half - 2 * s->key_tile, first = block * PHASE_ROWS;
+    if (first >= s->kv_len)
+        return;
+    const ordo_phase_walk walk = ordo_phase_visits(s, panel, block, x->down);
+    if (walk.count == 0 && !walk.begins)
+        return;
+    for (int32_t key = first; key < ordo_min32(first + PHASE_ROWS, s->kv_len); key++) {
+        float *const at = &out->dv[head][s->kv_row + key];
+        CHECK(walk.begins == isnan(*at)); /* the sums begin once, and go on after that */
+        float sum = walk.begins ? 0.0f : *at;
+        int32_t i = walk.first;
+        for (int32_t n = 0; n < walk.count; n++, i += walk.step)
+            for (int32_t q_head = head * GROUP; q_head < (head + 1) * GROUP; q_head++) {
+                const int64_t slot = ordo_phase_slot(panel, GROUP, q_head, s->query_tile + i);
+                for (int32_t r = 0; r < PHASE_ROWS; r++) {
+                    const int32_t row = i * PHASE_ROWS + r;
+                    sum += scores[slot * PHASE_ROWS + r][key] *
+                           (row < s->q_len ? factor(q_head, 9, s->q_row + row) : 0.0f);
+                }
+            }
+        *at = sum;
+    }
+}
+
+static void fill_nan(float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = NAN;
+}
+
+static void run(const setting *x, sums *out)
+{
+    fill_nan(&out->o[0][0], sizeof out->o / sizeof(float));
+    fill_nan(&out->dv[0][0], sizeof out->dv / sizeof(float));
+    memset(computed, 0, sizeof computed);
+    const int32_t tiles = x->batch.tiles, panels = (tiles + x->each - 1) / x->each;
+    for (int32_t head = 0; head < KV_HEADS; head += x->section)
+        for (int32_t n = 0; n < panels; n++) {
+            ordo_phase_panel panel = ordo_phase_panel_at(n, x->each, tiles, x->down);
+            panel.head = head;
+            panel.heads = ordo_min32(x->section, KV_HEADS - head);
+            fill_nan(&scores[0][0], sizeof scores / sizeof(float));
+            all_scores(x, &panel);
+            by_queries(x, &panel, out);
+            const int32_t halves = 2 * table[SEQUENCES].key_tile;
+            for (int64_t ticket = 0; ticket < (int64_t)halves * panel.heads; ticket++) {
+                const ordo_phase_unit unit =
+                    ordo_phase_issue(halves, panel.heads, x->together, 1, ticket);
+                walk_keys(x, &panel, unit.tile, panel.head + unit.head, out);
+            }
+        }
+}
+
+/* ---- what they must give ---- */
+
+/* dV of a key by the order of the sums: query tiles up or down, at each the heads, rows upwards. */
+static float exact_dv(const ordo_cuda_sequence *s, int32_t head, int32_t key, bool down)
+{
+    const int32_t tiles = (s->q_len + PHASE_ROWS - 1) / PHASE_ROWS;
+    float sum = 0;
+    for (int32_t n = 0; n < tiles; n++)
+        for (int32_t q_head = head * GROUP; q_head < (head + 1) * GROUP; q_head++)
+            for (int32_t r = 0; r < PHASE_ROWS; r++) {
+                const int32_t row = (down ? tiles - 1 - n : n) * PHASE_ROWS + r;
+                if (sees(s, row, key))
+                    sum += factor(q_head, s->q_row + row, key) * factor(q_head, 9, s->q_row + row);
+            }
+    return sum;
+}
+
+static float exact_o(const ordo_cuda_sequence *s, int32_t head, int32_t row)
+{
+    float sum = 0;
+    for (int32_t key = 0; key < s->kv_len; key++)
+        if (sees(s, row, key))
+            sum += factor(head, s->q_row + row, key) * factor(7, s->kv_row + key, head / GROUP);
+    return sum;
+}
+
+static void check_sums(const sums *got, bool down)
+{
+    for (int b = 0; b < SEQUENCES; b++) {
+        const ordo_cuda_sequence *s = &table[b];
+        for (int32_t head = 0; head < KV_HEADS; head++)
+            for (int32_t key = 0; key < s->kv_len; key++)
+                CHECK(got->dv[head][s->kv_row + key] == exact_dv(s, head, key, down));
+        for (int32_t head = 0; head < HEADS; head++)
+            for (int32_t row = 0; row < s->q_len; row++)
+                CHECK(got->o[head][s->q_row + row] == exact_o(s, head, row));
+    }
+}
+
+static void check_mask(bool causal, int32_t left)
+{
+    static sums whole, got;
+    for (int down = 0; down < 2; down++) {
+        setting x = { batch_of(causal, left), 100, KV_HEADS, 1, down };
+        run(&x, &whole);
+        check_sums(&whole, down);
+        for (x.each = 1; x.each <= 5; x.each += 2) {
+            x.section = x.each == 1 ? 1 : 2;
+            x.together = x.each == 3 ? 4 : 2;
+            run(&x, &got);
+            CHECK(memcmp(got.dv, whole.dv, sizeof got.dv) == 0);
+            CHECK(memcmp(got.o, whole.o, sizeof got.o) == 0);
+        }
+    }
+}
+
+TEST(panels_change_no_bit_full)
+{
+    check_mask(false, -1);
+}
+
+TEST(panels_change_no_bit_causal)
+{
+    check_mask(true, -1);
+}
+
+TEST(panels_change_no_bit_window)
+{
+    check_mask(true, 70);
+}
+
+TEST(every_unit_comes_once)
+{
+    for (int32_t heads = 1; heads <= 5; heads++)
+        for (int32_t together = 1; together <= heads; together++)
+            for (int32_t parts = 1; parts <= 3; parts++) {
+                bool taken[4][5][3] = { 0 };
+                for (int64_t ticket = 0; ticket < 4 * heads * parts; ticket++) {
+                    const ordo_phase_unit u = ordo_phase_issue(4, heads, together, parts, ticket);
+                    CHECK(u.tile >= 0 && u.tile < 4 && u.head < heads && u.part < parts);
+                    CHECK(!taken[u.tile][u.head][u.part]);
+                    taken[u.tile][u.head][u.part] = true;
+                }
+            }
+}
+
+CHECK_MAIN(RUN(panels_change_no_bit_full), RUN(panels_change_no_bit_causal),
+           RUN(panels_change_no_bit_window), RUN(every_unit_comes_once))
