@@ -6,7 +6,9 @@
 
 #include "cuda/backward/pass.h"
 #include "cuda/common/launch.h"
+#include "cuda/forward/pass.h"
 #include "cuda/memory.h"
+#include "cuda/phase/pass.h"
 #include "cuda/sm90.h"
 #include "cuda/wide/pass.h"
 
@@ -150,6 +152,12 @@ static ordo_status check_residency(const ordo_run *run, char *why, size_t why_si
     return ORDO_ERR_UNSUPPORTED;
 }
 
+ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return pass->bucket > 256 ? ordo_sm90_forward_phases(pass, why, why_size)
+                              : ordo_sm90_forward_flash(pass, why, why_size);
+}
+
 static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     const ordo_status status = check_current(why, why_size);
@@ -158,8 +166,9 @@ static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_siz
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
-                              : ordo_sm90_backward_chains(pass, why, why_size);
+    return pass->bucket > 256   ? ordo_sm90_backward_phases(pass, why, why_size)
+           : pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
+                                : ordo_sm90_backward_chains(pass, why, why_size);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)

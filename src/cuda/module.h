@@ -5,8 +5,8 @@
  * message cannot cross as a thread-local, because the two libraries may hold two of them.
  *
  * The folder holds this table and what fills it (device, memory, dropout, combine, digest, sum);
- * forward, backward and wide are one pass each and do not include one another; common is what they
- * share, and includes none of them. */
+ * forward, backward, wide and phase do not include one another; common is what they share, and
+ * includes none of them. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 

@@ -3,9 +3,13 @@
 #ifndef CUDA_SM90_H
 #define CUDA_SM90_H
 
-#include "cuda/forward/pass.h"
+#include "cuda/common/pass.h"
+#include "ordo/status.h"
 
-/* Runs backward/pass.h or, for head sizes above 128, wide/pass.h. */
+/* Runs forward/pass.h or, for head sizes above 256, phase/pass.h. */
+ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+/* Runs backward/pass.h or, for head sizes above 128, wide/pass.h; above 256 phase/pass.h. */
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
 #endif

@@ -29,6 +29,16 @@ typedef struct ordo_cuda_carry {
     uint8_t *dk_broken, *dv_broken;
 } ordo_cuda_carry;
 
+/* Workspace of a pass by phases (bucket 576), and its panels: plan/phase.h. */
+typedef struct ordo_cuda_phase {
+    int32_t section;  /* key heads whose scores are in the workspace at a time */
+    int32_t tiles;    /* query tiles of one head, likewise */
+    int32_t columns;  /* of a row of p and ds */
+    uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
+                       * p only */
+    float *dk, *dv;   /* backward: sums (sequence, row, head of the section, dim) */
+} ordo_cuda_phase;
+
 /* Inputs of the table of sequences, whose lengths only the device knows. */
 typedef struct ordo_cuda_ragged {
     const int32_t *cu_q, *cu_kv;     /* packed: on the device */
@@ -49,7 +59,8 @@ typedef struct ordo_cuda_pass {
     ordo_cuda_ragged ragged; /* packed and padded */
     int32_t head_dim;        /* columns of q and k in memory */
     int32_t v_head_dim;      /* of v and o */
-    int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros */
+    int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros. 576: by
+                              * phases */
     bool f16;                /* else bf16 */
     float scale;
     float softcap;           /* 0: none */
@@ -76,7 +87,9 @@ typedef struct ordo_cuda_pass {
     int32_t *turns;  /* one counter per query tile */
     float *dq_sum;   /* one f32 tile per query tile, in the order of the registers: layout.h */
     float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens: layout.h */
-    float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
+    float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing. Forward, by
+                      * phases: the shift of a row's exponents, and in `delta` its factor */
+    ordo_cuda_phase phase;
     ordo_cuda_sequence *table; /* packed and padded: batch.table, to be made; else NULL */
 
     void *stream;

@@ -13,7 +13,7 @@
 #include "cuda/common/ptx.h"
 #include "cuda/common/sequences.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, MOST = 256, EACH = MOST / 32 /* columns a lane */ };
+enum { WARPS = 8, THREADS = 32 * WARPS, MOST = 576, EACH = MOST / 32 /* columns a lane */ };
 
 /* One head of one sequence, and which of its rows or keys a warp repairs. */
 typedef struct head_place {

@@ -23,18 +23,21 @@ template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 
 
 enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
 
-/* EACH: threads per row. ROUND: rows of a block per round. BLOCKS: per tile of ROWS. */
+/* EACH: threads per row. CHUNKS: of 8 columns, of each of them. ROUND: rows of a block per round.
+ * BLOCKS: per tile of ROWS. */
 template <int D> struct begin_shape {
     enum {
-        EACH = D / 8,
+        EACH = D / 8 < 32 ? D / 8 : 32,
+        CHUNKS = (D / 8 + EACH - 1) / EACH,
         ROUND = ROW_THREADS / EACH,
         ROWS = ORDO_SM90_BACKWARD_Q(D),
         BLOCKS = ROWS / (ROUND * ROW_ROUNDS)
     };
 };
 
-/* D / 8 threads per row of a padded tile and four rows per thread, all loaded before any is used. A
- * row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0. */
+/* Up to 32 threads per row of a padded tile and four rows per thread, all loaded before any is
+ * used. A row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0.
+ */
 template <int D, bool CLEAR, bool GENERAL, bool F16>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ ordo_row_args args)
@@ -57,21 +60,30 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     const int32_t row0 = at.row0 + in_tile;
     const int64_t first = element(args.a, at, row0) * 2 + chunk * 16;
     const int64_t second = element(args.b, at, row0) * 2 + chunk * 16;
-    uint4 o[ROW_ROUNDS], dout[ROW_ROUNDS];
+    uint4 o[ROW_ROUNDS][Z::CHUNKS], dout[ROW_ROUNDS][Z::CHUNKS];
 #pragma unroll
-    for (int n = 0; n < ROW_ROUNDS; n++) {
-        o[n] = dout[n] = make_uint4(0, 0, 0, 0);
-        if (row0 + n * Z::ROUND < at.q_len && (!GENERAL || chunk * 8 < args.v_head_dim)) {
-            const int64_t step = n * Z::ROUND * 2;
-            o[n] = *(const uint4 *)((const char *)args.a.data + first + step * args.a.row);
-            dout[n] = *(const uint4 *)((const char *)args.b.data + second + step * args.b.row);
+    for (int n = 0; n < ROW_ROUNDS; n++)
+#pragma unroll
+        for (int c = 0; c < Z::CHUNKS; c++) {
+            const int skip = c * Z::EACH; /* chunks before this one */
+            o[n][c] = dout[n][c] = make_uint4(0, 0, 0, 0);
+            if (row0 + n * Z::ROUND < at.q_len &&
+                (!GENERAL || (skip + chunk) * 8 < args.v_head_dim)) {
+                const int64_t step = n * Z::ROUND * 2;
+                o[n][c] = *(const uint4 *)((const char *)args.a.data + first + skip * 16 +
+                                           step * args.a.row);
+                dout[n][c] = *(const uint4 *)((const char *)args.b.data + second + skip * 16 +
+                                              step * args.b.row);
+            }
         }
-    }
 #pragma unroll
     for (int n = 0; n < ROW_ROUNDS; n++) {
         const int32_t row = row0 + n * Z::ROUND;
         const int64_t place = (int64_t)tile * Z::ROWS + in_tile + n * Z::ROUND;
-        float sum = dot8<F16>(o[n], dout[n]);
+        float sum = dot8<F16>(o[n][0], dout[n][0]);
+#pragma unroll
+        for (int c = 1; c < Z::CHUNKS; c++)
+            sum += dot8<F16>(o[n][c], dout[n][c]);
 #pragma unroll
         for (int x = Z::EACH / 2; x; x /= 2)
             sum += __shfl_xor_sync(~0u, sum, x);
@@ -132,11 +144,17 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     return args;
 }
 
+/* Of general passes. */
+template <int D> static const void *begin_general(bool f16)
+{
+    return f16 ? (const void *)begin_kernel<D, false, true, true>
+               : (const void *)begin_kernel<D, false, true, false>;
+}
+
 template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
 {
     if (!plain)
-        return f16 ? (const void *)begin_kernel<D, false, true, true>
-                   : (const void *)begin_kernel<D, false, true, false>;
+        return begin_general<D>(f16);
     if (clear) /* bf16: for measurements */
         return (const void *)begin_kernel<D, true, false, false>;
     return f16 ? (const void *)begin_kernel<D, false, false, true>
@@ -149,13 +167,15 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *wh
     args.a = pass->o;
     args.b = pass->dout;
     const bool plain = ordo_backward_plain(pass);
-    const int64_t blocks = args.tiles * (pass->bucket == 256 ? begin_shape<256>::BLOCKS : 1);
+    const int64_t blocks = args.tiles * (pass->bucket == 256   ? begin_shape<256>::BLOCKS
+                                         : pass->bucket == 576 ? begin_shape<576>::BLOCKS
+                                                               : 1);
     const ordo_cuda_grid grid = { (unsigned)(blocks > 0 ? blocks : 1), ROW_THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
     const void *kernel = pass->bucket == 64    ? begin_of<64>(plain, clear, pass->f16)
                          : pass->bucket == 128 ? begin_of<128>(plain, clear, pass->f16)
-                         : pass->f16           ? (const void *)begin_kernel<256, false, true, true>
-                                     : (const void *)begin_kernel<256, false, true, false>;
+                         : pass->bucket == 256 ? begin_general<256>(pass->f16)
+                                               : begin_general<576>(pass->f16);
     if (args.q_tiles == 0)
         args.q_tiles = 1; /* a divisor; no tile exists */
     return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);

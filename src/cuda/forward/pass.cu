@@ -103,7 +103,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream, why, why_size);
 }
 
-ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_sm90_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */

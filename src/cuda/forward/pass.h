@@ -1,10 +1,10 @@
-/* forward/pass.h: the forward pass. */
+/* forward/pass.h: the forward pass of head sizes up to 256. */
 #ifndef CUDA_FORWARD_PASS_H
 #define CUDA_FORWARD_PASS_H
 
 #include "cuda/common/pass.h"
 #include "ordo/status.h"
 
-ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_sm90_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
 #endif

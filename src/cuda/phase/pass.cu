@@ -1,0 +1,256 @@
+/* phase/pass.cu: both passes by phases. Forward: row statistics, then panel after panel P and O.
+ * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ. */
+#include "cuda/phase/pass.h"
+
+#include <cuda_runtime.h>
+
+#include "cuda/common/launch.h"
+#include "cuda/common/repair.h"
+#include "cuda/common/rows.h"
+#include "cuda/common/sequences.h"
+#include "cuda/phase/args.h"
+#include "cuda/phase/leave.h"
+
+enum { PHASE_CACHE = 32 << 20 }; /* bytes that units taken together may read again and again */
+
+/* Counters behind the flag: one per kernel of a panel, zeroed together. */
+enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };
+
+/* ---- maps: boxes of 64 x 64 ---- */
+
+struct phase_maps {
+    CUtensorMap q, k, v, dout, p, ds;
+};
+
+static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
+                          bool keys, int32_t columns, char *why, size_t why_size)
+{
+    const ordo_run *run = &pass->run;
+    const int64_t rows = keys ? pass->kv_rows : pass->q_rows;
+    const ordo_cuda_lengths lengths = { rows > 0 ? rows : 1, /* a map needs one */
+                                        keys ? run->kv_heads : run->kv_heads * run->group_heads,
+                                        pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
+    return ordo_cuda_map(map, x, lengths, PHASE_STEP, why, why_size);
+}
+
+static ordo_status panel_map(CUtensorMap *map, const ordo_cuda_pass *pass, uint16_t *data,
+                             char *why, size_t why_size)
+{
+    const ordo_cuda_phase *x = &pass->phase;
+    const int64_t rows = (int64_t)x->section * pass->run.group_heads * x->tiles * PHASE_ROWS;
+    const ordo_cuda_tensor tensor = { data, x->columns, x->columns, x->columns };
+    const ordo_cuda_lengths lengths = { rows, 1, 1, x->columns };
+    return ordo_cuda_map(map, &tensor, lengths, PHASE_STEP, why, why_size);
+}
+
+static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_maps *maps, char *why,
+                             size_t why_size)
+{
+    const int32_t d = pass->head_dim, dv = pass->v_head_dim;
+    CUDA_TRY(map_of(&maps->q, pass, &pass->q, false, d, why, why_size));
+    CUDA_TRY(map_of(&maps->k, pass, &pass->k, true, d, why, why_size));
+    CUDA_TRY(map_of(&maps->v, pass, &pass->v, true, dv, why, why_size));
+    CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, why, why_size));
+    if (!backward)
+        return ORDO_OK;
+    CUDA_TRY(map_of(&maps->dout, pass, &pass->dout, false, dv, why, why_size));
+    return panel_map(&maps->ds, pass, pass->phase.ds, why, why_size);
+}
+
+/* ---- launches ---- */
+
+static ordo_status launch(const ordo_cuda_pass *pass, ordo_phase_kernel kernel, const void *args,
+                          char *why, size_t why_size)
+{
+    int blocks = 0; /* units are known on the device only, if lengths are */
+    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
+    const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes,
+                                  ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch(kernel.kernel, args, grid, pass->stream, why, why_size);
+}
+
+/* Heads that are taken together: under a full mask one after the other, for units are of one length
+ * then; else as many as the cache holds. */
+static int32_t together_of(const ordo_cuda_pass *pass, int32_t heads, int64_t rows)
+{
+    const ordo_band *band = &pass->run.band;
+    if (band->high == ORDO_BAND_OPEN && band->low == -ORDO_BAND_OPEN)
+        return 1;
+    const int64_t bytes = rows * 2 * (pass->head_dim + pass->v_head_dim);
+    const int64_t most = PHASE_CACHE / (bytes > 0 ? bytes : 1);
+    return (int32_t)(most < 1 ? 1 : most > heads ? heads : most);
+}
+
+static ordo_phase_common common_of(const ordo_cuda_pass *pass, const ordo_phase_panel *panel,
+                                   int ticket)
+{
+    ordo_phase_common all = {};
+    all.batch = pass->batch;
+    all.panel = *panel;
+    all.kv_heads = pass->run.kv_heads;
+    all.group_heads = pass->run.group_heads;
+    all.together = together_of(pass, panel->heads * all.group_heads, pass->run.band.kv_len);
+    all.ticket = pass->ticket + ticket;
+    all.stat = pass->lse2;
+    all.weight = pass->delta;
+    return all;
+}
+
+static ordo_status launch_stats(const ordo_cuda_pass *pass, const phase_maps *maps, char *why,
+                                size_t why_size)
+{
+    const ordo_phase_panel every = { 0, pass->batch.tiles, 0, pass->run.kv_heads, true };
+    ordo_phase_stats args = {};
+    args.q = maps->q;
+    args.k = maps->k;
+    args.all = common_of(pass, &every, TICKET_SCORES);
+    args.head_dim = pass->head_dim;
+    args.rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args.ruled = ordo_pass_ruled(pass);
+    args.scale = args.ruled ? (float)ORDO_LN_2 : pass->scale;
+    args.scale_log2 = args.ruled ? 1.0f : pass->scale * (float)ORDO_LOG2_E;
+    args.keep_scale = ordo_pass_dv_scale(pass);
+    args.slopes = pass->slopes;
+    args.slopes_sequence = pass->slopes_sequence;
+    args.lse = pass->lse;
+    return launch(pass, ordo_phase_stats_kernel(pass->f16), &args, why, why_size);
+}
+
+static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *maps,
+                                 const ordo_phase_panel *panel, bool backward, char *why,
+                                 size_t why_size)
+{
+    const int32_t keys = PHASE_KEYS * PHASE_CHUNK;
+    ordo_phase_scores args = {};
+    args.q = maps->q;
+    args.k = maps->k;
+    args.v = maps->v;
+    args.dout = maps->dout;
+    args.all = common_of(pass, panel, TICKET_SCORES);
+    args.head_dim = pass->head_dim;
+    args.v_head_dim = pass->v_head_dim;
+    args.chunks = pass->run.band.kv_len / keys + (pass->run.band.kv_len % keys != 0);
+    args.columns = pass->phase.columns;
+    args.p = pass->phase.p;
+    args.ds = pass->phase.ds;
+    args.rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args.ruled = ordo_pass_ruled(pass);
+    args.slopes = pass->slopes;
+    args.slopes_sequence = pass->slopes_sequence;
+    args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
+    return launch(pass, ordo_phase_scores_kernel(pass->f16, backward), &args, why, why_size);
+}
+
+/* O in the forward pass, dQ in the backward pass. */
+static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
+                                  const ordo_phase_panel *panel, bool backward, char *why,
+                                  size_t why_size)
+{
+    ordo_phase_product args = {};
+    ordo_phase_factors *f = &args.factors[0];
+    f->a = backward ? maps->ds : maps->p;
+    f->b = backward ? maps->k : maps->v;
+    f->out = backward ? pass->dq : pass->o;
+    f->columns = backward ? pass->head_dim : pass->v_head_dim;
+    f->scale = ordo_pass_dk_scale(pass);
+    args.all = common_of(pass, panel, TICKET_QUERIES);
+    args.weighted = !backward;
+    args.kv_rows = pass->kv_rows;
+    args.flag = pass->ticket + ORDO_NOT_FINITE;
+    return launch(pass, ordo_phase_queries_kernel(pass->f16, f->columns), &args, why, why_size);
+}
+
+static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
+                               const ordo_phase_panel *panel, char *why, size_t why_size)
+{
+    const ordo_cuda_tensor none = {};
+    ordo_phase_product args = {};
+    ordo_phase_factors *dv = &args.factors[0], *dk = &args.factors[1];
+    dv->a = maps->p;
+    dv->b = maps->dout;
+    dv->out = pass->carry.out ? none : pass->dv;
+    dv->columns = pass->v_head_dim;
+    dv->scale = ordo_pass_dv_scale(pass);
+    dv->before = pass->carry.in ? pass->carry.dv : NULL;
+    dv->sums = pass->phase.dv;
+    dk->a = maps->ds;
+    dk->b = maps->q;
+    dk->out = pass->carry.out ? none : pass->dk;
+    dk->columns = pass->head_dim;
+    dk->scale = ordo_pass_dk_scale(pass);
+    dk->before = pass->carry.in ? pass->carry.dk : NULL;
+    dk->sums = pass->phase.dk;
+    args.all = common_of(pass, panel, TICKET_KEYS);
+    args.all.together =
+        together_of(pass, panel->heads, (int64_t)pass->run.band.q_len * pass->run.group_heads);
+    args.down = pass->run.order == ORDO_ORDER_DESCENDING;
+    args.kv_rows = pass->kv_rows;
+    args.flag = pass->ticket + ORDO_NOT_FINITE;
+    const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
+    return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), &args, why, why_size);
+}
+
+/* ---- passes ---- */
+
+static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first, char *why, size_t why_size)
+{
+    CUDA_CALL(cudaMemsetAsync(pass->ticket + first, 0, (TICKET_END - first) * sizeof *pass->ticket,
+                              (cudaStream_t)pass->stream));
+    return ORDO_OK;
+}
+
+static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
+                             const ordo_phase_panel *panel, bool backward, char *why,
+                             size_t why_size)
+{
+    CUDA_TRY(zero_tickets(pass, TICKET_SCORES, why, why_size));
+    CUDA_TRY(launch_scores(pass, maps, panel, backward, why, why_size));
+    if (backward && (pass->dk.data || pass->carry.out))
+        CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
+    if (backward && !pass->dq.data)
+        return ORDO_OK;
+    return launch_queries(pass, maps, panel, backward, why, why_size);
+}
+
+static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,
+                              char *why, size_t why_size)
+{
+    const ordo_cuda_phase *x = &pass->phase;
+    const bool down = backward && pass->run.order == ORDO_ORDER_DESCENDING;
+    const int32_t tiles = pass->batch.tiles, panels = tiles / x->tiles + (tiles % x->tiles != 0);
+    for (int32_t head = 0; head < pass->run.kv_heads; head += x->section) {
+        const int32_t heads = ordo_min32(x->section, pass->run.kv_heads - head);
+        for (int32_t n = 0; n < panels; n++) {
+            ordo_phase_panel panel = ordo_phase_panel_at(n, x->tiles, tiles, down);
+            panel.head = head;
+            panel.heads = heads;
+            CUDA_TRY(run_panel(pass, maps, &panel, backward, why, why_size));
+        }
+        if (backward && pass->carry.out)
+            CUDA_TRY(ordo_phase_leave(pass, head, heads, why, why_size));
+    }
+    return ORDO_OK;
+}
+
+ordo_status ordo_sm90_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    phase_maps maps;
+    CUDA_TRY(make_maps(pass, false, &maps, why, why_size));
+    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
+    CUDA_TRY(zero_tickets(pass, 0, why, why_size));
+    CUDA_TRY(launch_stats(pass, &maps, why, why_size));
+    CUDA_TRY(run_panels(pass, &maps, false, why, why_size));
+    return ordo_repair_forward(pass, why, why_size);
+}
+
+ordo_status ordo_sm90_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    phase_maps maps;
+    CUDA_TRY(make_maps(pass, true, &maps, why, why_size));
+    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
+    CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
+    CUDA_TRY(run_panels(pass, &maps, true, why, why_size));
+    return ordo_repair_backward(pass, why, why_size);
+}

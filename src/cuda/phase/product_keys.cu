@@ -1,0 +1,7 @@
+/* phase/product_keys.cu: dV and dK of the backward pass by phases: the instances. */
+#include "cuda/phase/product.h"
+
+ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns)
+{
+    return f16 ? phase_product_of<true, true>(columns) : phase_product_of<true, false>(columns);
+}
