@@ -192,6 +192,8 @@ typedef struct ordo_backend_limits {
                                 * given: its default depends on head_dim. */
     int64_t tensor_align;      /* addresses and strides of tensors, and mask_bits, are multiples of
                                 * this many bytes; 0: of one element */
+    int64_t made_bits_head_dim_max; /* above this head_dim or v_head_dim dropout needs
+                                     * call.mask_bits */
 } ordo_backend_limits;
 
 #define ORDO_BACKEND_LIMITS_INIT ORDO_SIZED(ordo_backend_limits)

@@ -89,6 +89,11 @@ typedef struct ordo_plan_options {
      * limit. */
     int64_t segments; /* 0 = none, unless mask_memory is given */
     uint64_t mask_memory;
+    /* Bytes that the workspace of either pass should not exceed; 0 = 1 GiB. Only the cuda backend
+     * above head size 256 divides its work by it; it changes no bit. The least that runs is one
+     * tile of queries of one key head: a smaller limit is exceeded, and ordo_plan_workspace() says
+     * by how much. */
+    int64_t workspace_limit;
 } ordo_plan_options;
 
 #define ORDO_PLAN_OPTIONS_INIT ORDO_SIZED(ordo_plan_options)
@@ -103,7 +108,7 @@ typedef struct ordo_plan_options {
  * and padded sequences, it does not run every order. ordo_schedule (ordo/lab/sim.h) simulates all
  * of them.
  *
- * Head sizes are the one exception: a cuda plan may have any up to 256, because
+ * Head sizes are the one exception: a cuda plan may have any up to 576, because
  * ordo_attention_combine() runs them all. ordo_backend_query() gives those that a pass runs. */
 ORDO_API ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                                       const ordo_machine *machine,

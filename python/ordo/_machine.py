@@ -136,6 +136,7 @@ class BackendLimits:
     head_dim_max: int
     head_dim_multiple: int
     tensor_align: int
+    made_bits_head_dim_max: int
 
 
 def backend_limits(backend: Backend) -> BackendLimits:

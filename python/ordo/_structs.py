@@ -137,6 +137,7 @@ class ordo_plan_options(Struct):
         ("workers", c_int64),
         ("segments", c_int64),
         ("mask_memory", c_uint64),
+        ("workspace_limit", c_int64),
     ]
     _words_ = {"backend": "backend", "order": "order", "issue": "issue", "assign": "assign"}
 
@@ -254,6 +255,7 @@ class ordo_backend_limits(Struct):
         ("head_dim_max", c_int64),
         ("head_dim_multiple", c_int64),
         ("tensor_align", c_int64),
+        ("made_bits_head_dim_max", c_int64),
     ]
 
 

@@ -17,7 +17,8 @@ enum {
     COPY_BYTES = ORDO_CUDA_COPY_BYTES,
     HEAD_STEP = ORDO_CUDA_HEAD_STEP,
     STRIDE_BITS = 40, /* of a stride in bytes that the copy hardware holds */
-    TILES_BITS = 28
+    TILES_BITS = 28,
+    PHASE_TILES_BITS = 26 /* by phases there are a dozen units a tile */
 };
 
 /* ---- what the kernels do not do although a plan can be made; see planner/legal.h ---- */
@@ -40,21 +41,23 @@ static ordo_status check_heads(const ordo_problem *p)
 
 /* Tiles of one head, of all sequences, are counted in 32 bits, and so are those of all heads, with
  * room for the tickets drawn past the last and for kernels with a few blocks a tile. */
-static ordo_status check_count(const ordo_problem *p, const char *name, int64_t length,
+static ordo_status check_count(const ordo_plan *plan, const char *name, int64_t length,
                                int64_t total, int64_t heads, int64_t tile)
 {
-    const int64_t most = (INT64_C(1) << TILES_BITS) / heads;
+    const ordo_problem *p = &plan->problem;
+    const int bits = ordo_plan_by_phases(plan) ? PHASE_TILES_BITS : TILES_BITS;
+    const int64_t most = (INT64_C(1) << bits) / heads;
     const int64_t tiles = (length + tile - 1) / tile;
     if (p->layout == ORDO_PACKED && total / tile + p->batch > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "heads %" PRId64 " x %" PRId64 " %s tiles in %" PRId64
                          " sequences: backend cuda expects at most 2^%d",
-                         heads, total / tile + p->batch, name, p->batch, TILES_BITS);
+                         heads, total / tile + p->batch, name, p->batch, bits);
     if (p->layout != ORDO_PACKED && tiles > most / p->batch)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "batch %" PRId64 " x heads %" PRId64 " x %" PRId64
                          " %s tiles: backend cuda expects at most 2^%d",
-                         p->batch, heads, tiles, name, TILES_BITS);
+                         p->batch, heads, tiles, name, bits);
     return ORDO_OK;
 }
 
@@ -62,14 +65,20 @@ static ordo_status check_counts(const ordo_plan *plan, ordo_pass which)
 {
     const ordo_problem *p = &plan->problem;
     const ordo_tile tile = which == ORDO_FORWARD ? plan->forward_tile : plan->backward_tile;
-    ORDO_TRY(check_count(p, "query", p->q_len, p->total_q, p->heads, tile.q));
+    ORDO_TRY(check_count(plan, "query", p->q_len, p->total_q, p->heads, tile.q));
     if (which == ORDO_FORWARD)
         return ORDO_OK;
-    return check_count(p, "key", p->kv_len, p->total_kv, p->kv_heads, tile.k);
+    return check_count(plan, "key", p->kv_len, p->total_kv, p->kv_heads, tile.k);
 }
 
 static ordo_status check_call(const ordo_problem *p, const ordo_call *call)
 {
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    if (p->dropout.p > 0 && !call->mask_bits && dim > ORDO_CUDA_MADE_BITS)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "mask_bits NULL, head size %" PRId64
+                         ": backend cuda expects bits made by ordo_dropout_fill_device() above %d",
+                         dim, ORDO_CUDA_MADE_BITS);
     if (p->dropout.p > 0 && !call->mask_bits && p->dropout.keying == ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
@@ -156,6 +165,28 @@ static void *cut(char **at, uint64_t bytes)
     return piece;
 }
 
+static ordo_cuda_phase phase_of(const ordo_phase_panels *panels)
+{
+    return (ordo_cuda_phase) { .section = (int32_t)panels->section,
+                               .tiles = (int32_t)panels->tiles,
+                               .columns = (int32_t)panels->columns };
+}
+
+static void take_forward_workspace(const ordo_plan *plan, char *at, ordo_cuda_pass *pass)
+{
+    ordo_forward_parts parts;
+    (void)ordo_plan_forward_parts(plan, 0, &parts); /* fits: as made */
+    pass->ticket = cut(&at, parts.ticket);
+    void *const entries = cut(&at, parts.table);
+    pass->table = pass->layout != ORDO_DENSE ? entries : NULL;
+    if (!ordo_plan_by_phases(plan))
+        return;
+    pass->lse2 = cut(&at, parts.stat);
+    pass->delta = cut(&at, parts.weight);
+    pass->phase = phase_of(&parts.panels);
+    pass->phase.p = cut(&at, parts.p);
+}
+
 static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                            ordo_cuda_pass *pass)
 {
@@ -164,11 +195,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     uint64_t tiles = 0;
     const bool table = pass->layout != ORDO_DENSE;
     if (which == ORDO_FORWARD) {
-        const uint64_t table_bytes = ordo_plan_table_bytes(plan);
-        uint64_t all = 0;
-        (void)ordo_plan_forward_bytes(plan, &all); /* fits: as made */
-        pass->ticket = cut(&at, all - table_bytes);
-        pass->table = table ? cut(&at, table_bytes) : NULL;
+        take_forward_workspace(plan, at, pass);
         return;
     }
     (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
@@ -182,6 +209,13 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->table = table ? entries : NULL;
     pass->carry.dk_broken = cut(&at, parts.broken);
     pass->carry.dv_broken = pass->carry.dk_broken + parts.broken / 2;
+    if (!ordo_plan_by_phases(plan))
+        return;
+    pass->phase = phase_of(&parts.panels);
+    pass->phase.p = cut(&at, parts.p);
+    pass->phase.ds = cut(&at, parts.ds);
+    pass->phase.dk = cut(&at, parts.dk);
+    pass->phase.dv = cut(&at, parts.dv);
 }
 
 /* ---- sequences ---- */

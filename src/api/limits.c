@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "ordo/attention.h"
+#include "plan/plan.h"
 #include "planner/defaults.h"
 
 static const unsigned every_dtype = 1u << ORDO_F32 | 1u << ORDO_BF16 | 1u << ORDO_F16;
@@ -17,8 +18,12 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
     if (!limits)
         return ordo_fail(ORDO_ERR_ARGUMENT, "limits NULL: expected a struct");
     switch (backend) {
-    case ORDO_BACKEND_REF: found.head_dim_max = ordo_default_head_dim_max("ref"); break;
-    case ORDO_BACKEND_CPU: found.head_dim_max = ordo_default_head_dim_max("cpu"); break;
+    case ORDO_BACKEND_REF:
+        found.head_dim_max = found.made_bits_head_dim_max = ordo_default_head_dim_max("ref");
+        break;
+    case ORDO_BACKEND_CPU:
+        found.head_dim_max = found.made_bits_head_dim_max = ordo_default_head_dim_max("cpu");
+        break;
     case ORDO_BACKEND_CUDA:
         found = (ordo_backend_limits) {
             .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
@@ -26,6 +31,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
             .head_dim_multiple = ORDO_CUDA_HEAD_STEP,
             .unequal_head_dims = true,
             .tensor_align = ORDO_CUDA_COPY_BYTES,
+            .made_bits_head_dim_max = ORDO_CUDA_MADE_BITS,
         };
         break;
     default:

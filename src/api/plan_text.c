@@ -140,6 +140,9 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
                                  value);
     }
+    if (plan->workspace_limit != 0)
+        used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " limit=%" PRId64,
+                                 plan->workspace_limit);
     ordo_plan_key(plan, value, sizeof value);
     used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " key=%s", value);
     return used;
@@ -248,6 +251,9 @@ static ordo_status read_line(ordo_plan *plan, char *line)
             return ordo_fail(ORDO_ERR_PARSE, "plan: %s=%.40s: not a value of that field",
                              fields[x].name, value);
     }
+    const char *limit = next_value(&rest, "limit"); /* if it is not the default */
+    if (limit && !read_integer(limit, &plan->workspace_limit))
+        return ordo_fail(ORDO_ERR_PARSE, "plan: limit=%.40s: not a value of that field", limit);
     if (!next_value(&rest, "key") || rest)
         return ordo_fail(ORDO_ERR_PARSE, "plan: expected field key last");
     return ORDO_OK;

@@ -11,7 +11,8 @@ enum {
     ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
     ORDO_SPLIT_MAX = 64,  /* accumulators per query tile */
     ORDO_WORKERS_MAX = 1 << 20,
-    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
+    ORDO_LENGTH_MAX = ORDO_BAND_OPEN, /* of a sequence */
+    ORDO_CUDA_MADE_BITS = 256         /* largest head size at which CUDA kernels make keep bits */
 };
 
 struct ordo_plan {
@@ -27,10 +28,11 @@ struct ordo_plan {
     int64_t section;
     ordo_assign assign;
     int64_t workers;
-    int64_t segments;     /* of rows, with dropout: plan/segments.h; 0: none */
-    int64_t lse_rows;     /* rows of a head in lse and dlse, if this is a segment; 0: q_len */
-    int threshold;        /* dropout: keep if draw < threshold */
-    int64_t predicted_ns; /* -1: unknown */
+    int64_t segments;               /* of rows, with dropout: plan/segments.h; 0: none */
+    int64_t lse_rows;               /* rows of a head in lse, dlse of a segment; 0: q_len */
+    int64_t workspace_limit;        /* bytes; 0: the default */
+    int threshold;                  /* dropout: keep if draw < threshold */
+    int64_t predicted_ns;           /* -1: unknown */
     ordo_dropout_mode dropout_mode; /* recommended; not part of the line */
     bool keep_bits;                 /* the backward pass reads the bits of the forward pass */
     char note[256];
@@ -44,11 +46,14 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
            (packed && (p->total_q == 0 || p->total_kv == 0));
 }
 
-/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2. */
+/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
+ * that run by phases (head sizes above 256) make none. */
 static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
 {
-    return plan->problem.dropout.p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
-           plan->problem.dropout.keying == ORDO_KEYING_FA2;
+    const ordo_problem *p = &plan->problem;
+    const bool wide = p->head_dim > ORDO_CUDA_MADE_BITS || p->v_head_dim > ORDO_CUDA_MADE_BITS;
+    return p->dropout.p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
+           (p->dropout.keying == ORDO_KEYING_FA2 || wide);
 }
 
 /* Rows of a head in lse and dlse of a dense or padded problem. */

@@ -23,11 +23,18 @@ static inline int ordo_panel_row(int64_t n)
 /* Bytes of one entry in the table of sequences. */
 enum { ORDO_SEQUENCE_BYTES = 80 };
 
-/* The head size that the kernels are compiled for and that serves this plan: 64, 128 or 256. */
+/* The head size that the kernels are compiled for and that serves this plan: 64, 128, 256, or up to
+ * 576. */
 static inline int ordo_plan_bucket(const ordo_plan *plan)
 {
     const int64_t q = plan->problem.head_dim, v = plan->problem.v_head_dim, dim = q > v ? q : v;
-    return dim <= 64 ? 64 : dim <= 128 ? 128 : 256;
+    return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 576;
+}
+
+/* Whether the passes of a CUDA plan run by phases: plan/phase.h. */
+static inline bool ordo_plan_by_phases(const ordo_plan *plan)
+{
+    return plan->backend == ORDO_BACKEND_CUDA && ordo_plan_bucket(plan) > 256;
 }
 
 #endif

@@ -16,6 +16,14 @@ static bool part(uint64_t *bytes, uint64_t a, uint64_t b, uint64_t c, uint64_t d
     return true;
 }
 
+static bool add_all(uint64_t *bytes, const uint64_t *parts, size_t count)
+{
+    for (size_t x = 0; x < count; x++)
+        if (!ordo_add_fits(bytes, parts[x]))
+            return false;
+    return true;
+}
+
 static uint64_t round_up_16(int64_t n)
 {
     return ((uint64_t)n + 15) / 16 * 16;
@@ -52,6 +60,61 @@ static bool broken_rows(const ordo_plan *plan, ordo_backward_parts *parts)
                 packed ? 1 : (uint64_t)p->batch, (uint64_t)p->kv_heads, 2);
 }
 
+/* ---- passes by phases ---- */
+
+static int64_t query_heads(const ordo_problem *p)
+{
+    return p->heads / p->kv_heads;
+}
+
+/* The largest panels that leave room for the other parts. */
+static ordo_phase_panels panels_of(const ordo_plan *plan, bool backward, uint64_t tiles,
+                                   uint64_t others)
+{
+    const ordo_problem *p = &plan->problem;
+    const int64_t limit = plan->workspace_limit ? plan->workspace_limit : ORDO_PHASE_BUDGET;
+    const ordo_phase_problem phase = {
+        .tiles = tiles < INT32_MAX ? (int64_t)tiles : INT32_MAX,
+        .tile_rows = plan->backward_tile.q,
+        .tile_keys = plan->backward_tile.k,
+        .kv_heads = p->kv_heads,
+        .group_heads = query_heads(p),
+        .kv_len = p->kv_len,
+        .kv_rows = p->layout == ORDO_PACKED ? p->total_kv : p->batch * p->kv_len,
+        .sum_columns = backward ? p->head_dim + p->v_head_dim : 0,
+        .backward = backward,
+    };
+    return ordo_phase_panels_of(&phase, (uint64_t)limit > others ? (uint64_t)limit - others : 0);
+}
+
+/* P, or dS, of a panel. */
+static bool panel_part(const ordo_plan *plan, const ordo_phase_panels *panels, uint64_t *bytes)
+{
+    const uint64_t heads = (uint64_t)(panels->section * query_heads(&plan->problem));
+    return part(bytes, heads, (uint64_t)(panels->tiles * plan->backward_tile.q),
+                (uint64_t)panels->columns, 2);
+}
+
+static bool phase_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_parts *parts)
+{
+    const ordo_problem *p = &plan->problem;
+    const bool packed = p->layout == ORDO_PACKED;
+    const uint64_t rows = (uint64_t)(packed ? p->total_kv : p->kv_len);
+    const uint64_t sequences = packed ? 1 : (uint64_t)p->batch;
+    uint64_t others = 2 * PART_ALIGN; /* dk and dv are rounded up */
+    if (!add_all(&others,
+                 (const uint64_t[]) { parts->delta, parts->lse2, parts->turns, parts->ticket,
+                                      parts->table, parts->broken },
+                 6))
+        return false;
+    parts->panels = panels_of(plan, true, tiles, others);
+    const uint64_t heads = sequences * (uint64_t)parts->panels.section;
+    return panel_part(plan, &parts->panels, &parts->p) &&
+           panel_part(plan, &parts->panels, &parts->ds) &&
+           part(&parts->dk, rows, heads, (uint64_t)p->head_dim, 4) &&
+           part(&parts->dv, rows, heads, (uint64_t)p->v_head_dim, 4);
+}
+
 bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_parts *parts)
 {
     uint64_t each = tiles, rows, padded; /* tiles of all heads; their rows, also padded to 16 */
@@ -65,8 +128,10 @@ bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backwa
         !part(&parts->lse2, padded, 4, 1, 1) || !part(&parts->turns, each, 4, 1, 1) ||
         !part(&parts->ticket, 2, 4, 1, 1))
         return false;
-    return plan->backend == ORDO_BACKEND_CPU ? query_panels(plan, each, rows, parts)
-                                             : broken_rows(plan, parts);
+    if (plan->backend == ORDO_BACKEND_CPU)
+        return query_panels(plan, each, rows, parts);
+    return broken_rows(plan, parts) &&
+           (!ordo_plan_by_phases(plan) || phase_parts(plan, tiles, parts));
 }
 
 uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
@@ -78,13 +143,34 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
     return bytes;
 }
 
+static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
+{
+    uint64_t tiles = 0, others = 0;
+    parts->ticket = PART_ALIGN;
+    parts->table = ordo_plan_table_bytes(plan);
+    if (!ordo_plan_by_phases(plan))
+        return true;
+    if (!ordo_plan_query_tiles(plan, &tiles) ||
+        !part(&parts->stat, tiles, (uint64_t)plan->problem.heads, (uint64_t)plan->backward_tile.q,
+              4))
+        return false;
+    parts->weight = parts->stat;
+    if (!add_all(&others,
+                 (const uint64_t[]) { parts->ticket, parts->table, parts->stat, parts->weight }, 4))
+        return false;
+    parts->panels = panels_of(plan, false, tiles, others);
+    return panel_part(plan, &parts->panels, &parts->p);
+}
+
 bool ordo_plan_forward_parts(const ordo_plan *plan, uint64_t tiles, ordo_forward_parts *parts)
 {
     const ordo_problem *p = &plan->problem;
     const int64_t bq = plan->forward_tile.q, bk = plan->forward_tile.k;
-    const int64_t queries = p->heads / p->kv_heads, meet = p->q_len / bq + (p->q_len % bq != 0);
+    const int64_t queries = query_heads(p), meet = p->q_len / bq + (p->q_len % bq != 0);
     uint64_t each = tiles; /* tiles of all key heads */
     *parts = (ordo_forward_parts) { 0 };
+    if (plan->backend == ORDO_BACKEND_CUDA)
+        return cuda_forward_parts(plan, parts);
     if (plan->backend != ORDO_BACKEND_CPU || meet * queries <= ORDO_ITEM_TILES)
         return true;
     return ordo_mul_fits(&each, (uint64_t)p->kv_heads) &&
@@ -126,10 +212,12 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (plan->segments)
         return ordo_segment_sizes(plan, &segments) &&
                segments_bytes(&segments, segments.forward, bytes);
-    *bytes = plan->backend == ORDO_BACKEND_CUDA ? PART_ALIGN + ordo_plan_table_bytes(plan) : 0;
-    return all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) &&
-           ordo_plan_forward_parts(plan, tiles, &parts) && ordo_add_fits(bytes, parts.kt) &&
-           ordo_add_fits(bytes, parts.v) && ordo_add_fits(bytes, parts.ready);
+    if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
+        !ordo_plan_forward_parts(plan, tiles, &parts))
+        return false;
+    const uint64_t sizes[] = { parts.kt,    parts.v,    parts.ready,  parts.ticket,
+                               parts.table, parts.stat, parts.weight, parts.p };
+    return add_all(bytes, sizes, sizeof sizes / sizeof *sizes);
 }
 
 bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles)
@@ -153,11 +241,10 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;
-    const uint64_t parts[] = { w.dq, w.delta, w.turns, w.ticket, w.q,     w.dout,
-                               w.qt, w.doutt, w.lse2,  w.ready,  w.table, w.broken };
-    for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
-        if (!ordo_add_fits(bytes, parts[x]))
-            return false;
+    const uint64_t parts[] = { w.dq,   w.delta, w.turns, w.ticket, w.q, w.dout, w.qt, w.doutt,
+                               w.lse2, w.ready, w.table, w.broken, w.p, w.ds,   w.dk, w.dv };
+    if (!add_all(bytes, parts, sizeof parts / sizeof *parts))
+        return false;
     *bytes = *bytes > forward ? *bytes : forward;
     return true;
 }

@@ -7,6 +7,7 @@
 #define PLAN_WORKSPACE_H
 
 #include "plan/segments.h"
+#include "plan/phase.h"
 #include "plan/sizes.h"
 
 /* Bytes of each part of the backward pass's workspace. Rows are padded to whole tiles. */
@@ -23,17 +24,26 @@ typedef struct ordo_backward_parts {
     uint64_t ready;  /* CPU: one flag per query tile: its panels are filled */
     uint64_t table;  /* CUDA: the table of sequences */
     uint64_t broken; /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
+    uint64_t p, ds;  /* CUDA, by phases: of a panel */
+    uint64_t dk, dv; /* CUDA, by phases: f32 sums of a section of key heads */
+    ordo_phase_panels panels;
 } ordo_backward_parts;
 
 /* Parts of a backward pass with `tiles` query tiles in all sequences together. */
 bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_parts *parts);
 
-/* Bytes of each part of the CPU forward pass's workspace. All are 0 unless a key tile meets more
- * query tiles than one item takes together. */
+/* Bytes of each part of the forward pass's workspace. Those of the CPU are 0 unless a key tile
+ * meets more query tiles than one item takes together. */
 typedef struct ordo_forward_parts {
-    uint64_t kt;    /* keys transposed */
-    uint64_t v;     /* values as panels */
-    uint64_t ready; /* one flag per key tile: its panels are filled */
+    uint64_t kt;     /* CPU: keys transposed */
+    uint64_t v;      /* CPU: values as panels */
+    uint64_t ready;  /* CPU: one flag per key tile: its panels are filled */
+    uint64_t ticket; /* CUDA: the ticket and a flag */
+    uint64_t table;  /* CUDA: the table of sequences */
+    uint64_t stat;   /* CUDA, by phases: the shift of the exponents of each query row */
+    uint64_t weight; /* CUDA, by phases: the factor of its outputs */
+    uint64_t p;      /* CUDA, by phases: of a panel */
+    ordo_phase_panels panels;
 } ordo_forward_parts;
 
 /* Parts of a forward pass with `tiles` key tiles in all sequences together. */
@@ -48,8 +58,7 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
  * bound that holds for any lengths. */
 bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
 
-/* Workspace of the forward pass: on CUDA the ticket and the table, on the CPU the parts above. An
- * empty problem needs none. */
+/* Workspace of the forward pass. An empty problem needs none. */
 bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
 
 /* Workspace that is enough for either pass. An empty problem needs none. */

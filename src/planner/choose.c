@@ -114,6 +114,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
     const bool by_key = plan->backend != ORDO_BACKEND_REF && plan->group != ORDO_GROUP_WAVES;
     plan->issue = o->issue ? o->issue : by_key ? ORDO_ISSUE_KEY : ORDO_ISSUE_HEAD;
     plan->assign = o->assign ? o->assign : ORDO_ASSIGN_FIRST_FREE;
+    plan->workspace_limit = o->workspace_limit;
     if (plan->issue == ORDO_ISSUE_HEAD && o->section != 0 && o->section != 1)
         return ordo_fail(ORDO_ERR_ARGUMENT, "section %" PRId64 ": issue head has no sections",
                          o->section);

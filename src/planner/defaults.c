@@ -32,6 +32,8 @@ static const ordo_default table[] = {
     { "sm90", 128, false, FORWARD(128), BACKWARD(128), DOWN },
     { "sm90", 256, true, FORWARD(256), BACKWARD(256), FULL },
     { "sm90", 256, false, FORWARD(256), BACKWARD(256), DOWN },
+    { "sm90", 576, true, FORWARD(576), BACKWARD(576), FULL },
+    { "sm90", 576, false, FORWARD(576), BACKWARD(576), DOWN },
     { "cpu", 576, true, { 64, 128 }, { 64, 128 }, FULL },
     { "cpu", 576, false, { 64, 128 }, { 64, 128 }, DOWN },
     /* The oracle sums element by element, upwards. */

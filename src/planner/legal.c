@@ -154,7 +154,7 @@ static ordo_status check_cuda(const ordo_plan *plan)
     const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
     ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward_tile));
     ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward_tile));
-    if (ordo_plan_bucket(plan) == 256 && !plain)
+    if (ordo_plan_bucket(plan) >= 256 && !plain)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, head_dim %" PRId64
                          ": backend cuda expects ascending or descending above 128",
@@ -301,6 +301,10 @@ static ordo_status check_segments(const ordo_plan *plan)
 static ordo_status check_workspace(const ordo_plan *plan)
 {
     uint64_t bytes;
+    if (plan->workspace_limit < 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "workspace_limit %" PRId64 ": expected bytes, or 0 for the default",
+                         plan->workspace_limit);
     if (!ordo_plan_workspace_bytes(plan, &bytes) || bytes > (uint64_t)1 << 62)
         return ordo_fail(ORDO_ERR_OVERFLOW, "workspace: its size does not fit 62 bits");
     return ORDO_OK;

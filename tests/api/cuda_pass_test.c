@@ -96,6 +96,49 @@ TEST(workspace_of_a_backward_pass)
     close_fixture(f);
 }
 
+/* By phases: P and dS of all heads, which are few, and sums of dK and dV. */
+TEST(workspace_of_passes_by_phases)
+{
+    request r = small();
+    r.problem.head_dim = 512;
+    r.problem.v_head_dim = 264;
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    const int64_t tile = 128 * 256 * 2, rows = BATCH * COLS;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    CHECK(pass.phase.section == KV_HEADS && pass.phase.tiles == BATCH && pass.phase.columns == 256);
+    CHECK_INT((char *)pass.phase.ds - (char *)pass.phase.p, BATCH * HEADS * tile);
+    CHECK_INT((char *)pass.phase.dk - (char *)pass.phase.ds, BATCH * HEADS * tile);
+    CHECK_INT((char *)pass.phase.dv - (char *)pass.phase.dk, rows * KV_HEADS * 512 * 4);
+    const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
+    CHECK_INT((end - (char *)pass.phase.dv) / 256, (rows * KV_HEADS * 264 * 4 + 255) / 256);
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT((char *)pass.lse2 - (char *)pass.ticket, 256);
+    CHECK_INT((char *)pass.delta - (char *)pass.lse2, BATCH * HEADS * 128 * 4);
+    CHECK_INT((char *)pass.phase.p - (char *)pass.delta, BATCH * HEADS * 128 * 4);
+    close_fixture(f);
+}
+
+/* The bits of dropout are given there. */
+TEST(passes_by_phases_make_no_bits)
+{
+    request r = small();
+    static uint32_t bits[64];
+    ordo_plan_info info;
+    r.problem.head_dim = 512;
+    r.problem.dropout.p = 0.1;
+    fixture *f = open_fixture(&r);
+    ordo_cuda_pass pass;
+    f->call.mask_bits = NULL;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "mask_bits NULL, head size 512");
+    f->call.mask_bits = bits;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    CHECK_INT(ordo_plan_query(f->plan, &info), ORDO_OK);
+    CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_SEQUENTIAL);
+    close_fixture(f);
+}
+
 /* Sums, and gradients that are not wanted; what a call without them leaves out. */
 TEST(carried_sums)
 {
@@ -261,8 +304,9 @@ static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
 TEST(head_sizes_have_buckets)
 {
     static const int sizes[][2] = { { 8, 64 },    { 64, 64 },   { 72, 128 },  { 96, 128 },
-                                    { 128, 128 }, { 136, 256 }, { 192, 256 }, { 256, 256 } };
-    for (int x = 0; x < 8; x++) {
+                                    { 128, 128 }, { 136, 256 }, { 192, 256 }, { 256, 256 },
+                                    { 264, 576 }, { 576, 576 } };
+    for (int x = 0; x < 10; x++) {
         request r = small();
         r.problem.head_dim = sizes[x][0];
         r.problem.q_len = r.problem.kv_len = 1; /* the fixture's memory is never touched */
@@ -271,7 +315,7 @@ TEST(head_sizes_have_buckets)
         CHECK_INT(pass.head_dim, sizes[x][0]);
         CHECK_INT(pass.bucket, sizes[x][1]);
         const int64_t rows = BATCH * HEADS * pass.run.band.bq;
-        const int64_t dq = sizes[x][1] == 256 ? 0 : rows * sizes[x][1] * 4;
+        const int64_t dq = sizes[x][1] >= 256 ? 0 : rows * sizes[x][1] * 4;
         CHECK_INT((char *)pass.delta - (char *)pass.dq_sum, dq);
         close_fixture(f);
     }
@@ -492,6 +536,7 @@ TEST(many_tiles)
 CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), RUN(carried_sums),
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
-           RUN(head_sizes_have_buckets), RUN(types_scores_and_windows), RUN(a_packed_pass),
+           RUN(head_sizes_have_buckets), RUN(workspace_of_passes_by_phases),
+           RUN(passes_by_phases_make_no_bits), RUN(types_scores_and_windows), RUN(a_packed_pass),
            RUN(a_padded_pass), RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale),
            RUN(dropout_made_inside), RUN(many_tiles))

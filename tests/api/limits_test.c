@@ -93,6 +93,7 @@ TEST(bits_of_keying_fa2_are_made_inside_or_given)
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
     close_fixture(f);
     CHECK(limits_of(ORDO_BACKEND_CPU).makes_fa2_bits && limits_of(ORDO_BACKEND_REF).makes_fa2_bits);
+    CHECK_INT(limits_of(ORDO_BACKEND_CPU).made_bits_head_dim_max, 576);
 }
 
 TEST(no_backend_and_no_struct)

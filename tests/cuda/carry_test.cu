@@ -1,8 +1,8 @@
 /* A backward pass in parts of its rows, each continuing the f32 sums of dk and dv of the part
- * before it, has the bits of one pass: for every kernel (head sizes up to 64, 128 and 256), mask,
- * type, score rule and way of dropping; dense, and packed and padded batches whose lengths only the
- * device knows. So has a pass that computes only dq, or only dk and dv. A NaN in one part spoils
- * the keys that see it, and no others.
+ * before it, has the bits of one pass: for every kernel (head sizes up to 64, 128, 256 and 576),
+ * mask, type, score rule and way of dropping; dense, and packed and padded batches whose lengths
+ * only the device knows. So has a pass that computes only dq, or only dk and dv. A NaN in one part
+ * spoils the keys that see it, and no others.
  *
  * Prints the time of all parts divided by that of one call. Without a device of compute capability
  * 9.0: compiled, and skipped. */
@@ -380,6 +380,16 @@ int main(void)
              with(wide, "window 200 D 256, bits made, dlse",
                   [](S s) { s.left = 200, s.dropout = 0.1, s.dlse = true; }),
              with(wide, "D 256 softcap, alibi", [](S s) { s.softcap = 20, s.alibi = true; }),
+             with(wide, "causal D 512", [](S s) { s.dim = 512; }),
+             with(wide, "full D 576 f16, uneven",
+                  [](S s) {
+                      s.mask = ORDO_MASK_FULL, s.dim = 576, s.f16 = true, s.q_len = 1001;
+                      s.kv_len = 777;
+                  }),
+             with(wide, "window 200 D 320, bits given",
+                  [](S s) { s.dim = 320, s.left = 200, s.dropout = 0.1, s.given = true; }),
+             with(wide, "D 264 softcap, alibi, dlse",
+                  [](S s) { s.dim = 264, s.softcap = 20, s.alibi = s.dlse = true; }),
          })
         check_dense(z);
     for (const cut_shape &z : {
@@ -387,6 +397,7 @@ int main(void)
              with(causal, "NaN D 64 f16", [](S s) { s.dim = 64, s.f16 = true, s.nan_row = 3000; }),
              with(causal, "NaN D 128, bits made", [](S s) { s.dropout = 0.1, s.nan_row = 70; }),
              with(wide, "NaN D 256", [](S s) { s.nan_row = 1000; }),
+             with(wide, "NaN D 512", [](S s) { s.dim = 512, s.nan_row = 1000; }),
          })
         check_nan(z);
     const std::vector<int> q = { 700, 1500, 0, 2048, 333 }, kv = { 900, 64, 500, 2000, 1 };
@@ -395,6 +406,8 @@ int main(void)
     check_ragged({ "packed D 256", 256, 2, 1, false, true, q, kv });
     check_ragged({ "padded D 96", 96, 4, 2, false, false, q, kv });
     check_ragged({ "padded D 192", 192, 2, 2, true, false, q, kv });
+    check_ragged({ "packed D 512", 512, 2, 1, false, true, q, kv });
+    check_ragged({ "padded D 320 f16", 320, 2, 2, true, false, q, kv });
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);
     return failed > 0;
 }

@@ -46,6 +46,13 @@ static const struct {
     [GRID_DK] = { "dk", true, false, false },     [GRID_DV] = { "dv", true, true, false },
 };
 
+/* Whether CUDA runs it by phases: those passes round P before they compute dS from it, and make no
+ * keep bits. */
+static inline bool grid_by_phases(const ordo_problem *p)
+{
+    return p->head_dim > 256 || p->v_head_dim > 256;
+}
+
 typedef struct grid_case {
     ordo_problem problem; /* kv_heads, kv_len and v_head_dim filled in */
     ordo_order order;     /* of sums; 0: the plan's choice, and then `group` is not read */

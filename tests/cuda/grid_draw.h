@@ -38,9 +38,10 @@ static inline int64_t grid_draw_length(uint64_t *state, int64_t longest)
 
 static inline int64_t grid_draw_dim(uint64_t *state)
 {
-    static const int64_t dims[] = { 64, 96, 128, 192, 256 };
-    return check_between(state, 0, 2) ? dims[check_between(state, 0, 4)]
-                                      : 8 * check_between(state, 1, 32);
+    static const int64_t dims[] = { 64, 96, 128, 192, 256, 512 };
+    return check_between(state, 0, 2)
+               ? dims[check_between(state, 0, 5)]
+               : 8 * check_between(state, 1, grid_one_in(state, 3) ? 72 : 32);
 }
 
 static inline void grid_draw_rules(ordo_problem *p, uint64_t *state)
@@ -63,7 +64,7 @@ static inline void grid_draw_dropout(grid_case *c, uint64_t *state)
     ordo_dropout *d = &c->problem.dropout;
     static const double p[] = { 0, 0.1, 0.17 };
     d->p = p[check_between(state, 0, 2)];
-    c->bits_given = check_between(state, 0, 1);
+    c->bits_given = check_between(state, 0, 1) || grid_by_phases(&c->problem);
     c->by_pointer = check_between(state, 0, 1);
     c->offset = (uint64_t)check_between(state, 0, 1000);
     if (d->p > 0 && grid_one_in(state, 4)) {

@@ -3,22 +3,25 @@
  * A rule is a set of features with the lengths of its sequences. It is tried with every head size
  * of a list, and with every mask or every order of sums where it says so. The element type
  * alternates from one to the next, so a rule with all head sizes meets both types in each bucket of
- * head sizes (up to 64, 128 and 256). */
+ * head sizes (up to 64, 128, 256 and 576). */
 #ifndef TESTS_CUDA_GRID_FIXED_H
 #define TESTS_CUDA_GRID_FIXED_H
 
 #include "grid_draw.h"
 
-enum { GRID_SIZES_MAX = 12, GRID_ROW0 = 48, GRID_COL0 = 384 };
+enum { GRID_SIZES_MAX = 15, GRID_ROW0 = 48, GRID_COL0 = 384 };
 
 typedef struct grid_sizes {
     int count;
     int64_t size[GRID_SIZES_MAX];
 } grid_sizes;
 
-/* Three of bucket 64, four of 128, five of 256; one of each; those that have plain kernels. */
-static const grid_sizes grid_all = { 12, { 8, 40, 64, 72, 96, 120, 128, 136, 160, 192, 200, 256 } };
-static const grid_sizes grid_buckets = { 3, { 64, 128, 256 } };
+/* Three of bucket 64, four of 128, five of 256, three above; one of each; those that have plain
+ * kernels. */
+static const grid_sizes grid_all = {
+    15, { 8, 40, 64, 72, 96, 120, 128, 136, 160, 192, 200, 256, 264, 512, 576 }
+};
+static const grid_sizes grid_buckets = { 4, { 64, 128, 256, 512 } };
 static const grid_sizes grid_plain = { 2, { 64, 128 } };
 
 typedef struct grid_lengths {
@@ -209,7 +212,7 @@ static inline void grid_fix(grid_case *c, const grid_limits *limits, int64_t num
     if (p->head_dim > 128 && c->order > ORDO_ORDER_DESCENDING) /* CUDA has no others there */
         c->order = ORDO_ORDER_DEFAULT;
     c->group = c->order == ORDO_ORDER_SHIFT || c->order == ORDO_ORDER_SYMMETRIC ? 2 : 0;
-    c->bits_given = r->bits_given;
+    c->bits_given = r->bits_given || grid_by_phases(p);
     c->by_pointer = odd;
     c->nan_padding = true;
     c->dlse = r->dlse;

@@ -344,6 +344,8 @@ static inline ordo_status grid_plan(const grid_lab *lab, const grid_case *c, int
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     options.backend = lab->cuda ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     options.workers = workers;
+    /* Fewer workers have less workspace, too: panels of one tile, of a few, of all. */
+    options.workspace_limit = workers == 1 ? 1 : workers == 78 ? 4 << 20 : 0;
     options.issue = issue;
     options.order = c->order;
     options.group = c->group;

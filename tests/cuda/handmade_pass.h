@@ -225,6 +225,22 @@ struct device_case : device_memory {
         pass.dq_sum = take<float>(rows * z.head_dim);
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
+        if (pass.bucket > 256)
+            give_panels();
+    }
+
+    void give_panels(void) /* by phases: all heads at once */
+    {
+        const ordo_band &band = pass.run.band;
+        ordo_cuda_phase &x = pass.phase;
+        x.section = z.kv_heads;
+        x.tiles = pass.batch.tiles;
+        x.columns = ordo_band_key_tiles(&band) * band.bk;
+        const size_t scores = (size_t)z.heads * x.tiles * band.bq * x.columns;
+        x.p = take<uint16_t>(scores);
+        x.ds = take<uint16_t>(scores);
+        x.dk = take<float>(kv_count);
+        x.dv = take<float>(kv_count);
     }
 
     /* Dropout from now on, with bits that the host made. */

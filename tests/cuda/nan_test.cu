@@ -300,7 +300,7 @@ int main(void)
         puts("skipped: no device of compute capability 9.0");
         return 77;
     }
-    for (const int dim : { 64, 128 })
+    for (const int dim : { 64, 128, 512 })
         for (const ordo_mask mask :
              { ORDO_MASK_FULL, ORDO_MASK_CAUSAL, ORDO_MASK_CAUSAL_TOP_LEFT }) {
             for (int where = 0; where < PLACES; where++) {

@@ -37,11 +37,21 @@ static const char *const expected[] = {
     "sm90 256 causal-top-left f128x64 b64x64 descending",
     "sm90 256 full+window     f128x64 b64x64 descending",
     "sm90 256 causal+window   f128x64 b64x64 descending",
+    "sm90 264 full            f128x256 b128x256 ascending",
+    "sm90 264 causal          f128x256 b128x256 descending",
+    "sm90 264 causal-top-left f128x256 b128x256 descending",
+    "sm90 264 full+window     f128x256 b128x256 descending",
+    "sm90 264 causal+window   f128x256 b128x256 descending",
+    "sm90 576 full            f128x256 b128x256 ascending",
+    "sm90 576 causal          f128x256 b128x256 descending",
+    "sm90 576 causal-top-left f128x256 b128x256 descending",
+    "sm90 576 full+window     f128x256 b128x256 descending",
+    "sm90 576 causal+window   f128x256 b128x256 descending",
 };
 
-static const int sizes[] = { 64, 80, 96, 128, 192, 256 };
+static const int sizes[] = { 64, 80, 96, 128, 192, 256, 264, 576 };
 
-enum { SIZES = 6, MASKS = 5, LINE = 96 };
+enum { SIZES = 8, MASKS = 5, LINE = 96 };
 
 static ordo_problem problem_of(int head_dim, int kind)
 {
@@ -109,14 +119,17 @@ TEST(head_sizes_between_rows)
     problem = problem_of(192, 0);
     problem.v_head_dim = 128;
     CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 64);
-    problem = problem_of(257, 0);
+    problem = problem_of(512, 0);
+    problem.v_head_dim = 64;
+    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
+    problem = problem_of(577, 0);
     CHECK(ordo_default_find("sm90", &problem) == NULL);
 }
 
 TEST(families_and_revisions)
 {
     const ordo_problem problem = problem_of(64, 0);
-    CHECK_INT(ordo_default_head_dim_max("sm90"), 256);
+    CHECK_INT(ordo_default_head_dim_max("sm90"), 576);
     CHECK_INT(ordo_default_head_dim_max("cpu"), 576);
     CHECK_INT(ordo_default_head_dim_max("ref"), 576);
     CHECK_INT(ordo_default_head_dim_max("sm80"), 0);

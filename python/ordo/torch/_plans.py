@@ -153,7 +153,9 @@ def choose_bits(made: Ready, lists: Lists) -> None:
         made.keeps = made.plan.info.dropout_keep_bits
     else:
         made.keeps = mode not in ("fused", "pipelined")
-    made.bits_needed = drops and made.cuda and made.rules.keying == "fa2" and _GIVEN_FA2
+    dim = max(made.plan.problem.head_dim, made.plan.problem.v_head_dim)
+    given = made.rules.keying == "fa2" and _GIVEN_FA2 or dim > CUDA.made_bits_head_dim_max
+    made.bits_needed = drops and made.cuda and given
     first = made.bits_needed or (drops and mode != "fused")
     made.bits_bytes = bits_bytes(made.problem, lists) if first else 0
 
