@@ -1,0 +1,143 @@
+/* phases.cu: the passes by phases on one device, TFLOP/s (two products are counted in the forward
+ * pass, five in the backward pass; causal counts half).
+ *
+ *     phases           head sizes 264 to 576 at 4k, 8k and 16k; a long sequence; the crossover
+ *     phases quick     head size 512 at 8k, and the crossover at 256
+ *
+ * The crossover runs the same kernels at head sizes up to 256, beside the ones that are used there.
+ * 16k tokens in all, 1 GiB of workspace; what is in one line takes turns in one process, the cache
+ * is flushed before each; medians. */
+#include "../../tests/cuda/handmade_parts.h"
+#include "timing.cuh"
+extern "C" {
+#include "plan/phase.h"
+}
+
+enum { TOKENS = 16384, CHANNELS = 2048, ROUNDS = 7 };
+
+static const char *mask_name(ordo_mask mask)
+{
+    return mask == ORDO_MASK_FULL ? "full" : "causal";
+}
+
+static double flops(int dim, int64_t heads, int64_t seq, ordo_mask mask, double products)
+{
+    const double pairs = (double)seq * (double)seq * (mask == ORDO_MASK_FULL ? 1 : 0.5);
+    return products * 2 * pairs * dim * (double)heads;
+}
+
+/* ---- head sizes above 256, as plans run them ---- */
+
+static void line(int dim, int seq, ordo_mask mask)
+{
+    cut_shape z = { "", dim, CHANNELS / dim, CHANNELS / dim, seq, seq, mask };
+    z.batch = TOKENS / seq;
+    cut_case c(z);
+    const std::vector<double> ms =
+        time_in_turns({ { [&c] { c.forward(); } }, { [&c] { c.backward(); } } }, ROUNDS);
+    const int64_t heads = (int64_t)z.batch * z.heads;
+    printf("| %3d | %5d | %-6s | %7.0f | %8.0f | %9.3f | %9.3f |\n", dim, seq, mask_name(mask),
+           flops(dim, heads, seq, mask, 2) / ms[0] * 1e-9,
+           flops(dim, heads, seq, mask, 5) / ms[1] * 1e-9, ms[0], ms[1]);
+    fflush(stdout);
+}
+
+/* One sequence of `seq` tokens, one head: that it runs, and how long it takes. */
+static void long_line(int dim, int seq)
+{
+    const cut_shape z = { "", dim, 1, 1, seq, seq, ORDO_MASK_CAUSAL };
+    cut_case c(z);
+    const std::vector<double> ms =
+        time_in_turns({ { [&c] { c.forward(); } }, { [&c] { c.backward(); } } }, 1);
+    printf(
+        "\n%d tokens, one head of %d, causal, workspace %.0f MiB: forward %.1f ms, %.0f TFLOP/s; "
+        "backward %.1f ms, %.0f TFLOP/s\n",
+        seq, dim, (double)c.call.workspace_bytes / (1 << 20), ms[0],
+        flops(dim, 1, seq, z.mask, 2) / ms[0] * 1e-9, ms[1],
+        flops(dim, 1, seq, z.mask, 5) / ms[1] * 1e-9);
+    fflush(stdout);
+}
+
+/* ---- the crossover ---- */
+
+/* Another form of a pass that is not used at its head size. */
+static void by_phases(device_case &c, ordo_cuda_pass &pass)
+{
+    ordo_band &band = c.pass.run.band;
+    const ordo_cuda_pass before = c.pass;
+    band.bq = 128;
+    band.bk = 256;
+    c.make_batch();
+    c.pass.bucket = 576;
+    const ordo_phase_problem p = { .tiles = c.pass.batch.tiles,
+                                   .tile_rows = band.bq,
+                                   .tile_keys = band.bk,
+                                   .kv_heads = c.z.kv_heads,
+                                   .group_heads = c.z.heads / c.z.kv_heads,
+                                   .kv_len = c.z.kv_len,
+                                   .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
+                                   .sum_columns = 2 * c.z.head_dim,
+                                   .backward = true };
+    const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
+    ordo_cuda_phase &x = c.pass.phase;
+    x.section = (int32_t)panels.section;
+    x.tiles = (int32_t)panels.tiles;
+    x.columns = (int32_t)panels.columns;
+    const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
+    x.p = c.take<uint16_t>(scores);
+    x.ds = c.take<uint16_t>(scores);
+    x.dk = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
+    x.dv = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
+    pass = c.pass;
+    c.pass = before;
+}
+
+static void crossover(int dim, int seq, ordo_mask mask)
+{
+    case_shape z = { TOKENS / seq, CHANNELS / dim, CHANNELS / dim, seq, seq, dim, mask };
+    device_case c(z);
+    ordo_cuda_pass used = c.pass, phases;
+    by_phases(c, phases);
+    const auto run = [](const ordo_cuda_pass &pass, bool forward) {
+        char why[300] = "";
+        must_ordo(forward ? ordo_sm90_forward(&pass, why, sizeof why)
+                          : ordo_sm90_backward(&pass, why, sizeof why),
+                  why);
+    };
+    const std::vector<double> ms =
+        time_in_turns({ { [&] { run(used, true); } },
+                        { [&] { run(used, false); }, [&] { run(used, true); } },
+                        { [&] { run(phases, true); } },
+                        { [&] { run(phases, false); }, [&] { run(phases, true); } } },
+                      ROUNDS);
+    const int64_t heads = (int64_t)z.batch * z.heads;
+    const double two = flops(dim, heads, seq, mask, 2) * 1e-9, five = 2.5 * two;
+    printf("| %3d | %5d | %-6s | %7.0f | %6.0f | %8.0f | %6.0f |\n", dim, seq, mask_name(mask),
+           two / ms[0], two / ms[2], five / ms[1], five / ms[3]);
+    fflush(stdout);
+}
+
+int main(int count, char **words)
+{
+    const bool quick = count > 1 && strcmp(words[1], "quick") == 0;
+    if (!case_have_device()) {
+        puts("skipped: no device of compute capability 9.0");
+        return 77;
+    }
+    puts("| dim |   seq | mask   | forward | backward | fwd, ms   | bwd, ms   |\n"
+         "|----:|------:|--------|--------:|---------:|----------:|----------:|");
+    for (const int dim : { 512, 576, 448, 384, 320, 264 })
+        for (const int seq : { 4096, 8192, 16384 })
+            for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
+                if (!quick || (dim == 512 && seq == 8192))
+                    line(dim, seq, mask);
+    if (!quick)
+        long_line(512, 1 << 17);
+    puts("\n| dim |   seq | mask   | forward | phases | backward | phases |\n"
+         "|----:|------:|--------|--------:|-------:|---------:|-------:|");
+    for (const int dim : { 128, 192, 256 })
+        for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
+            if (!quick || dim == 256)
+                crossover(dim, 8192, mask);
+    return 0;
+}
