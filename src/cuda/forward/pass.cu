@@ -42,7 +42,6 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 /* Arguments of the general kernel only. */
 static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
 {
-    args->batch = pass->batch;
     args->rows = pass->o;
     args->chunks = pass->v_head_dim / 8;
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
@@ -73,6 +72,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     args.ticket = pass->ticket;
     args.keep_scale = pass->keep_scale;
     args.keep_bits = (const uint2 *)pass->keep_bits;
+    args.batch = pass->batch;
     if (!plain)
         tell_general(&args, pass);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
