@@ -63,10 +63,10 @@ struct block_cuda {
     prepared products[BLOCK_PRODUCTS];
 };
 
-/* Bits of the largest magnitude, and the factor back from e4m3. */
-struct scale_pair {
-    uint32_t largest;
+/* The factor back from e4m3, which cuBLASLt reads, and the bits of the largest magnitude. */
+struct alignas(16) scale_pair {
     float back;
+    uint32_t largest;
 };
 
 static ordo_status need(memory *m, size_t bytes, char *why, size_t n)

@@ -32,8 +32,11 @@ static inline void *read_tensor(ordo_block_runner *runner, ordo_block_tensor ten
 static inline uint64_t run(ordo_block_runner *runner, ordo_block_mode mode)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    CHECK_INT(ordo_block_forward(runner, mode), ORDO_OK);
-    CHECK_INT(ordo_block_backward(runner), ORDO_OK);
+    const ordo_status forward = ordo_block_forward(runner, mode);
+    if (forward != ORDO_OK)
+        CHECK_FAIL("forward pass: %s", ordo_last_error());
+    else if (ordo_block_backward(runner) != ORDO_OK)
+        CHECK_FAIL("backward pass: %s", ordo_last_error());
     for (int i = ORDO_BLOCK_DX; i <= ORDO_BLOCK_Y; i++) {
         ordo_block_extent extent;
         unsigned char *data = read_tensor(runner, (ordo_block_tensor)i, &extent);
