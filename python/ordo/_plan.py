@@ -103,6 +103,7 @@ class Plan:
         workers: int = 0,
         segments: int = 0,
         mask_memory: int = 0,
+        workspace_limit: int = 0,
     ) -> None:
         if isinstance(machine, str):
             machine = Machine(machine)
@@ -120,6 +121,7 @@ class Plan:
             workers=workers,
             segments=segments,
             mask_memory=mask_memory,
+            workspace_limit=workspace_limit,
         )
         fill(options, choices)
         self._handle = c_void_p()
