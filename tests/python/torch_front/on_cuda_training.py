@@ -231,6 +231,85 @@ def table():
         print(f"{name:14}{kind:8}{p:<8}{1e3 * ours:7.1f}   " + "   ".join(cells))
 
 
+class _Block(torch.nn.Module):
+    def __init__(self, width, heads, p):
+        super().__init__()
+        self.heads, self.norm = heads, torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.attention = ordo.Attention(p, causal=True)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return x + self.out(self.attention(q, k, v).flatten(-2))
+
+
+def _graph_run(p, graphed, steps=4):
+    """(losses, fingerprints of the weights) of steps that are run one by one, or captured whole
+    (forward, backward, optimizer) and replayed."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[_Block(256, 4, p) for _ in range(3)]).to(kit.DEVICE).train()
+    state = {key: x.clone() for key, x in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=cuda())
+    x, wanted = torch.randn(2, 4, 256, 256, device=kit.DEVICE).unbind(0)
+    loss = torch.zeros((), device=kit.DEVICE)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast(kit.DEVICE, torch.bfloat16, cache_enabled=False):
+            found = (model(x).float() - wanted).square().mean()
+        found.backward()
+        optimizer.step()
+        loss.copy_(found.detach())
+
+    run = step
+    if graphed:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        run = graph.replay
+    else:
+        step()
+    with torch.no_grad():  # begin again: weights, moments and generator, all in place
+        for key, value in model.state_dict().items():
+            value.copy_(state[key])
+        for kept in optimizer.state.values():
+            for value in kept.values():
+                value.zero_()
+    torch.manual_seed(3)
+    losses = []
+    for _ in range(steps):
+        run()
+        losses.append(loss.clone())
+    wait()
+    return losses, [_fingerprint(x.detach()) for x in model.parameters()]
+
+
+@check
+def whole_step_graph():
+    """A training step in one CUDA graph, optimizer and dropout included: replays repeat, and what
+    they learn is what steps one by one learn."""
+    torch.use_deterministic_algorithms(True)
+    said = []
+    for p in (0.0, dropout_there()):
+        runs = [_graph_run(p, graphed) for graphed in ((True, True, False) if cuda() else (False,) * 2)]
+        losses, weights = ([torch.stack(x) for x in part] for part in zip(*runs))
+        expect(torch.equal(losses[0], losses[1]), f"p {p}: losses of two runs differ")
+        expect(torch.equal(weights[0], weights[1]), f"p {p}: weights of two runs differ")
+        expect(losses[0][-1] < losses[0][0], f"p {p}: loss {losses[0].tolist()}")
+        same = torch.equal(losses[0], losses[-1]) and torch.equal(weights[0], weights[-1])
+        apart = (losses[0] - losses[-1]).abs().max().item()
+        expect(apart < 0.02, f"p {p}: losses are {apart} from those of steps one by one")
+        said.append(f"p {p}: {'the bits' if same else f'within {apart:.1e}'} of steps one by one")
+    torch.use_deterministic_algorithms(False)
+    return "; ".join(said) if cuda() else "no graphs here; " + "; ".join(said)
+
+
 for _name in ("gpt2", "llama"):
     for _kind in ("dense", "padded", "packed"):
         CHECKS[f"{_name}_{_kind}"] = client(_name, _kind)
