@@ -6,7 +6,7 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
-.PHONY: wheel python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python everything
+.PHONY: wheel debian python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python setup-debian everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --preset release
@@ -57,6 +57,9 @@ python-torch-test: all setup-python ## test the PyTorch front, in an environment
 wheel: all setup-python ## make a wheel for manylinux_2_28 in build/wheel, CUDA modules inside; WHEEL=aarch64 for ARM
 	@tools/wheel $(WHEEL)
 
+debian: setup-debian ## build the Debian packages libordo0, libordo-dev and ordo in build/debian, and use them
+	@tools/debian
+
 python-wheel-test: all setup-python ## make the wheel, install it in a fresh virtual environment, test that
 	@tests/python/run --wheel
 
@@ -77,7 +80,7 @@ install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
 clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-cuda build-fuzz build-lineinfo
 
-setup-build setup-test setup-lint setup-python: setup-%:
+setup-build setup-test setup-lint setup-python setup-debian: setup-%:
 	@tools/setup $*
 
 help: ## list the targets
