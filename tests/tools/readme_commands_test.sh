@@ -16,6 +16,7 @@ $ test -e include/ordo/ordo.h   # at the root of the sources
 ```
   ```sh
   false | cat
+  echo DIFFERENT
   ```
 <!-- before
 value = 6 * 7
@@ -47,9 +48,10 @@ README
 expected='ok   readme: true && echo joined
 ok   readme: test -e include/ordo/ordo.h   # at the root of the sources
 FAIL readme: false | cat
-left readme: '"${readme##*/}"':27 (long)
-left readme: '"${readme##*/}"':31 (no)
-ok   readme: '"${readme##*/}"':37
+FAIL readme: echo DIFFERENT
+left readme: '"${readme##*/}"':28 (long)
+left readme: '"${readme##*/}"':32 (no)
+ok   readme: '"${readme##*/}"':38
 FAIL readme: '"${readme##*/}"', Python'
 export PYTHON=python3
 if said=$("$ORDO_SOURCE/tools/readme-commands" "$readme" | grep -v "^|"; exit "${PIPESTATUS[0]}"); then
@@ -61,7 +63,7 @@ if [ "$said" != "$expected" ]; then
     exit 1
 fi
 
-sed -i '/value == 43/d' "$readme"
+sed -i '/value == 43/d; /DIFFERENT/d' "$readme"
 # A line that has been run already; but not one that is not there.
 "$ORDO_SOURCE/tools/readme-commands" --ran 'false | cat' "$readme" >"$readme.said" || {
     cat "$readme.said"
