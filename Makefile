@@ -6,7 +6,7 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
-.PHONY: wheel debian python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python setup-debian everything
+.PHONY: wheel debian docs python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python setup-debian everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
 	@cmake --preset release
@@ -56,6 +56,9 @@ python-torch-test: all setup-python ## test the PyTorch front, in an environment
 
 wheel: all setup-python ## make a wheel for manylinux_2_28 in build/wheel, CUDA modules inside; WHEEL=aarch64 for ARM
 	@tools/wheel $(WHEEL)
+
+docs: setup-python ## build the documents as a site with search, in build/docs/site
+	@tools/docs
 
 debian: setup-debian ## build the Debian packages libordo0, libordo-dev and ordo in build/debian, and use them
 	@tools/debian
