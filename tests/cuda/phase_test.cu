@@ -181,7 +181,9 @@ struct phase_case : device_memory {
 static void compare(const shape &z, const char *what, const std::vector<float> &got,
                     const std::vector<float> &want, double most)
 {
-    double error = 0, size = 0, worst = 0, largest = 0;
+    const double least =
+        1e-3; /* what exact values count for: a row of one key has gradients of 0 */
+    double error = 0, size = least * least * (double)got.size(), worst = 0, largest = least;
     size_t wrong = 0;
     for (size_t i = 0; i < got.size(); i++) {
         const double e = fabs((double)got[i] - (double)want[i]);
