@@ -40,6 +40,15 @@ static void price_here(cli_plan_report *report, const ordo_plan *plan, const req
     ordo_machine_destroy(host);
 }
 
+/* Bytes per score that each form of the backward pass moves, where the model has them. */
+static void count_bytes(cli_plan_report *report, const request *r)
+{
+    const ordo_problem *p = &report->problem;
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    report->counted = report->info.backend == ORDO_BACKEND_CUDA && r->problem.machine &&
+                      ordo_io_hopper(r->problem.machine, dim, &report->bytes) == ORDO_OK;
+}
+
 /* Everything about a plan that was made; takes the plan over. */
 static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *r)
 {
@@ -55,8 +64,10 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
         cli_progress_stop();
         report->checked = true;
     }
-    if (asked == ORDO_OK)
+    if (asked == ORDO_OK) {
         price_here(report, plan, r);
+        count_bytes(report, r);
+    }
     report->workspace = ordo_plan_workspace(plan);
     if (asked != ORDO_OK)
         status = cli_library(asked);

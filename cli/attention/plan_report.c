@@ -75,6 +75,14 @@ static void print_predicted(const cli_plan_report *r)
     printf(", bound by %s), or overlapped with other work\n", ordo_limiter_name(p->rng.limiter));
 }
 
+/* Which form a plan has is a matter of its head size: the model says what each would move. */
+static void print_bytes(const ordo_io_bytes *b)
+{
+    printf("backward forms bytes per score between L2 and shared memory: flash %.0f, split %.0f, "
+           "phase %.0f\n",
+           b->flash_reduce, b->split, b->phase);
+}
+
 static void print_one(const void *report)
 {
     const cli_plan_report *r = report;
@@ -99,6 +107,8 @@ static void print_one(const void *report)
                info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
                info->dropout_threshold);
     print_predicted(r);
+    if (r->counted)
+        print_bytes(&r->bytes);
     if (r->checked)
         printf("checked        %" PRIu64 " tile pairs, each once, turns without holes\n", r->pairs);
     printf("numeric key    %s\n", info->numeric_key);
@@ -210,6 +220,15 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     cli_json_end_object(json);
 }
 
+static void bytes_json(cli_json *json, const ordo_io_bytes *b)
+{
+    cli_json_object(json, "bytes_per_score");
+    cli_json_real(json, "flash", b->flash_reduce);
+    cli_json_real(json, "split", b->split);
+    cli_json_real(json, "phase", b->phase);
+    cli_json_end_object(json);
+}
+
 static void report_json(cli_json *json, const void *report)
 {
     const cli_plan_report *r = report;
@@ -234,6 +253,8 @@ static void report_json(cli_json *json, const void *report)
     dropout_json(json, info);
     cli_json_real(json, "predicted_ns", info->predicted_ns >= 0 ? info->predicted_ns : NAN);
     price_json(json, r);
+    if (r->counted)
+        bytes_json(json, &r->bytes);
     if (r->checked)
         cli_json_uint(json, "pairs_checked", r->pairs);
     cli_json_text(json, "numeric_key", info->numeric_key);

@@ -3,6 +3,7 @@
 #define CLI_PLAN_REPORT_H
 
 #include "kit/report.h"
+#include "ordo/lab/io.h"
 #include "ordo/lab/model.h"
 #include "ordo/ordo.h"
 
@@ -17,6 +18,8 @@ typedef struct cli_plan_report {
     uint64_t pairs;
     bool priced; /* the model has the rates of the machine */
     ordo_plan_price price;
+    bool counted; /* of a cuda plan, on a machine that the byte model knows */
+    ordo_io_bytes bytes;
     const ordo_machine *memory; /* --memory: the machine whose levels are explained; else NULL */
 } cli_plan_report;
 

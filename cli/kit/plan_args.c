@@ -32,6 +32,8 @@ cli_section cli_choices_section(cli_choices *c)
                 "segments of rows, with keep bits of two of them in memory"),
         OPT_INT("--mask-memory", "BYTES", &c->mask_memory, 1, MOST,
                 "as many segments as fit their keep bits into this memory"),
+        OPT_INT("--workspace-limit", "BYTES", &c->workspace_limit, 1, MOST,
+                "bytes that a CUDA pass above head size 256 fills (default 1 GiB)"),
     };
     memcpy(c->options, table, sizeof table);
     return (cli_section) { "Choices (the first five are part of the numeric key, the others change "
@@ -59,6 +61,7 @@ int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
     options->workers = c->workers;
     options->segments = c->segments;
     options->mask_memory = (uint64_t)c->mask_memory;
+    options->workspace_limit = c->workspace_limit;
     return CLI_OK;
 }
 

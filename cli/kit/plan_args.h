@@ -6,12 +6,12 @@
 #include "kit/json.h"
 #include "ordo/ordo.h"
 
-enum { CLI_CHOICE_OPTIONS = 11 };
+enum { CLI_CHOICE_OPTIONS = 12 };
 
 typedef struct cli_choices {
     const char *order, *group, *tile_forward, *tile_backward;
     int issue, assign; /* -1: not given */
-    int64_t split, section, workers, segments, mask_memory;
+    int64_t split, section, workers, segments, mask_memory, workspace_limit;
     cli_option options[CLI_CHOICE_OPTIONS];
 } cli_choices;
 

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "plan/segments.h"
+#include "plan/workspace.h"
 #include "planner/defaults.h"
 #include "planner/legal.h"
 #include "planner/price_plan.h"
@@ -176,6 +177,20 @@ static void note_cut(ordo_plan *plan)
              ordo_order_name(plan->order_asked));
 }
 
+/* Why not as at smaller head sizes, and what the workspace holds. */
+static void note_phases(ordo_plan *plan)
+{
+    uint64_t tiles = 0;
+    ordo_backward_parts parts = { 0 };
+    if (ordo_problem_empty(&plan->problem) || !ordo_plan_query_tiles(plan, &tiles) ||
+        !ordo_plan_backward_parts(plan, tiles, &parts))
+        return;
+    note(plan,
+         "by phases: above head size 256 tiles do not fit an SM; P and dS of %" PRId64
+         " query tiles of %" PRId64 " key heads at a time",
+         parts.panels.tiles, parts.panels.section);
+}
+
 void ordo_plan_annotate(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
@@ -191,6 +206,8 @@ void ordo_plan_annotate(ordo_plan *plan)
                    "batch, split and cut are not kept");
     else if (!ordo_plan_carries(plan))
         note_cut(plan);
+    if (ordo_plan_by_phases(plan))
+        note_phases(plan);
     if (plan->order == ORDO_ORDER_TWIN && plan->assign == ORDO_ASSIGN_PINNED &&
         !ordo_run_mirrored(&run))
         note(plan, "twin cannot be pinned in pairs here: issued in turn instead");

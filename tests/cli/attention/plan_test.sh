@@ -93,4 +93,20 @@ line=$("$ORDO" plan --machine h200 --dtype bf16 --seq 256 --kv-seq 1k --line |
     sed 's/row0=0/row0=256/; s/ q_total=[0-9]*/ q_total=1024/')
 contract --read "$line" | grep -q ' q_len=256 kv_len=1024 .*row0=256' || fail "--contract: no part"
 refuses 2 "--contract and --line" plan --seq 8 --contract --line
+# Above head size 256 a CUDA plan says by which form it runs, and what the others would move.
+wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
+# shellcheck disable=SC2086 # a list of words
+{
+    status 0 plan $wide
+    prints "by phases: above head size 256"
+    prints "flash 102, split 83, phase 66"
+    prints "64 query tiles of 2 key heads"
+    status 0 plan $wide --workspace-limit 100m
+    prints "of 1 key heads"
+    prints "limit=104857600 key="
+    json plan $wide
+    tr -d ' \n' <"$out" | grep -qF '"split":83.2,"phase":66}' ||
+        fail "no bytes per score in the JSON"
+    refuses 2 "--workspace-limit 0" plan $wide --workspace-limit 0
+}
 finish
