@@ -79,9 +79,10 @@ class Plan:
 
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
-    "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments` and
-    `mask_memory` do not. With `segments`, or `mask_memory` bytes, both passes run in segments of
-    rows and have the keep bits of two of them in memory (ordo/plan.h).
+    "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments`,
+    `mask_memory` and `workspace_limit` (bytes; 0 is 1 GiB) do not. With `segments`, or
+    `mask_memory` bytes, both passes run in segments of rows and have the keep bits of two of them
+    in memory (ordo/plan.h).
 
     A plan is immutable, may be used from many threads at once, and pickles as its line.
     """

@@ -24,6 +24,19 @@ def test_defaults_are_filled_in():
     assert plan.problem.shard.heads_total == 1
 
 
+def test_a_limit_of_the_workspace_changes_no_bit():
+    wide = ordo.Problem(dtype="bf16", heads=4, q_len=8192, head_dim=512, mask="causal")
+    whole, less = ordo.Plan(wide, "h200"), ordo.Plan(wide, "h200", workspace_limit=1 << 27)
+    assert 1 << 27 < whole.workspace_bytes <= 1 << 30
+    assert less.workspace_bytes <= 1 << 27
+    assert less.info.numeric_key == whole.info.numeric_key
+    assert ordo.Plan.parse(less.line).workspace_bytes == less.workspace_bytes
+    assert ordo.backend_limits("cuda").head_dim_max == 576
+    dropped = ordo.Plan(wide.replace(dropout=0.1), "h200")
+    assert dropped.info.dropout_mode != "fused"  # no pass makes bits above this size
+    assert ordo.backend_limits("cuda").made_bits_head_dim_max == 256
+
+
 @pytest.mark.parametrize("backend", ["ref", "cpu"])
 def test_line_reads_back(backend):
     plan = ordo.Plan(PROBLEM, backend=backend)

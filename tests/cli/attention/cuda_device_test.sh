@@ -34,6 +34,10 @@ for type in bf16 f16; do
     done
 done
 verify --dim 128 --seq 500 --heads 2 --dropout 0.1 --keying fa2
+for type in bf16 f16; do # by phases
+    verify_type $type --dim 512 --seq 700 --batch 2 --heads 4 --kv-heads 2 --mask causal --window 200,0
+    verify_type $type --dim 320 --cu-seqlens 0,300,300,1000,1001 --heads 4 --mask causal --softcap 30
+done
 
 # The digests of ordo run and of ordo bench are the same.
 json run --device cuda --dtype bf16 --seq 1k --heads 2 --dim 128 --mask causal

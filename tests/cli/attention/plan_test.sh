@@ -88,8 +88,8 @@ sed -n '/^may matter/,$p' "$out" | grep -q '^  batch ' || fail "--contract: batc
 json plan $waves --contract
 [ -n "$(field semantics)" ] || fail "--contract: no semantics in the JSON"
 tr -d ' \n' <"$out" | grep -q '"may_matter":{"portable":' || fail "--contract: may_matter in the JSON"
-# A part of a sequence, on a backend that does not keep the level cut, is compared as that part.
-line=$("$ORDO" plan --machine h200 --dtype bf16 --seq 256 --kv-seq 1k --line |
+# A part of a sequence, by an order that does not keep the level cut, is compared as that part.
+line=$("$ORDO" plan --machine h200 --dtype bf16 --seq 256 --kv-seq 1k --order twin --line |
     sed 's/row0=0/row0=256/; s/ q_total=[0-9]*/ q_total=1024/')
 contract --read "$line" | grep -q ' q_len=256 kv_len=1024 .*row0=256' || fail "--contract: no part"
 refuses 2 "--contract and --line" plan --seq 8 --contract --line

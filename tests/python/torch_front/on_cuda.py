@@ -449,6 +449,8 @@ FEATURES = {
     "head_size_96": (dict(causal=True), dict(dim=96)),
     "head_size_192": (dict(), dict(dim=192)),
     "head_size_256": (dict(causal=True), dict(dim=256)),
+    "head_size_300": (dict(causal=True), dict(dim=300)),
+    "head_size_512": (dict(causal=True), dict(dim=512)),
     "top_left": (dict(causal="top-left"), dict(rows=200, columns=456)),
     "window": (dict(causal=True, window=(100, 0)), {}),
     "window_both_sides": (dict(window=(70, 33)), dict(rows=300, columns=420)),
