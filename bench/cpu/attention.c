@@ -108,7 +108,7 @@ static subject open_subject(ordo_problem p)
     subject s = { .plan = NULL };
     options.backend = ORDO_BACKEND_CPU;
     if (ordo_plan_create(&s.plan, &p, NULL, &options) != ORDO_OK ||
-        !cli_tensors_make(&s.tensors, s.plan, NULL, NULL, NULL, 1))
+        !cli_tensors_make(&s.tensors, s.plan, NULL, NULL, NULL, 1, false))
         stop("plan");
     s.workspace = aligned_alloc(256, ordo_plan_workspace(s.plan)); /* a multiple of 256 */
     if (!s.workspace)

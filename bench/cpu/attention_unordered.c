@@ -68,7 +68,7 @@ int main(void)
     problem.dropout.p = 0.1;
     options.backend = ORDO_BACKEND_CPU;
     if (ordo_plan_create(&plan, &problem, NULL, &options) != ORDO_OK ||
-        !cli_tensors_make(&tensors, plan, NULL, NULL, NULL, 42)) {
+        !cli_tensors_make(&tensors, plan, NULL, NULL, NULL, 42, false)) {
         fprintf(stderr, "no plan: %s\n", ordo_last_error());
         return 1;
     }

@@ -120,8 +120,8 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     cli_stage stage = { .tensors = &tensors };
     int status =
         cli_job_plan(&r->job, &problem, (double)(count * (LEAST_RUNS + 1)), 1, &plan, &info);
-    if (status == CLI_OK &&
-        !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers, NULL, words->seed))
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
+                                              NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
     if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->job.dropout);

@@ -113,7 +113,7 @@ static void pass_json(cli_json *json, const cli_bench_report *r, int pass)
     const double rate = r->flops[pass] / r->seconds[pass].median;
     bool has[CLI_OUTPUTS];
     for (int i = 0; i < CLI_OUTPUTS; i++)
-        has[i] = is_of((cli_output)i, pass);
+        has[i] = is_of((cli_output)i, pass) && r->digests[i] != 0;
     cli_json_object(json, NULL);
     cli_executed_json(json, &r->is);
     cli_json_text(json, "pass", passes[pass]);

@@ -38,6 +38,7 @@ static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->forward_s = report->backward_s = NAN;
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != CLI_BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != CLI_FORWARD;
+    report->has[CLI_DSINK] = r->pass != CLI_FORWARD && r->job.sinks;
     CLI_TRY(
         cli_execute(plan, stage, r->pass != CLI_FORWARD, &report->forward_s, &report->backward_s));
     CLI_TRY(cli_stage_fetch(stage));
@@ -54,8 +55,8 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
     cli_tensors tensors = { 0 };
     cli_stage stage = { .tensors = &tensors };
     int status = cli_job_plan(&r->job, problem, (double)runs, 1, &plan, &info);
-    if (status == CLI_OK &&
-        !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers, NULL, words->seed))
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
+                                              NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);

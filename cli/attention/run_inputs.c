@@ -212,6 +212,8 @@ static int save_output(const char *directory, const cli_tensors *t, cli_output o
                   total = of_keys ? p->total_kv : p->total_q;
     const int64_t dense[] = { p->batch, lse ? e.heads : length, lse ? length : e.heads, e.columns };
     const int64_t flat[] = { lse ? e.heads : total, lse ? total : e.heads, e.columns };
+    const int64_t sinks[] = { p->batch, p->heads };
+    const bool sink = output == CLI_DSINK;
     const size_t capacity = strlen(directory) + 16;
     char *path = malloc(capacity);
     cli_file file;
@@ -220,8 +222,11 @@ static int save_output(const char *directory, const cli_tensors *t, cli_output o
     snprintf(path, capacity, "%s/%s.npy", directory, cli_output_name(output));
     int status = cli_file_open(&file, path);
     if (status == CLI_OK) {
-        cli_npy_header(&file, lse ? CLI_ELEMENT_F32 : elements[p->dtype], (packed ? 3 : 4) - lse,
-                       packed ? flat : dense);
+        cli_npy_header(&file, lse || sink ? CLI_ELEMENT_F32 : elements[p->dtype],
+                       sink ? 2 : (packed ? 3 : 4) - lse,
+                       sink     ? sinks
+                       : packed ? flat
+                                : dense);
         fwrite(t->out[output], 1, cli_tensors_output_bytes(t, output), file.stream);
         status = cli_file_commit(&file);
     }

@@ -237,8 +237,8 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         ordo_plan_destroy(plan); /* the shape made ordo replace the order: other bits, rightly */
         return CLI_OK;
     }
-    if (status == CLI_OK &&
-        !cli_tensors_make(&tensors, plan, NULL, NULL, &b, t->request->job.problem.seed))
+    if (status == CLI_OK && !cli_tensors_make(&tensors, plan, NULL, NULL, &b,
+                                              t->request->job.problem.seed, t->request->job.sinks))
         status = cli_out_of_memory();
     if (status == CLI_OK)
         status = run_once(t, plan, &tensors);
@@ -287,7 +287,8 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
     cli_difference d;
     for (int64_t b = 0; b < n; b++)
         ids[b] = n - 1 - b;
-    if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->job.problem.seed))
+    if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->job.problem.seed,
+                          t->request->job.sinks))
         return cli_out_of_memory();
     const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
@@ -388,8 +389,8 @@ static bool allocate(trial *t)
         calloc(2 * (r->job.problem.threads.count + r->grids.count + 1) + 5 + TARGETS,
                sizeof *t->report->checks);
     return t->report->checks &&
-           cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->job.problem.seed) &&
-           cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->job.problem.seed);
+           cli_tensors_make(&t->first, t->plan, q, kv, NULL, r->job.problem.seed, r->job.sinks) &&
+           cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->job.problem.seed, r->job.sinks);
 }
 
 /* Where all other runs take place. */

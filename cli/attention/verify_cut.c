@@ -106,6 +106,8 @@ static ordo_call call_of(const cutting *x, const piece *p)
     c.carry = p->carry;
     c.dk_sums = p->carry ? x->dk_sums : NULL;
     c.dv_sums = p->carry ? x->dv_sums : NULL;
+    c.dsink_parts = NULL; /* sums of rows that a piece has not */
+    c.sink = p->column > 0 ? NULL : c.sink;
     return c;
 }
 
@@ -287,7 +289,7 @@ static int check(cutting *x, const char *name, cutter *cut, int64_t size, unsign
 static int check_all(cutting *x)
 {
     const bool dropout = x->t->first->problem.dropout.p > 0;
-    const unsigned all = (1u << CLI_OUTPUTS) - 1;
+    const unsigned all = BY_ROW | BY_KEY;
     switch ((cli_cut)x->t->request->cut) {
     case CLI_CUT_ROWS:
         CLI_TRY(check(x, "pieces of %d rows", cut_rows, dropout ? 7 * KEEP_ROWS : 100, BY_ROW));

@@ -38,12 +38,21 @@ char *cli_digest_inputs(const cli_tensors *t, uint64_t seed, uint64_t offset)
         print_numbers(out, "q-lens", t->q_numbers, p->batch);
         print_numbers(out, "kv-lens", t->kv_numbers, p->batch);
     }
+    if (t->sinks)
+        fprintf(out, " sinks");
     const bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) {
         free(text);
         return NULL;
     }
     return text;
+}
+
+/* Whether a block has a line of CLI_DSINK, the last output. */
+static bool has_sinks(const char *inputs)
+{
+    const char *last = strrchr(inputs, ' ');
+    return last && strcmp(last, " sinks") == 0;
 }
 
 int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t count)
@@ -53,7 +62,7 @@ int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t co
     fprintf(file.stream, "%s\n", HEADING);
     for (size_t i = 0; i < count; i++) {
         fprintf(file.stream, "plan %s\ninputs %s\n", blocks[i].line, blocks[i].inputs);
-        for (int x = 0; x < CLI_OUTPUTS; x++)
+        for (int x = 0; x < CLI_OUTPUTS - !has_sinks(blocks[i].inputs); x++)
             fprintf(file.stream, "%s %016" PRIx64 "\n", cli_output_name((cli_output)x),
                     blocks[i].of[x]);
     }
@@ -122,7 +131,9 @@ static int read_block(lines *l, cli_digest_block *block)
     block->line = copy(line);
     block->inputs = copy(inputs);
     int status = block->line && block->inputs ? CLI_OK : cli_out_of_memory();
-    for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
+    const int outputs = status == CLI_OK ? CLI_OUTPUTS - !has_sinks(block->inputs) : 0;
+    block->of[CLI_DSINK] = 0;
+    for (int i = 0; i < outputs && status == CLI_OK; i++)
         status = read_digest(l, cli_output_name((cli_output)i), &block->of[i]);
     return status;
 }

@@ -6,7 +6,8 @@
  *   o 410a3b2285ba846a
  *   lse ...
  *
- * One block from "plan" to "dv" per problem. */
+ * One block from "plan" to "dv" per problem; with sinks, "inputs" ends with that word, and a line
+ * "dsink" follows. */
 #ifndef CLI_DIGEST_FILE_H
 #define CLI_DIGEST_FILE_H
 

@@ -138,6 +138,7 @@ int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan
     e->backend = info.backend;
     e->seed = job->problem.seed;
     e->offset = job->problem.offset;
+    e->sinks = job->sinks;
     e->has_dropout = e->problem.dropout.p > 0 && (device || info.segments > 0);
     e->segments = info.segments;
     e->segment_bytes = info.segment_bytes;
@@ -153,7 +154,8 @@ void cli_executed_text(const cli_executed *e)
     const int64_t count = e->workers ? e->workers : e->threads;
     char text[512];
     cli_problem_describe(&e->problem, text, sizeof text);
-    printf("problem    %s\nbackend    %s", text, ordo_backend_name(e->backend));
+    printf("problem    %s%s\nbackend    %s", text, e->sinks ? ", sinks" : "",
+           ordo_backend_name(e->backend));
     if (count > 0)
         printf(", %" PRId64 " %s%s", count, e->workers ? "worker" : "thread",
                count == 1 ? "" : "s");
@@ -178,6 +180,7 @@ static void count_json(cli_json *json, const char *key, int64_t count)
 void cli_executed_json(cli_json *json, const cli_executed *e)
 {
     cli_problem_json(json, "problem", &e->problem);
+    cli_json_bool(json, "sinks", e->sinks);
     cli_json_text(json, "backend", ordo_backend_name(e->backend));
     count_json(json, "threads", e->threads);
     count_json(json, "workers", e->workers);
@@ -195,7 +198,7 @@ void cli_executed_json(cli_json *json, const cli_executed *e)
 void cli_digests_text(const uint64_t of[CLI_OUTPUTS], const bool *has)
 {
     for (int i = 0; i < CLI_OUTPUTS; i++)
-        if (!has || has[i])
+        if (has ? has[i] : of[i] != 0)
             printf("  %-8s %016" PRIx64 "\n", cli_output_name((cli_output)i), of[i]);
 }
 
@@ -206,7 +209,7 @@ void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUT
     for (int i = 0; i < CLI_OUTPUTS; i++) {
         char hex[24];
         snprintf(hex, sizeof hex, "%016" PRIx64, of[i]);
-        if (!has || has[i])
+        if (has ? has[i] : of[i] != 0)
             cli_json_text(json, cli_output_name((cli_output)i), hex);
     }
     cli_json_end_object(json);

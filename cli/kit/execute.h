@@ -14,7 +14,7 @@ typedef struct cli_job {
     cli_choices choices;
     int mode;     /* --dropout-mode: 0 sequential, 1 fused, 2 pipelined; -1: not given */
     int backward; /* --backward-bits: 0 keep, 1 regenerate; -1: not given */
-    bool force;
+    bool force, sinks;
 
     /* After cli_job_finish(). */
     ordo_plan_options options; /* with a backend that is available */
@@ -32,6 +32,7 @@ typedef struct cli_job {
                "make keep bits before the passes (cuda), inside them, or by segments of rows"),    \
         OPT_CHOICE("--backward-bits", "keep|regenerate", &(job)->backward,                         \
                    "sequential: keep the forward bits (default), or make them again"),             \
+        OPT_FLAG("--sinks", &(job)->sinks, "a learned logit for each head, seeded"),               \
         OPT_FLAG("--force", &(job)->force, "run however long it takes")
 
 /* Each prints its error and returns an exit status. */
@@ -51,6 +52,7 @@ typedef struct cli_executed {
     ordo_backend backend;
     ordo_problem problem; /* as the plan holds it */
     uint64_t seed, offset;
+    bool sinks;
     bool has_dropout; /* there is a choice of how to get keep bits: a device, or segments */
     cli_dropout dropout;
     int64_t threads;        /* 0: all of them, or those of a device */
@@ -65,7 +67,7 @@ int cli_executed_fill(cli_executed *executed, const cli_job *job, const ordo_pla
 void cli_executed_text(const cli_executed *executed);
 void cli_executed_json(cli_json *json, const cli_executed *executed);
 
-/* Digests of the outputs that `has` names; NULL: of all. */
+/* Digests of the outputs that `has` names; NULL: of all that have one, which is not 0. */
 void cli_digests_text(const uint64_t of[CLI_OUTPUTS], const bool *has);
 void cli_digests_json(cli_json *json, const char *key, const uint64_t of[CLI_OUTPUTS],
                       const bool *has);

@@ -62,12 +62,14 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
     c->dq.data = s->out[CLI_DQ];
     c->dk.data = s->out[CLI_DK];
     c->dv.data = s->out[CLI_DV];
+    c->dsink_parts = t->sinks ? s->out[CLI_DSINK] : NULL;
     c->cu_q = take_if(s, c->cu_q, (batch + 1) * sizeof *c->cu_q, &status);
     c->cu_kv = take_if(s, c->cu_kv, (batch + 1) * sizeof *c->cu_kv, &status);
     c->q_lens = take_if(s, c->q_lens, batch * sizeof *c->q_lens, &status);
     c->kv_lens = take_if(s, c->kv_lens, batch * sizeof *c->kv_lens, &status);
     c->sequence_ids = take_if(s, c->sequence_ids, batch * sizeof *c->sequence_ids, &status);
     c->slopes = take_if(s, c->slopes, heads * sizeof *c->slopes, &status);
+    c->sink = take_if(s, c->sink, heads * sizeof *c->sink, &status);
     c->workspace = take(s, NULL, workspace_bytes, &status);
     return cli_library(status);
 }

@@ -5,7 +5,7 @@
 
 #include "kit/tensors.h"
 
-enum { CLI_STAGE_PIECES = 16 };
+enum { CLI_STAGE_PIECES = 20 };
 
 /* Other work on the device beside the passes: a second stream that overwrites memory. */
 typedef struct cli_noise {

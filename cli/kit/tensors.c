@@ -122,6 +122,7 @@ size_t cli_tensors_output_bytes(const cli_tensors *t, cli_output output)
     case CLI_DQ: return rows * (size_t)p->head_dim * width_of(p);
     case CLI_DK: return columns * (size_t)p->head_dim * width_of(p);
     case CLI_DV: return columns * (size_t)p->v_head_dim * width_of(p);
+    case CLI_DSINK: return t->sinks ? (size_t)(p->batch * p->heads) * sizeof(float) : 0;
     case CLI_OUTPUTS: break;
     }
     return 0;
@@ -135,11 +136,13 @@ static void fill_slopes(const cli_tensors *t)
 }
 
 bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_numbers,
-                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed)
+                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed, bool sinks)
 {
-    *t = (cli_tensors) {
-        .problem = ORDO_PROBLEM_INIT, .q_numbers = q_numbers, .kv_numbers = kv_numbers, .ids = ids
-    };
+    *t = (cli_tensors) { .problem = ORDO_PROBLEM_INIT,
+                         .q_numbers = q_numbers,
+                         .kv_numbers = kv_numbers,
+                         .ids = ids,
+                         .sinks = sinks };
     if (ordo_plan_problem(plan, &t->problem) != ORDO_OK)
         return false;
     const ordo_problem *p = &t->problem;
@@ -152,7 +155,8 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
     t->v = take(cli_tensors_output_bytes(t, CLI_DV));
     t->dout = take(cli_tensors_output_bytes(t, CLI_O));
     t->slopes = take((size_t)p->heads * sizeof(float));
-    bool good = t->q && t->k && t->v && t->dout && t->slopes;
+    t->sink = take((size_t)p->heads * sizeof(float));
+    bool good = t->q && t->k && t->v && t->dout && t->slopes && t->sink;
     for (int i = 0; i < CLI_OUTPUTS; i++)
         good = (t->out[i] = take(cli_tensors_output_bytes(t, (cli_output)i))) != NULL && good;
     if (!good) {
@@ -164,12 +168,14 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
     fill(t, t->v, &v, mix(seed ^ mix(3)));
     fill(t, t->dout, &o, mix(seed ^ mix(4)));
     fill_slopes(t);
+    for (int64_t h = 0; h < p->heads; h++)
+        t->sink[h] = (float)normal(mix(mix(seed ^ mix(5)) + (uint64_t)h));
     return true;
 }
 
 void cli_tensors_free(cli_tensors *t)
 {
-    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes };
+    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes, t->sink };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     for (int i = 0; i < CLI_OUTPUTS; i++)
@@ -198,6 +204,8 @@ ordo_call cli_tensors_call(const cli_tensors *t)
     }
     call.sequence_ids = t->ids;
     call.slopes = t->problem.alibi ? t->slopes : NULL;
+    call.sink = t->sinks ? t->sink : NULL;
+    call.dsink_parts = t->sinks ? t->out[CLI_DSINK] : NULL;
     return call;
 }
 
@@ -213,6 +221,8 @@ cli_extent cli_tensors_extent(const cli_tensors *t, cli_output output, int64_t s
 {
     const ordo_problem *p = &t->problem;
     const bool of_keys = output == CLI_DK || output == CLI_DV;
+    if (output == CLI_DSINK)
+        return (cli_extent) { t->sinks ? 1 : 0, p->heads, 1, sizeof(float), sequence };
     const row_span at = of_keys ? span_of(p, t->kv_numbers, p->kv_len, sequence)
                                 : span_of(p, t->q_numbers, p->q_len, sequence);
     return (cli_extent) {
@@ -261,6 +271,8 @@ static void digest_sequence(const cli_tensors *t, cli_output output, int64_t b, 
 uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t sequence)
 {
     cli_digest digest = cli_digest_start();
+    if (output == CLI_DSINK && !t->sinks)
+        return 0;
     const int64_t first = sequence < 0 ? 0 : sequence,
                   end = sequence < 0 ? t->problem.batch : sequence + 1;
     for (int64_t b = first; b < end; b++)
@@ -270,6 +282,6 @@ uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t seq
 
 const char *cli_output_name(cli_output output)
 {
-    static const char *const names[CLI_OUTPUTS] = { "o", "lse", "dq", "dk", "dv" };
+    static const char *const names[CLI_OUTPUTS] = { "o", "lse", "dq", "dk", "dv", "dsink" };
     return names[output];
 }

@@ -4,7 +4,16 @@
 
 #include "ordo/ordo.h"
 
-typedef enum cli_output { CLI_O, CLI_LSE, CLI_DQ, CLI_DK, CLI_DV, CLI_OUTPUTS } cli_output;
+/* CLI_DSINK: of each sequence and head; has no elements without sinks. */
+typedef enum cli_output {
+    CLI_O,
+    CLI_LSE,
+    CLI_DQ,
+    CLI_DK,
+    CLI_DV,
+    CLI_DSINK,
+    CLI_OUTPUTS
+} cli_output;
 
 typedef struct cli_tensors {
     ordo_problem problem;     /* as the plan holds it, defaults filled in */
@@ -13,14 +22,15 @@ typedef struct cli_tensors {
     const int64_t *ids; /* of the sequences; NULL: 0, 1, 2, ... Borrowed */
     void *q, *k, *v, *dout;
     void *out[CLI_OUTPUTS];
-    float *slopes;
+    float *slopes, *sink;
+    bool sinks;
 } cli_tensors;
 
 /* Allocate and fill. An input element depends on the seed, the tensor and its place (id of the
  * sequence, row, head, column), so a sequence has the same inputs in any batch and any layout.
- * False if memory ran out. */
+ * `sinks`: with a sink for each head. False if memory ran out. */
 bool cli_tensors_make(cli_tensors *tensors, const ordo_plan *plan, const int32_t *q_numbers,
-                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed);
+                      const int32_t *kv_numbers, const int64_t *ids, uint64_t seed, bool sinks);
 void cli_tensors_free(cli_tensors *tensors);
 
 /* Everything but seeds, threads and workspace filled in. */
@@ -45,7 +55,7 @@ const void *cli_tensors_at(const cli_tensors *tensors, cli_output output, const 
                            int64_t row, int64_t head);
 
 /* XXH64 over the logical elements in (sequence, head, row, column) order, little endian;
- * of all sequences, or of one if sequence >= 0. */
+ * of all sequences, or of one if sequence >= 0. 0: CLI_DSINK without sinks. */
 uint64_t cli_tensors_digest(const cli_tensors *tensors, cli_output output, int64_t sequence);
 
 const char *cli_output_name(cli_output output);

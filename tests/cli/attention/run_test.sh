@@ -24,6 +24,19 @@ padded=$(field sequences | tr -d ' \n')
 [ "$packed" = "$padded" ] || fail "packed and padded digests differ"
 case $packed in "[$alone"*) ;; *) fail "the first sequence differs from itself alone" ;; esac
 
+# Sinks change every result and have a gradient of their own, one per sequence and head.
+sunk=$(digests --seq 33 --heads 2 --mask causal --seed 5 --sinks)
+is sinks true
+printf '%s' "$sunk" | grep -qE '"dsink": "[0-9a-f]{16}"' || fail "--sinks: no digest of dsink"
+printf '%s' "$one" | grep -q '"dsink"' && fail "a digest of dsink without --sinks"
+for name in o lse dq dk dv; do
+    of() { printf '%s' "$1" | grep -oE "\"$name\": \"[0-9a-f]{16}\""; }
+    [ "$(of "$sunk")" = "$(of "$one")" ] && fail "--sinks leaves $name as it is"
+done
+status 0 run --device cpu --seq 33 --heads 2 --batch 3 --sinks --out-dir "$work/sinks"
+size=$(wc -c <"$work/sinks/dsink.npy")
+[ $((size % 64)) -eq 24 ] || fail "dsink.npy has $size bytes: expected a header and 6 numbers"
+
 for dtype in f32 bf16 f16; do
     json run --device ref --seq 12 --dim 8 --v-dim 4 --heads 4 --kv-heads 2 --dtype $dtype \
         --dropout 0.1 --alibi --softcap 20 --window 6,-1

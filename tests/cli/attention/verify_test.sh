@@ -79,6 +79,13 @@ prints "other inputs: seed=9"
 [ $? -eq 1 ] || fail "--json with a difference: expected exit status 1"
 "$work/json_check" equal <"$out" | grep -qx false || fail "--json: equal is not false"
 
+status 0 verify --seq 40 --batch 2 --dim 8 --sinks --threads 2 --repeats 1 --write sinks.txt
+[ "$(grep -c '^dsink ' sinks.txt)" -eq 1 ] || fail "--sinks --write: no line of dsink"
+status 0 verify --seq 40 --batch 2 --dim 8 --sinks --threads 1 --repeats 1 --expect sinks.txt
+status 1 verify --seq 40 --batch 2 --dim 8 --threads 1 --repeats 1 --expect sinks.txt
+sed 's/^dsink .*/dsink 0123456789abcdef/' sinks.txt >sunk.txt
+status 1 verify --seq 40 --batch 2 --dim 8 --sinks --threads 1 --repeats 1 --expect sunk.txt
+prints "dsink: "
 refuses 2 "digests of 2 problems, and 1" verify --seq 40 --dim 8 --repeats 1 --expect kept.txt
 refuses 2 "cannot read" verify --seq 8 --repeats 1 --expect missing.txt
 refuses 2 "not a regular file" verify --seq 8 --repeats 1 --expect "$work"
