@@ -480,7 +480,10 @@ static inline bool case_same_sequence(const attention_case *a, int64_t b, const 
     for (int64_t h = 0; a->call.sink && h < a->problem.heads; h++) {
         const float *x = &a->dsink_parts[b * a->problem.heads + h];
         const float *y = &c->dsink_parts[other * c->problem.heads + h + shift];
-        if (memcmp(x, y, sizeof *x) != 0) {
+        uint32_t a_bits, c_bits;
+        memcpy(&a_bits, x, sizeof a_bits);
+        memcpy(&c_bits, y, sizeof c_bits);
+        if (a_bits != c_bits) {
             CHECK_FAIL("dsink_parts(sequence %d, head %d) is %.9g, in the other case %.9g", (int)b,
                        (int)h, (double)*x, (double)*y);
             same = false;

@@ -350,6 +350,13 @@ static inline bool grid_slice_differs(const grid_case *whole, size_t a, const gr
     return true;
 }
 
+static inline uint32_t grid_part_bits(const grid_case *c, int64_t sequence, int64_t head)
+{
+    uint32_t bits;
+    memcpy(&bits, &c->dsink_parts[sequence * c->problem.heads + head], sizeof bits);
+    return bits;
+}
+
 /* The same of the gradients of sinks, sequence by sequence. */
 static inline bool grid_sinks_differ(const grid_case *whole, const grid_case *part,
                                      const grid_part *p, int64_t *sequence, int64_t *head)
@@ -357,10 +364,8 @@ static inline bool grid_sinks_differ(const grid_case *whole, const grid_case *pa
     const int64_t head0 = p->kv_head * (whole->problem.heads / whole->problem.kv_heads);
     for (*sequence = 0; part->sinks && *sequence < part->problem.batch; ++*sequence)
         for (*head = 0; *head < part->problem.heads && !(p->lone && *sequence != p->sane); ++*head)
-            if (memcmp(&part->dsink_parts[*sequence * part->problem.heads + *head],
-                       &whole->dsink_parts[(p->sequence + *sequence) * whole->problem.heads +
-                                           head0 + *head],
-                       sizeof(float)) != 0)
+            if (grid_part_bits(part, *sequence, *head) !=
+                grid_part_bits(whole, p->sequence + *sequence, head0 + *head))
                 return true;
     return false;
 }
