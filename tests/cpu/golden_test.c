@@ -1,6 +1,6 @@
 /* golden_test.c: the bits of the CPU backend, on whatever machine this runs.
  *
- * tests/data/digests/cpu.txt holds the FNV-1a digests of o, lse, dq, dk and dv of some fixed
+ * tests/data/digests/cpu.txt holds the FNV-1a digests of o, lse, dq, dk, dv and dsink of some fixed
  * problems. Every target, compiler, machine and thread count must give them. After a change that
  * means to change bits,
  *
@@ -23,6 +23,7 @@ typedef struct golden {
     ordo_tile tile;   /* both passes; 0 = the default */
     ordo_keying keying;
     bool special; /* infinities and NaNs among the inputs */
+    bool sinks;
 } golden;
 
 #define F32    ORDO_F32
@@ -60,6 +61,9 @@ static const golden problems[] = {
     { "causal-f32-long", F32, DENSE, CAUSAL, 4, 2, 400, 400, 16, 16 },
     { "special-f32", F32, DENSE, CAUSAL, 2, 1, 100, 100, 24, 24, .special = true },
     { "special-f16", F16, PADDED, FULL, 2, 1, 100, 100, 24, 24, 10, 10, .special = true },
+    { "sinks-f32", F32, DENSE, CAUSAL, 4, 2, 300, 300, 24, 24, .dlse = true, .sinks = true },
+    { "sinks-bf16-packed-window", BF16, PACKED, CAUSAL, 2, 1, 180, 180, 64, 64, 40, .p = 0.1,
+      .sinks = true },
 };
 enum { PROBLEMS = sizeof problems / sizeof problems[0], LINE = 200 };
 
@@ -94,6 +98,7 @@ static void open_golden(attention_case *c, const golden *g)
         p->total_kv = c->cu_kv[2];
     }
     c->dlse = g->dlse ? (float *)1 : NULL;
+    c->sinks = g->sinks;
     case_open(c, 12345);
     if (g->special) { /* in one head's rows and columns, of the first sequence only */
         case_put(c, c->call.k.data, case_at(c, true, g->dim, 0, 60, 0) + 3, NAN);
@@ -126,6 +131,9 @@ static void line_of(const golden *g, int threads, char line[LINE])
     for (int x = 0; x < CASE_OUTPUTS; x++)
         used += snprintf(line + used, LINE - (size_t)used, " %016" PRIx64,
                          digest(r.data[x], r.count[x] * r.width[x]));
+    if (g->sinks)
+        (void)snprintf(line + used, LINE - (size_t)used, " %016" PRIx64,
+                       digest(c.dsink_parts, sizeof(float) * (size_t)(2 * g->heads)));
     ordo_plan_destroy(plan);
     case_close(&c);
 }
@@ -146,7 +154,7 @@ static int write_file(void)
         return 1;
     }
     fprintf(file,
-            "# The bits of the CPU backend: digests of o, lse, dq, dk and dv, problem by "
+            "# The bits of the CPU backend: digests of o, lse, dq, dk, dv and dsink, problem by "
             "problem.\n# Written by golden_test --write. A change here is a \"Bits: changed\" "
             "commit.\n");
     for (int x = 0; x < PROBLEMS; x++) {
