@@ -6,8 +6,8 @@
 #ifndef PLAN_WORKSPACE_H
 #define PLAN_WORKSPACE_H
 
-#include "plan/segments.h"
 #include "plan/phase.h"
+#include "plan/segments.h"
 #include "plan/sizes.h"
 
 /* Bytes of each part of the backward pass's workspace. Rows are padded to whole tiles. */
