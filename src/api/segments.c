@@ -69,8 +69,8 @@ static void carry_on(const segmented *s, int64_t nth, ordo_call *c)
         nth + 1 < s->plan->segments ? ORDO_CARRY_OUT : s->call->carry & ORDO_CARRY_OUT;
     c->carry = s->keys ? in | out : 0;
     if (c->carry && !s->call->carry) {
-        c->dk_sums = (float *)sums;
-        c->dv_sums = (float *)(sums + s->sizes.dk);
+        c->dk_sums = (float *)(void *)sums;
+        c->dv_sums = (float *)(void *)(sums + s->sizes.dk);
     }
     if (c->carry & ORDO_CARRY_OUT)
         c->dk.data = c->dv.data = NULL;
