@@ -8,7 +8,7 @@
 
 static int64_t parts_of(int64_t whole, int64_t most)
 {
-    return whole / most + (whole % most != 0);
+    return most < 1 ? 0 : whole / most + (whole % most != 0);
 }
 
 /* No more than `most`, in as few and as even parts of `whole` as that allows. */

@@ -119,7 +119,7 @@ TEST(results_are_those_of_one_pass)
             r.options.segments = counts[x];
             fill(&many);
             run(&many, &r, x % 2 ? &side : NULL);
-            CHECK(memcmp(&one.out, &many.out, sizeof one.out) == 0);
+            CHECK(memcmp((const char *)&one.out, (const char *)&many.out, sizeof one.out) == 0);
         }
     }
 }
@@ -154,7 +154,7 @@ static bool waits(const fake_record *f, int a, int b)
 static void check_order(const fake_record *f, const void *side, int segments)
 {
     const fake_launch *l = f->launches;
-    int bits[16], passes[16], made = 0, ran = 0;
+    int bits[16] = { 0 }, passes[16] = { 0 }, made = 0, ran = 0;
     for (int i = 0; i < f->launched; i++) {
         if (l[i].kind == FAKE_BITS && made < 16)
             bits[made++] = i;
