@@ -234,8 +234,8 @@ static void check_mask(bool causal, int32_t left)
             x.section = x.each == 1 ? 1 : 2;
             x.together = x.each == 3 ? 4 : 2;
             run(&x, &got);
-            CHECK(memcmp(got.dv, whole.dv, sizeof got.dv) == 0);
-            CHECK(memcmp(got.o, whole.o, sizeof got.o) == 0);
+            CHECK(memcmp((const char *)got.dv, (const char *)whole.dv, sizeof got.dv) == 0);
+            CHECK(memcmp((const char *)got.o, (const char *)whole.o, sizeof got.o) == 0);
         }
     }
 }
