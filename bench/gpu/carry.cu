@@ -51,7 +51,7 @@ static void row(const cut_shape &z, const char *mask, const char *dropout, bool 
     for (const std::vector<row_part> &parts : cuts)
         turns.push_back({ [&parts] {
             for (const row_part &x : parts)
-                cut_case::run(x.plan, ORDO_BACKWARD, x.call);
+                run_call(x.plan, ORDO_BACKWARD, x.call);
         } });
     const std::vector<double> ms = time_in_turns(turns, ROUNDS);
     printf("| %3d | %-6s | %-11s | %8.3f |", z.dim, mask, dropout, ms[0]);

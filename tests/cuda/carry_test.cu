@@ -48,13 +48,13 @@ static void check_alone(cut_case &c, const gradients &want)
     keys.dq.data = NULL;
     queries.dk.data = queries.dv.data = NULL;
     c.poison();
-    cut_case::run(c.plan, ORDO_BACKWARD, keys);
+    run_call(c.plan, ORDO_BACKWARD, keys);
     const gradients dk = gradients_of(c);
     const bool dq_stays = dk.dq == std::vector<uint16_t>(dk.dq.size(), 0xffff);
     report(c.z.name, "dk, dv alone",
            differing(dk.dk, want.dk) + differing(dk.dv, want.dv) + !dq_stays, "");
     c.poison();
-    cut_case::run(c.plan, ORDO_BACKWARD, queries);
+    run_call(c.plan, ORDO_BACKWARD, queries);
     const gradients dq = gradients_of(c);
     const bool dk_stays = dq.dk == std::vector<uint16_t>(dq.dk.size(), 0xffff) && dq.dv == dq.dk;
     report(c.z.name, "dq alone", differing(dq.dq, want.dq) + !dk_stays, "");
@@ -288,11 +288,11 @@ static ragged_part run_ragged(ragged_case &c, int first, int most, unsigned carr
     call.workspace_bytes = ordo_plan_workspace(plan);
     call.workspace = memory.take<uint8_t>(call.workspace_bytes);
     if (c.o.empty())
-        cut_case::run(plan, ORDO_FORWARD, call);
+        run_call(plan, ORDO_FORWARD, call);
     call.carry = carry;
     if (carry)
         call.dk_sums = c.dk_sums, call.dv_sums = c.dv_sums;
-    cut_case::run(plan, ORDO_BACKWARD, call);
+    run_call(plan, ORDO_BACKWARD, call);
     MUST(cudaDeviceSynchronize());
     ordo_plan_destroy(plan);
     part.o = case_download((uint16_t *)call.o.data, q.size());

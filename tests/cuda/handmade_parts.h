@@ -8,12 +8,7 @@
 
 #include <cuda_fp16.h>
 
-#include "handmade_pass.h"
-extern "C" {
-#include "api/call.h"
-#include "api/cuda_pass.h"
-#include "plan/plan.h"
-}
+#include "handmade_call.h"
 
 struct cut_shape {
     const char *name;
@@ -232,34 +227,20 @@ struct cut_case : device_memory {
 
     /* ---- passes ---- */
 
-    static void run(const ordo_plan *made, ordo_pass which, const ordo_call &given)
-    {
-        ordo_call checked;
-        ordo_cuda_pass pass;
-        char why[300] = "";
-        must_ordo(ordo_call_check(&made->problem, which, false, ordo_plan_workspace(made), &given,
-                                  &checked),
-                  "call");
-        must_ordo(ordo_cuda_pass_make(made, which, &checked, &pass), "pass");
-        must_ordo(which == ORDO_FORWARD ? ordo_sm90_forward(&pass, why, sizeof why)
-                                        : ordo_sm90_backward(&pass, why, sizeof why),
-                  why);
-    }
-
     void forward(void) const
     {
-        run(plan, ORDO_FORWARD, call);
+        run_call(plan, ORDO_FORWARD, call);
     }
 
     void backward(void) const
     {
-        run(plan, ORDO_BACKWARD, call);
+        run_call(plan, ORDO_BACKWARD, call);
     }
 
     void backward_parts(void) const
     {
         for (const row_part &x : parts)
-            run(x.plan, ORDO_BACKWARD, x.call);
+            run_call(x.plan, ORDO_BACKWARD, x.call);
     }
 
     /* Whatever is not written shows. */

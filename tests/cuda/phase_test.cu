@@ -6,10 +6,8 @@
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <cuda_fp16.h>
 
-#include "handmade_pass.h"
+#include "handmade_call.h"
 extern "C" {
-#include "api/call.h"
-#include "api/cuda_pass.h"
 #include "ordo/attention.h"
 #include "plan/workspace.h"
 }
@@ -96,20 +94,6 @@ struct phase_case : device_memory {
         v = values(v_count, 3), dout = values(o_count, 4);
     }
 
-    static void run(const ordo_plan *plan, ordo_pass which, const ordo_call &given)
-    {
-        ordo_call checked;
-        ordo_cuda_pass pass;
-        char why[300] = "";
-        must_ordo(ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &given,
-                                  &checked),
-                  "call");
-        must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");
-        must_ordo(which == ORDO_FORWARD ? ordo_sm90_forward(&pass, why, sizeof why)
-                                        : ordo_sm90_backward(&pass, why, sizeof why),
-                  why);
-    }
-
     /* Both passes with a workspace of no more than `limit` bytes, if that is possible. */
     results run(int64_t limit, ordo_phase_panels *panels)
     {
@@ -137,8 +121,8 @@ struct phase_case : device_memory {
         call.lse = memory.take<float>(lse_count);
         call.workspace_bytes = ordo_plan_workspace(plan);
         call.workspace = memory.take<uint8_t>(call.workspace_bytes);
-        run(plan, ORDO_FORWARD, call);
-        run(plan, ORDO_BACKWARD, call);
+        run_call(plan, ORDO_FORWARD, call);
+        run_call(plan, ORDO_BACKWARD, call);
         MUST(cudaDeviceSynchronize());
         ordo_plan_destroy(plan);
         return { case_download(o, o_count), case_download(dq, q_count), case_download(dk, k_count),
