@@ -94,6 +94,22 @@ static ordo_status check_sink(const backend *b, const ordo_call *call)
     return ORDO_OK;
 }
 
+/* What a call must not give to a plan that runs in segments of rows. */
+static ordo_status check_segmented(const ordo_plan *plan, const ordo_call *call)
+{
+    if (call->mask_bits)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "mask_bits given: expected NULL, because this plan makes the bits of its "
+                         "%" PRId64 " segments",
+                         plan->segments);
+    if (call->dsink || call->dsink_parts)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dsink given: expected NULL, because this plan runs %" PRId64
+                         " segments of rows, and dsink is a sum over all of them",
+                         plan->segments);
+    return ORDO_OK;
+}
+
 static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_call *call)
 {
     ordo_plan_info info;
@@ -110,17 +126,9 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
-    if (plan->segments > 0 && checked.mask_bits)
-        return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "mask_bits given: expected NULL, because this plan makes the bits of its "
-                         "%" PRId64 " segments",
-                         plan->segments);
     ORDO_TRY(check_sink(b, &checked));
-    if (plan->segments > 0 && (checked.dsink || checked.dsink_parts))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dsink given: expected NULL, because this plan runs %" PRId64
-                         " segments of rows, and dsink is a sum over all of them",
-                         plan->segments);
+    if (plan->segments > 0)
+        ORDO_TRY(check_segmented(plan, &checked));
     if (!forward && checked.carry)
         ORDO_TRY(check_carry(plan));
     if (ordo_problem_empty(problem))

@@ -79,7 +79,7 @@ enum { COLUMNS_IN_FLIGHT = 2048, FEW_STEPS = 8, WAVES = 2 };
  * 16k tokens but queue (0.95 of unordered), and twice that for chains of few steps (6 to 10 %).
  * Under a full mask, where all chains of a head walk in step and no more of them are at work than
  * they have steps, two waves of chains: 2 to 12 % faster from 4k tokens on. Sections are even, for
- * a last one of few heads would stall. Of a CPU: a head a thread, and nobody waits. */
+ * a last one of few heads would stall. On a CPU: one head per thread, because nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;

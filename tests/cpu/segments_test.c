@@ -238,6 +238,13 @@ TEST(workspace)
     CHECK_INT(ordo_attention_forward(plan, &c.call), ORDO_ERR_ARGUMENT);
     CHECK_HAS(ordo_last_error(), "mask_bits given: expected NULL, because this plan makes");
     c.call.mask_bits = NULL;
+    float sink[CASE_SLOPES] = { 0 }, dsink[CASE_SLOPES] = { 0 };
+    c.call.sink = sink;
+    c.call.dsink = dsink;
+    CHECK_INT(ordo_attention_backward(plan, &c.call), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "dsink given: expected NULL, because this plan runs");
+    c.call.dsink = NULL;
+    CHECK_INT(ordo_attention_forward(plan, &c.call), ORDO_OK);
     free(memory);
     ordo_plan_destroy(plan);
     case_close(&c);

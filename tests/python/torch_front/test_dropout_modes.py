@@ -199,6 +199,19 @@ def test_sequences_without_segments_make_their_bits_inside(monkeypatch, handles,
     assert [x[0] for x in handles] == [0] * 4 and not fills
 
 
+def test_sinks_make_their_bits_inside_instead(monkeypatch, handles, fills):
+    """The gradient of a sink is a sum over all rows, which segments do not have."""
+    inputs, dout = tensors(LONG)
+    sink = torch.randn(LONG[3], requires_grad=True)
+    found = []
+    for mode in ("fused", "pipelined"):
+        choose(monkeypatch, mode)
+        o, lse = ordo.torch.attention(*inputs, dropout_p=0.3, seed=(5, 6), sink=sink)
+        found.append([o, lse, *torch.autograd.grad(o, [*inputs, sink], dout)])
+    assert all(same(x, y) for x, y in zip(*found))
+    assert [x[0] for x in handles] == [0] * 4 and not fills
+
+
 def test_no_memory_for_segments(monkeypatch, handles):
     inputs, dout = tensors(LONG)
     choose(monkeypatch, "fused")
