@@ -30,7 +30,30 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
     return cli_library(ordo_device_select(cli_device_find()));
 }
 
-enum { SEQUENTIAL, FUSED, PIPELINED, SEGMENTS = 8 /* unless told otherwise */ };
+enum { SEQUENTIAL, FUSED, PIPELINED, SEGMENTS = 8 /* at most, unless told otherwise */ };
+
+static bool all_have(const cli_job *job, int64_t segments)
+{
+    ordo_plan_options options = job->options;
+    ordo_status status = ORDO_OK;
+    options.segments = segments;
+    for (size_t i = 0; i < cli_problem_count(&job->problem) && status == ORDO_OK; i++) {
+        const ordo_problem problem = cli_problem_at(&job->problem, i);
+        ordo_plan *plan = NULL;
+        status = ordo_plan_create(&plan, &problem, job->problem.machine, &options);
+        ordo_plan_destroy(plan);
+    }
+    return status == ORDO_OK;
+}
+
+/* As many as all problems of the job can have. If there is no such number, the plan says why. */
+static int64_t most_segments(const cli_job *job)
+{
+    int64_t segments = SEGMENTS;
+    while (segments > 0 && !all_have(job, segments))
+        segments--;
+    return segments > 0 ? segments : SEGMENTS;
+}
 
 /* Segments, which the options of the plan name or the mode asks for. */
 static int choose_segments(cli_job *job)
@@ -45,7 +68,7 @@ static int choose_segments(cli_job *job)
             "--backward-bits: with dropout mode pipelined every pass makes the bits of "
             "its segments; expected --dropout-mode sequential");
     if (job->mode == PIPELINED && !named)
-        o->segments = SEGMENTS;
+        o->segments = most_segments(job);
     if (named)
         job->mode = PIPELINED;
     return CLI_OK;

@@ -60,6 +60,10 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
         [ "$(field digests)" = "$inside" ] || fail "$many: other digests"
         grep -q '"dropout_mode": "pipelined"' "$out" || fail "$many: not pipelined"
     done
+    for rows in 60 300 600 1000; do # not all of them can have eight
+        status 0 run --device cpu --seq $rows --heads 2 --dim 16 --dropout 0.2 --dropout-mode pipelined
+        prints "dropout    pipelined, "
+    done
     status 0 run $drops --dropout-mode pipelined --segments 5
     prints "dropout    pipelined, 5 segments, 12288 B of keep bits"
     refuses 2 "segments 6: 300 rows in multiples of 64 are 5 segments" run $drops --segments 6
