@@ -59,13 +59,12 @@ static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_ma
 
 /* ---- launches ---- */
 
-static ordo_status launch(const ordo_cuda_pass *pass, ordo_phase_kernel kernel, const void *args,
-                          char *why, size_t why_size)
+static ordo_status launch(const ordo_cuda_pass *pass, ordo_phase_kernel kernel, ordo_launch kind,
+                          const void *args, char *why, size_t why_size)
 {
     int blocks = 0; /* units are known on the device only, if lengths are */
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
-    const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes,
-                                  ORDO_LAUNCH_PLAIN };
+    const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes, kind };
     return ordo_cuda_launch(kernel.kernel, args, grid, pass->stream, why, why_size);
 }
 
@@ -113,7 +112,8 @@ static ordo_status launch_stats(const ordo_cuda_pass *pass, const phase_maps *ma
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
     args.lse = pass->lse;
-    return launch(pass, ordo_phase_stats_kernel(pass->f16), &args, why, why_size);
+    return launch(pass, ordo_phase_stats_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
+                  why_size);
 }
 
 static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *maps,
@@ -138,13 +138,15 @@ static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *m
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
     args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
-    return launch(pass, ordo_phase_scores_kernel(pass->f16, backward), &args, why, why_size);
+    return launch(pass, ordo_phase_scores_kernel(pass->f16, backward), ORDO_LAUNCH_PLAIN, &args,
+                  why, why_size);
 }
 
-/* O in the forward pass, dQ in the backward pass. */
+/* O in the forward pass, dQ in the backward pass. `kind`: early only behind the kernel by keys,
+ * which begins when all that is read here has been written. */
 static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, bool backward, char *why,
-                                  size_t why_size)
+                                  const ordo_phase_panel *panel, bool backward, ordo_launch kind,
+                                  char *why, size_t why_size)
 {
     ordo_phase_product args = {};
     ordo_phase_factors *f = &args.factors[0];
@@ -157,7 +159,8 @@ static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *
     args.weighted = !backward;
     args.kv_rows = pass->kv_rows;
     args.flag = pass->ticket + ORDO_NOT_FINITE;
-    return launch(pass, ordo_phase_queries_kernel(pass->f16, f->columns), &args, why, why_size);
+    return launch(pass, ordo_phase_queries_kernel(pass->f16, f->columns), kind, &args, why,
+                  why_size);
 }
 
 static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
@@ -187,7 +190,8 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     args.kv_rows = pass->kv_rows;
     args.flag = pass->ticket + ORDO_NOT_FINITE;
     const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
-    return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), &args, why, why_size);
+    return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), ORDO_LAUNCH_PLAIN, &args, why,
+                  why_size);
 }
 
 /* ---- passes ---- */
@@ -205,11 +209,13 @@ static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
 {
     CUDA_TRY(zero_tickets(pass, TICKET_SCORES, why, why_size));
     CUDA_TRY(launch_scores(pass, maps, panel, backward, why, why_size));
-    if (backward && (pass->dk.data || pass->carry.out))
+    const bool keys = backward && (pass->dk.data || pass->carry.out);
+    if (keys)
         CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
     if (backward && !pass->dq.data)
         return ORDO_OK;
-    return launch_queries(pass, maps, panel, backward, why, why_size);
+    return launch_queries(pass, maps, panel, backward, keys ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN,
+                          why, why_size);
 }
 
 static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,

@@ -275,16 +275,20 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_product(const __grid_constant__ ordo_phase_product args)
 {
     phase_begin<N>();
+    if (KEYS)
+        grid_let_next(); /* dQ fills up multiprocessors that are done */
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
         registers_down<PHASE_PRODUCER_REGISTERS>();
         if (threadIdx.x >= 32 || !elect_one())
             return;
         product_loader<N> loader { args, phase_loader<N>::make() };
-        if (KEYS)
+        if (KEYS) {
             loader.all_keys();
-        else
+        } else {
             loader.all_queries();
+            grid_wait(); /* this kernel ends no sooner than the one by keys */
+        }
         return;
     }
     registers_up<PHASE_CONSUMER_REGISTERS>();
