@@ -150,6 +150,15 @@ template <int N> struct phase_consumer {
         phase_advance<N>(ring);
     }
 
+    /* The second warpgroup begins two stages or so after the first. The distance stays, and so does
+     * the overlap of one's arithmetic with the other's products. */
+    __device__ __forceinline__ void fall_behind(void) const
+    {
+        wait();
+        if (mine == 1)
+            __nanosleep(600);
+    }
+
     /* This thread's first row of the tile. */
     __device__ __forceinline__ int row(void) const
     {

@@ -248,6 +248,7 @@ template <bool F16, bool BACKWARD> struct scores_math {
     {
         const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
         const int v_stages = (args.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        pipe.fall_behind();
         for (;; pipe.records++) {
             float d[SCORES];
             tile_state t;

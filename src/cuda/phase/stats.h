@@ -95,6 +95,7 @@ template <bool F16> struct stats_math {
     __device__ __forceinline__ void run(void)
     {
         const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        pipe.fall_behind();
         for (;; pipe.records++) {
             pipe.wait();
             const int count = pipe.told(STATS_COUNT), from = pipe.told(STATS_FIRST);
