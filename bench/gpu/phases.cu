@@ -86,6 +86,7 @@ static void by_phases(device_case &c, ordo_cuda_pass &pass)
     const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
     x.p = c.take<uint16_t>(scores);
     x.ds = c.take<uint16_t>(scores);
+    x.shrink = c.take<float>(scores / 256);
     x.dk = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
     x.dv = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
     pass = c.pass;

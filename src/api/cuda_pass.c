@@ -181,10 +181,10 @@ static void take_forward_workspace(const ordo_plan *plan, char *at, ordo_cuda_pa
     pass->table = pass->layout != ORDO_DENSE ? entries : NULL;
     if (!ordo_plan_by_phases(plan))
         return;
-    pass->lse2 = cut(&at, parts.stat);
     pass->delta = cut(&at, parts.weight);
     pass->phase = phase_of(&parts.panels);
     pass->phase.p = cut(&at, parts.p);
+    pass->phase.shrink = cut(&at, parts.shrink);
 }
 
 static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_call *call,

@@ -32,7 +32,10 @@ ordo_phase_panels ordo_phase_panels_of(const ordo_phase_problem *p, uint64_t bud
 {
     const uint64_t room = budget < MOST_BYTES ? budget : MOST_BYTES;
     ordo_phase_panels panels = { 1, 1, parts_of(p->kv_len, p->tile_keys) * p->tile_keys };
-    const uint64_t row = (uint64_t)panels.columns * (p->backward ? 4 : 2);
+    /* P and dS; or P, and an f32 for each key tile. */
+    const uint64_t columns = (uint64_t)panels.columns;
+    const uint64_t row =
+        p->backward ? 4 * columns : 2 * columns + 4 * columns / (uint64_t)p->tile_keys;
     const uint64_t tile = times(times(row, (uint64_t)p->tile_rows), (uint64_t)p->group_heads);
     const uint64_t sums = times(times((uint64_t)p->kv_rows, (uint64_t)p->sum_columns), 4);
     const uint64_t head = plus(times(tile, (uint64_t)p->tiles), sums);

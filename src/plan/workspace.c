@@ -151,15 +151,13 @@ static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
     if (!ordo_plan_by_phases(plan))
         return true;
     if (!ordo_plan_query_tiles(plan, &tiles) ||
-        !part(&parts->stat, tiles, (uint64_t)plan->problem.heads, (uint64_t)plan->backward_tile.q,
-              4))
-        return false;
-    parts->weight = parts->stat;
-    if (!add_all(&others,
-                 (const uint64_t[]) { parts->ticket, parts->table, parts->stat, parts->weight }, 4))
+        !part(&parts->weight, tiles, (uint64_t)plan->problem.heads, (uint64_t)plan->backward_tile.q,
+              4) ||
+        !add_all(&others, (const uint64_t[]) { parts->ticket, parts->table, parts->weight }, 3))
         return false;
     parts->panels = panels_of(plan, false, tiles, others);
-    return panel_part(plan, &parts->panels, &parts->p);
+    return panel_part(plan, &parts->panels, &parts->p) &&
+           part(&parts->shrink, parts->p / 2 / (uint64_t)plan->backward_tile.k, 4, 1, 1);
 }
 
 bool ordo_plan_forward_parts(const ordo_plan *plan, uint64_t tiles, ordo_forward_parts *parts)
@@ -215,8 +213,8 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
         !ordo_plan_forward_parts(plan, tiles, &parts))
         return false;
-    const uint64_t sizes[] = { parts.kt,    parts.v,    parts.ready,  parts.ticket,
-                               parts.table, parts.stat, parts.weight, parts.p };
+    const uint64_t sizes[] = { parts.kt,    parts.v,      parts.ready, parts.ticket,
+                               parts.table, parts.weight, parts.p,     parts.shrink };
     return add_all(bytes, sizes, sizeof sizes / sizeof *sizes);
 }
 

@@ -40,9 +40,9 @@ typedef struct ordo_forward_parts {
     uint64_t ready;  /* CPU: one flag per key tile: its panels are filled */
     uint64_t ticket; /* CUDA: the ticket and a flag */
     uint64_t table;  /* CUDA: the table of sequences */
-    uint64_t stat;   /* CUDA, by phases: the shift of the exponents of each query row */
-    uint64_t weight; /* CUDA, by phases: the factor of its outputs */
+    uint64_t weight; /* CUDA, by phases: the factor of the outputs of each query row */
     uint64_t p;      /* CUDA, by phases: of a panel */
+    uint64_t shrink; /* CUDA, by phases: one f32 per row of each key tile of p */
     ordo_phase_panels panels;
 } ordo_forward_parts;
 

@@ -13,7 +13,6 @@
 
 #include "base/keep.h"
 #include "base/status.h"
-#include "plan/sizes.h"
 #include "planner/predict.h"
 
 /* The memory over one mask: at least this to make it, and this to keep one for every layer. */
@@ -129,8 +128,7 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
     }
     const bool drops = plan->problem.dropout.p > 0;
     const ordo_keep_source keep = drops ? ORDO_KEEP_GIVEN : ORDO_KEEP_NONE;
-    /* By phases the forward pass has three products where others have two. */
-    made.forward = pass(model, s, ordo_plan_by_phases(plan) ? 1.5 * share : share, false, keep);
+    made.forward = pass(model, s, share, false, keep);
     made.backward = pass(model, s, share, true, keep);
     if (drops) {
         const ordo_kernel_counts *counts = ordo_rng_counts(&s.rng);

@@ -113,9 +113,9 @@ TEST(workspace_of_passes_by_phases)
     const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
     CHECK_INT((end - (char *)pass.phase.dv) / 256, (rows * KV_HEADS * 264 * 4 + 255) / 256);
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
-    CHECK_INT((char *)pass.lse2 - (char *)pass.ticket, 256);
-    CHECK_INT((char *)pass.delta - (char *)pass.lse2, BATCH * HEADS * 128 * 4);
+    CHECK_INT((char *)pass.delta - (char *)pass.ticket, 256);
     CHECK_INT((char *)pass.phase.p - (char *)pass.delta, BATCH * HEADS * 128 * 4);
+    CHECK_INT((char *)pass.phase.shrink - (char *)pass.phase.p, BATCH * HEADS * tile);
     close_fixture(f);
 }
 

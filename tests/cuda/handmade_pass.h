@@ -239,6 +239,7 @@ struct device_case : device_memory {
         const size_t scores = (size_t)z.heads * x.tiles * band.bq * x.columns;
         x.p = take<uint16_t>(scores);
         x.ds = take<uint16_t>(scores);
+        x.shrink = take<float>(scores / band.bk);
         x.dk = take<float>(kv_count);
         x.dv = take<float>(kv_count);
     }

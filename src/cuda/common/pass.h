@@ -36,6 +36,7 @@ typedef struct ordo_cuda_phase {
     int32_t columns;  /* of a row of p and ds */
     uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
                        * p only */
+    float *shrink;    /* forward: one per row of each key tile of p */
     float *dk, *dv;   /* backward: sums (sequence, row, head of the section, dim) */
 } ordo_cuda_phase;
 
@@ -86,9 +87,9 @@ typedef struct ordo_cuda_pass {
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
     int32_t *turns;  /* one counter per query tile */
     float *dq_sum;   /* one f32 tile per query tile, in the order of the registers: layout.h */
-    float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens: layout.h */
-    float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing. Forward, by
-                      * phases: the shift of a row's exponents, and in `delta` its factor */
+    float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens: layout.h.
+                      * Forward, by phases: the factor of a row's outputs */
+    float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
     ordo_cuda_phase phase;
     ordo_cuda_sequence *table; /* packed and padded: batch.table, to be made; else NULL */
 

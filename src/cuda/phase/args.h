@@ -17,26 +17,35 @@ typedef struct ordo_phase_common {
     int32_t kv_heads, group_heads;
     int32_t together;     /* heads whose units are taken together */
     int32_t *ticket;      /* zero at the launch */
-    float *stat, *weight; /* a row's, padded and permuted like lse2 and delta of a pass, which these
-                           * are in the backward pass. Forward: the shift of its exponents, and the
-                           * factor of its outputs */
+    float *stat, *weight; /* a row's, padded and permuted: lse2 and delta of a backward pass.
+                           * Forward: weight only, the factor of the row's outputs */
 } ordo_phase_common;
 
-/* phase/stats.h: the largest score and the sum of every row. */
-typedef struct ordo_phase_stats {
+/* Index of a row's factor for key tile j, of the query tile in a slot. */
+ORDO_HD int64_t phase_shrink(int64_t slot, int32_t columns, int32_t j, int32_t row)
+{
+    return (slot * (columns / PHASE_KEYS) + j) * PHASE_ROWS + row;
+}
+
+/* phase/softmax.h: P of the forward pass, and lse. */
+typedef struct ordo_phase_softmax {
     CUtensorMap q, k;
     ordo_phase_common all;
     int32_t head_dim;
+    int32_t columns; /* of a row of p */
+    uint16_t *p;
+    float *shrink; /* what a row's sums are multiplied by before a key tile is added */
     ordo_score_rule rule;
     bool ruled;              /* scores become logits in base 2 first */
     float scale, scale_log2; /* of scores, or of logits in base 2 */
     float keep_scale;        /* factor of outputs */
     const float *slopes;
     int64_t slopes_sequence;
+    const uint2 *keep_bits; /* NULL: no dropout */
     float *lse;
-} ordo_phase_stats;
+} ordo_phase_softmax;
 
-/* phase/scores.h: P, and in the backward pass dS. */
+/* phase/scores.h: P and dS of the backward pass. */
 typedef struct ordo_phase_scores {
     CUtensorMap q, k, v, dout;
     ordo_phase_common all;
@@ -64,8 +73,9 @@ typedef struct ordo_phase_factors {
 typedef struct ordo_phase_product {
     ordo_phase_factors factors[2]; /* by queries one, by keys two */
     ordo_phase_common all;
-    bool weighted; /* by queries: rows are multiplied by their weight, not by `scale` */
-    bool down;     /* by keys: query tiles are visited downwards */
+    const float *shrink; /* O: as above. Its rows are multiplied by their weight, not by `scale` */
+    int32_t columns;     /* O: of a row of P */
+    bool down;           /* by keys: query tiles are visited downwards */
     int64_t kv_rows;
     int32_t *flag; /* set if an output is not finite */
 } ordo_phase_product;
@@ -76,8 +86,9 @@ typedef struct ordo_phase_kernel {
 } ordo_phase_kernel;
 
 /* Instances. */
-ordo_phase_kernel ordo_phase_stats_kernel(bool f16);
-ordo_phase_kernel ordo_phase_scores_kernel(bool f16, bool backward);
+ordo_phase_kernel ordo_phase_softmax_kernel(bool f16);
+ordo_phase_kernel ordo_phase_scores_kernel(bool f16);
+ordo_phase_kernel ordo_phase_outputs_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_queries_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns);
 

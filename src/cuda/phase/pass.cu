@@ -1,4 +1,4 @@
-/* phase/pass.cu: both passes by phases. Forward: row statistics, then panel after panel P and O.
+/* phase/pass.cu: both passes by phases. Forward: panel after panel P and lse, then O.
  * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ. */
 #include "cuda/phase/pass.h"
 
@@ -95,15 +95,17 @@ static ordo_phase_common common_of(const ordo_cuda_pass *pass, const ordo_phase_
     return all;
 }
 
-static ordo_status launch_stats(const ordo_cuda_pass *pass, const phase_maps *maps, char *why,
-                                size_t why_size)
+static ordo_status launch_softmax(const ordo_cuda_pass *pass, const phase_maps *maps,
+                                  const ordo_phase_panel *panel, char *why, size_t why_size)
 {
-    const ordo_phase_panel every = { 0, pass->batch.tiles, 0, pass->run.kv_heads, true };
-    ordo_phase_stats args = {};
+    ordo_phase_softmax args = {};
     args.q = maps->q;
     args.k = maps->k;
-    args.all = common_of(pass, &every, TICKET_SCORES);
+    args.all = common_of(pass, panel, TICKET_SCORES);
     args.head_dim = pass->head_dim;
+    args.columns = pass->phase.columns;
+    args.p = pass->phase.p;
+    args.shrink = pass->phase.shrink;
     args.rule = ordo_score_rule_of(pass->scale, pass->softcap);
     args.ruled = ordo_pass_ruled(pass);
     args.scale = args.ruled ? (float)ORDO_LN_2 : pass->scale;
@@ -111,14 +113,14 @@ static ordo_status launch_stats(const ordo_cuda_pass *pass, const phase_maps *ma
     args.keep_scale = ordo_pass_dv_scale(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
+    args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
     args.lse = pass->lse;
-    return launch(pass, ordo_phase_stats_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
+    return launch(pass, ordo_phase_softmax_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
                   why_size);
 }
 
 static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                 const ordo_phase_panel *panel, bool backward, char *why,
-                                 size_t why_size)
+                                 const ordo_phase_panel *panel, char *why, size_t why_size)
 {
     const int32_t keys = PHASE_KEYS * PHASE_CHUNK;
     ordo_phase_scores args = {};
@@ -138,27 +140,48 @@ static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *m
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
     args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
-    return launch(pass, ordo_phase_scores_kernel(pass->f16, backward), ORDO_LAUNCH_PLAIN, &args,
+    return launch(pass, ordo_phase_scores_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
+                  why_size);
+}
+
+static ordo_phase_product product_of(const ordo_cuda_pass *pass, const ordo_phase_panel *panel,
+                                     int ticket)
+{
+    ordo_phase_product args = {};
+    args.all = common_of(pass, panel, ticket);
+    args.kv_rows = pass->kv_rows;
+    args.flag = pass->ticket + ORDO_NOT_FINITE;
+    return args;
+}
+
+static ordo_status launch_outputs(const ordo_cuda_pass *pass, const phase_maps *maps,
+                                  const ordo_phase_panel *panel, char *why, size_t why_size)
+{
+    ordo_phase_product args = product_of(pass, panel, TICKET_QUERIES);
+    ordo_phase_factors *f = &args.factors[0];
+    f->a = maps->p;
+    f->b = maps->v;
+    f->out = pass->o;
+    f->columns = pass->v_head_dim;
+    args.shrink = pass->phase.shrink;
+    args.columns = pass->phase.columns;
+    return launch(pass, ordo_phase_outputs_kernel(pass->f16, f->columns), ORDO_LAUNCH_PLAIN, &args,
                   why, why_size);
 }
 
-/* O in the forward pass, dQ in the backward pass. `kind`: early only behind the kernel by keys,
- * which begins when all that is read here has been written. */
+/* `kind`: early only behind the kernel by keys, which begins when all that is read here has been
+ * written. */
 static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, bool backward, ordo_launch kind,
-                                  char *why, size_t why_size)
+                                  const ordo_phase_panel *panel, ordo_launch kind, char *why,
+                                  size_t why_size)
 {
-    ordo_phase_product args = {};
+    ordo_phase_product args = product_of(pass, panel, TICKET_QUERIES);
     ordo_phase_factors *f = &args.factors[0];
-    f->a = backward ? maps->ds : maps->p;
-    f->b = backward ? maps->k : maps->v;
-    f->out = backward ? pass->dq : pass->o;
-    f->columns = backward ? pass->head_dim : pass->v_head_dim;
+    f->a = maps->ds;
+    f->b = maps->k;
+    f->out = pass->dq;
+    f->columns = pass->head_dim;
     f->scale = ordo_pass_dk_scale(pass);
-    args.all = common_of(pass, panel, TICKET_QUERIES);
-    args.weighted = !backward;
-    args.kv_rows = pass->kv_rows;
-    args.flag = pass->ticket + ORDO_NOT_FINITE;
     return launch(pass, ordo_phase_queries_kernel(pass->f16, f->columns), kind, &args, why,
                   why_size);
 }
@@ -167,7 +190,7 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
                                const ordo_phase_panel *panel, char *why, size_t why_size)
 {
     const ordo_cuda_tensor none = {};
-    ordo_phase_product args = {};
+    ordo_phase_product args = product_of(pass, panel, TICKET_KEYS);
     ordo_phase_factors *dv = &args.factors[0], *dk = &args.factors[1];
     dv->a = maps->p;
     dv->b = maps->dout;
@@ -183,12 +206,9 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     dk->scale = ordo_pass_dk_scale(pass);
     dk->before = pass->carry.in ? pass->carry.dk : NULL;
     dk->sums = pass->phase.dk;
-    args.all = common_of(pass, panel, TICKET_KEYS);
     args.all.together =
         together_of(pass, panel->heads, (int64_t)pass->run.band.q_len * pass->run.group_heads);
     args.down = pass->run.order == ORDO_ORDER_DESCENDING;
-    args.kv_rows = pass->kv_rows;
-    args.flag = pass->ticket + ORDO_NOT_FINITE;
     const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
     return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), ORDO_LAUNCH_PLAIN, &args, why,
                   why_size);
@@ -208,14 +228,18 @@ static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
                              size_t why_size)
 {
     CUDA_TRY(zero_tickets(pass, TICKET_SCORES, why, why_size));
-    CUDA_TRY(launch_scores(pass, maps, panel, backward, why, why_size));
-    const bool keys = backward && (pass->dk.data || pass->carry.out);
+    if (!backward) {
+        CUDA_TRY(launch_softmax(pass, maps, panel, why, why_size));
+        return launch_outputs(pass, maps, panel, why, why_size);
+    }
+    CUDA_TRY(launch_scores(pass, maps, panel, why, why_size));
+    const bool keys = pass->dk.data || pass->carry.out;
     if (keys)
         CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
-    if (backward && !pass->dq.data)
+    if (!pass->dq.data)
         return ORDO_OK;
-    return launch_queries(pass, maps, panel, backward, keys ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN,
-                          why, why_size);
+    return launch_queries(pass, maps, panel, keys ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN, why,
+                          why_size);
 }
 
 static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,
@@ -245,7 +269,6 @@ ordo_status ordo_sm90_forward_phases(const ordo_cuda_pass *pass, char *why, size
     CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
     CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
     CUDA_TRY(zero_tickets(pass, 0, why, why_size));
-    CUDA_TRY(launch_stats(pass, &maps, why, why_size));
     CUDA_TRY(run_panels(pass, &maps, false, why, why_size));
     return ordo_repair_forward(pass, why, why_size);
 }

@@ -1,11 +1,10 @@
 /* phase/product.h: the last phase: what P and dS are multiplied by.
  *
- *     by queries   O = P V, dQ = dS K     128 queries of a query head, keys upwards
- *     by keys      dV = P^T dO, dK = dS^T Q   128 keys of a key head; query tiles in the order of
- *                  the plan, at each the query heads of the group, rows upwards
- *
- * A unit has N columns of the output. By keys the sums of a unit go on from panel to panel, as f32
- * in the workspace. */
+ * By queries, O = P V or dQ = dS K of 128 queries of a query head: keys upwards; O is multiplied by
+ * each row's factor before a key tile is added. By keys, dV = P^T dO and dK = dS^T Q of 128 keys of
+ * a key head: query tiles in the order of the plan, at each the query heads of the group, rows
+ * upwards. There the sums of a unit go on from panel to panel, as f32 in the workspace. A unit has
+ * N columns of the output. */
 #ifndef CUDA_PHASE_PRODUCT_H
 #define CUDA_PHASE_PRODUCT_H
 
@@ -22,8 +21,11 @@ enum {
     PRODUCT_SEQUENCE,
     PRODUCT_FACTORS,
     PRODUCT_COLUMN,
-    PRODUCT_ENDS /* bit 0: the sums begin here, bit 1: they end */
+    PRODUCT_ENDS, /* bit 0: the sums begin here, bit 1: they end */
+    PRODUCT_FIRST /* by queries: the first block of PHASE_STEP keys */
 };
+
+enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_BY_KEYS }; /* O; dQ; dV and dK */
 
 /* ---- loads ---- */
 
@@ -59,7 +61,7 @@ template <int N> struct product_loader {
     }
 
     __device__ __forceinline__ void begin(int stages, int line, int head, int sequence, int factors,
-                                          int column, int ends)
+                                          int column, int ends, int first = 0)
     {
         load.take();
         load.tell(PRODUCT_STAGES, stages);
@@ -69,6 +71,7 @@ template <int N> struct product_loader {
         load.tell(PRODUCT_FACTORS, factors);
         load.tell(PRODUCT_COLUMN, column);
         load.tell(PRODUCT_ENDS, ends);
+        load.tell(PRODUCT_FIRST, first);
         load.records++;
         if (stages <= 0)
             load.pass();
@@ -81,7 +84,7 @@ template <int N> struct product_loader {
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
         const ordo_span keys = ordo_phase_keys(&s, tile - s.query_tile, PHASE_STEP);
         const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, head, tile);
-        begin(ordo_span_count(keys), tile, head, sequence, 0, column, 3);
+        begin(ordo_span_count(keys), tile, head, sequence, 0, column, 3, keys.first);
 #pragma unroll 1
         for (int32_t j = keys.first; j <= keys.last; j++)
             stage<false>(args.factors[0], j * PHASE_STEP, slot * PHASE_ROWS, column,
@@ -173,7 +176,8 @@ ORDO_DEVICE const float *product_row(const float *sums, int64_t first, int step,
     return at;
 }
 
-template <bool KEYS, bool F16, int N> struct product_math {
+template <phase_kind KIND, bool F16, int N> struct product_math {
+    static const bool KEYS = KIND == PHASE_BY_KEYS;
     const ordo_phase_product &args;
     phase_consumer<N> pipe;
 
@@ -234,7 +238,7 @@ template <bool KEYS, bool F16, int N> struct product_math {
             return;
         }
         float scale[2] = { u.f->scale, u.f->scale };
-        if (!KEYS && args.weighted)
+        if (KIND == PHASE_OUTPUTS)
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 scale[r] = all.weight[phase_stat(all, u.head, u.line, pipe.row() + 8 * r)];
@@ -244,6 +248,36 @@ template <bool KEYS, bool F16, int N> struct product_math {
         if (put_rows<F16>(d, scale, to, 2 * u.f->out.row, (KEYS ? s.kv_len : s.q_len) - row,
                           u.f->columns - u.column))
             *args.flag = 1;
+    }
+
+    __device__ __forceinline__ void add(float (&d)[N / 2], int stages)
+    {
+        pipe.template multiply<F16, KEYS, true>(d, stages, true, args.all.batch.table != NULL);
+    }
+
+    /* The same tile by tile, with the factors of the next tile between them. */
+    __device__ __forceinline__ void add_tiles(float (&d)[N / 2], const unit_state &u, int first,
+                                              int stages)
+    {
+        enum { EACH = PHASE_KEYS / PHASE_STEP };
+        const ordo_phase_common &all = args.all;
+        const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, u.head, u.line);
+        const float *const shrink = args.shrink + phase_shrink(slot, args.columns, 0, pipe.row());
+        const int end = first + stages;
+#pragma unroll 1
+        for (int from = first; from < end;) {
+            const int next = from / EACH + 1, to = min(end, next * EACH);
+            float factor[2] = { 1.0f, 1.0f };
+            if (to < end) {
+                factor[0] = shrink[next * PHASE_ROWS];
+                factor[1] = shrink[next * PHASE_ROWS + 8];
+            }
+            add(d, to - from);
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                d[i] *= factor[i / 2 % 2];
+            from = to;
+        }
     }
 
     __device__ __forceinline__ void run(void)
@@ -264,18 +298,22 @@ template <bool KEYS, bool F16, int N> struct product_math {
             if (stages == 0)
                 pipe.pass();
             begin(d, u);
-            pipe.template multiply<F16, KEYS, true>(d, stages, true, args.all.batch.table != NULL);
+            if constexpr (KIND == PHASE_OUTPUTS)
+                add_tiles(d, u, pipe.told(PRODUCT_FIRST), stages);
+            else
+                add(d, stages);
             end(d, u);
         }
     }
 };
 
-template <bool KEYS, bool F16, int N>
+template <phase_kind KIND, bool F16, int N>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_product(const __grid_constant__ ordo_phase_product args)
 {
+    const bool keys = KIND == PHASE_BY_KEYS;
     phase_begin<N>();
-    if (KEYS)
+    if (keys)
         grid_let_next(); /* dQ fills up multiprocessors that are done */
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
@@ -283,7 +321,7 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         if (threadIdx.x >= 32 || !elect_one())
             return;
         product_loader<N> loader { args, phase_loader<N>::make() };
-        if (KEYS) {
+        if (keys) {
             loader.all_keys();
         } else {
             loader.all_queries();
@@ -292,16 +330,16 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         return;
     }
     registers_up<PHASE_CONSUMER_REGISTERS>();
-    product_math<KEYS, F16, N> {
+    product_math<KIND, F16, N> {
         args, { warpgroup - 1, (int)threadIdx.x % 128, { 0, 0 }, 0 }
     }.run();
 }
 
-template <bool KEYS, bool F16> static ordo_phase_kernel phase_product_of(int columns)
+template <phase_kind KIND, bool F16> static ordo_phase_kernel phase_product_of(int columns)
 {
     if (ordo_phase_width(columns) == 192)
-        return { (const void *)phase_product<KEYS, F16, 192>, phase_shape<192>::BYTES };
-    return { (const void *)phase_product<KEYS, F16, 256>, phase_shape<256>::BYTES };
+        return { (const void *)phase_product<KIND, F16, 192>, phase_shape<192>::BYTES };
+    return { (const void *)phase_product<KIND, F16, 256>, phase_shape<256>::BYTES };
 }
 
 #endif

@@ -3,5 +3,6 @@
 
 ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns)
 {
-    return f16 ? phase_product_of<true, true>(columns) : phase_product_of<true, false>(columns);
+    return f16 ? phase_product_of<PHASE_BY_KEYS, true>(columns)
+               : phase_product_of<PHASE_BY_KEYS, false>(columns);
 }

@@ -1,14 +1,8 @@
-/* phase/scores.cu: P, and dS, of the passes by phases: the instances. */
+/* phase/scores.cu: P and dS of the backward pass by phases: the instances. */
 #include "cuda/phase/scores.h"
 
-template <bool F16> static const void *scores_of(bool backward)
+ordo_phase_kernel ordo_phase_scores_kernel(bool f16)
 {
-    return backward ? (const void *)phase_scores<F16, true>
-                    : (const void *)phase_scores<F16, false>;
-}
-
-ordo_phase_kernel ordo_phase_scores_kernel(bool f16, bool backward)
-{
-    return { f16 ? scores_of<true>(backward) : scores_of<false>(backward),
+    return { f16 ? (const void *)phase_scores<true> : (const void *)phase_scores<false>,
              phase_shape<PHASE_KEYS>::BYTES };
 }

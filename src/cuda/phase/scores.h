@@ -1,23 +1,22 @@
-/* phase/scores.h: the second phase: P, and in the backward pass dS, of the query tiles of a panel,
- * to the workspace.
+/* phase/scores.h: the first phase of the backward pass: P and dS of the query tiles of a panel, to
+ * the workspace.
  *
  * A unit is a few tiles of 128 queries x 256 keys of one query head. Of each tile S = Q K^T is
- * summed over the columns in the pipeline's stages, P = exp2(S - stat) is stored, and in the
- * backward pass kept in 16 bits; then dP = dO V^T takes the registers of S, and dS = P (dP - delta)
- * is stored. A tile is stored whole, with zeros where the mask hides it. */
+ * summed over the columns in the pipeline's stages, P = exp2(S - lse) is stored, and kept in 16
+ * bits; then dP = dO V^T takes the registers of S, and dS = P (dP - delta) is stored. A tile is
+ * stored whole, with zeros where the mask hides it. */
 #ifndef CUDA_PHASE_SCORES_H
 #define CUDA_PHASE_SCORES_H
 
 #include <math.h>
 
-#include "cuda/common/put_rows.h"
 #include "cuda/common/softmax.h"
-#include "cuda/phase/load.h"
+#include "cuda/phase/tile.h"
 
 /* Words of a record, of one tile. KEY: its first key; -1: the end. */
 enum { SCORES_KEY, SCORES_TILE, SCORES_ROW, SCORES_HEAD, SCORES_SEQUENCE, SCORES_CUT };
 
-template <bool BACKWARD> ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
+ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
 {
     const ordo_phase_common &all = args.all;
     const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
@@ -47,24 +46,14 @@ template <bool BACKWARD> ORDO_DEVICE void scores_load(const ordo_phase_scores &a
             load.records++;
             phase_load_scores(load, &args.q, &args.k, args.head_dim, s, i, j, head,
                               head / all.group_heads);
-            if (BACKWARD)
-                phase_load_scores(load, &args.dout, &args.v, args.v_head_dim, s, i, j, head,
-                                  head / all.group_heads);
+            phase_load_scores(load, &args.dout, &args.v, args.v_head_dim, s, i, j, head,
+                              head / all.group_heads);
         }
         ticket = next;
     }
     load.take();
     load.tell(SCORES_KEY, -1);
     load.pass();
-}
-
-template <bool F16> ORDO_DEVICE uint32_t kept_pair(uint32_t pair) /* 0 where the sign is set */
-{
-    if constexpr (F16)
-        asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0));
-    else
-        asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(0));
-    return pair;
 }
 
 /* x *= 0 if the bit is set. One statement, so that it is done in place, and shares nothing with
@@ -95,8 +84,8 @@ template <bool F16> ORDO_DEVICE void pair_gradient(float &a, float &b, uint32_t 
                      : "r"(p), "f"(delta));
 }
 
-template <bool F16, bool BACKWARD> struct scores_math {
-    enum { SCORES = PHASE_KEYS / 2, PACKED = SCORES / 2 };
+template <bool F16> struct scores_math {
+    enum { SCORES = PHASE_SCORES, PACKED = SCORES / 2 };
     const ordo_phase_scores &args;
     phase_consumer<PHASE_KEYS> pipe;
 
@@ -107,7 +96,7 @@ template <bool F16, bool BACKWARD> struct scores_math {
         phase_window window; /* if so */
         int64_t to;          /* the first element that its quad writes, in p and ds */
         float stat[2], delta[2];
-        uint2 keep[2]; /* of two blocks of 128 keys */
+        phase_keep keep;
     };
 
     __device__ __forceinline__ void begin(tile_state &t) const
@@ -123,24 +112,16 @@ template <bool F16, bool BACKWARD> struct scores_math {
         if (t.cut)
             t.window =
                 phase_window_of(ordo_batch_sequence(&all.batch, t.sequence), t.row, t.column);
-        const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, t.head, tile);
-        t.to = (slot * PHASE_ROWS + pipe.row()) * args.columns + key + 8 * (pipe.x % 4);
+        t.to = phase_place(all, t.head, tile, pipe.row(), key, args.columns, pipe.x);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int64_t from = phase_stat(all, t.head, tile, pipe.row() + 8 * r);
             t.stat[r] = all.stat[from];
-            t.delta[r] = BACKWARD ? all.weight[from] : 0.0f;
+            t.delta[r] = all.weight[from];
         }
-        if (args.keep_bits) { /* what does not exist takes bits of what does */
-            const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, t.sequence);
-            const int line = min(t.row / 16, (s.q_len - 1) / 16);
-            const uint2 *const bits =
-                args.keep_bits +
-                (s.keep + t.head * s.keep_head + (int64_t)line * s.keep_across + key / 128) * 32 +
-                pipe.x % 32;
-            t.keep[0] = load_once(bits);
-            t.keep[1] = load_once(bits + (key / 128 + 1 < s.keep_across ? 32 : 0));
-        }
+        if (args.keep_bits)
+            t.keep = phase_load_keep(args.keep_bits, ordo_batch_sequence(&all.batch, t.sequence),
+                                     t.head, t.row, key, pipe.x);
     }
 
     /* i + diagonal - j of register 0. */
@@ -157,28 +138,6 @@ template <bool F16, bool BACKWARD> struct scores_math {
     __device__ __forceinline__ float slope(const tile_state &t) const
     {
         return phase_slope(args.slopes, args.slopes_sequence, t.sequence, t.head);
-    }
-
-    /* 64 bytes per quad and row. */
-    __device__ __forceinline__ void store(const float (&d)[SCORES], const tile_state &t,
-                                          uint16_t *to, bool kept) const
-    {
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-#pragma unroll
-            for (int g = 0; g < SCORES / 16; g++) {
-                uint32_t w[4];
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    const int i = 16 * g + 4 * c + 2 * r;
-                    w[c] = pack_pair<F16>(d[i], d[i + 1]);
-                    if (kept)
-                        w[c] = kept_pair<F16>(w[c]);
-                }
-                quad_transpose(w, pipe.x % 4);
-                *(uint4 *)(to + t.to + 8 * r * args.columns + 32 * g) =
-                    make_uint4(w[0], w[1], w[2], w[3]);
-            }
     }
 
     /* P of a tile from its S; the sign marks dropped elements. */
@@ -199,14 +158,8 @@ template <bool F16, bool BACKWARD> struct scores_math {
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
             d[i] = exp2_approx(d[i]);
-        if (args.keep_bits) {
-#pragma unroll
-            for (int i = 0; i < SCORES; i++) {
-                const uint2 words = t.keep[i / 64];
-                d[i] = mark_dropped(d[i], i / 2 % 2 ? words.y : words.x,
-                                    keep_shift(i / 4 % 16, i % 2));
-            }
-        }
+        if (args.keep_bits)
+            phase_drop(d, t.keep);
     }
 
     /* P in 16 bits for dS, with the derivative of softcap in it. */
@@ -258,19 +211,17 @@ template <bool F16, bool BACKWARD> struct scores_math {
             begin(t);
             pipe.template multiply<F16, false, false>(d, stages, false, false);
             probabilities(d, t);
-            store(d, t, args.p, true);
-            if constexpr (BACKWARD) {
-                uint32_t p[PACKED];
-                keep(d, p, t);
-                pipe.template multiply<F16, false, false>(d, v_stages, false, false);
-                gradients(d, p, t);
-                store(d, t, args.ds, false);
-            }
+            phase_store_tile<F16, true>(d, args.p + t.to, args.columns, pipe.x);
+            uint32_t p[PACKED];
+            keep(d, p, t);
+            pipe.template multiply<F16, false, false>(d, v_stages, false, false);
+            gradients(d, p, t);
+            phase_store_tile<F16, false>(d, args.ds + t.to, args.columns, pipe.x);
         }
     }
 };
 
-template <bool F16, bool BACKWARD>
+template <bool F16>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_scores(const __grid_constant__ ordo_phase_scores args)
 {
@@ -279,13 +230,11 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
     if (warpgroup == 0) {
         registers_down<PHASE_PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
-            scores_load<BACKWARD>(args);
+            scores_load(args);
         return;
     }
     registers_up<PHASE_CONSUMER_REGISTERS>();
-    scores_math<F16, BACKWARD> {
-        args, { warpgroup - 1, (int)threadIdx.x % 128, { 0, 0 }, 0 }
-    }.run();
+    scores_math<F16> { args, { warpgroup - 1, (int)threadIdx.x % 128, { 0, 0 }, 0 } }.run();
 }
 
 #endif
