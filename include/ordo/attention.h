@@ -62,7 +62,8 @@ enum {
  *   lse_i  = log(exp(sink_h) + sum_j exp(logit_ij)),   P_ij = exp(logit_ij - lse_i)
  *   dsink  = -sum_i exp(sink_h - lse_i) (<o_i, dout_i> - dlse_i)   over the rows of all sequences
  *
- *   unseen keys   a row without a visible column has o = 0 and lse = sink_h
+ *   unseen keys   a row without a visible column has o = 0 and lse = sink_h. cuda: a problem that
+ *                 has rows but no keys at all is refused (ORDO_ERR_UNSUPPORTED)
  *   -inf          has the bits of a call without a sink; its dsink is 0
  *   not finite    NaN and +inf make NaN of o and lse of each row of the head that sees a key
  *   backward      lse is that of the forward pass, which includes the sink

@@ -85,12 +85,15 @@ static ordo_status check_carry(const ordo_plan *plan)
     return ORDO_OK;
 }
 
-/* Sinks are not in the kernels of every backend. */
-static ordo_status check_sink(const backend *b, const ordo_call *call)
+/* Rows that see a sink and no key: on a device no kernel would run. */
+static ordo_status check_sink(const backend *b, const ordo_problem *p, const ordo_call *call)
 {
-    if (call->sink && !b->host)
+    const bool rows = p->batch > 0 && (p->layout == ORDO_PACKED ? p->total_q : p->q_len) > 0;
+    if (call->sink && !b->host && rows && ordo_problem_empty(p))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "sink given: backend cuda expects NULL; backend cpu runs it");
+                         "sink given, kv_len %" PRId64
+                         ": backend cuda expects keys; backend cpu runs it",
+                         p->kv_len);
     return ORDO_OK;
 }
 
@@ -126,7 +129,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
                              call, &checked));
-    ORDO_TRY(check_sink(b, &checked));
+    ORDO_TRY(check_sink(b, problem, &checked));
     if (plan->segments > 0)
         ORDO_TRY(check_segmented(plan, &checked));
     if (!forward && checked.carry)

@@ -157,5 +157,9 @@ ordo_status ordo_blank_all(const ordo_problem *p, ordo_pass pass, bool host, con
     ORDO_TRY(blank(&at, p, pass, c, 0, 0));
     if (host)
         ordo_sink_blank(p, pass, c);
+    if (!host && pass == ORDO_BACKWARD && c->dsink) /* no row: see check_sink() of attention.c */
+        ORDO_TRY(zero(&at, c->dsink, (size_t)p->heads * sizeof *c->dsink));
+    if (!host && pass == ORDO_BACKWARD && c->dsink_parts && p->batch > 0)
+        ORDO_TRY(zero(&at, c->dsink_parts, (size_t)(p->batch * p->heads) * sizeof *c->dsink));
     return ORDO_OK;
 }

@@ -209,6 +209,10 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->table = table ? entries : NULL;
     pass->carry.dk_broken = cut(&at, parts.broken);
     pass->carry.dv_broken = pass->carry.dk_broken + parts.broken / 2;
+    pass->dsink = call->dsink;
+    pass->dsink_parts = call->dsink_parts;
+    if (call->dsink && !call->dsink_parts) /* one per query tile, and a sequence has one at least */
+        pass->dsink_parts = (float *)pass->turns;
     if (!ordo_plan_by_phases(plan))
         return;
     pass->phase = phase_of(&parts.panels);
@@ -341,6 +345,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
         .softcap = (float)p->softcap,
         .slopes = call->slopes,
         .slopes_sequence = call->slopes_batch_stride,
+        .sink = call->sink,
         .q_rows = packed ? p->total_q : p->q_len,
         .kv_rows = packed ? p->total_kv : p->kv_len,
         .stream = call->stream,

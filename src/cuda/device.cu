@@ -6,6 +6,7 @@
 
 #include "cuda/backward/pass.h"
 #include "cuda/common/launch.h"
+#include "cuda/common/sink.h"
 #include "cuda/forward/pass.h"
 #include "cuda/memory.h"
 #include "cuda/phase/pass.h"
@@ -166,9 +167,10 @@ static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_siz
 
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->bucket > 256   ? ordo_sm90_backward_phases(pass, why, why_size)
-           : pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
-                                : ordo_sm90_backward_chains(pass, why, why_size);
+    CUDA_TRY(pass->bucket > 256   ? ordo_sm90_backward_phases(pass, why, why_size)
+             : pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
+                                  : ordo_sm90_backward_chains(pass, why, why_size));
+    return ordo_sm90_sink(pass, why, why_size);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)

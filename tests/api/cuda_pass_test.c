@@ -345,6 +345,29 @@ TEST(types_scores_and_windows)
     close_fixture(f);
 }
 
+/* Sums of single sequences go to the caller, or to the workspace if only their sum is wanted. */
+TEST(sinks)
+{
+    const request r = small();
+    fixture *f = open_fixture(&r);
+    float sink[HEADS], dsink[HEADS], parts[BATCH * HEADS];
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
+    CHECK(!pass.sink && !pass.dsink && !pass.dsink_parts);
+    f->call.sink = sink;
+    CHECK(pass_of(f, ORDO_FORWARD).sink == sink);
+    CHECK(!pass_of(f, ORDO_BACKWARD).dsink_parts);
+    f->call.dsink = dsink;
+    pass = pass_of(f, ORDO_BACKWARD);
+    CHECK(pass.sink == sink && pass.dsink == dsink && (void *)pass.dsink_parts == pass.turns);
+    CHECK((char *)pass.ticket - (char *)pass.turns >= (ptrdiff_t)sizeof parts);
+    f->call.dsink_parts = parts;
+    CHECK(pass_of(f, ORDO_BACKWARD).dsink_parts == parts);
+    f->call.dsink = NULL;
+    pass = pass_of(f, ORDO_BACKWARD);
+    CHECK(!pass.dsink && pass.dsink_parts == parts);
+    close_fixture(f);
+}
+
 TEST(a_packed_pass)
 {
     request r = small();
@@ -537,6 +560,6 @@ CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), R
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
            RUN(head_sizes_have_buckets), RUN(workspace_of_passes_by_phases),
-           RUN(passes_by_phases_make_no_bits), RUN(types_scores_and_windows), RUN(a_packed_pass),
-           RUN(a_padded_pass), RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale),
-           RUN(dropout_made_inside), RUN(many_tiles))
+           RUN(passes_by_phases_make_no_bits), RUN(types_scores_and_windows), RUN(sinks),
+           RUN(a_packed_pass), RUN(a_padded_pass), RUN(a_gradient_of_lse_is_taken),
+           RUN(dropout_bits_and_scale), RUN(dropout_made_inside), RUN(many_tiles))

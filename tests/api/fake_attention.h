@@ -7,6 +7,7 @@
 #define TESTS_API_FAKE_ATTENTION_H
 
 #include "base/half.h"
+#include "base/sink.h"
 #include "cuda/common/sequences.h"
 
 #include <math.h>
@@ -21,8 +22,8 @@ typedef struct fake_head {
     ordo_keep keep;
     uint32_t bh;
     const uint32_t *bits;
-    float slope;
-    float *logits; /* of a row */
+    float slope, sink; /* -inf: none */
+    float *logits;     /* of a row */
 } fake_head;
 
 static inline float fake_value(const ordo_cuda_pass *p, uint16_t half)
@@ -65,6 +66,7 @@ static inline fake_head fake_head_of(const ordo_cuda_pass *p, int32_t b, int64_t
     h.bh = h.s.id * p->heads_total + p->head0 + (uint32_t)head;
     if (p->keep_bits)
         h.bits = p->keep_bits + (h.s.keep + head * h.s.keep_head) * ORDO_KEEP_WORDS;
+    h.sink = p->sink ? p->sink[head] : -INFINITY;
     h.slope = p->slopes ? p->slopes[b * p->slopes_sequence + head] : 0;
     h.logits = calloc((size_t)h.s.kv_len + 1, sizeof *h.logits);
     return h;
@@ -120,6 +122,7 @@ static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
 {
     const ordo_cuda_pass *p = h->p;
     const float most = fake_logits(h, i), scale = p->keep_scale > 0 ? p->keep_scale : 1;
+    const float top = fmaxf(most, h->sink), shrink = expf(most - top); /* the sink comes last */
     int64_t end;
     float all = 0;
     for (int32_t d = 0; d < p->head_dim; d++)
@@ -132,9 +135,11 @@ static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
                 sums[d] =
                     fmaf(fake_rounded(p, e), fake_value(p, fake_key(h, &p->v, j)[d]), sums[d]);
     }
-    *fake_lse(h, p->lse, i) = most == -INFINITY ? -INFINITY : most + logf(all);
+    all = all * shrink + (h->sink == -INFINITY ? 0 : expf(h->sink - top));
+    *fake_lse(h, p->lse, i) = most == -INFINITY ? h->sink : top + logf(all);
     for (int32_t d = 0; d < p->head_dim; d++)
-        fake_query(h, &p->o, i)[d] = fake_half(p, most == -INFINITY ? 0 : sums[d] / all * scale);
+        fake_query(h, &p->o, i)[d] =
+            fake_half(p, most == -INFINITY ? 0 : sums[d] * shrink / all * scale);
 }
 
 /* Sums of a head: dq of its row, dk and dv of all keys. */
@@ -289,8 +294,34 @@ static inline void fake_backward_group(const ordo_cuda_pass *p, int32_t b, int64
     free(sums.dv);
 }
 
+/* Gradients of the sinks: rows upwards, then sequences. */
+static inline void fake_sinks(const ordo_cuda_pass *p)
+{
+    const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
+    for (int64_t head = 0; p->dsink_parts && head < heads; head++) {
+        double all = 0;
+        for (int32_t b = 0; b < p->batch.sequences; b++) {
+            fake_head h = fake_head_of(p, b, head);
+            double sum = 0;
+            for (int64_t i = 0; i < h.s.q_len; i++) {
+                const float *lse = fake_lse(&h, p->lse, i);
+                const float delta =
+                    fake_dot(p, fake_query(&h, &p->dout, i), fake_query(&h, &p->o, i)) -
+                    (p->dlse ? *fake_lse(&h, (float *)p->dlse, i) : 0);
+                sum += ordo_sink_term(h.sink, *lse, delta);
+            }
+            p->dsink_parts[b * heads + head] = ordo_f32_from_f64(sum);
+            all += (double)p->dsink_parts[b * heads + head];
+            free(h.logits);
+        }
+        if (p->dsink)
+            p->dsink[head] = ordo_f32_from_f64(all);
+    }
+}
+
 static inline void fake_attention_backward(const ordo_cuda_pass *p)
 {
+    fake_sinks(p);
     for (int32_t b = 0; b < p->batch.sequences; b++)
         for (int64_t kv_head = 0; kv_head < p->run.kv_heads; kv_head++)
             fake_backward_group(p, b, kv_head);

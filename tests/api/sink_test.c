@@ -114,14 +114,15 @@ TEST(columns_after_the_first)
     fixture_destroy(f);
 }
 
-/* No device is needed to refuse it: nothing would be launched. */
-TEST(cuda_has_no_sinks)
+/* Rows that see a sink and no key are the host's: refused before a device is looked for. */
+TEST(cuda_has_no_sinks_without_keys)
 {
     ordo_problem p = problem();
     p.dtype = ORDO_BF16;
+    p.kv_len = ORDO_NO_KEYS;
     fixture *f = fixture_create(&p, ORDO_BACKEND_CUDA);
-    REFUSE(f, forward, (void)0, ORDO_ERR_UNSUPPORTED, "sink given", "backend cuda", "backend cpu");
-    REFUSE(f, backward, (void)0, ORDO_ERR_UNSUPPORTED, "sink given");
+    REFUSE(f, forward, (void)0, ORDO_ERR_UNSUPPORTED, "sink given, kv_len 0", "backend cpu");
+    REFUSE(f, backward, (void)0, ORDO_ERR_UNSUPPORTED, "sink given, kv_len 0");
     fixture_destroy(f);
 }
 
@@ -188,5 +189,5 @@ TEST(no_sequence)
     fixture_destroy(f);
 }
 
-CHECK_MAIN(RUN(refusals), RUN(columns_after_the_first), RUN(cuda_has_no_sinks), RUN(older_callers),
-           RUN(no_keys), RUN(no_sequence))
+CHECK_MAIN(RUN(refusals), RUN(columns_after_the_first), RUN(cuda_has_no_sinks_without_keys),
+           RUN(older_callers), RUN(no_keys), RUN(no_sequence))

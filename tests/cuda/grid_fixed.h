@@ -56,7 +56,7 @@ typedef struct grid_rule {
     ordo_mask mask;
     ordo_window window;
     double softcap;
-    bool alibi, dlse;
+    bool alibi, dlse, sinks;
     ordo_dropout dropout;
     bool bits_given;
     bool some_heads; /* of a problem with more heads */
@@ -111,6 +111,16 @@ static const grid_rule grid_rules[] = {
     { GRID_SQUARE, GRID_CAUSAL, .dropout = { .p = 0.2 }, .order = ORDO_ORDER_DESCENDING },
     { GRID_SQUARE, GRID_CAUSAL, .window = { true, 100, -1 }, .softcap = 3,
       .dropout = { .p = 0.2 } },
+
+    /* sinks: alone, under a window, with dropout either way, with score rules, in ragged batches
+     * and with rows that see no key */
+    { GRID_SQUARE, GRID_CAUSAL, .sinks = true },
+    { GRID_SQUARE, GRID_CAUSAL, .window = { true, 70, -1 }, .sinks = true, .dlse = true },
+    { GRID_DENSE, GRID_DROP, .bits_given = true, .sinks = true },
+    { GRID_DENSE, GRID_DROP, .softcap = 2, .alibi = true, .sinks = true },
+    { GRID_MIXED, ORDO_PACKED, GRID_CAUSAL, .sinks = true, .dlse = true, .some_heads = true },
+    { GRID_MIXED, ORDO_PADDED, GRID_CAUSAL, GRID_DROP, .sinks = true },
+    { &grid_all, &grid_tall, 4, 2, ORDO_DENSE, GRID_CAUSAL, .sinks = true, .dlse = true },
 
     /* long sequences: windows of many tiles, and tiles that no edge cuts */
     { &grid_buckets, &grid_long, 2, 1, ORDO_PACKED, .window = { true, 300, -1 } },
@@ -220,6 +230,8 @@ static inline void grid_fix(grid_case *c, const grid_limits *limits, int64_t num
     grid_draw_slopes(c, &state);
     c->seed = check_random(&state);
     grid_make_inputs(c);
+    if (r->sinks)
+        grid_draw_sinks(c, &state);
 }
 
 #endif

@@ -73,6 +73,10 @@ typedef struct ordo_cuda_pass {
     int64_t q_rows, kv_rows; /* of a tensor's second dimension: packed all rows, else lengths */
     float *lse;              /* (sequence, head, row); packed (head, row) */
     const float *dlse;       /* likewise, or NULL */
+    const float *sink;       /* one logit per query head, or NULL */
+    float *dsink;            /* backward: its gradient, one value per query head, or NULL */
+    float *dsink_parts;      /* backward: (sequence, head): the call's, or `turns` if only dsink is
+                              * wanted; NULL if neither is */
     ordo_cuda_carry carry;   /* backward only */
 
     /* Keep bits in storage order (docs/design/dropout-bits.md); NULL: made inside the kernels. */

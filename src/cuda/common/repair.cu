@@ -243,7 +243,8 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
     const ordo_span keys = ordo_band_meets(row, row, at.s.low, at.s.high, at.s.kv_len, 1);
     const int32_t kv_head = at.head / pass.run.group_heads;
     const uint16_t *k = key_rows(at, pass.k, kv_head), *v = key_rows(at, pass.v, kv_head);
-    double sum[EACH], largest = -INFINITY, weights = 0, lse = -INFINITY;
+    double sum[EACH], largest = -INFINITY, weights = 0;
+    double lse = pass.sink ? (double)pass.sink[at.head] : -INFINITY; /* of a row without keys */
     bool lost = false; /* a score of NaN or +inf: the row is NaN */
     share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row, pass.head_dim);
     for (int32_t first = keys.first; first <= keys.last && !lost; first += 32) {
@@ -254,7 +255,11 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
     for (int x = 16; x; x /= 2)
         largest = fmax(largest, __shfl_xor_sync(~0u, largest, x));
     fill(sum, 0);
-    if (!lost && largest > -INFINITY) {
+    const bool sees = lost || largest > -INFINITY;
+    lost = lost || (sees && !(lse < INFINITY)); /* a sink of NaN or +inf */
+    if (!lost && sees) {
+        const double sink = lse;
+        largest = fmax(largest, sink);
         for (int32_t first = keys.first; first <= keys.last; first += 32) {
             const int32_t key = first + at.lane;
             double weight = exp(score_of<F16>(at, row, key, keys.last, k, q) - largest);
@@ -268,6 +273,7 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
         }
         for (int x = 16; x; x /= 2)
             weights += __shfl_xor_sync(~0u, weights, x);
+        weights += exp(sink - largest);
 #pragma unroll
         for (int w = 0; w < EACH; w++)
             sum[w] /= weights;

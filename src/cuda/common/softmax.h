@@ -54,6 +54,22 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
     }
 }
 
+/* A row's sum with its sink, relative to 2^top, which may be the sink's; and the factor that makes
+ * the row's outputs relative to that. `max` is that of the scores, `sum` relative to it. */
+struct row_with_sink {
+    float sum, shrink, top;
+};
+
+ORDO_DEVICE row_with_sink with_sink(float max, float sum, float scale_log2, float sink)
+{
+    const float shift = ordo_softmax_shift(max, scale_log2), sink2 = sink * (float)ORDO_LOG2_E;
+    row_with_sink row;
+    row.top = fmaxf(shift, sink2);
+    row.shrink = exp2_approx(shift - row.top);
+    row.sum = fmaf(sum, row.shrink, exp2_approx(sink2 - row.top));
+    return row;
+}
+
 /* Scores to logits, as logit_of() has it: softcap and ALiBi, a branch for all of a tile. `away` is
  * the distance of the first row's own column from the thread's first one. */
 template <int N>

@@ -26,6 +26,7 @@ typedef struct ordo_forward_args {
     bool ruled; /* softcap or ALiBi: `scale` and `scale_log2` then apply to logits in base 2 */
     const float *slopes;
     int64_t slopes_sequence;
+    const float *sink;     /* one logit per query head, or NULL */
     ordo_keep_maker maker; /* ORDO_KEEP_MADE */
 } ordo_forward_args;
 

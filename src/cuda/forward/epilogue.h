@@ -40,12 +40,14 @@ struct forward_weights {
     bool sees_nothing[2];
 };
 
-/* Adds the sums of the four threads of each row; stores lse, which needs nothing else. */
-template <bool DROP>
+/* Adds the sums of the four threads of each row, and in the general kernel the head's sink; stores
+ * lse, which needs nothing else. */
+template <bool DROP, bool GENERAL>
 ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const row_state &state,
                                          const forward_end &end)
 {
     forward_weights rows;
+    const float sink = GENERAL && args.sink ? args.sink[end.head] : -INFINITY;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum = state.sum[r];
@@ -53,11 +55,16 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
         sum += __shfl_xor_sync(~0u, sum, 2);
         /* A sum of 0 under another maximum: a score has overflowed f32. */
         rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
-        rows.weight[r] = (DROP ? args.keep_scale : 1.0f) / sum;
+        const bool sunk = GENERAL && sink != -INFINITY; /* NaN is a sink */
+        row_with_sink row = { sum, 1.0f, 0.0f };
+        if (sunk)
+            row = with_sink(state.max[r], sum, args.scale_log2, sink);
+        rows.weight[r] = (DROP ? args.keep_scale : 1.0f) * row.shrink / row.sum;
         const int at = end.row + 8 * r;
         if (threadIdx.x % 4 == 0 && at < end.q_len)
-            args.lse[end.lse + at] =
-                rows.sees_nothing[r] ? -INFINITY : fmaf(state.max[r], args.scale, logf(sum));
+            args.lse[end.lse + at] = rows.sees_nothing[r] ? sink
+                                     : sunk ? fmaf(row.top, (float)ORDO_LN_2, logf(row.sum))
+                                            : fmaf(state.max[r], args.scale, logf(sum));
     }
     return rows;
 }

@@ -7,10 +7,10 @@
 #include "cuda/common/sequences.h"
 #include "cuda/forward/kernel.h"
 
-/* Dense, whole head sizes, no window, nothing added to scores: the plain kernel's. */
+/* Dense, whole head sizes, no window, no sink, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) &&
+    return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
            pass->v_head_dim == pass->bucket && pass->bucket <= 128 &&
            ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
@@ -52,6 +52,7 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     }
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
+    args->sink = pass->sink;
     args->maker = ordo_keep_maker_of(pass);
 }
 

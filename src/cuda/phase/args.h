@@ -42,6 +42,7 @@ typedef struct ordo_phase_softmax {
     const float *slopes;
     int64_t slopes_sequence;
     const uint2 *keep_bits; /* NULL: no dropout */
+    const float *sink;      /* one logit per query head, or NULL */
     float *lse;
 } ordo_phase_softmax;
 

@@ -114,6 +114,7 @@ static ordo_status launch_softmax(const ordo_cuda_pass *pass, const phase_maps *
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
     args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
+    args.sink = pass->sink;
     args.lse = pass->lse;
     return launch(pass, ordo_phase_softmax_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
                   why_size);

@@ -102,6 +102,8 @@ template <bool F16> struct softmax_math {
     {
         const ordo_phase_common &all = args.all;
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, u.sequence);
+        const float sink = args.sink ? args.sink[u.head] : -INFINITY;
+        const bool sunk = sink != -INFINITY; /* NaN is a sink */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float sum = u.rows.sum[r];
@@ -113,10 +115,15 @@ template <bool F16> struct softmax_math {
             const bool nothing = sum == 0.0f && top == -INFINITY;
             if (pipe.x % 4 != 0 || u.first + row >= s.q_len)
                 continue;
+            row_with_sink all_of = { sum, 1.0f, 0.0f };
+            if (sunk)
+                all_of = with_sink(top, sum, args.scale_log2, sink);
             all.weight[phase_stat(all, u.head, u.tile, row)] =
-                nothing ? 0.0f : args.keep_scale / sum;
+                nothing ? 0.0f : args.keep_scale * all_of.shrink / all_of.sum;
             args.lse[s.lse + u.head * all.batch.lse_head + u.first + row] =
-                nothing ? -INFINITY : fmaf(top, args.scale, logf(sum));
+                nothing ? sink
+                : sunk  ? fmaf(all_of.top, (float)ORDO_LN_2, logf(all_of.sum))
+                        : fmaf(top, args.scale, logf(sum));
         }
     }
 

@@ -1,0 +1,12 @@
+/* common/sink.h: the gradient of sinks, the last kernels of a backward pass that has any. */
+#ifndef CUDA_COMMON_SINK_H
+#define CUDA_COMMON_SINK_H
+
+#include "cuda/common/pass.h"
+#include "ordo/status.h"
+
+/* Launch what writes dsink_parts and dsink, as far as they are wanted, behind the other kernels of
+ * the pass: it reads delta, and may write to turns. */
+ordo_status ordo_sm90_sink(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif
