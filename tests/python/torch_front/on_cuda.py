@@ -505,6 +505,38 @@ def alibi():
 
 
 @check
+def sinks():
+    """Values and gradients against fp64, the bits of -inf, and those of repeats."""
+    worst = 0.0
+    for dim in (64, 128, 192):
+        (q, k, v), dout = tensors(rows=256, dim=dim, heads=4, kv_heads=2)
+        sink = torch.linspace(-2, 4, 4, device=q.device, requires_grad=True)
+        inputs = (q, k, v, sink)
+        o, lse = ordo.torch.attention(q, k, v, causal=True, sink=sink)
+        ours = (o, *torch.autograd.grad(o, inputs, dout))
+        wide = [x.detach().double().requires_grad_() for x in inputs]
+        keys, values = (x.repeat_interleave(2, 2) for x in wide[1:3])
+        scores = torch.einsum("bihd,bjhd->bhij", wide[0], keys) * dim**-0.5
+        hidden = torch.ones(256, 256, device=q.device).triu(1).bool()
+        scores = scores.masked_fill(hidden, -torch.inf)
+        column = wide[3].view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        p = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+        exact = torch.einsum("bhij,bjhd->bihd", p, values)
+        theirs = (exact, *torch.autograd.grad(exact, wide, dout.double()))
+        for x, y in zip(ours, theirs):
+            worst = max(worst, ((x.double() - y).abs().max() / y.abs().max()).item())
+        o, _ = ordo.torch.attention(q, k, v, causal=True, sink=sink)
+        again = (o, *torch.autograd.grad(o, inputs, dout))
+        expect(all(same(x, y) for x, y in zip(ours, again)), "a repeat has other bits")
+        none = torch.full_like(sink, -torch.inf)
+        one = ordo.torch.attention(q, k, v, causal=True, sink=none)
+        two = ordo.torch.attention(q, k, v, causal=True)
+        expect(all(same(x, y) for x, y in zip(one, two)), "-inf is not no sink")
+    expect(worst < 0.02, f"relative error {worst:.3g}")
+    return f"largest relative error {worst:.2g}"
+
+
+@check
 def sdpa():
     from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 
