@@ -63,6 +63,12 @@ typedef struct ordo_dropout_call {
      * contents are unknown on the host. ordo_dropout_query() then gives the largest sizes that the
      * totals allow, and `bytes` includes a table after the bits. Other functions refuse it. */
     bool on_device;
+
+    /* 1: of dense problems, the fill functions leave blocks of 16 x 128 that the mask and the
+     * window hide from all of their rows as they are; a causal mask of a long sequence is half the
+     * work. No pass depends on what such blocks hold. Other layouts, and sequence ids with
+     * on_device, make every block. 0: every block. */
+    int64_t visible_only;
 } ordo_dropout_call;
 
 #define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)
@@ -91,7 +97,8 @@ ORDO_API ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_d
 /* Fill packed bits in storage order: the 64 words of each of blocks first .. first + count - 1.
  * words[0] belongs to block `first`; `bytes` is the size of `words`. Calls over parts of
  * 0 .. info.blocks give the same words as one call for all blocks, with any number of threads.
- * Rows and columns that only pad a block get bits of the same function. */
+ * Rows and columns that only pad a block, and those that the mask hides, get bits of the same
+ * function, unless call.visible_only. */
 ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_dropout_call *call,
                                        uint64_t first, uint64_t count, uint32_t *words,
                                        size_t bytes);

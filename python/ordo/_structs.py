@@ -309,6 +309,7 @@ class ordo_dropout_call(Struct):
         ("seed_ptr", c_void_p),
         ("offset_ptr", c_void_p),
         ("on_device", c_bool),
+        ("visible_only", c_int64),
     ]
 
 

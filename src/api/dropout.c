@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "cpu/mask.h"
+#include "plan/band.h"
 #include "plan/sizes.h"
 
 #include <inttypes.h>
@@ -107,6 +108,24 @@ static void follow(ordo_dropout_call *c, bool host)
         c->offset = host ? *c->offset_ptr : 0;
 }
 
+/* The columns that are needed of each row, in the coordinates of the rows and columns held here. */
+static ordo_status take_visible(ordo_dropout_view *m)
+{
+    const ordo_problem *p = &m->problem;
+    const ordo_shard *s = &p->shard;
+    if (m->call.visible_only != 0 && m->call.visible_only != 1)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "visible_only %" PRId64 ": expected 0 or 1",
+                         m->call.visible_only);
+    m->low = -ORDO_BAND_OPEN;
+    m->high = ORDO_BAND_OPEN;
+    if (m->call.visible_only && p->layout == ORDO_DENSE)
+        ordo_band_limit(p->mask,
+                        ordo_band_diagonal(p->mask, s->q_total, s->kv_total) + s->row0 - s->col0,
+                        p->window.on ? p->window.left : -1, p->window.on ? p->window.right : -1,
+                        &m->low, &m->high);
+    return ORDO_OK;
+}
+
 ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *m)
 {
@@ -130,6 +149,7 @@ ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_ca
                                  m->call.on_device ? NULL : m->call.sequence_ids));
     if (m->call.threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", m->call.threads);
+    ORDO_TRY(take_visible(m));
     m->keep = ordo_keep_of(&m->problem.dropout, m->call.seed, m->call.offset);
     if (!count_all(m))
         return ordo_fail(ORDO_ERR_OVERFLOW,
@@ -246,6 +266,22 @@ typedef struct range {
     uint32_t *words;
 } range;
 
+/* Make those of `count` adjacent blocks of a line that its rows need. */
+static void fill_line(const ordo_dropout_view *m, const ordo_dropout_sequence *s, int64_t head,
+                      int64_t down, int64_t across, int64_t count, uint32_t *words)
+{
+    const int64_t row = down * ORDO_KEEP_ROWS;
+    const int64_t from = row + m->low, last = row + ORDO_KEEP_ROWS - 1 + m->high;
+    int64_t first = across, end = last < 0 ? 0 : last / ORDO_KEEP_COLS + 1;
+    if (from > first * ORDO_KEEP_COLS)
+        first = from / ORDO_KEEP_COLS;
+    if (end > across + count)
+        end = across + count;
+    if (first < end)
+        ordo_dropout_blocks(m, s, head, down, first, end - first,
+                            words + (first - across) * ORDO_KEEP_WORDS);
+}
+
 /* Walk the range by runs of blocks side by side. Each block's words depend on its place in the
  * whole alone, so a range may begin and end anywhere. */
 static void fill_range(const range *r)
@@ -268,7 +304,7 @@ static void fill_range(const range *r)
             int64_t run = s.across - across;
             if ((uint64_t)run > end - at)
                 run = (int64_t)(end - at);
-            ordo_dropout_blocks(m, &s, here / s.head_blocks, block / s.across, across, run, words);
+            fill_line(m, &s, here / s.head_blocks, block / s.across, across, run, words);
             words += run * ORDO_KEEP_WORDS;
             at += (uint64_t)run;
         }

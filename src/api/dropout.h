@@ -10,6 +10,7 @@ typedef struct ordo_dropout_view {
     ordo_problem problem;
     ordo_dropout_call call;
     ordo_keep keep;
+    int32_t low, high;         /* row r needs columns r + low .. r + high; open: all of them */
     uint64_t blocks, elements; /* of all sequences and heads; packed on_device: at most */
 } ordo_dropout_view;
 

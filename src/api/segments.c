@@ -162,6 +162,7 @@ static ordo_status fill_mask(const segmented *s, int64_t nth)
     drop.offset_ptr = c->offset_ptr;
     drop.sequence_ids = c->sequence_ids;
     drop.threads = c->threads;
+    drop.visible_only = 1;
     drop.on_device = device && c->sequence_ids;
     if (device)
         return ordo_dropout_fill_device(&problem, &drop, words, s->sizes.bits,

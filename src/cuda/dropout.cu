@@ -20,6 +20,7 @@ typedef struct bits_args {
     uint2 *words;
     uint32_t units; /* pieces of all lines of blocks */
     uint32_t bh, bh_step, heads, down, across, pieces, row, block;
+    int32_t low, high;
     uint32_t key[2 * MOST_ROUNDS]; /* of each round */
     uint32_t select[MOST_BITS];    /* all ones where the threshold has a bit */
 } bits_args;
@@ -97,8 +98,13 @@ ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
     piece x;
     x.bh = args.bh + sequence * args.bh_step + head % args.heads;
     x.row = args.row + line % args.down * ORDO_KEEP_ROWS + lane / 4;
-    x.first = nth * PIECE;
-    x.end = min(x.first + PIECE, args.across);
+    /* Rows and columns stay below 2^30, so that no sum wraps. */
+    const int32_t first_row = (int32_t)(line % args.down * ORDO_KEEP_ROWS);
+    const int32_t from = max(first_row + args.low, 0);
+    const int32_t last = first_row + ORDO_KEEP_ROWS - 1 + args.high;
+    x.first = max(nth * PIECE, (uint32_t)from / ORDO_KEEP_COLS);
+    x.end = min(nth * PIECE + PIECE, args.across);
+    x.end = last < 0 ? 0 : min(x.end, (uint32_t)last / ORDO_KEEP_COLS + 1);
     x.words = args.words + (uint64_t)line * args.across * 32 + lane;
     return x;
 }
@@ -302,6 +308,8 @@ static bits_args arguments(const ordo_cuda_bits *bits)
     args.units = (uint32_t)bits->sequences * args.heads * args.down * args.pieces;
     args.row = bits->row;
     args.block = bits->block;
+    args.low = bits->visible_only ? bits->low : -ORDO_BAND_OPEN;
+    args.high = bits->visible_only ? bits->high : ORDO_BAND_OPEN;
     const computed_keys keys = { (uint32_t)bits->keep.seed, (uint32_t)(bits->keep.seed >> 32) };
     for (int r = 0; r < MOST_ROUNDS; r++)
         for (int half = 0; half < 2; half++)

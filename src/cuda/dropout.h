@@ -20,9 +20,11 @@ typedef struct ordo_cuda_bits {
     const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; NULL: keep's */
     uint32_t bh, bh_step;                  /* of the first head; from a sequence to the next */
     int32_t sequences, heads;
-    int32_t down, across;               /* blocks of one head; over all heads below 2^31 */
-    uint32_t row, block;                /* first row and column block in the whole sequence */
-    uint32_t *words;                    /* a multiple of 16 bytes */
+    int32_t down, across; /* blocks of one head; over all heads below 2^31 */
+    bool visible_only;    /* row r of a head needs columns r + low .. r + high alone: blocks that */
+    int32_t low, high;    /* none of their rows needs are left as they are */
+    uint32_t row, block;  /* first row and column block in the whole sequence */
+    uint32_t *words;      /* a multiple of 16 bytes */
     uint32_t grid_blocks, grid_threads; /* threads 32, 64, 96 or 128; 0: chosen here */
     void *stream;
 

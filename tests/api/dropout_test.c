@@ -599,10 +599,66 @@ TEST(sizes_that_do_not_fit)
     REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_OVERFLOW, "at most 2^60 bytes");
 }
 
+/* Whether a row of a block needs one of its columns, element by element. */
+static bool block_visible(const ordo_problem *p, int64_t down, int64_t across)
+{
+    const int64_t diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len;
+    for (int64_t r = 16 * down; r < 16 * down + 16; r++)
+        for (int64_t c = 128 * across; c < 128 * across + 128; c++) {
+            const int64_t away = c - r - diagonal;
+            if ((p->mask == ORDO_MASK_FULL || away <= 0) &&
+                (!p->window.on || ((p->window.left < 0 || away >= -p->window.left) &&
+                                   (p->window.right < 0 || away <= p->window.right))))
+                return true;
+        }
+    return false;
+}
+
+TEST(hidden_blocks_are_left_as_they_are)
+{
+    uint64_t seed = 270;
+    for (int x = 0; x < 60; x++) {
+        ordo_problem p = problem_of(1 + x % 2, 2, check_between(&seed, 1, 700),
+                                    check_between(&seed, 1, 900), 0.1);
+        ordo_dropout_call c = call_of(3, 4);
+        ordo_dropout_info info;
+        p.mask = (ordo_mask)(x % 3);
+        if (x % 4 == 0)
+            p.window =
+                (ordo_window) { true, check_between(&seed, -1, 300), check_between(&seed, -1, 90) };
+        must(ordo_dropout_query(&p, &c, &info));
+        uint32_t *all = malloc(info.bytes), *some = malloc(info.bytes);
+        memset(some, 0x5a, info.bytes);
+        must(ordo_dropout_fill(&p, &c, 0, info.blocks, all, info.bytes));
+        c.visible_only = 1;
+        c.threads = 1 + x % 3;
+        const uint64_t cut = info.blocks * (uint64_t)(x % 5) / 4; /* in one call or two */
+        must(ordo_dropout_fill(&p, &c, 0, cut, some, info.bytes));
+        must(ordo_dropout_fill(&p, &c, cut, info.blocks - cut, some + 64 * cut,
+                               info.bytes - 256 * cut));
+        const int64_t across = (p.kv_len + 127) / 128, lines = (p.q_len + 15) / 16;
+        for (uint64_t b = 0; b < info.blocks; b++) {
+            const int64_t place = (int64_t)b % (across * lines);
+            uint32_t left[64];
+            memset(left, 0x5a, sizeof left);
+            const bool visible = block_visible(&p, place / across, place % across);
+            CHECK(memcmp(some + 64 * b, visible ? all + 64 * b : left, 256) == 0);
+        }
+        free(all);
+        free(some);
+    }
+    const ordo_problem p = problem_of(1, 1, 64, 64, 0.1);
+    ordo_dropout_call c = call_of(1, 2);
+    ordo_dropout_info info;
+    c.visible_only = 2;
+    CHECK_INT(ordo_dropout_query(&p, &c, &info), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "visible_only 2: expected 0 or 1");
+}
+
 CHECK_MAIN(RUN(hashes_of_packed_bits_are_the_known_ones), RUN(fa2_masks_are_the_known_ones),
            RUN(elements_bits_and_rows_agree), RUN(rectangles_in_bytes_and_bits),
            RUN(any_cut_gives_the_same_words), RUN(packed_padded_and_dense_agree),
            RUN(shards_are_pieces_of_the_whole), RUN(every_key_changes_the_mask),
            RUN(a_pass_makes_the_same_bits_itself), RUN(bad_calls_are_refused_by_name),
            RUN(bad_lengths_are_refused_by_name), RUN(bad_ranges_are_refused_by_name),
-           RUN(sizes_that_do_not_fit))
+           RUN(sizes_that_do_not_fit), RUN(hidden_blocks_are_left_as_they_are))

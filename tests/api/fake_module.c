@@ -149,13 +149,21 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
 }
 
 /* The words of one head by the definition. */
+static bool needed(const ordo_cuda_bits *bits, uint32_t i, uint32_t j)
+{
+    const int64_t row = ORDO_KEEP_ROWS * (int64_t)i, column = ORDO_KEEP_COLS * (int64_t)j;
+    return bits->table || !bits->visible_only ||
+           (column + ORDO_KEEP_COLS - 1 >= row + bits->low &&
+            column <= row + ORDO_KEEP_ROWS - 1 + bits->high);
+}
+
 static void head_bits(const ordo_cuda_bits *bits, const ordo_keep *keep, uint32_t bh, uint32_t down,
                       uint32_t across, uint32_t *words)
 {
     for (uint32_t i = 0; i < down; i++)
-        for (uint32_t j = 0; j < across; j++)
-            for (uint32_t w = 0; w < ORDO_KEEP_WORDS; w++)
-                *words++ = ordo_keep_word(keep, bh, bits->row + 16 * i + w % 2 * 8 + w / 8,
+        for (uint32_t j = 0; j < across; j++, words += ORDO_KEEP_WORDS)
+            for (uint32_t w = 0; w < ORDO_KEEP_WORDS && needed(bits, i, j); w++)
+                words[w] = ordo_keep_word(keep, bh, bits->row + 16 * i + w % 2 * 8 + w / 8,
                                           bits->block + j, w / 2 % 4);
 }
 

@@ -13,7 +13,7 @@ from .._library import lib, path
 from ._inputs import Lists
 from ._layout import CUDA, round_up
 
-_FILL = struct.Struct("@6Q8x2Q?7x")  # an ordo_dropout_call without threads and rounds
+_FILL = struct.Struct("@6Q8x2Q?15x")  # an ordo_dropout_call: every block, no threads
 assert _FILL.size == ctypes.sizeof(s.ordo_dropout_call)
 assert s.ordo_dropout_call.seed_ptr.offset == 56 and s.ordo_dropout_call.on_device.offset == 72
 
