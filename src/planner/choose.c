@@ -87,7 +87,9 @@ static int64_t section_heads(const ordo_plan *plan)
     if (plan->backend != ORDO_BACKEND_CUDA)
         return heads < plan->workers ? heads : plan->workers;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
+    const bool cut = plan->segments > 1 && plan->segments <= p->q_len; /* checked later */
+    const int64_t rows = cut ? ordo_segment_rows(plan, plan->segments) : p->q_len; /* of a run */
+    const ordo_run run = ordo_plan_run(plan, p->batch, rows, p->kv_len);
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;
     const int64_t keys = ordo_max32(1, ordo_band_key_tiles(&run.band));
@@ -222,8 +224,8 @@ ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
     plan->revision = ordo_family_revision(plan->family);
     ORDO_TRY(ordo_plan_legal_problem(plan));
     ORDO_TRY(choose_numbers(plan, options));
-    ORDO_TRY(choose_rest(plan, machine, options));
     ORDO_TRY(choose_segments(plan, options));
+    ORDO_TRY(choose_rest(plan, machine, options)); /* sections follow the rows of a segment */
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
     ordo_plan_predict(plan, machine);

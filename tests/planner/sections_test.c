@@ -5,8 +5,8 @@
 #include "check.h"
 #include "ordo/ordo.h"
 
-static int64_t section_of_rows(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
-                               int64_t keys, ordo_mask mask)
+static int64_t section_in(int64_t segments, int64_t heads, int64_t kv_heads, int64_t dim,
+                          int64_t rows, int64_t keys, ordo_mask mask)
 {
     ordo_problem p = ORDO_PROBLEM_INIT;
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
@@ -21,12 +21,20 @@ static int64_t section_of_rows(int64_t heads, int64_t kv_heads, int64_t dim, int
     p.kv_len = keys;
     p.head_dim = dim;
     p.mask = mask;
+    p.dropout.p = segments > 0 ? 0.1f : 0;
+    options.segments = segments;
     CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
     CHECK_INT(ordo_plan_create(&plan, &p, machine, &options), ORDO_OK);
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
     ordo_plan_destroy(plan);
     ordo_machine_destroy(machine);
     return info.section;
+}
+
+static int64_t section_of_rows(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
+                               int64_t keys, ordo_mask mask)
+{
+    return section_in(0, heads, kv_heads, dim, rows, keys, mask);
 }
 
 static int64_t section_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t seq, ordo_mask mask)
@@ -49,6 +57,8 @@ TEST(full_masks_keep_two_waves_of_chains)
     /* parts of rows: chains of 32 and 16 steps, of which no more are at work in one head */
     CHECK_INT(section_of_rows(16, 16, 128, 2048, 16384, full), 8);
     CHECK_INT(section_of_rows(32, 32, 64, 2048, 16384, full), 16);
+    CHECK_INT(section_in(8, 16, 16, 128, 16384, 16384, full), 8); /* segments are such parts */
+    CHECK_INT(section_in(1, 16, 16, 128, 16384, 16384, full), 2);
 }
 
 TEST(masks_that_cut_keep_columns)
