@@ -89,10 +89,10 @@ typedef struct ordo_plan_options {
      * limit. */
     int64_t segments; /* 0 = none, unless mask_memory is given */
     uint64_t mask_memory;
-    /* Bytes that the workspace of either pass should not exceed; 0 = 1 GiB. Only the cuda backend
-     * above head size 256 divides its work by it; it changes no bit. The least that runs is one
-     * tile of queries of one key head: a smaller limit is exceeded, and ordo_plan_workspace() says
-     * by how much. */
+    /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only the cuda
+     * backend above head size 256 divides its work by it; it changes no bit. The least that runs is
+     * one tile of queries of one key head: a smaller limit is exceeded, and ordo_plan_workspace()
+     * says by how much. */
     int64_t workspace_limit;
 } ordo_plan_options;
 

@@ -80,7 +80,7 @@ class Plan:
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
     "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments`,
-    `mask_memory` and `workspace_limit` (bytes; 0 is 1 GiB) do not. With `segments`, or
+    `mask_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
     `mask_memory` bytes, both passes run in segments of rows and have the keep bits of two of them
     in memory (ordo/plan.h).
 

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of workspace by default, of all parts together. */
-#define ORDO_PHASE_BUDGET (INT64_C(1) << 30)
+/* Bytes of workspace by default, of all parts together: a power of two of scores and a quarter for
+ * what is beside them, so that lengths that are powers of two do not just miss a head. */
+#define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
 
 typedef struct ordo_phase_problem {
     int64_t tiles;                /* query tiles of one head, of all sequences */

@@ -100,7 +100,7 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     status 0 plan $wide
     prints "by phases: above head size 256"
     prints "flash 102, split 83, phase 66"
-    prints "64 query tiles of 2 key heads"
+    prints "64 query tiles of 4 key heads"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="
