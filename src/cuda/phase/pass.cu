@@ -11,8 +11,6 @@
 #include "cuda/phase/args.h"
 #include "cuda/phase/leave.h"
 
-enum { PHASE_CACHE = 32 << 20 }; /* bytes that units taken together may read again and again */
-
 /* Counters behind the flag: one per kernel of a panel, zeroed together. */
 enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };
 
@@ -69,15 +67,11 @@ static ordo_status launch(const ordo_cuda_pass *pass, ordo_phase_kernel kernel, 
 }
 
 /* Heads that are taken together: under a full mask one after the other, for units are of one length
- * then; else as many as the cache holds. */
-static int32_t together_of(const ordo_cuda_pass *pass, int32_t heads, int64_t rows)
+ * then; else all, so that the longest units of all heads come first. */
+static int32_t together_of(const ordo_cuda_pass *pass, int32_t heads)
 {
     const ordo_band *band = &pass->run.band;
-    if (band->high == ORDO_BAND_OPEN && band->low == -ORDO_BAND_OPEN)
-        return 1;
-    const int64_t bytes = rows * 2 * (pass->head_dim + pass->v_head_dim);
-    const int64_t most = PHASE_CACHE / (bytes > 0 ? bytes : 1);
-    return (int32_t)(most < 1 ? 1 : most > heads ? heads : most);
+    return band->high == ORDO_BAND_OPEN && band->low == -ORDO_BAND_OPEN ? 1 : heads;
 }
 
 static ordo_phase_common common_of(const ordo_cuda_pass *pass, const ordo_phase_panel *panel,
@@ -88,7 +82,7 @@ static ordo_phase_common common_of(const ordo_cuda_pass *pass, const ordo_phase_
     all.panel = *panel;
     all.kv_heads = pass->run.kv_heads;
     all.group_heads = pass->run.group_heads;
-    all.together = together_of(pass, panel->heads * all.group_heads, pass->run.band.kv_len);
+    all.together = together_of(pass, panel->heads * all.group_heads);
     all.ticket = pass->ticket + ticket;
     all.stat = pass->lse2;
     all.weight = pass->delta;
@@ -207,8 +201,7 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     dk->scale = ordo_pass_dk_scale(pass);
     dk->before = pass->carry.in ? pass->carry.dk : NULL;
     dk->sums = pass->phase.dk;
-    args.all.together =
-        together_of(pass, panel->heads, (int64_t)pass->run.band.q_len * pass->run.group_heads);
+    args.all.together = together_of(pass, panel->heads);
     args.down = pass->run.order == ORDO_ORDER_DESCENDING;
     const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
     return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), ORDO_LAUNCH_PLAIN, &args, why,

@@ -78,6 +78,13 @@ template <int N> ORDO_DEVICE void phase_begin(void)
 
 /* ---- loads: one thread ---- */
 
+/* The next unit of a kernel. Drawn when the loads of the one before have been issued, not earlier:
+ * a unit drawn ahead waits behind a long one while other blocks are idle. */
+ORDO_DEVICE int64_t phase_draw(const ordo_phase_common &all)
+{
+    return atomicAdd(all.ticket, 1);
+}
+
 template <int N> struct phase_loader {
     using Z = phase_shape<N>;
     phase_ring ring;
@@ -148,15 +155,6 @@ template <int N> struct phase_consumer {
     {
         release(ring.stage);
         phase_advance<N>(ring);
-    }
-
-    /* The second warpgroup begins two stages or so after the first. The distance stays, and so does
-     * the overlap of one's arithmetic with the other's products. */
-    __device__ __forceinline__ void fall_behind(void) const
-    {
-        wait();
-        if (mine == 1)
-            __nanosleep(600);
     }
 
     /* This thread's first row of the tile. */

@@ -99,14 +99,12 @@ template <int N> struct product_loader {
         const int32_t heads = all.panel.heads * all.group_heads;
         const int32_t parts = product_parts<N>(args.factors[0].columns);
         const int64_t total = (int64_t)tiles * heads * parts;
-        for (int64_t ticket = atomicAdd(all.ticket, 1); ticket < total;) {
-            const int64_t next = atomicAdd(all.ticket, 1);
+        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
             const ordo_phase_unit unit =
                 ordo_phase_issue(tiles, heads, all.together, parts, ticket);
             /* The last first: the longest, if the mask is causal. */
             by_queries(all.panel.tile + tiles - 1 - unit.tile,
                        all.panel.head * all.group_heads + unit.head, unit.part * N);
-            ticket = next;
         }
         begin(-1, 0, 0, 0, 0, 0, 0);
     }
@@ -150,14 +148,12 @@ template <int N> struct product_loader {
         const int32_t first = product_parts<N>(args.factors[0].columns);
         const int32_t parts = first + product_parts<N>(args.factors[1].columns);
         const int64_t total = (int64_t)tiles * all.panel.heads * parts;
-        for (int64_t ticket = atomicAdd(all.ticket, 1); ticket < total;) {
-            const int64_t next = atomicAdd(all.ticket, 1);
+        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
             const ordo_phase_unit unit =
                 ordo_phase_issue(tiles, all.panel.heads, all.together, parts, ticket);
             const bool second = unit.part >= first;
             by_keys(unit.tile, all.panel.head + unit.head, second,
                     (unit.part - (second ? first : 0)) * N);
-            ticket = next;
         }
         begin(-1, 0, 0, 0, 0, 0, 0);
     }

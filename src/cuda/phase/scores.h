@@ -23,8 +23,7 @@ ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
     const int32_t heads = all.panel.heads * all.group_heads;
     const int64_t total = (int64_t)tiles * heads * args.chunks;
     phase_loader<PHASE_KEYS> load = phase_loader<PHASE_KEYS>::make();
-    for (int64_t ticket = atomicAdd(all.ticket, 1); ticket < total;) {
-        const int64_t next = atomicAdd(all.ticket, 1);
+    for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
         const ordo_phase_unit unit =
             ordo_phase_issue(tiles, heads, all.together, args.chunks, ticket);
         const int32_t tile = all.panel.tile + unit.tile;
@@ -49,7 +48,6 @@ ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
             phase_load_scores(load, &args.dout, &args.v, args.v_head_dim, s, i, j, head,
                               head / all.group_heads);
         }
-        ticket = next;
     }
     load.take();
     load.tell(SCORES_KEY, -1);
@@ -201,7 +199,6 @@ template <bool F16> struct scores_math {
     {
         const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
         const int v_stages = (args.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
-        pipe.fall_behind();
         for (;; pipe.records++) {
             float d[SCORES];
             tile_state t;

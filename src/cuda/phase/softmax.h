@@ -24,8 +24,7 @@ ORDO_DEVICE void softmax_load(const ordo_phase_softmax &args)
     const int32_t heads = all.panel.heads * all.group_heads;
     const int64_t total = (int64_t)tiles * heads;
     phase_loader<PHASE_KEYS> load = phase_loader<PHASE_KEYS>::make();
-    for (int64_t ticket = atomicAdd(all.ticket, 1); ticket < total;) {
-        const int64_t next = atomicAdd(all.ticket, 1);
+    for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
         const ordo_phase_unit unit = ordo_phase_issue(tiles, heads, all.together, 1, ticket);
         /* The last first: the longest, if the mask is causal. */
         const int32_t tile = all.panel.tile + tiles - 1 - unit.tile;
@@ -47,7 +46,6 @@ ORDO_DEVICE void softmax_load(const ordo_phase_softmax &args)
         for (int32_t j = keys.first; j <= keys.last; j++)
             phase_load_scores(load, &args.q, &args.k, args.head_dim, s, i, j, head,
                               head / all.group_heads);
-        ticket = next;
     }
     load.take();
     load.tell(SOFTMAX_COUNT, -1);
@@ -130,7 +128,6 @@ template <bool F16> struct softmax_math {
     __device__ __forceinline__ void run(void)
     {
         const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
-        pipe.fall_behind();
         for (;; pipe.records++) {
             unit_state u;
             pipe.wait();
