@@ -89,7 +89,7 @@ template <int N> struct phase_loader {
     using Z = phase_shape<N>;
     phase_ring ring;
     uint32_t records;
-    uint64_t keep, once; /* cache policies: of what is read again and again, and of P and dS */
+    uint64_t reused, once; /* L2 policies: of inputs, which many units read; of P and dS */
 
     static __device__ __forceinline__ phase_loader make(void)
     {

@@ -56,7 +56,7 @@ template <int N> struct product_loader {
 #pragma unroll 1
         for (int n = 0; n < boxes; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, &f.b, load.full(),
-                     b_column + n * PHASE_STEP, b_row, b_head, batch, load.keep);
+                     b_column + n * PHASE_STEP, b_row, b_head, batch, load.reused);
         phase_advance<N>(load.ring);
     }
 

@@ -22,11 +22,11 @@ ORDO_DEVICE void phase_load_scores(phase_loader<PHASE_KEYS> &load, const CUtenso
 #pragma unroll
         for (int n = 0; n < PHASE_ROWS / PHASE_STEP; n++)
             tma_load(load.a() + n * PHASE_BOX_BYTES, a, load.full(), column,
-                     s.q_row + i * PHASE_ROWS + n * PHASE_STEP, q_head, s.batch, load.keep);
+                     s.q_row + i * PHASE_ROWS + n * PHASE_STEP, q_head, s.batch, load.reused);
 #pragma unroll
         for (int n = 0; n < PHASE_KEYS / PHASE_STEP; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, b, load.full(), column,
-                     s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, kv_head, s.batch, load.keep);
+                     s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, kv_head, s.batch, load.reused);
         phase_advance<PHASE_KEYS>(load.ring);
     }
 }
