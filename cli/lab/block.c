@@ -318,7 +318,7 @@ int cli_block(int argc, char **argv)
         OPT_CHOICE("--device", "cpu|cuda", &r.device, "where to run (default cpu)"),
         OPT_FLAG("--backward", &r.backward, "run the backward pass too"),
         OPT_FLAG("--check", &r.check, "run every mode and compare, though one is named"),
-        OPT_REAL("--time", "S", &r.seconds, "take times: S seconds or more per mode, by turns"),
+        OPT_REAL("--time", "S", &r.seconds, "take times: S seconds or more per mode, alternately"),
         OPT_FLAG("--interference", &r.interference, "cuda: a product and a mask beside each other"),
         OPT_FLAG("--trace", &r.trace, "cuda: when both ran, by the clock of the device"),
         OPT_INT("--threads", "N", &r.threads, 1, 1024, "cpu (default as many as allowed)"),

@@ -59,7 +59,7 @@ static void time_json(cli_json *json, const cli_block_report *r, const ordo_bloc
     cli_json_real(json, "fastest_ms", t->fastest * 1e3);
     cli_json_real(json, "slowest_ms", t->slowest * 1e3);
     cli_json_real(json, "tflops", r->info.flops / t->seconds * 1e-12);
-    cli_json_int(json, "turns", t->turns);
+    cli_json_int(json, "samples", t->samples);
     cli_json_int(json, "passes", t->passes);
     known_json(json, "watts", t->watts);
     known_json(json, "clock_ghz", t->clock_ghz);

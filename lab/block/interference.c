@@ -117,9 +117,9 @@ static double median(double *values, int count)
     return values[count / 2];
 }
 
-static int launches(double turn, double once)
+static int launches(double interval, double once)
 {
-    return (int)fmin(turn / fmax(once, 1e-6), LAUNCHES_MAX) + 1;
+    return (int)fmin(interval / fmax(once, 1e-6), LAUNCHES_MAX) + 1;
 }
 
 static bool has(const ordo_block_runner *r, int kind)
@@ -129,8 +129,8 @@ static bool has(const ordo_block_runner *r, int kind)
     return r->job.backward || (kind != BACKWARD && kind != BACKWARD_DROPPING);
 }
 
-/* All kinds by turns. */
-static ordo_status time_kinds(const pair *p, double turn, double result[KINDS])
+/* All kinds alternately. */
+static ordo_status time_kinds(const pair *p, double interval, double result[KINDS])
 {
     double values[KINDS][REPEATS];
     int count[KINDS];
@@ -138,7 +138,7 @@ static ordo_status time_kinds(const pair *p, double turn, double result[KINDS])
         double once = 0;
         for (int i = 0; i < 2 && has(p->r, kind); i++)
             ORDO_TRY(time_launches(p, kind, 1, &once));
-        count[kind] = launches(turn, once);
+        count[kind] = launches(interval, once);
     }
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int kind = 0; kind < KINDS; kind++)
@@ -173,11 +173,12 @@ static ordo_status time_beside(const pair *p, int products, int masks, double *o
 
 static ordo_status measure(const pair *p, double seconds, ordo_block_interference *out)
 {
-    const double turn = seconds / (REPEATS * (KINDS + 8));
+    const double interval = seconds / (REPEATS * (KINDS + 8));
     double kinds[KINDS], product_beside[REPEATS], mask_beside[REPEATS], ignored;
     ORDO_TRY(make_mask(p, p->parts.stream)); /* for attention that reads it */
-    ORDO_TRY(time_kinds(p, turn, kinds));
-    const int products = launches(turn, kinds[PRODUCT]), masks = launches(turn, kinds[MASK]);
+    ORDO_TRY(time_kinds(p, interval, kinds));
+    const int products = launches(interval, kinds[PRODUCT]),
+              masks = launches(interval, kinds[MASK]);
     for (int i = 0; i < REPEATS; i++) {
         ORDO_TRY(time_beside(p, products, 3 * masks, &product_beside[i], &ignored));
         ORDO_TRY(time_beside(p, 3 * products, masks, &ignored, &mask_beside[i]));

@@ -1,4 +1,4 @@
-/* measure.c: times of modes in steady state, taken by turns. */
+/* measure.c: times of modes in steady state, taken alternately. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -6,17 +6,17 @@
 #include "block/block.h"
 #include "block/board.h"
 
-enum { TURNS_MAX = 4096, PASSES_MAX = 1 << 20 };
-static const double turn_seconds = 0.05;
+enum { SAMPLES_MAX = 4096, PASSES_MAX = 1 << 20 };
+static const double sample_seconds = 0.05;
 
-/* The turns of one mode. */
-typedef struct turns {
+/* The samples of one mode. */
+typedef struct samples {
     ordo_block_mode mode;
-    double seconds[TURNS_MAX]; /* of one pass, in each turn */
-    double held;               /* seconds of all turns */
-    int count, passes;         /* turns, and passes in each of them */
-    double joules, clocks;     /* over all turns; negative if not known */
-} turns;
+    double seconds[SAMPLES_MAX]; /* of one pass, in each sample */
+    double held;                 /* seconds of all samples */
+    int count, passes;           /* samples, and passes in each of them */
+    double joules, clocks;       /* over all samples; negative if not known */
+} samples;
 
 static ordo_status pass(ordo_block_runner *r, ordo_block_mode mode)
 {
@@ -36,9 +36,9 @@ static ordo_status passes(ordo_block_runner *r, ordo_block_mode mode, int count,
     return r->ops->stop_clock(r->device, seconds);
 }
 
-/* One turn: passes that are not counted, to settle the clock and fill the pipeline of overlapped
+/* One sample: passes that are not counted, to settle the clock and fill the pipeline of overlapped
  * bits, and then those that are. */
-static ordo_status take_turn(ordo_block_runner *r, turns *t)
+static ordo_status take_sample(ordo_block_runner *r, samples *t)
 {
     const bool board = r->job.backend == ORDO_BACKEND_CUDA;
     double seconds, ignored, clock;
@@ -59,35 +59,35 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static ordo_block_time summary(turns *t)
+static ordo_block_time summary(samples *t)
 {
     qsort(t->seconds, (size_t)t->count, sizeof t->seconds[0], ascending);
     const double low = t->seconds[(t->count - 1) / 2], high = t->seconds[t->count / 2];
     return (ordo_block_time) { .seconds = (low + high) / 2,
                                .fastest = t->seconds[0],
                                .slowest = t->seconds[t->count - 1],
-                               .turns = t->count,
+                               .samples = t->count,
                                .passes = t->count * t->passes,
                                .watts = t->joules < 0 ? -1 : t->joules / t->held,
                                .clock_ghz = t->clocks < 0 ? -1 : t->clocks / t->count };
 }
 
-static ordo_status measure(ordo_block_runner *r, turns *all, int count, double seconds)
+static ordo_status measure(ordo_block_runner *r, samples *all, int count, double seconds)
 {
-    for (int i = 0; i < count; i++) { /* how many passes make a turn */
+    for (int i = 0; i < count; i++) { /* how many passes make a sample */
         double once;
         all[i].passes = 1;
         if (seconds > 0)
             ORDO_TRY(passes(r, all[i].mode, 1, &once, NULL));
         ORDO_TRY(passes(r, all[i].mode, 1, &once, NULL));
-        if (seconds > 0 && once < turn_seconds)
-            all[i].passes = (int)fmin(turn_seconds / fmax(once, 1e-9), PASSES_MAX) + 1;
+        if (seconds > 0 && once < sample_seconds)
+            all[i].passes = (int)fmin(sample_seconds / fmax(once, 1e-9), PASSES_MAX) + 1;
     }
     for (bool short_of = true; short_of;) {
         short_of = false;
         for (int i = 0; i < count; i++) {
-            ORDO_TRY(take_turn(r, &all[i]));
-            short_of |= all[i].held < seconds && all[i].count < TURNS_MAX;
+            ORDO_TRY(take_sample(r, &all[i]));
+            short_of |= all[i].held < seconds && all[i].count < SAMPLES_MAX;
         }
     }
     return ORDO_OK;
@@ -101,7 +101,7 @@ ordo_status ordo_block_measure(ordo_block_runner *r, const ordo_block_mode *mode
     ORDO_TRY(ordo_check_range("count", count, 1, 64));
     if (!(seconds >= 0 && seconds <= 3600))
         return ordo_fail(ORDO_ERR_ARGUMENT, "seconds %g: expected 0 to 3600", seconds);
-    turns *all = calloc((size_t)count, sizeof *all);
+    samples *all = calloc((size_t)count, sizeof *all);
     if (all == NULL)
         return ordo_fail(ORDO_ERR_MEMORY, "times: %zu bytes", (size_t)count * sizeof *all);
     for (int i = 0; i < count; i++)

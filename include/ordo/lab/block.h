@@ -162,15 +162,15 @@ ORDO_API ordo_status ordo_block_query(const ordo_block_runner *runner, ordo_bloc
 
 /* Times of one mode. */
 typedef struct ordo_block_time {
-    double seconds; /* of the passes: median over the turns */
+    double seconds; /* of the passes: median over the samples */
     double fastest, slowest;
-    int turns, passes;       /* passes in all turns together */
+    int samples, passes;     /* passes in all samples together */
     double watts, clock_ghz; /* means of the board, by NVML; negative if not known */
 } ordo_block_time;
 
-/* Time modes in steady state: they take turns of about 50 ms, until each has had `seconds` or more
- * (one pass each if 0). Every turn begins with passes that are not counted. `times` has one element
- * per mode. */
+/* Time modes in steady state: the modes alternate in samples of about 50 ms, until each has had
+ * `seconds` or more (one pass each if 0). Every sample begins with passes that are not counted.
+ * `times` has one element per mode. */
 ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
                                         int count, double seconds, ordo_block_time *times);
 

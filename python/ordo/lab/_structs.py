@@ -509,7 +509,7 @@ class ordo_block_time(Struct):
         ("seconds", c_double),
         ("fastest", c_double),
         ("slowest", c_double),
-        ("turns", c_int),
+        ("samples", c_int),
         ("passes", c_int),
         ("watts", c_double),
         ("clock_ghz", c_double),

@@ -283,7 +283,7 @@ TEST(modes_are_timed_by_turns)
     ordo_block_runner *runner = runner_of(&job);
     CHECK_INT(ordo_block_measure(runner, modes, 2, 0.12, times), ORDO_OK);
     for (int i = 0; i < 2; i++) {
-        CHECK(times[i].turns >= 1 && times[i].passes >= times[i].turns);
+        CHECK(times[i].samples >= 1 && times[i].passes >= times[i].samples);
         CHECK(times[i].fastest > 0 && times[i].fastest <= times[i].seconds);
         CHECK(times[i].seconds <= times[i].slowest);
         CHECK(times[i].watts < 0 && times[i].clock_ghz < 0); /* a host does not say */
