@@ -19,7 +19,7 @@ fi
 
 tree() { # a tree that is in order
     rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/src"
+    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/src" "$copy/tree/python"
     git -C "$copy/tree" init -q
     cd "$copy/tree"
     echo '[adr](adr/README.md) [a](guide/a.md)' >$D/README.md
@@ -51,4 +51,6 @@ plant src/a.c "/* $D/a.md */" "$D/a.md: no such file"
 plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
+plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
+plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
 exit $failed
