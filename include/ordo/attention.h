@@ -16,10 +16,11 @@ typedef struct ordo_tensor {
     int64_t stride[4];
 } ordo_tensor;
 
-/* Sums of the backward pass that go on from call to call: ordo_call.carry. */
+/* Flags of ordo_call.carry: a backward pass that continues the sums of an earlier call, or leaves
+ * its own to a later one. */
 enum {
     ORDO_CARRY_IN = 1u << 0, /* dk and dv begin from dk_sums and dv_sums instead of 0 */
-    ORDO_CARRY_OUT = 1u << 1 /* the sums are left there; dk and dv are not written */
+    ORDO_CARRY_OUT = 1u << 1 /* the sums are stored there; dk and dv are not written */
 };
 
 /* Everything that a pass reads and writes. Outputs are overwritten, never added to. Outputs and
@@ -41,19 +42,19 @@ enum {
  * between them have both. Sums are f32, neither rounded nor multiplied by the scale, so that
  * storing them is exact; each call reads and writes them in place. The forward pass ignores them.
  *
- *   which parts   dense: shard.row0 is a multiple of backward_tile.q of the plan, and q_len too,
- *                 unless the part ends with the sequence (ORDO_ERR_SHAPE). Packed and padded
- *                 sequences have no row0: each is seen by the rows and keys that the call gives it,
- *                 and the caller cuts it at multiples of backward_tile.q
- *   unseen keys   of a sequence whose rows here do not see them: their sums stay as they are
- *                 (0 without ORDO_CARRY_IN), and the last part writes dk and dv from them
- *   other keys    that belong to no sequence: their sums stay as they are (0 without
+ *   dense         shard.row0 must be a multiple of backward_tile.q of the plan, and so must q_len,
+ *                 unless the part ends with the sequence (ORDO_ERR_SHAPE)
+ *   packed,       there is no row0: the mask follows from the rows and keys that the call has of
+ *   padded        each sequence, and the caller must cut at multiples of backward_tile.q
+ *   hidden keys   the sums of keys that no row of this part sees are not changed (they are 0
+ *                 without ORDO_CARRY_IN), and the last part writes dk and dv from them
+ *   other keys    the sums of keys that belong to no sequence are not changed either (0 without
  *                 ORDO_CARRY_IN), and the last part writes gradients 0
  *   not finite    a NaN makes the same keys NaN in parts as in one pass. cuda: finite dk or dv of
  *                 keys beside a NaN or infinity that the mask hides from them may differ by a
  *                 rounding error, because they are computed again, in fp64, over the rows of a call
- *   refused       orders whose rows are visited in an order that differs by head or is cyclic
- *                 (twin, spt+tail, shift, symmetric), and backend ref, which sums in fp64
+ *   refused       the orders twin, spt+tail, shift and symmetric, which visit rows cyclically or
+ *                 differently from head to head, and backend ref, which sums in fp64
  *                 (ORDO_ERR_UNSUPPORTED)
  *
  * `sink` adds one learned logit per query head to the softmax of each row. It has no key and no
@@ -62,19 +63,19 @@ enum {
  *   lse_i  = log(exp(sink_h) + sum_j exp(logit_ij)),   P_ij = exp(logit_ij - lse_i)
  *   dsink  = -sum_i exp(sink_h - lse_i) (<o_i, dout_i> - dlse_i)   over the rows of all sequences
  *
- *   unseen keys   a row without a visible column has o = 0 and lse = sink_h. cuda: a problem that
+ *   hidden keys   a row without a visible column has o = 0 and lse = sink_h. cuda: a problem that
  *                 has rows but no keys at all is refused (ORDO_ERR_UNSUPPORTED)
- *   -inf          has the bits of a call without a sink; its dsink is 0
- *   not finite    NaN and +inf make NaN of o and lse of each row of the head that sees a key
- *   backward      lse is that of the forward pass, which includes the sink
- *   columns       of a sequence that is cut by columns, the sink enters once: in the call that
- *                 holds column 0. Other calls have NULL; with shard.col0 above 0 a sink is refused
- *                 (ORDO_ERR_ARGUMENT), because parts combined by ordo_attention_combine() would
- *                 count it twice
- *   order         dsink_parts: blocks of 128 rows, each added by one binary tree, then the blocks
- *                 upwards in f64, rounded once. dsink: the rounded values of dsink_parts, sequences
- *                 upwards in f64, rounded once; a caller that splits the batch can repeat that sum.
- *                 Backend ref adds everything in f64
+ *   -inf          a sink of -inf gives the bits of a call without a sink; its dsink is 0
+ *   not finite    a sink that is NaN or +inf makes o and lse NaN in each row of its head that sees
+ *                 a key
+ *   backward      lse must be that of the forward pass, which includes the sink
+ *   columns       if a sequence is cut by columns, the sink counts once, in the call that holds
+ *                 column 0. Other calls must have NULL; with shard.col0 above 0 a sink is refused
+ *                 (ORDO_ERR_ARGUMENT), because ordo_attention_combine() would count it twice
+ *   order         dsink_parts: each block of 128 rows is added by one binary tree, then the blocks
+ *                 in ascending order in f64, rounded once. dsink: the rounded values of dsink_parts
+ *                 in ascending order of sequences in f64, rounded once; a caller that splits the
+ *                 batch can repeat that sum. Backend ref adds everything in f64
  *   promise       o, lse, dq, dk and dv keep the levels of the plan. dsink_parts keeps them too,
  *                 except cut; dsink, which adds over the batch, keeps neither cut nor batch, and
  *                 split only for heads. Calls over parts of the rows give sums of those rows
@@ -124,8 +125,8 @@ typedef struct ordo_call {
     unsigned carry;           /* ORDO_CARRY_IN, ORDO_CARRY_OUT or both; 0 = none */
 
     /* cuda, plans with segments: a second cudaStream_t, on which the keep bits of the next segment
-     * are made while a segment runs on `stream`. It begins after what `stream` has to do before the
-     * pass, and `stream` goes on after it. NULL: the bits are made on `stream`. */
+     * are made while a segment runs on `stream`. It waits for all earlier work on `stream`, and
+     * later work on `stream` waits for it. NULL: the bits are made on `stream`. */
     void *side_stream;
 
     const float *sink;  /* one logit per query head; NULL = none */

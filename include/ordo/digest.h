@@ -15,7 +15,7 @@ extern "C" {
 
 #define ORDO_DIGEST_NAME "xxh64-pieces"
 
-/* Bytes that lie together. With backend cuda they are on the device, aligned to 8 bytes. */
+/* One contiguous span of bytes. With backend cuda it is on the device, aligned to 8 bytes. */
 typedef struct ordo_bytes {
     const void *data;
     uint64_t bytes;
@@ -26,8 +26,8 @@ typedef struct ordo_digest_call {
     size_t size;             /* sizeof(ordo_digest_call) */
     ordo_backend backend;    /* ORDO_BACKEND_CPU or ORDO_BACKEND_CUDA */
     int threads;             /* cpu: 0 = as many as the process may use */
-    int64_t count;           /* number of spans; 0 is nothing to do */
-    const ordo_bytes *spans; /* this array is always on the host; free to reuse after the call */
+    int64_t count;           /* number of spans; 0: nothing is done */
+    const ordo_bytes *spans; /* always on the host, and read before the call returns */
     uint64_t *digests;       /* out: one per span; cuda: on the device */
     void *workspace; /* ordo_digest_workspace() bytes, 8-byte aligned; cuda: on the device */
     size_t workspace_bytes;
@@ -36,7 +36,7 @@ typedef struct ordo_digest_call {
 
 #define ORDO_DIGEST_CALL_INIT ORDO_SIZED(ordo_digest_call)
 
-/* Bytes of workspace for these spans: 8 per piece. 0 for no spans. */
+/* Return the bytes of workspace for these spans: 8 per piece, 0 if there are no spans. */
 ORDO_API size_t ordo_digest_workspace(const ordo_bytes *spans, int64_t count);
 
 /* Compute the digests. They depend on the bytes alone, not on the backend, the number of threads

@@ -64,10 +64,10 @@ typedef struct ordo_dropout_call {
      * totals allow, and `bytes` includes a table after the bits. Other functions refuse it. */
     bool on_device;
 
-    /* 1: of dense problems, the fill functions leave blocks of 16 x 128 that the mask and the
-     * window hide from all of their rows as they are; a causal mask of a long sequence is half the
-     * work. No pass depends on what such blocks hold. Other layouts, and sequence ids with
-     * on_device, make every block. 0: every block. */
+    /* 1: for dense problems, the fill functions do not write blocks of 16 x 128 elements that the
+     * mask and the window hide completely. Under a causal mask this is almost half the work. No
+     * pass reads such blocks for its results. For other layouts, and for sequence ids with
+     * on_device, every block is written. 0: every block is written. */
     int64_t visible_only;
 } ordo_dropout_call;
 

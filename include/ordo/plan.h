@@ -76,23 +76,25 @@ typedef struct ordo_plan_options {
     ordo_assign assign;
     int64_t workers; /* 0 = the workers of the machine */
 
-    /* Dropout: passes in `segments` segments of rows, so that the keep bits of two of them are in
-     * memory and not the whole mask. They are made in the workspace: those of a segment while the
-     * one before it runs (call.side_stream). Segments change no bit of a result.
+    /* Dropout: a plan with segments runs each pass over `segments` ranges of rows, one after the
+     * other, so that the keep bits of two segments are in memory instead of the whole mask. The
+     * bits of a segment are made in the workspace while the segment before it runs
+     * (call.side_stream). Segments change no bit of a result.
      *
-     * Segments but the last have equal numbers of rows, a multiple of backward_tile.q and of 16
-     * (ORDO_ERR_SHAPE if so many cannot be had). Only dense problems with p > 0 have segments, only
-     * the orders whose sums can be carried (ordo/attention.h), and not backend ref.
+     * All segments but the last have the same number of rows, a multiple of backward_tile.q and of
+     * 16; ORDO_ERR_SHAPE if the rows do not divide into that many. Segments need a dense problem
+     * with p > 0, an order whose sums can be carried (ordo/attention.h), and backend cpu or cuda.
      *
-     * mask_memory limits the bytes of these bits; with segments 0 it chooses the fewest segments
-     * that fit. ORDO_ERR_ARGUMENT, with the bytes that are needed, if it is too small. 0 = no
-     * limit. */
+     * mask_memory is the most bytes for these bits, 0 = no limit. If segments is 0, the fewest
+     * segments that fit are chosen. ORDO_ERR_ARGUMENT, with the bytes needed, if it is too small.
+     */
     int64_t segments; /* 0 = none, unless mask_memory is given */
     uint64_t mask_memory;
+
     /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only the cuda
-     * backend above head size 256 divides its work by it; it changes no bit. The least that runs is
-     * one tile of queries of one key head: a smaller limit is exceeded, and ordo_plan_workspace()
-     * says by how much. */
+     * backend above head size 256 divides its work so; the limit changes no bit. The least that it
+     * can hold is one query tile of one key head: a smaller limit is exceeded, and
+     * ordo_plan_workspace() returns the bytes that are needed. */
     int64_t workspace_limit;
 } ordo_plan_options;
 
@@ -149,23 +151,26 @@ typedef struct ordo_plan_info {
     char numeric_key[160]; /* plans with equal keys give equal bits */
     char note[256];        /* what was replaced, which levels are not kept, and why; or "" */
 
-    /* How the caller should make the keep bits of dropout; it changes no bit. FUSED: call.mask_bits
-     * NULL, each pass makes the bits. SEQUENTIAL: ordo_dropout_fill_device() or ordo_dropout_fill()
-     * before the forward pass, which is faster by more than measurements vary and than one more
-     * call costs; other work that is at hand may run at the same time. If dropout_keep_bits, the
-     * backward pass is given the same bits; else they are made again, because one mask per layer
-     * would take too much of the machine's memory. PIPELINED: this plan has segments; or, if
-     * `segments` is 0, the whole mask would take too much memory, and a plan with options.segments
-     * or options.mask_memory is faster than FUSED. A plan without dropout, or without a known
-     * machine (ordo_plan_parse()), has FUSED; of keying fa2, which no CUDA pass makes, SEQUENTIAL.
-     */
+    /* The recommended way to make the keep bits of dropout. It changes no bit.
+     *
+     *   FUSED       call.mask_bits is NULL, and each pass makes the bits. Also the value of plans
+     *               without dropout, and of those without a known machine (ordo_plan_parse())
+     *   SEQUENTIAL  call ordo_dropout_fill_device() or ordo_dropout_fill() before the forward pass:
+     *               this is faster by more than the noise of measurements and the cost of the call,
+     *               and other work may run at the same time. If dropout_keep_bits is true, keep the
+     *               bits for the backward pass; otherwise make them again, because one mask per
+     *               layer would take too much of the machine's memory. Also the value where no
+     *               pass of the backend can make the bits (ordo_backend_limits)
+     *   PIPELINED   this plan has segments. If `segments` is 0, the whole mask would take too much
+     *               memory, and a plan made with options.segments or options.mask_memory is faster
+     *               than FUSED */
     ordo_dropout_mode dropout_mode;
     bool dropout_keep_bits;
     uint64_t dropout_mask_bytes; /* of the bits; packed: at most; UINT64_MAX: more than 2^60 */
     int64_t segments;            /* of rows; 0: none */
-    uint64_t segment_bytes;      /* of the bits of all segments that are in memory at one time: of
-                                  * n > 1 segments about 2/n of dropout_mask_bytes. They are a part
-                                  * of the workspace of both passes. */
+    uint64_t segment_bytes;      /* memory for the bits of segments, included in the workspace of
+                                  * both passes: for n > 1 segments about 2/n of
+                                  * dropout_mask_bytes */
 } ordo_plan_info;
 
 /* Fill in `info`. predicted_ns and dropout_mode come from one prediction, which
@@ -178,7 +183,7 @@ ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info
 ORDO_API ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem);
 
 /* Return the bytes of workspace that are enough for either pass; they grow linearly with the
- * sequence length, but for the keep bits of a plan with segments. The forward pass alone needs
+ * sequence length, except for the keep bits of a plan with segments. The forward pass alone needs
  * ordo_plan_info.forward_workspace_bytes, which is never more and often 0. */
 ORDO_API size_t ordo_plan_workspace(const ordo_plan *plan);
 

@@ -102,7 +102,7 @@ typedef struct ordo_plan_price {
     ordo_kernel_time forward, backward;
     ordo_kernel_time rng;   /* making the keep bits in a kernel of their own; 0 without dropout */
     double utilization;     /* of the workers, by the backward timeline */
-    ordo_dropout_mode mode; /* the recommended one: fused or sequential; fused without dropout */
+    ordo_dropout_mode mode; /* the recommended one, as in ordo_plan_info; fused without dropout */
     /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;
      * overlapped leaves out the time of making them, which other work hides at best. */
     double mode_seconds[ORDO_DROPOUT_MODES];

@@ -1,11 +1,11 @@
 /* ordo/problem.h: what attention is to be computed: shapes and rules, no pointers.
  *
  * Row i of queries, column j of keys, both inside one sequence. With bottom-right masks
- * (the default) D = kv - q of that sequence, with top-left masks D = 0:
+ * (the default) diag = kv - q of that sequence, with top-left masks diag = 0:
  *
- *   visible(i,j)  0 <= j < kv;  causal: j <= i + D;
- *                 window: -left <= j - i - D <= right (inclusive, -1 = open)
- *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + D - j|
+ *   visible(i,j)  0 <= j < kv;  causal: j <= i + diag;
+ *                 window: -left <= j - i - diag <= right (inclusive, -1 = open)
+ *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + diag - j|
  *   cap(x)        softcap * tanh(x / softcap) if softcap > 0, else x
  *   P             softmax of the logits over visible j;  lse its natural log-sum-exp
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h

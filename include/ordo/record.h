@@ -27,7 +27,7 @@ enum {
     ORDO_CAUSE_DEVICE = 1u << 6,   /* another device */
     ORDO_CAUSE_RANKS = 1u << 7,    /* another number of ranks */
     ORDO_CAUSE_WEIGHTS = 1u << 8,  /* the weights differ before the step computes */
-    ORDO_CAUSE_NUMERICS = 1u << 9, /* none of these: equal inputs gave other results */
+    ORDO_CAUSE_NUMERICS = 1u << 9, /* none of these: equal inputs gave different results */
     ORDO_CAUSE_COUNT = 10
 };
 
@@ -49,7 +49,7 @@ typedef struct ordo_comparison_info {
     int64_t weights, other_weights;     /* at that step: compared, and different */
     int64_t gradients, other_gradients; /* likewise */
     int64_t steps_a, steps_b;           /* recorded in each file */
-    int64_t ignored_a, ignored_b;       /* lines in each that are none of a record */
+    int64_t ignored_a, ignored_b;       /* lines in each that belong to no record */
     bool incomplete_a, incomplete_b; /* the last line is cut off: still being written, or killed */
 } ordo_comparison_info;
 

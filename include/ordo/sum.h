@@ -8,12 +8,12 @@
  * Each node is one f32 addition, rounded to nearest, of its left and its right child; a node
  * without a right child is its left child. So the sum over an aligned block of 2^l inputs is a node
  * of every larger tree, and a tree may be added in parts: by groups of inputs, as the inputs
- * arrive, or on several machines. The result is the same bits, on every backend and with any number
+ * arrive, or on several machines. The result has the same bits on every backend and with any number
  * of threads.
  *
  * Subnormal numbers are kept. A result that is NaN is stored as the canonical quiet NaN
  * (0x7fc00000); inputs that are NaN and sums of opposite infinities give it. The sum of one input
- * is its value, a zero with its sign included. */
+ * is that input, and a zero keeps its sign. */
 #ifndef ORDO_SUM_H
 #define ORDO_SUM_H
 

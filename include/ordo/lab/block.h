@@ -11,8 +11,8 @@
  *
  * Attention is libordo's. The products are the laboratory's own on the cpu, every sum in ascending
  * order and in f32; on cuda they are cuBLASLt's, loaded on demand, each with one algorithm that
- * does not depend on times. Repeated passes give the same bits, and so do all dropout modes that
- * drop; on the cpu also any number of threads and any machine.
+ * does not depend on times. Repeated passes give the same bits, and so do all modes with dropout;
+ * on the cpu the bits do not depend on the number of threads or the machine either.
  *
  * A runner is used by one thread at a time. */
 #ifndef ORDO_LAB_BLOCK_H
@@ -37,13 +37,13 @@ typedef enum ordo_block_mode {
 } ordo_block_mode;
 enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
 
-/* Pipelined: both passes of attention run over segments of rows. Bits of the first segment are made
- * beside the QKV projection, in the backward pass beside the gradients of the products before
- * attention; those of each other one beside attention of the segment before it. So the bits of two
- * segments are in memory. */
+/* Pipelined: both passes of attention run over segments of rows. The bits of the first segment are
+ * made while the QKV projection runs (in the backward pass, while the gradients of the products
+ * that follow attention are computed), and the bits of every other segment while attention of the
+ * segment before it runs. So the bits of two segments are in memory. */
 
-/* The products that overlapped bits are made beside. Beside any but qkv, the bits of a pass are
- * made during the pass before it, as a stack of blocks would; that takes memory for two masks. */
+/* The products during which overlapped bits are made. During any but qkv, the bits of a pass are
+ * made in the pass before it, as in a stack of blocks; that takes memory for two masks. */
 typedef enum ordo_block_beside {
     ORDO_BLOCK_BESIDE_DEFAULT = 0, /* all, if the memory for bits holds two masks; else qkv */
     ORDO_BLOCK_BESIDE_QKV = 1,
@@ -72,7 +72,7 @@ typedef struct ordo_block_job {
     uint64_t seed, offset;    /* of inputs, weights and keep bits */
     unsigned modes;           /* 1u << mode for each that will run; 0 = all but pipelined */
     ordo_block_beside beside;
-    bool regenerate;     /* the backward pass makes the bits again instead of reading kept ones */
+    bool regenerate;     /* the backward pass makes the bits again instead of keeping them */
     bool limit_mask;     /* mask_bytes is the most memory for keep bits */
     uint64_t mask_bytes; /* in use only if limit_mask is true */
     int64_t segments;    /* of pipelined; 0 = 8; fewer if segments would be short */
@@ -94,7 +94,7 @@ typedef struct ordo_block_job {
 typedef struct ordo_block_runner ordo_block_runner;
 
 /* Make a runner: check the job, allocate the tensors and fill inputs and weights from the seed. On
- * cuda the first passes choose the algorithms and allocate what products need beside that. Returns
+ * cuda the first passes choose the algorithms and allocate the workspace of the products. Returns
  * a status and a message that names the field, its value and what was expected. On failure *runner
  * is NULL. The caller destroys the runner. */
 ORDO_API ordo_status ordo_block_runner_create(ordo_block_runner **runner,

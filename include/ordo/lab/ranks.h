@@ -39,7 +39,7 @@ typedef struct ordo_rank_problem {
 typedef struct ordo_rank_info {
     ordo_rank_method method;
     int products;          /* matrix products of the backward pass */
-    int64_t items, stages; /* relay: what fills the pipe, and its length; else 0 */
+    int64_t items, stages; /* relay: items that pass through the pipeline, and its stages; else 0 */
     double forward_ns, backward_ns;
     double ideal_ns;     /* seven products, divided evenly, without a message */
     double utilization;  /* computing / (ranks * time) */
