@@ -14,7 +14,7 @@ from ordo.torch.distributed._shards import even, rows_of
 
 def test_zigzag_gives_rank_r_chunks_r_and_2n_minus_1_minus_r():
     rows = even(16, 2, "zigzag")
-    assert [(s.rank, s.start, s.end, s.at) for s in rows.segments] == [
+    assert [(c.rank, c.start, c.end, c.at) for c in rows.chunks] == [
         (0, 0, 4, 0), (1, 4, 8, 0), (1, 8, 12, 4), (0, 12, 16, 4)
     ]  # fmt: skip
 

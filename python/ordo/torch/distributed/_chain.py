@@ -60,7 +60,7 @@ class Message(NamedTuple):
 def held(span: tuple[int, int], rows: Rows) -> list[Held]:
     """Who holds the rows (or columns) of a document, in their order."""
     found = []
-    for s in rows.segments:
+    for s in rows.chunks:
         first, last = max(span[0], s.start), min(span[1], s.end)
         if first < last:
             found.append(Held(s.rank, first - span[0], last - span[0], first - s.start + s.at))

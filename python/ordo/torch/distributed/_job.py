@@ -1,7 +1,7 @@
 """A call on all ranks as passes over dense parts of sequences.
 
 A document is what attends to itself: all sequences of a dense batch together, one sequence of a
-padded or packed one. A part is what a segment of rows (or columns) holds of a document. Each part
+padded or packed one. A part is what a chunk of rows (or columns) holds of a document. Each part
 is a dense problem with a place in its document (ordo.Shard), which has the bits of the whole:
 o, lse and dq of some rows against all columns, dk and dv of whole key tiles against all rows.
 """
@@ -21,7 +21,7 @@ from .._inputs import Lists, Rules
 from .._parts import Saved, Wanted
 from .._plans import Ready, ready
 from ._exchange import Ranks
-from ._shards import Rows, Segment
+from ._shards import Chunk, Rows
 
 _KEEP_ROWS = 16  # dropout draws for tiles of so many rows,
 KEY_TILE = 128  # and columns; a multiple of the rows and columns of every backward tile
@@ -59,31 +59,31 @@ class Heads(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a segment holds of a document."""
+    """What a chunk holds of a document."""
 
     document: Document
     first: int  # row or column in the document
     length: int
-    at: int  # in the tensor of the rank that holds the segment
+    at: int  # in the tensor of the rank that holds the chunk
 
 
-def parts(documents: Sequence[Document], segments: Sequence[Segment], axis: str) -> Iterator[Part]:
+def parts(documents: Sequence[Document], chunks: Sequence[Chunk], axis: str) -> Iterator[Part]:
     """The parts of documents that have rows and columns. `axis` says along which they are cut."""
-    for part in _overlaps(documents, segments, axis):
+    for part in _overlaps(documents, chunks, axis):
         (a, b), (c, d) = part.document.rows, part.document.columns
         if a < b and c < d:
             yield part
 
 
 def _overlaps(
-    documents: Sequence[Document], segments: Sequence[Segment], axis: str
+    documents: Sequence[Document], chunks: Sequence[Chunk], axis: str
 ) -> Iterator[Part]:
-    for segment in segments:
+    for chunk in chunks:
         for document in documents:
             begin, end = document.rows if axis == "rows" else document.columns
-            first, last = max(begin, segment.start), min(end, segment.end)
+            first, last = max(begin, chunk.start), min(end, chunk.end)
             if first < last:
-                at = first - segment.start + segment.at
+                at = first - chunk.start + chunk.at
                 yield Part(document, first - begin, last - first, at)
 
 

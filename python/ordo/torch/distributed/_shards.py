@@ -15,7 +15,7 @@ Layout = Literal["contiguous", "zigzag"]
 LAYOUTS = ("contiguous", "zigzag")
 
 
-class Segment(NamedTuple):
+class Chunk(NamedTuple):
     """Adjacent rows of the whole sequence that a rank holds."""
 
     rank: int
@@ -28,14 +28,14 @@ class Rows(NamedTuple):
     """The rows of a sequence over the ranks."""
 
     counts: tuple[int, ...]  # of each rank
-    segments: tuple[Segment, ...]  # of all ranks, in the order of the sequence; none is empty
+    chunks: tuple[Chunk, ...]  # of all ranks, in the order of the sequence; none is empty
 
     @property
     def total(self) -> int:
         return sum(self.counts)
 
-    def of(self, rank: int) -> list[Segment]:
-        return [x for x in self.segments if x.rank == rank]
+    def of(self, rank: int) -> list[Chunk]:
+        return [x for x in self.chunks if x.rank == rank]
 
 
 def rows_of(counts: Sequence[int], layout: str) -> Rows:
@@ -46,16 +46,16 @@ def rows_of(counts: Sequence[int], layout: str) -> Rows:
     """
     n = len(counts)
     if layout == "contiguous":
-        chunks = [(r, 0, count) for r, count in enumerate(counts)]
+        ranges = [(r, 0, count) for r, count in enumerate(counts)]
     else:
-        chunks = [(r, 0, -(-count // 2)) for r, count in enumerate(counts)]
-        chunks += [(r, -(-counts[r] // 2), counts[r]) for r in range(n - 1, -1, -1)]
-    segments, start = [], 0
-    for rank, first, last in chunks:
+        ranges = [(r, 0, -(-count // 2)) for r, count in enumerate(counts)]
+        ranges += [(r, -(-counts[r] // 2), counts[r]) for r in range(n - 1, -1, -1)]
+    chunks, start = [], 0
+    for rank, first, last in ranges:
         if last > first:
-            segments.append(Segment(rank, start, start + last - first, first))
+            chunks.append(Chunk(rank, start, start + last - first, first))
         start += last - first
-    return Rows(tuple(counts), tuple(segments))
+    return Rows(tuple(counts), tuple(chunks))
 
 
 def even(total: int, ranks: int, layout: str) -> Rows:
@@ -66,9 +66,9 @@ def even(total: int, ranks: int, layout: str) -> Rows:
     return rows_of([chunks[r] + chunks[-1 - r] for r in range(ranks)], layout)
 
 
-def part_of(x: Tensor, axis: int, segments: Sequence[Segment]) -> Tensor:
-    """The rows of segments, taken from the whole sequence, one behind the other."""
-    parts = [x.narrow(axis, s.start, s.end - s.start) for s in segments]
+def part_of(x: Tensor, axis: int, chunks: Sequence[Chunk]) -> Tensor:
+    """The rows of chunks, taken from the whole sequence, one behind the other."""
+    parts = [x.narrow(axis, c.start, c.end - c.start) for c in chunks]
     if not parts:
         return x.narrow(axis, 0, 0)
     return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
@@ -76,7 +76,7 @@ def part_of(x: Tensor, axis: int, segments: Sequence[Segment]) -> Tensor:
 
 def whole_of(parts: Sequence[Tensor], axis: int, rows: Rows) -> Tensor:
     """The whole sequence from the parts of all ranks."""
-    pieces = [parts[s.rank].narrow(axis, s.at, s.end - s.start) for s in rows.segments]
+    pieces = [parts[c.rank].narrow(axis, c.at, c.end - c.start) for c in rows.chunks]
     return torch.cat(pieces, axis) if pieces else parts[0]
 
 
