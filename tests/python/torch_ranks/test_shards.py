@@ -8,7 +8,7 @@ import torch
 from ordo.torch.distributed import context_parallel_attention
 from ordo.torch.distributed._auto import Link, Shape, gather_time, relay_time
 from ordo.torch.distributed._chain import chain_of, messages, timetable
-from ordo.torch.distributed._job import Document
+from ordo.torch.distributed._job import KEY_TILE, Document
 from ordo.torch.distributed._shards import even, rows_of
 
 
@@ -27,6 +27,14 @@ def test_even_shards_are_those_of_tensor_split(layout, total):
         mine = [chunks[rank], *([chunks[5 - rank]] if layout == "zigzag" else [])]
         found = [x for s in even(total, 3, layout).of(rank) for x in range(s.start, s.end)]
         assert found == torch.cat(mine).tolist()
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256, 512])
+@pytest.mark.parametrize("machine", ["host", "h200"])
+def test_key_gradients_are_computed_for_whole_tiles(machine, head_dim):
+    problem = ordo.Problem(dtype="bf16", q_len=4096, head_dim=head_dim, mask="causal")
+    tile = ordo.Plan(problem, machine=ordo.Machine(machine)).info.backward_tile
+    assert KEY_TILE % tile.q == 0 and KEY_TILE % tile.k == 0
 
 
 def test_a_tile_belongs_to_the_rank_that_holds_its_first_row():

@@ -23,8 +23,8 @@ from .._plans import Ready, ready
 from ._exchange import Ranks
 from ._shards import Chunk, Rows
 
-_KEEP_ROWS = 16  # dropout draws for tiles of so many rows,
-KEY_TILE = 128  # and columns; a multiple of the rows and columns of every backward tile
+_KEEP_ROWS = 16  # of a block of keep bits
+KEY_TILE = 256  # a multiple of the rows and columns of every backward tile and block of keep bits
 WHAT = "context_parallel_attention"
 
 
