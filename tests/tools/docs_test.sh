@@ -19,11 +19,12 @@ fi
 
 tree() { # a tree that is in order
     rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/src" "$copy/tree/python"
+    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python"
     git -C "$copy/tree" init -q
     cd "$copy/tree"
-    echo '[adr](adr/README.md) [a](guide/a.md)' >$D/README.md
+    echo '[adr](adr/README.md) [a](guide/a.md) [n](design/notation.md)' >$D/README.md
     printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
+    echo '# Notation' >$D/design/notation.md
     echo '# 0001: A title' >$D/adr/0001-a.md
     echo '| [0001](0001-a.md) | A title | 2026-01-01 | accepted |' >$D/adr/README.md
     echo "/* $D/guide/a.md and $D/adr/0001 say why; build/docs/x does not */" >src/a.c
@@ -53,4 +54,7 @@ plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](000
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
+terms=$(seq 31 | sed 's/.*/| term & | meaning |/')
+plant $D/design/notation.md "## Glossary
+$terms" '31 terms in the glossary'
 exit $failed
