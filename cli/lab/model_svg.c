@@ -39,16 +39,19 @@ static double middle_of(const cli_heat *h)
     return h->points ? 0 : h->quantity->middle;
 }
 
-/* One scale for all maps of a drawing that measure from the same middle. */
+/* One scale for all maps of a drawing that measure from the same middle, and for measured values
+ * and those of the model. */
 static scale scale_of(const cli_grid *g, const cli_heat *like)
 {
     scale s = { .middle = middle_of(like), .low = INFINITY, .high = -INFINITY };
     for (size_t k = 0; k < g->count; k++) {
         const cli_heat *h = &g->heats[k];
         const double middle = middle_of(h);
-        if (h != like && (isnan(middle) || middle != s.middle))
+        const bool pair = h == like || h->model == like || like->model == h;
+        if (!pair && (isnan(middle) || middle != s.middle))
             continue;
         for (size_t i = 0; i < h->x.count * h->y.count; i++) {
+            /* fmin() and fmax() ignore cells that were not measured */
             s.low = fmin(s.low, h->cells[i]);
             s.high = fmax(s.high, h->cells[i]);
         }
@@ -95,32 +98,40 @@ static void text_at(FILE *out, double x, double y, const char *class, const char
     fputs("</text>\n", out);
 }
 
+/* What a cell says. */
+static void label_cell(const cli_heat *h, size_t i, char *label, size_t capacity)
+{
+    if (isnan(h->cells[i]))
+        snprintf(label, capacity, "-");
+    else if (h->quantity->decimals == 3)
+        snprintf(label, capacity, "%.3g", h->cells[i]);
+    else
+        snprintf(label, capacity, "%.*f", h->points ? 1 : h->quantity->decimals, h->cells[i]);
+}
+
 static void draw_cells(FILE *out, const cli_heat *h, const scale *s)
 {
-    const int decimals = h->points ? 1 : h->quantity->decimals;
-    const bool many = h->quantity->decimals == 3;
-    for (size_t y = 0; y < h->y.count; y++)
-        for (size_t x = 0; x < h->x.count; x++) {
-            const size_t i = y * h->x.count + x;
-            const rgb c = colour(s, place(s, h->cells[i]));
-            const double left = (double)(x * CELL_W), top = (double)(y * CELL_H);
-            char label[40];
-            if (many)
-                snprintf(label, sizeof label, "%.3g", h->cells[i]);
-            else
-                snprintf(label, sizeof label, "%.*f", decimals, h->cells[i]);
-            fprintf(out,
-                    "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" fill=\"rgb(%.0f,%.0f,"
-                    "%.0f)\"><title>%s %s, %s %s: %s, region %d</title></rect>\n",
-                    left, top, CELL_W - 1, CELL_H - 1, c.r, c.g, c.b, h->x.name, h->x.text[x],
-                    h->y.name, h->y.text[y], label, h->regions[i]);
-            fprintf(out, "<text class=\"cell\" style=\"fill:%s\" x=\"%.1f\" y=\"%.1f\">%s", ink(c),
-                    left + CELL_W / 2.0, top + CELL_H / 2.0 + 5, label);
-            if (!isnan(s->middle) && !h->points)
-                fprintf(out, "<tspan class=\"region\" style=\"fill:%s\" dy=\"-5\"> %d</tspan>",
-                        ink(c), h->regions[i]);
-            fputs("</text>\n", out);
-        }
+    static const rgb grey = { 225, 225, 225 };
+    for (size_t i = 0; i < h->x.count * h->y.count; i++) {
+        const size_t x = i % h->x.count, y = i / h->x.count;
+        const rgb c = isnan(h->cells[i]) ? grey : colour(s, place(s, h->cells[i]));
+        const double left = (double)(x * CELL_W), top = (double)(y * CELL_H);
+        char label[40], region[24] = "";
+        label_cell(h, i, label, sizeof label);
+        if (!h->model)
+            snprintf(region, sizeof region, ", region %d", h->regions[i]);
+        fprintf(out,
+                "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" fill=\"rgb(%.0f,%.0f,"
+                "%.0f)\"><title>%s %s, %s %s: %s%s</title></rect>\n",
+                left, top, CELL_W - 1, CELL_H - 1, c.r, c.g, c.b, h->x.name, h->x.text[x],
+                h->y.name, h->y.text[y], isnan(h->cells[i]) ? "not measured" : label, region);
+        fprintf(out, "<text class=\"cell\" style=\"fill:%s\" x=\"%.1f\" y=\"%.1f\">%s", ink(c),
+                left + CELL_W / 2.0, top + CELL_H / 2.0 + 5, label);
+        if (!isnan(s->middle) && !h->points && !h->model)
+            fprintf(out, "<tspan class=\"region\" style=\"fill:%s\" dy=\"-5\"> %d</tspan>", ink(c),
+                    h->regions[i]);
+        fputs("</text>\n", out);
+    }
 }
 
 /* An axis as a reader would name it. */

@@ -1,6 +1,8 @@
 /* model_validate.c: `ordo model validate`: predictions beside measured times. */
 #include "lab/model_validate.h"
 
+#include "lab/model_times.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +134,8 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
                         : mode == ORDO_DROPOUT_MODE_SEQUENTIAL ? t->sequential_kept
                         : mode == ORDO_DROPOUT_MODE_OVERLAPPED ? t->overlapped_kept
                                                                : t->none;
+    } else if (strcmp(r->mode, "overlapped-qkv") == 0) {
+        return cli_block_beside_qkv(model, &b, &report, &time->seconds);
     } else {
         time->seconds = mode >= 0 ? report.mode[mode] : report.none;
     }

@@ -83,7 +83,7 @@ json model constants --machine h100 --calibration paper
 status 0 model constants
 prints "gemm_efficiency"
 
-for figure in 5 8 9 12 13 14; do
+for figure in 5 6 8 9 10 11 12 13 14; do
     json model grid --figure $figure
     is figure $figure
     says machine h100
@@ -94,6 +94,68 @@ for figure in 5 8 9 12 13 14; do
 done
 status 0 model grid --figure 13
 prints "-4.7 (3)"
+# Figures 6, 10 and 11: the model's values at 8k x 4k (1.348, 1.305 and 1.070 of no dropout; 1.26 and
+# 1.22; Philox-3 and -10), and no measurement unless a file has it.
+status 0 model grid --figure 6
+prints "34.8 (2)"
+prints "30.5 (2)"
+prints "7.0 (2)"
+prints "not measured"
+json model grid --figure 10
+says measured "not measured"
+grep -qE '"measured": true' "$out" && fail "figure 10: measured values without a file"
+status 0 model grid --figure 11
+prints "0.586 (2)"
+prints "1.29 (3)"
+# A file with one block, with made-up times: its cell beside the model's, every other one empty.
+block_row() { # MODE SECONDS MORE
+    echo "{\"kernel\": \"block\", \"precision\": \"bf16\", \"seq\": 8192, \"embed\": 4096, \"rounds\": 7," \
+        "\"bits\": 8, \"generator\": \"sliced\", \"mode\": \"$1\", \"seconds\": $2 ${3:-}},"
+}
+{
+    echo '{"machine": "h200", "results": ['
+    block_row none 0.004
+    block_row sequential 0.005
+    block_row fused 0.006
+    block_row overlapped-qkv 0.0048
+    block_row overlapped 0.0032
+    block_row overlapped 0.1 ', "causal": true'
+    block_row overlapped 0.1 ', "state": "burst"'
+    block_row overlapped 0.1 ', "batch": 2'
+    block_row overlapped 0.1 ', "head_dim": 64'
+    echo '{"kernel": "memory", "read_bytes": 1e9, "seconds": 1}]}'
+} >"$work/block.json"
+own="--measured $work/block.json --precision bf16 --bits 8 --generator sliced"
+cells() { # FIGURE VALUES: the measured cells of all maps, in order
+    # shellcheck disable=SC2086
+    status 0 model grid --figure "$1" $own
+    got=$(awk '/^measured: / { on = 1; next } /measured cells/ { on = 0 }
+        on && $1 ~ /k$/ { for (i = 2; i <= NF; i++) if ($i != "-" && $i + 0 != 0 && $2 != "2k") printf "%s ", $i }' "$out")
+    [ "$got" = "$2 " ] || fail "figure $1: measured cells $got, expected $2"
+}
+cells 6 "25.0 50.0 -20.0"
+cells 10 "1.56 1.88"
+cells 13 "25.0"
+# shellcheck disable=SC2086
+json model grid --figure 10 $own
+says machine h200
+says calibration silicon
+[ "$(grep -c '"cells": 1,' "$out")" -eq 2 ] || fail "figure 10: cells that were measured"
+# The mean of model minus measurement is that of the one cell.
+json model block --seq 8k --embed 4k
+want=$(field overlapped_over_sequential)
+# shellcheck disable=SC2086
+json model grid --figure 10 $own
+awk -v want="${want%,}" '/"mean":/ { sub(/.*: /, ""); d = $0 + 0.005 / 0.0032 - want; exit !(d < 1e-9 && d > -1e-9) }' "$out" ||
+    fail "figure 10: model minus measurement"
+# shellcheck disable=SC2086
+status 0 model grid --figure 6 $own --svg "$work/figure.svg"
+[ "$(grep -c 'not measured</title>' "$work/figure.svg")" -eq 123 ] || fail "figure 6: cells without a measurement"
+grep -q 'nan' "$work/figure.svg" && fail "figure 6: nan in the drawing"
+status 0 model grid --figure 10 --measured "$work/block.json" # fp8, compared: no such row
+prints "not measured: the file has no row of these blocks"
+status 0 model validate "$work/block.json"
+prints "overlapped-qkv"
 json model grid --x seq=2k,8k --y tensor=1x,2x,4x --embed 4k --value dropout_cost
 status 0 model report --seq 8k --embed 4k --html "$work/page.html"
 grep -q 'id="recommended"' "$work/page.html" || fail "report: no recommendation"
@@ -254,7 +316,10 @@ refuses 2 "has no power limit" model block --machine h100 --calibration paper --
 refuses 2 "expected a part" model
 refuses 2 "did you mean 'grid'?" model gird
 refuses 2 "expected --figure N, or two axes" model grid
-refuses 2 "--figure 6: expected" model grid --figure 6
+refuses 2 "--figure 7: expected" model grid --figure 7
+refuses 2 "figure 5 does not" model grid --figure 5 --measured "$work/block.json"
+refuses 2 "expected --figure 6, 10 or 13" model grid --x seq=2k --y embed=4k --measured "$work/block.json"
+refuses 2 "no such measured.json" model grid --figure 6 --measured "$work/no such measured.json"
 refuses 2 "a figure has its own block" model grid --figure 5 --seq 8k
 refuses 2 "--value speed: unknown" model grid --x seq=2k --y embed=4k --value speed
 refuses 2 "expected a file" model validate
