@@ -245,7 +245,7 @@ static void stretch(double *by, double utilization)
 
 ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
 {
-    static const int64_t sizes[ORDO_PRICE_SIZES - 1] = { 64, 96, 128, 192 };
+    static const int64_t sizes[ORDO_PRICE_SIZES - 1] = { 64, 96, 128, 192, 256 };
     int at = s->backward ? ORDO_PRICE_SIZES : 0;
     for (int i = 0; i < ORDO_PRICE_SIZES - 1; i++)
         at += s->head_dim > sizes[i];

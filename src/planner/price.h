@@ -11,8 +11,9 @@
 #include "ordo/machine.h"
 #include "ordo/price.h"
 
-/* Classes of head sizes that kernels are compiled for: up to 64, 96, 128, 192, and above. */
-enum { ORDO_PRICE_SIZES = 5 };
+/* Classes of head sizes that kernels are compiled for: up to 64, 96, 128, 192, 256, and those
+ * above, which run by phases. */
+enum { ORDO_PRICE_SIZES = 6 };
 
 /* Constants of a model. Rates first: those of a multiprocessor are per clock. */
 typedef enum ordo_constant {

@@ -72,7 +72,23 @@ def test_faults_and_limits(folder: Path) -> None:
     assert code == 1 and "FAULT" in text and "illegal memory access" in text, text
     assert {row.get("head_dim", 128) for row in json.loads(out.read_text())["results"]} == {128}
     code, text = run(bench, "--no-build", "--out", str(out), "--limit", "0")
-    assert code == 1 and "50 shapes were not begun" in text, text
+    assert code == 1 and "60 shapes were not begun" in text, text
+    begun = 0
+
+    def limited(case, *rest):  # the clock stops after eleven shapes: every kind has been measured
+        nonlocal begun
+        begun += 1
+        return [{"kernel": "attention", **case}]
+
+    real, clock = bench.measure, bench.time.monotonic
+    bench.measure, bench.time.monotonic = limited, lambda: 10.0 * begun
+    code, text = run(bench, "--no-build", "--out", str(out), "--limit", "115")
+    bench.measure, bench.time.monotonic = real, clock
+    assert code == 0 and "48 shapes were not begun" in text, text
+    rows = json.loads(out.read_text())["results"]
+    assert {(row["head_dim"], row["causal"]) for row in rows} == {
+        (dim, causal) for dim in bench.DIMS for causal in (False, True)
+    }
     assert run(bench, "--rounds", "0")[0] == 2 and run(bench, "--dims", "80")[0] == 2
 
 

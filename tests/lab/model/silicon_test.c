@@ -230,23 +230,24 @@ TEST(kinds_of_attention_have_factors)
     static const struct {
         int64_t dim;
         const char *name;
-    } sizes[] = { { 40, "64" },   { 64, "64" },   { 65, "96" },   { 96, "96" },  { 97, "128" },
-                  { 128, "128" }, { 192, "192" }, { 193, "256" }, { 256, "256" } };
+    } sizes[] = { { 40, "64" },   { 64, "64" },   { 65, "96" },   { 96, "96" },
+                  { 97, "128" },  { 128, "128" }, { 192, "192" }, { 193, "256" },
+                  { 256, "256" }, { 264, "576" }, { 512, "576" } };
     static const char *const keeps[] = { "plain", "given", "made" };
     ordo_attention_shape s = ORDO_ATTENTION_SHAPE_INIT;
     s.batch = 4;
     s.heads = 8;
     s.q_len = 4096;
-    for (int i = 0; i < 9 * 3 * 2; i++) {
+    for (int i = 0; i < 11 * 3 * 2; i++) {
         char expected[64];
         const char *name = NULL, *other = NULL;
         ordo_kernel_time plain, scaled, same;
         ordo_model *model = h200(true);
-        s.head_dim = sizes[i % 9].dim;
-        s.keep = (ordo_keep_source)(i / 9 % 3);
-        s.backward = i >= 27;
+        s.head_dim = sizes[i % 11].dim;
+        s.keep = (ordo_keep_source)(i / 11 % 3);
+        s.backward = i >= 33;
         snprintf(expected, sizeof expected, "%s_%s_%s", s.backward ? "backward" : "forward",
-                 sizes[i % 9].name, keeps[s.keep]);
+                 sizes[i % 11].name, keeps[s.keep]);
         CHECK_INT(ordo_model_attention_constant(model, &s, &name), ORDO_OK);
         CHECK_TEXT(name, expected);
         CHECK_INT(ordo_model_set(model, "launch", 0), ORDO_OK);
