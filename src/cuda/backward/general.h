@@ -124,6 +124,8 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
+        if (steps == 0 && keeps_unseen(args))
+            return;
         begin(s, key, steps ? steps * group_heads : 1,
               steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
         if (steps == 0) /* keys that no query sees */

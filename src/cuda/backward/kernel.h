@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(384, 1)
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
         if constexpr (GENERAL) {
-            if (args.carry.in)
+            if (args.carry.in && !load_shared(Z::CHAIN + CHAIN_DEAD)) /* else at the end */
                 chain_sums(args, m.place(), m.mine, m.thread).load(dk, dv);
             m.zero_keys();
         }

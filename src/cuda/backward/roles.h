@@ -94,6 +94,13 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
+/* Whether keys that no query sees have no chain: their sums stay where they are, or nothing of
+ * them is wanted. */
+ORDO_DEVICE bool keeps_unseen(const ordo_backward_args &args)
+{
+    return args.carry.out ? args.carry.in : !args.dk_rows.data;
+}
+
 template <int D, ordo_keep_source SOURCE> struct backward_planner {
     using Z = backward_shape<D, SOURCE>;
     const ordo_backward_args &args;

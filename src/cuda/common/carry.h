@@ -136,9 +136,10 @@ ORDO_DEVICE uint32_t carry_store(const float (&d)[N], float *sums, uint8_t *brok
         nan += __shfl_xor_sync(~0u, nan, 1); /* four threads have the row */
         nan += __shfl_xor_sync(~0u, nan, 2);
         const bool exists = key < tile.rows, bad = nan != 0.0f;
-        if (exists)
-            broken[tile.first + (int64_t)key * tile.step] = bad;
-        taint |= exists && bad;
+        if (exists && bad) {
+            broken[tile.first + (int64_t)key * tile.step] = 1;
+            taint = 1;
+        }
         const int columns = exists && !bad ? tile.columns : 0;
         if (carry_has_whole<N>() && tile.columns == 2 * N)
             carry_store_row<true>(d, r, row, columns);

@@ -23,9 +23,9 @@ typedef struct ordo_cuda_tensor {
 typedef struct ordo_cuda_carry {
     bool in, out;   /* out: left in dk and dv here, and the gradients dk and dv are not written */
     float *dk, *dv; /* 16-byte aligned; NULL if neither in nor out */
-    /* Workspace, `out` only: one byte per row (sequence, row, head). Nonzero: the pass computed a
-     * value that is not finite and has not stored the row, so that the repair finds what came in.
-     */
+    /* Workspace, `out` only: one byte per row (sequence, row, head), cleared by the pass's first
+     * kernel. Nonzero: the pass computed a value that is not finite and has not stored the row, so
+     * that the repair finds what came in. */
     uint8_t *dk_broken, *dv_broken;
 } ordo_cuda_carry;
 

@@ -47,6 +47,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
     for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
         args.turns[tile] = 0;
+    for (int64_t x = thread; x < args.broken_count; x += (int64_t)gridDim.x * ROW_THREADS)
+        args.broken[x] = make_uint4(0, 0, 0, 0);
     if (thread == 0)
         args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
     const int chunk = threadIdx.x % Z::EACH;
@@ -141,6 +143,9 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     args.dq_sum = pass->dq_sum;
     args.turns = pass->turns;
     args.ticket = pass->ticket;
+    args.broken = (uint4 *)pass->carry.dk_broken; /* dv's follow, in as many bytes; both aligned */
+    args.broken_count =
+        pass->carry.out ? 2 * (pass->carry.dv_broken - pass->carry.dk_broken) / 16 : 0;
     return args;
 }
 

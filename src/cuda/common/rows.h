@@ -13,8 +13,8 @@
  * tile), the general ones (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
 
-/* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket and flag
- * become zero. `clear`, for plain passes only, also zeroes dq_sum. */
+/* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket, flag and
+ * the marks of broken rows become zero. `clear`, for plain passes only, also zeroes dq_sum. */
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
 
 /* ---- for kernels over rows ---- */
@@ -32,6 +32,8 @@ typedef struct ordo_row_args {
     const float *lse, *dlse;
     float *lse2, *delta, *dq_sum;
     int32_t *turns, *ticket;
+    uint4 *broken; /* begin: marks of rows whose sums are not carried out, to be cleared */
+    int64_t broken_count;
 } ordo_row_args;
 
 /* A tile of queries: where it lies in the tensors, and what there is of it. */

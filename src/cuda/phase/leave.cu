@@ -18,8 +18,8 @@ ORDO_DEVICE bool leave_row(float *to, const float *from, uint8_t *broken, int co
     const bool bad = __any_sync(~0u, nan != 0.0f);
     for (int c = 4 * lane; c < columns && !bad; c += 128)
         *(float4 *)(to + c) = __ldcg((const float4 *)(from + c));
-    if (lane == 0)
-        *broken = bad;
+    if (bad && lane == 0)
+        *broken = 1;
     return bad;
 }
 
