@@ -126,6 +126,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         if (steps == 0 && keeps_unseen(args))
             return;
+        prefetch_sums(args, s.kv_row + key * Z::KEYS, head, s.batch);
         begin(s, key, steps ? steps * group_heads : 1,
               steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
         if (steps == 0) /* keys that no query sees */
@@ -255,10 +256,6 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
             float band[4]; /* high, low, away, keys: copied as they are */
             const int32_t key = load_shared(ring + 4);
             head /= args.run.group_heads;
-            if (args.carry.in) {
-                tma_prefetch(&args.dv_sums, 0, key, head, sequence);
-                tma_prefetch(&args.dk_sums, 0, key, head, sequence);
-            }
             mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             store_shared2(Z::CHAIN, left + 1, key);
             store_shared2(Z::CHAIN + 8, head, sequence);

@@ -101,6 +101,17 @@ ORDO_DEVICE bool keeps_unseen(const ordo_backward_args &args)
     return args.carry.out ? args.carry.in : !args.dk_rows.data;
 }
 
+/* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
+ * steps ahead of the consumer warps, and the memory has that long. */
+ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int32_t head,
+                               int32_t sequence)
+{
+    if (args.carry.in) {
+        tma_prefetch(&args.dv_sums, 0, key, head, sequence);
+        tma_prefetch(&args.dk_sums, 0, key, head, sequence);
+    }
+}
+
 template <int D, ordo_keep_source SOURCE> struct backward_planner {
     using Z = backward_shape<D, SOURCE>;
     const ordo_backward_args &args;
