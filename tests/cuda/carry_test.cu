@@ -350,6 +350,8 @@ int main(void)
     for (const cut_shape &z : {
              with(full, "full D 128", [](S) {}),
              with(full, "full D 64", [](S s) { s.dim = 64; }),
+             with(full, "full D 128, uneven, batch 2",
+                  [](S s) { s.batch = 2, s.q_len = 3001, s.kv_len = 2777; }),
              with(full, "full D 96, uneven",
                   [](S s) { s.dim = 96, s.q_len = 3001, s.kv_len = 2777; }),
              with(causal, "causal D 128, grouped", [](S) {}),
@@ -358,6 +360,8 @@ int main(void)
              with(causal, "causal D 72 f16, batch 2",
                   [](S s) { s.f16 = true, s.dim = 72, s.batch = 2, s.q_len = s.kv_len = 2048; }),
              with(causal, "causal, more keys", [](S s) { s.q_len = 2048; }),
+             with(causal, "causal D 64 f16, more queries",
+                  [](S s) { s.dim = 64, s.f16 = true, s.kv_len = 2000; }),
              with(causal, "causal, bits given", [](S s) { s.dropout = 0.1, s.given = true; }),
              with(causal, "causal, bits made", [](S s) { s.dropout = 0.1; }),
              with(causal, "causal D 64, bits given",

@@ -22,6 +22,10 @@ typedef struct ordo_backward_args {
     float *dq_sum;
     int32_t *turns, *ticket;
 
+    ordo_cuda_carry carry; /* dk_rows.data NULL: neither dK nor dV */
+    int64_t kv_rows;
+    CUtensorMap dk_sums, dv_sums; /* carried in: whole tiles of keys */
+
     /* General passes. */
     ordo_cuda_batch batch;
     ordo_cuda_tensor dk_rows, dv_rows; /* for tiles that are not whole */
@@ -31,9 +35,6 @@ typedef struct ordo_backward_args {
     const float *slopes;
     int64_t slopes_sequence;
     ordo_keep_maker maker;
-    ordo_cuda_carry carry; /* dk_rows.data NULL: neither dK nor dV */
-    int64_t kv_rows;
-    CUtensorMap dk_sums, dv_sums; /* carried in: whole tiles of keys */
 } ordo_backward_args;
 
 #endif

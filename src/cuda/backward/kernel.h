@@ -94,11 +94,10 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        if constexpr (GENERAL) {
-            if (args.carry.in && !load_shared(Z::CHAIN + CHAIN_DEAD)) /* else at the end */
-                chain_sums(args, m.place(), m.mine, m.thread).load(dk, dv);
+        if (args.carry.in && !m.dead()) /* else at the end */
+            chain_sums(args, m.place(args), m.mine, m.thread).load(dk, dv);
+        if constexpr (GENERAL)
             m.zero_keys();
-        }
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(384, 1)
         auto step = [&](uint32_t j) {
             const int stage = j & 1, other = stage ^ 1;
             const bool first = j == end - steps, last = j + 1 == end;
-            const bool begins = GENERAL ? first && !args.carry.in : first;
+            const bool begins = first && !args.carry.in;
             float dp[M::SCORES];
             uint32_t p[M::PACKED], ds[M::PACKED];
             wgmma_fence();
@@ -208,14 +207,14 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
         }
-        const chain_place at = m.place();
-        const bool dead = GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
+        const chain_place at = m.place(args);
+        const bool dead = m.dead();
         m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
         uint32_t taint = 0;
         if (dead)
             chain_sums(args, at, m.mine, m.thread).forget(dk, dv);
-        if (GENERAL && args.carry.out) {
+        if (args.carry.out) {
             taint = chain_sums(args, at, m.mine, m.thread).store(dk, dv);
         } else if (!GENERAL || args.dk_rows.data) {
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,

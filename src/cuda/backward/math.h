@@ -25,7 +25,7 @@ ORDO_DEVICE uint32_t opaque(uint32_t x)
 /* Where a chain's dK and dV go. */
 struct chain_place {
     int key, head, sequence; /* key: the first one, in the tensor */
-    int keys;                /* general passes: how many */
+    int keys;                /* how many, at most 128; plain passes: or more */
 };
 
 template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
@@ -362,14 +362,22 @@ struct backward_math {
              ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
-    __device__ __forceinline__ chain_place place(void) const
+    __device__ __forceinline__ chain_place place(const ordo_backward_args &args) const
     {
         chain_place at;
         at.key = settled(load_shared(Z::CHAIN + 4));
         at.head = settled(load_shared(Z::CHAIN + 8));
         at.sequence = settled(load_shared(Z::CHAIN + 12));
-        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255 : Z::KEYS;
+        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255
+                          : args.run.band.kv_len - at.key;
         return at;
+    }
+
+    /* Whether no query sees the chain's keys: they have zeros or the sums that came in, whatever is
+     * computed. Plain passes compute the zeros, and those that carry sums have no such chains. */
+    __device__ __forceinline__ bool dead(void) const
+    {
+        return GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
     }
 
     /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */

@@ -1,5 +1,5 @@
-/* backward/sums.h: sums of dK and dV that a chain continues, or leaves for the next pass; general
- * passes only (common/carry.h). */
+/* backward/sums.h: sums of dK and dV that a chain continues, or leaves for the next pass
+ * (common/carry.h). */
 #ifndef CUDA_BACKWARD_SUMS_H
 #define CUDA_BACKWARD_SUMS_H
 
