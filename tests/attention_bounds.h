@@ -36,6 +36,7 @@
 #define TESTS_ATTENTION_BOUNDS_H
 
 #include "attention_case.h"
+#include "base/blocks.h"
 
 #define U     0x1p-24
 #define EXP2  (1.25 * U)   /* tests/base/exp2_test.c */
@@ -70,6 +71,7 @@ typedef struct bound_head {
     int64_t bits_cols;
     ordo_keep keep;
     uint32_t bh;
+    ordo_block_view blocks; /* start NULL: no block mask */
     double *q, *k, *v, *o, *dout, *lse, *dlse;
     double *b_o, *b_lse, *b_dq;
     double *b_dk, *b_dv, *b_dsink; /* bounds that are added to */
@@ -91,7 +93,9 @@ static inline bool bound_visible(const bound_head *h, int64_t i, int64_t j)
         return false;
     if (w->on && w->left >= 0 && right < -w->left)
         return false;
-    return !(w->on && w->right >= 0 && right > w->right);
+    if (w->on && w->right >= 0 && right > w->right)
+        return false;
+    return !h->blocks.start || ordo_block_sees(&h->blocks, i, j);
 }
 
 static inline double bound_kept(const bound_head *h, int64_t i, int64_t j)
@@ -320,6 +324,8 @@ static inline bound_head bound_open(const attention_case *c, const ordo_plan *pl
     const int64_t group = p->heads / p->kv_heads;
     h.k = bound_gather(c, c->call.k.data, true, b, head / group, p->head_dim);
     h.v = bound_gather(c, c->call.v.data, true, b, head / group, p->v_head_dim);
+    if (c->blocks)
+        h.blocks = ordo_block_view_of(c->blocks, b, head);
     h.lse = calloc((size_t)h.rows + 1, sizeof *h.lse);
     h.dlse = calloc((size_t)h.rows + 1, sizeof *h.dlse);
     for (int64_t i = 0; i < h.rows; i++) {

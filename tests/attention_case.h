@@ -32,10 +32,11 @@ typedef struct attention_case {
     float slopes[CASE_SLOPES];
     bool sinks; /* set before case_open(): one for each head */
     float sink[CASE_SLOPES], dsink[CASE_SLOPES], dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
-    uint32_t *bits;  /* stored keep bits, or NULL */
-    float *dlse;     /* set before case_open(): wanted */
-    double strength; /* of q and k; 0 = 1 */
-    int poison;      /* byte that outputs and workspace are filled with; 0 = CASE_POISON */
+    uint32_t *bits;          /* stored keep bits, or NULL */
+    ordo_block_mask *blocks; /* or NULL */
+    float *dlse;             /* set before case_open(): wanted */
+    double strength;         /* of q and k; 0 = 1 */
+    int poison;              /* byte that outputs and workspace are filled with; 0 = CASE_POISON */
     size_t q_count, k_count, v_count, o_count, lse_count;
 } attention_case;
 
@@ -226,6 +227,17 @@ static inline void case_close(attention_case *c)
                              c->call.dv.data, c->dlse,         c->bits };
     for (int x = 0; x < 11; x++)
         free(pieces[x]);
+    ordo_block_mask_destroy(c->blocks);
+}
+
+/* Give the case a block mask, which it then owns. */
+static inline void case_set_blocks(attention_case *c, ordo_block_mask *mask)
+{
+    ordo_block_mask_destroy(c->blocks);
+    c->blocks = mask;
+    c->call.block_mask = mask;
+    c->problem.blocks =
+        (ordo_block_limits) { mask->entries + 1, mask->sequences > 1, mask->heads > 1 };
 }
 
 /* Lengths of packed and padded sequences, 0 included; a packed batch of none becomes padded. */

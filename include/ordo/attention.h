@@ -2,6 +2,7 @@
 #ifndef ORDO_ATTENTION_H
 #define ORDO_ATTENTION_H
 
+#include "ordo/blocks.h"
 #include "ordo/plan.h"
 
 #ifdef __cplusplus
@@ -132,6 +133,10 @@ typedef struct ordo_call {
     const float *sink;  /* one logit per query head; NULL = none */
     float *dsink;       /* backward, with sink: its gradient, one value per query head, or NULL */
     float *dsink_parts; /* the same of each sequence, (batch, heads), or NULL */
+
+    /* block masks */
+    const ordo_block_mask *block_mask; /* with problem.blocks; else NULL. The struct itself is in
+                                        * host memory */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

@@ -83,7 +83,8 @@ typedef struct ordo_plan_options {
      *
      * All segments but the last have the same number of rows, a multiple of backward_tile.q and of
      * 16; ORDO_ERR_SHAPE if the rows do not divide into that many. Segments need a dense problem
-     * with p > 0, an order whose sums can be carried (ordo/attention.h), and backend cpu or cuda.
+     * with p > 0 and without a block mask, an order whose sums can be carried (ordo/attention.h),
+     * and backend cpu or cuda.
      *
      * mask_memory is the most bytes for these bits, 0 = no limit. If segments is 0, the fewest
      * segments that fit are chosen. ORDO_ERR_ARGUMENT, with the bytes needed, if it is too small.

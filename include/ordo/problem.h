@@ -76,11 +76,18 @@ typedef struct ordo_shard {
 enum {
     ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias tensor */
     ORDO_EXTRA_SINKS = 1u << 1,      /* learned attention sinks: they are ordo_call.sink instead */
-    ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a block-sparse or arbitrary mask tensor */
+    ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a mask tensor of arbitrary elements */
     ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table */
     ORDO_EXTRA_FP8 = 1u << 4,        /* 8-bit floating-point inputs */
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
 };
+
+/* The block masks of a problem's calls (ordo/blocks.h). Lists are given with each call; these are
+ * the sizes that a plan is made for. */
+typedef struct ordo_block_limits {
+    int64_t entries; /* most entries of all masks of a call together; 0: no block mask */
+    bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */
+} ordo_block_limits;
 
 /* A zeroed field means its default. `size` lets programs and libraries of different versions work
  * together; ORDO_PROBLEM_INIT sets it. */
@@ -106,6 +113,9 @@ typedef struct ordo_problem {
     ordo_dropout dropout;
     ordo_shard shard;
     uint32_t extras; /* ORDO_EXTRA_... bits: each is refused by name */
+
+    /* block masks */
+    ordo_block_limits blocks; /* with entries: call.block_mask narrows the mask */
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)

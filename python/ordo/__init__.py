@@ -32,7 +32,7 @@ from ._machine import (
     devices,
 )
 from ._plan import Plan, PlanInfo, Tile
-from ._problem import NO_KEYS, Dropout, Extra, Problem, Shard
+from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Problem, Shard
 from ._recorder import Recorder
 from ._sum import tree_sum
 from ._verify import verify as _verify_structs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     c_bool,
     c_char_p,
@@ -57,6 +58,8 @@ class ArgumentError(Error, ValueError):
 HANDLE = c_void_p
 RESULT = "status"  # an ordo_status: anything but 0 raises Error
 Prototype = tuple[Any, list[Any]]  # result, arguments
+MASK = POINTER(POINTER(s.ordo_block_mask))
+BLOCK_RULE = CFUNCTYPE(c_bool, c_void_p, c_int64, c_int64)
 
 PROTOTYPES: dict[str, Prototype] = {
     # ordo/status.h
@@ -98,6 +101,21 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_assign_name": (c_char_p, [c_int]),
     "ordo_promise_name": (c_char_p, [c_int]),
     "ordo_order_from_name": (RESULT, [c_char_p, POINTER(c_int)]),
+    # ordo/blocks.h
+    "ordo_block_mask_from_intervals": (RESULT, [MASK, c_int64, c_int64, c_void_p, c_void_p]),
+    "ordo_block_mask_from_function": (RESULT, [MASK, c_int64, c_int64, BLOCK_RULE, c_void_p]),
+    "ordo_block_mask_from_documents": (RESULT, [MASK, c_int64, c_void_p]),
+    "ordo_block_mask_from_chunks": (RESULT, [MASK, c_int64, c_int64, c_int64, c_int64]),
+    "ordo_block_mask_from_band": (
+        RESULT,
+        [MASK, c_int64, c_int64, c_int, POINTER(s.ordo_window)],
+    ),
+    "ordo_block_mask_join": (RESULT, [MASK, MASK, c_int64, c_int64]),
+    "ordo_block_mask_destroy": (None, [POINTER(s.ordo_block_mask)]),
+    "ordo_block_mask_check": (
+        RESULT,
+        [HANDLE, POINTER(s.ordo_block_mask), POINTER(c_uint64)],
+    ),
     # ordo/attention.h
     "ordo_attention_forward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_backward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),

@@ -63,6 +63,15 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlockLimits:
+    """Sizes of the block masks that calls give; entries 0: none."""
+
+    entries: int = 0  # most entries of all masks of a call together
+    per_sequence: bool = False  # whether each sequence, and each query head, has its own
+    per_head: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Shape, types, mask, scale and dropout of one attention; hashable.
 
@@ -90,6 +99,7 @@ class Problem:
     dropout: Dropout | float = field(default_factory=Dropout)
     shard: Shard = field(default_factory=Shard)
     extras: Extra = Extra(0)
+    blocks: BlockLimits = field(default_factory=BlockLimits)
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropout, Dropout):
@@ -134,5 +144,6 @@ def from_c(struct: s.ordo_problem) -> Problem:
         dropout=read(Dropout, struct.dropout),
         shard=read(Shard, struct.shard),
         extras=Extra(integer("extras", struct.extras)),
+        blocks=read(BlockLimits, struct.blocks),
     )
     return problem

@@ -76,6 +76,10 @@ class ordo_shard(Struct):
     ]
 
 
+class ordo_block_limits(Struct):
+    _fields_ = [("entries", c_int64), ("per_sequence", c_bool), ("per_head", c_bool)]
+
+
 class ordo_problem(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -98,6 +102,7 @@ class ordo_problem(Struct):
         ("dropout", ordo_dropout),
         ("shard", ordo_shard),
         ("extras", c_uint32),
+        ("blocks", ordo_block_limits),
     ]
     _words_ = {"dtype": "dtype", "layout": "layout", "mask": "mask"}
 
@@ -185,6 +190,24 @@ class ordo_plan_info(Struct):
     }
 
 
+# ---- ordo/blocks.h ----
+
+
+class ordo_block_mask(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("q_len", c_int64),
+        ("kv_len", c_int64),
+        ("sequences", c_int64),
+        ("heads", c_int64),
+        ("entries", c_int64),
+        ("start", c_void_p),
+        ("key", c_void_p),
+        ("first", c_void_p),
+        ("last", c_void_p),
+    ]
+
+
 # ---- ordo/attention.h ----
 
 
@@ -228,6 +251,7 @@ class ordo_call(Struct):
         ("sink", c_void_p),
         ("dsink", c_void_p),
         ("dsink_parts", c_void_p),
+        ("block_mask", POINTER(ordo_block_mask)),
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _structs as s
 from ._library import Error, lib, path
-from ._problem import Dropout, Problem, Shard, from_c, to_c
+from ._problem import BlockLimits, Dropout, Problem, Shard, from_c, to_c
 
 _GUARD = 256
 _BYTE = 0xA5
@@ -24,6 +24,7 @@ _PROBLEM = Problem(
     scale=0.75, mask="causal", window=(100, 0), softcap=6.5, alibi=True,
     dropout=Dropout(p=0.25, rounds=10, bits=9),
     shard=Shard(batch0=5, head0=16, row0=48, col0=128, heads_total=64, q_total=1000, kv_total=2000),
+    blocks=BlockLimits(entries=11, per_head=True),
 )  # fmt: skip
 
 

@@ -117,6 +117,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
 {
     ordo_plan_info info;
     ordo_call checked;
+    ordo_block_mask mask;
     if (!plan)
         return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
     ORDO_TRY(ordo_plan_query(plan, &info));
@@ -128,7 +129,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not());
     ORDO_TRY(ordo_call_check(problem, pass, b->host,
                              forward ? info.forward_workspace_bytes : info.backward_workspace_bytes,
-                             call, &checked));
+                             call, &checked, &mask));
     ORDO_TRY(check_sink(b, problem, &checked));
     if (plan->segments > 0)
         ORDO_TRY(check_segmented(plan, &checked));

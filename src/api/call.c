@@ -1,8 +1,10 @@
 /* call.c: check the arguments of a pass. */
 #include "api/call.h"
 
+#include "api/blocks.h"
 #include "api/limits.h"
 #include "api/overlap.h"
+#include "base/blocks.h"
 #include "base/checked.h"
 #include "base/keep.h"
 #include "base/status.h"
@@ -10,7 +12,7 @@
 
 #include <inttypes.h>
 
-enum { BUFFERS = 26, WORKSPACE_ALIGN = 256 };
+enum { BUFFERS = 30, WORKSPACE_ALIGN = 256 };
 
 /* Everything with an address that a pass touches, to compare pair by pair. */
 typedef struct buffers {
@@ -413,6 +415,30 @@ static ordo_status check_dropout(buffers *list, const ordo_problem *p, bool host
     return ordo_check_keys(p, offset, host ? c->sequence_ids : NULL);
 }
 
+/* The block mask, copied to `mask`. */
+static ordo_status check_blocks(buffers *list, const ordo_problem *p, bool host, ordo_call *c,
+                                ordo_block_mask *mask)
+{
+    ORDO_TRY(ordo_blocks_check(p, host, c->block_mask, mask));
+    if (!c->block_mask)
+        return ORDO_OK;
+    c->block_mask = mask;
+    const int64_t masks = mask->sequences * mask->heads, starts = ordo_blocks_of(mask->q_len) + 1;
+    const struct {
+        const char *name;
+        const int32_t *data;
+        int64_t count;
+    } arrays[] = {
+        { "block_mask.start", mask->start, masks * starts },
+        { "block_mask.key", mask->key, mask->entries },
+        { "block_mask.first", mask->first, masks * mask->q_len },
+        { "block_mask.last", mask->last, masks * mask->q_len },
+    };
+    for (size_t x = 0; x < sizeof arrays / sizeof arrays[0]; x++)
+        ORDO_TRY(add_array(list, arrays[x].name, arrays[x].data, 4, arrays[x].count, 1, 0, false));
+    return ORDO_OK;
+}
+
 static const ordo_nested call_tensors[] = {
     ORDO_NESTED(ordo_call, q),  ORDO_NESTED(ordo_call, k),    ORDO_NESTED(ordo_call, v),
     ORDO_NESTED(ordo_call, o),  ORDO_NESTED(ordo_call, dout), ORDO_NESTED(ordo_call, dq),
@@ -420,7 +446,8 @@ static const ordo_nested call_tensors[] = {
 };
 
 ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
-                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out)
+                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out,
+                            ordo_block_mask *mask)
 {
     buffers list = { .count = 0 };
     if (!in)
@@ -434,6 +461,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     ORDO_TRY(check_arrays(&list, p, out));
     ORDO_TRY(check_lengths(p, host, out));
     ORDO_TRY(check_dropout(&list, p, host, out));
+    ORDO_TRY(check_blocks(&list, p, host, out, mask));
     ORDO_TRY(check_overlap(&list));
     if (out->threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", out->threads);

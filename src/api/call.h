@@ -8,9 +8,11 @@ typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
 
 /* Copy `in`, of any version, to `out`, and check it against a resolved problem: tensors, strides,
  * lengths, slopes, dropout, workspace, and that no output overlaps anything else. If `host` is
- * false, arrays are on a device and their contents are not checked. */
+ * false, arrays are on a device and their contents are not checked. `mask` holds the block mask of
+ * `out`, if it has one. */
 ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool host,
-                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out);
+                            uint64_t workspace_bytes, const ordo_call *in, ordo_call *out,
+                            ordo_block_mask *mask);
 
 /* Check the batch + 1 ends of packed sequences: they begin with 0 and end with `total` or less, and
  * no sequence is longer than `longest`. */

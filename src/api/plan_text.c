@@ -17,14 +17,14 @@
 #include "base/status.h"
 #include "ordo/dropout.h"
 
-/* COUNT: an I64 that is left out if it is 0, as in lines of before it existed. */
-typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME, COUNT } kind;
+typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
 
 typedef struct field {
     const char *name;
     kind kind;
     size_t offset;
     const char *(*spelling)(int at); /* NAME: of the constants 0, 1, 2, ... */
+    bool optional;                   /* left out if it is 0, as in lines of before it existed */
 } field;
 
 /* The spelling of value `at` of a constant; "unknown" past the last one. */
@@ -89,8 +89,11 @@ static const field fields[] = {
     { "section", I64, AT(section), NULL },
     { "assign", NAME, AT(assign), assign_at },
     { "workers", I64, AT(workers), NULL },
-    { "segments", COUNT, AT(segments), NULL },
+    { "segments", I64, AT(segments), NULL, true },
     { "predicted_ns", I64, AT(predicted_ns), NULL },
+    { "blocks", I64, AT(problem.blocks.entries), NULL, true },
+    { "blocks_per_sequence", TRUTH, AT(problem.blocks.per_sequence), NULL, true },
+    { "blocks_per_head", TRUTH, AT(problem.blocks.per_head), NULL, true },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
@@ -117,7 +120,6 @@ static void write_field(const ordo_plan *plan, const field *f, char *text, size_
 {
     const void *at = (const char *)plan + f->offset;
     switch (f->kind) {
-    case COUNT:
     case I64: snprintf(text, capacity, "%" PRId64, *(const int64_t *)at); break;
     case I32: snprintf(text, capacity, "%d", *(const int *)at); break;
     case REAL: write_real(*(const double *)at, text, capacity); break;
@@ -135,7 +137,7 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
     size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
     for (int x = 0; x < FIELDS; x++) {
         write_field(&given, &fields[x], value, sizeof value);
-        if (fields[x].kind == COUNT && strcmp(value, "0") == 0)
+        if (fields[x].optional && strcmp(value, "0") == 0)
             continue;
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
                                  value);
@@ -200,7 +202,6 @@ static bool read_field(ordo_plan *plan, const field *f, const char *text)
     void *at = (char *)plan + f->offset;
     int64_t number = 0;
     switch (f->kind) {
-    case COUNT:
     case I64: return read_integer(text, (int64_t *)at);
     case I32:
         if (!read_integer(text, &number) || number < INT32_MIN || number > INT32_MAX)
@@ -243,7 +244,7 @@ static ordo_status read_line(ordo_plan *plan, char *line)
     rest += title + 1;
     for (int x = 0; x < FIELDS; x++) {
         const char *value = next_value(&rest, fields[x].name);
-        if (!value && fields[x].kind == COUNT)
+        if (!value && fields[x].optional)
             continue;
         if (!value)
             return ordo_fail(ORDO_ERR_PARSE, "plan: expected field %s next", fields[x].name);

@@ -291,9 +291,21 @@ static ordo_status check_shard(ordo_problem *p)
     return check_shard_keys(p);
 }
 
+static ordo_status check_blocks(const ordo_problem *p)
+{
+    const ordo_block_limits *b = &p->blocks;
+    ORDO_TRY(ordo_check_range("blocks.entries", b->entries, 0, INT32_MAX));
+    if (b->entries == 0 && (b->per_sequence || b->per_head))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "blocks.per_%s true: expected false with blocks.entries 0 (no block mask)",
+                         b->per_sequence ? "sequence" : "head");
+    return ORDO_OK;
+}
+
 static const ordo_nested nested[] = { ORDO_NESTED(ordo_problem, window),
                                       ORDO_NESTED(ordo_problem, dropout),
                                       ORDO_NESTED(ordo_problem, shard),
+                                      ORDO_NESTED(ordo_problem, blocks),
                                       { 0 } };
 
 const ordo_struct ordo_problem_struct =
@@ -317,6 +329,7 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
     ORDO_TRY(check_window(&p));
     ORDO_TRY(check_dropout(&p));
     ORDO_TRY(check_shard(&p));
+    ORDO_TRY(check_blocks(&p));
     *out = p;
     return ORDO_OK;
 }

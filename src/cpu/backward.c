@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "cpu/blocks.h"
 #include "cpu/handoff.h"
 #include "cpu/key_side.h"
 #include "cpu/pass.h"
@@ -40,7 +41,8 @@ typedef struct backward_job {
 /* One worker's panels. */
 typedef struct panels {
     float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
-    float *slots; /* partials for the thread that has the chain's next part */
+    float *slots;  /* partials for the thread that has the chain's next part */
+    float *limits; /* of rows, with a block mask */
     uint32_t *keep;
     uint64_t random;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
@@ -68,6 +70,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);
     w->slots = ordo_arena_take(&arena, job->parts > 1 ? ORDO_SLOTS * rows * ld : 0);
+    w->limits = ordo_arena_take(&arena, p->lists ? 2 * 16 * (size_t)w->groups : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
 }
@@ -148,12 +151,21 @@ static bool rows_finite(const backward_job *job, const chain *c, int64_t head, i
     return ordo_panel_finite(&job->rows.ready[place_of(job, c, head, i)]);
 }
 
-/* A tile with its keep bits, which stay until the next tile's. */
+/* A tile as the mask leaves it, whose limits stay until the next tile's. */
+static ordo_patch bare_patch(const backward_job *job, const panels *w, const chain *c, int64_t head,
+                             int32_t i)
+{
+    ordo_patch patch = ordo_cpu_patch(&job->pass, &c->walk.band, i, c->j, c->b, head, w->ld_s);
+    ordo_cpu_patch_cut(&job->pass, c->b, head, &patch, w->limits);
+    return patch;
+}
+
+/* A tile with its keep bits, which stay likewise. */
 static ordo_patch patch_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
                            int32_t i)
 {
     const ordo_cpu_pass *p = &job->pass;
-    ordo_patch patch = ordo_cpu_patch(p, &c->walk.band, i, c->j, c->b, head, w->ld_s);
+    ordo_patch patch = bare_patch(job, w, c, head, i);
     ordo_cpu_patch_narrow(&patch, c->first, c->end);
     if (p->dropout) {
         ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
@@ -221,18 +233,17 @@ static void multiply(const backward_job *job, const panels *w, const ordo_query_
     if (!finite)
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
     if (!finite && patch->scores.cut) {
-        const int64_t low = patch->scores.low, high = patch->scores.high;
+        const ordo_scores *z = &patch->scores;
         if (p->dk_dv) {
-            ordo_cpu_product_careful(cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld, dv, v_ld,
-                                     -high, -low);
-            ordo_cpu_product_careful(cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld, -high,
-                                     -low);
+            ordo_cpu_product_careful(z, true, cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld,
+                                     dv, v_ld);
+            ordo_cpu_product_careful(z, true, cols, p->dim, rows, w->dp, ld_s, 1, r->q, ld, dk, ld);
         }
         if (!p->dq)
             return;
         if (!more)
             memset(part, 0, (size_t)rows * (size_t)ld * sizeof(float));
-        ordo_cpu_product_careful(rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld, low, high);
+        ordo_cpu_product_careful(z, false, rows, p->dim, cols, w->dp, 1, ld_s, key, ld, part, ld);
         ordo_query_blank(part, ld, r->lse2, rows);
         return;
     }
@@ -254,12 +265,14 @@ static void add_in_turn(const backward_job *job, panels *w, const chain *c, int6
     const ordo_cpu_pass *p = &job->pass;
     const ordo_band *band = &c->walk.band;
     const int64_t at = place_of(job, c, head, i);
-    const int turn = ordo_walk_turn(&c->walk, i, c->j);
+    const ordo_lists *lists = ordo_cpu_lists(p, c->b, head);
+    const int turn =
+        lists ? ordo_lists_turn(lists, c->walk.kind, i, c->j) : ordo_walk_turn(&c->walk, i, c->j);
     float *dq = ordo_query_tile_at(&job->rows, at).dq;
     delay(job, w);
     ordo_cpu_wait(&job->rows.turns[at], turn);
     p->kernels->accumulate(rows, job->rows.ld, dq, job->rows.ld, w->part, p->ld, turn == 0);
-    if (turn == ordo_span_count(ordo_band_keys(band, i)) - 1)
+    if (turn == ordo_query_keys(&job->rows, c->b, head, i) - 1)
         ordo_query_write(&job->rows, c->b, head, (int64_t)i * band->bq, rows, dq);
     atomic_store_explicit(&job->rows.turns[at], turn + 1, memory_order_release);
 }
@@ -298,14 +311,15 @@ static bool together(const backward_job *job, const panels *w, const chain *c, i
                      int32_t t)
 {
     const ordo_band *band = &c->walk.band;
-    if (w->depth == 1 || t + w->depth > ordo_walk_steps(&c->walk, c->j) || !c->finite)
+    if (w->depth == 1 || t + w->depth > ordo_cpu_steps(&job->pass, &c->walk, c->j) || !c->finite)
         return false;
-    const int64_t first = place_of(job, c, head, ordo_walk_visit(&c->walk, c->j, t));
+    const int64_t first = place_of(job, c, head, ordo_cpu_visit(&job->pass, &c->walk, c->j, t));
     for (int32_t x = 0; x < w->depth; x++) {
-        const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
-        if (place_of(job, c, head, i) != first + x || !rows_finite(job, c, head, i))
+        const int32_t i = ordo_cpu_visit(&job->pass, &c->walk, c->j, t + x);
+        if (place_of(job, c, head, i) != first + x ||
+            !ordo_cpu_sees(&job->pass, c->b, head, i, c->j) || !rows_finite(job, c, head, i))
             return false;
-        const ordo_patch patch = ordo_cpu_patch(&job->pass, band, i, c->j, c->b, head, w->ld_s);
+        const ordo_patch patch = bare_patch(job, w, c, head, i);
         if (patch.rows != band->bq || patch.cols != c->cols)
             return false;
     }
@@ -319,10 +333,11 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
 {
     const ordo_cpu_pass *p = &job->pass;
     const int bq = c->walk.band.bq, all = w->depth * bq, ld_s = w->ld_s;
-    const ordo_query_tile first = rows_at(job, c, head, ordo_walk_visit(&c->walk, c->j, t));
+    const ordo_query_tile first =
+        rows_at(job, c, head, ordo_cpu_visit(&job->pass, &c->walk, c->j, t));
     const wanted none = { 0 };
     for (int32_t x = 0; x < w->depth; x++) {
-        const int32_t i = ordo_walk_visit(&c->walk, c->j, t + x);
+        const int32_t i = ordo_cpu_visit(&job->pass, &c->walk, c->j, t + x);
         const ordo_query_tile r = rows_at(job, c, head, i);
         const ordo_patch patch = patch_at(job, w, c, head, i);
         make_scores(job, w, &r, &patch, w->s + x * bq, w->dp + x * bq, &none);
@@ -336,7 +351,7 @@ static void steps_together(const backward_job *job, panels *w, const chain *c, i
     for (int32_t x = 0; p->dq && x < w->depth; x++) {
         p->kernels->product(bq, p->dim, c->cols, w->dp + x * bq, 1, ld_s, w->k, p->ld, w->part,
                             p->ld, false, NULL);
-        add_in_turn(job, w, c, head, ordo_walk_visit(&c->walk, c->j, t + x), bq);
+        add_in_turn(job, w, c, head, ordo_cpu_visit(&job->pass, &c->walk, c->j, t + x), bq);
     }
 }
 
@@ -346,25 +361,26 @@ static visit visit_after(const backward_job *job, const chain *c, int32_t t, int
 {
     const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
     if (g + 1 < queries)
-        return (visit) { head0 + g + 1, ordo_walk_visit(&c->walk, c->j, t) };
-    if (t + 1 < ordo_walk_steps(&c->walk, c->j))
-        return (visit) { head0, ordo_walk_visit(&c->walk, c->j, t + 1) };
+        return (visit) { head0 + g + 1, ordo_cpu_visit(&job->pass, &c->walk, c->j, t) };
+    if (t + 1 < ordo_cpu_steps(&job->pass, &c->walk, c->j))
+        return (visit) { head0, ordo_cpu_visit(&job->pass, &c->walk, c->j, t + 1) };
     return (visit) { head0, -1 };
 }
 
 static void walk_chain(const backward_job *job, panels *w, chain *c)
 {
     const int64_t queries = job->pass.queries, head0 = c->kv_head * queries;
-    const int32_t steps = ordo_walk_steps(&c->walk, c->j);
+    const int32_t steps = ordo_cpu_steps(&job->pass, &c->walk, c->j);
     const bool whole = !c->before && !c->after && c->first == 0 && c->end >= c->cols;
     for (int32_t t = 0; t < steps;) {
-        const int32_t i = ordo_walk_visit(&c->walk, c->j, t);
+        const int32_t i = ordo_cpu_visit(&job->pass, &c->walk, c->j, t);
         const bool many = whole && queries == 1 && together(job, w, c, head0, t);
         if (many)
             steps_together(job, w, c, head0, t);
         else
             for (int64_t g = 0; g < queries; g++)
-                step(job, w, c, head0 + g, i, visit_after(job, c, t, g));
+                if (ordo_cpu_sees(&job->pass, c->b, head0 + g, i, c->j))
+                    step(job, w, c, head0 + g, i, visit_after(job, c, t, g));
         t += many ? w->depth : 1;
     }
 }
@@ -475,6 +491,8 @@ ordo_status ordo_cpu_backward(const ordo_plan *plan, const ordo_call *call)
 {
     backward_job job = { 0 };
     ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
+    if (status == ORDO_OK)
+        status = ordo_cpu_lists_open(&job.pass, plan->backward_tile);
     if (status == ORDO_OK)
         status = run(&job);
     free(job.handoffs);

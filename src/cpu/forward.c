@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "cpu/pass.h"
+#include "cpu/blocks.h"
 #include "cpu/pool.h"
 #include "cpu/sink.h"
 #include "cpu/wait.h"
@@ -39,6 +39,7 @@ typedef struct forward_job {
 /* One worker's panels; its own kt and v if keys are not shared. */
 typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
+    float *limits; /* of rows, with a block mask */
     uint32_t *keep;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
 } panels;
@@ -61,6 +62,7 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     w->m = ordo_arena_take(&arena, tiles * rows);
     w->l = ordo_arena_take(&arena, tiles * rows);
     w->alpha = ordo_arena_take(&arena, rows);
+    w->limits = ordo_arena_take(&arena, p->lists ? 2 * rows : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
     return arena.used;
 }
@@ -208,6 +210,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_q);
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
+    ordo_cpu_patch_cut(p, it->b, it->head, &patch, w->limits);
     const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
@@ -223,8 +226,8 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     k->softmax(&patch.scores, w->s, w->m + at, w->l + at, w->alpha);
     k->rescale(patch.rows, p->v_dim, o, p->v_ld, w->alpha);
     if (patch.scores.cut && !keys->finite)
-        ordo_cpu_product_careful(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o,
-                                 p->v_ld, patch.scores.low, patch.scores.high);
+        ordo_cpu_product_careful(&patch.scores, false, patch.rows, p->v_dim, patch.cols, w->s, 1,
+                                 w->ld_q, v, p->v_ld, o, p->v_ld);
     else
         k->product(patch.rows, p->v_dim, patch.cols, w->s, 1, w->ld_q, v, p->v_ld, o, p->v_ld, true,
                    &soon->v);
@@ -254,28 +257,54 @@ static void finish(const forward_job *job, const panels *w, const item *it)
     }
 }
 
+/* The key tiles that query tile i meets lie within these. */
+static ordo_span keys_within(const forward_job *job, const item *it, int32_t i)
+{
+    const ordo_lists *lists = ordo_cpu_lists(&job->pass, it->b, it->head);
+    if (!lists)
+        return ordo_band_keys(&it->band, i);
+    if (ordo_lists_count(lists, i) == 0)
+        return (ordo_span) { 0, -1 };
+    return (ordo_span) { lists->key[lists->start[i]], lists->key[lists->start[i + 1] - 1] };
+}
+
+static bool meets(const forward_job *job, const item *it, int32_t i, int32_t j)
+{
+    const ordo_span own = keys_within(job, it, i);
+    return own.first <= j && j <= own.last && ordo_cpu_sees(&job->pass, it->b, it->head, i, j);
+}
+
+static bool some_meets(const forward_job *job, const item *it, int32_t j)
+{
+    for (int32_t i = it->first; i <= it->last; i++)
+        if (meets(job, it, i, j))
+            return true;
+    return false;
+}
+
 static void run_item(const forward_job *job, const panels *w, const item *it)
 {
     const int64_t kv_head = it->head / job->pass.queries;
     ordo_span keys = { INT32_MAX, -1 };
     begin(job, w, it);
     for (int32_t i = it->first; i <= it->last; i++) {
-        const ordo_span own = ordo_band_keys(&it->band, i);
+        const ordo_span own = keys_within(job, it, i);
         if (ordo_span_count(own) > 0) {
             keys.first = ordo_min32(keys.first, own.first);
             keys.last = ordo_max32(keys.last, own.last);
         }
     }
     for (int32_t j = keys.first; j <= keys.last; j++) {
+        if (!some_meets(job, it, j))
+            continue;
         const key_panels now = keys_of(job, w, it, j);
         const bool more = job->shared && j < keys.last;
         const int64_t next = more ? key_place(job, it->b, kv_head, j + 1) : 0;
         for (int32_t i = it->first; i <= it->last; i++) {
-            const ordo_span own = ordo_band_keys(&it->band, i);
             wanted soon = { 0 };
             if (more)
                 soon = part_of_keys(job, w, next, i - it->first, it->last - it->first + 1);
-            if (own.first <= j && j <= own.last)
+            if (meets(job, it, i, j))
                 step(job, w, it, i, j, &now, &soon);
         }
     }
@@ -370,7 +399,7 @@ static int64_t count_items(const forward_job *job)
 /* Items as large as leaves no thread without: at least four for each. */
 static void gather_items(forward_job *job, int threads)
 {
-    const bool equal = job->pass.problem->mask == ORDO_MASK_FULL;
+    const bool equal = job->pass.problem->mask == ORDO_MASK_FULL && !job->pass.lists;
     job->tiles = ORDO_ITEM_TILES;
     for (job->items = count_items(job); job->tiles > 1 && job->items < 4 * (int64_t)threads;
          job->items = count_items(job))
@@ -404,6 +433,8 @@ ordo_status ordo_cpu_forward(const ordo_plan *plan, const ordo_call *call)
 {
     forward_job job = { 0 };
     ordo_status status = ordo_cpu_pass_open(&job.pass, plan, call);
+    if (status == ORDO_OK)
+        status = ordo_cpu_lists_open(&job.pass, plan->forward_tile);
     if (status == ORDO_OK) {
         const int threads = ordo_pool_threads(call->threads);
         panels none;

@@ -165,9 +165,11 @@ static inline v16 capped(const ordo_scores *z, v16 s, v16 *slope)
     return v_less(size, bend, near, v_less(y, zero, v_sub(zero, far), far));
 }
 
-/* All of rows r .. r+15 see column c. */
+/* All of rows r .. r+15 see column c; not known of rows with intervals. */
 static inline bool all_see(const ordo_scores *z, int r, int c)
 {
+    if (z->first)
+        return false;
     return c - (r + 15) >= z->low && c - r <= z->high;
 }
 
@@ -176,6 +178,10 @@ static inline bool all_see(const ordo_scores *z, int r, int c)
 static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
 {
     enum { FAR = 1 << 22 };
+    if (z->first) {
+        const v16 at = v_all((float)(c + z->origin));
+        return v_less(v_load(z->last + r), at, other, v_less(at, v_load(z->first + r), other, x));
+    }
     const int low = z->low < -FAR ? -FAR : z->low > FAR ? FAR : z->low;
     const int high = z->high < -FAR ? -FAR : z->high > FAR ? FAR : z->high;
     const v16 row = v_load(ramp), column = v_all((float)(c - r));

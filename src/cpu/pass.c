@@ -103,6 +103,9 @@ void ordo_cpu_pass_close(ordo_cpu_pass *pass)
 {
     if (ORDO_GAP > 0)
         free(pass->workspace);
+    for (int64_t x = 0; x < pass->lists_count; x++)
+        ordo_lists_destroy(&pass->lists[x]);
+    free(pass->lists);
     free(pass->sequences);
 }
 
@@ -220,21 +223,32 @@ void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end)
     patch->skipped = from;
     patch->col += less;
     patch->cols = patch->scores.cols = to > from ? to - from : 0;
+    patch->scores.origin += less;
     patch->scores.low -= less;
     patch->scores.high -= less;
     patch->scores.distance -= less;
 }
 
-void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, int a_k,
-                              const float *b, int ldb, float *c, int ldc, int64_t low, int64_t high)
+static bool element_visible(const ordo_scores *z, int r, int c)
 {
-    for (int i = 0; i < m; i++) {
-        const int64_t first = i + low < 0 ? 0 : i + low, last = i + high >= k ? k - 1 : i + high;
-        for (int64_t x = first; x <= last; x++)
+    if (z->first)
+        return z->first[r] <= (float)(c + z->origin) && (float)(c + z->origin) <= z->last[r];
+    return c - r >= z->low && c - r <= z->high;
+}
+
+void ordo_cpu_product_careful(const ordo_scores *scores, bool by_column, int m, int n, int k,
+                              const float *a, int a_row, int a_k, const float *b, int ldb, float *c,
+                              int ldc)
+{
+    for (int i = 0; i < m; i++)
+        for (int x = 0; x < k; x++) {
+            if (!element_visible(scores, by_column ? x : i, by_column ? i : x))
+                continue;
             for (int j = 0; j < n; j++)
-                c[(ptrdiff_t)i * ldc + j] = fmaf(a[(ptrdiff_t)i * a_row + x * a_k], b[x * ldb + j],
-                                                 c[(ptrdiff_t)i * ldc + j]);
-    }
+                c[(ptrdiff_t)i * ldc + j] =
+                    fmaf(a[(ptrdiff_t)i * a_row + (ptrdiff_t)x * a_k], b[(ptrdiff_t)x * ldb + j],
+                         c[(ptrdiff_t)i * ldc + j]);
+        }
 }
 
 void ordo_cpu_quiet(float *panel, int rows, int ld, int cols)

@@ -6,6 +6,7 @@
 #include "cpu/gap.h"
 #include "cpu/kernels.h"
 #include "ordo/attention.h"
+#include "plan/lists.h"
 #include "plan/workspace.h"
 
 /* An arena of 64-byte aligned panels. If `base` is NULL, bytes are only counted. Under the address
@@ -50,8 +51,10 @@ typedef struct ordo_cpu_pass {
     ordo_keep keep;
     bool dropout;
     float keep_scale;
-    bool dq, dk_dv; /* backward: which of the gradients are computed */
-    int delay_us;   /* testing: longest random delay before a turn */
+    bool dq, dk_dv;      /* backward: which of the gradients are computed */
+    ordo_lists *lists;   /* (sequence, query head) or fewer, of a block mask; NULL: none */
+    int64_t lists_count; /* those that are made */
+    int delay_us;        /* testing: longest random delay before a turn */
 } ordo_cpu_pass;
 
 /* Fill in a pass from checked arguments. Returns ORDO_ERR_MEMORY, or an error if the variable
@@ -101,12 +104,12 @@ static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
     return (bk / ORDO_KEEP_COLS + 2) * (size_t)groups * ORDO_KEEP_WORDS;
 }
 
-/* c += a b over visible terms only: output row i sums x from i + low to i + high. It serves the
- * rare tile that is cut by the mask and holds an infinity or NaN: multiplied by a probability of
- * zero, it would reach rows to which it is not visible. */
-void ordo_cpu_product_careful(int m, int n, int k, const float *a, int a_row, int a_k,
-                              const float *b, int ldb, float *c, int ldc, int64_t low,
-                              int64_t high);
+/* c += a b over visible terms only. Term x of output row i is element (i, x) of the tile, or (x, i)
+ * if `by_column`. It serves the rare tile that is cut by the mask and holds an infinity or NaN:
+ * multiplied by a probability of zero, it would reach rows to which it is not visible. */
+void ordo_cpu_product_careful(const ordo_scores *scores, bool by_column, int m, int n, int k,
+                              const float *a, int a_row, int a_k, const float *b, int ldb, float *c,
+                              int ldc);
 
 /* Replace every NaN of a panel by the canonical one. ordo_exp2() reads an integer from the low bits
  * of its argument, and would read the payload of a NaN as one. */

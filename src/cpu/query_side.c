@@ -93,7 +93,7 @@ static void prepare_tile(const ordo_query_side *side, int64_t b, int64_t head, i
         ordo_query_blank(t.dout, p->v_ld, t.lse2, rows);
     }
     atomic_store_explicit(&side->turns[at], 0, memory_order_relaxed);
-    if (ordo_span_count(ordo_band_keys(band, i)) == 0)
+    if (ordo_query_keys(side, b, head, i) == 0)
         ordo_query_write(side, b, head, row, rows, NULL);
     ordo_panel_fill(&side->ready[at], finite);
 }

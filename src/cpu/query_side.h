@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "cpu/pass.h"
+#include "cpu/blocks.h"
 #include "cpu/wait.h"
 
 typedef struct ordo_query_side {
@@ -67,6 +67,15 @@ static inline ordo_query_tile ordo_query_tile_at(const ordo_query_side *side, in
 static inline int ordo_query_rows(const ordo_band *band, int32_t i)
 {
     return ordo_min32(band->bq, band->q_len - i * band->bq);
+}
+
+/* Number of key tiles that add into a query tile. */
+static inline int32_t ordo_query_keys(const ordo_query_side *side, int64_t b, int64_t head,
+                                      int32_t i)
+{
+    const ordo_lists *lists = ordo_cpu_lists(side->pass, b, head);
+    return lists ? ordo_lists_count(lists, i)
+                 : ordo_span_count(ordo_band_keys(&side->pass->sequences[b].run.band, i));
 }
 
 /* Round rows of dQ and write them to the caller's tensor, if there is one; `dq` NULL: write zeros.

@@ -52,7 +52,8 @@ int ordo_family_revision(const char *family)
 
 const ordo_default *ordo_default_find(const char *family, const ordo_problem *problem)
 {
-    const bool full = problem->mask == ORDO_MASK_FULL && !problem->window.on;
+    const bool full =
+        problem->mask == ORDO_MASK_FULL && !problem->window.on && problem->blocks.entries == 0;
     const int64_t dim =
         problem->head_dim > problem->v_head_dim ? problem->head_dim : problem->v_head_dim;
     for (int row = 0; row < ROWS; row++)

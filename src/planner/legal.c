@@ -7,6 +7,7 @@
 
 #include "base/keep.h"
 #include "base/status.h"
+#include "plan/lists.h"
 #include "plan/workspace.h"
 #include "planner/defaults.h"
 
@@ -47,6 +48,11 @@ static ordo_status check_family(const ordo_plan *plan)
 /* What the CUDA kernels cannot compute. */
 static ordo_status check_cuda_problem(const ordo_problem *p)
 {
+    if (p->blocks.entries > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "blocks.entries %" PRId64 ": backend cuda has no kernels for block masks; "
+                         "expected 0; backend cpu runs them",
+                         p->blocks.entries);
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -91,6 +97,29 @@ ordo_status ordo_plan_legal_tiles(const ordo_plan *plan)
 {
     ORDO_TRY(check_tile("forward", plan->forward_tile));
     return check_tile("backward", plan->backward_tile);
+}
+
+/* Lists give turns to orders that add keys upwards or downwards, in tiles that are parts of a
+ * block.
+ */
+static ordo_status check_blocks(const ordo_plan *plan)
+{
+    const ordo_order order = plan->order_asked;
+    const ordo_tile tiles[] = { plan->forward_tile, plan->backward_tile };
+    if (plan->problem.blocks.entries == 0 || plan->backend == ORDO_BACKEND_REF)
+        return ORDO_OK;
+    if (order != ORDO_ORDER_ASCENDING && order != ORDO_ORDER_DESCENDING && order != ORDO_ORDER_SPT)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s, block mask: expected ascending, descending or spt",
+                         ordo_order_name(order));
+    for (int x = 0; x < 2; x++)
+        if (!ordo_lists_fit(tiles[x].q, tiles[x].k))
+            return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                             "%s_tile %" PRId64 "x%" PRId64 ", block mask: expected %d columns and "
+                             "rows that divide %d",
+                             x ? "backward" : "forward", tiles[x].q, tiles[x].k, ORDO_BLOCK,
+                             ORDO_BLOCK);
+    return ORDO_OK;
 }
 
 /* ---- what each backend runs ---- */
@@ -258,6 +287,9 @@ ordo_status ordo_plan_legal_segments(const ordo_plan *plan)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "segments %" PRId64 ", layout %s: expected layout dense", plan->segments,
                          ordo_layout_name(p->layout));
+    if (p->blocks.entries > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "segments %" PRId64 ", block mask: expected 0 segments", plan->segments);
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "segments %" PRId64 ": backend ref has none; expected cpu or cuda",
@@ -317,6 +349,7 @@ ordo_status ordo_plan_legal(const ordo_plan *plan)
     ORDO_TRY(check_order(plan));
     ORDO_TRY(check_issue(plan));
     ORDO_TRY(check_waves(plan));
+    ORDO_TRY(check_blocks(plan));
     ORDO_TRY(check_backend(plan));
     ORDO_TRY(check_residency(plan));
     ORDO_TRY(check_segments(plan));

@@ -163,8 +163,8 @@ void ordo_plan_predict(ordo_plan *plan, const ordo_machine *machine)
     plan->predicted_ns = -1;
     plan->dropout_mode = ordo_plan_default_mode(plan);
     plan->keep_bits = false;
-    if (!machine || plan->backend == ORDO_BACKEND_REF)
-        return;
+    if (!machine || plan->backend == ORDO_BACKEND_REF || plan->problem.blocks.entries > 0)
+        return; /* what a block mask leaves is known when a pass is called */
     if (price(plan, machine, &priced) != ORDO_OK) {
         ordo_set_error("%s", said); /* a plan without a prediction is no failure */
         return;

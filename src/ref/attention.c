@@ -162,6 +162,8 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .logits = m->logits,
         .sink = c->sink.data ? m->sink + h : NULL,
     };
+    if (c->block_mask)
+        head.blocks = ordo_block_view_of(c->block_mask, s->index, h);
     if (p->dropout.p > 0) {
         head.keep_scale = ordo_keep_scale(&p->dropout);
         head.keep = ordo_keep_of(&p->dropout, c->seed, c->offset);

@@ -40,6 +40,7 @@ typedef struct ordo_ref_call {
     ordo_ref_tensor sink, dsink, dsink_parts; /* per head, the last one (batch, heads); or NULL */
     const uint32_t *mask_bits;                /* NULL = generate from seed and offset */
     uint64_t seed, offset;
+    const ordo_block_mask *block_mask; /* NULL = none */
 } ordo_ref_call;
 
 ordo_status ordo_ref_forward_f64(const ordo_problem *problem, const ordo_ref_call *call);

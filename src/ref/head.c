@@ -41,7 +41,7 @@ static bool visible(const ordo_ref_head *h, int64_t i, int64_t j)
         return false;
     if (p->window.on && p->window.right >= 0 && right_of > p->window.right)
         return false;
-    return true;
+    return !h->blocks.start || ordo_block_sees(&h->blocks, i, j);
 }
 
 static double product(const ordo_ref_head *h, int64_t i, int64_t j)

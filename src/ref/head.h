@@ -5,6 +5,7 @@
 #ifndef REF_HEAD_H
 #define REF_HEAD_H
 
+#include "base/blocks.h"
 #include "base/for_lab.h"
 #include "base/keep.h"
 #include "ordo/problem.h"
@@ -16,6 +17,7 @@ typedef struct ordo_ref_head {
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
     const double *sink;          /* a logit beside those of the keys; NULL = none */
+    ordo_block_view blocks;      /* start NULL: no block mask */
 
     double keep_scale;    /* of what is kept; 0 = no dropout */
     const uint32_t *bits; /* stored keep bits of this head; NULL = generate them from: */

@@ -85,5 +85,6 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .mask_bits = call->mask_bits,
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,
+        .block_mask = call->block_mask,
     };
 }

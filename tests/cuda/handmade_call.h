@@ -13,11 +13,12 @@ extern "C" {
 static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_call &given)
 {
     ordo_call checked;
+    ordo_block_mask mask;
     ordo_cuda_pass pass;
     char why[300] = "";
-    must_ordo(
-        ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &given, &checked),
-        "call");
+    must_ordo(ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &given,
+                              &checked, &mask),
+              "call");
     must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");
     must_ordo(which == ORDO_FORWARD ? ordo_sm90_forward(&pass, why, sizeof why)
                                     : ordo_sm90_backward(&pass, why, sizeof why),

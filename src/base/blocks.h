@@ -1,0 +1,61 @@
+/* blocks.h: read a block mask: which elements it leaves. */
+#ifndef BASE_BLOCKS_H
+#define BASE_BLOCKS_H
+
+#include "ordo/blocks.h"
+
+/* One of the masks of an ordo_block_mask. */
+typedef struct ordo_block_view {
+    const int32_t *start, *key;
+    const int32_t *first, *last; /* both NULL: partial blocks are as good as whole ones */
+} ordo_block_view;
+
+static inline int64_t ordo_blocks_of(int64_t length)
+{
+    return (length + ORDO_BLOCK - 1) / ORDO_BLOCK;
+}
+
+/* The mask of (sequence b, query head). */
+static inline ordo_block_view ordo_block_view_of(const ordo_block_mask *m, int64_t b, int64_t head)
+{
+    const int64_t number = (m->sequences > 1 ? b : 0) * m->heads + (m->heads > 1 ? head : 0);
+    return (ordo_block_view) {
+        .start = m->start + number * (ordo_blocks_of(m->q_len) + 1),
+        .key = m->key,
+        .first = m->first ? m->first + number * m->q_len : NULL,
+        .last = m->last ? m->last + number * m->q_len : NULL,
+    };
+}
+
+/* The entry of a block, or -1 if it is not listed. */
+static inline int32_t ordo_block_entry(const ordo_block_view *view, int64_t row, int64_t column)
+{
+    int32_t low = view->start[row], high = view->start[row + 1];
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2, key = view->key[middle] & ORDO_BLOCK_KEY;
+        if (key == column)
+            return view->key[middle];
+        if (key < column)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
+}
+
+/* Whether the intervals of rows narrow a block with this entry. */
+static inline bool ordo_block_partial(const ordo_block_view *view, int32_t entry)
+{
+    return view->first && view->last && !(entry & ORDO_BLOCK_WHOLE);
+}
+
+/* Whether the mask lets row i see column j. */
+static inline bool ordo_block_sees(const ordo_block_view *view, int64_t i, int64_t j)
+{
+    const int32_t entry = ordo_block_entry(view, i / ORDO_BLOCK, j / ORDO_BLOCK);
+    if (entry < 0)
+        return false;
+    return !ordo_block_partial(view, entry) || (view->first[i] <= j && j <= view->last[i]);
+}
+
+#endif
