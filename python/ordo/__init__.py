@@ -18,6 +18,7 @@ from typing import Any
 
 from . import dropout
 from ._attention import attention, backward, combine, forward
+from ._blocks import BlockMask
 from ._compare import Comparison, compare
 from ._digest import digest
 from ._library import Build, Error, build, version
@@ -39,6 +40,8 @@ from ._verify import verify as _verify_structs
 
 __all__ = [
     "BackendLimits",
+    "BlockLimits",
+    "BlockMask",
     "Build",
     "Comparison",
     "Device",

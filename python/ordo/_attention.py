@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p, pointer
 from typing import Any, Literal
 
 import numpy as np
@@ -22,10 +22,11 @@ from ._arrays import (
     sink_of,
     slopes_of,
 )
+from ._blocks import BlockMask
 from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
-from ._problem import NO_KEYS, Problem, dropout_of
+from ._problem import NO_KEYS, BlockLimits, Problem, dropout_of
 from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
@@ -51,6 +52,7 @@ def forward(
     slopes: Array | Sequence[float] | None = None,
     sink: Array | Sequence[float] | None = None,
     mask_bits: Array | None = None,
+    block_mask: BlockMask | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -68,6 +70,7 @@ def forward(
         sink            (heads,): a learned logit of each head in the softmax of every row; lse
                         includes it
         mask_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
+        block_mask      a BlockMask, with its limits in problem.blocks
         seed, offset    of dropout: never the same pair twice
         threads         0 = all the process may use; changes no bit
     """
@@ -82,8 +85,8 @@ def forward(
     set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
     call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits, seed,
-        offset, threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits,
+        block_mask, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
     del held  # the arrays behind the addresses had to live until here
@@ -117,6 +120,7 @@ def backward(
     dsink: Array | None = None,
     dsink_parts: Array | None = None,
     mask_bits: Array | None = None,
+    block_mask: BlockMask | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -168,8 +172,8 @@ def backward(
         if given is not None:
             setattr(call, name, address(flat_f32(name, given, shape, output=True)))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits, seed,
-        offset, threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits,
+        block_mask, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
@@ -255,13 +259,14 @@ def _set_rest(
     slopes: Any,
     sink: Any,
     mask_bits: Array | None,
+    block_mask: BlockMask | None,
     seed: int,
     offset: int,
     threads: int,
-) -> list[Array]:
+) -> list[Any]:
     """Everything but tensors; what must stay alive during the call."""
     p = plan.problem
-    held: list[Array] = []
+    held: list[Any] = []
     for name, given, count, dtype in (
         ("cu_q", cu_q, p.batch + 1, np.int32),
         ("cu_kv", cu_kv, p.batch + 1, np.int32),
@@ -282,6 +287,9 @@ def _set_rest(
     if mask_bits is not None:
         held.append(dropout.check_words(plan.problem, mask_bits, cu_q, cu_kv))
         call.mask_bits = address(held[-1])
+    if block_mask is not None:
+        held.append(block_mask.to_c())
+        call.block_mask = pointer(held[-1])
     call.seed = integer("seed", seed, c_uint64)
     call.offset = integer("offset", offset, c_uint64)
     call.threads = integer("threads", threads, c_int)
@@ -322,6 +330,7 @@ def attention(
     sequence_ids: Numbers = None,
     slopes: Array | Sequence[float] | None = None,
     sink: Array | Sequence[float] | None = None,
+    block_mask: BlockMask | None = None,
     dtype: DType | None = None,
     backend: Backend = "default",
     threads: int = 0,
@@ -331,9 +340,9 @@ def attention(
     Arrays and keywords are those of forward(); the plan follows from them and is kept for the
     next call of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
     the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes
-    it packed, `q_lens` (and `kv_lens`) padded. uint16 arrays need dtype="bf16". For lse and
-    gradients make a Plan, and keep it: its line is what pins the bits. Without sequences, rows or
-    keys o is empty or zeros.
+    it packed, `q_lens` (and `kv_lens`) padded. `block_mask` narrows the mask. uint16 arrays need
+    dtype="bf16". For lse and gradients make a Plan, and keep it: its line is what pins the bits.
+    Without sequences, rows or keys o is empty or zeros.
     """
     if scale is not None and real("scale", scale) == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
@@ -353,11 +362,12 @@ def attention(
         softcap=softcap,
         alibi=slopes is not None,
         dropout=dropout_of(dropout_p),
+        blocks=BlockLimits() if block_mask is None else block_mask.limits,
     )
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
-        sequence_ids=sequence_ids, slopes=slopes, sink=sink, seed=seed, offset=offset,
-        threads=threads,
+        sequence_ids=sequence_ids, slopes=slopes, sink=sink, block_mask=block_mask, seed=seed,
+        offset=offset, threads=threads,
     )  # fmt: skip
     return o
 

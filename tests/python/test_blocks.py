@@ -1,0 +1,127 @@
+"""Block masks: what they see, and attention under them."""
+
+from __future__ import annotations
+
+import numpy as np
+import ordo
+import pytest
+from ordo._blocks import WHOLE
+from test_attention import both, inputs, same_bits
+
+
+def elements(q_len, kv_len, rule):
+    rows, columns = np.arange(q_len)[:, None], np.arange(kv_len)[None, :]
+    return np.broadcast_to(rule(rows, columns), (q_len, kv_len))
+
+
+IDS = np.repeat([3, 5, 4, -1], [100, 156, 30, 14])
+MASKS = {
+    "documents": (
+        lambda: ordo.BlockMask.from_documents(IDS),
+        lambda i, j: (IDS[i] == IDS[j]) & (IDS[i] >= 0),
+    ),
+    "chunks": (
+        lambda: ordo.BlockMask.from_chunks(300, 300, 70, 20),
+        lambda i, j: np.where(i < 20, -1, (i - 20) // 70) == np.where(j < 20, -1, (j - 20) // 70),
+    ),
+    "band": (
+        lambda: ordo.BlockMask.from_band(300, 300, causal=True, window=(40, 0)),
+        lambda i, j: (j <= i) & (j >= i - 40),
+    ),
+    "function": (
+        lambda: ordo.BlockMask.from_function(300, 300, lambda i, j: j <= i or j < 10),
+        lambda i, j: (j <= i) | (j < 10),
+    ),
+    "intervals": (
+        lambda: ordo.BlockMask.from_intervals(
+            np.arange(300) // 2, np.minimum(np.arange(300) + 3, 299), 300
+        ),
+        lambda i, j: (j >= i // 2) & (j <= i + 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_see_what_they_say(name):
+    make, rule = MASKS[name]
+    mask = make()
+    assert np.array_equal(mask.dense()[0, 0], elements(300, 300, rule))
+    # a function that sees the same makes the same lists
+    seen = mask.dense()[0, 0]
+    again = ordo.BlockMask.from_function(300, 300, lambda i, j: seen[i, j])
+    assert np.array_equal(again.start, mask.start) and np.array_equal(again.key, mask.key)
+
+
+def attend(seen, q, k, v):
+    """o in float64 of (batch, row, head, dim) under (batch, head, row, column)."""
+    q, k, v = (np.asarray(x, np.float64).swapaxes(1, 2) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat(group, 1), v.repeat(group, 1)
+    scores = np.where(seen, q @ k.swapaxes(2, 3) / q.shape[-1] ** 0.5, -np.inf)
+    weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e300))
+    return (weights @ v / np.maximum(weights.sum(-1, keepdims=True), 1e-300)).swapaxes(1, 2)
+
+
+def test_attention_against_elements():
+    p = ordo.Problem(batch=2, q_len=300, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, kv_len=300)
+    q, k, v, _ = inputs(p)
+    shared = MASKS["chunks"][0]()
+    own = ordo.BlockMask.join([[make() for make, _ in list(MASKS.values())[x : x + 4]] for x in (0, 1)])
+    for mask in (shared, own):
+        seen = np.broadcast_to(mask.dense(), (2, 4, 300, 300))
+        o = ordo.attention(q, k, v, block_mask=mask)
+        assert np.abs(o - attend(seen, q, k, v)).max() < 2e-6
+        below = elements(300, 300, lambda i, j: j <= i)
+        o = ordo.attention(q, k, v, block_mask=mask, causal=True)
+        assert np.abs(o - attend(seen & below, q, k, v)).max() < 2e-6
+
+
+def test_documents_of_a_batch():
+    ids = np.stack([IDS, IDS[::-1]])
+    mask = ordo.BlockMask.from_documents(ids)
+    assert np.array_equal(mask.dense()[1, 0], elements(300, 300, lambda i, j: (ids[1][i] == ids[1][j]) & (ids[1][i] >= 0)))
+
+
+def test_a_causal_mask_has_the_bits_of_causal():
+    p = ordo.Problem(batch=2, q_len=300, heads=4, kv_heads=2, head_dim=16, kv_len=300, v_head_dim=16,
+                     mask="causal", dropout=0.1)  # fmt: skip
+    q, k, v, dout = inputs(p)
+    mask = ordo.BlockMask.from_band(300, 300, causal=True)
+    plan = ordo.Plan(p.replace(mask="full", blocks=mask.limits))
+    same_bits(
+        both(ordo.Plan(p), q, k, v, dout, seed=3),
+        both(plan, q, k, v, dout, seed=3, block_mask=mask),
+    )
+    assert ordo.Plan.parse(plan.line).problem == plan.problem
+
+
+def test_refusals():
+    p = ordo.Problem(q_len=300, kv_heads=1, head_dim=16, kv_len=300, v_head_dim=16)
+    q, k, v, _ = inputs(p)
+    good = MASKS["chunks"][0]()
+
+    def refused(text, run):
+        with pytest.raises(ordo.Error, match=text):
+            run()
+
+    wrong = good.key.copy()
+    wrong[0] = 3
+    changed = ordo.BlockMask(300, 300, good.start, wrong, good.first, good.last)
+    refused(r"block_mask.key\[0\] 3", lambda: ordo.attention(q, k, v, block_mask=changed))
+    longer = ordo.BlockMask.from_chunks(310, 300, 5)
+    refused("block_mask.q_len 310: expected 300", lambda: ordo.attention(q, k, v, block_mask=longer))
+    floats = ordo.BlockMask(300, 300, good.start.astype(np.int64), good.key)
+    refused("block_mask.start: expected int32", lambda: ordo.attention(q, k, v, block_mask=floats))
+    refused("block_mask given", lambda: ordo.forward(ordo.Plan(p), q, k, v, block_mask=good))
+    refused("block mask", lambda: ordo.Plan(p.replace(blocks=good.limits), order="twin"))
+    refused("row 0: sees columns 1 and 3, but not 2",
+            lambda: ordo.BlockMask.from_function(5, 5, lambda i, j: j % 2 == 1))  # fmt: skip
+    refused("ids", lambda: ordo.BlockMask.from_documents([1, 2, 1]))
+    refused("one list per sequence", lambda: ordo.BlockMask.join([[good], []]))
+    with pytest.raises(ZeroDivisionError):
+        ordo.BlockMask.from_function(5, 5, lambda i, j: 1 // 0)
+
+
+def test_whole_blocks_are_marked():
+    mask = ordo.BlockMask.from_chunks(512, 512, 256)
+    assert mask.key.tolist() == [j | WHOLE for j in (0, 1, 0, 1, 2, 3, 2, 3)]
