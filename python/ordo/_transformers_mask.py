@@ -28,6 +28,8 @@ class Pattern(NamedTuple):
     keys: int | None = None  # of them the first ones only: a static cache is longer; None: all
     valid: Tensor | None = None  # tokens of a padded batch, bool, (batch, key)
     packing: Tensor | None = None  # the sequence that each token belongs to, (batch, row)
+    chunk: int | None = None  # tokens per chunk: a query sees keys of its own chunk; None: all
+    shift: Tensor | None = None  # (batch,): key j is token j + shift, counted from a chunk's start
 
 
 # ---- reading a mask function ----
@@ -51,6 +53,11 @@ def _packed(function: Callable[..., Any]) -> Pattern:
     return Pattern(False, packing=_runs(_held(function, "packed_sequence_mask")))
 
 
+def _chunked(function: Callable[..., Any]) -> Pattern:
+    size, padding = _held(function, "chunk_size"), _held(function, "left_padding")
+    return Pattern(False, chunk=int(size), shift=-padding.to(torch.int64))
+
+
 def _and(function: Callable[..., Any]) -> Pattern:
     return _all_of([_read(part) for part in _held(function, "mask_functions")])
 
@@ -59,6 +66,7 @@ UNDERSTOOD: dict[str, Callable[[Callable[..., Any]], Pattern]] = {
     "and_masks.<locals>.and_mask": _and,
     "bidirectional_mask_function": lambda function: Pattern(False),
     "causal_mask_function": lambda function: Pattern(True),
+    "chunked_overlay.<locals>.inner_mask": _chunked,
     "packed_sequence_mask_function.<locals>.inner_mask": _packed,
     "sliding_window_bidirectional_overlay.<locals>.inner_mask": _full_window,
     "sliding_window_overlay.<locals>.inner_mask": _window,
@@ -85,7 +93,8 @@ def _runs(numbers: Tensor) -> Tensor:
 def _unknown(name: str) -> Error:
     return Error(
         "unsupported",
-        f"mask {name.split('.')[0]}: expected causal, full, sliding windows or packed sequences",
+        f"mask {name.split('.')[0]}: expected causal, full, sliding windows, chunks or packed "
+        "sequences",
     )
 
 
@@ -96,7 +105,11 @@ def _all_of(parts: Sequence[Pattern]) -> Pattern:
     sides = ([x.window[side] for x in parts if x.window[side] >= 0] for side in (0, 1))
     left, right = (min(side, default=-1) for side in sides)
     causal = any(x.causal for x in parts)
-    return Pattern(causal, (left, right), packing=packings[0] if packings else None)
+    chunks = [x for x in parts if x.chunk is not None]
+    if len(chunks) > 1 or (chunks and (packings or (left, right) != (-1, -1))):
+        raise Error("unsupported", "mask: chunks beside other chunks, windows or packed sequences")
+    made = Pattern(causal, (left, right), packing=packings[0] if packings else None)
+    return made._replace(chunk=chunks[0].chunk, shift=chunks[0].shift) if chunks else made
 
 
 def _read_traced(
@@ -138,11 +151,12 @@ def attention_mask(
     traced = torch.compiler.is_compiling()
     pattern = _read_traced(mask_function, **rest) if traced else _read(mask_function)
     end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
-    pattern = _placed(pattern, q_length, kv_length, end)
+    pattern = _placed(_whole(pattern, kv_offset, end), q_length, kv_length, end)
     valid = _valid(attention_mask, kv_offset, pattern.keys or kv_length)
     if pattern.packing is not None and (valid is not None or q_length != kv_length):
         raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
-    pattern = Pattern(pattern.causal, pattern.window, pattern.keys, valid, pattern.packing)
+    p = pattern  # torch.compile does not trace _replace()
+    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift)
     given = dict(
         mask_function=mask_function,
         q_length=q_length,
@@ -179,6 +193,17 @@ def _version(elements: Tensor) -> int:
     return count
 
 
+def _whole(pattern: Pattern, kv_offset: int, end: int) -> Pattern:
+    """The pattern without chunks where all tokens are in the first one."""
+    if pattern.chunk is None or pattern.shift is None:
+        return pattern
+    if not pattern.causal:
+        raise Error("unsupported", f"chunks of {pattern.chunk}: expected a causal mask too")
+    if kv_offset + end <= pattern.chunk:
+        return pattern._replace(chunk=None, shift=None)
+    return pattern._replace(shift=pattern.shift + kv_offset)
+
+
 def _placed(pattern: Pattern, q_length: int, kv_length: int, end: int) -> Pattern:
     """The pattern with its number of keys; `end` is that of those up to the last query. Causal and
     window are aligned to the last query and the last key, so the two have to be the same token."""
@@ -191,7 +216,8 @@ def _placed(pattern: Pattern, q_length: int, kv_length: int, end: int) -> Patter
             f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
             "keys: expected the keys to be the tokens up to the last query",
         )
-    return Pattern(pattern.causal, (left, right), keys, None, pattern.packing)
+    p = pattern
+    return Pattern(p.causal, (left, right), keys, None, p.packing, p.chunk, p.shift)
 
 
 def _first(q_offset: Any, q_length: int, attention_mask: Tensor | None) -> int:
@@ -265,9 +291,9 @@ def _moved(mask: Mask, there: Tensor) -> Mask:
     """The same mask with the type and on the device of `there`."""
     if there.dtype == mask.dtype and there.device == mask.device:
         return mask
-    lists = (mask.pattern.valid, mask.pattern.packing)
-    valid, packing = (None if x is None else x.to(there.device) for x in lists)
-    pattern = mask.pattern._replace(valid=valid, packing=packing)
+    lists = {name: getattr(mask.pattern, name) for name in ("valid", "packing", "shift")}
+    lists = {name: None if x is None else x.to(there.device) for name, x in lists.items()}
+    pattern = mask.pattern._replace(**lists)
     return Mask.make(pattern, mask.given | {"dtype": there.dtype}, there.device)
 
 

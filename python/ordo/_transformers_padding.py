@@ -165,14 +165,14 @@ def _gathered(
         packed, longest = q.flatten(0, 1), rows
         ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
     else:
-        packed, longest, ends = _take(q, kept.rows), kept.longest, kept.ends
+        packed, longest, ends = take(q, kept.rows), kept.longest, kept.ends
     arguments = arguments._replace(cu_q=ends, cu_kv=keys.ends, max_q=longest, max_kv=keys.longest)
-    o, _ = call(packed, _take(k, keys.rows), _take(v, keys.rows), arguments)
+    o, _ = call(packed, take(k, keys.rows), take(v, keys.rows), arguments)
     if kept is not None:
         o = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, kept.rows, o)
     return o.unflatten(0, (batch, rows))
 
 
-def _take(x: Tensor, rows: Tensor) -> Tensor:
+def take(x: Tensor, rows: Tensor) -> Tensor:
     # Each row once: however the gradient is scattered back, nothing is added to anything.
     return x.flatten(0, 1).index_select(0, rows)

@@ -24,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from ._library import Error
 from ._transformers_ahead import with_prepared
+from ._transformers_chunks import in_chunks
 from ._transformers_mask import (
     UNDERSTOOD,
     Pattern,
@@ -146,7 +147,8 @@ def attention_forward(
         sink=s_aux if learnable_sink is None else learnable_sink,
     )
     ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
-    dense = pattern.packing is None and pattern.valid is None and not ends_given
+    lists = pattern.packing, pattern.valid, pattern.chunk
+    dense = all(x is None for x in lists) and not ends_given
     starts = None
     if dense and position_ids is not None:
         # Encoders, and decoders with a cache, make no mask that says so.
@@ -154,6 +156,8 @@ def attention_forward(
     arguments = with_prepared(module, q, k, v, arguments, dense and starts is None)
     if pattern.packing is not None:
         return _packed(q, k, v, _ends(pattern.packing), arguments), None
+    if pattern.chunk is not None:
+        return in_chunks(q, k, v, pattern, arguments), None
     if pattern.valid is not None:
         return padded(q, k, v, pattern.valid, arguments), None
     if cu_seq_lens_q is not None and cu_seq_lens_k is not None:

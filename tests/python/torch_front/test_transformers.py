@@ -244,16 +244,21 @@ def test_what_is_not_there_is_refused_by_name():
 
 def test_masks_of_other_shapes_are_refused_by_name():
     from transformers.masking_utils import (
+        and_masks,
         causal_mask_function,
-        chunked_causal_mask_function,
+        chunked_overlay,
         or_masks,
+        sliding_window_causal_mask_function,
     )
 
-    for function, name in (
-        (chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long)), "chunked_overlay"),
-        (or_masks(causal_mask_function, causal_mask_function), "or_masks"),
+    chunks = chunked_overlay(4, torch.zeros(1, dtype=torch.long))
+    for function, message in (
+        (chunks, "chunks of 4: expected a causal mask too"),
+        (and_masks(chunks, sliding_window_causal_mask_function(3)), "chunks beside"),
+        (and_masks(chunks, causal_mask_function, chunks), "chunks beside"),
+        (or_masks(causal_mask_function, causal_mask_function), "mask or_masks: expected causal"),
     ):
-        with pytest.raises(ordo.Error, match=f"mask {name}: expected causal"):
+        with pytest.raises(ordo.Error, match=message):
             ordo.transformers.attention_mask(
                 batch_size=1, q_length=8, kv_length=8, mask_function=function
             )

@@ -295,3 +295,56 @@ def test_block_masks_are_refused_in_graphs_too():
     for run in (shape, torch.compile(shape, backend="eager")):
         with pytest.raises(ordo.Error, match="mask or_mask"):
             run(torch.zeros(3, 10, 32))
+
+
+# ---- chunks ----
+
+
+def chunked(q, chunk, padding=None, cached=0):
+    """attention_forward() under chunks; the mask of eager attention beside it."""
+    config = transformers.LlamaConfig(**SMALL)
+    config.attention_chunk_size = chunk
+    made = []
+    for config._attn_implementation in ("ordo", "eager"):
+        left = torch.zeros(len(q), dtype=torch.long)
+        if padding is not None:
+            left = (padding.cumsum(-1) == 0).sum(-1)
+        function = masking_utils.chunked_causal_mask_function(chunk, left)
+        made.append(masking_utils.ALL_MASK_ATTENTION_FUNCTIONS[config._attn_implementation](
+            batch_size=len(q), q_length=q.shape[2] - cached, kv_length=q.shape[2], q_offset=cached,
+            mask_function=function, attention_mask=None if padding is None else padding.bool(),
+            dtype=torch.float32,
+        ))  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("chunk", [3, 4, 9, 10, 64])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cached", [0, 6])
+def test_chunks_against_elements(chunk, padded, cached):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 4, 10, 8), torch.randn(3, 2, 10, 8), torch.randn(3, 2, 10, 8)
+    padding = HOLES if padded else None
+    ours, theirs = chunked(q, chunk, padding, cached)
+    module = torch.nn.Module()
+    module.eval()
+    o, _ = attention_forward(module, q[:, :, cached:], k, v, ours)
+    scores = q[:, :, cached:] @ k.repeat_interleave(2, 1).transpose(2, 3) / 8**0.5 + theirs
+    expected = (scores.softmax(-1) @ v.repeat_interleave(2, 1)).transpose(1, 2)
+    kept = torch.ones(3, 10).bool() if padding is None else padding.bool()
+    agree(o[kept[:, cached:]], expected[kept[:, cached:]])
+
+
+def test_chunks_have_the_bits_of_sequences_of_their_own():
+    """And one chunk as long as the sequence those of the causal mask."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 300, 16) for _ in range(3))
+    module = torch.nn.Module()
+    module.eval()
+    o, _ = attention_forward(module, q, k, v, chunked(q, 128)[0])
+    for first in (0, 128, 256):
+        part = slice(first, min(first + 128, 300))
+        alone, _ = attention_forward(module, q[:, :, part], k[:, :, part], v[:, :, part], None)
+        assert same(o[:, part], alone)
+    whole, _ = attention_forward(module, q, k, v, chunked(q, 300)[0])
+    assert same(whole, attention_forward(module, q, k, v, None)[0])

@@ -49,7 +49,7 @@ CAUSAL: dict[str, dict] = {
 } | {
     name: DECODER
     for name in "bert big_bird electra megatron-bert rembert roberta roformer xlm-roberta".split()
-} | {"deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
+} | {"llama4_text": dict(attention_chunk_size=4), "deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
 # They never call an attention of the AttentionInterface, or not in every layer. Those with sparse
 # attention compute with the mask to choose keys.
 OWN = set(
@@ -84,7 +84,6 @@ REFUSED = {
     "gpt_neo": "attention classes of its own",
     "gptj": "attention classes of its own",
     "layoutlm": "mask of single elements",
-    "llama4_text": "mask chunked_overlay",
     "mt5": "a bias of the scores",
     "t5": "a bias of the scores",
     "umt5": "a bias of the scores",
