@@ -13,6 +13,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from . import _sink
+from ._blocks import attend_blocks, mask_of_cpu
 from ._compiled import RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules, check_rng
 from ._lengths import checked, close_gaps
@@ -48,6 +49,7 @@ def attention(
     sequence_ids: Tensor | None = None,
     shard: Shard | None = None,
     prepared: Any = None,
+    block_mask: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse): attention with gradients, the same bits every time.
 
@@ -75,11 +77,14 @@ def attention(
                         some of the heads draw their part of one mask
         prepared        what prepare_dropout() returned for this call: seed and offset, and the
                         keep bits, which were made while other work ran
+        block_mask      an ordo.BlockMask, or FlexAttention's: narrows the mask; tensors on the CPU
     """
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink,
     )  # fmt: skip
+    if block_mask is not None:
+        return _in_blocks(q, k, v, arguments, block_mask)
     return call(q, k, v, arguments)
 
 
@@ -172,6 +177,21 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         lists = _given(rng, a)
     bits = None if a.prepared is None else a.prepared.take(found, lists)
     return execute(found, q, k, v, lists, bits)
+
+
+def _in_blocks(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments, given: Any
+) -> tuple[Tensor, Tensor]:
+    """(o, lse) under a block mask. What is refused is refused before a seed is drawn."""
+    _check_kinds(q, k, v, a)
+    if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
+        raise Error("unsupported", "block_mask, cu_q with q_lens or kv_lens: expected one of them")
+    if a.prepared is not None:
+        raise Error("unsupported", "block_mask, prepared: expected one of them")
+    mask = mask_of_cpu(given, q)
+    if not plain(q, k, v):
+        raise Error("unsupported", "block_mask: expected plain tensors, outside torch.compile")
+    return attend_blocks(*prepare(q, k, v, a), mask, a.sink)
 
 
 def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Ready:

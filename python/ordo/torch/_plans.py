@@ -115,7 +115,7 @@ def _look(lists: Lists) -> Any:
 
 
 def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
-    problem = _problem(q, k, v, lists, rules)
+    problem = problem_of(q, k, v, lists, rules)
     if q.is_cpu:
         plan = Plan(problem, backend="cpu")
     elif q.is_cuda:
@@ -178,7 +178,7 @@ def dropout_mode() -> str:
     return mode
 
 
-def _problem(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Problem:
+def problem_of(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Problem:
     """Of empty tensors, for which there is no plan, one row: the rules are checked, no more."""
     packed = lists.cu_q is not None
     padded = lists.q_lens is not None or lists.kv_lens is not None

@@ -1,0 +1,142 @@
+"""Block masks on tensors, and FlexAttention's."""
+
+from __future__ import annotations
+
+import ordo
+import ordo.torch
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask
+
+IDS = torch.arange(400) // 150
+
+
+def tensors(dtype=torch.float32, rows=400):
+    torch.manual_seed(0)
+    return [torch.randn(2, rows, heads, 16).to(dtype).requires_grad_() for heads in (4, 2, 2)]
+
+
+def results(q, k, v, **keywords):
+    o, lse = ordo.torch.attention(q, k, v, **keywords)
+    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
+    loss = (o.float() * weight).sum() + lse.nan_to_num(neginf=0).sum()
+    return o, lse, *torch.autograd.grad(loss, (q, k, v))
+
+
+def same_bits(one, other):
+    for a, b in zip(one, other):
+        assert a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_causal_mask_has_the_bits_of_causal(dtype):
+    given = tensors(dtype)
+    mask = ordo.BlockMask.from_band(400, 400, causal=True)
+    for rest in ({}, dict(dropout_p=0.1, seed=(3, 4))):
+        one = results(*given, causal=True, **rest)
+        same_bits(one, results(*given, block_mask=mask, **rest))
+
+
+def causal(b, h, i, j):
+    return j <= i
+
+
+def documents(b, h, i, j):
+    return (IDS[i] == IDS[j]) & (j <= i)
+
+
+def window(b, h, i, j):
+    return (j <= i) & (i - j < 100)
+
+
+@pytest.mark.parametrize("rule", [causal, documents, window])
+def test_masks_of_flex_attention(rule):
+    q, k, v = tensors()
+    mask = create_block_mask(rule, None, None, 400, 400, device="cpu")
+    o, lse, *grads = results(q, k, v, block_mask=mask)
+    swapped = [x.transpose(1, 2) for x in (q, k, v)]
+    i, j = torch.arange(400).view(-1, 1), torch.arange(400).view(1, -1)
+    scores = swapped[0] @ swapped[1].repeat_interleave(2, 1).transpose(2, 3) / 4
+    scores = scores.masked_fill(~rule(0, 0, i, j), -torch.inf)
+    expected = (scores.softmax(-1) @ swapped[2].repeat_interleave(2, 1)).transpose(1, 2)
+    assert torch.allclose(o, expected, atol=2e-6)
+    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
+    theirs = torch.autograd.grad((expected * weight).sum() + scores.logsumexp(-1).sum(), (q, k, v))
+    for a, b in zip(grads, theirs):
+        assert torch.allclose(a, b, atol=5e-5)
+
+
+def test_heads_and_sequences_of_flex_attention():
+    def rule(b, h, i, j):
+        return (j <= i) & (i - j < 50 * (h + 1)) & (j >= 20 * b)
+
+    mask = create_block_mask(rule, 2, 4, 400, 400, device="cpu")
+    made = ordo.torch._blocks.from_flex(mask)
+    b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
+    assert torch.equal(torch.from_numpy(made.dense()), rule(b, h, i, j))
+
+
+def test_sinks():
+    q, k, v = tensors()
+    sink = torch.tensor([0.5, -1.0, 2.0, 0.0], requires_grad=True)
+    mask = ordo.BlockMask.from_band(400, 400, causal=True)
+    made = []
+    for rest in (dict(causal=True), dict(block_mask=mask)):
+        o, lse = ordo.torch.attention(q, k, v, sink=sink, **rest)
+        made.append([o, lse, *torch.autograd.grad((o * o).sum() + lse.sum(), (q, k, v, sink))])
+    same_bits(*made)
+    for wrong in (sink[:3], [0.0] * 4):
+        with pytest.raises(ordo.Error, match="sink.*expected a tensor of shape"):
+            ordo.torch.attention(q, k, v, sink=wrong, block_mask=mask)
+
+
+def test_the_backward_pass_has_the_lists_of_the_forward_pass():
+    q, k, v = [x.detach().flatten(0, 1).requires_grad_() for x in tensors()]
+    mask = ordo.BlockMask.from_chunks(400, 400, 90)
+    rest = dict(max_q=400, max_kv=400, causal=True, block_mask=mask)
+    ends = torch.tensor([0, 400, 800], dtype=torch.int32)
+    expected = results(q, k, v, cu_q=ends, **rest)
+    o, lse = ordo.torch.attention(q, k, v, cu_q=ends, **rest)
+    ends[1] = 300
+    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
+    loss = (o * weight).sum() + lse.sum()
+    same_bits(expected[2:], torch.autograd.grad(loss, (q, k, v)))
+
+
+def test_recorder_sees_the_calls():
+    q, k, v = tensors()
+    model = ordo.torch._record.Model(torch.nn.Linear(1, 1))
+    try:
+        mask = ordo.BlockMask.from_chunks(400, 400, 90)
+        ordo.torch.attention(q, k, v, block_mask=mask, dropout_p=0.1, seed=(3, 4))
+        assert model._seeds == [[3, 4]] and len(model._plans) == 1
+    finally:
+        model.release()
+
+
+def test_refusals_draw_no_seed():
+    before = torch.get_rng_state()
+    mask = ordo.BlockMask.from_chunks(400, 400, 7)
+    elsewhere = [x.to("meta") for x in tensors()]
+    torch.set_rng_state(before)
+    with pytest.raises(ordo.Error, match="q.device meta: expected cpu"):
+        ordo.torch.attention(*elsewhere, block_mask=mask, dropout_p=0.1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_refusals():
+    q, k, v = tensors()
+
+    def refused(text, **keywords):
+        with pytest.raises(ordo.Error, match=text):
+            ordo.torch.attention(q, k, v, **keywords)
+
+    def thirds(b, h, i, j):
+        return (j % 3 == 0) & (j <= i)
+
+    odd = create_block_mask(thirds, None, None, 400, 400, device="cpu")
+    refused("mask_mod: row 3 sees columns 0 and 3, but not 1", block_mask=odd)
+    small = create_block_mask(causal, None, None, 400, 400, device="cpu", BLOCK_SIZE=64)
+    refused("BLOCK_SIZE", block_mask=small)
+    refused("block_mask", block_mask=5)
+    refused("block_mask.q_len 300", block_mask=ordo.BlockMask.from_chunks(300, 400, 7))
