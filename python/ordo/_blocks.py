@@ -113,22 +113,32 @@ class BlockMask:
     @property
     def limits(self) -> BlockLimits:
         """What a Problem says of this mask, with room for others of about its size."""
-        sequences, heads = self.start.shape[:2]
-        entries = 1 << max(0, len(self.key) - 1).bit_length()
-        return BlockLimits(entries=entries, per_sequence=sequences > 1, per_head=heads > 1)
+        made = self.to_c()
+        entries = 1 << max(0, made.entries - 1).bit_length()
+        return BlockLimits(
+            entries=entries, per_sequence=made.sequences > 1, per_head=made.heads > 1
+        )
 
     def to_c(self) -> s.ordo_block_mask:
         """As a struct, whose addresses are those of the arrays."""
         made: s.ordo_block_mask = s.sized(s.ordo_block_mask)
-        made.q_len, made.kv_len = self.q_len, self.kv_len
-        made.sequences, made.heads = self.start.shape[:2]
-        made.entries = len(self.key)
-        for name in ("start", "key", "first", "last"):
+        made.q_len = _length("block_mask.q_len", self.q_len)
+        made.kv_len = _length("block_mask.kv_len", self.kv_len)
+        rows = tuple(getattr(self.start, "shape", ()))[:2]  # sequences and heads
+        shapes = {
+            "start": (*rows, -(-self.q_len // BLOCK) + 1),
+            "key": (np.size(self.key),),
+            "first": (*rows, self.q_len),
+            "last": (*rows, self.q_len),
+        }
+        for name, shape in shapes.items():
             array = getattr(self, name)
-            if array is not None:
-                if array.dtype != np.int32 or not array.flags.c_contiguous:
-                    raise Error("argument", f"block_mask.{name}: expected int32, contiguous")
-                setattr(made, name, address(array))
+            if array is None and name in ("first", "last"):
+                continue
+            _check(name, array, shape, 3 if name == "start" else len(shape))
+            setattr(made, name, address(array))
+        made.sequences, made.heads = rows
+        made.entries = len(self.key)
         return made
 
     def dense(self) -> Array:
@@ -148,6 +158,16 @@ class BlockMask:
                         )
                         seen[b, h, row, part] &= inside[part]
         return seen
+
+
+def _check(name: str, array: Any, shape: tuple[int, ...], axes: int) -> None:
+    """Raise Error unless the library can read the array."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.int32:
+        raise Error("argument", f"block_mask.{name}: expected an int32 array")
+    if array.ndim != axes or array.shape != shape:
+        raise Error("shape", f"block_mask.{name}.shape {array.shape}: expected {shape}")
+    if not array.flags.c_contiguous:
+        raise Error("argument", f"block_mask.{name}: expected a contiguous array")
 
 
 def _length(name: str, value: Any) -> int:
