@@ -2,15 +2,14 @@
  * of dk and dv from one to the next, beside one call: the time of all parts divided by that of the
  * call, and how many bits differ (none).
  *
- * carry [S]: rows and keys, 16384 unless told; 2048 channels. One call and all cuts take turns in
- * one process; the cache is flushed before each; medians. Keep bits are given, and of dropout 0.1
- * also made inside. */
+ * carry [--quick] [S]: rows and keys, 16384 unless told; 2048 channels. One call and all cuts take
+ * turns in one process; the cache is flushed before each; medians. Keep bits are given, and of
+ * dropout 0.1 also made inside. --quick: 1, 2 and 8 parts without dropout, and what one of 8 parts
+ * takes if it carries nothing, if it leaves sums, takes them in, or both. */
 #include "../../tests/cuda/handmade_parts.h"
 #include "timing.cuh"
 
 enum { ROUNDS = 7 };
-
-static const int counts[] = { 1, 2, 4, 8, 16 };
 
 static __global__ void random_words(uint32_t *x, size_t count)
 {
@@ -23,7 +22,25 @@ static __global__ void random_words(uint32_t *x, size_t count)
     }
 }
 
-static void row(const cut_shape &z, const char *mask, const char *dropout, bool given)
+/* Microseconds of one part with nothing carried, sums out, in, and both. Prints them. */
+static void one_part(const row_part &part)
+{
+    const ordo_plan *plan = part.plan;
+    std::vector<turn> turns;
+    for (const unsigned carry :
+         { 0u, carry_of(false, true), carry_of(true, false), carry_of(true, true) }) {
+        ordo_call call = part.call;
+        call.carry = carry;
+        if (!carry)
+            call.dk_sums = call.dv_sums = NULL;
+        turns.push_back({ [plan, call] { run_call(plan, ORDO_BACKWARD, call); } });
+    }
+    for (const double ms : time_in_turns(turns, ROUNDS))
+        printf(" %.0f |", ms * 1e3);
+}
+
+static void row(const cut_shape &z, const char *mask, const char *dropout, bool given,
+                const std::vector<int> &counts, bool quick)
 {
     cut_case c(z);
     if (given) { /* any words: real ones would take the host minutes */
@@ -57,6 +74,8 @@ static void row(const cut_shape &z, const char *mask, const char *dropout, bool 
     printf("| %3d | %-6s | %-11s | %8.3f |", z.dim, mask, dropout, ms[0]);
     for (size_t x = 1; x < ms.size(); x++)
         printf(" %.3f |", ms[x] / ms[0]);
+    if (quick) /* in the middle: under a causal mask half of the keys are seen */
+        one_part(cuts.back()[cuts.back().size() / 2]);
     printf(" %zu |\n", wrong);
     fflush(stdout);
     for (const std::vector<row_part> &parts : cuts)
@@ -70,21 +89,29 @@ int main(int count, char **words)
         puts("skipped: no device of compute capability 9.0");
         return 77;
     }
-    const int length = count > 1 ? atoi(words[1]) : 16384;
-    printf("Backward pass of %d rows in parts: time of all parts / one call\n\n", length);
-    puts("|   D | mask   | dropout     | call, ms | 1     | 2     | 4     | 8     | 16    | bits "
-         "that differ |");
-    puts("|---|---|---|---|---|---|---|---|---|---|");
+    const bool quick = count > 1 && strcmp(words[1], "--quick") == 0;
+    const int length = count > 1 + quick ? atoi(words[1 + quick]) : 16384;
+    const std::vector<int> counts =
+        quick ? std::vector<int> { 1, 2, 8 } : std::vector<int> { 1, 2, 4, 8, 16 };
+    printf("Backward pass of %d rows in parts: time of all parts / one call%s\n\n", length,
+           quick ? "; one of 8 parts, us" : "");
+    fputs("|   D | mask   | dropout     | call, ms |", stdout);
+    for (const int parts : counts)
+        printf(" %-5d |", parts);
+    fputs(quick ? " none | out | in | in, out |" : "", stdout);
+    puts(" bits that differ |");
+    puts(quick ? "|---|---|---|---|---|---|---|---|---|---|---|---|"
+               : "|---|---|---|---|---|---|---|---|---|---|");
     for (const int dim : { 64, 128, 256 })
         for (const ordo_mask mask : { ORDO_MASK_CAUSAL, ORDO_MASK_FULL })
-            for (int way = 0; way < 3; way++) {
+            for (int way = 0; way < (quick ? 1 : 3); way++) {
                 cut_shape z = { "", dim, 2048 / dim, 2048 / dim, length, length, mask };
                 z.dropout = way > 0 ? 0.1 : 0;
                 row(z, mask == ORDO_MASK_FULL ? "full" : "causal",
                     way == 0   ? "none"
                     : way == 1 ? "bits given"
                                : "made inside",
-                    way == 1);
+                    way == 1, counts, quick);
             }
     return 0;
 }
