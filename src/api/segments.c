@@ -149,8 +149,8 @@ static void close_events(const segmented *s)
 
 static ordo_status fill_mask(const segmented *s, int64_t nth)
 {
-    const ordo_plan part = ordo_segment_plan(s->plan, segment_at(s, nth));
-    const ordo_problem problem = ordo_problem_given(&part.problem);
+    const ordo_plan segment = ordo_segment_plan(s->plan, segment_at(s, nth));
+    const ordo_problem problem = ordo_problem_given(&segment.problem);
     const ordo_call *c = s->call;
     const bool device = s->plan->backend == ORDO_BACKEND_CUDA;
     uint32_t *words = (uint32_t *)mask_at(s, nth);
@@ -167,7 +167,7 @@ static ordo_status fill_mask(const segmented *s, int64_t nth)
     if (device)
         return ordo_dropout_fill_device(&problem, &drop, words, s->sizes.bits,
                                         s->module ? c->side_stream : c->stream);
-    (void)ordo_segment_bits(s->plan, part.problem.q_len, &bytes); /* fits: as made */
+    (void)ordo_segment_bits(s->plan, segment.problem.q_len, &bytes); /* fits: as made */
     return ordo_dropout_fill(&problem, &drop, 0, bytes / (sizeof *words * ORDO_KEEP_WORDS), words,
                              s->sizes.bits);
 }
@@ -185,10 +185,10 @@ static ordo_status begin_mask(const segmented *s, int64_t nth)
 
 static ordo_status run_segment(const segmented *s, int64_t nth)
 {
-    const ordo_plan part = ordo_segment_plan(s->plan, segment_at(s, nth));
+    const ordo_plan segment = ordo_segment_plan(s->plan, segment_at(s, nth));
     const ordo_call call = call_of(s, nth);
     ORDO_TRY(await(s, s->call->stream, made_event(s, nth)));
-    ORDO_TRY(s->run(&part, &call));
+    ORDO_TRY(s->run(&segment, &call));
     return record(s, used_event(s, nth), s->call->stream);
 }
 
@@ -209,9 +209,9 @@ static ordo_status check_device(const segmented *s)
     ordo_cuda_pass pass;
     if (s->plan->backend != ORDO_BACKEND_CUDA)
         return ORDO_OK;
-    const ordo_plan part = ordo_segment_plan(s->plan, segment_at(s, 0));
+    const ordo_plan segment = ordo_segment_plan(s->plan, segment_at(s, 0));
     const ordo_call call = call_of(s, 0);
-    return ordo_cuda_pass_make(&part, s->pass, &call, &pass);
+    return ordo_cuda_pass_make(&segment, s->pass, &call, &pass);
 }
 
 ordo_status ordo_segments_run(const ordo_plan *plan, ordo_pass pass, ordo_pass_run *run,

@@ -87,7 +87,7 @@ ordo_status ordo_walk_check(const ordo_walk *walk, uint64_t *pairs)
  * until the turn before is done. Units are issued in ticket order. */
 typedef struct worker {
     ordo_unit unit;
-    int32_t part; /* which key tile of the unit */
+    int32_t nth;  /* which key tile of the unit */
     int32_t g, t; /* query head of the group, step */
     int32_t next; /* next worker parked on the same tile, or next idle one; or -1 */
     bool busy;
@@ -116,7 +116,7 @@ static void release(replay *r, const ordo_walk *walk, size_t tile, int32_t i)
     for (int32_t *link = &r->parked[tile]; *link >= 0; link = &r->workers[*link].next) {
         const int32_t w = *link;
         const worker *other = &r->workers[w];
-        if (ordo_walk_turn(walk, i, other->unit.key[other->part]) == r->done[tile]) {
+        if (ordo_walk_turn(walk, i, other->unit.key[other->nth]) == r->done[tile]) {
             *link = other->next;
             r->wake[r->wakes++] = w;
             return;
@@ -129,8 +129,8 @@ static void advance(replay *r, int32_t w)
 {
     worker *me = &r->workers[w];
     const ordo_walk walk = ordo_run_walk(r->run, me->unit.head);
-    for (; me->part < me->unit.keys; me->part++, me->t = 0) {
-        const int32_t j = me->unit.key[me->part], steps = ordo_walk_steps(&walk, j);
+    for (; me->nth < me->unit.keys; me->nth++, me->t = 0) {
+        const int32_t j = me->unit.key[me->nth], steps = ordo_walk_steps(&walk, j);
         for (; me->t < steps; me->t++, me->g = 0)
             for (; me->g < r->run->group_heads; me->g++) {
                 const int32_t i = ordo_walk_visit(&walk, j, me->t);

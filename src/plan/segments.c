@@ -59,10 +59,10 @@ ordo_plan ordo_segment_plan(const ordo_plan *plan, int64_t segment)
     const int64_t first = ordo_segment_first(plan, segment);
     const int64_t rows = ordo_segment_rows(plan, plan->segments);
     const int64_t left = plan->problem.q_len - first;
-    ordo_plan part = *plan;
-    part.problem.q_len = left < rows ? left : rows;
-    part.problem.shard.row0 += first;
-    part.lse_rows = plan->problem.q_len;
-    part.segments = 0;
-    return part;
+    ordo_plan own = *plan;
+    own.problem.q_len = left < rows ? left : rows;
+    own.problem.shard.row0 += first;
+    own.lse_rows = plan->problem.q_len;
+    own.segments = 0;
+    return own;
 }

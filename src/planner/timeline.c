@@ -21,7 +21,7 @@ typedef struct worker {
     ordo_walk walk; /* of the unit's head */
     ordo_unit unit;
     tile *tiles;   /* of the unit's head */
-    int32_t part;  /* which key tile of the unit */
+    int32_t nth;   /* which key tile of the unit */
     int32_t g, t;  /* query head of the group, step */
     int32_t next;  /* next worker parked on the same tile */
     int32_t place; /* the turn it waits for there */
@@ -183,7 +183,7 @@ static ordo_status reduce(engine *e, worker *w, tile *at, int32_t i, int32_t tur
         const ordo_step step = {
             .worker = (int32_t)(w - e->workers),
             .head = w->unit.head * e->runs[w->run].group_heads + w->g,
-            .key = w->unit.key[w->part],
+            .key = w->unit.key[w->nth],
             .query = i,
             .turn = turn,
             .begin = w->begin,
@@ -225,7 +225,7 @@ static void release(engine *e, tile *at)
  * if a turn has not come yet. */
 static ordo_status walk_steps(engine *e, worker *w, bool *parked)
 {
-    const int32_t j = w->unit.key[w->part], split = e->costs->split;
+    const int32_t j = w->unit.key[w->nth], split = e->costs->split;
     const int32_t steps = ordo_walk_steps(&w->walk, j);
     const bool classes = e->costs->compute_partial != e->costs->compute;
     const int32_t heads = e->runs[w->run].group_heads;
@@ -262,7 +262,7 @@ static ordo_status advance(engine *e, int32_t index)
 {
     worker *w = &e->workers[index];
     bool parked = false;
-    for (; w->part < w->unit.keys; w->part++, w->t = 0) {
+    for (; w->nth < w->unit.keys; w->nth++, w->t = 0) {
         ORDO_TRY(walk_steps(e, w, &parked));
         if (parked)
             return ORDO_OK;
@@ -302,7 +302,7 @@ static ordo_status start_unit(engine *e, int32_t run, const ordo_unit *unit, int
     w->run = run;
     w->slot = s;
     w->tiles = e->slots[s].tiles;
-    w->part = w->g = w->t = 0;
+    w->nth = w->g = w->t = 0;
     w->busy = true;
     e->wake[e->wakes++] = index;
     while (e->wakes > 0)
