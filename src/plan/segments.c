@@ -4,23 +4,23 @@
 #include "base/checked.h"
 #include "base/keep.h"
 
-static int64_t round_up(int64_t n, int64_t unit)
+static int64_t round_up(int64_t n, int64_t multiple)
 {
-    return (n + unit - 1) / unit * unit;
+    return (n + multiple - 1) / multiple * multiple;
 }
 
-int64_t ordo_segment_unit(const ordo_plan *plan)
+int64_t ordo_segment_multiple(const ordo_plan *plan)
 {
-    int64_t unit = plan->backward_tile.q;
-    while (unit % ORDO_KEEP_ROWS != 0) /* a few times: tiles have at most ORDO_TILE_MAX rows */
-        unit += plan->backward_tile.q;
-    return unit;
+    int64_t multiple = plan->backward_tile.q;
+    while (multiple % ORDO_KEEP_ROWS != 0) /* a few times: tiles have at most ORDO_TILE_MAX rows */
+        multiple += plan->backward_tile.q;
+    return multiple;
 }
 
 int64_t ordo_segment_rows(const ordo_plan *plan, int64_t segments)
 {
     const int64_t rows = plan->problem.q_len;
-    return round_up((rows + segments - 1) / segments, ordo_segment_unit(plan));
+    return round_up((rows + segments - 1) / segments, ordo_segment_multiple(plan));
 }
 
 int64_t ordo_segment_count(const ordo_plan *plan, int64_t segments)
@@ -39,14 +39,14 @@ bool ordo_segment_bits(const ordo_plan *plan, int64_t rows, uint64_t *bytes)
 
 int64_t ordo_segments_within(const ordo_plan *plan, uint64_t memory)
 {
-    const int64_t rows = plan->problem.q_len, unit = ordo_segment_unit(plan);
+    const int64_t rows = plan->problem.q_len, multiple = ordo_segment_multiple(plan);
     uint64_t whole, one;
     if (ordo_segment_bits(plan, rows, &whole) && whole <= memory)
         return 1;
-    if (!ordo_segment_bits(plan, unit, &one) || one > memory / 2)
+    if (!ordo_segment_bits(plan, multiple, &one) || one > memory / 2)
         return 0;
-    const uint64_t units = memory / 2 / one, all = (uint64_t)(round_up(rows, unit) / unit);
-    return (int64_t)((all + units - 1) / units);
+    const uint64_t fit = memory / 2 / one, all = (uint64_t)(round_up(rows, multiple) / multiple);
+    return (int64_t)((all + fit - 1) / fit);
 }
 
 int64_t ordo_segment_first(const ordo_plan *plan, int64_t segment)

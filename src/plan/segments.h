@@ -11,7 +11,7 @@
 #include "plan/plan.h"
 
 /* Segments begin at multiples of this many rows. */
-int64_t ordo_segment_unit(const ordo_plan *plan);
+int64_t ordo_segment_multiple(const ordo_plan *plan);
 
 /* Rows of each of `segments` segments but the last, which may be shorter. */
 int64_t ordo_segment_rows(const ordo_plan *plan, int64_t segments);

@@ -325,7 +325,7 @@ static ordo_status check_segments(const ordo_plan *plan)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "segments %" PRId64 ": %" PRId64 " rows in multiples of %" PRId64
                          " are %" PRId64 " segments; expected that or fewer",
-                         plan->segments, rows, ordo_segment_unit(plan),
+                         plan->segments, rows, ordo_segment_multiple(plan),
                          ordo_segment_count(plan, plan->segments));
     return plan->backend == ORDO_BACKEND_CUDA ? check_segment_blocks(plan) : ORDO_OK;
 }

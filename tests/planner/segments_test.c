@@ -106,7 +106,7 @@ TEST(blocks_of_bits_are_not_cut)
     r.options.backward_tile = (ordo_tile) { 24, 64 };
     r.options.segments = 3;
     ordo_plan *plan = make(&r);
-    CHECK_INT(ordo_segment_unit(plan), 48);
+    CHECK_INT(ordo_segment_multiple(plan), 48);
     CHECK_INT(ordo_segment_first(plan, 1), 384);
     ordo_plan_destroy(plan);
 }
