@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -161,3 +162,15 @@ def test_errors_are_runtime_errors_and_wrong_arguments_value_errors(call, status
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is type(error)
         assert (other.status, str(other), other.args) == (status, error.message, error.args)
+
+
+def test_nothing_decides_by_the_text_of_a_message():
+    """Programs decide by the status; messages are for people, and their wording may change."""
+    decides = re.compile(r"\bin (str\(\w*(error|failure)\)|\w+\.message\b)|\.message (==|!=)")
+    lines = [
+        f"{file.name}: {line.strip()}"
+        for file in PACKAGE.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if decides.search(line)
+    ]
+    assert lines == []
