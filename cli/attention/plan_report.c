@@ -75,12 +75,19 @@ static void print_predicted(const cli_plan_report *r)
     printf(", bound by %s), or overlapped with other work\n", ordo_limiter_name(p->rng.limiter));
 }
 
-/* Which form a plan has is a matter of its head size: the model says what each would move. */
+/* Why the form of the backward pass: of those with five products and kernels for this head size,
+ * the one that moves the fewest bytes. */
 static void print_bytes(const ordo_io_bytes *b)
 {
-    printf("backward forms bytes per score between L2 and shared memory: flash %.0f, split %.0f, "
-           "phase %.0f\n",
-           b->flash_reduce, b->split, b->phase);
+    const char *form = ordo_io_algorithm_name(b->used);
+    if (b->used == b->fewest)
+        printf("backward form  %s, which moves the fewest", form);
+    else
+        printf("backward form  %s; %s has no kernels for this head size, but moves fewer", form,
+               ordo_io_algorithm_name(b->fewest));
+    printf(" bytes per score between L2 and shared memory: flash %.0f, phase %.0f; split %.0f "
+           "with seven products\n",
+           b->flash_reduce, b->phase, b->split);
 }
 
 static void print_one(const void *report)
@@ -226,7 +233,10 @@ static void bytes_json(cli_json *json, const ordo_io_bytes *b)
     cli_json_real(json, "flash", b->flash_reduce);
     cli_json_real(json, "split", b->split);
     cli_json_real(json, "phase", b->phase);
+    cli_json_real(json, "phase_hbm", b->phase_hbm);
+    cli_json_text(json, "fewest", ordo_io_algorithm_name(b->fewest));
     cli_json_end_object(json);
+    cli_json_text(json, "backward_form", ordo_io_algorithm_name(b->used));
 }
 
 static void report_json(cli_json *json, const void *report)

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "ordo/lab/io.h"
+#include "plan/forms.h"
 #include "plan/plan.h"
 
 /* ---- levels ---- */
@@ -172,36 +173,32 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
 
 /* ---- bytes on Hopper ---- */
 
-enum {
-    HOPPER = 90,
-    ROWS = 64,                /* rows of a wgmma instruction */
-    COLUMNS = 8,              /* its columns are a multiple of this */
-    ACCUMULATORS = 256 * 200, /* two consumer warpgroups, 200 registers per thread */
-    STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
-    PHASE_ROWS = 128,         /* tiles of the phase algorithm, which are plain products */
-    PHASE_COLS = 256,
-    PRODUCTS = 5
-};
+enum { HOPPER = 90, SMALLEST = 8, LARGEST = 1 << 16 };
 
-/* Backward flash: dk and dv in registers with two score tiles; k, v, q, dout and the two score
- * tiles in shared memory, two bytes each. */
-static int64_t flash_columns(int64_t d, double shared)
+static double per_score(ordo_traffic t)
 {
-    const int64_t registers = ACCUMULATORS / (2 * d + 2 * ROWS);
-    const int64_t room = ((int64_t)shared - 4 * ROWS * d) / (4 * d + 4 * ROWS);
-    const int64_t least = registers < room ? registers : room;
-    return least < COLUMNS ? 0 : least / COLUMNS * COLUMNS;
+    return (double)t.bytes / (double)t.scores;
 }
 
-/* Split: dq in registers with two thin score tiles. */
-static int64_t split_rows(int64_t d, double shared)
+static ordo_io_algorithm algorithm_of(ordo_form form)
 {
-    int64_t rows = 0;
-    for (int64_t r = ROWS; r * (d + 2 * STREAM) <= ACCUMULATORS &&
-                           4 * r * d + 4 * STREAM * d + 4 * r * STREAM <= (int64_t)shared;
-         r += ROWS)
-        rows = r;
-    return rows;
+    static const ordo_io_algorithm of[ORDO_FORMS] = { ORDO_IO_FLASH, ORDO_IO_SPLIT, ORDO_IO_PHASE };
+    return of[form];
+}
+
+/* flop/s of a form, five products counted, if nothing but one limit holds it up: tensor cores, L2
+ * or HBM. 0 if the machine gives no rates. */
+static double roofline(const ordo_machine *machine, int64_t head_dim, ordo_form form, double l2,
+                       double hbm)
+{
+    const double clocks =
+        value_or(machine, "workers", 0) * 1e9 * value_or(machine, "clock_burst_ghz", 0);
+    const double tensor = clocks * value_or(machine, "mma_flop_per_clk_bf16", 0) *
+                          ordo_form_products(ORDO_FORM_FLASH) / ordo_form_products(form);
+    const double flop = 2.0 * ordo_form_products(ORDO_FORM_FLASH) * (double)head_dim;
+    const double by_l2 = value_or(machine, "l2_read_bytes_per_s", 0) * flop / l2;
+    const double by_hbm = hbm > 0 ? value_or(machine, "hbm_bytes_per_s", 0) * flop / hbm : INFINITY;
+    return fmin(tensor, fmin(by_l2, by_hbm));
 }
 
 ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_io_bytes *bytes)
@@ -217,23 +214,33 @@ ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_i
                          "machine %s: the byte model is Hopper's; expected cuda_arch 90",
                          ordo_machine_name(machine));
     ORDO_TRY(ordo_machine_get(machine, "shared_bytes_per_block", &shared));
-    if (head_dim < COLUMNS || head_dim > ACCUMULATORS)
+    if (head_dim < SMALLEST || head_dim > LARGEST)
         return ordo_fail(ORDO_ERR_ARGUMENT, "head_dim %" PRId64 ": expected %d to %d", head_dim,
-                         COLUMNS, ACCUMULATORS);
-    const int64_t cols = flash_columns(head_dim, shared), rows = split_rows(head_dim, shared);
-    const double d = (double)head_dim, flop = 2 * PRODUCTS * d;
-    if (cols == 0 || rows == 0)
+                         SMALLEST, LARGEST);
+    const ordo_form_counts c = ordo_forms_count(head_dim, (int64_t)shared);
+    if (c.l2[ORDO_FORM_SPLIT].scores == 0)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "head_dim %" PRId64 ": no flash tile fits",
                          head_dim);
+    const double flop = 2.0 * ordo_form_products(ORDO_FORM_FLASH) * (double)head_dim;
     *bytes = (ordo_io_bytes) {
-        .tile_q = ROWS,
-        .tile_k = cols,
-        .flash_reduce = d * (4 + 4) / (double)cols,
-        .flash_rmw = d * (4 + 8) / (double)cols,
-        .split = 4 * d / (double)cols + 4 * d / (double)rows,
-        .phase = 2 * PRODUCTS * d * (1.0 / PHASE_ROWS + 1.0 / PHASE_COLS) + 6,
+        .tile_q = c.flash_rows,
+        .tile_k = c.flash_keys,
+        .flash_reduce = per_score(c.l2[ORDO_FORM_FLASH]),
+        .flash_rmw = per_score(c.flash_stored),
+        .split = per_score(c.l2[ORDO_FORM_SPLIT]),
+        .phase = per_score(c.l2[ORDO_FORM_PHASE]),
+        .phase_hbm = (double)c.hbm[ORDO_FORM_PHASE],
+        .split_rows = c.split_rows,
+        .fewest = algorithm_of(ordo_form_fewest(&c)),
+        .used = ordo_form_exists(ORDO_FORM_PHASE, head_dim)
+                    ? algorithm_of(ordo_form_choose(&c, head_dim))
+                    : ORDO_IO_BEST,
     };
     bytes->flop_per_byte_flash = flop / bytes->flash_reduce;
     bytes->flop_per_byte_phase = flop / bytes->phase;
+    double *const rates[ORDO_FORMS] = { &bytes->flash_flops, &bytes->split_flops,
+                                        &bytes->phase_flops };
+    for (int i = 0; i < ORDO_FORMS; i++)
+        *rates[i] = roofline(machine, head_dim, (ordo_form)i, per_score(c.l2[i]), (double)c.hbm[i]);
     return ORDO_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "plan/forms.h"
 #include "plan/segments.h"
 #include "plan/workspace.h"
 #include "planner/defaults.h"
@@ -179,17 +180,28 @@ static void note_cut(ordo_plan *plan)
              ordo_order_name(plan->order_asked));
 }
 
-/* Why not as at smaller head sizes, and what the workspace holds. */
+static int64_t rounded(ordo_traffic t)
+{
+    return (t.bytes + t.scores / 2) / t.scores;
+}
+
+/* Why this form, by the bytes that it and flash tiles move, and what the workspace holds. */
 static void note_phases(ordo_plan *plan)
 {
+    const ordo_problem *p = &plan->problem;
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    const ordo_form_counts counts = ordo_forms_count(dim, ORDO_SM90_SHARED);
+    const ordo_traffic flash = counts.l2[ORDO_FORM_FLASH], phase = counts.l2[ORDO_FORM_PHASE];
+    const bool fewest = ordo_form_fewest(&counts) == ORDO_FORM_PHASE;
     uint64_t tiles = 0;
     ordo_backward_parts parts = { 0 };
-    if (ordo_problem_empty(&plan->problem) || !ordo_plan_query_tiles(plan, &tiles) ||
+    if (ordo_problem_empty(p) || !ordo_plan_query_tiles(plan, &tiles) ||
         !ordo_plan_backward_parts(plan, tiles, &parts))
         return;
     note(plan,
-         "by phases: above head size 256 tiles do not fit an SM; P and dS of %" PRId64
-         " query tiles of %" PRId64 " key heads at a time",
+         "by phases: %" PRId64 " bytes per score from L2, flash tiles would move %" PRId64
+         "%s; P and dS of %" PRId64 " query tiles of %" PRId64 " key heads at a time",
+         rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 256",
          parts.panels.tiles, parts.panels.section);
 }
 

@@ -250,9 +250,17 @@ typedef struct ordo_io_bytes {
     double flash_reduce, flash_rmw; /* dq added in L2; dq loaded, added and stored */
     double split, phase;
     double flop_per_byte_flash, flop_per_byte_phase;
+    double phase_hbm;   /* bytes per score that phase moves to and from HBM: P and dS */
+    int64_t split_rows; /* of a tile of the split kernel for dq */
+    /* flop/s at most, five products counted: by the tensor cores, of which split needs seven
+     * products, by L2, and by HBM. 0 if the machine does not give these rates. */
+    double flash_flops, split_flops, phase_flops;
+    ordo_io_algorithm fewest; /* FLASH or PHASE: moves fewer bytes; both compute five products */
+    ordo_io_algorithm used;   /* by ordo's kernels; ORDO_IO_BEST: none takes this head size */
 } ordo_io_bytes;
 
-/* Returns ORDO_ERR_UNSUPPORTED for other machines and for head sizes too large for any tile. */
+/* Count the bytes of each form of the backward pass; the planner counts them in the same way.
+ * Returns ORDO_ERR_UNSUPPORTED for other machines and for head sizes too large for any tile. */
 ORDO_API ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim,
                                     ordo_io_bytes *bytes);
 

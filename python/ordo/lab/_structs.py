@@ -440,6 +440,13 @@ class ordo_io_bytes(Struct):
         ("phase", c_double),
         ("flop_per_byte_flash", c_double),
         ("flop_per_byte_phase", c_double),
+        ("phase_hbm", c_double),
+        ("split_rows", c_int64),
+        ("flash_flops", c_double),
+        ("split_flops", c_double),
+        ("phase_flops", c_double),
+        ("fewest", c_int),
+        ("used", c_int),
     ]
 
 # ---- ordo/lab/block.h ----

@@ -93,20 +93,27 @@ line=$("$ORDO" plan --machine h200 --dtype bf16 --seq 256 --kv-seq 1k --order tw
     sed 's/row0=0/row0=256/; s/ q_total=[0-9]*/ q_total=1024/')
 contract --read "$line" | grep -q ' q_len=256 kv_len=1024 .*row0=256' || fail "--contract: no part"
 refuses 2 "--contract and --line" plan --seq 8 --contract --line
-# Above head size 256 a CUDA plan says by which form it runs, and what the others would move.
+# A CUDA plan says by which form its backward pass runs, and what the others would move: at 512 the
+# form moves the fewest bytes, at 320 flash would move fewer but has no kernels, at 128 it is used.
 wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
 # shellcheck disable=SC2086 # a list of words
 {
     status 0 plan $wide
-    prints "by phases: above head size 256"
-    prints "flash 102, split 83, phase 66"
+    prints "by phases: 66 bytes per score from L2, flash tiles would move 102; P and dS"
+    prints "backward form  phase, which moves the fewest bytes"
+    prints "flash 102, phase 66; split 83 with seven products"
     prints "64 query tiles of 4 key heads"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="
     json plan $wide
-    tr -d ' \n' <"$out" | grep -qF '"split":83.2,"phase":66}' ||
+    tr -d ' \n' <"$out" | grep -qF '"split":83.2,"phase":66,"phase_hbm":10,"fewest":"phase"},"backward_form":"phase"' ||
         fail "no bytes per score in the JSON"
     refuses 2 "--workspace-limit 0" plan $wide --workspace-limit 0
 }
+status 0 plan --seq 8k --heads 4 --dim 320 --dtype bf16 --machine h200
+prints "by phases: 44 bytes per score from L2, flash tiles would move 40 but have no kernels above head size 256"
+prints "backward form  phase; flash has no kernels for this head size, but moves fewer bytes"
+status 0 plan --seq 8k --heads 4 --dim 128 --dtype bf16 --machine h200
+prints "backward form  flash, which moves the fewest bytes"
 finish

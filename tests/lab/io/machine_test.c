@@ -104,6 +104,75 @@ TEST(hopper_tiles_and_bytes)
     ordo_machine_destroy(m);
 }
 
+static ordo_io_words closed_form(int64_t d, ordo_io_algorithm algorithm, ordo_io_tiles tiles)
+{
+    ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
+    ordo_io_words words = { 0 };
+    p.pass = ORDO_IO_BACKWARD;
+    p.q_len = p.kv_len = 1 << 16;
+    p.head_dim = p.v_head_dim = d;
+    p.heads = p.kv_heads = 1;
+    p.cache_words = 1 << 22; /* the tiles are given */
+    p.strip = 16;
+    CHECK(ordo_io_predict(&p, algorithm, &tiles, &words) == ORDO_OK);
+    return words;
+}
+
+/* The planner's bytes per score are the words of the closed forms with the same tiles: two bytes an
+ * element, four of dq, whose stores are those of flash. What is left is moved once per row. Where
+ * 256 columns do not divide the head size, the planner counts their share, and not whole tiles. */
+TEST(planner_counts_what_the_closed_forms_count)
+{
+    static const int64_t dims[] = { 128, 192, 256, 320, 384, 448, 512, 576 };
+    const double scores = 0x1p32;
+    ordo_machine *m = machine("h200");
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        ordo_io_bytes b;
+        CHECK(ordo_io_hopper(m, dims[i], &b) == ORDO_OK);
+        const ordo_io_words flash =
+            closed_form(dims[i], ORDO_IO_FLASH, (ordo_io_tiles) { .rows = 64, .cols = b.tile_k });
+        const double dq = (double)flash.stores, once = 0.01;
+        const double streamed = 2 * ((double)flash.loads - dq);
+        CHECK_NEAR((streamed + 4 * dq) / scores / b.flash_reduce, 1, once);
+        CHECK_NEAR((streamed + 8 * dq) / scores / b.flash_rmw, 1, once);
+        const ordo_io_words split = closed_form(
+            dims[i], ORDO_IO_SPLIT,
+            (ordo_io_tiles) {
+                .rows = 64, .cols = b.tile_k, .out_rows = b.split_rows, .out_cols = 32 });
+        CHECK_NEAR(2.0 * (double)(split.loads + split.stores) / scores / b.split, 1, 1.5 * once);
+        const ordo_io_words phase =
+            closed_form(dims[i], ORDO_IO_PHASE,
+                        (ordo_io_tiles) { .rows = 128,
+                                          .cols = 256,
+                                          .out_rows = 128,
+                                          .out_keys = 128,
+                                          .out_cols = dims[i] < 256 ? dims[i] : 256 });
+        CHECK_NEAR(2.0 * (double)(phase.loads + phase.stores) / scores / b.phase, 1,
+                   dims[i] % 256 == 0 ? once : 0.2);
+        CHECK(b.used == (dims[i] > 256 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
+        CHECK(b.fewest == (dims[i] > 320 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
+    }
+    ordo_machine_destroy(m);
+}
+
+/* Rates at most: flash is bound by the tensor cores at 128 and by L2 above; split computes seven
+ * products for five; at 512 phase is the fastest, by 66 bytes at L2's rate. */
+TEST(rates_of_the_forms)
+{
+    ordo_machine *m = machine("h200");
+    ordo_io_bytes b;
+    const double tensor = 132 * 1.58e9 * 4096, l2 = 9.017e12;
+    CHECK(ordo_io_hopper(m, 128, &b) == ORDO_OK);
+    CHECK_NEAR(b.flash_flops / tensor, 1, 1e-9);
+    CHECK_NEAR(b.split_flops / (tensor * 5 / 7), 1, 1e-9);
+    CHECK_NEAR(b.phase_flops / (l2 * 1280 / 21), 1, 1e-9);
+    CHECK(ordo_io_hopper(m, 512, &b) == ORDO_OK);
+    CHECK_NEAR(b.flash_flops / (l2 * 5120 / 102.4), 1, 1e-9);
+    CHECK_NEAR(b.phase_flops / (l2 * 5120 / 66), 1, 1e-9);
+    CHECK(b.phase_flops > b.split_flops && b.split_flops > b.flash_flops);
+    ordo_machine_destroy(m);
+}
+
 /* Words per score at n = 8192, from an independent prototype (its mode "dev"). */
 TEST(reference_predictions)
 {
@@ -170,4 +239,5 @@ TEST(advice)
 }
 
 CHECK_MAIN(RUN(levels_of_h200), RUN(device_table), RUN(hopper_tiles_and_bytes),
+           RUN(planner_counts_what_the_closed_forms_count), RUN(rates_of_the_forms),
            RUN(reference_predictions), RUN(advice))

@@ -1,0 +1,80 @@
+/* forms.c: see the header. */
+#include "plan/forms.h"
+
+enum {
+    ROWS = 64,                /* rows of a wgmma instruction */
+    COLUMNS = 8,              /* its columns are a multiple of this */
+    ACCUMULATORS = 256 * 200, /* two consumer warpgroups, 200 registers per thread */
+    STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
+    PHASE_ROWS = 128,         /* tiles of the phase form, which are plain products */
+    PHASE_COLS = 256,
+    PRODUCTS = 5,
+    FLASH_MOST = 256, /* the largest head size of flash kernels, and of those by phases */
+    PHASE_MOST = 576
+};
+
+/* Keys of a flash tile: dk and dv in registers with two score tiles; k, v, q, dout and the two
+ * score tiles in shared memory, two bytes each. */
+static int64_t flash_keys(int64_t d, int64_t shared)
+{
+    const int64_t registers = ACCUMULATORS / (2 * d + 2 * ROWS);
+    const int64_t room = (shared - 4 * ROWS * d) / (4 * d + 4 * ROWS);
+    const int64_t least = registers < room ? registers : room;
+    return least < COLUMNS ? 0 : least / COLUMNS * COLUMNS;
+}
+
+/* Rows of a tile of the split kernel for dq: dq in registers with two thin score tiles. */
+static int64_t split_rows(int64_t d, int64_t shared)
+{
+    int64_t rows = 0;
+    for (int64_t r = ROWS; r * (d + 2 * STREAM) <= ACCUMULATORS &&
+                           4 * r * d + 4 * STREAM * d + 4 * r * STREAM <= shared;
+         r += ROWS)
+        rows = r;
+    return rows;
+}
+
+ordo_form_counts ordo_forms_count(int64_t d, int64_t shared)
+{
+    const int64_t keys = flash_keys(d, shared), rows = split_rows(d, shared);
+    ordo_form_counts c = { .flash_rows = ROWS, .flash_keys = keys, .split_rows = rows };
+    /* Per key tile a row of q and of dout, two bytes an element, and dq in four: added, which is
+     * one way, or read and written. */
+    c.l2[ORDO_FORM_FLASH] = (ordo_traffic) { d * (2 + 2 + 4), keys };
+    c.flash_stored = (ordo_traffic) { d * (2 + 2 + 4 + 4), keys };
+    /* q and dout per key tile, then k and v per query tile. */
+    if (keys > 0 && rows > 0)
+        c.l2[ORDO_FORM_SPLIT] = (ordo_traffic) { 4 * d * (keys + rows), keys * rows };
+    /* Both operands of each product once per tile of its result; P stored and read, dS stored. */
+    c.l2[ORDO_FORM_PHASE] =
+        (ordo_traffic) { 2 * PRODUCTS * d * (PHASE_ROWS + PHASE_COLS) + 6 * PHASE_ROWS * PHASE_COLS,
+                         (int64_t)PHASE_ROWS * PHASE_COLS };
+    /* P and dS written once, P read by one product and dS by two. */
+    c.hbm[ORDO_FORM_PHASE] = 2 * 2 + 2 * 3;
+    return c;
+}
+
+int ordo_form_products(ordo_form form)
+{
+    return form == ORDO_FORM_SPLIT ? PRODUCTS + 2 : PRODUCTS; /* scores and dP twice */
+}
+
+bool ordo_form_exists(ordo_form form, int64_t head_dim)
+{
+    return form == ORDO_FORM_FLASH   ? head_dim <= FLASH_MOST
+           : form == ORDO_FORM_PHASE ? head_dim <= PHASE_MOST
+                                     : false;
+}
+
+ordo_form ordo_form_fewest(const ordo_form_counts *c)
+{
+    const ordo_traffic flash = c->l2[ORDO_FORM_FLASH], phase = c->l2[ORDO_FORM_PHASE];
+    const bool fits = flash.scores > 0;
+    return fits && flash.bytes * phase.scores <= phase.bytes * flash.scores ? ORDO_FORM_FLASH
+                                                                            : ORDO_FORM_PHASE;
+}
+
+ordo_form ordo_form_choose(const ordo_form_counts *c, int64_t head_dim)
+{
+    return ordo_form_exists(ORDO_FORM_FLASH, head_dim) ? ordo_form_fewest(c) : ORDO_FORM_PHASE;
+}

@@ -1,0 +1,59 @@
+/* forms.h: the forms of the backward pass on compute capability 9.0, and the bytes that each moves.
+ *
+ *   flash  a block keeps a key tile and its dk and dv and walks the query tiles; dq is added in L2
+ *   split  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
+ *   phase  scores to the workspace, then one plain product after another (plan/phase.h)
+ *
+ * What flash and split move per score grows with the square of the head size, because the tiles
+ * that fit one multiprocessor shrink as it grows; what phase moves grows with the head size itself.
+ * Tiles, and with them the form, decide bits: a plan takes them from the committed table of
+ * plan/sm90_tiles.h. That table has the form of ordo_form_choose(), which a test checks for every
+ * head size. */
+#ifndef PLAN_FORMS_H
+#define PLAN_FORMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/for_lab.h"
+
+/* Shared memory of one block of compute capability 9.0, in bytes. */
+enum { ORDO_SM90_SHARED = 232448 };
+
+typedef enum ordo_form {
+    ORDO_FORM_FLASH,
+    ORDO_FORM_SPLIT,
+    ORDO_FORM_PHASE,
+    ORDO_FORMS /* their number */
+} ordo_form;
+
+/* Bytes for so many scores; no scores: the form does not fit. */
+typedef struct ordo_traffic {
+    int64_t bytes, scores;
+} ordo_traffic;
+
+typedef struct ordo_form_counts {
+    int64_t flash_rows,
+        flash_keys;              /* of a tile: the largest that fit registers and shared memory */
+    int64_t split_rows;          /* of a tile of the kernel for dq */
+    ordo_traffic l2[ORDO_FORMS]; /* between L2 and shared memory */
+    ordo_traffic flash_stored;   /* as flash, but dq is read, added and written */
+    int64_t hbm[ORDO_FORMS];     /* bytes per score that no cache holds: P and dS */
+} ordo_form_counts;
+
+/* Count the bytes per score of the backward pass: 2-byte operands in shared memory, 4-byte sums in
+ * registers. `head_dim` is at least 8, and `shared` the bytes of shared memory of a block. */
+ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t shared);
+
+/* Products of two matrices that a form computes. */
+ORDO_FOR_LAB int ordo_form_products(ordo_form form);
+
+/* Whether kernels of a form exist for this head size. */
+ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
+
+/* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
+ * and of these the one among those that have kernels for this head size. */
+ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
+ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
+
+#endif
