@@ -150,8 +150,10 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     )  # fmt: skip
     if listed:
         _check_kinds(q, k, v, a)
-    rules = 0 if listed or a.prepared is not None else _quick.get(a[:_RULES], 0)
-    if rules and front.on and not watchers:
+    rules = 0
+    if front.on and not (watchers or listed or a.prepared is not None):
+        rules = _quick.get(a[:_RULES], 0)
+    if rules:
         if a.dropout_p > 0:
             a = _drawn_first(q, a)
         done = _quickly(q, k, v, a, rules)
@@ -167,7 +169,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         if not listed or _unchanged(inputs[3], a):
             keep(_known, key, _learned(ready(*inputs), q, k, v, None if listed else a[:_RULES]))
         return attend(*inputs, a.prepared)
-    if rules:  # of a plan that is known, the compiled front declines every call
+    if rules:  # a plan that is known, but calls of which the compiled front declines
         _quick[a[:_RULES]] = 0
     rng = None
     if a.dropout_p > 0:

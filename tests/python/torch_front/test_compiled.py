@@ -13,7 +13,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _attention, _compiled
+from ordo.torch import _attention, _compiled, _passes
 from ordo.torch._compiled import Front, front
 
 SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
@@ -161,6 +161,37 @@ def test_other_shapes_types_and_rules_have_plans_of_their_own(counted):
         front.on = True
         assert same(o, plain[0]) and same(lse, plain[1])
     assert counted["forward"] >= 4
+
+
+@needed
+def test_calls_on_the_other_way_leave_the_short_one_open(monkeypatch):
+    """A call by ctypes or with a watcher does not stop the front from finding plans by itself."""
+    inputs, seen, real = tensors(rows=31, keys=31), [], front.forward
+
+    def spy(*arguments):
+        seen.append(arguments[4])
+        return real(*arguments)
+
+    def call():
+        results(ordo.torch.attention, inputs, causal=True)
+
+    def by_ctypes():
+        front.on = False
+        call()
+        front.on = True
+
+    def watched():
+        _passes.watchers.append(lambda *_: None)
+        call()
+        _passes.watchers.pop()
+
+    monkeypatch.setattr(front, "forward", spy)
+    call()
+    for other in (by_ctypes, watched):
+        other()
+        seen.clear()
+        call()
+        assert len(seen) == 1 and seen[0] > 0  # by the rules, not by the number of a plan
 
 
 @needed
