@@ -93,6 +93,18 @@ static void by_phases(device_case &c, ordo_cuda_pass &pass)
     c.pass = before;
 }
 
+/* dQ, dK and dV as they are in memory. */
+static std::vector<uint16_t> gradients(const device_case &c)
+{
+    const size_t queries = (size_t)c.z.batch * c.z.q_len * c.z.heads * c.z.head_dim;
+    const size_t keys = (size_t)c.z.batch * c.z.kv_len * c.z.kv_heads * c.z.head_dim;
+    std::vector<uint16_t> all(queries + 2 * keys);
+    must(cudaMemcpy(all.data(), c.dq, 2 * queries, cudaMemcpyDefault));
+    must(cudaMemcpy(all.data() + queries, c.dk, 2 * keys, cudaMemcpyDefault));
+    must(cudaMemcpy(all.data() + queries + keys, c.dv, 2 * keys, cudaMemcpyDefault));
+    return all;
+}
+
 static void crossover(int dim, int seq, ordo_mask mask)
 {
     case_shape z = { TOKENS / seq, CHANNELS / dim, CHANNELS / dim, seq, seq, dim, mask };
@@ -105,6 +117,11 @@ static void crossover(int dim, int seq, ordo_mask mask)
                           : ordo_sm90_backward(&pass, why, sizeof why),
                   why);
     };
+    run(used, true);
+    run(used, false);
+    const std::vector<uint16_t> expected = gradients(c);
+    run(phases, false);
+    const bool equal = gradients(c) == expected;
     const std::vector<double> ms =
         time_in_turns({ { [&] { run(used, true); } },
                         { [&] { run(used, false); }, [&] { run(used, true); } },
@@ -113,8 +130,9 @@ static void crossover(int dim, int seq, ordo_mask mask)
                       ROUNDS);
     const int64_t heads = (int64_t)z.batch * z.heads;
     const double two = flops(dim, heads, seq, mask, 2) * 1e-9, five = 2.5 * two;
-    printf("| %3d | %5d | %-6s | %7.0f | %6.0f | %8.0f | %6.0f |\n", dim, seq, mask_name(mask),
-           two / ms[0], two / ms[2], five / ms[1], five / ms[3]);
+    printf("| %3d | %5d | %-6s | %7.0f | %6.0f | %8.0f | %6.0f | %-6s |\n", dim, seq,
+           mask_name(mask), two / ms[0], two / ms[2], five / ms[1], five / ms[3],
+           equal ? "equal" : "differ");
     fflush(stdout);
 }
 
@@ -134,11 +152,12 @@ int main(int count, char **words)
                     line(dim, seq, mask);
     if (!quick)
         long_line(512, 1 << 17);
-    puts("\n| dim |   seq | mask   | forward | phases | backward | phases |\n"
-         "|----:|------:|--------|--------:|-------:|---------:|-------:|");
-    for (const int dim : { 128, 192, 256 })
-        for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
-            if (!quick || dim == 256)
-                crossover(dim, 8192, mask);
+    puts("\n| dim |   seq | mask   | forward | phases | backward | phases | bits   |\n"
+         "|----:|------:|--------|--------:|-------:|---------:|-------:|--------|");
+    for (const int dim : { 128, 136, 160, 192, 256 })
+        for (const int seq : { 512, 1024, 2048, 4096, 8192, 16384 })
+            for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
+                if (!quick || (dim == 256 && seq == 8192))
+                    crossover(dim, seq, mask);
     return 0;
 }

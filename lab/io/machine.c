@@ -232,7 +232,7 @@ ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_i
         .phase_hbm = (double)c.hbm[ORDO_FORM_PHASE],
         .split_rows = c.split_rows,
         .fewest = algorithm_of(ordo_form_fewest(&c)),
-        .used = ordo_form_exists(ORDO_FORM_PHASE, head_dim)
+        .used = ordo_form_exists(ordo_form_choose(&c, head_dim), head_dim)
                     ? algorithm_of(ordo_form_choose(&c, head_dim))
                     : ORDO_IO_BEST,
     };

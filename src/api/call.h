@@ -3,8 +3,7 @@
 #define API_CALL_H
 
 #include "ordo/attention.h"
-
-typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
+#include "plan/plan.h"
 
 /* Copy `in`, of any version, to `out`, and check it against a resolved problem: tensors, strides,
  * lengths, slopes, dropout, workspace, and that no output overlaps anything else. If `host` is

@@ -41,11 +41,11 @@ static ordo_status check_heads(const ordo_problem *p)
 
 /* Tiles of one head, of all sequences, are counted in 32 bits, and so are those of all heads, with
  * room for the tickets drawn past the last and for kernels with a few blocks a tile. */
-static ordo_status check_count(const ordo_plan *plan, const char *name, int64_t length,
-                               int64_t total, int64_t heads, int64_t tile)
+static ordo_status check_count(const ordo_plan *plan, ordo_pass which, const char *name,
+                               int64_t length, int64_t total, int64_t heads, int64_t tile)
 {
     const ordo_problem *p = &plan->problem;
-    const int bits = ordo_plan_by_phases(plan) ? PHASE_TILES_BITS : TILES_BITS;
+    const int bits = ordo_plan_by_phases(plan, which) ? PHASE_TILES_BITS : TILES_BITS;
     const int64_t most = (INT64_C(1) << bits) / heads;
     const int64_t tiles = (length + tile - 1) / tile;
     if (p->layout == ORDO_PACKED && total / tile + p->batch > most)
@@ -65,15 +65,22 @@ static ordo_status check_counts(const ordo_plan *plan, ordo_pass which)
 {
     const ordo_problem *p = &plan->problem;
     const ordo_tile tile = which == ORDO_FORWARD ? plan->forward_tile : plan->backward_tile;
-    ORDO_TRY(check_count(plan, "query", p->q_len, p->total_q, p->heads, tile.q));
+    ORDO_TRY(check_count(plan, which, "query", p->q_len, p->total_q, p->heads, tile.q));
     if (which == ORDO_FORWARD)
         return ORDO_OK;
-    return check_count(plan, "key", p->kv_len, p->total_kv, p->kv_heads, tile.k);
+    return check_count(plan, which, "key", p->kv_len, p->total_kv, p->kv_heads, tile.k);
 }
 
-static ordo_status check_call(const ordo_problem *p, const ordo_call *call)
+static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo_call *call)
 {
+    const ordo_problem *p = &plan->problem;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    if (p->dropout.p > 0 && !call->mask_bits && dim <= ORDO_CUDA_MADE_BITS &&
+        ordo_plan_by_phases(plan, which))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "mask_bits NULL, backward_tile %" PRId64 "x%" PRId64
+                         ": backend cuda expects bits made by ordo_dropout_fill_device() by phases",
+                         plan->backward_tile.q, plan->backward_tile.k);
     if (p->dropout.p > 0 && !call->mask_bits && dim > ORDO_CUDA_MADE_BITS)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, head size %" PRId64
@@ -179,7 +186,7 @@ static void take_forward_workspace(const ordo_plan *plan, char *at, ordo_cuda_pa
     pass->ticket = cut(&at, parts.ticket);
     void *const entries = cut(&at, parts.table);
     pass->table = pass->layout != ORDO_DENSE ? entries : NULL;
-    if (!ordo_plan_by_phases(plan))
+    if (!ordo_plan_by_phases(plan, ORDO_FORWARD))
         return;
     pass->delta = cut(&at, parts.weight);
     pass->phase = phase_of(&parts.panels);
@@ -213,7 +220,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->dsink_parts = call->dsink_parts;
     if (call->dsink && !call->dsink_parts) /* one per query tile, and a sequence has one at least */
         pass->dsink_parts = (float *)pass->turns;
-    if (!ordo_plan_by_phases(plan))
+    if (!ordo_plan_by_phases(plan, ORDO_BACKWARD))
         return;
     pass->phase = phase_of(&parts.panels);
     pass->phase.p = cut(&at, parts.p);
@@ -333,13 +340,13 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     const bool packed = p->layout == ORDO_PACKED;
     ORDO_TRY(check_heads(p));
     ORDO_TRY(check_counts(plan, which));
-    ORDO_TRY(check_call(p, call));
+    ORDO_TRY(check_call(plan, which, call));
     *pass = (ordo_cuda_pass) {
         .run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len),
         .layout = layout_of(p, call),
         .head_dim = (int32_t)p->head_dim,
         .v_head_dim = (int32_t)p->v_head_dim,
-        .bucket = ordo_plan_bucket(plan),
+        .bucket = ordo_plan_by_phases(plan, which) ? 576 : ordo_plan_bucket(plan),
         .f16 = p->dtype == ORDO_F16,
         .scale = (float)p->scale,
         .softcap = (float)p->softcap,

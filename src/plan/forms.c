@@ -9,7 +9,8 @@ enum {
     PHASE_ROWS = 128,         /* tiles of the phase form, which are plain products */
     PHASE_COLS = 256,
     PRODUCTS = 5,
-    FLASH_MOST = 256, /* the largest head size of flash kernels, and of those by phases */
+    FLASH_MOST = 128, /* the largest head sizes of flash kernels, split ones and those by phases */
+    SPLIT_MOST = 256,
     PHASE_MOST = 576
 };
 
@@ -61,9 +62,10 @@ int ordo_form_products(ordo_form form)
 
 bool ordo_form_exists(ordo_form form, int64_t head_dim)
 {
-    return form == ORDO_FORM_FLASH   ? head_dim <= FLASH_MOST
-           : form == ORDO_FORM_PHASE ? head_dim <= PHASE_MOST
-                                     : false;
+    return form == ORDO_FORM_FLASH
+               ? head_dim <= FLASH_MOST
+               : head_dim > FLASH_MOST &&
+                     head_dim <= (form == ORDO_FORM_SPLIT ? SPLIT_MOST : PHASE_MOST);
 }
 
 ordo_form ordo_form_fewest(const ordo_form_counts *c)

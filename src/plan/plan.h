@@ -15,6 +15,8 @@ enum {
     ORDO_CUDA_MADE_BITS = 256         /* largest head size at which CUDA kernels make keep bits */
 };
 
+typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
+
 struct ordo_plan {
     ordo_problem problem; /* resolved: every default filled in */
     ordo_backend backend;

@@ -3,6 +3,7 @@
 #define PLAN_SIZES_H
 
 #include "plan/plan.h"
+#include "plan/sm90_tiles.h"
 
 /* ---- CPU ---- */
 
@@ -31,10 +32,24 @@ static inline int ordo_plan_bucket(const ordo_plan *plan)
     return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 576;
 }
 
-/* Whether the passes of a CUDA plan run by phases: plan/phase.h. */
-static inline bool ordo_plan_by_phases(const ordo_plan *plan)
+/* Whether a pass of a CUDA plan runs by phases: plan/phase.h. All forward passes above head size
+ * 256 do; a backward pass above 128, if its tiles are those of the phases. */
+static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
 {
-    return plan->backend == ORDO_BACKEND_CUDA && ordo_plan_bucket(plan) > 256;
+    const int bucket = ordo_plan_bucket(plan);
+    if (plan->backend != ORDO_BACKEND_CUDA || bucket < 256)
+        return false;
+    return pass == ORDO_FORWARD ? bucket > 256
+                                : plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(576) &&
+                                      plan->backward_tile.k == ORDO_SM90_BACKWARD_K(576);
+}
+
+/* Whether a backward pass of a CUDA plan runs in the split kernels of wide heads. */
+static inline bool ordo_plan_split(const ordo_plan *plan)
+{
+    return plan->backend == ORDO_BACKEND_CUDA && ordo_plan_bucket(plan) == 256 &&
+           plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(256) &&
+           plan->backward_tile.k == ORDO_SM90_BACKWARD_K(256);
 }
 
 #endif

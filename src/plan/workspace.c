@@ -131,7 +131,7 @@ bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backwa
     if (plan->backend == ORDO_BACKEND_CPU)
         return query_panels(plan, each, rows, parts);
     return broken_rows(plan, parts) &&
-           (!ordo_plan_by_phases(plan) || phase_parts(plan, tiles, parts));
+           (!ordo_plan_by_phases(plan, ORDO_BACKWARD) || phase_parts(plan, tiles, parts));
 }
 
 uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
@@ -148,7 +148,7 @@ static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
     uint64_t tiles = 0, others = 0;
     parts->ticket = PART_ALIGN;
     parts->table = ordo_plan_table_bytes(plan);
-    if (!ordo_plan_by_phases(plan))
+    if (!ordo_plan_by_phases(plan, ORDO_FORWARD))
         return true;
     if (!ordo_plan_query_tiles(plan, &tiles) ||
         !part(&parts->weight, tiles, (uint64_t)plan->problem.heads, (uint64_t)plan->backward_tile.q,

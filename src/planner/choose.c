@@ -201,7 +201,7 @@ static void note_phases(ordo_plan *plan)
     note(plan,
          "by phases: %" PRId64 " bytes per score from L2, flash tiles would move %" PRId64
          "%s; P and dS of %" PRId64 " query tiles of %" PRId64 " key heads at a time",
-         rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 256",
+         rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 128",
          parts.panels.tiles, parts.panels.section);
 }
 
@@ -220,7 +220,7 @@ void ordo_plan_annotate(ordo_plan *plan)
                    "batch, split and cut are not kept");
     else if (!ordo_plan_carries(plan))
         note_cut(plan);
-    if (ordo_plan_by_phases(plan))
+    if (ordo_plan_by_phases(plan, ORDO_BACKWARD))
         note_phases(plan);
     if (plan->order == ORDO_ORDER_TWIN && plan->assign == ORDO_ASSIGN_PINNED &&
         !ordo_run_mirrored(&run))

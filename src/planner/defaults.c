@@ -7,7 +7,9 @@
  * ones (docs/design/orders.md).
  *
  * Tiles of sm90 (plan/sm90_tiles.h): backward, the largest whose accumulators fit the registers of
- * two consumer warpgroups. CPU tiles: 128 columns are one block of keep bits; with 64 rows the
+ * two consumer warpgroups. Between 128 and 256 that is a split form of seven products, and backward
+ * passes run by phases instead; but those make no keep bits, so with dropout they stay split. CPU
+ * tiles: 128 columns are one block of keep bits; with 64 rows the
  * panels of a step fit a second-level cache up to head size 128. dtype is not a column: no family
  * has rows that differ by it. */
 #include "planner/defaults.h"
@@ -25,20 +27,22 @@
 /* clang-format on */
 
 static const ordo_default table[] = {
-    /* family  D    full    forward       backward     order */
-    { "sm90", 64, true, FORWARD(64), BACKWARD(64), FULL },
-    { "sm90", 64, false, FORWARD(64), BACKWARD(64), DOWN },
-    { "sm90", 128, true, FORWARD(128), BACKWARD(128), FULL },
-    { "sm90", 128, false, FORWARD(128), BACKWARD(128), DOWN },
-    { "sm90", 256, true, FORWARD(256), BACKWARD(256), FULL },
-    { "sm90", 256, false, FORWARD(256), BACKWARD(256), DOWN },
-    { "sm90", 576, true, FORWARD(576), BACKWARD(576), FULL },
-    { "sm90", 576, false, FORWARD(576), BACKWARD(576), DOWN },
-    { "cpu", 576, true, { 64, 128 }, { 64, 128 }, FULL },
-    { "cpu", 576, false, { 64, 128 }, { 64, 128 }, DOWN },
+    /* family  D    full   kept   forward       backward     order */
+    { "sm90", 64, true, false, FORWARD(64), BACKWARD(64), FULL },
+    { "sm90", 64, false, false, FORWARD(64), BACKWARD(64), DOWN },
+    { "sm90", 128, true, false, FORWARD(128), BACKWARD(128), FULL },
+    { "sm90", 128, false, false, FORWARD(128), BACKWARD(128), DOWN },
+    { "sm90", 256, true, true, FORWARD(256), BACKWARD(576), FULL },
+    { "sm90", 256, false, true, FORWARD(256), BACKWARD(576), DOWN },
+    { "sm90", 256, true, false, FORWARD(256), BACKWARD(256), FULL },
+    { "sm90", 256, false, false, FORWARD(256), BACKWARD(256), DOWN },
+    { "sm90", 576, true, false, FORWARD(576), BACKWARD(576), FULL },
+    { "sm90", 576, false, false, FORWARD(576), BACKWARD(576), DOWN },
+    { "cpu", 576, true, false, { 64, 128 }, { 64, 128 }, FULL },
+    { "cpu", 576, false, false, { 64, 128 }, { 64, 128 }, DOWN },
     /* The oracle sums element by element, upwards. */
-    { "ref", 576, true, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
-    { "ref", 576, false, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
+    { "ref", 576, true, false, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
+    { "ref", 576, false, false, { 1, 1 }, { 1, 1 }, ORDO_ORDER_ASCENDING },
 };
 enum { ROWS = sizeof table / sizeof *table };
 
@@ -58,7 +62,7 @@ const ordo_default *ordo_default_find(const char *family, const ordo_problem *pr
         problem->head_dim > problem->v_head_dim ? problem->head_dim : problem->v_head_dim;
     for (int row = 0; row < ROWS; row++)
         if (strcmp(table[row].family, family) == 0 && table[row].full == full &&
-            dim <= table[row].head_dim)
+            (!table[row].kept || problem->dropout.p == 0) && dim <= table[row].head_dim)
             return &table[row];
     return NULL;
 }

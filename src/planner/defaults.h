@@ -8,6 +8,7 @@ typedef struct ordo_default {
     const char *family; /* backends with the same bits */
     int head_dim;       /* the row serves head sizes up to this */
     bool full;          /* full masks, or masks that cut (causal, windows) */
+    bool kept;          /* only problems without dropout */
     ordo_tile forward_tile, backward_tile;
     ordo_order order;
 } ordo_default;
@@ -15,7 +16,7 @@ typedef struct ordo_default {
 /* Numeric revision of a family; 0 until its first kernel ships. */
 int ordo_family_revision(const char *family);
 
-/* The row for a problem, by family, head size and mask alone: never by batch, heads, lengths,
+/* The row for a problem, by family, head size, mask and whether it drops: never by batch, heads, lengths,
  * workers or caches. NULL if the family has none for this head size. */
 const ordo_default *ordo_default_find(const char *family, const ordo_problem *problem);
 

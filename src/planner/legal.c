@@ -171,7 +171,8 @@ static ordo_status check_cuda_tile(const char *name, ordo_tile tile, ordo_tile e
     return ORDO_OK;
 }
 
-/* The kernels of each head size are compiled for one pair of tiles. Those above 128 keep dQ of a
+/* The kernels of each head size are compiled for one pair of tiles, but backward passes between 128
+ * and 256 for two: by phases and split. Those above 128 keep dQ of a
  * tile in registers, and add its keys in ascending order. The chains of a packed or padded batch
  * have lengths that only the device knows: they must wait only on earlier ones. */
 static ordo_status check_cuda(const ordo_plan *plan)
@@ -182,7 +183,8 @@ static ordo_status check_cuda(const ordo_plan *plan)
     const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
     const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
     ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward_tile));
-    ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward_tile));
+    if (!ordo_plan_by_phases(plan, ORDO_BACKWARD) && !ordo_plan_split(plan))
+        ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward_tile));
     if (ordo_plan_bucket(plan) >= 256 && !plain)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, head_dim %" PRId64

@@ -54,7 +54,7 @@ TEST(workspaces_keep_to_their_limit)
             CHECK(workspace(length, dim, 8, (int64_t)least + (100 << 20), &forward) <=
                   least + 100 * mib);
         }
-    CHECK_INT(workspace(512, 256, 8, 1, &forward), workspace(512, 256, 8, 0, &forward));
+    CHECK_INT(workspace(512, 128, 8, 1, &forward), workspace(512, 128, 8, 0, &forward));
 }
 
 TEST(the_limit_is_part_of_the_line)

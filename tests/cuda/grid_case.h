@@ -50,7 +50,8 @@ static const struct {
  * keep bits. */
 static inline bool grid_by_phases(const ordo_problem *p)
 {
-    return p->head_dim > 256 || p->v_head_dim > 256;
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    return dim > 256 || (dim > 128 && p->dropout.p == 0);
 }
 
 typedef struct grid_case {

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "plan/forms.h"
 #include "plan/sizes.h"
+#include "planner/defaults.h"
 
 static double per_score(ordo_traffic t)
 {
@@ -33,15 +34,16 @@ TEST(known_counts)
 }
 
 /* The committed table has the form of the count, at every head size; where kernels decide, and not
- * the count, it is known where: flash has none above 256. */
+ * the count, it is known where: flash has none above 128. */
 TEST(the_table_has_the_form_of_the_count)
 {
     int64_t crossover = 0;
     for (int64_t d = 8; d <= 576; d += 8) {
         const ordo_form_counts c = ordo_forms_count(d, ORDO_SM90_SHARED);
-        const ordo_plan plan = { .backend = ORDO_BACKEND_CUDA,
-                                 .problem = { .head_dim = d, .v_head_dim = d } };
-        const bool phases = ordo_plan_by_phases(&plan);
+        ordo_plan plan = { .backend = ORDO_BACKEND_CUDA,
+                           .problem = { .head_dim = d, .v_head_dim = d } };
+        plan.backward_tile = ordo_default_find("sm90", &plan.problem)->backward_tile;
+        const bool phases = ordo_plan_by_phases(&plan, ORDO_BACKWARD);
         CHECK_INT(ordo_form_choose(&c, d), phases ? ORDO_FORM_PHASE : ORDO_FORM_FLASH);
         CHECK(ordo_form_exists(ordo_form_choose(&c, d), d));
         if (crossover == 0 && ordo_form_fewest(&c) == ORDO_FORM_PHASE)

@@ -103,6 +103,12 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     prints "backward form  phase, which moves the fewest bytes"
     prints "flash 102, phase 66; split 83 with seven products"
     prints "64 query tiles of 4 key heads"
+    status 0 plan ${wide/512/192}
+    prints "backward 128x256"
+    prints "backward form  phase; flash has no kernels for this head size"
+    status 0 plan ${wide/512/192} --dropout 0.1
+    prints "backward 64x64"
+    prints "backward form  split"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="
@@ -112,7 +118,7 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     refuses 2 "--workspace-limit 0" plan $wide --workspace-limit 0
 }
 status 0 plan --seq 8k --heads 4 --dim 320 --dtype bf16 --machine h200
-prints "by phases: 44 bytes per score from L2, flash tiles would move 40 but have no kernels above head size 256"
+prints "by phases: 44 bytes per score from L2, flash tiles would move 40 but have no kernels above head size 128"
 prints "backward form  phase; flash has no kernels for this head size, but moves fewer bytes"
 status 0 plan --seq 8k --heads 4 --dim 128 --dtype bf16 --machine h200
 prints "backward form  flash, which moves the fewest bytes"
