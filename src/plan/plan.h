@@ -94,7 +94,7 @@ bool ordo_plan_carries(const ordo_plan *plan);
 ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,
                                  char *text, size_t capacity);
 
-/* "sm90.r2/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
+/* "sm90.r3/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);
 
 #endif

@@ -50,8 +50,9 @@ int ordo_family_revision(const char *family)
 {
     /* cpu 1: heads that share keys one after the other; 2: masks that cut by spt+tail; 3: tanh of
      * softcap off by units of 1, not of itself
-     * sm90 1: sums that a rounding error shrank in every key tile of the forward pass */
-    return strcmp(family, "cpu") == 0 ? 4 : strcmp(family, "sm90") == 0 ? 2 : 1;
+     * sm90 1: sums that a rounding error shrank in every key tile of the forward pass; 2: softcap
+     * by exp2 alone, ALiBi after the scale */
+    return strcmp(family, "cpu") == 0 ? 4 : strcmp(family, "sm90") == 0 ? 3 : 1;
 }
 
 const ordo_default *ordo_default_find(const char *family, const ordo_problem *problem)

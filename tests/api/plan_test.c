@@ -126,13 +126,13 @@ TEST(the_key_tells_numbers_apart)
             if (strcmp(key[x], key[y]) == 0)
                 CHECK_FAIL("changes %d and %d: the same key %s", y, x, key[x]);
     }
-    CHECK_TEXT(key[0], "sm90.r2/f128x128/b64x128/descending/k1/plain");
+    CHECK_TEXT(key[0], "sm90.r3/f128x128/b64x128/descending/k1/plain");
     CHECK_TEXT(key[1], "ref.r1/f1x1/b1x1/ascending/k1/plain");
-    CHECK_TEXT(key[6], "sm90.r2/f128x128/b64x128/shift.g32/k1/plain");
-    CHECK_TEXT(key[8], "sm90.r2/f128x128/b64x128/shift.w132/k1/plain");
-    CHECK_TEXT(key[12], "sm90.r2/f128x128/b64x128/descending/k1/philox7x16");
+    CHECK_TEXT(key[6], "sm90.r3/f128x128/b64x128/shift.g32/k1/plain");
+    CHECK_TEXT(key[8], "sm90.r3/f128x128/b64x128/shift.w132/k1/plain");
+    CHECK_TEXT(key[12], "sm90.r3/f128x128/b64x128/descending/k1/philox7x16");
     CHECK_TEXT(key[13], "cpu.r4/f64x128/b64x128/descending/k1/plain");
-    CHECK_TEXT(key[14], "sm90.r2/f128x128/b64x128/descending/k1/fa2");
+    CHECK_TEXT(key[14], "sm90.r3/f128x128/b64x128/descending/k1/fa2");
     ordo_order_key(ORDO_ORDER_SHIFT, 8, 132, 2, key[0], sizeof key[0]); /* the simulator's */
     CHECK_TEXT(key[0], "shift.g8/k2");
 }

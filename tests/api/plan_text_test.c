@@ -359,8 +359,8 @@ TEST(what_a_line_may_not_say)
            ORDO_ERR_UNSUPPORTED, "no kernels for sm80");
     refuse(with(with(line, "revision=", "revision=7"), "sm90.r", "sm90.r7"), ORDO_ERR_UNSUPPORTED,
            "of sm90: this library has revision");
-    refuse(with(with(line, "revision=2", "revision=1"), "sm90.r2", "sm90.r1"), ORDO_ERR_UNSUPPORTED,
-           "numeric revision 1 of sm90: this library has revision 2, whose bits differ");
+    refuse(with(with(line, "revision=3", "revision=1"), "sm90.r3", "sm90.r1"), ORDO_ERR_UNSUPPORTED,
+           "numeric revision 1 of sm90: this library has revision 3, whose bits differ");
     refuse(with(line, "backend=cuda", "backend=cpu"), ORDO_ERR_UNSUPPORTED, "backend cpu");
     refuse(with(line, "backend=cuda", "backend=gpu"), ORDO_ERR_PARSE, "backend=gpu");
     refuse(with(line, "batch=2", "batch=-1"), ORDO_ERR_ARGUMENT, "batch -1");

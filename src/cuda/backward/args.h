@@ -30,7 +30,7 @@ typedef struct ordo_backward_args {
     ordo_cuda_batch batch;
     ordo_cuda_tensor dk_rows, dv_rows; /* for tiles that are not whole */
     int32_t head_dim, v_head_dim;
-    bool ruled; /* scores become logits by the rule, and scale_log2 is 1 */
+    bool ruled; /* scale_log2 then applies to what the rule gives */
     ordo_score_rule rule;
     const float *slopes;
     int64_t slopes_sequence;

@@ -13,7 +13,7 @@
  *
  *   general_step   tile, turn   as in backward_step
  *                  row          first query, in the tensor
- *                  slope        ALiBi's, of powers of two
+ *                  slope        ALiBi's
  *                  head         query head; above it STEP_ENDS and STEP_CUT
  *                  keep         bits given: first block of 64 words; made: sequence and head,
  *                               and behind that the first row and the block of the whole problem
@@ -133,9 +133,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
             record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 });
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
-            const float slope =
-                args.slopes ? args.slopes[b * args.slopes_sequence + q_head] * (float)ORDO_LOG2_E
-                            : 0.0f;
+            const float slope = args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
             if (n > 0)
                 wait_for_room();
             record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),

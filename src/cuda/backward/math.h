@@ -252,24 +252,20 @@ struct backward_math {
     }
 
     /* ALiBi of step j: its slope, and the distance of register 0. */
-    __device__ __forceinline__ float far(uint32_t j, float &slope) const
+    __device__ __forceinline__ int far(uint32_t j, float &slope) const
     {
         int32_t row, bits;
         load_shared2(step_at(j) + GENERAL_ROW, row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
-        return (float)(load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x));
+        return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
     }
 
-    /* Scores to logits of powers of two. */
+    /* Scores to what the rule gives. */
     __device__ __forceinline__ void score(float (&sc)[SCORES], uint32_t j,
                                           const ordo_score_rule &rule) const
     {
-        float slope;
-        const float away = far(j, slope);
-#pragma unroll
-        for (int i = 0; i < SCORES; i++)
-            sc[i] = logit_of(sc[i], rule, slope, away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
+        apply_rule<1>(sc, rule, [&](float &slope) { return far(j, slope); });
     }
 
     /* The gradient of softcap, for the sixteen queries k of a step. */
@@ -277,11 +273,11 @@ struct backward_math {
                                           uint32_t j, const ordo_score_rule &rule) const
     {
         float slope, l[4];
-        const float away = far(j, slope);
+        const float away = (float)far(j, slope);
         load_shared4(stat_at() + (j & 1) * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
 #pragma unroll
         for (int i = 8 * k; i < 8 * k + 8; i++)
-            ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope,
+            ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope * rule.slope,
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 

@@ -120,9 +120,9 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->head_dim = pass->head_dim;
     args->v_head_dim = pass->v_head_dim;
     args->ruled = ordo_pass_ruled(pass);
-    args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     if (args->ruled)
-        args->scale_log2 = 1.0f;
+        args->scale_log2 = args->rule.unit;
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->maker = ordo_keep_maker_of(pass);

@@ -1,34 +1,11 @@
-/* common/score.h: from a product q.k to a logit in base 2, and the gradient of softcap.
- *
- *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
- *
- * all multiplied by log2(e). tanh is 1 - 2 / (exp2(..) + 1): an error of a few units in the
- * last place of softcap, which is what a logit of that size has anyway. */
+/* common/score.h: from products q.k to logits by the rule of common/rule.h, and the gradient of
+ * softcap. */
 #ifndef CUDA_COMMON_SCORE_H
 #define CUDA_COMMON_SCORE_H
 
-#include "base/constants.h"
-#include "base/hd.h"
+#include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
-
-typedef struct ordo_score_rule {
-    float scale;  /* times log2(e) */
-    float cap;    /* softcap times log2(e); 0: none */
-    float to_cap; /* 2 log2(e) scale / softcap: the exponent of tanh's exp2, of qk */
-    float of_cap; /* ln(2) / softcap: from a logit to tanh */
-} ordo_score_rule;
-
-ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap)
-{
-    const float log2_e = (float)ORDO_LOG2_E;
-    ordo_score_rule rule = { scale * log2_e, 0.0f, 0.0f, 0.0f };
-    if (softcap > 0.0f) {
-        rule.cap = softcap * log2_e;
-        rule.to_cap = 2.0f * log2_e * scale / softcap;
-        rule.of_cap = (float)ORDO_LN_2 / softcap;
-    }
-    return rule;
-}
+#include "cuda/common/rule.h"
 
 ORDO_DEVICE float log2_approx(float x)
 {
@@ -37,24 +14,96 @@ ORDO_DEVICE float log2_approx(float x)
     return y;
 }
 
-/* In place and in one asm statement: otherwise ptxas gives each step separate registers for all
- * scores of a tile. */
-ORDO_DEVICE void cap_score(float &qk, const ordo_score_rule &rule)
+/* ordo_cap_near(); and the capped logit of any score. In place and in one asm statement: otherwise
+ * the compiler gives each step separate registers for all scores of a tile. */
+ORDO_DEVICE void cap_near(float &qk, const ordo_score_rule &rule)
 {
-    asm("{.reg .f32 x; mul.rn.f32 x, %0, %1; ex2.approx.ftz.f32 x, x; add.rn.f32 x, x, 0f3f800000; "
-        "rcp.approx.ftz.f32 x, x; fma.rn.f32 %0, x, %2, %3;}"
+    asm("{.reg .f32 x, y; mul.rn.f32 x, %0, %0; fma.rn.f32 y, x, %4, %3; fma.rn.f32 y, x, y, %2; "
+        "fma.rn.f32 y, x, y, %1; mul.rn.f32 %0, %0, y;}"
         : "+f"(qk)
-        : "f"(rule.to_cap), "f"(-2.0f * rule.cap), "f"(rule.cap));
+        : "f"(rule.near[0]), "f"(rule.near[1]), "f"(rule.near[2]), "f"(rule.near[3]));
 }
 
-/* slope2: ALiBi's slope times log2(e), 0 for none; away: i + diagonal - j. */
-ORDO_DEVICE float logit_of(float qk, const ordo_score_rule &rule, float slope2, float away)
+ORDO_DEVICE void cap_score(float &qk, const ordo_score_rule &rule)
 {
-    if (rule.cap > 0.0f)
-        cap_score(qk, rule);
-    else
-        qk *= rule.scale;
-    return fmaf(-slope2, fabsf(away), qk);
+    asm("{.reg .f32 x, y; .reg .pred far; abs.f32 x, %0; setp.gt.f32 far, x, %1; "
+        "mul.rn.f32 x, %0, %0; fma.rn.f32 y, x, %5, %4; fma.rn.f32 y, x, y, %3; "
+        "fma.rn.f32 y, x, y, %2; mul.rn.f32 y, %0, y; "
+        "mul.rn.f32 x, %0, %6; ex2.approx.ftz.f32 x, x; add.rn.f32 x, x, 0f3f800000; "
+        "rcp.approx.ftz.f32 x, x; fma.rn.f32 x, x, %7, %8; selp.f32 %0, x, y, far;}"
+        : "+f"(qk)
+        : "f"(rule.edge), "f"(rule.near[0]), "f"(rule.near[1]), "f"(rule.near[2]),
+          "f"(rule.near[3]), "f"(rule.to_cap), "f"(-2.0f * rule.cap), "f"(rule.cap));
+}
+
+/* Capped logits of a tile. Most tiles have no score beyond the edge, and then need no exp2. The
+ * choice is a warp's, for all scores and then for eight at a time, which need few registers; it
+ * changes no bit. */
+template <int N> ORDO_DEVICE void cap_scores(float (&qk)[N], const ordo_score_rule &rule)
+{
+    float top[2] = { 0.0f, 0.0f };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        top[i % 2] = fmaxf(top[i % 2], fabsf(qk[i]));
+    if (!__any_sync(~0u, fmaxf(top[0], top[1]) > rule.edge)) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            cap_near(qk[i], rule);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k += 8) {
+        bool far = false;
+#pragma unroll
+        for (int i = k; i < k + 8; i++)
+            far = far || fabsf(qk[i]) > rule.edge;
+        if (__any_sync(~0u, far)) {
+#pragma unroll
+            for (int i = k; i < k + 8; i++)
+                cap_score(qk[i], rule);
+        } else {
+#pragma unroll
+            for (int i = k; i < k + 8; i++)
+                cap_near(qk[i], rule);
+        }
+    }
+}
+
+/* ALiBi: subtracts slope times the distance |i + diagonal - j|, exact in f32, in one fma. `away` is
+ * i + diagonal - j of register 0; SIGN: 1 if columns are queries, -1 if they are keys. The second
+ * row of a thread is 8 rows on, so that its distances are those of the first one, 8 columns on. */
+template <int SIGN, int N> ORDO_DEVICE void subtract_distance(float (&s)[N], float slope, int away)
+{
+    const float from = (float)away;
+#pragma unroll
+    for (int j = -1; j < N / 4; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const float distance = from + (float)(SIGN * (8 * j + e));
+            if (j >= 0)
+                s[4 * j + e] = fmaf(-slope, fabsf(distance), s[4 * j + e]);
+            if (j + 1 < N / 4)
+                s[4 * j + 6 + e] = fmaf(-slope, fabsf(distance), s[4 * j + 6 + e]);
+        }
+}
+
+/* Scores of a tile to what the rule gives; every pass does this, forward and backward. `place` says
+ * where the tile is, if ALiBi needs it: it sets the head's slope and returns `away` of above. */
+template <int SIGN, int N, typename F>
+ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, F place)
+{
+    if (rule.cap > 0.0f) {
+        cap_scores(s, rule);
+    } else if (rule.unit == 1.0f) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] *= rule.scale;
+    }
+    if (rule.biased) {
+        float slope;
+        const int away = place(slope);
+        subtract_distance<SIGN>(s, slope * rule.slope, away);
+    }
 }
 
 /* The derivative of softcap, 1 - tanh^2, from |p| and lse in base 2. */

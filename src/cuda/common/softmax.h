@@ -1,5 +1,4 @@
-/* common/softmax.h: a step of the online softmax over the accumulators of a product, and scores to
- * logits. */
+/* common/softmax.h: a step of the online softmax over the accumulators of a product. */
 #ifndef CUDA_COMMON_SOFTMAX_H
 #define CUDA_COMMON_SOFTMAX_H
 
@@ -68,26 +67,6 @@ ORDO_DEVICE row_with_sink with_sink(float max, float sum, float scale_log2, floa
     row.shrink = exp2_approx(shift - row.top);
     row.sum = fmaf(sum, row.shrink, exp2_approx(sink2 - row.top));
     return row;
-}
-
-/* Scores to logits, as logit_of() has it: softcap and ALiBi, a branch for all of a tile. `away` is
- * the distance of the first row's own column from the thread's first one. */
-template <int N>
-ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, float slope2, int away)
-{
-    if (rule.cap > 0.0f) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            cap_score(s[i], rule);
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            s[i] *= rule.scale;
-    }
-    const float from[2] = { (float)away, (float)(away + 8) };
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        s[i] = fmaf(-slope2, fabsf(from[i / 2 % 2] - (float)ordo_accumulator_column(0, i)), s[i]);
 }
 
 #endif

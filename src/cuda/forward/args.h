@@ -23,7 +23,7 @@ typedef struct ordo_forward_args {
     ordo_cuda_tensor rows; /* o, for tiles that are stored row by row */
     int32_t chunks;        /* of 8 columns, in one row of it */
     ordo_score_rule rule;
-    bool ruled; /* softcap or ALiBi: `scale` and `scale_log2` then apply to logits in base 2 */
+    bool ruled; /* `scale` and `scale_log2` then apply to what the rule gives */
     const float *slopes;
     int64_t slopes_sequence;
     const float *sink;     /* one logit per query head, or NULL */

@@ -166,10 +166,11 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                 const int to = ORDO_KEEP_COLS / Z::COLUMNS;
                 if (to == 1 || fresh || tile % to == to - 1) {
                     const uint32_t place = args.maker.block0 + tile / to;
-                    keep.x = keep_inside(maker, record.keep_head, args.maker.row0 + row, place,
-                                         lane % 4);
-                    keep.y = keep_inside(maker, record.keep_head, args.maker.row0 + row + 8, place,
-                                         lane % 4);
+                    uint32_t line = (uint32_t)row;
+                    asm volatile("" : "+r"(line)); /* so that the sum is not kept live */
+                    line += args.maker.row0;
+                    keep.x = keep_inside(maker, record.keep_head, line, place, lane % 4);
+                    keep.y = keep_inside(maker, record.keep_head, line + 8, place, lane % 4);
                 }
             }
         };
@@ -192,9 +193,13 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             const int at = tile * Z::COLUMNS + column;
             if constexpr (GENERAL && cut.value) {
                 if (args.ruled)
-                    apply_rule(s, args.rule, record.slope2, row + record.diagonal - at);
-                if (tile >= cut_from)
-                    mask_from(s, limit[0] - at, limit[1] - at);
+                    apply_rule<-1>(s, args.rule, [&](float &slope) {
+                        slope = record.slope;
+                        return row + record.diagonal - at;
+                    });
+                if (tile >= cut_from) /* limits from the record: they are not live in between */
+                    mask_from(s, min(record.kv_len, row + record.high + 1) - at,
+                              min(record.kv_len, row + 8 + record.high + 1) - at);
                 if (tile < cut_to)
                     mask_before(s, row + record.low - at, row + 8 + record.low - at);
             }

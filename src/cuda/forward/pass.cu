@@ -44,11 +44,11 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
 {
     args->rows = pass->o;
     args->chunks = pass->v_head_dim / 8;
-    args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args->ruled = ordo_pass_ruled(pass);
-    if (args->ruled) { /* scores come as powers of two */
-        args->scale = (float)ORDO_LN_2;
-        args->scale_log2 = 1.0f;
+    if (args->ruled) {
+        args->scale = args->rule.natural;
+        args->scale_log2 = args->rule.unit;
     }
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;

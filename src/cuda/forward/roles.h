@@ -27,7 +27,7 @@ struct forward_record {
     int32_t q_len, kv_len, low, high;
     int32_t first, last; /* key tiles, walked last to first. At least one */
     int32_t diagonal;
-    float slope2; /* ALiBi, in powers of two */
+    float slope; /* ALiBi */
     uint32_t keep_head;
     int32_t keep_across;
     int64_t keep; /* the head's first block of bits */
@@ -151,10 +151,9 @@ ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, for
     to->first = sees_nothing ? 0 : keys.first;
     to->last = sees_nothing ? 0 : keys.last;
     to->diagonal = s.diagonal;
-    to->slope2 = 0.0f;
+    to->slope = 0.0f;
     if (args.slopes)
-        to->slope2 =
-            args.slopes[place.sequence * args.slopes_sequence + place.head] * (float)ORDO_LOG2_E;
+        to->slope = args.slopes[place.sequence * args.slopes_sequence + place.head];
     to->keep_head = keep_head_of(args.maker, s.id, place.head);
     to->keep_across = s.keep_across;
     to->keep = s.keep + place.head * s.keep_head;
@@ -223,8 +222,12 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
                      p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
         const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
-        for (int tile = from.last; tile >= from.first; tile--) {
-            if (tile > from.first)
+        /* Read from the record at each use, to save a register. */
+        auto first = [&] {
+            return GENERAL ? forward_record_of<Z>(smem, drawn)->first : from.first;
+        };
+        for (int tile = from.last; tile >= first(); tile--) {
+            if (tile > first())
                 load_k(tile - 1);
             mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);

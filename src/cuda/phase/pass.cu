@@ -100,10 +100,10 @@ static ordo_status launch_softmax(const ordo_cuda_pass *pass, const phase_maps *
     args.columns = pass->phase.columns;
     args.p = pass->phase.p;
     args.shrink = pass->phase.shrink;
-    args.rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args.ruled = ordo_pass_ruled(pass);
-    args.scale = args.ruled ? (float)ORDO_LN_2 : pass->scale;
-    args.scale_log2 = args.ruled ? 1.0f : pass->scale * (float)ORDO_LOG2_E;
+    args.scale = args.ruled ? args.rule.natural : pass->scale;
+    args.scale_log2 = args.ruled ? args.rule.unit : pass->scale * (float)ORDO_LOG2_E;
     args.keep_scale = ordo_pass_dv_scale(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
@@ -130,7 +130,7 @@ static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *m
     args.columns = pass->phase.columns;
     args.p = pass->phase.p;
     args.ds = pass->phase.ds;
-    args.rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args.ruled = ordo_pass_ruled(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;

@@ -207,10 +207,10 @@ template <int N> struct phase_consumer {
 
 /* ---- ends ---- */
 
-/* ALiBi's slope of a query head times log2(e); 0 without ALiBi. */
+/* ALiBi's slope of a query head; 0 without ALiBi. */
 ORDO_DEVICE float phase_slope(const float *slopes, int64_t across, int sequence, int head)
 {
-    return slopes ? slopes[sequence * across + head] * (float)ORDO_LOG2_E : 0.0f;
+    return slopes ? slopes[sequence * across + head] : 0.0f;
 }
 
 /* Index of a row of a query tile in the row statistics. */

@@ -146,10 +146,13 @@ template <bool F16> struct scores_math {
             for (int i = 0; i < SCORES; i++)
                 d[i] = fmaf(d[i], args.rule.scale, -t.stat[i / 2 % 2]);
         } else {
-            apply_rule(d, args.rule, slope(t), away(t));
+            apply_rule<-1>(d, args.rule, [&](float &of) {
+                of = slope(t);
+                return away(t);
+            });
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
-                d[i] -= t.stat[i / 2 % 2];
+                d[i] = fmaf(d[i], args.rule.unit, -t.stat[i / 2 % 2]);
         }
         if (t.cut)
             phase_hide(d, t.window, -INFINITY);
@@ -165,7 +168,7 @@ template <bool F16> struct scores_math {
                                          const tile_state &t) const
     {
         if (args.rule.cap > 0.0f) {
-            const float slope2 = slope(t);
+            const float slope2 = slope(t) * args.rule.slope;
             const int first = away(t);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)

@@ -59,7 +59,7 @@ template <bool F16> struct softmax_math {
     /* What a thread knows of a unit. */
     struct unit_state {
         int first, head, tile, sequence; /* first: row of the sequence */
-        float slope2;
+        float slope;
         row_state rows;
     };
 
@@ -71,7 +71,10 @@ template <bool F16> struct softmax_math {
         const int row = u.first + pipe.row(), column = j * PHASE_KEYS + 2 * (pipe.x % 4);
         const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
         if (args.ruled)
-            apply_rule(d, args.rule, u.slope2, row + s.diagonal - column);
+            apply_rule<-1>(d, args.rule, [&](float &slope) {
+                slope = u.slope;
+                return row + s.diagonal - column;
+            });
         if (ordo_band_cuts(&band, u.first / PHASE_ROWS, j))
             phase_hide(d, phase_window_of(s, row, column), -INFINITY);
         softmax_step<false>(d, unused, 0, args.scale_log2, u.rows);
@@ -138,7 +141,7 @@ template <bool F16> struct softmax_math {
             u.head = pipe.told(SOFTMAX_HEAD);
             u.tile = pipe.told(SOFTMAX_TILE);
             u.sequence = pipe.told(SOFTMAX_SEQUENCE);
-            u.slope2 = phase_slope(args.slopes, args.slopes_sequence, u.sequence, u.head);
+            u.slope = phase_slope(args.slopes, args.slopes_sequence, u.sequence, u.head);
             u.rows = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
             if (count == 0)
                 pipe.pass();

@@ -151,12 +151,13 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
             for (int i = 0; i < WIDE_SCORES; i++)
                 s[i] = fmaf(s[i], args.rule.scale, -lse[i / 4 * 2 + i % 2]);
         } else {
-            const float slope2 = __int_as_float(of_step(stage, STEP_SLOPE));
-            const int first = away(unit, stage);
+            apply_rule<1>(s, args.rule, [&](float &slope) {
+                slope = __int_as_float(of_step(stage, STEP_SLOPE));
+                return away(unit, stage);
+            });
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = logit_of(s[i], args.rule, slope2, wide_away<1>(first, i)) -
-                       lse[i / 4 * 2 + i % 2];
+                s[i] = fmaf(s[i], args.rule.unit, -lse[i / 4 * 2 + i % 2]);
         }
         if (of_step(stage, STEP_CUT) != WIDE_WHOLE)
             mask(s, unit, stage);
@@ -189,7 +190,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
         mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
         mbar_wait(Z::P_FULL + 8 * stage, j >> 1 & 1);
         const bool capped = args.rule.cap > 0.0f;
-        const float slope2 = capped ? __int_as_float(of_step(stage, STEP_SLOPE)) : 0.0f;
+        const float slope2 =
+            capped ? __int_as_float(of_step(stage, STEP_SLOPE)) * args.rule.slope : 0.0f;
         const int first = capped ? away(unit, stage) : 0;
         const uint32_t stat = stage * Z::STAT_BYTES + x % 4 * 16;
 #pragma unroll

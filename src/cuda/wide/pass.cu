@@ -54,7 +54,7 @@ static ordo_status arguments(const ordo_cuda_pass *pass, ordo_wide_args *args, c
         section_of(run, run->kv_heads, run->band.q_len * row_bytes * run->group_heads);
     args->query_section =
         section_of(run, run->kv_heads, run->band.kv_len * row_bytes) * run->group_heads;
-    args->rule = ordo_score_rule_of(pass->scale, pass->softcap);
+    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->keep_scale = pass->keep_scale;

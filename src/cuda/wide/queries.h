@@ -268,11 +268,13 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
             for (int i = 0; i < WIDE_SCORES; i++)
                 s[i] = fmaf(s[i], args.rule.scale, -u.lse[i / 2 % 2]);
         } else {
-            const float slope2 = slope(u);
-            const int away = u.row + diagonal(u) - column;
+            apply_rule<-1>(s, args.rule, [&](float &of) {
+                of = slope(u);
+                return u.row + diagonal(u) - column;
+            });
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = logit_of(s[i], args.rule, slope2, wide_away<-1>(away, i)) - u.lse[i / 2 % 2];
+                s[i] = fmaf(s[i], args.rule.unit, -u.lse[i / 2 % 2]);
         }
         const int first = u.row - ordo_accumulator_row(x, 0), key = tile * WIDE_TILE;
         if (key + WIDE_TILE > u.keys || key + WIDE_TILE - 1 - first > u.high ||
@@ -302,7 +304,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
         for (int i = 0; i < WIDE_SCORES; i++)
             dp[i] = score_gradient<SOURCE != ORDO_KEEP_NONE>(p[i], dp[i], u.delta[i / 2 % 2]);
         if (args.rule.cap > 0.0f) {
-            const float slope2 = slope(u);
+            const float slope2 = slope(u) * args.rule.slope;
             const int away = u.row + diagonal(u) - (tile * WIDE_TILE + 2 * (x % 4));
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)

@@ -143,11 +143,10 @@ template <int COLUMNS> ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t
         mbar_wait(bars + 8 * p, parity);
 }
 
-/* ALiBi's slope of a query head times log2(e); 0 without ALiBi. */
+/* ALiBi's slope of a query head; 0 without ALiBi. */
 ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 {
-    return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] * (float)ORDO_LOG2_E
-                       : 0.0f;
+    return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] : 0.0f;
 }
 
 /* ---- products: tiles of 64 rows ---- */
