@@ -13,11 +13,13 @@
  *   r = e (D/16 + 4) scale sum|q||k| + e (|logit| + |lse| + |bias| + 4 softcap + 8)      relative:
  *
  * sixteen products are added at once, and then in f32 with an error of a few units; exp2 and
- * tanh are approximations. dP and delta = <dout, o> - dlse are off by e (D/16 + 4) of the sum of
- * their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A sum of n terms is off by
- * e (n/16 + 8) of their magnitudes, and the result is rounded once: u. By phases dS is computed from
- * P, times the slope of the soft cap, after its rounding: u of each term once more, and in f16 never
- * closer than 2^-25 |dP - delta|, however small the slope.
+ * tanh are approximations. tanh is a polynomial up to 1/2, off by 6.8e-7 of itself, so by 3.2e-7 of
+ * softcap at most, and then an exponential form, off by 2^-22 of softcap: 4 e is 9.5e-7. The slope
+ * of ALiBi is rounded twice before its fma: e |bias|. dP and delta = <dout, o> - dlse are off by e
+ * (D/16 + 4) of the sum of their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A
+ * sum of n terms is off by e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
+ * By phases dS is computed from P, times the slope of the soft cap, after its rounding: u of each
+ * term once more, and in f16 never closer than 2^-25 |dP - delta|, however small the slope.
  *
  * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
  * adds its products with delta over the rows.
