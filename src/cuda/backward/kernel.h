@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(384, 1)
 {
     using Z = backward_shape<D, SOURCE, GENERAL>;
     using M = backward_math<D, SOURCE, GENERAL, F16>;
+    using SUMS = chain_sums<D, Z>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -94,13 +95,13 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        if (args.carry.in && !m.dead()) /* else at the end */
-            chain_sums(args, m.place(args), m.mine, m.thread).load(dk, dv);
         if constexpr (GENERAL)
             m.zero_keys();
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
+        if (args.carry.in && !m.dead()) /* else at the end */
+            SUMS(args, m.place(args), m.thread).load(dk, dv);
         named_arrive(DS_DONE + 2 * ((j & 1) ^ 1) + (m.mine ^ 1), 256);
         mbar_wait(Z::Q_FULL + 8 * (j & 1), j >> 1 & 1);
         wgmma_pin(sc);
@@ -213,9 +214,9 @@ __global__ void __launch_bounds__(384, 1)
         named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
         uint32_t taint = 0;
         if (dead)
-            chain_sums(args, at, m.mine, m.thread).forget(dk, dv);
+            SUMS(args, at, m.thread).forget(dk, dv);
         if (args.carry.out) {
-            taint = chain_sums(args, at, m.mine, m.thread).store(dk, dv);
+            taint = SUMS(args, at, m.thread).store(dk, dv);
         } else if (!GENERAL || args.dk_rows.data) {
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
                               args.v_head_dim, at);

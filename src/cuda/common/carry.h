@@ -18,17 +18,7 @@ typedef struct carry_tile {
     int32_t columns;
 } carry_tile;
 
-ORDO_DEVICE void carry_load_pair(const float *from, float &a, float &b)
-{
-    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(a), "=f"(b) : "l"(from) : "memory");
-}
-
-ORDO_DEVICE void carry_store_pair(float *to, float a, float b)
-{
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(a), "f"(b) : "memory");
-}
-
-/* The same if column < columns; else nothing changes. The comparison is part of the statement, so
+/* A pair if column < columns; else nothing changes. The comparison is part of the statement, so
  * that the results of many comparisons are not kept in registers. */
 ORDO_DEVICE void carry_load_pair(const float *from, int column, int columns, float &a, float &b)
 {
@@ -56,66 +46,20 @@ ORDO_DEVICE float *carry_row_at(float *sums, const carry_tile &tile, int thread,
     return at;
 }
 
-/* Whether rows that fill the registers have code of their own: shorter to run, but more of it. */
-template <int N> ORDO_DEVICE constexpr bool carry_has_whole(void)
+/* d = the sums, of rows that exist, and zeros behind the last column. Rows that do not exist are
+ * zeros: nothing is made of them. `thread` of the warpgroup. */
+template <int N>
+ORDO_DEVICE void carry_load(float (&d)[N], float *sums, const carry_tile &tile, int thread)
 {
-    return N <= 64;
-}
-
-/* d = the sums, of rows that exist; columns behind the last stay as they are. `thread` of the
- * warpgroup. */
-template <bool WHOLE, int N>
-ORDO_DEVICE void carry_load_rows(float (&d)[N], float *sums, const carry_tile &tile, int thread)
-{
+    clear(d);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int columns = ordo_accumulator_row(thread, 2 * r) < tile.rows ? tile.columns : 0;
         const float *const row = carry_row_at(sums, tile, thread, r);
-        if (WHOLE && columns == 0)
-            continue;
 #pragma unroll
         for (int c = 0; c < N / 4; c++)
-            if (WHOLE)
-                carry_load_pair(row + 8 * c, d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
-            else
-                carry_load_pair(row + 8 * c, 8 * c, columns, d[4 * c + 2 * r],
-                                d[4 * c + 2 * r + 1]);
+            carry_load_pair(row + 8 * c, 8 * c, columns, d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
     }
-}
-
-/* d = the sums, and zeros behind the last column. Rows that do not exist are left with anything:
- * nothing is made of them. */
-template <int N>
-ORDO_DEVICE void carry_load(float (&d)[N], float *sums, const carry_tile &tile, int thread)
-{
-    if (carry_has_whole<N>() && tile.columns == 2 * N) {
-        carry_load_rows<true>(d, sums, tile, thread);
-    } else {
-        clear(d);
-        carry_load_rows<false>(d, sums, tile, thread);
-    }
-}
-
-/* The same where it is rare: less code. */
-template <int N>
-ORDO_DEVICE void carry_reload(float (&d)[N], float *sums, const carry_tile &tile, int thread)
-{
-    clear(d);
-    carry_load_rows<false>(d, sums, tile, thread);
-}
-
-/* Row r of this thread's two; columns 0: nothing. */
-template <bool WHOLE, int N>
-ORDO_DEVICE void carry_store_row(const float (&d)[N], int r, float *row, int columns)
-{
-    if (WHOLE && columns == 0)
-        return;
-#pragma unroll
-    for (int c = 0; c < N / 4; c++)
-        if (WHOLE)
-            carry_store_pair(row + 8 * c, d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
-        else
-            carry_store_pair(row + 8 * c, 8 * c, columns, d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
 }
 
 /* Stores d, except rows that hold a value that is not finite: those keep what was there, and are
@@ -141,10 +85,9 @@ ORDO_DEVICE uint32_t carry_store(const float (&d)[N], float *sums, uint8_t *brok
             taint = 1;
         }
         const int columns = exists && !bad ? tile.columns : 0;
-        if (carry_has_whole<N>() && tile.columns == 2 * N)
-            carry_store_row<true>(d, r, row, columns);
-        else
-            carry_store_row<false>(d, r, row, columns);
+#pragma unroll
+        for (int c = 0; c < N / 4; c++)
+            carry_store_pair(row + 8 * c, 8 * c, columns, d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
     }
     return taint;
 }
