@@ -100,14 +100,14 @@ __global__ void __launch_bounds__(384, 1)
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
         named_sync(OWN + m.mine, 128);
-        if (args.carry.in && !m.dead()) /* else at the end */
-            SUMS(args, m.place(args), m.thread).load(dk, dv);
         named_arrive(DS_DONE + 2 * ((j & 1) ^ 1) + (m.mine ^ 1), 256);
         mbar_wait(Z::Q_FULL + 8 * (j & 1), j >> 1 & 1);
         wgmma_pin(sc);
         wgmma_fence();
         m.s(sc, j & 1);
         wgmma_commit();
+        if (args.carry.in && !m.dead()) /* else at the end */
+            SUMS(args, m.place(args), m.thread).load(dk, dv);
         if (D == 128)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
