@@ -2,7 +2,8 @@
  *
  * Every byte is a field, in the order in which they are read below; past the end they are 0. What
  * the library refuses must leave all memory alone; what it accepts, if small, is run twice, on
- * different numbers of threads: the same bits, no byte outside the outputs touched. Under the
+ * different numbers of threads: the same bits, no byte outside the outputs touched. A plan with
+ * segments gives the bits of one without. Under the
  * address sanitizer no byte outside any array is read either: each has an allocation of its exact
  * size, and the panels of the CPU backend have gaps between them (cpu/gap.h). */
 #include "base/keep.h"
@@ -46,7 +47,12 @@ static ordo_problem read_problem(reader *r)
 static ordo_plan_options read_options(reader *r)
 {
     ordo_plan_options o = ORDO_PLAN_OPTIONS_INIT;
-    o.backend = byte(r) == 255 ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
+    const int first = byte(r);
+    o.backend = first == 255 ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
+    if (first >= 192 && first < 224)
+        o.segments = first - 191;
+    else if (first >= 224 && first < 255)
+        o.mask_memory = (uint64_t)(first - 223) * 1024;
     o.forward_tile.q = extent(r);
     o.forward_tile.k = extent(r);
     o.backward_tile.q = extent(r);
@@ -67,6 +73,7 @@ typedef struct call_memory {
     ordo_call call;
     block tensors[TENSORS], lse, dlse; /* q k v dout, then outputs o dq dk dv */
     block lengths[4], ids, slopes, seed, offset, bits;
+    block sink, dsink, dsink_parts;
     void *work;
 } call_memory;
 
@@ -161,6 +168,24 @@ static void read_arrays(reader *r, const ordo_problem *p, call_memory *m)
     m->call.offset = (uint64_t)number(r, 255);
 }
 
+/* A sink and where its gradients go, in one of four calls. */
+static void read_sinks(reader *r, const ordo_problem *p, call_memory *m)
+{
+    const reader nothing = { NULL, NULL };
+    const int kind = byte(r);
+    float sinks[MOST_HEADS];
+    for (int x = 0; x < MOST_HEADS; x++)
+        sinks[x] = x < 4 ? (float)real(r) : sinks[x - 4];
+    m->sink = block_of(sinks, (size_t)p->heads * sizeof *sinks);
+    m->dsink = block_open((size_t)p->heads * sizeof *sinks, &nothing);
+    m->dsink_parts = block_open((size_t)(p->batch * p->heads) * sizeof *sinks, &nothing);
+    if (kind < 192)
+        return;
+    m->call.sink = kind == 255 ? NULL : block_data(&m->sink);
+    m->call.dsink = kind % 2 ? block_data(&m->dsink) : NULL;
+    m->call.dsink_parts = kind / 2 % 2 ? block_data(&m->dsink_parts) : NULL;
+}
+
 /* Words of keep bits that a call reads; at most those of a valid batch. */
 static size_t keep_words(const ordo_problem *p, const call_memory *m)
 {
@@ -219,6 +244,7 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     case 248: m->call.workspace = (char *)m->call.workspace + 64; break;
     default: break;
     }
+    read_sinks(r, p, m);
     return fits;
 }
 
@@ -228,9 +254,9 @@ static void call_close(call_memory *m)
         block_close(&m->tensors[x]);
     for (int x = 0; x < 4; x++)
         block_close(&m->lengths[x]);
-    enum { OTHERS = 7 };
-    block *const others[OTHERS] = { &m->lse,  &m->dlse,   &m->ids, &m->slopes,
-                                    &m->seed, &m->offset, &m->bits };
+    enum { OTHERS = 10 };
+    block *const others[OTHERS] = { &m->lse,    &m->dlse, &m->ids,  &m->slopes, &m->seed,
+                                    &m->offset, &m->bits, &m->sink, &m->dsink,  &m->dsink_parts };
     for (size_t x = 0; x < OTHERS; x++)
         block_close(others[x]);
     free(m->work);
@@ -241,7 +267,7 @@ static void call_close(call_memory *m)
 /* Inputs are never written; outputs only in their own memory, and only by a pass that ran. */
 static void check_memory(const call_memory *m, bool forward, bool backward)
 {
-    bool fine = block_unchanged(&m->dlse) && block_unchanged(&m->bits);
+    bool fine = block_unchanged(&m->dlse) && block_unchanged(&m->bits) && block_unchanged(&m->sink);
     for (int x = 0; x < 4; x++)
         fine = fine && block_unchanged(&m->tensors[x]);
     for (int x = 4; x < TENSORS; x++) {
@@ -249,6 +275,11 @@ static void check_memory(const call_memory *m, bool forward, bool backward)
         fine = fine && (ran ? guards_unchanged(&m->tensors[x]) : block_unchanged(&m->tensors[x]));
     }
     fine = fine && (forward ? guards_unchanged(&m->lse) : block_unchanged(&m->lse));
+    const block *const gradients[] = { &m->dsink, &m->dsink_parts };
+    const bool given[] = { m->call.dsink != NULL, m->call.dsink_parts != NULL };
+    for (int x = 0; x < 2; x++)
+        fine = fine && (backward && given[x] ? guards_unchanged(gradients[x])
+                                             : block_unchanged(gradients[x]));
     if (!fine)
         abort();
 }
@@ -282,7 +313,35 @@ static void run_some(const ordo_problem *p, const ordo_plan *plan, const call_me
     block_close(&dv);
 }
 
-static void run(const ordo_problem *p, const ordo_plan *plan, call_memory *m)
+enum { OUTPUTS = 7 }; /* lse o dq dk dv dsink dsink_parts */
+
+static void run_both(const ordo_plan *plan, const ordo_call *call)
+{
+    if (ordo_attention_forward(plan, call) != ORDO_OK ||
+        ordo_attention_backward(plan, call) != ORDO_OK)
+        abort();
+}
+
+/* The same call by the plan without segments, over the results. */
+static void run_whole(const ordo_plan *whole, ordo_call call)
+{
+    call.workspace_bytes = ordo_plan_workspace(whole);
+    if (posix_memalign(&call.workspace, 256, call.workspace_bytes) != 0)
+        abort();
+    run_both(whole, &call);
+    free(call.workspace);
+}
+
+static void compare(const block *const outputs[OUTPUTS], const block again[OUTPUTS])
+{
+    for (int x = 0; x < OUTPUTS; x++)
+        if (memcmp(block_data(&again[x]), block_data(outputs[x]), outputs[x]->bytes) != 0)
+            abort();
+}
+
+/* `whole` is the plan without segments, or NULL. */
+static void run(const ordo_problem *p, const ordo_plan *plan, const ordo_plan *whole,
+                call_memory *m)
 {
     const bool forward = ordo_attention_forward(plan, &m->call) == ORDO_OK;
     check_memory(m, forward, false);
@@ -292,24 +351,23 @@ static void run(const ordo_problem *p, const ordo_plan *plan, call_memory *m)
     check_memory(m, forward, backward);
     if (!backward)
         return;
-    /* once more, over the results, on another number of threads */
-    block again[TENSORS + 1];
-    const block *outputs[TENSORS + 1] = { &m->lse };
-    for (int x = 4; x < TENSORS; x++)
-        outputs[x - 3] = &m->tensors[x];
-    for (int x = 0; x < 5; x++) {
+    const block *const outputs[OUTPUTS] = { &m->lse,        &m->tensors[4], &m->tensors[5],
+                                            &m->tensors[6], &m->tensors[7], &m->dsink,
+                                            &m->dsink_parts };
+    block again[OUTPUTS];
+    for (int x = 0; x < OUTPUTS; x++)
         again[x] = block_of(block_data(outputs[x]), outputs[x]->bytes);
-    }
+    /* once more, over the results, on another number of threads */
     m->call.threads = m->call.threads % 5 + 1;
-    if (ordo_attention_forward(plan, &m->call) != ORDO_OK ||
-        ordo_attention_backward(plan, &m->call) != ORDO_OK)
-        abort();
+    run_both(plan, &m->call);
     run_some(p, plan, m);
-    for (int x = 0; x < 5; x++) {
-        if (memcmp(block_data(&again[x]), block_data(outputs[x]), outputs[x]->bytes) != 0)
-            abort();
-        block_close(&again[x]);
+    compare(outputs, again);
+    if (whole) {
+        run_whole(whole, m->call);
+        compare(outputs, again);
     }
+    for (int x = 0; x < OUTPUTS; x++)
+        block_close(&again[x]);
 }
 
 /* Small enough to take milliseconds: sizes, then the multiplications of one product. */
@@ -327,15 +385,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     reader r = { data, data + size };
     const ordo_problem asked = read_problem(&r);
-    const ordo_plan_options options = read_options(&r);
-    ordo_plan *plan = NULL;
+    ordo_plan_options options = read_options(&r);
+    ordo_plan *plan = NULL, *whole = NULL;
     ordo_problem p = ORDO_PROBLEM_INIT;
     if (ordo_plan_create(&plan, &asked, fuzz_host(), &options) != ORDO_OK) {
         if (plan != NULL)
             abort();
         return 0;
     }
-    if (ordo_plan_problem(plan, &p) != ORDO_OK)
+    const bool segments = options.segments > 0 || options.mask_memory > 0;
+    options.segments = 0;
+    options.mask_memory = 0;
+    if (ordo_plan_problem(plan, &p) != ORDO_OK ||
+        (segments && ordo_plan_create(&whole, &asked, fuzz_host(), &options) != ORDO_OK))
         abort();
     p.kv_len = p.kv_len == ORDO_NO_KEYS ? 0 : p.kv_len;
     p.total_kv = p.total_kv == ORDO_NO_KEYS ? 0 : p.total_kv;
@@ -344,10 +406,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!m)
             abort();
         if (read_call(&r, &p, plan, m))
-            run(&p, plan, m);
+            run(&p, plan, whole, m);
         call_close(m);
         free(m);
     }
+    ordo_plan_destroy(whole);
     ordo_plan_destroy(plan);
     return 0;
 }
