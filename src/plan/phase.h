@@ -1,9 +1,10 @@
 /* phase.h: the panels of the passes by phases (CUDA, head sizes above 256), and their workspace.
  *
- * P, and in the backward pass dS, of a panel are in the workspace at a time: `tiles` query tiles of
- * each query head that shares one of `section` key heads. Sums of dK and dV go on from panel to
- * panel in f32. Whole heads and all of them, as far as the budget reaches; below that panels of one
- * key head, down to one query tile. None of this changes a bit. Plain C, integers only. */
+ * The workspace holds P, and in the backward pass dS, of one panel: `tiles` query tiles of each
+ * query head that shares one of `section` key heads. Sums of dK and dV are continued from panel to
+ * panel in f32. A panel has all query tiles of as many key heads as the workspace limit allows; if
+ * it does not allow one, as many query tiles of one key head, but at least one. The panels change
+ * no bit. Plain C, integers only. */
 #ifndef PLAN_PHASE_H
 #define PLAN_PHASE_H
 

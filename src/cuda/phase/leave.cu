@@ -1,6 +1,6 @@
-/* phase/leave.cu: sums of dK and dV that are carried out, from the workspace to the caller: whole
- * rows, and only those that are finite. The products of a row come from several blocks, none of
- * which knows what the others found. */
+/* phase/leave.cu: copy the sums of dK and dV that are carried out from the workspace to the caller,
+ * row by row, and only rows that are finite throughout. This needs a kernel of its own: several
+ * blocks compute the columns of a row, and none knows whether those of the others are finite. */
 #include "cuda/common/launch.h"
 #include "cuda/common/ptx.h"
 #include "cuda/phase/leave.h"

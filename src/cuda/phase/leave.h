@@ -1,4 +1,4 @@
-/* phase/leave.h: sums of dK and dV of a backward pass by phases that are carried out. */
+/* phase/leave.h: store the carried sums of dK and dV of a backward pass by phases. */
 #ifndef CUDA_PHASE_LEAVE_H
 #define CUDA_PHASE_LEAVE_H
 

@@ -1,9 +1,10 @@
-/* phase/product.h: the last phase: what P and dS are multiplied by.
+/* phase/product.h: the last phase: the products of P and dS with V, K, dO and Q.
  *
- * By queries, O = P V or dQ = dS K of 128 queries of a query head: keys upwards; O is multiplied by
- * each row's factor before a key tile is added. By keys, dV = P^T dO and dK = dS^T Q of 128 keys of
- * a key head: query tiles in the order of the plan, at each the query heads of the group, rows
- * upwards. There the sums of a unit go on from panel to panel, as f32 in the workspace. A unit has
+ * By queries: O = P V or dQ = dS K of 128 queries of a query head. The sum runs over the keys in
+ * ascending order; O is multiplied by each row's factor before a key tile is added. By keys:
+ * dV = P^T dO and dK = dS^T Q of 128 keys of a key head. The sum runs over the query tiles in the
+ * order of the plan, at each over the query heads of the group, and over the rows in ascending
+ * order. The sums of a unit are continued from panel to panel, as f32 in the workspace. A unit has
  * N columns of the output. */
 #ifndef CUDA_PHASE_PRODUCT_H
 #define CUDA_PHASE_PRODUCT_H

@@ -2,10 +2,10 @@
  * shared by kernels, host and tests.
  *
  * Query tiles of one head are numbered over all sequences (common/sequence.h). A panel is a range
- * of them, of some key heads with all their query heads: the part whose scores are in the workspace
- * at a time. Every sum is walked in one order, whatever the panels: dK and dV by query tiles, up or
- * down as the plan says, at each the query heads of the group, rows upwards; O and dQ by keys
- * upwards. So the size of a panel changes no bit. */
+ * of them, of some key heads with all their query heads, whose scores are in the workspace at the
+ * same time. Every sum has one order, whatever the panels: dK and dV run over query tiles, up or
+ * down as the plan says, at each over the query heads of the group, and over rows upwards; O and dQ
+ * run over keys upwards. So the size of a panel changes no bit. */
 #ifndef CUDA_PHASE_UNITS_H
 #define CUDA_PHASE_UNITS_H
 

@@ -2,9 +2,10 @@
  *
  *   cut [--device cpu|cuda] [--rows N] [--part N] [--heads N] [--rounds N]
  *
- * Both are measured in turn in one run, medians with quartiles, caches as the runs leave them: on a
- * CPU on one thread by its own clock, so that other work on the machine does not count. The
- * parts must have the bits of the one call; the program fails if they do not. */
+ * Both are measured alternately in one run; printed are medians with quartiles. The caches are as
+ * the runs leave them. On a CPU one thread is measured by its own clock, so that other work on the
+ * machine does not count. The parts must have the bits of the one call; the program fails if they
+ * do not. */
 #define _GNU_SOURCE
 #include "measure.h"
 #include "ordo/ordo.h"
