@@ -180,12 +180,10 @@ int cli_verify(int argc, char **argv)
         "on each number of threads (default 1,2,4,8), with random delays, each sequence alone, "
         "the\n"
         "batch reversed, in another process, on each instruction set; on a GPU with each size of\n"
-        "the grid and with other work on the device. With --cut, every sequence in pieces "
-        "instead:\n"
-        "any rows, and parts of rows whose sums are carried (rows), columns from multiples of 128\n"
-        "on (columns), or each row alone with the keys that it sees (decode). If bits differ, "
-        "print\n"
-        "the first element that differs and exit with status 1.",
+        "the grid and with other work on the device. With --cut, cut every sequence into parts\n"
+        "instead: at any row, and at tile multiples with carried sums (rows), at multiples of 128\n"
+        "columns (columns), or into single rows with the keys that each sees (decode). If bits\n"
+        "differ, print the first element that differs and exit with status 1.",
         sections, 3,
         "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
         "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"
