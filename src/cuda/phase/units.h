@@ -78,26 +78,24 @@ typedef struct ordo_phase_walk {
                           * no query sees begin and end in the opening panel. */
 } ordo_phase_walk;
 
+/* The visits of a chain in the plan's order, as far as they are in the panel. */
 ORDO_HD ordo_phase_walk ordo_phase_visits(const ordo_cuda_sequence *s,
                                           const ordo_phase_panel *panel, int32_t block, bool down)
 {
-    const ordo_band band = ordo_sequence_band(s, PHASE_ROWS, PHASE_ROWS);
-    const ordo_span seen = ordo_band_queries(&band, block);
+    ordo_walk chain;
+    chain.band = ordo_sequence_band(s, PHASE_ROWS, PHASE_ROWS);
+    chain.nq = chain.nk = chain.group = chain.phase = 0;            /* for other orders */
+    chain.kind = down ? ORDO_WALK_DESCENDING : ORDO_WALK_ASCENDING; /* plans have no other here */
+    const int32_t steps = ordo_walk_steps(&chain, block), visit = ordo_walk_visit(&chain, block, 0);
     const int32_t low = panel->tile - s->query_tile, high = low + panel->tiles - 1;
-    const int32_t first = ordo_max32(seen.first, low), last = ordo_min32(seen.last, high);
+    const int32_t begin = ordo_max32(0, down ? visit - high : low - visit);
+    const int32_t end = ordo_min32(steps, (down ? visit - low : high - visit) + 1);
     ordo_phase_walk walk;
-    walk.first = down ? last : first;
-    walk.step = down ? -1 : 1;
-    walk.count = ordo_max32(0, last - first + 1);
-    if (ordo_span_count(seen) == 0) {
-        walk.count = 0;
-        walk.begins = walk.ends = panel->opening;
-    } else if (walk.count == 0) {
-        walk.begins = walk.ends = false;
-    } else {
-        walk.begins = down ? seen.last <= high : seen.first >= low;
-        walk.ends = down ? seen.first >= low : seen.last <= high;
-    }
+    walk.step = ordo_walk_visit(&chain, block, 1) - visit;
+    walk.first = visit + begin * walk.step;
+    walk.count = ordo_max32(0, end - begin);
+    walk.begins = steps == 0 ? panel->opening : walk.count > 0 && begin == 0;
+    walk.ends = steps == 0 ? panel->opening : walk.count > 0 && end == steps;
     return walk;
 }
 
