@@ -1,7 +1,7 @@
 /* segments.c: see the header.
  *
- * Two masks serve the segments alternately. With a second stream, the bits of the next segment are made
- * there while the kernels of this one run:
+ * Two masks serve the segments alternately. With a second stream, the bits of the next segment are
+ * made there while the kernels of this one run:
  *
  *   side    bits 0   bits 1            bits 2            bits 3
  *   stream           segment 0         segment 1         segment 2   ...
