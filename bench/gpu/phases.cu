@@ -3,6 +3,7 @@
  *
  *     phases           head sizes 264 to 576 at 4k, 8k and 16k; a long sequence; the crossover
  *     phases quick     head size 512 at 8k, and the crossover at 256
+ *     phases crossover the crossover alone
  *
  * The crossover runs the same kernels at head sizes up to 256, beside the ones that are used there.
  * 16k tokens in all, 1 GiB of workspace; what is in one line takes turns in one process, the cache
@@ -139,6 +140,7 @@ static void crossover(int dim, int seq, ordo_mask mask)
 int main(int count, char **words)
 {
     const bool quick = count > 1 && strcmp(words[1], "quick") == 0;
+    const bool only = count > 1 && strcmp(words[1], "crossover") == 0; /* the second table */
     if (!case_have_device()) {
         puts("skipped: no device of compute capability 9.0");
         return 77;
@@ -148,9 +150,9 @@ int main(int count, char **words)
     for (const int dim : { 512, 576, 448, 384, 320, 264 })
         for (const int seq : { 4096, 8192, 16384 })
             for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
-                if (!quick || (dim == 512 && seq == 8192))
+                if (!only && (!quick || (dim == 512 && seq == 8192)))
                     line(dim, seq, mask);
-    if (!quick)
+    if (!quick && !only)
         long_line(512, 1 << 17);
     puts("\n| dim |   seq | mask   | forward | phases | backward | phases | bits   |\n"
          "|----:|------:|--------|--------:|-------:|---------:|-------:|--------|");

@@ -21,12 +21,12 @@ enum {
 
 typedef struct request {
     int pass, mask;
-    const char *algorithm, *window, *model, *sweep, *svg, *machine;
+    const char *algorithm, *window, *model, *sweep, *svg, *measured, *machine;
     int64_t n, kv, d, dv, heads, kv_heads, cache, outer, strip, panel, workspace;
     cli_list tiles;
     double dropout, budget;
     uint64_t seed;
-    bool predict, pack, devices, budget_given;
+    bool predict, pack, devices, crossover, budget_given;
     cli_json_target json;
 
     /* After finish(). */
@@ -290,6 +290,26 @@ static int work(const request *r)
     return status;
 }
 
+static int run(request *r)
+{
+    if (r->devices && r->crossover)
+        return cli_usage("--devices and --crossover: expected one of them");
+    if (r->measured && !r->crossover)
+        return cli_usage("--measured: goes with --crossover");
+    if (r->devices)
+        return cli_io_devices(r->machine, &r->json);
+    if (r->crossover) {
+        const cli_crossover_request asked = { r->machine, r->measured, r->svg };
+        CLI_TRY(cli_report_check(&r->json, r->svg));
+        return cli_io_crossover(&asked, &r->json);
+    }
+    if (r->machine)
+        return cli_usage("--machine: goes with --devices and --crossover; `ordo plan --memory` "
+                         "explains a problem's");
+    CLI_TRY(finish(r));
+    return work(r);
+}
+
 int cli_io(int argc, char **argv)
 {
     request r = { .algorithm = "best", .model = "explicit", .strip = 1 };
@@ -330,9 +350,14 @@ int cli_io(int argc, char **argv)
     cli_option output[] = {
         OPT_FLAG("--predict", &r.predict, "print closed forms only, run nothing"),
         OPT_TEXT("--sweep", "cache=A..B", &r.sweep, "every algorithm at cache sizes from A to B"),
-        OPT_TEXT("--svg", "FILE", &r.svg, "draw the sweep as a log-log plot"),
+        OPT_TEXT("--svg", "FILE", &r.svg, "draw the sweep as a log-log plot; or the crossover"),
         OPT_FLAG("--devices", &r.devices, "print the memory levels of machines instead"),
-        OPT_TEXT("--machine", "NAME|FILE", &r.machine, "of --devices: this machine only"),
+        OPT_FLAG("--crossover", &r.crossover,
+                 "print what forms of the backward pass move on Hopper, by head size"),
+        OPT_TEXT("--measured", "FILE", &r.measured,
+                 "of --crossover: rates of bench/gpu/phase_h200 --json beside it"),
+        OPT_TEXT("--machine", "NAME|FILE", &r.machine,
+                 "of --devices and --crossover: this machine (crossover: default h200)"),
         OPT_JSON(&r.json),
     };
     const cli_section sections[] = { CLI_SECTION("Attention", problem),
@@ -351,19 +376,12 @@ int cli_io(int argc, char **argv)
         "  ordo io --n 96 --d 32 --cache 1k --model lru --budget 0.85\n"
         "  ordo io --pass backward --n 8k --d 128 --sweep cache=1k..1m --svg words.svg\n"
         "  ordo io --devices\n"
+        "  ordo io --crossover --machine h200 --svg crossover.svg\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
         r.budget_given = cli_args_given(&syntax, "--budget");
-        if (r.devices)
-            status = cli_io_devices(r.machine, &r.json);
-        else if (r.machine)
-            status = cli_usage("--machine: goes with --devices; `ordo plan --memory` explains a "
-                               "problem's");
-        else
-            status = finish(&r);
-        if (status == CLI_OK && !r.devices)
-            status = work(&r);
+        status = run(&r);
     }
     cli_list_free(&r.tiles);
     return status;

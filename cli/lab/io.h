@@ -34,4 +34,10 @@ void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count);
 /* `ordo io --devices`: memory levels of machines, and the byte model where it applies. */
 int cli_io_devices(const char *machine, const cli_json_target *json);
 
+/* `ordo io --crossover`: the forms of the backward pass over head size, predicted and measured. */
+typedef struct cli_crossover_request {
+    const char *machine, *measured, *svg; /* NULL: h200; nothing is measured; no drawing */
+} cli_crossover_request;
+int cli_io_crossover(const cli_crossover_request *request, const cli_json_target *json);
+
 #endif

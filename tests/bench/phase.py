@@ -1,13 +1,16 @@
 """tests/bench/phase_test.sh: bench/gpu/phase_h200 without PyTorch, without a GPU."""
 
 import json
+import subprocess
 import sys
 import tempfile
+import types
 
 import pretend
 from pretend import Pass, run
 
 bench = pretend.load("phase_h200")
+COMMAND = sys.argv[1]
 
 
 def torch_pass(shape, given, backend, deterministic):
@@ -52,6 +55,33 @@ def test_a_run():
         file.flush()
         code, again = run(bench, "--replay", file.name, "--markdown")
     assert code == 0 and "| 8192 512 causal |" in again
+
+
+def test_crossover():
+    """Head sizes 128 to 576 without peers; up to 256 the rates of build/bench/phases beside."""
+    table = (
+        "| dim |   seq | mask   | forward | phases | backward | phases |\n"
+        "|----:|------:|--------|--------:|-------:|---------:|-------:|\n"
+        "| 128 |  8192 | full   |     600 |    300 |      540 |    401 |\n"
+        "| 256 |  8192 | full   |     699 |    368 |      444 |    537 |\n"
+        "| 256 |  8192 | causal |     654 |    271 |      460 |    350 |\n"
+    )
+    said = types.SimpleNamespace(stdout=table)
+    real, bench.subprocess.run = bench.subprocess.run, lambda *words, **more: said
+    code, text = run(bench, "--crossover", "--json")
+    bench.subprocess.run = real
+    rows = {row["dim"]: row["figures"] for row in json.loads(text)["rows"]}
+    assert code == 0 and min(rows) == 128 and max(rows) == 576 and len(rows) >= 8, text
+    assert rows[256]["phase_bwd"] == 537.0 and rows[128]["phase_bwd"] == 401.0
+    assert all(set(rows[dim]) == {"ours_fwd", "ours_bwd"} for dim in rows if dim > 256), rows
+    with tempfile.NamedTemporaryFile("w+") as file:  # as the I/O model reads it
+        file.write(text)
+        file.flush()
+        words = [COMMAND, "io", "--crossover", "--measured", file.name, "--json"]
+        shown = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)
+    by_dim = {row["head_dim"]: row["measured_flops"] for row in shown["rows"]}
+    assert by_dim[256]["phase"] == 537e12 and by_dim[256]["flash"] == rows[256]["ours_bwd"] * 1e12
+    assert by_dim[512]["phase"] == rows[512]["ours_bwd"] * 1e12 and by_dim[512]["flash"] is None
 
 
 def test_refusals():

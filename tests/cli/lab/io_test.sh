@@ -59,6 +59,36 @@ prints 'h200            shared'
 prints 'ascend          operand'
 json io --devices --machine h200
 
+# The forms of the backward pass over head size: known bytes and rates; measured only from a file.
+status 0 io --crossover
+prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -      -'
+prints 'fewer bytes than flash from head size 344 on'
+prints 'Not measured: --measured FILE'
+json io --crossover --machine h200
+is fewer_bytes_from 344
+is measured '"not measured"'
+[ "$(grep -c '"head_dim"' "$out")" -eq 15 ] || fail "--crossover: expected 15 head sizes"
+forms=$ORDO_SOURCE/bench/lab/measured/h200-forms.json
+status 0 io --crossover --measured "$forms"
+prints '  256   25.6   20.8   36.0  flash  flash    854    610    641       444      -    537'
+prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    671'
+prints 'Measured at 256: phase runs at 1.21 of the rate of flash.'
+status 0 io --crossover --measured "$forms" --svg "$work/forms.svg"
+[ -s "$out" ] && fail "--crossover --svg: printed something"
+[ "$(grep -c 'class="measured"' "$work/forms.svg")" -eq 3 ] || fail "--crossover: measured points"
+cmp -s "$work/forms.svg" "$ORDO_SOURCE/docs/design/pictures/io-crossover.svg" ||
+    fail "docs/design/pictures/io-crossover.svg is not what the command draws"
+echo '{"rows": [{"dim": 512, "seq": 4096, "mask": "full", "figures": {"ours_bwd": 1}}]}' >"$work/other.json"
+status 0 io --crossover --measured "$work/other.json"
+prints 'Not measured: the file has no row'
+echo '{"results": []}' >"$work/none.json"
+refuses 2 'expected "rows"' io --crossover --measured "$work/none.json"
+refuses 2 'no such forms.json' io --crossover --measured "$work/no such forms.json"
+refuses 2 '--measured: goes with --crossover' io --devices --measured "$forms"
+refuses 2 '--devices and --crossover' io --devices --crossover
+refuses 3 'expected cuda_arch 90' io --crossover --machine a100
+refuses 2 '--machine: goes with --devices and --crossover' io --n 4 --d 4 --cache 100 --machine h200
+
 json plan --seq 8k --heads 2 --dim 256 --dtype bf16 --machine h200 --memory
 [ "$(grep -c '"level":' "$out")" -eq 6 ] || fail "--memory: expected three levels of two passes"
 status 0 plan --seq 1k --dim 64 --memory

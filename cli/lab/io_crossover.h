@@ -1,0 +1,35 @@
+/* io_crossover.h: `ordo io --crossover`: the forms of the backward pass over head size. */
+#ifndef CLI_IO_CROSSOVER_H
+#define CLI_IO_CROSSOVER_H
+
+#include "kit/report.h"
+#include "ordo/lab/io.h"
+
+enum { CLI_FORM_FLASH, CLI_FORM_SPLIT, CLI_FORM_PHASE, CLI_FORMS };
+enum {
+    CLI_CROSSOVER_FIRST = 128,
+    CLI_CROSSOVER_LAST = 576,
+    CLI_CROSSOVER_STEP = 32,
+    CLI_CROSSOVER_ROWS = (CLI_CROSSOVER_LAST - CLI_CROSSOVER_FIRST) / CLI_CROSSOVER_STEP + 1
+};
+
+/* One head size; rates are in flop/s, NAN if not known or not measured. */
+typedef struct cli_crossover_row {
+    int64_t head_dim;
+    double bytes[CLI_FORMS], most[CLI_FORMS], measured[CLI_FORMS];
+    ordo_io_algorithm fewest, used;
+} cli_crossover_row;
+
+typedef struct cli_crossover {
+    const char *title;    /* of the machine */
+    const char *measured; /* the file, or NULL */
+    cli_crossover_row rows[CLI_CROSSOVER_ROWS];
+    int64_t by_bytes, by_rate; /* the least head size at which phase is ahead of flash; 0: none */
+} cli_crossover;
+
+extern const char *const cli_form_names[CLI_FORMS];
+
+/* `crossover` is a cli_crossover. */
+void cli_crossover_svg(FILE *out, const void *crossover);
+
+#endif
