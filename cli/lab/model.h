@@ -48,6 +48,9 @@ int cli_model_create(const cli_model_args *args, ordo_model **model);
 int cli_model_apply(ordo_model *model, const char *change);
 int cli_model_apply_set(const cli_model_args *args, ordo_model *model);
 
+/* The value of a constant; NAN if there is none of that name. */
+double cli_model_constant(const ordo_model *model, const char *name);
+
 /* cli_model_open() and cli_model_apply_set(). */
 int cli_model_finish(cli_model_args *args, bool paper);
 

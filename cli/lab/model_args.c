@@ -1,6 +1,7 @@
 /* model_args.c: options of `ordo model`, and the model that they describe. */
 #include "lab/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,16 @@ int cli_model_open(cli_model_args *a, bool paper)
     if (a->calibration == ORDO_CALIBRATION_PAPER && a->state >= 0)
         return cli_usage("--state: the paper's calibration has no power limit");
     return cli_model_create(a, &a->model);
+}
+
+double cli_model_constant(const ordo_model *model, const char *name)
+{
+    for (size_t i = 0; i < ordo_model_constant_count(); i++) {
+        ordo_model_constant c;
+        if (ordo_model_constant_at(model, i, &c) == ORDO_OK && strcmp(c.name, name) == 0)
+            return c.value;
+    }
+    return NAN;
 }
 
 int cli_model_finish(cli_model_args *a, bool paper)

@@ -13,20 +13,41 @@ static int check_given(const cli_block_args *a)
 static int price(cli_priced_block *p)
 {
     const ordo_block block = cli_block_of(p->args);
+    p->noise = cli_model_constant(p->model->model, "noise");
     return cli_library(ordo_model_block(p->model->model, &block, &p->report));
+}
+
+/* The measured times of this block, if a file is given. */
+static int compare(cli_priced_block *p)
+{
+    cli_measured measured = { .count = 0 };
+    const ordo_block block = cli_block_of(p->args);
+    if (!p->file)
+        return CLI_OK;
+    const int status = cli_measured_read(&measured, p->file);
+    if (status == CLI_OK)
+        p->measured = cli_block_times_measured(&measured, &block);
+    cli_measured_free(&measured);
+    return status;
 }
 
 int cli_model_block(int argc, char **argv)
 {
     cli_model_args model = { 0 };
     cli_block_args args = { 0 };
-    const cli_section sections[] = { cli_block_section(&args), cli_model_section(&model) };
+    const char *file = NULL;
+    cli_option options[] = {
+        OPT_TEXT("--measured", "FILE", &file,
+                 "show measured times of this block, and what follows"),
+    };
+    const cli_section sections[] = { cli_block_section(&args), CLI_SECTION("Comparison", options),
+                                     cli_model_section(&model) };
     const cli_syntax syntax = {
         "model block --seq N --embed N [OPTIONS]",
         "Price one transformer block: QKV, attention, projection, MLP, with attention dropout in\n"
         "every mode, and recommend one. The default generator is ordo's own; 32 bits, compared\n"
         "one by one, under all four GEMMs is the setting of arXiv 2410.07531.",
-        sections, 2,
+        sections, 3,
         "  ordo model block --machine h200 --seq 8k --embed 4k --causal --backward\n"
         "  ordo model block --machine h100 --precision fp8 --seq 8k --embed 4k --bits 32 \\\n"
         "      --generator compare --overlap all --json\n"
@@ -34,12 +55,14 @@ int cli_model_block(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
-        cli_priced_block priced = { .model = &model, .args = &args };
+        cli_priced_block priced = { .model = &model, .args = &args, .file = file };
         status = check_given(&args);
         if (status == CLI_OK)
-            status = cli_model_finish(&model, cli_block_is_paper(&args));
+            status = cli_model_finish(&model, cli_block_is_paper(&args) && !file);
         if (status == CLI_OK)
             status = price(&priced);
+        if (status == CLI_OK)
+            status = compare(&priced);
         if (status == CLI_OK)
             status = cli_model_show(&model, "block", cli_block_text, cli_block_fields, &priced);
     }

@@ -3,11 +3,15 @@
 #define CLI_MODEL_BLOCK_H
 
 #include "lab/model.h"
+#include "lab/model_times.h"
 
 typedef struct cli_priced_block {
     const cli_model_args *model;
     const cli_block_args *args;
     ordo_block_report report;
+    const char *file; /* of measured times, or NULL */
+    cli_block_times measured;
+    double noise; /* of the model */
 } cli_priced_block;
 
 extern const char *const cli_gemm_names[ORDO_BLOCK_GEMMS];
@@ -17,7 +21,15 @@ typedef struct cli_training_way {
     const char *key, *name;
     size_t at; /* of its seconds in ordo_training */
 } cli_training_way;
-enum { CLI_TRAINING_WAYS = 6 };
+enum {
+    CLI_TRAIN_NONE,
+    CLI_TRAIN_SEQUENTIAL_KEEP,
+    CLI_TRAIN_SEQUENTIAL_REGENERATE,
+    CLI_TRAIN_FUSED,
+    CLI_TRAIN_OVERLAPPED_KEEP,
+    CLI_TRAIN_OVERLAPPED_REGENERATE,
+    CLI_TRAINING_WAYS
+};
 extern const cli_training_way cli_training_ways[CLI_TRAINING_WAYS];
 double cli_training_seconds(const ordo_training *training, int way);
 

@@ -2,6 +2,7 @@
 #include "lab/model_block.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "proj", "fc1", "fc2" };
@@ -82,20 +83,85 @@ static void print_mode(const ordo_block_report *r, ordo_dropout_mode mode)
            mode == r->best ? "   <- recommended" : "");
 }
 
+/* The way to train that is recommended, and the fastest of the others. */
+typedef struct training_advice {
+    int best, next;
+    double margin; /* time of the other / time of that one - 1; negative if it is faster */
+    bool no_difference;
+} training_advice;
+
+static int recommended_way(const ordo_block_report *r)
+{
+    const bool keep = r->training_keeps_mask;
+    if (r->training_best == ORDO_DROPOUT_MODE_FUSED)
+        return CLI_TRAIN_FUSED;
+    if (r->training_best == ORDO_DROPOUT_MODE_OVERLAPPED)
+        return keep ? CLI_TRAIN_OVERLAPPED_KEEP : CLI_TRAIN_OVERLAPPED_REGENERATE;
+    return keep ? CLI_TRAIN_SEQUENTIAL_KEEP : CLI_TRAIN_SEQUENTIAL_REGENERATE;
+}
+
+static training_advice advise_training(const cli_priced_block *p)
+{
+    const ordo_block_report *r = &p->report;
+    training_advice a = { .best = recommended_way(r), .next = CLI_TRAIN_NONE };
+    const double best = cli_training_seconds(&r->training, a.best);
+    double least = INFINITY;
+    for (int i = CLI_TRAIN_NONE + 1; i < CLI_TRAINING_WAYS; i++) {
+        const double seconds = cli_training_seconds(&r->training, i);
+        if (i != a.best && (r->mask_fits || i == CLI_TRAIN_FUSED) && seconds < least) {
+            least = seconds;
+            a.next = i;
+        }
+    }
+    if (a.next != CLI_TRAIN_NONE)
+        a.margin = least / best - 1;
+    a.no_difference = a.next != CLI_TRAIN_NONE && a.margin <= p->noise;
+    return a;
+}
+
 static void print_training(const cli_priced_block *p)
 {
     const ordo_block_report *r = &p->report;
-    const bool fused = r->training_best == ORDO_DROPOUT_MODE_FUSED;
+    const training_advice a = advise_training(p);
     puts("\nforward and backward; the backward pass keeps the bits or regenerates them");
     for (int i = 0; i < CLI_TRAINING_WAYS; i++) {
         const double seconds = cli_training_seconds(&r->training, i);
         printf("  %-24s %11.4f ms   %+6.1f %%\n", cli_training_ways[i].name, seconds * 1e3,
                100 * (seconds / r->training.none - 1));
     }
-    printf("  recommended: %s%s\n", ordo_dropout_mode_name(r->training_best),
-           fused                    ? ""
-           : r->training_keeps_mask ? ", keep"
-                                    : ", regenerate");
+    printf("  recommended: %s", cli_training_ways[a.best].name);
+    if (a.no_difference)
+        printf("; no difference to %s", cli_training_ways[a.next].name);
+    putchar('\n');
+}
+
+/* Measured times of the modes, and what they recommend. */
+static void print_measured(const cli_priced_block *p)
+{
+    cli_timed_way ways[CLI_TIMED_WAYS];
+    const cli_block_times *t = &p->measured;
+    const cli_times_advice advice = cli_block_times_advice(t, p->noise);
+    printf("\nmeasured, %s\n", p->file);
+    if (!advice.best) {
+        puts("  not measured: the file has no row of this block");
+        return;
+    }
+    if (t->none > 0)
+        printf("  %-20s %11.4f ms\n", "no dropout", t->none * 1e3);
+    cli_block_ways(t, ways);
+    for (int i = 0; i < CLI_TIMED_WAYS; i++)
+        if (ways[i].seconds > 0) {
+            printf("  %-20s %11.4f ms", ways[i].name, ways[i].seconds * 1e3);
+            if (t->none > 0)
+                printf("   %+6.1f %%", 100 * (ways[i].seconds / t->none - 1));
+            putchar('\n');
+        }
+    printf("  recommended: %s", advice.best);
+    if (advice.next && advice.no_difference)
+        printf(", no difference to %s", advice.next);
+    else if (advice.next)
+        printf(", %.1f %% faster than %s", 100 * advice.margin, advice.next);
+    putchar('\n');
 }
 
 static void print_question(const cli_priced_block *p)
@@ -153,6 +219,8 @@ void cli_block_text(const void *priced)
     printf("  recommended: %s\n", advice);
     if (p->args->backward)
         print_training(p);
+    if (p->file)
+        print_measured(p);
 }
 
 /* ---- for programs ---- */
@@ -174,14 +242,40 @@ static void shape_json(cli_json *json, const cli_priced_block *p)
     cli_json_int(json, "segments", p->report.segments);
 }
 
-static void training_json(cli_json *json, const ordo_block_report *r)
+static void training_json(cli_json *json, const cli_priced_block *p)
 {
+    const ordo_block_report *r = &p->report;
+    const training_advice a = advise_training(p);
     const bool keeps = r->training_best != ORDO_DROPOUT_MODE_FUSED && r->training_keeps_mask;
     cli_json_object(json, "training");
     for (int i = 0; i < CLI_TRAINING_WAYS; i++)
         cli_json_real(json, cli_training_ways[i].key, cli_training_seconds(&r->training, i) * 1e3);
     cli_json_text(json, "recommended", ordo_dropout_mode_name(r->training_best));
     cli_json_text(json, "backward_bits", keeps ? "keep" : "regenerate");
+    cli_json_real(json, "margin", a.margin);
+    cli_json_bool(json, "no_difference", a.no_difference);
+    cli_json_end_object(json);
+}
+
+static void measured_json(cli_json *json, const cli_priced_block *p)
+{
+    cli_timed_way ways[CLI_TIMED_WAYS];
+    const cli_times_advice advice = cli_block_times_advice(&p->measured, p->noise);
+    if (!advice.best) {
+        cli_json_text(json, "measured", "not measured");
+        return;
+    }
+    cli_json_object(json, "measured");
+    cli_json_text(json, "file", p->file);
+    cli_json_real(json, "none_ms", p->measured.none * 1e3);
+    cli_block_ways(&p->measured, ways);
+    static const char *const keys[CLI_TIMED_WAYS] = { "sequential_ms", "fused_ms", "overlapped_ms",
+                                                      "overlapped_qkv_ms" };
+    for (int i = 0; i < CLI_TIMED_WAYS; i++)
+        cli_json_real(json, keys[i], ways[i].seconds * 1e3);
+    cli_json_text(json, "recommended", advice.best);
+    cli_json_real(json, "margin", advice.margin);
+    cli_json_bool(json, "no_difference", advice.no_difference);
     cli_json_end_object(json);
 }
 
@@ -233,6 +327,8 @@ void cli_block_fields(cli_json *json, const void *priced)
     cli_json_real(json, "margin", r->margin);
     cli_json_bool(json, "no_difference", r->no_difference);
     if (p->args->backward)
-        training_json(json, r);
+        training_json(json, p);
+    if (p->file)
+        measured_json(json, p);
     kernels_json(json, r);
 }

@@ -65,3 +65,43 @@ cli_block_times cli_block_times_measured(const cli_measured *measured, const ord
                 *modes[m].at = measured->rows[i].seconds;
     return t;
 }
+
+void cli_block_ways(const cli_block_times *t, cli_timed_way ways[CLI_TIMED_WAYS])
+{
+    ways[0] = (cli_timed_way) { "sequential", t->sequential };
+    ways[1] = (cli_timed_way) { "fused", t->fused };
+    ways[2] = (cli_timed_way) { "overlapped", t->overlapped };
+    ways[3] = (cli_timed_way) { "overlapped-qkv", t->overlapped_qkv };
+}
+
+/* The fastest way but one; -1: none is known. */
+static int fastest(const cli_timed_way *ways, int but)
+{
+    int best = -1;
+    for (int i = 0; i < CLI_TIMED_WAYS; i++)
+        if (i != but && ways[i].seconds > 0 && (best < 0 || ways[i].seconds < ways[best].seconds))
+            best = i;
+    return best;
+}
+
+cli_times_advice cli_block_times_advice(const cli_block_times *t, double noise)
+{
+    cli_timed_way ways[CLI_TIMED_WAYS];
+    cli_times_advice advice = { .best = NULL };
+    cli_block_ways(t, ways);
+    int best = fastest(ways, -1);
+    if (best < 0)
+        return advice;
+    int next = fastest(ways, best);
+    if (best >= 2 && t->sequential <= ways[best].seconds * (1 + noise)) {
+        next = best; /* it gains nothing over making the bits first */
+        best = 0;
+    }
+    advice.best = ways[best].name;
+    if (next < 0)
+        return advice;
+    advice.next = ways[next].name;
+    advice.margin = ways[next].seconds / ways[best].seconds - 1;
+    advice.no_difference = advice.margin <= noise;
+    return advice;
+}

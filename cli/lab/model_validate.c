@@ -142,16 +142,6 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     return ORDO_OK;
 }
 
-static double constant_of(const ordo_model *model, const char *name)
-{
-    for (size_t i = 0; i < ordo_model_constant_count(); i++) {
-        ordo_model_constant c;
-        if (ordo_model_constant_at(model, i, &c) == ORDO_OK && strcmp(c.name, name) == 0)
-            return c.value;
-    }
-    return NAN;
-}
-
 /* The cores and the multiply-add rate that were measured beside the row, if it says. */
 static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
 {
@@ -164,7 +154,7 @@ static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
     if (status != ORDO_OK || r->threads <= 0)
         return status;
     status = ordo_model_set(model, "workers", r->threads);
-    const double clock = constant_of(model, "clock_tensor");
+    const double clock = cli_model_constant(model, "clock_tensor");
     for (size_t i = 0; i < 3 && status == ORDO_OK && r->peak_flops > 0; i++)
         status = ordo_model_set(model, rates[i], r->peak_flops / r->threads / (clock * 1e9));
     return status;
@@ -222,7 +212,7 @@ int cli_validate_predict(const cli_validation *t, cli_validated_row *r)
     if (status == CLI_OK)
         status = cli_library(predict_kernel(model, &r->is, &time, &r->constant));
     if (status == CLI_OK && r->constant)
-        r->value = constant_of(model, r->constant);
+        r->value = cli_model_constant(model, r->constant);
     ordo_model_destroy(model);
     r->predicted = time.seconds + r->is.overhead_seconds;
     r->limiter = time.limiter;
@@ -307,6 +297,7 @@ static void print_table(const void *what)
             printf("%-19s %6zu %11.1f%% %+9.1f%%\n", g < GROUPS ? groups[g] : "all", e.count,
                    100 * e.sum / (double)e.count, 100 * e.worst);
     }
+    cli_ratios_print(t);
     if (t->kinds)
         cli_holdout_print(t);
 }
@@ -347,6 +338,7 @@ static void table_json(cli_json *json, const void *what)
     }
     cli_json_end_array(json);
     errors_json(json, t);
+    cli_ratios_json(json, t);
     if (t->kinds)
         cli_holdout_json(json, t);
 }

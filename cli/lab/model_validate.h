@@ -42,6 +42,17 @@ int cli_validate_predict(const cli_validation *validation, cli_validated_row *ro
 /* Relative, with sign. */
 double cli_validate_error(const cli_validated_row *row);
 
+/* Blocks in mode overlapped beside the same blocks in mode `base`. */
+typedef struct cli_ratios {
+    const char *base;
+    size_t count;
+    double absolute, deviation; /* of the relative error of time of base / time of overlapped */
+    double measured_seconds, predicted_seconds; /* overlapped minus base, medians */
+} cli_ratios;
+cli_ratios cli_validate_ratios(const cli_validation *validation, const char *base);
+void cli_ratios_print(const cli_validation *validation);
+void cli_ratios_json(cli_json *json, const cli_validation *validation);
+
 /* Fit the constant of each kind to half of its rows, which were predicted, and predict all rows
  * again with it. Allocates `kinds`. */
 int cli_holdout_fit(cli_validation *validation);
