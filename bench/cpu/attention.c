@@ -115,7 +115,7 @@ static subject open_subject(ordo_problem p)
         stop("workspace");
     if (p.dropout.p > 0)
         make_bits(&s, &s.tensors.problem);
-    s.pairs = cli_work_pairs(&s.tensors.problem, NULL, NULL);
+    s.pairs = cli_work_pairs(&s.tensors.problem, NULL, NULL, NULL);
     /* o and lse for the backward pass, and threads that are awake */
     const contender first = { .subject = &s };
     const ordo_call call = call_of(&first);

@@ -87,8 +87,9 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
                    cli_bench_report *report, samples *s)
 {
     const cli_tensors *t = stage->tensors;
-    const double pairs = (stage->device ? cli_work_nominal_pairs
-                                        : cli_work_pairs)(&t->problem, t->q_numbers, t->kv_numbers);
+    const double pairs =
+        stage->device ? cli_work_nominal_pairs(&t->problem, t->q_numbers, t->kv_numbers)
+                      : cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers, t->block_mask);
     stage->call.seed = report->is.seed;
     stage->call.offset = report->is.offset;
     stage->call.threads = (int)report->is.threads;
@@ -123,6 +124,7 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
                                               NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
+    tensors.block_mask = cli_problem_mask(words, &problem);
     if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->job.dropout);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {

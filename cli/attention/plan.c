@@ -58,6 +58,7 @@ static void count_bytes(cli_plan_report *report, const request *r)
 static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *r)
 {
     const bool check = r->check;
+    const ordo_block_mask *mask = cli_problem_mask(&r->problem, &report->problem);
     int status = CLI_OK;
     ordo_status asked = ordo_plan_query(plan, &report->info);
     report->problem = (ordo_problem)ORDO_PROBLEM_INIT;
@@ -66,6 +67,8 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
     if (asked == ORDO_OK && check) {
         cli_progress_start("checking");
         asked = ordo_plan_check(plan, &report->pairs);
+        if (asked == ORDO_OK && mask)
+            asked = ordo_block_mask_check(plan, mask, &report->pairs);
         cli_progress_stop();
         report->checked = true;
     }

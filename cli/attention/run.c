@@ -58,6 +58,7 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
                                               NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
+    tensors.block_mask = cli_problem_mask(words, problem);
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
@@ -133,6 +134,7 @@ int cli_run(int argc, char **argv)
         sections, 4,
         "  ordo run --seq 256 --heads 4 --kv-heads 2 --mask causal --dtype bf16\n"
         "  ordo run --seq 200 --mask causal --dropout 0.1 --seed 7 --threads 1,2,4\n"
+        "  ordo run --seq 512 --heads 2 --mask causal --block-mask documents:200,312\n"
         "  ordo run --cu-seqlens 0,100,356 --heads 2 --sequences --json\n"
         "  ordo run --q q.npy --k k.npy --v v.npy --mask causal --out-dir results\n"
     };

@@ -128,6 +128,8 @@ static int finish(request *r)
     cli_list *threads = &r->runs.job.problem.threads, *grids = &r->runs.grids;
     CLI_TRY(cli_job_finish(&r->runs.job));
     CLI_TRY(cli_report_check(&r->runs.job.problem.json, r->write));
+    if (r->runs.cut >= 0 && r->runs.job.problem.block_mask)
+        return cli_usage("--cut: expected no --block-mask; its lists are those of whole sequences");
     const ordo_backend backend = r->runs.job.options.backend;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");

@@ -7,6 +7,7 @@
 #include "attention/verify_checks.h"
 
 #include "attention/verify_cut.h"
+#include "kit/block_mask.h"
 #include "kit/child.h"
 #include "kit/execute.h"
 #include "kit/message.h"
@@ -221,6 +222,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     ordo_plan_info info;
     cli_tensors tensors = { 0 };
     cli_difference d;
+    ordo_block_mask *mask = NULL;
     alone.layout = ORDO_DENSE;
     alone.batch = 1;
     alone.q_len = length_of(&t->first, CLI_O, b);
@@ -228,6 +230,10 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     alone.total_q = alone.total_kv = 0;
     if (alone.q_len == 0 || alone.kv_len == 0)
         return CLI_OK;
+    if (t->first.block_mask)
+        CLI_TRY(cli_block_mask_part(t->first.block_mask, alone.q_len, alone.kv_len, &mask));
+    if (mask)
+        alone.blocks.entries = mask->entries > 0 ? mask->entries : 1;
     ordo_status made =
         ordo_plan_create(&plan, &alone, t->request->job.problem.machine, &t->request->job.options);
     if (made == ORDO_OK)
@@ -235,17 +241,20 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     int status = cli_library(made);
     if (status == CLI_OK && strcmp(info.numeric_key, t->info.numeric_key) != 0) {
         ordo_plan_destroy(plan); /* the shape made ordo replace the order: other bits, rightly */
+        ordo_block_mask_destroy(mask);
         return CLI_OK;
     }
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, NULL, NULL, &b,
                                               t->request->job.problem.seed, t->request->job.sinks))
         status = cli_out_of_memory();
+    tensors.block_mask = mask;
     if (status == CLI_OK)
         status = run_once(t, plan, &tensors);
     c->runs += status == CLI_OK;
     note(t, c, status == CLI_OK && cli_compare_sequence(&t->first, b, &tensors, 0, &d), &d);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
+    ordo_block_mask_destroy(mask);
     return status;
 }
 
@@ -290,6 +299,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
     if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->job.problem.seed,
                           t->request->job.sinks))
         return cli_out_of_memory();
+    tensors.block_mask = t->first.block_mask;
     const int status = run_once(t, t->plan, &tensors);
     c->runs = 1;
     for (int64_t b = 0; b < n && status == CLI_OK; b++)
@@ -393,6 +403,12 @@ static bool allocate(trial *t)
            cli_tensors_make(&t->again, t->plan, q, kv, NULL, r->job.problem.seed, r->job.sinks);
 }
 
+static void set_mask(trial *t)
+{
+    t->first.block_mask = t->again.block_mask =
+        cli_problem_mask(&t->request->job.problem, &t->problem);
+}
+
 /* Where all other runs take place. */
 static int open_stage(trial *t)
 {
@@ -418,6 +434,7 @@ int cli_verify_problem(const cli_verify_request *r, size_t index, cli_verify_rep
         status = cli_executed_fill(&report->is, &r->job, t.plan, r->job.problem.threads.values[0]);
     if (status == CLI_OK && !allocate(&t))
         status = cli_out_of_memory();
+    set_mask(&t);
     report->kept = t.info.kept;
     if (status == CLI_OK)
         status = run_first(&t, t.plan, &t.first, &t.base);

@@ -3,6 +3,7 @@
 #include "kit/digest_file.h"
 
 #include "kit/array.h"
+#include "kit/block_mask.h"
 #include "kit/message.h"
 
 #include <inttypes.h>
@@ -38,6 +39,8 @@ char *cli_digest_inputs(const cli_tensors *t, uint64_t seed, uint64_t offset)
         print_numbers(out, "q-lens", t->q_numbers, p->batch);
         print_numbers(out, "kv-lens", t->kv_numbers, p->batch);
     }
+    if (t->block_mask)
+        fprintf(out, " block-mask=%016" PRIx64, cli_block_mask_digest(t->block_mask));
     if (t->sinks)
         fprintf(out, " sinks");
     const bool bad = ferror(out) != 0;

@@ -121,7 +121,8 @@ static double flops_allowed(ordo_backend backend)
 static int check_size(const cli_job *job, const ordo_problem *p, double runs, double copies)
 {
     const ordo_backend backend = job->options.backend;
-    const double pairs = cli_work_pairs(p, job->problem.q_numbers, job->problem.kv_numbers);
+    const double pairs = cli_work_pairs(p, job->problem.q_numbers, job->problem.kv_numbers,
+                                        cli_problem_mask(&job->problem, p));
     const double flops = runs * (cli_work_forward(p, pairs) + cli_work_backward(p, pairs));
     const double bytes = copies * cli_work_bytes(p);
     const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);

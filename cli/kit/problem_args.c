@@ -1,6 +1,7 @@
 /* problem_args.c: options for a problem, the same in every command that takes one. */
 #include "kit/problem_args.h"
 
+#include "kit/block_mask.h"
 #include "kit/device.h"
 #include "kit/message.h"
 
@@ -26,6 +27,8 @@ cli_section cli_problem_section(cli_problem *p)
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--window", "L,R", &p->window,
                  "keys to the left and right that a row sees; -1 = all"),
+        OPT_TEXT("--block-mask", "chunk:N|documents:N,N..|FILE", &p->block_mask,
+                 "narrow the mask to chunks, to documents, or by a file"),
         OPT_REAL("--scale", "X", &p->scale,
                  "factor of the products of q and k (default 1/sqrt(dim))"),
         OPT_REAL("--softcap", "X", &p->softcap, "cap of the logits (default 0: none)"),
@@ -167,9 +170,27 @@ static int finish_lengths(cli_problem *p)
     return set_default(&p->batch, 1);
 }
 
+static int64_t keys_at(const cli_problem *p, size_t at)
+{
+    return p->kv_seq > 0 ? p->kv_seq : p->seq.values[at];
+}
+
+static int make_masks(cli_problem *p)
+{
+    if (p->block_mask == NULL)
+        return CLI_OK;
+    p->masks = calloc(p->seq.count, sizeof(ordo_block_mask *));
+    if (p->masks == NULL)
+        return cli_out_of_memory();
+    for (size_t i = 0; i < p->seq.count; i++)
+        CLI_TRY(cli_block_mask_make(p->block_mask, p->seq.values[i], keys_at(p, i), &p->masks[i]));
+    return CLI_OK;
+}
+
 int cli_problem_finish(cli_problem *p)
 {
     CLI_TRY(finish_lengths(p));
+    CLI_TRY(make_masks(p));
     CLI_TRY(set_default(&p->heads, 1));
     CLI_TRY(set_default(&p->dim, 64));
     if (p->window) {
@@ -190,6 +211,10 @@ void cli_problem_free(cli_problem *p)
 {
     cli_list *lists[] = { &p->batch, &p->heads,  &p->seq,     &p->dim,    &p->cu_q,
                           &p->cu_kv, &p->q_lens, &p->kv_lens, &p->threads };
+    for (size_t i = 0; p->masks && i < p->seq.count; i++)
+        ordo_block_mask_destroy(p->masks[i]);
+    free(p->masks);
+    p->masks = NULL;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         cli_list_free(lists[i]);
     free(p->q_numbers);
@@ -212,6 +237,14 @@ static int64_t pick(const cli_list *list, size_t *index)
     return list->values[i];
 }
 
+const ordo_block_mask *cli_problem_mask(const cli_problem *p, const ordo_problem *problem)
+{
+    for (size_t i = 0; p->masks && i < p->seq.count; i++)
+        if (p->seq.values[i] == problem->q_len)
+            return p->masks[i];
+    return NULL;
+}
+
 ordo_problem cli_problem_at(const cli_problem *p, size_t index)
 {
     ordo_problem problem = ORDO_PROBLEM_INIT;
@@ -227,6 +260,9 @@ ordo_problem cli_problem_at(const cli_problem *p, size_t index)
         problem.total_q = p->q_numbers[problem.batch];
         problem.total_kv = p->kv_numbers[problem.batch];
     }
+    const ordo_block_mask *mask = cli_problem_mask(p, &problem);
+    if (mask)
+        problem.blocks.entries = mask->entries > 0 ? mask->entries : 1;
     problem.v_head_dim = p->v_dim;
     problem.scale = p->scale;
     problem.mask = (ordo_mask)p->mask;

@@ -34,7 +34,11 @@ static double columns_before(double from, double q, double kv)
 }
 
 /* Row i sees columns from i + delta - left to i + delta + right, of those there are. */
-static double pairs_of(const ordo_problem *p, double q, double kv)
+typedef struct limits {
+    double delta, left, right;
+} limits;
+
+static limits limits_of(const ordo_problem *p, double q, double kv)
 {
     const double delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv - q;
     const double open = q + kv;
@@ -43,19 +47,48 @@ static double pairs_of(const ordo_problem *p, double q, double kv)
         left = (double)p->window.left;
     if (p->window.on && p->window.right >= 0 && (double)p->window.right < right)
         right = (double)p->window.right;
-    return columns_before(delta + right + 1, q, kv) - columns_before(delta - left, q, kv);
+    return (limits) { delta, left, right };
 }
 
-double cli_work_pairs(const ordo_problem *p, const int32_t *q_numbers, const int32_t *kv_numbers)
+static double lesser(double x, double y)
+{
+    return x < y ? x : y;
+}
+
+/* Columns that the mask shows in each row, of those that its interval leaves. */
+static double pairs_masked(const ordo_problem *p, const ordo_block_mask *mask, double q, double kv)
+{
+    const limits seen = limits_of(p, q, kv);
+    double pairs = 0;
+    for (int64_t i = 0; i < (int64_t)q; i++) {
+        const double at = (double)i + seen.delta;
+        const double first = at - seen.left > mask->first[i] ? at - seen.left : mask->first[i];
+        const double last = lesser(lesser(at + seen.right, mask->last[i]), kv - 1);
+        pairs += last >= first ? last - first + 1 : 0;
+    }
+    return pairs;
+}
+
+static double pairs_of(const ordo_problem *p, const ordo_block_mask *mask, double q, double kv)
+{
+    const limits seen = limits_of(p, q, kv);
+    if (mask)
+        return pairs_masked(p, mask, q, kv);
+    return columns_before(seen.delta + seen.right + 1, q, kv) -
+           columns_before(seen.delta - seen.left, q, kv);
+}
+
+double cli_work_pairs(const ordo_problem *p, const int32_t *q_numbers, const int32_t *kv_numbers,
+                      const ordo_block_mask *mask)
 {
     if (p->layout == ORDO_DENSE || q_numbers == NULL || kv_numbers == NULL)
-        return (double)p->batch * pairs_of(p, (double)p->q_len, or_else(p->kv_len, p->q_len));
+        return (double)p->batch * pairs_of(p, mask, (double)p->q_len, or_else(p->kv_len, p->q_len));
     double pairs = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         const bool packed = p->layout == ORDO_PACKED;
         const int32_t q = packed ? q_numbers[b + 1] - q_numbers[b] : q_numbers[b];
         const int32_t kv = packed ? kv_numbers[b + 1] - kv_numbers[b] : kv_numbers[b];
-        pairs += pairs_of(p, q, kv);
+        pairs += pairs_of(p, mask, q, kv);
     }
     return pairs;
 }
@@ -64,7 +97,7 @@ double cli_work_nominal_pairs(const ordo_problem *p, const int32_t *q_numbers,
                               const int32_t *kv_numbers)
 {
     if (p->layout != ORDO_DENSE || p->window.on)
-        return cli_work_pairs(p, q_numbers, kv_numbers);
+        return cli_work_pairs(p, q_numbers, kv_numbers, NULL);
     const double all = (double)p->batch * (double)p->q_len * or_else(p->kv_len, p->q_len);
     return p->mask == ORDO_MASK_FULL ? all : all / 2;
 }

@@ -201,7 +201,8 @@ ORDO_API ordo_status ordo_plan_parse(ordo_plan **plan, const char *text);
  * turns of each query tile have no holes, and that no chains wait on each other in a cycle. Packed
  * and padded problems are checked at their maximal lengths. Returns ORDO_ERR_INTERNAL with the
  * first violation if the plan is wrong, ORDO_ERR_UNSUPPORTED if it is too large to replay. If
- * `pairs` is not NULL it gets the number of tile pairs checked. */
+ * `pairs` is not NULL it gets the number of tile pairs checked. Turns that follow from a block mask
+ * are checked by ordo_block_mask_check(). */
 ORDO_API ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs);
 
 /* Names as the command spells them; "unknown" for other values. ordo_order_from_name() is the

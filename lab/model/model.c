@@ -1,6 +1,7 @@
 /* model.c: public functions of the performance model: check arguments and fill in defaults. */
 #include "model/model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -253,6 +254,11 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
     ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !plan || !price)
         return missing(!model ? "model" : !plan ? "plan" : "price");
+    if (plan->problem.blocks.entries > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "blocks.entries %" PRId64
+                         ": expected 0; what a block mask leaves is known when a pass is called",
+                         plan->problem.blocks.entries);
     ordo_attention_shape s = ordo_plan_shape(&plan->problem);
     const ordo_kernel_counts *counts = NULL;
     if (!ordo_problem_empty(&plan->problem))

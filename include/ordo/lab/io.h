@@ -238,7 +238,7 @@ typedef struct ordo_io_advice {
 
 /* Recommend an algorithm and tiles for a dense problem at memory level `index`. Sets *end past the
  * last level. MAT and PHASE get a workspace for a few hundred rows of scores. Returns
- * ORDO_ERR_UNSUPPORTED for packed, padded and empty problems. */
+ * ORDO_ERR_UNSUPPORTED for packed, padded and empty problems, and for those with block masks. */
 ORDO_API ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *problem,
                                     ordo_io_pass pass, int index, ordo_io_advice *advice,
                                     bool *end);

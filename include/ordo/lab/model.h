@@ -223,8 +223,8 @@ ORDO_API ordo_status ordo_model_overlap(const ordo_model *model, const ordo_oper
 /* Predict the times of a plan on the machine of the model. The timeline of its backward pass gives
  * the utilization. With the calibration silicon and no changed constant this is what
  * ordo_plan_create() computes for ordo_plan_info. Returns ORDO_ERR_UNSUPPORTED for plans of the
- * backend ref, which has no workers, and for problems whose precision or dropout parameters the
- * model does not know. */
+ * backend ref, which has no workers, for problems with block masks, and for those whose precision
+ * or dropout parameters the model does not know. */
 ORDO_API ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan,
                                      ordo_plan_price *price);
 

@@ -37,7 +37,7 @@ TEST(pairs_are_counted_exactly)
                     p.window.on = w < 25;
                     p.window.left = sides[w % 5];
                     p.window.right = sides[w / 5 % 5];
-                    CHECK_NEAR(cli_work_pairs(&p, NULL, NULL), 2 * count(&p, q, kv), 0);
+                    CHECK_NEAR(cli_work_pairs(&p, NULL, NULL, NULL), 2 * count(&p, q, kv), 0);
                 }
 }
 
@@ -50,10 +50,35 @@ TEST(lengths_come_from_the_layout)
     p.q_len = p.kv_len = 8;
     p.mask = ORDO_MASK_CAUSAL;
     p.layout = ORDO_PACKED;
-    const double packed = cli_work_pairs(&p, q_ends, kv_ends);
+    const double packed = cli_work_pairs(&p, q_ends, kv_ends, NULL);
     p.layout = ORDO_PADDED;
-    CHECK_NEAR(cli_work_pairs(&p, q_lens, kv_lens), packed, 0);
+    CHECK_NEAR(cli_work_pairs(&p, q_lens, kv_lens, NULL), packed, 0);
     CHECK_NEAR(packed, count(&p, 3, 5), 0);
 }
 
-CHECK_MAIN(RUN(pairs_are_counted_exactly), RUN(lengths_come_from_the_layout))
+/* A block mask narrows what the mask shows; a shorter sequence has its first rows and columns. */
+TEST(block_masks)
+{
+    static const int32_t q_lens[] = { 9, 4 }, kv_lens[] = { 9, 6 };
+    static const int32_t first[] = { 0, 2, 4, 9, 0, 1, 6, 3, 0 };
+    static const int32_t last[] = { 8, 5, 4, -1, 0, 7, 8, 3, 2 };
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_block_mask *mask = NULL;
+    CHECK_INT(ordo_block_mask_from_intervals(&mask, 9, 9, first, last), ORDO_OK);
+    p.batch = 2;
+    p.q_len = p.kv_len = 9;
+    p.layout = ORDO_PADDED;
+    for (int kind = 0; kind < 3; kind++) {
+        int64_t pairs = 0;
+        p.mask = (ordo_mask)kind;
+        p.window = (ordo_window) { kind == 2, 3, 1 };
+        for (int b = 0; b < 2; b++)
+            for (int64_t i = 0; i < q_lens[b]; i++)
+                for (int64_t j = first[i]; j <= last[i] && j < kv_lens[b]; j++)
+                    pairs += visible(&p, q_lens[b], kv_lens[b], i, j);
+        CHECK_NEAR(cli_work_pairs(&p, q_lens, kv_lens, mask), (double)pairs, 0);
+    }
+    ordo_block_mask_destroy(mask);
+}
+
+CHECK_MAIN(RUN(pairs_are_counted_exactly), RUN(lengths_come_from_the_layout), RUN(block_masks))
