@@ -13,6 +13,7 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "grid_blocks.h"
 #include "ordo/ordo.h"
 
 enum { GRID_BATCH_MAX = 7, GRID_HEADS_MAX = 32 };
@@ -67,6 +68,8 @@ typedef struct grid_case {
     bool sinks;       /* one for each head */
     float sink[GRID_HEADS_MAX];
     float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX]; /* written */
+    grid_blocks blocks;
+    ordo_block_mask *mask; /* made from them by grid_open() */
     bool plain, bits_given, by_pointer, dlse;
     bool nan_padding;          /* else large numbers */
     double strength;           /* of q and k */
@@ -210,11 +213,14 @@ static inline void grid_close(grid_case *c)
 {
     for (int t = 0; t < GRID_TENSORS; t++)
         free(c->data[t]);
+    ordo_block_mask_destroy(c->mask);
 }
 
-/* Room for all tensors. What is in padding must not matter: numbers that would show, or NaN. */
+/* The block mask, and room for all tensors. What is in padding must not matter: numbers that would
+ * show, or NaN. */
 static inline void grid_open(grid_case *c)
 {
+    c->mask = grid_block_mask(&c->blocks, &c->problem);
     const uint16_t trash = c->nan_padding ? 0xffff : grid_half(c, 3e4);
     for (int t = 0; t < GRID_TENSORS; t++) {
         const size_t bytes = grid_bytes(c, t);
@@ -316,6 +322,8 @@ static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part 
     }
     memcpy(to->sink, from->sink + part->kv_head * group, (size_t)p->heads * sizeof *to->sink);
     to->slopes_each = true;
+    to->blocks.sequence0 += part->sequence;
+    to->blocks.head0 += part->kv_head * group;
     to->head_gap = to->row_gap = 0;
     grid_settle(to, 0);
     grid_open(to);

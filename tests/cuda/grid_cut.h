@@ -56,6 +56,9 @@ static inline void grid_piece_of(grid_case *to, const grid_case *from, const gri
         p->shard.q_total = p->shard.kv_total = p->shard.row0 = p->shard.col0 = 0;
     to->sinks = from->sinks && p->shard.col0 == 0; /* the sink belongs to column 0 */
     to->ids[0] = from->ids[b];
+    to->blocks.sequence0 += b;
+    to->blocks.row0 += x->row;
+    to->blocks.col0 += x->column;
     for (int64_t h = 0; h < p->heads; h++)
         to->slopes[h] = from->slopes[(from->slopes_each ? b * p->heads : 0) + h];
     to->q_lens[0] = (int32_t)x->rows;

@@ -13,6 +13,7 @@ typedef struct grid_limits {
     uint64_t seed;
     int64_t longest; /* rows of a sequence */
     double work;     /* sum of rows * columns * head size over heads, in millions */
+    bool blocks;     /* block masks, which CUDA refuses */
 } grid_limits;
 
 static inline bool grid_one_in(uint64_t *state, int n)
@@ -189,6 +190,20 @@ static inline void grid_draw_sinks(grid_case *c, uint64_t *state)
     }
 }
 
+/* One mask for all, or one for each sequence, each head, or both. */
+static inline void grid_draw_blocks(grid_case *c, uint64_t *state)
+{
+    c->blocks = (grid_blocks) {
+        .kind = (grid_block_kind)check_between(state, 1, GRID_BLOCK_KINDS - 1),
+        .seed = check_random(state),
+        .per_sequence = check_between(state, 0, 1),
+        .per_head = grid_one_in(state, 4),
+    };
+    c->blocks.size = c->blocks.kind == GRID_SPARSE ? check_between(state, 5, 256)
+                                                   : check_between(state, 1, c->problem.q_len);
+    c->mask = grid_block_mask(&c->blocks, &c->problem);
+}
+
 /* Combination `number` of a seed, with its inputs. */
 static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
 {
@@ -225,8 +240,10 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     grid_draw_place(c, &state);
     c->seed = check_random(&state);
     grid_make_inputs(c);
-    if (grid_one_in(&state, 4)) /* the last draw: those before it stay as they were */
+    if (grid_one_in(&state, 4)) /* the last draws: those before them stay as they were */
         grid_draw_sinks(c, &state);
+    if (grid_one_in(&state, 5) && limits->blocks)
+        grid_draw_blocks(c, &state);
 }
 
 /* One line about it. */
@@ -256,6 +273,11 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
     if (grid_cut(c))
         at += snprintf(more + at, sizeof more - (size_t)at, " rows from %d, columns from %d",
                        (int)p->shard.row0, (int)p->shard.col0);
+    if (c->mask)
+        at += snprintf(more + at, sizeof more - (size_t)at, " blocks %s %d%s%s",
+                       grid_block_names[c->blocks.kind], (int)c->blocks.size,
+                       c->blocks.per_sequence ? " per sequence" : "",
+                       c->blocks.per_head ? " per head" : "");
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s%s%s;",

@@ -45,6 +45,8 @@ typedef struct grid_sums {
 /* One head of one sequence. */
 typedef struct grid_head {
     const ordo_problem *p; /* resolved */
+    const grid_blocks *blocks;
+    int64_t sequence, head; /* of them */
     int64_t rows, cols, group, diagonal, dim, v_dim;
     double u, floor, slope, keep_scale;
     double sink;               /* -inf: none */
@@ -86,7 +88,9 @@ static inline bool grid_visible(const grid_head *h, int64_t i, int64_t j)
         return false;
     if (w->on && w->left >= 0 && right < -w->left)
         return false;
-    return !(w->on && w->right >= 0 && right > w->right);
+    if (w->on && w->right >= 0 && right > w->right)
+        return false;
+    return grid_block_sees(h->blocks, h->sequence, h->head, i, j);
 }
 
 static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)
@@ -240,6 +244,7 @@ static inline ordo_call grid_oracle_call(const grid_case *c, grid_exact *exact)
 {
     float *const *x = exact->data;
     ordo_call call = ORDO_CALL_INIT;
+    call.block_mask = c->mask;
     call.q = grid_tensor(c, GRID_Q, x[GRID_Q]);
     call.k = grid_tensor(c, GRID_K, x[GRID_K]);
     call.v = grid_tensor(c, GRID_V, x[GRID_V]);
@@ -388,6 +393,9 @@ static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, 
     unsigned char *kept = grid_kept(c, b, head);
     grid_head h = {
         .p = p,
+        .blocks = &c->blocks,
+        .sequence = b,
+        .head = head,
         .rows = rows,
         .cols = cols,
         .group = group,

@@ -83,6 +83,9 @@ static inline bool grid_probe_wrong(const grid_case *c, const ordo_problem *reso
             const int64_t rows = c->q_lens[b], cols = c->kv_lens[b];
             const grid_head h = {
                 .p = resolved,
+                .blocks = &c->blocks,
+                .sequence = b,
+                .head = head,
                 .rows = rows,
                 .cols = cols,
                 .group = c->problem.heads / c->problem.kv_heads,

@@ -255,6 +255,7 @@ static inline ordo_status grid_load(grid_lab *lab, grid_image *image, const grid
     grid_reserve(lab, &image->memory, image->end);
     image->call = (ordo_call)ORDO_CALL_INIT;
     image->call.stream = lab->stream;
+    image->call.block_mask = c->mask;
     grid_upload_tensors(lab, image, c);
     grid_upload_lengths(lab, image, c);
     grid_upload_rest(lab, image, c);

@@ -5,8 +5,8 @@
  *             [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
- * softcap, ALiBi, sinks, gradient of lse and place in a larger problem, or takes those of
- * grid_fixed.h, and holds forward and backward of each
+ * softcap, ALiBi, sinks, block mask, gradient of lse and place in a larger problem, or takes those
+ * of grid_fixed.h, and holds forward and backward of each
  *
  *   oracle    within the bounds of grid_oracle.h of backend ref; every output written, and nothing
  *             between them
@@ -221,6 +221,7 @@ static bool kept_again(trial *t, const char *level, const char *how)
     if (grid_outputs_kept(&t->lab, &t->whole))
         return true;
     grid_case c = t->c;
+    c.mask = NULL;
     grid_part all = { c.problem.layout, 0, c.problem.batch, 0, c.problem.kv_heads };
     grid_place at = { 0 };
     for (int x = 0; x < GRID_TENSORS; x++)
@@ -407,7 +408,9 @@ static void check_decode(trial *t, grid_piece_place all, uint64_t *state)
 static void check_cut(trial *t, uint64_t *state)
 {
     const ordo_problem *p = &t->c.problem;
-    const int64_t b = check_between(state, 0, p->batch - 1), step = p->dropout.p > 0 ? 16 : 1;
+    const bool sparse = t->c.blocks.kind == GRID_SPARSE; /* cut at blocks only */
+    const int64_t b = check_between(state, 0, p->batch - 1);
+    const int64_t step = sparse ? ORDO_BLOCK : p->dropout.p > 0 ? 16 : 1;
     const grid_piece_place all = { .sequence = b,
                                    .rows = t->c.q_lens[b],
                                    .columns = t->c.kv_lens[b] };
@@ -424,6 +427,8 @@ static void check_cut(trial *t, uint64_t *state)
     if (columns.columns > 128 && check_between(state, 0, 1))
         columns.columns = 128;
     check_columns(t, columns);
+    if (sparse)
+        return;
     if (t->info.kept & ORDO_PROMISE_CUT && !grid_cut(&t->c))
         check_carried(t, all, state);
     check_decode(t, all, state);
@@ -483,7 +488,8 @@ static void check_segments(trial *t, uint64_t *state)
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_plan *plan = NULL;
     char how[40];
-    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || !(t->info.kept & ORDO_PROMISE_CUT))
+    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || t->c.mask ||
+        !(t->info.kept & ORDO_PROMISE_CUT))
         return;
     options.backend = t->info.backend;
     options.order = t->c.order;

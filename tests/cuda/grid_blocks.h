@@ -1,0 +1,160 @@
+/* grid_blocks.h: block masks of a grid_case: a rule for each element, and the lists made from it.
+ *
+ * The rule counts rows and columns of the whole sequence, so that a part of a case has its part of
+ * the mask: its sequences, heads, rows and columns begin where the rule says. */
+#ifndef TESTS_CUDA_GRID_BLOCKS_H
+#define TESTS_CUDA_GRID_BLOCKS_H
+
+#include "check.h"
+#include "ordo/ordo.h"
+
+typedef enum grid_block_kind {
+    GRID_NO_BLOCKS,
+    GRID_CHUNKS,    /* of `size` columns */
+    GRID_DOCUMENTS, /* two in each `size` columns */
+    GRID_PREFIX,    /* `size` columns, and those up to the row's own */
+    GRID_INTERVALS, /* of any length up to 2 `size`, some of them empty */
+    GRID_SPARSE,    /* whole blocks, `size` of 256 */
+    GRID_BLOCK_KINDS
+} grid_block_kind;
+
+typedef struct grid_blocks {
+    grid_block_kind kind;
+    int64_t size;
+    uint64_t seed;
+    bool per_sequence, per_head;
+    int64_t sequence0, head0, row0, col0;
+} grid_blocks;
+
+static const char *const grid_block_names[GRID_BLOCK_KINDS] = { "none",   "chunks",    "documents",
+                                                                "prefix", "intervals", "sparse" };
+
+/* A number of the mask of (sequence, head), by place. */
+static inline uint64_t grid_block_hash(const grid_blocks *x, int64_t sequence, int64_t head,
+                                       int64_t a, int64_t b)
+{
+    const int64_t own = (x->per_sequence ? x->sequence0 + sequence : 0) * 1000 +
+                        (x->per_head ? x->head0 + head : 0);
+    uint64_t state = x->seed + (uint64_t)own * 0x9e3779b97f4a7c15u +
+                     (uint64_t)a * 0xbf58476d1ce4e5b9u + (uint64_t)b * 0x94d049bb133111ebu;
+    return check_random(&state);
+}
+
+/* The columns that a row sees, of the whole sequence. */
+static inline void grid_block_interval(const grid_blocks *x, int64_t sequence, int64_t head,
+                                       int64_t row, int64_t *first, int64_t *last)
+{
+    const int64_t at = x->row0 + row, chunk = at / x->size * x->size;
+    const uint64_t here = grid_block_hash(x, sequence, head, at, 0);
+    const int64_t middle =
+        chunk + (int64_t)(grid_block_hash(x, sequence, head, chunk, 1) % (uint64_t)x->size);
+    *first = 0;
+    *last = INT32_MAX;
+    switch (x->kind) {
+    case GRID_CHUNKS:
+        *first = chunk;
+        *last = chunk + x->size - 1;
+        break;
+    case GRID_DOCUMENTS:
+        *first = at < middle ? chunk : middle;
+        *last = (at < middle ? middle : chunk + x->size) - 1;
+        break;
+    case GRID_PREFIX: *last = at < x->size ? x->size - 1 : at; break;
+    case GRID_INTERVALS:
+        *first = at - (int64_t)(here % (uint64_t)x->size);
+        *last = here >> 60 == 0 ? -1 : at + (int64_t)((here >> 32) % (uint64_t)x->size);
+        break;
+    default: break;
+    }
+}
+
+static inline bool grid_block_listed(const grid_blocks *x, int64_t sequence, int64_t head,
+                                     int64_t row, int64_t column)
+{
+    return x->kind != GRID_SPARSE ||
+           (int64_t)(grid_block_hash(x, sequence, head, (x->row0 + row) / ORDO_BLOCK,
+                                     (x->col0 + column) / ORDO_BLOCK) %
+                     256) < x->size;
+}
+
+static inline bool grid_block_sees(const grid_blocks *x, int64_t sequence, int64_t head,
+                                   int64_t row, int64_t column)
+{
+    int64_t first, last;
+    if (x->kind == GRID_NO_BLOCKS)
+        return true;
+    grid_block_interval(x, sequence, head, row, &first, &last);
+    return first <= x->col0 + column && x->col0 + column <= last &&
+           grid_block_listed(x, sequence, head, row, column);
+}
+
+/* Leave out the entries of blocks that are not listed. */
+static inline void grid_block_thin(const grid_blocks *x, int64_t sequence, int64_t head,
+                                   ordo_block_mask *mask)
+{
+    const int64_t rows = (mask->q_len + ORDO_BLOCK - 1) / ORDO_BLOCK;
+    int32_t *start = (int32_t *)mask->start, *key = (int32_t *)mask->key, kept = 0, entry = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        for (; entry < start[i + 1]; entry++)
+            if (grid_block_listed(x, sequence, head, i * ORDO_BLOCK,
+                                  (int64_t)(key[entry] & ORDO_BLOCK_KEY) * ORDO_BLOCK))
+                key[kept++] = key[entry];
+        start[i + 1] = kept;
+    }
+    mask->entries = kept;
+}
+
+static inline void grid_block_must(ordo_status status)
+{
+    if (status != ORDO_OK) {
+        printf("FAIL block mask: %s\n", ordo_last_error());
+        exit(1);
+    }
+}
+
+static inline ordo_block_mask *grid_block_one(const grid_blocks *x, int64_t sequence, int64_t head,
+                                              int64_t q_len, int64_t kv_len)
+{
+    int32_t *first = calloc((size_t)q_len + 1, 4), *last = calloc((size_t)q_len + 1, 4);
+    ordo_block_mask *mask = NULL;
+    if (!first || !last)
+        abort();
+    for (int64_t i = 0; i < q_len; i++) {
+        int64_t low, high;
+        grid_block_interval(x, sequence, head, i, &low, &high);
+        low -= x->col0;
+        high -= x->col0;
+        first[i] = (int32_t)(low < 0 ? 0 : low > kv_len ? kv_len : low);
+        last[i] = (int32_t)(high < -1 ? -1 : high >= kv_len ? kv_len - 1 : high);
+    }
+    grid_block_must(ordo_block_mask_from_intervals(&mask, q_len, kv_len, first, last));
+    grid_block_thin(x, sequence, head, mask);
+    free(first);
+    free(last);
+    return mask;
+}
+
+/* The mask of a problem's calls, whose limits become those of the problem; NULL: none. */
+static inline ordo_block_mask *grid_block_mask(const grid_blocks *x, ordo_problem *p)
+{
+    const int64_t sequences = x->per_sequence ? p->batch : 1, heads = x->per_head ? p->heads : 1;
+    ordo_block_mask *all = NULL;
+    p->blocks = (ordo_block_limits) { 0 };
+    if (x->kind == GRID_NO_BLOCKS)
+        return NULL;
+    const size_t count = (size_t)(sequences * heads);
+    ordo_block_mask **masks = calloc(count, sizeof(ordo_block_mask *));
+    if (!masks)
+        abort();
+    for (size_t n = 0; n < count; n++)
+        masks[n] = grid_block_one(x, (int64_t)n / heads, (int64_t)n % heads, p->q_len, p->kv_len);
+    grid_block_must(ordo_block_mask_join(&all, (const ordo_block_mask *const *)(const void *)masks,
+                                         sequences, heads));
+    for (size_t n = 0; n < count; n++)
+        ordo_block_mask_destroy(masks[n]);
+    free(masks);
+    p->blocks = (ordo_block_limits) { all->entries + 1, sequences > 1, heads > 1 };
+    return all;
+}
+
+#endif
