@@ -36,6 +36,15 @@ void ordo_query_side_open(ordo_query_side *side, const ordo_cpu_pass *pass)
     memset((void *)side->ready, 0, parts.ready);
 }
 
+static bool all_zero(const float *row, int dim)
+{
+    for (int d = 0; d < dim; d++)
+        if (row[d] != 0)
+            return false;
+    return true;
+}
+
+/* A row that sees nothing is +0, whatever its tile sees: a negative scale would make it -0. */
 void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int64_t row, int rows,
                       const float *dq)
 {
@@ -47,8 +56,8 @@ void ordo_query_write(const ordo_query_side *side, int64_t b, int64_t head, int6
     if (dq)
         p->kernels->store(to.data, p->problem->dtype, to.stride, dq, side->ld, rows, p->dim,
                           (float)p->problem->scale, NULL);
-    else
-        for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++)
+        if (!dq || (p->problem->scale < 0 && all_zero(dq + (ptrdiff_t)r * side->ld, p->dim)))
             memset((char *)to.data + (size_t)(r * to.stride) * width, 0, width * (size_t)p->dim);
 }
 

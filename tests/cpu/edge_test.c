@@ -321,6 +321,28 @@ TEST(specials_spread_as_in_the_oracle)
     }
 }
 
+/* Rows that see no key have dq = +0, whether or not other rows of their tile see some: the sign of
+ * a zero must not say how rows were cut into calls. Sinks give them an lse. */
+TEST(no_negative_zeros_under_a_negative_scale)
+{
+    for (int t = 0; t < 3; t++)
+        for (int sinks = 0; sinks < 2; sinks++) {
+            attention_case c = start((ordo_dtype)t, ORDO_MASK_CAUSAL, 100, 20, 24);
+            c.problem.scale = -0.11;
+            c.sinks = sinks;
+            case_open(&c, 18);
+            ordo_plan *plan = case_plan(&c, NULL);
+            CHECK(case_run(&c, plan, 2) == ORDO_OK);
+            ordo_plan_destroy(plan);
+            const case_results r = case_outputs(&c);
+            for (int64_t row = 0; row < 80; row++)
+                for (int64_t h = 0; h < c.problem.heads; h++)
+                    for (size_t d = 0; d < 24; d++)
+                        CHECK(case_bits(&r, 2, case_at(&c, false, 24, 0, row, h) + d) == 0);
+            finish(&c);
+        }
+}
+
 /* A row whose largest logit is -inf sees nothing: zeros, whatever its keys and values hold. */
 TEST(largest_logit_of_minus_infinity)
 {
@@ -387,4 +409,4 @@ CHECK_MAIN(RUN(equal_scores), RUN(one_huge_score), RUN(a_maximum_that_stays), RU
            RUN(large_values), RUN(subnormals), RUN(rows_that_see_nothing),
            RUN(columns_that_no_row_sees), RUN(rows_past_the_end),
            RUN(specials_spread_as_in_the_oracle), RUN(largest_logit_of_minus_infinity),
-           RUN(nan_is_stored_canonical))
+           RUN(nan_is_stored_canonical), RUN(no_negative_zeros_under_a_negative_scale))
