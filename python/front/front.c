@@ -2,6 +2,7 @@
  *
  *   ordo::compiled_add       keep a plan: what its calls need, found again by shapes or by number
  *   ordo::compiled_forward   one forward pass: allocate o and lse, draw seed and offset, run
+ *   ordo::compiled_lengths   the same of packed or padded sequences, their lengths given as tensors
  *   ordo::compiled_backward  one backward pass
  *
  * Python makes plans, checks arguments, owns autograd, and has another way to run every call
@@ -13,10 +14,9 @@
  *   < 0   minus the status with which the library refused the call; ordo_last_error() says why
  *
  * Kept plans are never released: compiled_add() declines when there are MAX_PLANS of them. */
-#include "tensors.h"
+#include "plans.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,100 +24,15 @@ typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
 
 static pass_function *forward_pass, *backward_pass;
 
-enum { MAX_PLANS = 4096, SLOTS = 2 * MAX_PLANS, ALIGN = 256 };
+enum { ALIGN = 256 };
+
+static const sequences no_lists;
 
 /* ---- plans that are kept ---- */
 
-/* What a plan is found by. Compared as bytes: no padding, zeroed before it is filled. */
-typedef struct look_key {
-    int64_t rules, drops; /* what Python numbers; whether seed and offset are given or drawn */
-    shape q, k, v;
-    int32_t dtype[3], device_type[3], device[3], unused;
-} look_key;
-
-typedef struct kept_plan {
-    look_key key;
-    const ordo_plan *plan;
-    int64_t workspace[2]; /* bytes: forward, backward */
-    shape o, lse;
-} kept_plan;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kept_plan *plans[MAX_PLANS + 1]; /* by number, from 1; written once */
-static int slots[SLOTS];                /* numbers, by hash */
-static int count;
-
-static look_key key_of(int64_t rules, bool drops, const view x[3])
-{
-    look_key made;
-    memset(&made, 0, sizeof made);
-    made.rules = rules, made.drops = drops;
-    made.q = x[0].shape, made.k = x[1].shape, made.v = x[2].shape;
-    for (int i = 0; i < 3; i++) {
-        made.dtype[i] = x[i].dtype;
-        made.device_type[i] = x[i].device_type;
-        made.device[i] = x[i].device;
-    }
-    return made;
-}
-
-static size_t hash_of(const look_key *key)
-{
-    uint64_t words[sizeof *key / 8], hash = 0;
-    memcpy(words, key, sizeof words);
-    for (size_t i = 0; i < sizeof words / 8; i++)
-        hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15), hash ^= hash >> 29;
-    return (size_t)(hash % SLOTS);
-}
-
-/* Number of the plan with this key, or of the free slot for it. Under the lock. */
-static int *slot_of(const look_key *key)
-{
-    size_t at = hash_of(key);
-    while (slots[at] && memcmp(&plans[slots[at]]->key, key, sizeof *key) != 0)
-        at = (at + 1) % SLOTS;
-    return &slots[at];
-}
-
-/* Number of the plan of a call: that with these rules if `which` is positive, else plan -which. 0
- * if there is none for tensors like these. */
-static int find(int64_t which, bool drops, const view x[3])
-{
-    if (which < 0) {
-        if (-which > MAX_PLANS)
-            return 0;
-        pthread_mutex_lock(&lock);
-        const kept_plan *of = plans[-which];
-        pthread_mutex_unlock(&lock);
-        if (!of)
-            return 0;
-        look_key key = key_of(of->key.rules, drops, x);
-        return memcmp(&of->key, &key, sizeof key) == 0 ? (int)-which : 0;
-    }
-    look_key key = key_of(which, drops, x);
-    pthread_mutex_lock(&lock);
-    int number = *slot_of(&key);
-    pthread_mutex_unlock(&lock);
-    return number;
-}
-
-static int keep(const look_key *key, const kept_plan *of)
-{
-    pthread_mutex_lock(&lock);
-    int *slot = slot_of(key), number = *slot;
-    kept_plan *copy = number || count == MAX_PLANS ? NULL : malloc(sizeof *copy);
-    if (copy) {
-        *copy = *of;
-        number = ++count;
-        plans[number] = copy;
-        *slot = number;
-    }
-    pthread_mutex_unlock(&lock);
-    return number;
-}
-
-/* (Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, int backward) -> int:
- * keep a plan for tensors like these; returns its number, 0 if it is not kept. */
+/* (Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, int backward, int
+ * count, int max_q, int max_kv) -> int: keep a plan for tensors and sequences like these; returns
+ * its number, 0 if it is not kept. */
 static void add(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
@@ -130,7 +45,8 @@ static void add(StableIValue *stack, uint64_t arguments, uint64_t results)
     int number = 0;
     if (known) {
         kept_plan made = { .plan = (const ordo_plan *)(uintptr_t)stack[3] };
-        made.key = key_of((int64_t)stack[4], stack[5] != 0, x);
+        const sequences lists = { (int64_t)stack[8], (int64_t)stack[9], (int64_t)stack[10] };
+        made.key = key_of((int64_t)stack[4], stack[5] != 0, lists, x);
         made.workspace[0] = (int64_t)stack[6], made.workspace[1] = (int64_t)stack[7];
         const int64_t axes = x[0].shape.axes, *q = x[0].shape.sizes;
         int64_t sizes[4];
@@ -237,7 +153,8 @@ static tensor *draw(const view *like)
 
 /* ---- passes ---- */
 
-enum { RNG_GIVEN = 1, RNG_DRAWN = 2, DLSE_GIVEN = 4 }; /* flags; ordo/torch/_compiled.py */
+/* Flags; ordo/torch/_compiled.py. */
+enum { RNG_GIVEN = 1, RNG_DRAWN = 2, DLSE_GIVEN = 4, PACKED = 8, IDS_GIVEN = 16 };
 
 /* Addresses of keep bits and lists: bits, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, and
  * the batch stride of the last; 0 where there is none. Python holds what they point to. */
@@ -280,41 +197,93 @@ static void hand_over(StableIValue *stack, int tensors, tensor **given, tensor *
     stack[made] = (StableIValue)result;
 }
 
+enum { MADE = 3 }; /* by a forward pass: o, lse, seed and offset */
+
+/* Run a forward pass on q, k and v as they are seen; returns the operator's last result. `number`:
+ * of the plan, 0 if there is none. */
+static int64_t run_forward(int number, int64_t flags, const view x[3], tensor *rng, ordo_call *call,
+                           tensor *made[MADE])
+{
+    enum { Q, K, V };
+    enum { O, LSE, DRAWN };
+    const bool drops = flags & (RNG_GIVEN | RNG_DRAWN);
+    if (!number || !at_hand(&x[Q]) || !describe(&x[Q], &call->q) || !describe(&x[K], &call->k) ||
+        !describe(&x[V], &call->v))
+        return 0;
+    const kept_plan *of = plans[number];
+    made[O] = allocate(&of->o, x[Q].dtype, &x[Q]);
+    made[LSE] = made[O] ? allocate(&of->lse, f32_type, &x[Q]) : NULL;
+    if (!made[LSE] || !begin(call, of->workspace[0], &x[Q]))
+        return 0;
+    int64_t result = 0;
+    if (drops) /* last of what may fail: a call that declines has drawn nothing */
+        made[DRAWN] = flags & RNG_DRAWN ? draw(&x[Q]) : again(rng);
+    if (!drops || set_rng(call, made[DRAWN])) {
+        call->o.data = data_of(made[O]);
+        call->lse = data_of(made[LSE]);
+        const ordo_status status = forward_pass(of->plan, call);
+        result = status ? -(int64_t)status : number;
+    }
+    end(call, &x[Q]);
+    return result;
+}
+
 /* (Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags, ADDRESSES x int) -> (Tensor o,
  * Tensor lse, Tensor rng, int): rng is read with RNG_GIVEN only, and is what was given or drawn. */
 static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     enum { Q, K, V, RNG, GIVEN };
-    enum { O, LSE, DRAWN, MADE };
     tensor *given[GIVEN], *made[MADE] = { NULL };
     unpack(stack, GIVEN, given);
     const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
-    const bool drops = flags & (RNG_GIVEN | RNG_DRAWN);
     ordo_call call = ORDO_CALL_INIT;
     set_lists(&call, stack + GIVEN + 2);
 
     view x[3];
-    int64_t result = 0;
     const bool known = look(given[Q], &x[Q]) && look(given[K], &x[K]) && look(given[V], &x[V]);
-    const int number = known ? find(which, drops, x) : 0;
-    if (number && at_hand(&x[Q]) && describe(&x[Q], &call.q) && describe(&x[K], &call.k) &&
-        describe(&x[V], &call.v)) {
-        const kept_plan *of = plans[number];
-        made[O] = allocate(&of->o, x[Q].dtype, &x[Q]);
-        made[LSE] = made[O] ? allocate(&of->lse, f32_type, &x[Q]) : NULL;
-        if (made[LSE] && begin(&call, of->workspace[0], &x[Q])) {
-            if (drops) /* last of what may fail: a call that declines has drawn nothing */
-                made[DRAWN] = flags & RNG_DRAWN ? draw(&x[Q]) : again(given[RNG]);
-            if (!drops || set_rng(&call, made[DRAWN])) {
-                call.o.data = data_of(made[O]);
-                call.lse = data_of(made[LSE]);
-                const ordo_status status = forward_pass(of->plan, &call);
-                result = status ? -(int64_t)status : number;
-            }
-            end(&call, &x[Q]);
-        }
+    const int number = known ? find(which, flags & (RNG_GIVEN | RNG_DRAWN), no_lists, x) : 0;
+    const int64_t result = run_forward(number, flags, x, given[RNG], &call, made);
+    hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
+}
+
+/* Whether a list has `count` elements of this type, contiguous, on the device of q. */
+static bool is_list(const view *x, int32_t dtype, int64_t count, const view *q)
+{
+    return x->shape.axes == 1 && x->shape.sizes[0] == count && is_contiguous(&x->shape) &&
+           x->dtype == dtype && x->device_type == q->device_type && x->device == q->device;
+}
+
+/* (Tensor q, Tensor k, Tensor v, Tensor rng, Tensor q_lengths, Tensor kv_lengths, Tensor ids, int
+ * max_q, int max_kv, int rules, int flags) -> as forward(): the lengths are cu_q and cu_kv with
+ * PACKED, else q_lens and kv_lens; ids, of dropout, are read with IDS_GIVEN only. */
+static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    enum { Q, K, V, RNG, Q_LENGTHS, KV_LENGTHS, IDS, GIVEN };
+    tensor *given[GIVEN], *made[MADE] = { NULL };
+    unpack(stack, GIVEN, given);
+    sequences lists = { 0, (int64_t)stack[GIVEN], (int64_t)stack[GIVEN + 1] };
+    const int64_t rules = (int64_t)stack[GIVEN + 2], flags = (int64_t)stack[GIVEN + 3];
+    const bool packed = flags & PACKED, has_ids = flags & IDS_GIVEN;
+    ordo_call call = ORDO_CALL_INIT;
+
+    view x[GIVEN];
+    bool known = rules > 0;
+    for (int i = 0; i < GIVEN; i++)
+        known = known && (i == RNG || (i == IDS && !has_ids) || look(given[i], &x[i]));
+    int number = 0;
+    if (known) {
+        lists.count = x[Q_LENGTHS].shape.sizes[0];
+        known = is_list(&x[Q_LENGTHS], i32_type, lists.count, x) &&
+                is_list(&x[KV_LENGTHS], i32_type, lists.count, x) &&
+                (!has_ids || is_list(&x[IDS], i64_type, lists.count - packed, x));
+        number = known ? find(rules, flags & (RNG_GIVEN | RNG_DRAWN), lists, x) : 0;
+        *(packed ? &call.cu_q : &call.q_lens) = x[Q_LENGTHS].data;
+        *(packed ? &call.cu_kv : &call.kv_lens) = x[KV_LENGTHS].data;
+        call.sequence_ids = has_ids ? x[IDS].data : NULL;
     }
+    const int64_t result = run_forward(number, flags, x, given[RNG], &call, made);
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
 }
 
@@ -338,7 +307,7 @@ static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
     bool known = true;
     for (int i = 0; i < RNG; i++)
         known = known && ((i == DLSE && !has_dlse) || look(given[i], &x[i]));
-    const int number = known ? find(which, drops, q) : 0;
+    const int number = known ? find(which, drops, no_lists, q) : 0;
     if (number && at_hand(q) && describe(q, &call.q) && describe(&x[K], &call.k) &&
         describe(&x[V], &call.v) && describe(&x[O], &call.o) && describe(&x[DOUT], &call.dout) &&
         is_contiguous(&x[LSE].shape) && (!has_dlse || is_contiguous(&x[DLSE].shape)) &&
@@ -376,12 +345,17 @@ static const struct {
 } operators[] = {
     { "compiled_add",
       "compiled_add(Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, "
-      "int backward) -> int",
+      "int backward, int count, int max_q, int max_kv) -> int",
       add },
     { "compiled_forward",
       "compiled_forward(Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags=0, " LISTS
       ") -> (Tensor, Tensor, Tensor, int)",
       forward },
+    { "compiled_lengths",
+      "compiled_lengths(Tensor q, Tensor k, Tensor v, Tensor rng, Tensor q_lengths, Tensor "
+      "kv_lengths, Tensor ids, int max_q, int max_kv, int rules, int flags) -> (Tensor, Tensor, "
+      "Tensor, int)",
+      lengths },
     { "compiled_backward",
       "compiled_backward(Tensor dout, Tensor dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor "
       "lse, Tensor rng, int which, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
@@ -412,16 +386,14 @@ static const char *define(void)
     for (int i = 0; i < COUNT; i++)
         if (torch.aoti_torch_library_def(library, operators[i].schema) != TORCH_DONE)
             return "the operators cannot be defined";
-    static const char *const keys[] = { "CPU", "CUDA" };
-    for (int k = 0; k < 2; k++) {
-        if (torch.aoti_torch_library_init_impl("ordo", keys[k], __FILE__, __LINE__, &library) !=
+    /* For every device: a list may be on any, and is refused by Python then. */
+    if (torch.aoti_torch_library_init_impl("ordo", "CompositeExplicitAutograd", __FILE__, __LINE__,
+                                           &library) != TORCH_DONE)
+        return "the operators cannot be implemented";
+    for (int i = 0; i < COUNT; i++)
+        if (torch.torch_library_impl(library, operators[i].name, operators[i].kernel, TORCH_2_10) !=
             TORCH_DONE)
             return "the operators cannot be implemented";
-        for (int i = 0; i < COUNT; i++)
-            if (torch.torch_library_impl(library, operators[i].name, operators[i].kernel,
-                                         TORCH_2_10) != TORCH_DONE)
-                return "the operators cannot be implemented";
-    }
     return NULL;
 }
 
@@ -438,6 +410,7 @@ const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backwar
     backward_pass = to_backward;
     cuda_type = torch.aoti_torch_device_type_cuda();
     f32_type = torch.aoti_torch_dtype_float32();
+    i32_type = torch.aoti_torch_dtype_int32();
     i64_type = torch.aoti_torch_dtype_int64();
     return define();
 }

@@ -19,7 +19,7 @@ static struct {
 
 enum { CUDA_ALIGN = 16 };
 
-static int32_t cuda_type, f32_type, i64_type;
+static int32_t cuda_type, f32_type, i32_type, i64_type;
 
 typedef struct shape {
     int64_t axes, sizes[4], strides[4]; /* behind the axes: 0 */

@@ -28,6 +28,7 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
 #define TORCH_FUNCTIONS(F)                                                                         \
     F(int32_t, aoti_torch_device_type_cuda, (void))                                                \
     F(int32_t, aoti_torch_dtype_float32, (void))                                                   \
+    F(int32_t, aoti_torch_dtype_int32, (void))                                                     \
     F(int32_t, aoti_torch_dtype_int64, (void))                                                     \
     F(size_t, aoti_torch_dtype_element_size, (int32_t))                                            \
     F(int32_t, aoti_torch_get_data_ptr, (struct AtenTensorOpaque *, void **))                      \

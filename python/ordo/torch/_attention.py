@@ -14,14 +14,15 @@ from .._problem import Shard
 from .._words import Keying
 from . import _sink
 from ._blocks import attend_blocks, mask_of_cpu
-from ._compiled import RNG_DRAWN, RNG_GIVEN, front
+from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules, check_rng
 from ._lengths import checked, close_gaps
 from ._numbers import length_of, mask_of, real_of, window_of
-from ._ops import attend, draw, execute, plain, quick
+from ._ops import attend, draw, execute, plain
 from ._passes import watchers
 from ._plans import KEPT, Ready, keep, ready
 from ._plans import _plans as _made
+from ._quick import Lengths, quick
 
 
 def attention(
@@ -135,6 +136,30 @@ def forget() -> None:
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
+    rules, short = 0, None
+    if front.on and not watchers and plain(q, k, v):
+        short, flags, lengths = _short(a)
+        try:
+            rules = _quick.get(short, 0)
+        except TypeError:  # a list or an array, which numbers() makes plain
+            pass
+    if rules:
+        if torch._C._is_any_autocast_enabled():
+            q, k, v = _cast(q, k, v)
+        if a.dropout_p > 0:
+            a = _drawn_first(q, a)
+            flags |= RNG_DRAWN if a.rng_state is None else RNG_GIVEN
+        done = quick(q, k, v, q if a.rng_state is None else a.rng_state, rules, flags, lengths)
+        if done is not None:
+            return done
+    return _planned(q, k, v, a, short if rules else None)
+
+
+def _planned(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments, declined: Any
+) -> tuple[Tensor, Tensor]:
+    """(o, lse) with the plan found here. `declined`: by what the compiled front was asked, which
+    declined."""
     if a.prepared is not None:
         a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
@@ -150,15 +175,6 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     )  # fmt: skip
     if listed:
         _check_kinds(q, k, v, a)
-    rules = 0
-    if front.on and not (watchers or listed or a.prepared is not None):
-        rules = _quick.get(a[:_RULES], 0)
-    if rules:
-        if a.dropout_p > 0:
-            a = _drawn_first(q, a)
-        done = _quickly(q, k, v, a, rules)
-        if done is not None:
-            return done
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
@@ -167,10 +183,10 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     if found is None:
         inputs = prepare(q, k, v, a)
         if not listed or _unchanged(inputs[3], a):
-            keep(_known, key, _learned(ready(*inputs), q, k, v, None if listed else a[:_RULES]))
+            keep(_known, key, _learned(ready(*inputs), q, k, v, a))
         return attend(*inputs, a.prepared)
-    if rules:  # a plan that is known, but calls of which the compiled front declines
-        _quick[a[:_RULES]] = 0
+    if declined is not None:  # a plan that is known, but calls of which the compiled front declines
+        _quick[declined] = 0
     rng = None
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
@@ -196,13 +212,51 @@ def _in_blocks(
     return attend_blocks(*prepare(q, k, v, a), mask, a.sink)
 
 
-def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Ready:
-    """The plan, known to the compiled front too: by the rules, if there are no lists and no bits
-    to be made first, or else by its number alone."""
+def _short(a: Arguments) -> tuple[Any, int, Lengths | None]:
+    """(what the number of a call's rules is found by, flags, lists) for the compiled front; the
+    first is None if it does not know such calls."""
+    if a.slopes is not None or a.sink is not None or a.prepared is not None:
+        return None, 0, None
+    q_lens, kv_lens, ids = a.q_lens, a.kv_lens, a.sequence_ids
+    max_q: Any = 0
+    max_kv: Any = 0
+    if a.cu_q is not None and q_lens is None and kv_lens is None:
+        flags, max_q, max_kv = PACKED, a.max_q, a.max_kv
+        q_lens = kv_lens = a.cu_q
+        if a.cu_kv is not None:
+            kv_lens = a.cu_kv
+        elif max_kv is None:
+            max_kv = max_q
+    elif a.cu_q is None and q_lens is not None:
+        flags = 0
+    elif a.cu_q is None and kv_lens is None and ids is None:
+        return a[:_RULES], 0, None
+    else:
+        return None, 0, None
+    if ids is None:
+        ids = q_lens
+    else:
+        flags |= IDS_GIVEN
+    if (
+        type(q_lens) is not Tensor or type(kv_lens) is not Tensor or type(ids) is not Tensor
+        or type(max_q) is not int or type(max_kv) is not int or checked()
+    ):  # fmt: skip
+        return None, 0, None
+    return (flags, a.cu_kv is None, *a[:_RULES]), flags, (q_lens, kv_lens, ids, max_q, max_kv)
+
+
+def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Ready:
+    """The plan, known to the compiled front too: by the rules, if there are no bits to be made
+    first, or else by its number alone."""
     number = front.new_rules()
-    if rules is not None and not made.bits_bytes and (rules in _quick or len(_quick) < KEPT):
-        number = _quick.setdefault(rules, number) or number
-    front.learn(made, number, q, k, v)
+    short, _, lengths = _short(a)
+    if front.on and short is not None and not made.bits_bytes:
+        if short in _quick or len(_quick) < KEPT:
+            number = _quick.setdefault(short, number) or number
+    if lengths is None:
+        front.learn(made, number, q, k, v)
+    else:
+        front.learn(made, number, q, k, v, (lengths[0].shape[0], *lengths[3:]))
     return made
 
 
@@ -212,15 +266,6 @@ def _drawn_first(q: Tensor, a: Arguments) -> Arguments:
         return a
     rng = rng_of(q, a.seed, a.rng_state, a.generator)
     return a._replace(seed=None, rng_state=rng, generator=None)
-
-
-def _quickly(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: int
-) -> tuple[Tensor, Tensor] | None:
-    """(o, lse) by the compiled front; None if it declines, and then nothing has been drawn."""
-    if not a.dropout_p > 0:
-        return quick(q, k, v, None, rules, 0)
-    return quick(q, k, v, a.rng_state, rules, RNG_DRAWN if a.rng_state is None else RNG_GIVEN)
 
 
 def _with_prepared(a: Arguments) -> Arguments:

@@ -26,8 +26,8 @@ from ._inputs import ONLY_RNG, Lists
 from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
-_NAMES = ("compiled_add", "compiled_forward", "compiled_backward")
-RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN = 1, 2, 4  # flags, as in front.c
+_NAMES = ("compiled_add", "compiled_forward", "compiled_lengths", "compiled_backward")
+RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN = 1, 2, 4, 8, 16  # flags, as in front.c
 
 
 class Front:
@@ -41,6 +41,7 @@ class Front:
         self._library: Any = None
         self.add: Any = None
         self.forward: Any = None
+        self.lengths: Any = None
         self.backward: Any = None
 
     def open(self) -> None:
@@ -70,7 +71,7 @@ class Front:
         self._library = torch.library.Library("ordo", "FRAGMENT")
         for name in _NAMES:  # below autograd, which is Python's part
             self._library.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        self.add, self.forward, self.backward = (
+        self.add, self.forward, self.lengths, self.backward = (
             getattr(torch.ops.ordo, name).default._op for name in _NAMES
         )
         return ""
@@ -78,13 +79,22 @@ class Front:
     def new_rules(self) -> int:
         return next(self._rules)
 
-    def learn(self, made: Ready, rules: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Have the operators keep a plan for tensors like these, if they can run its calls."""
+    def learn(
+        self,
+        made: Ready,
+        rules: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sequences: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
+        """Have the operators keep a plan for tensors like these, if they can run its calls.
+        `sequences`: how many ends or lengths there are, and the longest of packed ones."""
         if not self.on or made.empty or made.width or made.copied:
             return
         number: int = self.add(
             q, k, v, made.handle.value, rules, made.rules.dropout_p > 0, made.forward_bytes,
-            made.backward_bytes,
+            made.backward_bytes, *sequences,
         )  # fmt: skip
         if number:
             self.plans.setdefault(number, made)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._library import Error
 from . import _inputs, _passes
-from ._compiled import RNG_GIVEN, failed, front
+from ._compiled import front
 from ._inputs import NO_LISTS, ONLY_RNG, Lists, Rules
 from ._kept import kept_bits
 from ._plans import Ready, ready
@@ -191,11 +191,11 @@ class _Attention(torch.autograd.Function):
         elif given:
             places = iter(given)
             lists = Lists(*[next(places) if at in ctx.made.lists else None for at in range(_COUNT)])
-        grads = _gradients(ctx.made, dout, dlse, q, k, v, o, lse, lists, bits)
+        grads = gradients(ctx.made, dout, dlse, q, k, v, o, lse, lists, bits)
         return (*grads, *[None] * (len(ctx.needs_input_grad) - 3))
 
 
-def _gradients(
+def gradients(
     made: Ready,
     dout: Any,
     dlse: Any,
@@ -207,6 +207,7 @@ def _gradients(
     lists: Lists,
     bits: Tensor | None,
 ) -> Any:
+    """(dq, dk, dv) for an autograd.Function."""
     if dout is None:  # only lse was used
         dout = torch.zeros_like(o)
     if torch.is_grad_enabled():  # create_graph: let the operator refuse what may come
@@ -216,46 +217,10 @@ def _gradients(
     return _passes.backward(made, dout, dlse, q, k, v, o, lse, lists, None, bits)
 
 
-class _Quick(torch.autograd.Function):
-    """The same by the compiled front, which finds the plan; None if it declines."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, rng: Tensor, rules: int, flags: int
-    ) -> Any:
-        o, lse, rng, result = front.forward(q, k, v, rng, rules, flags)
-        if result <= 0:
-            failed(result)
-            return None
-        ctx.set_materialize_grads(False)
-        if flags:
-            ctx.save_for_backward(q, k, v, o, lse, rng)
-        else:
-            ctx.save_for_backward(q, k, v, o, lse)
-        ctx.made = front.plans[result]
-        return o, lse
-
-    @staticmethod
-    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        q, k, v, o, lse, *given = ctx.saved_tensors
-        if dlse is None and dout is not None and not torch.is_grad_enabled():
-            rng, flags = (given[0], RNG_GIVEN) if given else (q, 0)
-            dq, dk, dv, result = front.backward(
-                dout, dout, q, k, v, o, lse, rng, -ctx.made.number, flags
-            )
-            if result > 0:
-                return dq, dk, dv, None, None, None
-            failed(result)
-        lists = Lists(given[0]) if given else NO_LISTS
-        grads = _gradients(ctx.made, dout, dlse, q, k, v, o, lse, lists, None)
-        return (*grads, None, None, None)
-
-
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, _Attention).apply
-_apply_quick = super(torch.autograd.Function, _Quick).apply
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -280,22 +245,6 @@ def execute(
         pair: tuple[Tensor, Tensor] = _apply(q, k, v, lists, made, bits)
         return pair
     return _passes.forward(made, q, k, v, lists, None, bits)
-
-
-def quick(
-    q: Tensor, k: Tensor, v: Tensor, rng: Tensor | None, rules: int, flags: int
-) -> tuple[Tensor, Tensor] | None:
-    """(o, lse) of plain tensors by the compiled front, or None if it declines. `rules` is the
-    number under which plans were learned; rng is given, or drawn as the flags say."""
-    given = q if rng is None else rng
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        pair: tuple[Tensor, Tensor] | None = _apply_quick(q, k, v, given, rules, flags)
-        return pair
-    o, lse, _, result = front.forward(q, k, v, given, rules, flags)
-    if result <= 0:
-        failed(result)
-        return None
-    return o, lse
 
 
 def attend(

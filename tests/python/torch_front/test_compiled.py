@@ -30,18 +30,19 @@ def counted(monkeypatch):
     """How often the operators ran a pass."""
     ran = {"forward": 0, "backward": 0}
 
-    def spy(name):
+    def spy(name, counts):
         real = getattr(front, name)
 
         def call(*arguments):
             results = real(*arguments)
-            ran[name] += results[-1] > 0
+            ran[counts] += results[-1] > 0
             return results
 
         monkeypatch.setattr(front, name, call)
 
-    spy("forward")
-    spy("backward")
+    spy("forward", "forward")
+    spy("lengths", "forward")
+    spy("backward", "backward")
     return ran
 
 
@@ -92,6 +93,104 @@ def test_the_same_bits_by_ctypes_and_in_a_graph(counted, monkeypatch, case, dtyp
     compiled = results(graph, inputs, **rules)
     assert all(same(x, y) for x, y in zip(results(ordo.torch.attention, inputs, **rules), compiled))
     torch._dynamo.reset()
+
+
+def ints(*values, dtype=torch.int32):
+    return torch.tensor(values, dtype=dtype)
+
+
+LISTS = {
+    "packed": dict(cu_q=ints(0, 11, 40), max_q=29, causal=True),
+    "packed, keys of their own": dict(
+        cu_q=ints(0, 11, 40), cu_kv=ints(0, 20, 37), max_q=29, max_kv=20, dropout_p=0.1
+    ),
+    "packed, ids": dict(
+        cu_q=ints(0, 11, 40), max_q=29, dropout_p=0.1, sequence_ids=ints(7, 3, dtype=torch.int64)
+    ),
+    "padded": dict(q_lens=ints(40, 13), kv_lens=ints(40, 13), causal=True),
+    "padded, dropout": dict(q_lens=ints(40, 13), kv_lens=ints(5, 40), dropout_p=0.1),
+    "padded, ids": dict(
+        q_lens=ints(40, 13), kv_lens=ints(40, 13), causal=True, dropout_p=0.25,
+        sequence_ids=ints(7, 3, dtype=torch.int64),
+    ),
+}  # fmt: skip
+
+
+@needed
+@pytest.mark.parametrize("case", LISTS)
+def test_lengths_take_the_short_way(counted, monkeypatch, case):
+    """One operator finds the plan and runs the pass; the bits of ctypes and of torch.compile."""
+    rules = LISTS[case]
+    inputs = tensors(rows=40, keys=40)
+    if "cu_q" in rules:
+        inputs = [x.detach()[0].requires_grad_() for x in inputs]
+    first = results(ordo.torch.attention, inputs, **rules)
+    monkeypatch.setattr(_attention, "_planned", None)  # the way on which Python finds the plan
+    counted.update(forward=0, backward=0)
+    quick = results(ordo.torch.attention, inputs, **rules)
+    ordo.torch.attention(*inputs, **rules)[0].sum().backward()  # without a gradient of lse
+    assert counted == {"forward": 2, "backward": 2}
+    with torch.no_grad():
+        torch.manual_seed(5)
+        assert same(ordo.torch.attention(*inputs, **rules)[0], quick[0])
+    monkeypatch.undo()
+    monkeypatch.setattr(front, "on", False)
+    plain = results(ordo.torch.attention, inputs, **rules)
+    monkeypatch.setattr(front, "on", True)
+    graph = torch.compile(ordo.torch.attention, backend="aot_eager", fullgraph=True)
+    compiled = results(graph, inputs, **rules)
+    for other in (first, plain, compiled):
+        assert all(same(x, y) for x, y in zip(quick, other))
+    torch._dynamo.reset()
+
+
+@needed
+def test_lists_of_another_kind_have_plans_of_their_own():
+    """What a plan is found by includes the number of sequences and the longest of them."""
+    q, k, v = (x.detach()[0].requires_grad_() for x in tensors(rows=40, keys=40))
+
+    def both(**rules):
+        for _ in range(2):
+            found = results(ordo.torch.attention, (q, k, v), dropout_p=0.1, **rules)
+        front.on = False
+        plain = results(ordo.torch.attention, (q, k, v), dropout_p=0.1, **rules)
+        front.on = True
+        assert all(same(x, y) for x, y in zip(found, plain))
+
+    both(cu_q=ints(0, 11, 40), max_q=29)
+    both(cu_q=ints(0, 11, 20, 40), max_q=29)
+    both(cu_q=ints(0, 11, 20, 40), max_q=20)
+    both(cu_q=ints(0, 11, 20, 40, dtype=torch.int64), max_q=20)
+    both(cu_q=ints(0, 20, 40), max_q=20, cu_kv=ints(0, 1, 40), max_kv=39)
+    both(cu_q=ints(0, 20, 40), max_q=torch.tensor(20))
+    with pytest.raises(ordo.Error, match=r"cu_q\[2\] 40: expected 11..31"):
+        ordo.torch.attention(q, k, v, dropout_p=0.1, cu_q=ints(0, 11, 40), max_q=20)
+
+
+@needed
+def test_lists_that_do_not_fit_are_refused_on_the_short_way_too():
+    q, k, v = (x.detach()[0] for x in tensors(rows=40, keys=30))
+    ends, keys = ints(0, 11, 40), ints(0, 11, 30)
+    given = dict(cu_q=ends, cu_kv=keys, max_q=29, max_kv=29)
+    for _ in range(2):
+        ordo.torch.attention(q, k, v, **given)
+    for changed, message in (
+        (dict(cu_kv=None), "cu_kv None"),
+        (dict(cu_kv=ints(0, 30)), "cu_kv.shape"),
+        (dict(cu_kv=[0, 11, 30]), "cu_kv .*expected a tensor"),
+        (dict(cu_kv=keys.to("meta")), "cu_kv.device"),
+        (dict(cu_kv=ints(0, 1, 11, 1, 30)[::2]), "cu_kv.stride"),
+        (dict(sequence_ids=ints(1, 2)), "sequence_ids.dtype"),
+        (dict(q_lens=ints(1, 2, 3)), "q_lens.shape"),
+    ):
+        with pytest.raises(ordo.Error, match=message):
+            ordo.torch.attention(q, k, v, **{**given, **changed})
+    ordo.torch.check_lengths(True)
+    try:
+        with pytest.raises(ordo.Error, match=r"cu_kv\[1\] 40"):
+            ordo.torch.attention(q, k, v, **{**given, "cu_kv": ints(0, 40, 30)})
+    finally:
+        ordo.torch.check_lengths(False)
 
 
 @needed
