@@ -27,14 +27,14 @@ BAR_US = 30
 
 
 class Bare(torch.autograd.Function):
-    """An operator of the front's signature with everything prepared."""
+    """An operator of the front's signature with everything prepared; lists are a tuple."""
 
     @staticmethod
-    def forward(ctx, q, k, v, rng, forward, backward):
-        o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    def forward(ctx, q, k, v, rng, lists, forward, backward):
+        o, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
         forward()
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, o, lse, *(() if rng is None else (rng,)))
+        ctx.save_for_backward(q, k, v, o, lse, *(() if rng is None else (rng,)), *lists)
         ctx.run = backward
         return o, lse
 
@@ -43,7 +43,7 @@ class Bare(torch.autograd.Function):
         q, k, v, *_ = ctx.saved_tensors
         grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         ctx.run()
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def micros(functions, cuda, calls=100, samples=100):
@@ -165,7 +165,7 @@ def measure(device="cpu"):
         passes = recorded(forward, cuda), recorded(gradient, cuda)
 
         def bare(p=p, passes=passes):
-            return Bare.apply(q, k, v, draw() if p else None, *passes)
+            return Bare.apply(q, k, v, draw() if p else None, (), *passes)
 
         parts["pass forward" + tail], parts["pass backward" + tail] = passes
         parts["bare forward" + tail] = bare
@@ -182,7 +182,18 @@ def measure(device="cpu"):
         longest = shape[1], shape[1]
         return ordo.torch.flash_attn_varlen_func(*flat, ends, ends, *longest, 0.1)
 
-    rows["forward p, flash_attn_varlen_func"] = packed, "forward p"
+    gradient = backward(packed(), flat, dout[0])
+    packed_passes = recorded(packed, cuda), recorded(gradient, cuda)
+
+    def bare_packed():
+        return Bare.apply(*flat, draw(), (ends, ends), *packed_passes)
+
+    tail = " p, flash_attn_varlen_func"
+    parts["pass forward" + tail], parts["pass backward" + tail] = packed_passes
+    parts["bare forward" + tail] = bare_packed
+    parts["bare backward" + tail] = backward(bare_packed()[0], flat, dout[0])
+    rows["forward" + tail] = packed, "forward" + tail
+    rows["backward" + tail] = gradient, "backward" + tail
     theirs = sdpa(*heads_first)
     rest = {
         "SDPA forward": lambda: sdpa(*heads_first),
