@@ -137,8 +137,8 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
     const bool forward = pass == ORDO_FORWARD;
     if (!b->forward)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "%s", b->why_not());
-    ORDO_TRY(ordo_call_check(problem, pass, b->host, workspace_of(plan, pass), call, &checked,
-                             &mask));
+    ORDO_TRY(
+        ordo_call_check(problem, pass, b->host, workspace_of(plan, pass), call, &checked, &mask));
     ORDO_TRY(check_sink(b, problem, &checked));
     if (plan->segments > 0)
         ORDO_TRY(check_segmented(plan, &checked));
