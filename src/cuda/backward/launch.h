@@ -6,7 +6,7 @@
 #include "cuda/backward/rows.h"
 #include "cuda/common/launch.h"
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16>
+template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool CARRY = GENERAL>
 static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     using Z = backward_shape<D, SOURCE, GENERAL>;
@@ -18,9 +18,27 @@ static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, MODE, SOURCE, GENERAL, F16>, &args,
-                              grid, pass->stream, why, why_size));
+    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, MODE, SOURCE, GENERAL, F16, CARRY>,
+                              &args, grid, pass->stream, why, why_size));
     return ordo_backward_end(pass, !together, why, why_size);
+}
+
+/* Plain passes: no dropout, or given bits. */
+template <int D, bool F16, bool CARRY>
+static ordo_status backward_plain(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
+        return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_GIVEN, false, F16, CARRY>(pass, why,
+                                                                                       why_size);
+    return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_NONE, false, F16, CARRY>(pass, why,
+                                                                                  why_size);
+}
+
+template <bool F16, bool CARRY>
+static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return pass->bucket == 64 ? backward_plain<64, F16, CARRY>(pass, why, why_size)
+                              : backward_plain<128, F16, CARRY>(pass, why, why_size);
 }
 
 /* Buckets 64 and 128, all kinds of dropout. */

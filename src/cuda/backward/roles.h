@@ -112,7 +112,7 @@ ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int3
     }
 }
 
-template <int D, ordo_keep_source SOURCE> struct backward_planner {
+template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
     using Z = backward_shape<D, SOURCE>;
     const ordo_backward_args &args;
     uint32_t step;
@@ -152,9 +152,11 @@ template <int D, ordo_keep_source SOURCE> struct backward_planner {
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
         const int32_t q_head = head % args.run.kv_heads * group_heads;
-        if (steps == 0 && args.carry.out) /* and in: ordo_backward_plain() */
-            return;
-        prefetch_sums(args, first_key, head % args.run.kv_heads, sequence);
+        if constexpr (CARRY) {
+            if (steps == 0 && args.carry.out) /* and in: ordo_backward_plain() */
+                return;
+            prefetch_sums(args, first_key, head % args.run.kv_heads, sequence);
+        }
         if (steps == 0) { /* keys that no query sees: one step, fully masked */
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
