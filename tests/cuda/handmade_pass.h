@@ -146,6 +146,8 @@ struct device_case : device_memory {
         options.workers = z.workers;
         options.group = z.group;
         options.section = z.section;
+        if (z.head_dim > 128 && z.head_dim <= 256) /* split, the form without panels */
+            options.backward_tile = { ORDO_SM90_BACKWARD_Q(256), ORDO_SM90_BACKWARD_K(256) };
         must_ordo(ordo_machine_create(&machine, "h200"), "machine");
         must_ordo(ordo_plan_create(&plan, &asked, machine, &options), "plan");
         ordo_machine_destroy(machine);
