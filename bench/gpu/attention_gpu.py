@@ -43,20 +43,29 @@ class Shape:
     p: float = 0.0  # of dropout
     window: tuple[int, int] | None = None  # left, right
     lengths: tuple[int, ...] = ()  # packed: rows and columns of each sequence
+    v_dim: int = 0  # 0: as dim
 
     def __str__(self) -> str:
         lengths = f"{self.q_len}" if self.q_len == self.kv_len else f"{self.q_len}x{self.kv_len}"
         return f"B{self.batch} H{self.heads}/{self.kv_heads} S{lengths} D{self.dim} {self.mask}"
 
     @property
-    def forward_flop(self) -> float:
-        """As the peers count: half of everything if causal."""
-        full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.dim
+    def values(self) -> int:
+        """Columns of v and o."""
+        return self.v_dim or self.dim
+
+    def flop(self, columns: float) -> float:
+        """Of products over so many columns, as the peers count: half of everything if causal."""
+        full = 2.0 * self.batch * self.heads * self.q_len * self.kv_len * columns
         return full if self.mask == "full" else full / 2
 
     @property
+    def forward_flop(self) -> float:
+        return self.flop(self.dim + self.values)
+
+    @property
     def backward_flop(self) -> float:
-        return 2.5 * self.forward_flop
+        return self.flop(3 * self.dim + 2 * self.values)
 
     @property
     def high(self) -> int | None:
@@ -79,6 +88,7 @@ def problem_of(shape: Shape) -> ordo.Problem:
         total_q=total,
         total_kv=total,
         head_dim=shape.dim,
+        v_head_dim=shape.values,
         mask=shape.mask,
         window=shape.window,
         dropout=shape.p,
@@ -90,14 +100,14 @@ def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
     source = torch.Generator("cuda").manual_seed(seed)
     dtype = torch.bfloat16 if shape.dtype == "bf16" else torch.float16
 
-    def normal(rows: int, heads: int) -> torch.Tensor:
-        size = (shape.batch, rows, heads, shape.dim)
+    def normal(rows: int, heads: int, dim: int) -> torch.Tensor:
+        size = (shape.batch, rows, heads, dim)
         if shape.lengths:
-            size = (sum(shape.lengths), heads, shape.dim)
+            size = (sum(shape.lengths), heads, dim)
         return torch.randn(size, generator=source, device="cuda", dtype=dtype)
 
-    q, dout = normal(shape.q_len, shape.heads), normal(shape.q_len, shape.heads)
-    k, v = normal(shape.kv_len, shape.kv_heads), normal(shape.kv_len, shape.kv_heads)
+    q, dout = (normal(shape.q_len, shape.heads, dim) for dim in (shape.dim, shape.values))
+    k, v = (normal(shape.kv_len, shape.kv_heads, dim) for dim in (shape.dim, shape.values))
     return {"q": q, "k": k, "v": v, "dout": dout}
 
 
@@ -142,7 +152,7 @@ class Ours:
         self.plan = ordo.Plan(problem_of(shape), "h200", backend="cuda", **options)
         nan = float("nan")
         self.tensors = dict(given)
-        for name, like in (("o", "q"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
+        for name, like in (("o", "dout"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
             self.tensors[name] = torch.full_like(given[like], nan)
         rows = (shape.batch, shape.heads, shape.q_len)
         if shape.lengths:
@@ -381,7 +391,7 @@ def exact(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
     p = torch.exp(scores - lse.nan_to_num(neginf=0.0))  # a row that sees nothing: all zeros
     o = p @ v
     ds = p * (dout @ v.transpose(2, 3) - (dout * o).sum(3, keepdim=True)) * scale
-    sizes = (shape.batch, shape.kv_heads, group, shape.kv_len, shape.dim)
+    sizes = (shape.batch, shape.kv_heads, group, shape.kv_len, -1)
     found = {
         "o": o,
         "dq": ds @ k,

@@ -76,7 +76,9 @@ def test_rows():
             assert rows and all(row["group"] == group for row in rows)
     dropout = bench.cases("dropout", False)
     assert {row["seq"] for row in dropout} == {2048, 4096, 8192, 16384}
-    assert {row["dim"] for row in bench.cases("heads", False)} == {256, 192, 96}
+    heads = bench.cases("heads", True)
+    assert {row["dim"] for row in heads} == {256, 192, 96}
+    assert [row["mask"] for row in heads if row.get("v_dim") == 128] == ["causal", "full"]
 
 
 def test_arguments():
@@ -114,6 +116,12 @@ def test_whole_run():
     wide = by["heads", "8192 256"]
     assert wide["refused"] == {"cudnn": "cuDNN takes no such head"}
     assert wide["figures"]["cudnn_fwd"] is None
+    mla = by["heads", "8192 192,128 full"]  # 320 columns forward, 832 backward
+    flop = 2.0 * 2 * 16 * 8192 * 8192 / 500.0 * 1e-9
+    assert abs(mla["figures"]["ours_fwd"] / (320 * flop) - 1) < 1e-9
+    assert abs(mla["figures"]["ours_bwd"] / (832 * flop) - 1) < 1e-9
+    bars = {x["name"]: x for x in mla["bars"]}
+    assert abs(bars["bwd"]["must"] * bench.MATMUL - 445.0) < 1e-9  # a matmul of 1 TFLOP/s
 
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(text)

@@ -50,15 +50,19 @@ class Shape:
     p: float = 0.0
     window: tuple | None = None
     lengths: tuple = ()
+    v_dim: int = 0
 
-    @property
-    def forward_flop(self) -> float:
-        full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.dim
+    def flop(self, columns: float) -> float:
+        full = 2.0 * self.batch * self.heads * self.q_len * self.kv_len * columns
         return full if self.mask == "full" else full / 2
 
     @property
+    def forward_flop(self) -> float:
+        return self.flop(self.dim + (self.v_dim or self.dim))
+
+    @property
     def backward_flop(self) -> float:
-        return 2.5 * self.forward_flop
+        return self.flop(3 * self.dim + 2 * (self.v_dim or self.dim))
 
 
 class Pass:
