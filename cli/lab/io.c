@@ -32,6 +32,10 @@ typedef struct request {
     /* After finish(). */
     ordo_io_problem problem;
     ordo_io_algorithm chosen;
+    const char *block_mask;
+    int64_t block;
+    bool sparse;
+    uint8_t *blocks; /* of block_mask */
     bool all;
     ordo_io_cache through; /* replacement 0: explicit */
     int64_t from, to;      /* of a sweep */
@@ -118,6 +122,10 @@ static int finish(request *r)
     if (r->window && !cli_read_pair(r->window, ',', -1, MOST, &p->window.left, &p->window.right))
         return cli_usage("--window %s: expected two whole numbers, such as 128,0; -1 = open",
                          r->window);
+    if (r->block > 0 && !r->block_mask)
+        return cli_usage("--block: goes with --block-mask");
+    if (r->block_mask)
+        CLI_TRY(cli_io_blocks(r->block_mask, r->block, p, &r->blocks));
     const int status = r->sweep ? read_sweep(r) : CLI_OK;
     return status == CLI_OK ? read_model(r) : status;
 }
@@ -172,6 +180,12 @@ static int read_tiles(const request *r, ordo_io_tiles *t)
 
 /* ---- work ---- */
 
+static double key_heads(const ordo_io_problem *p)
+{
+    const int64_t heads = p->heads > 0 ? p->heads : 1;
+    return (double)(p->kv_heads > 0 ? p->kv_heads : heads);
+}
+
 /* Fill a row: closed form and bound, and the counts of a run. A sweep of the explicit model runs
  * nothing: its closed forms are exact. */
 static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io_row *row)
@@ -180,6 +194,9 @@ static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io
     const ordo_io_tiles *given = tiles->rows || tiles->cols || tiles->panel ? tiles : NULL;
     ordo_io_choice choice;
     ordo_status status = ordo_io_bound_best(p, &row->bound);
+    ordo_io_sparse form;
+    if (status == ORDO_OK && r->sparse && (status = ordo_io_sparse_of(p, &form)) == ORDO_OK)
+        row->sparse = key_heads(p) * ordo_io_sparse_form(&form);
     if (status == ORDO_OK)
         status = ordo_io_choose(p, row->algorithm, given, &choice);
     if (status != ORDO_OK)
@@ -326,6 +343,12 @@ int cli_io(int argc, char **argv)
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--window", "L,R", &r.window,
                  "keys to the left and right that a row sees; -1 = all"),
+        OPT_TEXT("--block-mask", "chunk:N|documents:N,N..|FILE", &r.block_mask,
+                 "narrow the mask to chunks, to documents, or by a file"),
+        OPT_INT("--block", "B", &r.block, 1, MOST,
+                "rows and columns of a block, visible as a whole (default 128)"),
+        OPT_FLAG("--sparse", &r.sparse,
+                 "print the form for sparse Q and K with as many live scores"),
         OPT_REAL("--dropout", "P", &r.dropout, "dropout probability; it moves no word (default 0)"),
         OPT_U64("--seed", "N", &r.seed, "seed of inputs and dropout (default 0)"),
     };
@@ -373,6 +396,8 @@ int cli_io(int argc, char **argv)
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
         "20,32,20,20,32\n"
         "  ordo io --pass backward --algorithm all --n 512 --d 64 --cache 4096 --predict\n"
+        "  ordo io --n 256 --d 32 --cache 1k --mask causal --block-mask chunk:64 --block 32 "
+        "--sparse\n"
         "  ordo io --n 96 --d 32 --cache 1k --model lru --budget 0.85\n"
         "  ordo io --pass backward --n 8k --d 128 --sweep cache=1k..1m --svg words.svg\n"
         "  ordo io --devices\n"
@@ -384,5 +409,6 @@ int cli_io(int argc, char **argv)
         status = run(&r);
     }
     cli_list_free(&r.tiles);
+    free(r.blocks);
     return status;
 }

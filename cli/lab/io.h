@@ -19,8 +19,14 @@ typedef struct cli_io_row {
     ordo_io_bound bound;
     const char *model;   /* "explicit", "lru", ... */
     ordo_io_words inner; /* --outer: what crosses the first level; else 0 */
+    double sparse;       /* --sparse: the form of sparse Q and K; else 0 */
     double budget;       /* caches: tiles are for budget M; 0 = M */
 } cli_io_row;
+
+/* Give the problem the blocks of `block` (0: 128) rows and columns in which the mask that `text`
+ * names shows something (kit/block_mask.h): each is then visible as a whole. free() releases
+ * `blocks`. Prints its error and returns an exit status. */
+int cli_io_blocks(const char *text, int64_t block, ordo_io_problem *problem, uint8_t **blocks);
 
 /* Words moved: counted if there was a run, else predicted. */
 double cli_io_total(const cli_io_row *row);

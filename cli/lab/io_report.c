@@ -66,6 +66,11 @@ static void print_table(const table *t)
     if (t->sweep || first->status != ORDO_OK)
         return;
     printf("\nbound      %.0f (%s)\n", first->bound.words, first->bound.name);
+    if (first->sparse > 0)
+        printf(
+            "sparse     %.0f (order of growth for the worst Q and K with as many live scores; no "
+            "bound of this mask)\n",
+            first->sparse);
     if (t->count > 1 || !first->counted)
         return;
     if (first->report.loads != first->predicted.loads ||
@@ -144,6 +149,8 @@ static void row_json(cli_json *json, const cli_io_row *row, bool brief)
     cli_json_int(json, "workspace", row->predicted.workspace);
     cli_json_real(json, "bound", row->bound.words);
     cli_json_text(json, "bound_name", row->bound.name);
+    if (row->sparse > 0)
+        cli_json_real(json, "sparse_form", row->sparse);
     cli_json_real(json, "ratio", row->bound.words > 0 ? cli_io_total(row) / row->bound.words : NAN);
     if (brief || !row->counted)
         return;

@@ -44,6 +44,23 @@ ordo_status ordo_io_bound_best(const ordo_io_problem *problem, ordo_io_bound *bo
     return ORDO_OK;
 }
 
+ordo_status ordo_io_sparse_of(const ordo_io_problem *problem, ordo_io_sparse *sparse)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_io_shape s;
+    if (!sparse)
+        return missing("sparse");
+    ORDO_TRY(ordo_io_shape_of(problem, &s));
+    const double d = (double)s.dk, rows = (double)s.rows, live = (double)ordo_io_live_scores(&s);
+    const bool gradient = s.pass == ORDO_IO_GRADIENT;
+    *sparse = (ordo_io_sparse) { .z_in = (double)ordo_io_least(s.rows, s.cols) * d,
+                                 .z_qk = live,
+                                 .z_x = gradient ? d * d : 0,
+                                 .z_ax = gradient ? rows * d : 0,
+                                 .m = (double)s.cache };
+    return ORDO_OK;
+}
+
 /* ---- words ---- */
 
 static bool given(const ordo_io_tiles *t)

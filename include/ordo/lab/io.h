@@ -122,6 +122,11 @@ typedef struct ordo_io_sparse {
  * ordo_last_error(), if `sparse` is NULL. */
 ORDO_API double ordo_io_sparse_form(const ordo_io_sparse *sparse);
 
+/* Fill in those arguments for Q and K (gradient: A1, A2 and X) without zeros and a product with as
+ * many non-zeros as the problem has live scores, all of one key head. The errors are those of
+ * ordo_io_bound_at(). */
+ORDO_API ordo_status ordo_io_sparse_of(const ordo_io_problem *problem, ordo_io_sparse *sparse);
+
 /* ---- words ---- */
 
 typedef struct ordo_io_choice {

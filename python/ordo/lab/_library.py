@@ -102,6 +102,7 @@ PROTOTYPES: dict[str, Prototype] = {
     ),
     "ordo_io_bound_best": (RESULT, [POINTER(s.ordo_io_problem), POINTER(s.ordo_io_bound)]),
     "ordo_io_sparse_form": (c_double, [POINTER(s.ordo_io_sparse)]),
+    "ordo_io_sparse_of": (RESULT, [POINTER(s.ordo_io_problem), POINTER(s.ordo_io_sparse)]),
     "ordo_io_choose": (
         RESULT,
         [POINTER(s.ordo_io_problem), c_int, POINTER(s.ordo_io_tiles), POINTER(s.ordo_io_choice)],

@@ -26,6 +26,25 @@ for name in algorithm tiles loads stores total predicted_loads predicted_stores 
     [ -n "$(field "$name")" ] || fail "no field $name"
 done
 
+# Block masks: a run whose words are those of the closed form, and the form of sparse inputs with as
+# many live scores. Four chunks of a causal mask are four sequences.
+json io --pass backward --n 256 --d 32 --cache 700 --algorithm phase --mask causal --block-mask chunk:64 --block 32 \
+    --sparse
+chunked=$(field loads)
+is predicted_loads "$chunked"
+case $(field sparse_form) in 28242.*) ;; *) fail "sparse_form is $(field sparse_form)" ;; esac # n d sqrt(4 * 64 * 65 / 2 / M)
+json io --pass backward --n 256 --d 32 --cache 700 --algorithm phase --mask causal --sparse
+[ "$chunked" -lt "$(field loads)" ] || fail "a block mask saves no loads"
+json io --n 256 --d 32 --cache 1k --mask causal --block-mask documents:256 --block 32
+whole=$(field total)
+json io --n 256 --d 32 --cache 1k --mask causal
+is total "$whole"
+status 0 io --n 256 --d 32 --cache 1k --block-mask chunk:128 --sparse
+prints "no bound of this mask"
+refuses 2 "--block: goes with --block-mask" io --n 256 --d 32 --cache 1k --block 32
+refuses 2 "chunk:x: expected columns" io --n 256 --d 32 --cache 1k --block-mask chunk:x
+refuses 2 "expected at most 2^26" io --n 16m --d 32 --cache 1k --block-mask chunk:1k
+
 json io --pass backward --n 96 --d 32 --cache 512
 is algorithm '"phase"'
 is bound_name '"small-cache"'

@@ -76,6 +76,32 @@ TEST(sparse_forms)
                fmin((n * n * d * d + n * d * d * d) / m, (n * n * d + n * d * d) / sqrt(m)), 1);
 }
 
+/* The live scores of a problem, blocks and heads included. */
+TEST(sparse_arguments_of_a_problem)
+{
+    static const uint8_t blocks[] = { 1, 0, 0, 1, 1, 0, 0, 0, 1 };
+    ordo_io_problem p = io_attention(ORDO_IO_FORWARD, 96, 16, 256);
+    ordo_io_sparse s;
+    CHECK_INT(ordo_io_sparse_of(&p, &s), ORDO_OK);
+    CHECK_NEAR(s.z_in, 96 * 16, 0);
+    CHECK_NEAR(s.z_qk, 96 * 96, 0);
+    CHECK_NEAR(s.z_x + s.z_ax, 0, 0);
+    p.blocks = blocks;
+    p.block_q = p.block_k = 32;
+    p.mask = ORDO_MASK_CAUSAL;
+    p.heads = 4;
+    p.kv_heads = 2;
+    CHECK_INT(ordo_io_sparse_of(&p, &s), ORDO_OK);
+    CHECK_NEAR(s.z_qk, 2 * (3 * 32 * 33 / 2 + 32 * 32), 0); /* two query heads share a key head */
+    CHECK_NEAR(s.z_in, 96 * 16, 0); /* K is the smaller */
+    p = io_attention(ORDO_IO_GRADIENT, 96, 16, 256);
+    CHECK_INT(ordo_io_sparse_of(&p, &s), ORDO_OK);
+    CHECK_NEAR(s.z_x, 16 * 16, 0);
+    CHECK_NEAR(s.z_ax, 96 * 16, 0);
+    CHECK_INT(ordo_io_sparse_of(&p, NULL), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_io_sparse_of(NULL, &s), ORDO_ERR_ARGUMENT);
+}
+
 static void refused(const ordo_io_problem *p, ordo_io_algorithm a, const ordo_io_tiles *t,
                     ordo_status status, const char *text)
 {
@@ -120,4 +146,5 @@ TEST(refusals)
     refused(NULL, ORDO_IO_FLASH, NULL, ORDO_ERR_ARGUMENT, "problem");
 }
 
-CHECK_MAIN(RUN(dense_forms), RUN(ranges), RUN(masked_forms), RUN(sparse_forms), RUN(refusals))
+CHECK_MAIN(RUN(dense_forms), RUN(ranges), RUN(masked_forms), RUN(sparse_forms),
+           RUN(sparse_arguments_of_a_problem), RUN(refusals))
