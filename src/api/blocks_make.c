@@ -171,11 +171,46 @@ ordo_status ordo_block_mask_from_intervals(ordo_block_mask **mask, int64_t q_len
     return close_intervals(&m, mask);
 }
 
+typedef struct document {
+    int64_t id, begin;
+} document;
+
+static int by_id(const void *a, const void *b)
+{
+    const document *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* No id comes back after another one. */
+static ordo_status check_documents(const int64_t *ids, int64_t length, int64_t count)
+{
+    document *all = malloc((size_t)(count + 1) * sizeof *all);
+    ordo_status status = ORDO_OK;
+    int64_t made = 0;
+    if (!all)
+        return no_memory();
+    for (int64_t r = 0; r < length; r++)
+        if (ids[r] >= 0 && (r == 0 || ids[r] != ids[r - 1]))
+            all[made++] = (document) { ids[r], r };
+    qsort(all, (size_t)made, sizeof *all, by_id);
+    for (int64_t x = 1; x < made && status == ORDO_OK; x++)
+        if (all[x].id == all[x - 1].id)
+            status = ordo_fail(ORDO_ERR_UNSUPPORTED,
+                               "ids[%" PRId64 "] %" PRId64 ": comes back after other documents, as "
+                               "in ids[%" PRId64 "]; expected documents of consecutive rows",
+                               all[x].begin, all[x].id, all[x - 1].begin);
+    free(all);
+    return status;
+}
+
 ordo_status ordo_block_mask_from_documents(ordo_block_mask **mask, int64_t length,
                                            const int64_t *ids)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
+    int64_t documents = 0;
     if (!mask || (!ids && length > 0))
         return missing(mask ? "ids" : "mask");
     *mask = NULL;
@@ -187,17 +222,10 @@ ordo_status ordo_block_mask_from_documents(ordo_block_mask **mask, int64_t lengt
             m.first[r] = ids[begin] < 0 ? 0 : (int32_t)begin;
             m.last[r] = ids[begin] < 0 ? -1 : (int32_t)end - 1;
         }
-        for (int64_t r = 0; r < begin; r = m.last[r] < 0 ? r + 1 : m.last[r] + 1)
-            if (ids[begin] >= 0 && ids[r] == ids[begin])
-                return maker_close(
-                    &m,
-                    ordo_fail(ORDO_ERR_UNSUPPORTED,
-                              "ids[%" PRId64 "] %" PRId64 ": comes back after other documents, as "
-                              "in ids[%" PRId64 "]; expected documents of consecutive rows",
-                              begin, ids[begin], r),
-                    mask);
+        documents += ids[begin] >= 0;
     }
-    return close_intervals(&m, mask);
+    const ordo_status status = check_documents(ids, length, documents);
+    return status == ORDO_OK ? close_intervals(&m, mask) : maker_close(&m, status, mask);
 }
 
 ordo_status ordo_block_mask_from_chunks(ordo_block_mask **mask, int64_t q_len, int64_t kv_len,

@@ -106,6 +106,25 @@ TEST(functions)
     ordo_block_mask_destroy(NULL);
 }
 
+/* A million documents of one row each, then one that comes back: in the time of a sort. */
+TEST(many_documents)
+{
+    enum { ROWS = 1 << 20 };
+    int64_t *ids = malloc(ROWS * sizeof *ids);
+    ordo_block_mask *mask = NULL;
+    for (int64_t r = 0; r < ROWS; r++)
+        ids[r] = r % 4 == 0 ? -1 : ROWS - r;
+    block_must(ordo_block_mask_from_documents(&mask, ROWS, ids));
+    CHECK_INT(mask->entries, ROWS / 128);
+    CHECK(mask->first[5] == 5 && mask->last[5] == 5 && mask->last[8] == -1);
+    ordo_block_mask_destroy(mask);
+    ids[ROWS - 1] = ids[9];
+    CHECK_INT(ordo_block_mask_from_documents(&mask, ROWS, ids), ORDO_ERR_UNSUPPORTED);
+    CHECK(!mask && strstr(ordo_last_error(), "ids[1048575] 1048567: comes back") &&
+          strstr(ordo_last_error(), "as in ids[9]"));
+    free(ids);
+}
+
 #define REFUSED(call, status, says)                                                                \
     do {                                                                                           \
         CHECK_INT(call, status);                                                                   \
@@ -295,5 +314,5 @@ TEST(lines)
     ordo_plan_destroy(plan);
 }
 
-CHECK_MAIN(RUN(masks_by_rule), RUN(functions), RUN(makers_refuse), RUN(wrong_lists), RUN(plans),
-           RUN(lines))
+CHECK_MAIN(RUN(masks_by_rule), RUN(functions), RUN(many_documents), RUN(makers_refuse),
+           RUN(wrong_lists), RUN(plans), RUN(lines))
