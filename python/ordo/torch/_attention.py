@@ -126,6 +126,8 @@ _known: dict[Any, Ready] = {}
 # Numbers of rules under which the compiled front finds plans by itself; 0: not those of the rules.
 _quick: dict[Any, int] = {}
 
+_autocasts = torch._C._is_any_autocast_enabled
+
 
 def forget() -> None:
     """Make every plan anew, for those who change what is read when a plan is made."""
@@ -136,7 +138,7 @@ def forget() -> None:
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
-    rules, short = 0, None
+    rules, short, rng = 0, None, None
     if front.on and not watchers and plain(q, k, v):
         short, flags, lengths = _short(a)
         try:
@@ -144,12 +146,13 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         except TypeError:  # a list or an array, which numbers() makes plain
             pass
     if rules:
-        if torch._C._is_any_autocast_enabled():
+        if _autocasts():
             q, k, v = _cast(q, k, v)
         if a.dropout_p > 0:
             a = _drawn_first(q, a)
-            flags |= RNG_DRAWN if a.rng_state is None else RNG_GIVEN
-        done = quick(q, k, v, q if a.rng_state is None else a.rng_state, rules, flags, lengths)
+            rng = a.rng_state
+            flags |= RNG_DRAWN if rng is None else RNG_GIVEN
+        done = quick(q, k, v, rng, rules, flags, lengths)
         if done is not None:
             return done
     return _planned(q, k, v, a, short if rules else None)
@@ -166,7 +169,7 @@ def _planned(
         return _without_gaps(q, k, v, a)
     if a.sink is not None or not plain(q, k, v):
         return run(q, k, v, a)[:2]
-    if torch._C._is_any_autocast_enabled():
+    if _autocasts():
         q, k, v = _cast(q, k, v)
     a = numbers(a)
     listed = (

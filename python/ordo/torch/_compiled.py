@@ -93,8 +93,8 @@ class Front:
         if not self.on or made.empty or made.width or made.copied:
             return
         number: int = self.add(
-            q, k, v, made.handle.value, rules, made.rules.dropout_p > 0, made.forward_bytes,
-            made.backward_bytes, *sequences,
+            q, k, v, made.handle.value, rules, made.drops, made.forward_bytes, made.backward_bytes,
+            *sequences,
         )  # fmt: skip
         if number:
             self.plans.setdefault(number, made)

@@ -223,12 +223,17 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 _apply = super(torch.autograd.Function, _Attention).apply
 
 
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
     return not (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack()
+        _compiling()
+        or _modes()
+        or _transforms()
         or type(q) not in _PLAIN
         or type(k) not in _PLAIN
         or type(v) not in _PLAIN

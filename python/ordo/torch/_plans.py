@@ -39,7 +39,7 @@ class Ready:
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "given_strides", "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda",
         "device", "width", "bits_bytes", "bits_needed", "keeps", "pipelined", "segments", "problem",
-        "empty", "number",
+        "empty", "number", "drops",
     )  # fmt: skip
 
     rules: Rules
@@ -69,6 +69,7 @@ class Ready:
     segments: dict[int, Any]  # plans in segments, by the memory of their bits
     problem: bytes  # as C sees it
     empty: bool  # nothing to compute
+    drops: bool  # with dropout
     number: int  # of the compiled front, which knows the plan by it; 0: it does not
 
 
@@ -134,7 +135,7 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.copied = not all(takes_strides(x) for x in (q, k, v))
     made.lists = tuple(at for at, x in enumerate(lists) if x is not None)
     made.cuda = q.is_cuda
-    made.number = 0
+    made.number, made.drops = 0, rules.dropout_p > 0
     made.device = q.device.index if made.cuda else 0
     made.width = fill_width(q.shape[-1], v.shape[-1]) if made.cuda else 0
     made.problem = bytes(to_c(plan.problem))

@@ -27,23 +27,23 @@ class _Quick(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        rng: Tensor,
+        rng: Tensor | None,
         rules: int,
         flags: int,
         lengths: Lengths | None,
     ) -> Any:
-        if lengths is None:
-            o, lse, rng, result = front.forward(q, k, v, rng, rules, flags)
-        else:
-            o, lse, rng, result = front.lengths(q, k, v, rng, *lengths, rules, flags)
+        o, lse, drawn, result = _run(q, k, v, rng, rules, flags, lengths)
         if result <= 0:
             failed(result)
             return None
         ctx.set_materialize_grads(False)
-        given: tuple[Tensor, ...] = (rng,) if flags & _DROPS else ()
-        if lengths is not None:
-            given += lengths[: 3 if flags & IDS_GIVEN else 2]
-        ctx.save_for_backward(q, k, v, o, lse, *given)
+        if not flags and lengths is None:
+            ctx.save_for_backward(q, k, v, o, lse)
+        else:
+            given: tuple[Tensor, ...] = (drawn,) if flags & _DROPS else ()
+            if lengths is not None:
+                given += lengths[: 3 if flags & IDS_GIVEN else 2]
+            ctx.save_for_backward(q, k, v, o, lse, *given)
         ctx.made = front.plans[result]
         return o, lse
 
@@ -51,13 +51,13 @@ class _Quick(torch.autograd.Function):
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *given = ctx.saved_tensors
         made: Ready = ctx.made
-        if dout is not None and not torch.is_grad_enabled():
-            drops = made.rules.dropout_p > 0
-            flags = (RNG_GIVEN if drops else 0) | (0 if dlse is None else DLSE_GIVEN)
-            places = _places(made, given) if len(given) > 1 else ()
+        if dout is not None and not _grad_enabled():
+            rng, flags = (given[0], RNG_GIVEN) if made.drops else (q, 0)
+            if dlse is not None:
+                flags |= DLSE_GIVEN
             dq, dk, dv, result = front.backward(
-                dout, dout if dlse is None else dlse, q, k, v, o, lse, given[0] if drops else q,
-                -made.number, flags, *places,
+                dout, dlse if flags & DLSE_GIVEN else dout, q, k, v, o, lse, rng, -made.number,
+                flags, *_places(made, given),
             )  # fmt: skip
             if result > 0:
                 return dq, dk, dv, None, None, None, None
@@ -71,29 +71,52 @@ class _Quick(torch.autograd.Function):
 
 def _places(made: Ready, given: list[Tensor]) -> list[int]:
     """Addresses as the operator takes them: of no keep bits, then of the lists."""
-    places = [0] * len(Lists._fields)
-    for at, x in zip(made.lists, given):
-        if at:  # seed and offset, which are the first, go by themselves
-            places[at] = x.data_ptr()
+    places: list[int] = []
+    if len(given) > made.drops:
+        places = [0] * len(Lists._fields)
+        for at, x in zip(made.lists, given):
+            if at:  # seed and offset, which are the first, go by themselves
+                places[at] = x.data_ptr()
     return places
+
+
+def _run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rng: Tensor | None,
+    rules: int,
+    flags: int,
+    lengths: Lengths | None,
+) -> Any:
+    """(o, lse, seed and offset, the number of the plan), as the operators return them."""
+    if rng is None:
+        rng = q
+    if lengths is None:
+        return front.forward(q, k, v, rng, rules, flags)
+    return front.lengths(q, k, v, rng, *lengths, rules, flags)
 
 
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, _Quick).apply
+_grad_enabled = torch.is_grad_enabled
 
 
 def quick(
-    q: Tensor, k: Tensor, v: Tensor, rng: Tensor, rules: int, flags: int, lengths: Lengths | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rng: Tensor | None,
+    rules: int,
+    flags: int,
+    lengths: Lengths | None,
 ) -> tuple[Tensor, Tensor] | None:
     """(o, lse) of plain tensors, or None if the front declines. `rules` is the number under which
     plans were learned; rng is given, or drawn as the flags say."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         pair: tuple[Tensor, Tensor] | None = _apply(q, k, v, rng, rules, flags, lengths)
         return pair
-    if lengths is None:
-        o, lse, _, result = front.forward(q, k, v, rng, rules, flags)
-    else:
-        o, lse, _, result = front.lengths(q, k, v, rng, *lengths, rules, flags)
+    o, lse, _, result = _run(q, k, v, rng, rules, flags, lengths)
     if result <= 0:
         failed(result)
         return None
