@@ -52,15 +52,17 @@ expect(copy.read_text() == "changed" and copy.stat().st_mtime > 3000, "a change 
 
 # A test that hangs has failed, and what it started ends with it; one that is skipped is an error.
 (tool.TREE / "build").mkdir(exist_ok=True)
-for script, fine in (("exit 0", True), ("exit 3", False), ("sleep 60", False),
-                     (f"(sleep 2; touch {work}/late) & sleep 60", False)):
+for script, said in (("exit 0", ""), ("exit 3", "a"), ("kill -ABRT $$", "a"),
+                     ("sleep 60", "a, which hangs"),
+                     (f"(sleep 2; touch {work}/late) & sleep 60", "a, which hangs")):
     tool.test_of = lambda name, folder: (["sh", "-c", script], {})
-    expect(tool.passes("a", "build", 1) == fine, f"{script}: not {fine}")
+    found = tool.failure("a", "build", 1)
+    expect(found == said, f"{script}: {found}, not {said}")
 time.sleep(2.2)
 expect(not (work / "late").exists(), "a child lived on")
 tool.test_of = lambda name, folder: (["sh", "-c", "exit 77"], {})
 try:
-    tool.passes("a", "build", 1)
+    tool.failure("a", "build", 1)
     expect(False, "a skipped test has passed")
 except SystemExit:
     pass
