@@ -124,7 +124,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
-        if (steps == 0 && keeps_unseen(args))
+        if (steps == 0 && no_unseen(args))
             return;
         prefetch_sums(args, s.kv_row + key * Z::KEYS, head, s.batch);
         begin(s, key, steps ? steps * group_heads : 1,

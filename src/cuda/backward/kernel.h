@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_fence();
         m.s(sc, j & 1);
         wgmma_commit();
-        if (CARRY && args.carry.in && !m.dead()) /* else at the end */
+        if (CARRY && args.carry.in)
             SUMS(args, m.place(args), m.thread).load(dk, dv);
         if (D == 128)
             m.stats(lse, 0, j & 1);
@@ -216,8 +216,10 @@ __global__ void __launch_bounds__(384, 1)
         m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
         named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
         uint32_t taint = 0;
-        if (dead)
-            SUMS(args, at, m.thread).forget(dk, dv);
+        if (dead) {
+            clear(dk);
+            clear(dv);
+        }
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
         } else if (!GENERAL || args.dk_rows.data) {

@@ -369,8 +369,8 @@ struct backward_math {
         return at;
     }
 
-    /* Whether no query sees the chain's keys: they have zeros or the sums that came in, whatever is
-     * computed. Plain passes compute the zeros, and those that carry sums have no such chains. */
+    /* Whether no query sees the chain's keys: they have zeros, whatever is computed. Plain passes
+     * compute the zeros. */
     __device__ __forceinline__ bool dead(void) const
     {
         return GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));

@@ -94,11 +94,11 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
-/* Whether keys that no query sees have no chain: their sums stay where they are, or nothing of
- * them is wanted. */
-ORDO_DEVICE bool keeps_unseen(const ordo_backward_args &args)
+/* Whether keys that no query sees have no chain: the pass carries sums (common/unseen.h), or wants
+ * nothing of keys. */
+ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 {
-    return args.carry.out ? args.carry.in : !args.dk_rows.data;
+    return args.carry.in || args.carry.out || !args.dk_rows.data;
 }
 
 /* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
@@ -153,7 +153,7 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
         const int32_t q_head = head % args.run.kv_heads * group_heads;
         if constexpr (CARRY) {
-            if (steps == 0 && args.carry.out) /* and in: ordo_backward_plain() */
+            if (steps == 0 && no_unseen(args))
                 return;
             prefetch_sums(args, first_key, head % args.run.kv_heads, sequence);
         }

@@ -4,6 +4,7 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/repair.h"
+#include "cuda/common/unseen.h"
 #include "plan/sm90_tiles.h"
 
 /* Number x of all query heads in the order in which their chains are issued. */
@@ -109,6 +110,7 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
                                             : end_of<128>(plain, early, pass->f16);
     if (args.tiles > 0 && pass->dq.data)
         CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
+    CUDA_TRY(ordo_backward_unseen(pass, why, why_size));
     return ordo_repair_backward(pass, why, why_size);
 }
 

@@ -129,18 +129,6 @@ template <int D, class Z> struct chain_sums {
         }
     }
 
-    /* What keys that no query sees have, whatever was computed: zeros, or the sums that came in. */
-    __device__ __forceinline__ void forget(float (&dk)[D / 2], float (&dv)[D / 2]) const
-    {
-        if (carry.in) {
-            carry_load(dv, carry.dv, v, x);
-            carry_load(dk, carry.dk, k, x);
-        } else {
-            clear(dk);
-            clear(dv);
-        }
-    }
-
     /* 0, or NaN if this thread has a value that is not finite: x * 0 is 0 for all others. */
     static __device__ __forceinline__ float taint(const float (&d)[D / 2])
     {

@@ -112,23 +112,13 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 
 /* ---- launch ---- */
 
-/* Plain instances do not treat keys that no query sees apart. Where sums come in and go out, such
- * keys have no chain; else a pass that carries sums must not have any. No window: the last query
- * sees what any does. */
-static bool plain_carry(const ordo_cuda_pass *pass)
-{
-    const ordo_band *band = &pass->run.band;
-    return pass->carry.in == pass->carry.out || band->kv_len - band->q_len <= band->high;
-}
-
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
            pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            !ordo_pass_ruled(pass) && !pass->dlse && pass->dq.data &&
-           (pass->dk.data || pass->carry.out) && plain_carry(pass) &&
-           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           (pass->dk.data || pass->carry.out) && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)

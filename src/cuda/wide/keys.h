@@ -248,8 +248,6 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
                                         uint32_t unit) const
     {
         uint32_t taint = 0;
-        if (args.carry.in && of_unit(unit, UNIT_HIDDEN)) /* whatever was added to them */
-            carry_load(d, sums, carried(unit, columns), x);
         if (args.carry.out) {
             taint = carry_store(d, sums, broken, carried(unit, columns), x);
         } else {

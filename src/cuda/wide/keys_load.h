@@ -16,7 +16,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_shape {
         STAT_BYTES = WIDE_TILE * 4,
         KEEP_BYTES = SOURCE != ORDO_KEEP_NONE ? WIDE_TILE * 128 / 8 : 0,
         STEP_BYTES = 5 * 4,  /* row, cut, slope, head of the keep bits, their block */
-        UNIT_BYTES = 11 * 4, /* see below */
+        UNIT_BYTES = 10 * 4, /* see below */
         /* shared memory; all but K and V twice, by the parity of the step or unit */
         K = ORDO_SMEM_BASE,
         V = K + K_BYTES,
@@ -59,8 +59,7 @@ enum {
     UNIT_DIAGONAL,
     UNIT_BATCH,
     UNIT_ROW,
-    UNIT_QUERIES,
-    UNIT_HIDDEN /* no query sees these keys */
+    UNIT_QUERIES
 };
 enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_HEAD, STEP_BLOCK };
 
@@ -95,7 +94,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
     }
 
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int head, int key,
-                                               int steps, bool hidden)
+                                               int steps)
     {
         const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
         if (args.carry.in && steps > 0) {
@@ -119,7 +118,6 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
         record(at, UNIT_BATCH, s.batch);
         record(at, UNIT_ROW, s.kv_row);
         record(at, UNIT_QUERIES, s.q_len);
-        record(at, UNIT_HIDDEN, hidden);
         mbar_expect(Z::K_FULL, Z::K_BYTES);
         wide_load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, evict_last);
         mbar_expect(Z::V_FULL, Z::V_BYTES);
@@ -181,7 +179,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
                         ? ORDO_WALK_DESCENDING
                         : ORDO_WALK_ASCENDING; /* plans of these head sizes have no other */
         const int32_t visits = ordo_walk_steps(&walk, tile);
-        if (!visits && args.carry.in && args.carry.out) /* the sums of unseen keys stay */
+        if (!visits && (args.carry.in || args.carry.out)) /* common/unseen.h */
             return;
         const int32_t steps = visits ? visits * args.run.group_heads : 1;
         const int32_t first = ordo_walk_visit(&walk, tile, 0);
@@ -193,7 +191,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
                                                                   : WIDE_WHOLE;
             load_step(s, sequence, unit.head * args.run.group_heads + g, i * WIDE_TILE, key, cut);
             if (n == 0) /* after the first queries: K and V are released later */
-                begin_unit(s, unit.head, key, steps, !visits);
+                begin_unit(s, unit.head, key, steps);
             if (++g == args.run.group_heads) {
                 g = 0;
                 i += stride;
@@ -210,8 +208,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
             unit(wide_issue(args.run.kv_heads, args.key_section, tiles, ticket));
             ticket = atomicAdd(args.key_ticket, 1); /* none is kept waiting for its unit */
         }
-        begin_unit(ordo_cuda_sequence(), 0, 0, 0, false); /* no steps: the end */
-        if (SOURCE == ORDO_KEEP_MADE) {                   /* and for the warps that make bits */
+        begin_unit(ordo_cuda_sequence(), 0, 0, 0); /* no steps: the end */
+        if (SOURCE == ORDO_KEEP_MADE) {            /* and for the warps that make bits */
             mbar_wait(Z::Q_EMPTY + 16 * (step & 1) + 8, (step >> 1 & 1) ^ 1);
             record(Z::STEP + (step & 1) * Z::STEP_BYTES, STEP_ROW, -1);
             mbar_arrive(Z::STAT_FULL + 8 * (step & 1));

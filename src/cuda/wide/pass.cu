@@ -7,6 +7,7 @@
 #include "cuda/common/repair.h"
 #include "cuda/common/rows.h"
 #include "cuda/common/sequences.h"
+#include "cuda/common/unseen.h"
 #include "cuda/wide/wide.h"
 
 enum { WIDE_CACHE = 32 << 20 }; /* bytes that a section of heads may read again and again */
@@ -97,5 +98,6 @@ ordo_status ordo_sm90_backward_wide(const ordo_cuda_pass *pass, char *why, size_
     CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
     CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
     CUDA_TRY(launch(pass, why, why_size));
+    CUDA_TRY(ordo_backward_unseen(pass, why, why_size));
     return ordo_repair_backward(pass, why, why_size);
 }
