@@ -129,23 +129,11 @@ template <int D, class Z> struct chain_sums {
         }
     }
 
-    /* 0, or NaN if this thread has a value that is not finite: x * 0 is 0 for all others. */
-    static __device__ __forceinline__ float taint(const float (&d)[D / 2])
-    {
-        float a = 0.0f, b = 0.0f;
-#pragma unroll
-        for (int i = 0; i < D / 2; i += 2) {
-            a = fmaf(d[i], 0.0f, a);
-            b = fmaf(d[i + 1], 0.0f, b);
-        }
-        return a + b;
-    }
-
     /* Nonzero if this thread has a row that is not finite. The buffers of dS must be free. */
     __device__ __forceinline__ uint32_t store(const float (&dk)[D / 2],
                                               const float (&dv)[D / 2]) const
     {
-        if (whole() && __all_sync(~0u, taint(dk) + taint(dv) == 0.0f)) {
+        if (whole() && __all_sync(~0u, carry_taint(dk) + carry_taint(dv) == 0.0f)) {
             const warp_sums<D, Z> sums(k, mine, (uint32_t)x);
             sums.leave(dv, carry.dv);
             sums.leave(dk, carry.dk);

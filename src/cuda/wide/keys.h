@@ -237,8 +237,13 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
 #pragma unroll
         for (int i = 0; i < N; i++)
             d[i] = 0.0f;
-        if (args.carry.in)
-            carry_load(d, sums, carried(unit, columns), x);
+        if (!args.carry.in)
+            return;
+        const carry_tile tile = carried(unit, columns);
+        if (carry_whole<N>(tile, x))
+            carry_load_whole(d, sums, tile, x);
+        else
+            carry_load(d, sums, tile, x);
     }
 
     /* dV or dK of a unit: sums for the next pass, or rows of the gradient. */
@@ -249,7 +254,11 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
     {
         uint32_t taint = 0;
         if (args.carry.out) {
-            taint = carry_store(d, sums, broken, carried(unit, columns), x);
+            const carry_tile tile = carried(unit, columns);
+            if (carry_whole<N>(tile, x) && __all_sync(~0u, carry_taint(d) == 0.0f))
+                carry_store_whole(d, sums, tile, x);
+            else
+                taint = carry_store(d, sums, broken, tile, x);
         } else {
             const int first = of_unit(unit, UNIT_KEY);
             char *const rows =
