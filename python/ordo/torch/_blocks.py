@@ -151,7 +151,8 @@ def _elements(mask: Any, b: int, h: int, lines: Any, part: list[int], columns: i
     for j in part:
         places = torch.arange(j * BLOCK, min((j + 1) * BLOCK, columns), device=device)
         told = mask.mask_mod(sequence, head, rows, places.view(1, -1))
-        seen[:, j * BLOCK : j * BLOCK + len(places)] = told.expand(len(lines), -1).cpu().numpy()
+        told = torch.broadcast_to(torch.as_tensor(told), (len(lines), len(places)))
+        seen[:, j * BLOCK : j * BLOCK + len(places)] = told.cpu().numpy()
     return seen
 
 

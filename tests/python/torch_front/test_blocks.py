@@ -6,6 +6,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
+from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
 
 IDS = torch.arange(400) // 150
@@ -74,6 +75,26 @@ def test_heads_and_sequences_of_flex_attention():
     made = ordo.torch._blocks.from_flex(mask)
     b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
     assert torch.equal(torch.from_numpy(made.dense()), rule(b, h, i, j))
+
+
+@pytest.mark.parametrize("rule", [None, lambda b, h, i, j: i >= 5, lambda b, h, i, j: j >= 130])
+def test_lists_of_blocks_of_flex_attention(rule):
+    counts = torch.tensor([[[2, 1, 0, 2]]], dtype=torch.int32)
+    columns = torch.zeros(1, 1, 4, 4, dtype=torch.int32)
+    columns[0, 0, 0, :2] = torch.tensor([0, 3])
+    columns[0, 0, 1, :1] = 2
+    columns[0, 0, 3, :2] = torch.tensor([3, 1])  # in any order
+    mask = FlexMask.from_kv_blocks(counts, columns, mask_mod=rule, seq_lengths=(400, 400))
+    seen = torch.zeros(400, 400, dtype=torch.bool)
+    for row, blocks in enumerate(([0, 3], [2], [], [3, 1])):
+        for j in blocks:
+            seen[row * 128 : row * 128 + 128, j * 128 : j * 128 + 128] = True
+    if rule is not None:
+        seen &= rule(0, 0, torch.arange(400).view(-1, 1), torch.arange(400).view(1, -1))
+    made = ordo.torch._blocks.from_flex(mask)
+    assert torch.equal(torch.from_numpy(made.dense())[0, 0], seen)
+    o, lse = ordo.torch.attention(*tensors(), block_mask=mask)
+    assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
 
 
 def test_sinks():
