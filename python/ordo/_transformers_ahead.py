@@ -56,6 +56,7 @@ class Ahead:
 
 
 _modules: weakref.WeakKeyDictionary[torch.nn.Module, Ahead | None] = weakref.WeakKeyDictionary()
+_UNKNOWN = Ahead()
 
 
 def with_prepared(
@@ -67,9 +68,9 @@ def with_prepared(
     """
     if not a.dropout_p > 0 or not plain(q, k, v):
         return a
-    if module not in _modules:
-        _modules[module] = _add(module)
-    ahead = _modules[module]
+    ahead = _modules.get(module, _UNKNOWN)
+    if ahead is _UNKNOWN:
+        ahead = _modules[module] = _add(module)
     if ahead is None:
         return a
     prepared, ahead.prepared = ahead.prepared, None

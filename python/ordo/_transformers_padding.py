@@ -12,6 +12,7 @@ themselves stay on the device.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,14 +23,35 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ._library import Error
 from .torch._attention import Arguments, call
 
+class _Kept(dict[str, Any]):
+    """What is known of one mask, by kind: (the mask's version, the answer)."""
+
+
 # What follows from a mask is the same in every layer: it is computed, and waited for, once.
 _known: Any = WeakTensorKeyDictionary()
 
+# The mask that was asked about last, and what is known of it: found without the table, which costs
+# more than a small call. Both weak, so that nothing lives longer and no other mask is taken for it.
+_last: tuple[Any, Any] = (lambda: None, lambda: None)
+
+
+def _kept_of(mask: Tensor) -> _Kept:
+    global _last
+    known, kept = _last
+    if known() is mask:
+        found: _Kept | None = kept()
+        if found is not None:
+            return found
+    made: _Kept = _known.setdefault(mask, _Kept())
+    _last = weakref.ref(mask), weakref.ref(made)
+    return made
+
 
 def once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
+    """compute(mask), computed again only when the mask has been written to."""
     if torch.compiler.is_compiling() or mask.is_inference():
         return compute(mask)
-    kept = _known.setdefault(mask, {})
+    kept = _kept_of(mask)
     version, made = kept.get(kind, (None, None))
     if version != mask._version:
         made = compute(mask)

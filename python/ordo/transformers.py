@@ -30,6 +30,7 @@ from ._transformers_mask import (
     Pattern,
     attention_mask,
     pattern_of,
+    shape_of,
     warn_of_own_code,
 )
 from ._transformers_padding import once, padded
@@ -127,17 +128,20 @@ def attention_forward(
     attention_mask is what attention_mask() made, which then decides what is seen, as in eager
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide."""
-    _refuse(**kwargs)
-    block = getattr(getattr(module, "config", None), "index_block_size", 1)
-    _refuse_choice("indices", indices, 1, key.shape[2])
-    _refuse_choice("block_indices", block_indices, block, key.shape[2])
+    _refuse(kwargs)
+    if indices is not None:
+        _refuse_choice("indices", indices, 1, key.shape[2])
+    if block_indices is not None:
+        block = getattr(getattr(module, "config", None), "index_block_size", 1)
+        _refuse_choice("block_indices", block_indices, block, key.shape[2])
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     pattern = _pattern(q, k, attention_mask, is_causal, sliding_window)
-    k, v = k[:, : pattern.keys], v[:, : pattern.keys]
+    if pattern.keys is not None and (torch.compiler.is_compiling() or pattern.keys < k.shape[1]):
+        k, v = k[:, : pattern.keys], v[:, : pattern.keys]
     arguments = Arguments(
         causal=pattern.causal,
         window=pattern.window,
@@ -175,12 +179,11 @@ def _pattern(
     """Which keys each query sees."""
     made = pattern_of(mask)
     if mask is not None and made is not None:
-        expected = (q.shape[0], 1, q.shape[1], k.shape[1])
-        if mask.shape != expected:
+        expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), shape_of(mask)
+        if shape != expected:
             raise Error(
                 "unsupported",
-                f"attention_mask.shape {tuple(mask.shape)}: expected (batch, 1, query, key) = "
-                f"{expected}",
+                f"attention_mask.shape {shape}: expected (batch, 1, query, key) = {expected}",
             )
         return made
     window = (-1, -1)
@@ -197,17 +200,17 @@ def _pattern(
     return Pattern(is_causal, window, mask.shape[1], mask.bool())
 
 
-def _refuse(**given: Any) -> None:
-    for name, what in REFUSED.items():
-        if given.get(name) is not None:
-            raise Error("unsupported", f"{name} given: {what}: not supported")
+def _refuse(given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None and name in REFUSED:
+            raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
 
 
-def _refuse_choice(name: str, chosen: Tensor | None, block: int, keys: int) -> None:
+def _refuse_choice(name: str, chosen: Tensor, block: int, keys: int) -> None:
     """Sparse attention gives each query the keys it sees, here in blocks: fine while all are."""
-    if chosen is not None and chosen.shape[-1] * block < keys:
+    if chosen.shape[-1] * block < keys:
         raise Error(
             "unsupported",
             f"{name} given: {chosen.shape[-1] * block} chosen keys per query: expected all {keys}",

@@ -94,6 +94,44 @@ def test_a_mask_is_read_once_and_again_when_it_changes(monkeypatch):
     assert not same(before[0, 5], after[0, 5]) and same(before[1], after[1])
 
 
+def test_no_mask_is_taken_for_another():
+    """Masks by turns, written to, and new ones where an old one was."""
+    one, other = (mask_of(MASKS[kind]) for kind in ("right", "left"))
+    for _ in range(2):
+        assert padding.padding_of(one).lengths.tolist() == [20, 7, 1]
+        assert padding.padding_of(other).lengths.tolist() == [7, 20, 1]
+    one[1, 6] = False
+    assert padding.padding_of(one).lengths.tolist() == [20, 6, 1]
+    places = set()
+    for length in range(1, 20):
+        mask = mask_of([(0, length)] * 3)
+        places.add(id(mask))
+        assert padding.padding_of(mask).lengths.tolist() == 3 * [length]
+        del mask
+    assert len(places) < 19  # else no address came twice
+
+
+def test_the_views_of_a_layer():
+    """Of keys that are all used no part is taken: a view in each layer, and a node of autograd."""
+    from ordo.transformers import attention_forward
+    from ordo._transformers_mask import Mask, Pattern
+
+    given = [x.detach().transpose(1, 2).requires_grad_() for x in inputs()]
+    sizes = dict(batch_size=3, q_length=ROWS, kv_length=ROWS)
+    mask = Mask.make(Pattern(True, (-1, -1), ROWS, mask_of(MASKS["right"])), sizes)
+    module = torch.nn.Module()
+
+    def layer():
+        return attention_forward(module, *given, mask)[0]
+
+    wanted = layer()
+    with torch.profiler.profile() as seen:
+        found = layer()
+    names = [x.name for x in seen.events() if x.name.startswith("aten::")]
+    assert set(names) == {"aten::transpose", "aten::as_strided"} and len(names) == 6
+    assert same(wanted, found)
+
+
 def test_padding_between_tokens_under_a_window():
     mask = mask_of(MASKS["right"])
     mask[0, 3] = False
