@@ -138,7 +138,7 @@ TEST(families_and_revisions)
     CHECK(ordo_default_find("sm80", &problem) == NULL);
     CHECK_INT(ordo_family_revision("ref"), 1);
     CHECK_INT(ordo_family_revision("cpu"), 4);
-    CHECK_INT(ordo_family_revision("sm90"), 2);
+    CHECK_INT(ordo_family_revision("sm90"), 3);
 }
 
 /* No default waits on later work: any number of workers will do. */

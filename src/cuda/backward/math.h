@@ -265,7 +265,7 @@ struct backward_math {
     __device__ __forceinline__ void score(float (&sc)[SCORES], uint32_t j,
                                           const ordo_score_rule &rule) const
     {
-        apply_rule<1>(sc, rule, [&](float &slope) { return far(j, slope); });
+        apply_rule<1, true>(sc, rule, [&](float &slope) { return far(j, slope); });
     }
 
     /* The gradient of softcap, for the sixteen queries k of a step. */

@@ -37,33 +37,37 @@ ORDO_DEVICE void cap_score(float &qk, const ordo_score_rule &rule)
 }
 
 /* Capped logits of a tile. Most tiles have no score beyond the edge, and then need no exp2. The
- * choice is a warp's, for all scores and then for eight at a time, which need few registers; it
- * changes no bit. */
-template <int N> ORDO_DEVICE void cap_scores(float (&qk)[N], const ordo_score_rule &rule)
+ * choice is a warp's, for all scores (if AT_ONCE: not every kernel has the registers) and then for
+ * a few at a time; it changes no bit. */
+template <bool AT_ONCE, int N>
+ORDO_DEVICE void cap_scores(float (&qk)[N], const ordo_score_rule &rule)
 {
-    float top[2] = { 0.0f, 0.0f };
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        top[i % 2] = fmaxf(top[i % 2], fabsf(qk[i]));
-    if (!__any_sync(~0u, fmaxf(top[0], top[1]) > rule.edge)) {
+    if constexpr (AT_ONCE) {
+        float top[2] = { 0.0f, 0.0f };
 #pragma unroll
         for (int i = 0; i < N; i++)
-            cap_near(qk[i], rule);
-        return;
-    }
+            top[i % 2] = fmaxf(top[i % 2], fabsf(qk[i]));
+        if (!__any_sync(~0u, fmaxf(top[0], top[1]) > rule.edge)) {
 #pragma unroll
-    for (int k = 0; k < N; k += 8) {
+            for (int i = 0; i < N; i++)
+                cap_near(qk[i], rule);
+            return;
+        }
+    }
+    const int each = AT_ONCE ? 8 : 4;
+#pragma unroll
+    for (int k = 0; k < N; k += each) {
         bool far = false;
 #pragma unroll
-        for (int i = k; i < k + 8; i++)
+        for (int i = k; i < k + each; i++)
             far = far || fabsf(qk[i]) > rule.edge;
         if (__any_sync(~0u, far)) {
 #pragma unroll
-            for (int i = k; i < k + 8; i++)
+            for (int i = k; i < k + each; i++)
                 cap_score(qk[i], rule);
         } else {
 #pragma unroll
-            for (int i = k; i < k + 8; i++)
+            for (int i = k; i < k + each; i++)
                 cap_near(qk[i], rule);
         }
     }
@@ -89,11 +93,11 @@ template <int SIGN, int N> ORDO_DEVICE void subtract_distance(float (&s)[N], flo
 
 /* Scores of a tile to what the rule gives; every pass does this, forward and backward. `place` says
  * where the tile is, if ALiBi needs it: it sets the head's slope and returns `away` of above. */
-template <int SIGN, int N, typename F>
+template <int SIGN, bool AT_ONCE, int N, typename F>
 ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, F place)
 {
     if (rule.cap > 0.0f) {
-        cap_scores(s, rule);
+        cap_scores<AT_ONCE>(s, rule);
     } else if (rule.unit == 1.0f) {
 #pragma unroll
         for (int i = 0; i < N; i++)

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             const int at = tile * Z::COLUMNS + column;
             if constexpr (GENERAL && cut.value) {
                 if (args.ruled)
-                    apply_rule<-1>(s, args.rule, [&](float &slope) {
+                    apply_rule<-1, true>(s, args.rule, [&](float &slope) {
                         slope = record.slope;
                         return row + record.diagonal - at;
                     });

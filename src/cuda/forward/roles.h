@@ -222,12 +222,10 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
                      p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
         const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
-        /* Read from the record at each use, to save a register. */
-        auto first = [&] {
-            return GENERAL ? forward_record_of<Z>(smem, drawn)->first : from.first;
-        };
-        for (int tile = from.last; tile >= first(); tile--) {
-            if (tile > first())
+        /* The general kernel reads it from the record at each use, to save a register. */
+        const int &first = GENERAL ? forward_record_of<Z>(smem, drawn)->first : from.first;
+        for (int tile = from.last; tile >= first; tile--) {
+            if (tile > first)
                 load_k(tile - 1);
             mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);

@@ -146,7 +146,7 @@ template <bool F16> struct scores_math {
             for (int i = 0; i < SCORES; i++)
                 d[i] = fmaf(d[i], args.rule.scale, -t.stat[i / 2 % 2]);
         } else {
-            apply_rule<-1>(d, args.rule, [&](float &of) {
+            apply_rule<-1, true>(d, args.rule, [&](float &of) {
                 of = slope(t);
                 return away(t);
             });

@@ -71,7 +71,7 @@ template <bool F16> struct softmax_math {
         const int row = u.first + pipe.row(), column = j * PHASE_KEYS + 2 * (pipe.x % 4);
         const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
         if (args.ruled)
-            apply_rule<-1>(d, args.rule, [&](float &slope) {
+            apply_rule<-1, true>(d, args.rule, [&](float &slope) {
                 slope = u.slope;
                 return row + s.diagonal - column;
             });

@@ -151,7 +151,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
             for (int i = 0; i < WIDE_SCORES; i++)
                 s[i] = fmaf(s[i], args.rule.scale, -lse[i / 4 * 2 + i % 2]);
         } else {
-            apply_rule<1>(s, args.rule, [&](float &slope) {
+            apply_rule<1, false>(s, args.rule, [&](float &slope) {
                 slope = __int_as_float(of_step(stage, STEP_SLOPE));
                 return away(unit, stage);
             });

@@ -268,7 +268,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
             for (int i = 0; i < WIDE_SCORES; i++)
                 s[i] = fmaf(s[i], args.rule.scale, -u.lse[i / 2 % 2]);
         } else {
-            apply_rule<-1>(s, args.rule, [&](float &of) {
+            apply_rule<-1, false>(s, args.rule, [&](float &of) {
                 of = slope(u);
                 return u.row + diagonal(u) - column;
             });
