@@ -52,7 +52,8 @@ ORDO_FOR_LAB int ordo_form_products(ordo_form form);
 ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
 
 /* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
- * and of these the one among those that have kernels for this head size. */
+ * and the one that plans take: that among those that have kernels for this head size, but between
+ * 128 and 192 split, by measurement. */
 ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
 ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
 

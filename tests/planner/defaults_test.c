@@ -27,11 +27,11 @@ static const char *const expected[] = {
     "sm90 128 causal-top-left f128x128 b64x128 descending",
     "sm90 128 full+window     f128x128 b64x128 descending",
     "sm90 128 causal+window   f128x128 b64x128 descending",
-    "sm90 192 full            f128x64 b128x256 ascending",
-    "sm90 192 causal          f128x64 b128x256 descending",
-    "sm90 192 causal-top-left f128x64 b128x256 descending",
-    "sm90 192 full+window     f128x64 b128x256 descending",
-    "sm90 192 causal+window   f128x64 b128x256 descending",
+    "sm90 192 full            f128x64 b64x64 ascending",
+    "sm90 192 causal          f128x64 b64x64 descending",
+    "sm90 192 causal-top-left f128x64 b64x64 descending",
+    "sm90 192 full+window     f128x64 b64x64 descending",
+    "sm90 192 causal+window   f128x64 b64x64 descending",
     "sm90 256 full            f128x64 b128x256 ascending",
     "sm90 256 causal          f128x64 b128x256 descending",
     "sm90 256 causal-top-left f128x64 b128x256 descending",
@@ -112,11 +112,13 @@ TEST(head_sizes_between_rows)
     row_of("sm90", 65, 0, line);
     CHECK_TEXT(line + 25, "f128x128 b64x128 ascending");
     row_of("sm90", 129, 0, line);
+    CHECK_TEXT(line + 25, "f128x64 b64x64 ascending");
+    row_of("sm90", 193, 0, line);
     CHECK_TEXT(line + 25, "f128x64 b128x256 ascending");
     ordo_problem problem = problem_of(64, 0);
-    problem.v_head_dim = 192;
+    problem.v_head_dim = 200;
     CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
-    problem = problem_of(192, 0);
+    problem = problem_of(256, 0);
     problem.v_head_dim = 128;
     CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
     problem.dropout.p = 0.1; /* the kernels by phases make no keep bits */

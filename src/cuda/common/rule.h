@@ -68,7 +68,10 @@ ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap, bool alib
     rule.natural = raw ? scale : (float)ORDO_LN_2;
     rule.slope = raw ? 1.0f / scale : log2_e;
     rule.biased = alibi;
-    rule.cap = 0.0f;
+    rule.cap = rule.to_cap = rule.of_cap = 0.0f;
+    rule.edge = -1.0f;
+    for (int i = 0; i < 4; i++)
+        rule.near[i] = 0.0f;
     if (softcap > 0.0f)
         ordo_rule_cap(&rule, scale, softcap);
     return rule;

@@ -103,10 +103,10 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     prints "backward form  phase, which moves the fewest bytes"
     prints "flash 102, phase 66; split 83 with seven products"
     prints "64 query tiles of 4 key heads"
-    status 0 plan ${wide/512/192}
+    status 0 plan ${wide/512/256}
     prints "backward 128x256"
     prints "backward form  phase; flash has no kernels for this head size"
-    status 0 plan ${wide/512/192} --dropout 0.1
+    status 0 plan ${wide/512/256} --dropout 0.1
     prints "backward 64x64"
     prints "backward form  split"
     status 0 plan $wide --workspace-limit 100m

@@ -149,7 +149,9 @@ TEST(planner_counts_what_the_closed_forms_count)
                                           .out_cols = dims[i] < 256 ? dims[i] : 256 });
         CHECK_NEAR(2.0 * (double)(phase.loads + phase.stores) / scores / b.phase, 1,
                    dims[i] % 256 == 0 ? once : 0.2);
-        CHECK(b.used == (dims[i] > 128 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
+        CHECK(b.used == (dims[i] > 192   ? ORDO_IO_PHASE
+                         : dims[i] > 128 ? ORDO_IO_SPLIT
+                                         : ORDO_IO_FLASH));
         CHECK(b.fewest == (dims[i] > 320 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
     }
     ordo_machine_destroy(m);
