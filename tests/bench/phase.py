@@ -60,11 +60,11 @@ def test_a_run():
 def test_crossover():
     """Head sizes 128 to 576 without peers; up to 256 the rates of build/bench/phases beside."""
     table = (
-        "| dim |   seq | mask   | forward | phases | backward | phases |\n"
-        "|----:|------:|--------|--------:|-------:|---------:|-------:|\n"
-        "| 128 |  8192 | full   |     600 |    300 |      540 |    401 |\n"
-        "| 256 |  8192 | full   |     699 |    368 |      444 |    537 |\n"
-        "| 256 |  8192 | causal |     654 |    271 |      460 |    350 |\n"
+        "| dim |   seq | mask   | forward | phases | backward | phases | bits   |\n"
+        "|----:|------:|--------|--------:|-------:|---------:|-------:|--------|\n"
+        "| 128 |  8192 | full   |     600 |    300 |      540 |    401 | differ |\n"
+        "| 256 |  8192 | full   |     699 |    368 |      444 |    537 | differ |\n"
+        "| 256 |  8192 | causal |     654 |    271 |      460 |    350 | differ |\n"
     )
     said = types.SimpleNamespace(stdout=table)
     real, bench.subprocess.run = bench.subprocess.run, lambda *words, **more: said
@@ -73,6 +73,7 @@ def test_crossover():
     rows = {row["dim"]: row["figures"] for row in json.loads(text)["rows"]}
     assert code == 0 and min(rows) == 128 and max(rows) == 576 and len(rows) >= 8, text
     assert rows[256]["phase_bwd"] == 537.0 and rows[128]["phase_bwd"] == 401.0
+    assert rows[256]["split_bwd"] == 444.0 and rows[128]["flash_bwd"] == 540.0
     assert all(set(rows[dim]) == {"ours_fwd", "ours_bwd"} for dim in rows if dim > 256), rows
     with tempfile.NamedTemporaryFile("w+") as file:  # as the I/O model reads it
         file.write(text)
@@ -80,7 +81,7 @@ def test_crossover():
         words = [COMMAND, "io", "--crossover", "--measured", file.name, "--json"]
         shown = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)
     by_dim = {row["head_dim"]: row["measured_flops"] for row in shown["rows"]}
-    assert by_dim[256]["phase"] == 537e12 and by_dim[256]["flash"] == rows[256]["ours_bwd"] * 1e12
+    assert by_dim[256]["phase"] == 537e12 and by_dim[256]["split"] == 444e12
     assert by_dim[512]["phase"] == rows[512]["ours_bwd"] * 1e12 and by_dim[512]["flash"] is None
 
 

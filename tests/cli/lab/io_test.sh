@@ -89,12 +89,12 @@ is measured '"not measured"'
 [ "$(grep -c '"head_dim"' "$out")" -eq 15 ] || fail "--crossover: expected 15 head sizes"
 forms=$ORDO_SOURCE/bench/lab/measured/h200-forms.json
 status 0 io --crossover --measured "$forms"
-prints '  256   25.6   20.8   36.0  flash  flash    854    610    641       444      -    537'
+prints '  256   25.6   20.8   36.0  flash  phase    854    610    641         -    409    546'
 prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    671'
 prints 'Measured at 256: phase runs at 1.21 of the rate of flash.'
 status 0 io --crossover --measured "$forms" --svg "$work/forms.svg"
 [ -s "$out" ] && fail "--crossover --svg: printed something"
-[ "$(grep -c 'class="measured"' "$work/forms.svg")" -eq 3 ] || fail "--crossover: measured points"
+[ "$(grep -c 'class="measured"' "$work/forms.svg")" -eq 11 ] || fail "--crossover: measured points"
 cmp -s "$work/forms.svg" "$ORDO_SOURCE/docs/design/pictures/io-crossover.svg" ||
     fail "docs/design/pictures/io-crossover.svg is not what the command draws"
 echo '{"rows": [{"dim": 512, "seq": 4096, "mask": "full", "figures": {"ours_bwd": 1}}]}' >"$work/other.json"
