@@ -2,9 +2,8 @@
  * bits for any strides and any number of workers, and nothing written beside the outputs. */
 #include "base/half.h"
 #include "check.h"
+#include "have_device.h"
 #include "ordo/ordo.h"
-
-#include <unistd.h>
 
 enum { TENSORS = 8, POISON = 0xff, MARGIN = 24 };
 enum { T_Q, T_K, T_V, T_DOUT, T_O, T_DQ, T_DK, T_DV }; /* the first four are inputs */
@@ -242,16 +241,6 @@ static void check_same(const shape *z, const values *a, const values *b, const c
         same = same && memcmp(a->at[t], b->at[t], count_of(z, a, t) * 2) == 0;
     if (!same)
         CHECK_FAIL("%d x %d, dim %d: %s gives other bits", z->q_len, z->kv_len, z->dim, what);
-}
-
-static bool have_device(void)
-{
-    static char path[4096];
-    const char *build = getenv("ORDO_BUILD"), *why = NULL;
-    snprintf(path, sizeof path, "%s/lib/libordo_cuda.so", build ? build : "");
-    if (build && !getenv("ORDO_CUDA_MODULE") && access(path, F_OK) == 0)
-        setenv("ORDO_CUDA_MODULE", path, 1);
-    return ordo_backend_available(ORDO_BACKEND_CUDA, &why);
 }
 
 TEST(near_the_oracle_and_the_same_bits_for_any_strides)
