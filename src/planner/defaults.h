@@ -16,8 +16,8 @@ typedef struct ordo_default {
 /* Numeric revision of a family; 0 until its first kernel ships. */
 int ordo_family_revision(const char *family);
 
-/* The row for a problem, by family, head size, mask and whether it drops: never by batch, heads, lengths,
- * workers or caches. NULL if the family has none for this head size. */
+/* The row for a problem, by family, head size, mask and whether it drops: never by batch, heads,
+ * lengths, workers or caches. NULL if the family has none for this head size. */
 const ordo_default *ordo_default_find(const char *family, const ordo_problem *problem);
 
 /* Largest head size of a family; 0 if it is unknown. */

@@ -90,8 +90,8 @@ is measured '"not measured"'
 forms=$ORDO_SOURCE/bench/lab/measured/h200-forms.json
 status 0 io --crossover --measured "$forms"
 prints '  256   25.6   20.8   36.0  flash  phase    854    610    641         -    409    546'
-prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    671'
-prints 'Measured at 256: phase runs at 1.21 of the rate of flash.'
+prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    616'
+prints 'Measured at 128: phase runs at 0.66 of the rate of flash.'
 status 0 io --crossover --measured "$forms" --svg "$work/forms.svg"
 [ -s "$out" ] && fail "--crossover --svg: printed something"
 [ "$(grep -c 'class="measured"' "$work/forms.svg")" -eq 11 ] || fail "--crossover: measured points"
