@@ -52,9 +52,10 @@ typedef struct cli_start {
     size_t change_count;
 } cli_start;
 
-/* Parts of a grid: a quantity by name (NULL: unknown), an axis from "seq=2k,4k", memory for the
- * cells of a heat map, and the cells as the model prices them. */
+/* Parts of a grid: a quantity by name or by number (NULL: there is none), an axis from "seq=2k,4k",
+ * memory for the cells of a heat map, and the cells as the model prices them. */
 const cli_quantity *cli_grid_quantity(const char *name);
+const cli_quantity *cli_grid_quantity_at(size_t i);
 int cli_grid_axis(const char *option, const char *text, cli_axis *axis);
 int cli_grid_room(cli_heat *heat);
 int cli_grid_fill(const cli_start *from, cli_heat *heat);

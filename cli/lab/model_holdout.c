@@ -5,7 +5,7 @@
  * and eighth one, so that lengths and masks which alternate in a file are in both halves.
  *
  * The fitted constant is its value times the geometric mean of measured over predicted times. */
-#include "lab/model_validate.h"
+#include "lab/model_predict.h"
 
 #include <math.h>
 #include <stdlib.h>

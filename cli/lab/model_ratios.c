@@ -2,7 +2,7 @@
  *
  * A ratio does not depend on how fast the board was on the day of the run, so that it says more of
  * the model than single times do. */
-#include "lab/model_validate.h"
+#include "lab/model_predict.h"
 
 #include <math.h>
 #include <stdlib.h>

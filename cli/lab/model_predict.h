@@ -1,7 +1,9 @@
-/* model_validate.h: measured rows beside their predictions, and constants fitted to half of them.
+/* model_predict.h: measured rows beside their predictions, and constants fitted to half of them.
  */
-#ifndef CLI_MODEL_VALIDATE_H
-#define CLI_MODEL_VALIDATE_H
+#ifndef CLI_MODEL_PREDICT_H
+#define CLI_MODEL_PREDICT_H
+
+#include <string.h>
 
 #include "lab/model.h"
 #include "lab/model_measured.h"
@@ -35,6 +37,20 @@ typedef struct cli_validation {
     cli_holdout_kind *kinds; /* NULL: nothing was fitted */
     size_t kind_count;
 } cli_validation;
+
+/* Errors are reported for each group of kernels: its name, NULL behind the last. */
+enum { CLI_GROUPS = 8 };
+const char *cli_validate_group(int group);
+
+static inline bool cli_row_causal(const cli_measured_row *r)
+{
+    return r->causal || strncmp(r->mask, "causal", 6) == 0;
+}
+
+static inline double cli_at_least_one(double x)
+{
+    return x > 0 ? x : 1;
+}
 
 /* Predict one row; with the row's `value` of its constant if both are set. */
 int cli_validate_predict(const cli_validation *validation, cli_validated_row *row);
