@@ -1,7 +1,7 @@
 /* call.c: check the arguments of a pass. */
 #include "api/call.h"
 
-#include "api/blocks.h"
+#include "api/block_mask.h"
 #include "api/limits.h"
 #include "api/overlap.h"
 #include "base/blocks.h"

@@ -1,5 +1,5 @@
 /* comparison.c: read two records, find the first step that differs, answer questions about it. */
-#include "record/comparison.h"
+#include "record/explain.h"
 
 #include "base/environment.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* explain.c: words for what a comparison found: the first thing that differs, and why. */
-#include "record/comparison.h"
+#include "record/explain.h"
 
 #include <inttypes.h>
 #include <stdio.h>

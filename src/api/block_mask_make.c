@@ -1,4 +1,5 @@
-/* blocks_make.c: make block masks. Documents, chunks and bands are intervals of columns per row. */
+/* block_mask_make.c: make block masks. Documents, chunks and bands are intervals of columns per
+ * row. */
 #include "base/blocks.h"
 #include "base/environment.h"
 #include "base/status.h"

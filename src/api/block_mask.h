@@ -1,6 +1,6 @@
-/* blocks.h: check a block mask against a problem. */
-#ifndef API_BLOCKS_H
-#define API_BLOCKS_H
+/* block_mask.h: check a block mask against a problem. */
+#ifndef API_BLOCK_MASK_H
+#define API_BLOCK_MASK_H
 
 #include "ordo/blocks.h"
 

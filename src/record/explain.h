@@ -1,6 +1,6 @@
-/* comparison.h: a comparison of two records, and the words for what it found. */
-#ifndef RECORD_COMPARISON_H
-#define RECORD_COMPARISON_H
+/* explain.h: a comparison of two records as data, and the words for what it found. */
+#ifndef RECORD_EXPLAIN_H
+#define RECORD_EXPLAIN_H
 
 #include "ordo/record.h"
 #include "record/record.h"

@@ -1,5 +1,5 @@
-/* blocks.c: check block masks. */
-#include "api/blocks.h"
+/* block_mask.c: check block masks. */
+#include "api/block_mask.h"
 
 #include "base/blocks.h"
 #include "base/environment.h"
