@@ -219,7 +219,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->dsink = call->dsink;
     pass->dsink_parts = call->dsink_parts;
     if (call->dsink && !call->dsink_parts) /* one per query tile, and a sequence has one at least */
-        pass->dsink_parts = (float *)pass->turns;
+        pass->dsink_parts = (float *)(void *)pass->turns;
     if (!ordo_plan_by_phases(plan, ORDO_BACKWARD))
         return;
     pass->phase = phase_of(&parts.panels);
