@@ -3,7 +3,6 @@
 #define PLAN_SIZES_H
 
 #include "plan/plan.h"
-#include "plan/sm90_tiles.h"
 
 /* ---- CPU ---- */
 

@@ -260,11 +260,20 @@ static bool sum_bytes(const ordo_problem *p, int64_t dim, uint64_t *bytes)
 bool ordo_segment_sizes(const ordo_plan *plan, ordo_segment_parts *parts)
 {
     const ordo_problem *p = &plan->problem;
+    /* All but the last are as long as the first. By phases the last, which is shorter, may take
+     * more: its panels have more heads. */
     const ordo_plan longest = ordo_segment_plan(plan, 0);
+    const ordo_plan last = ordo_segment_plan(plan, plan->segments - 1);
+    uint64_t forward = 0, backward = 0;
     *parts = (ordo_segment_parts) { .buffers = ordo_segment_buffers(plan->segments) };
-    return ordo_segment_bits(plan, longest.problem.q_len, &parts->bits) &&
-           ordo_add_fits(&parts->bits, ordo_plan_table_bytes(plan)) &&
-           ordo_plan_forward_bytes(&longest, &parts->forward) &&
-           ordo_plan_workspace_bytes(&longest, &parts->backward) &&
-           sum_bytes(p, p->head_dim, &parts->dk) && sum_bytes(p, p->v_head_dim, &parts->dv);
+    if (!ordo_segment_bits(plan, longest.problem.q_len, &parts->bits) ||
+        !ordo_add_fits(&parts->bits, ordo_plan_table_bytes(plan)) ||
+        !ordo_plan_forward_bytes(&longest, &parts->forward) ||
+        !ordo_plan_workspace_bytes(&longest, &parts->backward) ||
+        !ordo_plan_forward_bytes(&last, &forward) || !ordo_plan_workspace_bytes(&last, &backward) ||
+        !sum_bytes(p, p->head_dim, &parts->dk) || !sum_bytes(p, p->v_head_dim, &parts->dv))
+        return false;
+    parts->forward = forward > parts->forward ? forward : parts->forward;
+    parts->backward = backward > parts->backward ? backward : parts->backward;
+    return true;
 }

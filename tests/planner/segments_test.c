@@ -2,6 +2,7 @@
  * segments are refused. */
 #include "api/plan_requests.h"
 #include "plan/segments.h"
+#include "plan/workspace.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -185,5 +186,36 @@ TEST(refusals)
     refuse(r, 2, 0, ORDO_ERR_UNSUPPORTED, "at most 2^31 - 1 blocks");
 }
 
-CHECK_MAIN(RUN(memory_of_the_bits), RUN(segments_by_memory), RUN(segments_are_a_partition),
-           RUN(blocks_of_bits_are_not_cut), RUN(lines), RUN(refusals))
+/* By phases fewer rows leave room for panels of more heads, so that the last segment, which is
+ * shorter, may take more than the others: the workspace is enough for each of them. */
+TEST(every_segment_fits_the_workspace)
+{
+    static const struct {
+        int64_t dim, heads, segments;
+    } rows[] = { { 512, 8, 11 }, { 512, 16, 6 }, { 256, 8, 7 }, { 576, 4, 5 }, { 128, 16, 7 } };
+    for (int x = 0; x < 5; x++) {
+        request r = dropping();
+        ordo_segment_parts parts;
+        r.problem.batch = 1;
+        r.problem.heads = r.problem.kv_heads = rows[x].heads;
+        r.problem.q_len = r.problem.kv_len = 16384;
+        r.problem.head_dim = rows[x].dim;
+        r.options.segments = rows[x].segments;
+        if (rows[x].dim == 256)
+            r.options.backward_tile = (ordo_tile) { 128, 256 };
+        ordo_plan *plan = make(&r);
+        CHECK(ordo_segment_sizes(plan, &parts));
+        for (int64_t n = 0; n < plan->segments; n++) {
+            const ordo_plan one = ordo_segment_plan(plan, n);
+            uint64_t forward = 0, backward = 0;
+            CHECK(ordo_plan_forward_bytes(&one, &forward) && forward <= parts.forward);
+            CHECK(ordo_plan_workspace_bytes(&one, &backward) && backward <= parts.backward);
+        }
+        CHECK(ordo_plan_needs_bits(plan) == (rows[x].dim != 128));
+        ordo_plan_destroy(plan);
+    }
+}
+
+CHECK_MAIN(RUN(every_segment_fits_the_workspace), RUN(memory_of_the_bits), RUN(segments_by_memory),
+           RUN(segments_are_a_partition), RUN(blocks_of_bits_are_not_cut), RUN(lines),
+           RUN(refusals))
