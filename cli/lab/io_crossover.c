@@ -22,7 +22,9 @@ const char *const cli_form_names[CLI_FORMS] = { "flash", "split", "phase" };
 
 static int form_of(ordo_io_algorithm a)
 {
-    return a == ORDO_IO_PHASE ? CLI_FORM_PHASE : CLI_FORM_FLASH;
+    return a == ORDO_IO_PHASE   ? CLI_FORM_PHASE
+           : a == ORDO_IO_SPLIT ? CLI_FORM_SPLIT
+                                : CLI_FORM_FLASH;
 }
 
 static double known(double flops)

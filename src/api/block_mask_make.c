@@ -365,6 +365,13 @@ static ordo_status check_single(const ordo_block_mask *one, const ordo_block_mas
                          "masks[%" PRId64 "]: expected one mask of %" PRId64 " x %" PRId64
                          ", as masks[0] is",
                          number, first->q_len, first->kv_len);
+    for (int64_t i = 0; i < ordo_blocks_of(one->q_len); i++)
+        if (one->start[i] < 0 || one->start[i + 1] < one->start[i] ||
+            one->start[i + 1] > one->entries || (!one->key && one->entries > 0))
+            return ordo_fail(ORDO_ERR_SHAPE,
+                             "masks[%" PRId64 "].start[%" PRId64 "] to start[%" PRId64
+                             "]: expected rows within its %" PRId64 " entries, none before another",
+                             number, i, i + 1, (int64_t)one->entries);
     return ORDO_OK;
 }
 

@@ -55,7 +55,9 @@ static inline bool ordo_block_sees(const ordo_block_view *view, int64_t i, int64
     const int32_t entry = ordo_block_entry(view, i / ORDO_BLOCK, j / ORDO_BLOCK);
     if (entry < 0)
         return false;
-    return !ordo_block_partial(view, entry) || (view->first[i] <= j && j <= view->last[i]);
+    if (!view->first || !view->last || !ordo_block_partial(view, entry))
+        return true;
+    return view->first[i] <= j && j <= view->last[i];
 }
 
 #endif

@@ -161,6 +161,11 @@ TEST(makers_refuse)
     ordo_block_mask *joined = NULL;
     REFUSED(ordo_block_mask_join(&joined, pair, 2, 1), ORDO_ERR_SHAPE, "masks[1]");
     REFUSED(ordo_block_mask_join(&joined, pair, 0, 1), ORDO_ERR_ARGUMENT, "sequences 0");
+    static const int32_t past[2] = { 0, 2 };
+    ordo_block_mask wrong = *mask; /* one entry */
+    wrong.start = (int32_t *)past;
+    const ordo_block_mask *both[] = { mask, &wrong };
+    REFUSED(ordo_block_mask_join(&joined, both, 2, 1), ORDO_ERR_SHAPE, "masks[1].start[0]");
     ordo_block_mask_destroy(mask);
     ordo_block_mask_destroy(two);
 }

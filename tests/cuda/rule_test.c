@@ -78,9 +78,9 @@ TEST(alibi_is_exact_at_any_scale)
             const float scale = ldexpf(1.3f * (float)sign, e), qk = ldexpf(1.7f, -e);
             const ordo_score_rule rule = ordo_score_rule_of(scale, 0.0f, true);
             CHECK(rule.unit > 0.0f && rule.biased && rule.cap == 0.0f);
-            for (float distance = 0; distance < 1e6f; distance = 3 * distance + 1) {
+            for (int distance = 0; distance < 1000000; distance = 3 * distance + 1) {
                 const double x = (double)scale * (double)qk, bias = 0.3f * (double)distance;
-                const double got = (double)biased(qk, 0.3f, distance, &rule);
+                const double got = (double)biased(qk, 0.3f, (float)distance, &rule);
                 CHECK(fabs(got - (x - bias) * ORDO_LOG2_E) <= 0x1p-22 * (fabs(x) + bias));
                 CHECK(fabs((double)rule.natural / (double)rule.unit - ORDO_LN_2) <= 0x1p-23);
             }
