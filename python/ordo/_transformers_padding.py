@@ -23,8 +23,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ._library import Error
 from .torch._attention import Arguments, call
 
-class _Kept(dict[str, Any]):
-    """What is known of one mask, by kind: (the mask's version, the answer)."""
+class _Kept(dict[tuple[str, bool], Any]):
+    """What is known of one mask, by kind and whether in inference mode: (the mask's version, the
+    answer)."""
 
 
 # What follows from a mask is the same in every layer: it is computed, and waited for, once.
@@ -52,10 +53,11 @@ def once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
     if torch.compiler.is_compiling() or mask.is_inference():
         return compute(mask)
     kept = _kept_of(mask)
-    version, made = kept.get(kind, (None, None))
+    at = kind, torch.is_inference_mode_enabled()  # what is made there cannot be saved for backward
+    version, made = kept.get(at, (None, None))
     if version != mask._version:
         made = compute(mask)
-        kept[kind] = (mask._version, made)
+        kept[at] = (mask._version, made)
     return made
 
 

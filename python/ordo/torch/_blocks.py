@@ -69,8 +69,8 @@ class _Attend(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, plan: Plan, lists: Any, mask: Any
     ) -> Attended:
-        o = torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
-        lse = torch.empty(*q.shape[:-3], q.shape[-2], q.shape[-3])
+        o = q.new_empty(*q.shape[:-1], v.shape[-1])
+        lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3], dtype=torch.float32)
         rest = dict(lists, block_mask=mask, threads=torch.get_num_threads())
         given = [_array(x) for x in (q, k, v)]
         forward(plan, *given, o=_array(o), lse=_array(lse), sink=_sink_of(sink), **rest)
@@ -82,8 +82,8 @@ class _Attend(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
         q, k, v, o, lse, sink = ctx.saved_tensors
-        dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v))
-        dsink = None if sink is None else torch.empty(sink.shape)
+        dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+        dsink = None if sink is None else sink.new_empty(sink.shape)
         given: list[Any] = [_array(x) for x in (q, k, v, o, lse, dout.contiguous())]
         sinks = dict(sink=_sink_of(sink), dsink=_sink_of(dsink))
         rest = dict(ctx.rest, dlse=_array(dlse.contiguous()), **sinks)
@@ -146,13 +146,16 @@ def _elements(mask: Any, b: int, h: int, lines: Any, part: list[int], columns: i
     """What rows see of partial blocks, (rows, columns)."""
     seen = np.zeros((len(lines), columns), bool)
     device = mask.kv_num_blocks.device
-    rows = torch.as_tensor(lines, device=device).view(-1, 1)
+    rows = torch.as_tensor(lines, device=device)
     sequence, head = (torch.tensor(x, device=device) for x in (b, h))
+
+    def one(row: Tensor, column: Tensor) -> Tensor:
+        return torch.as_tensor(mask.mask_mod(sequence, head, row, column), device=device)
+
+    each = torch.vmap(torch.vmap(one, (None, 0)), (0, None))  # of single elements: the rule's words
     for j in part:
         places = torch.arange(j * BLOCK, min((j + 1) * BLOCK, columns), device=device)
-        told = mask.mask_mod(sequence, head, rows, places.view(1, -1))
-        told = torch.broadcast_to(torch.as_tensor(told), (len(lines), len(places)))
-        seen[:, j * BLOCK : j * BLOCK + len(places)] = told.cpu().numpy()
+        seen[:, j * BLOCK : j * BLOCK + len(places)] = each(rows, places).cpu().numpy()
     return seen
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import threading
 from ctypes import c_char_p, c_void_p
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Front:
         self.missing = ""  # why it is not there
         self.plans: dict[int, Ready] = {}  # kept for ever: the operators point to them
         self._rules = itertools.count(1)
+        self._lock = threading.Lock()
         self._library: Any = None
         self.add: Any = None
         self.forward: Any = None
@@ -92,13 +94,22 @@ class Front:
         `sequences`: how many ends or lengths there are, and the longest of packed ones."""
         if not self.on or made.empty or made.width or made.copied:
             return
-        number: int = self.add(
-            q, k, v, made.handle.value, rules, made.drops, made.forward_bytes, made.backward_bytes,
-            *sequences,
-        )  # fmt: skip
-        if number:
-            self.plans.setdefault(number, made)
-            made.number = number
+        with self._lock:  # the operators keep the plan that comes first, which must live as long
+            number: int = self.add(
+                q, k, v, made.handle.value, rules, made.drops, made.forward_bytes,
+                made.backward_bytes, *sequences,
+            )  # fmt: skip
+            if number:
+                self.plans.setdefault(number, made)
+                made.number = number
+
+    def plan(self, number: int) -> Ready:
+        """The plan of a number that an operator returned."""
+        made = self.plans.get(number)
+        if made is None:  # another thread is still in learn()
+            with self._lock:
+                made = self.plans[number]
+        return made
 
 
 front = Front()

@@ -239,6 +239,8 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
         or type(v) not in _PLAIN
         or not (q.is_cpu or q.is_cuda)
         or q.is_nested
+        or k.is_nested
+        or v.is_nested
     )
 
 

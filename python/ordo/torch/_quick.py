@@ -44,7 +44,7 @@ class _Quick(torch.autograd.Function):
             if lengths is not None:
                 given += lengths[: 3 if flags & IDS_GIVEN else 2]
             ctx.save_for_backward(q, k, v, o, lse, *given)
-        ctx.made = front.plans[result]
+        ctx.made = front.plan(result)
         return o, lse
 
     @staticmethod

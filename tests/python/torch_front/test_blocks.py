@@ -161,3 +161,29 @@ def test_refusals():
     refused("BLOCK_SIZE", block_mask=small)
     refused("block_mask", block_mask=5)
     refused("block_mask.q_len 300", block_mask=ordo.BlockMask.from_chunks(300, 400, 7))
+
+
+def test_rules_of_flex_attention_see_one_element_at_a_time():
+    """A reduction inside a rule is over what the rule made, never over a block."""
+    given = tensors(rows=256)
+
+    def both(b, h, i, j):
+        return torch.stack([i >= j, i - j < 40]).all()
+
+    flex = create_block_mask(both, None, None, 256, 256, device="cpu")
+    same_bits(
+        results(*given, block_mask=flex), results(*given, causal=True, window=(39, 0))
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_type_of_pytorch_does_not_matter(dtype):
+    given = tensors()
+    mask = ordo.BlockMask.from_band(400, 400, causal=True)
+    one = results(*given, block_mask=mask)
+    torch.set_default_dtype(dtype)
+    try:
+        o, lse = ordo.torch.attention(*given, block_mask=mask)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    same_bits(one[:2], (o, lse))

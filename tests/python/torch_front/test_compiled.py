@@ -387,3 +387,44 @@ def test_the_functions_are_declared_as_in_pytorchs_headers(tmp_path):
     command = ["c++", "-std=c++17", "-fsyntax-only", "-I", include, "-I", SOURCES, source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@needed
+def test_threads_that_make_the_first_call_together_keep_one_plan():
+    """The operators point to the plan that came first: it must be the one that lives."""
+    q, k, v = (torch.randn(1, 8, 2, 8, requires_grad=True) for _ in range(3))
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(150):
+            scale = 0.1 + number / 1e6
+            call = lambda: ordo.torch.attention(q, k, v, scale=scale)  # noqa: B023, E731
+            results = [x.result() for x in [pool.submit(call) for _ in range(8)]]
+            assert all(torch.equal(o, results[0][0]) for o, _ in results)
+
+
+@needed
+def test_an_operator_waits_for_the_plan_of_another_thread():
+    """A number that an operator returns while its plan is still being kept."""
+    fresh = Front()
+    fresh._lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(fresh.plan, 3)
+        fresh.plans[3] = "the plan"
+        fresh._lock.release()
+        assert asked.result(timeout=5) == "the plan"
+
+
+@needed
+def test_nested_keys_are_refused_where_a_plan_is_known():
+    q, k, v = (torch.randn(2, 8, 2, 8) for _ in range(3))
+    ordo.torch.attention(q, k, v)
+    nested = torch.nested.nested_tensor([torch.randn(8, 2, 8), torch.randn(5, 2, 8)])
+    with pytest.raises(ordo.Error, match="k.is_nested True"):
+        ordo.torch.attention(q, nested, v)
+
+
+def test_a_seed_lies_where_the_queries_are():
+    q, k, v = (torch.randn(1, 8, 2, 8) for _ in range(3))
+    o, _ = ordo.torch.attention(q, k, v, dropout_p=0.5, seed=77)
+    with torch.device("meta"):
+        again, _ = ordo.torch.attention(q, k, v, dropout_p=0.5, seed=77)
+    assert torch.equal(o, again)

@@ -55,7 +55,7 @@ def test_the_bits_of_gathered_rows(monkeypatch, kind, rules):
     gathered = results(padding._gathered, given, mask, arguments, placed)
     on_the_right = all(begin == 0 for begin, _ in MASKS[kind])
     if placed or on_the_right:
-        monkeypatch.setattr(padding, "_take", None)  # nothing is gathered
+        monkeypatch.setattr(padding, "take", None)  # nothing is gathered
     found = results(padding.padded, given, mask, arguments)
     assert all(same(x, y) for x, y in zip(gathered, found))
 
@@ -155,3 +155,10 @@ def test_what_a_mask_says(mask, none, right, runs):
     said = padding.padding_of(torch.tensor(mask, dtype=torch.bool))
     assert (said.none, said.right, said.runs) == (none, right, runs)
     assert said.lengths.tolist() == [sum(x) for x in mask]
+
+
+def test_a_mask_that_was_used_in_inference_trains():
+    mask, arguments, given = mask_of(MASKS["right"]), Arguments(causal=True), inputs()
+    with torch.inference_mode():
+        padding.padded(*given, mask, arguments)
+    assert len(results(padding.padded, given, mask, arguments)) == 4
