@@ -33,7 +33,7 @@ cli_section cli_choices_section(cli_choices *c)
         OPT_INT("--mask-memory", "BYTES", &c->mask_memory, 1, MOST,
                 "as many segments as fit their keep bits into this memory"),
         OPT_INT("--workspace-limit", "BYTES", &c->workspace_limit, 1, MOST,
-                "bytes that a CUDA pass above head size 256 fills (default 1.25 GiB)"),
+                "bytes that a CUDA pass by phases fills (default 1.25 GiB)"),
     };
     memcpy(c->options, table, sizeof table);
     return (cli_section) { "Choices (the first five are part of the numeric key, the others change "

@@ -92,10 +92,10 @@ typedef struct ordo_plan_options {
     int64_t segments; /* 0 = none, unless mask_memory is given */
     uint64_t mask_memory;
 
-    /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only the cuda
-     * backend above head size 256 divides its work so; the limit changes no bit. The least that it
-     * can hold is one query tile of one key head: a smaller limit is exceeded, and
-     * ordo_plan_workspace() returns the bytes that are needed. */
+    /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only passes by
+     * phases on backend cuda (forward above head size 256, backward above 192) divide their work
+     * so; the limit changes no bit. The least that it can hold is one query tile of one key head: a
+     * smaller limit is exceeded, and ordo_plan_workspace() returns the bytes that are needed. */
     int64_t workspace_limit;
 } ordo_plan_options;
 
