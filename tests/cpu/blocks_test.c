@@ -33,6 +33,25 @@ TEST(random_masks)
     CHECK(worst[0].at[0] > 0.01 && worst[0].at[2] > 0.01 && worst[0].at[3] > 0.01);
 }
 
+/* A window narrower than the intervals of rows, which begin in the middle of blocks. */
+TEST(windows_inside_intervals)
+{
+    bound_worst worst = { { 0 } };
+    for (int trial = 0; trial < 2; trial++) {
+        attention_case c;
+        ordo_block_mask *blocks = NULL;
+        block_open(&c, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
+        c.problem.window = (ordo_window) { true, trial ? 20 : 70, 0 };
+        block_must(ordo_block_mask_from_chunks(&blocks, c.problem.q_len, c.problem.kv_len, 100, 0));
+        case_set_blocks(&c, blocks);
+        const ordo_plan_options options = block_options(trial);
+        ordo_plan *plan = case_plan(&c, &options);
+        bound_check(&c, plan, 2, &worst);
+        ordo_plan_destroy(plan);
+        case_close(&c);
+    }
+}
+
 /* ---- the promise ---- */
 
 /* Threads, delays before turns, instruction sets, row tiles taken together. */
@@ -173,5 +192,5 @@ TEST(hidden_infinities)
     }
 }
 
-CHECK_MAIN(RUN(random_masks), RUN(what_changes_no_bit), RUN(batch), RUN(heads),
-           RUN(hidden_infinities))
+CHECK_MAIN(RUN(random_masks), RUN(windows_inside_intervals), RUN(what_changes_no_bit), RUN(batch),
+           RUN(heads), RUN(hidden_infinities))
