@@ -6,7 +6,6 @@
 #include "ordo/dropout.h"
 #include "ordo/plan.h"
 #include "plan/issue.h"
-#include "plan/sm90_tiles.h"
 
 enum {
     ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
@@ -47,18 +46,6 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
     const bool packed = p->layout == ORDO_PACKED;
     return p->batch == 0 || p->q_len == 0 || p->kv_len == 0 ||
            (packed && (p->total_q == 0 || p->total_kv == 0));
-}
-
-/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
- * that run by phases (above head size 256, or with their tiles below) make none. */
-static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
-{
-    const ordo_problem *p = &plan->problem;
-    const bool wide = p->head_dim > ORDO_CUDA_MADE_BITS || p->v_head_dim > ORDO_CUDA_MADE_BITS;
-    const bool phases = plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(576) &&
-                        plan->backward_tile.k == ORDO_SM90_BACKWARD_K(576);
-    return p->dropout.p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
-           (p->dropout.keying == ORDO_KEYING_FA2 || wide || phases);
 }
 
 /* Rows of a head in lse and dlse of a dense or padded problem. */

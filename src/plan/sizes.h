@@ -3,6 +3,7 @@
 #define PLAN_SIZES_H
 
 #include "plan/plan.h"
+#include "plan/sm90_tiles.h"
 
 /* ---- CPU ---- */
 
@@ -41,6 +42,15 @@ static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
     return pass == ORDO_FORWARD ? bucket > 256
                                 : plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(576) &&
                                       plan->backward_tile.k == ORDO_SM90_BACKWARD_K(576);
+}
+
+/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
+ * that run by phases make none. */
+static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
+{
+    const ordo_dropout *d = &plan->problem.dropout;
+    return d->p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
+           (d->keying == ORDO_KEYING_FA2 || ordo_plan_by_phases(plan, ORDO_BACKWARD));
 }
 
 /* Whether a backward pass of a CUDA plan runs in the split kernels of wide heads. */

@@ -13,6 +13,7 @@
 
 #include "base/keep.h"
 #include "base/status.h"
+#include "plan/sizes.h"
 #include "planner/predict.h"
 
 /* The memory over one mask: at least this to make it, and this to keep one for every layer. */

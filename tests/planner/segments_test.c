@@ -2,6 +2,7 @@
  * segments are refused. */
 #include "api/plan_requests.h"
 #include "plan/segments.h"
+#include "plan/sizes.h"
 #include "plan/workspace.h"
 
 #define GIB (UINT64_C(1) << 30)
