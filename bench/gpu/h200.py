@@ -5,6 +5,7 @@ Importing it needs neither PyTorch nor a GPU; load() does, and ends the program 
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import time
@@ -87,6 +88,36 @@ def settle(run) -> None:
         for _ in range(8):
             run()
         torch.cuda.synchronize()
+
+
+class EnergyCounter:
+    """The board's counter of energy, by NVML, which comes with the driver."""
+
+    def __init__(self) -> None:
+        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self.device = ctypes.c_void_p()
+        self.ask("nvmlInit_v2")
+        self.ask("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self.device))
+
+    def ask(self, function: str, *arguments: object) -> None:
+        if status := getattr(self.nvml, function)(*arguments):
+            raise OSError(f"{function} returned {status}")
+
+    def joules(self) -> float:
+        millijoules = ctypes.c_ulonglong()
+        self.ask("nvmlDeviceGetTotalEnergyConsumption", self.device, ctypes.byref(millijoules))
+        return millijoules.value * 1e-3
+
+    def of_one(self, run, seconds: float) -> float:
+        """Joules of one run, over so many seconds of it behind a fifth of a second of the same."""
+        settle(run)
+        start, end, count = self.joules(), time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            for _ in range(8):
+                run()
+            torch.cuda.synchronize()
+            count += 8
+        return (self.joules() - start) / count
 
 
 def matmul(args) -> float:
