@@ -11,8 +11,7 @@ enum {
     PRODUCTS = 5,
     FLASH_MOST = 128, /* the largest head sizes of flash kernels, split ones and those by phases */
     SPLIT_MOST = 256,
-    PHASE_MOST = 576,
-    PHASE_LEAST = 193 /* below, split kernels win at short lengths and lose little at long ones */
+    PHASE_MOST = 576
 };
 
 /* Keys of a flash tile: dk and dv in registers with two score tiles; k, v, q, dout and the two
@@ -81,5 +80,5 @@ ordo_form ordo_form_choose(const ordo_form_counts *c, int64_t head_dim)
 {
     if (ordo_form_exists(ORDO_FORM_FLASH, head_dim))
         return ordo_form_fewest(c);
-    return head_dim < PHASE_LEAST ? ORDO_FORM_SPLIT : ORDO_FORM_PHASE;
+    return head_dim <= ORDO_SM90_PHASES_ABOVE ? ORDO_FORM_SPLIT : ORDO_FORM_PHASE;
 }
