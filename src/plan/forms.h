@@ -20,9 +20,10 @@
 /* Shared memory of one block of compute capability 9.0, in bytes. */
 enum { ORDO_SM90_SHARED = 232448 };
 
-/* Above this head size backward passes without dropout run by phases; up to it split, which is
- * faster for short sequences and loses little for long ones. Phases make no keep bits. */
-enum { ORDO_SM90_PHASES_ABOVE = 192 };
+/* From this head size on backward passes without dropout run by phases, which is faster from about
+ * 2k rows on; below it split, which is faster for short sequences and loses little for long ones.
+ * Phases make no keep bits. */
+enum { ORDO_SM90_PHASES_FROM = 192 };
 
 typedef enum ordo_form {
     ORDO_FORM_FLASH,
@@ -57,7 +58,7 @@ ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
 
 /* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
  * and the one that plans without dropout take: that one if it has kernels for this head size;
- * otherwise, by measurement, split up to ORDO_SM90_PHASES_ABOVE and phases above. */
+ * otherwise, by measurement, split below ORDO_SM90_PHASES_FROM and phases from there on. */
 ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
 ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
 
