@@ -40,8 +40,6 @@ static void price_here(cli_plan_report *report, const ordo_plan *plan, const req
     ordo_machine_destroy(host);
 }
 
-enum { PHASE_KEYS = 256 }; /* of a tile of a pass by phases */
-
 /* Bytes per score that each form of the backward pass moves, where the model has them. */
 static void count_bytes(cli_plan_report *report, const request *r)
 {
@@ -49,9 +47,6 @@ static void count_bytes(cli_plan_report *report, const request *r)
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     report->counted = report->info.backend == ORDO_BACKEND_CUDA && r->problem.machine &&
                       ordo_io_hopper(r->problem.machine, dim, &report->bytes) == ORDO_OK;
-    if (report->counted && report->bytes.used != ORDO_IO_FLASH) /* dropout, or as asked for */
-        report->bytes.used =
-            report->info.backward_tile.k == PHASE_KEYS ? ORDO_IO_PHASE : ORDO_IO_SPLIT;
 }
 
 /* Everything about a plan that was made; takes the plan over. */

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 static void print_order(const ordo_plan_info *info)
 {
@@ -77,14 +78,20 @@ static void print_predicted(const cli_plan_report *r)
 
 /* Why the form of the backward pass: of those with five products and kernels for this head size,
  * the one that moves the fewest bytes. */
-static void print_bytes(const ordo_io_bytes *b)
+static void print_form(const cli_plan_report *r)
 {
-    const char *form = ordo_io_algorithm_name(b->used);
-    if (b->used == b->fewest)
-        printf("backward form  %s, which moves the fewest", form);
+    const ordo_io_bytes *b = &r->bytes;
+    const char *form = ordo_form_name(r->info.backward_form);
+    const char *fewest = ordo_io_algorithm_name(b->fewest);
+    printf("backward form  %s", form);
+    if (!r->counted) {
+        puts("");
+        return;
+    }
+    if (strcmp(form, fewest) == 0)
+        fputs(", which moves the fewest", stdout);
     else
-        printf("backward form  %s; %s has no kernels for this head size, but moves fewer", form,
-               ordo_io_algorithm_name(b->fewest));
+        printf("; %s has no kernels for this head size, but moves fewer", fewest);
     printf(" bytes per score between L2 and shared memory: flash %.0f, phase %.0f; split %.0f "
            "with seven products\n",
            b->flash_reduce, b->phase, b->split);
@@ -114,8 +121,8 @@ static void print_one(const void *report)
                info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
                info->dropout_threshold);
     print_predicted(r);
-    if (r->counted)
-        print_bytes(&r->bytes);
+    if (info->backend == ORDO_BACKEND_CUDA)
+        print_form(r);
     if (r->checked)
         printf("checked        %" PRIu64 " tile pairs, each once, turns without holes\n", r->pairs);
     printf("numeric key    %s\n", info->numeric_key);
@@ -236,7 +243,6 @@ static void bytes_json(cli_json *json, const ordo_io_bytes *b)
     cli_json_real(json, "phase_hbm", b->phase_hbm);
     cli_json_text(json, "fewest", ordo_io_algorithm_name(b->fewest));
     cli_json_end_object(json);
-    cli_json_text(json, "backward_form", ordo_io_algorithm_name(b->used));
 }
 
 static void report_json(cli_json *json, const void *report)
@@ -252,6 +258,7 @@ static void report_json(cli_json *json, const void *report)
     cli_json_text(json, "backend", ordo_backend_name(info->backend));
     tile_json(json, "forward_tile", info->forward_tile);
     tile_json(json, "backward_tile", info->backward_tile);
+    cli_json_text(json, "backward_form", ordo_form_name(info->backward_form));
     cli_json_int(json, "query_tiles", info->query_tiles);
     cli_json_int(json, "key_tiles", info->key_tiles);
     order_json(json, info);

@@ -130,6 +130,14 @@ typedef enum ordo_promise {
     ORDO_PROMISE_CUT = 1 << 5
 } ordo_promise;
 
+/* How the backward pass is divided into products. It follows from backward_tile, which decides
+ * bits. Backends cpu and ref, and cuda up to head size 128, have flash only. */
+typedef enum ordo_form {
+    ORDO_FORM_FLASH, /* a key tile stays, with its dk and dv; dq is added over the key tiles */
+    ORDO_FORM_SPLIT, /* so for dk and dv; dq by a second walk, which computes the scores again */
+    ORDO_FORM_PHASE  /* P and dS to the workspace, then one product after the other */
+} ordo_form;
+
 typedef struct ordo_plan_info {
     ordo_backend backend;
     ordo_tile forward_tile, backward_tile;
@@ -172,6 +180,7 @@ typedef struct ordo_plan_info {
     uint64_t segment_bytes;      /* memory for the bits of segments, included in the workspace of
                                   * both passes: for n > 1 segments about 2/n of
                                   * dropout_mask_bytes */
+    ordo_form backward_form;
 } ordo_plan_info;
 
 /* Fill in `info`. predicted_ns and dropout_mode come from one prediction, which
@@ -212,6 +221,7 @@ ORDO_API const char *ordo_order_name(ordo_order order);
 ORDO_API const char *ordo_issue_name(ordo_issue issue);
 ORDO_API const char *ordo_assign_name(ordo_assign assign);
 ORDO_API const char *ordo_promise_name(ordo_promise level);
+ORDO_API const char *ordo_form_name(ordo_form form);
 ORDO_API ordo_status ordo_order_from_name(const char *name, ordo_order *order);
 
 #ifdef __cplusplus

@@ -97,6 +97,7 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_plan_check": (RESULT, [HANDLE, POINTER(c_uint64)]),
     "ordo_backend_name": (c_char_p, [c_int]),
     "ordo_order_name": (c_char_p, [c_int]),
+    "ordo_form_name": (c_char_p, [c_int]),
     "ordo_issue_name": (c_char_p, [c_int]),
     "ordo_assign_name": (c_char_p, [c_int]),
     "ordo_promise_name": (c_char_p, [c_int]),

@@ -20,6 +20,7 @@ from ._words import (
     Assign,
     Backend,
     DropoutMode,
+    Form,
     Issue,
     Order,
     Promise,
@@ -72,6 +73,7 @@ class PlanInfo:
     dropout_mask_bytes: int  # of the keep bits; packed: at most
     segments: int  # of rows; 0: none
     segment_bytes: int  # of the keep bits of segments that are in memory at one time
+    backward_form: Form  # how the backward pass is divided into products
 
 
 class Plan:

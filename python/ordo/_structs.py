@@ -179,6 +179,7 @@ class ordo_plan_info(Struct):
         ("dropout_mask_bytes", c_uint64),
         ("segments", c_int64),
         ("segment_bytes", c_uint64),
+        ("backward_form", c_int),
     ]
     _words_ = {
         "backend": "backend",
@@ -187,6 +188,7 @@ class ordo_plan_info(Struct):
         "issue": "issue",
         "assign": "assign",
         "dropout_mode": "dropout_mode",
+        "backward_form": "form",
     }
 
 

@@ -21,6 +21,7 @@ Order = Literal[
 Issue = Literal["default", "head", "key"]
 Assign = Literal["default", "pinned", "first-free"]
 DropoutMode = Literal["sequential", "fused", "overlapped", "pipelined"]
+Form = Literal["flash", "split", "phase"]
 Promise = Literal["repeat", "portable", "batch", "split", "mask", "cut"]
 
 GROUP_WAVES = -1
@@ -51,6 +52,7 @@ TABLES = {
     noun: Words(noun)
     for noun in (
         "dtype", "layout", "mask", "keying", "backend", "order", "issue", "assign", "dropout_mode",
+        "form",
     )
 }  # fmt: skip
 

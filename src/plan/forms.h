@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/for_lab.h"
+#include "ordo/plan.h"
 
 /* Shared memory of one block of compute capability 9.0, in bytes. */
 enum { ORDO_SM90_SHARED = 232448 };
@@ -25,12 +26,7 @@ enum { ORDO_SM90_SHARED = 232448 };
  * Phases make no keep bits. */
 enum { ORDO_SM90_PHASES_FROM = 192 };
 
-typedef enum ordo_form {
-    ORDO_FORM_FLASH,
-    ORDO_FORM_SPLIT,
-    ORDO_FORM_PHASE,
-    ORDO_FORMS /* their number */
-} ordo_form;
+enum { ORDO_FORMS = ORDO_FORM_PHASE + 1 }; /* their number */
 
 /* Bytes for so many scores; no scores: the form does not fit. */
 typedef struct ordo_traffic {

@@ -76,6 +76,12 @@ const char *ordo_promise_name(ordo_promise level)
     return "unknown";
 }
 
+const char *ordo_form_name(ordo_form form)
+{
+    static const char *const names[] = { "flash", "split", "phase" };
+    return NAME(names, form);
+}
+
 ordo_status ordo_order_from_name(const char *name, ordo_order *order)
 {
     if (!name || !order)

@@ -61,4 +61,11 @@ static inline bool ordo_plan_split(const ordo_plan *plan)
            plan->backward_tile.k == ORDO_SM90_BACKWARD_K(256);
 }
 
+static inline ordo_form ordo_plan_form(const ordo_plan *plan)
+{
+    return ordo_plan_by_phases(plan, ORDO_BACKWARD) ? ORDO_FORM_PHASE
+           : ordo_plan_split(plan)                  ? ORDO_FORM_SPLIT
+                                                    : ORDO_FORM_FLASH;
+}
+
 #endif

@@ -43,10 +43,7 @@ TEST(the_table_has_the_form_of_the_count)
         ordo_plan plan = { .backend = ORDO_BACKEND_CUDA,
                            .problem = { .head_dim = d, .v_head_dim = d } };
         plan.backward_tile = ordo_default_find("sm90", &plan.problem)->backward_tile;
-        const bool phases = ordo_plan_by_phases(&plan, ORDO_BACKWARD);
-        CHECK_INT(ordo_form_choose(&c, d), phases    ? ORDO_FORM_PHASE
-                                           : d > 128 ? ORDO_FORM_SPLIT
-                                                     : ORDO_FORM_FLASH);
+        CHECK_INT(ordo_form_choose(&c, d), ordo_plan_form(&plan));
         CHECK(ordo_form_exists(ordo_form_choose(&c, d), d));
         if (crossover == 0 && ordo_form_fewest(&c) == ORDO_FORM_PHASE)
             crossover = d;

@@ -109,12 +109,15 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     status 0 plan ${wide/512/256} --dropout 0.1
     prints "backward 64x64"
     prints "backward form  split"
+    status 0 plan --read "$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)" # without a machine
+    prints "backward form  split"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="
     json plan $wide
-    tr -d ' \n' <"$out" | grep -qF '"split":83.2,"phase":66,"phase_hbm":10,"fewest":"phase"},"backward_form":"phase"' ||
+    tr -d ' \n' <"$out" | grep -qF '"split":83.2,"phase":66,"phase_hbm":10,"fewest":"phase"}' ||
         fail "no bytes per score in the JSON"
+    grep -q '"backward_form": "phase"' "$out" || fail "no form in the JSON"
     refuses 2 "--workspace-limit 0" plan $wide --workspace-limit 0
 }
 status 0 plan --seq 8k --heads 4 --dim 320 --dtype bf16 --machine h200
