@@ -9,10 +9,8 @@
  * 16k tokens in all, 1 GiB of workspace; what is in one line takes turns in one process, the cache
  * is flushed before each; medians. */
 #include "../../tests/cuda/handmade_parts.h"
+#include "forms.cuh"
 #include "timing.cuh"
-extern "C" {
-#include "plan/phase.h"
-}
 
 enum { TOKENS = 16384, CHANNELS = 2048, ROUNDS = 7 };
 
@@ -60,39 +58,6 @@ static void long_line(int dim, int seq)
 }
 
 /* ---- the crossover ---- */
-
-/* Another form of a pass that is not used at its head size. */
-static void by_phases(device_case &c, ordo_cuda_pass &pass)
-{
-    ordo_band &band = c.pass.run.band;
-    const ordo_cuda_pass before = c.pass;
-    band.bq = 128;
-    band.bk = 256;
-    c.make_batch();
-    c.pass.bucket = 576;
-    const ordo_phase_problem p = { .tiles = c.pass.batch.tiles,
-                                   .tile_rows = band.bq,
-                                   .tile_keys = band.bk,
-                                   .kv_heads = c.z.kv_heads,
-                                   .group_heads = c.z.heads / c.z.kv_heads,
-                                   .kv_len = c.z.kv_len,
-                                   .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
-                                   .sum_columns = 2 * c.z.head_dim,
-                                   .backward = true };
-    const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
-    ordo_cuda_phase &x = c.pass.phase;
-    x.section = (int32_t)panels.section;
-    x.tiles = (int32_t)panels.tiles;
-    x.columns = (int32_t)panels.columns;
-    const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
-    x.p = c.take<uint16_t>(scores);
-    x.ds = c.take<uint16_t>(scores);
-    x.shrink = c.take<float>(scores / 256);
-    x.dk = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
-    x.dv = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
-    pass = c.pass;
-    c.pass = before;
-}
 
 /* dQ, dK and dV as they are in memory. */
 static std::vector<uint16_t> gradients(const device_case &c)

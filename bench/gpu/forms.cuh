@@ -1,0 +1,43 @@
+/* forms.cuh: a pass by phases at any head size, beside the form that its plan has. */
+#ifndef BENCH_FORMS_CUH
+#define BENCH_FORMS_CUH
+
+#include "../../tests/cuda/handmade_pass.h"
+extern "C" {
+#include "plan/phase.h"
+}
+
+/* The pass of `c` by phases, in panels of the default workspace; `c` keeps its own form. */
+static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
+{
+    ordo_band &band = c.pass.run.band;
+    const ordo_cuda_pass before = c.pass;
+    band.bq = 128;
+    band.bk = 256;
+    c.make_batch();
+    c.pass.bucket = 576;
+    const ordo_phase_problem p = { .tiles = c.pass.batch.tiles,
+                                   .tile_rows = band.bq,
+                                   .tile_keys = band.bk,
+                                   .kv_heads = c.z.kv_heads,
+                                   .group_heads = c.z.heads / c.z.kv_heads,
+                                   .kv_len = c.z.kv_len,
+                                   .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
+                                   .sum_columns = 2 * c.z.head_dim,
+                                   .backward = true };
+    const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
+    ordo_cuda_phase &x = c.pass.phase;
+    x.section = (int32_t)panels.section;
+    x.tiles = (int32_t)panels.tiles;
+    x.columns = (int32_t)panels.columns;
+    const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
+    x.p = c.take<uint16_t>(scores);
+    x.ds = c.take<uint16_t>(scores);
+    x.shrink = c.take<float>(scores / 256);
+    x.dk = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
+    x.dv = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
+    pass = c.pass;
+    c.pass = before;
+}
+
+#endif

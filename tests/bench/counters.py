@@ -1,0 +1,155 @@
+"""tests/bench/counters_test.sh: bench/gpu/counters_h200 without a GPU, a profiler or NVML."""
+
+import json
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import pretend
+from pretend import run
+
+bench = pretend.load("counters_h200")
+COMMAND = Path(sys.argv[1])
+GIB = 2**30
+
+# Nsight Compute's page of raw values: lines of its own, what the program prints, a header, units.
+PAGE = """==PROF== Connected to process 7 (traffic)
+==PROF== Profiling "scores_kernel" - 0: 0%....50%....100% - 4 passes
+"ID","Process ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum","lts__t_sectors_srcunit_tex.sum","launch__grid_size"
+"","","","byte","byte","sector",""
+"0","7","scores_kernel(args)","1,000","2000","{sectors:,}","132"
+"1","7","product_kernel(args)","3000","0","10","132"
+==PROF== Disconnected from process 7
+"""
+
+
+class Driver:
+    """Counters of a memory that moves 5e9 bytes per millisecond at 100 %."""
+
+    def over(self, seconds):
+        return {"10": {"value": 40.0, "name": "DRAM", "unit": "%"}}
+
+
+def program(said: str, code: int = 0):
+    lines = iter(said.splitlines(keepends=True))
+    return lambda *words, **more: types.SimpleNamespace(stdout=lines, wait=lambda: code)
+
+
+def profiled(sectors: int):
+    page = PAGE.format(sectors=sectors)
+    return lambda *words, **more: types.SimpleNamespace(stdout=page, stderr="")
+
+
+def with_pretended(names: dict, of, do):
+    kept = {name: getattr(of, name) for name in names}
+    for name, value in names.items():
+        setattr(of, name, value)
+    try:
+        return do()
+    finally:
+        for name, value in kept.items():
+            setattr(of, name, value)
+
+
+# ---- tests ----
+
+
+def test_page_of_the_profiler():
+    kernels = bench.parse_ncu(PAGE.format(sectors=1234567))
+    assert [x["kernel"] for x in kernels] == ["scores_kernel", "product_kernel"]
+    assert bench.total(kernels, bench.READ) == 4000 and bench.total(kernels, bench.WRITE) == 2000
+    assert bench.total(kernels, bench.L2) == 1234577
+    assert bench.total(kernels, "lts__t_bytes") is None
+
+
+def test_reasons():
+    for text, why in (
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "does not permit"),
+        ("skipped: no device of compute capability 9.0: no CUDA-capable device", "no CUDA-capable"),
+        ("==ERROR== Failed to find metric x", "Failed to find metric x"),
+        ("nothing of use", "no kernels: nothing of use"),
+    ):
+        try:
+            bench.parse_ncu(text)
+            raise AssertionError("no reason")
+        except OSError as error:
+            assert why in str(error), error
+
+
+def test_count_is_that_of_the_model():
+    """The parts that grow with the scores, with the model's tiles, are what the command prints."""
+    model = bench.model_of(COMMAND)
+    assert bench.per_score("flash", "backward", 128)[0] - 8 / 128 == model[128]["flash"]
+    for dim in (256, 512):  # the model reads P once more; the kernel keeps it in registers
+        assert bench.per_score("phase", "backward", dim)[0] + 2 == model[dim]["phase"]
+    tiles = 4 * 256 / 80 + 4 * 256 / 128  # of split that fit best; the kernel has 64 for 80
+    assert abs(tiles - model[256]["split"]) < 1e-9
+    assert bench.counts("phase", "backward", 512)["hbm"] > 10
+    assert bench.counts("flash", "backward", 128)["hbm"] < 1
+
+
+def test_streams_calibrate_the_driver():
+    streams = {
+        name: {"nvml": {"counters": Driver().over(1), "ms": 2.0, "bytes": 4 * GIB}}
+        for name in ("read", "write")
+    }
+    assert bench.full_rate(streams) == 4 * GIB / 2.0 / 0.4
+    row = bench.rows_of(bench.model_of(COMMAND))[3]
+    row["nvml"] = {"counters": Driver().over(1), "ms": 8.0}
+    got = bench.figures(row, streams)
+    assert got["hbm_driver"] == 16 * GIB / row["scores"] and got["l2"] is None
+    assert bench.full_rate({"read": {}, "write": {}}) is None
+
+
+def test_a_pass_that_runs_on():
+    args = types.SimpleNamespace(seconds=0.1)
+    said = "bytes 4294967296\nready\npasses 100 ms 1.25\n"
+    made = with_pretended(
+        {"Popen": program(said)}, bench.subprocess, lambda: bench.steady(Driver(), args, "read")
+    )
+    assert made["ms"] == 1.25 and made["bytes"] == 4 * GIB
+    try:
+        with_pretended(
+            {"Popen": program("skipped: no device\n", 77)},
+            bench.subprocess,
+            lambda: bench.steady(Driver(), args, "read"),
+        )
+        raise AssertionError("a program that failed was taken")
+    except OSError as error:
+        assert "no device" in str(error)
+
+
+def test_a_row_by_the_profiler():
+    rows = bench.rows_of(bench.model_of(COMMAND))
+    row, args = rows[3], types.SimpleNamespace(cache_control="none")
+    sectors = round(bench.counts("phase", "backward", 512)["l2"] * row["scores"] / 32)
+    row["ncu"] = with_pretended(
+        {"run": profiled(sectors)}, bench.subprocess, lambda: bench.profile(["ncu"], ["x"], args)
+    )
+    assert bench.ratio(bench.figures(row, {})["l2"], row["own"]["l2"]) == "1.000"
+    assert bench.ratio(0.85 * row["own"]["l2"], row["own"]["l2"]) == "0.850 OFF"
+    made = {
+        "state": {"command": "c", "date": "d", "smi": "s", "seconds": 1.0, "ncu": "ok"},
+        "streams": {"read": {}},
+        "rows": rows,
+    }
+    made["state"]["nvml"] = "NVML error 3"
+    with tempfile.NamedTemporaryFile("w+") as file:
+        json.dump(made, file)
+        file.flush()
+        code, text = run(bench, "--replay", file.name, "--markdown")
+    assert code == 0 and "| phase backward 512 | 66.0 |" in text and "NVML error 3" in text, text
+    assert "phase backward 512: scores_kernel" in text
+
+
+def test_refusals():
+    assert run(bench, "--seconds", "0")[0] == 2 and run(bench, "--cache-control", "x")[0] == 2
+    assert len(run(bench, "--list")[1].splitlines()) == len(bench.ROWS)
+    assert with_pretended(
+        {"TRAFFIC": Path("/nowhere/traffic")}, bench, lambda: run(bench, "--no-build")
+    )[0] == 77
+
+
+if __name__ == "__main__":
+    sys.exit(pretend.main(globals()))
