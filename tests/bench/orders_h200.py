@@ -67,11 +67,13 @@ def test_judge():
 
 def test_a_run():
     start()
+    pretend.settled.clear()
     with tempfile.TemporaryDirectory() as folder:
         out, picture = Path(folder) / "out.json", Path(folder) / "out.svg"
         code, text = run(bench, "--no-build", "--json", str(out), "--plot", str(picture))
         rows = json.loads(out.read_text())["rows"]
         assert code == 0 and len(rows) == 24
+        assert len(pretend.settled) == 3 * 24  # every round begins under load
         assert all(row["fastest"] == "descending" and row["ranks"] == 1 for row in rows)
         assert all(abs(row["ascending_loss"] - 0.375) < 1e-9 for row in rows)
         assert "symmetric: runs as spt (24 rows" in text and "refused here (24 rows" in text, text
