@@ -3,18 +3,15 @@
 PYTHONPATH=python python3 examples/torch_transformers.py        (CPU or GPU; see docs/guide/torch.md)
 """
 
-import os
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for PyTorch's matrix products
-
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import ordo
+import ordo.torch
 import ordo.transformers
 
+ordo.torch.reproducible()  # everything around the attention
 ordo.transformers.register()
-torch.use_deterministic_algorithms(True)  # everything around the attention
 device = "cuda" if torch.cuda.is_available() else "cpu"
 config = GPT2Config(n_layer=2, n_head=4, n_embd=256, attn_implementation="ordo")
 tokens = torch.arange(4 * 128, device=device).view(4, 128) % 100

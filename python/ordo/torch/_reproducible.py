@@ -187,7 +187,7 @@ def _environment(problems: list[str], undo: list[Callable[[], None]]) -> list[Se
 def _cublas(problems: list[str], undo: list[Callable[[], None]]) -> Setting:
     name = "CUBLAS_WORKSPACE_CONFIG"
     found = os.environ.get(name)
-    if found not in _CUBLAS:
+    if found not in _CUBLAS and (found is not None or needs_cublas_variable()):
         if torch.cuda.is_initialized():
             problems.append(
                 f"{name} {found or 'unset'}: expected {_CUBLAS[0]}, but CUDA is initialised: call "
@@ -196,6 +196,26 @@ def _cublas(problems: list[str], undo: list[Callable[[], None]]) -> Setting:
         else:
             _set_variable(name, _CUBLAS[0], undo)
     return Setting(name, str(found), str(os.environ.get(name)), "the workspaces of cuBLAS")
+
+
+def needs_cublas_variable() -> bool:
+    """Whether PyTorch's products raise an error under strict determinism without
+    CUBLAS_WORKSPACE_CONFIG.
+
+    Older releases do. Newer ones rely on the workspace of fixed size that PyTorch gives cuBLAS for
+    every handle and stream, with which cuBLAS repeats. Those are better left without the variable:
+    PyTorch 2.11 parses it by a regular expression in every product, up to three times, at 60 us of
+    host time each.
+    """
+    check = "_ZNK2at7Context33alertCuBLASConfigNotDeterministicEv"
+    try:
+        return hasattr(_torch_cpu(), check)
+    except OSError:  # a build with other libraries
+        return True
+
+
+def _torch_cpu() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 
 
 def _mkl(problems: list[str], undo: list[Callable[[], None]]) -> Setting:
@@ -216,9 +236,8 @@ def _mkl(problems: list[str], undo: list[Callable[[], None]]) -> Setting:
 
 def _mkl_mode() -> int | None:
     """The mode that MKL works in; None if this build of PyTorch cannot say."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
-        get = ctypes.CDLL(str(path)).mkl_serv_cbwr_get
+        get = _torch_cpu().mkl_serv_cbwr_get
     except (OSError, AttributeError):
         return None
     get.argtypes, get.restype = [ctypes.c_int], ctypes.c_int

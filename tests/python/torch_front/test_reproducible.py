@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import ordo
 import pytest
 import torch
-from ordo.torch import reproducible
+from ordo.torch import _reproducible, reproducible
 
 
 @pytest.fixture
@@ -41,14 +42,18 @@ def values():
     )
 
 
-def test_everything_is_set_said_and_set_back(monkeypatch, capfd):
+@pytest.mark.parametrize("needed", [True, False])
+def test_everything_is_set_said_and_set_back(monkeypatch, capfd, needed):
+    """CUBLAS_WORKSPACE_CONFIG only where PyTorch needs it: every product would parse it."""
+    monkeypatch.setattr(_reproducible, "needs_cublas_variable", lambda: needed)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     torch.backends.cudnn.benchmark = True
     before = values()
     report = reproducible(threads=1)
     after = values()
     report.restore()
-    assert after == (":4096:8", 2, True, False, False, "highest", False, False, True, 1)
+    workspaces = ":4096:8" if needed else None
+    assert after == (workspaces, 2, True, False, False, "highest", False, False, True, 1)
     assert values() == before
     torch.backends.cudnn.benchmark = False
     said = {setting.name: setting for setting in report.settings}
@@ -75,6 +80,13 @@ def test_the_newer_precision_switches_are_overruled(reproduced):
     assert {setting.name: setting.found for setting in report.settings}[
         "float32 matmul precision"
     ] == "None"
+
+
+def test_whether_pytorch_needs_the_variable_of_cublas():
+    """As its headers say, which declare the check that raises an error without it."""
+    header = Path(torch.__file__).parent / "include" / "ATen" / "Context.h"
+    declared = "void alertCuBLASConfigNotDeterministic(" in header.read_text()
+    assert _reproducible.needs_cublas_variable() == declared
 
 
 def test_too_late_for_cublas(reproduced, monkeypatch):
