@@ -412,5 +412,6 @@ const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backwar
     f32_type = torch.aoti_torch_dtype_float32();
     i32_type = torch.aoti_torch_dtype_int32();
     i64_type = torch.aoti_torch_dtype_int64();
+    strided = torch.aoti_torch_layout_strided();
     return define();
 }

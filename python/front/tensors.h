@@ -19,7 +19,7 @@ static struct {
 
 enum { CUDA_ALIGN = 16 };
 
-static int32_t cuda_type, f32_type, i32_type, i64_type;
+static int32_t cuda_type, f32_type, i32_type, i64_type, strided;
 
 typedef struct shape {
     int64_t axes, sizes[4], strides[4]; /* behind the axes: 0 */
@@ -32,11 +32,14 @@ typedef struct view {
     int32_t dtype, device_type, device;
 } view;
 
-/* Read a tensor; false if it has more than 4 axes. */
+/* Read a tensor; false if it has more than 4 axes, or is sparse, and so has no address. */
 static bool look(tensor *x, view *seen)
 {
     int64_t *sizes, *strides;
+    int32_t layout;
     memset(seen, 0, sizeof *seen);
+    if (torch.aoti_torch_get_layout(x, &layout) != TORCH_DONE || layout != strided)
+        return false;
     if (torch.aoti_torch_get_dim(x, &seen->shape.axes) != TORCH_DONE || seen->shape.axes > 4 ||
         torch.aoti_torch_get_sizes(x, &sizes) != TORCH_DONE ||
         torch.aoti_torch_get_strides(x, &strides) != TORCH_DONE)

@@ -31,6 +31,8 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
     F(int32_t, aoti_torch_dtype_int32, (void))                                                     \
     F(int32_t, aoti_torch_dtype_int64, (void))                                                     \
     F(size_t, aoti_torch_dtype_element_size, (int32_t))                                            \
+    F(int32_t, aoti_torch_layout_strided, (void))                                                  \
+    F(int32_t, aoti_torch_get_layout, (struct AtenTensorOpaque *, int32_t *))                      \
     F(int32_t, aoti_torch_get_data_ptr, (struct AtenTensorOpaque *, void **))                      \
     F(int32_t, aoti_torch_get_dim, (struct AtenTensorOpaque *, int64_t *))                         \
     F(int32_t, aoti_torch_get_sizes, (struct AtenTensorOpaque *, int64_t **))                      \

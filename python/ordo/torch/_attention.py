@@ -176,7 +176,7 @@ def _planned(
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
         or a.kv_lens is not None or a.sequence_ids is not None
     )  # fmt: skip
-    if listed:
+    if listed or not (q.layout is k.layout is v.layout is torch.strided):
         _check_kinds(q, k, v, a)
     key = (
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
@@ -391,7 +391,7 @@ _TENSORS = ("q", "k", "v", "slopes", "cu_q", "cu_kv", "q_lens", "kv_lens", "sequ
 
 
 def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
-    """Raise Error for an argument that is no tensor, or a nested one."""
+    """Raise Error for an argument that is no tensor, or a nested or sparse one."""
     given = q, k, v, a.slopes, a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids
     for name, x in zip(_TENSORS, given):
         if x is None and name not in ("q", "k", "v"):
@@ -403,6 +403,11 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
                 "unsupported",
                 f"{name}.is_nested True: expected a plain tensor; sequences of their own lengths "
                 "are given by cu_q and cu_kv",
+            )
+        if x.layout is not torch.strided:
+            raise Error(
+                "unsupported",
+                f"{name}.layout {x.layout}: expected torch.strided; {name}.to_dense() has that",
             )
 
 

@@ -103,6 +103,20 @@ CASES = {
     ),
     "nested": ((NESTED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
     "jagged": ((JAGGED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
+    "sparse queries": ((Q.to_sparse(), KV, KV), {}, "unsupported", "q.layout torch.sparse_coo: "),
+    "sparse keys": (
+        (Q, KV.to_sparse(), KV),
+        {},
+        "unsupported",
+        "k.layout torch.sparse_coo: expected torch.strided; k.to_dense",
+    ),
+    "mkldnn values": ((Q, KV, KV.to_mkldnn()), {}, "unsupported", "v.layout torch._mkldnn: "),
+    "sparse slopes": (
+        (Q, KV, KV),
+        dict(slopes=torch.ones(4).to_sparse()),
+        "unsupported",
+        "slopes.layout torch.sparse_coo",
+    ),
     "ids": (
         (Q, KV, KV),
         dict(dropout_p=0.1, seed=1, sequence_ids=torch.tensor([0, -1])),
@@ -125,6 +139,14 @@ def test_refused_however_often_a_call_like_it_was_made():
         ordo.torch.attention(Q, KV, KV, dropout_p=0.1, seed=1)
     for case in ("rng", "rng stride", "rng device", "offset", "seeds", "two sources"):
         test_refused(case)
+
+
+def test_sparse_tensors_are_refused_where_a_dense_call_like_it_was_made(capfd):
+    for _ in range(2):
+        ordo.torch.attention(Q, KV, KV)
+    for case in ("sparse queries", "sparse keys", "mkldnn values"):
+        test_refused(case)
+    assert "aoti_torch" not in capfd.readouterr().err  # what PyTorch says of a tensor without address
 
 
 def test_refused_in_a_graph():
