@@ -5,7 +5,7 @@
 #   tests/cli/attention/bits_test.sh --write   fills in digests that are not known, where they run
 . "$ORDO_SOURCE/tests/cli/common.sh"
 registry=$ORDO_SOURCE/tests/data/digests/keys.txt
-version=$(sed -n 's/^#define ORDO_VERSION_[A-Z]* //p' "$ORDO_SOURCE/include/ordo/status.h" | paste -sd.)
+version=$("$ORDO" --version | sed -n "1s/^ordo \([0-9.]*\).*/\1/p")
 
 not_after() { # two versions
     [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
@@ -56,7 +56,7 @@ for choice in "" "--dropout 0.1" "--dropout 0.1 --rounds 10" "--dropout 0.1 --ke
         done
     done
 done
-for dim in 8 64 72 128 136 192 200 256; do
+for dim in 8 64 72 128 136 192 200 256 264 576; do
     for choice in "" "--mask causal" "--window 99,9" "--dropout 0.1" "--mask causal --dropout 0.1"; do
         found=$(key "--device cuda --dtype bf16 --seq 500 --dim $dim $choice")
         grep -qF "$found |" "$registry" || fail "cuda, head size $dim, $choice: $found is not listed"
