@@ -62,7 +62,7 @@ readelf -d "$tmp/cmake/lab_static" | grep -q 'NEEDED.*libordo' && fail "ordo::or
 step "find_package: shared, static, C++, laboratory"
 
 export PKG_CONFIG_PATH=$lib/pkgconfig
-version=$(sed -n 's/^#define ORDO_VERSION_[A-Z]* //p' "$ORDO_SOURCE/include/ordo/status.h" | paste -sd.)
+version=$("$ORDO" --version | sed -n "1s/^ordo \([0-9.]*\).*/\1/p")
 [ "$(pkg-config --modversion ordo)" = "$version" ] || fail "pkg-config does not say version $version"
 $CC "$outside/main.c" $(pkg-config --cflags --libs ordo) -o "$tmp/pc-shared"
 env -u LD_LIBRARY_PATH "$tmp/pc-shared" || fail "pkg-config, shared: the program does not start"
