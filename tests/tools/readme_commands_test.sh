@@ -44,6 +44,20 @@ int answer = 41;
 #include <stdio.h>
 if (answer != 41) return 1;
 ```
+<!-- before
+answer=42
+-->
+```sh
+test $answer = 42 && answer=43
+test $answer = 42
+```
+<!-- run: alone -->
+<!-- before
+answer = 42
+-->
+```python
+assert answer == 42 and "value" not in globals()
+```
 README
 expected='ok   readme: true && echo joined
 ok   readme: test -e include/ordo/ordo.h   # at the root of the sources
@@ -52,6 +66,9 @@ FAIL readme: echo DIFFERENT
 left readme: '"${readme##*/}"':28 (long)
 left readme: '"${readme##*/}"':32 (no)
 ok   readme: '"${readme##*/}"':38
+ok   readme: test $answer = 42 && answer=43
+ok   readme: test $answer = 42
+ok   readme: '"${readme##*/}"':53
 FAIL readme: '"${readme##*/}"', Python'
 export PYTHON=python3
 if said=$("$ORDO_SOURCE/tools/readme-commands" "$readme" | grep -v "^|"; exit "${PIPESTATUS[0]}"); then
