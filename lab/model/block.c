@@ -126,13 +126,19 @@ static ordo_priced attention_of(const parts *p, ordo_attention_shape s, double s
     return priced;
 }
 
-/* Two norms, two residual sums, one activation four times as wide; 16-bit values. */
+/* Two norms, two residual sums, one activation four times as wide; 16-bit values. In fp8 the input
+ * of each GEMM is then read once more and written with 8 bits. */
 static ordo_priced memory_steps(const ordo_model *model, const ordo_block *b)
 {
+    const bool fp8 = b->precision == ORDO_PRECISION_FP8;
     const double rows = (double)b->batch * (double)b->seq / (double)b->sequence_parallel;
-    const double unit = 2 * rows * (double)b->embed, wide = 4 / (double)b->tensor_parallel;
-    ordo_priced priced = ordo_price_memory(model, (2 + 4 + wide) * unit, (2 + 2 + wide) * unit);
-    const double launches = 4 * ordo_model_value(model, ORDO_C_LAUNCH) * 1e-9;
+    const double ranks = (double)b->tensor_parallel, wide = 4 / ranks;
+    const double inputs = fp8 ? 1 + 1 / ranks + 1 + wide : 0; /* of all four, in widths */
+    const double unit = 2 * rows * (double)b->embed;
+    ordo_priced priced = ordo_price_memory(model, (2 + 4 + wide + inputs) * unit,
+                                           (2 + 2 + wide + inputs / 2) * unit);
+    const double launches =
+        (4 + (fp8 ? ORDO_BLOCK_GEMMS : 0)) * ordo_model_value(model, ORDO_C_LAUNCH) * 1e-9;
     priced.clock_seconds += launches;
     priced.time.seconds += launches;
     return priced;

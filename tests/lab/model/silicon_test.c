@@ -403,9 +403,25 @@ TEST(given_bits_are_read)
     ordo_model_destroy(model);
 }
 
+/* Two norms, two sums, an activation; in fp8 the inputs of the four GEMMs, seven widths in all, are
+ * read once more and written with half of the bytes. */
+TEST(fp8_quantises_its_inputs)
+{
+    ordo_model *model = h200(false);
+    const double unit = 2.0 * 8192 * 4096;
+    CHECK_INT(ordo_model_set(model, "launch", 0), ORDO_OK);
+    ordo_kernel_time bf16 = { 0 }, fp8 = { 0 };
+    CHECK_INT(ordo_model_memory(model, 10 * unit, 8 * unit, &bf16), ORDO_OK);
+    CHECK_INT(ordo_model_memory(model, 17 * unit, 11.5 * unit, &fp8), ORDO_OK);
+    CHECK_NEAR(price(model, block_8k(ORDO_PRECISION_BF16)).memory_seconds / bf16.seconds, 1, 1e-12);
+    CHECK_NEAR(price(model, block_8k(ORDO_PRECISION_FP8)).memory_seconds / fp8.seconds, 1, 1e-12);
+    ordo_model_destroy(model);
+}
+
 CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_decide_residency),
            RUN(beside_is_what_was_measured), RUN(tails_can_be_filled),
            RUN(wide_multiplications_steal), RUN(utilization_stretches_the_backward_pass),
            RUN(shards_divide_the_work), RUN(causal_masks_halve_scores), RUN(pipelines_save_memory),
            RUN(whole_waves_cost), RUN(shared_memory_is_counted), RUN(given_bits_are_read),
-           RUN(fitted_constants), RUN(kinds_of_attention_have_factors))
+           RUN(fitted_constants), RUN(kinds_of_attention_have_factors),
+           RUN(fp8_quantises_its_inputs))
