@@ -6,12 +6,26 @@
 
 static ordo_machine *machine;
 
+/* Limiters alone: every kind of attention takes its price. */
+static void by_limiters(ordo_model *model)
+{
+    static const char *const passes[] = { "forward", "backward" };
+    static const char *const dims[] = { "64", "96", "128", "192", "256", "576" };
+    static const char *const keeps[] = { "plain", "given", "made" };
+    for (int i = 0; i < 2 * 6 * 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_%s_%s", passes[i / 18], dims[i / 3 % 6], keeps[i % 3]);
+        CHECK_INT(ordo_model_set(model, name, 1), ORDO_OK);
+    }
+}
+
 static ordo_model *h200(bool burst)
 {
     ordo_model *model = NULL;
     if (!machine)
         CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
     CHECK_INT(ordo_model_create(&model, machine, ORDO_CALIBRATION_SILICON), ORDO_OK);
+    by_limiters(model);
     if (burst)
         CHECK_INT(ordo_model_set(model, "steady", 0), ORDO_OK);
     return model;
