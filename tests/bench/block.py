@@ -67,6 +67,9 @@ def test_groups(folder: Path) -> None:
     for word in ("seq/over", "1.048 (1.048)", "not enough memory", "+50.0 %", "small tiles"):
         assert word in text, word
     assert f"rows for the model in {rows}" in text and "--figure 10 --measured" in text, text
+    code, again = pretend.run(block, "--replay", str(out))
+    assert code == 0 and text[: text.index("rows for the model") - 4] in again, again
+    assert "| bf16 | small tiles |" in pretend.run(block, "--replay", str(out), "--markdown")[1]
 
 
 def test_faults(folder: Path) -> None:
