@@ -31,6 +31,16 @@ def tree_sum(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     return _add(by_blocks(tensors, lambda some: _add(some, torch.empty_like(made))), made)
 
 
+def add_two(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """tree_sum([a, b], out=out) for gradients of one parameter, of which a step has hundreds: `out`
+    is None or a contiguous float32 tensor of their shape and device."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.dtype not in _WORDS:
+        return tree_sum([a, b], out=out)  # which says what is wrong
+    if out is None:
+        out = torch.empty(a.shape, dtype=torch.float32, device=a.device)
+    return _add((a, b), out)
+
+
 def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
     if not tensors:
         raise Error("argument", "inputs []: expected at least one tensor")
@@ -69,7 +79,10 @@ def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:
     if out.device.type == "cpu":
         lib.ordo_sum_tree(byref(call))
     elif out.numel() > 0:
-        with torch.cuda.device(out.device):
-            stream = torch._C._cuda_getCurrentRawStream(out.device.index)
+        stream = torch._C._cuda_getCurrentRawStream(out.device.index)
+        if out.device.index == torch._C._cuda_getDevice():
             lib.ordo_sum_tree_device(byref(call), stream)
+        else:
+            with torch.cuda.device(out.device):
+                lib.ordo_sum_tree_device(byref(call), stream)
     return out

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import random
 
+import ordo
 import pytest
 import torch
 from ordo.torch import tree_sum
-from ordo.torch.distributed import _ordered_norm, _tree
+from ordo.torch.distributed import _ordered_norm, _tree, ordered_clip_grad_norm_
 from ordo.torch.distributed._ordered import _share
 from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
 from ranks_kit import run, values
@@ -159,3 +160,32 @@ def test_norms_of_many_gradients_are_those_of_each():
     gradients[4][7] = math.nan
     assert math.isnan(_norm(gradients))
     assert _norm([]) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_clipped_gradients_are_products_of_their_elements(dtype):
+    """Rounded once, however many are multiplied in one call."""
+    drawn = torch.Generator().manual_seed(4)
+    parameters = [torch.nn.Parameter(torch.empty(n, dtype=dtype)) for n in (1, 7, 300)]
+    for x in parameters:
+        x.grad = torch.randn(x.shape, generator=drawn).to(dtype)
+    wanted = [x.grad.clone() for x in parameters]
+    norm = ordered_clip_grad_norm_(parameters, 0.37)
+    factor = torch.tensor(0.37 / (_norm(wanted) + 1e-6), dtype=torch.float32)
+    assert norm == torch.tensor(_norm(wanted), dtype=torch.float32)
+    for x, y in zip(parameters, wanted):
+        assert torch.equal(x.grad, (y.float() * factor).to(dtype))
+
+
+def test_a_norm_above_float32_is_infinite():
+    x = torch.nn.Parameter(torch.empty(4))
+    x.grad = torch.full((4,), 3e38)
+    assert ordered_clip_grad_norm_([x], 1.0) == math.inf
+    assert x.grad.abs().max() < 1.1
+
+
+def test_gradients_that_do_not_fit_are_refused():
+    with pytest.raises(ordo.Error, match="expected torch.float32, as inputs"):
+        _tree.add_tensors(0, [torch.ones(3)], [torch.ones(3, dtype=torch.bfloat16)])
+    with pytest.raises(ordo.Error, match="shape"):
+        _tree.add_tensors(0, [torch.ones(3)], [torch.ones(4)])

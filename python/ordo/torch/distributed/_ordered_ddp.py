@@ -108,6 +108,8 @@ class OrderedDDP:
         elements = sum(g.numel() for g in gradients)
         total = reduce_all(sums, leaves.shares(gradients[0]), elements, leaves.group)
         total.div_(leaves.count)
-        for gradient, flat in zip(gradients, total.split([g.numel() for g in gradients])):
-            gradient.copy_(flat.view(gradient.shape))
+        parts = total.split([g.numel() for g in gradients])
+        torch._foreach_copy_(
+            list(gradients), [flat.view(g.shape) for g, flat in zip(gradients, parts)]
+        )
         self._reduced += len(some)

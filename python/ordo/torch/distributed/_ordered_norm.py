@@ -268,6 +268,23 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [x.grad for x in given if x.grad is not None]
 
 
+def _scalar(norm: float, gradients: Sequence[Tensor]) -> Tensor:
+    """The norm on the device of the gradients; not a copy to it, which would wait."""
+    device = gradients[0].device if gradients else "cpu"
+    made = torch.full((), norm, dtype=torch.float64, device=device)
+    return made.to(torch.float32)  # infinite if it is too large
+
+
+def _multiply(gradients: Sequence[Tensor], factor: float) -> None:
+    """Those of float32 in one call; of 16 bits, that call rounds the factor first."""
+    wide = [x for x in gradients if x.dtype == torch.float32]
+    if wide:
+        torch._foreach_mul_(wide, factor)
+    for x in gradients:
+        if x.dtype != torch.float32:
+            x.mul_(factor)
+
+
 @torch.no_grad()
 def ordered_grad_norm(parameters: Tensor | Iterable[Tensor]) -> Tensor:
     """The 2-norm of the gradients of `parameters`: a float32 scalar, the same on every rank.
@@ -278,8 +295,7 @@ def ordered_grad_norm(parameters: Tensor | Iterable[Tensor]) -> Tensor:
     gradients are sharded.
     """
     gradients = _gradients(parameters)
-    device = gradients[0].device if gradients else "cpu"
-    return torch.tensor(_norm(gradients), dtype=torch.float32, device=device)
+    return _scalar(_norm(gradients), gradients)
 
 
 @torch.no_grad()
@@ -296,7 +312,5 @@ def ordered_clip_grad_norm_(
         raise Error("argument", f"norm of the gradients {norm}: expected a finite number")
     factor = max_norm / (norm + 1e-6)
     if not factor > 1:
-        for gradient in gradients:
-            gradient.mul_(factor)
-    device = gradients[0].device if gradients else "cpu"
-    return torch.tensor(norm, dtype=torch.float32, device=device)
+        _multiply(gradients, factor)
+    return _scalar(norm, gradients)

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from .._sum import tree_sum
+from .._sum import add_two, tree_sum
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def nodes_of(leaves: Iterable[int]) -> list[Node]:
 
 def add_tensors(level: int, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
     """left + right, tensor by tensor; sums of level 1 and above are ours, and are overwritten."""
-    return [tree_sum([a, b], out=a if level > 0 else None) for a, b in zip(left, right)]
+    return [add_two(a, b, a if level > 0 else None) for a, b in zip(left, right)]
 
 
 def fold(nodes: Sequence[Node], sums: Sequence[Tensor], leaves: int) -> Tensor:
