@@ -61,6 +61,7 @@ def reproducible(
     optimizer: torch.optim.Optimizer | None = None,
     threads: int | None = None,
     tf32: bool = False,
+    fill_memory: bool | None = None,
 ) -> Reproducible:
     """Set everything outside of attention that a step needs to repeat; say what was set.
 
@@ -76,6 +77,11 @@ def reproducible(
         optimizer  is checked: a fused one on the CPU rounds an element by its place in a tensor
         threads    of the CPU in each process; None keeps the number, which depends on the machine
         tf32       whether float32 products on CUDA are computed in TF32, which repeats as well
+        fill_memory
+                   whether PyTorch fills every new tensor before an operation writes it, as it does
+                   under strict determinism; None keeps what is set. False saves a launch per tensor
+                   (some 60 per layer of GPT-2 and step), and repeats if the program reads no memory
+                   that it has not written (torch.empty)
 
     Bits then repeat for equal shapes, thread counts, versions and device types. Sums over ranks
     are not covered: those of NCCL and gloo depend on the number of ranks.
@@ -87,7 +93,7 @@ def reproducible(
     problems: list[str] = []
     undo: list[Callable[[], None]] = []
     settings = _environment(problems, undo)
-    settings += [_turn(switch, undo) for switch in _switches(threads, tf32)]
+    settings += [_turn(switch, undo) for switch in _switches(threads, tf32, fill_memory)]
     report = Reproducible(tuple(settings), tuple(problems), (), tuple(undo))
     try:
         return replace(report, operations=tuple(_operations(model, step, optimizer)))
@@ -116,14 +122,20 @@ class _Switch(NamedTuple):
     decides: str
 
 
-def _switches(threads: int | None, tf32: bool) -> list[_Switch]:
+def _switches(threads: int | None, tf32: bool, fill_memory: bool | None) -> list[_Switch]:
     cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    memory = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory if fill_memory is None else fill_memory
     rounding = "whether partial sums of split products are rounded to 16 bits"
     switches = [
         _Switch(
             "deterministic algorithms", torch.get_deterministic_debug_mode,
             torch.set_deterministic_debug_mode, 2,
             "2: operations without a deterministic form raise an error",
+        ),
+        _attribute(
+            "memory", memory, "fill_uninitialized_memory", fill,
+            "whether a program that reads memory it has not written repeats",
         ),
         _attribute("cudnn", cudnn, "deterministic", True, "which convolutions cuDNN may take"),
         _attribute("cudnn", cudnn, "benchmark", False, "whether timing chooses a convolution"),

@@ -31,6 +31,7 @@ def values():
     return (
         os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
         torch.get_deterministic_debug_mode(),
+        torch.utils.deterministic.fill_uninitialized_memory,
         torch.backends.cudnn.deterministic,
         torch.backends.cudnn.benchmark,
         torch.backends.cudnn.allow_tf32,
@@ -49,11 +50,11 @@ def test_everything_is_set_said_and_set_back(monkeypatch, capfd, needed):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     torch.backends.cudnn.benchmark = True
     before = values()
-    report = reproducible(threads=1)
+    report = reproducible(threads=1, fill_memory=False)
     after = values()
     report.restore()
     workspaces = ":4096:8" if needed else None
-    assert after == (workspaces, 2, True, False, False, "highest", False, False, True, 1)
+    assert after == (workspaces, 2, False, True, False, False, "highest", False, False, True, 1)
     assert values() == before
     torch.backends.cudnn.benchmark = False
     said = {setting.name: setting for setting in report.settings}
@@ -67,7 +68,9 @@ def test_choices_are_kept(reproduced, monkeypatch):
     """The number of threads without `threads`, TF32 with `tf32`, a workspace that will do."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     torch.set_num_threads(3)
-    reproduced(tf32=True)
+    report = reproduced(tf32=True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert "memory.fill_uninitialized_memory = True: " in str(report)
     assert torch.get_num_threads() == 3 and torch.get_float32_matmul_precision() == "high"
     assert torch.backends.cudnn.allow_tf32
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
