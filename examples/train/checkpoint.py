@@ -136,7 +136,8 @@ def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Named:
     for name, parameter in model.named_parameters():
         kept = optimizer.state[parameter]
         if not kept:
-            kept["step"] = torch.tensor(0.0)
+            fused = optimizer.defaults["fused"]  # counts on the device
+            kept["step"] = torch.zeros((), device=parameter.device if fused else "cpu")
             kept["exp_avg"] = torch.zeros_like(parameter)
             kept["exp_avg_sq"] = torch.zeros_like(parameter)
         state[f"model.{name}"] = parameter.detach()

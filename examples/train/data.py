@@ -30,9 +30,16 @@ def key(*numbers: int) -> int:
 
 
 def batch(
-    text: Tensor, rows: int, context: int, seed: int, step: int, number: int
+    text: Tensor, rows: int, context: int, seed: int, step: int, number: int, device: str = "cpu"
 ) -> tuple[Tensor, Tensor]:
     """(tokens, targets) of one global micro-batch, each (rows, context)."""
     starts = [key(seed, step, number, row) % (len(text) - context) for row in range(rows)]
-    picked = torch.stack([text[at : at + context + 1] for at in starts]).long()
+    picked = send(torch.stack([text[at : at + context + 1] for at in starts]), device).long()
     return picked[:, :-1].contiguous(), picked[:, 1:].contiguous()
+
+
+def send(x: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device. The host does not wait for the work that is before it there."""
+    if torch.device(device).type == "cpu":
+        return x
+    return x.pin_memory().to(device, non_blocking=True)

@@ -116,9 +116,10 @@ class Run:
             self.sums = ordered.OrderedFSDP(fully_shard(self.model, mesh=mesh), args.micro_batches)
         matrices = [x for x in self.model.parameters() if x.dim() == 2]
         others = [x for x in self.model.parameters() if x.dim() != 2]
+        fused = args.device == "cuda"  # on the CPU it rounds an element by its place in a tensor
         self.optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-            betas=(0.9, 0.95), foreach=True, fused=False,
+            betas=(0.9, 0.95), foreach=not fused, fused=fused,
         )  # fmt: skip
         self.state = checkpoint.state_of(self.model, self.optimizer)
         self.losses = self.state["losses"] = torch.zeros(args.steps)
@@ -144,10 +145,10 @@ class Run:
         """Of one global micro-batch: tokens and dropout depend on (seed, step, number) alone."""
         args, seed = self.args, data.key(self.args.seed, self.step, number)
         tokens, targets = data.batch(
-            self.text, args.rows, self.shape.context, args.seed, self.step, number
+            self.text, args.rows, self.shape.context, args.seed, self.step, number, args.device
         )
         with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bf16"):
-            return self.runner(tokens.to(args.device), targets.to(args.device), seed)
+            return self.runner(tokens, targets, seed)
 
     def update(self) -> tuple[float, float]:
         """One step: (mean loss, norm of the gradient). All sums over ranks have one order."""
@@ -212,9 +213,8 @@ def rank_main(args: argparse.Namespace, rank: int, ranks: int, rendezvous: str) 
         torch.set_num_threads(args.threads)
         problem = ""
     else:
-        report = ordo.torch.reproducible(threads=args.threads)
+        report = ordo.torch.reproducible(threads=args.threads, fill_memory=False)
         problem = "" if report else f"this run would not repeat:\n{report}"
-        torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, changes no bit
     if args.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
     dist.init_process_group(
