@@ -29,6 +29,9 @@ __global__ void __launch_bounds__(384, 1)
     using Z = backward_shape<D, SOURCE, GENERAL>;
     using M = backward_math<D, SOURCE, GENERAL, F16>;
     using SUMS = chain_sums<D, Z>;
+    /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
+     * before the last product of dP, which then waits for it behind the others' operands. */
+    const bool CUT_AHEAD = CARRY && !GENERAL;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -98,6 +101,7 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
+        int32_t cut = 0; /* of step j */
         if constexpr (GENERAL)
             m.zero_keys();
         if (m.leads())
@@ -109,6 +113,8 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_fence();
         m.s(sc, j & 1);
         wgmma_commit();
+        if (CUT_AHEAD)
+            cut = load_shared(Z::CUT + 4 * (j & 1));
         if (CARRY && args.carry.in)
             SUMS(args, m.place(args), m.thread).load(dk, dv);
         if (D == 128)
@@ -134,7 +140,7 @@ __global__ void __launch_bounds__(384, 1)
                     m.score(sc, j, args.rule);
                 m.mask_general(sc, j);
             } else {
-                m.mask(sc, load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
+                m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
             m.gradients(sc, dp, dv, lse, p, ds, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
@@ -183,6 +189,8 @@ __global__ void __launch_bounds__(384, 1)
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
             if constexpr (SOURCE == ORDO_KEEP_MADE)
                 m.make_keep(j + Z::KEEP_BUFFERS, args.maker);
+            if (CUT_AHEAD) /* after the last step: of whatever is there, and dropped */
+                cut = load_shared(Z::CUT + 4 * other);
             if (D == 128)
                 m.stats(lse, 0, other);
             if (GENERAL && !last)
