@@ -296,62 +296,6 @@ TEST(statistics_come_by_four)
             }
 }
 
-/* Pairs of accumulators come out as rows, through two pieces of shared memory, for both head sizes;
- * every element has a place of its own there. */
-TEST(sums_change_between_accumulators_and_rows)
-{
-    enum { BASE = 1024, APART = 8192 };
-    for (uint32_t dim = 64; dim <= 128; dim += 64) {
-        static int at[(BASE + 2 * APART) / 4];
-        const uint32_t threads = dim / 4, each = 32 / threads;
-        memset(at, 0xff, sizeof at);
-        for (uint32_t lane = 0; lane < 32; lane++) {
-            const uint32_t first = BASE + ordo_sums_offset(4 * dim, APART, lane / 4, lane % 4 * 8);
-            for (uint32_t c = 0; c < dim / 8; c++)
-                for (uint32_t e = 0; e < 2; e++) {
-                    const uint32_t place = ordo_sums_pair(first, c) / 4 + e;
-                    CHECK(at[place] == -1);
-                    at[place] = ordo_accumulator_row((int)lane, 0) * (int)dim +
-                                ordo_accumulator_column((int)lane, (int)(4 * c + e));
-                }
-        }
-        for (uint32_t lane = 0; lane < 32; lane++) {
-            const uint32_t first =
-                BASE + ordo_sums_offset(4 * dim, APART, lane / threads, lane % threads * 16);
-            for (uint32_t n = 0; n < 8 / each; n++)
-                for (uint32_t e = 0; e < 4; e++)
-                    CHECK_INT(at[ordo_sums_row(4 * dim, APART, first, n * each) / 4 + e],
-                              (n * each + lane / threads) * dim + lane % threads * 4 + e);
-        }
-    }
-}
-
-/* Sixteen threads with 8 bytes, or eight with 16, cover the 128 bytes of all banks. */
-TEST(sums_have_no_bank_conflict)
-{
-    for (uint32_t dim = 64; dim <= 128; dim += 64) {
-        const uint32_t threads = dim / 4;
-        for (uint32_t half = 0; half < 32; half += 16) {
-            unsigned banks = 0;
-            for (uint32_t lane = half; lane < half + 16; lane++)
-                banks |= 1u << ordo_sums_pair(
-                                   ordo_sums_offset(4 * dim, 8192, lane / 4, lane % 4 * 8), 3) %
-                                   128 / 8;
-            CHECK_INT(banks, 0xffff);
-        }
-        for (uint32_t eight = 0; eight < 32; eight += 8) {
-            unsigned banks = 0;
-            for (uint32_t lane = eight; lane < eight + 8; lane++)
-                banks |= 1u << ordo_sums_row(4 * dim, 8192,
-                                             ordo_sums_offset(4 * dim, 8192, lane / threads,
-                                                              lane % threads * 16),
-                                             2) %
-                                   128 / 16;
-            CHECK_INT(banks, 0xff);
-        }
-    }
-}
-
 CHECK_MAIN(RUN(tile_is_a_bijection), RUN(tile_is_what_the_copy_engine_writes),
            RUN(eight_lines_have_no_bank_conflict), RUN(descriptors_have_the_known_words),
            RUN(descriptor_fields_do_not_meet), RUN(slices_by_columns_read_the_tile),
@@ -359,5 +303,4 @@ CHECK_MAIN(RUN(tile_is_a_bijection), RUN(tile_is_what_the_copy_engine_writes),
            RUN(accumulators_are_register_operands), RUN(plain_stores_make_a_tile),
            RUN(columns_before_are_counted), RUN(transposed_stores_make_a_tile),
            RUN(matrix_stores_have_no_bank_conflict), RUN(partials_go_out_and_come_back),
-           RUN(partials_are_stores_without_conflicts), RUN(statistics_come_by_four),
-           RUN(sums_change_between_accumulators_and_rows), RUN(sums_have_no_bank_conflict))
+           RUN(partials_are_stores_without_conflicts), RUN(statistics_come_by_four))

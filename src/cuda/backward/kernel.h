@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(384, 1)
 {
     using Z = backward_shape<D, SOURCE, GENERAL>;
     using M = backward_math<D, SOURCE, GENERAL, F16>;
-    using SUMS = chain_sums<D, Z>;
+    using SUMS = chain_sums<D>;
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
      * before the last product of dP, which then waits for it behind the others' operands. */
     const bool CUT_AHEAD = CARRY && !GENERAL;

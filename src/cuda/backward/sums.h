@@ -6,85 +6,51 @@
 #include "cuda/backward/math.h"
 #include "cuda/common/carry.h"
 
-/* The 16 keys of a warp, all of which exist and have D columns: between accumulators and memory by
- * way of the buffers of dS, eight keys at a time. Between two chains the buffers are free, and a
- * warp uses a piece of either where only its own warpgroup writes dS and stages dK and dV. */
-template <int D, class Z> struct warp_sums {
-    enum {
-        ROW_BYTES = D * 4,
-        THREADS = D / 4,     /* per row */
-        EACH = 32 / THREADS, /* rows per access */
-        COUNT = 8 / EACH     /* accesses of eight rows */
-    };
-    const carry_tile &tile;
-    uint32_t pairs_at, rows_at;
-    int64_t first; /* of this thread's elements in memory */
+/* The 16 keys of a warp, all of which exist and have D columns, straight between accumulators and
+ * memory: four threads have 32 bytes of a row, a sector. This runs once per chain, so the number of
+ * instructions counts (docs/design/hopper-backward.md): one for each pair of accumulators. */
+template <int D> struct warp_sums {
+    int64_t first, below; /* floats to this thread's first pair, and on to the row 8 below */
 
-    __device__ __forceinline__ warp_sums(const carry_tile &tile_, int mine, uint32_t x)
-        : tile(tile_)
+    __device__ __forceinline__ warp_sums(const carry_tile &tile, int x)
+        : first((tile.first + (int64_t)ordo_accumulator_row(x, 0) * tile.step) * D +
+                ordo_accumulator_column(x, 0)),
+          below((int64_t)8 * D * tile.step)
     {
-        const uint32_t lane = x % 32, warp = x / 32 % 4;
-        const uint32_t at =
-            Z::DS + mine * (Z::DS_BYTES / 2) + warp * 4 * ROW_BYTES; /* as ds_at of backward_math */
-        pairs_at = at + ordo_sums_offset(ROW_BYTES, Z::DS_BYTES, lane / 4, lane % 4 * 8);
-        rows_at =
-            at + ordo_sums_offset(ROW_BYTES, Z::DS_BYTES, lane / THREADS, lane % THREADS * 16);
-        first = (tile.first + (int64_t)(warp * 16 + lane / THREADS) * tile.step) * D +
-                lane % THREADS * 4;
     }
 
-    __device__ __forceinline__ float *row(float *sums, int n) const
-    {
-        return sums + first + (int64_t)(n * EACH) * tile.step * D;
-    }
-
-    __device__ __forceinline__ uint32_t staged(int n) const
-    {
-        return ordo_sums_row(ROW_BYTES, Z::DS_BYTES, rows_at, n % COUNT * EACH);
-    }
-
-    __device__ __forceinline__ void fetch(int4 (&rows)[2 * COUNT], float *sums) const
+    static __device__ __forceinline__ void take(float (&d)[D / 2], const float *from, int r)
     {
 #pragma unroll
-        for (int n = 0; n < 2 * COUNT; n++)
-            rows[n] = __ldcg((const int4 *)row(sums, n));
-    }
-
-    __device__ __forceinline__ void take(float (&d)[D / 2], const int4 (&rows)[2 * COUNT]) const
-    {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-#pragma unroll
-            for (int n = r * COUNT; n < (r + 1) * COUNT; n++)
-                store_shared_int4(staged(n), rows[n]);
-            __syncwarp();
-#pragma unroll
-            for (int c = 0; c < D / 8; c++)
-                load_shared_pair(ordo_sums_pair(pairs_at, c), d[4 * c + 2 * r],
-                                 d[4 * c + 2 * r + 1]);
-            __syncwarp();
+        for (int c = 0; c < D / 8; c++) {
+            const float2 x = __ldcg((const float2 *)(from + 8 * c));
+            d[4 * c + 2 * r] = x.x;
+            d[4 * c + 2 * r + 1] = x.y;
         }
+    }
+
+    static __device__ __forceinline__ void leave(const float (&d)[D / 2], float *to, int r)
+    {
+#pragma unroll
+        for (int c = 0; c < D / 8; c++)
+            *(float2 *)(to + 8 * c) = make_float2(d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
+    }
+
+    __device__ __forceinline__ void take(float (&d)[D / 2], const float *sums) const
+    {
+        take(d, sums + first, 0);
+        take(d, sums + first + below, 1);
     }
 
     __device__ __forceinline__ void leave(const float (&d)[D / 2], float *sums) const
     {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-#pragma unroll
-            for (int c = 0; c < D / 8; c++)
-                store_shared_pair(ordo_sums_pair(pairs_at, c), d[4 * c + 2 * r],
-                                  d[4 * c + 2 * r + 1]);
-            __syncwarp();
-#pragma unroll
-            for (int n = r * COUNT; n < (r + 1) * COUNT; n++)
-                *(int4 *)row(sums, n) = load_shared_int4(staged(n));
-            __syncwarp();
-        }
+        leave(d, sums + first, 0);
+        leave(d, sums + first + below, 1);
     }
 };
 
 /* The 64 keys of a consumer warpgroup of a chain. */
-template <int D, class Z> struct chain_sums {
+template <int D> struct chain_sums {
     const ordo_cuda_carry &carry;
     carry_tile k, v; /* of dK and dV */
     int mine, x;     /* the warpgroup, and the thread in it */
@@ -113,28 +79,25 @@ template <int D, class Z> struct chain_sums {
         return k.columns == D && v.columns == D && k.rows >= x / 32 * 16 + 16;
     }
 
-    /* Into registers; the buffers of dS must be free. */
+    /* Into registers. */
     __device__ __forceinline__ void load(float (&dk)[D / 2], float (&dv)[D / 2]) const
     {
         if (whole()) {
-            const warp_sums<D, Z> sums(k, mine, (uint32_t)x);
-            int4 dk_rows[2 * sums.COUNT], dv_rows[2 * sums.COUNT];
-            sums.fetch(dv_rows, carry.dv);
-            sums.fetch(dk_rows, carry.dk);
-            sums.take(dv, dv_rows);
-            sums.take(dk, dk_rows);
+            const warp_sums<D> sums(k, x);
+            sums.take(dv, carry.dv);
+            sums.take(dk, carry.dk);
         } else {
             carry_load(dv, carry.dv, v, x);
             carry_load(dk, carry.dk, k, x);
         }
     }
 
-    /* Nonzero if this thread has a row that is not finite. The buffers of dS must be free. */
+    /* Nonzero if this thread has a row that is not finite. */
     __device__ __forceinline__ uint32_t store(const float (&dk)[D / 2],
                                               const float (&dv)[D / 2]) const
     {
         if (whole() && __all_sync(~0u, carry_taint(dk) + carry_taint(dv) == 0.0f)) {
-            const warp_sums<D, Z> sums(k, mine, (uint32_t)x);
+            const warp_sums<D> sums(k, x);
             sums.leave(dv, carry.dv);
             sums.leave(dk, carry.dk);
             return 0;

@@ -56,28 +56,6 @@ ORDO_HD int ordo_accumulator_column(int t, int i)
     return i / 4 * 8 + t % 4 * 2 + i % 2;
 }
 
-/* ---- 8 rows of f32 in shared memory, on their way between accumulators and memory ----
- *
- * Of accumulators a thread has pairs of columns, of rows in memory 16 bytes: a warp then accesses
- * whole rows. Rows 4 to 7 lie `apart` bytes behind rows 0 to 3, and 32 bytes change places by the
- * row, so that neither side has bank conflicts. The base is a multiple of 512. */
-ORDO_HD uint32_t ordo_sums_offset(uint32_t row_bytes, uint32_t apart, uint32_t row, uint32_t byte)
-{
-    return row / 4 * apart + row % 4 * row_bytes + (byte ^ row * 32);
-}
-
-/* Eight columns further c times, from the address of a thread's first pair. */
-ORDO_HD uint32_t ordo_sums_pair(uint32_t at, uint32_t c)
-{
-    return (at ^ c % 8 * 32) + c / 8 * 256;
-}
-
-/* `rows` rows further, an even number if a warp accesses two at once. */
-ORDO_HD uint32_t ordo_sums_row(uint32_t row_bytes, uint32_t apart, uint32_t at, uint32_t rows)
-{
-    return (at ^ rows * 32) + rows / 4 * apart + rows % 4 * row_bytes;
-}
-
 /* Packed two by two, an accumulator's columns are the k of a register operand: of slice k the
  * registers packed from 8k, 8k + 2, 8k + 4 and 8k + 6. */
 

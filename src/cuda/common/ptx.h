@@ -367,16 +367,6 @@ ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
 }
 
-ORDO_DEVICE void store_shared_pair(uint32_t at, float a, float b)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(a), "f"(b) : "memory");
-}
-
-ORDO_DEVICE void load_shared_pair(uint32_t at, float &a, float &b)
-{
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(a), "=f"(b) : "r"(at) : "memory");
-}
-
 ORDO_DEVICE void load_shared4(uint32_t at, float &a, float &b, float &c, float &d)
 {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
