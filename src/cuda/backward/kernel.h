@@ -221,8 +221,10 @@ __global__ void __launch_bounds__(384, 1)
         }
         const chain_place at = m.place(args);
         const bool dead = m.dead();
-        m.arrive(Z::KV_EMPTY);    /* the next chain's K and V come meanwhile */
-        named_sync(DQ_DONE, 256); /* dS has been read: dV and dK are staged there */
+        m.arrive(Z::KV_EMPTY); /* the next chain's K and V come meanwhile */
+        /* dS has been read: dV and dK are staged there. Sums are not, so they need not wait. */
+        if (!CARRY || !args.carry.out)
+            named_sync(DQ_DONE, 256);
         uint32_t taint = 0;
         if (dead) {
             clear(dk);
