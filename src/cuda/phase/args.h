@@ -69,6 +69,9 @@ typedef struct ordo_phase_factors {
     float scale;          /* of out */
     const float *before;  /* by keys: the sums that a pass before left, or NULL */
     float *sums;          /* by keys: those of an earlier panel, and for a later one */
+    float *left;          /* by keys: the sums that are carried out, if a unit has whole rows; else
+                           * NULL, and they stay in `sums` */
+    uint8_t *broken;      /* with `left`: one byte per row: not stored */
 } ordo_phase_factors;
 
 typedef struct ordo_phase_product {

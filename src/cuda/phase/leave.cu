@@ -1,6 +1,6 @@
 /* phase/leave.cu: copy the sums of dK and dV that are carried out from the workspace to the caller,
- * row by row, and only rows that are finite throughout. This needs a kernel of its own: several
- * blocks compute the columns of a row, and none knows whether those of the others are finite. */
+ * row by row, and only rows that are finite throughout. For head sizes above 256: several blocks
+ * compute the columns of a row, and none knows whether those of the others are finite. */
 #include "cuda/common/launch.h"
 #include "cuda/common/ptx.h"
 #include "cuda/phase/leave.h"

@@ -1,4 +1,5 @@
-/* phase/leave.h: store the carried sums of dK and dV of a backward pass by phases. */
+/* phase/leave.h: store the carried sums of dK and dV of a backward pass by phases whose rows
+ * several blocks compute. */
 #ifndef CUDA_PHASE_LEAVE_H
 #define CUDA_PHASE_LEAVE_H
 

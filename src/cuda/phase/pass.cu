@@ -181,6 +181,14 @@ static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *
                   why_size);
 }
 
+/* Whether a unit of the product by keys has whole rows of dK and dV, and so can store those that
+ * are finite itself. */
+static bool whole_rows(const ordo_cuda_pass *pass)
+{
+    const int columns = ordo_max32(pass->head_dim, pass->v_head_dim);
+    return columns <= ordo_phase_width(columns);
+}
+
 static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
                                const ordo_phase_panel *panel, char *why, size_t why_size)
 {
@@ -201,6 +209,12 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     dk->scale = ordo_pass_dk_scale(pass);
     dk->before = pass->carry.in ? pass->carry.dk : NULL;
     dk->sums = pass->phase.dk;
+    if (pass->carry.out && whole_rows(pass)) {
+        dv->left = pass->carry.dv;
+        dv->broken = pass->carry.dv_broken;
+        dk->left = pass->carry.dk;
+        dk->broken = pass->carry.dk_broken;
+    }
     args.all.together = together_of(pass, panel->heads);
     args.down = pass->run.order == ORDO_ORDER_DESCENDING;
     const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
@@ -250,7 +264,7 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
             panel.heads = heads;
             CUDA_TRY(run_panel(pass, maps, &panel, backward, why, why_size));
         }
-        if (backward && pass->carry.out)
+        if (backward && pass->carry.out && !whole_rows(pass))
             CUDA_TRY(ordo_phase_leave(pass, head, heads, why, why_size));
     }
     return ORDO_OK;

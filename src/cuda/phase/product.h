@@ -123,9 +123,11 @@ template <int N> struct product_loader {
         const ordo_phase_walk walk = ordo_phase_visits(&s, &all.panel, block, args.down);
         if (walk.count == 0 && !walk.begins)
             return;
+        const ordo_phase_factors &f = args.factors[factors];
+        if (walk.count == 0 && f.before && f.left) /* unseen: the sums stay where they are */
+            return;
         begin(walk.count * all.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
               factors, column, walk.begins + 2 * walk.ends);
-        const ordo_phase_factors &f = args.factors[factors];
         int32_t i = walk.first;
 #pragma unroll 1
         for (int32_t n = 0; n < walk.count; n++, i += walk.step)
@@ -225,11 +227,27 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
                 asm volatile("add.rn.f32 %0, %0, 0f80000000;" : "+f"(d[i]));
     }
 
+    /* Rows of sums that are carried out: all columns of a row are this unit's. */
+    __device__ __forceinline__ void leave(const float (&d)[N / 2], const ordo_cuda_sequence &s,
+                                          const unit_state &u) const
+    {
+        const int heads = args.all.kv_heads, row = u.line + pipe.mine * 64;
+        const carry_tile tile = { ordo_carry_row(args.kv_rows, heads, s.batch, s.kv_row + row,
+                                                 u.head),
+                                  heads, s.kv_len - row, u.f->columns };
+        if (carry_store(d, u.f->left, u.f->broken, tile, pipe.x))
+            *args.flag = 1;
+    }
+
     __device__ __forceinline__ void end(float (&d)[N / 2], const unit_state &u) const
     {
         const ordo_phase_common &all = args.all;
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, u.sequence);
         const int down = pipe.mine * 64;
+        if (KEYS && (u.ends & 2) && u.f->left) {
+            leave(d, s, u);
+            return;
+        }
         if (KEYS && (!(u.ends & 2) || !u.f->out.data)) {
             sums<false>(d, u.f->sums, all.panel.heads, u.head - all.panel.head, u);
             return;
