@@ -188,4 +188,14 @@ ORDO_HD int32_t ordo_run_coresident(const ordo_run *run)
     return together > 1 ? together : 0;
 }
 
+/* Whether workers that take a unit before they are done with the one before have their tickets
+ * dealt (worker w of n has w, w + n, ...) instead of drawn. A worker that drew two units of a group
+ * would wait for itself. Dealt, it has none twice, because units that must be resident together
+ * have consecutive tickets and are no more than the workers; and when all groups before one are
+ * done, all its units are at work. */
+ORDO_HD bool ordo_run_dealt(const ordo_run *run)
+{
+    return ordo_run_coresident(run) > 0;
+}
+
 #endif

@@ -302,5 +302,28 @@ TEST(every_order)
     }
 }
 
+/* Many heads of chains that wait on each other in a circle and have different lengths: a block that
+ * took two of a head would wait for ever. */
+TEST(cyclic_orders_of_many_heads)
+{
+    if (!have_device())
+        SKIP("no device of compute capability 9.0");
+    for (int dim = 64; dim <= 128; dim += 64) {
+        const shape z = { 8, 32, 32, 1024, 1024, dim, ORDO_MASK_CAUSAL };
+        values first = open_values(&z, 1), again = open_values(&z, 1);
+        for (int order = ORDO_ORDER_SHIFT; order <= ORDO_ORDER_SYMMETRIC; order++) {
+            ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+            options.order = (ordo_order)order;
+            run_device(&z, &first, CONTIGUOUS, options);
+            for (int n = 0; n < 3; n++) {
+                run_device(&z, &again, CONTIGUOUS, options);
+                check_same(&z, &first, &again, "another run");
+            }
+        }
+        close_values(&first), close_values(&again);
+    }
+}
+
 CHECK_MAIN(RUN(near_the_oracle_and_the_same_bits_for_any_strides),
-           RUN(the_same_bits_for_any_number_of_workers), RUN(every_order))
+           RUN(the_same_bits_for_any_number_of_workers), RUN(every_order),
+           RUN(cyclic_orders_of_many_heads))

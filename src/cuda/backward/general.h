@@ -178,13 +178,22 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
                ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
     }
 
+    /* The ticket behind `last`, -1 at first. This thread takes it while consumers are still busy
+     * with the unit before: see ordo_run_dealt(). Drawn: all earlier ones are taken. */
+    __device__ __forceinline__ int64_t next(bool dealt, int64_t last) const
+    {
+        if (!dealt)
+            return atomicAdd(args.ticket, 1);
+        return last < 0 ? (int64_t)blockIdx.x : last + gridDim.x;
+    }
+
     __device__ __forceinline__ void all(void)
     {
         const int64_t first_class = tickets(0), units = first_class + tickets(1);
-        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < units;) {
+        const bool dealt = ordo_run_dealt(&args.run);
+        for (int64_t ticket = next(dealt, -1); ticket < units; ticket = next(dealt, ticket)) {
             const int cls = ticket >= first_class;
             unit(cls, ticket - (cls ? first_class : 0));
-            ticket = atomicAdd(args.ticket, 1);
         }
         for (int end = 0; end < 2; end++) { /* store warps look at one each, makers at both */
             wait_for_room();
