@@ -50,6 +50,7 @@ plant $D/guide/a.md '[here](#part-3)' 'link to #part-3'
 plant $D/guide/a.md '[up](../../README.md#a-page)' 'link to ../../README.md#a-page'
 plant src/a.c "/* $D/a.md */" "$D/a.md: no such file"
 plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
+plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
