@@ -30,6 +30,13 @@ def test_examples_see_equal_bits(root, name):
     assert "\nequal\n" in done.stdout and "DIFFERENT" not in done.stdout
 
 
+def test_the_recorder_finds_the_flipped_bit(root):
+    done = run(root, "examples/torch_recorder.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("equal: 20 steps")
+    assert "\nDIFFERENT at step 17: weight qkv.weight\n" in done.stdout
+
+
 def test_the_generated_page_is_up_to_date(root):
     pytest.importorskip("transformers")
     done = run(root, "tools/torch-paths", "--check")
