@@ -4,6 +4,7 @@
  *   ordo::compiled_forward   one forward pass: allocate o and lse, draw seed and offset, run
  *   ordo::compiled_lengths   the same of packed or padded sequences, their lengths given as tensors
  *   ordo::compiled_backward  one backward pass
+ *   ordo::compiled_plain, ordo::compiled_plain_backward   the same without dropout or lists
  *
  * Python makes plans, checks arguments, owns autograd, and has another way to run every call
  * (ordo/torch/_call.py). An operator that cannot run a call as it stands declines, before it has
@@ -287,50 +288,92 @@ static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
 }
 
-/* (Tensor dout, Tensor dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor rng, int
+/* (Tensor q, Tensor k, Tensor v, int rules) -> (Tensor o, Tensor lse, int): forward() without
+ * dropout or lists, whose arguments would take as long as the rest of the call. */
+static void plain_forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    enum { Q, K, V, GIVEN };
+    tensor *given[GIVEN], *made[MADE] = { NULL };
+    unpack(stack, GIVEN, given);
+    ordo_call call = ORDO_CALL_INIT;
+
+    view x[GIVEN];
+    const bool known = look(given[Q], &x[Q]) && look(given[K], &x[K]) && look(given[V], &x[V]);
+    const int number = known ? find((int64_t)stack[GIVEN], false, no_lists, x) : 0;
+    const int64_t result = run_forward(number, 0, x, NULL, &call, made);
+    hand_over(stack, GIVEN, given, given[Q], 2, made, result);
+}
+
+/* Tensors of a backward pass. */
+enum { DOUT, Q, K, V, O, LSE, PLAIN, DLSE = PLAIN, RNG, GIVEN };
+
+/* Run a backward pass of plan `which`, as find() takes it; returns the operator's last result.
+ * given[DLSE] and given[RNG] are NULL where there is none. */
+static int64_t run_backward(int64_t which, tensor *const given[GIVEN], ordo_call *call,
+                            tensor *made[3])
+{
+    view x[GIVEN];
+    const view *q = &x[Q];
+    tensor *dlse = given[DLSE], *rng = given[RNG];
+    for (int i = 0; i < RNG; i++)
+        if (given[i] && !look(given[i], &x[i]))
+            return 0;
+    const int number = find(which, rng, no_lists, q);
+    if (!number || !at_hand(q) || !describe(q, &call->q) || !describe(&x[K], &call->k) ||
+        !describe(&x[V], &call->v) || !describe(&x[O], &call->o) ||
+        !describe(&x[DOUT], &call->dout) || !is_contiguous(&x[LSE].shape) ||
+        (dlse && !is_contiguous(&x[DLSE].shape)) || (rng && !set_rng(call, rng)))
+        return 0;
+    const kept_plan *of = plans[number];
+    ordo_tensor *out[3] = { &call->dq, &call->dk, &call->dv };
+    for (int i = 0; i < 3; i++) {
+        const shape dense = contiguous(x[Q + i].shape.axes, x[Q + i].shape.sizes);
+        made[i] = allocate(&dense, q->dtype, q);
+        if (!made[i])
+            return 0;
+        out[i]->data = data_of(made[i]);
+    }
+    if (!begin(call, of->workspace[1], q))
+        return 0;
+    call->lse = x[LSE].data;
+    call->dlse = dlse ? x[DLSE].data : NULL;
+    const ordo_status status = backward_pass(of->plan, call);
+    end(call, q);
+    return status ? -(int64_t)status : number;
+}
+
+/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, int
  * which, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
  * DLSE_GIVEN, rng with RNG_GIVEN. dout and o have the shape and type of o, dlse and lse those of
  * lse: Python sees to it. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    enum { DOUT, DLSE, Q, K, V, O, LSE, RNG, GIVEN };
-    tensor *given[GIVEN], *made[3] = { NULL };
+    tensor *given[GIVEN], *read[GIVEN], *made[3] = { NULL };
     unpack(stack, GIVEN, given);
+    memcpy(read, given, sizeof read);
     const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
-    const bool drops = flags & RNG_GIVEN, has_dlse = flags & DLSE_GIVEN;
+    if (!(flags & DLSE_GIVEN))
+        read[DLSE] = NULL;
+    if (!(flags & RNG_GIVEN))
+        read[RNG] = NULL;
     ordo_call call = ORDO_CALL_INIT;
     set_lists(&call, stack + GIVEN + 2);
-
-    view x[GIVEN], *q = &x[Q];
-    int64_t result = 0;
-    bool known = true;
-    for (int i = 0; i < RNG; i++)
-        known = known && ((i == DLSE && !has_dlse) || look(given[i], &x[i]));
-    const int number = known ? find(which, drops, no_lists, q) : 0;
-    if (number && at_hand(q) && describe(q, &call.q) && describe(&x[K], &call.k) &&
-        describe(&x[V], &call.v) && describe(&x[O], &call.o) && describe(&x[DOUT], &call.dout) &&
-        is_contiguous(&x[LSE].shape) && (!has_dlse || is_contiguous(&x[DLSE].shape)) &&
-        (!drops || set_rng(&call, given[RNG]))) {
-        const kept_plan *of = plans[number];
-        ordo_tensor *out[3] = { &call.dq, &call.dk, &call.dv };
-        bool room = true;
-        for (int i = 0; i < 3 && room; i++) {
-            const shape dense = contiguous(x[Q + i].shape.axes, x[Q + i].shape.sizes);
-            made[i] = allocate(&dense, q->dtype, q);
-            room = made[i];
-            if (room)
-                out[i]->data = data_of(made[i]);
-        }
-        if (room && begin(&call, of->workspace[1], q)) {
-            call.lse = x[LSE].data;
-            call.dlse = has_dlse ? x[DLSE].data : NULL;
-            const ordo_status status = backward_pass(of->plan, &call);
-            result = status ? -(int64_t)status : number;
-            end(&call, q);
-        }
-    }
+    const int64_t result = run_backward(which, read, &call, made);
     hand_over(stack, GIVEN, given, given[Q], 3, made, result);
+}
+
+/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int which) -> as backward(),
+ * without dropout, lists or dlse. */
+static void plain_backward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    tensor *given[GIVEN] = { NULL }, *made[3] = { NULL };
+    unpack(stack, PLAIN, given);
+    ordo_call call = ORDO_CALL_INIT;
+    const int64_t result = run_backward((int64_t)stack[PLAIN], given, &call, made);
+    hand_over(stack, PLAIN, given, given[Q], 3, made, result);
 }
 
 /* ---- registration ---- */
@@ -356,10 +399,17 @@ static const struct {
       "kv_lengths, Tensor ids, int max_q, int max_kv, int rules, int flags) -> (Tensor, Tensor, "
       "Tensor, int)",
       lengths },
+    { "compiled_plain",
+      "compiled_plain(Tensor q, Tensor k, Tensor v, int rules) -> (Tensor, Tensor, int)",
+      plain_forward },
     { "compiled_backward",
-      "compiled_backward(Tensor dout, Tensor dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor "
-      "lse, Tensor rng, int which, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
+      "compiled_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor "
+      "dlse, Tensor rng, int which, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
       backward },
+    { "compiled_plain_backward",
+      "compiled_plain_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
+      "int which) -> (Tensor, Tensor, Tensor, int)",
+      plain_backward },
 };
 
 static const char *find_functions(void)

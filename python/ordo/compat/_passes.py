@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ..torch._attention import Arguments, prepare, rng_of, run
+from ..torch._attention import Arguments, prepare, run
 from ..torch._mask import signed_probabilities
+from ..torch._seed import rng_of
 
 
 def forward(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,14 +14,15 @@ from .._words import Keying
 from . import _sink
 from ._blocks import attend_blocks, mask_of_cpu
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
-from ._inputs import NO_LISTS, Lists, Rules, check_rng
+from ._inputs import NO_LISTS, Lists, Rules
 from ._lengths import checked, close_gaps
 from ._numbers import length_of, mask_of, real_of, window_of
-from ._ops import attend, draw, execute, plain
+from ._ops import attend, execute, plain
 from ._passes import watchers
 from ._plans import KEPT, Ready, keep, ready
 from ._plans import _plans as _made
-from ._quick import Lengths, quick
+from ._quick import Beside, quick, quick_plain
+from ._seed import rng_of
 
 
 def attention(
@@ -80,6 +80,15 @@ def attention(
                         keep bits, which were made while other work ran
         block_mask      an ordo.BlockMask, or FlexAttention's: narrows the mask; tensors on the CPU
     """
+    if (
+        slopes is None and sink is None and seed is None and rng_state is None and generator is None
+        and cu_q is None and q_lens is None and kv_lens is None and sequence_ids is None
+        and prepared is None and block_mask is None
+    ):  # fmt: skip
+        rules = causal, window, scale, softcap, dropout_p, keying, shard
+        done = _at_once(q, k, v, rules)
+        if done is not None:
+            return done
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink,
@@ -117,13 +126,14 @@ class Arguments(NamedTuple):
 
 
 _RULES = Arguments._fields.index("seed")
+_DROPOUT_P = Arguments._fields.index("dropout_p")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
 # Plans by the caller's arguments, for arguments of which prepare() makes the same each time.
 _known: dict[Any, Ready] = {}
 
-# Numbers of rules under which the compiled front finds plans by itself; 0: not those of the rules.
+# Numbers of rules under which the compiled front finds plans by itself.
 _quick: dict[Any, int] = {}
 
 _autocasts = torch._C._is_any_autocast_enabled
@@ -136,33 +146,46 @@ def forget() -> None:
     _quick.clear()
 
 
+def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor] | None:
+    """(o, lse) of a call with rules alone, if the compiled front knows them and takes the call."""
+    if not front.on or watchers or not plain(q, k, v):
+        return None
+    try:
+        number = _quick.get(rules, 0)
+    except TypeError:  # a list or an array, which numbers() makes plain
+        return None
+    if not number:
+        return None
+    if _autocasts():
+        q, k, v = _cast(q, k, v)
+    if rules[_DROPOUT_P] > 0:
+        return quick(q, k, v, Beside(number, RNG_DRAWN))
+    return quick_plain(q, k, v, number)
+
+
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
-    rules, short, rng = 0, None, None
-    if front.on and not watchers and plain(q, k, v):
-        short, flags, lengths = _short(a)
+    done, drawn = None, a.seed is None and a.rng_state is None and a.generator is None
+    key, flags, lengths = _short(a)
+    if key is not None and not lengths and (drawn or not a.dropout_p > 0):
+        done = _at_once(q, k, v, key)
+    elif key is not None and front.on and not watchers and plain(q, k, v):
         try:
-            rules = _quick.get(short, 0)
-        except TypeError:  # a list or an array, which numbers() makes plain
-            pass
-    if rules:
-        if _autocasts():
-            q, k, v = _cast(q, k, v)
-        if a.dropout_p > 0:
-            a = _drawn_first(q, a)
-            rng = a.rng_state
-            flags |= RNG_DRAWN if rng is None else RNG_GIVEN
-        done = quick(q, k, v, rng, rules, flags, lengths)
-        if done is not None:
-            return done
-    return _planned(q, k, v, a, short if rules else None)
+            number = _quick.get(key, 0)
+        except TypeError:
+            number = 0
+        if number:
+            if _autocasts():
+                q, k, v = _cast(q, k, v)
+            if a.dropout_p > 0:
+                a = _drawn_first(q, a)
+                flags |= RNG_DRAWN if a.rng_state is None else RNG_GIVEN
+            done = quick(q, k, v, Beside(number, flags, a.rng_state, *lengths))
+    return _planned(q, k, v, a) if done is None else done
 
 
-def _planned(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, declined: Any
-) -> tuple[Tensor, Tensor]:
-    """(o, lse) with the plan found here. `declined`: by what the compiled front was asked, which
-    declined."""
+def _planned(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
+    """(o, lse) with the plan found here."""
     if a.prepared is not None:
         a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
@@ -188,8 +211,6 @@ def _planned(
         if not listed or _unchanged(inputs[3], a):
             keep(_known, key, _learned(ready(*inputs), q, k, v, a))
         return attend(*inputs, a.prepared)
-    if declined is not None:  # a plan that is known, but calls of which the compiled front declines
-        _quick[declined] = 0
     rng = None
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
@@ -215,11 +236,11 @@ def _in_blocks(
     return attend_blocks(*prepare(q, k, v, a), mask, a.sink)
 
 
-def _short(a: Arguments) -> tuple[Any, int, Lengths | None]:
-    """(what the number of a call's rules is found by, flags, lists) for the compiled front; the
-    first is None if it does not know such calls."""
+def _short(a: Arguments) -> tuple[Any, int, Any]:
+    """(what the number of a call's rules is found by, flags, the lists of Beside) for the compiled
+    front; the first is None if it does not know such calls."""
     if a.slopes is not None or a.sink is not None or a.prepared is not None:
-        return None, 0, None
+        return None, 0, ()
     q_lens, kv_lens, ids = a.q_lens, a.kv_lens, a.sequence_ids
     max_q: Any = 0
     max_kv: Any = 0
@@ -233,9 +254,9 @@ def _short(a: Arguments) -> tuple[Any, int, Lengths | None]:
     elif a.cu_q is None and q_lens is not None:
         flags = 0
     elif a.cu_q is None and kv_lens is None and ids is None:
-        return a[:_RULES], 0, None
+        return a[:_RULES], 0, ()
     else:
-        return None, 0, None
+        return None, 0, ()
     if ids is None:
         ids = q_lens
     else:
@@ -244,7 +265,7 @@ def _short(a: Arguments) -> tuple[Any, int, Lengths | None]:
         type(q_lens) is not Tensor or type(kv_lens) is not Tensor or type(ids) is not Tensor
         or type(max_q) is not int or type(max_kv) is not int or checked()
     ):  # fmt: skip
-        return None, 0, None
+        return None, 0, ()
     return (flags, a.cu_kv is None, *a[:_RULES]), flags, (q_lens, kv_lens, ids, max_q, max_kv)
 
 
@@ -255,8 +276,8 @@ def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Read
     short, _, lengths = _short(a)
     if front.on and short is not None and not made.bits_bytes:
         if short in _quick or len(_quick) < KEPT:
-            number = _quick.setdefault(short, number) or number
-    if lengths is None:
+            number = _quick.setdefault(short, number)
+    if not lengths:
         front.learn(made, number, q, k, v)
     else:
         front.learn(made, number, q, k, v, (lengths[0].shape[0], *lengths[3:]))
@@ -461,42 +482,3 @@ def _full(x: Tensor, lens: Tensor | None) -> Tensor:
     if lens is not None:
         return lens.to(torch.int32)
     return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
-
-
-# ---- seed and offset ----
-
-
-def rng_of(
-    q: Tensor,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
-    if seed is None and rng_state is None:
-        return draw(q, generator)
-    if generator is not None or (seed is not None and rng_state is not None):
-        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
-    if rng_state is not None:
-        if not isinstance(rng_state, Tensor):
-            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
-        check_rng(rng_state, q)
-        return rng_state
-    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
-    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
-        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
-    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
-    if q.is_cpu:
-        return torch.tensor(signed, dtype=torch.int64, device=q.device)
-    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
-    made[:1].fill_(signed[0])
-    return made
-
-
-def _pair(seed: Any) -> tuple[int, ...]:
-    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
-    given = seed.tolist() if hasattr(seed, "tolist") else seed
-    try:
-        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
-    except TypeError:
-        return ()

@@ -27,7 +27,7 @@ from ._inputs import ONLY_RNG, Lists
 from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
-_NAMES = ("compiled_add", "compiled_forward", "compiled_lengths", "compiled_backward")
+_NAMES = ("add", "forward", "lengths", "backward", "plain", "plain_backward")
 RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN = 1, 2, 4, 8, 16  # flags, as in front.c
 
 
@@ -45,6 +45,8 @@ class Front:
         self.forward: Any = None
         self.lengths: Any = None
         self.backward: Any = None
+        self.plain: Any = None
+        self.plain_backward: Any = None
 
     def open(self) -> None:
         mode = os.environ.get("ORDO_TORCH_FRONT", "auto")
@@ -71,11 +73,10 @@ class Front:
         if why_not:
             return why_not.decode()
         self._library = torch.library.Library("ordo", "FRAGMENT")
-        for name in _NAMES:  # below autograd, which is Python's part
-            self._library.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        self.add, self.forward, self.lengths, self.backward = (
-            getattr(torch.ops.ordo, name).default._op for name in _NAMES
-        )
+        for name in _NAMES:
+            full = f"compiled_{name}"  # below autograd, which is Python's part
+            self._library.impl(full, torch.library.fallthrough_kernel, "Autograd")
+            setattr(self, name, getattr(torch.ops.ordo, full).default._op)
         return ""
 
     def new_rules(self) -> int:
@@ -152,7 +153,7 @@ def backward(
     rng = lists.rng
     flags = (0 if rng is None else RNG_GIVEN) | (0 if dlse is None else DLSE_GIVEN)
     dq, dk, dv, result = front.backward(
-        dout, dout if dlse is None else dlse, q, k, v, o, lse, q if rng is None else rng,
+        dout, q, k, v, o, lse, dout if dlse is None else dlse, q if rng is None else rng,
         -made.number, flags, *_addresses(made, lists, bits),
     )  # fmt: skip
     if result <= 0:

@@ -1,49 +1,108 @@
-"""Calls of plain tensors by the compiled front, which finds their plans: the shortest way."""
+"""Calls of plain tensors by the compiled front, which finds their plans: the shortest way.
+
+Each function returns None if the front declines the call: it has then drawn and written nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ._compiled import DLSE_GIVEN, IDS_GIVEN, RNG_DRAWN, RNG_GIVEN, failed, front
-from ._inputs import Lists
+from ._inputs import NO_LISTS, Lists
 from ._ops import gradients
 from ._plans import Ready
 
 _DROPS = RNG_GIVEN | RNG_DRAWN
+_grad_enabled = torch.is_grad_enabled
 
-# Of queries and keys; sequence ids or any tensor; the longest of queries and keys, if packed.
-Lengths = tuple[Tensor, Tensor, Tensor, int, int]
+Pair = tuple[Tensor, Tensor]  # o and lse
+
+# ---- without dropout and lists ----
 
 
-class _Quick(torch.autograd.Function):
-    """Returns None if the front declines."""
-
+class _Plain(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        rng: Tensor | None,
-        rules: int,
-        flags: int,
-        lengths: Lengths | None,
-    ) -> Any:
-        o, lse, drawn, result = _run(q, k, v, rng, rules, flags, lengths)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rules: int) -> Any:
+        o, lse, result = front.plain(q, k, v, rules)
         if result <= 0:
             failed(result)
             return None
         ctx.set_materialize_grads(False)
-        if not flags and lengths is None:
-            ctx.save_for_backward(q, k, v, o, lse)
-        else:
-            given: tuple[Tensor, ...] = (drawn,) if flags & _DROPS else ()
-            if lengths is not None:
-                given += lengths[: 3 if flags & IDS_GIVEN else 2]
-            ctx.save_for_backward(q, k, v, o, lse, *given)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.number = result
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        if dout is not None and dlse is None and not _grad_enabled():
+            dq, dk, dv, result = front.plain_backward(dout, *ctx.saved_tensors, -ctx.number)
+            if result > 0:
+                return dq, dk, dv, None
+            failed(result)
+        q, k, v, o, lse = ctx.saved_tensors
+        made = front.plan(ctx.number)
+        return (*gradients(made, dout, dlse, q, k, v, o, lse, NO_LISTS, None), None)
+
+
+# Function.apply() itself, without a look for functorch: plain() has made sure of that.
+_apply_plain = super(torch.autograd.Function, _Plain).apply
+
+
+def quick_plain(q: Tensor, k: Tensor, v: Tensor, rules: int) -> Pair | None:
+    """(o, lse) without dropout and lists. `rules`: the number under which plans were learned."""
+    if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        pair: Pair | None = _apply_plain(q, k, v, rules)
+        return pair
+    o, lse, result = front.plain(q, k, v, rules)
+    if result <= 0:
+        failed(result)
+        return None
+    return o, lse
+
+
+# ---- with them ----
+
+
+class Beside(NamedTuple):
+    """What the front is told beside q, k and v: the rules, and how dropout and lists are given."""
+
+    rules: int  # the number under which plans were learned
+    flags: int
+    rng: Tensor | None = None  # unless it is drawn
+    q_lengths: Tensor | None = None  # with all of the following, or without
+    kv_lengths: Tensor | None = None
+    ids: Tensor | None = None  # of sequences, or any tensor
+    max_q: int = 0  # the longest, if packed
+    max_kv: int = 0
+
+
+def _run(q: Tensor, k: Tensor, v: Tensor, beside: Beside) -> Any:
+    """(o, lse, seed and offset, the number of the plan), as the operators return them."""
+    rules, flags, rng, *lengths = beside
+    if rng is None:
+        rng = q
+    if lengths[0] is None:
+        return front.forward(q, k, v, rng, rules, flags)
+    return front.lengths(q, k, v, rng, *lengths, rules, flags)
+
+
+class _Quick(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, beside: Beside) -> Any:
+        o, lse, drawn, result = _run(q, k, v, beside)
+        if result <= 0:
+            failed(result)
+            return None
+        ctx.set_materialize_grads(False)
+        given: Any = (drawn,) if beside.flags & _DROPS else ()
+        if beside.q_lengths is not None:
+            given += (beside.q_lengths, beside.kv_lengths)
+            if beside.flags & IDS_GIVEN:
+                given += (beside.ids,)
+        ctx.save_for_backward(q, k, v, o, lse, *given)
         ctx.made = front.plan(result)
         return o, lse
 
@@ -56,17 +115,16 @@ class _Quick(torch.autograd.Function):
             if dlse is not None:
                 flags |= DLSE_GIVEN
             dq, dk, dv, result = front.backward(
-                dout, dlse if flags & DLSE_GIVEN else dout, q, k, v, o, lse, rng, -made.number,
+                dout, q, k, v, o, lse, dlse if flags & DLSE_GIVEN else dout, rng, -made.number,
                 flags, *_places(made, given),
             )  # fmt: skip
             if result > 0:
-                return dq, dk, dv, None, None, None, None
+                return dq, dk, dv, None
             failed(result)
         lists: list[Any] = [None] * len(Lists._fields)
         for at, x in zip(made.lists, given):
             lists[at] = x
-        grads = gradients(made, dout, dlse, q, k, v, o, lse, Lists(*lists), None)
-        return (*grads, None, None, None, None)
+        return (*gradients(made, dout, dlse, q, k, v, o, lse, Lists(*lists), None), None)
 
 
 def _places(made: Ready, given: list[Tensor]) -> list[int]:
@@ -80,43 +138,15 @@ def _places(made: Ready, given: list[Tensor]) -> list[int]:
     return places
 
 
-def _run(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rng: Tensor | None,
-    rules: int,
-    flags: int,
-    lengths: Lengths | None,
-) -> Any:
-    """(o, lse, seed and offset, the number of the plan), as the operators return them."""
-    if rng is None:
-        rng = q
-    if lengths is None:
-        return front.forward(q, k, v, rng, rules, flags)
-    return front.lengths(q, k, v, rng, *lengths, rules, flags)
-
-
-# Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, _Quick).apply
-_grad_enabled = torch.is_grad_enabled
 
 
-def quick(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rng: Tensor | None,
-    rules: int,
-    flags: int,
-    lengths: Lengths | None,
-) -> tuple[Tensor, Tensor] | None:
-    """(o, lse) of plain tensors, or None if the front declines. `rules` is the number under which
-    plans were learned; rng is given, or drawn as the flags say."""
+def quick(q: Tensor, k: Tensor, v: Tensor, beside: Beside) -> Pair | None:
+    """(o, lse) with dropout or lists."""
     if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        pair: tuple[Tensor, Tensor] | None = _apply(q, k, v, rng, rules, flags, lengths)
+        pair: Pair | None = _apply(q, k, v, beside)
         return pair
-    o, lse, _, result = _run(q, k, v, rng, rules, flags, lengths)
+    o, lse, _, result = _run(q, k, v, beside)
     if result <= 0:
         failed(result)
         return None

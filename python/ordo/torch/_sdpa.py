@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import rng_of
 from ._inputs import DTYPES, NO_LISTS, Lists, Rules, check_saved, empty
 from ._mask import signed_probabilities
 from ._passes import backward, forward
 from ._plans import ready
+from ._seed import rng_of
 
 NAME = "ORDO"
 

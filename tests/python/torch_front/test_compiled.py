@@ -42,7 +42,9 @@ def counted(monkeypatch):
 
     spy("forward", "forward")
     spy("lengths", "forward")
+    spy("plain", "forward")
     spy("backward", "backward")
+    spy("plain_backward", "backward")
     return ran
 
 
@@ -248,6 +250,54 @@ def test_a_call_that_is_declined_draws_once(counted):
 
 
 @needed
+@pytest.mark.parametrize("p", [0.0, 0.2])
+def test_a_call_that_is_declined_leaves_the_short_way_to_others(counted, p):
+    """The same rules: what is declined is declined by its strides."""
+    inputs = [x.detach() for x in tensors(rows=29, keys=29)]
+    strided = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in inputs]
+    for given in (inputs, strided, strided, inputs):
+        counted.update(forward=0)
+        ordo.torch.attention(*given, causal=True, softcap=9.0, dropout_p=p)
+    assert counted["forward"] == 1
+
+
+@needed
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_without_that_of_lse(counted, monkeypatch, case):
+    """As training asks for them: by the operator of fewer arguments where there is no dropout."""
+    inputs, made = tensors(), []
+    for on in (True, True, False):
+        monkeypatch.setattr(front, "on", on)
+        counted.update(forward=0, backward=0)
+        torch.manual_seed(5)
+        o, _ = ordo.torch.attention(*inputs, **CASES[case])
+        made.append(torch.autograd.grad(o, inputs, torch.ones_like(o)))
+        assert counted == {"forward": int(on), "backward": int(on)}
+    for found in made[:2]:
+        assert all(same(x, y) for x, y in zip(found, made[2]))
+
+
+@needed
+def test_no_gradient_at_all():
+    """A backward pass that is handed none for o and none for lse."""
+
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, dx):
+            return None
+
+    inputs = tensors()
+    for _ in range(2):
+        o, lse = ordo.torch.attention(*inputs)
+        found = torch.autograd.grad(Nothing.apply(o).sum(), inputs, allow_unused=True)
+        assert all(x is None or not x.any() for x in found)
+
+
+@needed
 def test_other_shapes_types_and_rules_have_plans_of_their_own(counted):
     for rows, dtype, causal in ((3, torch.float32, True), (4, torch.float32, True),
                                 (4, torch.float16, True), (4, torch.float16, False)):  # fmt: skip
@@ -265,10 +315,10 @@ def test_other_shapes_types_and_rules_have_plans_of_their_own(counted):
 @needed
 def test_calls_on_the_other_way_leave_the_short_one_open(monkeypatch):
     """A call by ctypes or with a watcher does not stop the front from finding plans by itself."""
-    inputs, seen, real = tensors(rows=31, keys=31), [], front.forward
+    inputs, seen, real = tensors(rows=31, keys=31), [], front.plain
 
     def spy(*arguments):
-        seen.append(arguments[4])
+        seen.append(arguments[3])
         return real(*arguments)
 
     def call():
@@ -284,7 +334,7 @@ def test_calls_on_the_other_way_leave_the_short_one_open(monkeypatch):
         call()
         _passes.watchers.pop()
 
-    monkeypatch.setattr(front, "forward", spy)
+    monkeypatch.setattr(front, "plain", spy)
     call()
     for other in (by_ctypes, watched):
         other()

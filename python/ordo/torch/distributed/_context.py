@@ -12,11 +12,12 @@ from ..._library import Error
 from ..._problem import Shard
 from ..._words import Keying
 from .. import _lengths
-from .._attention import Arguments, numbers, rng_of
+from .._attention import Arguments, numbers
 from .._attention import _check_kinds as check_kinds
 from .._inputs import Lists, Rules, check
 from .._numbers import mask_of, window_of
 from .._plans import ready
+from .._seed import rng_of
 from . import _agree, _heads
 from ._auto import Link, choose
 from ._exchange import Ranks
