@@ -6,7 +6,8 @@ tree, wherever it begins; the nodes of all shards are gathered and the rest is a
 
 Squares are not negative, so that adding zeros changes no bit: a tree that ends inside a block of
 2^8 nodes is filled up with zeros. The blocks of all gradients are then added together, in a few
-operations, to sums of 2^8 nodes; and these again, until few are left for the host.
+operations, to sums of 2^8 nodes; and these again, until a whole gradient is one number. While the
+host adds what is left, the device has nothing to do.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _steps(a: int, b: int, elements: int) -> list[_Step]:
     """How elements a ... b - 1 of a gradient are added."""
     made: list[_Step] = []
     level = 0
-    while level == 0 or b - a > _BLOCK:
+    while level == 0 or b - a > 1:
         low = -(-a // _BLOCK) * _BLOCK
         last = b == -(-elements >> level)  # of the tree
         high = (-(-b // _BLOCK) if last else b // _BLOCK) * _BLOCK
@@ -101,13 +102,14 @@ def _pieces(parts: Sequence[tuple[Tensor, int]], most: int) -> Iterable[list[Ten
     """Parts, each with the zeros that fill its last block, in lists of at most `most` nodes."""
     piece: list[Tensor] = []
     room = most
+    zero = parts[0][0].new_zeros(_BLOCK)
     for x, zeros in parts:
         while x.numel() + zeros > room:
             piece.append(x[:room])
             x = x[room:]
             yield piece
             piece, room = [], most
-        piece += [x, x.new_zeros(zeros)] if zeros else [x]
+        piece += [x, zero[:zeros]] if zeros else [x]
         room -= x.numel() + zeros
     if piece:
         yield piece
@@ -166,8 +168,10 @@ def _on_host(
     made: list[list[float]] = [[] for _ in range(shards)]
     at = 0
     for shard, a, x in left:
-        made[shard] += _sums_from(found[at : at + x.numel()], a)
-        at += x.numel()
+        count = x.numel()
+        values = found[at : at + count]
+        made[shard] += _sums_from(values, a) if count > 1 else values.tolist()
+        at += count
     return made
 
 
@@ -259,8 +263,11 @@ def _norm(gradients: Sequence[Tensor]) -> float:
             squares[x] = value
     if not squares:
         return 0.0
-    total = _root([Node(0, x) for x in range(len(squares))], squares, len(squares))
-    return math.sqrt(total)  # correctly rounded, which PyTorch's is not everywhere
+    total = np.array(squares)
+    while len(total) > 1:
+        total = np.append(total, 0.0) if len(total) & 1 else total  # changes no bit
+        total = total[0::2] + total[1::2]
+    return math.sqrt(total[0])  # correctly rounded, which PyTorch's is not everywhere
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
