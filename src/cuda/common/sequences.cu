@@ -109,6 +109,8 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
     all.key_tile = (int32_t)c.key_tile;
     all.keep = c.keep;
     pass.table[pass.batch.sequences] = all;
+    if (pass.ticket) /* and the flag behind it: a pass has one launch less */
+        pass.ticket[0] = pass.ticket[1] = 0;
 }
 
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)

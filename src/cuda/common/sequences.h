@@ -137,7 +137,8 @@ ORDO_HD int32_t ordo_left_sequence(const ordo_cuda_pass *pass, int32_t slot)
 
 /* ---- launches, on the pass's stream ---- */
 
-/* Build pass->table with one block; nothing if it is NULL. Every pass calls this first. */
+/* Build pass->table with one block, and clear the ticket and its flag; nothing if it is NULL. Every
+ * pass calls this first. */
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
 /* Packed and padded batches (others: nothing): o = 0 and lse = -inf, or dq = dk = dv = 0, in rows

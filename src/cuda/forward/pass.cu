@@ -96,9 +96,10 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
-    /* The ticket and the flag behind it. */
-    CUDA_CALL(
-        cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    /* The ticket and the flag behind it, unless ordo_sm90_sequences() has cleared them. */
+    if (!pass->table)
+        CUDA_CALL(
+            cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream, why, why_size);
