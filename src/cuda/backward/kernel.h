@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(384, 1)
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
         int32_t cut = 0; /* of step j */
+        uint32_t bits[M::WORDS]; /* keep bits of the step, if gathered early */
         if constexpr (GENERAL)
             m.zero_keys();
         if (m.leads())
@@ -122,6 +123,7 @@ __global__ void __launch_bounds__(384, 1)
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
         if constexpr (GENERAL)
             m.zero_queries(j);
+        m.gather_early(bits, j);
         wgmma_wait<0>();
         wgmma_pin(sc);
 
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(384, 1)
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
-            m.gradients(sc, dp, dv, lse, p, ds, j, args, begins);
+            m.gradients(sc, dp, dv, lse, p, ds, bits, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             if (MODE != ORDO_DQ_NONE)
                 m.put_ds(ds, stage);
@@ -191,6 +193,8 @@ __global__ void __launch_bounds__(384, 1)
                 m.make_keep(j + Z::KEEP_BUFFERS, args.maker);
             if (CUT_AHEAD) /* after the last step: of whatever is there, and dropped */
                 cut = load_shared(Z::CUT + 4 * other);
+            if (!last)
+                m.gather_early(bits, j + 1);
             if (D == 128)
                 m.stats(lse, 0, other);
             if (GENERAL && !last)

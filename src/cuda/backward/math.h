@@ -31,7 +31,12 @@ struct chain_place {
 template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, GENERAL>;
-    enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
+    enum {
+        SCORES = Z::ROWS / 2,
+        PACKED = Z::ROWS / 4,
+        STATS = Z::ROWS / 4,
+        WORDS = SCORES / 32 /* of keep bits */
+    };
     const int mine, thread; /* of the two consumer warpgroups; in the block */
     const uint32_t k_low;   /* V lies behind K alike */
     uint32_t dq_at, ds_at;
@@ -146,26 +151,73 @@ struct backward_math {
             load_shared4(at + 64 * i, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
     }
 
-    /* Dropout: the sign of P says that the element is dropped. A word holds 32 keys of one query;
-     * this thread has two of them, sixteen bits apart. */
-    __device__ __forceinline__ void drop(float (&p)[SCORES], uint32_t j) const
-    {
-        const keep_bits bits = keep_bits_of(j);
-        wait_keep(j);
-#pragma unroll
-        for (int k = 0; k < Z::ROWS / 16; k++)
-            drop_slice(p, k, bits);
-    }
-
-    struct keep_bits {
-        uint32_t at, shift;
-    };
-
-    __device__ __forceinline__ keep_bits keep_bits_of(uint32_t j) const
+    /* Keep bits of step j in the order of this thread's registers: bit b of word n is that of
+     * register 32 n + ORDO_KEEP_REGISTER(b). Two threads read half of the stored words each and
+     * exchange what the other one needs; then the stored ones are released. */
+    __device__ __forceinline__ void gather_keep(uint32_t (&bits)[WORDS], uint32_t j) const
     {
         const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
-        const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
-        return { at + x % 4 * 64 + x % 32 / 8 * 8, 24 - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
+        const uint32_t at =
+            Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES + ordo_keep_gather_offset(x % 32);
+        const uint32_t slice = mine * 4 + x / 32 % 4;
+        uint32_t done = 1;
+        wait_keep(j);
+#pragma unroll
+        for (int n = 0; n < WORDS; n++) {
+            uint32_t half = 0;
+#pragma unroll
+            for (int k = 0; k < 8; k += 2) {
+                int32_t first, second;
+                load_shared2(at + (8 * n + k) * 128, first, second);
+                half = ordo_keep_gather(half, (uint32_t)first, slice);
+                half = ordo_keep_gather(half, (uint32_t)second, slice);
+            }
+            half = ordo_rotate_left(half, slice);
+            bits[n] = __byte_perm(half, exchange_4(half, done), ordo_keep_gather_bytes(x % 32));
+        }
+        __syncwarp();
+        if (x % 32 == 0 && done)
+            mbar_arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
+    }
+
+    /* The bits of a step are gathered in the one before, under its products, or where they are
+     * used, or not at all: what the registers of an instance allow. */
+    enum { EARLY = Z::DROP && !GENERAL, LATE = Z::DROP && GENERAL && D == 128 };
+    enum { BY_SLICE = Z::DROP && !EARLY && !LATE };
+
+    __device__ __forceinline__ void gather_early(uint32_t (&bits)[WORDS], uint32_t j) const
+    {
+        if (EARLY)
+            gather_keep(bits, j);
+    }
+
+    /* Dropout: the sign of P says that the element is dropped. In the order of the bits: then seven
+     * become predicates by one instruction. */
+    static __device__ __forceinline__ void mark(float (&p)[SCORES], int n, uint32_t bits)
+    {
+#pragma unroll
+        for (int b = 0; b < 32; b++) {
+            const int i = 32 * n + ORDO_KEEP_REGISTER(b);
+            p[i] = bits >> b & 1 ? p[i] : -p[i];
+        }
+    }
+
+    /* The same of sixteen queries k, without gathering: this thread has two bits of each stored
+     * word, sixteen apart. */
+    __device__ __forceinline__ void mark_slice(float (&p)[SCORES], uint32_t j, int k) const
+    {
+        const uint32_t x = opaque((uint32_t)thread), buffer = j % Z::KEEP_BUFFERS;
+        const uint32_t at =
+            Z::KEEP + buffer * Z::KEEP_BYTES + x % 4 * 64 + x % 32 / 8 * 8 + k * 256;
+        const uint32_t shift = keep_shift(mine * 8 + x / 32 % 4 * 2, x / 4 % 2);
+        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+        if (k == 0)
+            wait_keep(j);
+        load_shared2(at, word[0][0], word[0][1]);
+        load_shared2(at + 32, word[1][0], word[1][1]);
+#pragma unroll
+        for (int i = 8 * k; i < 8 * k + 8; i++)
+            p[i] = mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
     }
 
     static __device__ __forceinline__ void wait_keep(uint32_t j)
@@ -173,31 +225,12 @@ struct backward_math {
         mbar_wait(Z::KEEP_FULL + 8 * (j % Z::KEEP_BUFFERS), j / Z::KEEP_BUFFERS & 1);
     }
 
-    static __device__ __forceinline__ void drop_slice(float (&p)[SCORES], int k, keep_bits bits)
-    {
-        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
-        load_shared2(bits.at + k * 256, word[0][0], word[0][1]);
-        load_shared2(bits.at + k * 256 + 32, word[1][0], word[1][1]);
-#pragma unroll
-        for (int i = 8 * k; i < 8 * k + 8; i++) {
-            const uint32_t sign = (uint32_t)word[i % 2][i / 4 % 2]
-                                  << (i & 2 ? bits.shift - 16 : bits.shift);
-            p[i] = __uint_as_float(__float_as_uint(p[i]) | (~sign & 0x80000000u));
-        }
-    }
-
-    /* Releases the keep bits of step j. Must follow an instruction that uses what was loaded: an
+    /* Releases the stored bits of step j. Must follow an instruction that uses what was loaded: an
      * arrival does not wait for loads, and while products run a load may take longer than the copy
      * of the next bits. */
-    __device__ __forceinline__ void dropped(uint32_t j) const
+    __device__ __forceinline__ void release_keep(uint32_t j) const
     {
-        if (Z::DROP)
-            arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
-    }
-
-    static __device__ __forceinline__ float kept(float p)
-    {
-        return kept_value<Z::DROP>(p);
+        arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
     }
 
     static __device__ __forceinline__ float gradient(float p, float dp, float delta)
@@ -380,8 +413,8 @@ struct backward_math {
     __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
                                               float (&dv)[D / 2], const float (&lse)[STATS],
                                               uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-                                              uint32_t j, const ordo_backward_args &args,
-                                              bool first) const
+                                              uint32_t (&bits)[WORDS], uint32_t j,
+                                              const ordo_backward_args &args, bool first) const
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
@@ -390,12 +423,13 @@ struct backward_math {
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+            if (LATE)
+                gather_keep(bits, j);
             if (Z::DROP)
-                drop(sc, j);
+                mark(sc, 0, bits[0]);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv(dv, p, stage, first);
-            dropped(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
@@ -417,17 +451,15 @@ struct backward_math {
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
             }
-            if (Z::DROP && !GENERAL)
-                drop(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
-            if (Z::DROP && GENERAL)
-                wait_keep(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
-                if (Z::DROP && GENERAL) /* no registers for the words of all beside softcap */
-                    drop_slice(sc, k, keep_bits_of(j));
+                if (BY_SLICE)
+                    mark_slice(sc, j, k);
+                else if (Z::DROP && k % 4 == 0)
+                    mark(sc, k / 4, bits[k / 4]);
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
@@ -436,10 +468,11 @@ struct backward_math {
                     uncap(dp, sc, k, j, args.rule);
 #pragma unroll
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
-                    p[i] = pack_pair<F16>(kept(sc[2 * i]), kept(sc[2 * i + 1]));
+                    p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
             issue_dv(dv, p, stage, first);
-            dropped(j);
+            if (BY_SLICE)
+                release_keep(j);
             pack(ds, dp);
         }
     }
@@ -507,7 +540,12 @@ struct backward_math {
     {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
-            to[i] = pack_pair<F16>(kept(from[2 * i]), kept(from[2 * i + 1]));
+            to[i] = pack_kept_pair(from[2 * i], from[2 * i + 1]);
+    }
+
+    static __device__ __forceinline__ uint32_t pack_kept_pair(float low, float high)
+    {
+        return Z::DROP ? pack_positive_pair<F16>(low, high) : pack_pair<F16>(low, high);
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])

@@ -260,6 +260,17 @@ template <bool F16> ORDO_DEVICE uint32_t pack_pair(float low, float high)
     return pair;
 }
 
+/* The same of numbers below zero: 0. NaN stays. */
+template <bool F16> ORDO_DEVICE uint32_t pack_positive_pair(float low, float high)
+{
+    uint32_t pair;
+    if constexpr (F16)
+        asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
 template <bool F16> ORDO_DEVICE float pair_low(uint32_t pair)
 {
     if constexpr (!F16)
@@ -360,6 +371,19 @@ ORDO_DEVICE int4 load_shared_int4(uint32_t at)
 ORDO_DEVICE int32_t settled(int32_t value)
 {
     return __shfl_sync(~0u, value, 0);
+}
+
+/* x of the lane 4 further or before. Clears no bit of `done`, which an arrival can be made to
+ * depend on: the compiler moves a shuffle behind an arrival that only follows it, and what x was
+ * loaded from would be released too early. */
+ORDO_DEVICE uint32_t exchange_4(uint32_t x, uint32_t &done)
+{
+    uint32_t other, in_range;
+    asm volatile("{.reg .pred in; shfl.sync.bfly.b32 %0|in, %2, 4, 31, -1; selp.b32 %1, -1, 0, in;}"
+                 : "=r"(other), "=r"(in_range)
+                 : "r"(x));
+    done &= in_range;
+    return other;
 }
 
 ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)
