@@ -18,8 +18,8 @@ typedef struct ordo_forward_args {
     const uint2 *keep_bits; /* dropout: the words of rows r and r + 8, one pair per lane */
     float *lse;
     int32_t *ticket;
-    /* Read by the general kernel only. */
     ordo_cuda_batch batch;
+    /* Read by the general kernel only. */
     ordo_cuda_tensor rows; /* o, for tiles that are stored row by row */
     int32_t chunks;        /* of 8 columns, in one row of it */
     ordo_score_rule rule;

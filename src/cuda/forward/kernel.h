@@ -161,16 +161,22 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                     ahead = words(tile - 1);
             }
         };
+        const uint32_t keep_head =
+            GENERAL ? 0
+                    : keep_head_of(args.maker,
+                                   args.batch.first.id + (uint32_t)unit.batch * args.batch.step.id,
+                                   unit.head);
         auto made = [&](bool fresh) {
             if constexpr (SOURCE == ORDO_KEEP_MADE) {
+                const uint32_t head = GENERAL ? record.keep_head : keep_head;
                 const int to = ORDO_KEEP_COLS / Z::COLUMNS;
                 if (to == 1 || fresh || tile % to == to - 1) {
                     const uint32_t place = args.maker.block0 + tile / to;
                     uint32_t line = (uint32_t)row;
                     asm volatile("" : "+r"(line)); /* so that the sum is not kept live */
                     line += args.maker.row0;
-                    keep.x = keep_inside(maker, record.keep_head, line, place, lane % 4);
-                    keep.y = keep_inside(maker, record.keep_head, line + 8, place, lane % 4);
+                    keep.x = keep_inside(maker, head, line, place, lane % 4);
+                    keep.y = keep_inside(maker, head, line + 8, place, lane % 4);
                 }
             }
         };

@@ -13,11 +13,15 @@ static bool is_plain(const ordo_cuda_pass *pass)
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
            pass->v_head_dim == pass->bucket && pass->bucket <= 128 &&
-           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
+            (pass->bucket == 128 && !pass->batch.table)); /* at 64 registers do not suffice */
 }
 
 template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
 {
+    if constexpr (D == 128)
+        if (ordo_pass_keep_source(pass) == ORDO_KEEP_MADE)
+            return forward_instance<D, D, ORDO_KEEP_MADE, false, F16>();
     if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
         return forward_instance<D, D, ORDO_KEEP_GIVEN, false, F16>();
     return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
@@ -53,7 +57,6 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->sink = pass->sink;
-    args->maker = ordo_keep_maker_of(pass);
 }
 
 static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel,
@@ -74,6 +77,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     args.keep_scale = pass->keep_scale;
     args.keep_bits = (const uint2 *)pass->keep_bits;
     args.batch = pass->batch;
+    args.maker = ordo_keep_maker_of(pass);
     if (!plain)
         tell_general(&args, pass);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
