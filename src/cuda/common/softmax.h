@@ -13,10 +13,46 @@ struct row_state {
     float max[2], sum[2], shrink[2];
 };
 
-/* One step of the online softmax: scores become probabilities relative to the largest score so far,
- * and maximum, sum and rescaling factor are updated. If CUT, columns at or beyond `limit` (one per
- * row) are masked. Four partial sums per row, to hide the latency of addition; each begins with its
- * first element. */
+/* Four partial maxima and sums per row, to hide latency; each begins with its first element. */
+ORDO_DEVICE bool begins_part(int i)
+{
+    return i < 16 && i % 2 == 0;
+}
+
+/* The largest of a thread's scores of row r (0 or 1) and of what the row had before. */
+template <int N> ORDO_DEVICE float row_top(const float (&s)[N], const row_state &state, int r)
+{
+    float top[4] = { fmaxf(state.max[r], s[2 * r]), s[4 + 2 * r], s[8 + 2 * r], s[12 + 2 * r] };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i / 2 % 2 == r && !begins_part(i))
+            top[i / 4 % 4] = fmaxf(top[i / 4 % 4], s[i]);
+    return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+}
+
+/* Scores of row r become probabilities relative to the largest score so far; maximum, sum and
+ * rescaling factor are updated. `max` is the thread's row_top(). */
+template <int N>
+ORDO_DEVICE void row_softmax(float (&s)[N], float max, float scale_log2, row_state &state, int r)
+{
+    max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+    const float shift = ordo_softmax_shift(max, scale_log2);
+    state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
+    state.max[r] = max;
+    float partial[4];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i / 2 % 2 == r) {
+            s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
+            partial[i / 4 % 4] = begins_part(i) ? s[i] : partial[i / 4 % 4] + s[i];
+        }
+    const float sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
+    state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
+}
+
+/* One step of the online softmax over both rows of a thread. If CUT, columns at or beyond `limit`
+ * (one per row) are masked. */
 template <bool CUT, int N>
 ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
                               row_state &state)
@@ -27,30 +63,9 @@ ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, 
             if (ordo_accumulator_column(0, i) >= limit[i / 2 % 2] - column)
                 s[i] = -INFINITY;
     }
-    const auto begins = [](int i) { return i < 16 && i % 2 == 0; };
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float top[4] = { fmaxf(state.max[r], s[2 * r]), s[4 + 2 * r], s[8 + 2 * r], s[12 + 2 * r] };
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i / 2 % 2 == r && !begins(i))
-                top[i / 4 % 4] = fmaxf(top[i / 4 % 4], s[i]);
-        float max = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-        const float shift = ordo_softmax_shift(max, scale_log2);
-        state.shrink[r] = exp2_approx(ordo_softmax_shrink(state.max[r], scale_log2, shift));
-        state.max[r] = max;
-        float partial[4];
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i / 2 % 2 == r) {
-                s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift));
-                partial[i / 4 % 4] = begins(i) ? s[i] : partial[i / 4 % 4] + s[i];
-            }
-        const float sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
-        state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
-    }
+    for (int r = 0; r < 2; r++)
+        row_softmax(s, row_top(s, state, r), scale_log2, state, r);
 }
 
 /* A row's sum with its sink, relative to 2^top, which may be the sink's; and the factor that makes

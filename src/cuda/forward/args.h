@@ -30,6 +30,14 @@ typedef struct ordo_forward_args {
     ordo_keep_maker maker; /* ORDO_KEEP_MADE */
 } ordo_forward_args;
 
+/* What happens to scores before the softmax. */
+typedef enum ordo_forward_rule {
+    ORDO_RULE_ANY,      /* `ruled` and `rule` say it at run time: the general kernel */
+    ORDO_RULE_NONE,     /* nothing */
+    ORDO_RULE_CAP,      /* softcap alone */
+    ORDO_RULE_DISTANCE, /* ALiBi alone, with a scale of which rule.h leaves scores as they are */
+} ordo_forward_rule;
+
 /* A kernel and its launch parameters. */
 typedef struct ordo_forward_instance {
     const void *kernel;
@@ -43,5 +51,9 @@ ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source
 ordo_forward_instance ordo_forward_general_192_128(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_192(bool f16, ordo_keep_source source);
 ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source);
+
+/* The kernel of forward/ruled.h for a rule other than ORDO_RULE_ANY, without dropout. */
+ordo_forward_instance ordo_forward_ruled_64(bool f16, ordo_forward_rule rule);
+ordo_forward_instance ordo_forward_ruled_128(bool f16, ordo_forward_rule rule);
 
 #endif

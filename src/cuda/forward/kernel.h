@@ -32,17 +32,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
-        for (int s = 0; s < Z::Q_STAGES; s++) {
-            mbar_init(Z::Q_FULL + 8 * s, 1);
-            mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-        }
-        for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::K_FULL + 8 * s, 1);
-            mbar_init(Z::V_FULL + 8 * s, 1);
-            mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-            mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-        }
-        mbar_init_fence();
+        forward_barriers<Z>();
     }
     __syncthreads();
     grid_let_next(); /* the repair: it waits by itself */

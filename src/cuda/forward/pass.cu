@@ -27,6 +27,17 @@ template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pa
     return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
 }
 
+/* Softcap and ALiBi together, and scales that are negative or extreme, are decided at run time. */
+static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
+{
+    const ordo_score_rule rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
+    if (!ordo_pass_ruled(pass))
+        return ORDO_RULE_NONE;
+    if (rule.cap > 0.0f)
+        return rule.biased ? ORDO_RULE_ANY : ORDO_RULE_CAP;
+    return rule.unit == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
+}
+
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
@@ -34,6 +45,10 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
         return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))
         return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
+    const ordo_forward_rule rule = rule_of(pass);
+    if (pass->bucket <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
+        return pass->bucket == 64 ? ordo_forward_ruled_64(pass->f16, rule)
+                                  : ordo_forward_ruled_128(pass->f16, rule);
     if (pass->bucket <= 128)
         return pass->bucket == 64 ? ordo_forward_general_64(pass->f16, source)
                                   : ordo_forward_general_128(pass->f16, source);

@@ -87,6 +87,22 @@ template <int D, int DV, bool GENERAL> struct forward_shape {
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
 };
 
+/* Initialises the barriers; by one thread. */
+template <class Z> ORDO_DEVICE void forward_barriers(void)
+{
+    for (int s = 0; s < Z::Q_STAGES; s++) {
+        mbar_init(Z::Q_FULL + 8 * s, 1);
+        mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+    }
+    for (int s = 0; s < Z::STAGES; s++) {
+        mbar_init(Z::K_FULL + 8 * s, 1);
+        mbar_init(Z::V_FULL + 8 * s, 1);
+        mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+        mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+    }
+    mbar_init_fence();
+}
+
 /* Stage and phase of Q for unit number `drawn` of a block. */
 template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
 {
