@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(384, 1)
     using Z = backward_shape<D, SOURCE, GENERAL>;
     using M = backward_math<D, SOURCE, GENERAL, F16>;
     using SUMS = chain_sums<D>;
+    const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
      * before the last product of dP, which then waits for it behind the others' operands. */
     const bool CUT_AHEAD = CARRY && !GENERAL;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        int32_t cut = 0; /* of step j */
+        int32_t cut = 0;         /* of step j */
         uint32_t bits[M::WORDS]; /* keep bits of the step, if gathered early */
         if constexpr (GENERAL)
             m.zero_keys();
@@ -144,19 +145,20 @@ __global__ void __launch_bounds__(384, 1)
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
-            m.gradients(sc, dp, dv, lse, p, ds, bits, j, args, begins);
+            m.template gradients<KEYS>(sc, dp, dv, lse, p, ds, bits, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
-            if (MODE != ORDO_DQ_NONE)
+            if (QUERIES)
                 m.put_ds(ds, stage);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
-            m.add(dk, ds, Z::Q, stage, begins);
+            if (KEYS)
+                m.add(dk, ds, Z::Q, stage, begins);
             wgmma_commit();
             float dq[32]; /* of the step before; the first step's is dropped */
             wgmma_pin(dq);
             wgmma_fence();
-            if (MODE != ORDO_DQ_NONE)
+            if (QUERIES)
                 m.dq(dq, other);
             wgmma_commit();
             wgmma_wait<2>(); /* dV: dO is free, and P */
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(384, 1)
                 mbar_wait(Z::DO_FULL + 8 * other, next_phase);
             wgmma_wait<1>();
             wgmma_pin(dq);
-            if (MODE != ORDO_DQ_NONE && !first)
+            if (QUERIES && !first)
                 m.put_dq(dq, j - 1);
             fence_shared_to_async(); /* dS and dQ */
             if (!first)
@@ -212,13 +214,13 @@ __global__ void __launch_bounds__(384, 1)
             named_sync(DS_DONE + 2 * stage + m.mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
-            if (MODE != ORDO_DQ_NONE)
+            if (QUERIES)
                 m.dq(dq, stage);
             wgmma_commit();
             m.wait_dq(j - 1);
             wgmma_wait<0>();
             wgmma_pin(dq);
-            if (MODE != ORDO_DQ_NONE)
+            if (QUERIES)
                 m.put_dq(dq, j - 1);
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(384, 1)
         const bool dead = m.dead();
         m.arrive(Z::KV_EMPTY); /* the next chain's K and V come meanwhile */
         /* dS has been read: dV and dK are staged there. Sums are not, so they need not wait. */
-        if (!CARRY || !args.carry.out)
+        if (KEYS && (!CARRY || !args.carry.out))
             named_sync(DQ_DONE, 256);
         uint32_t taint = 0;
         if (dead) {
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(384, 1)
         }
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (!GENERAL || args.dk_rows.data) {
+        } else if (KEYS) {
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
                               args.v_head_dim, at);
             taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);

@@ -41,20 +41,25 @@ static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size
                               : backward_plain<128, F16, CARRY>(pass, why, why_size);
 }
 
+template <int MODE, ordo_keep_source SOURCE, bool F16>
+static ordo_status backward_general_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    const bool carry = MODE != ORDO_DQ_ALONE; /* dQ has no sums to carry */
+    return pass->bucket == 64
+               ? backward_launch<64, MODE, SOURCE, true, F16, carry>(pass, why, why_size)
+               : backward_launch<128, MODE, SOURCE, true, F16, carry>(pass, why, why_size);
+}
+
 /* Buckets 64 and 128, all kinds of dropout. */
 template <int MODE, bool F16>
 static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const bool narrow = pass->bucket == 64;
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     if (source == ORDO_KEEP_NONE)
-        return narrow ? backward_launch<64, MODE, ORDO_KEEP_NONE, true, F16>(pass, why, why_size)
-                      : backward_launch<128, MODE, ORDO_KEEP_NONE, true, F16>(pass, why, why_size);
+        return backward_general_of<MODE, ORDO_KEEP_NONE, F16>(pass, why, why_size);
     if (source == ORDO_KEEP_GIVEN)
-        return narrow ? backward_launch<64, MODE, ORDO_KEEP_GIVEN, true, F16>(pass, why, why_size)
-                      : backward_launch<128, MODE, ORDO_KEEP_GIVEN, true, F16>(pass, why, why_size);
-    return narrow ? backward_launch<64, MODE, ORDO_KEEP_MADE, true, F16>(pass, why, why_size)
-                  : backward_launch<128, MODE, ORDO_KEEP_MADE, true, F16>(pass, why, why_size);
+        return backward_general_of<MODE, ORDO_KEEP_GIVEN, F16>(pass, why, why_size);
+    return backward_general_of<MODE, ORDO_KEEP_MADE, F16>(pass, why, why_size);
 }
 
 #endif

@@ -409,12 +409,13 @@ struct backward_math {
         return GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
     }
 
-    /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight. */
-    __device__ __forceinline__ void gradients(float (&sc)[SCORES], float (&dp)[SCORES],
-                                              float (&dv)[D / 2], const float (&lse)[STATS],
-                                              uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-                                              uint32_t (&bits)[WORDS], uint32_t j,
-                                              const ordo_backward_args &args, bool first) const
+    /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight, if it is
+     * wanted. */
+    template <bool KEYS>
+    __device__ __forceinline__ void
+    gradients(float (&sc)[SCORES], float (&dp)[SCORES], float (&dv)[D / 2],
+              const float (&lse)[STATS], uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
+              uint32_t (&bits)[WORDS], uint32_t j, const ordo_backward_args &args, bool first) const
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
@@ -429,7 +430,7 @@ struct backward_math {
                 mark(sc, 0, bits[0]);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
-            issue_dv(dv, p, stage, first);
+            issue_dv<KEYS>(dv, p, stage, first);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
@@ -470,7 +471,7 @@ struct backward_math {
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
-            issue_dv(dv, p, stage, first);
+            issue_dv<KEYS>(dv, p, stage, first);
             if (BY_SLICE)
                 release_keep(j);
             pack(ds, dp);
@@ -555,12 +556,14 @@ struct backward_math {
             to[i] = pack_pair<F16>(from[2 * i], from[2 * i + 1]);
     }
 
+    template <bool KEYS>
     __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],
                                              int stage, bool first) const
     {
         wgmma_pin(dv);
         wgmma_fence();
-        add(dv, p, Z::DO, stage, first);
+        if (KEYS)
+            add(dv, p, Z::DO, stage, first);
         wgmma_commit();
     }
 };

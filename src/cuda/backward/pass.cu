@@ -14,6 +14,9 @@ ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, siz
         if (!pass->dq.data)
             return pass->f16 ? ordo_backward_keys_f16(pass, why, why_size)
                              : ordo_backward_keys_bf16(pass, why, why_size);
+        if (!pass->dk.data && !pass->carry.out)
+            return pass->f16 ? ordo_backward_queries_f16(pass, why, why_size)
+                             : ordo_backward_queries_bf16(pass, why, why_size);
         return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
                          : ordo_backward_general_bf16(pass, why, why_size);
     }

@@ -14,7 +14,8 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_ORDERED,
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
     ORDO_DQ_UNORDERED, /* no turns: adds in any order, the baseline of measurements */
-    ORDO_DQ_NONE       /* dK and dV alone: four products instead of five */
+    ORDO_DQ_NONE,      /* dK and dV alone: four products instead of five */
+    ORDO_DQ_ALONE      /* ordered, without dK and dV: three products */
 } ordo_dq_mode;
 
 /* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
@@ -281,7 +282,8 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
         load_shared2(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS), tile, turn);
         if (turn < 0)
             break;
-        const bool ordered = MODE == ORDO_DQ_ORDERED || MODE == ORDO_DQ_DELAYED;
+        const bool ordered =
+            MODE == ORDO_DQ_ORDERED || MODE == ORDO_DQ_DELAYED || MODE == ORDO_DQ_ALONE;
         if (MODE == ORDO_DQ_DELAYED) {
             const uint32_t hash = (step * 2654435761u ^ (uint32_t)clock64()) * 2246822519u;
             __nanosleep(hash >> 18);

@@ -24,6 +24,10 @@ ordo_status ordo_backward_general_f16(const ordo_cuda_pass *pass, char *why, siz
 ordo_status ordo_backward_keys_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_backward_keys_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
+/* The same for passes that compute only dq. */
+ordo_status ordo_backward_queries_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_backward_queries_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
 /* Plain passes that carry sums of dK and dV. */
 ordo_status ordo_backward_carry_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_backward_carry_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
