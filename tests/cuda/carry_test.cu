@@ -369,6 +369,7 @@ int main(void)
              with(causal, "causal D 64, bits made", [](S s) { s.dim = 64, s.dropout = 0.1; }),
              with(causal, "window 300", [](S s) { s.left = 300; }),
              with(full, "full, window 700", [](S s) { s.left = 700; }),
+             with(causal, "dlse", [](S s) { s.dlse = true; }),
              with(causal, "softcap, alibi, dlse",
                   [](S s) { s.softcap = 20, s.alibi = s.dlse = true; }),
              with(

@@ -148,6 +148,8 @@ static const grid_rule grid_rules[] = {
     { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true },
     { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true, GRID_CAUSAL },
     { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL, .dlse = true },
+    { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL,
+      .alibi = true },
 };
 
 #undef GRID_MIXED

@@ -99,9 +99,9 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         if (row < at.q_len) {
             const float lse = args.lse[at.lse + row];
             lse2 = lse == -INFINITY ? INFINITY : lse * (float)ORDO_LOG2_E;
-            if (GENERAL && args.dlse)
+            if (args.dlse)
                 sum -= args.dlse[at.lse + row];
-            if (GENERAL && lse == -INFINITY)
+            if ((GENERAL || args.dlse) && lse == -INFINITY)
                 sum = 0.0f;
         }
         const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
@@ -117,8 +117,8 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
     return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
            pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
-           !ordo_pass_ruled(pass) && !pass->dlse && pass->dq.data &&
-           (pass->dk.data || pass->carry.out) && ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           !ordo_pass_ruled(pass) && pass->dq.data && (pass->dk.data || pass->carry.out) &&
+           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
