@@ -17,10 +17,15 @@
  * the bits of the causal mask, and it changes no bit to list a block in which nothing is visible,
  * or to mark as partial a block that is whole.
  *
- *   runs      backends ref and cpu; orders ascending, descending and spt; on the CPU tiles of 128
- *             columns and of rows that divide 128
- *   refused   backend cuda, other orders, other tiles and segments of dropout, when the plan is
- *             made (ORDO_ERR_UNSUPPORTED)
+ *   runs      backends ref and cpu, and cuda up to head size 128; orders ascending, descending and
+ *             spt; on the CPU tiles of 128 columns and of rows that divide 128
+ *   refused   larger heads on backend cuda, other orders, other tiles and segments of dropout, when
+ *             the plan is made (ORDO_ERR_UNSUPPORTED)
+ *
+ * The arrays of a mask lie where the tensors lie: on the device for backend cuda, where they are
+ * read by the pass and cannot be checked. Invalid ones are clamped there: starts to 0 .. entries, a
+ * row that ends before it begins is empty, and entries that name no block are ignored. Then nothing
+ * outside the arrays is read, both passes end, and results are undefined.
  *
  * The functions that make a mask work on the host, check their arguments and allocate; they write
  * NULL if they fail. */

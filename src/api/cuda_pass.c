@@ -10,6 +10,10 @@
 #include <pthread.h>
 #include <stdio.h>
 
+_Static_assert(sizeof(ordo_tile_word) == ORDO_TILE_WORD_BYTES &&
+                   sizeof(ordo_span) == ORDO_TILE_SPAN_BYTES &&
+                   (int)ORDO_TILE_BITS == (int)ORDO_TILE_WORD,
+               "the workspace has room for rows of bits");
 _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
                "the workspace has room for a table");
 
@@ -90,6 +94,12 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
                          "ordo_dropout_fill_device()");
+    if (call->block_mask && call->block_mask->first &&
+        call->block_mask->sequences * call->block_mask->heads > INT32_MAX / (p->q_len + 1))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "block_mask.sequences %" PRId64 " x heads %" PRId64 " x q_len %" PRId64
+                         ": backend cuda expects less than 2^31 intervals",
+                         call->block_mask->sequences, call->block_mask->heads, p->q_len);
     if ((uintptr_t)call->mask_bits % COPY_BYTES != 0)
         return ordo_fail(ORDO_ERR_ALIGN,
                          "mask_bits %p: backend cuda expects a multiple of %d bytes",
@@ -186,6 +196,8 @@ static void take_forward_workspace(const ordo_plan *plan, char *at, ordo_cuda_pa
     pass->ticket = cut(&at, parts.ticket);
     void *const entries = cut(&at, parts.table);
     pass->table = pass->layout != ORDO_DENSE ? entries : NULL;
+    pass->blocks.words = cut(&at, parts.words);
+    pass->blocks.spans = cut(&at, parts.spans);
     if (!ordo_plan_by_phases(plan, ORDO_FORWARD))
         return;
     pass->delta = cut(&at, parts.weight);
@@ -216,6 +228,8 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->table = table ? entries : NULL;
     pass->carry.dk_broken = cut(&at, parts.broken);
     pass->carry.dv_broken = pass->carry.dk_broken + parts.broken / 2;
+    pass->blocks.words = cut(&at, parts.words);
+    pass->blocks.columns = cut(&at, parts.columns);
     pass->dsink = call->dsink;
     pass->dsink_parts = call->dsink_parts;
     if (call->dsink && !call->dsink_parts) /* one per query tile, and a sequence has one at least */
@@ -316,6 +330,49 @@ static void take_batch(const ordo_plan *plan, const ordo_call *call, ordo_cuda_p
         pass->ragged = ragged_of(plan, call);
 }
 
+/* ---- block masks ---- */
+
+static int32_t count_words(int64_t length, int64_t tile)
+{
+    return count_tiles(count_tiles(length, tile), ORDO_TILE_BITS);
+}
+
+/* The lists, and the sizes of the rows and columns of bits; their places have been taken. */
+static void take_blocks(const ordo_plan *plan, ordo_pass which, const ordo_block_mask *mask,
+                        ordo_cuda_block_mask *blocks)
+{
+    const ordo_problem *p = &plan->problem;
+    const ordo_tile tile = plan->backward_tile;
+    const bool forward = which == ORDO_FORWARD;
+    const ordo_cuda_block_mask taken = *blocks;
+    uint64_t tiles = 0, key_tiles = 0;
+    *blocks = (ordo_cuda_block_mask) { .start = NULL };
+    if (!mask)
+        return;
+    (void)ordo_plan_query_tiles(plan, &tiles); /* fit: as made */
+    (void)ordo_plan_key_tiles(plan, &key_tiles);
+    const int32_t rows = forward ? ORDO_FORWARD_LIST_ROWS : (int32_t)tile.q;
+    *blocks = (ordo_cuda_block_mask) {
+        .start = mask->start,
+        .key = mask->key,
+        .first = mask->first,
+        .last = mask->last,
+        .q_len = (int32_t)mask->q_len,
+        .entries = (int32_t)mask->entries,
+        .mask_sequence = mask->sequences > 1 ? (int32_t)mask->heads : 0,
+        .mask_head = mask->heads > 1,
+        .lists = (int32_t)mask->heads,
+        .rows = rows,
+        .across = count_words(p->kv_len, tile.k),
+        .down = count_words(p->q_len, tile.q),
+        .tiles = (int32_t)tiles * ((int32_t)tile.q / rows),
+        .key_tiles = (int32_t)key_tiles,
+        .words = taken.words,
+        .spans = taken.spans,
+        .columns = taken.columns,
+    };
+}
+
 /* ---- a pass ---- */
 
 static void take_dropout(const ordo_problem *p, const ordo_call *call, ordo_cuda_pass *pass)
@@ -361,6 +418,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     ORDO_TRY(take_tensors(p, which, call, pass));
     take_workspace(plan, which, call, pass);
     take_batch(plan, call, pass);
+    take_blocks(plan, which, call->block_mask, &pass->blocks);
     return ORDO_OK;
 }
 

@@ -24,6 +24,15 @@ static inline int ordo_panel_row(int64_t n)
 /* Bytes of one entry in the table of sequences. */
 enum { ORDO_SEQUENCE_BYTES = 80 };
 
+/* Block masks: bytes of a word of a row of bits, tiles of a word, and rows of a query tile in the
+ * lists of the forward pass, one warpgroup's: cuda/common/blocks.h. */
+enum {
+    ORDO_TILE_WORD_BYTES = 16,
+    ORDO_TILE_SPAN_BYTES = 8,
+    ORDO_TILE_WORD = 32,
+    ORDO_FORWARD_LIST_ROWS = 64
+};
+
 /* The head size that the kernels are compiled for and that serves this plan: 64, 128, 256, or up to
  * 576. */
 static inline int ordo_plan_bucket(const ordo_plan *plan)

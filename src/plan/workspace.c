@@ -60,6 +60,39 @@ static bool broken_rows(const ordo_plan *plan, ordo_backward_parts *parts)
                 packed ? 1 : (uint64_t)p->batch, (uint64_t)p->kv_heads, 2);
 }
 
+/* ---- block masks on CUDA ---- */
+
+static uint64_t words_of(int64_t length, int64_t tile)
+{
+    const uint64_t tiles = ((uint64_t)length + (uint64_t)tile - 1) / (uint64_t)tile;
+    return (tiles + ORDO_TILE_WORD - 1) / ORDO_TILE_WORD;
+}
+
+static uint64_t lists_of(const ordo_problem *p)
+{
+    return p->blocks.per_head ? (uint64_t)p->heads : 1;
+}
+
+/* Rows of bits of `tiles` query tiles. */
+static bool block_rows(const ordo_plan *plan, uint64_t tiles, uint64_t *bytes)
+{
+    const ordo_problem *p = &plan->problem;
+    *bytes = 0;
+    return p->blocks.entries == 0 ||
+           part(bytes, tiles, lists_of(p), words_of(p->kv_len, plan->backward_tile.k),
+                ORDO_TILE_WORD_BYTES);
+}
+
+static bool block_columns(const ordo_plan *plan, uint64_t *bytes)
+{
+    const ordo_problem *p = &plan->problem;
+    uint64_t tiles = 0;
+    *bytes = 0;
+    return p->blocks.entries == 0 ||
+           (ordo_plan_key_tiles(plan, &tiles) &&
+            part(bytes, tiles, lists_of(p), words_of(p->q_len, plan->backward_tile.q) + 1, 4));
+}
+
 /* ---- passes by phases ---- */
 
 static int64_t query_heads(const ordo_problem *p)
@@ -130,7 +163,8 @@ bool ordo_plan_backward_parts(const ordo_plan *plan, uint64_t tiles, ordo_backwa
         return false;
     if (plan->backend == ORDO_BACKEND_CPU)
         return query_panels(plan, each, rows, parts);
-    return broken_rows(plan, parts) &&
+    return broken_rows(plan, parts) && block_rows(plan, tiles, &parts->words) &&
+           block_columns(plan, &parts->columns) &&
            (!ordo_plan_by_phases(plan, ORDO_BACKWARD) || phase_parts(plan, tiles, parts));
 }
 
@@ -148,6 +182,12 @@ static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
     uint64_t tiles = 0, others = 0;
     parts->ticket = PART_ALIGN;
     parts->table = ordo_plan_table_bytes(plan);
+    if (plan->problem.blocks.entries > 0) {
+        const int64_t each = plan->backward_tile.q / ORDO_FORWARD_LIST_ROWS;
+        return ordo_plan_query_tiles(plan, &tiles) && ordo_mul_fits(&tiles, (uint64_t)each) &&
+               block_rows(plan, tiles, &parts->words) &&
+               part(&parts->spans, tiles, lists_of(&plan->problem), ORDO_TILE_SPAN_BYTES, 1);
+    }
     if (!ordo_plan_by_phases(plan, ORDO_FORWARD))
         return true;
     if (!ordo_plan_query_tiles(plan, &tiles) ||
@@ -213,8 +253,8 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
         !ordo_plan_forward_parts(plan, tiles, &parts))
         return false;
-    const uint64_t sizes[] = { parts.kt,    parts.v,      parts.ready, parts.ticket,
-                               parts.table, parts.weight, parts.p,     parts.shrink };
+    const uint64_t sizes[] = { parts.kt,    parts.v,     parts.ready,  parts.ticket, parts.table,
+                               parts.words, parts.spans, parts.weight, parts.p,      parts.shrink };
     return add_all(bytes, sizes, sizeof sizes / sizeof *sizes);
 }
 
@@ -222,6 +262,12 @@ bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles)
 {
     const ordo_problem *p = &plan->problem;
     return all_tiles(p, p->total_q, p->q_len, plan->backward_tile.q, tiles);
+}
+
+bool ordo_plan_key_tiles(const ordo_plan *plan, uint64_t *tiles)
+{
+    const ordo_problem *p = &plan->problem;
+    return all_tiles(p, p->total_kv, p->kv_len, plan->backward_tile.k, tiles);
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
@@ -239,8 +285,9 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;
-    const uint64_t parts[] = { w.dq,   w.delta, w.turns, w.ticket, w.q, w.dout, w.qt, w.doutt,
-                               w.lse2, w.ready, w.table, w.broken, w.p, w.ds,   w.dk, w.dv };
+    const uint64_t parts[] = { w.dq,    w.delta,   w.turns, w.ticket, w.q,     w.dout,
+                               w.qt,    w.doutt,   w.lse2,  w.ready,  w.table, w.broken,
+                               w.words, w.columns, w.p,     w.ds,     w.dk,    w.dv };
     if (!add_all(bytes, parts, sizeof parts / sizeof *parts))
         return false;
     *bytes = *bytes > forward ? *bytes : forward;

@@ -12,20 +12,22 @@
 
 /* Bytes of each part of the backward pass's workspace. Rows are padded to whole tiles. */
 typedef struct ordo_backward_parts {
-    uint64_t dq;     /* the f32 sum of dQ per query row; none on CUDA at head sizes above 128 */
-    uint64_t delta;  /* row sums of dO * O */
-    uint64_t turns;  /* one turn counter per query tile */
-    uint64_t ticket; /* the ticket and a flag */
-    uint64_t q;      /* CPU: queries as panels */
-    uint64_t dout;   /* CPU: dO as panels */
-    uint64_t qt;     /* CPU: queries transposed */
-    uint64_t doutt;  /* CPU: dO transposed */
-    uint64_t lse2;   /* lse in base 2 */
-    uint64_t ready;  /* CPU: one flag per query tile: its panels are filled */
-    uint64_t table;  /* CUDA: the table of sequences */
-    uint64_t broken; /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
-    uint64_t p, ds;  /* CUDA, by phases: of a panel */
-    uint64_t dk, dv; /* CUDA, by phases: f32 sums of a section of key heads */
+    uint64_t dq;      /* the f32 sum of dQ per query row; none on CUDA at head sizes above 128 */
+    uint64_t delta;   /* row sums of dO * O */
+    uint64_t turns;   /* one turn counter per query tile */
+    uint64_t ticket;  /* the ticket and a flag */
+    uint64_t q;       /* CPU: queries as panels */
+    uint64_t dout;    /* CPU: dO as panels */
+    uint64_t qt;      /* CPU: queries transposed */
+    uint64_t doutt;   /* CPU: dO transposed */
+    uint64_t lse2;    /* lse in base 2 */
+    uint64_t ready;   /* CPU: one flag per query tile: its panels are filled */
+    uint64_t table;   /* CUDA: the table of sequences */
+    uint64_t broken;  /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
+    uint64_t words;   /* CUDA, block mask: rows of bits, */
+    uint64_t columns; /* and columns: cuda/common/blocks.h */
+    uint64_t p, ds;   /* CUDA, by phases: of a panel */
+    uint64_t dk, dv;  /* CUDA, by phases: f32 sums of a section of key heads */
     ordo_phase_panels panels;
 } ordo_backward_parts;
 
@@ -40,6 +42,8 @@ typedef struct ordo_forward_parts {
     uint64_t ready;  /* CPU: one flag per key tile: its panels are filled */
     uint64_t ticket; /* CUDA: the ticket and a flag */
     uint64_t table;  /* CUDA: the table of sequences */
+    uint64_t words;  /* CUDA, block mask: rows of bits (cuda/common/blocks.h), */
+    uint64_t spans;  /* and the first and last key tile of each */
     uint64_t weight; /* CUDA, by phases: the factor of the outputs of each query row */
     uint64_t p;      /* CUDA, by phases: of a panel */
     uint64_t shrink; /* CUDA, by phases: one f32 per row of each key tile of p */
@@ -57,6 +61,9 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan);
 /* Query tiles of the backward pass in all sequences together. For a packed batch this is an upper
  * bound that holds for any lengths. */
 bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
+
+/* Key tiles likewise. */
+bool ordo_plan_key_tiles(const ordo_plan *plan, uint64_t *tiles);
 
 /* Workspace of the forward pass. An empty problem needs none. */
 bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);

@@ -48,11 +48,11 @@ static ordo_status check_family(const ordo_plan *plan)
 /* What the CUDA kernels cannot compute. */
 static ordo_status check_cuda_problem(const ordo_problem *p)
 {
-    if (p->blocks.entries > 0)
+    if (p->blocks.entries > 0 && (p->head_dim > 128 || p->v_head_dim > 128))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "blocks.entries %" PRId64 ": backend cuda has no kernels for block masks; "
-                         "expected 0; backend cpu runs them",
-                         p->blocks.entries);
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64
+                         ", block mask: backend cuda expects at most 128; backend cpu runs it",
+                         p->head_dim, p->v_head_dim);
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -112,13 +112,15 @@ static ordo_status check_blocks(const ordo_plan *plan)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, block mask: expected ascending, descending or spt",
                          ordo_order_name(order));
-    for (int x = 0; x < 2; x++)
-        if (!ordo_lists_fit(tiles[x].q, tiles[x].k))
+    for (int x = 0; x < 2; x++) {
+        const bool warpgroups = x == 0 && plan->backend == ORDO_BACKEND_CUDA; /* lists of 64 rows */
+        if (!ordo_lists_fit(warpgroups ? ORDO_FORWARD_LIST_ROWS : tiles[x].q, tiles[x].k))
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
                              "%s_tile %" PRId64 "x%" PRId64 ", block mask: expected %d columns and "
                              "rows that divide %d",
                              x ? "backward" : "forward", tiles[x].q, tiles[x].k, ORDO_BLOCK,
                              ORDO_BLOCK);
+    }
     return ORDO_OK;
 }
 

@@ -18,6 +18,7 @@
 typedef struct fake_head {
     const ordo_cuda_pass *p;
     ordo_cuda_sequence s;
+    int32_t b;
     int64_t head, kv_head;
     ordo_keep keep;
     uint32_t bh;
@@ -58,7 +59,7 @@ static inline uint16_t *fake_key(const fake_head *h, const ordo_cuda_tensor *t, 
 
 static inline fake_head fake_head_of(const ordo_cuda_pass *p, int32_t b, int64_t head)
 {
-    fake_head h = { .p = p, .s = ordo_batch_sequence(&p->batch, b), .head = head };
+    fake_head h = { .p = p, .s = ordo_batch_sequence(&p->batch, b), .b = b, .head = head };
     h.kv_head = head / p->run.group_heads;
     h.keep = p->keep;
     h.keep.seed = p->seed_ptr ? *p->seed_ptr : p->keep.seed;
@@ -97,13 +98,25 @@ static inline int64_t fake_columns(const fake_head *h, int64_t i, int64_t *end)
     return i + h->s.low > 0 ? i + h->s.low : 0;
 }
 
-/* Logits of a row; the largest. */
+/* Whether a block mask, if there is one, lets row i see column j. */
+static inline bool fake_sees(const fake_head *h, int64_t i, int64_t j)
+{
+    const ordo_cuda_block_mask *x = &h->p->blocks;
+    return !x->start || ordo_blocks_sees(x, h->b, (int32_t)h->head,
+                                         ordo_blocks_before(x, &h->s, h->p->run.band.bq),
+                                         (int32_t)i, (int32_t)j);
+}
+
+/* Logits of a row; the largest. Hidden ones are -inf. */
 static inline float fake_logits(fake_head *h, int64_t i)
 {
     const ordo_cuda_pass *p = h->p;
     int64_t end;
     float most = -INFINITY;
     for (int64_t j = fake_columns(h, i, &end); j < end; j++) {
+        h->logits[j] = -INFINITY;
+        if (!fake_sees(h, i, j))
+            continue;
         float x = p->scale * fake_dot(p, fake_query(h, &p->q, i), fake_key(h, &p->k, j));
         if (p->softcap > 0)
             x = p->softcap * tanhf(x / p->softcap);
@@ -128,6 +141,8 @@ static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
     for (int32_t d = 0; d < p->head_dim; d++)
         sums[d] = 0;
     for (int64_t j = fake_columns(h, i, &end); j < end; j++) {
+        if (!fake_sees(h, i, j))
+            continue;
         const float e = expf(h->logits[j] - most);
         all += e;
         if (fake_kept(h, i, j))
@@ -160,6 +175,8 @@ static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *s
     for (int32_t d = 0; d < dim; d++)
         sums->dq[d] = 0;
     for (int64_t j = fake_columns(h, i, &end); j < end && lse > -INFINITY; j++) {
+        if (!fake_sees(h, i, j))
+            continue;
         const uint16_t *k = fake_key(h, &p->k, j);
         const float x = exp2f((h->logits[j] - lse) * 1.4426950408889634f);
         const float kept = !fake_kept(h, i, j) ? 0 : p->keep_scale > 0 ? p->keep_scale : 1;

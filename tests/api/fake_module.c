@@ -8,6 +8,7 @@
 #include "fake_module.h"
 
 #include "../cuda/host_table.h"
+#include "../cuda/host_tiles.h"
 #include "base/xxh64.h"
 #include "fake_attention.h"
 
@@ -99,6 +100,7 @@ static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
     *p->ticket = 1;
     if (p->table)
         host_table(p, p->table);
+    host_tiles(p);
     if (getenv("FAKE_ATTENTION")) {
         fake_attention_forward(p);
         return ORDO_OK;
@@ -128,6 +130,7 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     *p->ticket = 1;
     if (p->table)
         host_table(p, p->table);
+    host_tiles(p);
     for (int64_t x = 0; x < tiles; x++)
         p->turns[x] = 2;
     for (int64_t x = 0; x < tiles * band->bq; x++)

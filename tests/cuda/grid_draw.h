@@ -13,7 +13,7 @@ typedef struct grid_limits {
     uint64_t seed;
     int64_t longest; /* rows of a sequence */
     double work;     /* sum of rows * columns * head size over heads, in millions */
-    bool blocks;     /* block masks, which CUDA refuses */
+    int64_t blocks;  /* largest head size with block masks */
 } grid_limits;
 
 static inline bool grid_one_in(uint64_t *state, int n)
@@ -242,7 +242,7 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     grid_make_inputs(c);
     if (grid_one_in(&state, 4)) /* the last draws: those before them stay as they were */
         grid_draw_sinks(c, &state);
-    if (grid_one_in(&state, 5) && limits->blocks)
+    if (grid_one_in(&state, 5) && p->head_dim <= limits->blocks && p->v_head_dim <= limits->blocks)
         grid_draw_blocks(c, &state);
 }
 

@@ -31,6 +31,8 @@ typedef struct grid_image {
     size_t at[GRID_TENSORS];   /* each tensor, from the beginning */
     size_t sink, dsink, parts; /* and what sinks have: one input, two outputs */
     size_t lengths, ids, seed; /* and the other arrays */
+    size_t lists[4];           /* those of the block mask, */
+    ordo_block_mask mask;      /* which points to them */
 } grid_image;
 
 /* ---- memory, wherever it is ---- */
@@ -126,6 +128,17 @@ static inline size_t grid_sink_bytes(const grid_case *c, int64_t sequences)
     return (size_t)(sequences * c->problem.heads) * sizeof(float);
 }
 
+/* The arrays of a block mask, and how many numbers they have. */
+static inline const int32_t *grid_list(const ordo_block_mask *mask, int list, size_t *count)
+{
+    const int64_t masks = mask->sequences * mask->heads;
+    const int64_t counts[] = { masks * ((mask->q_len + ORDO_BLOCK - 1) / ORDO_BLOCK + 1),
+                               mask->entries, masks * mask->q_len, masks * mask->q_len };
+    const int32_t *const lists[] = { mask->start, mask->key, mask->first, mask->last };
+    *count = lists[list] ? (size_t)counts[list] : 0;
+    return lists[list];
+}
+
 /* Everything of a case but bits and workspace. */
 static inline void grid_lay(grid_image *image, const grid_case *c)
 {
@@ -136,6 +149,11 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
     image->ids = grid_take(&used, sizeof c->ids);
     image->seed = grid_take(&used, sizeof c->slopes + 2 * sizeof(uint64_t));
     image->sink = grid_take(&used, sizeof c->sink);
+    for (int list = 0; list < 4 && c->mask; list++) {
+        size_t count = 0;
+        (void)grid_list(c->mask, list, &count);
+        image->lists[list] = grid_take(&used, count * sizeof(int32_t));
+    }
     image->outputs = used;
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         image->at[t] = grid_take(&used, grid_bytes(c, t));
@@ -206,6 +224,25 @@ static inline void grid_upload_rest(const grid_lab *lab, grid_image *image, cons
     }
 }
 
+static inline void grid_upload_mask(const grid_lab *lab, grid_image *image, const grid_case *c)
+{
+    const int32_t *at[4];
+    if (!c->mask)
+        return;
+    image->mask = *c->mask;
+    for (int list = 0; list < 4; list++) {
+        size_t count = 0;
+        const int32_t *const from = grid_list(c->mask, list, &count);
+        at[list] = from ? (const void *)(image->memory.at + image->lists[list]) : NULL;
+        if (count > 0)
+            grid_move(lab, image->memory.at + image->lists[list], from, count * sizeof *from);
+    }
+    image->mask.start = at[0];
+    image->mask.key = at[1];
+    image->mask.first = at[2];
+    image->mask.last = at[3];
+}
+
 /* Bits made by a device, which alone knows seed, lengths and ids if the case says so. */
 static inline ordo_status grid_make_bits_there(grid_lab *lab, const grid_image *image,
                                                const grid_case *c)
@@ -255,7 +292,8 @@ static inline ordo_status grid_load(grid_lab *lab, grid_image *image, const grid
     grid_reserve(lab, &image->memory, image->end);
     image->call = (ordo_call)ORDO_CALL_INIT;
     image->call.stream = lab->stream;
-    image->call.block_mask = c->mask;
+    image->call.block_mask = c->mask ? &image->mask : NULL;
+    grid_upload_mask(lab, image, c);
     grid_upload_tensors(lab, image, c);
     grid_upload_lengths(lab, image, c);
     grid_upload_rest(lab, image, c);

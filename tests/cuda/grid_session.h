@@ -233,7 +233,7 @@ static inline void parse(session *s, int argc, char **argv)
         fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
         exit(2);
     }
-    s->limits.blocks = !s->cuda;
+    s->limits.blocks = s->cuda ? 128 : INT64_MAX;
     if (s->fixed)
         s->count = grid_fixed_count();
     if (s->only >= 0 && s->fixed && s->only >= s->count) {

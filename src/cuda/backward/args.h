@@ -35,6 +35,7 @@ typedef struct ordo_backward_args {
     const float *slopes;
     int64_t slopes_sequence;
     ordo_keep_maker maker;
+    ordo_cuda_block_mask blocks;
 } ordo_backward_args;
 
 #endif

@@ -17,6 +17,8 @@
  *                  head         query head; above it STEP_ENDS and STEP_CUT
  *                  keep         bits given: first block of 64 words; made: sequence and head,
  *                               and behind that the first row and the block of the whole problem
+ *                  interval     block masks: place of the first query among the intervals,
+ *                               and behind that the first key, in its sequence
  *
  *   general_chain  steps        of all its query heads
  *                  key          first key, in the tensor
@@ -41,8 +43,9 @@ enum {
     CHAIN_END = 36,
     NOWHERE = 1 << 30, /* a row past the end of any tensor: zeros are loaded */
     /* Flags of a step's tile; most tiles have none. */
-    STEP_ENDS = 1 << 30, /* it has rows past its sequence's last one */
-    STEP_CUT = INT32_MIN /* something in it is hidden; the sign, so that one test tells */
+    STEP_PARTIAL = 1 << 29, /* intervals hide some of it */
+    STEP_ENDS = 1 << 30,    /* it has rows past its sequence's last one */
+    STEP_CUT = INT32_MIN    /* something in it is hidden; the sign, so that one test tells */
 };
 
 /* Addition modulo 2^32, for offsets whose intermediate sums may overflow. */
@@ -58,8 +61,8 @@ struct keep_place {
 
 /* ---- plan ---- */
 
-template <int D, ordo_keep_source SOURCE> struct general_planner {
-    using Z = backward_shape<D, SOURCE, true>;
+template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
+    using Z = backward_shape<D, SOURCE, true, BLOCKS>;
     const ordo_backward_args &args;
     uint32_t step;
 
@@ -69,7 +72,8 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
     }
 
     __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, float slope,
-                                           int32_t head, const keep_place &keep)
+                                           int32_t head, const keep_place &keep, int32_t interval,
+                                           int32_t column)
     {
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
         store_shared2(at, tile, turn);
@@ -77,6 +81,8 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         store_shared2(at + GENERAL_HEAD, head, (int32_t)keep.which);
         if (SOURCE == ORDO_KEEP_MADE)
             store_shared2(at + GENERAL_KEEP + 4, (int32_t)keep.row, (int32_t)keep.block);
+        if (BLOCKS)
+            store_shared2(at + Z::STEP_OWN, interval, column);
         mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
         step++;
     }
@@ -118,6 +124,52 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         return (ends ? STEP_ENDS : 0) | (ends || cut ? STEP_CUT : 0);
     }
 
+    /* A chain under a block mask: the query tiles that some query head sees it from, and at each of
+     * them those heads. */
+    __device__ __forceinline__ void listed_chain(bool descending, bool spt, int32_t b, int32_t head,
+                                                 int32_t key)
+    {
+        const ordo_cuda_block_mask &blocks = args.blocks;
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
+        const int32_t group_heads = args.run.group_heads, head0 = head * group_heads;
+        const int32_t own = blocks.lists > 1 ? group_heads : 1; /* lists of these heads */
+        const uint32_t *const column = ordo_blocks_column(&blocks, head0, s.key_tile, key);
+        const int64_t stride = (int64_t)blocks.key_tiles * (blocks.down + 1);
+        int32_t steps = 0;
+        for (int32_t n = 0; n < own; n++)
+            steps += (int32_t)column[n * stride];
+        if (own == 1)
+            steps *= group_heads;
+        if (steps == 0 && no_unseen(args))
+            return;
+        prefetch_sums(args, s.kv_row + key * Z::KEYS, head, s.batch);
+        begin(s, key, steps ? steps : 1, steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
+        if (steps == 0) /* keys that no query sees */
+            record(-1, 0, NOWHERE, 0.0f, head0, { 0, 0, 0 }, 0, 0);
+        bool first = true;
+        for (int32_t i = descending ? blocks.down * ORDO_TILE_BITS : -1; steps > 0;) {
+            i = ordo_blocks_visit(column, stride, own, blocks.down, i, descending);
+            for (int32_t q_head = head0; q_head < head0 + group_heads; q_head++) {
+                const ordo_tile_word word =
+                    ordo_blocks_words(&blocks, q_head, s.query_tile, i)[key / ORDO_TILE_BITS];
+                if (!ordo_bit(word.seen, key))
+                    continue;
+                if (!first)
+                    wait_for_room();
+                first = false;
+                const float slope =
+                    args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
+                const int32_t partial = ordo_bit(word.cut, key) ? STEP_PARTIAL | STEP_CUT : 0;
+                record(q_head * args.batch.tiles + s.query_tile + i,
+                       ordo_blocks_turn(&word, key, spt), s.q_row + i * Z::ROWS, slope,
+                       q_head | special(s, i, key) | partial, keep_of(s, q_head, i, key),
+                       (int32_t)(ordo_blocks_mask(&blocks, b, q_head) * blocks.q_len) + i * Z::ROWS,
+                       key * Z::KEYS);
+                steps--;
+            }
+        }
+    }
+
     /* A chain of key head `head` of sequence b. */
     __device__ __forceinline__ void chain(const ordo_walk &walk, int32_t b, int32_t head,
                                           int32_t key)
@@ -130,7 +182,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         begin(s, key, steps ? steps * group_heads : 1,
               steps ? s.q_row + s.q_len : NOWHERE + Z::ROWS);
         if (steps == 0) /* keys that no query sees */
-            record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 });
+            record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 }, 0, 0);
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
             const float slope = args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
@@ -138,7 +190,7 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
                 wait_for_room();
             record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
                    s.q_row + i * Z::ROWS, slope, q_head | special(s, i, key),
-                   keep_of(s, q_head, i, key));
+                   keep_of(s, q_head, i, key), 0, 0);
             if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
                 g = 0;
                 t++;
@@ -164,8 +216,12 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
         const ordo_walk walk = ordo_run_walk(&run, unit.head);
         const int32_t head = unit.head % run.kv_heads;
         b += unit.head / run.kv_heads;
-        for (int c = 0; c < unit.keys; c++)
-            chain(walk, b, head, c ? unit.key[1] : unit.key[0]);
+        if constexpr (BLOCKS)
+            listed_chain(walk.kind == ORDO_WALK_DESCENDING, walk.kind == ORDO_WALK_SPT, b, head,
+                         unit.key[0]);
+        else
+            for (int c = 0; c < unit.keys; c++)
+                chain(walk, b, head, c ? unit.key[1] : unit.key[0]);
     }
 
     __device__ __forceinline__ int64_t tickets(int cls) const
@@ -190,24 +246,24 @@ template <int D, ordo_keep_source SOURCE> struct general_planner {
     __device__ __forceinline__ void all(void)
     {
         const int64_t first_class = tickets(0), units = first_class + tickets(1);
-        const bool dealt = ordo_run_dealt(&args.run);
+        const bool dealt = !BLOCKS && ordo_run_dealt(&args.run); /* lists have no cyclic orders */
         for (int64_t ticket = next(dealt, -1); ticket < units; ticket = next(dealt, ticket)) {
             const int cls = ticket >= first_class;
             unit(cls, ticket - (cls ? first_class : 0));
         }
         for (int end = 0; end < 2; end++) { /* store warps look at one each, makers at both */
             wait_for_room();
-            record(-1, -1, 0, 0.0f, 0, { 0, 0, 0 });
+            record(-1, -1, 0, 0.0f, 0, { 0, 0, 0 }, 0, 0);
         }
     }
 };
 
 /* ---- loads ---- */
 
-template <int D, ordo_keep_source SOURCE>
+template <int D, ordo_keep_source SOURCE, bool BLOCKS>
 ORDO_DEVICE void general_load(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D, SOURCE, true>;
+    using Z = backward_shape<D, SOURCE, true, BLOCKS>;
     const uint64_t policy = policy_evict_last();
     uint32_t chains = 0;
     int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* of the chain */
@@ -222,7 +278,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         if (turn < 0)
             break;
         const int32_t row = load_shared(at + GENERAL_ROW);
-        head &= STEP_ENDS - 1;
+        head &= STEP_PARTIAL - 1;
         const bool first = left == 0;
         if (first) {
             left = load_shared(ring);

@@ -22,12 +22,12 @@
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs plain passes of head size 128 6 %. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
-          bool CARRY = GENERAL>
+          bool CARRY = GENERAL, bool BLOCKS = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL>;
-    using M = backward_math<D, SOURCE, GENERAL, F16>;
+    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+    using M = backward_math<D, SOURCE, GENERAL, F16, BLOCKS>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(384, 1)
             return;
         if (warp == 0) {
             if constexpr (GENERAL)
-                general_load<D, SOURCE>(args);
+                general_load<D, SOURCE, BLOCKS>(args);
             else
                 backward_load<D, SOURCE>(args);
         } else if (warp <= Z::DQ_BUFFERS) {
-            backward_store<D, MODE, SOURCE, GENERAL>(args, warp - 1);
+            backward_store<D, MODE, SOURCE, GENERAL, BLOCKS>(args, warp - 1);
         } else if (warp == 3) {
             if constexpr (GENERAL)
-                general_planner<D, SOURCE> { args, 0 }.all();
+                general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
             else
                 backward_planner<D, SOURCE, CARRY> { args, 0 }.all();
         }
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(384, 1)
             if constexpr (GENERAL) {
                 if (args.ruled)
                     m.score(sc, j, args.rule);
-                m.mask_general(sc, j);
+                m.mask_general(sc, j, args.blocks);
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }

@@ -6,10 +6,11 @@
 #include "cuda/backward/rows.h"
 #include "cuda/common/launch.h"
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool CARRY = GENERAL>
+template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool CARRY = GENERAL,
+          bool BLOCKS = false>
 static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL>;
+    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
     ordo_backward_args args;
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
@@ -18,8 +19,9 @@ static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES,
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch((const void *)backward_kernel<D, MODE, SOURCE, GENERAL, F16, CARRY>,
-                              &args, grid, pass->stream, why, why_size));
+    const void *const kernel =
+        (const void *)backward_kernel<D, MODE, SOURCE, GENERAL, F16, CARRY, BLOCKS>;
+    CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
     return ordo_backward_end(pass, !together, why, why_size);
 }
 
@@ -41,25 +43,27 @@ static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size
                               : backward_plain<128, F16, CARRY>(pass, why, why_size);
 }
 
-template <int MODE, ordo_keep_source SOURCE, bool F16>
-static ordo_status backward_general_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
+/* A bucket, all kinds of dropout. */
+template <int D, int MODE, bool F16, bool BLOCKS>
+static ordo_status backward_sources(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     const bool carry = MODE != ORDO_DQ_ALONE; /* dQ has no sums to carry */
-    return pass->bucket == 64
-               ? backward_launch<64, MODE, SOURCE, true, F16, carry>(pass, why, why_size)
-               : backward_launch<128, MODE, SOURCE, true, F16, carry>(pass, why, why_size);
-}
-
-/* Buckets 64 and 128, all kinds of dropout. */
-template <int MODE, bool F16>
-static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     if (source == ORDO_KEEP_NONE)
-        return backward_general_of<MODE, ORDO_KEEP_NONE, F16>(pass, why, why_size);
+        return backward_launch<D, MODE, ORDO_KEEP_NONE, true, F16, carry, BLOCKS>(pass, why,
+                                                                                  why_size);
     if (source == ORDO_KEEP_GIVEN)
-        return backward_general_of<MODE, ORDO_KEEP_GIVEN, F16>(pass, why, why_size);
-    return backward_general_of<MODE, ORDO_KEEP_MADE, F16>(pass, why, why_size);
+        return backward_launch<D, MODE, ORDO_KEEP_GIVEN, true, F16, carry, BLOCKS>(pass, why,
+                                                                                   why_size);
+    return backward_launch<D, MODE, ORDO_KEEP_MADE, true, F16, carry, BLOCKS>(pass, why, why_size);
+}
+
+/* Buckets 64 and 128. */
+template <int MODE, bool F16, bool BLOCKS = false>
+static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return pass->bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS>(pass, why, why_size)
+                              : backward_sources<128, MODE, F16, BLOCKS>(pass, why, why_size);
 }
 
 #endif

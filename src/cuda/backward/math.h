@@ -28,9 +28,10 @@ struct chain_place {
     int keys;                /* how many, at most 128; plain passes: or more */
 };
 
-template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false>
+template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
+          bool BLOCKS = false>
 struct backward_math {
-    using Z = backward_shape<D, SOURCE, GENERAL>;
+    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
     enum {
         SCORES = Z::ROWS / 2,
         PACKED = Z::ROWS / 4,
@@ -240,9 +241,9 @@ struct backward_math {
 
     /* Thread x's first key of a tile, its first query is 2 * (x % 4); register i has query_of(i)
      * further, and every other pair the key 8 further. */
-    __device__ __forceinline__ int key_of(int x) const
+    template <class INTEGER> __device__ __forceinline__ int key_of(INTEGER x) const
     {
-        return mine * 64 + x / 32 % 4 * 16 + x % 32 / 4;
+        return mine * 64 + (int)(x / 32 % 4 * 16 + x % 32 / 4);
     }
 
     static __device__ __forceinline__ int query_of(int i)
@@ -291,6 +292,9 @@ struct backward_math {
         load_shared2(step_at(j) + GENERAL_ROW, row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
+        if constexpr (BLOCKS &&
+                      SOURCE == ORDO_KEEP_GIVEN) /* unsigned takes a register less there */
+            return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x & 3) - key_of((uint32_t)x);
         return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
     }
 
@@ -372,8 +376,29 @@ struct backward_math {
         }
     }
 
-    /* Sets what the band of the sequence or its end hides to -inf; most tiles are whole. */
-    __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j) const
+    /* Which of this thread's queries have its key, or the one 8 further, in their intervals: bits
+     * as in show(). Queries that do not exist have the interval of the last one. */
+    __device__ __forceinline__ uint2 in_intervals(uint32_t j, int column, int key, int rows,
+                                                  const ordo_cuda_block_mask &blocks) const
+    {
+        int32_t interval, first_key;
+        load_shared2(step_at(j) + Z::STEP_OWN, interval, first_key);
+        uint2 seen = { 0, 0 };
+        key += first_key;
+#pragma unroll 1
+        for (int b = 0; b < SCORES / 2; b++) {
+            const int at = interval + ordo_min32(column + b / 2 * 8 + b % 2, rows - 1);
+            const int first = __ldg(blocks.first + at), last = __ldg(blocks.last + at);
+            seen.x |= (uint32_t)(first <= key && key <= last) << b;
+            seen.y |= (uint32_t)(first <= key + 8 && key + 8 <= last) << b;
+        }
+        return seen;
+    }
+
+    /* Sets what the band of the sequence, its end or a block mask hides to -inf; most tiles are
+     * whole. */
+    __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j,
+                                                 const ordo_cuda_block_mask &blocks) const
     {
         int32_t high, low;
         if (!(special(j) & STEP_CUT))
@@ -387,8 +412,12 @@ struct backward_math {
         const int first = key - column - high, last = key - column - low, end = rows - column;
         const int end0 = key < keys ? ordo_min32(last + 1, end) : 0;
         const int end1 = key + 8 < keys ? ordo_min32(last + 9, end) : 0;
-        show(sc, ones_from(before(first)) & ~ones_from(before(end0)),
-             ones_from(before(first + 8)) & ~ones_from(before(end1)));
+        uint2 seen = { ~0u, ~0u };
+        if constexpr (BLOCKS)
+            if (special(j) & STEP_PARTIAL)
+                seen = in_intervals(j, column, key, rows, blocks);
+        show(sc, seen.x & ones_from(before(first)) & ~ones_from(before(end0)),
+             seen.y & ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
     __device__ __forceinline__ chain_place place(const ordo_backward_args &args) const

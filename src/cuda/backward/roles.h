@@ -19,8 +19,10 @@ typedef enum ordo_dq_mode {
 } ordo_dq_mode;
 
 /* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
- * (backward/general.h), else dense ones of bf16 whose head size is D, under no other rules. */
-template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_shape {
+ * (backward/general.h), else dense ones of bf16 whose head size is D, under no other rules. BLOCKS:
+ * general, with a block mask. */
+template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool BLOCKS = false>
+struct backward_shape {
     enum {
         DROP = SOURCE != ORDO_KEEP_NONE,
         MADE = SOURCE == ORDO_KEEP_MADE,
@@ -39,10 +41,13 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false> struct backward_
         KEEP_BUFFERS = MADE ? 2 : 1,
         /* The bits take the other one's place. */
         DQ_BUFFERS = MADE || (DROP && D == 64) ? 1 : 2,
-        AHEAD = 8,         /* steps that are planned before they are loaded */
-        STEPS = 2 * AHEAD, /* steps on record: store warps lag behind loads by less than AHEAD */
-        STEP_BYTES = (GENERAL && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step */
-        RING_BYTES = GENERAL ? 8 * 4 : 0,            /* of a chain's record */
+        /* Steps that are planned before they are loaded. Store warps have read the records of all
+         * steps up to six before the one that was loaded last, so that six are enough. */
+        AHEAD = BLOCKS && SOURCE == (D == 64 ? ORDO_KEEP_NONE : ORDO_KEEP_GIVEN) ? 6 : 8,
+        STEPS = 2 * AHEAD,                         /* steps on record */
+        STEP_OWN = (GENERAL && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step, */
+        STEP_BYTES = STEP_OWN + (BLOCKS ? 8 : 0),  /* and with a block mask two words more */
+        RING_BYTES = GENERAL ? 8 * 4 : 0,          /* of a chain's record */
         /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,
@@ -271,10 +276,10 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 
 /* ---- stores: one thread per buffer ---- */
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL>
+template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL>;
+    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;

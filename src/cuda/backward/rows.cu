@@ -128,6 +128,7 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->maker = ordo_keep_maker_of(pass);
+    args->blocks = pass->blocks;
     args->carry = pass->carry;
     args->kv_rows = pass->kv_rows;
 }

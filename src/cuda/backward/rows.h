@@ -20,7 +20,11 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
 ordo_status ordo_backward_general_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_backward_general_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
-/* The same for passes that compute only dk and dv. */
+/* With a block mask, and whatever of the gradients is wanted. */
+ordo_status ordo_backward_blocks_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_backward_blocks_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+/* Passes that compute only dk and dv. */
 ordo_status ordo_backward_keys_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_backward_keys_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

@@ -5,6 +5,7 @@
 #define CUDA_COMMON_PASS_H
 
 #include "base/keep.h"
+#include "cuda/common/blocks.h"
 #include "cuda/common/sequence.h"
 #include "ordo/dropout.h"
 
@@ -95,7 +96,8 @@ typedef struct ordo_cuda_pass {
                       * Forward, by phases: the factor of a row's outputs */
     float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
     ordo_cuda_phase phase;
-    ordo_cuda_sequence *table; /* packed and padded: batch.table, to be made; else NULL */
+    ordo_cuda_block_mask blocks; /* block mask, and its tiles in the workspace */
+    ordo_cuda_sequence *table;   /* packed and padded: batch.table, to be made; else NULL */
 
     void *stream;
 } ordo_cuda_pass;

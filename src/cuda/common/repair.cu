@@ -168,6 +168,16 @@ ORDO_DEVICE void fill(double (&sum)[EACH], double value)
 
 /* ---- one element ---- */
 
+/* Whether a block mask, if there is one, lets a row of a query head see a key. */
+ORDO_DEVICE bool listed(const head_place &at, int32_t head, int64_t row, int64_t key)
+{
+    const ordo_cuda_block_mask &blocks = at.pass.blocks;
+    return !blocks.start ||
+           ordo_blocks_sees(&blocks, at.b, head,
+                            ordo_blocks_before(&blocks, &at.s, at.pass.run.band.bq), (int32_t)row,
+                            (int32_t)key);
+}
+
 /* What dropout makes of it: 0, or what kept ones are multiplied by. */
 ORDO_DEVICE double keep_of(const head_place &at, int32_t head, int64_t row, int64_t key)
 {
@@ -231,7 +241,7 @@ template <bool F16>
 ORDO_DEVICE double score_of(const head_place &at, int32_t row, int64_t key, int32_t last,
                             const uint16_t *k, const float *q)
 {
-    return key > last
+    return key > last || !listed(at, at.head, row, key)
                ? -INFINITY
                : logit_of_product(at, at.head,
                                   dot<F16>(k + key * at.pass.k.row, q, at.pass.head_dim), row, key);
@@ -264,12 +274,14 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
             const int32_t key = first + at.lane;
             double weight = exp(score_of<F16>(at, row, key, keys.last, k, q) - largest);
             weights += weight;
-            if (key <= keys.last)
+            const bool seen = key <= keys.last && listed(at, at.head, row, key);
+            if (seen)
                 weight *= keep_of(at, at.head, row, key);
-            const int32_t count = min(32, keys.last - first + 1);
-            for (int n = 0; n < count; n++)
+            for (uint32_t left = __ballot_sync(~0u, seen); left; left &= left - 1) {
+                const int n = __ffs((int)left) - 1;
                 add<F16>(at, sum, __shfl_sync(~0u, weight, n), v + (first + n) * pass.v.row,
                          pass.v_head_dim);
+            }
         }
         for (int x = 16; x; x /= 2)
             weights += __shfl_xor_sync(~0u, weights, x);
@@ -310,17 +322,19 @@ ORDO_DEVICE void repair_query(const head_place &at, int32_t row, float *q, float
     const int32_t last = lse == -INFINITY ? -1 : keys.last; /* saw nothing: 0 */
     for (int32_t first = keys.first; first <= last && !lost; first += 32) {
         const int64_t key = first + at.lane;
+        const bool seen = key <= last && listed(at, at.head, row, key);
         double dx = 0;
-        if (key <= last)
+        if (seen)
             dx = gradient_of(at, at.head, dot<F16>(k + key * pass.k.row, q, pass.head_dim),
                              keep_of(at, at.head, row, key) *
                                  dot<F16>(v + key * pass.v.row, dout, pass.v_head_dim),
                              lse, delta, row, key)
                      .dx;
         lost = __any_sync(~0u, isnan(dx));
-        const int32_t count = lost ? 0 : min(32, last - first + 1);
-        for (int n = 0; n < count; n++)
+        for (uint32_t left = __ballot_sync(~0u, seen && !lost); left; left &= left - 1) {
+            const int n = __ffs((int)left) - 1;
             add<F16>(at, sum, __shfl_sync(~0u, dx, n), k + (first + n) * pass.k.row, pass.head_dim);
+        }
     }
     if (lost)
         fill(sum, NAN);
@@ -329,11 +343,14 @@ ORDO_DEVICE void repair_query(const head_place &at, int32_t row, float *q, float
 }
 
 /* Whether a row that the key is visible to has an lse of NaN: its dk and dv are NaN then. */
-ORDO_DEVICE bool sees_nan(const float *lse, ordo_span rows, int lane)
+ORDO_DEVICE bool sees_nan(const head_place &at, int32_t head, int32_t key, ordo_span rows)
 {
+    const float *const lse = at.pass.lse + lse_place(at, head);
     bool found = false;
-    for (int32_t first = rows.first; first <= rows.last && !found; first += 32)
-        found = __any_sync(~0u, first + lane <= rows.last && isnan(lse[first + lane]));
+    for (int32_t first = rows.first; first <= rows.last && !found; first += 32) {
+        const int32_t row = first + at.lane;
+        found = __any_sync(~0u, row <= rows.last && isnan(lse[row]) && listed(at, head, row, key));
+    }
     return found;
 }
 
@@ -346,7 +363,7 @@ ORDO_DEVICE pair_gradient row_gradient(const head_place &at, int32_t head, int64
     const double lse = pass.lse[lse_place(at, head) + row];
     const uint16_t *dout = query_rows(at, pass.dout, head) + row * pass.dout.row;
     const uint16_t *o = query_rows(at, pass.o, head) + row * pass.o.row;
-    *seen = lse != -INFINITY;
+    *seen = lse != -INFINITY && listed(at, head, row, key);
     if (!*seen)
         return { 0, 0 };
     const double keep = keep_of(at, head, row, key);
@@ -368,7 +385,7 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
     const int32_t head0 = at.head * pass.run.group_heads, end = head0 + pass.run.group_heads;
     bool dk_lost = false, dv_lost = false;
     for (int32_t head = head0; head < end && !dv_lost; head++)
-        dv_lost = sees_nan(pass.lse + lse_place(at, head), rows, at.lane);
+        dv_lost = sees_nan(at, head, key, rows);
     begin_sum(at, dk, pass.carry.dk, key, ordo_pass_dk_scale(&pass), pass.head_dim);
     begin_sum(at, dv, pass.carry.dv, key, ordo_pass_dv_scale(&pass), pass.v_head_dim);
     for (int32_t head = head0; head < end; head++) {

@@ -118,7 +118,7 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
            pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            !ordo_pass_ruled(pass) && pass->dq.data && (pass->dk.data || pass->carry.out) &&
-           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE;
+           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE && !pass->blocks.start;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
@@ -129,6 +129,7 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     args.run.sequences = plain ? pass->run.sequences : 1;
     args.band = pass->run.band;
     args.batch = pass->batch;
+    args.blocks = pass->blocks;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.q_tiles = plain ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
     args.head_dim = pass->head_dim;

@@ -23,6 +23,7 @@ typedef struct ordo_row_args {
     ordo_run run; /* general: of one sequence */
     ordo_band band;
     ordo_cuda_batch batch;
+    ordo_cuda_block_mask blocks;
     int32_t heads, q_tiles; /* q_tiles: of one head; general: of all sequences */
     int32_t head_dim, v_head_dim;
     int64_t tiles;         /* of all heads */
@@ -60,7 +61,9 @@ ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t 
         at.row0 = (i - s.query_tile) * ROWS;
         at.q_row = s.q_row;
         at.q_len = s.q_len;
-        at.keys = ordo_span_count(ordo_band_keys(&band, i - s.query_tile));
+        at.keys = args.blocks.start
+                      ? ordo_blocks_words(&args.blocks, all, s.query_tile, i - s.query_tile)->count
+                      : ordo_span_count(ordo_band_keys(&band, i - s.query_tile));
         at.lse = s.lse + all * args.batch.lse_head;
         return at;
     }

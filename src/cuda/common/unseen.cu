@@ -51,20 +51,32 @@ ORDO_DEVICE void unseen_row(const ordo_cuda_pass &pass, int32_t sequence, int32_
         pass.ticket[ORDO_NOT_FINITE] = 1;
 }
 
+/* Whether some query head of a key head sees key tile j of a sequence. */
+ORDO_DEVICE bool seen_tile(const ordo_cuda_pass &pass, const ordo_cuda_sequence &s, int32_t j,
+                           int32_t head)
+{
+    const ordo_band band = ordo_sequence_band(&s, pass.run.band.bq, pass.run.band.bk);
+    if (!pass.blocks.start)
+        return ordo_span_count(ordo_band_queries(&band, j)) > 0;
+    for (int32_t g = 0; g < pass.run.group_heads; g++)
+        if (*ordo_blocks_column(&pass.blocks, head * pass.run.group_heads + g, s.key_tile, j) > 0)
+            return true;
+    return false;
+}
+
 template <bool F16>
 static __global__ void __launch_bounds__(THREADS)
     unseen_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t heads = pass.run.kv_heads, bq = pass.run.band.bq, bk = pass.run.band.bk;
+    const int32_t heads = pass.run.kv_heads, bk = pass.run.band.bk;
     const int64_t tiles = ordo_batch_before(&pass.batch, ORDO_BEFORE_KEY, pass.batch.sequences);
     for (int64_t unit = blockIdx.x; unit < tiles * heads; unit += gridDim.x) {
         const int32_t tile = (int32_t)(unit / heads), head = (int32_t)(unit % heads);
         const ordo_cuda_sequence s =
             ordo_batch_sequence(&pass.batch, ordo_batch_find(&pass.batch, ORDO_BEFORE_KEY, tile));
-        const ordo_band band = ordo_sequence_band(&s, bq, bk);
         const int32_t first = (tile - s.key_tile) * bk, count = min(bk, s.kv_len - first);
-        if (ordo_span_count(ordo_band_queries(&band, tile - s.key_tile)) > 0)
+        if (seen_tile(pass, s, tile - s.key_tile, head))
             continue;
         for (int32_t x = warp; x < count; x += WARPS)
             unseen_row<F16>(pass, s.batch, s.kv_row + first + x, head, lane);
@@ -83,7 +95,7 @@ ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass, char *why, size_t w
 {
     int processors = 0;
     if (pass->carry.in == pass->carry.out ||
-        (pass->layout == ORDO_DENSE && all_seen(&pass->run.band)))
+        (pass->layout == ORDO_DENSE && !pass->blocks.start && all_seen(&pass->run.band)))
         return ORDO_OK;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors, why, why_size));
     const ordo_cuda_grid grid = { (unsigned)(processors * BLOCKS), THREADS, 0, ORDO_LAUNCH_PLAIN };

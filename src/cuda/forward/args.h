@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "cuda/common/blocks.h"
 #include "cuda/common/keep_inside.h"
 #include "cuda/common/score.h"
 #include "cuda/forward/order.h"
@@ -28,6 +29,9 @@ typedef struct ordo_forward_args {
     int64_t slopes_sequence;
     const float *sink;     /* one logit per query head, or NULL */
     ordo_keep_maker maker; /* ORDO_KEEP_MADE */
+    /* Read by the kernel for block masks only. */
+    ordo_cuda_block_mask blocks;
+    int32_t backward_rows; /* of the query tiles that the table of sequences counts */
 } ordo_forward_args;
 
 /* What happens to scores before the softmax. */
@@ -55,5 +59,9 @@ ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source
 /* The kernel of forward/ruled.h for a rule other than ORDO_RULE_ANY, without dropout. */
 ordo_forward_instance ordo_forward_ruled_64(bool f16, ordo_forward_rule rule);
 ordo_forward_instance ordo_forward_ruled_128(bool f16, ordo_forward_rule rule);
+
+/* Likewise of the kernel for block masks. */
+ordo_forward_instance ordo_forward_blocks_64(bool f16, ordo_keep_source source);
+ordo_forward_instance ordo_forward_blocks_128(bool f16, ordo_keep_source source);
 
 #endif

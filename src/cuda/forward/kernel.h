@@ -10,23 +10,25 @@
  *
  * The plain kernel (GENERAL false) runs dense batches whose head size is D under full or causal
  * masks: there the tiles that the mask cuts come before the whole ones. The general kernel decides
- * everything else at run time. */
+ * everything else at run time, except block masks, which have instances of their own (BLOCKS):
+ * there a stage of K says which key tile it holds and which warpgroups see it. */
 #ifndef CUDA_FORWARD_KERNEL_H
 #define CUDA_FORWARD_KERNEL_H
 
 #include "cuda/common/wgmma.h"
 #include "cuda/common/zero_rows.h"
+#include "cuda/forward/blocks.h"
 #include "cuda/forward/epilogue.h"
 
 template <bool X> struct constant {
     static const bool value = X;
 };
 
-template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16>
+template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool BLOCKS = false>
 __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
-    using Z = forward_shape<D, DV, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
@@ -39,8 +41,12 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
-        if (threadIdx.x < 32 && elect_one())
-            forward_load<D, DV, GENERAL>(args, smem);
+        if (threadIdx.x < 32 && elect_one()) {
+            if constexpr (BLOCKS)
+                listed_load<D, DV>(args, smem);
+            else
+                forward_load<D, DV, GENERAL>(args, smem);
+        }
         return;
     }
 
@@ -124,28 +130,54 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             o[i] = 0.0f;
 
         int tile = GENERAL ? record.last : unit.last;
+        int32_t listed = 0; /* of the tile at hand: what its stage says */
+        const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if BLOCKS */
+        auto look = [&] {
+            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            listed = load_shared(Z::TILE + 4 * stage);
+            tile = listed & LISTED_TILE;
+        };
+        auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
             own = 0;
-        for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
-            pass_on();
+        if constexpr (BLOCKS)
+            for (look(); tile > record.first && !is(LISTED_SEEN); look())
+                pass_on();
+        else
+            for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
+                pass_on();
         /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part */
         int stop = 0, cut_from = 0, cut_to = 0;
-        if constexpr (GENERAL) {
+        if constexpr (GENERAL && !BLOCKS) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
             cut_from = max(0, whole) / Z::COLUMNS;
             cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
         }
+
+        /* Whether the band hides something behind, or before, what it leaves of the tile. With a
+         * block mask there are no registers for the limits. */
+        auto cut_behind = [&] {
+            return BLOCKS ? (tile + 1) * Z::COLUMNS > min(record.kv_len, first + record.high + 1)
+                          : tile >= cut_from;
+        };
+        auto cut_before = [&] {
+            return BLOCKS ? tile * Z::COLUMNS < first + 63 + record.low : tile < cut_to;
+        };
 
         /* Bits of a block of 128 columns; those of a tile of 64 are half of it. Given ones are read
          * a tile ahead. */
         auto words = [&](int at) {
             return load_once(keep0 + max(at, 0) * Z::COLUMNS / ORDO_KEEP_COLS * 32);
         };
-        if (SOURCE == ORDO_KEEP_GIVEN && (!GENERAL || kv_len > 0))
+        if (SOURCE == ORDO_KEEP_GIVEN && !BLOCKS && (!GENERAL || kv_len > 0))
             ahead = words(tile);
         auto given = [&] {
-            if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
+            if constexpr (SOURCE == ORDO_KEEP_GIVEN &&
+                          BLOCKS) { /* which tile is next is not known */
+                if (kv_len > 0)
+                    keep = words(tile);
+            } else if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
                 keep = ahead;
                 if (!GENERAL || kv_len > 0)
                     ahead = words(tile - 1);
@@ -183,6 +215,17 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                           OWN + mine);
             }
         };
+        /* Hides what the intervals of rows `row` and `row + 8` do not hold, or everything. Rows
+         * that do not exist have the interval of the last one. */
+        auto mask_interval = [&](float(&s)[Z::COLUMNS / 2], int at, bool seen) {
+            const int last_row = record.q_len - 1 - record.row;
+            const int r = more.interval + min(row - record.row, last_row);
+            const int r8 = more.interval + min(row + 8 - record.row, last_row);
+            mask_from(s, seen ? args.blocks.last[r] + 1 - at : 0,
+                      seen ? args.blocks.last[r8] + 1 - at : 0);
+            if (seen)
+                mask_before(s, args.blocks.first[r] - at, args.blocks.first[r8] - at);
+        };
         /* CUT: a tile that rows see in part; of the general kernel also one with a rule. */
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
             const int at = tile * Z::COLUMNS + column;
@@ -192,11 +235,14 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                         slope = record.slope;
                         return row + record.diagonal - at;
                     });
-                if (tile >= cut_from) /* limits from the record: they are not live in between */
+                if (cut_behind()) /* limits from the record: they are not live in between */
                     mask_from(s, min(record.kv_len, row + record.high + 1) - at,
                               min(record.kv_len, row + 8 + record.high + 1) - at);
-                if (tile < cut_to)
+                if (cut_before())
                     mask_before(s, row + record.low - at, row + 8 + record.low - at);
+                if constexpr (BLOCKS)
+                    if (!is(LISTED_SEEN) || is(LISTED_CUT))
+                        mask_interval(s, at, is(LISTED_SEEN));
             }
             softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
         };
@@ -221,7 +267,13 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         }
         advance();
         /* Masks of given bits that are made before the scores are there: what registers allow. */
-        enum { AHEAD = SOURCE != ORDO_KEEP_GIVEN || D > 128 ? 0 : D > 64 ? 32 : GENERAL ? 6 : 12 };
+        enum {
+            ROOM = D > 64    ? (BLOCKS ? 16 : 32)
+                   : BLOCKS  ? 0
+                   : GENERAL ? 6
+                             : 12,
+            AHEAD = SOURCE == ORDO_KEEP_GIVEN && D <= 128 ? ROOM : 0
+        };
         /* One iteration of the mainloop: scores of this tile, outputs of the one before. */
         auto step = [&](auto cut) {
             float s[Z::COLUMNS / 2];
@@ -261,7 +313,20 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         };
         /* A loop of their own for whole tiles takes registers that not every instance has. */
         const bool apart = SOURCE != ORDO_KEEP_MADE && DV <= 192;
-        if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
+        if constexpr (BLOCKS) {
+            auto simple = [&] {
+                return apart && !args.ruled && !cut_behind() && !cut_before() && is(LISTED_SEEN) &&
+                       !is(LISTED_CUT);
+            };
+#pragma unroll 1
+            while (tile > more.lowest[mine]) {
+                look();
+                if (simple())
+                    step(constant<false>());
+                else
+                    step(constant<true>());
+            }
+        } else if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
             auto simple = [&] { return !args.ruled && tile < cut_from && tile >= cut_to; };
             tile--;
             while (tile >= stop) {
@@ -306,7 +371,12 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         wgmma_wait<0>();
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
-        if constexpr (GENERAL)
+        if constexpr (BLOCKS)
+            while (tile > record.first) {
+                look();
+                pass_on();
+            }
+        else if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
         forward_epilogue<D, DV, GENERAL, F16>(args, smem, o, weights, at, mine);
@@ -321,21 +391,22 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         bulk_wait();
 }
 
-template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16>
+template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool BLOCKS = false>
 static ordo_forward_instance forward_instance(void)
 {
-    using Z = forward_shape<D, DV, GENERAL>;
-    return { (const void *)forward_kernel<D, DV, SOURCE, GENERAL, F16>, Z::ROWS, Z::COLUMNS,
+    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
+    return { (const void *)forward_kernel<D, DV, SOURCE, GENERAL, F16, BLOCKS>, Z::ROWS, Z::COLUMNS,
              Z::THREADS, Z::BYTES };
 }
 
-/* The general kernel of a bucket. */
-template <int D, int DV, bool F16>
+/* The general kernel of a bucket, or that for block masks. */
+template <int D, int DV, bool F16, bool BLOCKS = false>
 static ordo_forward_instance forward_general(ordo_keep_source source)
 {
-    return source == ORDO_KEEP_NONE    ? forward_instance<D, DV, ORDO_KEEP_NONE, true, F16>()
-           : source == ORDO_KEEP_GIVEN ? forward_instance<D, DV, ORDO_KEEP_GIVEN, true, F16>()
-                                       : forward_instance<D, DV, ORDO_KEEP_MADE, true, F16>();
+    return source == ORDO_KEEP_NONE ? forward_instance<D, DV, ORDO_KEEP_NONE, true, F16, BLOCKS>()
+           : source == ORDO_KEEP_GIVEN
+               ? forward_instance<D, DV, ORDO_KEEP_GIVEN, true, F16, BLOCKS>()
+               : forward_instance<D, DV, ORDO_KEEP_MADE, true, F16, BLOCKS>();
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/repair.h"
 #include "cuda/common/sequences.h"
+#include "cuda/common/tiles.h"
 #include "cuda/forward/kernel.h"
 
 /* Dense, whole head sizes, no window, no sink, nothing added to scores: the plain kernel's. */
@@ -12,7 +13,7 @@ static bool is_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
-           pass->v_head_dim == pass->bucket && pass->bucket <= 128 &&
+           pass->v_head_dim == pass->bucket && pass->bucket <= 128 && !pass->blocks.start &&
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
             (pass->bucket == 128 && !pass->batch.table)); /* at 64 registers do not suffice */
 }
@@ -41,6 +42,10 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
+    if (pass->blocks.start) /* 64 and 128 give the same bits */
+        return pass->bucket == 64 && source != ORDO_KEEP_MADE
+                   ? ordo_forward_blocks_64(pass->f16, source)
+                   : ordo_forward_blocks_128(pass->f16, source);
     if (is_plain(pass) && pass->head_dim == 64)
         return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))
@@ -72,6 +77,8 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->sink = pass->sink;
+    args->blocks = pass->blocks;
+    args->backward_rows = pass->run.band.bq;
 }
 
 static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel,
@@ -129,7 +136,10 @@ ordo_status ordo_sm90_forward_flash(const ordo_cuda_pass *pass, char *why, size_
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
     const ordo_forward_instance kernel = instance_of(pass);
-    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
+    ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
+    own.ragged.forward_rows = kernel.rows;
+    CUDA_TRY(ordo_sm90_sequences(&own, why, why_size));
+    CUDA_TRY(ordo_sm90_tiles(pass, why, why_size));
     CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
     CUDA_TRY(launch(pass, &kernel, why, why_size));
     return ordo_repair_forward(pass, why, why_size);

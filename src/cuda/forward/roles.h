@@ -34,8 +34,17 @@ struct forward_record {
     int64_t lse;  /* place of the head's row 0 */
 };
 
-/* D: columns of queries and keys; DV: of values and outputs. */
-template <int D, int DV, bool GENERAL> struct forward_shape {
+/* What a unit has beside its record under a block mask: forward/blocks.h. */
+struct forward_listed {
+    const ordo_tile_word *words; /* rows of bits of the tile's queries, one after the other */
+    int32_t rows;                /* how many of them exist */
+    int32_t interval;            /* place of the tile's first row among the intervals */
+    int32_t kv_head;
+    int32_t lowest[3]; /* key tile that a warpgroup sees; INT32_MAX: none */
+};
+
+/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask. */
+template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape {
     enum {
         ROWS = ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
@@ -75,8 +84,10 @@ template <int D, int DV, bool GENERAL> struct forward_shape {
         V_FULL = K_EMPTY + 8 * STAGES,
         V_EMPTY = V_FULL + 8 * STAGES,
         SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to: slots or records */
-        END = SLOT +
-              (GENERAL ? RECORDS * (int)sizeof(forward_record) : 2 * (int)sizeof(forward_slot)),
+        LISTED = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record)
+                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
+        TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
+        END = TILE + (BLOCKS ? 4 * STAGES : 0), /* of each stage of K */
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -85,6 +96,7 @@ template <int D, int DV, bool GENERAL> struct forward_shape {
     static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
     static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
     static_assert((int)SLOT % alignof(forward_record) == 0, "records");
+    static_assert((int)LISTED % alignof(forward_listed) == 0, "and more");
 };
 
 /* Initialises the barriers; by one thread. */
@@ -141,7 +153,8 @@ template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &a
 }
 
 template <int D, int DV>
-ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, forward_record *to)
+ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, int ticket,
+                                                forward_record *to)
 {
     using Z = forward_shape<D, DV, true>;
     ordo_forward_place place;
@@ -174,6 +187,7 @@ ORDO_DEVICE void forward_describe(const ordo_forward_args &args, int ticket, for
     to->keep_across = s.keep_across;
     to->keep = s.keep + place.head * s.keep_head;
     to->lse = s.lse + place.head * args.batch.lse_head;
+    return place;
 }
 
 /* Where the loads of a unit begin. */

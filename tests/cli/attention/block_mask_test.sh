@@ -50,7 +50,8 @@ status 0 plan --seq 256,512 --block-mask chunk:128 --line
 prints "blocks=2 "
 prints "blocks=4 "
 refuses 3 "order shift, block mask" plan --seq 512 --order shift --block-mask chunk:128
-refuses 3 "no kernels for block masks" plan --seq 512 --dtype bf16 --machine h200 --block-mask chunk:128
+status 0 plan --seq 512 --dtype bf16 --machine h200 --block-mask chunk:128 --check
+refuses 3 "head_dim 192, v_head_dim 192, block mask" plan --seq 512 --dim 192 --dtype bf16 --machine h200 --block-mask chunk:128
 refuses 3 "segments 2, block mask" run --seq 512 --dropout 0.1 --segments 2 --block-mask chunk:128
 
 refuses 2 "chunk:0: expected columns" run --seq 300 --block-mask chunk:0

@@ -1,0 +1,12 @@
+/* common/tiles.h: makes the bits of common/blocks.h on the device. */
+#ifndef CUDA_COMMON_TILES_H
+#define CUDA_COMMON_TILES_H
+
+#include "cuda/common/pass.h"
+#include "ordo/status.h"
+
+/* Fill pass->blocks.words, and columns if there are any; nothing without a block mask. Run after
+ * the table of sequences. */
+ordo_status ordo_sm90_tiles(const ordo_cuda_pass *pass, char *why, size_t why_size);
+
+#endif
