@@ -151,8 +151,8 @@ def attention_forward(
         sink=s_aux if learnable_sink is None else learnable_sink,
     )
     ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
-    lists = pattern.packing, pattern.valid, pattern.chunk
-    dense = all(x is None for x in lists) and not ends_given
+    listed = pattern.packing is not None or pattern.valid is not None or pattern.chunk is not None
+    dense = not listed and not ends_given
     starts = None
     if dense and position_ids is not None:
         # Encoders, and decoders with a cache, make no mask that says so.
