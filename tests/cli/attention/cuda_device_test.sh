@@ -22,6 +22,12 @@ for dim in 64 128; do
 done
 verify --dim 64 --seq 1 --batch 300 --heads 220 # more than 65535 tiles
 
+# Sequences that are cut, as tools/demo shows them.
+for cut in rows columns decode; do
+    verify --dim 64 --seq 300 --heads 2 --mask causal --dropout 0.1 --cut $cut
+    verify --dim 128 --seq 300 --heads 4 --kv-heads 2 --mask causal --cut $cut
+done
+
 # Every layout, rule and way of dropping; verify compares the modes of dropout, too.
 for type in bf16 f16; do
     for dim in 40 64 96 128 192 256; do
