@@ -4,7 +4,9 @@
  * number of one bits: 0, 3, 5, 6, 9, ... That is half of them, and half of every second, fourth
  * and eighth one, so that lengths and masks which alternate in a file are in both halves.
  *
- * The fitted constant is its value times the geometric mean of measured over predicted times. */
+ * A kind of attention has two constants: its time is `value` times its price, P, and `start` times
+ * what one nanosecond of start takes in all, U. The fit makes the sum of squares of relative errors
+ * least; a start below 0 is taken as 0. */
 #include "lab/model_predict.h"
 
 #include <math.h>
@@ -25,32 +27,68 @@ static cli_holdout_kind *kind_of(cli_validation *v, const cli_validated_row *r)
     while (i < v->kind_count && strcmp(v->kinds[i].name, r->kind) != 0)
         i++;
     if (i == v->kind_count)
-        v->kinds[v->kind_count++] =
-            (cli_holdout_kind) { .name = r->kind, .constant = r->constant, .value = r->value };
+        v->kinds[v->kind_count++] = (cli_holdout_kind) { .name = r->kind, .constant = r->constant };
     return &v->kinds[i];
 }
 
+/* Seconds of a row with the given constants, without what the measurement adds. */
+static int seconds_with(const cli_validation *v, cli_validated_row r, double value, double start,
+                        double *seconds)
+{
+    r.value = value;
+    r.start = start;
+    CLI_TRY(cli_validate_predict(v, &r));
+    *seconds = r.predicted - r.is.overhead_seconds;
+    return CLI_OK;
+}
+
+static int add_row(const cli_validation *v, const cli_validated_row *r, cli_holdout_kind *kind)
+{
+    const double measured = r->is.seconds - r->is.overhead_seconds;
+    double price, started;
+    CLI_TRY(seconds_with(v, *r, 1, 0, &price));
+    CLI_TRY(seconds_with(v, *r, 1, 1, &started));
+    const double p = price / measured, u = (started - price) / measured;
+    kind->pp += p * p;
+    kind->pu += p * u;
+    kind->uu += u * u;
+    kind->p += p;
+    kind->u += u;
+    return CLI_OK;
+}
+
+static void solve(cli_holdout_kind *kind)
+{
+    const double area = kind->pp * kind->uu - kind->pu * kind->pu;
+    kind->value = kind->p / kind->pp;
+    if (area <= 1e-3 * kind->pp * kind->uu) /* one length only tells nothing of the start */
+        return;
+    const double start = (kind->u * kind->pp - kind->p * kind->pu) / area;
+    if (start <= 0)
+        return;
+    kind->start = start;
+    kind->value = (kind->p * kind->uu - kind->u * kind->pu) / area;
+}
+
 /* Divide the rows, and fit the constants. */
-static void fit(cli_validation *v)
+static int fit(cli_validation *v)
 {
     for (size_t i = 0; i < v->count; i++) {
         cli_validated_row *r = &v->rows[i];
         if (isnan(r->predicted))
             continue;
         cli_holdout_kind *kind = kind_of(v, r);
-        if (is_fitted(kind->rows++)) {
-            const double extra = r->is.overhead_seconds;
-            kind->log_ratios += log((r->is.seconds - extra) / (r->predicted - extra));
-            kind->fitted++;
-        } else {
-            r->held_out = true;
-        }
-    }
-    for (size_t k = 0; k < v->kind_count; k++) {
-        cli_holdout_kind *kind = &v->kinds[k];
+        r->held_out = !is_fitted(kind->rows++);
+        if (r->held_out)
+            continue;
+        kind->fitted++;
         if (kind->constant)
-            kind->value *= exp(kind->log_ratios / (double)kind->fitted);
+            CLI_TRY(add_row(v, r, kind));
     }
+    for (size_t k = 0; k < v->kind_count; k++)
+        if (v->kinds[k].constant)
+            solve(&v->kinds[k]);
+    return CLI_OK;
 }
 
 int cli_holdout_fit(cli_validation *v)
@@ -59,7 +97,7 @@ int cli_holdout_fit(cli_validation *v)
     v->kinds = calloc(v->count, sizeof *v->kinds);
     if (!v->kinds)
         return cli_out_of_memory();
-    fit(v);
+    CLI_TRY(fit(v));
     for (size_t i = 0; i < v->count; i++) {
         cli_validated_row *r = &v->rows[i];
         if (isnan(r->predicted))
@@ -67,6 +105,7 @@ int cli_holdout_fit(cli_validation *v)
         cli_holdout_kind *kind = kind_of(v, r);
         const double before = cli_validate_error(r);
         r->value = kind->value;
+        r->start = kind->start;
         CLI_TRY(cli_validate_predict(v, r));
         if (!r->held_out)
             continue;
@@ -86,15 +125,15 @@ static double held_out(const cli_holdout_kind *kind)
 
 void cli_holdout_print(const cli_validation *v)
 {
-    printf("\nrows that the fit did not use\n%-20s %8s %8s %10s %12s %12s %8s\n", "kind", "fitted",
-           "held out", "constant", "mean before", "mean after", "worst");
+    printf("\nrows that the fit did not use\n%-20s %8s %8s %10s %9s %12s %12s %8s\n", "kind",
+           "fitted", "held out", "constant", "start, ns", "mean before", "mean after", "worst");
     for (size_t k = 0; k < v->kind_count; k++) {
         const cli_holdout_kind *kind = &v->kinds[k];
         printf("%-20s %8zu %8zu", kind->name, kind->fitted, kind->rows - kind->fitted);
         if (kind->constant)
-            printf(" %10.4f", kind->value);
+            printf(" %10.4f %9.1f", kind->value, kind->start);
         else
-            printf(" %10s", "-");
+            printf(" %10s %9s", "-", "-");
         if (kind->rows == kind->fitted)
             printf(" %12s %12s %8s\n", "-", "-", "-");
         else
@@ -112,8 +151,10 @@ void cli_holdout_json(cli_json *json, const cli_validation *v)
         cli_json_text(json, "kind", kind->name);
         cli_json_uint(json, "fitted", kind->fitted);
         cli_json_uint(json, "held_out", kind->rows - kind->fitted);
-        if (kind->constant)
+        if (kind->constant) {
             cli_json_real(json, "constant", kind->value);
+            cli_json_real(json, "start_ns", kind->start);
+        }
         if (kind->rows > kind->fitted) {
             cli_json_real(json, "mean_before", kind->before / held_out(kind));
             cli_json_real(json, "mean", kind->after / held_out(kind));

@@ -188,6 +188,28 @@ static int group_of(const cli_measured_row *r)
     return i;
 }
 
+/* The second constant of a kind of attention. */
+static const char *start_of(const char *constant, char name[64])
+{
+    snprintf(name, 64, "%s_start", constant);
+    return name;
+}
+
+static ordo_status set_kind(ordo_model *model, const cli_validated_row *r)
+{
+    char name[64];
+    const ordo_status status = ordo_model_set(model, r->constant, r->value);
+    return status == ORDO_OK ? ordo_model_set(model, start_of(r->constant, name), r->start)
+                             : status;
+}
+
+static void get_kind(const ordo_model *model, cli_validated_row *r)
+{
+    char name[64];
+    r->value = cli_model_constant(model, r->constant);
+    r->start = cli_model_constant(model, start_of(r->constant, name));
+}
+
 int cli_validate_predict(const cli_validation *t, cli_validated_row *r)
 {
     ordo_model *model = NULL;
@@ -198,11 +220,11 @@ int cli_validate_predict(const cli_validation *t, cli_validated_row *r)
     if (status == CLI_OK)
         status = cli_library(adjust(model, &r->is));
     if (status == CLI_OK && r->constant && r->value > 0) /* fitted */
-        status = cli_library(ordo_model_set(model, r->constant, r->value));
+        status = cli_library(set_kind(model, r));
     if (status == CLI_OK)
         status = cli_library(predict_kernel(model, &r->is, &time, &r->constant));
     if (status == CLI_OK && r->constant)
-        r->value = cli_model_constant(model, r->constant);
+        get_kind(model, r);
     ordo_model_destroy(model);
     r->predicted = time.seconds + r->is.overhead_seconds;
     r->limiter = time.limiter;

@@ -15,16 +15,16 @@ typedef struct cli_validated_row {
     int group;
     const char *kind;     /* of kernel: its constant if it has one, else the name of its group */
     const char *constant; /* that its time is multiplied by; NULL: none */
-    double value;         /* of that constant */
+    double value, start;  /* of that constant, and of the one with _start behind its name */
     bool held_out;        /* not used by the fit */
 } cli_validated_row;
 
 /* A kind of kernel after a fit to half of its rows. */
 typedef struct cli_holdout_kind {
     const char *name, *constant;
-    double value;                /* of the constant, fitted */
+    double value, start;         /* of its two constants, fitted */
     size_t rows, fitted;         /* all, and those of the fit */
-    double log_ratios;           /* sum over those of the fit: measured over predicted time */
+    double pp, pu, uu, p, u;     /* sums over those of the fit, see model_holdout.c */
     double before, after, worst; /* sums of errors of the other rows; the largest, with sign */
 } cli_holdout_kind;
 
@@ -52,7 +52,7 @@ static inline double cli_at_least_one(double x)
     return x > 0 ? x : 1;
 }
 
-/* Predict one row; with the row's `value` of its constant if both are set. */
+/* Predict one row; with the row's `value` and `start` of its constants if `value` is set. */
 int cli_validate_predict(const cli_validation *validation, cli_validated_row *row);
 
 /* Relative, with sign. */
@@ -69,8 +69,8 @@ cli_ratios cli_validate_ratios(const cli_validation *validation, const char *bas
 void cli_ratios_print(const cli_validation *validation);
 void cli_ratios_json(cli_json *json, const cli_validation *validation);
 
-/* Fit the constant of each kind to half of its rows, which were predicted, and predict all rows
- * again with it. Allocates `kinds`. */
+/* Fit the constants of each kind to half of its rows, which were predicted, and predict all rows
+ * again with them. Allocates `kinds`. */
 int cli_holdout_fit(cli_validation *validation);
 void cli_holdout_print(const cli_validation *validation);
 void cli_holdout_json(cli_json *json, const cli_validation *validation);

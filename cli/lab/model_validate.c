@@ -178,7 +178,8 @@ int cli_model_validate(int argc, char **argv)
         "Compare predictions with measured times: what `ordo bench --json` printed, or a file of\n"
         "bench/lab/measured/. Prints the error of each row, the mean and the worst of each kind.\n"
         "The machine is the file's own unless named; FILE may be - for standard input.\n"
-        "--hold-out fits one constant for each kind of attention (pass, head size, source of keep\n"
+        "--hold-out fits two constants for each kind of attention (pass, head size, source of "
+        "keep\n"
         "bits) to half of its rows, and prints the errors of the other half before and after.",
         sections, 2,
         "  ordo bench attention --seq 256 --heads 4 --seconds 0.1 --json | ordo model validate -\n"

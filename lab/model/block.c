@@ -80,11 +80,20 @@ static ordo_gemm gemm_of(const ordo_block *b, int i, int64_t rows)
                          .k = k[i] };
 }
 
-static ordo_attention_shape shape_of(const ordo_block *b, ordo_keep_source drop)
+/* ordo's attention has no fp8: a block that multiplies weights in fp8 attends in bf16. The paper's
+ * does not say otherwise than in the block's precision. */
+static ordo_precision attention_precision(const ordo_model *model, const ordo_block *b)
+{
+    const bool own = model->calibration == ORDO_CALIBRATION_SILICON;
+    return own && b->precision == ORDO_PRECISION_FP8 ? ORDO_PRECISION_BF16 : b->precision;
+}
+
+static ordo_attention_shape shape_of(const ordo_model *model, const ordo_block *b,
+                                     ordo_keep_source drop)
 {
     return (ordo_attention_shape) {
         .size = sizeof(ordo_attention_shape),
-        .precision = b->precision,
+        .precision = attention_precision(model, b),
         .batch = b->batch,
         .heads = heads_of(b),
         .kv_heads = b->kv_heads / b->tensor_parallel,
@@ -102,7 +111,7 @@ static double causal_share(const ordo_model *model, const ordo_block *b)
 {
     if (!b->causal)
         return 1;
-    ordo_attention_shape s = shape_of(b, ORDO_KEEP_NONE);
+    ordo_attention_shape s = shape_of(model, b, ORDO_KEEP_NONE);
     s.q_len = b->seq;
     s.causal = true;
     const int64_t bq = (int64_t)ordo_model_value(model, ORDO_C_ATTENTION_TILE_Q);
@@ -144,6 +153,13 @@ static ordo_priced memory_steps(const ordo_model *model, const ordo_block *b)
     return priced;
 }
 
+/* Dropping makes no kernel faster, whatever constants were fitted to each kind. */
+static void at_least(ordo_priced *priced, const ordo_priced *least)
+{
+    if (priced->time.seconds < least->time.seconds || priced->clock_seconds < least->clock_seconds)
+        *priced = *least;
+}
+
 static parts price_parts(const ordo_model *model, const ordo_block *b,
                          const ordo_kernel_counts *counts)
 {
@@ -160,11 +176,11 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     }
     p.elements =
         share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
-    p.attention = attention_of(&p, shape_of(b, ORDO_KEEP_NONE), share);
-    p.with_mask = attention_of(&p, shape_of(b, ORDO_KEEP_GIVEN), share);
-    p.fused = attention_of(&p, shape_of(b, ORDO_KEEP_MADE), share);
-    if (p.fused.clock_seconds < p.with_mask.clock_seconds)
-        p.fused = p.with_mask;
+    p.attention = attention_of(&p, shape_of(model, b, ORDO_KEEP_NONE), share);
+    p.with_mask = attention_of(&p, shape_of(model, b, ORDO_KEEP_GIVEN), share);
+    p.fused = attention_of(&p, shape_of(model, b, ORDO_KEEP_MADE), share);
+    at_least(&p.with_mask, &p.attention);
+    at_least(&p.fused, &p.with_mask);
     p.rng = ordo_price_rng(model, counts, p.elements);
     if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
         p.memory = memory_steps(model, b);
@@ -236,7 +252,8 @@ static double pipelined(const parts *p, int64_t n)
     const double share = causal_share(p->model, b);
     parts other = *p;
     other.model = &shares;
-    double attention = attention_of(&other, shape_of(b, ORDO_KEEP_GIVEN), share).time.seconds;
+    double attention =
+        attention_of(&other, shape_of(p->model, b, ORDO_KEEP_GIVEN), share).time.seconds;
     const double tiles = (double)b->batch * (double)heads_of(b) *
                          ceil((double)rows / ordo_model_value(p->model, ORDO_C_ATTENTION_TILE_Q));
     const double waves = tiles / ordo_model_value(p->model, ORDO_C_WORKERS);
@@ -296,7 +313,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
 
 static ordo_kernel_time backward_time(const parts *p, ordo_keep_source keep)
 {
-    ordo_attention_shape s = shape_of(p->block, keep);
+    ordo_attention_shape s = shape_of(p->model, p->block, keep);
     s.backward = true;
     s.utilization = p->block->utilization;
     return attention_of(p, s, causal_share(p->model, p->block)).time;
@@ -318,8 +335,8 @@ static void price_training(const parts *p, ordo_block_report *r)
     const double fused = p->fused.time.seconds;
     const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
     double backward = r->attention_backward.seconds;
-    double backward_masked = backward_seconds(p, ORDO_KEEP_GIVEN);
-    double backward_fused = backward_seconds(p, ORDO_KEEP_MADE);
+    double backward_masked = fmax(backward, backward_seconds(p, ORDO_KEEP_GIVEN));
+    double backward_fused = fmax(backward_masked, backward_seconds(p, ORDO_KEEP_MADE));
     if (factor > 0) {
         backward = factor * forward;
         backward_masked = backward + 2 * (masked - forward);

@@ -13,7 +13,10 @@
  * reaches after milliseconds. */
 #include "planner/price.h"
 
-enum { SCHEDULERS = 4 };
+#include "plan/forms.h"
+#include "plan/sm90_tiles.h"
+
+enum { SCHEDULERS = 4, START_ROWS = 128 };
 
 static double value(const ordo_model *model, ordo_constant constant)
 {
@@ -252,14 +255,44 @@ ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
     return (ordo_constant)(ORDO_C_TIME + at * (ORDO_KEEP_MADE + 1) + (int)s->keep);
 }
 
+/* Whether ordo's kernels on compute capability 9.0 run the pass by phases. */
+static bool by_phases(const ordo_attention_shape *s)
+{
+    const ordo_form_counts counts = ordo_forms_count(s->head_dim, ORDO_SM90_SHARED);
+    return ordo_form_exists(ORDO_FORM_PHASE, s->head_dim) &&
+           (!ordo_form_exists(ORDO_FORM_SPLIT, s->head_dim) ||
+            (s->backward && s->keep == ORDO_KEEP_NONE &&
+             ordo_form_choose(&counts, s->head_dim) == ORDO_FORM_PHASE));
+}
+
+/* Rows and columns of a tile of scores, which the edge of a mask cuts. */
+static void tile_of(const ordo_model *model, const ordo_attention_shape *s, int64_t *bq,
+                    int64_t *bk)
+{
+    const int64_t d = s->head_dim, size = d <= 64 ? 64 : d <= 128 ? 128 : by_phases(s) ? 576 : 256;
+    if (model->calibration == ORDO_CALIBRATION_PAPER || on_cpu(model)) {
+        *bq = (int64_t)value(model, s->backward ? ORDO_C_BACKWARD_TILE_Q : ORDO_C_ATTENTION_TILE_Q);
+        *bk = (int64_t)value(model, s->backward ? ORDO_C_BACKWARD_TILE_K : ORDO_C_ATTENTION_TILE_K);
+        return;
+    }
+    *bq = s->backward ? ORDO_SM90_BACKWARD_Q(size) : ORDO_SM90_FORWARD_Q(size);
+    *bk = s->backward ? ORDO_SM90_BACKWARD_K(size) : ORDO_SM90_FORWARD_K(size);
+}
+
+/* What a kind takes for every 128 rows of a head beside its price: starts of units, launches. */
+static double start_seconds(const ordo_model *model, const ordo_attention_shape *s,
+                            ordo_constant kind)
+{
+    return value(model, ORDO_C_START + (kind - ORDO_C_TIME)) * 1e-9 * (double)s->batch *
+           (double)s->heads * (double)ordo_price_tiles((double)s->q_len, START_ROWS);
+}
+
 ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_shape *s)
 {
     const ordo_kernel_counts *rng = s->keep == ORDO_KEEP_MADE ? ordo_rng_counts(&s->rng) : NULL;
     const bool backward = s->backward;
-    const int64_t bq =
-        (int64_t)value(model, backward ? ORDO_C_BACKWARD_TILE_Q : ORDO_C_ATTENTION_TILE_Q);
-    const int64_t bk =
-        (int64_t)value(model, backward ? ORDO_C_BACKWARD_TILE_K : ORDO_C_ATTENTION_TILE_K);
+    int64_t bq, bk;
+    tile_of(model, s, &bq, &bk);
     const double elements = ordo_live_elements(s, bq, bk);
     if (on_cpu(model))
         return attention_cpu(model, s, rng, elements);
@@ -272,13 +305,19 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
     attention_memory(model, s, t.by);
     const double rows = (double)s->batch * (double)s->heads *
                         (double)ordo_price_tiles((double)s->q_len, (double)bq);
-    const double measured = value(model, ordo_price_time_constant(s));
+    const ordo_constant kind = ordo_price_time_constant(s);
+    const double measured = value(model, kind);
     const double factor = ordo_price_waves(model, rows) * measured;
     for (int i = 0; i < ORDO_LIMITERS; i++)
         t.by[i] *= factor;
     if (backward && s->utilization > 0)
         stretch(t.by, s->utilization);
-    return ordo_price_finish(model, t, measured * attention_energy(model, s, rng, elements));
+    ordo_priced priced =
+        ordo_price_finish(model, t, measured * attention_energy(model, s, rng, elements));
+    const double start = start_seconds(model, s, kind);
+    priced.clock_seconds += start;
+    priced.time.seconds += start;
+    return priced;
 }
 
 ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rng, double elements)

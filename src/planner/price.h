@@ -79,6 +79,8 @@ typedef enum ordo_constant {
     ORDO_C_FUSED_EXPOSED_BACKWARD,
     ORDO_C_TIME, /* the first of those that ordo_price_time_constant() returns */
     ORDO_C_TIME_LAST = ORDO_C_TIME + 2 * ORDO_PRICE_SIZES * (ORDO_KEEP_MADE + 1) - 1,
+    ORDO_C_START, /* of the same kinds, in the same order */
+    ORDO_C_START_LAST = ORDO_C_START + ORDO_C_TIME_LAST - ORDO_C_TIME,
 
     /* Random numbers, alone and beside a GEMM. */
     ORDO_C_RNG_SCALE,

@@ -58,9 +58,9 @@ static const char BACKWARD_FIT[] =
 static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json (mean "
                                 "error 1.4 %; causal rows, not "
                                 "fitted, 1.7 %), in proportion to the head size";
-static const char TIME_FIT[] =
-    "1 until rows of this kind are fitted: bench/gpu/prices_h200, then `ordo model validate "
-    "--hold-out`";
+static const char TIME_FIT[] = "every second row of its kind in "
+                               "bench/lab/measured/h200-prices.json, 2026-11-17, by `ordo model "
+                               "validate --hold-out`; keep bits made inside above 256 do not exist";
 static const char BESIDE[] =
     "rows gemm-then-rng and gemm-beside-rng of h200-calibrate.json, where each block starts its "
     "generator and waits for it: 21 and 34 us slower beside; generators that never wait for a "
@@ -82,10 +82,22 @@ static const char SWITCH[] = "a switch: 0 or 1";
                                  20,                                                               \
                                  IS(value_, FITTED, TIME_FIT),                                     \
                                  IS(1, CHOICE, NOT_IN_PAPER) }
+#define START(pass_, dim_, keep_, index_, value_)                                                  \
+    [ORDO_C_START + (index_)] = { pass_ "_" dim_ "_" keep_ "_start",                               \
+                                  "ns",                                                            \
+                                  "time beside that for 128 rows of a head, head size " dim_,      \
+                                  0,                                                               \
+                                  1e6,                                                             \
+                                  IS(value_, FITTED, TIME_FIT),                                    \
+                                  IS(0, CHOICE, NOT_IN_PAPER) }
 #define TIMES(pass_, dim_, at_, plain_, given_, made_)                                             \
     TIME(pass_, dim_, "plain", 3 * (at_), plain_),                                                 \
         TIME(pass_, dim_, "given", 3 * (at_) + 1, given_),                                         \
         TIME(pass_, dim_, "made", 3 * (at_) + 2, made_)
+#define STARTS(pass_, dim_, at_, plain_, given_, made_)                                            \
+    START(pass_, dim_, "plain", 3 * (at_), plain_),                                                \
+        START(pass_, dim_, "given", 3 * (at_) + 1, given_),                                        \
+        START(pass_, dim_, "made", 3 * (at_) + 2, made_)
 
 const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_WORKERS] = { "workers", "count", "multiprocessors, or cores", 1, 1e6,
@@ -226,18 +238,30 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                                         IS(2.7, FITTED, FUSED_FIT),
                                         IS(0, FITTED, "arXiv 2410.07531 takes the maximum") },
 
-    TIMES("forward", "64", 0, 1, 1, 1),
-    TIMES("forward", "96", 1, 1, 1, 1),
-    TIMES("forward", "128", 2, 1, 1, 1),
-    TIMES("forward", "192", 3, 1, 1, 1),
-    TIMES("forward", "256", 4, 1, 1, 1),
-    TIMES("forward", "576", 5, 1, 1, 1),
-    TIMES("backward", "64", 6, 1, 1, 1),
-    TIMES("backward", "96", 7, 1, 1, 1),
-    TIMES("backward", "128", 8, 1, 1, 1),
-    TIMES("backward", "192", 9, 1, 1, 1),
-    TIMES("backward", "256", 10, 1, 1, 1),
-    TIMES("backward", "576", 11, 1, 1, 1),
+    TIMES("forward", "64", 0, 0.975, 0.998, 1.009),
+    TIMES("forward", "96", 1, 1.265, 1.159, 1.182),
+    TIMES("forward", "128", 2, 1.034, 0.971, 1.045),
+    TIMES("forward", "192", 3, 1.156, 1.152, 0.992),
+    TIMES("forward", "256", 4, 1.178, 1.218, 0.962),
+    TIMES("forward", "576", 5, 1.376, 1.407, 1),
+    TIMES("backward", "64", 6, 0.994, 1.074, 1.002),
+    TIMES("backward", "96", 7, 1.292, 1.253, 1.207),
+    TIMES("backward", "128", 8, 0.973, 1.006, 0.964),
+    TIMES("backward", "192", 9, 1.261, 1.406, 1.524),
+    TIMES("backward", "256", 10, 1.230, 1.292, 1.300),
+    TIMES("backward", "576", 11, 1.067, 1.058, 1),
+    STARTS("forward", "64", 0, 3.2, 0, 0),
+    STARTS("forward", "96", 1, 0, 0, 0),
+    STARTS("forward", "128", 2, 3.9, 0, 0),
+    STARTS("forward", "192", 3, 10.5, 13.8, 10.7),
+    STARTS("forward", "256", 4, 25.5, 32.0, 24.8),
+    STARTS("forward", "576", 5, 90.7, 126.6, 0),
+    STARTS("backward", "64", 6, 0, 0, 0),
+    STARTS("backward", "96", 7, 12.5, 23.0, 0),
+    STARTS("backward", "128", 8, 35.6, 16.1, 20.1),
+    STARTS("backward", "192", 9, 55.9, 96.2, 54.4),
+    STARTS("backward", "256", 10, 42.7, 136.3, 67.3),
+    STARTS("backward", "576", 11, 142.5, 216.6, 0),
 
     [ORDO_C_RNG_SCALE] = { "rng_scale", "", "factor on the generator's instructions", 0.001, 1000,
                            BOTH(IS(1, CHOICE, "as counted")) },

@@ -58,10 +58,15 @@ def test_fit(folder: Path) -> None:
     code, said, errors = validate(out, "--hold-out", "--most", "1")
     assert code == 0, errors
     kinds = {each["kind"]: each for each in said["hold_out"]}
+    command = [ORDO, "model", "constants", "--machine", "h200", "--json"]
+    stated = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    now = {each["name"]: each["value"] for each in stated["constants"]}
     assert len(kinds) == 4 * 6 - 2 + 1, sorted(kinds)
     for name, kind in kinds.items():
         expected = FACTORS.get(name.split("_")[-1].replace("plain", "none"))
-        assert name == "rng" or abs(kind["constant"] / expected - 1) < 0.01, kind
+        assert name == "rng" or abs(kind["constant"] / expected / now[name] - 1) < 0.01, kind
+        if name != "rng" and now[f"{name}_start"] > 0:
+            assert abs(kind["start_ns"] / expected / now[f"{name}_start"] - 1) < 0.05, kind
         assert kind["mean"] < 0.01 and kind["fitted"] + kind["held_out"] == (5 if name == "rng" else 10)
     assert kinds["forward_192_given"]["mean_before"] > 0.3
 
