@@ -7,7 +7,6 @@ import ctypes
 import time
 
 DRAM = 10  # NVML_GPM_METRIC_DRAM_BW_UTIL: per cent of the bandwidth of HBM
-CACHE = range(160, 166)  # hits and misses in L2, by the memory behind it, in drivers that have them
 
 
 class Info(ctypes.Structure):
@@ -74,9 +73,4 @@ class Counters:
         self.call("nvmlGpmSampleGet", self.device, self.samples[0])
         time.sleep(seconds)
         self.call("nvmlGpmSampleGet", self.device, self.samples[1])
-        values = self.value_of([DRAM])
-        try:
-            values |= self.value_of(list(CACHE))
-        except OSError:
-            pass  # an older driver
-        return values
+        return self.value_of([DRAM])

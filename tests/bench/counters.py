@@ -16,10 +16,10 @@ GIB = 2**30
 # Nsight Compute's page of raw values: lines of its own, what the program prints, a header, units.
 PAGE = """==PROF== Connected to process 7 (traffic)
 ==PROF== Profiling "scores_kernel" - 0: 0%....50%....100% - 4 passes
-"ID","Process ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum","lts__t_sectors_srcunit_tex.sum","launch__grid_size"
-"","","","byte","byte","sector",""
-"0","7","scores_kernel(args)","1,000","2000","{sectors:,}","132"
-"1","7","product_kernel(args)","3000","0","10","132"
+"ID","Process ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum","l1tex__m_xbar2l1tex_read_bytes.sum","l1tex__m_l1tex2xbar_write_bytes.sum","launch__grid_size"
+"","","","byte","byte","byte","byte",""
+"0","7","scores_kernel(args)","1,000","2000","{bytes:,}","50","132"
+"1","7","product_kernel(args)","3000","0","10","40","132"
 ==PROF== Disconnected from process 7
 """
 
@@ -36,8 +36,8 @@ def program(said: str, code: int = 0):
     return lambda *words, **more: types.SimpleNamespace(stdout=lines, wait=lambda: code)
 
 
-def profiled(sectors: int):
-    page = PAGE.format(sectors=sectors)
+def profiled(moved: int):
+    page = PAGE.format(bytes=moved)
     return lambda *words, **more: types.SimpleNamespace(stdout=page, stderr="")
 
 
@@ -56,10 +56,10 @@ def with_pretended(names: dict, of, do):
 
 
 def test_page_of_the_profiler():
-    kernels = bench.parse_ncu(PAGE.format(sectors=1234567))
+    kernels = bench.parse_ncu(PAGE.format(bytes=1234567))
     assert [x["kernel"] for x in kernels] == ["scores_kernel", "product_kernel"]
     assert bench.total(kernels, bench.READ) == 4000 and bench.total(kernels, bench.WRITE) == 2000
-    assert bench.total(kernels, bench.L2) == 1234577
+    assert bench.total(kernels, bench.IN) == 1234577 and bench.total(kernels, bench.OUT) == 90
     assert bench.total(kernels, "lts__t_bytes") is None
 
 
@@ -98,7 +98,7 @@ def test_streams_calibrate_the_driver():
     row = bench.rows_of(bench.model_of(COMMAND))[3]
     row["nvml"] = {"counters": Driver().over(1), "ms": 8.0}
     got = bench.figures(row, streams)
-    assert got["hbm_driver"] == 16 * GIB / row["scores"] and got["l2"] is None
+    assert got["hbm_driver"] == 16 * GIB / row["scores"] and got["sm"] is None
     assert bench.full_rate({"read": {}, "write": {}}) is None
 
 
@@ -123,12 +123,13 @@ def test_a_pass_that_runs_on():
 def test_a_row_by_the_profiler():
     rows = bench.rows_of(bench.model_of(COMMAND))
     row, args = rows[3], types.SimpleNamespace(cache_control="none")
-    sectors = round(bench.counts("phase", "backward", 512)["l2"] * row["scores"] / 32)
+    own = bench.counts("phase", "backward", 512)["sm"]
     row["ncu"] = with_pretended(
-        {"run": profiled(sectors)}, bench.subprocess, lambda: bench.profile(["ncu"], ["x"], args)
-    )
-    assert bench.ratio(bench.figures(row, {})["l2"], row["own"]["l2"]) == "1.000"
-    assert bench.ratio(0.85 * row["own"]["l2"], row["own"]["l2"]) == "0.850 OFF"
+        {"run": profiled(round(own * row["scores"]))}, bench.subprocess,
+        lambda: bench.profile(["ncu"], ["x"], args),
+    )  # fmt: skip
+    assert bench.ratio(bench.figures(row, {})["sm"], own) == "1.000"
+    assert bench.ratio(0.85 * own, own) == "0.850 OFF" and bench.ratio(1.0, None) == "-"
     made = {
         "state": {"command": "c", "date": "d", "smi": "s", "seconds": 1.0, "ncu": "ok"},
         "streams": {"read": {}},
@@ -141,6 +142,23 @@ def test_a_row_by_the_profiler():
         code, text = run(bench, "--replay", file.name, "--markdown")
     assert code == 0 and "| phase backward 512 | 66.0 |" in text and "NVML error 3" in text, text
     assert "phase backward 512: scores_kernel" in text
+
+
+def test_count_is_what_was_measured():
+    """Bytes of the multiprocessors on an H200: the count with the kernels' tiles, within 0.5 %."""
+    root = Path(__file__).resolve().parents[2]
+    measured = json.loads((root / "bench" / "lab" / "measured" / "h200-counters.json").read_text())
+    assert len(measured["rows"]) == len(bench.ROWS)
+    for row in measured["rows"]:
+        own = bench.counts(row["form"], row["pass"], row["dim"])
+        got = bench.figures(row, measured["streams"])
+        assert abs(got["sm"] / own["sm"] - 1) < 0.005, row["name"]
+        assert abs(got["hbm"] / got["hbm_driver"] - 1) < 0.05, row["name"]  # two instruments
+        if row["form"] == "phase" and row["pass"] == "backward":
+            assert abs(got["hbm"] / own["hbm"] - 1) < 0.1, row["name"]
+    for name, way in (("read", bench.READ), ("write", bench.WRITE)):
+        moved = bench.total(measured["streams"][name]["ncu"], way)
+        assert abs(moved / measured["streams"][name]["nvml"]["bytes"] - 1) < 0.01, name
 
 
 def test_refusals():
