@@ -12,7 +12,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from . import _sink
-from ._blocks import attend_blocks, mask_of_cpu
+from ._blocks import attend_blocks, block_mask_of
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules
 from ._lengths import checked, close_gaps
@@ -78,7 +78,8 @@ def attention(
                         some of the heads draw their part of one mask
         prepared        what prepare_dropout() returned for this call: seed and offset, and the
                         keep bits, which were made while other work ran
-        block_mask      an ordo.BlockMask, or FlexAttention's: narrows the mask; tensors on the CPU
+        block_mask      an ordo.BlockMask, or FlexAttention's: narrows the mask; on CUDA up to head
+                        size 128
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
@@ -230,7 +231,7 @@ def _in_blocks(
         raise Error("unsupported", "block_mask, cu_q with q_lens or kv_lens: expected one of them")
     if a.prepared is not None:
         raise Error("unsupported", "block_mask, prepared: expected one of them")
-    mask = mask_of_cpu(given, q)
+    mask = block_mask_of(given, q)
     if not plain(q, k, v):
         raise Error("unsupported", "block_mask: expected plain tensors, outside torch.compile")
     return attend_blocks(*prepare(q, k, v, a), mask, a.sink)

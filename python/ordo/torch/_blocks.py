@@ -1,4 +1,4 @@
-"""Attention under block masks, on the CPU, and block masks of FlexAttention."""
+"""Attention under block masks, and block masks of FlexAttention."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from .._blocks import BLOCK, WHOLE, BlockMask
 from .._library import Error
 from .._plan import Plan
 from .._problem import Problem
+from . import _blocks_device
 from ._inputs import Lists, Rules, check
 from ._passes import watchers
-from ._plans import Ready, problem_of
+from ._plans import Ready, machine_of, problem_of
 
 Attended = tuple[Tensor, Tensor]
 
 
-def mask_of_cpu(given: Any, q: Tensor) -> BlockMask:
-    """The mask that a call is given, ordo's or FlexAttention's, of tensors on the CPU."""
-    if not q.is_cpu:
-        raise Error("unsupported", f"block_mask, q.device {q.device}: expected cpu")
+def block_mask_of(given: Any, q: Tensor) -> BlockMask:
+    """The mask that a call is given, ordo's or FlexAttention's."""
+    if not (q.is_cpu or q.is_cuda):
+        raise Error("unsupported", f"block_mask, q.device {q.device}: expected cpu or cuda")
     return given if isinstance(given, BlockMask) else from_flex(given)
 
 
@@ -36,17 +37,25 @@ def attend_blocks(
     if sink is not None and (not isinstance(sink, Tensor) or sink.shape != (q.shape[-2],)):
         raise Error("shape", f"sink {sink!r}: expected a tensor of shape ({q.shape[-2]},)")
     noted = Ready()
-    noted.plan = _plan_of(problem_of(q, k, v, lists, rules).replace(blocks=mask.limits))
+    problem = problem_of(q, k, v, lists, rules).replace(blocks=mask.limits)
+    noted.plan = _plan_of(problem, q.device.index if q.is_cuda else None)
     for watch in watchers:
         watch(noted, lists)
     sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
-    made: Attended = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), mask)
+    made: Attended
+    if q.is_cuda:
+        there = _blocks_device.DeviceMask(mask, q.device)
+        made = _AttendThere.apply(q, k, v, sink, noted.plan, lists, there)
+    else:
+        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), mask)
     return made
 
 
 @functools.lru_cache(maxsize=64)
-def _plan_of(problem: Problem) -> Plan:
-    return Plan(problem, backend="cpu")
+def _plan_of(problem: Problem, device: int | None) -> Plan:
+    if device is None:
+        return Plan(problem, backend="cpu")
+    return Plan(problem, machine_of(device), backend="cuda")
 
 
 def _lists(lists: Lists) -> dict[str, Any]:
@@ -88,6 +97,36 @@ class _Attend(torch.autograd.Function):
         sinks = dict(sink=_sink_of(sink), dsink=_sink_of(dsink))
         rest = dict(ctx.rest, dlse=_array(dlse.contiguous()), **sinks)
         backward(ctx.plan, *given, dq=_array(dq), dk=_array(dk), dv=_array(dv), **rest)
+        return dq, dk, dv, dsink, None, None, None
+
+
+class _AttendThere(torch.autograd.Function):
+    """The same on a CUDA device."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, plan: Plan, lists: Lists, mask: Any
+    ) -> Attended:
+        q, k, v = map(_blocks_device.readable, (q, k, v))
+        o = q.new_empty(*q.shape[:-1], v.shape[-1])
+        lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3], dtype=torch.float32)
+        sink = None if sink is None else sink.detach().contiguous()
+        given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink)
+        _blocks_device.run("forward", plan, lists, mask, given)
+        ctx.save_for_backward(q, k, v, o, lse, sink)
+        ctx.plan, ctx.lists, ctx.mask = plan, lists, mask
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
+        q, k, v, o, lse, sink = ctx.saved_tensors
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+        dsink = None if sink is None else torch.empty_like(sink)
+        grads = dict(dq=dq, dk=dk, dv=dv, dsink=dsink)
+        ends = dict(dout=_blocks_device.readable(dout), dlse=dlse.contiguous())
+        given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink, **ends, **grads)
+        _blocks_device.run("backward", ctx.plan, ctx.lists, ctx.mask, given)
         return dq, dk, dv, dsink, None, None, None
 
 

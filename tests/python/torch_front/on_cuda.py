@@ -29,6 +29,7 @@ from on_cuda_kit import (
     CHECKS, DROPPED, Wrong, against_math, both, check, cuda, dropout_there, equal, expect, off,
     tensors, there, wait,
 )  # fmt: skip
+from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
 
 
@@ -532,6 +533,49 @@ def sinks():
         one = ordo.torch.attention(q, k, v, causal=True, sink=none)
         two = ordo.torch.attention(q, k, v, causal=True)
         expect(all(same(x, y) for x, y in zip(one, two)), "-inf is not no sink")
+    expect(worst < 0.02, f"relative error {worst:.3g}")
+    return f"largest relative error {worst:.2g}"
+
+
+@check
+def blocks():
+    """Block masks: bits of the masks that they equal, FlexAttention's too; values against fp64."""
+    worst = 0.0
+    for dim in (64, 128):
+        (q, k, v), dout = tensors(rows=600 if cuda() else 200, dim=dim, heads=4, kv_heads=2)
+        rows = q.shape[1]
+
+        def results(**rules):
+            o, lse = ordo.torch.attention(q, k, v, **rules)
+            return (o, lse, *torch.autograd.grad(o, (q, k, v), dout))
+
+        def equals(what, one, two):
+            wrong = f"{what}: other bits, head size {dim}"
+            expect(all(same(x, y) for x, y in zip(one, two)), wrong)
+
+        causal = results(causal=True)
+        band = ordo.BlockMask.from_band(rows, rows, causal=True)
+        equals("causal", causal, results(block_mask=band))
+        chunks = ordo.BlockMask.from_chunks(rows, rows, rows + 9)
+        equals("long chunks", causal, results(causal=True, block_mask=chunks))
+        dropped = results(causal=True, dropout_p=0.25, seed=5)
+        equals("dropout", dropped, results(causal=True, dropout_p=0.25, seed=5, block_mask=chunks))
+        if cuda():  # on the CPU: test_blocks.py
+            lower = (lambda b, h, i, j: i >= j), None, None, rows, rows
+            flex = create_block_mask(*lower, device=q.device)
+            equals("FlexAttention", causal, results(block_mask=flex))
+        short = ordo.BlockMask.from_chunks(rows, rows, 150)
+        ours = results(causal=True, block_mask=short)
+        equals("a repeat", ours, results(causal=True, block_mask=short))
+        wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+        keys, values = (x.repeat_interleave(2, 2) for x in wide[1:])
+        scores = torch.einsum("bihd,bjhd->bhij", wide[0], keys) * dim**-0.5
+        seen = torch.from_numpy(short.dense()).to(q.device).tril()
+        p = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        exact = torch.einsum("bhij,bjhd->bihd", p, values)
+        theirs = (exact, *torch.autograd.grad(exact, wide, dout.double()))
+        for x, y in zip((ours[0], *ours[2:]), theirs):
+            worst = max(worst, ((x.double() - y).abs().max() / y.abs().max()).item())
     expect(worst < 0.02, f"relative error {worst:.3g}")
     return f"largest relative error {worst:.2g}"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ordo
 import ordo.torch
 import pytest
 import torch
+from ordo.torch._blocks_device import DeviceMask
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -140,7 +143,7 @@ def test_refusals_draw_no_seed():
     mask = ordo.BlockMask.from_chunks(400, 400, 7)
     elsewhere = [x.to("meta") for x in tensors()]
     torch.set_rng_state(before)
-    with pytest.raises(ordo.Error, match="q.device meta: expected cpu"):
+    with pytest.raises(ordo.Error, match="q.device meta: expected cpu or cuda"):
         ordo.torch.attention(*elsewhere, block_mask=mask, dropout_p=0.1)
     assert torch.equal(before, torch.get_rng_state())
 
@@ -187,3 +190,25 @@ def test_the_default_type_of_pytorch_does_not_matter(dtype):
     finally:
         torch.set_default_dtype(torch.float32)
     same_bits(one[:2], (o, lse))
+
+
+@pytest.mark.parametrize(
+    "name, at, value, says",
+    [
+        ("start", (0, 0, 1), 999, r"start\[1\] 999: expected rows that do not decrease"),
+        ("start", (0, 0, 2), 0, r"start\[2\] 0"),
+        ("key", 1, 77, r"key\[1\] 77: expected 0..5"),
+        ("key", 1, 0, r"key\[1\] 0: expected 0..5, ascending"),
+        ("key", 0, -3, r"key\[0\] -3"),
+        ("first", (0, 0, 5), -1, "first: expected 0..700"),
+        ("last", (1, 1, 5), 700, "last: expected -1..699"),
+    ],
+)
+def test_lists_for_a_device_are_checked_before_they_go_there(name, at, value, says):
+    one = ordo.BlockMask.from_chunks(700, 700, 150)
+    mask = ordo.BlockMask.join([[one, one], [one, one]])
+    DeviceMask(mask, torch.device("cpu"))
+    wrong = getattr(mask, name).copy()
+    wrong[at] = value
+    with pytest.raises(ordo.Error, match=says):
+        DeviceMask(dataclasses.replace(mask, **{name: wrong}), torch.device("cpu"))
