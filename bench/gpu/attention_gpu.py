@@ -11,18 +11,20 @@ import ctypes
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, pointer
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import ordo
 import torch
 import torch.utils.deterministic
 from ordo._library import lib
 from ordo._problem import to_c
 from ordo._structs import ordo_call, ordo_dropout_call, sized
+from ordo.torch._blocks_device import DeviceMask
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
@@ -95,6 +97,21 @@ def problem_of(shape: Shape) -> ordo.Problem:
     )
 
 
+def block_masks(seq: int) -> dict[str, ordo.BlockMask]:
+    """Block masks by name. Documents begin at blocks: their blocks are whole."""
+    blocks, ends = seq // 128, (20, 24, 40, 41, 50)
+    ids = [sum(at // 128 >= end for end in ends) for at in range(seq)]
+    rows = range(blocks)
+    listed = [[j for j in rows if (7 * i + j) % 4 == 0 or i == j] for i in rows]
+    start = np.cumsum([0, *map(len, listed)], dtype=np.int32).reshape(1, 1, -1)
+    keys = np.array([j | 1 << 30 for row in listed for j in row], np.int32)
+    return {
+        "documents": ordo.BlockMask.from_documents(ids),
+        "sparse": ordo.BlockMask(seq, seq, start, keys),
+        "causal": ordo.BlockMask.from_band(seq, seq, causal=True),
+    }
+
+
 def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
     """q, k, v and dout, random normal, on the GPU."""
     source = torch.Generator("cuda").manual_seed(seed)
@@ -147,9 +164,13 @@ class Ours:
         shape: Shape,
         given: dict[str, torch.Tensor],
         bits: Bits | None = None,
+        blocks: ordo.BlockMask | None = None,
         **options: object,
     ) -> None:
-        self.plan = ordo.Plan(problem_of(shape), "h200", backend="cuda", **options)
+        problem = problem_of(shape)
+        if blocks is not None:
+            problem = problem.replace(blocks=blocks.limits)
+        self.plan = ordo.Plan(problem, "h200", backend="cuda", **options)
         nan = float("nan")
         self.tensors = dict(given)
         for name, like in (("o", "dout"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
@@ -170,6 +191,9 @@ class Ours:
         self.bits = bits
         if bits is not None:
             self.call.mask_bits = bits.words.data_ptr()
+        if blocks is not None:
+            self.mask = DeviceMask(blocks, self.lse.device)
+            self.call.block_mask = pointer(self.mask.struct)
         self.call.lse = self.lse.data_ptr()
         self.call.workspace = self.workspace.data_ptr()
         self.call.workspace_bytes = self.workspace.numel()

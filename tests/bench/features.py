@@ -12,7 +12,7 @@ bench = pretend.load("features_h200")
 
 
 class Ours(Pass):
-    def __init__(self, shape, given, bits=None) -> None:
+    def __init__(self, shape, given, bits=None, blocks=None) -> None:
         tile = types.SimpleNamespace(q=128, k=128)
         info = types.SimpleNamespace(forward_tile=tile, backward_tile=tile)
         self.plan = types.SimpleNamespace(info=info)
@@ -42,6 +42,11 @@ class Bits(Pass):
 
     def make(self):
         return 0.25
+
+
+def block_masks(seq):
+    names = ("documents", 1024), ("sparse", 512), ("causal", 2080)
+    return {name: types.SimpleNamespace(key=range(live)) for name, live in names}
 
 
 # ---- tests ----
@@ -113,6 +118,8 @@ def test_whole_run():
     assert bars["window bwd"]["verdict"] == "-" and tiles["refused"] == {
         "window_bwd": "window 1024,0: not here"
     }
+    bars = {x["name"]: x for x in by["blocks", "8192 64"]["bars"]}
+    assert abs(bars["sparse bwd"]["value"] - 512 / 4096) < 1e-9  # in the time of 4096 blocks
     wide = by["heads", "8192 256"]
     assert wide["refused"] == {"cudnn": "cuDNN takes no such head"}
     assert wide["figures"]["cudnn_fwd"] is None
@@ -154,6 +161,7 @@ def test_fault():
 
 if __name__ == "__main__":
     pretend.start(
-        bench.h200, Ours=Ours, Torch=torch_pass, Bits=Bits, problem_of=lambda shape: Problem()
-    )
+        bench.h200, Ours=Ours, Torch=torch_pass, Bits=Bits, problem_of=lambda shape: Problem(),
+        block_masks=block_masks,
+    )  # fmt: skip
     sys.exit(pretend.main(globals()))
