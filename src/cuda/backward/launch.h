@@ -25,10 +25,14 @@ static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t
     return ordo_backward_end(pass, !together, why, why_size);
 }
 
-/* Plain passes: no dropout, or given bits. */
+/* Plain passes. Those that carry sums do not make bits: ordo_backward_plain(). */
 template <int D, bool F16, bool CARRY>
 static ordo_status backward_plain(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
+    if constexpr (!CARRY)
+        if (ordo_pass_keep_source(pass) == ORDO_KEEP_MADE)
+            return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_MADE, false, F16>(pass, why,
+                                                                                   why_size);
     if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
         return backward_launch<D, ORDO_DQ_ORDERED, ORDO_KEEP_GIVEN, false, F16, CARRY>(pass, why,
                                                                                        why_size);

@@ -318,24 +318,37 @@ struct backward_math {
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
+    /* What the keep bits of the step recorded at `at` are made from. */
+    static __device__ __forceinline__ keep_place made_from(uint32_t at,
+                                                           const ordo_backward_args &args)
+    {
+        int32_t a, b;
+        if constexpr (GENERAL) {
+            load_shared2(at + GENERAL_KEEP + 4, a, b);
+            return { (uint32_t)load_shared(at + GENERAL_KEEP), (uint32_t)a, (uint32_t)b };
+        }
+        load_shared2(at + 16, a, b); /* struct backward_step: head, sequence; row; key */
+        const uint32_t id = args.batch.first.id + (uint32_t)b * args.batch.step.id;
+        return { keep_head_of(args.maker, id, a), args.maker.row0 + (uint32_t)load_shared(at + 8),
+                 args.maker.block0 + (uint32_t)load_shared(at + 28) / Z::KEYS };
+    }
+
     /* Generates the keep words of step j, by all consumer threads together; none past the end. */
-    __device__ __forceinline__ void make_keep(uint32_t j, const ordo_keep_maker &maker) const
+    __device__ __forceinline__ void make_keep(uint32_t j, const ordo_backward_args &args) const
     {
         const uint32_t at = step_at(j), buffer = j % Z::KEEP_BUFFERS;
-        int32_t row, block;
         mbar_wait(Z::STEP_FULL + 8 * (j % Z::STEPS), j / Z::STEPS & 1);
         if (load_shared(at + 4) < 0)
             return;
-        const uint32_t bh = (uint32_t)load_shared(at + GENERAL_KEEP);
-        load_shared2(at + GENERAL_KEEP + 4, row, block);
-        const ordo_keep keep = keep_now(maker);
+        const keep_place from = made_from(at, args);
+        const ordo_keep keep = keep_now(args.maker);
         mbar_wait(Z::KEEP_EMPTY + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
 #pragma unroll 1
         for (uint32_t w = opaque((uint32_t)thread) % 256; w < Z::KEEP_BYTES / 4; w += 256) {
             /* in the order of storage: base/keep.h */
-            const uint32_t r = (uint32_t)row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
+            const uint32_t r = from.row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
             store_shared(Z::KEEP + buffer * Z::KEEP_BYTES + 4 * w,
-                         (int32_t)keep_inside(keep, bh, r, (uint32_t)block, w / 2 % 4));
+                         (int32_t)keep_inside(keep, from.which, r, from.block, w / 2 % 4));
         }
         arrive(Z::KEEP_FULL + 8 * buffer);
     }

@@ -193,7 +193,8 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
             chain(unit.head, unit.key[0]);
             ticket = atomicAdd(args.ticket, 1);
         }
-        for (int warp = 0; warp < Z::DQ_BUFFERS; warp++) /* one for each store warp */
+        /* One for each store warp; makers of keep bits look at two. */
+        for (int end = 0; end < (Z::MADE ? 2 : Z::DQ_BUFFERS); end++)
             record(-1, -1, 0, 0, 0, 0, 0, 0);
     }
 };
@@ -242,7 +243,7 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
                          x.sequence, policy);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
-            if (Z::DROP) {
+            if (SOURCE == ORDO_KEEP_GIVEN) {
                 /* One copy per sixteen rows; rows that do not exist take the last ones' bits. */
                 mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
                 mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);

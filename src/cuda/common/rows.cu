@@ -118,7 +118,9 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
            pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            !ordo_pass_ruled(pass) && pass->dq.data && (pass->dk.data || pass->carry.out) &&
-           ordo_pass_keep_source(pass) != ORDO_KEEP_MADE && !pass->blocks.start;
+           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
+            !(pass->carry.in || pass->carry.out)) &&
+           !pass->blocks.start;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)

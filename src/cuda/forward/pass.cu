@@ -14,8 +14,8 @@ static bool is_plain(const ordo_cuda_pass *pass)
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
            pass->v_head_dim == pass->bucket && pass->bucket <= 128 && !pass->blocks.start &&
-           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
-            (pass->bucket == 128 && !pass->batch.table)); /* at 64 registers do not suffice */
+           /* At 64 registers do not suffice. */
+           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || pass->bucket == 128);
 }
 
 template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
