@@ -72,6 +72,7 @@ typedef struct ordo_phase_factors {
     float *left;          /* by keys: the sums that are carried out, if a unit has whole rows; else
                            * NULL, and they stay in `sums` */
     uint8_t *broken;      /* with `left`: one byte per row: not stored */
+    CUtensorMap came;     /* by keys: of `before`, if a unit has whole rows */
 } ordo_phase_factors;
 
 typedef struct ordo_phase_product {
@@ -80,6 +81,7 @@ typedef struct ordo_phase_product {
     const float *shrink; /* O: as above. Its rows are multiplied by their weight, not by `scale` */
     int32_t columns;     /* O: of a row of P */
     bool down;           /* by keys: query tiles are visited downwards */
+    bool whole;          /* by keys: a unit has whole rows */
     int64_t kv_rows;
     int32_t *flag; /* set if an output is not finite */
 } ordo_phase_product;

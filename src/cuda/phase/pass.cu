@@ -189,6 +189,16 @@ static bool whole_rows(const ordo_cuda_pass *pass)
     return columns <= ordo_phase_width(columns);
 }
 
+/* The sums that a pass before left, in boxes of PHASE_STEP keys. */
+static ordo_status map_came(CUtensorMap *map, const ordo_cuda_pass *pass, float *sums,
+                            int32_t columns, char *why, size_t why_size)
+{
+    const ordo_cuda_lengths lengths = { pass->kv_rows > 0 ? pass->kv_rows : 1, pass->run.kv_heads,
+                                        pass->layout == ORDO_PACKED ? 1 : pass->run.sequences,
+                                        columns };
+    return ordo_cuda_map_sums(map, sums, lengths, PHASE_STEP, why, why_size);
+}
+
 static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
                                const ordo_phase_panel *panel, char *why, size_t why_size)
 {
@@ -209,7 +219,12 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     dk->scale = ordo_pass_dk_scale(pass);
     dk->before = pass->carry.in ? pass->carry.dk : NULL;
     dk->sums = pass->phase.dk;
-    if (pass->carry.out && whole_rows(pass)) {
+    args.whole = whole_rows(pass);
+    if (pass->carry.in && args.whole) {
+        CUDA_TRY(map_came(&dv->came, pass, pass->carry.dv, dv->columns, why, why_size));
+        CUDA_TRY(map_came(&dk->came, pass, pass->carry.dk, dk->columns, why, why_size));
+    }
+    if (pass->carry.out && args.whole) {
         dv->left = pass->carry.dv;
         dv->broken = pass->carry.dv_broken;
         dk->left = pass->carry.dk;

@@ -126,6 +126,9 @@ template <int N> struct product_loader {
         const ordo_phase_factors &f = args.factors[factors];
         if (walk.count == 0 && f.before && f.left) /* unseen: the sums stay where they are */
             return;
+        if (walk.begins && f.before && args.whole) /* into L2, while stages are loaded */
+            for (int32_t k = 0; k < PHASE_ROWS; k += PHASE_STEP)
+                tma_prefetch(&f.came, 0, s.kv_row + key + k, head, s.batch);
         begin(walk.count * all.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
               factors, column, walk.begins + 2 * walk.ends);
         int32_t i = walk.first;
