@@ -88,8 +88,9 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
 {
     const cli_tensors *t = stage->tensors;
     const double pairs =
-        stage->device ? cli_work_nominal_pairs(&t->problem, t->q_numbers, t->kv_numbers)
-                      : cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers, t->block_mask);
+        stage->device && !t->block_mask
+            ? cli_work_nominal_pairs(&t->problem, t->q_numbers, t->kv_numbers)
+            : cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers, t->block_mask);
     stage->call.seed = report->is.seed;
     stage->call.offset = report->is.offset;
     stage->call.threads = (int)report->is.threads;

@@ -43,6 +43,24 @@ static const void *take_if(cli_stage *s, const void *from, size_t bytes, ordo_st
     return from ? take(s, from, bytes, status) : NULL;
 }
 
+/* The block mask with its lists on the device. */
+static void take_mask(cli_stage *s, ordo_status *status)
+{
+    const ordo_block_mask *from = s->call.block_mask;
+    if (!from)
+        return;
+    const size_t masks = (size_t)(from->sequences * from->heads), each = sizeof *from->start;
+    const size_t starts = (size_t)((from->q_len + ORDO_BLOCK - 1) / ORDO_BLOCK) + 1;
+    const size_t intervals = masks * (size_t)from->q_len * each;
+    s->mask = *from;
+    s->mask.start = take(s, from->start, masks * starts * each, status);
+    s->mask.key =
+        take(s, from->entries > 0 ? from->key : NULL, (size_t)from->entries * each, status);
+    s->mask.first = take_if(s, from->first, intervals, status);
+    s->mask.last = take_if(s, from->last, intervals, status);
+    s->call.block_mask = &s->mask;
+}
+
 static int open_device(cli_stage *s, size_t workspace_bytes)
 {
     const cli_tensors *t = s->tensors;
@@ -70,6 +88,7 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
     c->sequence_ids = take_if(s, c->sequence_ids, batch * sizeof *c->sequence_ids, &status);
     c->slopes = take_if(s, c->slopes, heads * sizeof *c->slopes, &status);
     c->sink = take_if(s, c->sink, heads * sizeof *c->sink, &status);
+    take_mask(s, &status);
     c->workspace = take(s, NULL, workspace_bytes, &status);
     return cli_library(status);
 }

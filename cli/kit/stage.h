@@ -5,7 +5,7 @@
 
 #include "kit/tensors.h"
 
-enum { CLI_STAGE_PIECES = 20 };
+enum { CLI_STAGE_PIECES = 24 };
 
 /* Other work on the device beside the passes: a second stream that overwrites memory. */
 typedef struct cli_noise {
@@ -29,6 +29,7 @@ const char *cli_dropout_text(cli_dropout dropout);
 typedef struct cli_stage {
     cli_tensors *tensors; /* borrowed */
     ordo_call call;       /* everything but seeds and threads filled in */
+    ordo_block_mask mask; /* of a device: what the call points to */
     bool device;
     void *out[CLI_OUTPUTS];         /* where the passes write */
     void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */

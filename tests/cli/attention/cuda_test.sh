@@ -40,6 +40,14 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $sma
     refuses 2 "--threads: backend cuda has none" run $small --threads 2
     refuses 3 "head_dim 60: backend cuda expects a multiple of 8" run $small --dim 60
     status 0 run --device cuda --dtype f16 --seq 8
+
+    # The lists of a block mask go to the device: chunks longer than the sequence hide nothing.
+    FAKE_ATTENTION=1 json run $shape --mask causal
+    causal=$(field digests)
+    FAKE_ATTENTION=1 json run $shape --mask causal --block-mask chunk:4096
+    [ "$(field digests)" = "$causal" ] || fail "long chunks are not the causal mask"
+    FAKE_ATTENTION=1 json run $shape --mask causal --block-mask chunk:8
+    [ "$(field digests)" != "$causal" ] || fail "chunks hide nothing"
     status 0 verify --device cuda --dtype bf16 --cu-seqlens 0,8,8,30 --repeats 1
     status 0 verify $small --dropout 0.1 --repeats 1
     prints "the batch in reverse order  "
