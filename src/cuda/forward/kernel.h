@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if BLOCKS */
         auto look = [&] {
             mbar_wait(Z::K_FULL + 8 * stage, phase);
-            listed = load_shared(Z::TILE + 4 * stage);
+            listed = settled(load_shared(Z::TILE + 4 * stage)); /* before the stage is released */
             tile = listed & LISTED_TILE;
         };
         auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
