@@ -1,6 +1,7 @@
 /* machine_test.c: memory levels of machine files, what theory prefers there, bytes on Hopper. */
 #include "check.h"
 #include "ordo/lab.h"
+#include "plan/forms.h"
 
 static ordo_machine *machine(const char *name)
 {
@@ -149,9 +150,11 @@ TEST(planner_counts_what_the_closed_forms_count)
                                           .out_cols = dims[i] < 256 ? dims[i] : 256 });
         CHECK_NEAR(2.0 * (double)(phase.loads + phase.stores) / scores / b.phase, 1,
                    dims[i] % 256 == 0 ? once : 0.2);
-        CHECK(b.used == (dims[i] > 192   ? ORDO_IO_PHASE
-                         : dims[i] > 128 ? ORDO_IO_SPLIT
-                                         : ORDO_IO_FLASH));
+        const ordo_form_counts counts = ordo_forms_count(dims[i], ORDO_SM90_SHARED);
+        const ordo_form form = ordo_form_choose(&counts, dims[i]); /* of plans */
+        CHECK(b.used == (form == ORDO_FORM_PHASE   ? ORDO_IO_PHASE
+                         : form == ORDO_FORM_SPLIT ? ORDO_IO_SPLIT
+                                                   : ORDO_IO_FLASH));
         CHECK(b.fewest == (dims[i] > 320 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
     }
     ordo_machine_destroy(m);
