@@ -84,6 +84,30 @@ def test_a_run():
         assert again == text, again
 
 
+def test_a_killed_run_keeps_its_rows():
+    start()
+    measured, real = [], bench.measure
+
+    def killed(row, args):
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(row)
+        return real(row, args)
+
+    bench.measure = killed
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.json"
+        try:
+            run(bench, "--no-build", "--json", str(out))
+            raise AssertionError("not killed")
+        except KeyboardInterrupt:
+            pass
+        bench.measure = real
+        assert len(json.loads(out.read_text())["rows"]) == 2
+        code, text = run(bench, "--replay", str(out))
+        assert code == 0 and "ascending loses up to 37.5%" in text, text
+
+
 def test_wrong_gradients():
     start()
     wrong.add("shift")
