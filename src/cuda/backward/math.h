@@ -348,7 +348,7 @@ struct backward_math {
             /* in the order of storage: base/keep.h */
             const uint32_t r = from.row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
             store_shared(Z::KEEP + buffer * Z::KEEP_BYTES + 4 * w,
-                         (int32_t)keep_inside(keep, from.which, r, from.block, w / 2 % 4));
+                         (int32_t)keep_inside<D == 64>(keep, from.which, r, from.block, w / 2 % 4));
         }
         arrive(Z::KEEP_FULL + 8 * buffer);
     }

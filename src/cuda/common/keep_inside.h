@@ -43,7 +43,36 @@ ORDO_DEVICE uint32_t keep_head_of(const ordo_keep_maker &maker, uint32_t sequenc
     return sequence_id * maker.heads_total + maker.head0 + (uint32_t)head;
 }
 
-template <int ROUNDS, int BITS>
+/* The upper half of M * x, exactly: x is the low word of 2^52 + x, and 2^84 plus the product,
+ * rounded towards zero, has the upper half in its low word. */
+template <uint32_t M> ORDO_DEVICE uint32_t high_of_product(uint32_t x)
+{
+    const double from = (double)(0x100000000 - M) * 4503599627370496.0; /* 2^84 - M 2^52 */
+    return (uint32_t)__double2loint(
+        __fma_rz((double)M, __hiloint2double(0x43300000, (int)x), from));
+}
+
+/* ordo_philox() with upper halves of products by f64, which takes nothing from the pipe of integer
+ * products: faster beside the matrix products of head size 64, slower beside those of 128. */
+template <int ROUNDS>
+ORDO_DEVICE ordo_philox_words philox_by_f64(ordo_philox_words c, uint32_t k0, uint32_t k1)
+{
+    const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        /* Integers where all threads have the same: they have units of their own. */
+        const bool same0 = r == 0 || r == 2, same1 = r < 2;
+        const uint32_t high0 = same0 ? __umulhi(m0, c.w[0]) : high_of_product<m0>(c.w[0]);
+        const uint32_t high1 = same1 ? __umulhi(m1, c.w[2]) : high_of_product<m1>(c.w[2]);
+        const uint32_t low0 = m0 * c.w[0], low1 = m1 * c.w[2];
+        c = { { high1 ^ c.w[1] ^ k0, low1, high0 ^ c.w[3] ^ k1, low0 } };
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return c;
+}
+
+template <int ROUNDS, int BITS, bool BY_F64>
 ORDO_DEVICE uint32_t keep_word_unrolled(const ordo_keep &keep, uint32_t bh, uint32_t row,
                                         uint32_t block, uint32_t quad)
 {
@@ -52,8 +81,9 @@ ORDO_DEVICE uint32_t keep_word_unrolled(const ordo_keep &keep, uint32_t bh, uint
     for (int bit = 0; bit < BITS; bit += 4) {
         const ordo_philox_words counter = { { block * ((BITS + 3) / 4) + (uint32_t)bit / 4,
                                               row * 4 + quad, bh, (uint32_t)keep.offset } };
+        const uint32_t k0 = (uint32_t)keep.seed, k1 = (uint32_t)(keep.seed >> 32);
         const ordo_philox_words random =
-            ordo_philox(counter, (uint32_t)keep.seed, (uint32_t)(keep.seed >> 32), ROUNDS);
+            BY_F64 ? philox_by_f64<ROUNDS>(counter, k0, k1) : ordo_philox(counter, k0, k1, ROUNDS);
 #pragma unroll
         for (int i = 0; i < 4 && bit + i < BITS; i++) {
             const uint32_t w = random.w[i], select = 0u - (keep.threshold >> (bit + i) & 1);
@@ -64,11 +94,12 @@ ORDO_DEVICE uint32_t keep_word_unrolled(const ordo_keep &keep, uint32_t bh, uint
 }
 
 /* The word of a row, a block of 128 columns and a quad; all counted in the whole problem. */
+template <bool BY_F64 = false>
 ORDO_DEVICE uint32_t keep_inside(const ordo_keep &keep, uint32_t bh, uint32_t row, uint32_t block,
                                  uint32_t quad)
 {
     if (keep.rounds == 7 && keep.bits == 8)
-        return keep_word_unrolled<7, 8>(keep, bh, row, block, quad);
+        return keep_word_unrolled<7, 8, BY_F64>(keep, bh, row, block, quad);
     return ordo_keep_word_ordo(&keep, bh, row, block, quad);
 }
 

@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                     uint32_t line = (uint32_t)row;
                     asm volatile("" : "+r"(line)); /* so that the sum is not kept live */
                     line += args.maker.row0;
-                    keep.x = keep_inside(maker, head, line, place, lane % 4);
-                    keep.y = keep_inside(maker, head, line + 8, place, lane % 4);
+                    keep.x = keep_inside<D == 64>(maker, head, line, place, lane % 4);
+                    keep.y = keep_inside<D == 64>(maker, head, line + 8, place, lane % 4);
                 }
             }
         };
