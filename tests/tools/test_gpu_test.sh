@@ -55,6 +55,19 @@ for name in ("late", "later"):
     if (work / name).exists():
         print(f"FAIL {name}: a child lived on")
         failed = 1
+# Tests that may run beside each other do, and the table has the order of the list.
+names = [f"beside/{n}" for n in range(4)]
+tests = [tool.Test(name, ["sleep", "1"], beside=True) for name in names]
+tests.insert(1, tool.Test("alone", ["false"]))
+start, said = time.monotonic(), []
+args = tool.argparse.Namespace(minutes=1, limit=None, jobs=4)
+got = tool.run_all(tests, args, start, said.append)
+if time.monotonic() - start > 3.5 or len(said) != 5:
+    print(f"FAIL four tests of a second each took {time.monotonic() - start:.1f} s, said {said}")
+    failed = 1
+if [r.name for r in got] != [t.name for t in tests] or [r.failed for r in got] != [0, 1, 0, 0, 0]:
+    print(f"FAIL {got}")
+    failed = 1
 if tool.run(tool.Test("a/b", []), 5).failed != 1:
     print("FAIL a test that was not built has not failed")
     failed = 1
