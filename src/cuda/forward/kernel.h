@@ -202,9 +202,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
                 }
             }
         };
-        auto tile_bits = [&] {
+        auto pack = [&](const float(&s)[Z::COLUMNS / 2]) {
             const int odd = Z::COLUMNS < ORDO_KEEP_COLS ? tile % 2 * 4 : 0;
-            return make_uint2(keep.x << odd, keep.y << odd);
+            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(
+                p, s, make_uint2(keep.x << odd, keep.y << odd));
         };
         /* In a ragged batch the last tile of V may reach beyond its sequence. */
         auto zero_v = [&] {
@@ -261,19 +262,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
             soften(s, constant<true>());
-            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(p, s, tile_bits(),
-                                                              keep_masks<Z::COLUMNS / 4, 0>());
+            pack(s);
             zero_v();
         }
         advance();
-        /* Masks of given bits that are made before the scores are there: what registers allow. */
-        enum {
-            ROOM = D > 64    ? (BLOCKS ? 16 : 32)
-                   : BLOCKS  ? 0
-                   : GENERAL ? 6
-                             : 12,
-            AHEAD = SOURCE == ORDO_KEEP_GIVEN && D <= 128 ? ROOM : 0
-        };
         /* One iteration of the mainloop: scores of this tile, outputs of the one before. */
         auto step = [&](auto cut) {
             float s[Z::COLUMNS / 2];
@@ -285,8 +277,6 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             wgmma_fence();
             scores(s, stage);
             wgmma_commit();
-            keep_masks<Z::COLUMNS / 4, AHEAD> masks;
-            masks.make(tile_bits());
             mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
             wgmma_fence();
             outputs(last_stage);
@@ -303,7 +293,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
             mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
             if (D == 64) /* P's registers are free now */
                 made(false);
-            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(p, s, tile_bits(), masks);
+            pack(s);
 #pragma unroll
             for (int i = 0; i < DV / 2; i++)
                 o[i] *= state.shrink[i / 2 % 2];
