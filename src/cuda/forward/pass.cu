@@ -28,14 +28,15 @@ template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pa
     return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
 }
 
-/* Softcap and ALiBi together, and scales that are negative or extreme, are decided at run time. */
+/* Softcap and ALiBi together, softcap at head size 64, and scales that are negative or extreme, are
+ * decided at run time. */
 static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 {
     const ordo_score_rule rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     if (!ordo_pass_ruled(pass))
         return ORDO_RULE_NONE;
     if (rule.cap > 0.0f)
-        return rule.biased ? ORDO_RULE_ANY : ORDO_RULE_CAP;
+        return rule.biased || pass->bucket == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;
     return rule.unit == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
 }
 
