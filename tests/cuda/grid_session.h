@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5, HANG_SECONDS = 30 };
+enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5 };
 
 typedef struct refusal {
     char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
@@ -20,7 +20,7 @@ typedef struct refusal {
 typedef struct session {
     /* asked */
     grid_limits limits;
-    int64_t count, only, repeats, seconds;
+    int64_t count, only, repeats, seconds, hang;
     long threads;
     bool cuda, together, json;
     bool fixed;                 /* the combinations of grid_fixed.h, not drawn ones */
@@ -129,6 +129,7 @@ static inline void usage(FILE *to)
           "  --repeats R         of each (20)\n"
           "  --only N            this combination alone\n"
           "  --seconds T         begin none after that\n"
+          "  --hang T            seconds after which a pass is one that does not end (30)\n"
           "  --longest ROWS      of a sequence (700)\n"
           "  --work MILLIONS     most of rows x columns x head size x heads (200)\n"
           "  --with WORDS        only combinations whose description has all of these: f16,packed\n"
@@ -174,6 +175,7 @@ static inline void parse(session *s, int argc, char **argv)
         REPEATS,
         ONLY,
         SECONDS,
+        HANG,
         LONGEST,
         WORK,
         WITH,
@@ -185,23 +187,15 @@ static inline void parse(session *s, int argc, char **argv)
         HELP
     };
     static const struct option options[] = {
-        { "backend", 1, NULL, BACKEND },
-        { "seed", 1, NULL, SEED },
-        { "count", 1, NULL, COUNT },
-        { "repeats", 1, NULL, REPEATS },
-        { "only", 1, NULL, ONLY },
-        { "seconds", 1, NULL, SECONDS },
-        { "longest", 1, NULL, LONGEST },
-        { "work", 1, NULL, WORK },
-        { "with", 1, NULL, WITH },
-        { "without", 1, NULL, WITHOUT },
-        { "threads", 1, NULL, THREADS },
-        { "together", 0, NULL, TOGETHER },
-        { "wrong", 1, NULL, WRONG },
-        { "json", 0, NULL, JSON },
-        { "help", 0, NULL, HELP },
-        { "fixed", 0, NULL, FIXED },
-        { 0 },
+        { "backend", 1, NULL, BACKEND },   { "seed", 1, NULL, SEED },
+        { "count", 1, NULL, COUNT },       { "repeats", 1, NULL, REPEATS },
+        { "only", 1, NULL, ONLY },         { "seconds", 1, NULL, SECONDS },
+        { "hang", 1, NULL, HANG },         { "longest", 1, NULL, LONGEST },
+        { "work", 1, NULL, WORK },         { "with", 1, NULL, WITH },
+        { "without", 1, NULL, WITHOUT },   { "threads", 1, NULL, THREADS },
+        { "together", 0, NULL, TOGETHER }, { "wrong", 1, NULL, WRONG },
+        { "json", 0, NULL, JSON },         { "help", 0, NULL, HELP },
+        { "fixed", 0, NULL, FIXED },       { 0 },
     };
     for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (which) {
@@ -218,6 +212,7 @@ static inline void parse(session *s, int argc, char **argv)
         case REPEATS: s->repeats = number_of("repeats", optarg, 0); break;
         case ONLY: s->only = number_of("only", optarg, 0); break;
         case SECONDS: s->seconds = number_of("seconds", optarg, 1); break;
+        case HANG: s->hang = number_of("hang", optarg, 1); break;
         case LONGEST: s->limits.longest = number_of("longest", optarg, 1); break;
         case WORK: s->limits.work = millions_of(optarg); break;
         case WITH: s->with = optarg; break;

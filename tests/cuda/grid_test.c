@@ -1,8 +1,8 @@
 /* grid_test.c: the promise over the grid of features.
  *
  *   grid_test [--backend cpu] [--fixed] [--seed S] [--count N] [--repeats R] [--only N]
- *             [--seconds T] [--longest ROWS] [--work MILLIONS] [--with WORDS] [--without WORDS]
- *             [--threads N] [--together] [--json]
+ *             [--seconds T] [--hang T] [--longest ROWS] [--work MILLIONS] [--with WORDS]
+ *             [--without WORDS] [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
  * softcap, ALiBi, sinks, block mask, gradient of lse and place in a larger problem, or takes those
@@ -697,7 +697,8 @@ static void *work(void *argument)
 static void look_for_hang(const session *s)
 {
     char again[TEXT_SIZE];
-    if (!s->cuda || s->together || !s->level || seconds_since(&s->start) - s->since < HANG_SECONDS)
+    if (!s->cuda || s->together || !s->level ||
+        seconds_since(&s->start) - s->since < (double)s->hang)
         return;
     say_again(s, s->on_device, again, sizeof again);
     printf("FAIL hang: %s: a pass does not end; %s\n", s->level, again);
@@ -753,6 +754,7 @@ int main(int argc, char **argv)
         .limits = { .seed = 1, .longest = 700, .work = 200 },
         .count = 2000,
         .repeats = 20,
+        .hang = 30,
         .only = -1,
         .threads = sysconf(_SC_NPROCESSORS_ONLN),
         .cuda = true,

@@ -281,8 +281,8 @@ static size_t check_carried(two_sided &t, dice &d, const char *text)
     device.carry = 0u | ORDO_CARRY_IN | ORDO_CARRY_OUT;
     device.dq.data = device.dk.data = device.dv.data = NULL;
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_clear_backward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
@@ -311,8 +311,8 @@ static void check_pass(uint32_t seed)
     ordo_call host = host_call(t), device = device_call(t, false);
     must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_FORWARD, &device, &pass), text);
-    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_clear_forward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_forward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
@@ -321,8 +321,8 @@ static void check_pass(uint32_t seed)
     device = device_call(t, true);
     must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_sm90_clear_backward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
