@@ -1,4 +1,4 @@
-/* phase.h: the panels of the passes by phases (CUDA, head sizes above 256), and their workspace.
+/* phase.h: the panels of the passes by phases (CUDA: ordo_plan_by_phases()), and their workspace.
  *
  * The workspace holds P, and in the backward pass dS, of one panel: `tiles` query tiles of each
  * query head that shares one of `section` key heads. Sums of dK and dV are continued from panel to

@@ -14,7 +14,7 @@
  *   general_step   tile, turn   as in backward_step
  *                  row          first query, in the tensor
  *                  slope        ALiBi's
- *                  head         query head; above it STEP_ENDS and STEP_CUT
+ *                  head         query head; above it STEP_ENDS, STEP_CUT and STEP_PARTIAL
  *                  keep         bits given: first block of 64 words; made: sequence and head,
  *                               and behind that the first row and the block of the whole problem
  *                  interval     block masks: place of the first query among the intervals,

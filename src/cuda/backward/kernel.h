@@ -149,6 +149,8 @@ __global__ void __launch_bounds__(384, 1)
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             if (QUERIES)
                 m.put_ds(ds, stage);
+            if (M::BY_SLICE && !KEYS)
+                m.release_keep(j);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(384, 1)
         }
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (KEYS) {
+        } else if (KEYS && (!BLOCKS || args.dk_rows.data)) { /* lists: dq alone runs here, too */
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
                               args.v_head_dim, at);
             taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);

@@ -11,7 +11,7 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool
 static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
-    ordo_backward_args args;
+    ordo_backward_args args = {};
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
     /* Chains that wait for each other: the launch fails if the blocks cannot all be resident. */

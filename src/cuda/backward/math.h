@@ -514,7 +514,7 @@ struct backward_math {
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
             issue_dv<KEYS>(dv, p, stage, first);
-            if (BY_SLICE)
+            if (BY_SLICE && KEYS) /* else no product uses P: when dS is stored */
                 release_keep(j);
             pack(ds, dp);
         }

@@ -8,9 +8,9 @@
 #include "ordo/status.h"
 
 /* Whether the plain instances of the kernels run a pass: dense, head sizes that are a bucket's,
- * order ascending or descending, no window, no softcap, no ALiBi, no dropout or given bits, and all
- * of dq, dk and dv wanted, or the sums of the last two. They number tiles (sequence, head, tile),
- * the general ones (head, tile of all sequences). */
+ * order ascending or descending, no window, no softcap, no ALiBi, no block mask, no keep bits made
+ * inside if sums are carried, and all of dq, dk and dv wanted, or the sums of the last two. They
+ * number tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
 
 /* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket, flag and

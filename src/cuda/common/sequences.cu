@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
     all.keep = c.keep;
     pass.table[pass.batch.sequences] = all;
     if (pass.ticket) /* and the flag behind it: a pass has one launch less */
-        pass.ticket[0] = pass.ticket[1] = 0;
+        pass.ticket[0] = pass.ticket[ORDO_NOT_FINITE] = 0;
 }
 
 ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)

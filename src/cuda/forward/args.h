@@ -27,8 +27,9 @@ typedef struct ordo_forward_args {
     bool ruled; /* `scale` and `scale_log2` then apply to what the rule gives */
     const float *slopes;
     int64_t slopes_sequence;
-    const float *sink;     /* one logit per query head, or NULL */
-    ordo_keep_maker maker; /* ORDO_KEEP_MADE */
+    const float *sink; /* one logit per query head, or NULL */
+    /* Read if ORDO_KEEP_MADE. */
+    ordo_keep_maker maker;
     /* Read by the kernel for block masks only. */
     ordo_cuda_block_mask blocks;
     int32_t backward_rows; /* of the query tiles that the table of sequences counts */
