@@ -136,7 +136,7 @@ def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Named:
     for name, parameter in model.named_parameters():
         kept = optimizer.state[parameter]
         if not kept:
-            fused = optimizer.defaults["fused"]  # counts on the device
+            fused = optimizer.defaults.get("fused")  # counts on the device
             kept["step"] = torch.zeros((), device=parameter.device if fused else "cpu")
             kept["exp_avg"] = torch.zeros_like(parameter)
             kept["exp_avg_sq"] = torch.zeros_like(parameter)

@@ -168,7 +168,8 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     """(o, lse) by the shortest way."""
     done, drawn = None, a.seed is None and a.rng_state is None and a.generator is None
     key, flags, lengths = _short(a)
-    if key is not None and not lengths and (drawn or not a.dropout_p > 0):
+    known = type(a.dropout_p) in (float, int)  # what is not is refused on the long way
+    if key is not None and known and not lengths and (drawn or not a.dropout_p > 0):
         done = _at_once(q, k, v, key)
     elif key is not None and front.on and not watchers and plain(q, k, v):
         try:

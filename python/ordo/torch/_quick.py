@@ -37,12 +37,12 @@ class _Plain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        q, k, v, o, lse = ctx.saved_tensors  # once: under a checkpoint a second time is an error
         if dout is not None and dlse is None and not _grad_enabled():
-            dq, dk, dv, result = front.plain_backward(dout, *ctx.saved_tensors, -ctx.number)
+            dq, dk, dv, result = front.plain_backward(dout, q, k, v, o, lse, -ctx.number)
             if result > 0:
                 return dq, dk, dv, None
             failed(result)
-        q, k, v, o, lse = ctx.saved_tensors
         made = front.plan(ctx.number)
         return (*gradients(made, dout, dlse, q, k, v, o, lse, NO_LISTS, None), None)
 

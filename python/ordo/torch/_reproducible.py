@@ -88,6 +88,8 @@ def reproducible(
     """
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise Error("argument", f"threads {threads!r}: expected 1 or more, or None")
+    if fill_memory not in (None, True, False):
+        raise Error("argument", f"fill_memory {fill_memory!r}: expected True, False or None")
     if step is not None and model is None:
         raise Error("argument", "model None: expected the model that step runs")
     problems: list[str] = []

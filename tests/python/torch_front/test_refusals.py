@@ -31,6 +31,7 @@ CASES = {
     "head size": ((Q, KV[..., :8], KV), {}, "shape", "k.shape .* head size of q, 16"),
     "heads": ((Q, KV[:, :, [0, 0, 0]], KV[:, :, [0, 0, 0]]), {}, None, "kv_heads 3"),
     "NaN p": ((Q, KV, KV), dict(dropout_p=float("nan")), None, "dropout.p"),
+    "no p, with a seed": ((Q, KV, KV), dict(dropout_p=None, seed=1), None, "dropout"),
     "p of 1": ((Q, KV, KV), dict(dropout_p=1.0, seed=1), None, "dropout.p"),
     "negative p": ((Q, KV, KV), dict(dropout_p=-0.1), None, "dropout.p"),
     "scale 0": ((Q, KV, KV), dict(scale=0.0), "argument", "scale 0"),

@@ -11,11 +11,14 @@ import random
 import ordo
 import pytest
 import torch
+import torch.distributed as dist
 from ordo.torch import tree_sum
 from ordo.torch.distributed import _ordered_norm, _tree, ordered_clip_grad_norm_
 from ordo.torch.distributed._ordered import _share
 from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
 from ranks_kit import run, values
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 RANKS = (1, 2, 3, 4, 8)
 
@@ -175,6 +178,27 @@ def test_clipped_gradients_are_products_of_their_elements(dtype):
     assert norm == torch.tensor(_norm(wanted), dtype=torch.float32)
     for x, y in zip(parameters, wanted):
         assert torch.equal(x.grad, (y.float() * factor).to(dtype))
+
+
+def test_sharded_and_whole_gradients_are_clipped_together():
+    """As a model has them that is sharded in part."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        parameters = [torch.nn.Parameter(torch.zeros(6)) for _ in range(3)]
+        for x in parameters:
+            x.grad = torch.arange(6.0)
+        whole = distribute_tensor(torch.zeros(6), mesh, [Shard(0)])
+        sharded = torch.nn.Parameter(whole)
+        sharded.grad = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
+        alone = [x.grad.clone() for x in parameters] + [torch.arange(6.0)]
+        norm = ordered_clip_grad_norm_([*parameters, sharded], 0.5)
+        factor = torch.tensor(0.5 / (_norm(alone) + 1e-6), dtype=torch.float32)
+        assert norm == torch.tensor(_norm(alone), dtype=torch.float32)
+        for x in (*(x.grad for x in parameters), sharded.grad.full_tensor()):
+            assert torch.equal(x, torch.arange(6.0) * factor)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_norm_above_float32_is_infinite():

@@ -282,12 +282,20 @@ def _scalar(norm: float, gradients: Sequence[Tensor]) -> Tensor:
     return made.to(torch.float32)  # infinite if it is too large
 
 
+def _own(gradient: Any) -> Tensor:
+    """This rank's part."""
+    part: Tensor = gradient.to_local() if hasattr(gradient, "device_mesh") else gradient
+    return part
+
+
 def _multiply(gradients: Sequence[Tensor], factor: float) -> None:
-    """Those of float32 in one call; of 16 bits, that call rounds the factor first."""
-    wide = [x for x in gradients if x.dtype == torch.float32]
+    """Those of float32 in one call, which takes no mix of sharded and whole ones; of 16 bits, that
+    call rounds the factor first."""
+    own = [_own(x) for x in gradients]
+    wide = [x for x in own if x.dtype == torch.float32]
     if wide:
         torch._foreach_mul_(wide, factor)
-    for x in gradients:
+    for x in own:
         if x.dtype != torch.float32:
             x.mul_(factor)
 
