@@ -51,6 +51,10 @@ spoil tests/data/digests/keys.txt 's/| [0-9a-f]* .*/| -/' "cpu.r2/new, --device 
 spoil tests/data/digests/keys.txt 's/1.9.2/1.11.0/' "cpu.r2/new: first version 1.11.0 is after" registry
 spoil tests/data/digests/keys.txt 's/ | - |/ |/' "line 'cpu.r2/new" registry
 spoil CHANGELOG.md 's/as before/changed/' "not committed: CHANGELOG.md" tree
+spoil tests/data/digests/keys.txt 's/1.9.0/1.11.0/' "cpu.r1/old: last version 1.11.0 is after" registry
+mv .git .other
+expect 1 "FAIL release: tree: git status fails here" tree
+mv .other .git
 git commit -q --allow-empty -m second
 expect 1 "tag v1.10.3 is another commit" tree
 expect 1 "ok   release: version" # one failure does not hide the rest
@@ -58,4 +62,4 @@ if tools/release --check nonsense 2>/dev/null; then
     echo "an unknown check succeeds"
     exit 1
 fi
-echo "a tree fit for a tag, and nine that are not"
+echo "a tree fit for a tag, and eleven that are not"
