@@ -34,7 +34,8 @@ def tree_sum(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 def add_two(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """tree_sum([a, b], out=out) for gradients of one parameter, of which a step has hundreds: `out`
     is None or a contiguous float32 tensor of their shape and device."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.dtype not in _WORDS:
+    alike = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
+    if not alike or a.dtype not in _WORDS or not (a.is_cpu or a.is_cuda):
         return tree_sum([a, b], out=out)  # which says what is wrong
     if out is None:
         out = torch.empty(a.shape, dtype=torch.float32, device=a.device)
