@@ -113,20 +113,21 @@ class _AttendThere(torch.autograd.Function):
         sink = None if sink is None else sink.detach().contiguous()
         given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink)
         _blocks_device.run("forward", plan, lists, mask, given)
-        ctx.save_for_backward(q, k, v, o, lse, sink)
-        ctx.plan, ctx.lists, ctx.mask = plan, lists, mask
+        # Saved, not held: autograd then refuses lists that were changed between the passes.
+        ctx.save_for_backward(q, k, v, o, lse, sink, *lists)
+        ctx.plan, ctx.mask = plan, mask
         return o, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
-        q, k, v, o, lse, sink = ctx.saved_tensors
+        q, k, v, o, lse, sink, *lists = ctx.saved_tensors
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
         dsink = None if sink is None else torch.empty_like(sink)
         grads = dict(dq=dq, dk=dk, dv=dv, dsink=dsink)
         ends = dict(dout=_blocks_device.readable(dout), dlse=dlse.contiguous())
         given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink, **ends, **grads)
-        _blocks_device.run("backward", ctx.plan, ctx.lists, ctx.mask, given)
+        _blocks_device.run("backward", ctx.plan, Lists(*lists), ctx.mask, given)
         return dq, dk, dv, dsink, None, None, None
 
 

@@ -560,6 +560,14 @@ def blocks():
         equals("long chunks", causal, results(causal=True, block_mask=chunks))
         dropped = results(causal=True, dropout_p=0.25, seed=5)
         equals("dropout", dropped, results(causal=True, dropout_p=0.25, seed=5, block_mask=chunks))
+        pair = torch.tensor([5, 0], device=q.device)
+        given = dict(dropout_p=0.25, rng_state=pair, block_mask=chunks)
+        o, _ = ordo.torch.attention(q, k, v, causal=True, **given)
+        pair += 1  # the CPU has a copy; on CUDA autograd refuses
+        try:
+            equals("a changed seed", dropped[2:], torch.autograd.grad(o, (q, k, v), dout))
+        except RuntimeError as error:
+            expect(cuda() and "modified by an inplace operation" in str(error), str(error))
         if cuda():  # on the CPU: test_blocks.py
             lower = (lambda b, h, i, j: i >= j), None, None, rows, rows
             flex = create_block_mask(*lower, device=q.device)

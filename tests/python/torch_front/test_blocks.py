@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import ordo
 import ordo.torch
@@ -11,6 +12,7 @@ import torch
 from ordo.torch._blocks_device import DeviceMask
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
+from torch.utils.checkpoint import checkpoint
 
 IDS = torch.arange(400) // 150
 
@@ -125,6 +127,53 @@ def test_the_backward_pass_has_the_lists_of_the_forward_pass():
     weight = torch.linspace(-1, 1, o.numel()).view_as(o)
     loss = (o * weight).sum() + lse.sum()
     same_bits(expected[2:], torch.autograd.grad(loss, (q, k, v)))
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The lists of the passes on a device, which are not run."""
+    made = []
+
+    def run(direction, plan, lists, mask, given):
+        made.append(ordo.torch._inputs.Lists(*[None if x is None else x.clone() for x in lists]))
+        for name in ("o", "lse") if direction == "forward" else ("dq", "dk", "dv"):
+            given[name].zero_()
+
+    monkeypatch.setattr("ordo.torch._blocks_device.run", run)
+    return made
+
+
+def attend_there(q, k, v, lists):
+    return ordo.torch._blocks._AttendThere.apply(q, k, v, None, None, lists, None)[0].sum()
+
+
+LISTS = ordo.torch._inputs.Lists(
+    rng=torch.tensor([3, 4]),
+    q_lens=torch.tensor([400, 300], dtype=torch.int32),
+    kv_lens=torch.tensor([400, 300], dtype=torch.int32),
+    sequence_ids=torch.tensor([7, 8]),
+    slopes=torch.linspace(0, 1, 4),
+)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_backward_passes_on_a_device_have_the_lists_of_the_forward_pass(passes, again):
+    given = tensors()
+    attend = functools.partial(checkpoint, attend_there, use_reentrant=False)
+    torch.autograd.grad((attend if again else attend_there)(*given, LISTS), given)
+    assert len(passes) == 2 + again
+    for made in passes:
+        assert all(x is y or torch.equal(x, y) for x, y in zip(made, LISTS))
+
+
+@pytest.mark.parametrize("name", ["rng", "q_lens", "kv_lens", "sequence_ids", "slopes"])
+def test_lists_on_a_device_that_change_between_the_passes_are_refused(passes, name):
+    given = tensors()
+    lists = LISTS._replace(**{name: getattr(LISTS, name).clone()})
+    loss = attend_there(*given, lists)
+    getattr(lists, name).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, given)
 
 
 def test_recorder_sees_the_calls():
