@@ -46,12 +46,12 @@ def _check_lists(mask: BlockMask) -> None:
             f"decrease, within 0..{entries}",
         )  # fmt: skip
     keys = mask.key & (WHOLE - 1)
-    bad = (mask.key < 0) | (keys >= columns)
-    first_of_row = np.zeros(entries + 1, bool)
-    first_of_row[start.reshape(-1)] = True
-    bad[1:] |= (keys[1:] <= keys[:-1]) & ~first_of_row[1:entries]
-    if bad.any():
-        at = int(bad.argmax())
+    begin, end = start[:, :-1].reshape(-1), start[:, 1:].reshape(-1)
+    outside = np.flatnonzero((mask.key < 0) | (keys >= columns))
+    falls = np.flatnonzero(keys[1:] <= keys[:-1]) + 1  # not above the entry before
+    bad = np.append(_first_of(outside, begin, end), _first_of(falls, begin + 1, end))
+    if len(bad):
+        at = int(bad.min())
         raise Error(
             "shape", f"block_mask.key[{at}] {mask.key[at]}: expected 0..{columns - 1}, ascending "
             "in a row, beside WHOLE",
@@ -60,6 +60,13 @@ def _check_lists(mask: BlockMask) -> None:
         array = getattr(mask, name)
         if array is not None and ((array < low) | (array > high)).any():
             raise Error("shape", f"block_mask.{name}: expected {low}..{high}")
+
+
+def _first_of(places: Any, begin: Any, end: Any) -> Any:
+    """The first of ascending `places` in each range begin .. end - 1 that has one."""
+    at = np.searchsorted(places, begin)
+    inside = np.append(places, np.iinfo(np.int64).max)[at] < end
+    return places[at[inside]]
 
 
 def readable(x: Tensor) -> Tensor:

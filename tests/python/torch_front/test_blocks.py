@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import numpy as np
 import ordo
 import ordo.torch
 import pytest
@@ -261,3 +262,36 @@ def test_lists_for_a_device_are_checked_before_they_go_there(name, at, value, sa
     wrong[at] = value
     with pytest.raises(ordo.Error, match=says):
         DeviceMask(dataclasses.replace(mask, **{name: wrong}), torch.device("cpu"))
+
+
+def lists_of(start, key):
+    arrays = (np.array(x, np.int32) for x in (start, key))
+    return ordo.BlockMask(256, 512, *arrays)
+
+
+@pytest.mark.parametrize(
+    "start, key, at",
+    [
+        ([[[0, 3, 4], [1, 4, 4]]], [2, 0, 1, 3], 1),  # a row of the second mask begins at the fall
+        ([[[0, 0, 4], [0, 2, 4]]], [0, 1, 0, 1], 2),
+        ([[[0, 2, 4], [0, 4, 4]]], [0, 1, 1, 2], 2),
+        ([[[0, 2, 4], [2, 4, 4]]], [0, 1, 0, 9], 3),
+        ([[[0, 2, 4], [0, 2, 2]]], [0, 1, 0, 1], None),
+        ([[[1, 3, 4], [1, 2, 3]]], [-9, 0, 1, 0], None),  # no row has entry 0
+        ([[[4, 4, 4], [0, 0, 0]]], [3, 2, 1, 0], None),
+        ([[[0, 0, 0], [0, 0, 0]]], [], None),
+    ],
+)
+def test_lists_for_a_device_are_checked_as_those_of_the_cpu(start, key, at):
+    """Rows of one mask may begin inside rows of another."""
+    mask = lists_of(start, key)
+    q, k = torch.zeros(1, 256, 2, 16), torch.zeros(1, 512, 2, 16)
+    for attend in (
+        lambda: ordo.torch.attention(q, k, k, block_mask=mask),
+        lambda: DeviceMask(mask, torch.device("cpu")),
+    ):
+        if at is None:
+            attend()
+        else:
+            with pytest.raises(ordo.Error, match=rf"block_mask.key\[{at}\]"):
+                attend()
