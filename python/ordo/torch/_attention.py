@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -226,7 +227,8 @@ def _planned(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Ten
 def _in_blocks(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments, given: Any
 ) -> tuple[Tensor, Tensor]:
-    """(o, lse) under a block mask. What is refused is refused before a seed is drawn."""
+    """(o, lse) under a block mask. What is refused is refused before a seed is drawn, lengths on
+    the CPU excepted, which the pass checks."""
     _check_kinds(q, k, v, a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         raise Error("unsupported", "block_mask, cu_q with q_lens or kv_lens: expected one of them")
@@ -235,7 +237,12 @@ def _in_blocks(
     mask = block_mask_of(given, q)
     if not plain(q, k, v):
         raise Error("unsupported", "block_mask: expected plain tensors, outside torch.compile")
-    return attend_blocks(*prepare(q, k, v, a), mask, a.sink)
+    a, draw = numbers(a), None
+    if a.dropout_p > 0 and a.seed is None and a.rng_state is None:
+        draw = functools.partial(rng_of, q, generator=a.generator)
+        until = torch.empty(2, dtype=torch.int64, device=q.device)
+        a = a._replace(rng_state=until, generator=None)
+    return attend_blocks(*prepare(q, k, v, a), mask, a.sink, draw)
 
 
 def _short(a: Arguments) -> tuple[Any, int, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,28 @@ def block_mask_of(given: Any, q: Tensor) -> BlockMask:
 
 
 def attend_blocks(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, mask: BlockMask, sink: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: Lists,
+    rules: Rules,
+    mask: BlockMask,
+    sink: Any,
+    draw: Callable[[], Tensor] | None = None,
 ) -> Attended:
-    """(o, lse) with gradients."""
+    """(o, lse) with gradients. `draw` makes the lists.rng to use, after the checks."""
     check(q, k, v, lists, rules)
     if sink is not None and (not isinstance(sink, Tensor) or sink.shape != (q.shape[-2],)):
         raise Error("shape", f"sink {sink!r}: expected a tensor of shape ({q.shape[-2]},)")
     noted = Ready()
     problem = problem_of(q, k, v, lists, rules).replace(blocks=mask.limits)
     noted.plan = _plan_of(problem, q.device.index if q.is_cuda else None)
+    _blocks_device.check_mask(mask, problem)
+    sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
+    if draw is not None:
+        lists = lists._replace(rng=draw())
     for watch in watchers:
         watch(noted, lists)
-    sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
     made: Attended
     if q.is_cuda:
         there = _blocks_device.DeviceMask(mask, q.device)

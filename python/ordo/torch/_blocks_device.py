@@ -1,4 +1,5 @@
-"""Passes under block masks on a CUDA device: the call as a struct, its lists on the device."""
+"""Passes under block masks on a CUDA device: the call as a struct, its lists on the device, where
+no pass can check them: checked here."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from .. import _structs as s
 from .._blocks import BLOCK, WHOLE, BlockMask
 from .._library import Error, lib
 from .._plan import Plan
+from .._problem import Problem
 from ._inputs import Lists
 from ._layout import CUDA
 
@@ -20,11 +22,10 @@ ARRAYS = "start", "key", "first", "last"
 
 
 class DeviceMask:
-    """A block mask whose lists are on a device, where no pass can check them: checked here."""
+    """A block mask whose lists are on a device."""
 
     def __init__(self, mask: BlockMask, device: torch.device) -> None:
         self.struct = mask.to_c()
-        _check_lists(mask)
         self._held = {}
         for name in ARRAYS:
             array = getattr(mask, name)
@@ -33,8 +34,23 @@ class DeviceMask:
                 setattr(self.struct, name, self._held[name].data_ptr())
 
 
+def check_mask(mask: BlockMask, problem: Problem) -> None:
+    """What the library checks of a mask in host memory."""
+    sequences, heads, _ = mask.start.shape
+    for name, value, expected in (
+        ("q_len", mask.q_len, problem.q_len),
+        ("kv_len", mask.kv_len, problem.kv_len),
+        ("sequences", sequences, problem.batch if sequences > 1 else 1),
+        ("heads", heads, problem.heads if heads > 1 else 1),
+    ):
+        if value != expected:
+            raise Error("shape", f"block_mask.{name} {value}: expected {expected}")
+    if (mask.first is None) != (mask.last is None):
+        raise Error("argument", "block_mask.first, last: expected both arrays, or neither")
+    _check_lists(mask)
+
+
 def _check_lists(mask: BlockMask) -> None:
-    """What the library checks of lists in host memory."""
     entries, columns = len(mask.key), -(-mask.kv_len // BLOCK)
     start = mask.start.reshape(-1, mask.start.shape[-1])
     wrong = (start < 0) | (start > entries)

@@ -10,7 +10,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from ordo.torch._blocks_device import DeviceMask
+from ordo.torch._blocks_device import check_mask
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
@@ -188,14 +188,58 @@ def test_recorder_sees_the_calls():
         model.release()
 
 
-def test_refusals_draw_no_seed():
-    before = torch.get_rng_state()
+def wrong_key():
     mask = ordo.BlockMask.from_chunks(400, 400, 7)
-    elsewhere = [x.to("meta") for x in tensors()]
-    torch.set_rng_state(before)
-    with pytest.raises(ordo.Error, match="q.device meta: expected cpu or cuda"):
-        ordo.torch.attention(*elsewhere, block_mask=mask, dropout_p=0.1)
-    assert torch.equal(before, torch.get_rng_state())
+    mask.key[0] = 99
+    return mask
+
+
+def per(sequences, heads):
+    one = ordo.BlockMask.from_chunks(400, 400, 7)
+    return ordo.BlockMask.join([[one] * heads] * sequences)
+
+
+@pytest.mark.parametrize(
+    "says, rest",
+    [
+        ("q.device meta: expected cpu or cuda", dict(device="meta")),
+        ("block_mask.q_len 300: expected 400", dict(mask=ordo.BlockMask.from_chunks(300, 400, 7))),
+        ("block_mask.kv_len 300: expected 400", dict(mask=ordo.BlockMask.from_chunks(400, 300, 7))),
+        ("block_mask.sequences 3: expected 2", dict(mask=per(3, 4))),
+        ("block_mask.heads 3: expected 4", dict(mask=per(1, 3))),
+        (r"block_mask.key\[0\] 99: expected 0..3", dict(mask=wrong_key())),
+        ("block_mask.first, last", dict(mask=dataclasses.replace(per(1, 1), last=None))),
+        ("sink.*expected a tensor of shape", dict(sink=torch.zeros(3))),
+        ("scale", dict(scale=0.0)),
+        ("softcap", dict(softcap=-1.0)),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_refusals_draw_no_seed(says, rest, own):
+    rest = dict(rest)
+    device = rest.pop("device", "cpu")
+    given = [x.to(device) for x in tensors()]
+    mask = rest.pop("mask", per(1, 1))
+    generator = torch.Generator() if own else None
+    drawn = torch.default_generator if generator is None else generator
+    before = drawn.get_state()
+    for _ in range(2):
+        with pytest.raises(ordo.Error, match=says):
+            ordo.torch.attention(
+                *given, block_mask=mask, dropout_p=0.1, generator=generator, **rest
+            )
+        assert torch.equal(before, drawn.get_state())
+
+
+def test_seeds_are_drawn_as_without_a_block_mask():
+    q, k, v = tensors()
+    made = []
+    for rest in (dict(causal=True), dict(block_mask=ordo.BlockMask.from_band(400, 400, causal=True))):
+        torch.manual_seed(5)
+        made.append(results(q, k, v, dropout_p=0.1, **rest))
+        own = torch.Generator().manual_seed(6)
+        made[-1] += results(q, k, v, dropout_p=0.1, generator=own, **rest)
+    same_bits(*made)
 
 
 def test_refusals():
@@ -257,11 +301,12 @@ def test_the_default_type_of_pytorch_does_not_matter(dtype):
 def test_lists_for_a_device_are_checked_before_they_go_there(name, at, value, says):
     one = ordo.BlockMask.from_chunks(700, 700, 150)
     mask = ordo.BlockMask.join([[one, one], [one, one]])
-    DeviceMask(mask, torch.device("cpu"))
+    problem = ordo.Problem(batch=2, heads=2, q_len=700, kv_len=700, head_dim=16)
+    check_mask(mask, problem)
     wrong = getattr(mask, name).copy()
     wrong[at] = value
     with pytest.raises(ordo.Error, match=says):
-        DeviceMask(dataclasses.replace(mask, **{name: wrong}), torch.device("cpu"))
+        check_mask(dataclasses.replace(mask, **{name: wrong}), problem)
 
 
 def lists_of(start, key):
@@ -285,10 +330,11 @@ def lists_of(start, key):
 def test_lists_for_a_device_are_checked_as_those_of_the_cpu(start, key, at):
     """Rows of one mask may begin inside rows of another."""
     mask = lists_of(start, key)
-    q, k = torch.zeros(1, 256, 2, 16), torch.zeros(1, 512, 2, 16)
+    problem = ordo.Problem(heads=2, q_len=256, kv_len=512, head_dim=16, blocks=mask.limits)
+    q, k = (np.zeros((1, rows, 2, 16), np.float32) for rows in (256, 512))
     for attend in (
-        lambda: ordo.torch.attention(q, k, k, block_mask=mask),
-        lambda: DeviceMask(mask, torch.device("cpu")),
+        lambda: ordo.forward(ordo.Plan(problem), q, k, k, block_mask=mask),
+        lambda: check_mask(mask, problem),
     ):
         if at is None:
             attend()
