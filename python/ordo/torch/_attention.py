@@ -13,6 +13,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from . import _sink
+from ._blocks import _plan_of as _block_plans
 from ._blocks import attend_blocks, block_mask_of
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules
@@ -146,6 +147,7 @@ def forget() -> None:
     _made.clear()
     _known.clear()
     _quick.clear()
+    _block_plans.cache_clear()
 
 
 def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor] | None:

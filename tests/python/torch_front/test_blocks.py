@@ -10,6 +10,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
+from ordo.torch import _attention
 from ordo.torch._blocks_device import check_mask
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
@@ -188,6 +189,22 @@ def test_recorder_sees_the_calls():
         model.release()
 
 
+def test_plans_are_kept_until_they_are_forgotten(monkeypatch):
+    made, plan = [], ordo.torch._blocks.Plan
+
+    def count(*call, **rest):
+        made.append(plan(*call, **rest))
+        return made[-1]
+
+    monkeypatch.setattr("ordo.torch._blocks.Plan", count)
+    _attention.forget()
+    for plans in (1, 1, 2):
+        if plans == 2:
+            _attention.forget()
+        ordo.torch.attention(*tensors(), block_mask=ordo.BlockMask.from_chunks(400, 400, 7))
+        assert len(made) == plans
+
+
 def wrong_key():
     mask = ordo.BlockMask.from_chunks(400, 400, 7)
     mask.key[0] = 99
@@ -233,8 +250,9 @@ def test_refusals_draw_no_seed(says, rest, own):
 
 def test_seeds_are_drawn_as_without_a_block_mask():
     q, k, v = tensors()
+    mask = ordo.BlockMask.from_band(400, 400, causal=True)
     made = []
-    for rest in (dict(causal=True), dict(block_mask=ordo.BlockMask.from_band(400, 400, causal=True))):
+    for rest in (dict(causal=True), dict(block_mask=mask)):
         torch.manual_seed(5)
         made.append(results(q, k, v, dropout_p=0.1, **rest))
         own = torch.Generator().manual_seed(6)
