@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +59,8 @@ def attend_blocks(
         there = _blocks_device.DeviceMask(mask, q.device)
         made = _AttendThere.apply(q, k, v, sink, noted.plan, lists, there)
     else:
-        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), mask)
+        own = copy.deepcopy(mask)  # for the backward pass, whatever becomes of the caller's arrays
+        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), own)
     return made
 
 

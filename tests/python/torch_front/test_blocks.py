@@ -131,6 +131,16 @@ def test_the_backward_pass_has_the_lists_of_the_forward_pass():
     same_bits(expected[2:], torch.autograd.grad(loss, (q, k, v)))
 
 
+def test_the_backward_pass_has_the_block_mask_of_the_forward_pass():
+    given = tensors()
+    mask = ordo.BlockMask.from_chunks(400, 400, 90)
+    expected = results(*given, block_mask=mask)
+    o, lse = ordo.torch.attention(*given, block_mask=mask)
+    mask.first[:], mask.last[:] = 0, 399
+    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
+    same_bits(expected[2:], torch.autograd.grad((o * weight).sum() + lse.sum(), given))
+
+
 @pytest.fixture
 def passes(monkeypatch):
     """The lists of the passes on a device, which are not run."""
