@@ -313,8 +313,10 @@ TEST(masks_cut_the_tiles_of_the_kernels)
         CHECK_INT(ordo_model_attention(model, &s, &full), ORDO_OK);
         s.causal = true;
         CHECK_INT(ordo_model_attention(model, &s, &causal), ORDO_OK);
-        for (int64_t row = rows[i].bq; row <= 1536; row += rows[i].bq)
-            live += (double)(rows[i].bq * ((row + rows[i].bk - 1) / rows[i].bk * rows[i].bk));
+        for (int64_t row = rows[i].bq; row <= 1536; row += rows[i].bq) {
+            const int64_t tiles = (row + rows[i].bk - 1) / rows[i].bk;
+            live += (double)(rows[i].bq * tiles * rows[i].bk);
+        }
         CHECK_NEAR(causal.by[ORDO_LIMIT_ALU] / full.by[ORDO_LIMIT_ALU], live / (1536.0 * 1536),
                    1e-9);
         ordo_model_destroy(model);
