@@ -366,8 +366,10 @@ ORDO_DEVICE int4 load_shared_int4(uint32_t at)
     return x;
 }
 
-/* Returns a value that all lanes of the warp have loaded from the same address. Forces the load to
- * complete, so that an arrival that follows cannot overtake it. */
+/* Returns a value that all lanes of the warp have loaded from the same address, by a shuffle, which
+ * waits for the load. The compiler may place the shuffle behind an arrival that only follows it:
+ * what must be read before the arrival is also used before it, or the arrival depends on it as in
+ * exchange_4(). */
 ORDO_DEVICE int32_t settled(int32_t value)
 {
     return __shfl_sync(~0u, value, 0);
