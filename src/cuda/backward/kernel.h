@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(384, 1)
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             if (QUERIES)
                 m.put_ds(ds, stage);
-            if (M::BY_SLICE && !KEYS)
+            if (M::UNGATHERED && !KEYS)
                 m.release_keep(j);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);

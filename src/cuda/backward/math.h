@@ -181,10 +181,11 @@ struct backward_math {
             mbar_arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
     }
 
-    /* The bits of a step are gathered in the one before, under its products, or where they are
-     * used, or not at all: what the registers of an instance allow. */
-    enum { EARLY = Z::DROP && !GENERAL, LATE = Z::DROP && GENERAL && D == 128 };
-    enum { BY_SLICE = Z::DROP && !EARLY && !LATE };
+    /* Bits that are made inside are gathered in the step before, under its products, or where they
+     * are used, as the registers of an instance allow. Given ones are not, and general instances of
+     * head size 64 gather none: that is faster, or there are no registers for it. */
+    enum { EARLY = Z::MADE && !GENERAL, LATE = Z::MADE && GENERAL && D == 128 };
+    enum { UNGATHERED = Z::DROP && !EARLY && !LATE, BY_SLICE = UNGATHERED && GENERAL && D == 64 };
 
     __device__ __forceinline__ void gather_early(uint32_t (&bits)[WORDS], uint32_t j) const
     {
@@ -203,22 +204,39 @@ struct backward_math {
         }
     }
 
-    /* The same of sixteen queries k, without gathering: this thread has two bits of each stored
-     * word, sixteen apart. */
-    __device__ __forceinline__ void mark_slice(float (&p)[SCORES], uint32_t j, int k) const
+    /* The same without gathering: this thread has two bits of each stored word, sixteen apart. */
+    struct stored_bits {
+        uint32_t at, shift;
+    };
+
+    __device__ __forceinline__ stored_bits stored(uint32_t j) const
     {
-        const uint32_t x = opaque((uint32_t)thread), buffer = j % Z::KEEP_BUFFERS;
-        const uint32_t at =
-            Z::KEEP + buffer * Z::KEEP_BYTES + x % 4 * 64 + x % 32 / 8 * 8 + k * 256;
-        const uint32_t shift = keep_shift(mine * 8 + x / 32 % 4 * 2, x / 4 % 2);
+        const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
+        const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
+        return { at + x % 4 * 64 + x % 32 / 8 * 8,
+                 keep_shift(0, 0) - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
+    }
+
+    /* Sixteen queries k; of all, once their bits are there. */
+    static __device__ __forceinline__ void mark_slice(float (&p)[SCORES], int k,
+                                                      const stored_bits &from)
+    {
         int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
-        if (k == 0)
-            wait_keep(j);
-        load_shared2(at, word[0][0], word[0][1]);
-        load_shared2(at + 32, word[1][0], word[1][1]);
+        load_shared2(from.at + k * 256, word[0][0], word[0][1]);
+        load_shared2(from.at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll
         for (int i = 8 * k; i < 8 * k + 8; i++)
-            p[i] = mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+            p[i] =
+                mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], from.shift - (i & 2 ? 16 : 0));
+    }
+
+    __device__ __forceinline__ void mark_slices(float (&p)[SCORES], uint32_t j) const
+    {
+        const stored_bits from = stored(j);
+        wait_keep(j);
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++)
+            mark_slice(p, k, from);
     }
 
     static __device__ __forceinline__ void wait_keep(uint32_t j)
@@ -468,11 +486,15 @@ struct backward_math {
                 sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
             if (LATE)
                 gather_keep(bits, j);
-            if (Z::DROP)
+            if (UNGATHERED)
+                mark_slices(sc, j);
+            else if (Z::DROP)
                 mark(sc, 0, bits[0]);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv<KEYS>(dv, p, stage, first);
+            if (UNGATHERED && KEYS) /* else no product uses P: when dS is stored */
+                release_keep(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
@@ -494,14 +516,18 @@ struct backward_math {
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
             }
+            if (UNGATHERED && !BY_SLICE)
+                mark_slices(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
+            if (BY_SLICE)
+                wait_keep(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
                 if (BY_SLICE)
-                    mark_slice(sc, j, k);
-                else if (Z::DROP && k % 4 == 0)
+                    mark_slice(sc, k, stored(j));
+                else if (Z::DROP && !UNGATHERED && k % 4 == 0)
                     mark(sc, k / 4, bits[k / 4]);
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
@@ -514,7 +540,7 @@ struct backward_math {
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
             issue_dv<KEYS>(dv, p, stage, first);
-            if (BY_SLICE && KEYS) /* else no product uses P: when dS is stored */
+            if (UNGATHERED && KEYS) /* as above */
                 release_keep(j);
             pack(ds, dp);
         }
@@ -588,7 +614,8 @@ struct backward_math {
 
     static __device__ __forceinline__ uint32_t pack_kept_pair(float low, float high)
     {
-        return Z::DROP ? pack_positive_pair<F16>(low, high) : pack_pair<F16>(low, high);
+        return Z::MADE ? pack_positive_pair<F16>(low, high)
+                       : pack_pair<F16>(kept_value<Z::DROP>(low), kept_value<Z::DROP>(high));
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
