@@ -8,6 +8,9 @@
 #include "cuda/common/pass.h"
 #include "cuda/common/score.h"
 
+/* Plain passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
+enum { ORDO_SUMS_PIECES = 4 };
+
 typedef struct ordo_backward_args {
     CUtensorMap q, dout, k, v, dk, dv;
     ordo_run run;
@@ -24,7 +27,7 @@ typedef struct ordo_backward_args {
 
     ordo_cuda_carry carry; /* dk_rows.data NULL: neither dK nor dV */
     int64_t kv_rows;
-    CUtensorMap dk_sums, dv_sums; /* carried in: whole tiles of keys */
+    CUtensorMap dk_sums, dv_sums; /* carried in: tiles of keys, or pieces */
 
     /* General passes. */
     ordo_cuda_batch batch;

@@ -108,7 +108,7 @@ ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 }
 
 /* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
- * steps ahead of the consumer warps, and the memory has that long. */
+ * steps ahead of the consumer warps, and the memory has that long. General passes: whole tiles. */
 ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int32_t head,
                                int32_t sequence)
 {
@@ -116,6 +116,22 @@ ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int3
         tma_prefetch(&args.dv_sums, 0, key, head, sequence);
         tma_prefetch(&args.dk_sums, 0, key, head, sequence);
     }
+}
+
+/* Plain passes: a piece with each of the chain's first steps that are planned, dV before dK, and
+ * what is left with its last. All 128 KiB (D = 128) at once would keep the copy engine from Q, dO
+ * and dQ for longer than a step. The last piece comes three steps before it is loaded. */
+ORDO_DEVICE void prefetch_piece(const ordo_backward_args &args, int32_t step, int32_t steps,
+                                int32_t key, int32_t head, int32_t sequence)
+{
+    enum { PIECES = ORDO_SUMS_PIECES };
+    if (!args.carry.in || step >= 2 * PIECES)
+        return;
+    const int32_t end = step + 1 == steps ? 2 * PIECES : step + 1;
+#pragma unroll 1
+    for (; step < end; step++)
+        tma_prefetch(step < PIECES ? &args.dv_sums : &args.dk_sums, 0,
+                     key + step % PIECES * (128 / PIECES), head, sequence);
 }
 
 template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
@@ -157,12 +173,9 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
         const ordo_walk walk = ordo_run_walk(&all, head);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         const int32_t sequence = head / args.run.kv_heads, first_key = key * Z::KEYS;
-        const int32_t q_head = head % args.run.kv_heads * group_heads;
-        if constexpr (CARRY) {
-            if (steps == 0 && no_unseen(args))
-                return;
-            prefetch_sums(args, first_key, head % args.run.kv_heads, sequence);
-        }
+        const int32_t kv_head = head % args.run.kv_heads, q_head = kv_head * group_heads;
+        if (CARRY && steps == 0 && no_unseen(args))
+            return;
         if (steps == 0) { /* keys that no query sees: one step, fully masked */
             record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
             return;
@@ -177,6 +190,8 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
                    : tail ? CUT_TAIL
                           : CUT_NOTHING,
                    q_head + g, sequence, n ? 0 : steps * group_heads, first_key);
+            if constexpr (CARRY)
+                prefetch_piece(args, n, steps * group_heads, first_key, kv_head, sequence);
             if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
                 g = 0;
                 t++;

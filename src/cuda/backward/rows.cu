@@ -157,8 +157,9 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
         CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64, why, why_size));
     }
     if (pass->carry.in) {
-        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, keys, why, why_size));
-        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, keys, why, why_size));
+        const int piece = plain ? keys / ORDO_SUMS_PIECES : keys;
+        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece, why, why_size));
     }
     args->run = *run;
     args->first_class = ordo_run_tickets(run, 0);
