@@ -1,7 +1,7 @@
-/* The passes by phases (head sizes above 256), kernels alone: o, lse, dq, dk and dv against the
- * oracle in fp64, and equal bits whatever the workspace: all heads at once, one key head at a time,
- * panels of 512 rows and of 128. Dense batches, full and causal masks, values of another width.
- * Everything else that these passes do is in the grid.
+/* The passes by phases (head sizes above 256; backward from 192 on), kernels alone: o, lse, dq, dk
+ * and dv against the oracle in fp64, and equal bits whatever the workspace: all heads at once, one
+ * key head at a time, panels of 512 rows and of 128; and of dq alone. Dense batches, full and
+ * causal masks, values of another width. Everything else that these passes do is in the grid.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <cuda_fp16.h>
@@ -94,8 +94,9 @@ struct phase_case : device_memory {
         v = values(v_count, 3), dout = values(o_count, 4);
     }
 
-    /* Both passes with a workspace of no more than `limit` bytes, if that is possible. */
-    results run(int64_t limit, ordo_phase_panels *panels)
+    /* Both passes with a workspace of no more than `limit` bytes, if that is possible; `alone`: of
+     * the gradients only dq. */
+    results run(int64_t limit, ordo_phase_panels *panels, bool alone = false)
     {
         device_memory memory; /* all NaN: what is not written shows */
         ordo_machine *machine = NULL;
@@ -117,7 +118,8 @@ struct phase_case : device_memory {
                                                                 memory.take<uint16_t>(q_count);
         uint16_t *const dk = memory.take<uint16_t>(k_count);
         uint16_t *const dv = memory.take<uint16_t>(v_count);
-        call.o.data = o, call.dq.data = dq, call.dk.data = dk, call.dv.data = dv;
+        call.o.data = o, call.dq.data = dq;
+        call.dk.data = alone ? NULL : dk, call.dv.data = alone ? NULL : dv;
         call.lse = memory.take<float>(lse_count);
         call.workspace_bytes = ordo_plan_workspace(plan);
         call.workspace = memory.take<uint8_t>(call.workspace_bytes);
@@ -226,6 +228,8 @@ static void check(const shape &z)
     }
     const results again = c.run(0, &panels);
     report(z, "bits", differing(again, whole) == 0, "again");
+    /* Up to (192, 128) another kernel computes its dS. */
+    report(z, "bits", c.run(0, &panels, true).dq == whole.dq, "dq alone");
 }
 
 int main(void)
@@ -247,6 +251,11 @@ int main(void)
         { "full 384, 128", 384, 128, 1, 1, 1, 129, 65, full, false },
         { "causal 128, 448", 128, 448, 1, 2, 2, 200, 100, causal, false },
         { "one row 512", 512, 512, 1, 1, 1, 1, 1, full, false },
+        { "full 192, 128", 192, 128, 1, 2, 2, 640, 1280, full, false },
+        { "causal 192, 128", 192, 128, 2, 4, 2, 700, 700, causal, false },
+        { "causal 192, 128 f16", 192, 128, 1, 2, 1, 300, 513, causal, true },
+        { "causal 192, 64", 192, 64, 1, 2, 2, 129, 65, causal, false },
+        { "unseen keys 192, 128", 192, 128, 1, 2, 2, 65, 700, ORDO_MASK_CAUSAL_TOP_LEFT, false },
     };
     for (const shape &z : shapes)
         check(z);

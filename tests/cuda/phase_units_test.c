@@ -1,6 +1,7 @@
 /* The passes by phases with one column instead of hundreds, walked on the host by the functions
  * that the kernels walk by: every tile of scores that some row sees is computed once, nothing is
- * read that was not written, and panels, sections of heads and their order change no bit. */
+ * read that was not written, and panels, sections of heads and their order change no bit; nor does
+ * it whether chains compute the scores that they sum. */
 #include "cuda/phase/units.h"
 
 #include "check.h"
@@ -23,6 +24,7 @@ static const int32_t kv_lens[SEQUENCES] = { 260, 7, 530, 0, 513, 129 };
 static ordo_cuda_sequence table[SEQUENCES + 1];
 static float scores[HEADS * TILES * PHASE_ROWS][COLUMNS];
 static bool computed[HEADS][TILES][COLUMNS / PHASE_KEYS];
+static bool computed_block[HEADS][TILES][COLUMNS / PHASE_CHAIN_KEYS];
 
 typedef struct sums {
     float o[HEADS][ROWS], dv[KV_HEADS][KEYS];
@@ -32,6 +34,7 @@ typedef struct setting {
     ordo_cuda_batch batch;
     int32_t each, section, together; /* tiles of a panel, key heads; heads issued together */
     bool down;
+    bool chained; /* scores and sums by keys in one kernel */
 } setting;
 
 static ordo_cuda_batch batch_of(bool causal, int32_t left)
@@ -127,22 +130,17 @@ static void by_queries(const setting *x, const ordo_phase_panel *panel, sums *ou
     }
 }
 
-static void walk_keys(const setting *x, const ordo_phase_panel *panel, int32_t half, int32_t head,
-                      sums *out)
+/* The sums of keys first .. first + count - 1 over a walk. */
+static void sum_keys(const ordo_phase_panel *panel, const ordo_phase_walk *walk,
+                     const ordo_cuda_sequence *s, int32_t first, int32_t count, int32_t head,
+                     sums *out)
 {
-    const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_KEY, half / 2)];
-    const int32_t block = half - 2 * s->key_tile, first = block * PHASE_ROWS;
-    if (first >= s->kv_len)
-        return;
-    const ordo_phase_walk walk = ordo_phase_visits(s, panel, block, x->down);
-    if (walk.count == 0 && !walk.begins)
-        return;
-    for (int32_t key = first; key < ordo_min32(first + PHASE_ROWS, s->kv_len); key++) {
+    for (int32_t key = first; key < ordo_min32(first + count, s->kv_len); key++) {
         float *const at = &out->dv[head][s->kv_row + key];
-        CHECK(walk.begins == isnan(*at)); /* the sums begin once, and go on after that */
-        float sum = walk.begins ? 0.0f : *at;
-        int32_t i = walk.first;
-        for (int32_t n = 0; n < walk.count; n++, i += walk.step)
+        CHECK(walk->begins == isnan(*at)); /* the sums begin once, and go on after that */
+        float sum = walk->begins ? 0.0f : *at;
+        int32_t i = walk->first;
+        for (int32_t n = 0; n < walk->count; n++, i += walk->step)
             for (int32_t q_head = head * GROUP; q_head < (head + 1) * GROUP; q_head++) {
                 const int64_t slot = ordo_phase_slot(panel, GROUP, q_head, s->query_tile + i);
                 for (int32_t r = 0; r < PHASE_ROWS; r++) {
@@ -153,6 +151,55 @@ static void walk_keys(const setting *x, const ordo_phase_panel *panel, int32_t h
             }
         *at = sum;
     }
+}
+
+static void walk_keys(const setting *x, const ordo_phase_panel *panel, int32_t half, int32_t head,
+                      sums *out)
+{
+    const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_KEY, half / 2)];
+    const int32_t block = half - 2 * s->key_tile, first = block * PHASE_ROWS;
+    if (first >= s->kv_len)
+        return;
+    const ordo_phase_walk walk = ordo_phase_visits(s, panel, PHASE_ROWS, block, x->down);
+    if (walk.count == 0 && !walk.begins)
+        return;
+    sum_keys(panel, &walk, s, first, PHASE_ROWS, head, out);
+}
+
+/* 128 x 64 scores of query tile i, in halves of 64 rows. */
+static void score_block(const ordo_phase_panel *panel, int32_t head, const ordo_cuda_sequence *s,
+                        int32_t i, int32_t block)
+{
+    const ordo_band band = ordo_sequence_band(s, PHASE_CHAIN_KEYS, PHASE_CHAIN_KEYS);
+    const int64_t slot = ordo_phase_slot(panel, GROUP, head, s->query_tile + i);
+    CHECK(slot >= 0 && slot < (int64_t)panel->heads * GROUP * panel->tiles);
+    CHECK(!computed_block[head][s->query_tile + i][block]);
+    computed_block[head][s->query_tile + i][block] = true;
+    for (int32_t r = 0; r < PHASE_ROWS; r++)
+        for (int32_t c = 0; c < PHASE_CHAIN_KEYS; c++) {
+            const int32_t row = i * PHASE_ROWS + r, key = block * PHASE_CHAIN_KEYS + c;
+            const bool seen = sees(s, row, key);
+            CHECK(seen || ordo_band_cuts(&band, row / PHASE_CHAIN_KEYS, block));
+            scores[slot * PHASE_ROWS + r][key] = seen ? factor(head, s->q_row + row, key) : 0.0f;
+        }
+}
+
+/* A chain of 64 keys: the scores that it sums, and the sums. */
+static void walk_chain(const setting *x, const ordo_phase_panel *panel, int32_t unit, int32_t head,
+                       sums *out)
+{
+    const int32_t each = PHASE_KEYS / PHASE_CHAIN_KEYS;
+    const ordo_cuda_sequence *s = &table[ordo_batch_find(&x->batch, ORDO_BEFORE_KEY, unit / each)];
+    const int32_t block = unit - each * s->key_tile, first = block * PHASE_CHAIN_KEYS;
+    if (first >= s->kv_len)
+        return;
+    const ordo_phase_walk walk = ordo_phase_visits(s, panel, PHASE_CHAIN_KEYS, block, x->down);
+    if (walk.count == 0 && !walk.begins)
+        return;
+    for (int32_t n = 0; n < walk.count; n++)
+        for (int32_t q_head = head * GROUP; q_head < (head + 1) * GROUP; q_head++)
+            score_block(panel, q_head, s, walk.first + n * walk.step, block);
+    sum_keys(panel, &walk, s, first, PHASE_CHAIN_KEYS, head, out);
 }
 
 static void fill_nan(float *x, size_t count)
@@ -166,6 +213,7 @@ static void run(const setting *x, sums *out)
     fill_nan(&out->o[0][0], sizeof out->o / sizeof(float));
     fill_nan(&out->dv[0][0], sizeof out->dv / sizeof(float));
     memset(computed, 0, sizeof computed);
+    memset(computed_block, 0, sizeof computed_block);
     const int32_t tiles = x->batch.tiles, panels = (tiles + x->each - 1) / x->each;
     for (int32_t head = 0; head < KV_HEADS; head += x->section)
         for (int32_t n = 0; n < panels; n++) {
@@ -173,14 +221,16 @@ static void run(const setting *x, sums *out)
             panel.head = head;
             panel.heads = ordo_min32(x->section, KV_HEADS - head);
             fill_nan(&scores[0][0], sizeof scores / sizeof(float));
-            all_scores(x, &panel);
-            by_queries(x, &panel, out);
-            const int32_t halves = 2 * table[SEQUENCES].key_tile;
-            for (int64_t ticket = 0; ticket < (int64_t)halves * panel.heads; ticket++) {
+            if (!x->chained)
+                all_scores(x, &panel);
+            const int32_t units = (x->chained ? 4 : 2) * table[SEQUENCES].key_tile;
+            for (int64_t ticket = 0; ticket < (int64_t)units * panel.heads; ticket++) {
                 const ordo_phase_unit unit =
-                    ordo_phase_issue(halves, panel.heads, x->together, 1, ticket);
-                walk_keys(x, &panel, unit.tile, panel.head + unit.head, out);
+                    ordo_phase_issue(units, panel.heads, x->together, 1, ticket);
+                (x->chained ? walk_chain : walk_keys)(x, &panel, unit.tile, panel.head + unit.head,
+                                                      out);
             }
+            by_queries(x, &panel, out);
         }
 }
 
@@ -223,19 +273,28 @@ static void check_sums(const sums *got, bool down)
     }
 }
 
+static void check_same(const sums *got, const sums *want)
+{
+    CHECK(memcmp((const char *)got->dv, (const char *)want->dv, sizeof got->dv) == 0);
+    CHECK(memcmp((const char *)got->o, (const char *)want->o, sizeof got->o) == 0);
+}
+
 static void check_mask(bool causal, int32_t left)
 {
     static sums whole, got;
     for (int down = 0; down < 2; down++) {
-        setting x = { batch_of(causal, left), 100, KV_HEADS, 1, down };
+        setting x = { batch_of(causal, left), 100, KV_HEADS, 1, down, false };
         run(&x, &whole);
         check_sums(&whole, down);
         for (x.each = 1; x.each <= 5; x.each += 2) {
             x.section = x.each == 1 ? 1 : 2;
             x.together = x.each == 3 ? 4 : 2;
+            x.chained = false;
             run(&x, &got);
-            CHECK(memcmp((const char *)got.dv, (const char *)whole.dv, sizeof got.dv) == 0);
-            CHECK(memcmp((const char *)got.o, (const char *)whole.o, sizeof got.o) == 0);
+            check_same(&got, &whole);
+            x.chained = true;
+            run(&x, &got);
+            check_same(&got, &whole);
         }
     }
 }

@@ -79,12 +79,26 @@ typedef struct ordo_phase_product {
     ordo_phase_factors factors[2]; /* by queries one, by keys two */
     ordo_phase_common all;
     const float *shrink; /* O: as above. Its rows are multiplied by their weight, not by `scale` */
-    int32_t columns;     /* O: of a row of P */
+    int32_t columns;     /* O: of a row of P. dQ from dS^T: rows of a query tile's dS^T */
     bool down;           /* by keys: query tiles are visited downwards */
     bool whole;          /* by keys: a unit has whole rows */
     int64_t kv_rows;
     int32_t *flag; /* set if an output is not finite */
 } ordo_phase_product;
+
+/* phase/chain.h: dV, dK and dS^T in one kernel. */
+enum { PHASE_CHAIN_D = 192, PHASE_CHAIN_DV = 128 }; /* the most columns of queries, of values */
+
+typedef struct ordo_phase_chains {
+    CUtensorMap k, v;
+    ordo_phase_product product; /* of dV and dK; the maps of P and dS are not used */
+    int32_t columns;            /* rows of a query tile's dS^T: a key each */
+    uint16_t *ds;               /* dS^T, PHASE_ROWS queries in a row; NULL: nothing reads it */
+    ordo_score_rule rule;
+    bool ruled;
+    const float *slopes;
+    int64_t slopes_sequence;
+} ordo_phase_chains;
 
 typedef struct ordo_phase_kernel {
     const void *kernel;
@@ -97,6 +111,8 @@ ordo_phase_kernel ordo_phase_scores_kernel(bool f16);
 ordo_phase_kernel ordo_phase_outputs_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_queries_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns);
+ordo_phase_kernel ordo_phase_chain_kernel(bool f16);
+ordo_phase_kernel ordo_phase_turned_kernel(bool f16);
 
 /* Columns that one unit of a product has, for outputs of `columns` columns: the fewest in all. */
 ORDO_HD int32_t ordo_phase_width(int32_t columns)

@@ -1,5 +1,6 @@
 /* phase/pass.cu: both passes by phases. Forward: panel after panel P and lse, then O.
- * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ. */
+ * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ; or, where the heads are
+ * small enough, dV, dK and dS in one kernel, and dQ. */
 #include "cuda/phase/pass.h"
 
 #include <cuda_runtime.h>
@@ -17,8 +18,16 @@ enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_
 /* ---- maps: boxes of 64 x 64 ---- */
 
 struct phase_maps {
-    CUtensorMap q, k, v, dout, p, ds;
+    CUtensorMap q, k, v, dout, p, ds; /* ds: of dS^T, if chained() */
 };
+
+/* Whether dV, dK and dS come from one kernel. It has no dropout, which head sizes like these have
+ * other kernels for. */
+static bool chained(const ordo_cuda_pass *pass)
+{
+    return (pass->dk.data || pass->carry.out) && !(pass->keep_scale > 0.0f) &&
+           pass->head_dim <= PHASE_CHAIN_D && pass->v_head_dim <= PHASE_CHAIN_DV;
+}
 
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
                           bool keys, int32_t columns, char *why, size_t why_size)
@@ -31,13 +40,15 @@ static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const or
     return ordo_cuda_map(map, x, lengths, PHASE_STEP, why, why_size);
 }
 
+/* P or dS; `turned`: dS^T. */
 static ordo_status panel_map(CUtensorMap *map, const ordo_cuda_pass *pass, uint16_t *data,
-                             char *why, size_t why_size)
+                             bool turned, char *why, size_t why_size)
 {
     const ordo_cuda_phase *x = &pass->phase;
-    const int64_t rows = (int64_t)x->section * pass->run.group_heads * x->tiles * PHASE_ROWS;
-    const ordo_cuda_tensor tensor = { data, x->columns, x->columns, x->columns };
-    const ordo_cuda_lengths lengths = { rows, 1, 1, x->columns };
+    const int64_t tiles = (int64_t)x->section * pass->run.group_heads * x->tiles;
+    const int32_t columns = turned ? PHASE_ROWS : x->columns;
+    const ordo_cuda_tensor tensor = { data, columns, columns, columns };
+    const ordo_cuda_lengths lengths = { tiles * (turned ? x->columns : PHASE_ROWS), 1, 1, columns };
     return ordo_cuda_map(map, &tensor, lengths, PHASE_STEP, why, why_size);
 }
 
@@ -48,11 +59,11 @@ static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_ma
     CUDA_TRY(map_of(&maps->q, pass, &pass->q, false, d, why, why_size));
     CUDA_TRY(map_of(&maps->k, pass, &pass->k, true, d, why, why_size));
     CUDA_TRY(map_of(&maps->v, pass, &pass->v, true, dv, why, why_size));
-    CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, why, why_size));
+    CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, false, why, why_size));
     if (!backward)
         return ORDO_OK;
     CUDA_TRY(map_of(&maps->dout, pass, &pass->dout, false, dv, why, why_size));
-    return panel_map(&maps->ds, pass, pass->phase.ds, why, why_size);
+    return panel_map(&maps->ds, pass, pass->phase.ds, chained(pass), why, why_size);
 }
 
 /* ---- launches ---- */
@@ -177,8 +188,11 @@ static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *
     f->out = pass->dq;
     f->columns = pass->head_dim;
     f->scale = ordo_pass_dk_scale(pass);
-    return launch(pass, ordo_phase_queries_kernel(pass->f16, f->columns), kind, &args, why,
-                  why_size);
+    args.columns = pass->phase.columns;
+    const ordo_phase_kernel kernel = chained(pass)
+                                         ? ordo_phase_turned_kernel(pass->f16)
+                                         : ordo_phase_queries_kernel(pass->f16, f->columns);
+    return launch(pass, kernel, kind, &args, why, why_size);
 }
 
 /* Whether a unit of the product by keys has whole rows of dK and dV, and so can store those that
@@ -199,12 +213,14 @@ static ordo_status map_came(CUtensorMap *map, const ordo_cuda_pass *pass, float 
     return ordo_cuda_map_sums(map, sums, lengths, PHASE_STEP, why, why_size);
 }
 
-static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
-                               const ordo_phase_panel *panel, char *why, size_t why_size)
+/* Arguments of the products by keys. */
+static ordo_status keys_of(ordo_phase_product *args, const ordo_cuda_pass *pass,
+                           const phase_maps *maps, const ordo_phase_panel *panel, char *why,
+                           size_t why_size)
 {
     const ordo_cuda_tensor none = {};
-    ordo_phase_product args = product_of(pass, panel, TICKET_KEYS);
-    ordo_phase_factors *dv = &args.factors[0], *dk = &args.factors[1];
+    *args = product_of(pass, panel, TICKET_KEYS);
+    ordo_phase_factors *dv = &args->factors[0], *dk = &args->factors[1];
     dv->a = maps->p;
     dv->b = maps->dout;
     dv->out = pass->carry.out ? none : pass->dv;
@@ -219,21 +235,46 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
     dk->scale = ordo_pass_dk_scale(pass);
     dk->before = pass->carry.in ? pass->carry.dk : NULL;
     dk->sums = pass->phase.dk;
-    args.whole = whole_rows(pass);
-    if (pass->carry.in && args.whole) {
+    args->whole = whole_rows(pass);
+    if (pass->carry.in && args->whole) {
         CUDA_TRY(map_came(&dv->came, pass, pass->carry.dv, dv->columns, why, why_size));
         CUDA_TRY(map_came(&dk->came, pass, pass->carry.dk, dk->columns, why, why_size));
     }
-    if (pass->carry.out && args.whole) {
+    if (pass->carry.out && args->whole) {
         dv->left = pass->carry.dv;
         dv->broken = pass->carry.dv_broken;
         dk->left = pass->carry.dk;
         dk->broken = pass->carry.dk_broken;
     }
-    args.all.together = together_of(pass, panel->heads);
-    args.down = pass->run.order == ORDO_ORDER_DESCENDING;
-    const int columns = dk->columns > dv->columns ? dk->columns : dv->columns;
+    args->all.together = together_of(pass, panel->heads);
+    args->down = pass->run.order == ORDO_ORDER_DESCENDING;
+    return ORDO_OK;
+}
+
+static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
+                               const ordo_phase_panel *panel, char *why, size_t why_size)
+{
+    ordo_phase_product args;
+    CUDA_TRY(keys_of(&args, pass, maps, panel, why, why_size));
+    const int columns = ordo_max32(pass->head_dim, pass->v_head_dim);
     return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), ORDO_LAUNCH_PLAIN, &args, why,
+                  why_size);
+}
+
+static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *maps,
+                                 const ordo_phase_panel *panel, char *why, size_t why_size)
+{
+    ordo_phase_chains args = {};
+    CUDA_TRY(keys_of(&args.product, pass, maps, panel, why, why_size));
+    args.k = maps->k;
+    args.v = maps->v;
+    args.columns = pass->phase.columns;
+    args.ds = pass->dq.data ? pass->phase.ds : NULL;
+    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
+    args.ruled = ordo_pass_ruled(pass);
+    args.slopes = pass->slopes;
+    args.slopes_sequence = pass->slopes_sequence;
+    return launch(pass, ordo_phase_chain_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
                   why_size);
 }
 
@@ -254,6 +295,11 @@ static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
     if (!backward) {
         CUDA_TRY(launch_softmax(pass, maps, panel, why, why_size));
         return launch_outputs(pass, maps, panel, why, why_size);
+    }
+    if (chained(pass)) {
+        CUDA_TRY(launch_chains(pass, maps, panel, why, why_size));
+        return pass->dq.data ? launch_queries(pass, maps, panel, ORDO_LAUNCH_PLAIN, why, why_size)
+                             : ORDO_OK;
     }
     CUDA_TRY(launch_scores(pass, maps, panel, why, why_size));
     const bool keys = pass->dk.data || pass->carry.out;

@@ -26,7 +26,9 @@ enum {
     PRODUCT_FIRST /* by queries: the first block of PHASE_STEP keys */
 };
 
-enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_BY_KEYS }; /* O; dQ; dV and dK */
+/* O; dQ; dQ from dS^T, of which each query tile has a row of 128 queries for every key; dV and dK.
+ */
+enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_TURNED, PHASE_BY_KEYS };
 
 /* ---- loads ---- */
 
@@ -39,8 +41,9 @@ template <int N> struct product_loader {
     const ordo_phase_product &args;
     phase_loader<N> load;
 
-    /* Boxes of A side by side (by keys) or one below the other; of B side by side. */
-    template <bool KEYS>
+    /* Boxes of A side by side (ACROSS: the sum runs over its rows) or one below the other; of B
+     * side by side. */
+    template <bool ACROSS>
     __device__ __forceinline__ void stage(const ordo_phase_factors &f, int a_column, int64_t a_row,
                                           int b_column, int b_row, int b_head, int batch, int valid)
     {
@@ -52,8 +55,8 @@ template <int N> struct product_loader {
 #pragma unroll
         for (int n = 0; n < 2; n++)
             tma_load(load.a() + n * PHASE_BOX_BYTES, &f.a, load.full(),
-                     a_column + (KEYS ? n * PHASE_STEP : 0),
-                     (int)a_row + (KEYS ? 0 : n * PHASE_STEP), 0, 0, load.once);
+                     a_column + (ACROSS ? n * PHASE_STEP : 0),
+                     (int)a_row + (ACROSS ? 0 : n * PHASE_STEP), 0, 0, load.once);
 #pragma unroll 1
         for (int n = 0; n < boxes; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, &f.b, load.full(),
@@ -78,6 +81,7 @@ template <int N> struct product_loader {
             load.pass();
     }
 
+    template <bool TURNED>
     __device__ __forceinline__ void by_queries(int32_t tile, int32_t head, int32_t column)
     {
         const ordo_phase_common &all = args.all;
@@ -88,12 +92,13 @@ template <int N> struct product_loader {
         begin(ordo_span_count(keys), tile, head, sequence, 0, column, 3, keys.first);
 #pragma unroll 1
         for (int32_t j = keys.first; j <= keys.last; j++)
-            stage<false>(args.factors[0], j * PHASE_STEP, slot * PHASE_ROWS, column,
-                         s.kv_row + j * PHASE_STEP, head / all.group_heads, s.batch,
-                         s.kv_len - j * PHASE_STEP);
+            stage<TURNED>(args.factors[0], TURNED ? 0 : j * PHASE_STEP,
+                          TURNED ? slot * args.columns + j * PHASE_STEP : slot * PHASE_ROWS, column,
+                          s.kv_row + j * PHASE_STEP, head / all.group_heads, s.batch,
+                          s.kv_len - j * PHASE_STEP);
     }
 
-    __device__ __forceinline__ void all_queries(void)
+    template <bool TURNED> __device__ __forceinline__ void all_queries(void)
     {
         const ordo_phase_common &all = args.all;
         const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
@@ -104,8 +109,8 @@ template <int N> struct product_loader {
             const ordo_phase_unit unit =
                 ordo_phase_issue(tiles, heads, all.together, parts, ticket);
             /* The last first: the longest, if the mask is causal. */
-            by_queries(all.panel.tile + tiles - 1 - unit.tile,
-                       all.panel.head * all.group_heads + unit.head, unit.part * N);
+            by_queries<TURNED>(all.panel.tile + tiles - 1 - unit.tile,
+                               all.panel.head * all.group_heads + unit.head, unit.part * N);
         }
         begin(-1, 0, 0, 0, 0, 0, 0);
     }
@@ -120,7 +125,8 @@ template <int N> struct product_loader {
         const int32_t block = half - 2 * s.key_tile, key = block * PHASE_ROWS;
         if (key >= s.kv_len)
             return;
-        const ordo_phase_walk walk = ordo_phase_visits(&s, &all.panel, block, args.down);
+        const ordo_phase_walk walk =
+            ordo_phase_visits(&s, &all.panel, PHASE_ROWS, block, args.down);
         if (walk.count == 0 && !walk.begins)
             return;
         const ordo_phase_factors &f = args.factors[factors];
@@ -270,7 +276,8 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 
     __device__ __forceinline__ void add(float (&d)[N / 2], int stages)
     {
-        pipe.template multiply<F16, KEYS, true>(d, stages, true, args.all.batch.table != NULL);
+        pipe.template multiply<F16, KEYS || KIND == PHASE_TURNED, true>(
+            d, stages, true, args.all.batch.table != NULL);
     }
 
     /* The same tile by tile, with the factors of the next tile between them. */
@@ -342,7 +349,7 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         if (keys) {
             loader.all_keys();
         } else {
-            loader.all_queries();
+            loader.template all_queries<KIND == PHASE_TURNED>();
             grid_wait(); /* this kernel ends no sooner than the one by keys */
         }
         return;

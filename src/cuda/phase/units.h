@@ -16,7 +16,8 @@ enum {
     PHASE_ROWS = ORDO_SM90_BACKWARD_Q(576), /* queries of a tile; rows of every product */
     PHASE_KEYS = ORDO_SM90_BACKWARD_K(576), /* keys of a tile of scores */
     PHASE_STEP = 64,                        /* rows or columns that a stage of the pipeline sums */
-    PHASE_CHUNK = 4                         /* tiles of scores in one unit */
+    PHASE_CHUNK = 4,                        /* tiles of scores in one unit */
+    PHASE_CHAIN_KEYS = 64                   /* keys of a unit of phase/chain.h */
 };
 
 typedef struct ordo_phase_panel {
@@ -70,7 +71,7 @@ ORDO_HD ordo_span ordo_phase_keys(const ordo_cuda_sequence *s, int32_t i, int32_
     return ordo_band_keys(&band, i);
 }
 
-/* The walk of a block of PHASE_ROWS keys through the query tiles of a panel. */
+/* The walk of a block of keys through the query tiles of a panel. */
 typedef struct ordo_phase_walk {
     int32_t first, step; /* the first tile, of the sequence; 1 or -1 to the next */
     int32_t count;       /* tiles */
@@ -78,12 +79,14 @@ typedef struct ordo_phase_walk {
                           * no query sees begin and end in the opening panel. */
 } ordo_phase_walk;
 
-/* The visits of a chain in the plan's order, as far as they are in the panel. */
+/* The visits of block number `block`, of `keys` keys each, in the plan's order, as far as they are
+ * in the panel. */
 ORDO_HD ordo_phase_walk ordo_phase_visits(const ordo_cuda_sequence *s,
-                                          const ordo_phase_panel *panel, int32_t block, bool down)
+                                          const ordo_phase_panel *panel, int32_t keys,
+                                          int32_t block, bool down)
 {
     ordo_walk chain;
-    chain.band = ordo_sequence_band(s, PHASE_ROWS, PHASE_ROWS);
+    chain.band = ordo_sequence_band(s, PHASE_ROWS, keys);
     chain.nq = chain.nk = chain.group = chain.phase = 0;            /* for other orders */
     chain.kind = down ? ORDO_WALK_DESCENDING : ORDO_WALK_ASCENDING; /* plans have no other here */
     const int32_t steps = ordo_walk_steps(&chain, block), visit = ordo_walk_visit(&chain, block, 0);

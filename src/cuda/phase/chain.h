@@ -1,0 +1,410 @@
+/* phase/chain.h: scores and the products by keys of the backward pass by phases, in one kernel, for
+ * heads whose dK and dV of 64 keys fit the registers.
+ *
+ * A unit is 64 keys of a key head: K and V stay in shared memory, dK and dV in registers, and the
+ * query tiles of a panel come in the order of the plan, at each the query heads of the group, 64
+ * rows at a time. Two consumer warpgroups share a step by matrix:
+ *
+ *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
+ *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q;  dS^T to the workspace
+ *
+ * P crosses in 16 bits, from each thread to the one at the same place in the other warpgroup. The
+ * warpgroups issue in turns, as in wide/keys.h. Every sum has the order and the roundings that
+ * phase/scores.h and phase/product.h give it, so the bits are theirs, but P is never stored, dS is
+ * read once instead of twice, and dV has no columns but its own. */
+#ifndef CUDA_PHASE_CHAIN_H
+#define CUDA_PHASE_CHAIN_H
+
+#include <math.h>
+
+#include "cuda/phase/chain_load.h"
+#include "cuda/phase/product.h"
+
+template <int D, int DV, bool F16> struct chain_math {
+    using Z = chain_shape<D, DV>;
+    const ordo_phase_chains &args;
+    const int x;           /* thread of the warpgroup */
+    uint32_t stage, phase; /* of the step at hand */
+    uint32_t j;            /* steps of this block so far */
+
+    __device__ __forceinline__ void arrive(uint32_t bar) const
+    {
+        mbar_arrive_warp(bar, (uint32_t)x % 32);
+    }
+
+    static __device__ __forceinline__ int32_t of_unit(uint32_t unit, int place)
+    {
+        return load_shared(Z::UNIT + (unit & 1) * Z::UNIT_BYTES + 4 * place);
+    }
+
+    __device__ __forceinline__ int32_t of_step(int place) const
+    {
+        return load_shared(Z::STEP + stage * Z::STEP_BYTES + 4 * place);
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        j++;
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+
+    __device__ __forceinline__ uint32_t q(void) const
+    {
+        return Z::RING + stage * Z::STAGE_BYTES;
+    }
+
+    __device__ __forceinline__ uint32_t dout(void) const
+    {
+        return q() + Z::K_BYTES;
+    }
+
+    __device__ __forceinline__ void wait_full(void) const
+    {
+        mbar_wait(Z::FULL + 8 * stage, phase);
+    }
+
+    /* Rows beyond a ragged sequence become zero before a sum runs over them. */
+    template <int COLUMNS>
+    __device__ __forceinline__ void zero_queries(uint32_t tile, uint32_t unit, int mine) const
+    {
+        if (args.product.all.batch.table)
+            wide_zero_rows<COLUMNS>(tile, of_unit(unit, CHAIN_QUERIES) - of_step(STEP_ROW), mine);
+    }
+
+    /* This thread's first key, and its first query of a step, in the sequence. */
+    __device__ __forceinline__ int key(uint32_t unit) const
+    {
+        return of_unit(unit, CHAIN_KEY) + ordo_accumulator_row(x, 0);
+    }
+
+    __device__ __forceinline__ int query(void) const
+    {
+        return of_step(STEP_ROW) + 2 * (x % 4);
+    }
+
+    __device__ __forceinline__ int away(uint32_t unit) const
+    {
+        return query() + of_unit(unit, CHAIN_DIAGONAL) - key(unit);
+    }
+
+    /* Queries that see this thread's two keys. */
+    __device__ __forceinline__ phase_window window(uint32_t unit) const
+    {
+        const ordo_cuda_sequence s =
+            ordo_batch_sequence(&args.product.all.batch, of_unit(unit, CHAIN_SEQUENCE));
+        const int first = query();
+        phase_window w;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = key(unit) + 8 * r;
+            w.from[r] = at < s.kv_len ? at - s.high - first : 0;
+            w.to[r] = at < s.kv_len ? min(at - s.low, s.q_len - 1) - first : -1;
+        }
+        return w;
+    }
+
+    /* P of a step from its S: packed for dV, and to the other warpgroup, with the derivative of
+     * softcap in it. */
+    __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES],
+                                                  uint32_t (&p)[WIDE_PACKED], uint32_t unit) const
+    {
+        const uint32_t to = Z::P + (j & 1) * Z::P_BYTES + x * 16;
+        float lse[16];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            load_shared4(Z::LSE + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, lse[4 * k],
+                         lse[4 * k + 1], lse[4 * k + 2], lse[4 * k + 3]);
+        if (!args.ruled) {
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] = fmaf(s[i], args.rule.scale, -lse[i / 4 * 2 + i % 2]);
+        } else {
+            apply_rule<1, false>(s, args.rule, [&](float &slope) {
+                slope = __int_as_float(of_step(STEP_SLOPE));
+                return away(unit);
+            });
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] = fmaf(s[i], args.rule.unit, -lse[i / 4 * 2 + i % 2]);
+        }
+        if (of_step(STEP_CUT))
+            phase_hide(s, window(unit), -INFINITY);
+#pragma unroll
+        for (int i = 0; i < WIDE_SCORES; i++)
+            s[i] = exp2_approx(s[i]);
+#pragma unroll
+        for (int i = 0; i < WIDE_PACKED; i++)
+            p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
+        mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
+        if (args.rule.cap > 0.0f) {
+            const float slope2 = __int_as_float(of_step(STEP_SLOPE)) * args.rule.slope;
+            const int first = away(unit);
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] *= cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.rule, slope2,
+                                     (float)wide_away<1>(first, i));
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                store_shared_int4(to + 2048 * k,
+                                  { (int)pack_pair<F16>(s[8 * k], s[8 * k + 1]),
+                                    (int)pack_pair<F16>(s[8 * k + 2], s[8 * k + 3]),
+                                    (int)pack_pair<F16>(s[8 * k + 4], s[8 * k + 5]),
+                                    (int)pack_pair<F16>(s[8 * k + 6], s[8 * k + 7]) });
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                store_shared_int4(to + 2048 * k, { (int)p[4 * k], (int)p[4 * k + 1],
+                                                   (int)p[4 * k + 2], (int)p[4 * k + 3] });
+        }
+        arrive(Z::P_FULL + 8 * (j & 1));
+    }
+
+    /* dS of a step from its dP and P: packed for dK. P is released when the product of dK has been
+     * issued: that waits for the loads, an arrival would not. */
+    __device__ __forceinline__ void gradients(float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
+                                              uint32_t unit) const
+    {
+        const uint32_t from = Z::P + (j & 1) * Z::P_BYTES + x * 16;
+        mbar_wait(Z::P_FULL + 8 * (j & 1), j >> 1 & 1);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float delta[4];
+            const int4 p = load_shared_int4(from + 2048 * k);
+            const uint32_t w[4] = { (uint32_t)p.x, (uint32_t)p.y, (uint32_t)p.z, (uint32_t)p.w };
+            load_shared4(Z::DELTA + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, delta[0], delta[1],
+                         delta[2], delta[3]);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                dp[8 * k + i] = (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) *
+                                (i % 2 ? pair_high<F16>(w[i / 2]) : pair_low<F16>(w[i / 2]));
+        }
+        if (of_step(STEP_CUT))
+            phase_hide(dp, window(unit), 0.0f);
+#pragma unroll
+        for (int i = 0; i < WIDE_PACKED; i++)
+            ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
+        if (args.ds)
+            store(ds, unit);
+    }
+
+    /* dS^T to the workspace, 64 bytes per quad and key. */
+    __device__ __forceinline__ void store(const uint32_t (&ds)[WIDE_PACKED], uint32_t unit) const
+    {
+        const int64_t line = (int64_t)of_step(STEP_SLOT) * args.columns + key(unit);
+        uint16_t *const to =
+            args.ds + line * PHASE_ROWS + of_step(STEP_ROW) % PHASE_ROWS + 8 * (x % 4);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int g = 0; g < 2; g++) {
+                uint32_t w[4] = { ds[8 * g + r], ds[8 * g + 2 + r], ds[8 * g + 4 + r],
+                                  ds[8 * g + 6 + r] };
+                quad_transpose(w, x % 4);
+                *(uint4 *)(to + 8 * r * PHASE_ROWS + 32 * g) = make_uint4(w[0], w[1], w[2], w[3]);
+            }
+    }
+
+    /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */
+    template <int FACTORS, int N> struct sums_of {
+        product_math<PHASE_BY_KEYS, F16, 2 * N> math;
+        typename product_math<PHASE_BY_KEYS, F16, 2 * N>::unit_state u;
+
+        __device__ __forceinline__ sums_of(const chain_math &c, uint32_t unit)
+            : math { c.args.product, { 0, c.x, { 0, 0 }, 0 } }, u {
+                  of_unit(unit, CHAIN_KEY),      of_unit(unit, CHAIN_HEAD),
+                  of_unit(unit, CHAIN_SEQUENCE), 0,
+                  of_unit(unit, CHAIN_ENDS),     &c.args.product.factors[FACTORS]
+              }
+        {
+        }
+    };
+
+    template <int FACTORS, int N>
+    __device__ __forceinline__ void begin(float (&d)[N], uint32_t unit) const
+    {
+        const sums_of<FACTORS, N> sums(*this, unit);
+        sums.math.begin(d, sums.u);
+    }
+
+    template <int FACTORS, int N>
+    __device__ __forceinline__ void end(float (&d)[N], uint32_t unit) const
+    {
+        const sums_of<FACTORS, N> sums(*this, unit);
+        sums.math.end(d, sums.u);
+    }
+
+    /* S, P, dV */
+    __device__ __forceinline__ void run_scores(void)
+    {
+        named_arrive(WIDE_PINGPONG, 256);
+        for (uint32_t unit = 0;; unit++) {
+            float dv[DV / 2], s[WIDE_SCORES];
+            uint32_t p[WIDE_PACKED];
+            mbar_wait(Z::K_FULL, unit & 1);
+            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            if (steps < 0)
+                break;
+            begin<0>(dv, unit);
+            if (steps == 0) { /* keys that no query sees */
+                arrive(Z::K_EMPTY);
+                end<0>(dv, unit);
+                continue;
+            }
+            wait_full();
+            wgmma_pin(s);
+            wgmma_fence();
+            wide_scores<F16, D>(s, Z::K, q());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(s);
+            if (steps == 1)
+                arrive(Z::K_EMPTY);
+            probabilities(s, p, unit);
+#pragma unroll 1
+            for (int32_t n = 1; n < steps; n++) {
+                const uint32_t last = stage, tile = dout();
+                zero_queries<DV>(tile, unit, 0);
+                advance();
+                named_sync(WIDE_PINGPONG, 256);
+                wgmma_pin(dv);
+                wgmma_fence();
+                wide_add<F16>(dv, p, tile);
+                wgmma_commit();
+                wait_full();
+                wgmma_pin(s);
+                wgmma_fence();
+                wide_scores<F16, D>(s, Z::K, q());
+                wgmma_commit();
+                named_arrive(WIDE_PINGPONG + 1, 256);
+                wgmma_wait<1>();
+                arrive(Z::EMPTY + 8 * last);
+                wgmma_wait<0>();
+                wgmma_pin(dv);
+                wgmma_pin(s);
+                if (n + 1 == steps)
+                    arrive(Z::K_EMPTY); /* so that the next unit's K is loaded meanwhile */
+                probabilities(s, p, unit);
+            }
+            zero_queries<DV>(dout(), unit, 0);
+            wgmma_pin(dv);
+            wgmma_fence();
+            wide_add<F16>(dv, p, dout());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(dv);
+            arrive(Z::EMPTY + 8 * stage);
+            advance();
+            end<0>(dv, unit);
+        }
+    }
+
+    /* dP, dS, dK */
+    __device__ __forceinline__ void run_gradients(void)
+    {
+        for (uint32_t unit = 0;; unit++) {
+            float dk[D / 2], dp[WIDE_SCORES];
+            uint32_t ds[WIDE_PACKED];
+            mbar_wait(Z::V_FULL, unit & 1);
+            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            if (steps < 0)
+                break;
+            begin<1>(dk, unit);
+            if (steps == 0) {
+                arrive(Z::V_EMPTY);
+                end<1>(dk, unit);
+                continue;
+            }
+            wait_full();
+            wgmma_pin(dp);
+            wgmma_fence();
+            wide_scores<F16, DV>(dp, Z::V, dout());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(dp);
+            if (steps == 1)
+                arrive(Z::V_EMPTY);
+            gradients(dp, ds, unit);
+#pragma unroll 1
+            for (int32_t n = 1; n < steps; n++) {
+                const uint32_t last = stage, tile = q(), crossed = Z::P_EMPTY + 8 * (j & 1);
+                zero_queries<D>(tile, unit, 1);
+                advance();
+                wait_full();
+                named_sync(WIDE_PINGPONG + 1, 256);
+                wgmma_pin(dk);
+                wgmma_fence();
+                wide_add<F16>(dk, ds, tile);
+                wgmma_commit();
+                arrive(crossed);
+                wgmma_pin(dp);
+                wgmma_fence();
+                wide_scores<F16, DV>(dp, Z::V, dout());
+                wgmma_commit();
+                named_arrive(WIDE_PINGPONG, 256);
+                wgmma_wait<1>();
+                arrive(Z::EMPTY + 8 * last);
+                wgmma_wait<0>();
+                wgmma_pin(dk);
+                wgmma_pin(dp);
+                if (n + 1 == steps)
+                    arrive(Z::V_EMPTY);
+                gradients(dp, ds, unit);
+            }
+            zero_queries<D>(q(), unit, 1);
+            wgmma_pin(dk);
+            wgmma_fence();
+            wide_add<F16>(dk, ds, q());
+            wgmma_commit();
+            arrive(Z::P_EMPTY + 8 * (j & 1));
+            wgmma_wait<0>();
+            wgmma_pin(dk);
+            arrive(Z::EMPTY + 8 * stage);
+            advance();
+            end<1>(dk, unit);
+        }
+    }
+};
+
+template <int D, int DV, bool F16>
+__global__ void __launch_bounds__(PHASE_THREADS, 1)
+    phase_chain(const __grid_constant__ ordo_phase_chains args)
+{
+    using Z = chain_shape<D, DV>;
+    extern __shared__ __align__(1024) char smem[];
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        mbar_init(Z::K_FULL, 1);
+        mbar_init(Z::K_EMPTY, 4);
+        mbar_init(Z::V_FULL, 1);
+        mbar_init(Z::V_EMPTY, 4);
+        for (int s = 0; s < Z::STAGES; s++) {
+            mbar_init(Z::FULL + 8 * s, 1);
+            mbar_init(Z::EMPTY + 8 * s, 8); /* dV and dK, the last that read it */
+        }
+        for (int s = 0; s < 2; s++) {
+            mbar_init(Z::P_FULL + 8 * s, 4);
+            mbar_init(Z::P_EMPTY + 8 * s, 4);
+        }
+        mbar_init_fence();
+    }
+    __syncthreads();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
+        if (threadIdx.x < 32 && elect_one())
+            chain_loader<D, DV> { args, policy_evict_last(), 0, 0, 0 }.all_units();
+        return;
+    }
+    registers_up<Z::CONSUMER_REGISTERS>();
+    chain_math<D, DV, F16> math { args, (int)threadIdx.x % 128, 0, 0, 0 };
+    if (warpgroup == 1)
+        math.run_scores();
+    else
+        math.run_gradients();
+}
+
+#endif

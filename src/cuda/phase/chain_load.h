@@ -1,0 +1,181 @@
+/* phase/chain_load.h: shared memory and loads of the chains of the backward pass by phases
+ * (phase/chain.h). */
+#ifndef CUDA_PHASE_CHAIN_LOAD_H
+#define CUDA_PHASE_CHAIN_LOAD_H
+
+#include "cuda/phase/pipe.h"
+#include "cuda/wide/wide.h"
+
+enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
+static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");
+static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
+
+template <int D, int DV> struct chain_shape {
+    enum {
+        CONSUMER_REGISTERS = 224,
+        PRODUCER_REGISTERS = 56,
+        STAGES = 4,
+        K_BYTES = wide_bytes(D),         /* of a tile of K or Q */
+        V_BYTES = wide_bytes(DV),        /* of V or dO */
+        STAGE_BYTES = K_BYTES + V_BYTES, /* Q, then dO */
+        P_BYTES = WIDE_TILE * WIDE_TILE * 2,
+        STAT_BYTES = WIDE_TILE * 4,
+        STEP_BYTES = 4 * 4,
+        UNIT_BYTES = 7 * 4,
+        /* shared memory */
+        K = ORDO_SMEM_BASE,
+        V = K + K_BYTES,
+        RING = V + V_BYTES,
+        P = RING + STAGES * STAGE_BYTES, /* twice, by the parity of the step */
+        LSE = P + 2 * P_BYTES,           /* one per stage */
+        DELTA = LSE + STAGES * STAT_BYTES,
+        STEP = DELTA + STAGES * STAT_BYTES,
+        UNIT = STEP + STAGES * STEP_BYTES, /* twice, by the parity of the unit */
+        K_FULL = UNIT + 2 * UNIT_BYTES,    /* barriers, 8 bytes each */
+        K_EMPTY = K_FULL + 8,
+        V_FULL = K_EMPTY + 8,
+        V_EMPTY = V_FULL + 8,
+        FULL = V_EMPTY + 8, /* a stage, its statistics and its record */
+        EMPTY = FULL + 8 * STAGES,
+        P_FULL = EMPTY + 8 * STAGES,
+        P_EMPTY = P_FULL + 16,
+        END = P_EMPTY + 16,
+        BYTES = END - ORDO_SMEM_BASE
+    };
+    static_assert(K_FULL % 8 == 0, "barriers are aligned");
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
+};
+
+/* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. */
+enum {
+    CHAIN_STEPS,
+    CHAIN_KEY,
+    CHAIN_HEAD,
+    CHAIN_SEQUENCE,
+    CHAIN_ENDS,
+    CHAIN_QUERIES,
+    CHAIN_DIAGONAL
+};
+enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_SLOT };
+
+template <int D, int DV> struct chain_loader {
+    using Z = chain_shape<D, DV>;
+    const ordo_phase_chains &args;
+    const uint64_t reused; /* L2 policy */
+    uint32_t stage, phase, units;
+
+    __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int sequence, int head,
+                                               int key, int steps, int ends)
+    {
+        const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
+        mbar_wait(Z::K_EMPTY, (units & 1) ^ 1);
+        mbar_wait(Z::V_EMPTY, (units & 1) ^ 1);
+        store_shared(at + 4 * CHAIN_STEPS, steps);
+        store_shared(at + 4 * CHAIN_KEY, key);
+        store_shared(at + 4 * CHAIN_HEAD, head);
+        store_shared(at + 4 * CHAIN_SEQUENCE, sequence);
+        store_shared(at + 4 * CHAIN_ENDS, ends);
+        store_shared(at + 4 * CHAIN_QUERIES, s.q_len);
+        store_shared(at + 4 * CHAIN_DIAGONAL, s.diagonal);
+        units++;
+        if (steps <= 0) {
+            mbar_arrive(Z::K_FULL);
+            mbar_arrive(Z::V_FULL);
+            return;
+        }
+        mbar_expect(Z::K_FULL, Z::K_BYTES);
+        wide_load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, reused);
+        mbar_expect(Z::V_FULL, Z::V_BYTES);
+        wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, reused);
+    }
+
+    /* Rows row .. row + 63 of query tile `tile` of all sequences. */
+    __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
+                                              int tile, int row, bool cut)
+    {
+        const ordo_phase_common &all = args.product.all;
+        const ordo_phase_factors *const f = args.product.factors;
+        const uint32_t full = Z::FULL + 8 * stage, to = Z::RING + stage * Z::STAGE_BYTES;
+        const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
+        const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
+        mbar_wait(Z::EMPTY + 8 * stage, phase ^ 1);
+        store_shared(at + 4 * STEP_ROW, row);
+        store_shared(at + 4 * STEP_CUT, cut);
+        store_shared(
+            at + 4 * STEP_SLOPE,
+            __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
+        store_shared(at + 4 * STEP_SLOT,
+                     (int32_t)ordo_phase_slot(&all.panel, all.group_heads, q_head, tile));
+        mbar_expect(full, Z::STAGE_BYTES + 2 * Z::STAT_BYTES);
+        wide_load<D>(to, &f[1].b, full, s.q_row + row, q_head, s.batch, reused);
+        wide_load<DV>(to + Z::K_BYTES, &f[0].b, full, s.q_row + row, q_head, s.batch, reused);
+        bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, full);
+        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, full);
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+
+    /* The sums that a pass before left, into L2. */
+    __device__ __forceinline__ void prefetch(const ordo_cuda_sequence &s, int head, int key) const
+    {
+        for (int n = 0; n < 2; n++)
+            if (args.product.factors[n].before)
+                tma_prefetch(&args.product.factors[n].came, 0, s.kv_row + key, head, s.batch);
+    }
+
+    __device__ __forceinline__ void unit(int32_t block, int32_t head)
+    {
+        enum { OF_TILE = PHASE_KEYS / PHASE_CHAIN_KEYS, OF_ROWS = PHASE_ROWS / CHAIN_ROWS };
+        const ordo_phase_common &all = args.product.all;
+        const ordo_phase_factors &f = args.product.factors[0];
+        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_KEY, block / OF_TILE);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
+        const int32_t own = block - OF_TILE * s.key_tile, key = own * PHASE_CHAIN_KEYS;
+        if (key >= s.kv_len)
+            return;
+        const ordo_phase_walk walk =
+            ordo_phase_visits(&s, &all.panel, PHASE_CHAIN_KEYS, own, args.product.down);
+        if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
+            return; /* of another panel; or unseen, and the sums stay where they are */
+        if (walk.begins)
+            prefetch(s, head, key);
+        const int32_t ends = walk.begins + 2 * walk.ends;
+        const int32_t steps = walk.count * all.group_heads * OF_ROWS;
+        const ordo_band band = ordo_sequence_band(&s, CHAIN_ROWS, PHASE_CHAIN_KEYS);
+        bool first = true;
+        int32_t i = walk.first;
+#pragma unroll 1
+        for (int32_t n = 0; n < walk.count; n++, i += walk.step)
+#pragma unroll 1
+            for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
+                const int32_t line = i * OF_ROWS + g % OF_ROWS;
+                load_step(s, sequence, head * all.group_heads + g / OF_ROWS, s.query_tile + i,
+                          line * CHAIN_ROWS, ordo_band_cuts(&band, line, own));
+                if (first) /* after the first queries: K and V are released later */
+                    begin_unit(s, sequence, head, key, steps, ends);
+                first = false;
+            }
+        if (first)
+            begin_unit(s, sequence, head, key, 0, ends);
+    }
+
+    __device__ __forceinline__ void all_units(void)
+    {
+        const ordo_phase_common &all = args.product.all;
+        const int32_t blocks =
+            PHASE_KEYS / PHASE_CHAIN_KEYS *
+            (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
+        const int64_t total = (int64_t)blocks * all.panel.heads;
+        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
+            const ordo_phase_unit x =
+                ordo_phase_issue(blocks, all.panel.heads, all.together, 1, ticket);
+            unit(x.tile, all.panel.head + x.head);
+        }
+        begin_unit(ordo_cuda_sequence(), 0, 0, 0, -1, 0);
+    }
+};
+
+#endif

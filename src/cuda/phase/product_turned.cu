@@ -1,0 +1,8 @@
+/* phase/product_turned.cu: dQ of the backward pass by phases from dS^T: the instances. */
+#include "cuda/phase/product.h"
+
+ordo_phase_kernel ordo_phase_turned_kernel(bool f16)
+{
+    return f16 ? phase_product_of<PHASE_TURNED, true>(PHASE_CHAIN_D)
+               : phase_product_of<PHASE_TURNED, false>(PHASE_CHAIN_D);
+}
