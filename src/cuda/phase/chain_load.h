@@ -14,7 +14,7 @@ template <int D, int DV> struct chain_shape {
     enum {
         CONSUMER_REGISTERS = 224,
         PRODUCER_REGISTERS = 56,
-        STAGES = 4,
+        STAGES = DV > 128 ? 3 : 4,
         K_BYTES = wide_bytes(D),         /* of a tile of K or Q */
         V_BYTES = wide_bytes(DV),        /* of V or dO */
         STAGE_BYTES = K_BYTES + V_BYTES, /* Q, then dO */

@@ -26,7 +26,7 @@ struct phase_maps {
 static bool chained(const ordo_cuda_pass *pass)
 {
     return (pass->dk.data || pass->carry.out) && !(pass->keep_scale > 0.0f) &&
-           pass->head_dim <= PHASE_CHAIN_D && pass->v_head_dim <= PHASE_CHAIN_DV;
+           ordo_max32(pass->head_dim, pass->v_head_dim) <= PHASE_CHAIN_D;
 }
 
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
@@ -274,8 +274,8 @@ static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *m
     args.ruled = ordo_pass_ruled(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
-    return launch(pass, ordo_phase_chain_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
-                  why_size);
+    return launch(pass, ordo_phase_chain_kernel(pass->f16, pass->v_head_dim), ORDO_LAUNCH_PLAIN,
+                  &args, why, why_size);
 }
 
 /* ---- passes ---- */
