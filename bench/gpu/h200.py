@@ -80,6 +80,15 @@ def time_ms(run, args) -> float:
     return triton.testing.do_bench(run, warmup=args.warmup, rep=args.rep, return_mode="median")
 
 
+def once_ms(run) -> float:
+    """Milliseconds of one run, by the clock of the host."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
 def settle(run) -> None:
     """Run for a fifth of a second: after a rest, or after work that takes less power, the clock is
     up to a tenth higher than under a load that lasts."""

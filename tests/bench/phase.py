@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import types
+from pathlib import Path
 
 import pretend
 from pretend import Pass, run
@@ -55,6 +56,37 @@ def test_a_run():
         file.flush()
         code, again = run(bench, "--replay", file.name, "--markdown")
     assert code == 0 and "| 8192 512 causal |" in again
+
+
+def test_a_run_that_is_cut_short():
+    """What has been measured is said and in the file at once; a slow peer is measured once."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, seen = Path(folder) / "rows.json", []
+        real = bench.measured
+
+        def measured(row, args):
+            if out.exists():
+                seen.append(len(json.loads(out.read_text())["rows"]))
+            return real(row, args)
+
+        bench.measured = measured
+        try:
+            code, _ = run(bench, "--slow", "60", "--out", str(out), "--json")
+        finally:
+            bench.measured = real
+        assert code == 0 and seen == list(range(1, 13)), seen
+        done = json.loads(out.read_text())
+        rounds = done["rows"][0]["rounds"]
+        assert len(rounds["math_bwd"]) == 1 and len(rounds["efficient_bwd"]) == 3, rounds
+        assert rounds["math_bwd"] == [90.0] and len(rounds["ours_fwd"]) == 3
+        assert {x["seq"] for x in done["rows"][:6]} == {4096, 8192, 16384}, "the bars come first"
+        assert all(x["dim"] == 512 for x in done["rows"][:6])
+        code, text = run(bench, "--limit", "1e-9")
+        assert code == 0 and "left out" in text and text.count("4096 512 full") == 1, text
+        del done["state"]["smi_after"]  # as a killed run leaves it
+        out.write_text(json.dumps(done))
+        code, text = run(bench, "--replay", str(out))
+        assert code == 0 and "did not end" in text, text
 
 
 def test_crossover():
