@@ -197,6 +197,7 @@ ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job)
     call.seed = job->seed;
     call.offset = job->offset;
     call.experiment_rounds = job->rounds < 7 ? job->rounds : 0;
+    call.visible_only = 1; /* no pass needs the bits of tiles that a causal mask hides */
     return call;
 }
 
