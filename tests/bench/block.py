@@ -1,162 +1,247 @@
-"""bench/gpu/block_h200 without a GPU: its groups on a command that only pretends."""
+"""bench/gpu/block_h200 without a GPU: its rows, budget and files on blocks that only pretend."""
 
 import json
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
 import pretend
 
 block = pretend.load("block_h200")
-COMMAND = sys.argv[1]
 MS = {"none": 10.0, "fused": 12.0, "sequential": 11.0, "overlapped": 10.5, "overlapped-qkv": 10.8}
 MS["pipelined"] = 11.5
-asked = []
+FIGURE = 2 * len(block.SHAPES)
 
 
-def ordo(*words, timeout=300):
-    asked.append(words)
-    if words[0] == "model":
-        part = 4 if "qkv" in words else 2
-        return {f"{mode}_ms": ms / part for mode, ms in MS.items()}
-    if "12288" in map(str, words):
-        return {"refused": "not enough memory"}
-    modes = [{"mode": mode, "ms": ms} for mode, ms in MS.items()]
-    beside = {"mask_ms": 0.4, "product_ms": 1.0, "product_slowdown": 0.04, "mask_slowdown": 0.5}
-    beside |= {"hidden": 0.5, "dropping_alone": 0.12, "algorithm": "algorithm 1"}
-    return {"modes": modes, "interference": beside, "trace": {"inside": 0.1}}
+class Board:
+    """A device on which a row takes `start` seconds and, for its modes, `extra` times what
+    block_h200 expects. `stop(what)` may end the run or refuse a row."""
+
+    def __init__(self, start: float = 0.0, extra: float = 0.0, stop=lambda what: None) -> None:
+        self.now, self.start, self.extra, self.stop = 1000.0, start, extra, stop
+        self.measured: list[dict] = []
+
+    def block(self, what: dict, device: str):
+        self.stop(what)
+        self.now += self.start
+        self.measured.append(what)
+        return Block(self, what)
 
 
-def different(*words, timeout=300):
-    if "--generator" in words:
-        raise block.Wrong("the digests depend on the dropout mode")
-    return ordo(*words)
+class Block:
+    def __init__(self, board: Board, what: dict) -> None:
+        self.board, self.what = board, what
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def digests(self):
+        return [{"mode": mode, "digest_o": "1"} for mode in self.what["modes"]]
+
+    def times(self, seconds: float):
+        modes = self.what["modes"]
+        self.board.now += self.board.extra * len(modes) * block.sampling(self.what, seconds)
+        return {mode: {"ms": MS[mode], "samples": 2} for mode in modes}
+
+    def interference(self, seconds: float):
+        self.board.now += self.board.extra * seconds
+        beside = {"mask_ms": 0.4, "product_ms": 1.0, "product_slowdown": 0.04}
+        beside |= {"mask_slowdown": 0.5, "hidden": 0.5, "dropping_alone": 0.12}
+        return beside | {"then_ms": 1.4, "both_ms": 1.3, "algorithm": "algorithm 1"}
+
+    def trace(self):
+        return {"inside": 0.1}
 
 
-def killed(*words, timeout=300):
-    if "--precision" in words and "8192" in map(str, words):
-        raise KeyboardInterrupt
-    return ordo(*words)
+class Peer:
+    def ask(self, seq, embed, dropout, seconds):
+        return {"ms": 14.0 if dropout else 10.0}
+
+    def close(self) -> None:
+        pass
 
 
-def test_groups(folder: Path) -> None:
+def run(board: Board, *words: str):
+    """The program on a pretended board: its exit status and what it prints."""
+    real = block.time.monotonic
+    block.block_run.Block, block.time.monotonic = board.block, lambda: board.now
+    try:
+        return pretend.run(block, "--no-build", *words)
+    finally:
+        block.time.monotonic = real
+
+
+def ordo(*words):
+    part = 4 if "qkv" in words else 2
+    return {f"{mode}_ms": ms / part for mode, ms in MS.items()}
+
+
+def files(folder: Path) -> tuple[Path, Path, list[str]]:
     out, rows = folder / "out.json", folder / "rows.json"
-    places = ("--no-build", "--json", str(out), "--rows", str(rows))
-    code, text = pretend.run(block, *groups, *places)
-    assert code == 0, code
-    said = json.loads(out.read_text())
-    measured = json.loads(rows.read_text())["results"]
-    full = said["results"]["target"][0]
+    for path in (out, rows):
+        path.unlink(missing_ok=True)
+    return out, rows, ["--json", str(out), "--rows", str(rows)]
+
+
+def refuse(what: dict) -> None:
+    if what["embed"] == 12288:
+        raise RuntimeError("not enough memory")
+
+
+def test_parts(folder: Path) -> None:
+    out, rows, places = files(folder)
+    code, text = run(Board(stop=refuse), *places)
+    assert code == 0, text
+    said, measured = json.loads(out.read_text()), json.loads(rows.read_text())["results"]
+    results = said["results"]
+    assert list(results) == list(block.PARTS), list(results)
+    causal, full = results["targets"]
+    assert causal["what"]["causal"] and not full["what"]["causal"]
     assert abs(full["dropout"]["overlapped"] - 0.05) < 1e-9, full["dropout"]
     assert abs(full["generation"]["sequential"] - 0.04) < 1e-9, full["generation"]
     assert abs(full["generation"]["overlapped"] + 0.01) < 1e-9, full["generation"]
-    assert len(said["results"]["figure"]) == 2 * len(block.SHAPES) >= 24
-    refused = [r for r in said["results"]["figure"] if "refused" in r["said"]]
+    assert len(full["mask_ms"]) == block.TURNS > 2
+    assert len(results["figure"]) == FIGURE >= 24
+    shapes = {(r["what"]["seq"], r["what"]["embed"]) for r in results["figure"]}
+    assert len(shapes) >= 12 and max(shapes)[0] == 32768 and max(e for s, e in shapes) == 16384
+    refused = [r for r in results["more"] if "refused" in r["said"]]
     assert len(refused) == 2 and not refused[0]["ms"]
-    assert {r["rounds"] for r in said["results"]["paper"]} == {3, 5, 7, 10}
+    assert {r["what"]["rounds"] for r in results["paper"]} == {3, 5, 7, 10}
+    assert all("fused" not in r["ms"] for r in results["paper"])
     blocks = [r for r in measured if r["kernel"] == "block"]
-    of_figure = 5 * (2 * len(block.SHAPES) - 2)
-    assert len(blocks) == of_figure + 5 * len(said["results"]["paper"]), len(blocks)
+    compared = len(results["paper"]) + FIGURE - 2
+    assert len(blocks) == 5 * (FIGURE + 2) + 4 * compared, len(blocks)
     assert {r["mode"] for r in blocks} == set(MS) - {"pipelined"}
+    assert {(r["bits"], r["generator"]) for r in blocks} == {(8, "sliced"), (32, "compare")}
     steps = [r for r in measured if r["kernel"] == "training"]
     assert len(steps) == 2 * 4 and {r["causal"] for r in steps} == {False, True}, steps
-    assert len(measured) == len(blocks) + len(steps)
-    gain = said["results"]["figure"][0]["modelled"]["overlapped-qkv"]
+    gain = results["figure"][0]["modelled"]["overlapped-qkv"]
     assert abs(gain - (5.5 - (11.0 - 10.5) / 4)) < 1e-9, gain
-    for word in ("seq/over", "1.048 (1.048)", "not enough memory", "+50.0 %", "small tiles"):
+    assert abs(results["peer"][0]["over_cudnn"]["overlapped"] - 1.05) < 1e-9, results["peer"]
+    for word in ("seq/all", "1.048 (1.048)", "not enough memory", "+50.0 %", "small tiles"):
         assert word in text, word
-    assert f"rows for the model in {rows}" in text and "--figure 10 --measured" in text, text
     code, again = pretend.run(block, "--replay", str(out))
-    assert code == 0 and text[: text.index("rows for the model") - 4] in again, again
+    assert code == 0 and again == text, again
     assert "| bf16 | small tiles |" in pretend.run(block, "--replay", str(out), "--markdown")[1]
 
 
+def test_chosen_parts(folder: Path) -> None:
+    out, rows, places = files(folder)
+    board = Board()
+    assert run(board, "--only", "peer", "--only", "interference", *places)[0] == 0
+    assert list(json.loads(out.read_text())["results"]) == ["peer", "interference"]
+    help_text = pretend.run(block, "--help")[1]
+    for part, seconds in block.predicted().items():
+        assert f"    {part:12}  {seconds:4.0f}" in help_text, part
+    for words in (("--only", "nonsense"), ("--budget", "-1"), ("--replay", "/nowhere.json")):
+        assert pretend.run(block, *words)[0] == 2, words
+
+
 def test_faults(folder: Path) -> None:
-    out, rows = folder / "out.json", folder / "rows.json"
-    places = ("--no-build", "--json", str(out), "--rows", str(rows))
-    block.ordo = different
-    code, text = pretend.run(block, "paper", "--quick", *places)
+    out, rows, places = files(folder)
+
+    def differ(what: dict) -> None:
+        if what["generator"] == "compare":
+            raise block.block_run.Wrong("the digests depend on the dropout mode")
+
+    code, text = run(Board(stop=differ), "--only", "paper", *places)
     assert code == 1 and "depend" in json.loads(out.read_text())["different"]
-    block.ordo = killed  # at the first shape of 8192 rows: what was measured before is there
+    block.block_run.why_not = lambda device: "no CUDA module"
+    code, text = run(Board(), *places)
+    block.block_run.why_not = lambda device: ""
+    assert code == 77 and "no CUDA module" in text, (code, text)
+
+
+def test_killed_and_resumed(folder: Path) -> None:
+    """What was measured before a kill is there; the next run measures the rest, and no row twice."""
+    out, rows, places = files(folder)
+
+    def kill(what: dict) -> None:
+        if what["seq"] == 8192:
+            raise KeyboardInterrupt
+
     try:
-        pretend.run(block, "figure", *places)
+        run(Board(stop=kill), "--only", "figure", *places)
         raise AssertionError("not killed")
     except KeyboardInterrupt:
         pass
     kept = json.loads(out.read_text())["results"]["figure"]
-    first = block.SHAPES.index((2048, 8192))
-    assert len(kept) == 2 * first > 0, kept
+    kept = [made for made in kept if "refused" not in made["said"]]
+    assert len(kept) == 2 * block.SHAPES.index((8192, 4096)) > 0, kept
     assert len(json.loads(rows.read_text())["results"]) == 5 * len(kept)
-    block.ordo = lambda *words, timeout: {"refused": "no CUDA module"}
-    code, text = pretend.run(block, "--no-build")
-    assert code == 77 and "no CUDA module" in text, (code, text)
-    for words in (("nonsense",), ("--seconds", "0"), ("--budget", "-1")):
-        assert pretend.run(block, *words)[0] == 2, words
-    block.ordo = ordo
+    first = folder / "first.json"
+    out.rename(first)
+    board = Board()
+    assert run(board, "--only", "figure", "--resume", str(first), *places)[0] == 0
+    assert len(board.measured) == 1 + FIGURE - len(kept), len(board.measured)  # one to warm up
+    document = json.loads(out.read_text())
+    assert len(document["results"]["figure"]) == FIGURE and len(document["states"]) == 2
 
 
-class Board:
-    """A device on which a row takes as long as its modes ask for and what it adds to that."""
+def test_merge(folder: Path) -> None:
+    """Files of two parts become one; a row that was refused does not replace a measured one."""
 
-    def __init__(self, start: float, extra: float) -> None:
-        self.now, self.start, self.extra = 1000.0, start, extra
+    def file(name: str, part: str, **said: object) -> str:
+        what = block.rows_of(part)[0]
+        made = {"what": what, "said": {}, "ms": {"none": 1.0}} | said
+        state = {"command": name, "date": "", "smi": "", "device": "cuda"}
+        document = {"states": [state], "results": {part: [made]}, "left_out": []}
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(document | {"different": None}))
+        return str(path)
 
-    def ordo(self, *words, timeout=300):
-        if words[0] == "block":
-            asked = float(words[words.index("--time") + 1])
-            modes = 1 if "--dropout-mode" in words else 4 if "--generator" in words else 6
-            modes += 1 if "--interference" in words else 0
-            self.now += self.start + modes * asked * self.extra
-        return ordo(*words)
+    paths = [file("first", "figure", ms={"none": 1.0}), file("second", "figure", ms={"none": 2.0})]
+    paths += [file("third", "figure", said={"refused": "no memory"}, ms={}), file("a", "paper")]
+    out, rows, places = files(folder)
+    assert pretend.run(block, *places, "--replay", *paths)[0] == 0
+    results = json.loads(out.read_text())["results"]
+    assert [made["ms"] for made in results["figure"]] == [{"none": 2.0}], results["figure"]
+    assert len(results["paper"]) == 1
+    measured = json.loads(rows.read_text())
+    assert len(measured["results"]) == 2 and len(measured["source"]) == 4, measured
 
 
 def test_budget(folder: Path) -> None:
-    out, rows = folder / "out.json", folder / "rows.json"
-    places = ("--no-build", "--json", str(out), "--rows", str(rows), "--budget", "220")
-    real = block.time.monotonic
+    out, rows, places = files(folder)
+    important = [part for part in block.PARTS if part != "more"]
 
-    def run(board):
-        block.ordo, block.time.monotonic = board.ordo, lambda: board.now
-        try:
-            code, text = pretend.run(block, *groups, *places)
-        finally:
-            block.ordo, block.time.monotonic = ordo, real
+    def spend(board: Board, budget: int):
+        code, text = run(board, "--budget", str(budget), *places)
         assert code == 0, text
-        return board.now - 1000, text, json.loads(out.read_text())
+        return board.now - 1000, json.loads(out.read_text())
 
-    took, text, said = run(Board(start=1.0, extra=1.25))
-    assert took < 220 and not said["left_out"], (took, said["left_out"])
-    assert took > 120, took  # and the time is used
-    assert len(said["results"]["figure"]) == 2 * len(block.SHAPES)
-    assert min(r["seconds"] for r in said["results"]["figure"]) > 0.25
-    assert said["results"]["target"][0]["seconds"] == 1
-    took, text, said = run(Board(start=6.0, extra=2.0))  # slower than thought: nothing is overrun
-    assert took < 220 + 12, took
-    assert len(said["left_out"]) == 1 and "left out: figure after" in text, said["left_out"]
-    assert len(said["results"]["target"]) == 2 and len(said["results"]["paper"]) == 8
-
-
-def test_rehearsal(folder: Path) -> None:
-    """On the CPU, by the real command: its JSON has what the groups read."""
-    out = folder / "cpu.json"
-    block.ordo, block.ORDO, block.QUICK = real_ordo, [COMMAND], [(2048, 4096)]
-    words = ("--device", "cpu", "--no-build", "--seconds", "0.002", "--quick", "--json", str(out))
-    code, text = pretend.run(block, "target", "figure", *words)
-    assert code == 0, text
-    said = json.loads(out.read_text())["results"]
-    assert all(set(row["ms"]) == set(MS) for row in said["target"]), said["target"]
-    bf16 = [row for row in said["figure"] if row["precision"] == "bf16"]
-    assert len(bf16) == len(block.QUICK) and all(set(row["ms"]) == set(MS) for row in bf16)
-    assert all(set(row["modelled"]) == set(MS) - {"pipelined"} for row in bf16)
+    took, said = spend(Board(start=0.6, extra=1.0), 200)  # as expected
+    assert took < 200 and not any(x.split()[0] != "more" for x in said["left_out"]), said["left_out"]
+    assert took > 150, took  # and the time is used
+    assert len(said["results"]["figure"]) == FIGURE
+    assert min(r["seconds"] for r in said["results"]["figure"]) >= 0.2
+    assert min(r["seconds"] for r in said["results"]["targets"]) > 1
+    took, said = spend(Board(start=0.2, extra=0.8), 600)  # enough for everything
+    assert not said["left_out"]
+    for part, made in ((part, r) for part, rs in said["results"].items() for r in rs):
+        assert made["seconds"] == block.PARTS[part][0], made
+    took, said = spend(Board(start=2.5, extra=1.5), 200)  # slower: the first parts are whole
+    assert took < 200 + 12, took
+    assert len(said["results"]["figure"]) == FIGURE and len(said["results"]["paper"]) == 8
+    assert said["left_out"] and "more" in said["left_out"][-1]
+    assert list(said["results"])[: len(important)][:2] == important[:2]
 
 
-real_ordo, block.ordo = block.ordo, ordo
+block.block_run.load = lambda: None
+block.block_run.why_not = lambda device: ""
+block.ordo, block.Peer = ordo, Peer
 block.h200.smi = lambda fields: "pretended"
-groups = ("target", "interference", "figure", "paper")
+block.faulthandler = types.SimpleNamespace(
+    dump_traceback_later=lambda seconds, exit: None, cancel_dump_traceback_later=lambda: None
+)
 with tempfile.TemporaryDirectory() as name:
-    test_groups(Path(name))
-    test_faults(Path(name))
-    test_budget(Path(name))
-    test_rehearsal(Path(name))
+    for made, test in list(globals().items()):
+        if made.startswith("test_"):
+            test(Path(name))
+            print(f"ok   {made}")
 print("passed")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/gpu/block_h200 without a GPU: groups, tables, rows and its budget of time on a command that
-# only pretends, and small blocks on the CPU.
+# bench/gpu/block_h200 without a GPU: parts, tables, files and its budget of time, on blocks that only
+# pretend. tests/python/test_block_bench.py runs small ones on the CPU.
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-PYTHONDONTWRITEBYTECODE=1 exec python3 "$ORDO_SOURCE/tests/bench/block.py" "$ORDO_BUILD/bin/ordo"
+PYTHONDONTWRITEBYTECODE=1 exec python3 "$ORDO_SOURCE/tests/bench/block.py"
