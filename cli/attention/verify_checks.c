@@ -265,8 +265,10 @@ static int check_alone(trial *t)
     snprintf(c->name, sizeof c->name, "each sequence alone");
     if (!promised(t, ORDO_PROMISE_BATCH, c))
         return CLI_OK;
+    cli_progress_start(c->name);
     for (int64_t b = 0; b < t->problem.batch && status == CLI_OK; b++)
         status = run_alone(t, b, c);
+    cli_progress_stop();
     if (c->runs == 0)
         not_run(c, "alone, no sequence has a plan with this numeric key");
     return status;
@@ -300,7 +302,9 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
                           t->request->job.sinks))
         return cli_out_of_memory();
     tensors.block_mask = t->first.block_mask;
+    cli_progress_start(c->name);
     const int status = run_once(t, t->plan, &tensors);
+    cli_progress_stop();
     c->runs = 1;
     for (int64_t b = 0; b < n && status == CLI_OK; b++)
         note(t, c, cli_compare_sequence(&t->first, b, &tensors, n - 1 - b, &d), &d);
@@ -338,7 +342,11 @@ static int check_target(trial *t, const char *target)
     if (*target && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
     cli_tensors_poison(&t->again);
-    CLI_TRY(cli_child_run(t->request->argc, t->request->argv, t->index, target, &t->again, &lacks));
+    cli_progress_start(c->name);
+    const int status =
+        cli_child_run(t->request->argc, t->request->argv, t->index, target, &t->again, &lacks);
+    cli_progress_stop();
+    CLI_TRY(status);
     if (lacks && *target) {
         t->report->count--; /* not a target of this machine */
         return CLI_OK;

@@ -10,6 +10,7 @@
 #include "attention/verify_cut.h"
 
 #include "kit/message.h"
+#include "kit/output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -274,6 +275,7 @@ static int check(cutting *x, const char *name, cutter *cut, int64_t size, unsign
         return CLI_OK;
     }
     CLI_TRY(cli_stage_poison(t->stage));
+    cli_progress_start(x->check->name);
     for (int64_t b = 0; b < t->first->problem.batch && status == CLI_OK; b++) {
         piece whole = { .sequence = b,
                         .rows = cli_tensors_extent(t->first, CLI_O, b).rows,
@@ -283,6 +285,7 @@ static int check(cutting *x, const char *name, cutter *cut, int64_t size, unsign
         whole.placed = whole.rows > 0 && whole.columns > 0; /* else there is nothing to cut */
         status = whole.placed ? cut(x, whole, size) : run_piece(x, &whole);
     }
+    cli_progress_stop();
     return status == CLI_OK ? compare(x, outputs) : status;
 }
 

@@ -26,9 +26,9 @@ void cli_file_discard(cli_file *file);
 void cli_output_start(void);
 int cli_output_finish(void);
 
-/* A line about progress on stderr, once a second, when a terminal is there and the work
- * between start and stop takes more than two seconds; inside other such work, that one's. `what`
- * must outlive the work. */
+/* A line about progress on stderr, once a second, when a terminal is there and the command has
+ * worked for more than two seconds, in one piece of work or in many. Work inside other work has no
+ * line of its own. `what` must outlive the work. */
 void cli_progress_start(const char *what);
 void cli_progress_stop(void);
 

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 static char line[128];
-static volatile sig_atomic_t seconds;
-static int depth; /* of work inside work: only the outermost is shown */
+static volatile sig_atomic_t seconds; /* since `began` */
+static volatile sig_atomic_t shown;
+static double began; /* the first work of this command; 0: none yet */
+static int depth;    /* of work inside work: only the outermost is shown */
 
 double cli_now(void)
 {
@@ -42,12 +44,18 @@ static void on_alarm(int number)
     if (write(STDERR_FILENO, text, length + 3) < 0)
         seconds = 0; /* a terminal that went away: nothing to do about it */
     seconds = seconds + 1;
+    shown = 1;
     errno = saved;
 }
 
-static void set_timer(time_t first, time_t interval)
+/* First after `wait` seconds, then once a second. */
+static void start_timer(double wait)
 {
-    const struct itimerval timer = { .it_value.tv_sec = first, .it_interval.tv_sec = interval };
+    struct itimerval timer = { .it_interval.tv_sec = 1 };
+    timer.it_value.tv_sec = (time_t)wait;
+    timer.it_value.tv_usec = (suseconds_t)(1e6 * (wait - (double)timer.it_value.tv_sec));
+    if (timer.it_value.tv_sec == 0 && timer.it_value.tv_usec == 0)
+        timer.it_value.tv_usec = 1; /* 0 would mean never */
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
@@ -56,20 +64,23 @@ void cli_progress_start(const char *what)
     if (depth++ > 0 || !isatty(STDERR_FILENO))
         return;
     snprintf(line, sizeof line, "\r%s: %s ... ", cli_message_prefix(), what);
-    seconds = 2;
+    const double now = cli_now();
+    began = began > 0 ? began : now;
+    const double silent = now - began;
+    seconds = silent > 2 ? (int)silent : 2;
     struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
-    set_timer(2, 1);
+    start_timer(silent < 2 ? 2 - silent : 0);
 }
 
 void cli_progress_stop(void)
 {
     if (--depth > 0 || !isatty(STDERR_FILENO))
         return;
-    set_timer(0, 0);
+    setitimer(ITIMER_REAL, &(struct itimerval) { 0 }, NULL);
     signal(SIGALRM, SIG_IGN);
-    if (seconds > 2)
+    if (shown)
         fputs("\r\033[K", stderr);
-    seconds = 0;
+    shown = 0;
 }
