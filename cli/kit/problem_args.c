@@ -87,14 +87,16 @@ static int32_t *narrow(const cli_list *list, size_t count, int64_t value)
 static int check_batch(cli_problem *p, size_t count, const char *word)
 {
     if (p->batch.count > 1 || (p->batch.count == 1 && p->batch.values[0] != (int64_t)count))
-        return cli_usage("--batch: %s says %zu sequences", word, count);
+        return cli_usage("%s: %zu sequences, and batch is %" PRId64 "%s", word, count,
+                         p->batch.values[0], p->batch.count > 1 ? ",.." : "");
     return set_default(&p->batch, (int64_t)count);
 }
 
 static int check_ends(const cli_list *ends, const char *word)
 {
     if (ends->count < 2 || ends->values[0] != 0)
-        return cli_usage("%s: expected 0 and then the end of each sequence", word);
+        return cli_usage("%s %" PRId64 "%s: expected 0 and then the end of each sequence", word,
+                         ends->values[0], ends->count > 1 ? ",.." : "");
     for (size_t i = 1; i < ends->count; i++)
         if (ends->values[i] < ends->values[i - 1])
             return cli_usage("%s: %" PRId64 " after %" PRId64
@@ -187,8 +189,18 @@ static int make_masks(cli_problem *p)
     return CLI_OK;
 }
 
+static bool given(const cli_problem *p, const char *name)
+{
+    for (size_t i = 0; i < CLI_PROBLEM_OPTIONS; i++)
+        if (strcmp(p->options[i].name, name) == 0)
+            return p->options[i].given;
+    return false;
+}
+
 int cli_problem_finish(cli_problem *p)
 {
+    if (given(p, "--scale") && p->scale == 0) /* the field of a problem would mean the default */
+        return cli_usage("--scale 0: expected another number; without --scale it is 1/sqrt(dim)");
     CLI_TRY(finish_lengths(p));
     CLI_TRY(make_masks(p));
     CLI_TRY(set_default(&p->heads, 1));

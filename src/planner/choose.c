@@ -135,6 +135,9 @@ static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
     plan->segments = o->segments ? o->segments : o->mask_memory > 0;
     if (o->mask_memory == 0 || ordo_problem_empty(&plan->problem))
         return ORDO_OK;
+    if (plan->problem.dropout.p == 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "mask_memory %" PRIu64 ": expected 0 with dropout.p 0",
+                         o->mask_memory);
     ORDO_TRY(ordo_plan_legal_segments(plan));
     const int64_t fewest = ordo_segments_within(plan, o->mask_memory);
     if (o->segments == 0) /* if none fit, those of the fewest rows for the message */

@@ -173,6 +173,7 @@ TEST(refusals)
     refuse(r, 1, 262144, ORDO_ERR_ARGUMENT,
            "the keep bits of one segment of 1024 rows take 2097152");
     refuse(on_h200(), 2, 0, ORDO_ERR_ARGUMENT, "segments 2: expected 0 with dropout.p 0");
+    refuse(on_h200(), 0, 64, ORDO_ERR_ARGUMENT, "mask_memory 64: expected 0 with dropout.p 0");
     refuse(on_h200(), 0, 1 << 20, ORDO_ERR_ARGUMENT, "expected 0 with dropout.p 0");
     refuse(packed(r), 2, 0, ORDO_ERR_UNSUPPORTED,
            "segments 2, layout packed: expected layout dense");

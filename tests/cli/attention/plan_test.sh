@@ -34,16 +34,17 @@ grep -q '"total_kv": 1024' "$out" || fail "packed: total_kv"
 json plan --q-lens 100,20 --kv-lens 100,30
 grep -q '"layout": "padded"' "$out" || fail "padded: layout"
 refuses 2 "ends that do not decrease" plan --cu-seqlens 0,5,3
-refuses 2 "expected 0 and then" plan --cu-seqlens 5,9
+refuses 2 "--cu-seqlens 5,..: expected 0 and then" plan --cu-seqlens 5,9
 refuses 2 "--cu-seqlens-kv: 1 sequences, expected 2" plan --cu-seqlens 0,5,9 --cu-seqlens-kv 0,5
 refuses 2 "--seq: lengths of packed" plan --seq 5 --cu-seqlens 0,5
-refuses 2 "--batch: --cu-seqlens says 2" plan --batch 3 --cu-seqlens 0,5,9
+refuses 2 "--cu-seqlens: 2 sequences, and batch is 3" plan --batch 3 --cu-seqlens 0,5,9
 refuses 2 "--q-lens 9: expected at most" plan --seq 8 --q-lens 9
 refuses 2 "--seq: missing" plan --heads 2
 refuses 2 "--window 1: expected" plan --seq 8 --window 1
 refuses 2 "--tile-backward 64: expected" plan --seq 8 --tile-backward 64
 refuses 2 "--seq 1k,,2k: expected" plan --seq 1k,,2k
 refuses 2 "--scale nan: expected a finite number" plan --seq 8 --scale nan
+refuses 2 "--scale 0: expected another number" run --seq 8 --scale 0 # it ran with 1/sqrt(dim)
 refuses 2 "" plan --seq 8 --machine nosuch
 refuses 2 "" plan --seq 8 --dropout 1.5
 # The advice on dropout has the words of --dropout-mode and --backward-bits.

@@ -109,7 +109,7 @@ good="--q f32/dq.npy --k f32/dk.npy --v f32/dv.npy"
     refuses 2 "--batch: expected one value for inputs from files" run $good --batch 2,3
     refuses 2 "--dtype bf16: q of f32/dq.npy is f32" run $good --dtype bf16
     refuses 2 "dout of f32/dq.npy has 8" run $good --dout f32/dq.npy
-    refuses 2 "--q-lens says 3 sequences" run $good --q-lens 1,2,3
+    refuses 2 "--q-lens: 3 sequences, and batch is 2" run $good --q-lens 1,2,3
     refuses 2 "expected no --q, --k, --v or --dout" run $good --input good.safetensors
     refuses 2 "k of f16/dk.npy is f16, and q of f32/dq.npy is f32" run --q f32/dq.npy --k f16/dk.npy --v f32/dv.npy
     refuses 2 "--dtype bf16, if that is what they are" run --q bf16/dq.npy --k bf16/dk.npy --v bf16/dv.npy

@@ -3,7 +3,7 @@
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
 # Options that take 0, any sign, and numbers of any size.
-zero=" --scale --softcap --dropout --rounds --bits --seed --offset --q-lens --kv-lens --group --delay \
+zero=" --softcap --dropout --rounds --bits --seed --offset --q-lens --kv-lens --group --delay \
 --latency --overlap --compute-partial --sequence --head --utilization --read --write --most "
 negative=" --scale "
 huge=" --scale --softcap --read --write --most "
