@@ -55,7 +55,7 @@ int main(void)
     must(ordo_attention_forward(plan, &call));
     must(ordo_attention_backward(plan, &call));
 
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     must(ordo_plan_query(plan, &info));
     printf("%s: dq of the last row begins %a\n", info.numeric_key, (double)dq[COUNT - DIM]);
     free(call.workspace);

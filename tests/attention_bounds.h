@@ -294,7 +294,7 @@ static inline void bound_scatter(const attention_case *c, double *to, bool keys,
 static inline bound_head bound_open(const attention_case *c, const ordo_plan *plan,
                                     const ordo_problem *p, int64_t b, int64_t head)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
     const bool dense = p->layout == ORDO_DENSE;
     bound_head h = { .p = p,

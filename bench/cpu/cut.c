@@ -149,7 +149,7 @@ static void run_parts(const bench *b)
 static void make_plans(bench *b)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     options.backend = b->a.cuda ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     must(ordo_plan_create(&b->plan, &b->problem, b->machine, &options));
     must(ordo_plan_query(b->plan, &info));

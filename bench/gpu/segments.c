@@ -150,6 +150,7 @@ static void plan_rows(lab *l, int64_t seq, ordo_mask mask, row *rows, int count)
         o.backend = ORDO_BACKEND_CUDA;
         o.segments = rows[i].segments;
         must(ordo_plan_create(&rows[i].plan, &p, l->machine, &o), "plan");
+        rows[i].info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
         must(ordo_plan_query(rows[i].plan, &rows[i].info), "plan");
         if (rows[i].info.backward_workspace_bytes > l->workspace_bytes)
             l->workspace_bytes = rows[i].info.backward_workspace_bytes;

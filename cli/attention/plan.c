@@ -55,6 +55,7 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
     const bool check = r->check;
     const ordo_block_mask *mask = cli_problem_mask(&r->problem, &report->problem);
     int status = CLI_OK;
+    report->info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     ordo_status asked = ordo_plan_query(plan, &report->info);
     report->problem = (ordo_problem)ORDO_PROBLEM_INIT;
     if (asked == ORDO_OK)

@@ -219,7 +219,7 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
 {
     ordo_problem alone = t->problem;
     ordo_plan *plan = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     cli_tensors tensors = { 0 };
     cli_difference d;
     ordo_block_mask *mask = NULL;

@@ -152,7 +152,7 @@ static int run_piece(cutting *x, const piece *p)
     const cli_verify_request *r = x->t->request;
     const ordo_problem problem = problem_of(x, p);
     ordo_plan *plan = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan_options options = r->job.options;
     options.segments = 0; /* of the whole */
     options.mask_memory = 0;

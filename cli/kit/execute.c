@@ -143,6 +143,7 @@ int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, d
 {
     /* The plan first: what is no problem at all is not one that is too large. */
     ordo_status made = ordo_plan_create(plan, problem, job->problem.machine, &job->options);
+    *info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     if (made == ORDO_OK)
         made = ordo_plan_query(*plan, info);
     return made == ORDO_OK ? check_size(job, problem, runs, copies) : cli_library(made);
@@ -150,7 +151,7 @@ int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, d
 
 int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan, int64_t threads)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     int status = CLI_OK;
     e->problem = (ordo_problem)ORDO_PROBLEM_INIT;
     ordo_status asked = ordo_plan_query(plan, &info);

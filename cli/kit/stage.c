@@ -114,7 +114,7 @@ const char *cli_dropout_text(cli_dropout dropout)
 
 int cli_stage_open(cli_stage *s, const ordo_plan *plan, cli_tensors *tensors, cli_dropout dropout)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     *s = (cli_stage) { .tensors = tensors, .call = cli_tensors_call(tensors), .dropout = dropout };
     CLI_TRY(cli_library(ordo_plan_query(plan, &info)));
     s->device = info.backend == ORDO_BACKEND_CUDA;

@@ -139,6 +139,7 @@ typedef enum ordo_form {
 } ordo_form;
 
 typedef struct ordo_plan_info {
+    size_t size; /* sizeof(ordo_plan_info) */
     ordo_backend backend;
     ordo_tile forward_tile, backward_tile;
     int64_t query_tiles, key_tiles; /* backward tiles of the longest sequence */
@@ -182,9 +183,11 @@ typedef struct ordo_plan_info {
                                   * dropout_mask_bytes */
     ordo_form backward_form;
 } ordo_plan_info;
+#define ORDO_PLAN_INFO_INIT ORDO_SIZED(ordo_plan_info)
 
-/* Fill in `info`. predicted_ns and dropout_mode come from one prediction, which
- * ordo_model_plan() of ordo/lab/model.h gives in full. */
+/* Fill in `info`; set info->size before (ORDO_PLAN_INFO_INIT). Fields of later versions are not
+ * written to a program that was compiled without them. predicted_ns and dropout_mode come from one
+ * prediction, which ordo_model_plan() of ordo/lab/model.h gives in full. */
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);
 
 /* Fill in the problem of a plan, with a value in place of every default. Set problem->size before

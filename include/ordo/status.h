@@ -56,11 +56,13 @@ typedef struct ordo_build {
 
 ORDO_API ordo_build ordo_build_query(void);
 
+/* Structs that begin with `size` may get more fields at their end in a minor release: a program
+ * and a library of different versions work together, because the size says which fields the
+ * program knows. ORDO_..._INIT of each type sets it and zeroes the rest. Other structs keep their
+ * layout as long as the name of the shared library does (libordo.so.0). */
 #ifdef __cplusplus
 }
 
-/* Argument structs begin with their size. ORDO_..._INIT of each type sets it and zeroes the rest.
- */
 template <class Struct> inline Struct ordo_sized()
 {
     Struct made = Struct();

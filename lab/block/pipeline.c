@@ -15,7 +15,7 @@ ordo_status ordo_block_pipeline_plan(ordo_block_runner *r, const ordo_machine *m
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     block_pipeline *p = &r->pipeline;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     if (!ordo_block_has_mode(&r->job, ORDO_BLOCK_PIPELINED))
         return ORDO_OK;
     options.backend = r->job.backend;

@@ -262,7 +262,7 @@ static double flops_of(const ordo_block_runner *r)
 
 ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
 {
-    ordo_plan_info plan;
+    ordo_plan_info plan = ORDO_PLAN_INFO_INIT;
     if (r == NULL || info == NULL)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: is NULL", r ? "info" : "runner");
     ORDO_TRY(ordo_plan_query(r->plans[r->plans[1] ? 1 : 0], &plan));

@@ -179,7 +179,7 @@ class Plan:
     @functools.cached_property
     def info(self) -> PlanInfo:
         """Every choice with its value, the levels of the promise, the numeric key."""
-        raw = s.ordo_plan_info()
+        raw = s.sized(s.ordo_plan_info)
         lib.ordo_plan_query(self._handle, byref(raw))
         info: PlanInfo = read(
             PlanInfo,

@@ -149,6 +149,7 @@ class ordo_plan_options(Struct):
 
 class ordo_plan_info(Struct):
     _fields_ = [
+        ("size", c_size_t),
         ("backend", c_int),
         ("forward_tile", ordo_tile),
         ("backward_tile", ordo_tile),

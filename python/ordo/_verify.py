@@ -1,7 +1,7 @@
 """Checks at import that the loaded library lays out its structs as _structs.py does.
 
-Argument structs carry their size, so the library itself refuses one that it does not know. What
-it writes carries none, and a library from elsewhere (ORDO_LIBRARY, the system's) could be of any
+Argument structs carry their size, so the library itself refuses one that it does not know. Some
+that it writes carry none, and a library from elsewhere (ORDO_LIBRARY, the system's) could be of any
 version: so each struct it writes is filled once, with a guard behind it, and read back.
 """
 

@@ -178,8 +178,16 @@ static uint64_t segment_bytes(const ordo_plan *plan)
     return bytes * (uint64_t)ordo_segment_buffers(plan->segments);
 }
 
+static const ordo_nested info_nested[] = { ORDO_NESTED(ordo_plan_info, forward_tile),
+                                           ORDO_NESTED(ordo_plan_info, backward_tile),
+                                           ORDO_NESTED(ordo_plan_info, numeric_key),
+                                           ORDO_NESTED(ordo_plan_info, note),
+                                           { 0 } };
+
 ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 {
+    static const ordo_struct kind =
+        ORDO_STRUCT(ordo_plan_info, "info", ORDO_PLAN_INFO_INIT, info_nested);
     ORDO_DEFAULT_ENVIRONMENT;
     if (!plan || !info)
         return missing(plan ? "info" : "plan");
@@ -188,7 +196,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
     const unsigned kept = ordo_plan_promise(plan);
     uint64_t forward_bytes = 0;
     (void)ordo_plan_forward_bytes(plan, &forward_bytes); /* fits: the plan is legal */
-    *info = (ordo_plan_info) {
+    ordo_plan_info found = {
         .backend = plan->backend,
         .forward_tile = plan->forward_tile,
         .backward_tile = plan->backward_tile,
@@ -219,10 +227,10 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .backward_form = ordo_plan_form(plan),
     };
     if (p->dropout.bits > 0)
-        info->dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);
-    ordo_plan_key(plan, info->numeric_key, sizeof info->numeric_key);
-    memcpy(info->note, plan->note, sizeof info->note);
-    return ORDO_OK;
+        found.dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);
+    ordo_plan_key(plan, found.numeric_key, sizeof found.numeric_key);
+    memcpy(found.note, plan->note, sizeof found.note);
+    return ordo_versioned_answer(info, &found, &kind);
 }
 
 ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)

@@ -239,7 +239,7 @@ static void check_plan(const ordo_plan *plan)
 {
     char line[2048], again[2048];
     ordo_problem shown = ORDO_PROBLEM_INIT;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan *other = NULL;
     uint64_t pairs = 9;
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);

@@ -124,7 +124,7 @@ TEST(passes_by_phases_make_no_bits)
 {
     request r = small();
     static uint32_t bits[64];
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     r.problem.head_dim = 512;
     r.problem.dropout.p = 0.1;
     fixture *f = open_fixture(&r);

@@ -238,7 +238,7 @@ TEST(long_sequences_allocate_two_segments)
     r.problem.q_len = 131072;
     r.options.mask_memory = 64 << 20;
     ordo_plan *plan = make(&r);
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
     CHECK_INT(info.segment_bytes, 64 << 20);
     ordo_call c = call_of(&many, plan, NULL); /* the module touches no memory */

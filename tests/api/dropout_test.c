@@ -449,7 +449,7 @@ TEST(a_pass_makes_the_same_bits_itself)
         must(ordo_attention_forward(plan, &call));
         CHECK_BITS(made, given, sizeof made / sizeof *made);
 
-        ordo_plan_info about;
+        ordo_plan_info about = ORDO_PLAN_INFO_INIT;
         must(ordo_plan_query(plan, &about));
         CHECK_INT(about.dropout_threshold, info.threshold);
         CHECK(about.dropout_p_used == info.p_used);

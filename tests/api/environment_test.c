@@ -188,7 +188,7 @@ static ordo_plan *ask_plan(answers *a, const ordo_problem *problem, const ordo_m
     if (!plan)
         return NULL;
     char line[2048] = "";
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_problem held = ORDO_PROBLEM_INIT;
     uint64_t pairs = 0;
     ASK(ordo_plan_print(plan, line, 1, NULL));

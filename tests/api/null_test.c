@@ -78,7 +78,7 @@ TEST(sums)
 TEST(problems_and_plans)
 {
     ordo_plan *made = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_problem out = ORDO_PROBLEM_INIT;
     ordo_order order;
     REFUSED(ordo_problem_check(NULL));

@@ -28,7 +28,7 @@ static uint64_t workspace(int64_t length, int64_t dim, int64_t heads, int64_t li
                           uint64_t *forward)
 {
     ordo_plan *plan = plan_of(length, dim, heads, limit);
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     uint64_t bytes = 0;
     if (plan && ordo_plan_query(plan, &info) == ORDO_OK) {
         bytes = info.backward_workspace_bytes;

@@ -73,7 +73,7 @@ static inline ordo_plan *make(const request *r)
 
 static inline ordo_plan_info info_of(const request *r)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan *plan = make(r);
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
     CHECK_INT(info.backward_workspace_bytes, ordo_plan_workspace(plan));

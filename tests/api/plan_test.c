@@ -243,7 +243,7 @@ TEST(a_sequence_sums_the_same_alone_and_among_longer_ones)
 
 static void check_replaced_at(request r, ordo_tile tile, ordo_order by, const char *note)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan *plan = make_study(&r, ORDO_ORDER_SYMMETRIC, tile);
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
     ordo_plan_destroy(plan);
@@ -483,7 +483,7 @@ static uint64_t pairs_by_hand(const ordo_problem *p, ordo_tile tile)
 static void check_pairs(ordo_plan *plan)
 {
     ordo_problem problem = ORDO_PROBLEM_INIT;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     uint64_t pairs = 0;
     CHECK(ordo_plan_problem(plan, &problem) == ORDO_OK);
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);

@@ -99,7 +99,7 @@ static void print(const ordo_plan *plan, char line[LINE])
 
 static void check_same(const ordo_plan *plan, const ordo_plan *again)
 {
-    ordo_plan_info a = { 0 }, b = { 0 };
+    ordo_plan_info a = ORDO_PLAN_INFO_INIT, b = ORDO_PLAN_INFO_INIT;
     char line[LINE], other[LINE];
     print(plan, line);
     print(again, other);
@@ -126,7 +126,7 @@ static void check_has_field(const char *line, const char *name, const char *valu
 /* Words on the line are those of the public names. */
 static void check_words(const ordo_plan *plan, const char *line)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_problem problem = ORDO_PROBLEM_INIT;
     CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
     CHECK(ordo_plan_problem(plan, &problem) == ORDO_OK);

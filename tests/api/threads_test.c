@@ -78,6 +78,7 @@ static int work(int index, result *out)
     EXPECT(ordo_plan_create(&plan, &problem, machine, NULL) == ORDO_OK);
     EXPECT(ordo_plan_print(plan, out->line, sizeof out->line, NULL) == ORDO_OK);
     EXPECT(ordo_plan_parse(&again, out->line) == ORDO_OK);
+    out->info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     EXPECT(ordo_plan_query(again, &out->info) == ORDO_OK);
     EXPECT(ordo_plan_check(again, &out->pairs) == ORDO_OK);
     EXPECT(ordo_timeline_create(&timeline, &schedule) == ORDO_OK);
@@ -136,7 +137,7 @@ static int question(int index, const ordo_plan *plan, const char *line)
 {
     int failures = 0;
     char text[LINE];
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_problem problem = ORDO_PROBLEM_INIT;
     size_t needed = 0;
     EXPECT(ordo_plan_print(plan, text, sizeof text, &needed) == ORDO_OK);

@@ -147,7 +147,7 @@ TEST(choices_outside_the_numeric_key)
         open_mix(&c, mix);
         ordo_plan_options options = small_tiles();
         ordo_plan *plan = case_plan(&c, &options);
-        ordo_plan_info info, other;
+        ordo_plan_info info = ORDO_PLAN_INFO_INIT, other = ORDO_PLAN_INFO_INIT;
         CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
         run(&c, plan, 3);
         case_results one = case_keep(&c);

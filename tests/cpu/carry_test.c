@@ -112,7 +112,7 @@ static unsigned carry_of(int number, int parts)
 
 static bool upwards(const ordo_plan *plan)
 {
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
     return info.order != ORDO_ORDER_DESCENDING;
 }

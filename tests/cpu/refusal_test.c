@@ -189,7 +189,7 @@ TEST(workspace_of_the_forward_pass)
     p->head_dim = p->v_head_dim = 8;
     case_open(&f.c, 1);
     fixture_plan(&f);
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK(ordo_plan_query(f.plan, &info) == ORDO_OK);
     CHECK(info.forward_workspace_bytes > 0);
     FORWARD(bad.workspace = NULL);

@@ -213,7 +213,7 @@ TEST(workspace)
     draw_long(&c, &seed);
     ordo_plan_options options = segments_of(2);
     ordo_plan *plan = case_plan(&c, &options);
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
     const size_t bytes = ordo_plan_workspace(plan);
     unsigned char *memory = aligned_alloc(256, (bytes + 511) / 256 * 256);

@@ -65,7 +65,7 @@ static size_t other_keys(const cut_case &c)
 {
     size_t wrong = 0;
     for (const row_part &x : c.parts) {
-        ordo_plan_info part;
+        ordo_plan_info part = ORDO_PLAN_INFO_INIT;
         must_ordo(ordo_plan_query(x.plan, &part), "query");
         wrong += strcmp(part.numeric_key, c.info.numeric_key) != 0;
     }

@@ -178,7 +178,7 @@ static bool run_other(trial *t, const char *level, const char *how, grid_case *c
                       ordo_problem *resolved)
 {
     ordo_plan *plan = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     const bool ran = fine(t, level, grid_plan(&t->lab, c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
                      fine(t, level, ordo_plan_query(plan, &info)) &&
                      fine(t, level, ordo_plan_problem(plan, resolved)) &&
@@ -253,7 +253,7 @@ static void check_portable(trial *t)
     } kinds[] = { { 132, ORDO_ISSUE_DEFAULT }, { 78, ORDO_ISSUE_HEAD }, { 1, ORDO_ISSUE_KEY } };
     for (size_t x = 0; x < sizeof kinds / sizeof kinds[0]; x++) {
         ordo_plan *plan = NULL;
-        ordo_plan_info info;
+        ordo_plan_info info = ORDO_PLAN_INFO_INIT;
         char how[32];
         (void)snprintf(how, sizeof how, "%d workers", (int)kinds[x].workers);
         const bool ran = fine(t, "portable",
@@ -337,7 +337,7 @@ static void check_rows(trial *t, const char *how, grid_piece_place x)
 static bool run_backward(trial *t, const char *how, grid_case *c, unsigned carry)
 {
     ordo_plan *plan = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     t->passes++;
     const bool ran =
         fine(t, "cut", grid_plan(&t->lab, c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
@@ -571,6 +571,7 @@ static void check_oracle(trial *t)
 static bool check_bits(trial *t)
 {
     uint64_t state = t->c.seed;
+    t->info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     if (!fine(t, "plan", grid_plan(&t->lab, &t->c, 0, ORDO_ISSUE_DEFAULT, &t->plan)) ||
         !fine(t, "plan", ordo_plan_query(t->plan, &t->info)) ||
         !fine(t, "call", grid_load(&t->lab, &t->whole, &t->c)) ||

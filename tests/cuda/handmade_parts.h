@@ -48,7 +48,7 @@ struct cut_case : device_memory {
     cut_shape z;
     ordo_problem problem = ORDO_PROBLEM_INIT;
     ordo_plan *plan = NULL;
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     size_t q_count, kv_count, lse_count;
     uint16_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
     float *lse, *dlse, *slopes, *dk_sums, *dv_sums;

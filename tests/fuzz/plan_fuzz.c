@@ -20,7 +20,7 @@ static char *print(const ordo_plan *plan)
 static void round_trip(const ordo_plan *plan)
 {
     ordo_plan *again = NULL;
-    ordo_plan_info info, info_again;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT, info_again = ORDO_PLAN_INFO_INIT;
     char *line = print(plan);
     if (ordo_plan_parse(&again, line) != ORDO_OK)
         abort();

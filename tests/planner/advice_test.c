@@ -35,7 +35,7 @@ static ordo_plan *plan_of(const ordo_problem *problem, const ordo_machine *on, o
 
 static ordo_plan_info info_of(const ordo_problem *problem, const ordo_machine *on)
 {
-    ordo_plan_info info = { 0 };
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan_destroy(plan_of(problem, on, &info));
     return info;
 }
@@ -85,7 +85,7 @@ TEST(prices_have_the_measured_ratios)
     ordo_model *model = NULL;
     CHECK_INT(ordo_model_create(&model, h200, ORDO_CALIBRATION_SILICON), ORDO_OK);
     for (size_t i = 0; i < 2; i++) {
-        ordo_plan_info info;
+        ordo_plan_info info = ORDO_PLAN_INFO_INIT;
         ordo_plan_price plain = { 0 }, price = { 0 };
         const ordo_problem without =
             problem_of(2, rows[i].heads, 8192, rows[i].dim, ORDO_MASK_FULL, 0);
@@ -117,7 +117,7 @@ TEST(there_is_one_prediction)
             ordo_problem problem =
                 problem_of(1 + x % 3, 8, 512 << x % 4, x & 1 ? 64 : 128,
                            x & 2 ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL, x & 4 ? 0.1 : 0);
-            ordo_plan_info info = { 0 };
+            ordo_plan_info info = ORDO_PLAN_INFO_INIT;
             ordo_plan_price price = { 0 };
             ordo_plan *plan = plan_of(&problem, on, &info);
             CHECK_INT(ordo_model_plan(model, plan, &price), ORDO_OK);
@@ -163,7 +163,7 @@ TEST(plans_that_have_no_choice)
 {
     ordo_machine *h200 = machine("h200"), *cpu = machine("neoverse-v1");
     ordo_problem problem = problem_of(1, 32, 8192, 128, ORDO_MASK_CAUSAL, 0);
-    ordo_plan_info info = info_of(&problem, h200), again;
+    ordo_plan_info info = info_of(&problem, h200), again = ORDO_PLAN_INFO_INIT;
     CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_FUSED);
     CHECK(!info.dropout_keep_bits && info.dropout_mask_bytes == 0);
 

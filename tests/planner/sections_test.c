@@ -12,7 +12,7 @@ static int64_t section_in(int64_t segments, int64_t heads, int64_t kv_heads, int
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_machine *machine = NULL;
     ordo_plan *plan = NULL;
-    ordo_plan_info info = { 0 };
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     p.dtype = ORDO_BF16;
     p.batch = 1;
     p.heads = heads;

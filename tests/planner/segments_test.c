@@ -130,7 +130,7 @@ TEST(lines)
     CHECK_INT(ordo_plan_print(read, again, sizeof again, NULL), ORDO_OK);
     CHECK_TEXT(again, line);
     CHECK_INT(ordo_plan_workspace(read), ordo_plan_workspace(plan));
-    ordo_plan_info info;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK_INT(ordo_plan_query(read, &info), ORDO_OK);
     CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_PIPELINED);
     ordo_plan_destroy(read);

@@ -151,7 +151,7 @@ def handles(monkeypatch):
     for name in ("_forward", "_backward"):
 
         def watch(handle, call, real=getattr(_call, name)):
-            info = ordo._structs.ordo_plan_info()
+            info = ordo._structs.sized(ordo._structs.ordo_plan_info)
             ordo._library.lib.ordo_plan_query(handle, ctypes.byref(info))
             ran.append((info.segments, info.segment_bytes, info.numeric_key))
             return real(handle, call)
