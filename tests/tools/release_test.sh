@@ -14,7 +14,7 @@ mkdir -p "$tree/tools" "$tree/include/ordo" "$tree/debian" "$tree/tests/data/dig
 cp "$ORDO_SOURCE/tools/release" "$tree/tools"
 printf '#define ORDO_VERSION_%s\n' 'MAJOR 1' 'MINOR 10' 'PATCH 3' >"$tree/include/ordo/status.h"
 echo 'ordo (1.10.3-1) unstable; urgency=medium' >"$tree/debian/changelog"
-printf '# Changelog\n\n## 1.10.3, 2026-01-02\n\nBits: as before.\n\n## 1.9.0, 2025-01-02\n' >"$tree/CHANGELOG.md"
+printf '# Changelog\n\n## 1.10.3, 2026-01-02\n\nBits: as before, `cpu` 2.\n\n## 1.9.0, 2025-01-02\n' >"$tree/CHANGELOG.md"
 five='0123456789abcdef 0123456789abcdef 0123456789abcdef 0123456789abcdef 0123456789abcdef'
 cat >"$tree/tests/data/digests/keys.txt" <<KEYS
 # a comment
@@ -47,6 +47,7 @@ spoil include/ordo/status.h 's/ 3/ 4/' "debian/changelog begins with 'ordo (1.10
 spoil include/ordo/status.h '/PATCH/d' "include/ordo/status.h states '1.10'" version
 spoil CHANGELOG.md 's/1.10.3, .*/Unreleased/' "CHANGELOG.md begins with 'Unreleased'" changelog
 spoil CHANGELOG.md 's/^Bits/Speed/' "section 1.10.3 of CHANGELOG.md begins with 'Speed" changelog
+spoil CHANGELOG.md 's/`cpu` 2/`cpu` 1/' "section 1.10.3 of CHANGELOG.md does not name the numeric revision \`cpu\` 2" changelog
 spoil tests/data/digests/keys.txt 's/| [0-9a-f]* .*/| -/' "cpu.r2/new, --device cpu: no digests" registry
 spoil tests/data/digests/keys.txt 's/1.9.2/1.11.0/' "cpu.r2/new: first version 1.11.0 is after" registry
 spoil tests/data/digests/keys.txt 's/ | - |/ |/' "line 'cpu.r2/new" registry
