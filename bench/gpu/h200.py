@@ -132,6 +132,7 @@ class EnergyCounter:
 def matmul(args) -> float:
     """TFLOP/s of a large bf16 product of random numbers: the yardstick of the power state."""
     a, b = (torch.randn(MATMUL, MATMUL, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    settle(lambda: a @ b)
     return 2.0 * MATMUL**3 / time_ms(lambda: a @ b, args) * 1e-9
 
 
