@@ -6,9 +6,12 @@ import ordo
 import pytest
 import torch
 from ordo.torch.distributed import context_parallel_attention
-from ordo.torch.distributed._auto import Link, Shape, gather_time, relay_time
+from ordo.torch._inputs import Rules
+from ordo.torch.distributed import _auto
+from ordo.torch.distributed._auto import Link, gather_time, relay_time
 from ordo.torch.distributed._chain import chain_of, messages, timetable
-from ordo.torch.distributed._job import KEY_TILE, Document
+from ordo.torch.distributed._exchange import Ranks
+from ordo.torch.distributed._job import KEY_TILE, Document, Job
 from ordo.torch.distributed._shards import even, rows_of
 
 
@@ -73,13 +76,63 @@ def test_a_relay_cannot_deadlock():
             assert m.time == sent  # after the computation of that time, before the next one
 
 
+def shape(ranks, kv_heads=4, heads=16, sequences=1, rows=16384, dim=128, p=0.0):
+    """A job, and what the estimate knows of it."""
+    document = Document(0, sequences, 0, (0, rows), (0, rows))
+    rules = Rules(0, 0, 1.0, "full", -1, -1, 0.0, p, "ordo", ())
+    shards = even(rows, ranks, "contiguous")
+    job = Job(Ranks(None, 0, ranks), shards, shards, (document,), rules, heads, kv_heads, None,
+              None, None)  # fmt: skip
+    return job, _auto.shape_of(job, (dim, dim), 2, "contiguous")
+
+
 def test_estimates_follow_the_link_and_the_number_of_heads():
-    shape = Shape(ranks=8, items=32, stages=8, product=1e15, q_bytes=1e9, kv_bytes=1e9)
+    many, few = (shape(8, n, 32, rows=1 << 17)[1] for n in (32, 1))
     fast, slow = Link(4e11, 5e14), Link(1e9, 5e14)
-    assert relay_time(shape, 2, fast) < gather_time(shape, fast)
-    few = shape._replace(items=1)
+    assert relay_time(many, 2, fast) < gather_time(many, fast)
     assert relay_time(few, 2, fast) > gather_time(few, fast)  # a pipe that never fills
-    assert relay_time(shape, 2, slow) > relay_time(shape, 2, fast)
+    assert relay_time(many, 2, slow) > relay_time(many, 2, fast)
+
+
+H200 = Link(4.5e11, 8e14, 132)
+
+
+@pytest.mark.parametrize(
+    "dim, p, gather",
+    [  # docs/results/gpu.md, full masks: 2, 4 and 8 ranks over one call
+        (64, 0.0, (1.628, 1.690, 2.363)),
+        (128, 0.0, (1.508, 1.564, 2.175)),
+        (256, 0.1, (1.063, 1.096, 1.119)),
+    ],
+)
+def test_estimates_of_gather_are_those_measured(dim, p, gather):
+    for ranks, measured in zip((2, 4, 8), gather):
+        x = shape(ranks, dim=dim, p=p)[1]
+        once = (9 if x.apart else 7) / H200.filled(128 * 4)
+        assert _auto.gather_products(x, H200) / once == pytest.approx(measured, rel=0.12)
+
+
+@pytest.mark.parametrize("dim, relay", [(64, (1.040, 1.095, 1.232)), (128, (1.034, 1.068, 1.134))])
+def test_estimates_of_a_relay_are_those_measured(dim, relay):
+    for ranks, measured in zip((2, 4, 8), relay):
+        x = shape(ranks, dim=dim)[1]
+        backward = _auto.relay_products(x, H200)[1] * H200.filled(128)
+        assert (2 + backward) / 7 == pytest.approx(measured, rel=0.12)
+
+
+def test_auto_counts_what_passes_cost_beyond_their_products():
+    def choice(ranks, link, **form):
+        return _auto.choose(shape(ranks, **form)[0], (128, 128), 2, "contiguous", link)
+
+    products = H200._replace(workers=0)
+    assert choice(4, H200) == "heads"
+    assert choice(8, H200) == "gather"  # four packets in a pipe of eight
+    # dq alone, and dk and dv alone, run slower than a whole pass
+    assert choice(3, products, rows=65536) == "gather"
+    assert choice(3, H200, rows=65536) == "relay"
+    # a packet of 64 key tiles leaves half of 132 multiprocessors idle
+    assert choice(8, products, rows=8192, sequences=4) == "relay"
+    assert choice(8, H200, rows=8192, sequences=4) == "gather"
 
 
 def test_a_link_that_is_no_number_is_refused(monkeypatch):

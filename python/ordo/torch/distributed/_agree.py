@@ -34,7 +34,8 @@ _WORDS: dict[str, Sequence[str]] = {
 }
 _REALS = ("scale", "softcap", "dropout_p")
 _LISTS = ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes")
-FREE = ("rows", "columns", "drawn seed", "drawn offset", "link", "rate")  # each rank's own
+# each rank's own
+FREE = ("rows", "columns", "drawn seed", "drawn offset", "link", "rate", "workers")
 
 
 def word(name: str, value: Any) -> int:

@@ -118,7 +118,8 @@ NAMES = (
     "kv_heads", "head_dim", "v_head_dim", "causal", "window[0]", "window[1]", "scale", "softcap",
     "dropout_p", "keying", "seed given", "seed", "offset", "drawn seed", "drawn offset", "cu_q",
     "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes", "max_q", "max_kv", "q.requires_grad",
-    "k.requires_grad", "v.requires_grad", "link", "rate", *(f"shard.{name}" for name in _SHARD),
+    "k.requires_grad", "v.requires_grad", "link", "rate", "workers",
+    *(f"shard.{name}" for name in _SHARD),
 )  # fmt: skip
 
 
@@ -221,7 +222,7 @@ def _facts(
     facts.update(zip(("seed", "offset") if given else ("drawn seed", "drawn offset"), pair))
     for name in ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes"):
         facts[name] = _agree.list_digest(getattr(a, name))
-    facts.update(zip(("link", "rate"), map(_agree.real, Link.of(q.device))))
+    facts.update(zip(("link", "rate", "workers"), map(_agree.real, Link.of(q.device))))
     facts.update(zip((f"shard.{name}" for name in _SHARD), rules.shard))
     return facts
 
@@ -249,7 +250,7 @@ def _attend(
     )  # fmt: skip
     method = given.method
     if method == "auto":
-        link = Link(*(_agree.real_of(found[0][name]) for name in ("link", "rate")))
+        link = Link(*(_agree.real_of(found[0][name]) for name in ("link", "rate", "workers")))
         method = choose(job, (q.shape[-1], v.shape[-1]), q.element_size(), given.layout, link)
     if method == "heads":
         return _heads.attend(ranks, rows, columns, q, k, v, _whole(given, rng))
