@@ -2,11 +2,13 @@
 
 PYTHONPATH=python python3 tests/python/torch_ranks/on_cuda.py [--device cuda] [--rows 16384]
     [--ranks 2,4,8] [--dims 64,128,256] [--heads 16] [--kv-heads 4] [--repeats 5]
+    [--also 32,8,128]
 
 Methods gather and relay without their messages, against one call on the whole: o, lse, dq, dk and
 dv must have its bits. Prints the kernel time of all ranks together, divided by that of one call; a
 relay with packets of one key head, as it runs over ranks, and of all key heads. Kernel time is the
 time in which the device runs a kernel of ordo: ranks would launch them, and copy, beside each other.
+--also HEADS,KV_HEADS,DIM adds a shape, of the most ranks with contiguous shards and no dropout.
 Exits with 1 if a bit differs, with 77 if there is no such device.
 """
 
@@ -33,18 +35,21 @@ from ordo.torch.distributed._shards import even, part_of, whole_of
 from torch.profiler import ProfilerActivity, profile
 
 Results = list[torch.Tensor]  # o, lse, dq, dk, dv
+Form = tuple[int, int, int]  # heads, key heads, head size
 NAMES = ("o", "lse", "dq", "dk", "dv")
+LAYOUTS = ("contiguous", "zigzag")
 
 
 class Case:
     """A problem and its tensors, whole."""
 
-    def __init__(self, args: Any, dim: int, causal: bool, p: float) -> None:
+    def __init__(self, args: Any, form: Form, causal: bool, p: float) -> None:
+        heads, kv_heads, dim = form
         generator = torch.Generator().manual_seed(dim)
-        shapes = [args.heads, args.kv_heads, args.kv_heads, args.heads]
+        shapes = [heads, kv_heads, kv_heads, heads]
         made = [torch.randn(1, args.rows, h, dim, generator=generator) for h in shapes]
         self.q, self.k, self.v, self.dout = (x.to(args.device, torch.bfloat16) for x in made)
-        self.dlse = torch.zeros(1, args.heads, args.rows, device=args.device)
+        self.dlse = torch.zeros(1, heads, args.rows, device=args.device)
         self.rng = torch.tensor([5, 7], device=args.device) if p else None
         self.rules = Rules(
             0, 0, dim**-0.5, "causal" if causal else "full", -1, -1, 0.0, p, "ordo", ()
@@ -186,29 +191,41 @@ def main() -> int:
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--kv-heads", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--also", type=numbers, default=[])
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("skip: no CUDA device")
         return 77
-    failed = 0
-    print("dim mask   p    ranks layout      one ms  gather  relay/1  relay/all  differing bits")
-    for dim, causal, p in itertools.product(args.dims, (True, False), (0.0, 0.1)):
-        case = Case(args, dim, causal, p)
-        expected, one = timed(case.once, args.device, args.repeats)
-        for n, layout in itertools.product(args.ranks, ("contiguous", "zigzag")):
-            ways: list[Callable[[], Results]] = [
-                lambda: gather(case, n, layout),
-                lambda: relay(case, n, layout, 1),
-                lambda: relay(case, n, layout, args.kv_heads),
-            ]
-            found = [timed(way, args.device, args.repeats) for way in ways]
-            faults = "; ".join(filter(None, (differing(x, expected) for x, _ in found)))
-            failed += bool(faults)
-            ratios = " ".join(f"{ms / one:8.3f}" for _, ms in found)
-            print(f"{dim:3} {'causal' if causal else 'full':6} {p:3} {n:6} {layout:10} {one:8.3f} "
-                  f"{ratios}   {faults or 0}", flush=True)  # fmt: skip
+    drawn = list(itertools.product((True, False), (0.0, 0.1)))
+    cuts = list(itertools.product(args.ranks, LAYOUTS))
+    rows = [((args.heads, args.kv_heads, dim), *x, cuts) for dim in args.dims for x in drawn]
+    if args.also:
+        rows += [(tuple(args.also), x, 0.0, [(max(args.ranks), LAYOUTS[0])]) for x in (True, False)]
+    print("heads     dim mask   p    ranks layout      one ms  gather  relay/1  relay/all  "
+          "differing bits")  # fmt: skip
+    failed = sum(compare(args, *row) for row in rows)
     print(f"{failed} failed")
     return int(failed > 0)
+
+
+def compare(args: Any, form: Form, causal: bool, p: float, cuts: list[tuple[int, str]]) -> int:
+    """A case in each of the cuts, one line each; how many had other bits."""
+    heads, kv_heads, dim = form
+    case, failed = Case(args, form, causal, p), 0
+    expected, one = timed(case.once, args.device, args.repeats)
+    for n, layout in cuts:
+        ways: list[Callable[[], Results]] = [
+            lambda: gather(case, n, layout),
+            lambda: relay(case, n, layout, 1),
+            lambda: relay(case, n, layout, kv_heads),
+        ]
+        found = [timed(way, args.device, args.repeats) for way in ways]
+        faults = "; ".join(filter(None, (differing(x, expected) for x, _ in found)))
+        failed += bool(faults)
+        ratios = " ".join(f"{ms / one:8.3f}" for _, ms in found)
+        print(f"{heads:3} {kv_heads:3} {dim:5} {'causal' if causal else 'full':6} {p:3} {n:6} "
+              f"{layout:10} {one:8.3f} {ratios}   {faults or 0}", flush=True)  # fmt: skip
+    return failed
 
 
 if __name__ == "__main__":

@@ -57,5 +57,5 @@ def test_examples_run_under_torchrun(name, lines):
 
 
 def test_virtual_ranks_have_the_bits_of_one_call():
-    sizes = "--rows 300 --ranks 3 --dims 16 --heads 2 --kv-heads 2 --repeats 1".split()
+    sizes = "--rows 300 --ranks 3 --dims 16 --heads 2 --kv-heads 2 --repeats 1 --also 4,2,8".split()
     assert "0 failed" in run("on_cuda.py", "--device", "cpu", *sizes)
