@@ -155,7 +155,7 @@ static tensor *draw(const view *like)
 /* ---- passes ---- */
 
 /* Flags; ordo/torch/_compiled.py. */
-enum { RNG_GIVEN = 1, RNG_DRAWN = 2, DLSE_GIVEN = 4, PACKED = 8, IDS_GIVEN = 16 };
+enum { RNG_GIVEN = 1, RNG_DRAWN = 2, DLSE_GIVEN = 4, PACKED = 8, IDS_GIVEN = 16, HEADS_FIRST = 32 };
 
 /* Addresses of keep bits and lists: bits, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, and
  * the batch stride of the last; 0 where there is none. Python holds what they point to. */
@@ -200,10 +200,10 @@ static void hand_over(StableIValue *stack, int tensors, tensor **given, tensor *
 
 enum { MADE = 3 }; /* by a forward pass: o, lse, seed and offset */
 
-/* Run a forward pass on q, k and v as they are seen; returns the operator's last result. `number`:
- * of the plan, 0 if there is none. */
-static int64_t run_forward(int number, int64_t flags, const view x[3], tensor *rng, ordo_call *call,
-                           tensor *made[MADE])
+/* Run a forward pass on q, k and v as turn() left them; returns the operator's last result.
+ * `number`: of the plan, 0 if there is none. `batch`: with HEADS_FIRST, that of q as given. */
+static int64_t run_forward(int number, int64_t flags, int64_t batch, const view x[3], tensor *rng,
+                           ordo_call *call, tensor *made[MADE])
 {
     enum { Q, K, V };
     enum { O, LSE, DRAWN };
@@ -212,7 +212,8 @@ static int64_t run_forward(int number, int64_t flags, const view x[3], tensor *r
         !describe(&x[V], &call->v))
         return 0;
     const kept_plan *of = plans[number];
-    made[O] = allocate(&of->o, x[Q].dtype, &x[Q]);
+    const shape o = flags & HEADS_FIRST ? split_rows(&of->o, batch) : of->o;
+    made[O] = allocate(&o, x[Q].dtype, &x[Q]);
     made[LSE] = made[O] ? allocate(&of->lse, f32_type, &x[Q]) : NULL;
     if (!made[LSE] || !begin(call, of->workspace[0], &x[Q]))
         return 0;
@@ -229,6 +230,13 @@ static int64_t run_forward(int number, int64_t flags, const view x[3], tensor *r
     return result;
 }
 
+/* Read q, k and v of unpacked sequences. */
+static bool look_at(tensor *const given[3], int64_t flags, view x[3])
+{
+    return look(given[0], &x[0]) && look(given[1], &x[1]) && look(given[2], &x[2]) &&
+           turn(flags & HEADS_FIRST, false, x);
+}
+
 /* (Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags, ADDRESSES x int) -> (Tensor o,
  * Tensor lse, Tensor rng, int): rng is read with RNG_GIVEN only, and is what was given or drawn. */
 static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
@@ -242,9 +250,9 @@ static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
     set_lists(&call, stack + GIVEN + 2);
 
     view x[3];
-    const bool known = look(given[Q], &x[Q]) && look(given[K], &x[K]) && look(given[V], &x[V]);
+    const bool known = look_at(given, flags, x);
     const int number = known ? find(which, flags & (RNG_GIVEN | RNG_DRAWN), no_lists, x) : 0;
-    const int64_t result = run_forward(number, flags, x, given[RNG], &call, made);
+    const int64_t result = run_forward(number, flags, 0, x, given[RNG], &call, made);
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
 }
 
@@ -273,6 +281,8 @@ static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
     bool known = rules > 0;
     for (int i = 0; i < GIVEN; i++)
         known = known && (i == RNG || (i == IDS && !has_ids) || look(given[i], &x[i]));
+    const int64_t batch = known ? x[Q].shape.sizes[0] : 0;
+    known = known && turn(flags & HEADS_FIRST, packed, x);
     int number = 0;
     if (known) {
         lists.count = x[Q_LENGTHS].shape.sizes[0];
@@ -284,52 +294,57 @@ static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
         *(packed ? &call.cu_kv : &call.kv_lens) = x[KV_LENGTHS].data;
         call.sequence_ids = has_ids ? x[IDS].data : NULL;
     }
-    const int64_t result = run_forward(number, flags, x, given[RNG], &call, made);
+    const int64_t result = run_forward(number, flags, batch, x, given[RNG], &call, made);
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
 }
 
-/* (Tensor q, Tensor k, Tensor v, int rules) -> (Tensor o, Tensor lse, int): forward() without
- * dropout or lists, whose arguments would take as long as the rest of the call. */
+/* (Tensor q, Tensor k, Tensor v, int rules, int flags) -> (Tensor o, Tensor lse, int): forward()
+ * without dropout or lists, whose arguments would take as long as the rest of the call. */
 static void plain_forward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     enum { Q, K, V, GIVEN };
     tensor *given[GIVEN], *made[MADE] = { NULL };
     unpack(stack, GIVEN, given);
+    const int64_t flags = (int64_t)stack[GIVEN + 1] & HEADS_FIRST;
     ordo_call call = ORDO_CALL_INIT;
 
     view x[GIVEN];
-    const bool known = look(given[Q], &x[Q]) && look(given[K], &x[K]) && look(given[V], &x[V]);
+    const bool known = look_at(given, flags, x);
     const int number = known ? find((int64_t)stack[GIVEN], false, no_lists, x) : 0;
-    const int64_t result = run_forward(number, 0, x, NULL, &call, made);
+    const int64_t result = run_forward(number, flags, 0, x, NULL, &call, made);
     hand_over(stack, GIVEN, given, given[Q], 2, made, result);
 }
 
 /* Tensors of a backward pass. */
 enum { DOUT, Q, K, V, O, LSE, PLAIN, DLSE = PLAIN, RNG, GIVEN };
 
-/* Run a backward pass of plan `which`, as find() takes it; returns the operator's last result.
- * given[DLSE] and given[RNG] are NULL where there is none. */
-static int64_t run_backward(int64_t which, tensor *const given[GIVEN], ordo_call *call,
-                            tensor *made[3])
+/* Run a backward pass of plan `number`; returns the operator's last result. given[DLSE] and
+ * given[RNG] are NULL where there is none. */
+static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[GIVEN],
+                            ordo_call *call, tensor *made[3])
 {
     view x[GIVEN];
     const view *q = &x[Q];
+    const kept_plan *of = plan_at(number);
     tensor *dlse = given[DLSE], *rng = given[RNG];
     for (int i = 0; i < RNG; i++)
         if (given[i] && !look(given[i], &x[i]))
             return 0;
-    const int number = find(which, rng, no_lists, q);
-    if (!number || !at_hand(q) || !describe(q, &call->q) || !describe(&x[K], &call->k) ||
-        !describe(&x[V], &call->v) || !describe(&x[O], &call->o) ||
-        !describe(&x[DOUT], &call->dout) || !is_contiguous(&x[LSE].shape) ||
-        (dlse && !is_contiguous(&x[DLSE].shape)) || (rng && !set_rng(call, rng)))
+    const shape like[3] = { x[Q].shape, x[K].shape, x[V].shape };
+    const bool packed = of && of->key.q.axes == 3;
+    if (flags & HEADS_FIRST && packed && (!flatten(&x[O].shape) || !flatten(&x[DOUT].shape)))
         return 0;
-    const kept_plan *of = plans[number];
+    if (!of || !turn(flags & HEADS_FIRST, packed, &x[Q]) || !serves(of, rng, q) || !at_hand(q) ||
+        !describe(q, &call->q) || !describe(&x[K], &call->k) || !describe(&x[V], &call->v) ||
+        !describe(&x[O], &call->o) || !describe(&x[DOUT], &call->dout) ||
+        !is_contiguous(&x[LSE].shape) || (dlse && !is_contiguous(&x[DLSE].shape)) ||
+        (rng && !set_rng(call, rng)))
+        return 0;
     ordo_tensor *out[3] = { &call->dq, &call->dk, &call->dv };
     for (int i = 0; i < 3; i++) {
-        const shape dense = contiguous(x[Q + i].shape.axes, x[Q + i].shape.sizes);
-        made[i] = allocate(&dense, q->dtype, q);
+        const shape grad = dense_like(&like[i], flags & HEADS_FIRST);
+        made[i] = allocate(&grad, q->dtype, q);
         if (!made[i])
             return 0;
         out[i]->data = data_of(made[i]);
@@ -344,7 +359,7 @@ static int64_t run_backward(int64_t which, tensor *const given[GIVEN], ordo_call
 }
 
 /* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, int
- * which, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
+ * number, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
  * DLSE_GIVEN, rng with RNG_GIVEN. dout and o have the shape and type of o, dlse and lse those of
  * lse: Python sees to it. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
@@ -353,26 +368,27 @@ static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
     tensor *given[GIVEN], *read[GIVEN], *made[3] = { NULL };
     unpack(stack, GIVEN, given);
     memcpy(read, given, sizeof read);
-    const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
+    const int64_t number = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
     if (!(flags & DLSE_GIVEN))
         read[DLSE] = NULL;
     if (!(flags & RNG_GIVEN))
         read[RNG] = NULL;
     ordo_call call = ORDO_CALL_INIT;
     set_lists(&call, stack + GIVEN + 2);
-    const int64_t result = run_backward(which, read, &call, made);
+    const int64_t result = run_backward(number, flags, read, &call, made);
     hand_over(stack, GIVEN, given, given[Q], 3, made, result);
 }
 
-/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int which) -> as backward(),
- * without dropout, lists or dlse. */
+/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int number, int flags) -> as
+ * backward(), without dropout, lists or dlse. */
 static void plain_backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     tensor *given[GIVEN] = { NULL }, *made[3] = { NULL };
     unpack(stack, PLAIN, given);
     ordo_call call = ORDO_CALL_INIT;
-    const int64_t result = run_backward((int64_t)stack[PLAIN], given, &call, made);
+    const int64_t number = (int64_t)stack[PLAIN], flags = (int64_t)stack[PLAIN + 1] & HEADS_FIRST;
+    const int64_t result = run_backward(number, flags, given, &call, made);
     hand_over(stack, PLAIN, given, given[Q], 3, made, result);
 }
 
@@ -400,15 +416,16 @@ static const struct {
       "Tensor, int)",
       lengths },
     { "compiled_plain",
-      "compiled_plain(Tensor q, Tensor k, Tensor v, int rules) -> (Tensor, Tensor, int)",
+      "compiled_plain(Tensor q, Tensor k, Tensor v, int rules, int flags=0) -> (Tensor, Tensor, "
+      "int)",
       plain_forward },
     { "compiled_backward",
       "compiled_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor "
-      "dlse, Tensor rng, int which, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
+      "dlse, Tensor rng, int number, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
       backward },
     { "compiled_plain_backward",
       "compiled_plain_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-      "int which) -> (Tensor, Tensor, Tensor, int)",
+      "int number, int flags=0) -> (Tensor, Tensor, Tensor, int)",
       plain_backward },
 };
 

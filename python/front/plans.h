@@ -67,20 +67,31 @@ static int *slot_of(const look_key *key)
     return &slots[at];
 }
 
+/* The plan of this number; NULL if there is none. */
+static const kept_plan *plan_at(int64_t number)
+{
+    if (number < 1 || number > MAX_PLANS)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    const kept_plan *of = plans[number];
+    pthread_mutex_unlock(&lock);
+    return of;
+}
+
+/* Whether the plan is one for tensors like these. */
+static bool serves(const kept_plan *of, bool drops, const view x[3])
+{
+    const look_key key = key_of(of->key.rules, drops, of->key.lists, x);
+    return memcmp(&of->key, &key, sizeof key) == 0;
+}
+
 /* Number of the plan of a call: that with these rules and sequences if `which` is positive, else
  * plan -which. 0 if there is none for tensors like these. */
 static int find(int64_t which, bool drops, sequences lists, const view x[3])
 {
     if (which < 0) {
-        if (-which > MAX_PLANS)
-            return 0;
-        pthread_mutex_lock(&lock);
-        const kept_plan *of = plans[-which];
-        pthread_mutex_unlock(&lock);
-        if (!of)
-            return 0;
-        look_key key = key_of(of->key.rules, drops, of->key.lists, x);
-        return memcmp(&of->key, &key, sizeof key) == 0 ? (int)-which : 0;
+        const kept_plan *of = plan_at(-which);
+        return of && serves(of, drops, x) ? (int)-which : 0;
     }
     look_key key = key_of(which, drops, lists, x);
     pthread_mutex_lock(&lock);

@@ -73,6 +73,60 @@ static bool is_contiguous(const shape *x)
     return true;
 }
 
+/* ---- heads first: q, k and v are (batch, head, row, dim), and so are their gradients; o and dout
+ * are (batch, row, head, dim), of packed sequences too ---- */
+
+/* Exchange axes 1 and 2. */
+static shape turned(shape x)
+{
+    const int64_t size = x.sizes[1], stride = x.strides[1];
+    x.sizes[1] = x.sizes[2], x.strides[1] = x.strides[2];
+    x.sizes[2] = size, x.strides[2] = stride;
+    return x;
+}
+
+/* (row, head, dim) in place of (batch, row, head, dim); false if there is no such view. */
+static bool flatten(shape *x)
+{
+    if (x->axes != 4 || (x->sizes[0] != 1 && x->strides[0] != x->sizes[1] * x->strides[1]))
+        return false;
+    *x = (shape) { 3,
+                   { x->sizes[0] * x->sizes[1], x->sizes[2], x->sizes[3] },
+                   { x->strides[1], x->strides[2], x->strides[3] } };
+    return true;
+}
+
+/* See q, k and v as the library has them; false if that is not possible. */
+static bool turn(bool heads_first, bool packed, view x[3])
+{
+    for (int i = 0; heads_first && i < 3; i++) {
+        if (x[i].shape.axes != 4)
+            return false;
+        x[i].shape = turned(x[i].shape);
+        if (packed && !flatten(&x[i].shape))
+            return false;
+    }
+    return true;
+}
+
+/* o as (batch, row, head, dim), if it is (row, head, dim) and contiguous. */
+static shape split_rows(const shape *x, int64_t batch)
+{
+    if (x->axes == 4 || batch == 0)
+        return *x;
+    return contiguous(4,
+                      (const int64_t[4]) { batch, x->sizes[0] / batch, x->sizes[1], x->sizes[2] });
+}
+
+/* A gradient of this shape, contiguous as the library writes it. */
+static shape dense_like(const shape *x, bool heads_first)
+{
+    if (!heads_first)
+        return contiguous(x->axes, x->sizes);
+    const shape rows_first = turned(*x);
+    return turned(contiguous(4, rows_first.sizes));
+}
+
 /* Describe the tensor to the library; false if the library does not take its address or strides. */
 static bool describe(const view *x, ordo_tensor *made)
 {

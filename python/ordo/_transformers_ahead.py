@@ -1,7 +1,7 @@
 """Keep bits made while a module of transformers projects its queries, keys and values.
 
 A hook of the attention module begins to make the bits before its forward runs, for a call like the
-last one. Seed and offset are drawn there, too. That leaves every later random number as it is,
+last one; modules whose bits are made inside a pass get none. Seed and offset are drawn there, too. That leaves every later random number as it is,
 because nothing between the hook and the attention draws any: modules with dropout inside their
 projections (LoRA) get no hook.
 """
@@ -32,6 +32,7 @@ class Ahead:
         self.look: Any = None  # of the last call
         self.made: Ready | None = None  # its plan
         self.prepared: PreparedDropout | None = None
+        self.hooked = False
 
     def __reduce__(self) -> Any:  # a copy of a module begins anew, with a hook of its own
         return Ahead, ()
@@ -53,6 +54,10 @@ class Ahead:
         with torch.no_grad():
             inputs = prepare(q, k, v, a._replace(rng_state=unread))
         self.look, self.made = look, ready(*inputs)
+        module = None if self.module is None else self.module()
+        if self.made.bits_bytes and not self.hooked and module is not None:
+            module.register_forward_pre_hook(self.hook, with_kwargs=True)
+            self.hooked = True
 
 
 _modules: weakref.WeakKeyDictionary[torch.nn.Module, Ahead | None] = weakref.WeakKeyDictionary()
@@ -64,7 +69,8 @@ def with_prepared(
 ) -> Arguments:
     """The arguments of a call with what the hook of its module has prepared.
 
-    The first call of a module adds the hook. `dense` calls are expected to come again.
+    The first call of a module whose bits are made before it adds the hook. `dense` calls are
+    expected to come again.
     """
     if not a.dropout_p > 0 or not plain(q, k, v):
         return a
@@ -89,6 +95,4 @@ def _add(module: torch.nn.Module) -> Ahead | None:
     inside = [x for name, x in module.named_modules() if "." in name and isinstance(x, _Dropout)]
     if inside or dropout_mode() not in ("auto", "overlapped"):
         return None
-    ahead = Ahead(module)
-    module.register_forward_pre_hook(ahead.hook, with_kwargs=True)
-    return ahead
+    return Ahead(module)

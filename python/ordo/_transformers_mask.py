@@ -258,6 +258,7 @@ class Mask(Tensor):
     given: dict[str, Any]  # arguments of eager_mask()
     elements: Tensor | None
     version: int  # of the elements when they were made
+    last: Any  # the last call of attention_forward() that the next layer may repeat; None: none
 
     @staticmethod
     def make(pattern: Pattern, given: dict[str, Any], device: Any = None) -> Mask:
@@ -266,6 +267,7 @@ class Mask(Tensor):
         nan = torch.full((), torch.nan, dtype=dtype, device=device or given.get("device", "cpu"))
         made: Any = torch.Tensor._make_subclass(Mask, nan.expand(shape))
         made.pattern, made.given, made.elements, made.version = pattern, given, None, 0
+        made.last = None
         return made  # type: ignore[no-any-return]
 
     @classmethod

@@ -89,23 +89,39 @@ def padding_of(mask: Tensor) -> Padding:
     return made
 
 
+def right_padded(rows: int, mask: Tensor, arguments: Arguments) -> Arguments | None:
+    """The arguments of attention to valid keys where tokens are padded on the right: the tensors
+    stay as they are. None if they are padded otherwise."""
+    if torch.compiler.is_compiling() or (_placed(arguments) and rows != mask.shape[1]):
+        return None
+    where = padding_of(mask)
+    if not where.right:
+        return None
+    queries = where.lengths
+    if not _placed(arguments):
+        queries = once(mask, f"rows {rows}", lambda x: torch.full_like(where.lengths, rows))
+    return arguments._replace(q_lens=queries, kv_lens=where.lengths)
+
+
 def padded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Tensor:
     """Attention to valid keys only. Where queries have places among the keys, of valid queries
     only, too, with zeros in the other rows of the result."""
-    rows = q.shape[1]
-    placed = bool(arguments.causal) or arguments.window != (-1, -1)
+    rows, placed = q.shape[1], _placed(arguments)
     if placed:
         _check_places(rows, mask, arguments)
-    if not torch.compiler.is_compiling() and (not placed or rows == mask.shape[1]):
+    right = right_padded(rows, mask, arguments)
+    if right is not None:
+        return call(q, k, v, right)[0]
+    if placed and rows == mask.shape[1] and not torch.compiler.is_compiling():
         where = padding_of(mask)
-        if where.right:
-            queries = where.lengths
-            if not placed:
-                queries = once(mask, f"rows {rows}", lambda x: torch.full_like(queries, rows))
-            return call(q, k, v, arguments._replace(q_lens=queries, kv_lens=where.lengths))[0]
-        if where.runs and placed:
+        if where.runs:
             return _runs(q, k, v, mask, where, arguments)
     return _gathered(q, k, v, mask, arguments, placed)
+
+
+def _placed(arguments: Arguments) -> bool:
+    """Whether queries have places among the keys."""
+    return bool(arguments.causal) or arguments.window != (-1, -1)
 
 
 def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:

@@ -27,14 +27,16 @@ from ._transformers_ahead import with_prepared
 from ._transformers_chunks import in_chunks
 from ._transformers_mask import (
     UNDERSTOOD,
+    Mask,
     Pattern,
     attention_mask,
     pattern_of,
     shape_of,
     warn_of_own_code,
 )
-from ._transformers_padding import once, padded
+from ._transformers_padding import once, padded, right_padded
 from .torch._attention import Arguments, call
+from .torch._repeated import Repeated
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
 
@@ -129,6 +131,18 @@ def attention_forward(
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide."""
     _refuse(kwargs)
+    p = dropout if module.training else 0.0
+    mask: Any = None  # one that says all there is to know
+    if (
+        type(attention_mask) is Mask and s_aux is None and learnable_sink is None
+        and cu_seq_lens_q is None and cu_seq_lens_k is None and indices is None
+        and block_indices is None and not torch.compiler.is_compiling()
+    ):  # fmt: skip
+        mask = attention_mask
+    if mask is not None and mask.last is not None and mask.elements is None:
+        o = mask.last.call(module, query, key, value, (scaling, softcap, p), position_ids)
+        if o is not None:
+            return o, None
     if indices is not None:
         _refuse_choice("indices", indices, 1, key.shape[2])
     if block_indices is not None:
@@ -147,7 +161,7 @@ def attention_forward(
         window=pattern.window,
         scale=scaling,
         softcap=softcap or 0.0,
-        dropout_p=dropout if module.training else 0.0,
+        dropout_p=p,
         sink=s_aux if learnable_sink is None else learnable_sink,
     )
     ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
@@ -158,19 +172,71 @@ def attention_forward(
         # Encoders, and decoders with a cache, make no mask that says so.
         starts = _restarts(position_ids, q, k)
     arguments = with_prepared(module, q, k, v, arguments, dense and starts is None)
-    if pattern.packing is not None:
-        return _packed(q, k, v, _ends(pattern.packing), arguments), None
     if pattern.chunk is not None:
         return in_chunks(q, k, v, pattern, arguments), None
-    if pattern.valid is not None:
-        return padded(q, k, v, pattern.valid, arguments), None
-    if cu_seq_lens_q is not None and cu_seq_lens_k is not None:
-        longest_q = _longest(cu_seq_lens_q, max_length_q)
-        ends = _Ends(cu_seq_lens_q, cu_seq_lens_k, longest_q, _longest(cu_seq_lens_k, max_length_k))
-        return _packed(q, k, v, ends, arguments), None
-    if starts is not None:
-        return _packed(q, k, v, _ends(starts), arguments), None
-    return call(q, k, v, arguments)[0], None
+    if pattern.packing is not None:
+        arguments = _with_ends(_ends(pattern.packing), arguments)
+    elif pattern.valid is not None:
+        right = right_padded(q.shape[1], pattern.valid, arguments)
+        if right is None:
+            return padded(q, k, v, pattern.valid, arguments), None
+        arguments = right
+    elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
+        longest = _longest(cu_seq_lens_q, max_length_q), _longest(cu_seq_lens_k, max_length_k)
+        arguments = _with_ends(_Ends(cu_seq_lens_q, cu_seq_lens_k, *longest), arguments)
+    elif starts is not None:
+        arguments = _with_ends(_ends(starts), arguments)
+    if mask is None or starts is not None or k.shape[1] != key.shape[2]:
+        return _attend(q, k, v, arguments), None
+    repeated = Repeated(arguments)
+    o = repeated.call(query, key, value)
+    if o is None:
+        return _attend(q, k, v, arguments), None
+    rules = scaling, softcap, p
+    mask.last = _Last.make(query, key, rules, pattern, repeated)
+    return o, None
+
+
+class _Last(NamedTuple):
+    """A call whose mask decided all, which the next layer may repeat with other tensors."""
+
+    shapes: tuple[Any, Any]  # of query and key
+    rules: Any  # scaling, softcap and dropout
+    positions: bool  # whether position_ids have no say
+    source: Tensor | None  # what the lists were made from
+    version: int
+    repeated: Repeated
+
+    @staticmethod
+    def make(
+        query: Tensor, key: Tensor, rules: Any, pattern: Pattern, repeated: Repeated
+    ) -> _Last | None:
+        source = pattern.valid if pattern.packing is None else pattern.packing
+        if torch.is_inference_mode_enabled():  # what is made there cannot be saved for backward
+            return None
+        version = 0
+        if source is not None:
+            if source.is_inference():
+                return None
+            version = source._version
+        ignored = source is not None or query.shape[0] != 1
+        shapes = query.shape, key.shape
+        return _Last(shapes, rules, ignored, source, version, repeated)
+
+    def call(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, rules: Any, positions: Any
+    ) -> Tensor | None:
+        """o; None if this is another call, or the compiled front declines it."""
+        if (
+            (positions is not None and not self.positions)
+            or rules != self.rules
+            or (query.shape, key.shape) != self.shapes
+            or query.dtype is not value.dtype
+            or (self.source is not None and self.source._version != self.version)
+            or getattr(module, "_forward_pre_hooks", True)  # one may have drawn a seed already
+        ):
+            return None
+        return self.repeated.call(query, key, value)
 
 
 def _pattern(
@@ -274,7 +340,13 @@ def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:
     return made
 
 
-def _packed(q: Tensor, k: Tensor, v: Tensor, ends: _Ends, arguments: Arguments) -> Tensor:
-    arguments = arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
+def _with_ends(ends: _Ends, arguments: Arguments) -> Arguments:
+    return arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments) -> Tensor:
+    """o, (batch, row, head, dim), of packed sequences too."""
+    if arguments.cu_q is None:
+        return call(q, k, v, arguments)[0]
     o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
     return o.unflatten(0, q.shape[:2])

@@ -17,7 +17,7 @@ from ._blocks import _plan_of as _block_plans
 from ._blocks import attend_blocks, block_mask_of
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules
-from ._lengths import checked, close_gaps
+from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, execute, plain
 from ._passes import watchers
@@ -200,6 +200,24 @@ def _planned(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Ten
     if _autocasts():
         q, k, v = _cast(q, k, v)
     a = numbers(a)
+    key, listed = _key(q, k, v, a)
+    found = _known.get(key)
+    if found is None:
+        inputs = prepare(q, k, v, a)
+        _keep(key, listed, inputs, q, k, v, a)
+        return attend(*inputs, a.prepared)
+    rng = None
+    if a.dropout_p > 0:
+        rng = rng_of(q, a.seed, a.rng_state, a.generator)
+    lists = NO_LISTS if rng is None else Lists(rng)
+    if listed:
+        lists = _given(rng, a)
+    bits = None if a.prepared is None else a.prepared.take(found, lists)
+    return execute(found, q, k, v, lists, bits)
+
+
+def _key(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Any, bool]:
+    """(What the plan of a call is found by, whether there are lists beside seed and offset)."""
     listed = (
         a.cu_q is not None or a.slopes is not None or a.q_lens is not None
         or a.kv_lens is not None or a.sequence_ids is not None
@@ -210,20 +228,24 @@ def _planned(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Ten
         q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
     )  # fmt: skip
-    found = _known.get(key)
-    if found is None:
-        inputs = prepare(q, k, v, a)
-        if not listed or _unchanged(inputs[3], a):
-            keep(_known, key, _learned(ready(*inputs), q, k, v, a))
-        return attend(*inputs, a.prepared)
-    rng = None
-    if a.dropout_p > 0:
-        rng = rng_of(q, a.seed, a.rng_state, a.generator)
-    lists = NO_LISTS if rng is None else Lists(rng)
-    if listed:
-        lists = _given(rng, a)
-    bits = None if a.prepared is None else a.prepared.take(found, lists)
-    return execute(found, q, k, v, lists, bits)
+    return key, listed
+
+
+def _keep(
+    key: Any, listed: bool, inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, a: Arguments
+) -> None:
+    """Keep the plan of a call that prepare() made the inputs of."""
+    if not listed or _unchanged(inputs[3], a):
+        keep(_known, key, _learned(ready(*inputs), q, k, v, a))
+
+
+def learn(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
+    """Make the plan of a call on plain tensors, unless it is known; nothing is drawn or run."""
+    a = numbers(a)
+    key, listed = _key(q, k, v, a)
+    if key not in _known:
+        unread = torch.zeros(2, dtype=torch.int64, device=q.device) if a.dropout_p > 0 else None
+        _keep(key, listed, prepare(q, k, v, a._replace(rng_state=unread)), q, k, v, a)
 
 
 def _in_blocks(
@@ -318,7 +340,7 @@ def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor
     """(o, lse) of packed sequences that use some of their rows only."""
     _check_kinds(q, k, v, a)
     cu_q: Any = a.cu_q
-    cu_kv = _beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
+    cu_kv = ends_beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
     look = checked() or (q.is_cpu and plain(q, k, v))
     queries = keys = None
     if a.q_lens is not None:
@@ -447,9 +469,9 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
     rng, slopes, max_q, max_kv = None, None, 0, 0
     if a.cu_q is not None:
-        cu_q, cu_kv, max_q, max_kv = _ends(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
+        cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
     elif a.q_lens is not None or a.kv_lens is not None:
-        q_lens, kv_lens = _full(q, a.q_lens), _full(k, a.kv_lens)
+        q_lens, kv_lens = full_lengths(q, a.q_lens), full_lengths(k, a.kv_lens)
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
     if a.slopes is not None:
@@ -462,34 +484,3 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
 
 def _numbers(shard: Shard) -> tuple[int, ...]:
     return tuple(getattr(shard, name) for name in Shard.__dataclass_fields__)
-
-
-def _ends(
-    cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
-) -> tuple[Tensor, Tensor, int, int]:
-    """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
-    if cu_kv is None and max_kv is None:
-        max_kv = max_q
-    cu_kv = _beside(cu_q, cu_kv, same)
-    if max_q is None:
-        max_q = _longest(cu_q)
-    if max_kv is None:
-        max_kv = max_q if cu_kv is cu_q else _longest(cu_kv)
-    return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
-
-
-def _beside(cu_q: Tensor, cu_kv: Tensor | None, same: bool) -> Tensor:
-    """Ends of the keys: those of the queries if none are given."""
-    if cu_kv is None and not same:
-        raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
-    return cu_q if cu_kv is None else cu_kv
-
-
-def _longest(ends: Tensor) -> Any:
-    return ends.diff().max().item() if ends.shape[0] > 1 else 0
-
-
-def _full(x: Tensor, lens: Tensor | None) -> Tensor:
-    if lens is not None:
-        return lens.to(torch.int32)
-    return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)

@@ -28,7 +28,7 @@ from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
 _NAMES = ("add", "forward", "lengths", "backward", "plain", "plain_backward")
-RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN = 1, 2, 4, 8, 16  # flags, as in front.c
+RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN, HEADS_FIRST = 1, 2, 4, 8, 16, 32  # as in front.c
 
 
 class Front:
@@ -154,7 +154,7 @@ def backward(
     flags = (0 if rng is None else RNG_GIVEN) | (0 if dlse is None else DLSE_GIVEN)
     dq, dk, dv, result = front.backward(
         dout, q, k, v, o, lse, dout if dlse is None else dlse, q if rng is None else rng,
-        -made.number, flags, *_addresses(made, lists, bits),
+        made.number, flags, *_addresses(made, lists, bits),
     )  # fmt: skip
     if result <= 0:
         failed(result)

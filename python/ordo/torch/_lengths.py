@@ -8,7 +8,7 @@ Nothing waits for the device.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,6 +71,40 @@ def _check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
     for b, (length, room) in enumerate(zip(lengths, rooms)):
         if not 0 <= length <= room:
             raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")
+
+
+# ---- what is left out of a call ----
+
+
+def ends_of(
+    cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
+) -> tuple[Tensor, Tensor, int, int]:
+    """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
+    if cu_kv is None and max_kv is None:
+        max_kv = max_q
+    cu_kv = ends_beside(cu_q, cu_kv, same)
+    if max_q is None:
+        max_q = _longest(cu_q)
+    if max_kv is None:
+        max_kv = max_q if cu_kv is cu_q else _longest(cu_kv)
+    return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
+
+
+def ends_beside(cu_q: Tensor, cu_kv: Tensor | None, same: bool) -> Tensor:
+    """Ends of the keys: those of the queries if none are given."""
+    if cu_kv is None and not same:
+        raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
+    return cu_q if cu_kv is None else cu_kv
+
+
+def _longest(ends: Tensor) -> Any:
+    return ends.diff().max().item() if ends.shape[0] > 1 else 0
+
+
+def full_lengths(x: Tensor, lens: Tensor | None) -> Tensor:
+    if lens is not None:
+        return lens.to(torch.int32)
+    return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
 
 
 # ---- packed sequences with gaps ----

@@ -1,6 +1,8 @@
 """Calls of plain tensors by the compiled front, which finds their plans: the shortest way.
 
 Each function returns None if the front declines the call: it has then drawn and written nothing.
+With HEADS_FIRST q, k and v are (batch, head, row, dim), whether packed or not, and so are their
+gradients; o is (batch, row, head, dim). No views are made, nor their gradients' nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._compiled import DLSE_GIVEN, IDS_GIVEN, RNG_DRAWN, RNG_GIVEN, failed, front
+from ._compiled import (
+    DLSE_GIVEN,
+    HEADS_FIRST,
+    IDS_GIVEN,
+    RNG_DRAWN,
+    RNG_GIVEN,
+    failed,
+    front,
+)
 from ._inputs import NO_LISTS, Lists
 from ._ops import gradients
 from ._plans import Ready
@@ -25,42 +35,69 @@ Pair = tuple[Tensor, Tensor]  # o and lse
 
 class _Plain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rules: int) -> Any:
-        o, lse, result = front.plain(q, k, v, rules)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int) -> Any:
+        o, lse, result = front.plain(q, k, v, rules, flags)
         if result <= 0:
             failed(result)
             return None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.number = result
+        ctx.which = result, flags
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse = ctx.saved_tensors  # once: under a checkpoint a second time is an error
+        number, flags = ctx.which
         if dout is not None and dlse is None and not _grad_enabled():
-            dq, dk, dv, result = front.plain_backward(dout, q, k, v, o, lse, -ctx.number)
+            dq, dk, dv, result = front.plain_backward(dout, q, k, v, o, lse, number, flags)
             if result > 0:
-                return dq, dk, dv, None
+                return dq, dk, dv, None, None
             failed(result)
-        made = front.plan(ctx.number)
-        return (*gradients(made, dout, dlse, q, k, v, o, lse, NO_LISTS, None), None)
+        grads = _declined(front.plan(number), flags, dout, dlse, q, k, v, o, lse, NO_LISTS)
+        return (*grads, None, None)
 
 
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply_plain = super(torch.autograd.Function, _Plain).apply
 
 
-def quick_plain(q: Tensor, k: Tensor, v: Tensor, rules: int) -> Pair | None:
+def quick_plain(q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int = 0) -> Pair | None:
     """(o, lse) without dropout and lists. `rules`: the number under which plans were learned."""
     if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        pair: Pair | None = _apply_plain(q, k, v, rules)
+        pair: Pair | None = _apply_plain(q, k, v, rules, flags)
         return pair
-    o, lse, result = front.plain(q, k, v, rules)
+    o, lse, result = front.plain(q, k, v, rules, flags)
     if result <= 0:
         failed(result)
         return None
     return o, lse
+
+
+def _declined(
+    made: Ready,
+    flags: int,
+    dout: Any,
+    dlse: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    lists: Lists,
+) -> Any:
+    """(dq, dk, dv) where the front declines the backward pass."""
+    if not flags & HEADS_FIRST:
+        return gradients(made, dout, dlse, q, k, v, o, lse, lists, None)
+    batch, packed = q.shape[0], lists.cu_q is not None
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    if packed:
+        q, k, v, o = (x.flatten(0, 1) for x in (q, k, v, o))
+        dout = None if dout is None else dout.flatten(0, 1)
+    grads = gradients(made, dout, dlse, q, k, v, o, lse, lists, None)
+    if packed:
+        grads = [x.unflatten(0, (batch, -1)) for x in grads]
+    return [x.transpose(1, 2) for x in grads]
 
 
 # ---- with them ----
@@ -103,19 +140,20 @@ class _Quick(torch.autograd.Function):
             if beside.flags & IDS_GIVEN:
                 given += (beside.ids,)
         ctx.save_for_backward(q, k, v, o, lse, *given)
-        ctx.made = front.plan(result)
+        ctx.made, ctx.turned = front.plan(result), beside.flags & HEADS_FIRST
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *given = ctx.saved_tensors
         made: Ready = ctx.made
+        turned = ctx.turned
         if dout is not None and not _grad_enabled():
-            rng, flags = (given[0], RNG_GIVEN) if made.drops else (q, 0)
+            rng, flags = (given[0], RNG_GIVEN | turned) if made.drops else (q, turned)
             if dlse is not None:
                 flags |= DLSE_GIVEN
             dq, dk, dv, result = front.backward(
-                dout, q, k, v, o, lse, dlse if flags & DLSE_GIVEN else dout, rng, -made.number,
+                dout, q, k, v, o, lse, dlse if flags & DLSE_GIVEN else dout, rng, made.number,
                 flags, *_places(made, given),
             )  # fmt: skip
             if result > 0:
@@ -124,7 +162,7 @@ class _Quick(torch.autograd.Function):
         lists: list[Any] = [None] * len(Lists._fields)
         for at, x in zip(made.lists, given):
             lists[at] = x
-        return (*gradients(made, dout, dlse, q, k, v, o, lse, Lists(*lists), None), None)
+        return (*_declined(made, turned, dout, dlse, q, k, v, o, lse, Lists(*lists)), None)
 
 
 def _places(made: Ready, given: list[Tensor]) -> list[int]:

@@ -1,0 +1,236 @@
+"""Calls that layers repeat, by the compiled front: tensors (batch, head, row, dim), without views."""
+
+from __future__ import annotations
+
+import ordo.torch
+import pytest
+import torch
+from math64 import same
+from ordo.torch._attention import Arguments, call
+from ordo.torch._compiled import HEADS_FIRST, front
+from ordo.torch._repeated import Repeated
+from test_compiled import CASES, LISTS, ints, needed
+
+pytestmark = needed
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The flags of the operators that ran a pass."""
+    seen = []
+
+    def spy(name):
+        real = getattr(front, name)
+
+        def call(*arguments):
+            results = real(*arguments)
+            if results[-1] > 0:
+                seen.append((name, bool(FLAGS[name](arguments) & HEADS_FIRST)))
+            return results
+
+        monkeypatch.setattr(front, name, call)
+
+    for name in FLAGS:
+        spy(name)
+    return seen
+
+
+FLAGS = {
+    "plain": lambda x: x[4] if len(x) > 4 else 0,
+    "forward": lambda x: x[5],
+    "lengths": lambda x: x[10],
+    "plain_backward": lambda x: x[7] if len(x) > 7 else 0,
+    "backward": lambda x: x[9],
+}
+
+
+def tensors(batch, rows, keys, stored):
+    """(batch, head, row, dim), as views of (batch, row, head, dim) or stored so."""
+    drawn, made = torch.Generator().manual_seed(7), []
+    for heads, length in ((4, rows), (2, keys), (2, keys)):
+        x = torch.randn(batch, length, heads, 16, generator=drawn).transpose(1, 2)
+        made.append((x.contiguous() if stored else x).requires_grad_())
+    return made
+
+
+def by_views(inputs, arguments):
+    """o by the way without the flag."""
+    q, k, v = (x.transpose(1, 2) for x in inputs)
+    if arguments.cu_q is None:
+        return call(q, k, v, arguments)[0]
+    o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
+    return o.unflatten(0, q.shape[:2])
+
+
+def results(function, inputs, dout):
+    """o, the gradients, and what the generator draws next."""
+    torch.manual_seed(5)
+    o = function()
+    return [o, *torch.autograd.grad(o, inputs, dout(o)), torch.rand(1)]
+
+
+DOUTS = {
+    "whole": torch.ones_like,
+    "one number": lambda o: torch.ones(()).expand(o.shape),
+    "every second": lambda o: torch.ones(*o.shape[:-1], 2 * o.shape[-1])[..., ::2],
+}
+KEYS = {"packed, keys of their own": 37}  # of 40 rows; others have as many
+
+
+@pytest.mark.parametrize("case", [*CASES, *LISTS])
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_bits_of_calls_with_views(ran, case, stored):
+    arguments = Arguments(**{**CASES, **LISTS}[case])
+    packed = arguments.cu_q is not None
+    keys = KEYS.get(case, 40)
+    for batch in (1, 2) if packed and keys == 40 and not stored else (1,) if packed else (2,):
+        rows = 40 // batch if packed else 40
+        inputs = tensors(batch, rows, keys // batch if packed else keys, stored)
+        for dout in DOUTS.values():
+            expected = results(lambda: by_views(inputs, arguments), inputs, dout)
+            again = Repeated(arguments)
+            ran.clear()
+            found = results(lambda: again.call(*inputs), inputs, dout)
+            flagged = [first for _, first in ran]  # of other douts gradients come by views
+            assert flagged == [True, True] if dout is torch.ones_like else flagged == [True, False]
+            assert found[0].is_contiguous() and found[1].shape == inputs[0].shape
+            assert all(same(x, y) for x, y in zip(found, expected))
+
+
+def test_packed_rows_that_are_not_evenly_apart_are_declined():
+    """Sequences stored with heads first have no view as rows of one batch."""
+    arguments = Arguments(**LISTS["packed"])
+    inputs = tensors(2, 20, 20, True)
+    by_views(inputs, arguments)
+    assert Repeated(arguments).call(*inputs) is None
+
+
+def test_calls_that_are_not_for_the_front(monkeypatch):
+    inputs = tensors(2, 9, 9, False)
+    again = Repeated(Arguments(causal=True))
+    assert again.call(*inputs) is not None
+    for rules in (dict(seed=3), dict(generator=torch.Generator()), dict(slopes=torch.ones(4))):
+        assert Repeated(Arguments(causal=True, dropout_p=0.1, **rules)).call(*inputs) is None
+    monkeypatch.setattr(front, "on", False)
+    assert again.call(*inputs) is None
+
+
+def test_the_first_call_makes_the_plan():
+    """As the later ones it saves (batch, head, row, dim), with which a checkpoint compares."""
+    ordo.torch._attention.forget()
+    inputs = tensors(2, 9, 9, False)
+    for rules in (dict(), dict(dropout_p=0.1), LISTS["padded"]):
+        arguments, saved = Arguments(**{**rules, "window": (3, 0)}), []
+        if arguments.q_lens is not None:
+            arguments = arguments._replace(q_lens=ints(9, 4), kv_lens=ints(9, 4))
+        again = Repeated(arguments)
+        for _ in range(2):
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda x: saved.append(x.shape) or x, lambda x: x
+            ):
+                torch.manual_seed(1)
+                again.call(*inputs)
+        assert saved[0] == inputs[0].shape and saved[: len(saved) // 2] * 2 == saved
+
+
+def test_second_derivatives_are_refused():
+    inputs, arguments = tensors(2, 9, 9, False), Arguments(causal=True)
+    by_views(inputs, arguments)
+    o = Repeated(arguments).call(*inputs)
+    (dq,) = torch.autograd.grad(o.sum(), inputs[:1], create_graph=True)
+    with pytest.raises(ordo.Error, match="second derivatives"):
+        dq.sum().backward()
+
+
+# ---- the layers of transformers ----
+
+
+def model_of(**options):
+    transformers = pytest.importorskip("transformers")
+    import ordo.transformers
+
+    ordo.transformers.register()
+    torch.manual_seed(2)
+    sizes = dict(vocab_size=64, n_positions=64, n_embd=32, n_layer=3, n_head=2)
+    ends = dict(bos_token_id=1, eos_token_id=1)
+    config = transformers.GPT2Config(**sizes, **ends, attn_implementation="ordo", **options)
+    return transformers.GPT2LMHeadModel(config).train()
+
+
+def batch_of(kind):
+    tokens = torch.randint(64, (2, 24), generator=torch.Generator().manual_seed(3))
+    if kind == "packed":
+        positions = torch.cat([torch.arange(n) for n in (11, 20, 17)])[None]
+        return dict(input_ids=tokens.view(1, -1), position_ids=positions)
+    if kind == "dense":
+        return dict(input_ids=tokens)
+    mask = torch.ones_like(tokens)
+    mask[1, 15:] = 0
+    return dict(input_ids=tokens, attention_mask=mask if kind == "right" else mask.flip(1))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["dense", "right", "left", "packed"])
+def test_layers_repeat_the_call_of_the_first(ran, monkeypatch, kind, p):
+    model, inputs = model_of(attn_pdrop=p), batch_of(kind)
+
+    def step():
+        torch.manual_seed(4)
+        model.zero_grad()
+        out = model(**inputs, labels=inputs["input_ids"], use_cache=False)
+        out.loss.backward()
+        return [out.logits, *[x.grad.clone() for x in model.parameters()]]
+
+    step()  # makes the plan
+    ran.clear()
+    found = step()
+    assert sum(first for _, first in ran) == (0 if kind == "left" else 6)
+    monkeypatch.setattr(Repeated, "call", lambda *x: None)
+    assert all(same(x, y) for x, y in zip(found, step()))
+
+
+def test_a_call_unlike_the_last_is_not_repeated(monkeypatch):
+    """Other rules, other tensors, and a mask of valid tokens that was written to in between."""
+    pytest.importorskip("transformers")
+    import ordo.transformers
+    from transformers.masking_utils import causal_mask_function
+
+    module = torch.nn.Module()
+    module.eval()
+    q, k, v = (x.detach() for x in tensors(2, 8, 8, False))
+    valid = torch.ones(2, 8, dtype=torch.bool)
+    valid[1, 6:] = False
+
+    def mask(valid):
+        return ordo.transformers.attention_mask(
+            batch_size=2, mask_function=causal_mask_function, q_length=8, kv_length=8,
+            attention_mask=valid,
+        )  # fmt: skip
+
+    def run(mask, x=(q, k, v), **options):
+        return ordo.transformers.attention_forward(module, *x, mask, **options)[0]
+
+    kept, calls, real = mask(valid), [], ordo.transformers._Last.call
+
+    def spy(*arguments):
+        o = real(*arguments)
+        calls.extend([] if o is None else [1])
+        return o
+
+    monkeypatch.setattr(ordo.transformers._Last, "call", spy)
+    first = run(kept)
+    assert same(run(kept), first) and len(calls) == 1
+    for options in (dict(scaling=0.5), dict(softcap=2.0), dict(s_aux=torch.zeros(4))):
+        calls.clear()
+        assert same(run(kept, **options), run(mask(valid), **options)) and not calls
+        run(kept)
+    longer = [x.repeat(1, 1, 2, 1) for x in (q, k, v)]
+    with pytest.raises(ordo.Error, match="attention_mask.shape"):
+        run(kept, longer)
+    run(kept)
+    valid[1, 4:] = False
+    assert not same(run(kept), first) and same(run(kept), run(mask(valid)))
+    run(kept)
+    kept += 0.0  # its elements, which may be others now
+    with pytest.raises(ordo.Error, match="attention_mask"):
+        run(kept)
