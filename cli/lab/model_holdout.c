@@ -6,7 +6,8 @@
  *
  * A kind of attention has two constants: its time is `value` times its price, P, and `start` times
  * what one nanosecond of start takes in all, U. The fit makes the sum of squares of relative errors
- * least; a start below 0 is taken as 0. */
+ * least; a start below 0 is taken as 0. Keep bits by themselves have the start alone: between their
+ * two rows of the fit it predicts the one from the other better than a factor does. */
 #include "lab/model_predict.h"
 
 #include <math.h>
@@ -61,6 +62,11 @@ static void solve(cli_holdout_kind *kind)
 {
     const double area = kind->pp * kind->uu - kind->pu * kind->pu;
     kind->value = kind->p / kind->pp;
+    if (cli_validate_start_only(kind->constant)) {
+        kind->value = 1;
+        kind->start = kind->uu > 0 ? fmax((kind->u - kind->pu) / kind->uu, 0) : 0;
+        return;
+    }
     if (area <= 1e-3 * kind->pp * kind->uu) /* one length only tells nothing of the start */
         return;
     const double start = (kind->u * kind->pp - kind->p * kind->pu) / area;

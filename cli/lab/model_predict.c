@@ -141,6 +141,8 @@ static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
         status = ordo_model_set(model, "steady", 0);
     if (status == ORDO_OK && r->overhead_seconds > 0) /* which holds the launch */
         status = ordo_model_set(model, "launch", 0);
+    if (status == ORDO_OK && r->overhead_seconds > 0)
+        status = ordo_model_set(model, "rng_start", 0);
     if (status != ORDO_OK || r->threads <= 0)
         return status;
     status = ordo_model_set(model, "workers", r->threads);
@@ -159,6 +161,7 @@ static ordo_status predict_kernel(const ordo_model *model, const cli_measured_ro
         return predict_gemm(model, r, time);
     if (strcmp(kernel, "rng") == 0) {
         const ordo_rng rng = rng_of(r);
+        *constant = "rng";
         const double columns = r->kv_seq > 0 ? r->kv_seq : r->seq;
         const double elements = r->elements > 0 ? r->elements
                                                 : cli_at_least_one(r->batch) *
@@ -188,17 +191,25 @@ static int group_of(const cli_measured_row *r)
     return i;
 }
 
-/* The second constant of a kind of attention. */
+/* The second constant of a kind. */
 static const char *start_of(const char *constant, char name[64])
 {
     snprintf(name, 64, "%s_start", constant);
     return name;
 }
 
+/* Keep bits by themselves have the second constant alone. */
+bool cli_validate_start_only(const char *constant)
+{
+    return strcmp(constant, "rng") == 0;
+}
+
 static ordo_status set_kind(ordo_model *model, const cli_validated_row *r)
 {
     char name[64];
-    const ordo_status status = ordo_model_set(model, r->constant, r->value);
+    const ordo_status status = cli_validate_start_only(r->constant)
+                                   ? ORDO_OK
+                                   : ordo_model_set(model, r->constant, r->value);
     return status == ORDO_OK ? ordo_model_set(model, start_of(r->constant, name), r->start)
                              : status;
 }
@@ -206,7 +217,7 @@ static ordo_status set_kind(ordo_model *model, const cli_validated_row *r)
 static void get_kind(const ordo_model *model, cli_validated_row *r)
 {
     char name[64];
-    r->value = cli_model_constant(model, r->constant);
+    r->value = cli_validate_start_only(r->constant) ? 1 : cli_model_constant(model, r->constant);
     r->start = cli_model_constant(model, start_of(r->constant, name));
 }
 

@@ -14,7 +14,7 @@ typedef struct cli_validated_row {
     ordo_limiter limiter;
     int group;
     const char *kind;     /* of kernel: its constant if it has one, else the name of its group */
-    const char *constant; /* that its time is multiplied by; NULL: none */
+    const char *constant; /* that its time is multiplied by; "rng": only _start; NULL: none */
     double value, start;  /* of that constant, and of the one with _start behind its name */
     bool held_out;        /* not used by the fit */
 } cli_validated_row;
@@ -53,6 +53,9 @@ static inline double cli_at_least_one(double x)
 }
 
 /* Predict one row; with the row's `value` and `start` of its constants if `value` is set. */
+/* Whether a kind has no constant that its time is multiplied by, but one with _start. */
+bool cli_validate_start_only(const char *constant);
+
 int cli_validate_predict(const cli_validation *validation, cli_validated_row *row);
 
 /* Relative, with sign. */

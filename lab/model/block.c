@@ -48,6 +48,7 @@ typedef struct parts {
     ordo_priced attention, with_mask, fused, rng, memory;
     sum gemms;   /* the GEMMs to overlap with */
     double tail; /* idle time of their last waves, in seconds */
+    double gaps; /* share of making the bits that runs beside other kernels */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -174,6 +175,7 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
             p.tail += cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
         }
     }
+    p.gaps = cpu ? 0 : ordo_model_value(model, ORDO_C_GAP_SHARE);
     p.elements =
         share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
     p.attention = attention_of(&p, shape_of(model, b, ORDO_KEEP_NONE), share);
@@ -289,12 +291,14 @@ static void price_modes(const parts *p, ordo_block_report *r)
     const double masked = with_attention(p, &p->with_mask, NULL);
     const double sequential = with_attention(p, &p->with_mask, &p->rng);
     const double gemm = total(model, p->gemms);
-    const ordo_beside beside = {
+    const ordo_beside alone = {
         .gemm = gemm,
         .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - masked : p->rng.clock_seconds,
         .steal = steal_of(p, p->elements),
         .tail = p->tail,
     };
+    ordo_beside beside = alone; /* in a block there are more kernels than GEMMs */
+    beside.gaps = p->gaps;
     const ordo_hidden hidden = ordo_overlap(model, &beside);
     r->gemm_seconds = gemm;
     r->none = fixed + with_attention(p, &p->attention, NULL);
@@ -303,8 +307,8 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] = fixed + masked - gemm + hidden.seconds;
     r->mode[ORDO_DROPOUT_MODE_PIPELINED] = fixed + pipelined(p, b->segments);
     r->exposed = hidden.exposed;
-    r->gemm_then_rng = gemm + beside.rng;
-    r->gemm_beside_rng = hidden.seconds;
+    r->gemm_then_rng = gemm + alone.rng;
+    r->gemm_beside_rng = ordo_overlap(model, &alone).seconds;
     r->hidden_in_fused =
         1 - (p->fused.clock_seconds - p->with_mask.clock_seconds) / p->rng.clock_seconds;
     const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
@@ -343,7 +347,7 @@ static void price_training(const parts *p, ordo_block_report *r)
         backward_fused = backward_masked + (fused - masked);
     }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
-    ordo_beside once = { g, rng, steal_of(p, p->elements), p->tail }, again = once;
+    ordo_beside once = { g, rng, steal_of(p, p->elements), p->tail, p->gaps }, again = once;
     again.gemm *= 1.5;
     again.tail *= 1.5;
     const double first = ordo_overlap(model, &once).seconds;

@@ -3,8 +3,9 @@
  * On one multiprocessor both slow each other down: by constant factors in the calibration paper,
  * and by the tensor cycles that wide multiplications take in silicon. What remains when the GEMMs
  * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, at most
- * the idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. A second
- * stream must be started and awaited, which was measured to cost more than that. */
+ * the idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. A whole
+ * block has gaps where a share of it runs beside norms, activations and short tails. A second
+ * stream must be started and awaited, which costs about as much as that for ordo's own bits. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -58,7 +59,8 @@ ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *b)
 {
     const double join = ordo_model_value(model, ORDO_C_FORK_JOIN) * 1e-9;
     if (!ordo_model_coresident(model)) {
-        const double filled = smaller(b->rng, b->tail * ordo_model_value(model, ORDO_C_TAIL_SHARE));
+        double filled = smaller(b->rng, b->tail * ordo_model_value(model, ORDO_C_TAIL_SHARE));
+        filled += b->gaps * (b->rng - filled);
         return (ordo_hidden) { b->gemm + b->rng - filled + join, b->rng - filled };
     }
     ordo_hidden hidden =

@@ -335,6 +335,9 @@ ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rn
     }
     t.by[ORDO_LIMIT_HBM_WRITE] = ordo_price_over(elements / 8, value(model, ORDO_C_HBM_WRITE));
     ordo_priced priced = ordo_price_finish(model, t, 0);
+    const double start = on_cpu(model) ? 0 : value(model, ORDO_C_RNG_START) * 1e-9;
+    priced.clock_seconds += start;
+    priced.time.seconds += start;
     priced.joules = priced.clock_seconds * value(model, ORDO_C_ORDINARY_POWER);
     return priced;
 }

@@ -66,6 +66,9 @@ static const char BESIDE[] =
     "generator and waits for it: 21 and 34 us slower beside; generators that never wait for a "
     "block "
     "filled the tails in h200.json";
+static const char GAPS[] =
+    "half of the blocks of h200-block.json, overlapped over sequential, 2026-11-17; the form is the "
+    "one of eleven with the least error in cross-validation inside that half, docs/design/model.md";
 static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";
@@ -275,6 +278,12 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                                     "7.07e9 elements a second on one Neoverse V1 core at 2.6 GHz, "
                                     "docs/results/cpu.md"),
                              IS(0, FITTED, NOT_IN_PAPER) },
+    [ORDO_C_RNG_START] = { "rng_start", "ns", "start and end of a kernel that makes keep bits", 0,
+                           1e9,
+                           IS(3470, FITTED,
+                              "two of five rows of h200-prices.json, 2026-11-17, by `ordo model "
+                              "validate --hold-out`"),
+                           IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_ISSUE_EFFICIENCY] = { "issue_efficiency", "", "usable share of issue slots", 0.001, 1,
                                   IS(1, FITTED, "the shared slot binds first"),
                                   KEY_OR("issue_efficiency", 0.883, FITTED, PAPER_FIT) },
@@ -298,6 +307,9 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                             IS(0, FITTED, BESIDE), IS(1, FITTED, NOT_IN_PAPER) },
     [ORDO_C_FORK_JOIN] = { "fork_join", "ns", "added by starting and awaiting a second stream", 0,
                            1e9, IS(27200, FITTED, BESIDE), IS(0, FITTED, NOT_IN_PAPER) },
+    [ORDO_C_GAP_SHARE] = { "gap_share", "",
+                           "share of generation in gaps of a block whose GEMMs leave no room", 0, 1,
+                           IS(0.21, FITTED, GAPS), IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_SEGMENT_LAUNCH] = { "segment_launch", "ns", "added by a segment of the pipeline", 0,
                                 1e9, BOTH(IS(4000, FITTED, "assumed: a few launches")) },
     [ORDO_C_CALL] = { "call", "ns", "host time of one more call, where the host is the limit", 0,

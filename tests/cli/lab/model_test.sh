@@ -168,15 +168,15 @@ ratios() { # FACTOR: overlapped takes so many times what is predicted
     status 0 model validate "$work/ratios.json"
 }
 ratios 1
-prints "overlapped over sequential  1 blocks, mean error 0.0 %, standard deviation 0.000; it takes +27.2 us, predicted +27.2 us"
+prints "overlapped over sequential  1 blocks, mean error 0.0 %, standard deviation 0.000; it takes -14.5 us, predicted -14.5 us"
 ratios 0.9
 prints "overlapped over sequential  1 blocks, mean error 10.0 %"
 prints "overlapped over fused       1 blocks, mean error 10.0 %"
 # What measured times recommend: overlapped where it gains more than noise, whatever the model says.
 status 0 model block --seq 8k --embed 4k --measured "$work/ratios.json"
 prints "recommended: sequential, no difference to overlapped; dropout costs"
-prints "recommended: overlapped, 10.7 % faster than sequential"
-ratios 0.99 # half a percent faster than sequential
+prints "recommended: overlapped, 11.3 % faster than sequential"
+ratios 0.995 # less than a percent faster than sequential
 json model block --seq 8k --embed 4k --measured "$work/ratios.json"
 tr -d ' \n' <"$out" | grep -qE '"overlapped_qkv_ms":null,"recommended":"sequential","margin":-0.00[0-9]*,"no_difference":true' ||
     fail "measured times within noise: $(tr -d ' \n' <"$out" | grep -o '"measured":{[^}]*}')"
@@ -263,7 +263,7 @@ meets h200-dropout.json 2
 meets h200-peers.json 4
 meets h200-block.json 2
 # Rows that the constants of their kind were not fitted to: every kind of attention, and generators.
-status 0 model validate "$ORDO_SOURCE/bench/lab/measured/h200-prices.json" --hold-out --most 7
+status 0 model validate "$ORDO_SOURCE/bench/lab/measured/h200-prices.json" --hold-out --most 5
 [ "$(grep -c '^\(forward\|backward\)_[0-9]*_\(plain\|given\|made\) ' "$out")" = 34 ] || fail "not every kind has rows"
 # docs/design/model.md states what validate prints, row by row.
 awk -F'|' '/^\| file \|/ { on = 1; next } on && !/^\|/ { exit } on && $3 !~ /---/ {
