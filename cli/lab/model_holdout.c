@@ -1,4 +1,5 @@
-/* model_holdout.c: constants fitted to half of the measured rows, and the errors of the other half.
+/* model_holdout.c: errors of each kind of kernel: with the constants as they stand, or with
+ * constants fitted to half of the measured rows, of the other half.
  *
  * Rows of a kind are numbered in the order of the file. Row i is used by the fit if i has an even
  * number of one bits: 0, 3, 5, 6, 9, ... That is half of them, and half of every second, fourth
@@ -61,12 +62,12 @@ static int add_row(const cli_validation *v, const cli_validated_row *r, cli_hold
 static void solve(cli_holdout_kind *kind)
 {
     const double area = kind->pp * kind->uu - kind->pu * kind->pu;
-    kind->value = kind->p / kind->pp;
     if (cli_validate_start_only(kind->constant)) {
         kind->value = 1;
         kind->start = kind->uu > 0 ? fmax((kind->u - kind->pu) / kind->uu, 0) : 0;
         return;
     }
+    kind->value = kind->p / kind->pp;
     if (area <= 1e-3 * kind->pp * kind->uu) /* one length only tells nothing of the start */
         return;
     const double start = (kind->u * kind->pp - kind->p * kind->pu) / area;
@@ -97,13 +98,39 @@ static int fit(cli_validation *v)
     return CLI_OK;
 }
 
-int cli_holdout_fit(cli_validation *v)
+static void add_error(cli_holdout_kind *kind, const cli_validated_row *r)
+{
+    const double error = cli_validate_error(r);
+    kind->after += fabs(error);
+    if (fabs(error) > fabs(kind->worst))
+        kind->worst = error;
+}
+
+static int make_kinds(cli_validation *v)
 {
     v->kind_count = 0;
     v->kinds = calloc(v->count, sizeof *v->kinds);
-    if (!v->kinds)
-        return cli_out_of_memory();
+    return v->kinds ? CLI_OK : cli_out_of_memory();
+}
+
+int cli_holdout_kinds(cli_validation *v)
+{
+    CLI_TRY(make_kinds(v));
+    for (size_t i = 0; i < v->count; i++) {
+        if (isnan(v->rows[i].predicted))
+            continue;
+        cli_holdout_kind *kind = kind_of(v, &v->rows[i]);
+        kind->rows++;
+        add_error(kind, &v->rows[i]);
+    }
+    return CLI_OK;
+}
+
+int cli_holdout_fit(cli_validation *v)
+{
+    CLI_TRY(make_kinds(v));
     CLI_TRY(fit(v));
+    v->fitted = true;
     for (size_t i = 0; i < v->count; i++) {
         cli_validated_row *r = &v->rows[i];
         if (isnan(r->predicted))
@@ -115,11 +142,8 @@ int cli_holdout_fit(cli_validation *v)
         CLI_TRY(cli_validate_predict(v, r));
         if (!r->held_out)
             continue;
-        const double error = cli_validate_error(r);
         kind->before += fabs(before);
-        kind->after += fabs(error);
-        if (fabs(error) > fabs(kind->worst))
-            kind->worst = error;
+        add_error(kind, r);
     }
     return CLI_OK;
 }
@@ -129,8 +153,23 @@ static double held_out(const cli_holdout_kind *kind)
     return (double)(kind->rows - kind->fitted);
 }
 
+static void print_kinds(const cli_validation *v)
+{
+    printf("\nkinds of kernels, constants as they stand\n%-20s %8s %12s %8s\n", "kind", "rows",
+           "mean error", "worst");
+    for (size_t k = 0; k < v->kind_count; k++) {
+        const cli_holdout_kind *kind = &v->kinds[k];
+        printf("%-20s %8zu %11.1f%% %+7.1f%%\n", kind->name, kind->rows,
+               100 * kind->after / held_out(kind), 100 * kind->worst);
+    }
+}
+
 void cli_holdout_print(const cli_validation *v)
 {
+    if (!v->fitted) {
+        print_kinds(v);
+        return;
+    }
     printf("\nrows that the fit did not use\n%-20s %8s %8s %10s %9s %12s %12s %8s\n", "kind",
            "fitted", "held out", "constant", "start, ns", "mean before", "mean after", "worst");
     for (size_t k = 0; k < v->kind_count; k++) {
@@ -150,19 +189,24 @@ void cli_holdout_print(const cli_validation *v)
 
 void cli_holdout_json(cli_json *json, const cli_validation *v)
 {
-    cli_json_array(json, "hold_out");
+    cli_json_array(json, v->fitted ? "hold_out" : "kinds");
     for (size_t k = 0; k < v->kind_count; k++) {
         const cli_holdout_kind *kind = &v->kinds[k];
         cli_json_object(json, NULL);
         cli_json_text(json, "kind", kind->name);
-        cli_json_uint(json, "fitted", kind->fitted);
-        cli_json_uint(json, "held_out", kind->rows - kind->fitted);
-        if (kind->constant) {
+        if (v->fitted) {
+            cli_json_uint(json, "fitted", kind->fitted);
+            cli_json_uint(json, "held_out", kind->rows - kind->fitted);
+        } else {
+            cli_json_uint(json, "rows", kind->rows);
+        }
+        if (v->fitted && kind->constant) {
             cli_json_real(json, "constant", kind->value);
             cli_json_real(json, "start_ns", kind->start);
         }
         if (kind->rows > kind->fitted) {
-            cli_json_real(json, "mean_before", kind->before / held_out(kind));
+            if (v->fitted)
+                cli_json_real(json, "mean_before", kind->before / held_out(kind));
             cli_json_real(json, "mean", kind->after / held_out(kind));
             cli_json_real(json, "worst", kind->worst);
         }

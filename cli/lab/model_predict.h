@@ -34,8 +34,9 @@ typedef struct cli_validation {
     cli_measured measured;
     cli_validated_row *rows;
     size_t count;
-    cli_holdout_kind *kinds; /* NULL: nothing was fitted */
+    cli_holdout_kind *kinds; /* NULL: errors of groups alone */
     size_t kind_count;
+    bool fitted; /* the kinds, to half of their rows */
 } cli_validation;
 
 /* Errors are reported for each group of kernels: its name, NULL behind the last. */
@@ -52,10 +53,10 @@ static inline double cli_at_least_one(double x)
     return x > 0 ? x : 1;
 }
 
-/* Predict one row; with the row's `value` and `start` of its constants if `value` is set. */
 /* Whether a kind has no constant that its time is multiplied by, but one with _start. */
 bool cli_validate_start_only(const char *constant);
 
+/* Predict one row; with the row's `value` and `start` of its constants if `value` is set. */
 int cli_validate_predict(const cli_validation *validation, cli_validated_row *row);
 
 /* Relative, with sign. */
@@ -72,13 +73,19 @@ cli_ratios cli_validate_ratios(const cli_validation *validation, const char *bas
 void cli_ratios_print(const cli_validation *validation);
 void cli_ratios_json(cli_json *json, const cli_validation *validation);
 
+/* Report ratios whose mean error is larger than `most` percent. */
+int cli_ratios_most(const cli_validation *validation, double most);
+
+/* Errors of each kind with the constants as they stand. Allocates `kinds`. */
+int cli_holdout_kinds(cli_validation *validation);
+
 /* Fit the constants of each kind to half of its rows, which were predicted, and predict all rows
  * again with them. Allocates `kinds`. */
 int cli_holdout_fit(cli_validation *validation);
 void cli_holdout_print(const cli_validation *validation);
 void cli_holdout_json(cli_json *json, const cli_validation *validation);
 
-/* Report kinds whose mean error of rows that were not used by the fit is larger than `most`
+/* Report kinds whose mean error, of rows that were not used by a fit, is larger than `most`
  * percent, or that have no such row. */
 int cli_holdout_most(const cli_validation *validation, double most);
 

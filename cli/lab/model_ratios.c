@@ -95,6 +95,19 @@ void cli_ratios_print(const cli_validation *t)
     }
 }
 
+int cli_ratios_most(const cli_validation *t, double most)
+{
+    int status = CLI_OK;
+    for (int i = 0; i < 2 && isfinite(most); i++) {
+        const cli_ratios r = cli_validate_ratios(t, bases[i]);
+        if (r.count > 0 && 100 * r.absolute > most)
+            status = cli_error(CLI_DIFFERENT,
+                               "overlapped over %s: mean error %.1f %%, at most %g %% allowed",
+                               r.base, 100 * r.absolute, most);
+    }
+    return status;
+}
+
 void cli_ratios_json(cli_json *json, const cli_validation *t)
 {
     cli_json_object(json, "overlapped_over");

@@ -139,7 +139,13 @@ static int check_most(const table *t, double most)
     return status;
 }
 
-static int run(table *t, const cli_syntax *syntax, double most, bool hold_out)
+/* What is compared, and the largest mean errors in percent. */
+typedef struct wanted {
+    bool hold_out, kinds;
+    double most, most_ratio;
+} wanted;
+
+static int run(table *t, const cli_syntax *syntax, const wanted *w)
 {
     CLI_TRY(cli_measured_read(&t->measured, t->path));
     t->count = t->measured.count;
@@ -153,23 +159,29 @@ static int run(table *t, const cli_syntax *syntax, double most, bool hold_out)
     CLI_TRY(cli_model_open(t->model, false));
     for (size_t i = 0; i < t->count; i++)
         CLI_TRY(cli_validate_predict(t, &t->rows[i]));
-    if (hold_out)
+    if (w->hold_out)
         CLI_TRY(cli_holdout_fit(t));
+    else if (w->kinds)
+        CLI_TRY(cli_holdout_kinds(t));
     CLI_TRY(cli_model_show(t->model, "validate", print_table, table_json, t));
-    return hold_out ? cli_holdout_most(t, most) : check_most(t, most);
+    const int status = t->kinds ? cli_holdout_most(t, w->most) : check_most(t, w->most);
+    const int ratios = cli_ratios_most(t, w->most_ratio);
+    return status == CLI_OK ? ratios : status;
 }
 
 int cli_model_validate(int argc, char **argv)
 {
     cli_model_args model = { 0 };
     table t = { .model = &model };
-    double most = INFINITY;
-    bool hold_out = false;
+    wanted w = { .most = INFINITY, .most_ratio = INFINITY };
     cli_option options[] = {
-        OPT_FLAG("--hold-out", &hold_out,
-                 "fit constants of attention to half of the rows; errors of the others"),
-        OPT_REAL("--most", "PERCENT", &most,
+        OPT_FLAG("--kinds", &w.kinds, "errors of each kind, with the constants as they stand"),
+        OPT_FLAG("--hold-out", &w.hold_out,
+                 "fit constants of each kind to half of the rows; errors of the others"),
+        OPT_REAL("--most", "PERCENT", &w.most,
                  "exit with 1 if the mean error of a kind of kernel is larger"),
+        OPT_REAL("--most-ratio", "PERCENT", &w.most_ratio,
+                 "the same for ratios of blocks, overlapped over other modes"),
     };
     const cli_section sections[] = { CLI_SECTION("Comparison", options),
                                      cli_model_section(&model) };
@@ -178,9 +190,11 @@ int cli_model_validate(int argc, char **argv)
         "Compare predictions with measured times: what `ordo bench --json` printed, or a file of\n"
         "bench/lab/measured/. Prints the error of each row, the mean and the worst of each kind.\n"
         "The machine is the file's own unless named; FILE may be - for standard input.\n"
-        "--hold-out fits two constants for each kind of attention (pass, head size, source of "
-        "keep\n"
-        "bits) to half of its rows, and prints the errors of the other half before and after.",
+        "--kinds tells kinds of attention apart (pass, head size, source of keep bits) and fits "
+        "nothing:\n"
+        "for rows that no constant was fitted to. --hold-out fits the constants of each kind to "
+        "half of\n"
+        "its rows, and prints the errors of the other half before and after.",
         sections, 2,
         "  ordo bench attention --seq 256 --heads 4 --seconds 0.1 --json | ordo model validate -\n"
     };
@@ -191,11 +205,14 @@ int cli_model_validate(int argc, char **argv)
         argc--;
     }
     if (cli_args_read(&syntax, argc, argv, &status)) {
-        if (most < 0)
-            status = cli_usage("--most %g: expected 0 or more percent", most);
+        if (w.most < 0 || w.most_ratio < 0)
+            status = cli_usage("%s %g: expected 0 or more percent",
+                               w.most < 0 ? "--most" : "--most-ratio",
+                               w.most < 0 ? w.most : w.most_ratio);
+        else if (w.kinds && w.hold_out)
+            status = cli_usage("--kinds with --hold-out: expected one of them");
         else
-            status = t.path ? run(&t, &syntax, most, hold_out)
-                            : cli_usage("expected a file of measured times");
+            status = t.path ? run(&t, &syntax, &w) : cli_usage("expected a file of measured times");
     }
     free(t.kinds);
     free(t.rows);

@@ -67,7 +67,8 @@ static const char BESIDE[] =
     "block "
     "filled the tails in h200.json";
 static const char GAPS[] =
-    "half of the blocks of h200-block.json, overlapped over sequential, 2026-11-17; the form is the "
+    "half of the blocks of h200-block.json, overlapped over sequential, 2026-11-17; the form is "
+    "the "
     "one of eleven with the least error in cross-validation inside that half, docs/design/model.md";
 static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
 static const char CUBLASLT[] =

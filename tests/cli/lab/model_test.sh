@@ -172,6 +172,8 @@ prints "overlapped over sequential  1 blocks, mean error 0.0 %, standard deviati
 ratios 0.9
 prints "overlapped over sequential  1 blocks, mean error 10.0 %"
 prints "overlapped over fused       1 blocks, mean error 10.0 %"
+refuses 1 "overlapped over fused: mean error 10.0 %" model validate "$work/ratios.json" --most-ratio 2 --json=/dev/null
+refuses 2 "--most-ratio -1: expected 0 or more percent" model validate "$work/ratios.json" --most-ratio -1
 # What measured times recommend: overlapped where it gains more than noise, whatever the model says.
 status 0 model block --seq 8k --embed 4k --measured "$work/ratios.json"
 prints "recommended: sequential, no difference to overlapped; dropout costs"
@@ -338,6 +340,13 @@ awk 'on && $1 == "forward_192_given" { exit !($4 > 1.19 && $4 < 1.21 && $5 > 480
 synthetic "1 2 2 1" 1 $without # the rows that are held out take twice as long
 status 0 model validate "$work/synthetic.json" --hold-out $without
 [ "$(held forward_192_given)" = "1.0000 50.0% 50.0%" ] || fail "hold-out: $(held forward_192_given)"
+# With the constants as they stand nothing is fitted: all rows count.
+status 0 model validate "$work/synthetic.json" --kinds $without
+[ "$(awk '/^kinds of/ { on = 1 } on && $1 == "forward_192_given" { print $2, $3 }' "$out")" = "4 25.0%" ] || fail "kinds"
+refuses 1 "forward_192_given: mean error 25.0 %" model validate "$work/synthetic.json" --kinds --most 5 $without --json=/dev/null
+refuses 2 "expected one of them" model validate "$work/synthetic.json" --kinds --hold-out
+json model validate "$work/synthetic.json" --kinds
+grep -q '"kinds"' "$out" || fail "no kinds in the JSON"
 refuses 1 "forward_192_given: mean error 50.0 %" model validate "$work/synthetic.json" --hold-out --most 5 $without --json=/dev/null
 refuses 1 "memory: no row is held out, of 1" model validate "$work/synthetic.json" --hold-out --most 60 $without --json=/dev/null
 json model validate "$work/synthetic.json" --hold-out
