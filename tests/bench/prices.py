@@ -49,6 +49,9 @@ def test_fit(folder: Path) -> None:
     }, text
     assert len(rows) == 10 * (4 * 6 - 2) + 5, len(rows)  # and keep bits by themselves
     assert "refused: head size 96, keep made" in text
+    bits = [row for row in rows if row["kernel"] == "rng"]
+    assert [row["batch"] * row["seq"] for row in bits] == [bench.TOKENS] * 5, bits
+    assert len(pretend.settled) == 4 * 10 + 5, len(pretend.settled)  # each shape, and keep bits
     code, said, _ = validate(out)
     assert code == 0 and len(said["rows"]) == len(rows)
     for row, predicted in zip(rows, said["rows"]):
