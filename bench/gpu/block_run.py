@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TENSORS = {"digest_o": (14,), "digest_dx": (7,), "digest_dw": range(8, 14)}  # ordo_block_tensor
+SIZES = {"cpu": (64, 16), "cuda": (1, 128)}  # sizes of rows are divided by the first; head size
 MODES = ("none", "sequential", "fused", "overlapped", "overlapped-qkv", "pipelined")
 
 
@@ -45,8 +46,8 @@ def number_of(name_at, name: str) -> int:
 
 
 def job_of(what: dict, device: str):
-    """A row of block_h200 as an ordo_block_job. On the CPU a small one with heads of 16."""
-    small, dim = (64, 16) if device == "cpu" else (1, 128)
+    """A row of block_h200 as an ordo_block_job."""
+    small, dim = SIZES[device]
     job = ordo._structs.sized(structs.ordo_block_job)
     job.backend = number_of(ordo._library.lib.ordo_backend_name, device)
     job.precision = number_of(lib.ordo_precision_name, what["precision"])

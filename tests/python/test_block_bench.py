@@ -1,6 +1,9 @@
 """bench/gpu/block_h200 with real blocks: small ones on the CPU, by the functions that an H200 runs."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +19,8 @@ def bench(monkeypatch):
     made = pretend.load("block_h200")
     made.block_run.load()
     monkeypatch.setattr(made, "SHAPES", [(2048, 4096)])
+    monkeypatch.setitem(made.block_run.SIZES, "cpu", (256, 16))
+    monkeypatch.setattr(made, "TURNS", 1)
     monkeypatch.setattr(made, "PARTS", dict.fromkeys(made.PARTS, (0.002, 0.002)))
     monkeypatch.setattr(made.h200, "smi", lambda fields: "none")
     return made
@@ -39,6 +44,49 @@ def test_rehearsal(bench, tmp_path):
         assert len(made["turns"]) == bench.TURNS
     assert all("refused" in made["said"] for made in results["interference"])  # cuda alone has it
     assert not rows.exists()  # times of a CPU are no rows of an H200
+
+
+ON_FAKES = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+import pretend
+bench = pretend.load("block_h200")
+bench.SHAPES, bench.TURNS = [(4096, 4096)], 1
+bench.PARTS = dict.fromkeys(bench.PARTS, (0.001, 0.001))
+bench.block_run.SIZES["cuda"] = (256, 16)
+bench.h200.smi = lambda fields: "none"
+only = [word for part in bench.PARTS if part != "more" for word in ("--only", part)]
+code, text = pretend.run(bench, "--no-build", "--json", sys.argv[2], "--rows", sys.argv[3], *only)
+print(text)
+sys.exit(code)
+"""
+
+
+def test_every_part_on_modules_that_pretend(tmp_path):
+    """All that an H200 runs but its kernels: tests/api/fake_module.c computes on the host."""
+    modules = {"api/fake_module.so": "libordo_cuda.so"}
+    modules |= {"lab/block/block_module.so": "libordo_lab_cuda.so"}
+    for made, name in modules.items():
+        if not (ROOT / "build" / "tests" / made).exists():
+            pytest.skip(f"no build/tests/{made}")
+        shutil.copy(ROOT / "build" / "tests" / made, tmp_path / name)
+    out, rows = tmp_path / "out.json", tmp_path / "rows.json"
+    env = {"ORDO_CUDA_MODULE": str(tmp_path / "libordo_cuda.so"), "FAKE_ATTENTION": "1"}
+    words = [str(ROOT / "tests" / "bench"), str(out), str(rows)]
+    done = subprocess.run(
+        [sys.executable, "-c", ON_FAKES, *words],
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(out.read_text())["results"]
+    for part in ("figure", "paper", "targets", "interference"):
+        for made in results[part]:
+            assert "refused" not in made["said"], made
+    assert all(made["generation"]["sequential"] > 0 for made in results["targets"])
+    assert all("inside" in made["said"]["trace"] for made in results["interference"])
+    measured = json.loads(rows.read_text())["results"]
+    assert {row["precision"] for row in measured} == {"bf16", "fp8"}
+    assert {row["generator"] for row in measured} == {"sliced", "compare"}
 
 
 def test_digests_that_differ_are_found(bench):
