@@ -95,6 +95,8 @@ class Run:
         self.settings["text"] = hashlib.sha256(self.text.numpy()).hexdigest()[:16]
         self.settings |= {"torch": torch.__version__, "ordo": ordo.version()}
         self.settings["processor"] = processor(args.device)
+        fused = args.device == "cuda"  # on the CPU it rounds an element by its place in a tensor
+        self.settings["optimizer"] = "AdamW, fused" if fused else "AdamW"
         checkpoint.together(lambda: args.out.mkdir(parents=True, exist_ok=True))
         newest = checkpoint.newest(args.out)
         name = newest.name if newest else None
@@ -116,7 +118,6 @@ class Run:
             self.sums = ordered.OrderedFSDP(fully_shard(self.model, mesh=mesh), args.micro_batches)
         matrices = [x for x in self.model.parameters() if x.dim() == 2]
         others = [x for x in self.model.parameters() if x.dim() != 2]
-        fused = args.device == "cuda"  # on the CPU it rounds an element by its place in a tensor
         self.optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
             betas=(0.9, 0.95), foreach=not fused, fused=fused,

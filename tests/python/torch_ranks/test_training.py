@@ -188,6 +188,12 @@ def test_a_checkpoint_of_another_run(server, begun):
     assert files_of(begun) == kept
 
 
+def test_a_checkpoint_of_another_optimizer(server, begun):
+    manifest = begun / "step-00000002" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"AdamW"', '"AdamW, fused"'))
+    assert "optimizer is AdamW, fused there and AdamW here" in Training(server, begun).refused()
+
+
 def test_another_version_is_noted(server, whole, begun):
     manifest = begun / "step-00000002" / "manifest.json"
     manifest.write_text(manifest.read_text().replace(f'"{torch.__version__}"', '"1.0"'))
