@@ -21,7 +21,7 @@ from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, execute, plain
 from ._passes import watchers
-from ._plans import KEPT, Ready, keep, ready
+from ._plans import KEPT, Ready, keep, machine_of, ready
 from ._plans import _plans as _made
 from ._quick import Beside, quick, quick_plain
 from ._seed import rng_of
@@ -148,6 +148,7 @@ def forget() -> None:
     _known.clear()
     _quick.clear()
     _block_plans.cache_clear()
+    machine_of.cache_clear()
 
 
 def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor] | None:

@@ -13,7 +13,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _attention, _compiled, _passes
+from ordo.torch import _attention, _compiled, _passes, _plans
 from ordo.torch._compiled import Front, front
 
 SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
@@ -381,6 +381,15 @@ def test_plans_are_made_anew_after_forget(counted):
         for _ in range(2):
             ordo.torch.attention(*inputs, causal=True)
         assert counted["forward"] >= 1
+
+
+def test_the_machine_is_read_anew_after_forget(monkeypatch):
+    for name in ("h100", "h200"):
+        monkeypatch.setenv("ORDO_MACHINE", name)
+        _attention.forget()
+        assert _plans.machine_of(0).name == name
+    monkeypatch.undo()
+    _attention.forget()
 
 
 # ---- no tie to one PyTorch ----
