@@ -421,7 +421,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     _check_kinds(q, k, v, a)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
-    scale = q.shape[-1] ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
+    scale = max(q.shape[-1], 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     lists, max_q, max_kv = _lists(q, k, a)

@@ -73,6 +73,8 @@ def verify(
     the weights after the step are compared too. These processes are forked, so that CUDA must not be
     in use, and they leave this process and its model alone.
     """
+    if not callable(step):
+        raise Error("argument", f"step {step!r}: expected a function that runs one step")
     if runs < 2:
         raise Error("argument", f"runs {runs}: expected 2 or more")
     if kill < 0:

@@ -86,6 +86,12 @@ CASES = {
         "shape",
         r"q_lens\[0\] 9: expected 0..8",
     ),
+    "no head size": (
+        (Q[..., :0], KV[..., :0], KV[..., :0]),
+        {},
+        "argument",
+        "head_dim 0: expected 1..",
+    ),
     "no tensor": (([0.0], KV, KV), {}, "argument", r"q \[0.0\]: expected a tensor"),
     "no k": ((Q, None, KV), {}, "argument", "k None: expected a tensor"),
     "list of ends": ((FLAT,) * 3, dict(cu_q=[0, 3, 8]), "argument", r"cu_q \[0, 3, 8\]: expected"),

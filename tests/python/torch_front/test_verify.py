@@ -124,6 +124,11 @@ def test_what_fails_in_a_rank_is_said(net):
             ordo.verify(lambda: net(DATA).sum().backward(), net, **wrong)
 
 
+def test_a_step_is_a_function(net):
+    with pytest.raises(ordo.Error, match="step 3: expected a function"):
+        ordo.verify(3, net)
+
+
 # ---- kills ----
 
 
