@@ -1,4 +1,4 @@
-"""What the scripts for a CUDA device share (on_cuda.py, on_cuda_lengths.py, on_cuda_training.py).
+"""What the scripts for a CUDA device share: on_cuda.py and those that it names.
 
 A registry of checks, tensors and comparisons, and the command line: no pytest, no network.
 """
@@ -143,6 +143,19 @@ def without_waiting(function):
     finally:
         if cuda():
             torch.cuda.set_sync_debug_mode("default")
+
+
+def captured(step):
+    """(a CUDA graph of `step`, which has run once before it, and what a replay writes)."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = step()
+    return graph, held
 
 
 # ---- the run ----

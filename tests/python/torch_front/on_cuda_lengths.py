@@ -15,8 +15,8 @@ import ordo.torch
 import torch
 from math64 import same
 from on_cuda_kit import (
-    CHECKS, DROPPED, Wrong, both, check, cuda, expect, host_mask, kept_scale, off, tensors, wait,
-    without_waiting,
+    CHECKS, DROPPED, Wrong, both, captured, check, cuda, expect, host_mask, kept_scale, off, tensors,
+    wait, without_waiting,
 )  # fmt: skip
 from ordo.torch._attention import Arguments, run
 from ordo.torch._mask import signed_probabilities
@@ -199,14 +199,7 @@ def packed_in_a_graph():
         o, _ = ordo.torch.attention(*flat, cu_q=ends, max_q=ENDS[-1], causal=True)
         return [o.detach(), *torch.autograd.grad(o, flat, dout)]
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        held = step()
+    graph, held = captured(step)
     for given in (ENDS, (0, 1, 300, 301, 700)):
         ends.copy_(_ends(given))
         graph.replay()
