@@ -1,0 +1,325 @@
+/* grid_levels.h: the levels of the promise for one combination: the bits of its first pass, in all
+ * the ways that must not change them. */
+#ifndef TESTS_CUDA_GRID_LEVELS_H
+#define TESTS_CUDA_GRID_LEVELS_H
+
+#include "grid_cut.h"
+#include "grid_probe.h"
+#include "grid_trial.h"
+
+/* ---- the levels ---- */
+
+/* Outputs that were kept are there again; else say where not. */
+static inline bool kept_again(trial *t, const char *level, const char *how)
+{
+    if (grid_outputs_kept(&t->lab, &t->whole))
+        return true;
+    grid_case c = t->c;
+    c.mask = NULL;
+    grid_part all = { c.problem.layout, 0, c.problem.batch, 0, c.problem.kv_heads };
+    grid_place at = { 0 };
+    for (int x = 0; x < GRID_TENSORS; x++)
+        c.data[x] = malloc(grid_bytes(&c, x) + 1);
+    (void)grid_fetch(&t->lab, &t->whole, &c);
+    if (grid_differ(&t->c, &c, &all, &at))
+        fail_at(t, level, how, &at);
+    else
+        fail(t, level, "%s: padding, or memory around an output", how);
+    grid_close(&c);
+    return false;
+}
+
+static inline void check_repeat(trial *t)
+{
+    for (int64_t x = 0; x < t->s->repeats; x++) {
+        char how[32];
+        (void)snprintf(how, sizeof how, "repeat %d", (int)x + 1);
+        if (!run(t, "repeat", &t->whole, &t->c, t->plan) || !kept_again(t, "repeat", how))
+            return;
+    }
+}
+
+static inline void check_portable(trial *t)
+{
+    static const struct {
+        int64_t workers;
+        ordo_issue issue;
+    } kinds[] = { { 132, ORDO_ISSUE_DEFAULT }, { 78, ORDO_ISSUE_HEAD }, { 1, ORDO_ISSUE_KEY } };
+    for (size_t x = 0; x < sizeof kinds / sizeof kinds[0]; x++) {
+        ordo_plan *plan = NULL;
+        ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+        char how[32];
+        (void)snprintf(how, sizeof how, "%d workers", (int)kinds[x].workers);
+        const bool ran = fine(t, "portable",
+                              grid_plan(&t->lab, &t->c, kinds[x].workers, kinds[x].issue, &plan)) &&
+                         fine(t, "portable", ordo_plan_query(plan, &info)) &&
+                         run(t, "portable", &t->whole, &t->c, plan);
+        ordo_plan_destroy(plan);
+        if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+            fail(t, "portable", "%s: key %s, else %s", how, info.numeric_key, t->info.numeric_key);
+        if (ran && !kept_again(t, "portable", how))
+            return;
+    }
+}
+
+static inline bool dense_alone(const grid_case *c, int64_t b)
+{
+    return c->q_lens[b] > 0 && c->kv_lens[b] > 0;
+}
+
+static inline void check_alone(trial *t, int64_t b)
+{
+    if (dense_alone(&t->c, b))
+        check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
+    check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+}
+
+/* One sequence of a drawn combination, each of a fixed one; and one beside NaN. */
+static inline void check_batch(trial *t, uint64_t *state)
+{
+    const int64_t batch = t->c.problem.batch, one = check_between(state, 0, batch - 1);
+    for (int64_t b = t->s->fixed ? 0 : one; b <= (t->s->fixed ? batch - 1 : one); b++)
+        check_alone(t, b);
+    if (batch > 1)
+        check_same(t, "batch", "beside NaN",
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = one }, false);
+}
+
+static inline void check_layout(trial *t)
+{
+    static const char *const names[] = { "dense", "packed", "padded" };
+    for (int layout = ORDO_PACKED; layout <= ORDO_PADDED; layout++)
+        if (layout != (int)t->c.problem.layout)
+            check_same(t, "layout", names[layout], (grid_part) { .layout = (ordo_layout)layout },
+                       false);
+}
+
+static inline void check_split(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const ordo_layout layout = p->layout;
+    if (p->kv_heads > 1) {
+        const int64_t cut = check_between(state, 1, p->kv_heads - 1);
+        check_same(t, "split", "first heads", (grid_part) { layout, 0, 0, 0, cut }, false);
+        check_same(t, "split", "last heads", (grid_part) { layout, 0, 0, cut, p->kv_heads - cut },
+                   false);
+    }
+    if (p->batch > 1) {
+        const int64_t cut = check_between(state, 1, p->batch - 1);
+        check_same(t, "split", "first sequences", (grid_part) { layout, 0, cut, 0, 0 }, false);
+        check_same(t, "split", "last sequences", (grid_part) { layout, cut, p->batch - cut, 0, 0 },
+                   false);
+    }
+}
+
+/* ---- cuts ---- */
+
+/* Rows or columns of a sequence, or one row without its place, as a problem of their own. */
+static inline void check_rows(trial *t, const char *how, grid_piece_place x)
+{
+    grid_case c;
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_place at;
+    grid_piece_of(&c, &t->c, &x);
+    if (run_other(t, "cut", how, &c, &resolved) &&
+        grid_piece_differs(&t->c, &c, &x, GRID_BY_ROW, &at))
+        fail_at(t, "cut", how, &at);
+    grid_close(&c);
+}
+
+/* A backward pass over a piece, from o and lse of the whole; results in `c`. */
+static inline bool run_backward(trial *t, const char *how, grid_case *c, unsigned carry)
+{
+    ordo_plan *plan = NULL;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    t->passes++;
+    const bool ran =
+        fine(t, "cut", grid_plan(&t->lab, c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
+        fine(t, "cut", ordo_plan_query(plan, &info)) &&
+        fine(t, "cut", grid_load(&t->lab, &t->other, c)) &&
+        fine(t, "cut",
+             grid_run_backward(&t->lab, &t->other, c, plan, carry, 1 + (int)(t->passes % 3)));
+    if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+        fail(t, "cut", "%s: key %s, in the whole %s", how, info.numeric_key, t->info.numeric_key);
+    if (ran && !grid_fetch(&t->lab, &t->other, c))
+        fail(t, "cut", "%s: written past the end of an output", how);
+    ordo_plan_destroy(plan);
+    return ran;
+}
+
+static inline void check_columns(trial *t, grid_piece_place x)
+{
+    grid_case c;
+    grid_place at;
+    grid_piece_of(&c, &t->c, &x);
+    if (run_backward(t, "columns", &c, 0) && grid_piece_differs(&t->c, &c, &x, GRID_BY_KEY, &at))
+        fail_at(t, "cut", "columns", &at);
+    grid_close(&c);
+}
+
+/* All rows of a sequence in two or three parts at tiles, in the order of the plan. */
+static inline void check_carried(trial *t, grid_piece_place all, uint64_t *state)
+{
+    const int64_t tile = t->info.backward_tile.q, tiles = (all.rows + tile - 1) / tile;
+    const int64_t parts = tiles < 3 ? tiles : check_between(state, 2, 3);
+    const int64_t middle = parts < 3 ? tiles : check_between(state, 2, tiles - 1);
+    const int64_t cuts[] = { 0, parts < 2 ? tiles : check_between(state, 1, middle - 1), middle,
+                             tiles };
+    const bool down = t->info.order == ORDO_ORDER_DESCENDING;
+    for (int64_t n = 0; parts > 1 && n < parts; n++) {
+        const int64_t part = down ? parts - 1 - n : n;
+        const bool last = n + 1 == parts;
+        grid_piece_place x = all;
+        grid_case c;
+        grid_place at;
+        x.row = cuts[part] * tile;
+        x.rows = (cuts[part + 1] * tile < all.rows ? cuts[part + 1] * tile : all.rows) - x.row;
+        grid_piece_of(&c, &t->c, &x);
+        const bool ran = run_backward(t, "carried", &c,
+                                      (n > 0 ? ORDO_CARRY_IN : 0u) | (last ? 0u : ORDO_CARRY_OUT));
+        if (ran && grid_piece_differs(&t->c, &c, &x,
+                                      1u << GRID_DQ | (last ? (unsigned)GRID_BY_KEY : 0u), &at))
+            fail_at(t, "cut", "carried", &at);
+        grid_close(&c);
+        if (!ran)
+            return;
+    }
+}
+
+/* Row i of a causal sequence with the keys that it sees, as decoding computes it. */
+static inline void check_decode(trial *t, grid_piece_place all, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const int64_t i = check_between(state, 0, all.rows - 1);
+    all.decode = true;
+    all.row = i;
+    all.columns += i + 1 - all.rows;
+    all.rows = 1;
+    if (p->mask == ORDO_MASK_CAUSAL && p->dropout.p == 0 && !grid_cut(&t->c) && all.columns > 0)
+        check_rows(t, "decoded", all);
+}
+
+static inline void check_cut(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const bool sparse = t->c.blocks.kind == GRID_SPARSE; /* cut at blocks only */
+    const int64_t b = check_between(state, 0, p->batch - 1);
+    const int64_t step = sparse ? ORDO_BLOCK : p->dropout.p > 0 ? 16 : 1;
+    const grid_piece_place all = { .sequence = b,
+                                   .rows = t->c.q_lens[b],
+                                   .columns = t->c.kv_lens[b] };
+    const ordo_order order = t->info.order_asked;
+    const bool cyclic = order == ORDO_ORDER_SHIFT || order == ORDO_ORDER_SYMMETRIC;
+    if (all.rows == 0 || all.columns == 0 || cyclic) /* which keep o and lse only */
+        return;
+    grid_piece_place rows = all, columns = all;
+    rows.row = check_between(state, 0, (all.rows - 1) / step) * step;
+    rows.rows = check_between(state, 1, all.rows - rows.row);
+    check_rows(t, "rows", rows);
+    columns.column = 128 * check_between(state, 0, (all.columns - 1) / 128);
+    columns.columns -= columns.column;
+    if (columns.columns > 128 && check_between(state, 0, 1))
+        columns.columns = 128;
+    check_columns(t, columns);
+    if (sparse)
+        return;
+    if (t->info.kept & ORDO_PROMISE_CUT && !grid_cut(&t->c))
+        check_carried(t, all, state);
+    check_decode(t, all, state);
+}
+
+/* Bits that the device made are those of the host. */
+static inline void check_device_bits(trial *t)
+{
+    ordo_dropout_info info;
+    const ordo_dropout_call call = grid_dropout_call(&t->c);
+    grid_image whole = t->whole;
+    grid_must(ordo_dropout_query(&t->c.problem, &call, &info), "ordo_dropout_query");
+    uint32_t *host = malloc(info.bytes + 1), *made = malloc(info.bytes + 1);
+    if (!host || !made)
+        abort();
+    grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
+              "ordo_dropout_fill");
+    if (fine(t, "mask", grid_make_bits(&t->lab, &whole, &t->c))) {
+        grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
+        for (size_t x = 0; x < info.bytes / 4; x++)
+            if (made[x] != host[x]) {
+                fail(t, "mask", "word %zu is %#x, on the host %#x", x, made[x], host[x]);
+                break;
+            }
+    }
+    free(host);
+    free(made);
+}
+
+static inline void check_mask(trial *t)
+{
+    if (t->c.problem.dropout.p == 0)
+        return;
+    const ordo_problem *p = &t->c.problem;
+    if (!t->s->cuda || !grid_by_phases(p)) /* else no pass makes them */
+        check_same(t, "mask", t->c.bits_given ? "bits made inside" : "bits given",
+                   (grid_part) { .layout = p->layout }, true);
+    if (t->s->cuda)
+        check_device_bits(t);
+}
+
+/* A number of segments that the rows can have: up to six. */
+static inline int64_t draw_segments(const trial *t, uint64_t *state)
+{
+    int64_t unit = t->info.backward_tile.q;
+    while (unit % 16 != 0)
+        unit += t->info.backward_tile.q;
+    const int64_t units = (t->c.problem.q_len + unit - 1) / unit;
+    const int64_t asked = check_between(state, 1, units < 6 ? units : 6);
+    const int64_t each = (units + asked - 1) / asked;
+    return (units + each - 1) / each;
+}
+
+static inline void check_segments(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = NULL;
+    char how[40];
+    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || t->c.mask ||
+        !(t->info.kept & ORDO_PROMISE_CUT))
+        return;
+    options.backend = t->info.backend;
+    options.order = t->c.order;
+    options.segments = draw_segments(t, state);
+    (void)snprintf(how, sizeof how, "%d segments", (int)options.segments);
+    const uint32_t *const bits = t->whole.call.mask_bits;
+    t->whole.call.mask_bits = NULL;
+    t->whole.call.side_stream = check_between(state, 0, 1) ? t->lab.side : NULL;
+    if (fine(t, "segments", ordo_plan_create(&plan, p, t->lab.machine, &options)) &&
+        run(t, "segments", &t->whole, &t->c, plan))
+        (void)kept_again(t, "segments", how);
+    t->whole.call.mask_bits = bits;
+    ordo_plan_destroy(plan);
+}
+
+static inline void check_dropped(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    grid_part all = { .layout = p->layout };
+    grid_probe probe = { check_between(state, 0, p->kv_len - 1),
+                         check_between(state, 0, p->q_len - 1),
+                         check_between(state, 0, p->heads / p->kv_heads - 1) };
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_wrong_drop wrong;
+    grid_case c;
+    if (p->dropout.p == 0)
+        return;
+    grid_part_of(&c, &t->c, &all);
+    c.sinks = false; /* a large one leaves nothing to read */
+    grid_probe_fill(&c, &probe);
+    if (run_other(t, "dropped", "probe", &c, &resolved) &&
+        grid_probe_wrong(&c, &resolved, &probe, &wrong))
+        fail(t, "dropped", "sequence %d, head %d, row %d, column %d: %s by the %s pass",
+             (int)wrong.sequence, (int)wrong.head, (int)wrong.row, (int)wrong.column,
+             wrong.kept ? "dropped" : "kept", wrong.backward ? "backward" : "forward");
+    grid_close(&c);
+}
+
+#endif
