@@ -22,11 +22,11 @@ enum {
 typedef struct request {
     int pass, mask;
     const char *algorithm, *window, *model, *sweep, *svg, *measured, *machine;
-    int64_t n, kv, d, dv, heads, kv_heads, cache, outer, strip, panel, workspace;
+    int64_t n, kv, d, dv, batch, heads, kv_heads, cache, outer, strip, panel, workspace;
     cli_list tiles;
     double dropout, budget;
     uint64_t seed;
-    bool predict, pack, devices, crossover, budget_given;
+    bool predict, pack, devices, crossover, hbm, budget_given;
     cli_json_target json;
 
     /* After finish(). */
@@ -307,10 +307,40 @@ static int work(const request *r)
     return status;
 }
 
+static int run_hbm(const request *r)
+{
+    cli_hbm_request asked = { .machine = r->machine,
+                              .problem = ORDO_PROBLEM_INIT,
+                              .pass = (ordo_io_pass)(r->pass + ORDO_IO_FORWARD) };
+    ordo_problem *p = &asked.problem;
+    if (r->n == 0 || r->d == 0)
+        return cli_usage("--%s: missing; expected a size", r->n == 0 ? "n" : "d");
+    if (ordo_io_algorithm_from_name(r->algorithm, &asked.form) != ORDO_OK)
+        return cli_usage("--algorithm %s: expected flash, split, phase or best with --hbm",
+                         r->algorithm);
+    if (r->window || r->block_mask)
+        return cli_usage("--window, --block-mask: --hbm replays full masks");
+    p->dtype = ORDO_BF16;
+    p->batch = r->batch > 0 ? r->batch : 1;
+    p->heads = r->heads > 0 ? r->heads : 1;
+    p->kv_heads = r->kv_heads > 0 ? r->kv_heads : p->heads;
+    p->q_len = r->n;
+    p->kv_len = r->kv > 0 ? r->kv : r->n;
+    p->head_dim = r->d;
+    p->v_head_dim = r->dv > 0 ? r->dv : r->d;
+    p->mask = (ordo_mask)r->mask;
+    p->dropout.p = r->dropout;
+    return cli_io_hbm(&asked, &r->json);
+}
+
 static int run(request *r)
 {
-    if (r->devices && r->crossover)
-        return cli_usage("--devices and --crossover: expected one of them");
+    if (r->devices + r->crossover + r->hbm > 1)
+        return cli_usage("--devices, --crossover and --hbm: expected one of them");
+    if (r->batch && !r->hbm)
+        return cli_usage("--batch: goes with --hbm");
+    if (r->hbm)
+        return run_hbm(r);
     if (r->measured && !r->crossover)
         return cli_usage("--measured: goes with --crossover");
     if (r->devices)
@@ -321,8 +351,8 @@ static int run(request *r)
         return cli_io_crossover(&asked, &r->json);
     }
     if (r->machine)
-        return cli_usage("--machine: goes with --devices and --crossover; `ordo plan --memory` "
-                         "explains a problem's");
+        return cli_usage("--machine: goes with --devices, --crossover and --hbm; `ordo plan "
+                         "--memory` explains a problem's");
     CLI_TRY(finish(r));
     return work(r);
 }
@@ -337,6 +367,7 @@ int cli_io(int argc, char **argv)
         OPT_INT("--kv", "N", &r.kv, 1, MOST, "rows of keys (default --n)"),
         OPT_INT("--d", "D", &r.d, 1, 65536, "head size"),
         OPT_INT("--dv", "D", &r.dv, 1, 65536, "head size of values (default --d)"),
+        OPT_INT("--batch", "N", &r.batch, 1, MOST, "of --hbm: sequences (default 1)"),
         OPT_INT("--heads", "N", &r.heads, 1, MOST, "query heads (default 1)"),
         OPT_INT("--kv-heads", "N", &r.kv_heads, 1, MOST, "key heads (default --heads)"),
         OPT_CHOICE("--mask", "full|causal|causal-top-left", &r.mask,
@@ -377,10 +408,12 @@ int cli_io(int argc, char **argv)
         OPT_FLAG("--devices", &r.devices, "print the memory levels of machines instead"),
         OPT_FLAG("--crossover", &r.crossover,
                  "print what forms of the backward pass move on Hopper, by head size"),
+        OPT_FLAG("--hbm", &r.hbm,
+                 "replay a pass of the Hopper kernels through L2, and print bytes of HBM"),
         OPT_TEXT("--measured", "FILE", &r.measured,
                  "of --crossover: rates of bench/gpu/phase_h200 --json beside it"),
         OPT_TEXT("--machine", "NAME|FILE", &r.machine,
-                 "of --devices and --crossover: this machine (crossover: default h200)"),
+                 "of --devices, --crossover, --hbm: this machine (the last two: h200)"),
         OPT_JSON(&r.json),
     };
     const cli_section sections[] = { CLI_SECTION("Attention", problem),
@@ -402,6 +435,7 @@ int cli_io(int argc, char **argv)
         "  ordo io --pass backward --n 8k --d 128 --sweep cache=1k..1m --svg words.svg\n"
         "  ordo io --devices\n"
         "  ordo io --crossover --machine h200 --svg crossover.svg\n"
+        "  ordo io --hbm --pass backward --algorithm flash --n 8k --d 128 --heads 16 --batch 2\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {

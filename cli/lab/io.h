@@ -46,4 +46,13 @@ typedef struct cli_crossover_request {
 } cli_crossover_request;
 int cli_io_crossover(const cli_crossover_request *request, const cli_json_target *json);
 
+/* `ordo io --hbm`: bytes of HBM of one pass, by the kernels of a form. */
+typedef struct cli_hbm_request {
+    const char *machine; /* NULL: h200 */
+    ordo_problem problem;
+    ordo_io_pass pass;
+    ordo_io_algorithm form; /* ORDO_IO_BEST: the one that ordo uses */
+} cli_hbm_request;
+int cli_io_hbm(const cli_hbm_request *request, const cli_json_target *json);
+
 #endif

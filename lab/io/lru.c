@@ -165,6 +165,28 @@ void ordo_io_lru_take(void *lru, const uint32_t *accesses, size_t count)
             access_list(c, accesses[i] >> shift, accesses[i] & 1);
 }
 
+bool ordo_io_lru_holds(const ordo_io_lru *c, uint32_t line)
+{
+    return (c->state[line] & HELD) != 0;
+}
+
+void ordo_io_lru_drop(ordo_io_lru *c, uint32_t line)
+{
+    if (!ordo_io_lru_holds(c, line))
+        return;
+    if (line != c->head) {
+        unlink_line(c, line);
+    } else {
+        c->head = c->next[line];
+        if (c->head != NONE)
+            c->prev[c->head] = NONE;
+        else
+            c->tail = NONE;
+    }
+    c->held--;
+    c->state[line] = 0;
+}
+
 void ordo_io_lru_finish(ordo_io_lru *c)
 {
     for (int64_t line = 0; line < c->scratch && line < c->lines; line++)

@@ -73,6 +73,8 @@ static const ordo_machine_rule rules[] = {
     COUNT("l2_bytes", "B", PHYSICAL, "all", 1024, 1e12, "size of the L2 cache"),
     COUNT("l2_budget_bytes", "B", FITTED, "all", 1024, 1e12,
           "cache that Q, dO and dQ of the heads in flight may fill"),
+    COUNT("l2_parts", "count", PHYSICAL, "none", 1, 16,
+          "parts of L2, each of which also keeps what its workers read of the others"),
     COUNT("l2_ways", "count", PHYSICAL, "none", 1, 4096, "associativity of the L2 cache"),
     KEY("l2_port_bytes_per_clk", "B/clk", PHYSICAL, "none", 0.001, 1e5,
         "width of one worker's port to L2"),

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/for_lab.h"
+
 /* Bytes of workspace by default, of all parts together: a power of two of scores and a quarter for
  * what is beside them, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
@@ -32,6 +34,6 @@ typedef struct ordo_phase_panels {
 } ordo_phase_panels;
 
 /* The panels whose P, dS and sums fit `budget` bytes, or the smallest ones. */
-ordo_phase_panels ordo_phase_panels_of(const ordo_phase_problem *p, uint64_t budget);
+ORDO_FOR_LAB ordo_phase_panels ordo_phase_panels_of(const ordo_phase_problem *p, uint64_t budget);
 
 #endif

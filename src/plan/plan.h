@@ -64,7 +64,8 @@ int64_t ordo_plan_diagonal(const ordo_plan *plan, int64_t q_len, int64_t kv_len)
 ordo_band ordo_plan_band(const ordo_plan *plan, int64_t q_len, int64_t kv_len);
 
 /* A run of `sequences` sequences of these lengths, for ordo_run_issue(). */
-ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len, int64_t kv_len);
+ORDO_FOR_LAB ordo_run ordo_plan_run(const ordo_plan *plan, int64_t sequences, int64_t q_len,
+                                    int64_t kv_len);
 
 /* The number of chains that must be resident together, for any lengths that a call may have; 0:
  * chains wait only on earlier ones. */

@@ -2,6 +2,7 @@
 #ifndef PLANNER_STEP_COST_H
 #define PLANNER_STEP_COST_H
 
+#include "base/for_lab.h"
 #include "ordo/machine.h"
 #include "plan/plan.h"
 #include "planner/costs.h"
@@ -14,6 +15,7 @@
  *
  * On a GPU up to two additions run while later steps compute; a CPU thread computes and adds
  * alternately. Returns ORDO_ERR_UNSUPPORTED if the machine does not state a rate. */
-ordo_status ordo_step_cost(const ordo_plan *plan, const ordo_machine *machine, ordo_costs *clocks);
+ORDO_FOR_LAB ordo_status ordo_step_cost(const ordo_plan *plan, const ordo_machine *machine,
+                                        ordo_costs *clocks);
 
 #endif

@@ -159,6 +159,7 @@ TEST(words_moved)
     ordo_io_level level;
     ordo_io_advice advice;
     ordo_io_bytes bytes;
+    ordo_io_hbm hbm;
     ordo_io_algorithm algorithm;
     REFUSED(ordo_io_bound_at(NULL, 0, &bound));
     REFUSED(ordo_io_bound_at(&io_problem, 0, NULL));
@@ -185,6 +186,9 @@ TEST(words_moved)
     REFUSED(ordo_io_advise(machine, &problem, ORDO_IO_FORWARD, 0, &advice, NULL));
     REFUSED(ordo_io_hopper(NULL, 64, &bytes));
     REFUSED(ordo_io_hopper(machine, 64, NULL));
+    REFUSED(ordo_io_replay(NULL, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
+    REFUSED(ordo_io_replay(machine, NULL, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
+    REFUSED(ordo_io_replay(machine, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, NULL));
     REFUSED(ordo_io_algorithm_from_name(NULL, &algorithm));
     REFUSED(ordo_io_algorithm_from_name("best", NULL));
     CHECK(isnan(ordo_io_sparse_form(NULL)));

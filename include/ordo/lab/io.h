@@ -269,6 +269,35 @@ typedef struct ordo_io_bytes {
 ORDO_API ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim,
                                     ordo_io_bytes *bytes);
 
+/* Bytes between L2 and HBM of one pass on a Hopper GPU. */
+enum { ORDO_IO_KERNELS = 6 };
+typedef struct ordo_io_hbm {
+    int64_t read_bytes, written_bytes;
+    int64_t least_bytes; /* if L2 held everything: inputs once, what is written once */
+    int64_t most_bytes;  /* without L2: all that the kernels ask for */
+    double scores;       /* pairs of a query and a key, of all heads and sequences */
+    /* In bytes, by kernel; a name that is NULL ends the list. The last one, "left in L2", is what
+     * is still to be written when the pass ends. */
+    ordo_io_traffic kernels[ORDO_IO_KERNELS];
+} ordo_io_hbm;
+
+/* Replay a pass of ordo's kernels through L2, and count what passes it. `form` is FLASH (head sizes
+ * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. The
+ * tiles, the order of the units and the panels of the workspace are those of plans; the workers of
+ * the machine take the units as the kernels do, the chains of flash with the times of the planner's
+ * simulation, all others in step. L2 has `cache_bytes` bytes, 0 = l2_bytes of the machine, in
+ * l2_parts parts, each of which evicts what it has used least recently and keeps copies of what its
+ * workers read of the others. It is empty when the pass begins. Row statistics, turns and hints of
+ * kernels to the cache are ignored.
+ *
+ * The problem is dense, of bf16 or f16, with a full mask, as many key heads as query heads, equal
+ * lengths and head sizes that are multiples of 64. Returns ORDO_ERR_UNSUPPORTED for others, for
+ * other machines, for a machine that does not state one of these keys and for problems that are too
+ * large to replay; ORDO_ERR_ARGUMENT for a cache too small for one granule of 8 KiB per part. */
+ORDO_API ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *problem,
+                                    ordo_io_pass pass, ordo_io_algorithm form, int64_t cache_bytes,
+                                    ordo_io_hbm *hbm);
+
 ORDO_API const char *ordo_io_pass_name(ordo_io_pass pass);
 ORDO_API const char *ordo_io_algorithm_name(ordo_io_algorithm algorithm);
 ORDO_API ordo_status ordo_io_algorithm_from_name(const char *name, ordo_io_algorithm *algorithm);

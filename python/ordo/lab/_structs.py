@@ -302,7 +302,7 @@ class ordo_plan_price(Struct):
 
 # ---- ordo/lab/io.h ----
 
-IO_TENSORS, IO_PHASES = 24, 8  # lengths of arrays there
+IO_TENSORS, IO_PHASES, IO_KERNELS = 24, 8, 6  # lengths of arrays there
 
 
 class ordo_io_problem(Struct):
@@ -448,6 +448,18 @@ class ordo_io_bytes(Struct):
         ("fewest", c_int),
         ("used", c_int),
     ]
+
+
+class ordo_io_hbm(Struct):
+    _fields_ = [
+        ("read_bytes", c_int64),
+        ("written_bytes", c_int64),
+        ("least_bytes", c_int64),
+        ("most_bytes", c_int64),
+        ("scores", c_double),
+        ("kernels", ordo_io_traffic * IO_KERNELS),
+    ]
+
 
 # ---- ordo/lab/block.h ----
 

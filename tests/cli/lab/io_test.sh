@@ -104,9 +104,28 @@ echo '{"results": []}' >"$work/none.json"
 refuses 2 'expected "rows"' io --crossover --measured "$work/none.json"
 refuses 2 'no such forms.json' io --crossover --measured "$work/no such forms.json"
 refuses 2 '--measured: goes with --crossover' io --devices --measured "$forms"
-refuses 2 '--devices and --crossover' io --devices --crossover
+# Bytes of HBM: the form that ordo uses, and what the kernels of one move.
+json io --hbm --pass backward --n 1k --d 128 --heads 4
+is form '"flash"'
+is pass '"backward"'
+for name in read_bytes written_bytes least_bytes most_bytes bytes_per_score; do
+    [ -n "$(field "$name")" ] || fail "--hbm: no field $name"
+done
+is least_bytes $(($(field read_bytes | head -1) + $(field written_bytes | head -1))) # all of it fits
+json io --hbm --n 512 --d 320
+is form '"phase"'
+status 0 io --hbm --pass backward --algorithm split --n 512 --d 192 --batch 2
+prints 'queries'
+prints 'without L2'
+refuses 2 'expected flash, split, phase or best' io --hbm --n 512 --d 192 --algorithm all
+refuses 2 '--n: missing' io --hbm --d 192
+refuses 2 '--batch: goes with --hbm' io --n 4 --d 4 --cache 100 --batch 2
+refuses 2 'replays full masks' io --hbm --n 512 --d 128 --window 4,0
+refuses 3 'expected a dense layout and a full mask' io --hbm --pass backward --n 512 --d 128 --mask causal
+refuses 3 'expected backward by flash' io --hbm --n 512 --d 128 --algorithm flash
+refuses 2 '--devices, --crossover and --hbm' io --devices --crossover
 refuses 3 'expected cuda_arch 90' io --crossover --machine a100
-refuses 2 '--machine: goes with --devices and --crossover' io --n 4 --d 4 --cache 100 --machine h200
+refuses 2 '--machine: goes with --devices, --crossover and --hbm' io --n 4 --d 4 --cache 100 --machine h200
 
 json plan --seq 8k --heads 2 --dim 256 --dtype bf16 --machine h200 --memory
 [ "$(grep -c '"level":' "$out")" -eq 6 ] || fail "--memory: expected three levels of two passes"
