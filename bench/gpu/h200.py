@@ -6,6 +6,8 @@ Importing it needs neither PyTorch nor a GPU; load() does, and ends the program 
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import subprocess
 import sys
 import time
@@ -78,6 +80,13 @@ def over(a: float | None, b: float | None) -> float | None:
 def time_ms(run, args) -> float:
     """Milliseconds of one run: median of CUDA-event times, L2 flushed between runs."""
     return triton.testing.do_bench(run, warmup=args.warmup, rep=args.rep, return_mode="median")
+
+
+def save(path: str | None, made: dict) -> None:
+    """Write what has been measured so far as JSON; a reader never sees half a file."""
+    if path:
+        Path(path + ".new").write_text(json.dumps(made, indent=1))
+        os.replace(path + ".new", path)
 
 
 def once_ms(run) -> float:

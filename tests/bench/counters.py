@@ -155,6 +155,32 @@ def test_a_row_by_the_profiler():
     assert "phase backward 512: scores_kernel" in text
 
 
+def test_a_run():
+    """Both instruments on every row; the file has a row as soon as it is measured."""
+    kernels = [{"kernel": "x", "values": {bench.READ: 3e9, bench.WRITE: 1e9}}]
+    run_on = {"counters": Driver().over(1), "ms": 2.0, "bytes": 4 * GIB}
+    with tempfile.TemporaryDirectory() as folder:
+        out, seen = Path(folder) / "counters.json", []
+
+        def profile(ncu, metrics, args, *words):
+            if out.exists():
+                seen.append(sum("ncu" in x for x in json.loads(out.read_text())["rows"]))
+            return kernels
+
+        names = {"profiler": lambda: ["ncu"], "known_metrics": lambda ncu: [], "profile": profile}
+        names |= {"steady": lambda *words: run_on, "TRAFFIC": COMMAND}
+        code, text = with_pretended(
+            {"Counters": Driver}, bench.gpm,
+            lambda: with_pretended(
+                names, bench, lambda: run(bench, "--no-build", "--json", "--out", str(out))
+            ),
+        )  # fmt: skip
+        assert code == 0 and seen == list(range(1, len(bench.ROWS))), seen
+        assert json.loads(text) == json.loads(out.read_text())
+        code, text = run(bench, "--replay", str(out))
+    assert code == 0 and text.count("HBM read") == len(bench.ROWS) and "NVML: ok" in text, text
+
+
 def test_count_is_what_was_measured():
     """On an H200: bytes of the multiprocessors are the count with the kernels' tiles within 0.5 %,
     bytes of HBM the replay within 10 %, by both instruments."""
