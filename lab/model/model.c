@@ -259,10 +259,11 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
                          "blocks.entries %" PRId64
                          ": expected 0; what a block mask leaves is known when a pass is called",
                          plan->problem.blocks.entries);
+    if (ordo_problem_empty(&plan->problem)) /* nothing to price, and no shape to check */
+        return ordo_price_plan(model, plan, price);
     ordo_attention_shape s = ordo_plan_shape(&plan->problem);
     const ordo_kernel_counts *counts = NULL;
-    if (!ordo_problem_empty(&plan->problem))
-        ORDO_TRY(check_shape(model, &s));
+    ORDO_TRY(check_shape(model, &s));
     if (plan->problem.dropout.p > 0)
         ORDO_TRY(find_counts(&s.rng, &counts));
     return ordo_price_plan(model, plan, price);

@@ -29,6 +29,7 @@ status 2 plan --seq 1k --heads 4,6 --kv-heads 3 --json
 [ "$(grep -c '"numeric_key":' "$out")" -eq 1 ] || fail "lists: expected one made"
 
 # Packed and padded.
+status 0 plan --cu-seqlens 0,0,0 # no row: nothing to price
 json plan --cu-seqlens 0,100,356 --cu-seqlens-kv 0,50,1k --heads 2
 grep -q '"total_kv": 1024' "$out" || fail "packed: total_kv"
 json plan --q-lens 100,20 --kv-lens 100,30

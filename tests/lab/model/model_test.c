@@ -270,6 +270,32 @@ TEST(plans_are_priced)
     ordo_machine_destroy(machine);
 }
 
+/* No sequence, no query, no key; packed without a row. */
+TEST(empty_plans_cost_nothing)
+{
+    ordo_machine *machine = machine_of("h200");
+    ordo_model *model = model_of(machine, ORDO_CALIBRATION_SILICON);
+    for (int x = 0; x < 4; x++) {
+        ordo_problem problem = ORDO_PROBLEM_INIT;
+        ordo_plan *plan = NULL;
+        ordo_plan_price price = { .utilization = -1 };
+        problem.dtype = ORDO_BF16;
+        problem.layout = x == 3 ? ORDO_PACKED : ORDO_DENSE;
+        problem.batch = x != 0;
+        problem.heads = 2;
+        problem.q_len = x == 1 || x == 3 ? 0 : 64;
+        problem.kv_len = x >= 2 ? ORDO_NO_KEYS : 64;
+        problem.head_dim = 64;
+        problem.dropout.p = 0.1;
+        CHECK_INT(ordo_plan_create(&plan, &problem, machine, NULL), ORDO_OK);
+        CHECK_INT(ordo_model_plan(model, plan, &price), ORDO_OK);
+        CHECK(price.forward.seconds == 0 && price.backward.seconds == 0 && price.utilization == 1);
+        ordo_plan_destroy(plan);
+    }
+    ordo_model_destroy(model);
+    ordo_machine_destroy(machine);
+}
+
 TEST(names)
 {
     CHECK_TEXT(ordo_calibration_name(ORDO_CALIBRATION_PAPER), "paper");
@@ -282,4 +308,5 @@ TEST(names)
 
 CHECK_MAIN(RUN(every_machine_under_every_calibration), RUN(constants_are_traceable),
            RUN(constants_can_be_changed), RUN(blocks_are_checked), RUN(kernels_are_checked),
-           RUN(machines_without_rates_are_refused), RUN(plans_are_priced), RUN(names))
+           RUN(machines_without_rates_are_refused), RUN(plans_are_priced),
+           RUN(empty_plans_cost_nothing), RUN(names))
