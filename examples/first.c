@@ -1,4 +1,5 @@
 /* A plan, a forward pass and its digest on one screen. Build: see docs/guide/start-c.md. */
+#include <inttypes.h>
 #include <ordo/ordo.h>
 #include <stdio.h>
 
@@ -27,11 +28,10 @@ int main(void)
     problem.head_dim = DIM;
     problem.mask = ORDO_MASK_CAUSAL;
 
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    options.backend = ORDO_BACKEND_REF;
-
     ordo_plan *plan;
-    if (ordo_plan_create(&plan, &problem, NULL, &options) != ORDO_OK)
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    if (ordo_plan_create(&plan, &problem, NULL, NULL) != ORDO_OK || /* for this machine's CPU */
+        ordo_plan_query(plan, &info) != ORDO_OK)
         return fail("plan");
 
     ordo_call call = ORDO_CALL_INIT;
@@ -43,10 +43,19 @@ int main(void)
     if (ordo_attention_forward(plan, &call) != ORDO_OK)
         return fail("forward");
 
-    char line[2048];
-    if (ordo_plan_print(plan, line, sizeof line, NULL) != ORDO_OK)
-        return fail("print");
-    printf("%s\nlse of the last row: %.9g\n", line, (double)lse[HEADS * ROWS - 1]);
+    uint64_t digest, workspace;
+    const ordo_bytes bytes = { o, sizeof o };
+    ordo_digest_call hash = ORDO_DIGEST_CALL_INIT;
+    hash.backend = ORDO_BACKEND_CPU;
+    hash.count = 1;
+    hash.spans = &bytes;
+    hash.digests = &digest;
+    hash.workspace = &workspace;
+    hash.workspace_bytes = sizeof workspace;
+    if (ordo_digest_run(&hash) != ORDO_OK)
+        return fail("digest");
+    printf("numeric key  %s\n", info.numeric_key); /* equal keys and inputs give equal digests */
+    printf("digest of o  %016" PRIx64 "\n", digest);
     ordo_plan_destroy(plan);
     return 0;
 }
