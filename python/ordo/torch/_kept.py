@@ -22,18 +22,18 @@ def new_bits(made: Ready, device: torch.device) -> Tensor | None:
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
-def fill(made: Ready, lists: Lists, bits: Tensor) -> None:
-    """Make the bits of a call, on the current stream."""
+def fill(made: Ready, lists: Lists, bits: Tensor, hidden: bool = False) -> None:
+    """Make the bits of a call, on the current stream; `hidden`: those that its mask hides, too."""
     place, size = bits.data_ptr(), bits.numel()
     if not made.cuda:
-        make_bits(False, made.problem, lists, place, size, 0)
+        make_bits(False, made.problem, lists, place, size, 0, hidden)
         return
     stream = torch._C._cuda_getCurrentRawStream(made.device)
     if made.device == torch._C._cuda_getDevice():
-        status = make_bits(True, made.problem, lists, place, size, stream)
+        status = make_bits(True, made.problem, lists, place, size, stream, hidden)
     else:
         with torch.cuda.device(made.device):
-            status = make_bits(True, made.problem, lists, place, size, stream)
+            status = make_bits(True, made.problem, lists, place, size, stream, hidden)
     if status:
         _raise(status, lib.ordo_dropout_fill_device, ())
 

@@ -55,7 +55,7 @@ def _words(made: Ready, q: Tensor, lists: Lists) -> Tensor:
     """Keep bits in storage order, int32: made on the host or the device, wherever q is."""
     room = max(bits_bytes(made.problem, lists), 4 * _WORDS)
     words = torch.empty(room, dtype=torch.uint8, device=q.device)
-    fill(made, lists, words)
+    fill(made, lists, words, hidden=True)
     return words.view(torch.int32)
 
 

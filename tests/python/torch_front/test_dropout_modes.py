@@ -67,6 +67,29 @@ def test_every_mode_gives_the_same_bits(monkeypatch, fills, rules):
     assert times == {"auto": 0, "fused": 0, "sequential": 1, "overlapped": 1}
 
 
+@pytest.mark.parametrize("poison", [0x00, 0xFF])
+def test_bits_that_the_mask_hides_are_not_made(monkeypatch, poison):
+    """Under a causal mask half of the work; whatever lies there, no pass reads it."""
+    inputs, dout = tensors((1, 260, 260, 2, 1, 16, 16))
+    choose(monkeypatch, "fused")
+    expected = results(inputs, dout)
+    make, hidden = _bits.make_bits, []
+
+    def poisoned(cuda, problem, lists, bits, size, *rest):
+        ctypes.memset(bits, poison, size)
+        status = make(cuda, problem, lists, bits, size, *rest)
+        words = (ctypes.c_uint32 * (size // 4)).from_address(bits)
+        hidden.append(set(words[64:192]))  # columns 128 to 383 of the first 16 rows
+        return status
+
+    for module in ("_call", "_kept"):
+        monkeypatch.setattr(f"ordo.torch.{module}.make_bits", poisoned)
+    choose(monkeypatch, "sequential")
+    made = results(inputs, dout)
+    assert all(same(x, y) for x, y in zip(made, expected))
+    assert hidden == [{poison * 0x01010101}]
+
+
 def test_bits_that_are_kept_are_released(monkeypatch, fills):
     choose(monkeypatch, "sequential")
     inputs, dout = tensors(SQUARE)
