@@ -182,10 +182,12 @@ struct backward_math {
     }
 
     /* Bits that are made inside are gathered in the step before, under its products, or where they
-     * are used, as the registers of an instance allow. Given ones are not, and general instances of
-     * head size 64 gather none: that is faster, or there are no registers for it. */
+     * are used, as the registers of an instance allow. Given ones are not gathered, but marked with
+     * the exponentials, which leave time for it; and for those of general instances of head size 64
+     * that are made inside there are registers only when dS is computed. */
     enum { EARLY = Z::MADE && !GENERAL, LATE = Z::MADE && GENERAL && D == 128 };
-    enum { UNGATHERED = Z::DROP && !EARLY && !LATE, BY_SLICE = UNGATHERED && GENERAL && D == 64 };
+    enum { GATHERED = EARLY || LATE, UNGATHERED = Z::DROP && !GATHERED };
+    enum { WITH_DS = UNGATHERED && Z::MADE, WITH_EXP = UNGATHERED && !WITH_DS };
 
     __device__ __forceinline__ void gather_early(uint32_t (&bits)[WORDS], uint32_t j) const
     {
@@ -204,7 +206,8 @@ struct backward_math {
         }
     }
 
-    /* The same without gathering: this thread has two bits of each stored word, sixteen apart. */
+    /* The same without gathering: this thread has two bits of each stored word, sixteen apart.
+     * Shifted left by `shift`, or sixteen less, a word has them in its sign. */
     struct stored_bits {
         uint32_t at, shift;
     };
@@ -213,11 +216,13 @@ struct backward_math {
     {
         const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
         const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
-        return { at + x % 4 * 64 + x % 32 / 8 * 8,
+        /* opaque: or the compiler makes every address by itself */
+        return { opaque(at + x % 4 * 64 + x % 32 / 8 * 8),
                  keep_shift(0, 0) - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
     }
 
-    /* Sixteen queries k; of all, once their bits are there. */
+    /* Sixteen queries k. Where registers allow, a bit becomes a predicate by one instruction, which
+     * then costs the sign one of the f32 pipe; otherwise both take the integer pipe. */
     static __device__ __forceinline__ void mark_slice(float (&p)[SCORES], int k,
                                                       const stored_bits &from)
     {
@@ -225,18 +230,14 @@ struct backward_math {
         load_shared2(from.at + k * 256, word[0][0], word[0][1]);
         load_shared2(from.at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll
-        for (int i = 8 * k; i < 8 * k + 8; i++)
-            p[i] =
-                mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], from.shift - (i & 2 ? 16 : 0));
-    }
-
-    __device__ __forceinline__ void mark_slices(float (&p)[SCORES], uint32_t j) const
-    {
-        const stored_bits from = stored(j);
-        wait_keep(j);
-#pragma unroll
-        for (int k = 0; k < Z::ROWS / 16; k++)
-            mark_slice(p, k, from);
+        for (int i = 8 * k; i < 8 * k + 8; i++) {
+            const uint32_t bits = (uint32_t)word[i % 2][i / 4 % 2];
+            const uint32_t shift = from.shift - (i & 2 ? 16 : 0);
+            if (WITH_DS)
+                p[i] = mark_dropped(p[i], bits, shift);
+            else
+                multiply_if_clear(p[i], bits, 0x80000000u >> shift, -1.0f);
+        }
     }
 
     static __device__ __forceinline__ void wait_keep(uint32_t j)
@@ -479,16 +480,24 @@ struct backward_math {
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
+        stored_bits from = {};
+        if (WITH_EXP) {
+            from = stored(j);
+            wait_keep(j);
+        }
         if constexpr (D == 128) {
             float delta[STATS];
 #pragma unroll
-            for (int i = 0; i < SCORES; i++)
-                sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+                if (WITH_EXP)
+                    mark_slice(sc, k, from);
+            }
             if (LATE)
                 gather_keep(bits, j);
-            if (UNGATHERED)
-                mark_slices(sc, j);
-            else if (Z::DROP)
+            if (GATHERED)
                 mark(sc, 0, bits[0]);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
@@ -515,19 +524,19 @@ struct backward_math {
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
+                if (WITH_EXP)
+                    mark_slice(sc, k, from);
             }
-            if (UNGATHERED && !BY_SLICE)
-                mark_slices(sc, j);
             wgmma_wait<0>();
             wgmma_pin(dp);
-            if (BY_SLICE)
+            if (WITH_DS)
                 wait_keep(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
-                if (BY_SLICE)
+                if (WITH_DS)
                     mark_slice(sc, k, stored(j));
-                else if (Z::DROP && !UNGATHERED && k % 4 == 0)
+                if (GATHERED && k % 4 == 0)
                     mark(sc, k / 4, bits[k / 4]);
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
@@ -614,8 +623,7 @@ struct backward_math {
 
     static __device__ __forceinline__ uint32_t pack_kept_pair(float low, float high)
     {
-        return Z::MADE ? pack_positive_pair<F16>(low, high)
-                       : pack_pair<F16>(kept_value<Z::DROP>(low), kept_value<Z::DROP>(high));
+        return Z::DROP ? pack_positive_pair<F16>(low, high) : pack_pair<F16>(low, high);
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
