@@ -102,8 +102,7 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        int32_t cut = 0;         /* of step j */
-        uint32_t bits[M::WORDS]; /* keep bits of the step, if gathered early */
+        int32_t cut = 0; /* of step j */
         if constexpr (GENERAL)
             m.zero_keys();
         if (m.leads())
@@ -124,7 +123,6 @@ __global__ void __launch_bounds__(384, 1)
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
         if constexpr (GENERAL)
             m.zero_queries(j);
-        m.gather_early(bits, j);
         wgmma_wait<0>();
         wgmma_pin(sc);
 
@@ -145,11 +143,11 @@ __global__ void __launch_bounds__(384, 1)
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
-            m.template gradients<KEYS>(sc, dp, dv, lse, p, ds, bits, j, args, begins);
+            m.template gradients<KEYS>(sc, dp, dv, lse, p, ds, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
             if (QUERIES)
                 m.put_ds(ds, stage);
-            if (M::UNGATHERED && !KEYS)
+            if (Z::DROP && !KEYS)
                 m.release_keep(j);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
@@ -197,8 +195,6 @@ __global__ void __launch_bounds__(384, 1)
                 m.make_keep(j + Z::KEEP_BUFFERS, args);
             if (CUT_AHEAD) /* after the last step: of whatever is there, and dropped */
                 cut = load_shared(Z::CUT + 4 * other);
-            if (!last)
-                m.gather_early(bits, j + 1);
             if (D == 128)
                 m.stats(lse, 0, other);
             if (GENERAL && !last)

@@ -32,12 +32,7 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false
           bool BLOCKS = false>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
-    enum {
-        SCORES = Z::ROWS / 2,
-        PACKED = Z::ROWS / 4,
-        STATS = Z::ROWS / 4,
-        WORDS = SCORES / 32 /* of keep bits */
-    };
+    enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two consumer warpgroups; in the block */
     const uint32_t k_low;   /* V lies behind K alike */
     uint32_t dq_at, ds_at;
@@ -152,62 +147,12 @@ struct backward_math {
             load_shared4(at + 64 * i, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
     }
 
-    /* Keep bits of step j in the order of this thread's registers: bit b of word n is that of
-     * register 32 n + ORDO_KEEP_REGISTER(b). Two threads read half of the stored words each and
-     * exchange what the other one needs; then the stored ones are released. */
-    __device__ __forceinline__ void gather_keep(uint32_t (&bits)[WORDS], uint32_t j) const
-    {
-        const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
-        const uint32_t at =
-            Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES + ordo_keep_gather_offset(x % 32);
-        const uint32_t slice = mine * 4 + x / 32 % 4;
-        uint32_t done = 1;
-        wait_keep(j);
-#pragma unroll
-        for (int n = 0; n < WORDS; n++) {
-            uint32_t half = 0;
-#pragma unroll
-            for (int k = 0; k < 8; k += 2) {
-                int32_t first, second;
-                load_shared2(at + (8 * n + k) * 128, first, second);
-                half = ordo_keep_gather(half, (uint32_t)first, slice);
-                half = ordo_keep_gather(half, (uint32_t)second, slice);
-            }
-            half = ordo_rotate_left(half, slice);
-            bits[n] = __byte_perm(half, exchange_4(half, done), ordo_keep_gather_bytes(x % 32));
-        }
-        __syncwarp();
-        if (x % 32 == 0 && done)
-            mbar_arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
-    }
+    /* Keep bits are applied with the exponentials, which leave time for it. General instances of
+     * head size 64 that make them have the registers only when dS is computed. */
+    enum { WITH_DS = Z::MADE && GENERAL && D == 64, WITH_EXP = Z::DROP && !WITH_DS };
 
-    /* Bits that are made inside are gathered in the step before, under its products, or where they
-     * are used, as the registers of an instance allow. Given ones are not gathered, but marked with
-     * the exponentials, which leave time for it; and for those of general instances of head size 64
-     * that are made inside there are registers only when dS is computed. */
-    enum { EARLY = Z::MADE && !GENERAL, LATE = Z::MADE && GENERAL && D == 128 };
-    enum { GATHERED = EARLY || LATE, UNGATHERED = Z::DROP && !GATHERED };
-    enum { WITH_DS = UNGATHERED && Z::MADE, WITH_EXP = UNGATHERED && !WITH_DS };
-
-    __device__ __forceinline__ void gather_early(uint32_t (&bits)[WORDS], uint32_t j) const
-    {
-        if (EARLY)
-            gather_keep(bits, j);
-    }
-
-    /* Dropout: the sign of P says that the element is dropped. In the order of the bits: then seven
-     * become predicates by one instruction. */
-    static __device__ __forceinline__ void mark(float (&p)[SCORES], int n, uint32_t bits)
-    {
-#pragma unroll
-        for (int b = 0; b < 32; b++) {
-            const int i = 32 * n + ORDO_KEEP_REGISTER(b);
-            p[i] = bits >> b & 1 ? p[i] : -p[i];
-        }
-    }
-
-    /* The same without gathering: this thread has two bits of each stored word, sixteen apart.
-     * Shifted left by `shift`, or sixteen less, a word has them in its sign. */
+    /* Where this thread's bits are: two of each stored word, sixteen apart. Shifted left by
+     * `shift`, or sixteen less, a word has them in its sign. */
     struct stored_bits {
         uint32_t at, shift;
     };
@@ -217,12 +162,13 @@ struct backward_math {
         const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
         const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
         /* opaque: or the compiler makes every address by itself */
-        return { opaque(at + x % 4 * 64 + x % 32 / 8 * 8),
-                 keep_shift(0, 0) - x / 4 % 2 * 8 + mine * 4 + x / 32 % 4 };
+        return { opaque(at + ordo_keep_key_offset(x % 32)),
+                 ordo_keep_key_shift(mine * 4 + x / 32 % 4, x % 32) };
     }
 
-    /* Sixteen queries k. Where registers allow, a bit becomes a predicate by one instruction, which
-     * then costs the sign one of the f32 pipe; otherwise both take the integer pipe. */
+    /* The sign of P says that the element is dropped; for sixteen queries k. Where registers allow,
+     * a bit becomes a predicate by one instruction, which then costs the sign one of the f32 pipe;
+     * otherwise both take the integer pipe. */
     static __device__ __forceinline__ void mark_slice(float (&p)[SCORES], int k,
                                                       const stored_bits &from)
     {
@@ -475,8 +421,8 @@ struct backward_math {
     template <bool KEYS>
     __device__ __forceinline__ void
     gradients(float (&sc)[SCORES], float (&dp)[SCORES], float (&dv)[D / 2],
-              const float (&lse)[STATS], uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED],
-              uint32_t (&bits)[WORDS], uint32_t j, const ordo_backward_args &args, bool first) const
+              const float (&lse)[STATS], uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED], uint32_t j,
+              const ordo_backward_args &args, bool first) const
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
@@ -495,14 +441,10 @@ struct backward_math {
                 if (WITH_EXP)
                     mark_slice(sc, k, from);
             }
-            if (LATE)
-                gather_keep(bits, j);
-            if (GATHERED)
-                mark(sc, 0, bits[0]);
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv<KEYS>(dv, p, stage, first);
-            if (UNGATHERED && KEYS) /* else no product uses P: when dS is stored */
+            if (Z::DROP && KEYS) /* else no product uses P: when dS is stored */
                 release_keep(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
@@ -536,8 +478,6 @@ struct backward_math {
                 float d[4];
                 if (WITH_DS)
                     mark_slice(sc, k, stored(j));
-                if (GATHERED && k % 4 == 0)
-                    mark(sc, k / 4, bits[k / 4]);
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
@@ -549,7 +489,7 @@ struct backward_math {
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
             issue_dv<KEYS>(dv, p, stage, first);
-            if (UNGATHERED && KEYS) /* as above */
+            if (Z::DROP && KEYS) /* as above */
                 release_keep(j);
             pack(ds, dp);
         }

@@ -118,40 +118,22 @@ ORDO_HD int64_t ordo_keep_at(int32_t head, int32_t row, int32_t column, int32_t 
 }
 
 /* Accumulators whose rows are keys and whose columns are queries. A stored word holds 32 keys of
- * one query; a warp with keys 16 * slice .. 16 * slice + 15 of a block of 128 has four bits of it,
- * one per byte. Lane l reads, of every eight queries, the one of its pair that has its parity, l /
- * 4 % 2; ordo_keep_gather() joins the words of eight such queries, and the lane 4 further or before
- * has those of the other parity.
+ * one query; lane l of a warp with keys 16 * slice .. 16 * slice + 15 of a block of 128 has two
+ * bits of it, sixteen apart.
  *
- * Bytes from a block's start to the words of queries q and q + 8 of lane l. */
-ORDO_HD uint32_t ordo_keep_gather_offset(uint32_t lane)
+ * Bytes from a block's start to the words of its queries 0 and 8; 32 bytes on, of queries 1 and 9.
+ */
+ORDO_HD uint32_t ordo_keep_key_offset(uint32_t lane)
 {
-    return (lane % 4 * 2 + lane / 4 % 2) * 32 + lane / 8 * 8;
+    return lane % 4 * 64 + lane / 8 * 8;
 }
 
-ORDO_HD uint32_t ordo_rotate_left(uint32_t x, uint32_t by)
+/* Shifted left by this, a word has the bit of the lane's first key in its sign; by 16 less, that of
+ * the key 8 further. */
+ORDO_HD uint32_t ordo_keep_key_shift(uint32_t slice, uint32_t lane)
 {
-#ifdef __CUDA_ARCH__
-    return __funnelshift_l(x, x, by); /* one instruction; the compiler takes three */
-#else
-    return x << (by & 31) | x >> (-by & 31);
-#endif
+    return 24 - lane / 4 % 2 * 8 + slice;
 }
-
-/* After the eighth word, ordo_rotate_left(.., slice) puts query number k at bit k of each byte. */
-ORDO_HD uint32_t ordo_keep_gather(uint32_t half, uint32_t word, uint32_t slice)
-{
-    return ordo_rotate_left(half, 31) | (word & 0x80808080u >> slice);
-}
-
-/* Which bytes of a lane's own half (0 to 3) and of its neighbour's (4 to 7) are its keep bits. */
-ORDO_HD uint32_t ordo_keep_gather_bytes(uint32_t lane)
-{
-    return lane / 4 % 2 ? 0x3715 : 0x6240;
-}
-
-/* Which of 32 registers has bit b of its thread's word. */
-#define ORDO_KEEP_REGISTER(b) ((b) % 8 * 4 + (b) / 8)
 
 /* ---- row statistics: permuted in sixteens, so that a thread's four are one 16-byte load ---- */
 

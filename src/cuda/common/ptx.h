@@ -378,24 +378,10 @@ ORDO_DEVICE int4 load_shared_int4(uint32_t at)
 
 /* Returns a value that all lanes of the warp have loaded from the same address, by a shuffle, which
  * waits for the load. The compiler may place the shuffle behind an arrival that only follows it:
- * what must be read before the arrival is also used before it, or the arrival depends on it as in
- * exchange_4(). */
+ * what must be read before the arrival is also used before it. */
 ORDO_DEVICE int32_t settled(int32_t value)
 {
     return __shfl_sync(~0u, value, 0);
-}
-
-/* x of the lane 4 further or before. Clears no bit of `done`, which an arrival can be made to
- * depend on: the compiler moves a shuffle behind an arrival that only follows it, and what x was
- * loaded from would be released too early. */
-ORDO_DEVICE uint32_t exchange_4(uint32_t x, uint32_t &done)
-{
-    uint32_t other, in_range;
-    asm volatile("{.reg .pred in; shfl.sync.bfly.b32 %0|in, %2, 4, 31, -1; selp.b32 %1, -1, 0, in;}"
-                 : "=r"(other), "=r"(in_range)
-                 : "r"(x));
-    done &= in_range;
-    return other;
 }
 
 ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)
