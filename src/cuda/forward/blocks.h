@@ -27,7 +27,7 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
     const ordo_cuda_block_mask &blocks = args.blocks;
     forward_record *const to = forward_record_of<Z>(smem, drawn);
     forward_listed *const more = forward_listed_of<Z>(smem, drawn);
-    const ordo_forward_place place = forward_describe<D, DV>(args, ticket, to);
+    const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
     const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
     const int64_t row = ordo_blocks_row_at(&blocks, place.head,

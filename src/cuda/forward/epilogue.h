@@ -70,12 +70,12 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
 }
 
 /* Divides O by the row sums, rounds and stores it. */
-template <int D, int DV, bool GENERAL, bool F16>
+template <int D, int DV, bool GENERAL, bool F16, bool BLOCKS = false>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
                                   float (&o)[DV / 2], const forward_weights &rows,
                                   const forward_end &end, int mine)
 {
-    using Z = forward_shape<D, DV, GENERAL>;
+    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t o_at = Z::O + end.o_buffer * Z::Q_BYTES + mine * 64 * ORDO_LINE_BYTES;

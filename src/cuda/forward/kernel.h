@@ -25,7 +25,7 @@ template <bool X> struct constant {
 };
 
 template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool BLOCKS = false>
-__global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
+__global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
     using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL>::THREADS, 1)
         else if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
                 pass_on();
-        forward_epilogue<D, DV, GENERAL, F16>(args, smem, o, weights, at, mine);
+        forward_epilogue<D, DV, GENERAL, F16, BLOCKS>(args, smem, o, weights, at, mine);
         if (Z::O_IN_Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();

@@ -43,10 +43,9 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
-    if (pass->blocks.start) /* 64 and 128 give the same bits */
-        return pass->bucket == 64 && source != ORDO_KEEP_MADE
-                   ? ordo_forward_blocks_64(pass->f16, source)
-                   : ordo_forward_blocks_128(pass->f16, source);
+    if (pass->blocks.start)
+        return pass->bucket == 64 ? ordo_forward_blocks_64(pass->f16, source)
+                                  : ordo_forward_blocks_128(pass->f16, source);
     if (is_plain(pass) && pass->head_dim == 64)
         return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))

@@ -40,24 +40,28 @@ struct forward_listed {
     int32_t rows;                /* how many of them exist */
     int32_t interval;            /* place of the tile's first row among the intervals */
     int32_t kv_head;
-    int32_t lowest[3]; /* key tile that a warpgroup sees; INT32_MAX: none */
+    int32_t lowest[2]; /* key tile that a warpgroup sees; INT32_MAX: none */
 };
 
 /* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask. */
 template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape {
     enum {
-        ROWS = ORDO_SM90_FORWARD_Q(D),
+        /* Under a block mask the rows of a block: others would walk what only some of them see. */
+        ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
         CONSUMERS = ROWS / 64,    /* warpgroups */
         STAGES = D == 64 ? 4 : 2, /* of K and of V */
         THREADS = 128 * (CONSUMERS + 1),
-        /* Together at most what the block starts with: 128 per thread at D = 64, else 168. */
-        CONSUMER_REGISTERS = D == 64   ? 160
-                             : GENERAL ? 232
-                                       : 240,
-        PRODUCER_REGISTERS = D == 64   ? 32
-                             : GENERAL ? 40
-                                       : 24,
+        /* Together at most what the block starts with: 128 per thread if there are three consumer
+         * warpgroups, else 168. */
+        CONSUMER_REGISTERS = CONSUMERS == 3 ? 160
+                             : D == 64      ? 224
+                             : GENERAL      ? 232
+                                            : 240,
+        PRODUCER_REGISTERS = CONSUMERS == 3 ? 32
+                             : D == 64      ? 56
+                             : GENERAL      ? 40
+                                            : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         V_PANELS = DV / ORDO_PANEL_COLUMNS,
         Q_BYTES = ROWS * D * 2,
@@ -152,11 +156,11 @@ template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &a
     return args.units;
 }
 
-template <int D, int DV>
+template <int D, int DV, bool BLOCKS = false>
 ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, int ticket,
                                                 forward_record *to)
 {
-    using Z = forward_shape<D, DV, true>;
+    using Z = forward_shape<D, DV, true, BLOCKS>;
     ordo_forward_place place;
     if (args.batch.table) {
         place = ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.group_heads, ticket);
