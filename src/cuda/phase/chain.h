@@ -20,6 +20,36 @@
 #include "cuda/phase/chain_load.h"
 #include "cuda/phase/product.h"
 
+/* K or V of a unit as the first operand of its products. HELD: in registers, if there are enough:
+ * then shared memory, which has to pass more bytes than the tensor cores have time for, has a third
+ * less to do for the scores of a step. */
+template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
+    uint32_t a[HELD ? COLUMNS / 4 : 1];
+
+    __device__ __forceinline__ void load(uint32_t tile, int x)
+    {
+        const uint32_t line = tile + ordo_store_offset(WIDE_TILE, x / 32, x % 32, 0);
+        if constexpr (HELD)
+#pragma unroll
+            for (int k = 0; k < COLUMNS / 16; k++)
+                load_matrix4(ordo_store_slice(line, WIDE_TILE, k), a[4 * k], a[4 * k + 1],
+                             a[4 * k + 2], a[4 * k + 3]);
+    }
+
+    /* d = A B^T */
+    __device__ __forceinline__ void times(float (&d)[WIDE_SCORES], uint32_t tile, uint32_t b) const
+    {
+        if constexpr (HELD) {
+            const uint32_t b_low = ordo_descriptor_low(b, 16);
+#pragma unroll
+            for (int k = 0; k < COLUMNS / 16; k++)
+                wgmma_rs<F16, 0>(d, a + 4 * k, wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+        } else {
+            wide_scores<F16, COLUMNS>(d, tile, b);
+        }
+    }
+};
+
 template <int D, int DV, bool F16> struct chain_math {
     using Z = chain_shape<D, DV>;
     const ordo_phase_chains &args;
@@ -243,6 +273,7 @@ template <int D, int DV, bool F16> struct chain_math {
         for (uint32_t unit = 0;; unit++) {
             float dv[DV / 2], s[WIDE_SCORES];
             uint32_t p[WIDE_PACKED];
+            chain_tile<F16, D, Z::HELD> k;
             mbar_wait(Z::K_FULL, unit & 1);
             const int32_t steps = of_unit(unit, CHAIN_STEPS);
             if (steps < 0)
@@ -253,10 +284,11 @@ template <int D, int DV, bool F16> struct chain_math {
                 end<0>(dv, unit);
                 continue;
             }
+            k.load(Z::K, x);
             wait_full();
             wgmma_pin(s);
             wgmma_fence();
-            wide_scores<F16, D>(s, Z::K, q());
+            k.times(s, Z::K, q());
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(s);
@@ -276,7 +308,7 @@ template <int D, int DV, bool F16> struct chain_math {
                 wait_full();
                 wgmma_pin(s);
                 wgmma_fence();
-                wide_scores<F16, D>(s, Z::K, q());
+                k.times(s, Z::K, q());
                 wgmma_commit();
                 named_arrive(WIDE_PINGPONG + 1, 256);
                 wgmma_wait<1>();
@@ -307,6 +339,7 @@ template <int D, int DV, bool F16> struct chain_math {
         for (uint32_t unit = 0;; unit++) {
             float dk[D / 2], dp[WIDE_SCORES];
             uint32_t ds[WIDE_PACKED];
+            chain_tile<F16, DV, Z::HELD> v;
             mbar_wait(Z::V_FULL, unit & 1);
             const int32_t steps = of_unit(unit, CHAIN_STEPS);
             if (steps < 0)
@@ -317,10 +350,11 @@ template <int D, int DV, bool F16> struct chain_math {
                 end<1>(dk, unit);
                 continue;
             }
+            v.load(Z::V, x);
             wait_full();
             wgmma_pin(dp);
             wgmma_fence();
-            wide_scores<F16, DV>(dp, Z::V, dout());
+            v.times(dp, Z::V, dout());
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dp);
@@ -341,7 +375,7 @@ template <int D, int DV, bool F16> struct chain_math {
                 arrive(crossed);
                 wgmma_pin(dp);
                 wgmma_fence();
-                wide_scores<F16, DV>(dp, Z::V, dout());
+                v.times(dp, Z::V, dout());
                 wgmma_commit();
                 named_arrive(WIDE_PINGPONG, 256);
                 wgmma_wait<1>();
