@@ -273,7 +273,7 @@ template <int D, int DV, bool F16> struct chain_math {
         for (uint32_t unit = 0;; unit++) {
             float dv[DV / 2], s[WIDE_SCORES];
             uint32_t p[WIDE_PACKED];
-            chain_tile<F16, D, Z::HELD> k;
+            chain_tile<F16, D, Z::K_HELD> k;
             mbar_wait(Z::K_FULL, unit & 1);
             const int32_t steps = of_unit(unit, CHAIN_STEPS);
             if (steps < 0)
@@ -339,7 +339,7 @@ template <int D, int DV, bool F16> struct chain_math {
         for (uint32_t unit = 0;; unit++) {
             float dk[D / 2], dp[WIDE_SCORES];
             uint32_t ds[WIDE_PACKED];
-            chain_tile<F16, DV, Z::HELD> v;
+            chain_tile<F16, DV, Z::V_HELD> v;
             mbar_wait(Z::V_FULL, unit & 1);
             const int32_t steps = of_unit(unit, CHAIN_STEPS);
             if (steps < 0)

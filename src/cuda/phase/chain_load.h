@@ -14,7 +14,8 @@ template <int D, int DV> struct chain_shape {
     enum {
         CONSUMER_REGISTERS = 224,
         PRODUCER_REGISTERS = 56,
-        HELD = DV <= 128, /* K and V are held in registers, too */
+        K_HELD = 1,         /* in registers, too */
+        V_HELD = DV <= 128, /* there are none left at 192 */
         STAGES = DV > 128 ? 3 : 4,
         K_BYTES = wide_bytes(D),         /* of a tile of K or Q */
         V_BYTES = wide_bytes(DV),        /* of V or dO */
