@@ -9,9 +9,9 @@
 
 #include "cuda/forward/roles.h"
 
-/* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it, and
- * whether intervals hide some of it. */
-enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_CUT = 27 };
+/* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it,
+ * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
+enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_CUT = 26, LISTED_WHOLE = 28 };
 
 template <class Z> ORDO_DEVICE forward_listed *forward_listed_of(char *smem, uint32_t drawn)
 {
@@ -49,14 +49,21 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
 }
 
 /* What a stage of K says of a key tile. */
-ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_listed *more, int tile)
+template <class Z>
+ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_record *record,
+                                const forward_listed *more, int tile)
 {
+    static_assert((int)Z::CONSUMERS == 2, "a bit for each");
+    const int left = tile * Z::COLUMNS, right = left + Z::COLUMNS;
     int32_t says = tile;
     for (int m = 0; m < more->rows; m++) {
         const ordo_tile_word *const word =
             more->words + m * args.blocks.across + tile / ORDO_TILE_BITS;
-        says |= ordo_bit(word->seen, tile) << (LISTED_SEEN + m) | ordo_bit(word->cut, tile)
-                                                                      << (LISTED_CUT + m);
+        const bool seen = ordo_bit(word->seen, tile), cut = ordo_bit(word->cut, tile);
+        const int first = record->row + 64 * m;
+        const bool whole = seen && !cut && right <= min(record->kv_len, first + record->high + 1) &&
+                           left >= first + 63 + record->low;
+        says |= seen << (LISTED_SEEN + m) | cut << (LISTED_CUT + m) | whole << (LISTED_WHOLE + m);
     }
     return says;
 }
@@ -74,7 +81,7 @@ ORDO_DEVICE void listed_load_tile(const ordo_forward_args &args, char *smem, uin
     const forward_record *const record = forward_record_of<Z>(smem, drawn);
     const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
     if (!VALUES)
-        store_shared(Z::TILE + 4 * stage, listed_tile(args, more, tile));
+        store_shared(Z::TILE + 4 * stage, listed_tile<Z>(args, record, more, tile));
     mbar_expect(full, bytes);
     const int row = record->kv_row + tile * Z::COLUMNS, head = more->kv_head, batch = record->batch;
 #pragma unroll

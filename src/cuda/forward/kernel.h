@@ -304,10 +304,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         /* A loop of their own for whole tiles takes registers that not every instance has. */
         const bool apart = SOURCE != ORDO_KEEP_MADE && DV <= 192;
         if constexpr (BLOCKS) {
-            auto simple = [&] {
-                return apart && !args.ruled && !cut_behind() && !cut_before() && is(LISTED_SEEN) &&
-                       !is(LISTED_CUT);
-            };
+            auto simple = [&] { return apart && !args.ruled && is(LISTED_WHOLE); };
 #pragma unroll 1
             while (tile > more.lowest[mine]) {
                 look();
