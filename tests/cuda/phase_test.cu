@@ -228,7 +228,7 @@ static void check(const shape &z)
     }
     const results again = c.run(0, &panels);
     report(z, "bits", differing(again, whole) == 0, "again");
-    /* Up to 192 another kernel computes its dS. */
+    /* Up to 256 another kernel computes its dS. */
     report(z, "bits", c.run(0, &panels, true).dq == whole.dq, "dq alone");
 }
 
@@ -258,6 +258,13 @@ int main(void)
         { "full 192 f16", 192, 192, 2, 1, 1, 300, 400, full, true },
         { "causal 192, 64", 192, 64, 1, 2, 2, 129, 65, causal, false },
         { "unseen keys 192, 128", 192, 128, 1, 2, 2, 65, 700, ORDO_MASK_CAUSAL_TOP_LEFT, false },
+        { "full 256", 256, 256, 1, 2, 2, 640, 1280, full, false },
+        { "causal 256", 256, 256, 2, 4, 2, 700, 700, causal, false },
+        { "causal 256 f16", 256, 256, 1, 2, 1, 300, 513, causal, true },
+        { "causal 256, 128", 256, 128, 1, 2, 1, 700, 700, causal, false },
+        { "full 200, 72 f16", 200, 72, 1, 1, 1, 300, 400, full, true },
+        { "causal 64, 232", 64, 232, 1, 2, 2, 129, 65, causal, false },
+        { "unseen keys 256", 256, 256, 1, 2, 2, 65, 700, ORDO_MASK_CAUSAL_TOP_LEFT, false },
     };
     for (const shape &z : shapes)
         check(z);

@@ -87,7 +87,7 @@ typedef struct ordo_phase_product {
 } ordo_phase_product;
 
 /* phase/chain.h: dV, dK and dS^T in one kernel. */
-enum { PHASE_CHAIN_D = 192 }; /* the most columns of queries, and of values */
+enum { PHASE_CHAIN_D = 256 }; /* the most columns of queries, and of values */
 
 typedef struct ordo_phase_chains {
     CUtensorMap k, v;
@@ -111,8 +111,9 @@ ordo_phase_kernel ordo_phase_scores_kernel(bool f16);
 ordo_phase_kernel ordo_phase_outputs_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_queries_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns);
-ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int v_columns);
-ordo_phase_kernel ordo_phase_turned_kernel(bool f16);
+ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int columns, int v_columns);
+ordo_phase_kernel ordo_phase_chain_256_kernel(bool f16, int v_columns);
+ordo_phase_kernel ordo_phase_turned_kernel(bool f16, int columns);
 
 /* Columns that one unit of a product has, for outputs of `columns` columns: the fewest in all. */
 ORDO_HD int32_t ordo_phase_width(int32_t columns)

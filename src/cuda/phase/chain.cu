@@ -1,14 +1,10 @@
-/* phase/chain.cu: dV, dK and dS of the backward pass by phases in one kernel: the instances. */
+/* phase/chain.cu: dV, dK and dS of the backward pass by phases in one kernel: the choice, and the
+ * instances for heads of up to 192 columns. */
 #include "cuda/phase/chain.h"
 
-template <int DV> static ordo_phase_kernel chain_of(bool f16)
+ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int columns, int v_columns)
 {
-    return { f16 ? (const void *)phase_chain<PHASE_CHAIN_D, DV, true>
-                 : (const void *)phase_chain<PHASE_CHAIN_D, DV, false>,
-             chain_shape<PHASE_CHAIN_D, DV>::BYTES };
-}
-
-ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int v_columns)
-{
-    return v_columns <= 128 ? chain_of<128>(f16) : chain_of<192>(f16);
+    if (columns > 192 || v_columns > 192)
+        return ordo_phase_chain_256_kernel(f16, v_columns);
+    return v_columns <= 128 ? phase_chain_of<192, 128>(f16) : phase_chain_of<192, 192>(f16);
 }

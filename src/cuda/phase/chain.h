@@ -69,7 +69,7 @@ template <int D, int DV, bool F16> struct chain_math {
 
     __device__ __forceinline__ int32_t of_step(int place) const
     {
-        return load_shared(Z::STEP + stage * Z::STEP_BYTES + 4 * place);
+        return load_shared(Z::record(stage, phase) + 4 * place);
     }
 
     __device__ __forceinline__ void advance(void)
@@ -83,17 +83,34 @@ template <int D, int DV, bool F16> struct chain_math {
 
     __device__ __forceinline__ uint32_t q(void) const
     {
-        return Z::RING + stage * Z::STAGE_BYTES;
+        return Z::q(stage, phase);
     }
 
     __device__ __forceinline__ uint32_t dout(void) const
     {
-        return q() + Z::K_BYTES;
+        return Z::dout(stage, phase);
     }
 
-    __device__ __forceinline__ void wait_full(void) const
+    /* Q; and dO, if it has no barrier of its own. */
+    __device__ __forceinline__ void wait_q(void) const
     {
-        mbar_wait(Z::FULL + 8 * stage, phase);
+        mbar_wait(Z::Q_FULL + 8 * stage, phase);
+    }
+
+    /* dO, if it has a barrier of its own. Both consumer warpgroups wait for both barriers of a step
+     * before they arrive anywhere that lets the stage be loaded again: a parity of a barrier cannot
+     * be waited for after the next one. */
+    __device__ __forceinline__ void wait_dout(void) const
+    {
+        if (Z::SWAPPED)
+            mbar_wait(Z::DOUT_FULL + 8 * stage, phase);
+    }
+
+    /* dP has read dO. Where a stage is released as a whole, dK does it. */
+    __device__ __forceinline__ void release_dout(void) const
+    {
+        if (Z::SWAPPED)
+            arrive(Z::DOUT_EMPTY + 8 * stage);
     }
 
     /* Rows beyond a ragged sequence become zero before a sum runs over them. */
@@ -168,6 +185,7 @@ template <int D, int DV, bool F16> struct chain_math {
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
+        wait_dout(); /* for dV; gradients() could not go on without it */
         mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
         if (args.rule.cap > 0.0f) {
             const float slope2 = __int_as_float(of_step(STEP_SLOPE)) * args.rule.slope;
@@ -285,7 +303,7 @@ template <int D, int DV, bool F16> struct chain_math {
                 continue;
             }
             k.load(Z::K, x);
-            wait_full();
+            wait_q();
             wgmma_pin(s);
             wgmma_fence();
             k.times(s, Z::K, q());
@@ -305,14 +323,14 @@ template <int D, int DV, bool F16> struct chain_math {
                 wgmma_fence();
                 wide_add<F16>(dv, p, tile);
                 wgmma_commit();
-                wait_full();
+                wait_q();
                 wgmma_pin(s);
                 wgmma_fence();
                 k.times(s, Z::K, q());
                 wgmma_commit();
                 named_arrive(WIDE_PINGPONG + 1, 256);
                 wgmma_wait<1>();
-                arrive(Z::EMPTY + 8 * last);
+                arrive(Z::DOUT_EMPTY + 8 * last);
                 wgmma_wait<0>();
                 wgmma_pin(dv);
                 wgmma_pin(s);
@@ -327,7 +345,7 @@ template <int D, int DV, bool F16> struct chain_math {
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
-            arrive(Z::EMPTY + 8 * stage);
+            arrive(Z::DOUT_EMPTY + 8 * stage);
             advance();
             end<0>(dv, unit);
         }
@@ -351,13 +369,15 @@ template <int D, int DV, bool F16> struct chain_math {
                 continue;
             }
             v.load(Z::V, x);
-            wait_full();
+            wait_q();
+            wait_dout();
             wgmma_pin(dp);
             wgmma_fence();
             v.times(dp, Z::V, dout());
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dp);
+            release_dout();
             if (steps == 1)
                 arrive(Z::V_EMPTY);
             gradients(dp, ds, unit);
@@ -366,23 +386,25 @@ template <int D, int DV, bool F16> struct chain_math {
                 const uint32_t last = stage, tile = q(), crossed = Z::P_EMPTY + 8 * (j & 1);
                 zero_queries<D>(tile, unit, 1);
                 advance();
-                wait_full();
+                wait_q();
                 named_sync(WIDE_PINGPONG + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
                 wide_add<F16>(dk, ds, tile);
                 wgmma_commit();
                 arrive(crossed);
+                wait_dout();
                 wgmma_pin(dp);
                 wgmma_fence();
                 v.times(dp, Z::V, dout());
                 wgmma_commit();
                 named_arrive(WIDE_PINGPONG, 256);
                 wgmma_wait<1>();
-                arrive(Z::EMPTY + 8 * last);
+                arrive(Z::Q_EMPTY + 8 * last);
                 wgmma_wait<0>();
                 wgmma_pin(dk);
                 wgmma_pin(dp);
+                release_dout();
                 if (n + 1 == steps)
                     arrive(Z::V_EMPTY);
                 gradients(dp, ds, unit);
@@ -395,7 +417,7 @@ template <int D, int DV, bool F16> struct chain_math {
             arrive(Z::P_EMPTY + 8 * (j & 1));
             wgmma_wait<0>();
             wgmma_pin(dk);
-            arrive(Z::EMPTY + 8 * stage);
+            arrive(Z::Q_EMPTY + 8 * stage);
             advance();
             end<1>(dk, unit);
         }
@@ -417,8 +439,12 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         mbar_init(Z::V_FULL, 1);
         mbar_init(Z::V_EMPTY, 4);
         for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::FULL + 8 * s, 1);
-            mbar_init(Z::EMPTY + 8 * s, 8); /* dV and dK, the last that read it */
+            mbar_init(Z::Q_FULL + 8 * s, 1);
+            mbar_init(Z::DOUT_EMPTY + 8 * s, 8); /* dV and dK, the last that read the stage */
+            if (Z::SWAPPED) { /* DOUT_EMPTY: dV and dP. Q_EMPTY: dK, for S came before its P */
+                mbar_init(Z::DOUT_FULL + 8 * s, 1);
+                mbar_init(Z::Q_EMPTY + 8 * s, 4);
+            }
         }
         for (int s = 0; s < 2; s++) {
             mbar_init(Z::P_FULL + 8 * s, 4);
@@ -439,6 +465,12 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         math.run_scores();
     else
         math.run_gradients();
+}
+
+template <int D, int DV> static ordo_phase_kernel phase_chain_of(bool f16)
+{
+    return { f16 ? (const void *)phase_chain<D, DV, true> : (const void *)phase_chain<D, DV, false>,
+             chain_shape<D, DV>::BYTES };
 }
 
 #endif

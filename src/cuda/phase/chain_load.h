@@ -10,16 +10,24 @@ enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
 static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");
 static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
 
+/* With two stages (SWAPPED) Q and dO of a step have barriers of their own, and change places from
+ * one use of a stage to the next: Q is loaded where dO was, which is released first, and dO where Q
+ * was. The products come in the order dV, S of the next step, dK, dP of the next step. Each load
+ * has the time of four of them; if Q and dO kept their places, dO would have six and Q two. */
 template <int D, int DV> struct chain_shape {
     enum {
         CONSUMER_REGISTERS = 224,
         PRODUCER_REGISTERS = 56,
-        K_HELD = 1,         /* in registers, too */
-        V_HELD = DV <= 128, /* there are none left at 192 */
-        STAGES = DV > 128 ? 3 : 4,
-        K_BYTES = wide_bytes(D),         /* of a tile of K or Q */
-        V_BYTES = wide_bytes(DV),        /* of V or dO */
-        STAGE_BYTES = K_BYTES + V_BYTES, /* Q, then dO */
+        K_HELD = D <= 192, /* in registers, too */
+        V_HELD = D <= 192 && DV <= 128,
+        STAGES = D + DV > 384   ? 2
+                 : D + DV > 320 ? 3
+                                : 4,
+        SWAPPED = STAGES == 2,
+        RECORDS = SWAPPED ? 2 * STAGES : STAGES, /* of steps: read after dO has been released */
+        K_BYTES = wide_bytes(D),                 /* of a tile of K or Q */
+        V_BYTES = wide_bytes(DV),                /* of V or dO */
+        STAGE_BYTES = K_BYTES + V_BYTES,         /* Q, then dO; or dO, then Q */
         P_BYTES = WIDE_TILE * WIDE_TILE * 2,
         STAT_BYTES = WIDE_TILE * 4,
         STEP_BYTES = 4 * 4,
@@ -32,21 +40,40 @@ template <int D, int DV> struct chain_shape {
         LSE = P + 2 * P_BYTES,           /* one per stage */
         DELTA = LSE + STAGES * STAT_BYTES,
         STEP = DELTA + STAGES * STAT_BYTES,
-        UNIT = STEP + STAGES * STEP_BYTES, /* twice, by the parity of the unit */
-        K_FULL = UNIT + 2 * UNIT_BYTES,    /* barriers, 8 bytes each */
+        UNIT = STEP + RECORDS * STEP_BYTES, /* twice, by the parity of the unit */
+        K_FULL = UNIT + 2 * UNIT_BYTES,     /* barriers, 8 bytes each */
         K_EMPTY = K_FULL + 8,
         V_FULL = K_EMPTY + 8,
         V_EMPTY = V_FULL + 8,
-        FULL = V_EMPTY + 8, /* a stage, its statistics and its record */
-        EMPTY = FULL + 8 * STAGES,
-        P_FULL = EMPTY + 8 * STAGES,
+        Q_FULL = V_EMPTY + 8, /* Q and lse of a stage, and its record */
+        DOUT_FULL = SWAPPED ? Q_FULL + 8 * STAGES : Q_FULL, /* dO and delta */
+        Q_EMPTY = DOUT_FULL + 8 * STAGES,
+        DOUT_EMPTY = SWAPPED ? Q_EMPTY + 8 * STAGES : Q_EMPTY,
+        P_FULL = DOUT_EMPTY + 8 * STAGES,
         P_EMPTY = P_FULL + 16,
         END = P_EMPTY + 16,
         BYTES = END - ORDO_SMEM_BASE
     };
+    static_assert(!SWAPPED || D == DV, "Q and dO change places");
     static_assert(K_FULL % 8 == 0, "barriers are aligned");
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
     static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
+
+    /* Q, dO and the record of a step, by its stage and the parity of the uses of that stage. */
+    static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t phase)
+    {
+        return RING + stage * STAGE_BYTES + (SWAPPED ? phase * V_BYTES : 0);
+    }
+
+    static __device__ __forceinline__ uint32_t dout(uint32_t stage, uint32_t phase)
+    {
+        return RING + stage * STAGE_BYTES + (SWAPPED ? (phase ^ 1) * K_BYTES : K_BYTES);
+    }
+
+    static __device__ __forceinline__ uint32_t record(uint32_t stage, uint32_t phase)
+    {
+        return STEP + (SWAPPED ? phase * STAGES + stage : stage) * STEP_BYTES;
+    }
 };
 
 /* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. */
@@ -98,10 +125,11 @@ template <int D, int DV> struct chain_loader {
     {
         const ordo_phase_common &all = args.product.all;
         const ordo_phase_factors *const f = args.product.factors;
-        const uint32_t full = Z::FULL + 8 * stage, to = Z::RING + stage * Z::STAGE_BYTES;
-        const uint32_t at = Z::STEP + stage * Z::STEP_BYTES;
+        const uint32_t q_full = Z::Q_FULL + 8 * stage, dout_full = Z::DOUT_FULL + 8 * stage;
+        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES, dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
+        const uint32_t at = Z::record(stage, phase);
         const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
-        mbar_wait(Z::EMPTY + 8 * stage, phase ^ 1);
+        mbar_wait(Z::DOUT_EMPTY + 8 * stage, phase ^ 1);
         store_shared(at + 4 * STEP_ROW, row);
         store_shared(at + 4 * STEP_CUT, cut);
         store_shared(
@@ -109,11 +137,16 @@ template <int D, int DV> struct chain_loader {
             __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
         store_shared(at + 4 * STEP_SLOT,
                      (int32_t)ordo_phase_slot(&all.panel, all.group_heads, q_head, tile));
-        mbar_expect(full, Z::STAGE_BYTES + 2 * Z::STAT_BYTES);
-        wide_load<D>(to, &f[1].b, full, s.q_row + row, q_head, s.batch, reused);
-        wide_load<DV>(to + Z::K_BYTES, &f[0].b, full, s.q_row + row, q_head, s.batch, reused);
-        bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, full);
-        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, full);
+        mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
+        wide_load<D>(Z::q(stage, phase), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
+        bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
+        if (Z::SWAPPED) {
+            mbar_wait(Z::Q_EMPTY + 8 * stage, phase ^ 1);
+            mbar_expect(dout_full, dout_bytes);
+        }
+        wide_load<DV>(Z::dout(stage, phase), &f[0].b, dout_full, s.q_row + row, q_head, s.batch,
+                      reused);
+        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, dout_full);
         if (++stage == Z::STAGES) {
             stage = 0;
             phase ^= 1;

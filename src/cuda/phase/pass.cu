@@ -190,7 +190,7 @@ static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *
     f->scale = ordo_pass_dk_scale(pass);
     args.columns = pass->phase.columns;
     const ordo_phase_kernel kernel = chained(pass)
-                                         ? ordo_phase_turned_kernel(pass->f16)
+                                         ? ordo_phase_turned_kernel(pass->f16, f->columns)
                                          : ordo_phase_queries_kernel(pass->f16, f->columns);
     return launch(pass, kernel, kind, &args, why, why_size);
 }
@@ -274,8 +274,8 @@ static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *m
     args.ruled = ordo_pass_ruled(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
-    return launch(pass, ordo_phase_chain_kernel(pass->f16, pass->v_head_dim), ORDO_LAUNCH_PLAIN,
-                  &args, why, why_size);
+    return launch(pass, ordo_phase_chain_kernel(pass->f16, pass->head_dim, pass->v_head_dim),
+                  ORDO_LAUNCH_PLAIN, &args, why, why_size);
 }
 
 /* ---- passes ---- */
