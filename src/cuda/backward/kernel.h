@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(384, 1)
         named_arrive(PINGPONG, 256);
     if constexpr (SOURCE == ORDO_KEEP_MADE)
         for (uint32_t ahead = 0; ahead < Z::KEEP_BUFFERS; ahead++)
-            m.make_keep(ahead, args);
+            m.keep.make(ahead, args);
     for (uint32_t chain = 0;; chain++) {
         mbar_wait(Z::KV_FULL, chain & 1);
         const int32_t steps = load_shared(Z::CHAIN);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(384, 1)
             if (QUERIES)
                 m.put_ds(ds, stage);
             if (Z::DROP && !KEYS)
-                m.release_keep(j);
+                m.keep.release(j);
             named_sync(PINGPONG + m.mine, 256);
             wgmma_pin(dk);
             wgmma_fence();
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(384, 1)
                 m.arrive(m.dq_full(j - 1));
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
             if constexpr (SOURCE == ORDO_KEEP_MADE)
-                m.make_keep(j + Z::KEEP_BUFFERS, args);
+                m.keep.make(j + Z::KEEP_BUFFERS, args);
             if (CUT_AHEAD) /* after the last step: of whatever is there, and dropped */
                 cut = load_shared(Z::CUT + 4 * other);
             if (D == 128)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "cuda/backward/general.h"
+#include "cuda/backward/keep.h"
 #include "cuda/common/wgmma.h"
 #include "cuda/common/zero_rows.h"
 
@@ -13,14 +13,6 @@
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may
  * arrive twice before the other has waited once. */
 enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
-
-/* Hides the value from the optimizer, so that what is computed from it is recomputed where it is
- * used instead of kept live in registers. */
-ORDO_DEVICE uint32_t opaque(uint32_t x)
-{
-    asm volatile("" : "+r"(x));
-    return x;
-}
 
 /* Where a chain's dK and dV go. */
 struct chain_place {
@@ -32,13 +24,15 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false
           bool BLOCKS = false>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+    using KEEP = backward_keep<D, SOURCE, GENERAL, BLOCKS>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two consumer warpgroups; in the block */
-    const uint32_t k_low;   /* V lies behind K alike */
+    const KEEP keep;
+    const uint32_t k_low; /* V lies behind K alike */
     uint32_t dq_at, ds_at;
 
     __device__ __forceinline__ backward_math(int mine_, int thread_)
-        : mine(mine_), thread(thread_),
+        : mine(mine_), thread(thread_), keep { mine_, thread_ },
           k_low(ordo_descriptor_low(Z::K + mine_ * 64 * ORDO_LINE_BYTES, 16)),
           dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + ordo_partial_offset(thread_ % 128, 0) * 4),
           ds_at(Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES +
@@ -147,58 +141,6 @@ struct backward_math {
             load_shared4(at + 64 * i, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
     }
 
-    /* Keep bits are applied with the exponentials, which leave time for it. General instances of
-     * head size 64 that make them have the registers only when dS is computed. */
-    enum { WITH_DS = Z::MADE && GENERAL && D == 64, WITH_EXP = Z::DROP && !WITH_DS };
-
-    /* Where this thread's bits are: two of each stored word, sixteen apart. Shifted left by
-     * `shift`, or sixteen less, a word has them in its sign. */
-    struct stored_bits {
-        uint32_t at, shift;
-    };
-
-    __device__ __forceinline__ stored_bits stored(uint32_t j) const
-    {
-        const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
-        const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
-        /* opaque: or the compiler makes every address by itself */
-        return { opaque(at + ordo_keep_key_offset(x % 32)),
-                 ordo_keep_key_shift(mine * 4 + x / 32 % 4, x % 32) };
-    }
-
-    /* The sign of P says that the element is dropped; for sixteen queries k. Where registers allow,
-     * a bit becomes a predicate by one instruction, which then costs the sign one of the f32 pipe;
-     * otherwise both take the integer pipe. */
-    static __device__ __forceinline__ void mark_slice(float (&p)[SCORES], int k,
-                                                      const stored_bits &from)
-    {
-        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
-        load_shared2(from.at + k * 256, word[0][0], word[0][1]);
-        load_shared2(from.at + k * 256 + 32, word[1][0], word[1][1]);
-#pragma unroll
-        for (int i = 8 * k; i < 8 * k + 8; i++) {
-            const uint32_t bits = (uint32_t)word[i % 2][i / 4 % 2];
-            const uint32_t shift = from.shift - (i & 2 ? 16 : 0);
-            if (WITH_DS)
-                p[i] = mark_dropped(p[i], bits, shift);
-            else
-                multiply_if_clear(p[i], bits, 0x80000000u >> shift, -1.0f);
-        }
-    }
-
-    static __device__ __forceinline__ void wait_keep(uint32_t j)
-    {
-        mbar_wait(Z::KEEP_FULL + 8 * (j % Z::KEEP_BUFFERS), j / Z::KEEP_BUFFERS & 1);
-    }
-
-    /* Releases the stored bits of step j. Must follow an instruction that uses what was loaded: an
-     * arrival does not wait for loads, and while products run a load may take longer than the copy
-     * of the next bits. */
-    __device__ __forceinline__ void release_keep(uint32_t j) const
-    {
-        arrive(Z::KEEP_EMPTY + 8 * (j % Z::KEEP_BUFFERS));
-    }
-
     static __device__ __forceinline__ float gradient(float p, float dp, float delta)
     {
         return score_gradient<Z::DROP>(p, dp, delta);
@@ -247,7 +189,7 @@ struct backward_math {
 
     static __device__ __forceinline__ uint32_t step_at(uint32_t j)
     {
-        return Z::STEP + Z::STEP_BYTES * (j % Z::STEPS);
+        return KEEP::step_at(j);
     }
 
     /* ALiBi of step j: its slope, and the distance of register 0. */
@@ -281,41 +223,6 @@ struct backward_math {
         for (int i = 8 * k; i < 8 * k + 8; i++)
             ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope * rule.slope,
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
-    }
-
-    /* What the keep bits of the step recorded at `at` are made from. */
-    static __device__ __forceinline__ keep_place made_from(uint32_t at,
-                                                           const ordo_backward_args &args)
-    {
-        int32_t a, b;
-        if constexpr (GENERAL) {
-            load_shared2(at + GENERAL_KEEP + 4, a, b);
-            return { (uint32_t)load_shared(at + GENERAL_KEEP), (uint32_t)a, (uint32_t)b };
-        }
-        load_shared2(at + 16, a, b); /* struct backward_step: head, sequence; row; key */
-        const uint32_t id = args.batch.first.id + (uint32_t)b * args.batch.step.id;
-        return { keep_head_of(args.maker, id, a), args.maker.row0 + (uint32_t)load_shared(at + 8),
-                 args.maker.block0 + (uint32_t)load_shared(at + 28) / Z::KEYS };
-    }
-
-    /* Generates the keep words of step j, by all consumer threads together; none past the end. */
-    __device__ __forceinline__ void make_keep(uint32_t j, const ordo_backward_args &args) const
-    {
-        const uint32_t at = step_at(j), buffer = j % Z::KEEP_BUFFERS;
-        mbar_wait(Z::STEP_FULL + 8 * (j % Z::STEPS), j / Z::STEPS & 1);
-        if (load_shared(at + 4) < 0)
-            return;
-        const keep_place from = made_from(at, args);
-        const ordo_keep keep = keep_now(args.maker);
-        mbar_wait(Z::KEEP_EMPTY + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
-#pragma unroll 1
-        for (uint32_t w = opaque((uint32_t)thread) % 256; w < Z::KEEP_BYTES / 4; w += 256) {
-            /* in the order of storage: base/keep.h */
-            const uint32_t r = from.row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
-            store_shared(Z::KEEP + buffer * Z::KEEP_BYTES + 4 * w,
-                         (int32_t)keep_inside<D == 64>(keep, from.which, r, from.block, w / 2 % 4));
-        }
-        arrive(Z::KEEP_FULL + 8 * buffer);
     }
 
     /* STEP_ENDS and STEP_CUT, above the head. */
@@ -426,10 +333,10 @@ struct backward_math {
     {
         const int stage = j & 1;
         const float scale_log2 = args.scale_log2;
-        stored_bits from = {};
-        if (WITH_EXP) {
-            from = stored(j);
-            wait_keep(j);
+        typename KEEP::stored_bits from = {};
+        if (KEEP::WITH_EXP) {
+            from = keep.stored(j);
+            KEEP::wait(j);
         }
         if constexpr (D == 128) {
             float delta[STATS];
@@ -438,14 +345,14 @@ struct backward_math {
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
-                if (WITH_EXP)
-                    mark_slice(sc, k, from);
+                if (KEEP::WITH_EXP)
+                    KEEP::mark(sc, k, from);
             }
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv<KEYS>(dv, p, stage, first);
             if (Z::DROP && KEYS) /* else no product uses P: when dS is stored */
-                release_keep(j);
+                keep.release(j);
             wgmma_wait<1>(); /* dP */
             wgmma_pin(dp);
 #pragma unroll
@@ -466,18 +373,18 @@ struct backward_math {
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
-                if (WITH_EXP)
-                    mark_slice(sc, k, from);
+                if (KEEP::WITH_EXP)
+                    KEEP::mark(sc, k, from);
             }
             wgmma_wait<0>();
             wgmma_pin(dp);
-            if (WITH_DS)
-                wait_keep(j);
+            if (KEEP::WITH_DS)
+                KEEP::wait(j);
 #pragma unroll
             for (int k = 0; k < Z::ROWS / 16; k++) {
                 float d[4];
-                if (WITH_DS)
-                    mark_slice(sc, k, stored(j));
+                if (KEEP::WITH_DS)
+                    KEEP::mark(sc, k, keep.stored(j));
                 load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
@@ -490,7 +397,7 @@ struct backward_math {
             }
             issue_dv<KEYS>(dv, p, stage, first);
             if (Z::DROP && KEYS) /* as above */
-                release_keep(j);
+                keep.release(j);
             pack(ds, dp);
         }
     }

@@ -376,6 +376,14 @@ ORDO_DEVICE int4 load_shared_int4(uint32_t at)
     return x;
 }
 
+/* Hides the value from the optimizer, so that what is computed from it is recomputed where it is
+ * used instead of kept live in registers. */
+ORDO_DEVICE uint32_t opaque(uint32_t x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* Returns a value that all lanes of the warp have loaded from the same address, by a shuffle, which
  * waits for the load. The compiler may place the shuffle behind an arrival that only follows it:
  * what must be read before the arrival is also used before it. */
