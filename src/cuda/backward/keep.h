@@ -14,9 +14,12 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
         return Z::STEP + Z::STEP_BYTES * (j % Z::STEPS);
     }
 
-    /* Keep bits are applied with the exponentials, which leave time for it. General instances of
-     * head size 64 that make them have the registers only when dS is computed. */
-    enum { WITH_DS = Z::MADE && GENERAL && D == 64, WITH_EXP = Z::DROP && !WITH_DS };
+    /* Keep bits are applied with the exponentials, which leave time for it. Given ones at head size
+     * 128 are applied behind them, which is faster there; and general instances of head size 64
+     * that make them have the registers only when dS is computed. */
+    enum { AFTER_EXP = D == 128 && SOURCE == ORDO_KEEP_GIVEN };
+    enum { WITH_DS = Z::MADE && GENERAL && D == 64 };
+    enum { WITH_EXP = Z::DROP && !AFTER_EXP && !WITH_DS };
 
     /* Where this thread's bits are: two of each stored word, sixteen apart. Shifted left by
      * `shift`, or sixteen less, a word has them in its sign. */
@@ -28,8 +31,9 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
     {
         const uint32_t x = opaque((uint32_t)thread); /* recomputed: registers are full */
         const uint32_t at = Z::KEEP + j % Z::KEEP_BUFFERS * Z::KEEP_BYTES;
+        const uint32_t first = at + ordo_keep_key_offset(x % 32);
         /* opaque: or the compiler makes every address by itself */
-        return { opaque(at + ordo_keep_key_offset(x % 32)),
+        return { AFTER_EXP ? first : opaque(first),
                  ordo_keep_key_shift(mine * 4 + x / 32 % 4, x % 32) };
     }
 
@@ -46,7 +50,7 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
         for (int i = 8 * k; i < 8 * k + 8; i++) {
             const uint32_t bits = (uint32_t)word[i % 2][i / 4 % 2];
             const uint32_t shift = from.shift - (i & 2 ? 16 : 0);
-            if (WITH_DS)
+            if (WITH_DS || AFTER_EXP)
                 p[i] = mark_dropped(p[i], bits, shift);
             else
                 multiply_if_clear(p[i], bits, 0x80000000u >> shift, -1.0f);

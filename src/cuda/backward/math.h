@@ -348,6 +348,13 @@ struct backward_math {
                 if (KEEP::WITH_EXP)
                     KEEP::mark(sc, k, from);
             }
+            if (KEEP::AFTER_EXP) {
+                from = keep.stored(j);
+                KEEP::wait(j);
+#pragma unroll
+                for (int k = 0; k < Z::ROWS / 16; k++)
+                    KEEP::mark(sc, k, from);
+            }
             stats(delta, Z::DELTA - Z::LSE, stage);
             pack_kept(p, sc);
             issue_dv<KEYS>(dv, p, stage, first);
@@ -470,7 +477,9 @@ struct backward_math {
 
     static __device__ __forceinline__ uint32_t pack_kept_pair(float low, float high)
     {
-        return Z::DROP ? pack_positive_pair<F16>(low, high) : pack_pair<F16>(low, high);
+        return Z::DROP && !KEEP::AFTER_EXP
+                   ? pack_positive_pair<F16>(low, high)
+                   : pack_pair<F16>(kept_value<Z::DROP>(low), kept_value<Z::DROP>(high));
     }
 
     static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
