@@ -106,8 +106,13 @@ ORDO_API ordo_status ordo_block_mask_join(ordo_block_mask **mask,
 ORDO_API void ordo_block_mask_destroy(ordo_block_mask *mask);
 
 /* Check a mask in host memory against the problem of a plan: sizes, lists and intervals, as each
- * pass does before it writes anything (ORDO_ERR_ARGUMENT or ORDO_ERR_SHAPE, with the place that is
- * wrong). Then replay the backward pass tile by tile, as ordo_plan_check() does: every tile in
+ * pass on the host does before it writes anything (ORDO_ERR_ARGUMENT or ORDO_ERR_SHAPE, with the
+ * place that is wrong). For lists that go to a device, where no pass can check them. Takes a few
+ * nanoseconds per row and entry. */
+ORDO_API ordo_status ordo_block_mask_check_lists(const ordo_plan *plan,
+                                                 const ordo_block_mask *mask);
+
+/* The same, then replay the backward pass tile by tile, as ordo_plan_check() does: every tile in
  * which something is visible is visited once, the turns of a query tile have no holes, and no chain
  * waits on a later one (ORDO_ERR_INTERNAL). Packed and padded problems are checked at their maximal
  * lengths. If `pairs` is not NULL it gets the number of visible tile pairs of all masks. */

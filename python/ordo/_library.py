@@ -113,6 +113,7 @@ PROTOTYPES: dict[str, Prototype] = {
     ),
     "ordo_block_mask_join": (RESULT, [MASK, MASK, c_int64, c_int64]),
     "ordo_block_mask_destroy": (None, [POINTER(s.ordo_block_mask)]),
+    "ordo_block_mask_check_lists": (RESULT, [HANDLE, POINTER(s.ordo_block_mask)]),
     "ordo_block_mask_check": (
         RESULT,
         [HANDLE, POINTER(s.ordo_block_mask), POINTER(c_uint64)],

@@ -142,11 +142,24 @@ static ordo_status check_mask(const ordo_plan *plan, const ordo_block_mask *mask
     return ORDO_OK;
 }
 
+static ordo_status check_given(const ordo_plan *plan, const ordo_block_mask *mask)
+{
+    if (!plan || !mask)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", plan ? "mask" : "plan");
+    return ORDO_OK;
+}
+
+ordo_status ordo_block_mask_check_lists(const ordo_plan *plan, const ordo_block_mask *mask)
+{
+    ordo_block_mask copy;
+    ORDO_TRY(check_given(plan, mask));
+    return ordo_blocks_check(&plan->problem, true, mask, &copy);
+}
+
 ordo_status ordo_block_mask_check(const ordo_plan *plan, const ordo_block_mask *mask,
                                   uint64_t *pairs)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan || !mask)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", plan ? "mask" : "plan");
+    ORDO_TRY(check_given(plan, mask));
     return check_mask(plan, mask, pairs);
 }

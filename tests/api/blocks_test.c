@@ -196,6 +196,7 @@ static attention_case open_case(void)
         change;                                                                                    \
         c.call.block_mask = &bad;                                                                  \
         REFUSED(ordo_block_mask_check(plan, &bad, NULL), status, says);                            \
+        REFUSED(ordo_block_mask_check_lists(plan, &bad), status, says);                            \
         REFUSED(ordo_attention_forward(plan, &c.call), status, says);                              \
         REFUSED(ordo_attention_backward(plan, &c.call), status, says);                             \
         case_same(&c, &poison, says);                                                              \
@@ -217,6 +218,9 @@ TEST(wrong_lists)
     uint64_t pairs = 0;
     CHECK_INT(ordo_block_mask_check(plan, good, &pairs), ORDO_OK);
     CHECK_INT(pairs, 9); /* 1 + 1 + 2 + 2 + 3 of 64 rows */
+    CHECK_INT(ordo_block_mask_check_lists(plan, good), ORDO_OK);
+    REFUSED(ordo_block_mask_check_lists(plan, NULL), ORDO_ERR_ARGUMENT, "mask NULL");
+    REFUSED(ordo_block_mask_check_lists(NULL, good), ORDO_ERR_ARGUMENT, "plan NULL");
     WRONG(bad.size = 12, ORDO_ERR_ARGUMENT, "block_mask.size 12");
     WRONG(bad.q_len = 299, ORDO_ERR_SHAPE, "block_mask.q_len 299: expected 300");
     WRONG(bad.kv_len = 301, ORDO_ERR_SHAPE, "block_mask.kv_len 301: expected 300");
@@ -253,6 +257,23 @@ TEST(wrong_lists)
     case_drop(&poison);
     ordo_plan_destroy(plan);
     case_close(&c);
+}
+
+/* Too many elements for a replay. */
+TEST(lists_of_a_long_mask)
+{
+    attention_case c = open_case();
+    c.problem.q_len = c.problem.kv_len = 20000;
+    ordo_block_mask *long_one = NULL;
+    block_must(ordo_block_mask_from_chunks(&long_one, 20000, 20000, 500, 0));
+    c.problem.blocks = (ordo_block_limits) { .entries = long_one->entries };
+    ordo_plan *plan = case_plan(&c, NULL);
+    REFUSED(ordo_block_mask_check(plan, long_one, NULL), ORDO_ERR_UNSUPPORTED, "block mask check");
+    CHECK_INT(ordo_block_mask_check_lists(plan, long_one), ORDO_OK);
+    ((int32_t *)long_one->last)[19999] = 20000;
+    REFUSED(ordo_block_mask_check_lists(plan, long_one), ORDO_ERR_SHAPE, "last[19999] 20000");
+    ordo_plan_destroy(plan);
+    ordo_block_mask_destroy(long_one);
 }
 
 TEST(plans)
@@ -324,4 +345,4 @@ TEST(lines)
 }
 
 CHECK_MAIN(RUN(masks_by_rule), RUN(functions), RUN(many_documents), RUN(makers_refuse),
-           RUN(wrong_lists), RUN(plans), RUN(lines))
+           RUN(wrong_lists), RUN(lists_of_a_long_mask), RUN(plans), RUN(lines))
