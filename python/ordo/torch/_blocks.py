@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,8 @@ from .._library import Error
 from .._plan import Plan
 from .._problem import Problem
 from . import _blocks_device
+from ._blocks_kept import kept_mask
+from ._flex_kept import converted
 from ._inputs import Lists, Rules, check
 from ._passes import watchers
 from ._plans import Ready, machine_of, problem_of
@@ -28,7 +29,7 @@ def block_mask_of(given: Any, q: Tensor) -> BlockMask:
     """The mask that a call is given, ordo's or FlexAttention's."""
     if not (q.is_cpu or q.is_cuda):
         raise Error("unsupported", f"block_mask, q.device {q.device}: expected cpu or cuda")
-    return given if isinstance(given, BlockMask) else from_flex(given)
+    return given if isinstance(given, BlockMask) else converted(given, from_flex)
 
 
 def attend_blocks(
@@ -48,7 +49,8 @@ def attend_blocks(
     noted = Ready()
     problem = problem_of(q, k, v, lists, rules).replace(blocks=mask.limits)
     noted.plan = _plan_of(problem, q.device.index if q.is_cuda else None)
-    _blocks_device.check_mask(mask, problem)
+    kept = kept_mask(mask)
+    kept.check(noted.plan)
     sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
     if draw is not None:
         lists = lists._replace(rng=draw())
@@ -56,11 +58,9 @@ def attend_blocks(
         watch(noted, lists)
     made: Attended
     if q.is_cuda:
-        there = _blocks_device.DeviceMask(mask, q.device)
-        made = _AttendThere.apply(q, k, v, sink, noted.plan, lists, there)
+        made = _AttendThere.apply(q, k, v, sink, noted.plan, lists, kept.on(q.device))
     else:
-        own = copy.deepcopy(mask)  # for the backward pass, whatever becomes of the caller's arrays
-        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), own)
+        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), kept.own)
     return made
 
 

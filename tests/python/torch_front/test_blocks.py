@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
+from types import SimpleNamespace
 
 import numpy as np
 import ordo
 import ordo.torch
 import pytest
 import torch
-from ordo.torch import _attention
-from ordo.torch._blocks_device import check_mask
+from ordo.torch import _attention, _blocks, _blocks_kept
+from ordo.torch._blocks_kept import Kept
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
@@ -235,7 +237,7 @@ def per(sequences, heads):
         ("block_mask.sequences 3: expected 2", dict(mask=per(3, 4))),
         ("block_mask.heads 3: expected 4", dict(mask=per(1, 3))),
         (r"block_mask.key\[0\] 99: expected 0..3", dict(mask=wrong_key())),
-        ("block_mask.first, last", dict(mask=dataclasses.replace(per(1, 1), last=None))),
+        ("block_mask.last NULL", dict(mask=dataclasses.replace(per(1, 1), last=None))),
         ("sink.*expected a tensor of shape", dict(sink=torch.zeros(3))),
         ("scale", dict(scale=0.0)),
         ("softcap", dict(softcap=-1.0)),
@@ -317,24 +319,25 @@ def test_the_default_type_of_pytorch_does_not_matter(dtype):
 @pytest.mark.parametrize(
     "name, at, value, says",
     [
-        ("start", (0, 0, 1), 999, r"start\[1\] 999: expected rows that do not decrease"),
-        ("start", (0, 0, 2), 0, r"start\[2\] 0"),
-        ("key", 1, 77, r"key\[1\] 77: expected 0..5"),
-        ("key", 1, 0, r"key\[1\] 0: expected 0..5, ascending"),
+        ("start", (0, 0, 1), 999, r"start\[0\] 0, \[1\] 999: expected rows that do not decrease"),
+        ("start", (0, 0, 2), 0, r"\[2\] 0"),
+        ("key", 1, 77, r"key\[1\] 77: expected 1..5"),
+        ("key", 1, 0, r"key\[1\] 0: expected 1..5, ascending"),
         ("key", 0, -3, r"key\[0\] -3"),
-        ("first", (0, 0, 5), -1, "first: expected 0..700"),
-        ("last", (1, 1, 5), 700, "last: expected -1..699"),
+        ("first", (0, 0, 5), -1, r"first\[5\] -1: expected 0..700"),
+        ("last", (1, 1, 5), 700, r"last\[2105\] 700: expected -1..699"),
     ],
 )
 def test_lists_for_a_device_are_checked_before_they_go_there(name, at, value, says):
     one = ordo.BlockMask.from_chunks(700, 700, 150)
     mask = ordo.BlockMask.join([[one, one], [one, one]])
-    problem = ordo.Problem(batch=2, heads=2, q_len=700, kv_len=700, head_dim=16)
-    check_mask(mask, problem)
+    sizes = dict(batch=2, heads=2, q_len=700, kv_len=700, head_dim=16, dtype="bf16")
+    plan = ordo.Plan(ordo.Problem(**sizes, blocks=mask.limits), "h200")
+    Kept(mask).check(plan)
     wrong = getattr(mask, name).copy()
     wrong[at] = value
     with pytest.raises(ordo.Error, match=says):
-        check_mask(dataclasses.replace(mask, **{name: wrong}), problem)
+        Kept(dataclasses.replace(mask, **{name: wrong})).check(plan)
 
 
 def lists_of(start, key):
@@ -362,10 +365,114 @@ def test_lists_for_a_device_are_checked_as_those_of_the_cpu(start, key, at):
     q, k = (np.zeros((1, rows, 2, 16), np.float32) for rows in (256, 512))
     for attend in (
         lambda: ordo.forward(ordo.Plan(problem), q, k, k, block_mask=mask),
-        lambda: check_mask(mask, problem),
+        lambda: Kept(mask).check(ordo.Plan(problem)),
     ):
         if at is None:
             attend()
         else:
             with pytest.raises(ordo.Error, match=rf"block_mask.key\[{at}\]"):
                 attend()
+
+
+# ---- masks that come again ----
+
+
+def test_a_mask_is_copied_and_checked_once(monkeypatch):
+    """Until one of its arrays is written to: then the next call has the new lists, or refuses them."""
+    given, checks, copies = tensors(), [], []
+    check = _blocks_kept.lib.ordo_block_mask_check_lists
+    spy = SimpleNamespace(ordo_block_mask_check_lists=lambda *x: checks.append(1) or check(*x))
+    monkeypatch.setattr(_blocks_kept, "lib", spy)
+    monkeypatch.setattr(Kept, "__init__", counting(Kept.__init__, copies))
+    mask = ordo.BlockMask.from_band(400, 400, causal=True)
+    first = results(*given, block_mask=mask)
+    for _ in range(2):
+        same_bits(first, results(*given, block_mask=mask))
+    assert len(copies) == len(checks) == 1
+    mask.last[:] = np.maximum(mask.last - 7, 0)
+    again = results(*given, block_mask=mask)
+    same_bits(again, results(*given, block_mask=dataclasses.replace(mask)))
+    assert not torch.equal(first[0], again[0]) and len(checks) == 3
+    mask.last[0, 0, 3] = 400
+    with pytest.raises(ordo.Error, match=r"last\[3\] 400"):
+        results(*given, block_mask=mask)
+
+
+def counting(function, calls):
+    def counted(*arguments):
+        calls.append(1)
+        return function(*arguments)
+
+    return counted
+
+
+def flex_of(rule):
+    return create_block_mask(rule, None, None, 400, 400, device="cpu")
+
+
+def test_a_mask_of_flex_attention_is_converted_once(monkeypatch):
+    """Until its lists, its rule, or a tensor or number that the rule reads have changed."""
+    calls, reach, texts = [], 50, torch.arange(400) // 150
+    monkeypatch.setattr(_blocks, "from_flex", counting(_blocks.from_flex, calls))
+
+    def rule(b, h, i, j):
+        return (i >= j) & (i - j < reach) & (texts[i] == texts[j])
+
+    given, mask = tensors(), flex_of(rule)
+    first = results(*given, block_mask=mask)
+    same_bits(first, results(*given, block_mask=mask))
+    assert len(calls) == 1
+    texts.numpy()[20:150] = 7  # unseen by PyTorch
+    changed = results(*given, block_mask=mask)
+    same_bits(changed, results(*given, block_mask=flex_of(rule)))
+    assert not torch.equal(first[0], changed[0]) and len(calls) == 3
+    texts.fill_(0)
+    reach = 30
+    narrow = results(*given, block_mask=mask)
+    same_bits(narrow, results(*given, block_mask=flex_of(rule)))
+    assert not torch.equal(narrow[0], changed[0]) and len(calls) == 5
+    mask.kv_num_blocks.fill_(1)
+    assert not torch.equal(results(*given, block_mask=mask)[0], narrow[0]) and len(calls) == 6
+
+
+class Object:
+    reach = 50
+
+
+def by_object(b, h, i, j):
+    return (i >= j) & (i - j < Object.reach)
+
+
+def by_method(b, h, i, j, get={"reach": 50}.get):
+    return (i >= j) & (i - j < get("reach"))
+
+
+def by_import(b, h, i, j):
+    import math
+
+    return (i >= j) & (i - j < math.ceil(49.5))
+
+
+def by_name(b, h, i, j):
+    return (i >= j) & (i - j < globals()["Object"].reach)
+
+
+@pytest.mark.parametrize("rule", [by_object, by_method, by_import, by_name])
+def test_rules_that_reach_further_are_converted_in_every_call(monkeypatch, rule):
+    calls, given = [], tensors()
+    monkeypatch.setattr(_blocks, "from_flex", counting(_blocks.from_flex, calls))
+    mask = flex_of(rule)
+    one = ordo.torch.attention(*given, block_mask=mask)[0]
+    assert torch.equal(ordo.torch.attention(*given, block_mask=mask)[0], one) and len(calls) == 2
+
+
+def test_masks_that_are_gone_are_forgotten():
+    from ordo.torch import _flex_kept
+
+    before = len(_flex_kept._converted)
+    mask = flex_of(lambda b, h, i, j: i >= j)
+    ordo.torch.attention(*tensors(), block_mask=mask)
+    assert len(_flex_kept._converted) == before + 1
+    del mask
+    gc.collect()
+    assert len(_flex_kept._converted) == before
