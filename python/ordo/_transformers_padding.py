@@ -77,13 +77,20 @@ def padding_of(mask: Tensor) -> Padding:
     def compute(valid: Tensor) -> Padding:
         rows = valid.shape[1]
         lengths = valid.sum(dim=-1, dtype=torch.int32)
-        first = valid.to(torch.uint8).argmax(dim=-1).to(torch.int32) if rows else lengths
-        place = torch.arange(rows, dtype=torch.int32, device=valid.device)
-        end = ((place + 1) * valid).amax(dim=-1) if rows else lengths
-        run = end - first == lengths  # of no valid token: first, end and length are 0
-        answers = torch.stack([valid.all(), (run & (first == 0)).all(), run.all()])
-        none, right, runs = answers.tolist()
-        return Padding(none, right, runs, first, lengths)
+        if not rows:
+            return Padding(True, True, True, lengths, lengths)
+        place = torch.arange(1, rows + 1, dtype=torch.int32, device=valid.device)
+        end = (place * valid).amax(dim=-1)
+        first = valid.view(torch.uint8).argmax(dim=-1).to(torch.int32)
+        # What follows from three numbers per sequence is decided on the host: fewer launches.
+        of_each = list(zip(*torch.stack([lengths, end, first]).tolist()))
+        return Padding(
+            none=all(length == rows for length, _, _ in of_each),
+            right=all(length == end for length, end, _ in of_each),
+            runs=all(length == end - first for length, end, first in of_each),
+            first=first,
+            lengths=lengths,
+        )  # of no valid token: first, end and length are 0
 
     made: Padding = once(mask, "padding", compute)
     return made

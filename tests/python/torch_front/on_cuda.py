@@ -13,6 +13,7 @@ on_cuda_training.py: this script runs them too, and each can be run alone, with 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 
@@ -404,6 +405,19 @@ def blocks():
         short = ordo.BlockMask.from_chunks(rows, rows, 150)
         ours = results(causal=True, block_mask=short)
         equals("a repeat", ours, results(causal=True, block_mask=short))
+        written = ordo.BlockMask.from_chunks(rows, rows, 100)
+        results(causal=True, block_mask=written)
+        written.last[:] = short.last  # what was copied is copied again
+        written.first[:] = short.first
+        fresh = dataclasses.replace(written)
+        equals("a mask that was written to", results(causal=True, block_mask=written),
+               results(causal=True, block_mask=fresh))  # fmt: skip
+        if cuda():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                equals("a mask on another stream", ours, results(causal=True, block_mask=short))
+            torch.cuda.current_stream().wait_stream(side)
         wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
         keys, values = (x.repeat_interleave(2, 2) for x in wide[1:])
         scores = torch.einsum("bihd,bjhd->bhij", wide[0], keys) * dim**-0.5

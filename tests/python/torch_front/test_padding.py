@@ -142,6 +142,17 @@ def test_padding_between_tokens_under_a_window():
         padding.padded(*inputs(), mask, Arguments(causal=True, window=(3, -1)))
 
 
+def test_a_mask_is_read_by_few_operations():
+    """Each is a launch on CUDA, once per forward pass of a model; a copy, which is waited for, comes
+    last."""
+    mask = mask_of(MASKS["right"])
+    with torch.profiler.profile() as seen:
+        padding.padding_of(mask)
+    names = [x.name for x in seen.events() if x.cpu_parent is None and x.name.startswith("aten::")]
+    views = {"aten::view", "aten::resolve_conj", "aten::resolve_neg"}
+    assert len([x for x in names if x not in views]) <= 7, names  # of 16 before
+
+
 @pytest.mark.parametrize(
     "mask, none, right, runs",
     [
