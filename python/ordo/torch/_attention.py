@@ -163,9 +163,7 @@ def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tenso
         return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
-    if rules[_DROPOUT_P] > 0:
-        return quick(q, k, v, Beside(number, RNG_DRAWN))
-    return quick_plain(q, k, v, number)
+    return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0)
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:

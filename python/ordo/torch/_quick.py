@@ -30,31 +30,42 @@ _grad_enabled = torch.is_grad_enabled
 
 Pair = tuple[Tensor, Tensor]  # o and lse
 
-# ---- without dropout and lists ----
+# ---- without lists ----
 
 
 class _Plain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int) -> Any:
-        o, lse, result = front.plain(q, k, v, rules, flags)
+        if flags & RNG_DRAWN:
+            o, lse, rng, result = front.forward(q, k, v, q, rules, flags)
+            saved: Any = (q, k, v, o, lse, rng)
+        else:
+            o, lse, result = front.plain(q, k, v, rules, flags)
+            saved = q, k, v, o, lse
         if result <= 0:
             failed(result)
             return None
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.save_for_backward(*saved)
         ctx.which = result, flags
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        q, k, v, o, lse = ctx.saved_tensors  # once: under a checkpoint a second time is an error
+        q, k, v, o, lse, *drawn = ctx.saved_tensors  # once: a second time fails under a checkpoint
         number, flags = ctx.which
         if dout is not None and dlse is None and not _grad_enabled():
-            dq, dk, dv, result = front.plain_backward(dout, q, k, v, o, lse, number, flags)
+            if drawn:
+                flags = flags & HEADS_FIRST | RNG_GIVEN
+                made = front.backward(dout, q, k, v, o, lse, dout, drawn[0], number, flags)
+            else:
+                made = front.plain_backward(dout, q, k, v, o, lse, number, flags)
+            dq, dk, dv, result = made
             if result > 0:
                 return dq, dk, dv, None, None
             failed(result)
-        grads = _declined(front.plan(number), flags, dout, dlse, q, k, v, o, lse, NO_LISTS)
+        lists = Lists(drawn[0]) if drawn else NO_LISTS
+        grads = _declined(front.plan(number), flags, dout, dlse, q, k, v, o, lse, lists)
         return (*grads, None, None)
 
 
@@ -63,11 +74,15 @@ _apply_plain = super(torch.autograd.Function, _Plain).apply
 
 
 def quick_plain(q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int = 0) -> Pair | None:
-    """(o, lse) without dropout and lists. `rules`: the number under which plans were learned."""
+    """(o, lse) without lists. `rules`: the number under which plans were learned; `flags`: RNG_DRAWN
+    with dropout."""
     if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         pair: Pair | None = _apply_plain(q, k, v, rules, flags)
         return pair
-    o, lse, result = front.plain(q, k, v, rules, flags)
+    if flags & RNG_DRAWN:
+        o, lse, _, result = front.forward(q, k, v, q, rules, flags)
+    else:
+        o, lse, result = front.plain(q, k, v, rules, flags)
     if result <= 0:
         failed(result)
         return None
@@ -100,7 +115,7 @@ def _declined(
     return [x.transpose(1, 2) for x in grads]
 
 
-# ---- with them ----
+# ---- with lists, or with seed and offset that are given ----
 
 
 class Beside(NamedTuple):
@@ -180,7 +195,7 @@ _apply = super(torch.autograd.Function, _Quick).apply
 
 
 def quick(q: Tensor, k: Tensor, v: Tensor, beside: Beside) -> Pair | None:
-    """(o, lse) with dropout or lists."""
+    """(o, lse) with lists, or with seed and offset that are given."""
     if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         pair: Pair | None = _apply(q, k, v, beside)
         return pair

@@ -26,8 +26,8 @@ class Repeated:
         known = drawn and type(a.dropout_p) in (float, int)
         self._key = key if known else None  # of the rules' number; None: not for the front
         drops = known and a.dropout_p > 0
-        self._plain = not lengths and not drops
-        self._beside = Beside(0, flags | HEADS_FIRST | (RNG_DRAWN if drops else 0), None, *lengths)
+        self._flags = flags | HEADS_FIRST | (RNG_DRAWN if drops else 0)
+        self._beside = Beside(0, self._flags, None, *lengths)
         self._arguments = a
 
     def call(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
@@ -49,8 +49,8 @@ class Repeated:
         number, beside = _quick.get(self._key, 0), self._beside
         if not number:
             return None
-        if self._plain:
-            done = quick_plain(q, k, v, number, HEADS_FIRST)
+        if beside.q_lengths is None:
+            done = quick_plain(q, k, v, number, self._flags)
         else:
             if number != beside.rules:
                 beside = self._beside = beside._replace(rules=number)
