@@ -437,6 +437,8 @@ def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not torch.is_autocast_enabled(device):
         return q, k, v
     dtype = torch.get_autocast_dtype(device)
+    if q.dtype is k.dtype is v.dtype is dtype:
+        return q, k, v
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
