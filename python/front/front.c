@@ -464,12 +464,17 @@ static const char *define(void)
     return NULL;
 }
 
-/* Define the operators, which run these functions of libordo; once per process, after PyTorch has
- * been loaded. Returns NULL, or why it is not possible. */
-ORDO_API const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backward);
+enum { REVISION = 2 }; /* of what the operators take; as in ordo/torch/_compiled.py */
 
-const char *ordo_torch_open(pass_function *to_forward, pass_function *to_backward)
+/* Define the operators, which run these functions of libordo; once per process, after PyTorch has
+ * been loaded. `revision` is what the caller expects. Returns NULL, or why it is not possible. */
+ORDO_API const char *ordo_torch_start(int revision, pass_function *to_forward,
+                                      pass_function *to_backward);
+
+const char *ordo_torch_start(int revision, pass_function *to_forward, pass_function *to_backward)
 {
+    if (revision != REVISION)
+        return "libordo_torch.so is of another version than the package";
     const char *why_not = find_functions();
     if (why_not)
         return why_not;

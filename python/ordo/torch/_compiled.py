@@ -15,7 +15,7 @@ import ctypes
 import itertools
 import os
 import threading
-from ctypes import c_char_p, c_void_p
+from ctypes import c_char_p, c_int, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ._inputs import ONLY_RNG, Lists
 from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
+_REVISION = 2  # of what the operators take, as in front.c
 _NAMES = ("add", "forward", "lengths", "backward", "plain", "plain_backward")
 RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN, HEADS_FIRST = 1, 2, 4, 8, 16, 32  # as in front.c
 
@@ -64,9 +65,13 @@ class Front:
             return f"there is no {place}"
         torch.ops.load_library(str(place))
         library, passes = ctypes.CDLL(str(place)), ctypes.CDLL(path)
-        start = library.ordo_torch_open
-        start.argtypes, start.restype = [c_void_p, c_void_p], c_char_p
+        try:
+            start = library.ordo_torch_start
+        except AttributeError:
+            return f"{place} is of another version than the package"
+        start.argtypes, start.restype = [c_int, c_void_p, c_void_p], c_char_p
         why_not: bytes | None = start(
+            _REVISION,
             ctypes.cast(passes.ordo_attention_forward, c_void_p),
             ctypes.cast(passes.ordo_attention_backward, c_void_p),
         )

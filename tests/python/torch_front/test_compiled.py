@@ -373,6 +373,25 @@ def test_the_variable_chooses(monkeypatch):
 
 
 @needed
+def test_a_library_of_another_version_is_not_taken(monkeypatch):
+    """Its operators may take other arguments, or read them otherwise."""
+    monkeypatch.setattr(_compiled, "_REVISION", 1)
+    other = Front()
+    other.open()
+    assert not other.on and "another version" in other.missing
+
+
+@needed
+def test_tensors_in_the_type_of_autocast_are_taken_as_they_are():
+    inputs = tensors(dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        ordo.torch.attention(*inputs)
+        with torch.profiler.profile() as seen:
+            ordo.torch.attention(*inputs)
+    assert "aten::to" not in {x.name for x in seen.events()}
+
+
+@needed
 def test_plans_are_made_anew_after_forget(counted):
     inputs = tensors(rows=21, keys=21)
     for _ in range(2):
