@@ -263,6 +263,29 @@ FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s,
     return plain ? v_mul(top[0], v_all(z->scale2)) : top[0];
 }
 
+/* From here on the maximum of a row may be 64 or more away from the product that it was rounded
+ * from, and weights relative to it outside the range of exp2. */
+#define HUGE_LOGIT 0x1p30f
+
+/* Whether one of 16 maxima is huge. -inf, a row that sees nothing yet, is not. */
+static inline bool any_huge(const float *tops)
+{
+    bool any = false;
+    for (int x = 0; x < 16; x++)
+        any |= fabsf(tops[x]) > HUGE_LOGIT && fabsf(tops[x]) < INFINITY;
+    return any;
+}
+
+/* The exponents s factor + minus, rounded once; in rows of huge logits twice, so that the largest
+ * gives exactly 0. It depends on a row alone. */
+static inline v16 exponents(v16 s, v16 factor, v16 minus, bool huge)
+{
+    const v16 once = v_fma(s, factor, minus);
+    if (!huge)
+        return once;
+    return v_less(v_all(HUGE_LOGIT), v_abs(minus), v_add(v_mul(s, factor), minus), once);
+}
+
 /* A column's probabilities: cut, summed, dropped, stored. */
 FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
                                int r, int c)
@@ -285,17 +308,18 @@ FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool cut,
         const v16 before = v_load(m + r), now = v_max(row_tops(z, plain, cut, s, r), before);
         const v16 base = v_less(nothing, now, now, zero); /* nothing visible yet: all become 0 */
         const v16 minus = v_sub(zero, base);
+        v_store(m + r, now);
+        const bool huge = plain && any_huge(m + r);
         v16 sum = zero;
         for (int c = 0; c < cols; c += 2) {
             const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
-            const v32 p = v_exp2_below(
-                (v32) { v_fma(v_load(at), factor, minus), v_fma(v_load(next), factor, minus) });
+            const v32 p = v_exp2_below((v32) { exponents(v_load(at), factor, minus, huge),
+                                               exponents(v_load(next), factor, minus, huge) });
             put_weights(z, cut, keep, p.a, &sum, s, r, c);
             if (c + 1 < cols)
                 put_weights(z, cut, keep, p.b, &sum, s, r, c + 1);
         }
         const v16 shrink = v_exp2(v_sub(before, base));
-        v_store(m + r, now);
         v_store(alpha + r, shrink);
         v_store(l + r, v_fma(v_load(l + r), shrink, sum));
     }
