@@ -218,8 +218,9 @@ static ordo_status check_dropout(ordo_problem *p)
     const uint32_t threshold = ordo_keep_threshold(d->p, d->bits), all = 1u << d->bits;
     if (threshold == 0 || threshold == all) /* would keep nothing, or silently everything */
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "dropout.p %g: keeps %u of %u with %d bits; nearest usable p is %.10g",
-                         d->p, threshold, all, d->bits, threshold ? 1.0 / all : 1 - 1.0 / all);
+                         "dropout.p %g: keeps %u of %u with %d bits; nearest usable p is %.10g%s",
+                         d->p, threshold, all, d->bits, threshold ? 1.0 / all : 1 - 1.0 / all,
+                         d->bits < 16 ? ", or set dropout.bits, up to 16" : "");
     return ORDO_OK;
 }
 
