@@ -11,8 +11,13 @@ install(FILES ${machines} DESTINATION ${CMAKE_INSTALL_DATADIR}/ordo/machines)
 # The exported targets know their libraries by plain name (m, dl, pthread), so they need no
 # find_dependency and can serve as the package's config file themselves.
 install(EXPORT ordo NAMESPACE ordo:: FILE ordo-config.cmake DESTINATION ${package_dir})
+# docs/guide/bits.md: until 1.0 a minor release may change the API, as a major one may later.
+set(compatibility SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+    set(compatibility SameMinorVersion)
+endif()
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake
-    COMPATIBILITY SameMajorVersion)
+    COMPATIBILITY ${compatibility})
 install(FILES ${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake DESTINATION ${package_dir})
 
 # pkg-config finds the prefix from its own place, so that an installed tree can be moved.

@@ -61,6 +61,25 @@ readelf -d "$tmp/cmake/lab" | grep -q 'NEEDED.*libordo_lab' || fail "ordo::ordo_
 readelf -d "$tmp/cmake/lab_static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_lab_static is shared"
 step "find_package: shared, static, C++, laboratory"
 
+# find_package(ordo VERSION): versions with the API of this one, and no others.
+serves() { # version
+    echo "set(PACKAGE_FIND_VERSION $1) # as find_package() does
+        string(REPLACE . \; parts $1)
+        list(GET parts 0 PACKAGE_FIND_VERSION_MAJOR)
+        list(GET parts 1 PACKAGE_FIND_VERSION_MINOR)
+        include($lib/cmake/ordo/ordo-config-version.cmake)
+        if(NOT PACKAGE_VERSION_COMPATIBLE)
+            message(FATAL_ERROR $1)
+        endif()" >"$tmp/serves.cmake"
+    cmake -P "$tmp/serves.cmake" >"$tmp/log" 2>&1
+}
+IFS=. read -r major minor patch < <("$ORDO" --version | sed -n '1s/^ordo \([0-9.]*\).*/\1/p')
+serves "$major.$minor" && serves "$major.$minor.$patch" || fail "find_package: refuses its own version"
+for other in "$major.$((minor + 1))" "$((major + 1)).$minor" 0.0; do
+    serves "$other" && fail "find_package: $major.$minor.$patch takes itself for $other"
+done
+step "find_package: versions"
+
 export PKG_CONFIG_PATH=$lib/pkgconfig
 version=$("$ORDO" --version | sed -n "1s/^ordo \([0-9.]*\).*/\1/p")
 [ "$(pkg-config --modversion ordo)" = "$version" ] || fail "pkg-config does not say version $version"
