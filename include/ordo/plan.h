@@ -93,7 +93,7 @@ typedef struct ordo_plan_options {
     uint64_t mask_memory;
 
     /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only passes by
-     * phases on backend cuda (forward above head size 256, backward from 192 on) divide their work
+     * phases on backend cuda (forward above head size 256, backward above 128) divide their work
      * so; the limit changes no bit. The least that it can hold is one query tile of one key head: a
      * smaller limit is exceeded, and ordo_plan_workspace() returns the bytes that are needed. */
     int64_t workspace_limit;

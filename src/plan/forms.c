@@ -80,5 +80,5 @@ ordo_form ordo_form_choose(const ordo_form_counts *c, int64_t head_dim)
 {
     if (ordo_form_exists(ORDO_FORM_FLASH, head_dim))
         return ordo_form_fewest(c);
-    return head_dim < ORDO_SM90_PHASES_FROM ? ORDO_FORM_SPLIT : ORDO_FORM_PHASE;
+    return ORDO_FORM_PHASE;
 }

@@ -21,11 +21,6 @@
 /* Shared memory of one block of compute capability 9.0, in bytes. */
 enum { ORDO_SM90_SHARED = 232448 };
 
-/* From this head size on backward passes without dropout run by phases, which is faster from about
- * 2k rows on; below it split, which is faster for short sequences and loses little for long ones.
- * Phases make no keep bits. */
-enum { ORDO_SM90_PHASES_FROM = 192 };
-
 enum { ORDO_FORMS = ORDO_FORM_PHASE + 1 }; /* their number */
 
 /* Bytes for so many scores; no scores: the form does not fit. */
@@ -53,8 +48,8 @@ ORDO_FOR_LAB int ordo_form_products(ordo_form form);
 ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
 
 /* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
- * and the one that plans without dropout take: that one if it has kernels for this head size;
- * otherwise, by measurement, split below ORDO_SM90_PHASES_FROM and phases from there on. */
+ * and the one that plans without dropout take: that one if it has kernels for this head size, else
+ * phases, which measure faster than split in every length. Phases make no keep bits. */
 ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
 ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
 

@@ -7,16 +7,14 @@
  * ones (docs/design/orders.md).
  *
  * Tiles of sm90 (plan/sm90_tiles.h): backward, the largest whose accumulators fit the registers of
- * two consumer warpgroups. Between 128 and 256 that is a split form of seven products. From
- * ORDO_SM90_PHASES_FROM on backward passes run by phases instead; but phases make no keep bits, so
- * with dropout they stay split. CPU tiles: 128 columns are one block of keep bits; with 64 rows the
- * panels of a step fit a second-level cache up to head size 128. dtype is not a column: no family
- * has rows that differ by it. */
+ * two consumer warpgroups. Above 128 backward passes run by phases; but phases make no keep bits,
+ * so with dropout they run up to 256 in a split form of seven products. CPU tiles: 128 columns are
+ * one block of keep bits; with 64 rows the panels of a step fit a second-level cache up to head
+ * size 128. dtype is not a column: no family has rows that differ by it. */
 #include "planner/defaults.h"
 
 #include <string.h>
 
-#include "plan/forms.h"
 #include "plan/sm90_tiles.h"
 
 #define FULL ORDO_ORDER_ASCENDING
@@ -33,8 +31,6 @@ static const ordo_default table[] = {
     { "sm90", 64, false, false, FORWARD(64), BACKWARD(64), DOWN },
     { "sm90", 128, true, false, FORWARD(128), BACKWARD(128), FULL },
     { "sm90", 128, false, false, FORWARD(128), BACKWARD(128), DOWN },
-    { "sm90", ORDO_SM90_PHASES_FROM - 1, true, false, FORWARD(256), BACKWARD(256), FULL },
-    { "sm90", ORDO_SM90_PHASES_FROM - 1, false, false, FORWARD(256), BACKWARD(256), DOWN },
     { "sm90", 256, true, true, FORWARD(256), BACKWARD(576), FULL },
     { "sm90", 256, false, true, FORWARD(256), BACKWARD(576), DOWN },
     { "sm90", 256, true, false, FORWARD(256), BACKWARD(256), FULL },

@@ -53,7 +53,7 @@ static const struct {
 static inline bool grid_by_phases(const ordo_problem *p)
 {
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    return dim > 256 || (dim >= ORDO_SM90_PHASES_FROM && p->dropout.p == 0);
+    return dim > 256 || (dim > 128 && p->dropout.p == 0);
 }
 
 typedef struct grid_case {

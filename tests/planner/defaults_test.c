@@ -112,10 +112,6 @@ TEST(head_sizes_between_rows)
     row_of("sm90", 65, 0, line);
     CHECK_TEXT(line + 25, "f128x128 b64x128 ascending");
     row_of("sm90", 129, 0, line);
-    CHECK_TEXT(line + 25, "f128x64 b64x64 ascending");
-    row_of("sm90", 191, 0, line);
-    CHECK_TEXT(line + 25, "f128x64 b64x64 ascending");
-    row_of("sm90", 192, 0, line);
     CHECK_TEXT(line + 25, "f128x64 b128x256 ascending");
     ordo_problem problem = problem_of(64, 0);
     problem.v_head_dim = 200;

@@ -4,9 +4,10 @@
 
 # Options that take 0, any sign, and numbers of any size.
 zero=" --softcap --dropout --rounds --bits --seed --offset --q-lens --kv-lens --group --delay \
---latency --overlap --compute-partial --sequence --head --utilization --read --write --most "
+--latency --overlap --compute-partial --sequence --head --utilization --read --write --most \
+--most-ratio "
 negative=" --scale "
-huge=" --scale --softcap --read --write --most "
+huge=" --scale --softcap --read --write --most --most-ratio "
 
 takes() { # list of options, option
     case " $1 " in *" $2 "*) true ;; *) false ;; esac
