@@ -70,7 +70,7 @@ def prepare_dropout(
         q, k, v, lists, rules = prepare(q, k, k, a)
     if not plain(q, k, v):  # a graph makes its bits where it uses them
         return PreparedDropout(lists, None)
-    return make_ahead(ready(q, k, v, lists, rules), lists, stream)
+    return make_ahead(ready(q, k, v, lists, rules), lists, stream, hidden=True)
 
 
 class PreparedDropout:
@@ -80,8 +80,9 @@ class PreparedDropout:
     offset, such as a recomputation, makes them again.
     """
 
-    def __init__(self, lists: Lists, made: Ready | None) -> None:
+    def __init__(self, lists: Lists, made: Ready | None, hidden: bool = True) -> None:
         assert lists.rng is not None
+        self._hidden = hidden  # bits that the mask of `made` hides have been made, too
         self.rng_state: Tensor = lists.rng
         self._lists = lists
         self._made = made
@@ -111,16 +112,18 @@ class PreparedDropout:
         return (
             known is not None
             and _key(known.plan.problem) == _key(made.plan.problem)
+            and (self._hidden or _mask(known.plan.problem) == _mask(made.plan.problem))
             and all(x is y for x, y in zip(self._lists[:3], lists[:3]))
             and self._lists.sequence_ids is lists.sequence_ids
         )
 
 
 def make_ahead(
-    made: Ready, lists: Lists, stream: torch.cuda.Stream | None = None
+    made: Ready, lists: Lists, stream: torch.cuda.Stream | None = None, hidden: bool = False
 ) -> PreparedDropout:
-    """Begin to make the bits of a call, if they are to be made before it and fit."""
-    ahead = PreparedDropout(lists, made)
+    """Begin to make the bits of a call, if they are to be made before it and fit. `hidden`: also
+    those that its mask hides, for the call may have another mask or lengths of its own."""
+    ahead = PreparedDropout(lists, made, hidden)
     device = ahead.rng_state.device
     if not made.bits_bytes or made.pipelined or not _memory.fits(device, made.bits_bytes, 1):
         return ahead
@@ -128,13 +131,13 @@ def make_ahead(
     if bits is None:
         return ahead
     if not made.cuda:
-        fill(made, lists, bits)
+        fill(made, lists, bits, hidden)
     else:
         with torch.cuda.device(device):
             side = _side(device) if stream is None else stream
             side.wait_stream(torch.cuda.current_stream(device))  # for seed, offset and lists
             with torch.cuda.stream(side):
-                fill(made, lists, bits)
+                fill(made, lists, bits, hidden)
                 ahead._event = side.record_event()
         for x in (bits, *lists):
             if x is not None:
@@ -149,6 +152,11 @@ def _key(p: Problem) -> tuple[Any, ...]:
         p.layout == "packed", p.batch, p.heads, p.q_len, p.kv_len, p.total_q, p.total_kv,
         p.dropout, p.shard,
     )  # fmt: skip
+
+
+def _mask(p: Problem) -> tuple[Any, ...]:
+    """What decides which keep bits a call reads."""
+    return p.layout, p.mask, p.window
 
 
 def _said(made: Ready) -> str:

@@ -45,6 +45,34 @@ def test_prepared_bits_are_the_same(monkeypatch, fills, rules, mode):  # noqa: F
     assert (ahead, len(fills)) == ((1, 2) if mode in ("sequential", "overlapped") else (0, 0))
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        dict(causal=True, q_lens=torch.tensor([100, 260]), kv_lens=torch.tensor([200, 300])),
+        dict(causal=False),
+        dict(causal="top-left"),
+    ],
+    ids=["lengths", "full", "top-left"],
+)
+def test_prepared_for_another_mask(monkeypatch, rules):
+    """Lengths are no argument of prepare_dropout(), and a call may have another mask: all bits are
+    there, not only those that the mask named first shows."""
+    inputs, _ = tensors((2, 260, 300, 2, 1, 16, 16))
+    q, k, _ = inputs
+    choose(monkeypatch, "sequential")
+    wanted = ordo.torch.attention(*inputs, dropout_p=0.2, seed=(5, 6), **rules)[0]
+    new = ordo.torch._prepare.new_bits
+
+    def poisoned(*of):
+        return new(*of).fill_(0)
+
+    monkeypatch.setattr("ordo.torch._prepare.new_bits", poisoned)
+    made = prepare_dropout(
+        q.shape, k.shape, dropout_p=0.2, device="cpu", causal=True, seed=(5, 6)
+    )
+    assert same(ordo.torch.attention(*inputs, dropout_p=0.2, prepared=made, **rules)[0], wanted)
+
+
 def test_the_draw_is_that_of_attention(monkeypatch):
     """One draw from the generator, at the time of prepare_dropout()."""
     choose(monkeypatch, "overlapped")
