@@ -272,7 +272,7 @@ static inline bool any_huge(const float *tops)
 {
     bool any = false;
     for (int x = 0; x < 16; x++)
-        any |= fabsf(tops[x]) > HUGE_LOGIT && fabsf(tops[x]) < INFINITY;
+        any |= tops[x] > HUGE_LOGIT || (tops[x] < -HUGE_LOGIT && tops[x] > -INFINITY);
     return any;
 }
 

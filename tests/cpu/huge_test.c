@@ -88,5 +88,20 @@ TEST(a_row_of_huge_logits_leaves_others_their_bits)
     CHECK_BITS(one.lse, other.lse, ROWS);
 }
 
+/* A logit that overflows has weight NaN, whatever the rows beside it hold. */
+TEST(an_infinite_logit_does_not_ask_its_neighbours)
+{
+    static tensors one, other;
+    fill(&one, 1);
+    fill(&other, 1);
+    one.q[0] = other.q[0] = -1e37f; /* k is negative: +inf */
+    other.q[DIM] *= 1e12f;
+    forward(&one, false, 4);
+    forward(&other, false, 4);
+    CHECK_BITS(one.o, other.o, DIM);
+    CHECK_BITS(one.lse, other.lse, 1);
+}
+
 CHECK_MAIN(RUN(the_largest_logit_has_all_the_probability),
-           RUN(a_row_of_huge_logits_leaves_others_their_bits))
+           RUN(a_row_of_huge_logits_leaves_others_their_bits),
+           RUN(an_infinite_logit_does_not_ask_its_neighbours))
