@@ -318,8 +318,13 @@ static int run_hbm(const request *r)
     if (ordo_io_algorithm_from_name(r->algorithm, &asked.form) != ORDO_OK)
         return cli_usage("--algorithm %s: expected flash, split, phase or best with --hbm",
                          r->algorithm);
-    if (r->window || r->block_mask)
-        return cli_usage("--window, --block-mask: --hbm replays full masks");
+    if (r->window || r->block_mask || r->block || r->sparse)
+        return cli_usage("--window, --block-mask, --block, --sparse: --hbm replays full masks");
+    if (r->cache || r->tiles.count || r->strip != 1 || r->panel || r->workspace || r->outer ||
+        r->budget != 0 || r->pack || r->predict || r->sweep || r->svg || r->seed ||
+        strcmp(r->model, "explicit") != 0)
+        return cli_usage("--hbm: goes with --pass, --n, --d, --batch, --heads, --algorithm, "
+                         "--machine and --json; the cache and the tiles are the machine's");
     p->dtype = ORDO_BF16;
     p->batch = r->batch > 0 ? r->batch : 1;
     p->heads = r->heads > 0 ? r->heads : 1;

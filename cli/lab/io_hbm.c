@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 
+enum { CHAINS_MOST = 256 }; /* the largest head size of phase/chain.h */
+
 typedef struct replayed {
     const char *machine;
     const cli_hbm_request *asked;
@@ -84,6 +86,12 @@ int cli_io_hbm(const cli_hbm_request *asked, const cli_json_target *target)
     CLI_TRY(cli_library(ordo_machine_create(&machine, asked->machine ? asked->machine : "h200")));
     r.machine = ordo_machine_title(machine);
     int status = cli_library(form_of(machine, asked, &r.form));
+    if (status == CLI_OK && asked->form == ORDO_IO_BEST && asked->pass != ORDO_IO_FORWARD &&
+        r.form == ORDO_IO_PHASE && asked->problem.head_dim <= CHAINS_MOST)
+        status = cli_usage("--d %" PRId64 ": the backward pass of head sizes 129 to %d runs in "
+                           "chains, which are not replayed; --algorithm phase replays separate "
+                           "kernels",
+                           asked->problem.head_dim, CHAINS_MOST);
     if (status == CLI_OK)
         status =
             cli_library(ordo_io_replay(machine, &asked->problem, asked->pass, r.form, 0, &r.hbm));

@@ -119,6 +119,8 @@ static void scores_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32_
     const place u = place_of(job, unit, TILE, chunks, false);
     const int32_t tile = u.part * CHUNK + step / (2 * stages), stage = step % (2 * stages);
     const bool second = stage >= stages;
+    if (tile * SCORE_KEYS >= job->rows) /* the last chunk of keys has fewer tiles */
+        return;
     read_stage(job, worker, &u, second ? ORDO_IO_DOUT : ORDO_IO_Q, second ? ORDO_IO_V : ORDO_IO_K,
                tile, stage % stages);
     if (stage % stages == stages - 1)

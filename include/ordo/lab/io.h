@@ -282,13 +282,15 @@ typedef struct ordo_io_hbm {
 } ordo_io_hbm;
 
 /* Replay a pass of ordo's kernels through L2, and count what passes it. `form` is FLASH (head sizes
- * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. The
- * tiles, the order of the units and the panels of the workspace are those of plans; the workers of
- * the machine take the units as the kernels do, the chains of flash with the times of the planner's
- * simulation, all others in step. L2 has `cache_bytes` bytes, 0 = l2_bytes of the machine, in
- * l2_parts parts, each of which evicts what it has used least recently and keeps copies of what its
- * workers read of the others. It is empty when the pass begins. Row statistics, turns and hints of
- * kernels to the cache are ignored.
+ * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. PHASE
+ * replays separate kernels for scores and products, as passes above head size 256 have them; up to
+ * 256 scores, dk and dv have become one kernel, which is not replayed. The tiles, the order of the
+ * units and the panels of the workspace are those of plans; the workers of the machine take the
+ * units as the kernels do, the chains of flash with the times of the planner's simulation, all
+ * others in step. L2 has `cache_bytes` bytes, 0 = l2_bytes of the machine, in l2_parts parts, each
+ * of which evicts what it has used least recently and keeps copies of what its workers read of the
+ * others. It is empty when the pass begins. Row statistics, turns and hints of kernels to the cache
+ * are ignored.
  *
  * The problem is dense, of bf16 or f16, with a full mask, as many key heads as query heads, equal
  * lengths and head sizes that are multiples of 64. Returns ORDO_ERR_UNSUPPORTED for others, for

@@ -120,6 +120,10 @@ prints 'without L2'
 refuses 2 'expected flash, split, phase or best' io --hbm --n 512 --d 192 --algorithm all
 refuses 2 '--n: missing' io --hbm --d 192
 refuses 2 '--batch: goes with --hbm' io --n 4 --d 4 --cache 100 --batch 2
+for option in '--cache 1m' '--sweep cache=1k..2k' '--svg x.svg' '--budget 0.5' '--strip 2' --predict '--model lru'; do
+    refuses 2 'the cache and the tiles are the machine' io --hbm --pass backward --n 512 --d 128 $option
+done
+refuses 2 'runs in chains' io --hbm --pass backward --n 512 --d 192
 refuses 2 'replays full masks' io --hbm --n 512 --d 128 --window 4,0
 refuses 3 'expected a dense layout and a full mask' io --hbm --pass backward --n 512 --d 128 --mask causal
 refuses 3 'expected backward by flash' io --hbm --n 512 --d 128 --algorithm flash
