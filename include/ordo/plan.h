@@ -135,7 +135,7 @@ typedef enum ordo_promise {
 typedef enum ordo_form {
     ORDO_FORM_FLASH, /* a key tile stays, with its dk and dv; dq is added over the key tiles */
     ORDO_FORM_SPLIT, /* so for dk and dv; dq by a second walk, which computes the scores again */
-    ORDO_FORM_PHASE  /* P and dS to the workspace, then one product after the other */
+    ORDO_FORM_PHASE  /* dS, above head size 256 P too, to the workspace; then product by product */
 } ordo_form;
 
 typedef struct ordo_plan_info {

@@ -9,7 +9,8 @@
 /* Runs forward/pass.h or, for head sizes above 256, phase/pass.h. */
 ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
-/* Runs backward/pass.h or, for head sizes above 128, wide/pass.h; above 256 phase/pass.h. */
+/* Runs backward/pass.h or, for head sizes above 128, phase/pass.h; with dropout up to 256, or with
+ * the tiles of that form, wide/pass.h. */
 ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
 
 #endif

@@ -45,9 +45,10 @@ class Kept:
             stream = torch.cuda.current_stream().cuda_stream
             if torch.cuda.is_current_stream_capturing():
                 return DeviceMask(self.own, device)
-        if self._there is None or self._there[0] != (device, stream):
-            self._there = (device, stream), DeviceMask(self.own, device)
-        return self._there[1]
+        there = self._there  # once: another thread may replace it
+        if there is None or there[0] != (device, stream):
+            there = self._there = (device, stream), DeviceMask(self.own, device)
+        return there[1]
 
 
 _kept: weakref.WeakKeyDictionary[BlockMask, Kept] = weakref.WeakKeyDictionary()

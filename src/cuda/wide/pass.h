@@ -1,4 +1,4 @@
-/* wide/pass.h: the backward pass of head sizes 129 to 256. */
+/* wide/pass.h: the backward pass of head sizes 129 to 256 in the split form: with dropout. */
 #ifndef CUDA_WIDE_PASS_H
 #define CUDA_WIDE_PASS_H
 

@@ -99,7 +99,7 @@ def shape_of(job: Job, dims: tuple[int, int], width: int, layout: str) -> Shape:
         rows=max(rows, 1),
         columns=columns,
         sequences=max(sequences, 1),
-        apart=128 < max(dims) < (257 if dropped else 192),
+        apart=dropped and 128 < max(dims) <= 256,
     )
 
 
