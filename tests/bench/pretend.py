@@ -99,6 +99,7 @@ def start(h200, **passes) -> None:
         state["matmul_tflops"].append(1.0)
 
     h200.end_state = end_state
+    h200.matmul = lambda args: 1.0
     h200.time_ms = lambda run, args: run() or 1.0
     h200.once_ms = lambda run: run() or 1.0
     h200.settle = settled.append
