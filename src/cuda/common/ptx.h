@@ -384,9 +384,9 @@ ORDO_DEVICE uint32_t opaque(uint32_t x)
     return x;
 }
 
-/* Returns a value that all lanes of the warp have loaded from the same address, by a shuffle, which
- * waits for the load. The compiler may place the shuffle behind an arrival that only follows it:
- * what must be read before the arrival is also used before it. */
+/* Returns a value that all lanes of the warp have loaded from the same address. The shuffle should
+ * wait for the load, but ptxas 13.0 removes it where it sees that the lanes agree: it orders
+ * nothing. What must be read before an arrival has to be used before it (hopper-traps.md). */
 ORDO_DEVICE int32_t settled(int32_t value)
 {
     return __shfl_sync(~0u, value, 0);
