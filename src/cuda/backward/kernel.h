@@ -116,8 +116,9 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_commit();
         if (CUT_AHEAD)
             cut = load_shared(Z::CUT + 4 * (j & 1));
+        int32_t words; /* of the chain's record, used here */
         if (CARRY && args.carry.in)
-            SUMS(args, m.place(args), m.thread).load(dk, dv);
+            SUMS(args, m.place(args, words), m.thread).load(dk, dv);
         if (D == 128)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
@@ -223,14 +224,12 @@ __global__ void __launch_bounds__(384, 1)
             fence_shared_to_async();
             m.arrive(m.dq_full(j - 1));
         }
-        const chain_place at = m.place(args);
-        const bool dead = m.dead();
-        m.arrive(Z::KV_EMPTY); /* the next chain's K and V come meanwhile */
+        const chain_place at = m.leave(args); /* the next chain's K and V come meanwhile */
         /* dS has been read: dV and dK are staged there. Sums are not, so they need not wait. */
         if (KEYS && (!CARRY || !args.carry.out))
             named_sync(DQ_DONE, 256);
         uint32_t taint = 0;
-        if (dead) {
+        if (at.dead) {
             clear(dk);
             clear(dv);
         }

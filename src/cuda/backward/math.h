@@ -18,6 +18,7 @@ enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
 struct chain_place {
     int key, head, sequence; /* key: the first one, in the tensor */
     int keys;                /* how many, at most 128; plain passes: or more */
+    bool dead;               /* no query sees them: they have zeros, whatever is computed */
 };
 
 template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
@@ -305,22 +306,34 @@ struct backward_math {
              seen.y & ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
-    __device__ __forceinline__ chain_place place(const ordo_backward_args &args) const
+    /* Where the chain's sums go. Plain passes compute the zeros of keys that no query sees. */
+    __device__ __forceinline__ chain_place place(const ordo_backward_args &args,
+                                                 int32_t &words /* all that were read */) const
     {
         chain_place at;
-        at.key = settled(load_shared(Z::CHAIN + 4));
-        at.head = settled(load_shared(Z::CHAIN + 8));
-        at.sequence = settled(load_shared(Z::CHAIN + 12));
-        at.keys = GENERAL ? settled(load_shared(Z::CHAIN + CHAIN_KEYS)) & 255
-                          : args.run.band.kv_len - at.key;
+        at.key = load_shared(Z::CHAIN + 4);
+        at.head = load_shared(Z::CHAIN + 8);
+        at.sequence = load_shared(Z::CHAIN + 12);
+        at.keys = args.run.band.kv_len - at.key;
+        at.dead = false;
+        words = at.key | at.head | at.sequence;
+        if constexpr (GENERAL) {
+            const int32_t keys = load_shared(Z::CHAIN + CHAIN_KEYS);
+            const int32_t dead = load_shared(Z::CHAIN + CHAIN_DEAD);
+            at.keys = keys & 255;
+            at.dead = dead != 0;
+            words |= keys | dead;
+        }
         return at;
     }
 
-    /* Whether no query sees the chain's keys: they have zeros, whatever is computed. Plain passes
-     * compute the zeros. */
-    __device__ __forceinline__ bool dead(void) const
+    /* The same at the end of a chain; then lets the next one come. */
+    __device__ __forceinline__ chain_place leave(const ordo_backward_args &args) const
     {
-        return GENERAL && settled(load_shared(Z::CHAIN + CHAIN_DEAD));
+        int32_t words;
+        const chain_place at = place(args, words);
+        arrive(bar_after(Z::KV_EMPTY, words));
+        return at;
     }
 
     /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight, if it is

@@ -384,12 +384,14 @@ ORDO_DEVICE uint32_t opaque(uint32_t x)
     return x;
 }
 
-/* Returns a value that all lanes of the warp have loaded from the same address. The shuffle should
- * wait for the load, but ptxas 13.0 removes it where it sees that the lanes agree: it orders
- * nothing. What must be read before an arrival has to be used before it (hopper-traps.md). */
-ORDO_DEVICE int32_t settled(int32_t value)
+/* Returns the address of a barrier, made to depend on a word that was loaded and is not negative:
+ * an arrival there waits for the load, which it would not do by itself (hopper-traps.md). */
+ORDO_DEVICE uint32_t bar_after(uint32_t bar, int32_t word)
 {
-    return __shfl_sync(~0u, value, 0);
+    asm volatile("{.reg .b32 sign; shr.u32 sign, %1, 31; add.u32 %0, %0, sign;}"
+                 : "+r"(bar)
+                 : "r"(word));
+    return bar;
 }
 
 ORDO_DEVICE void load_shared2(uint32_t at, int32_t &a, int32_t &b)

@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         }
     };
     /* A key tile that only other warpgroups see: release it and let the next warpgroup issue. */
-    auto pass_on = [&] {
+    auto pass_on = [&](uint32_t k_empty) {
         mbar_wait(Z::K_FULL + 8 * stage, phase);
-        mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
+        mbar_arrive_warp(k_empty, lane);
         mbar_wait(Z::V_FULL + 8 * stage, phase);
         mbar_arrive_warp(Z::V_EMPTY + 8 * stage, lane);
         named_sync(PINGPONG + mine, 256);
@@ -134,19 +134,23 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if BLOCKS */
         auto look = [&] {
             mbar_wait(Z::K_FULL + 8 * stage, phase);
-            listed = settled(load_shared(Z::TILE + 4 * stage)); /* before the stage is released */
+            listed = load_shared(Z::TILE + 4 * stage);
             tile = listed & LISTED_TILE;
         };
         auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
+        auto empty = [&] { /* after what its stage says was read */
+                           const uint32_t bar = Z::K_EMPTY + 8 * stage;
+                           return BLOCKS ? bar_after(bar, listed) : bar;
+        };
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
         if (GENERAL && first >= q_len)
             own = 0;
         if constexpr (BLOCKS)
             for (look(); tile > record.first && !is(LISTED_SEEN); look())
-                pass_on();
+                pass_on(empty());
         else
             for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
-                pass_on();
+                pass_on(empty());
         /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part */
         int stop = 0, cut_from = 0, cut_to = 0;
         if constexpr (GENERAL && !BLOCKS) {
@@ -361,11 +365,11 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         if constexpr (BLOCKS)
             while (tile > record.first) {
                 look();
-                pass_on();
+                pass_on(empty());
             }
         else if constexpr (GENERAL)
             for (; tile >= record.first; tile--)
-                pass_on();
+                pass_on(empty());
         forward_epilogue<D, DV, GENERAL, F16, BLOCKS>(args, smem, o, weights, at, mine);
         if (Z::O_IN_Q) { /* Q's place is free once O has left it */
             if (leader)
