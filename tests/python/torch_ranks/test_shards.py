@@ -77,17 +77,22 @@ def test_a_relay_cannot_deadlock():
 
 
 def shape(ranks, kv_heads=4, heads=16, sequences=1, rows=16384, dim=128, p=0.0):
-    """A job, and what the estimate knows of it."""
+    """A job, a plan for an H200, and what the estimate knows of them."""
     document = Document(0, sequences, 0, (0, rows), (0, rows))
     rules = Rules(0, 0, 1.0, "full", -1, -1, 0.0, p, "ordo", ())
     shards = even(rows, ranks, "contiguous")
     job = Job(Ranks(None, 0, ranks), shards, shards, (document,), rules, heads, kv_heads, None,
               None, None)  # fmt: skip
-    return job, _auto.shape_of(job, (dim, dim), 2, "contiguous")
+    problem = ordo.Problem(
+        dtype="bf16", batch=sequences, heads=heads, kv_heads=kv_heads, q_len=rows // ranks,
+        kv_len=rows // ranks, head_dim=dim, dropout=p,
+    )  # fmt: skip
+    plan = ordo.Plan(problem, "h200", backend="cuda")
+    return job, plan, _auto.shape_of(job, plan, 2, "contiguous")
 
 
 def test_estimates_follow_the_link_and_the_number_of_heads():
-    many, few = (shape(8, n, 32, rows=1 << 17)[1] for n in (32, 1))
+    many, few = (shape(8, n, 32, rows=1 << 17)[2] for n in (32, 1))
     fast, slow = Link(4e11, 5e14), Link(1e9, 5e14)
     assert relay_time(many, 2, fast) < gather_time(many, fast)
     assert relay_time(few, 2, fast) > gather_time(few, fast)  # a pipe that never fills
@@ -107,7 +112,7 @@ H200 = Link(4.5e11, 8e14, 132)
 )
 def test_estimates_of_gather_are_those_measured(dim, p, gather):
     for ranks, measured in zip((2, 4, 8), gather):
-        x = shape(ranks, dim=dim, p=p)[1]
+        x = shape(ranks, dim=dim, p=p)[2]
         once = (9 if x.apart else 7) / H200.filled(128 * 4)
         assert _auto.gather_products(x, H200) / once == pytest.approx(measured, rel=0.12)
 
@@ -115,14 +120,27 @@ def test_estimates_of_gather_are_those_measured(dim, p, gather):
 @pytest.mark.parametrize("dim, relay", [(64, (1.040, 1.095, 1.232)), (128, (1.034, 1.068, 1.134))])
 def test_estimates_of_a_relay_are_those_measured(dim, relay):
     for ranks, measured in zip((2, 4, 8), relay):
-        x = shape(ranks, dim=dim)[1]
+        x = shape(ranks, dim=dim)[2]
         backward = _auto.relay_products(x, H200)[1] * H200.filled(128)
         assert (2 + backward) / 7 == pytest.approx(measured, rel=0.12)
 
 
+@pytest.mark.parametrize("dim, p, apart", [(128, 0.1, False), (136, 0.0, False), (136, 0.1, True),
+                                           (256, 0.1, True), (512, 0.1, False)])  # fmt: skip
+def test_the_plan_says_whether_dq_is_computed_apart(dim, p, apart):
+    assert shape(2, dim=dim, p=p)[2].apart == apart
+
+
+def test_a_plan_with_tiles_of_its_own_is_asked_as_well():
+    job, plan, _ = shape(2, dim=192)
+    split = ordo.Plan(plan.problem, "h200", backend="cuda", backward_tile=(64, 64))
+    assert _auto.shape_of(job, split, 2, "contiguous").apart
+
+
 def test_auto_counts_what_passes_cost_beyond_their_products():
     def choice(ranks, link, **form):
-        return _auto.choose(shape(ranks, **form)[0], (128, 128), 2, "contiguous", link)
+        job, plan, _ = shape(ranks, **form)
+        return _auto.choose(job, plan, 2, "contiguous", link)
 
     products = H200._replace(workers=0)
     assert choice(4, H200) == "heads"

@@ -10,6 +10,7 @@ import os
 from typing import Any, NamedTuple
 
 from ..._library import Error
+from ..._plan import Plan
 from .._plans import machine_of
 from ._job import Job
 
@@ -75,7 +76,8 @@ class Shape(NamedTuple):
     apart: bool  # whole passes compute dq apart, too: seven products, and half of a tile in a unit
 
 
-def shape_of(job: Job, dims: tuple[int, int], width: int, layout: str) -> Shape:
+def shape_of(job: Job, plan: Plan, width: int, layout: str) -> Shape:
+    """`plan`: of any rows of the job. Its form, like its tiles, does not depend on their number."""
     pairs = columns = rows = sequences = 0
     for d in job.documents:
         m, n = d.rows[1] - d.rows[0], d.columns[1] - d.columns[0]
@@ -85,8 +87,7 @@ def shape_of(job: Job, dims: tuple[int, int], width: int, layout: str) -> Shape:
     visible = pairs / 2 if job.rules.mask != "full" else pairs
     if job.rules.left >= 0:
         visible = min(visible, rows * (job.rules.left + 1 + max(job.rules.right, 0)))
-    dim = sum(dims) / 2
-    dropped = job.rules.dropout_p > 0
+    dim = (plan.problem.head_dim + plan.problem.v_head_dim) / 2
     return Shape(
         ranks=job.ranks.size,
         items=max(sequences * job.kv_heads, 1),
@@ -99,7 +100,7 @@ def shape_of(job: Job, dims: tuple[int, int], width: int, layout: str) -> Shape:
         rows=max(rows, 1),
         columns=columns,
         sequences=max(sequences, 1),
-        apart=dropped and 128 < max(dims) <= 256,
+        apart=plan.info.backward_form == "split",
     )
 
 
@@ -138,9 +139,9 @@ def relay_time(x: Shape, width: int, link: Link) -> float:
     return forward + (x.items * x.stages / x.ranks + x.stages - 1) * step
 
 
-def choose(job: Job, dims: tuple[int, int], width: int, layout: str, link: Link) -> str:
+def choose(job: Job, plan: Plan, width: int, layout: str, link: Link) -> str:
     """heads where they can be divided: no rank computes or holds anything twice."""
     if job.kv_heads % job.ranks.size == 0:
         return "heads"
-    x = shape_of(job, dims, width, layout)
+    x = shape_of(job, plan, width, layout)
     return "relay" if relay_time(x, width, link) < gather_time(x, link) else "gather"

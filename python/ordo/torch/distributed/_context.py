@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
+from ..._plan import Plan
 from ..._problem import Shard
 from ..._words import Keying
 from .. import _lengths
@@ -109,6 +110,7 @@ class Given(NamedTuple):
     rng: Tensor | None
     method: str
     layout: str
+    plan: Plan  # of this rank's rows by themselves
     facts: dict[str, int]
 
 
@@ -141,9 +143,9 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         0, 0, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying, _place(a)
     )
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if a.dropout_p > 0 else None
-    _check(q, k, v, a, rules, rng)
+    plan = _check(q, k, v, a, rules, rng)
     facts = _facts(q, k, v, a, rules, rng, method, layout)
-    return Given(q, k, v, a, rules, rng, method, layout, facts)
+    return Given(q, k, v, a, rules, rng, method, layout, plan, facts)
 
 
 def _place(a: Arguments) -> tuple[int, ...]:
@@ -160,8 +162,8 @@ def _place(a: Arguments) -> tuple[int, ...]:
 
 def _check(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: Rules, rng: Tensor | None
-) -> None:
-    """Raise Error for what one rank can see to be wrong."""
+) -> Plan:
+    """Raise Error for what one rank can see to be wrong; else a plan of its rows by themselves."""
     here, packed = q.device, a.cu_q is not None
     if a.cu_kv is not None and not packed:
         raise Error("argument", "cu_q None: expected a tensor beside cu_kv")
@@ -176,7 +178,7 @@ def _check(
     check(q, k, v, lists, rules)
     if packed:
         q, k, v = q[None], k[None], v[None]
-    ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules)  # a plan can be made of them
+    return ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules).plan
 
 
 def _flat(slopes: Tensor | None, q: Tensor) -> Tensor | None:
@@ -251,7 +253,7 @@ def _attend(
     method = given.method
     if method == "auto":
         link = Link(*(_agree.real_of(found[0][name]) for name in ("link", "rate", "workers")))
-        method = choose(job, (q.shape[-1], v.shape[-1]), q.element_size(), given.layout, link)
+        method = choose(job, given.plan, q.element_size(), given.layout, link)
     if method == "heads":
         return _heads.attend(ranks, rows, columns, q, k, v, _whole(given, rng))
     packed = a.cu_q is not None
@@ -261,8 +263,7 @@ def _attend(
     if method == "gather":
         o, lse = Gather.apply(q, k, v, job)
     else:
-        local = ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), given.rules)
-        o, lse = Relay.apply(q, k, v, job, whole_plan(job, local.plan, q.device))
+        o, lse = Relay.apply(q, k, v, job, whole_plan(job, given.plan, q.device))
     return (o[0], lse[0]) if packed else (o, lse)
 
 
