@@ -24,12 +24,14 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
                                    .kv_len = c.z.kv_len,
                                    .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
                                    .sum_columns = 2 * c.z.head_dim,
-                                   .backward = true };
+                                   .backward = true,
+                                   .chained = c.z.head_dim <= ORDO_PHASE_CHAIN_DIM };
     const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
     ordo_cuda_phase &x = c.pass.phase;
     x.section = (int32_t)panels.section;
     x.tiles = (int32_t)panels.tiles;
     x.columns = (int32_t)panels.columns;
+    x.chained = p.chained;
     const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
     x.p = c.take<uint16_t>(scores);
     x.ds = c.take<uint16_t>(scores);

@@ -237,7 +237,8 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     if (!ordo_plan_by_phases(plan, ORDO_BACKWARD))
         return;
     pass->phase = phase_of(&parts.panels);
-    pass->phase.p = cut(&at, parts.p);
+    pass->phase.chained = ordo_plan_chained(plan);
+    pass->phase.p = pass->phase.chained ? NULL : cut(&at, parts.p);
     pass->phase.ds = cut(&at, parts.ds);
     pass->phase.dk = cut(&at, parts.dk);
     pass->phase.dv = cut(&at, parts.dv);

@@ -3,7 +3,7 @@
 
 #include "base/checked.h"
 
-/* Rows of P are counted in 32 bits, and have 512 bytes at least. */
+/* Rows of P, of dS and of dS^T are numbered in 31 bits, and have 256 bytes at least. */
 #define MOST_BYTES (UINT64_C(1) << 39)
 
 static int64_t parts_of(int64_t whole, int64_t most)
@@ -28,14 +28,19 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return ordo_add_fits(&a, b) ? a : UINT64_MAX;
 }
 
+/* Bytes of a row of scores: P, and an f32 for each key tile; or P and dS; or dS alone. */
+static uint64_t row_bytes(const ordo_phase_problem *p, uint64_t columns)
+{
+    if (!p->backward)
+        return 2 * columns + 4 * columns / (uint64_t)p->tile_keys;
+    return (p->chained ? 2 : 4) * columns;
+}
+
 ordo_phase_panels ordo_phase_panels_of(const ordo_phase_problem *p, uint64_t budget)
 {
     const uint64_t room = budget < MOST_BYTES ? budget : MOST_BYTES;
     ordo_phase_panels panels = { 1, 1, parts_of(p->kv_len, p->tile_keys) * p->tile_keys };
-    /* P and dS; or P, and an f32 for each key tile. */
-    const uint64_t columns = (uint64_t)panels.columns;
-    const uint64_t row =
-        p->backward ? 4 * columns : 2 * columns + 4 * columns / (uint64_t)p->tile_keys;
+    const uint64_t row = row_bytes(p, (uint64_t)panels.columns);
     const uint64_t tile = times(times(row, (uint64_t)p->tile_rows), (uint64_t)p->group_heads);
     const uint64_t sums = times(times((uint64_t)p->kv_rows, (uint64_t)p->sum_columns), 4);
     const uint64_t head = plus(times(tile, (uint64_t)p->tiles), sums);

@@ -1,10 +1,10 @@
 /* phase.h: the panels of the passes by phases (CUDA: ordo_plan_by_phases()), and their workspace.
  *
  * The workspace holds P, and in the backward pass dS, of one panel: `tiles` query tiles of each
- * query head that shares one of `section` key heads. Sums of dK and dV are continued from panel to
- * panel in f32. A panel has all query tiles of as many key heads as the workspace limit allows; if
- * it does not allow one, as many query tiles of one key head, but at least one. The panels change
- * no bit. Plain C, integers only. */
+ * query head that shares one of `section` key heads. A chained backward pass (ordo_plan_chained())
+ * stores no P. Sums of dK and dV are continued from panel to panel in f32. A panel has all query
+ * tiles of as many key heads as the workspace limit allows; if it does not allow one, as many query
+ * tiles of one key head, but at least one. The panels change no bit. Plain C, integers only. */
 #ifndef PLAN_PHASE_H
 #define PLAN_PHASE_H
 
@@ -13,9 +13,12 @@
 
 #include "base/for_lab.h"
 
-/* Bytes of workspace by default, of all parts together: a power of two of scores and a quarter for
- * what is beside them, so that lengths that are powers of two do not just miss a head. */
+/* Bytes of workspace by default, of all parts together: a power of two of scores, and a quarter GiB
+ * for what is beside them, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
+
+/* Largest head size, of queries and of values, of a chained backward pass. */
+enum { ORDO_PHASE_CHAIN_DIM = 256 };
 
 typedef struct ordo_phase_problem {
     int64_t tiles;                /* query tiles of one head, of all sequences */
@@ -25,6 +28,7 @@ typedef struct ordo_phase_problem {
     int64_t kv_rows;     /* of all sequences */
     int64_t sum_columns; /* of dK and dV together; forward: 0 */
     bool backward;
+    bool chained; /* backward: P is not stored */
 } ordo_phase_problem;
 
 typedef struct ordo_phase_panels {

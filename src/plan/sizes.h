@@ -2,6 +2,7 @@
 #ifndef PLAN_SIZES_H
 #define PLAN_SIZES_H
 
+#include "plan/phase.h"
 #include "plan/plan.h"
 #include "plan/sm90_tiles.h"
 
@@ -51,6 +52,16 @@ static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
     return pass == ORDO_FORWARD ? bucket > 256
                                 : plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(576) &&
                                       plan->backward_tile.k == ORDO_SM90_BACKWARD_K(576);
+}
+
+/* Whether a backward pass by phases computes dK, dV and dS in one kernel, which keeps P on the chip
+ * (cuda/phase/chain.h). It has no dropout, which head sizes like these have other kernels for. A
+ * pass of dq alone does not run in that kernel, and stores no P either. */
+static inline bool ordo_plan_chained(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    return ordo_plan_by_phases(plan, ORDO_BACKWARD) && p->dropout.p == 0 &&
+           p->head_dim <= ORDO_PHASE_CHAIN_DIM && p->v_head_dim <= ORDO_PHASE_CHAIN_DIM;
 }
 
 /* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those

@@ -116,6 +116,7 @@ static ordo_phase_panels panels_of(const ordo_plan *plan, bool backward, uint64_
         .kv_rows = p->layout == ORDO_PACKED ? p->total_kv : p->batch * p->kv_len,
         .sum_columns = backward ? p->head_dim + p->v_head_dim : 0,
         .backward = backward,
+        .chained = backward && ordo_plan_chained(plan),
     };
     return ordo_phase_panels_of(&phase, (uint64_t)limit > others ? (uint64_t)limit - others : 0);
 }
@@ -142,7 +143,7 @@ static bool phase_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_par
         return false;
     parts->panels = panels_of(plan, true, tiles, others);
     const uint64_t heads = sequences * (uint64_t)parts->panels.section;
-    return panel_part(plan, &parts->panels, &parts->p) &&
+    return (ordo_plan_chained(plan) || panel_part(plan, &parts->panels, &parts->p)) &&
            panel_part(plan, &parts->panels, &parts->ds) &&
            part(&parts->dk, rows, heads, (uint64_t)p->head_dim, 4) &&
            part(&parts->dv, rows, heads, (uint64_t)p->v_head_dim, 4);

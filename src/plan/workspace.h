@@ -26,7 +26,7 @@ typedef struct ordo_backward_parts {
     uint64_t broken;  /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
     uint64_t words;   /* CUDA, block mask: rows of bits, */
     uint64_t columns; /* and columns: cuda/common/blocks.h */
-    uint64_t p, ds;   /* CUDA, by phases: of a panel */
+    uint64_t p, ds;   /* CUDA, by phases: of a panel; no p if the pass is chained */
     uint64_t dk, dv;  /* CUDA, by phases: f32 sums of a section of key heads */
     ordo_phase_panels panels;
 } ordo_backward_parts;

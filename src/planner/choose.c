@@ -203,9 +203,9 @@ static void note_phases(ordo_plan *plan)
         return;
     note(plan,
          "by phases: %" PRId64 " bytes per score from L2, flash tiles would move %" PRId64
-         "%s; P and dS of %" PRId64 " query tiles of %" PRId64 " key heads at a time",
+         "%s; %sdS of %" PRId64 " query tiles of %" PRId64 " key heads at a time",
          rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 128",
-         parts.panels.tiles, parts.panels.section);
+         ordo_plan_chained(plan) ? "" : "P and ", parts.panels.tiles, parts.panels.section);
 }
 
 void ordo_plan_annotate(ordo_plan *plan)

@@ -119,6 +119,32 @@ TEST(workspace_of_passes_by_phases)
     close_fixture(f);
 }
 
+/* Chained up to head size 256: dS alone is stored. With dropout, given tiles of the phases, P too.
+ */
+TEST(workspace_of_chained_passes)
+{
+    static uint32_t bits[64];
+    const int64_t tile = 128 * 256 * 2;
+    for (int dropped = 0; dropped < 2; dropped++) {
+        request r = small();
+        r.problem.head_dim = 256;
+        r.problem.v_head_dim = 192;
+        r.problem.dropout.p = dropped ? 0.25 : 0.0;
+        r.options.backward_tile = (ordo_tile) { 128, 256 };
+        fixture *f = open_fixture(&r);
+        ordo_cuda_pass pass;
+        f->call.mask_bits = bits;
+        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+        const char *first = (char *)(dropped ? pass.phase.p : pass.phase.ds);
+        CHECK(pass.phase.chained == !dropped && (pass.phase.p != NULL) == dropped);
+        CHECK_INT((char *)pass.phase.dk - first, (1 + dropped) * BATCH * HEADS * tile);
+        const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
+        const int64_t sums = BATCH * COLS * KV_HEADS * 192 * 4;
+        CHECK_INT((end - (char *)pass.phase.dv) / 256, (sums + 255) / 256);
+        close_fixture(f);
+    }
+}
+
 /* The bits of dropout are given there. */
 TEST(passes_by_phases_make_no_bits)
 {
@@ -562,6 +588,7 @@ CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), R
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
            RUN(head_sizes_have_buckets), RUN(workspace_of_passes_by_phases),
-           RUN(passes_by_phases_make_no_bits), RUN(types_scores_and_windows), RUN(sinks),
-           RUN(a_packed_pass), RUN(a_padded_pass), RUN(a_gradient_of_lse_is_taken),
-           RUN(dropout_bits_and_scale), RUN(dropout_made_inside), RUN(many_tiles))
+           RUN(workspace_of_chained_passes), RUN(passes_by_phases_make_no_bits),
+           RUN(types_scores_and_windows), RUN(sinks), RUN(a_packed_pass), RUN(a_padded_pass),
+           RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
+           RUN(many_tiles))

@@ -18,7 +18,7 @@ static const ordo_phase_problem long_one = { .tiles = 64,
 static uint64_t bytes_of(const ordo_phase_problem *p, const ordo_phase_panels *x)
 {
     return (uint64_t)(x->section * p->group_heads * x->tiles * p->tile_rows * x->columns *
-                      (p->backward ? 4 : 2)) +
+                      (p->backward && !p->chained ? 4 : 2)) +
            (uint64_t)(x->section * p->kv_rows * p->sum_columns * 4);
 }
 
@@ -51,6 +51,18 @@ TEST(panels_are_even_and_keep_to_the_budget)
     }
 }
 
+/* Without P twice as many tiles fit, and the sums are as long. */
+TEST(chained_panels_have_no_p)
+{
+    ordo_phase_problem chained = long_one;
+    chained.chained = true;
+    const ordo_phase_panels half = { 1, 16, 8192 };
+    const ordo_phase_panels x = ordo_phase_panels_of(&chained, bytes_of(&long_one, &half));
+    CHECK_INT(ordo_phase_panels_of(&long_one, bytes_of(&long_one, &half)).tiles, 16);
+    CHECK_INT(x.tiles, 32);
+    CHECK_INT(bytes_of(&chained, &x), bytes_of(&long_one, &half));
+}
+
 TEST(one_tile_always_runs)
 {
     for (uint64_t budget = 0; budget <= 1 << 20; budget += 1 << 18) {
@@ -68,5 +80,5 @@ TEST(sizes_that_do_not_fit_64_bits)
 }
 
 CHECK_MAIN(RUN(all_heads_where_they_fit), RUN(sections_are_even),
-           RUN(panels_are_even_and_keep_to_the_budget), RUN(one_tile_always_runs),
-           RUN(sizes_that_do_not_fit_64_bits))
+           RUN(panels_are_even_and_keep_to_the_budget), RUN(chained_panels_have_no_p),
+           RUN(one_tile_always_runs), RUN(sizes_that_do_not_fit_64_bits))

@@ -35,6 +35,7 @@ typedef struct ordo_cuda_phase {
     int32_t section;  /* key heads whose scores are in the workspace at a time */
     int32_t tiles;    /* query tiles of one head, likewise */
     int32_t columns;  /* of a row of p and ds */
+    bool chained;     /* backward: ordo_plan_chained(); there is no p */
     uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
                        * p only */
     float *shrink;    /* forward: one per row of each key tile of p */

@@ -7,6 +7,7 @@
 #include "cuda/common/pass.h"
 #include "cuda/common/score.h"
 #include "cuda/phase/units.h"
+#include "plan/phase.h"
 
 enum { PHASE_THREADS = 384 };
 
@@ -51,9 +52,9 @@ typedef struct ordo_phase_scores {
     CUtensorMap q, k, v, dout;
     ordo_phase_common all;
     int32_t head_dim, v_head_dim;
-    int32_t chunks;  /* of PHASE_CHUNK tiles of keys, of the longest sequence */
-    int32_t columns; /* of a row of p and ds */
-    uint16_t *p, *ds;
+    int32_t chunks;   /* of PHASE_CHUNK tiles of keys, of the longest sequence */
+    int32_t columns;  /* of a row of p and ds */
+    uint16_t *p, *ds; /* p NULL: nothing reads it */
     ordo_score_rule rule;
     bool ruled;
     const float *slopes;
@@ -87,8 +88,6 @@ typedef struct ordo_phase_product {
 } ordo_phase_product;
 
 /* phase/chain.h: dV, dK and dS^T in one kernel. */
-enum { PHASE_CHAIN_D = 256 }; /* the most columns of queries, and of values */
-
 typedef struct ordo_phase_chains {
     CUtensorMap k, v;
     ordo_phase_product product; /* of dV and dK; the maps of P and dS are not used */

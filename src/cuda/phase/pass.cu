@@ -1,6 +1,6 @@
 /* phase/pass.cu: both passes by phases. Forward: panel after panel P and lse, then O.
- * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ; or, where the heads are
- * small enough, dV, dK and dS in one kernel, and dQ. */
+ * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ; or, if the plan says
+ * so, dV, dK and dS in one kernel, and dQ. */
 #include "cuda/phase/pass.h"
 
 #include <cuda_runtime.h>
@@ -21,12 +21,16 @@ struct phase_maps {
     CUtensorMap q, k, v, dout, p, ds; /* ds: of dS^T, if chained() */
 };
 
-/* Whether dV, dK and dS come from one kernel. It has no dropout, which head sizes like these have
- * other kernels for. */
+/* Whether dK and dV are wanted. */
+static bool by_keys(const ordo_cuda_pass *pass)
+{
+    return pass->dk.data || pass->carry.out;
+}
+
+/* Whether dV, dK and dS come from one kernel. dS of a pass of dq alone comes from the scores. */
 static bool chained(const ordo_cuda_pass *pass)
 {
-    return (pass->dk.data || pass->carry.out) && !(pass->keep_scale > 0.0f) &&
-           ordo_max32(pass->head_dim, pass->v_head_dim) <= PHASE_CHAIN_D;
+    return pass->phase.chained && by_keys(pass);
 }
 
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
@@ -59,7 +63,8 @@ static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_ma
     CUDA_TRY(map_of(&maps->q, pass, &pass->q, false, d, why, why_size));
     CUDA_TRY(map_of(&maps->k, pass, &pass->k, true, d, why, why_size));
     CUDA_TRY(map_of(&maps->v, pass, &pass->v, true, dv, why, why_size));
-    CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, false, why, why_size));
+    if (pass->phase.p)
+        CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, false, why, why_size));
     if (!backward)
         return ORDO_OK;
     CUDA_TRY(map_of(&maps->dout, pass, &pass->dout, false, dv, why, why_size));
@@ -139,7 +144,7 @@ static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *m
     args.v_head_dim = pass->v_head_dim;
     args.chunks = pass->run.band.kv_len / keys + (pass->run.band.kv_len % keys != 0);
     args.columns = pass->phase.columns;
-    args.p = pass->phase.p;
+    args.p = by_keys(pass) ? pass->phase.p : NULL;
     args.ds = pass->phase.ds;
     args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args.ruled = ordo_pass_ruled(pass);
@@ -302,13 +307,12 @@ static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
                              : ORDO_OK;
     }
     CUDA_TRY(launch_scores(pass, maps, panel, why, why_size));
-    const bool keys = pass->dk.data || pass->carry.out;
-    if (keys)
+    if (by_keys(pass))
         CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
     if (!pass->dq.data)
         return ORDO_OK;
-    return launch_queries(pass, maps, panel, keys ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN, why,
-                          why_size);
+    return launch_queries(pass, maps, panel, by_keys(pass) ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN,
+                          why, why_size);
 }
 
 static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,
@@ -333,7 +337,7 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
 
 ordo_status ordo_sm90_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    phase_maps maps;
+    phase_maps maps = {};
     CUDA_TRY(make_maps(pass, false, &maps, why, why_size));
     CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
     CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
@@ -344,7 +348,7 @@ ordo_status ordo_sm90_forward_phases(const ordo_cuda_pass *pass, char *why, size
 
 ordo_status ordo_sm90_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    phase_maps maps;
+    phase_maps maps = {};
     CUDA_TRY(make_maps(pass, true, &maps, why, why_size));
     CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
     CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));

@@ -2,9 +2,9 @@
  * the workspace.
  *
  * A unit is a few tiles of 128 queries x 256 keys of one query head. Of each tile S = Q K^T is
- * summed over the columns in the pipeline's stages, P = exp2(S - lse) is stored, and kept in 16
- * bits; then dP = dO V^T takes the registers of S, and dS = P (dP - delta) is stored. A tile is
- * stored whole, with zeros where the mask hides it. */
+ * summed over the columns in the pipeline's stages, P = exp2(S - lse) is stored if a product reads
+ * it, and kept in 16 bits; then dP = dO V^T takes the registers of S, and dS = P (dP - delta) is
+ * stored. A tile is stored whole, with zeros where the mask hides it. */
 #ifndef CUDA_PHASE_SCORES_H
 #define CUDA_PHASE_SCORES_H
 
@@ -211,7 +211,8 @@ template <bool F16> struct scores_math {
             begin(t);
             pipe.template multiply<F16, false, false>(d, stages, false, false);
             probabilities(d, t);
-            phase_store_tile<F16, true>(d, args.p + t.to, args.columns, pipe.x);
+            if (args.p)
+                phase_store_tile<F16, true>(d, args.p + t.to, args.columns, pipe.x);
             uint32_t p[PACKED];
             keep(d, p, t);
             pipe.template multiply<F16, false, false>(d, v_stages, false, false);
