@@ -6,7 +6,7 @@
 #ifndef TESTS_CUDA_GRID_PROBE_H
 #define TESTS_CUDA_GRID_PROBE_H
 
-#include "grid_oracle.h"
+#include "grid_compare.h"
 
 typedef struct grid_probe {
     int64_t column, row; /* first of the blocks */

@@ -8,7 +8,7 @@
  * softcap, ALiBi, sinks, block mask, gradient of lse and place in a larger problem, or takes those
  * of grid_fixed.h, and holds forward and backward of each
  *
- *   oracle    within the bounds of grid_oracle.h of backend ref; every output written, and nothing
+ *   oracle    within the bounds of grid_bounds.h of backend ref; every output written, and nothing
  *             between them
  *   repeat    the same bits from every repeat, whatever the workspace holds
  *   portable  from plans for 132, 78 and 1 workers, with less workspace, and either order of issue
@@ -24,8 +24,8 @@
  * by message, and is no pass; a fixed combination that CUDA refuses has failed. Threads draw and
  * ask the oracle; one of them at a time has the device, unless --together. Exit 1 after a failure,
  * or if nothing passed; 77 without a device. */
+#include "grid_compare.h"
 #include "grid_levels.h"
-#include "grid_oracle.h"
 
 #include <pthread.h>
 
