@@ -33,11 +33,14 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
     x.columns = (int32_t)panels.columns;
     x.chained = p.chained;
     const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
-    x.p = c.take<uint16_t>(scores);
-    x.ds = c.take<uint16_t>(scores);
+    const size_t sums = (size_t)(p.kv_rows * panels.section) * c.z.head_dim;
+    x.p = c.take<uint16_t>(scores); /* of the forward pass, too */
+    x.score_bytes = (int64_t)(2 * scores);
+    x.all_bytes = x.score_bytes + (int64_t)(8 * sums);
+    x.ds = c.take<uint16_t>((size_t)x.all_bytes / 2);
+    x.dk = (float *)(x.ds + scores);
+    x.dv = x.dk + sums;
     x.shrink = c.take<float>(scores / 256);
-    x.dk = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
-    x.dv = c.take<float>((size_t)(p.kv_rows * panels.section) * c.z.head_dim);
     pass = c.pass;
     c.pass = before;
 }

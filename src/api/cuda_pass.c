@@ -242,6 +242,8 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     pass->phase.ds = cut(&at, parts.ds);
     pass->phase.dk = cut(&at, parts.dk);
     pass->phase.dv = cut(&at, parts.dv);
+    pass->phase.score_bytes = (int64_t)parts.ds;
+    pass->phase.all_bytes = (int64_t)(parts.ds + parts.dk + parts.dv);
 }
 
 /* ---- sequences ---- */

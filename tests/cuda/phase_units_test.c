@@ -214,10 +214,10 @@ static void run(const setting *x, sums *out)
     fill_nan(&out->dv[0][0], sizeof out->dv / sizeof(float));
     memset(computed, 0, sizeof computed);
     memset(computed_block, 0, sizeof computed_block);
-    const int32_t tiles = x->batch.tiles, panels = (tiles + x->each - 1) / x->each;
+    const int32_t tiles = x->batch.tiles;
     for (int32_t head = 0; head < KV_HEADS; head += x->section)
-        for (int32_t n = 0; n < panels; n++) {
-            ordo_phase_panel panel = ordo_phase_panel_at(n, x->each, tiles, x->down);
+        for (int32_t done = 0; done < tiles; done += x->each) {
+            ordo_phase_panel panel = ordo_phase_panel_at(done, x->each, tiles, x->down);
             panel.head = head;
             panel.heads = ordo_min32(x->section, KV_HEADS - head);
             fill_nan(&scores[0][0], sizeof scores / sizeof(float));
@@ -329,5 +329,162 @@ TEST(every_unit_comes_once)
             }
 }
 
+/* ---- dS^T of the chains ---- */
+
+enum { LINES_MOST = 1 << 16 };
+
+/* Every block of 64 keys that a query tile of a panel sees has lines of its own in `room`. */
+static void check_lines(const ordo_cuda_batch *batch, const ordo_phase_lines *lines,
+                        const ordo_phase_panel *panel, int64_t room)
+{
+    static bool taken[LINES_MOST];
+    memset(taken, 0, sizeof taken);
+    CHECK(room <= LINES_MOST);
+    for (int32_t head = panel->head * 2; head < (panel->head + panel->heads) * 2; head++)
+        for (int32_t tile = panel->tile; tile < panel->tile + panel->tiles; tile++) {
+            const ordo_cuda_sequence s =
+                ordo_batch_sequence(batch, ordo_batch_find(batch, ORDO_BEFORE_QUERY, tile));
+            const ordo_span keys = ordo_phase_keys(&s, tile - s.query_tile, PHASE_CHAIN_KEYS);
+            const int64_t first = ordo_phase_line(lines, panel, 2, head, tile);
+            for (int32_t j = keys.first; j <= keys.last; j++)
+                for (int32_t key = 64 * j; key < 64 * j + 64; key++) {
+                    CHECK(first + key >= 0 && first + key < room);
+                    CHECK(!taken[first + key]);
+                    taken[first + key] = true;
+                }
+        }
+}
+
+/* The panels of `heads` key heads of two query heads each, with `room` lines. Returns how many. */
+static int check_filled(const ordo_cuda_batch *batch, int32_t columns, int32_t heads, int64_t room,
+                        bool down)
+{
+    const ordo_phase_room places = { room, room };
+    ordo_phase_lines lines = ordo_phase_lines_of(batch, columns);
+    int panels = 0;
+    for (int32_t done = 0; done < batch->tiles; panels++) {
+        ordo_phase_panel panel =
+            ordo_phase_panel_filled(&lines, 2 * heads, &places, done, batch->tiles, down);
+        CHECK(panel.tiles >= 1 && panel.tile == (down ? batch->tiles - done - panel.tiles : done));
+        CHECK(panel.opening == (done == 0));
+        panel.head = 1;
+        panel.heads = heads;
+        lines.before = ordo_phase_lines_before(&lines, panel.tile);
+        lines.head = (int32_t)ordo_phase_panel_lines(&lines, &panel, 1);
+        const int64_t need = ordo_phase_panel_lines(&lines, &panel, 2 * heads);
+        CHECK(need <= room || panel.tiles == 1);
+        check_lines(batch, &lines, &panel, need);
+        done += panel.tiles;
+    }
+    return panels;
+}
+
+static ordo_cuda_batch dense_batch(int32_t q_len, int32_t kv_len, int32_t low, int32_t high)
+{
+    ordo_cuda_batch batch = { 0 };
+    batch.first.q_len = q_len;
+    batch.first.kv_len = kv_len;
+    batch.first.low = low;
+    batch.first.high = high;
+    batch.step.batch = 1;
+    batch.step.query_tile = (q_len + PHASE_ROWS - 1) / PHASE_ROWS;
+    batch.step.key_tile = (kv_len + PHASE_KEYS - 1) / PHASE_KEYS;
+    batch.sequences = 2;
+    batch.tiles = 2 * batch.step.query_tile;
+    return batch;
+}
+
+TEST(lines_of_dense_batches_do_not_meet)
+{
+    static const int32_t lengths[] = { 1, 64, 128, 129, 700, 1024 };
+    static const int32_t bands[][2] = { { -ORDO_BAND_OPEN, ORDO_BAND_OPEN },
+                                        { -ORDO_BAND_OPEN, 0 },
+                                        { -ORDO_BAND_OPEN, -65 },
+                                        { -ORDO_BAND_OPEN, 300 },
+                                        { -70, 0 },
+                                        { -300, 64 },
+                                        { 40, 191 },
+                                        { 0, 0 } };
+    for (size_t q = 0; q < sizeof lengths / sizeof *lengths; q++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+            for (size_t b = 0; b < sizeof bands / sizeof *bands; b++)
+                for (int64_t room = 1; room <= LINES_MOST; room *= 16) {
+                    const ordo_cuda_batch batch =
+                        dense_batch(lengths[q], lengths[k], bands[b][0], bands[b][1]);
+                    check_filled(&batch, 1024, 1 + (int32_t)(q % 2), room, q % 2);
+                }
+}
+
+TEST(lines_of_ragged_batches_do_not_meet)
+{
+    const ordo_cuda_batch batch = batch_of(true, -1);
+    const ordo_phase_lines lines = ordo_phase_lines_of(&batch, COLUMNS);
+    CHECK_INT(lines.columns, COLUMNS);
+    for (int32_t tiles = 1; tiles <= 2 * TILES; tiles *= 2) {
+        const int64_t room = 2 * COLUMNS * (int64_t)tiles;
+        const int panels = check_filled(&batch, COLUMNS, 1, room, true);
+        CHECK_INT(panels, (batch.tiles + tiles - 1) / tiles);
+    }
+}
+
+/* A causal mask takes half of the workspace, and one diagonal. */
+TEST(lines_of_a_causal_mask_are_half)
+{
+    const ordo_cuda_batch causal = dense_batch(1024, 1024, -ORDO_BAND_OPEN, 0);
+    const ordo_cuda_batch full = dense_batch(1024, 1024, -ORDO_BAND_OPEN, ORDO_BAND_OPEN);
+    CHECK_INT(ordo_phase_lines_of(&full, 0).sequence, 8 * 1024);
+    CHECK_INT(ordo_phase_lines_of(&causal, 0).sequence, 128 * (8 * 9 / 2));
+    CHECK_INT(check_filled(&causal, 0, 1, 2 * 2 * 128 * 36, true), 1);
+    CHECK_INT(check_filled(&causal, 0, 1, 2 * 2 * 128 * 36 - 1, true), 2);
+}
+
+/* ---- how evenly the chains end ---- */
+
+enum { WORKERS = 132, LONG = 16384, LONG_TILES = LONG / PHASE_ROWS };
+
+/* Steps of the units of a panel of one key head, drawn in order by WORKERS workers: the work of all
+ * is added to *work. Returns when the last one ends. */
+static int64_t schedule(const ordo_cuda_batch *batch, const ordo_phase_panel *panel, int32_t group,
+                        int64_t *work)
+{
+    const ordo_cuda_sequence s = ordo_batch_sequence(batch, 0);
+    int64_t busy[WORKERS] = { 0 }, end = 0;
+    for (int32_t block = 0; block < s.kv_len / PHASE_CHAIN_KEYS; block++) {
+        const ordo_phase_walk walk = ordo_phase_visits(&s, panel, PHASE_CHAIN_KEYS, block, true);
+        int first = 0;
+        for (int w = 1; w < WORKERS; w++)
+            first = busy[w] < busy[first] ? w : first;
+        busy[first] += (int64_t)walk.count * group * (PHASE_ROWS / PHASE_CHAIN_KEYS);
+        *work += (int64_t)walk.count * group * (PHASE_ROWS / PHASE_CHAIN_KEYS);
+        end = busy[first] > end ? busy[first] : end;
+    }
+    return end;
+}
+
+/* Four query heads of one key head, 16k causal: with P beside dS and whole rows of both, the
+ * default workspace held a quarter of the tiles, and workers were busy for 0.66 of the time. */
+TEST(chains_of_grouped_heads_end_together)
+{
+    ordo_cuda_batch batch = dense_batch(LONG, LONG, -ORDO_BAND_OPEN, 0);
+    batch.sequences = 1;
+    batch.tiles = LONG_TILES;
+    const ordo_phase_lines lines = ordo_phase_lines_of(&batch, LONG);
+    const int64_t part = (int64_t)32 * 4 * 2 * LONG; /* 32 tiles of P and dS, 4 heads */
+    const ordo_phase_room room = { part + LONG * 512 * 4 / 256, part };
+    int64_t work = 0, end = 0;
+    for (int32_t done = 0; done < LONG_TILES; done += 32) {
+        const ordo_phase_panel quarter = ordo_phase_panel_at(done, 32, LONG_TILES, true);
+        end += schedule(&batch, &quarter, 4, &work);
+    }
+    CHECK(100 * work > 65 * WORKERS * end && 100 * work < 67 * WORKERS * end);
+    const ordo_phase_panel panel = ordo_phase_panel_filled(&lines, 4, &room, 0, LONG_TILES, true);
+    CHECK_INT(panel.tiles, LONG_TILES);
+    work = 0;
+    end = schedule(&batch, &panel, 4, &work);
+    CHECK(100 * work > 97 * WORKERS * end);
+}
+
 CHECK_MAIN(RUN(panels_change_no_bit_full), RUN(panels_change_no_bit_causal),
-           RUN(panels_change_no_bit_window), RUN(every_unit_comes_once))
+           RUN(panels_change_no_bit_window), RUN(every_unit_comes_once),
+           RUN(lines_of_dense_batches_do_not_meet), RUN(lines_of_ragged_batches_do_not_meet),
+           RUN(lines_of_a_causal_mask_are_half), RUN(chains_of_grouped_heads_end_together))

@@ -40,6 +40,9 @@ typedef struct ordo_cuda_phase {
                        * p only */
     float *shrink;    /* forward: one per row of each key tile of p */
     float *dk, *dv;   /* backward: sums (sequence, row, head of the section, dim) */
+    /* Backward, chained: bytes of ds, and of ds, dk and dv, which follow each other: dS^T takes the
+     * place of the sums, too, where one panel has all tiles. */
+    int64_t score_bytes, all_bytes;
 } ordo_cuda_phase;
 
 /* Inputs of the table of sequences, whose lengths only the device knows. */

@@ -80,9 +80,10 @@ typedef struct ordo_phase_product {
     ordo_phase_factors factors[2]; /* by queries one, by keys two */
     ordo_phase_common all;
     const float *shrink; /* O: as above. Its rows are multiplied by their weight, not by `scale` */
-    int32_t columns;     /* O: of a row of P. dQ from dS^T: rows of a query tile's dS^T */
-    bool down;           /* by keys: query tiles are visited downwards */
-    bool whole;          /* by keys: a unit has whole rows */
+    int32_t columns;     /* O: of a row of P */
+    ordo_phase_lines lines; /* dQ from dS^T */
+    bool down;              /* by keys: query tiles are visited downwards */
+    bool whole;             /* by keys: a unit has whole rows */
     int64_t kv_rows;
     int32_t *flag; /* set if an output is not finite */
 } ordo_phase_product;
@@ -91,7 +92,7 @@ typedef struct ordo_phase_product {
 typedef struct ordo_phase_chains {
     CUtensorMap k, v;
     ordo_phase_product product; /* of dV and dK; the maps of P and dS are not used */
-    int32_t columns;            /* rows of a query tile's dS^T: a key each */
+    ordo_phase_lines lines;     /* of dS^T */
     uint16_t *ds;               /* dS^T, PHASE_ROWS queries in a row; NULL: nothing reads it */
     ordo_score_rule rule;
     bool ruled;

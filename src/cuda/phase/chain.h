@@ -241,7 +241,7 @@ template <int D, int DV, bool F16> struct chain_math {
     /* dS^T to the workspace, 64 bytes per quad and key. */
     __device__ __forceinline__ void store(const uint32_t (&ds)[WIDE_PACKED], uint32_t unit) const
     {
-        const int64_t line = (int64_t)of_step(STEP_SLOT) * args.columns + key(unit);
+        const int64_t line = of_step(STEP_LINE) + key(unit);
         uint16_t *const to =
             args.ds + line * PHASE_ROWS + of_step(STEP_ROW) % PHASE_ROWS + 8 * (x % 4);
 #pragma unroll

@@ -86,7 +86,7 @@ enum {
     CHAIN_QUERIES,
     CHAIN_DIAGONAL
 };
-enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_SLOT };
+enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_LINE };
 
 template <int D, int DV> struct chain_loader {
     using Z = chain_shape<D, DV>;
@@ -119,9 +119,9 @@ template <int D, int DV> struct chain_loader {
         wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, reused);
     }
 
-    /* Rows row .. row + 63 of query tile `tile` of all sequences. */
+    /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`. */
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
-                                              int tile, int row, bool cut)
+                                              int line, int row, bool cut)
     {
         const ordo_phase_common &all = args.product.all;
         const ordo_phase_factors *const f = args.product.factors;
@@ -135,8 +135,7 @@ template <int D, int DV> struct chain_loader {
         store_shared(
             at + 4 * STEP_SLOPE,
             __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
-        store_shared(at + 4 * STEP_SLOT,
-                     (int32_t)ordo_phase_slot(&all.panel, all.group_heads, q_head, tile));
+        store_shared(at + 4 * STEP_LINE, line);
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
         wide_load<D>(Z::q(stage, phase), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
@@ -183,16 +182,20 @@ template <int D, int DV> struct chain_loader {
         bool first = true;
         int32_t i = walk.first;
 #pragma unroll 1
-        for (int32_t n = 0; n < walk.count; n++, i += walk.step)
+        for (int32_t n = 0; n < walk.count; n++, i += walk.step) {
+            const int32_t line = (int32_t)ordo_phase_line(&args.lines, &all.panel, all.group_heads,
+                                                          head * all.group_heads, s.query_tile + i);
 #pragma unroll 1
             for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
-                const int32_t line = i * OF_ROWS + g % OF_ROWS;
-                load_step(s, sequence, head * all.group_heads + g / OF_ROWS, s.query_tile + i,
-                          line * CHAIN_ROWS, ordo_band_cuts(&band, line, own));
+                const int32_t half = i * OF_ROWS + g % OF_ROWS;
+                load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
+                          line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS,
+                          ordo_band_cuts(&band, half, own));
                 if (first) /* after the first queries: K and V are released later */
                     begin_unit(s, sequence, head, key, steps, ends);
                 first = false;
             }
+        }
         if (first)
             begin_unit(s, sequence, head, key, 0, ends);
     }

@@ -44,31 +44,40 @@ static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const or
     return ordo_cuda_map(map, x, lengths, PHASE_STEP, why, why_size);
 }
 
-/* P or dS; `turned`: dS^T. */
-static ordo_status panel_map(CUtensorMap *map, const ordo_cuda_pass *pass, uint16_t *data,
-                             bool turned, char *why, size_t why_size)
+/* P, dS or dS^T: `rows` rows of `columns` columns. */
+static ordo_status panel_map(CUtensorMap *map, uint16_t *data, int64_t rows, int32_t columns,
+                             char *why, size_t why_size)
 {
-    const ordo_cuda_phase *x = &pass->phase;
-    const int64_t tiles = (int64_t)x->section * pass->run.group_heads * x->tiles;
-    const int32_t columns = turned ? PHASE_ROWS : x->columns;
     const ordo_cuda_tensor tensor = { data, columns, columns, columns };
-    const ordo_cuda_lengths lengths = { tiles * (turned ? x->columns : PHASE_ROWS), 1, 1, columns };
+    const ordo_cuda_lengths lengths = { rows, 1, 1, columns };
     return ordo_cuda_map(map, &tensor, lengths, PHASE_STEP, why, why_size);
+}
+
+/* Lines of dS^T that `bytes` hold. They are numbered in 32 bits. */
+static int64_t lines_in(int64_t bytes)
+{
+    const int64_t lines = bytes / (PHASE_ROWS * (int64_t)sizeof(uint16_t));
+    return lines < INT32_MAX ? lines : INT32_MAX;
 }
 
 static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_maps *maps, char *why,
                              size_t why_size)
 {
     const int32_t d = pass->head_dim, dv = pass->v_head_dim;
+    const int64_t rows =
+        (int64_t)pass->phase.section * pass->run.group_heads * pass->phase.tiles * PHASE_ROWS;
     CUDA_TRY(map_of(&maps->q, pass, &pass->q, false, d, why, why_size));
     CUDA_TRY(map_of(&maps->k, pass, &pass->k, true, d, why, why_size));
     CUDA_TRY(map_of(&maps->v, pass, &pass->v, true, dv, why, why_size));
     if (pass->phase.p)
-        CUDA_TRY(panel_map(&maps->p, pass, pass->phase.p, false, why, why_size));
+        CUDA_TRY(panel_map(&maps->p, pass->phase.p, rows, pass->phase.columns, why, why_size));
     if (!backward)
         return ORDO_OK;
     CUDA_TRY(map_of(&maps->dout, pass, &pass->dout, false, dv, why, why_size));
-    return panel_map(&maps->ds, pass, pass->phase.ds, chained(pass), why, why_size);
+    if (chained(pass))
+        return panel_map(&maps->ds, pass->phase.ds, lines_in(pass->phase.all_bytes), PHASE_ROWS,
+                         why, why_size);
+    return panel_map(&maps->ds, pass->phase.ds, rows, pass->phase.columns, why, why_size);
 }
 
 /* ---- launches ---- */
@@ -183,8 +192,8 @@ static ordo_status launch_outputs(const ordo_cuda_pass *pass, const phase_maps *
 /* `kind`: early only behind the kernel by keys, which begins when all that is read here has been
  * written. */
 static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, ordo_launch kind, char *why,
-                                  size_t why_size)
+                                  const ordo_phase_panel *panel, const ordo_phase_lines *lines,
+                                  ordo_launch kind, char *why, size_t why_size)
 {
     ordo_phase_product args = product_of(pass, panel, TICKET_QUERIES);
     ordo_phase_factors *f = &args.factors[0];
@@ -193,7 +202,7 @@ static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *
     f->out = pass->dq;
     f->columns = pass->head_dim;
     f->scale = ordo_pass_dk_scale(pass);
-    args.columns = pass->phase.columns;
+    args.lines = *lines;
     const ordo_phase_kernel kernel = chained(pass)
                                          ? ordo_phase_turned_kernel(pass->f16, f->columns)
                                          : ordo_phase_queries_kernel(pass->f16, f->columns);
@@ -267,13 +276,14 @@ static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *map
 }
 
 static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                 const ordo_phase_panel *panel, char *why, size_t why_size)
+                                 const ordo_phase_panel *panel, const ordo_phase_lines *lines,
+                                 char *why, size_t why_size)
 {
     ordo_phase_chains args = {};
     CUDA_TRY(keys_of(&args.product, pass, maps, panel, why, why_size));
     args.k = maps->k;
     args.v = maps->v;
-    args.columns = pass->phase.columns;
+    args.lines = *lines;
     args.ds = pass->dq.data ? pass->phase.ds : NULL;
     args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args.ruled = ordo_pass_ruled(pass);
@@ -292,9 +302,10 @@ static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first, char *why
     return ORDO_OK;
 }
 
+/* `lines`: of a panel of chains. */
 static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
-                             const ordo_phase_panel *panel, bool backward, char *why,
-                             size_t why_size)
+                             const ordo_phase_panel *panel, const ordo_phase_lines *lines,
+                             bool backward, char *why, size_t why_size)
 {
     CUDA_TRY(zero_tickets(pass, TICKET_SCORES, why, why_size));
     if (!backward) {
@@ -302,17 +313,18 @@ static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
         return launch_outputs(pass, maps, panel, why, why_size);
     }
     if (chained(pass)) {
-        CUDA_TRY(launch_chains(pass, maps, panel, why, why_size));
-        return pass->dq.data ? launch_queries(pass, maps, panel, ORDO_LAUNCH_PLAIN, why, why_size)
-                             : ORDO_OK;
+        CUDA_TRY(launch_chains(pass, maps, panel, lines, why, why_size));
+        return pass->dq.data
+                   ? launch_queries(pass, maps, panel, lines, ORDO_LAUNCH_PLAIN, why, why_size)
+                   : ORDO_OK;
     }
     CUDA_TRY(launch_scores(pass, maps, panel, why, why_size));
     if (by_keys(pass))
         CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
     if (!pass->dq.data)
         return ORDO_OK;
-    return launch_queries(pass, maps, panel, by_keys(pass) ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN,
-                          why, why_size);
+    return launch_queries(pass, maps, panel, lines,
+                          by_keys(pass) ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN, why, why_size);
 }
 
 static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,
@@ -320,14 +332,23 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
 {
     const ordo_cuda_phase *x = &pass->phase;
     const bool down = backward && pass->run.order == ORDO_ORDER_DESCENDING;
-    const int32_t tiles = pass->batch.tiles, panels = tiles / x->tiles + (tiles % x->tiles != 0);
+    const int32_t tiles = pass->batch.tiles;
+    const ordo_phase_room room = { lines_in(x->all_bytes), lines_in(x->score_bytes) };
+    ordo_phase_lines lines = ordo_phase_lines_of(&pass->batch, x->columns);
     for (int32_t head = 0; head < pass->run.kv_heads; head += x->section) {
         const int32_t heads = ordo_min32(x->section, pass->run.kv_heads - head);
-        for (int32_t n = 0; n < panels; n++) {
-            ordo_phase_panel panel = ordo_phase_panel_at(n, x->tiles, tiles, down);
+        for (int32_t done = 0; done < tiles;) {
+            ordo_phase_panel panel =
+                backward && chained(pass)
+                    ? ordo_phase_panel_filled(&lines, heads * pass->run.group_heads, &room, done,
+                                              tiles, down)
+                    : ordo_phase_panel_at(done, x->tiles, tiles, down);
             panel.head = head;
             panel.heads = heads;
-            CUDA_TRY(run_panel(pass, maps, &panel, backward, why, why_size));
+            lines.before = ordo_phase_lines_before(&lines, panel.tile);
+            lines.head = (int32_t)ordo_phase_panel_lines(&lines, &panel, 1);
+            CUDA_TRY(run_panel(pass, maps, &panel, &lines, backward, why, why_size));
+            done += panel.tiles;
         }
         if (backward && pass->carry.out && !whole_rows(pass))
             CUDA_TRY(ordo_phase_leave(pass, head, heads, why, why_size));

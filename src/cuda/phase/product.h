@@ -88,14 +88,15 @@ template <int N> struct product_loader {
         const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_QUERY, tile);
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
         const ordo_span keys = ordo_phase_keys(&s, tile - s.query_tile, PHASE_STEP);
-        const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, head, tile);
+        const int64_t line =
+            TURNED ? ordo_phase_line(&args.lines, &all.panel, all.group_heads, head, tile)
+                   : ordo_phase_slot(&all.panel, all.group_heads, head, tile) * PHASE_ROWS;
         begin(ordo_span_count(keys), tile, head, sequence, 0, column, 3, keys.first);
 #pragma unroll 1
         for (int32_t j = keys.first; j <= keys.last; j++)
             stage<TURNED>(args.factors[0], TURNED ? 0 : j * PHASE_STEP,
-                          TURNED ? slot * args.columns + j * PHASE_STEP : slot * PHASE_ROWS, column,
-                          s.kv_row + j * PHASE_STEP, head / all.group_heads, s.batch,
-                          s.kv_len - j * PHASE_STEP);
+                          line + (TURNED ? j * PHASE_STEP : 0), column, s.kv_row + j * PHASE_STEP,
+                          head / all.group_heads, s.batch, s.kv_len - j * PHASE_STEP);
     }
 
     template <bool TURNED> __device__ __forceinline__ void all_queries(void)

@@ -102,19 +102,118 @@ ORDO_HD ordo_phase_walk ordo_phase_visits(const ordo_cuda_sequence *s,
     return walk;
 }
 
+/* ---- dS^T of the chains ----
+ *
+ * A line is what PHASE_ROWS queries have of one key. A query tile of a dense batch has the lines of
+ * those blocks of 64 keys that it sees, so that a causal mask takes half of the workspace; one of a
+ * ragged batch has `columns` lines. */
+
+typedef struct ordo_phase_lines {
+    int32_t columns;   /* ragged batches; else 0 */
+    int32_t tiles;     /* query tiles of a sequence */
+    int32_t low, high; /* tile i sees blocks 2 i + low .. 2 i + high - 1, of those that there are */
+    int32_t blocks;    /* of 64 keys */
+    int32_t head;      /* lines of one query head in the panel */
+    int64_t sequence;  /* lines of one sequence and query head */
+    int64_t before;    /* lines of the tiles before the panel */
+} ordo_phase_lines;
+
+/* Blocks before block 2 i + offset of those that there are, for all tiles i < n together. */
+ORDO_HD int64_t ordo_phase_blocks(int32_t n, int32_t offset, int32_t blocks)
+{
+    const int32_t from = ordo_min32(n, offset < 0 ? (1 - offset) / 2 : 0);
+    const int32_t to =
+        ordo_max32(from, ordo_min32(n, blocks > offset ? (blocks - offset + 1) / 2 : 0));
+    return (int64_t)(to - from) * (from + to - 1 + offset) + (int64_t)(n - to) * blocks;
+}
+
+/* Lines of one query head before query tile `tile` of all sequences. */
+ORDO_HD int64_t ordo_phase_lines_before(const ordo_phase_lines *x, int32_t tile)
+{
+    if (x->columns)
+        return (int64_t)tile * x->columns;
+    const int32_t b = tile / x->tiles, i = tile % x->tiles;
+    return b * x->sequence + PHASE_CHAIN_KEYS * (ordo_phase_blocks(i, x->high, x->blocks) -
+                                                 ordo_phase_blocks(i, x->low, x->blocks));
+}
+
+/* The line of (q_head, tile) that key 0 of the sequence has, or would have. */
+ORDO_HD int64_t ordo_phase_line(const ordo_phase_lines *x, const ordo_phase_panel *panel,
+                                int32_t group_heads, int32_t q_head, int32_t tile)
+{
+    const int64_t head = (int64_t)(q_head - panel->head * group_heads) * x->head;
+    const int64_t first = head + ordo_phase_lines_before(x, tile) - x->before;
+    if (x->columns)
+        return first;
+    const int32_t hidden = 2 * (tile % x->tiles) + x->low; /* blocks in front */
+    return first - PHASE_CHAIN_KEYS * ordo_max32(0, ordo_min32(hidden, x->blocks));
+}
+
 /* ---- host: the panels of a pass ---- */
 
-/* Panel number n of the panels of one section of heads, each of `each` tiles, in the order in which
- * they are computed: upwards, or downwards from the last tile. */
-ORDO_HD ordo_phase_panel ordo_phase_panel_at(int32_t n, int32_t each, int32_t tiles, bool down)
+/* Lines of a pass, of no panel yet. `columns`: of a ragged batch. */
+ORDO_HD ordo_phase_lines ordo_phase_lines_of(const ordo_cuda_batch *batch, int32_t columns)
 {
-    const int32_t begin = down ? ordo_max32(0, tiles - (n + 1) * each) : n * each;
-    const int32_t end = down ? tiles - n * each : ordo_min32(tiles, begin + each);
+    enum { FAR = ORDO_BAND_OPEN / PHASE_CHAIN_KEYS }; /* divisions round down */
+    const int64_t open = ORDO_BAND_OPEN;
+    const ordo_cuda_sequence *const s = &batch->first;
+    ordo_phase_lines x;
+    x.columns = batch->table ? columns : 0;
+    x.tiles = ordo_max32(1, batch->step.query_tile);
+    x.low = (int32_t)((s->low + open) / PHASE_CHAIN_KEYS) - FAR;
+    x.high = (int32_t)((ordo_max32(s->low, s->high) + open + PHASE_ROWS + PHASE_CHAIN_KEYS - 1) /
+                       PHASE_CHAIN_KEYS) -
+             FAR;
+    x.blocks = s->kv_len / PHASE_CHAIN_KEYS + (s->kv_len % PHASE_CHAIN_KEYS != 0);
+    x.sequence = PHASE_CHAIN_KEYS * (ordo_phase_blocks(x.tiles, x.high, x.blocks) -
+                                     ordo_phase_blocks(x.tiles, x.low, x.blocks));
+    x.head = 0;
+    x.before = 0;
+    return x;
+}
+
+/* The panel that follows `done` of `tiles` query tiles and has `count`, or as many as are left;
+ * panels follow each other upwards, or downwards from the last tile. */
+ORDO_HD ordo_phase_panel ordo_phase_panel_at(int32_t done, int32_t count, int32_t tiles, bool down)
+{
     ordo_phase_panel panel;
-    panel.tile = begin;
-    panel.tiles = end - begin;
+    panel.tiles = ordo_min32(count, tiles - done);
+    panel.tile = down ? tiles - done - panel.tiles : done;
     panel.head = panel.heads = 0;
-    panel.opening = n == 0;
+    panel.opening = done == 0;
+    return panel;
+}
+
+/* Lines of `heads` query heads in a panel. */
+ORDO_HD int64_t ordo_phase_panel_lines(const ordo_phase_lines *x, const ordo_phase_panel *panel,
+                                       int32_t heads)
+{
+    return heads * (ordo_phase_lines_before(x, panel->tile + panel->tiles) -
+                    ordo_phase_lines_before(x, panel->tile));
+}
+
+/* Lines that there is place for: in a panel of all tiles, and in others, beside which the
+ * workspace holds sums. */
+typedef struct ordo_phase_room {
+    int64_t whole, part;
+} ordo_phase_room;
+
+/* The panel of chains that follows `done` tiles: all tiles if there is place for their lines, of
+ * `heads` query heads; else as many as possible, but at least one. */
+ORDO_HD ordo_phase_panel ordo_phase_panel_filled(const ordo_phase_lines *x, int32_t heads,
+                                                 const ordo_phase_room *room, int32_t done,
+                                                 int32_t tiles, bool down)
+{
+    const ordo_phase_panel whole = ordo_phase_panel_at(done, tiles, tiles, down);
+    ordo_phase_panel panel = ordo_phase_panel_at(done, 1, tiles, down);
+    if (done == 0 && ordo_phase_panel_lines(x, &whole, heads) <= room->whole)
+        return whole;
+    while (done + panel.tiles < tiles) {
+        const ordo_phase_panel more = ordo_phase_panel_at(done, panel.tiles + 1, tiles, down);
+        if (ordo_phase_panel_lines(x, &more, heads) > room->part)
+            break;
+        panel = more;
+    }
     return panel;
 }
 
