@@ -484,7 +484,30 @@ TEST(chains_of_grouped_heads_end_together)
     CHECK(100 * work > 97 * WORKERS * end);
 }
 
+TEST(sections_of_chains_have_two_units_for_each_worker)
+{
+    ordo_cuda_batch batch = dense_batch(8192, 8192, -ORDO_BAND_OPEN, 0);
+    batch.sequences = 1;
+    batch.tiles = 64;
+    const ordo_phase_lines lines = ordo_phase_lines_of(&batch, 8192);
+    const int64_t head = 4 * lines.sequence; /* four query heads */
+    for (int32_t fit = 1; fit <= 9; fit++) {
+        const ordo_phase_room room = { fit * head, head };
+        const int32_t section = ordo_phase_section(&lines, &batch, 1, 8, 4, &room, WORKERS);
+        CHECK_INT(section, fit == 1 ? 1 : 2); /* 128 units per head */
+        CHECK_INT(ordo_phase_section(&lines, &batch, 1, 5, 4, &room, 8 * WORKERS),
+                  fit < 5 ? (fit == 4 ? 3 : fit) : 5); /* two of 3 and 2 are as few as 4 and 1 */
+        CHECK_INT(ordo_phase_section(&lines, &batch, 4, 8, 4, &room, WORKERS), 4);
+        CHECK_INT(ordo_phase_section(&lines, &batch, 1, 8, 4, &room, 64), 1);
+    }
+    batch = batch_of(true, -1);
+    const ordo_phase_lines ragged = ordo_phase_lines_of(&batch, COLUMNS);
+    const ordo_phase_room room = { 1 << 30, 1 << 30 };
+    CHECK_INT(ordo_phase_section(&ragged, &batch, 1, 8, 4, &room, WORKERS), 1);
+}
+
 CHECK_MAIN(RUN(panels_change_no_bit_full), RUN(panels_change_no_bit_causal),
            RUN(panels_change_no_bit_window), RUN(every_unit_comes_once),
            RUN(lines_of_dense_batches_do_not_meet), RUN(lines_of_ragged_batches_do_not_meet),
-           RUN(lines_of_a_causal_mask_are_half), RUN(chains_of_grouped_heads_end_together))
+           RUN(lines_of_a_causal_mask_are_half), RUN(chains_of_grouped_heads_end_together),
+           RUN(sections_of_chains_have_two_units_for_each_worker))

@@ -335,8 +335,15 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
     const int32_t tiles = pass->batch.tiles;
     const ordo_phase_room room = { lines_in(x->all_bytes), lines_in(x->score_bytes) };
     ordo_phase_lines lines = ordo_phase_lines_of(&pass->batch, x->columns);
-    for (int32_t head = 0; head < pass->run.kv_heads; head += x->section) {
-        const int32_t heads = ordo_min32(x->section, pass->run.kv_heads - head);
+    int32_t section = x->section;
+    if (backward && chained(pass)) {
+        int workers = 0;
+        CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &workers, why, why_size));
+        section = ordo_phase_section(&lines, &pass->batch, section, pass->run.kv_heads,
+                                     pass->run.group_heads, &room, workers);
+    }
+    for (int32_t head = 0; head < pass->run.kv_heads; head += section) {
+        const int32_t heads = ordo_min32(section, pass->run.kv_heads - head);
         for (int32_t done = 0; done < tiles;) {
             ordo_phase_panel panel =
                 backward && chained(pass)

@@ -198,6 +198,24 @@ typedef struct ordo_phase_room {
     int64_t whole, part;
 } ordo_phase_room;
 
+/* Key heads of a panel of chains: those of the plan, or so many more that each of `workers` has
+ * about two units, if there is place for all their tiles. Under a causal mask units of one head
+ * have all lengths up to the longest, so that with fewer of them workers are idle while it runs. */
+ORDO_HD int32_t ordo_phase_section(const ordo_phase_lines *x, const ordo_cuda_batch *batch,
+                                   int32_t section, int32_t kv_heads, int32_t group_heads,
+                                   const ordo_phase_room *room, int32_t workers)
+{
+    const ordo_phase_panel whole = ordo_phase_panel_at(0, batch->tiles, batch->tiles, false);
+    const int64_t lines = ordo_phase_panel_lines(x, &whole, group_heads);
+    const int64_t units = (int64_t)batch->sequences * x->blocks, want = 2 * workers - workers / 16;
+    if (batch->table) /* lengths are known on the device only */
+        return section;
+    while (section < kv_heads && section * units < want && (section + 1) * lines <= room->whole)
+        section++;
+    const int32_t sections = (kv_heads + section - 1) / section; /* as few, and even */
+    return (kv_heads + sections - 1) / sections;
+}
+
 /* The panel of chains that follows `done` tiles: all tiles if there is place for their lines, of
  * `heads` query heads; else as many as possible, but at least one. */
 ORDO_HD ordo_phase_panel ordo_phase_panel_filled(const ordo_phase_lines *x, int32_t heads,
