@@ -25,7 +25,7 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
                                    .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
                                    .sum_columns = 2 * c.z.head_dim,
                                    .backward = true,
-                                   .chained = c.z.head_dim <= ORDO_PHASE_CHAIN_DIM };
+                                   .chained = c.z.head_dim <= ORDO_SM90_CHAIN_D };
     const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
     ordo_cuda_phase &x = c.pass.phase;
     x.section = (int32_t)panels.section;

@@ -6,8 +6,9 @@
  *     traffic read|write|l2 [SECONDS]  a stream of known bytes instead of a pass: reads or writes
  * of 4 GiB, or reads of 16 MiB that L2 holds
  *
- * FORM is flash (head sizes up to 128), split (129 to 256) or phase, PASS forward or backward. 16k
- * tokens in sequences of 8k, full mask. bench/gpu/counters_h200 runs it. */
+ * FORM is flash (head sizes up to 128), split (129 to 256) or phase, PASS forward or backward. DIM
+ * is a head size, or two for phase: 192/128 has values of 128 columns. 16k tokens in sequences of
+ * 8k, full mask. bench/gpu/counters_h200 runs it. */
 #include <cuda_profiler_api.h>
 
 #include <chrono>
@@ -114,12 +115,14 @@ static int stream(const char *kind, double seconds)
     return 0;
 }
 
-static int attention(const char *form, bool forward, int dim, double seconds)
+/* Values of `v_dim` columns lie in rows of `dim`. */
+static int attention(const char *form, bool forward, int dim, int v_dim, double seconds)
 {
     device_case c({ TOKENS / SEQ, CHANNELS / dim, CHANNELS / dim, SEQ, SEQ, dim, ORDO_MASK_FULL });
     ordo_cuda_pass pass = c.pass;
     if (strcmp(form, "phase") == 0)
         by_phases(c, pass);
+    pass.v_head_dim = v_dim;
     const auto launch = [&pass](bool which) {
         char why[300] = "";
         must_ordo(which ? ordo_sm90_forward(&pass, why, sizeof why)
@@ -131,11 +134,13 @@ static int attention(const char *form, bool forward, int dim, double seconds)
     return 0;
 }
 
-static bool form_has(const char *form, int dim)
+static bool form_has(const char *form, int dim, int v_dim)
 {
-    return strcmp(form, "flash") == 0   ? dim >= 8 && dim <= 128
-           : strcmp(form, "split") == 0 ? dim > 128 && dim <= 256
-                                        : strcmp(form, "phase") == 0 && dim >= 128 && dim <= 576;
+    if (strcmp(form, "phase") == 0)
+        return dim >= 128 && dim <= 576 && v_dim >= 8 && v_dim <= dim;
+    return v_dim == dim &&
+           (strcmp(form, "flash") == 0 ? dim >= 8 && dim <= 128
+                                       : strcmp(form, "split") == 0 && dim > 128 && dim <= 256);
 }
 
 static int usage(void)
@@ -155,7 +160,9 @@ int main(int count, char **words)
         return usage();
     const double seconds = count > wanted ? atof(words[wanted]) : 0;
     const int dim = known ? 0 : atoi(words[3]);
-    if (!known && (!form_has(what, dim) || dim % 8 != 0 ||
+    const char *const values = known ? NULL : strchr(words[3], '/');
+    const int v_dim = values ? atoi(values + 1) : dim;
+    if (!known && (!form_has(what, dim, v_dim) || dim % 8 != 0 || v_dim % 8 != 0 ||
                    (strcmp(words[2], "forward") != 0 && strcmp(words[2], "backward") != 0)))
         return usage();
     int devices = 0;
@@ -165,5 +172,5 @@ int main(int count, char **words)
         return 77;
     }
     return known ? stream(what, seconds)
-                 : attention(what, strcmp(words[2], "forward") == 0, dim, seconds);
+                 : attention(what, strcmp(words[2], "forward") == 0, dim, v_dim, seconds);
 }

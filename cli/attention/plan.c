@@ -44,9 +44,9 @@ static void price_here(cli_plan_report *report, const ordo_plan *plan, const req
 static void count_bytes(cli_plan_report *report, const request *r)
 {
     const ordo_problem *p = &report->problem;
-    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     report->counted = report->info.backend == ORDO_BACKEND_CUDA && r->problem.machine &&
-                      ordo_io_hopper(r->problem.machine, dim, &report->bytes) == ORDO_OK;
+                      ordo_io_hopper_pair(r->problem.machine, p->head_dim, p->v_head_dim,
+                                          &report->bytes) == ORDO_OK;
 }
 
 /* Everything about a plan that was made; takes the plan over. */

@@ -32,16 +32,24 @@ static double known(double flops)
     return flops > 0 ? flops : NAN;
 }
 
+static void note_ahead(cli_ahead *ahead, int64_t head_dim, bool chained, bool first)
+{
+    int64_t *const least = chained ? &ahead->chains : &ahead->separate;
+    if (first && *least == 0)
+        *least = head_dim;
+}
+
 /* Head sizes in steps of 8, as the kernels take them. */
 static int predict(cli_crossover *c, const ordo_machine *machine)
 {
     for (int64_t d = CLI_CROSSOVER_FIRST; d <= CLI_CROSSOVER_LAST; d += 8) {
         ordo_io_bytes b;
         CLI_TRY(cli_library(ordo_io_hopper(machine, d, &b)));
-        if (c->by_bytes == 0 && b.fewest == ORDO_IO_PHASE)
-            c->by_bytes = d;
-        if (c->by_rate == 0 && b.phase_flops > b.flash_flops)
-            c->by_rate = d;
+        const bool chained = ordo_io_chained(d, d);
+        if (chained)
+            c->chains_last = d;
+        note_ahead(&c->by_bytes, d, chained, b.fewest == ORDO_IO_PHASE);
+        note_ahead(&c->by_rate, d, chained, b.phase_flops > b.flash_flops);
         if ((d - CLI_CROSSOVER_FIRST) % CLI_CROSSOVER_STEP != 0)
             continue;
         c->rows[(d - CLI_CROSSOVER_FIRST) / CLI_CROSSOVER_STEP] = (cli_crossover_row) {
@@ -51,6 +59,7 @@ static int predict(cli_crossover *c, const ordo_machine *machine)
             .measured = { NAN, NAN, NAN },
             .fewest = b.fewest,
             .used = b.used,
+            .chained = chained,
         };
     }
     return CLI_OK;
@@ -175,6 +184,17 @@ static void print_row(const cli_crossover_row *r)
     putchar('\n');
 }
 
+static void print_ahead(const cli_crossover *c, const char *what, cli_ahead ahead)
+{
+    printf("Phase %s", what);
+    if (ahead.chains > 0)
+        printf(" from head size %" PRId64 " to %" PRId64 ", in chains%s", ahead.chains,
+               c->chains_last, ahead.separate > 0 ? ", and" : "");
+    if (ahead.separate > 0)
+        printf(" from head size %" PRId64 " on", ahead.separate);
+    puts(ahead.chains > 0 || ahead.separate > 0 ? "." : " at no head size.");
+}
+
 static void print_crossover(const void *what)
 {
     const cli_crossover *c = what;
@@ -186,10 +206,10 @@ static void print_crossover(const void *what)
            "phase", "fewest", "used", "flash", "split", "phase", "flash", "split", "phase");
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++)
         print_row(&c->rows[i]);
-    printf("\nPhase moves fewer bytes than flash from head size %" PRId64 " on", c->by_bytes);
-    if (c->by_rate > 0)
-        printf(", and has the higher rate at most from %" PRId64 " on", c->by_rate);
-    puts(".");
+    printf("\nUp to head size %" PRId64 " phase runs in chains, above in separate kernels.\n",
+           c->chains_last);
+    print_ahead(c, "moves fewer bytes than flash", c->by_bytes);
+    print_ahead(c, "has the higher rate at most", c->by_rate);
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
         const cli_crossover_row *r = &c->rows[i];
         const double ratio = r->measured[CLI_FORM_PHASE] / r->measured[CLI_FORM_FLASH];
@@ -215,8 +235,11 @@ static void crossover_json(cli_json *json, const void *what)
     const cli_crossover *c = what;
     cli_json_text(json, "machine", c->title);
     cli_json_text(json, "measured", any_measured(c) ? c->measured : "not measured");
-    cli_json_int(json, "fewer_bytes_from", c->by_bytes);
-    cli_json_int(json, "faster_at_most_from", c->by_rate);
+    cli_json_int(json, "chains_to", c->chains_last);
+    cli_json_int(json, "fewer_bytes_in_chains_from", c->by_bytes.chains);
+    cli_json_int(json, "fewer_bytes_from", c->by_bytes.separate);
+    cli_json_int(json, "faster_at_most_in_chains_from", c->by_rate.chains);
+    cli_json_int(json, "faster_at_most_from", c->by_rate.separate);
     cli_json_array(json, "rows");
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
         const cli_crossover_row *r = &c->rows[i];

@@ -18,13 +18,21 @@ typedef struct cli_crossover_row {
     int64_t head_dim;
     double bytes[CLI_FORMS], most[CLI_FORMS], measured[CLI_FORMS];
     ordo_io_algorithm fewest, used;
+    bool chained; /* phase runs in chains */
 } cli_crossover_row;
+
+/* The least head sizes at which phase is ahead of flash: of those at which it runs in chains, and
+ * of those above, where it has separate kernels; 0: none. */
+typedef struct cli_ahead {
+    int64_t chains, separate;
+} cli_ahead;
 
 typedef struct cli_crossover {
     const char *title;    /* of the machine */
     const char *measured; /* the file, or NULL */
     cli_crossover_row rows[CLI_CROSSOVER_ROWS];
-    int64_t by_bytes, by_rate; /* the least head size at which phase is ahead of flash; 0: none */
+    int64_t chains_last; /* the largest head size at which phase runs in chains */
+    cli_ahead by_bytes, by_rate;
 } cli_crossover;
 
 extern const char *const cli_form_names[CLI_FORMS];

@@ -72,15 +72,21 @@ static void draw_axes(const panel *p, const char *title)
             p->left + PANEL_W / 2.0, TOP + PANEL_H + 40);
 }
 
-static void draw_mark(const panel *p, int64_t head_dim, const char *text)
+static void draw_mark(const panel *p, int64_t head_dim, int line, const char *text)
 {
     if (head_dim == 0)
         return;
     fprintf(p->out,
             "<path class=\"mark\" d=\"M%.1f %dv%d\"/><text class=\"small\" x=\"%.1f\" y=\"%d\">%s "
             "%lld</text>\n",
-            x_of(p, (double)head_dim), TOP, PANEL_H, x_of(p, (double)head_dim) + 4, TOP + 12, text,
-            (long long)head_dim);
+            x_of(p, (double)head_dim), TOP, PANEL_H, x_of(p, (double)head_dim) + 4,
+            TOP + 12 + 14 * line, text, (long long)head_dim);
+}
+
+static void draw_marks(const panel *p, cli_ahead ahead, const char *in_chains, const char *text)
+{
+    draw_mark(p, ahead.chains, 0, in_chains);
+    draw_mark(p, ahead.separate, 1, text);
 }
 
 static void draw_curve(const panel *p, int form, bool rates)
@@ -91,7 +97,11 @@ static void draw_curve(const panel *p, int form, bool rates)
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
         const cli_crossover_row *r = &p->c->rows[i];
         const double value = rates ? r->most[form] * 1e-12 : r->bytes[form];
-        fprintf(p->out, "%s%.1f %.1f", i ? "L" : "M", x_of(p, (double)r->head_dim), y_of(p, value));
+        /* phase: another line where chains end */
+        const bool begins =
+            i == 0 || (form == CLI_FORM_PHASE && r->chained != p->c->rows[i - 1].chained);
+        fprintf(p->out, "%s%.1f %.1f", begins ? "M" : "L", x_of(p, (double)r->head_dim),
+                y_of(p, value));
     }
     fputs("\"/>\n", p->out);
 }
@@ -112,12 +122,14 @@ static void draw_measured(const panel *p, int form)
 
 static void draw_legend(const panel *p)
 {
+    char more[CLI_FORMS][40] = { "", " (7 products)", "" };
+    snprintf(more[CLI_FORM_PHASE], sizeof more[0], " (to %lld in chains)",
+             (long long)p->c->chains_last);
     for (int form = 0; form < CLI_FORMS; form++)
         fprintf(p->out, "<text x=\"%d\" y=\"%d\" style=\"fill:%s\">%s%s</text>\n",
-                LEFT + 120 * form, HEIGHT - 10, colours[form], cli_form_names[form],
-                form == CLI_FORM_SPLIT ? " (7 products)" : "");
+                LEFT + 110 * form, HEIGHT - 10, colours[form], cli_form_names[form], more[form]);
     fprintf(p->out, "<text x=\"%d\" y=\"%d\">lines: at most, by the model; dots: %s</text>\n",
-            LEFT + 380, HEIGHT - 10, p->c->measured ? "measured" : "not measured");
+            LEFT + 420, HEIGHT - 10, p->c->measured ? "measured" : "not measured");
 }
 
 void cli_crossover_svg(FILE *out, const void *what)
@@ -137,9 +149,9 @@ void cli_crossover_svg(FILE *out, const void *what)
     const panel bytes = { out, c, LEFT, axis_end(largest(c, false)) };
     const panel rates = { out, c, LEFT + PANEL_W + GAP, axis_end(largest(c, true)) };
     draw_axes(&bytes, "bytes per score between L2 and shared memory");
-    draw_mark(&bytes, c->by_bytes, "phase below flash from");
+    draw_marks(&bytes, c->by_bytes, "chains below flash from", "phase below flash from");
     draw_axes(&rates, "TFLOP/s, five products counted");
-    draw_mark(&rates, c->by_rate, "phase above flash from");
+    draw_marks(&rates, c->by_rate, "chains above flash from", "phase above flash from");
     for (int form = 0; form < CLI_FORMS; form++) {
         draw_curve(&bytes, form, false);
         draw_curve(&rates, form, true);

@@ -5,8 +5,6 @@
 
 #include <inttypes.h>
 
-enum { CHAINS_MOST = 256 }; /* the largest head size of phase/chain.h */
-
 typedef struct replayed {
     const char *machine;
     const cli_hbm_request *asked;
@@ -29,10 +27,13 @@ static void print_replayed(const void *what)
 {
     const replayed *r = what;
     const ordo_problem *p = &r->asked->problem;
-    printf("%s %s on %s: batch %" PRId64 ", heads %" PRId64 ", %" PRId64 " rows, head size %" PRId64
-           "\n\n",
+    printf("%s %s on %s: batch %" PRId64 ", heads %" PRId64 ", %" PRId64
+           " rows, head size %" PRId64,
            ordo_io_algorithm_name(r->form), ordo_io_pass_name(r->asked->pass), r->machine, p->batch,
            p->heads, p->q_len, p->head_dim);
+    if (p->v_head_dim != p->head_dim)
+        printf(", values %" PRId64, p->v_head_dim);
+    puts("\n");
     printf("%-12s %10s %10s %10s %12s\n", "HBM, MB", "read", "written", "both", "B per score");
     for (int i = 0; i < ORDO_IO_KERNELS && r->hbm.kernels[i].name; i++)
         print_line(r, r->hbm.kernels[i].name, r->hbm.kernels[i].loads, r->hbm.kernels[i].stores);
@@ -73,7 +74,8 @@ static ordo_status form_of(const ordo_machine *machine, const cli_hbm_request *a
     if (*form == ORDO_IO_BEST && asked->pass == ORDO_IO_FORWARD)
         *form = ORDO_IO_PHASE;
     if (*form == ORDO_IO_BEST) {
-        status = ordo_io_hopper(machine, asked->problem.head_dim, &bytes);
+        status = ordo_io_hopper_pair(machine, asked->problem.head_dim, asked->problem.v_head_dim,
+                                     &bytes);
         *form = bytes.used;
     }
     return status;
@@ -86,12 +88,6 @@ int cli_io_hbm(const cli_hbm_request *asked, const cli_json_target *target)
     CLI_TRY(cli_library(ordo_machine_create(&machine, asked->machine ? asked->machine : "h200")));
     r.machine = ordo_machine_title(machine);
     int status = cli_library(form_of(machine, asked, &r.form));
-    if (status == CLI_OK && asked->form == ORDO_IO_BEST && asked->pass != ORDO_IO_FORWARD &&
-        r.form == ORDO_IO_PHASE && asked->problem.head_dim <= CHAINS_MOST)
-        status = cli_usage("--d %" PRId64 ": the backward pass of head sizes 129 to %d runs in "
-                           "chains, which are not replayed; --algorithm phase replays separate "
-                           "kernels",
-                           asked->problem.head_dim, CHAINS_MOST);
     if (status == CLI_OK)
         status =
             cli_library(ordo_io_replay(machine, &asked->problem, asked->pass, r.form, 0, &r.hbm));

@@ -15,9 +15,16 @@
  * then takes some seconds and less than 1 GB. */
 enum { MOST_GRANULES = 1 << 21, MOST_READS = 1 << 30, HOPPER = 90 };
 
-/* Panels as plans have them: whole sequences of `section` heads. */
-static ordo_status set_panels(ordo_io_hbm_job *job, bool backward)
+static bool in_chains(const ordo_problem *p, ordo_io_pass pass, ordo_io_algorithm form)
 {
+    return pass == ORDO_IO_BACKWARD && form == ORDO_IO_PHASE &&
+           ordo_io_chained(p->head_dim, p->v_head_dim);
+}
+
+/* Panels as plans have them: whole sequences of `section` heads. */
+static ordo_status set_panels(ordo_io_hbm_job *job, ordo_io_pass pass)
+{
+    const bool backward = pass == ORDO_IO_BACKWARD;
     enum { ROWS = 128, KEYS = 256 };
     const ordo_problem *p = &job->problem;
     const ordo_phase_problem asked = { .tiles = p->batch * ((p->q_len + ROWS - 1) / ROWS),
@@ -27,8 +34,9 @@ static ordo_status set_panels(ordo_io_hbm_job *job, bool backward)
                                        .group_heads = 1,
                                        .kv_len = p->kv_len,
                                        .kv_rows = p->batch * p->kv_len,
-                                       .sum_columns = backward ? 2 * p->head_dim : 0,
-                                       .backward = backward };
+                                       .sum_columns = backward ? p->head_dim + p->v_head_dim : 0,
+                                       .backward = backward,
+                                       .chained = in_chains(p, pass, ORDO_IO_PHASE) };
     const ordo_phase_panels panels = ordo_phase_panels_of(&asked, ORDO_PHASE_BUDGET);
     if (panels.tiles < asked.tiles)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
@@ -47,16 +55,14 @@ static ordo_status set_panels(ordo_io_hbm_job *job, bool backward)
 static int64_t lay_out(ordo_io_hbm_job *job, bool phases)
 {
     const int64_t rows = (int64_t)job->batch * job->rows;
-    const int64_t tensor = rows * job->heads * job->columns;
-    const int64_t scores = phases ? rows * job->section * job->rows : 0;
-    const int64_t factors = (int64_t)job->batch * job->section * job->rows * job->factors;
     int64_t at = 0;
     for (int i = 0; i < ORDO_IO_OBJECTS; i++) {
+        const bool scores = i == ORDO_IO_P || i == ORDO_IO_DS;
+        const int64_t across =
+            i == ORDO_IO_FACTORS ? job->factors : ordo_io_across(job, (ordo_io_object)i);
         job->base[i] = at;
-        at += i == ORDO_IO_DQ_SUM                 ? 2 * tensor
-              : i == ORDO_IO_P || i == ORDO_IO_DS ? scores
-              : i == ORDO_IO_FACTORS              ? factors
-                                                  : tensor;
+        at += rows * (scores || i == ORDO_IO_FACTORS ? job->section : job->heads) *
+              (scores && !phases ? 0 : across);
     }
     return job->base[ORDO_IO_OBJECTS] = at;
 }
@@ -84,11 +90,16 @@ static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_
                          "mask and dropout");
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype f32: expected bf16 or f16");
-    if (p->kv_heads != p->heads || p->kv_len != p->q_len || p->v_head_dim != p->head_dim)
+    if (p->kv_heads != p->heads || p->kv_len != p->q_len)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "kv_heads %" PRId64 ", kv_len %" PRId64 ", v_head_dim %" PRId64
-                         ": expected those of queries, %" PRId64 ", %" PRId64 " and %" PRId64,
-                         p->kv_heads, p->kv_len, p->v_head_dim, p->heads, p->q_len, p->head_dim);
+                         "kv_heads %" PRId64 ", kv_len %" PRId64
+                         ": expected those of queries, %" PRId64 " and %" PRId64,
+                         p->kv_heads, p->kv_len, p->heads, p->q_len);
+    if (p->v_head_dim != p->head_dim && (!in_chains(p, pass, form) || p->v_head_dim % 64 != 0))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "v_head_dim %" PRId64 ": expected head_dim, %" PRId64
+                         ", or in chains a multiple of 64",
+                         p->v_head_dim, p->head_dim);
     if (p->head_dim % 64 != 0 || p->head_dim < sizes[i].from || p->head_dim > sizes[i].to)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ": expected a multiple of 64 from %" PRId64
@@ -144,6 +155,8 @@ static ordo_status run_form(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_alg
     ordo_io_begin(job);
     if (form == ORDO_IO_SPLIT)
         ordo_io_split_backward(job);
+    else if (in_chains(&job->problem, pass, form))
+        ordo_io_chains_backward(job);
     else
         ordo_io_phases_backward(job);
     return ORDO_OK;
@@ -169,8 +182,9 @@ ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *prob
     job.heads = (int32_t)p->heads;
     job.rows = (int32_t)((p->q_len + ORDO_IO_GRANULE_ROWS - 1) / ORDO_IO_GRANULE_ROWS);
     job.columns = (int32_t)(p->head_dim / ORDO_IO_GRANULE_ROWS);
+    job.v_columns = (int32_t)(p->v_head_dim / ORDO_IO_GRANULE_ROWS);
     if (form == ORDO_IO_PHASE)
-        ORDO_TRY(set_panels(&job, pass == ORDO_IO_BACKWARD));
+        ORDO_TRY(set_panels(&job, pass));
     const int64_t granules = lay_out(&job, form == ORDO_IO_PHASE);
     memset(hbm, 0, sizeof *hbm);
     ordo_status status = ordo_io_l2_create(&job.l2, cache_bytes, parts, granules);

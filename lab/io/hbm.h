@@ -21,12 +21,12 @@ typedef enum ordo_io_object {
     ORDO_IO_OBJECTS
 } ordo_io_object;
 
-/* Sizes are in granules: `rows` of a sequence, `columns` of a head. Heads of a batch are numbered
- * sequence by sequence. */
+/* Sizes are in granules: `rows` of a sequence, `columns` of a head, `v_columns` of a head of
+ * values. Heads of a batch are numbered sequence by sequence. */
 typedef struct ordo_io_hbm_job {
     const ordo_machine *machine;
     ordo_problem problem; /* resolved */
-    int32_t batch, heads, rows, columns, workers;
+    int32_t batch, heads, rows, columns, v_columns, workers;
     int32_t head, section; /* by phases: the first head of the panel, and how many */
     int32_t factors;       /* likewise, forward: granules of FACTORS of 128 rows */
     int64_t base[ORDO_IO_OBJECTS + 1];
@@ -54,6 +54,9 @@ typedef struct ordo_io_box {
     int32_t row, rows, column, columns;
 } ordo_io_box;
 
+/* Granules of a row of an object. */
+int32_t ordo_io_across(const ordo_io_hbm_job *job, ordo_io_object object);
+
 void ordo_io_touch_box(ordo_io_hbm_job *job, int32_t worker, ordo_io_object object, int32_t head,
                        ordo_io_box box, ordo_io_l2_kind touch);
 
@@ -63,9 +66,11 @@ void ordo_io_begin(ordo_io_hbm_job *job);
 /* The flash form, with row statistics; may be out of memory, or too many steps. */
 ordo_status ordo_io_flash_backward(ordo_io_hbm_job *job);
 
-/* Both passes by phases, and the two kernels of the split form; without row statistics. */
+/* Both passes by phases, the backward pass in chains, and the two kernels of the split form;
+ * without row statistics. */
 void ordo_io_phases_forward(ordo_io_hbm_job *job);
 void ordo_io_phases_backward(ordo_io_hbm_job *job);
+void ordo_io_chains_backward(ordo_io_hbm_job *job);
 void ordo_io_split_backward(ordo_io_hbm_job *job);
 
 #endif

@@ -16,7 +16,7 @@ enum { MOST_STEPS = 1 << 22 };
 /* A unit is 64 rows of a head. */
 static void begin_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32_t worker)
 {
-    const ordo_io_box row = { (int32_t)(unit % job->rows), 1, 0, job->columns };
+    const ordo_io_box row = { (int32_t)(unit % job->rows), 1, 0, job->v_columns };
     (void)step;
     ordo_io_touch_box(job, worker, ORDO_IO_O, (int32_t)(unit / job->rows), row, ORDO_IO_L2_READ);
     ordo_io_touch_box(job, worker, ORDO_IO_DOUT, (int32_t)(unit / job->rows), row, ORDO_IO_L2_READ);

@@ -4,12 +4,24 @@
 
 #include "io/hbm.h"
 
+int32_t ordo_io_across(const ordo_io_hbm_job *job, ordo_io_object object)
+{
+    switch (object) {
+    case ORDO_IO_V:
+    case ORDO_IO_O:
+    case ORDO_IO_DOUT:
+    case ORDO_IO_DV: return job->v_columns;
+    case ORDO_IO_DQ_SUM: return 2 * job->columns;
+    case ORDO_IO_P:
+    case ORDO_IO_DS: return job->rows;
+    default: return job->columns;
+    }
+}
+
 void ordo_io_touch_box(ordo_io_hbm_job *job, int32_t worker, ordo_io_object object, int32_t head,
                        ordo_io_box box, ordo_io_l2_kind touch)
 {
-    const int32_t across = object == ORDO_IO_DQ_SUM                      ? 2 * job->columns
-                           : object == ORDO_IO_P || object == ORDO_IO_DS ? job->rows
-                                                                         : job->columns;
+    const int32_t across = ordo_io_across(job, object);
     for (int32_t r = box.row; r < box.row + box.rows && r < job->rows; r++)
         for (int32_t c = box.column; c < box.column + box.columns && c < across; c++)
             ordo_io_l2_touch(&job->l2, worker,

@@ -52,23 +52,31 @@ static void write_box(ordo_io_hbm_job *job, int32_t worker, ordo_io_object objec
     ordo_io_touch_box(job, worker, object, head, box, ORDO_IO_L2_WRITE);
 }
 
-/* ---- split ---- */
+/* ---- split, and chains ---- */
 
 /* 64 keys: K and V once, Q and dO of 64 queries in each step. */
 static void keys_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32_t worker)
 {
     const place u = place_of(job, unit, 1, 1, false);
-    const ordo_io_box own = { u.row, 1, 0, job->columns }, other = { step, 1, 0, job->columns };
+    const ordo_io_box key = { u.row, 1, 0, job->columns }, value = { u.row, 1, 0, job->v_columns };
     if (step == 0) {
-        read_box(job, worker, ORDO_IO_K, u.head, own);
-        read_box(job, worker, ORDO_IO_V, u.head, own);
+        read_box(job, worker, ORDO_IO_K, u.head, key);
+        read_box(job, worker, ORDO_IO_V, u.head, value);
     }
-    read_box(job, worker, ORDO_IO_Q, u.head, other);
-    read_box(job, worker, ORDO_IO_DOUT, u.head, other);
+    read_box(job, worker, ORDO_IO_Q, u.head, (ordo_io_box) { step, 1, 0, job->columns });
+    read_box(job, worker, ORDO_IO_DOUT, u.head, (ordo_io_box) { step, 1, 0, job->v_columns });
     if (step == job->rows - 1) {
-        write_box(job, worker, ORDO_IO_DK, u.head, own);
-        write_box(job, worker, ORDO_IO_DV, u.head, own);
+        write_box(job, worker, ORDO_IO_DK, u.head, key);
+        write_box(job, worker, ORDO_IO_DV, u.head, value);
     }
+}
+
+/* By phases, in chains: the same, and dS is stored. */
+static void chain_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32_t worker)
+{
+    const place u = place_of(job, unit, 1, 1, false);
+    keys_step(job, unit, step, worker);
+    write_box(job, worker, ORDO_IO_DS, u.in_panel, (ordo_io_box) { step, 1, u.row, 1 });
 }
 
 /* 128 queries: Q and dO once, K and V of 64 keys in each step. */
@@ -225,6 +233,18 @@ void ordo_io_phases_backward(ordo_io_hbm_job *job)
                                          job->rows, dq_step };
         ordo_io_kernel_run(job, &scores);
         ordo_io_kernel_run(job, &keys);
+        ordo_io_kernel_run(job, &queries);
+    }
+}
+
+void ordo_io_chains_backward(ordo_io_hbm_job *job)
+{
+    for (job->head = 0; job->head < job->heads; job->head += job->section) {
+        const ordo_io_kernel chains = { "chains", units_of(job, panel_heads(job), 1, 1), job->rows,
+                                        chain_step };
+        const ordo_io_kernel queries = { "queries", units_of(job, panel_heads(job), TILE, 1),
+                                         job->rows, dq_step };
+        ordo_io_kernel_run(job, &chains);
         ordo_io_kernel_run(job, &queries);
     }
 }

@@ -189,22 +189,34 @@ static ordo_io_algorithm algorithm_of(ordo_form form)
     return of[form];
 }
 
-/* flop/s of a form, five products counted, if nothing but one limit holds it up: tensor cores, L2
- * or HBM. 0 if the machine gives no rates. */
-static double roofline(const ordo_machine *machine, int64_t head_dim, ordo_form form, double l2,
-                       double hbm)
+/* flop/s of a form if nothing but one limit holds it up: tensor cores, L2 or HBM. The
+ * multiplications per score that count, those of five products, and those that are computed; bytes
+ * per score. 0 if the machine gives no rates. */
+static double roofline(const ordo_machine *machine, double multiplications, double computed,
+                       double l2, double hbm)
 {
     const double clocks =
         value_or(machine, "workers", 0) * 1e9 * value_or(machine, "clock_burst_ghz", 0);
-    const double tensor = clocks * value_or(machine, "mma_flop_per_clk_bf16", 0) *
-                          ordo_form_products(ORDO_FORM_FLASH) / ordo_form_products(form);
-    const double flop = 2.0 * ordo_form_products(ORDO_FORM_FLASH) * (double)head_dim;
+    const double tensor =
+        clocks * value_or(machine, "mma_flop_per_clk_bf16", 0) * multiplications / computed;
+    const double flop = 2 * multiplications;
     const double by_l2 = value_or(machine, "l2_read_bytes_per_s", 0) * flop / l2;
     const double by_hbm = hbm > 0 ? value_or(machine, "hbm_bytes_per_s", 0) * flop / hbm : INFINITY;
     return fmin(tensor, fmin(by_l2, by_hbm));
 }
 
 ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_io_bytes *bytes)
+{
+    return ordo_io_hopper_pair(machine, head_dim, head_dim, bytes);
+}
+
+bool ordo_io_chained(int64_t head_dim, int64_t v_head_dim)
+{
+    return ordo_form_chained(head_dim, v_head_dim, false);
+}
+
+ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, int64_t v_head_dim,
+                                ordo_io_bytes *bytes)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     double arch = 0, shared = 0;
@@ -217,14 +229,19 @@ ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_i
                          "machine %s: the byte model is Hopper's; expected cuda_arch 90",
                          ordo_machine_name(machine));
     ORDO_TRY(ordo_machine_get(machine, "shared_bytes_per_block", &shared));
-    if (head_dim < SMALLEST || head_dim > LARGEST)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "head_dim %" PRId64 ": expected %d to %d", head_dim,
-                         SMALLEST, LARGEST);
-    const ordo_form_counts c = ordo_forms_count(head_dim, (int64_t)shared);
+    const int64_t wider = head_dim > v_head_dim ? head_dim : v_head_dim;
+    const int64_t less = head_dim < v_head_dim ? head_dim : v_head_dim;
+    if (less < SMALLEST || wider > LARGEST)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64 ": expected %d to %d",
+                         head_dim, v_head_dim, SMALLEST, LARGEST);
+    const ordo_form_counts c = ordo_forms_count(head_dim, v_head_dim, false, (int64_t)shared);
     if (c.l2[ORDO_FORM_SPLIT].scores == 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "head_dim %" PRId64 ": no flash tile fits",
-                         head_dim);
-    const double flop = 2.0 * ordo_form_products(ORDO_FORM_FLASH) * (double)head_dim;
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64 ": no flash tile fits",
+                         head_dim, v_head_dim);
+    const ordo_form used = ordo_form_choose(&c, wider);
+    const double five = (double)ordo_form_columns(ORDO_FORM_FLASH, head_dim, v_head_dim);
     *bytes = (ordo_io_bytes) {
         .tile_q = c.flash_rows,
         .tile_k = c.flash_keys,
@@ -235,15 +252,15 @@ ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_i
         .phase_hbm = (double)c.hbm[ORDO_FORM_PHASE],
         .split_rows = c.split_rows,
         .fewest = algorithm_of(ordo_form_fewest(&c)),
-        .used = ordo_form_exists(ordo_form_choose(&c, head_dim), head_dim)
-                    ? algorithm_of(ordo_form_choose(&c, head_dim))
-                    : ORDO_IO_BEST,
+        .used = ordo_form_exists(used, wider) ? algorithm_of(used) : ORDO_IO_BEST,
     };
-    bytes->flop_per_byte_flash = flop / bytes->flash_reduce;
-    bytes->flop_per_byte_phase = flop / bytes->phase;
+    bytes->flop_per_byte_flash = 2 * five / bytes->flash_reduce;
+    bytes->flop_per_byte_phase = 2 * five / bytes->phase;
     double *const rates[ORDO_FORMS] = { &bytes->flash_flops, &bytes->split_flops,
                                         &bytes->phase_flops };
     for (int i = 0; i < ORDO_FORMS; i++)
-        *rates[i] = roofline(machine, head_dim, (ordo_form)i, per_score(c.l2[i]), (double)c.hbm[i]);
+        *rates[i] =
+            roofline(machine, five, (double)ordo_form_columns((ordo_form)i, head_dim, v_head_dim),
+                     per_score(c.l2[i]), (double)c.hbm[i]);
     return ORDO_OK;
 }

@@ -1,6 +1,8 @@
 /* forms.c: see the header. */
 #include "plan/forms.h"
 
+#include "plan/sm90_tiles.h"
+
 enum {
     ROWS = 64,                /* rows of a wgmma instruction */
     COLUMNS = 8,              /* its columns are a multiple of this */
@@ -8,56 +10,78 @@ enum {
     STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
     PHASE_ROWS = 128,         /* tiles of the phase form, which are plain products */
     PHASE_COLS = 256,
-    PRODUCTS = 5,
+    CHAIN_KEYS = ORDO_SM90_CHAIN_KEYS,
     FLASH_MOST = 128, /* the largest head sizes of flash kernels, split ones and those by phases */
     SPLIT_MOST = 256,
     PHASE_MOST = 576
 };
 
 /* Keys of a flash tile: dk and dv in registers with two score tiles; k, v, q, dout and the two
- * score tiles in shared memory, two bytes each. */
-static int64_t flash_keys(int64_t d, int64_t shared)
+ * score tiles in shared memory, two bytes each. `columns` are those of k and v together. */
+static int64_t flash_keys(int64_t columns, int64_t shared)
 {
-    const int64_t registers = ACCUMULATORS / (2 * d + 2 * ROWS);
-    const int64_t room = (shared - 4 * ROWS * d) / (4 * d + 4 * ROWS);
+    const int64_t registers = ACCUMULATORS / (columns + 2 * ROWS);
+    const int64_t room = (shared - 2 * ROWS * columns) / (2 * columns + 4 * ROWS);
     const int64_t least = registers < room ? registers : room;
     return least < COLUMNS ? 0 : least / COLUMNS * COLUMNS;
 }
 
 /* Rows of a tile of the split kernel for dq: dq in registers with two thin score tiles. */
-static int64_t split_rows(int64_t d, int64_t shared)
+static int64_t split_rows(int64_t d, int64_t columns, int64_t shared)
 {
     int64_t rows = 0;
     for (int64_t r = ROWS; r * (d + 2 * STREAM) <= ACCUMULATORS &&
-                           4 * r * d + 4 * STREAM * d + 4 * r * STREAM <= shared;
+                           2 * r * columns + 2 * STREAM * columns + 4 * r * STREAM <= shared;
          r += ROWS)
         rows = r;
     return rows;
 }
 
-ordo_form_counts ordo_forms_count(int64_t d, int64_t shared)
+/* Both operands of each product once per tile of its result; P stored and read, dS stored. */
+static ordo_traffic separate(int64_t products)
 {
-    const int64_t keys = flash_keys(d, shared), rows = split_rows(d, shared);
+    return (ordo_traffic) { 2 * products * (PHASE_ROWS + PHASE_COLS) + 6 * PHASE_ROWS * PHASE_COLS,
+                            (int64_t)PHASE_ROWS * PHASE_COLS };
+}
+
+/* Of a query tile and the keys of a chain: q and dout; dS stored, and read by the product for dq,
+ * which reads k. */
+static ordo_traffic chained(int64_t d, int64_t dv)
+{
+    return (ordo_traffic) { 2 * (d + dv) * PHASE_ROWS + (2 + 2) * PHASE_ROWS * CHAIN_KEYS +
+                                2 * d * CHAIN_KEYS,
+                            (int64_t)PHASE_ROWS * CHAIN_KEYS };
+}
+
+ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, bool dropped, int64_t shared)
+{
+    const int64_t columns = d + dv;
+    const bool chains = ordo_form_chained(d, dv, dropped);
+    const int64_t keys = flash_keys(columns, shared), rows = split_rows(d, columns, shared);
     ordo_form_counts c = { .flash_rows = ROWS, .flash_keys = keys, .split_rows = rows };
     /* Per key tile a row of q and of dout, two bytes an element, and dq in four: added, which is
      * one way, or read and written. */
-    c.l2[ORDO_FORM_FLASH] = (ordo_traffic) { d * (2 + 2 + 4), keys };
-    c.flash_stored = (ordo_traffic) { d * (2 + 2 + 4 + 4), keys };
+    c.l2[ORDO_FORM_FLASH] = (ordo_traffic) { 2 * columns + 4 * d, keys };
+    c.flash_stored = (ordo_traffic) { 2 * columns + (4 + 4) * d, keys };
     /* q and dout per key tile, then k and v per query tile. */
     if (keys > 0 && rows > 0)
-        c.l2[ORDO_FORM_SPLIT] = (ordo_traffic) { 4 * d * (keys + rows), keys * rows };
-    /* Both operands of each product once per tile of its result; P stored and read, dS stored. */
+        c.l2[ORDO_FORM_SPLIT] = (ordo_traffic) { 2 * columns * (keys + rows), keys * rows };
     c.l2[ORDO_FORM_PHASE] =
-        (ordo_traffic) { 2 * PRODUCTS * d * (PHASE_ROWS + PHASE_COLS) + 6 * PHASE_ROWS * PHASE_COLS,
-                         (int64_t)PHASE_ROWS * PHASE_COLS };
-    /* P and dS written once, P read by one product and dS by two. */
-    c.hbm[ORDO_FORM_PHASE] = 2 * 2 + 2 * 3;
+        chains ? chained(d, dv) : separate(ordo_form_columns(ORDO_FORM_PHASE, d, dv));
+    /* P and dS written once, P read by one product and dS by two; in chains dS alone, read once. */
+    c.hbm[ORDO_FORM_PHASE] = chains ? 2 + 2 : 2 * 2 + 2 * 3;
     return c;
 }
 
-int ordo_form_products(ordo_form form)
+bool ordo_form_chained(int64_t d, int64_t dv, bool dropped)
 {
-    return form == ORDO_FORM_SPLIT ? PRODUCTS + 2 : PRODUCTS; /* scores and dP twice */
+    return !dropped && d <= ORDO_SM90_CHAIN_D && dv <= ORDO_SM90_CHAIN_D;
+}
+
+int64_t ordo_form_columns(ordo_form form, int64_t d, int64_t dv)
+{
+    const int64_t scores = d + dv; /* S and dP; split computes them twice */
+    return scores + (form == ORDO_FORM_SPLIT ? scores : 0) + dv + d + d;
 }
 
 bool ordo_form_exists(ordo_form form, int64_t head_dim)

@@ -2,10 +2,13 @@
  *
  *   flash  a block keeps a key tile and its dk and dv and walks the query tiles; dq is added in L2
  *   split  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
- *   phase  scores to the workspace, then one plain product after another (plan/phase.h)
+ *   phase  scores to the workspace, then one plain product after another (plan/phase.h); up to
+ *          ORDO_SM90_CHAIN_D columns in chains: as split for dk and dv, which stores dS; then one
+ *          plain product for dq
  *
  * What flash and split move per score grows with the square of the head size, because the tiles
  * that fit one multiprocessor shrink as it grows; what phase moves grows with the head size itself.
+ * So do chains, whose tiles are the same at all head sizes that have them.
  * Tiles, and with them the form, decide bits: a plan takes them from the committed table of
  * plan/sm90_tiles.h. That table has the form of ordo_form_choose(), which a test checks for every
  * head size. */
@@ -38,11 +41,16 @@ typedef struct ordo_form_counts {
 } ordo_form_counts;
 
 /* Count the bytes per score of the backward pass: 2-byte operands in shared memory, 4-byte sums in
- * registers. `head_dim` is at least 8, and `shared` the bytes of shared memory of a block. */
-ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t shared);
+ * registers. Head sizes are at least 8; `dropped`: with dropout, whose keep bits are not counted;
+ * `shared` is the bytes of shared memory of a block. */
+ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t v_head_dim, bool dropped,
+                                               int64_t shared);
 
-/* Products of two matrices that a form computes. */
-ORDO_FOR_LAB int ordo_form_products(ordo_form form);
+/* Whether the form phase runs in chains, which have no dropout. */
+ORDO_FOR_LAB bool ordo_form_chained(int64_t head_dim, int64_t v_head_dim, bool dropped);
+
+/* Multiplications per score of a form: the columns of all its products. */
+ORDO_FOR_LAB int64_t ordo_form_columns(ordo_form form, int64_t head_dim, int64_t v_head_dim);
 
 /* Whether kernels of a form exist for this head size. */
 ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);

@@ -17,9 +17,6 @@
  * for what is beside them, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
 
-/* Largest head size, of queries and of values, of a chained backward pass. */
-enum { ORDO_PHASE_CHAIN_DIM = 256 };
-
 typedef struct ordo_phase_problem {
     int64_t tiles;                /* query tiles of one head, of all sequences */
     int64_t tile_rows, tile_keys; /* of a tile */

@@ -2,7 +2,6 @@
 #ifndef PLAN_SIZES_H
 #define PLAN_SIZES_H
 
-#include "plan/phase.h"
 #include "plan/plan.h"
 #include "plan/sm90_tiles.h"
 
@@ -61,7 +60,7 @@ static inline bool ordo_plan_chained(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     return ordo_plan_by_phases(plan, ORDO_BACKWARD) && p->dropout.p == 0 &&
-           p->head_dim <= ORDO_PHASE_CHAIN_DIM && p->v_head_dim <= ORDO_PHASE_CHAIN_DIM;
+           p->head_dim <= ORDO_SM90_CHAIN_D && p->v_head_dim <= ORDO_SM90_CHAIN_D;
 }
 
 /* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those

@@ -18,6 +18,10 @@ enum { /*     head size 64                       128                            
 };
 /* clang-format on */
 
+/* Backward passes by phases whose heads have at most CHAIN_D columns run in chains
+ * (cuda/phase/chain.h): a unit is CHAIN_KEYS keys, a step as many queries. These change no bit. */
+enum { ORDO_SM90_CHAIN_D = 256, ORDO_SM90_CHAIN_KEYS = 64 };
+
 #define ORDO_SM90_PICK(what, head_dim)                                                             \
     ((head_dim) == 64    ? ORDO_SM90_##what##_64                                                   \
      : (head_dim) == 128 ? ORDO_SM90_##what##_128                                                  \

@@ -192,8 +192,9 @@ static int64_t rounded(ordo_traffic t)
 static void note_phases(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    const ordo_form_counts counts = ordo_forms_count(dim, ORDO_SM90_SHARED);
+    const bool dropped = p->dropout.p > 0;
+    const ordo_form_counts counts =
+        ordo_forms_count(p->head_dim, p->v_head_dim, dropped, ORDO_SM90_SHARED);
     const ordo_traffic flash = counts.l2[ORDO_FORM_FLASH], phase = counts.l2[ORDO_FORM_PHASE];
     const bool fewest = ordo_form_fewest(&counts) == ORDO_FORM_PHASE;
     uint64_t tiles = 0;

@@ -258,7 +258,8 @@ ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
 /* Whether ordo's kernels on compute capability 9.0 run the pass by phases. */
 static bool by_phases(const ordo_attention_shape *s)
 {
-    const ordo_form_counts counts = ordo_forms_count(s->head_dim, ORDO_SM90_SHARED);
+    const ordo_form_counts counts =
+        ordo_forms_count(s->head_dim, s->head_dim, s->keep != ORDO_KEEP_NONE, ORDO_SM90_SHARED);
     return ordo_form_exists(ORDO_FORM_PHASE, s->head_dim) &&
            (!ordo_form_exists(ORDO_FORM_SPLIT, s->head_dim) ||
             (s->backward && s->keep == ORDO_KEEP_NONE &&

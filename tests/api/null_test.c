@@ -186,6 +186,8 @@ TEST(words_moved)
     REFUSED(ordo_io_advise(machine, &problem, ORDO_IO_FORWARD, 0, &advice, NULL));
     REFUSED(ordo_io_hopper(NULL, 64, &bytes));
     REFUSED(ordo_io_hopper(machine, 64, NULL));
+    REFUSED(ordo_io_hopper_pair(NULL, 64, 64, &bytes));
+    REFUSED(ordo_io_hopper_pair(machine, 64, 64, NULL));
     REFUSED(ordo_io_replay(NULL, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
     REFUSED(ordo_io_replay(machine, NULL, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
     REFUSED(ordo_io_replay(machine, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, NULL));

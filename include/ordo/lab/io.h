@@ -249,13 +249,14 @@ ORDO_API ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_prob
                                     bool *end);
 
 /* Bytes moved between L2 and shared memory per score of the backward pass on a Hopper GPU, as a
- * model: 2-byte operands in shared memory, 4-byte accumulators in registers. */
+ * model: 2-byte operands in shared memory, 4-byte accumulators in registers. The phase form is that
+ * of separate kernels, or of chains where ordo_io_chained() says so. */
 typedef struct ordo_io_bytes {
     int64_t tile_q, tile_k;         /* of flash: the largest that fit on the chip */
     double flash_reduce, flash_rmw; /* dq added in L2; dq loaded, added and stored */
     double split, phase;
     double flop_per_byte_flash, flop_per_byte_phase;
-    double phase_hbm;   /* bytes per score that phase moves to and from HBM: P and dS */
+    double phase_hbm;   /* bytes per score that phase moves to and from HBM: P and dS, or dS */
     int64_t split_rows; /* of a tile of the split kernel for dq */
     /* flop/s at most, five products counted: by the tensor cores, of which split needs seven
      * products, by L2, and by HBM. 0 if the machine does not give these rates. */
@@ -268,6 +269,14 @@ typedef struct ordo_io_bytes {
  * Returns ORDO_ERR_UNSUPPORTED for other machines and for head sizes too large for any tile. */
 ORDO_API ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim,
                                     ordo_io_bytes *bytes);
+
+/* The same for values of another head size than queries and keys. */
+ORDO_API ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim,
+                                         int64_t v_head_dim, ordo_io_bytes *bytes);
+
+/* Whether ordo runs a backward pass by phases in chains at these head sizes: one kernel for scores,
+ * dk and dv, which stores dS, and one for dq. Passes with dropout are not run so. */
+ORDO_API bool ordo_io_chained(int64_t head_dim, int64_t v_head_dim);
 
 /* Bytes between L2 and HBM of one pass on a Hopper GPU. */
 enum { ORDO_IO_KERNELS = 6 };
@@ -282,10 +291,9 @@ typedef struct ordo_io_hbm {
 } ordo_io_hbm;
 
 /* Replay a pass of ordo's kernels through L2, and count what passes it. `form` is FLASH (head sizes
- * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. PHASE
- * replays separate kernels for scores and products, as passes above head size 256 have them; up to
- * 256 scores, dk and dv have become one kernel, which is not replayed. The tiles, the order of the
- * units and the panels of the workspace are those of plans; the workers of the machine take the
+ * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. Backward
+ * passes by PHASE are replayed in chains where ordo_io_chained() says so. The tiles, the order of
+ * the units and the panels of the workspace are those of plans; the workers of the machine take the
  * units as the kernels do, the chains of flash with the times of the planner's simulation, all
  * others in step. L2 has `cache_bytes` bytes, 0 = l2_bytes of the machine, in l2_parts parts, each
  * of which evicts what it has used least recently and keeps copies of what its workers read of the
@@ -293,7 +301,8 @@ typedef struct ordo_io_hbm {
  * are ignored.
  *
  * The problem is dense, of bf16 or f16, with a full mask, as many key heads as query heads, equal
- * lengths and head sizes that are multiples of 64. Returns ORDO_ERR_UNSUPPORTED for others, for
+ * lengths and head sizes that are multiples of 64; values may have another head size in
+ * chains only. Returns ORDO_ERR_UNSUPPORTED for others, for
  * other machines, for a machine that does not state one of these keys and for problems that are too
  * large to replay; ORDO_ERR_ARGUMENT for a cache too small for one granule of 8 KiB per part. */
 ORDO_API ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *problem,

@@ -135,6 +135,8 @@ PROTOTYPES: dict[str, Prototype] = {
         + [POINTER(c_bool)],
     ),
     "ordo_io_hopper": (RESULT, [HANDLE, c_int64, POINTER(s.ordo_io_bytes)]),
+    "ordo_io_hopper_pair": (RESULT, [HANDLE, c_int64, c_int64, POINTER(s.ordo_io_bytes)]),
+    "ordo_io_chained": (c_bool, [c_int64, c_int64]),
     "ordo_io_replay": (
         RESULT,
         [HANDLE, POINTER(ordo_problem), c_int, c_int, c_int64, POINTER(s.ordo_io_hbm)],

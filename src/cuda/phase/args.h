@@ -7,7 +7,6 @@
 #include "cuda/common/pass.h"
 #include "cuda/common/score.h"
 #include "cuda/phase/units.h"
-#include "plan/phase.h"
 
 enum { PHASE_THREADS = 384 };
 

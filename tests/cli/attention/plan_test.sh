@@ -107,12 +107,18 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     prints "backward form  phase, which moves the fewest bytes"
     prints "flash 102, phase 66; split 83 with seven products"
     prints "64 query tiles of 4 key heads"
-    status 0 plan ${wide/512/256}
+    status 0 plan ${wide/512/256} # in chains
     prints "backward 128x256"
+    prints "by phases: 24 bytes per score from L2, flash tiles would move 26; dS of"
+    prints "backward form  phase, which moves the fewest bytes"
+    status 0 plan ${wide/512/192} --v-dim 128
+    prints "by phases: 17 bytes per score from L2, flash tiles would move 13 but have no kernels"
     prints "backward form  phase; flash has no kernels for this head size"
     status 0 plan ${wide/512/256} --dropout 0.1
     prints "backward 64x64"
     prints "backward form  split"
+    status 0 plan ${wide/512/256} --dropout 0.1 --tile-backward 128x256 # in separate kernels
+    prints "by phases: 36 bytes per score from L2, flash tiles would move 26 but have no kernels"
     status 0 plan --read "$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)" # without a machine
     prints "backward form  split"
     status 0 plan $wide --workspace-limit 100m

@@ -81,15 +81,18 @@ json io --devices --machine h200
 # The forms of the backward pass over head size: known bytes and rates; measured only from a file.
 status 0 io --crossover
 prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -      -'
-prints 'fewer bytes than flash from head size 344 on'
+prints 'fewer bytes than flash from head size 232 to 256, in chains, and from head size 344 on.'
+prints 'has the higher rate at most from head size 344 on.'
 prints 'Not measured: --measured FILE'
 json io --crossover --machine h200
+is chains_to 256
+is fewer_bytes_in_chains_from 232
 is fewer_bytes_from 344
 is measured '"not measured"'
 [ "$(grep -c '"head_dim"' "$out")" -eq 15 ] || fail "--crossover: expected 15 head sizes"
 forms=$ORDO_SOURCE/bench/lab/measured/h200-forms.json
 status 0 io --crossover --measured "$forms"
-prints '  256   25.6   20.8   36.0  flash  phase    854    610    641         -    409    546'
+prints '  256   25.6   20.8   24.0  phase  phase    854    610    854         -    409    546'
 prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    616'
 prints 'Measured at 128: phase runs at 0.66 of the rate of flash.'
 status 0 io --crossover --measured "$forms" --svg "$work/forms.svg"
@@ -123,7 +126,12 @@ refuses 2 '--batch: goes with --hbm' io --n 4 --d 4 --cache 100 --batch 2
 for option in '--cache 1m' '--sweep cache=1k..2k' '--svg x.svg' '--budget 0.5' '--strip 2' --predict '--model lru'; do
     refuses 2 'the cache and the tiles are the machine' io --hbm --pass backward --n 512 --d 128 $option
 done
-refuses 2 'runs in chains' io --hbm --pass backward --n 512 --d 192
+json io --hbm --pass backward --n 512 --d 192 # in chains
+is form '"phase"'
+grep -q '"name": "chains"' "$out" || fail "--hbm: expected chains at head size 192"
+status 0 io --hbm --pass backward --n 512 --d 192 --dv 128
+prints 'head size 192, values 128'
+refuses 3 'v_head_dim 256: expected head_dim, 320' io --hbm --pass backward --n 512 --d 320 --dv 256
 refuses 2 'replays full masks' io --hbm --n 512 --d 128 --window 4,0
 refuses 3 'expected a dense layout and a full mask' io --hbm --pass backward --n 512 --d 128 --mask causal
 refuses 3 'expected backward by flash' io --hbm --n 512 --d 128 --algorithm flash

@@ -116,6 +116,8 @@ static ordo_io_hbm replay(const ordo_machine *m, const ordo_problem *p, ordo_io_
  *               the step 8 + 4 + 4, end 4 + 2
  *   split 192   two units of 64 keys in two steps, one of 128 queries in two. Without L2: begin 12,
  *               keys 2 (6 + 2 * 6) + 12, queries 12 + 2 * 6 + 6
+ *   phase 192   in chains: two units of 64 keys in two steps, one of 128 queries in two. Without
+ *               L2: begin 12, chains 2 (6 + 2 (6 + 1)) + 12, queries 2 (2 + 3) + 6
  *   phase 128   forward: q, k, v; P of 2 x 2, factors of one granule, o. Without L2: softmax 2 (2 +
  *               2) + 4 + 1, outputs 2 (2 + 2) + 1 + 4 */
 TEST(counts_by_hand)
@@ -127,6 +129,7 @@ TEST(counts_by_hand)
     } rows[] = {
         { ORDO_IO_BACKWARD, ORDO_IO_FLASH, 64, 10, 10, 26 },
         { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, 192, 30, 18, 90 },
+        { ORDO_IO_BACKWARD, ORDO_IO_PHASE, 192, 30, 22, 80 },
         { ORDO_IO_FORWARD, ORDO_IO_PHASE, 128, 12, 9, 26 },
     };
     ordo_machine *m = h200();
@@ -153,7 +156,7 @@ TEST(between_once_and_always)
     } forms[] = {
         { ORDO_IO_BACKWARD, ORDO_IO_FLASH, { 64, 128, 128 } },
         { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, { 192, 256, 256 } },
-        { ORDO_IO_BACKWARD, ORDO_IO_PHASE, { 192, 448, 576 } },
+        { ORDO_IO_BACKWARD, ORDO_IO_PHASE, { 192, 448, 576 } }, /* the first in chains */
         { ORDO_IO_FORWARD, ORDO_IO_PHASE, { 320, 512, 576 } },
     };
     ordo_machine *m = h200();
