@@ -21,7 +21,7 @@ enum {
 
 typedef struct request {
     int pass, mask;
-    const char *algorithm, *window, *model, *sweep, *svg, *measured, *machine;
+    const char *algorithm, *window, *model, *sweep, *svg, *measured, *counted, *machine;
     int64_t n, kv, d, dv, batch, heads, kv_heads, cache, outer, strip, panel, workspace;
     cli_list tiles;
     double dropout, budget;
@@ -346,12 +346,12 @@ static int run(request *r)
         return cli_usage("--batch: goes with --hbm");
     if (r->hbm)
         return run_hbm(r);
-    if (r->measured && !r->crossover)
-        return cli_usage("--measured: goes with --crossover");
+    if ((r->measured || r->counted) && !r->crossover)
+        return cli_usage("--%s: goes with --crossover", r->measured ? "measured" : "counted");
     if (r->devices)
         return cli_io_devices(r->machine, &r->json);
     if (r->crossover) {
-        const cli_crossover_request asked = { r->machine, r->measured, r->svg };
+        const cli_crossover_request asked = { r->machine, r->measured, r->counted, r->svg };
         CLI_TRY(cli_report_check(&r->json, r->svg));
         return cli_io_crossover(&asked, &r->json);
     }
@@ -417,6 +417,8 @@ int cli_io(int argc, char **argv)
                  "replay a pass of the Hopper kernels through L2, and print bytes of HBM"),
         OPT_TEXT("--measured", "FILE", &r.measured,
                  "of --crossover: rates of bench/gpu/phase_h200 --json beside it"),
+        OPT_TEXT("--counted", "FILE", &r.counted,
+                 "of --crossover: bytes of bench/gpu/counters_h200 --json beside it"),
         OPT_TEXT("--machine", "NAME|FILE", &r.machine,
                  "of --devices, --crossover, --hbm: this machine (the last two: h200)"),
         OPT_JSON(&r.json),

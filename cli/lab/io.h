@@ -42,7 +42,9 @@ int cli_io_devices(const char *machine, const cli_json_target *json);
 
 /* `ordo io --crossover`: the forms of the backward pass over head size, predicted and measured. */
 typedef struct cli_crossover_request {
-    const char *machine, *measured, *svg; /* NULL: h200; nothing is measured; no drawing */
+    const char *machine;            /* NULL: h200 */
+    const char *measured, *counted; /* files of rates and of bytes, or NULL */
+    const char *svg;                /* NULL: no drawing */
 } cli_crossover_request;
 int cli_io_crossover(const cli_crossover_request *request, const cli_json_target *json);
 

@@ -2,8 +2,10 @@
  * and measured.
  *
  * Measured rates come from what bench/gpu/phase_h200 --json prints: rows of a head size with
- * "figures" in TFLOP/s. "ours_bwd" is the rate of the form that ordo uses there; "flash_bwd",
- * "split_bwd" and "phase_bwd" name their form. Rows with a full mask and 8192 rows count. */
+ * "figures" in TFLOP/s. "flash_bwd", "split_bwd" and "phase_bwd" were measured in turns; "ours_bwd"
+ * is the rate of the form that ordo uses, and counts where no figure names that form. Counted bytes
+ * come from what bench/gpu/counters_h200 --json prints: "sm" of the "figures" of a row's "form" and
+ * "pass". Rows with a full mask and 8192 rows count. */
 #include "lab/io_crossover.h"
 
 #include "kit/json_read.h"
@@ -57,6 +59,7 @@ static int predict(cli_crossover *c, const ordo_machine *machine)
             .bytes = { b.flash_reduce, b.split, b.phase },
             .most = { known(b.flash_flops), known(b.split_flops), known(b.phase_flops) },
             .measured = { NAN, NAN, NAN },
+            .counted = { NAN, NAN, NAN },
             .fewest = b.fewest,
             .used = b.used,
             .chained = chained,
@@ -68,9 +71,10 @@ static int predict(cli_crossover *c, const ordo_machine *machine)
 /* ---- measured ---- */
 
 typedef struct figures {
-    double dim, seq;
-    char mask[16];
+    double dim, v_dim, seq;
+    char mask[16], form[16], pass[16];
     double ours, forms[CLI_FORMS]; /* TFLOP/s; 0: not there */
+    double sm;                     /* bytes per score */
 } figures;
 
 static bool read_figures(cli_json_reader *r, figures *f)
@@ -80,12 +84,15 @@ static bool read_figures(cli_json_reader *r, figures *f)
     while (cli_json_next(r, '}', &first)) {
         if (!cli_json_key(r, key, sizeof key))
             return false;
-        double *to = strcmp(key, "ours_bwd") == 0 ? &f->ours : NULL;
+        double *to = strcmp(key, "ours_bwd") == 0 ? &f->ours
+                     : strcmp(key, "sm") == 0     ? &f->sm
+                                                  : NULL;
         for (int i = 0; i < CLI_FORMS && !to; i++) {
             snprintf(name, sizeof name, "%s_bwd", cli_form_names[i]);
             to = strcmp(key, name) == 0 ? &f->forms[i] : NULL;
         }
-        if (!(to ? cli_json_number(r, to) : cli_json_skip(r)))
+        const bool null = cli_json_peek(r) == 'n'; /* not counted */
+        if (!(to && !null ? cli_json_number(r, to) : cli_json_skip(r)))
             return false;
     }
     return !r->bad;
@@ -98,9 +105,12 @@ static bool read_row(cli_json_reader *r, figures *f)
     while (cli_json_next(r, '}', &first)) {
         if (!cli_json_key(r, key, sizeof key))
             return false;
-        const bool read = strcmp(key, "dim") == 0    ? cli_json_number(r, &f->dim)
-                          : strcmp(key, "seq") == 0  ? cli_json_number(r, &f->seq)
-                          : strcmp(key, "mask") == 0 ? cli_json_string(r, f->mask, sizeof f->mask)
+        const bool read = strcmp(key, "dim") == 0     ? cli_json_number(r, &f->dim)
+                          : strcmp(key, "seq") == 0   ? cli_json_number(r, &f->seq)
+                          : strcmp(key, "v_dim") == 0 ? cli_json_number(r, &f->v_dim)
+                          : strcmp(key, "mask") == 0  ? cli_json_string(r, f->mask, sizeof f->mask)
+                          : strcmp(key, "form") == 0  ? cli_json_string(r, f->form, sizeof f->form)
+                          : strcmp(key, "pass") == 0  ? cli_json_string(r, f->pass, sizeof f->pass)
                           : strcmp(key, "figures") == 0 ? read_figures(r, f)
                                                         : cli_json_skip(r);
         if (!read)
@@ -109,10 +119,10 @@ static bool read_row(cli_json_reader *r, figures *f)
     return !r->bad;
 }
 
-/* Take a row over if it has one of the head sizes shown. */
+/* Take a row over if it has one of the head sizes shown, for values too. */
 static void take(cli_crossover *c, const figures *f)
 {
-    if (f->seq != SEQ || strcmp(f->mask, "full") != 0)
+    if (f->seq != SEQ || strcmp(f->mask, "full") != 0 || (f->v_dim > 0 && f->v_dim != f->dim))
         return;
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
         cli_crossover_row *row = &c->rows[i];
@@ -121,8 +131,11 @@ static void take(cli_crossover *c, const figures *f)
         for (int form = 0; form < CLI_FORMS; form++)
             if (f->forms[form] > 0)
                 row->measured[form] = f->forms[form] * 1e12;
-        if (f->ours > 0)
+        if (f->ours > 0 && isnan(row->measured[form_of(row->used)]))
             row->measured[form_of(row->used)] = f->ours * 1e12;
+        for (int form = 0; form < CLI_FORMS && strcmp(f->pass, "backward") == 0; form++)
+            if (f->sm > 0 && strcmp(f->form, cli_form_names[form]) == 0)
+                row->counted[form] = f->sm;
     }
 }
 
@@ -195,6 +208,21 @@ static void print_ahead(const cli_crossover *c, const char *what, cli_ahead ahea
     puts(ahead.chains > 0 || ahead.separate > 0 ? "." : " at no head size.");
 }
 
+static void print_measured(const cli_crossover_row *r)
+{
+    for (int form = 0; form < CLI_FORMS; form++)
+        if (!isnan(r->counted[form]))
+            printf("Counted at %" PRId64 ": %s moves %.2f bytes per score, %.2f of the model's.\n",
+                   r->head_dim, cli_form_names[form], r->counted[form],
+                   r->counted[form] / r->bytes[form]);
+    for (int form = 0; form < CLI_FORM_PHASE; form++) {
+        const double ratio = r->measured[CLI_FORM_PHASE] / r->measured[form];
+        if (!isnan(ratio))
+            printf("Measured at %" PRId64 ": phase runs at %.2f of the rate of %s.\n", r->head_dim,
+                   ratio, cli_form_names[form]);
+    }
+}
+
 static void print_crossover(const void *what)
 {
     const cli_crossover *c = what;
@@ -210,13 +238,8 @@ static void print_crossover(const void *what)
            c->chains_last);
     print_ahead(c, "moves fewer bytes than flash", c->by_bytes);
     print_ahead(c, "has the higher rate at most", c->by_rate);
-    for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
-        const cli_crossover_row *r = &c->rows[i];
-        const double ratio = r->measured[CLI_FORM_PHASE] / r->measured[CLI_FORM_FLASH];
-        if (!isnan(ratio))
-            printf("Measured at %" PRId64 ": phase runs at %.2f of the rate of flash.\n",
-                   r->head_dim, ratio);
-    }
+    for (int i = 0; i < CLI_CROSSOVER_ROWS; i++)
+        print_measured(&c->rows[i]);
     if (!any_measured(c))
         puts(c->measured ? "Not measured: the file has no row of 8192 rows with a full mask."
                          : "Not measured: --measured FILE takes rates from a file.");
@@ -235,6 +258,7 @@ static void crossover_json(cli_json *json, const void *what)
     const cli_crossover *c = what;
     cli_json_text(json, "machine", c->title);
     cli_json_text(json, "measured", any_measured(c) ? c->measured : "not measured");
+    cli_json_text(json, "counted", c->counted ? c->counted : "not counted");
     cli_json_int(json, "chains_to", c->chains_last);
     cli_json_int(json, "fewer_bytes_in_chains_from", c->by_bytes.chains);
     cli_json_int(json, "fewer_bytes_from", c->by_bytes.separate);
@@ -246,6 +270,7 @@ static void crossover_json(cli_json *json, const void *what)
         cli_json_object(json, NULL);
         cli_json_int(json, "head_dim", r->head_dim);
         forms_json(json, "bytes_per_score", r->bytes);
+        forms_json(json, "counted_bytes_per_score", r->counted);
         cli_json_text(json, "fewest", ordo_io_algorithm_name(r->fewest));
         cli_json_text(json, "used", ordo_io_algorithm_name(r->used));
         forms_json(json, "most_flops", r->most);
@@ -257,13 +282,15 @@ static void crossover_json(cli_json *json, const void *what)
 
 int cli_io_crossover(const cli_crossover_request *r, const cli_json_target *target)
 {
-    cli_crossover c = { .measured = r->measured };
+    cli_crossover c = { .measured = r->measured, .counted = r->counted };
     ordo_machine *machine = NULL;
     CLI_TRY(cli_library(ordo_machine_create(&machine, r->machine ? r->machine : "h200")));
     c.title = ordo_machine_title(machine);
     int status = predict(&c, machine);
     if (status == CLI_OK && r->measured)
         status = cli_json_file(r->measured, MOST_BYTES, read_document, &c);
+    if (status == CLI_OK && r->counted)
+        status = cli_json_file(r->counted, MOST_BYTES, read_document, &c);
     if (status == CLI_OK && r->svg)
         status = cli_report_file(r->svg, cli_crossover_svg, &c);
     if (status == CLI_OK && (target->on || !r->svg))

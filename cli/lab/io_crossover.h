@@ -13,10 +13,12 @@ enum {
     CLI_CROSSOVER_ROWS = (CLI_CROSSOVER_LAST - CLI_CROSSOVER_FIRST) / CLI_CROSSOVER_STEP + 1
 };
 
-/* One head size; rates are in flop/s, NAN if not known or not measured. */
+/* One head size. Bytes per score by the model, and those that hardware counted; rates in flop/s at
+ * most, and those measured. NAN if not known. */
 typedef struct cli_crossover_row {
     int64_t head_dim;
-    double bytes[CLI_FORMS], most[CLI_FORMS], measured[CLI_FORMS];
+    double bytes[CLI_FORMS], counted[CLI_FORMS];
+    double most[CLI_FORMS], measured[CLI_FORMS];
     ordo_io_algorithm fewest, used;
     bool chained; /* phase runs in chains */
 } cli_crossover_row;
@@ -28,8 +30,8 @@ typedef struct cli_ahead {
 } cli_ahead;
 
 typedef struct cli_crossover {
-    const char *title;    /* of the machine */
-    const char *measured; /* the file, or NULL */
+    const char *title;              /* of the machine */
+    const char *measured, *counted; /* the files, or NULL */
     cli_crossover_row rows[CLI_CROSSOVER_ROWS];
     int64_t chains_last; /* the largest head size at which phase runs in chains */
     cli_ahead by_bytes, by_rate;

@@ -46,8 +46,8 @@ static double largest(const cli_crossover *c, bool rates)
         for (int form = 0; form < CLI_FORMS; form++) {
             const cli_crossover_row *r = &c->rows[i];
             /* fmax() ignores what is not known */
-            most =
-                fmax(most, rates ? 1e-12 * fmax(r->most[form], r->measured[form]) : r->bytes[form]);
+            most = fmax(most, rates ? 1e-12 * fmax(r->most[form], r->measured[form])
+                                    : fmax(r->bytes[form], r->counted[form]));
         }
     return most;
 }
@@ -106,17 +106,19 @@ static void draw_curve(const panel *p, int form, bool rates)
     fputs("\"/>\n", p->out);
 }
 
-static void draw_measured(const panel *p, int form)
+static void draw_measured(const panel *p, int form, bool rates)
 {
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++) {
         const cli_crossover_row *r = &p->c->rows[i];
-        if (isnan(r->measured[form]))
+        const double value = rates ? r->measured[form] * 1e-12 : r->counted[form];
+        if (isnan(value))
             continue;
         fprintf(p->out,
                 "<circle class=\"measured\" cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\" fill=\"%s\"><title>"
-                "%s, head size %lld: %.0f TFLOP/s measured</title></circle>\n",
-                x_of(p, (double)r->head_dim), y_of(p, r->measured[form] * 1e-12), colours[form],
-                cli_form_names[form], (long long)r->head_dim, r->measured[form] * 1e-12);
+                "%s, head size %lld: %.*f %s</title></circle>\n",
+                x_of(p, (double)r->head_dim), y_of(p, value), colours[form], cli_form_names[form],
+                (long long)r->head_dim, rates ? 0 : 1, value,
+                rates ? "TFLOP/s measured" : "bytes per score counted");
     }
 }
 
@@ -129,7 +131,7 @@ static void draw_legend(const panel *p)
         fprintf(p->out, "<text x=\"%d\" y=\"%d\" style=\"fill:%s\">%s%s</text>\n",
                 LEFT + 110 * form, HEIGHT - 10, colours[form], cli_form_names[form], more[form]);
     fprintf(p->out, "<text x=\"%d\" y=\"%d\">lines: at most, by the model; dots: %s</text>\n",
-            LEFT + 420, HEIGHT - 10, p->c->measured ? "measured" : "not measured");
+            LEFT + 420, HEIGHT - 10, p->c->measured || p->c->counted ? "measured" : "not measured");
 }
 
 void cli_crossover_svg(FILE *out, const void *what)
@@ -156,8 +158,10 @@ void cli_crossover_svg(FILE *out, const void *what)
         draw_curve(&bytes, form, false);
         draw_curve(&rates, form, true);
     }
-    for (int form = 0; form < CLI_FORMS; form++)
-        draw_measured(&rates, form);
+    for (int form = 0; form < CLI_FORMS; form++) {
+        draw_measured(&bytes, form, false);
+        draw_measured(&rates, form, true);
+    }
     draw_legend(&rates);
     fputs("</svg>\n", out);
 }

@@ -92,12 +92,27 @@ is measured '"not measured"'
 [ "$(grep -c '"head_dim"' "$out")" -eq 15 ] || fail "--crossover: expected 15 head sizes"
 forms=$ORDO_SOURCE/bench/lab/measured/h200-forms.json
 status 0 io --crossover --measured "$forms"
-prints '  256   25.6   20.8   24.0  phase  phase    854    610    854         -    409    546'
-prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    616'
-prints 'Measured at 128: phase runs at 0.66 of the rate of flash.'
-status 0 io --crossover --measured "$forms" --svg "$work/forms.svg"
+# Where forms were measured in turns, those figures count, else that of the form in use.
+prints '  256   25.6   20.8   24.0  phase  phase    854    610    854         -    436    639'
+prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    558'
+prints 'Measured at 128: phase runs at 0.72 of the rate of flash.'
+prints 'Measured at 256: phase runs at 1.47 of the rate of split.'
+counted=$ORDO_SOURCE/bench/lab/measured/h200-counters.json
+status 0 io --crossover --counted "$counted"
+prints 'Counted at 256: phase moves 24.57 bytes per score, 1.02 of the model'
+prints 'Counted at 192: split moves 18.55 bytes per score, 1.55 of the model'
+json io --crossover --counted "$counted"
+tr -d ' \n' <"$out" | grep -qF '"counted_bytes_per_score":{"flash":null,"split":24.6' || fail "--counted: JSON"
+echo '{"rows": [{"dim": 192, "v_dim": 128, "seq": 8192, "mask": "full", "form": "phase", "pass": "backward",
+    "figures": {"sm": 17.0}}, {"dim": 256, "seq": 8192, "mask": "full", "form": "phase", "pass": "forward",
+    "figures": {"sm": 9.0}}, {"dim": 512, "seq": 8192, "mask": "full", "form": "phase", "pass": "backward",
+    "figures": {"sm": null}}]}' >"$work/others.json"
+status 0 io --crossover --counted "$work/others.json" # two head sizes; forward; not counted
+grep -q Counted "$out" && fail "--counted: took a row that is not of the crossover"
+status 0 io --crossover --measured "$forms" --counted "$counted" --svg "$work/forms.svg"
 [ -s "$out" ] && fail "--crossover --svg: printed something"
-[ "$(grep -c 'class="measured"' "$work/forms.svg")" -eq 11 ] || fail "--crossover: measured points"
+[ "$(grep -c 'TFLOP/s measured' "$work/forms.svg")" -eq 12 ] || fail "--crossover: measured points"
+[ "$(grep -c 'score counted' "$work/forms.svg")" -eq 7 ] || fail "--crossover: counted points"
 cmp -s "$work/forms.svg" "$ORDO_SOURCE/docs/design/pictures/io-crossover.svg" ||
     fail "docs/design/pictures/io-crossover.svg is not what the command draws"
 echo '{"rows": [{"dim": 512, "seq": 4096, "mask": "full", "figures": {"ours_bwd": 1}}]}' >"$work/other.json"
@@ -107,6 +122,7 @@ echo '{"results": []}' >"$work/none.json"
 refuses 2 'expected "rows"' io --crossover --measured "$work/none.json"
 refuses 2 'no such forms.json' io --crossover --measured "$work/no such forms.json"
 refuses 2 '--measured: goes with --crossover' io --devices --measured "$forms"
+refuses 2 '--counted: goes with --crossover' io --devices --counted "$counted"
 # Bytes of HBM: the form that ordo uses, and what the kernels of one move.
 json io --hbm --pass backward --n 1k --d 128 --heads 4
 is form '"flash"'
