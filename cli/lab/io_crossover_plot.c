@@ -130,7 +130,7 @@ static void draw_legend(const panel *p)
     for (int form = 0; form < CLI_FORMS; form++)
         fprintf(p->out, "<text x=\"%d\" y=\"%d\" style=\"fill:%s\">%s%s</text>\n",
                 LEFT + 110 * form, HEIGHT - 10, colours[form], cli_form_names[form], more[form]);
-    fprintf(p->out, "<text x=\"%d\" y=\"%d\">lines: at most, by the model; dots: %s</text>\n",
+    fprintf(p->out, "<text x=\"%d\" y=\"%d\">lines: by the model, rates at most; dots: %s</text>\n",
             LEFT + 420, HEIGHT - 10, p->c->measured || p->c->counted ? "measured" : "not measured");
 }
 
