@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import multiprocessing
 import os
@@ -101,6 +102,7 @@ class Group:
             for rank in range(size or 1)
         ]
         try:
+            _rest_openmp()
             with warnings.catch_warnings():  # about threads, whose locks no rank needs
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for process in processes:
@@ -124,7 +126,7 @@ class Group:
     def _child(self, rank: int, size: int | None, folder: str, kept: str, meeting: str) -> None:
         """A rank: run the step and leave the result, or the error, in the folder."""
         try:
-            torch.set_num_threads(1)  # the threads of OpenMP did not survive the fork
+            torch.set_num_threads(1)  # ranks share the cores
             if size is not None:
                 torch.distributed.init_process_group(
                     "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size,
@@ -170,6 +172,21 @@ def _all_end(processes: list[Any], seconds: float) -> bool:
             return False
         wait([process.sentinel for process in running], left)
     return True
+
+
+def _rest_openmp() -> None:
+    """End the threads that GNU OpenMP keeps for this thread. It would wait for them in a forked
+    process, where they are not, and starts others when it needs them. torch.set_num_threads(1)
+    does not suffice there: Arm's library of kernels has a number of threads of its own.
+    """
+    hard = 2  # omp_pause_hard
+    with open("/proc/self/maps") as maps:
+        mapped = {line.split(maxsplit=5)[-1].strip() for line in maps}
+    for path in mapped:
+        if "libgomp" in os.path.basename(path):
+            rest = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
+            if rest is not None:
+                rest(hard)
 
 
 def _path(folder: str, rank: int) -> str:

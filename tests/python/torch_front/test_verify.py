@@ -4,6 +4,8 @@ names when a forward pass differs."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import ordo
@@ -95,6 +97,19 @@ def test_ranks_repeat(net):
     assert verdict and str(verdict) == "equal: 12 tensors, 2 runs", str(verdict)
     assert all(torch.equal(x, y) and x.grad is None for x, y in zip(net.parameters(), before))
     assert not distributed.is_initialized()
+
+
+def test_ranks_have_threads_of_their_own():
+    """A forked process has none of the threads that OpenMP keeps, and must not wait for them."""
+    program = """
+import ordo, torch
+def step():
+    torch.set_num_threads(2)
+    return dict(x=torch.ones(1 << 21).exp())
+step()
+assert ordo.verify(step, ranks=2)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_ranks_that_do_not_repeat(net):
