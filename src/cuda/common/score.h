@@ -110,6 +110,24 @@ ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, F place)
     }
 }
 
+/* Scores of a tile to logits in powers of two, less the lse of their rows: P is exp2 of them.
+ * `ruled`: with softcap or ALiBi; `lse`: that of the row of element i, in powers of two. */
+template <int SIGN, bool AT_ONCE, int N, typename L, typename F>
+ORDO_DEVICE void relative_logits(float (&s)[N], const ordo_score_rule &rule, bool ruled, L lse,
+                                 F place)
+{
+    if (!ruled) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] = fmaf(s[i], rule.scale, -lse(i));
+    } else {
+        apply_rule<SIGN, AT_ONCE>(s, rule, place);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] = fmaf(s[i], rule.unit, -lse(i));
+    }
+}
+
 /* The derivative of softcap, 1 - tanh^2, from |p| and lse in base 2. */
 ORDO_DEVICE float cap_gradient(float p, float lse2, const ordo_score_rule &rule, float slope2,
                                float away)

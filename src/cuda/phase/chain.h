@@ -19,6 +19,7 @@
 
 #include "cuda/phase/chain_load.h"
 #include "cuda/phase/product.h"
+#include "cuda/phase/tile.h"
 
 /* K or V of a unit as the first operand of its products. HELD: in registers, if there are enough:
  * then shared memory, which has to pass more bytes than the tensor cores have time for, has a third
@@ -160,23 +161,13 @@ template <int D, int DV, bool F16> struct chain_math {
     {
         const uint32_t to = Z::P + (j & 1) * Z::P_BYTES + x * 16;
         float lse[16];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            load_shared4(Z::LSE + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, lse[4 * k],
-                         lse[4 * k + 1], lse[4 * k + 2], lse[4 * k + 3]);
-        if (!args.ruled) {
-#pragma unroll
-            for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = fmaf(s[i], args.rule.scale, -lse[i / 4 * 2 + i % 2]);
-        } else {
-            apply_rule<1, false>(s, args.rule, [&](float &slope) {
+        wide_stats(lse, Z::LSE + stage * Z::STAT_BYTES, x);
+        relative_logits<1, false>(
+            s, args.rule, args.ruled, [&](int i) { return lse[i / 4 * 2 + i % 2]; },
+            [&](float &slope) {
                 slope = __int_as_float(of_step(STEP_SLOPE));
                 return away(unit);
             });
-#pragma unroll
-            for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = fmaf(s[i], args.rule.unit, -lse[i / 4 * 2 + i % 2]);
-        }
         if (of_step(STEP_CUT))
             phase_hide(s, window(unit), -INFINITY);
 #pragma unroll
@@ -244,15 +235,7 @@ template <int D, int DV, bool F16> struct chain_math {
         const int64_t line = of_step(STEP_LINE) + key(unit);
         uint16_t *const to =
             args.ds + line * PHASE_ROWS + of_step(STEP_ROW) % PHASE_ROWS + 8 * (x % 4);
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-#pragma unroll
-            for (int g = 0; g < 2; g++) {
-                uint32_t w[4] = { ds[8 * g + r], ds[8 * g + 2 + r], ds[8 * g + 4 + r],
-                                  ds[8 * g + 6 + r] };
-                quad_transpose(w, x % 4);
-                *(uint4 *)(to + 8 * r * PHASE_ROWS + 32 * g) = make_uint4(w[0], w[1], w[2], w[3]);
-            }
+        phase_store_pairs<WIDE_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
     }
 
     /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */

@@ -141,19 +141,12 @@ template <bool F16> struct scores_math {
     /* P of a tile from its S; the sign marks dropped elements. */
     __device__ __forceinline__ void probabilities(float (&d)[SCORES], const tile_state &t) const
     {
-        if (!args.ruled) {
-#pragma unroll
-            for (int i = 0; i < SCORES; i++)
-                d[i] = fmaf(d[i], args.rule.scale, -t.stat[i / 2 % 2]);
-        } else {
-            apply_rule<-1, true>(d, args.rule, [&](float &of) {
+        relative_logits<-1, true>(
+            d, args.rule, args.ruled, [&](int i) { return t.stat[i / 2 % 2]; },
+            [&](float &of) {
                 of = slope(t);
                 return away(t);
             });
-#pragma unroll
-            for (int i = 0; i < SCORES; i++)
-                d[i] = fmaf(d[i], args.rule.unit, -t.stat[i / 2 % 2]);
-        }
         if (t.cut)
             phase_hide(d, t.window, -INFINITY);
 #pragma unroll

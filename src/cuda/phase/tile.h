@@ -72,26 +72,33 @@ ORDO_DEVICE int64_t phase_place(const ordo_phase_common &all, int head, int tile
     return (slot * PHASE_ROWS + row) * columns + key + 8 * (thread % 4);
 }
 
-/* Stores a tile, 64 bytes per quad and row. KEPT: zeros where the sign is set. */
-template <bool F16, bool KEPT>
-ORDO_DEVICE void phase_store_tile(const float (&d)[PHASE_SCORES], uint16_t *to, int columns,
-                                  int thread)
+/* Stores a tile of which a thread has PAIRS pairs of elements, 64 bytes per quad and row. `pair`:
+ * number i of a thread's, packed; `columns`: elements from row to row. */
+template <int PAIRS, typename F>
+ORDO_DEVICE void phase_store_pairs(uint16_t *to, int columns, int thread, F pair)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
-        for (int g = 0; g < PHASE_SCORES / 16; g++) {
+        for (int g = 0; g < PAIRS / 8; g++) {
             uint32_t w[4];
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                const int i = 16 * g + 4 * c + 2 * r;
-                w[c] = pack_pair<F16>(d[i], d[i + 1]);
-                if (KEPT)
-                    w[c] = kept_pair<F16>(w[c]);
-            }
+            for (int c = 0; c < 4; c++)
+                w[c] = pair(8 * g + 2 * c + r);
             quad_transpose(w, thread % 4);
             *(uint4 *)(to + 8 * r * columns + 32 * g) = make_uint4(w[0], w[1], w[2], w[3]);
         }
+}
+
+/* The same from f32. KEPT: zeros where the sign is set. */
+template <bool F16, bool KEPT>
+ORDO_DEVICE void phase_store_tile(const float (&d)[PHASE_SCORES], uint16_t *to, int columns,
+                                  int thread)
+{
+    phase_store_pairs<PHASE_SCORES / 2>(to, columns, thread, [&](int i) {
+        const uint32_t pair = pack_pair<F16>(d[2 * i], d[2 * i + 1]);
+        return KEPT ? kept_pair<F16>(pair) : pair;
+    });
 }
 
 #endif

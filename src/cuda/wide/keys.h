@@ -96,15 +96,6 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
         zero_queries<D>(Z::Q, unit, j, 0);
     }
 
-    /* Row statistics of a stage: each load has four of sixteen rows. */
-    __device__ __forceinline__ void stats(float (&to)[16], uint32_t tile, uint32_t stage) const
-    {
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            load_shared4(tile + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, to[4 * k],
-                         to[4 * k + 1], to[4 * k + 2], to[4 * k + 3]);
-    }
-
     __device__ __forceinline__ void mask(float (&s)[WIDE_SCORES], uint32_t unit,
                                          uint32_t stage) const
     {
@@ -145,7 +136,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
         const uint32_t stage = j & 1;
         float lse[16];
         mbar_wait(Z::STAT_FULL + 8 * stage, j >> 1 & 1);
-        stats(lse, Z::LSE, stage);
+        wide_stats(lse, Z::LSE + stage * Z::STAT_BYTES, x);
         if (bare()) {
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)

@@ -263,19 +263,13 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_queries_
                                                   int tile) const
     {
         const int column = tile * WIDE_TILE + 2 * (x % 4);
-        if (args.rule.cap == 0.0f && !args.slopes) {
-#pragma unroll
-            for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = fmaf(s[i], args.rule.scale, -u.lse[i / 2 % 2]);
-        } else {
-            apply_rule<-1, false>(s, args.rule, [&](float &of) {
+        relative_logits<-1, false>(
+            s, args.rule, !(args.rule.cap == 0.0f && !args.slopes),
+            [&](int i) { return u.lse[i / 2 % 2]; },
+            [&](float &of) {
                 of = slope(u);
                 return u.row + diagonal(u) - column;
             });
-#pragma unroll
-            for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = fmaf(s[i], args.rule.unit, -u.lse[i / 2 % 2]);
-        }
         const int first = u.row - ordo_accumulator_row(x, 0), key = tile * WIDE_TILE;
         if (key + WIDE_TILE > u.keys || key + WIDE_TILE - 1 - first > u.high ||
             key - (first + WIDE_TILE - 1) < u.low) {

@@ -218,6 +218,16 @@ ORDO_DEVICE int wide_column(int i)
     return ordo_accumulator_column(0, i);
 }
 
+/* Statistics of the columns, if they are queries, permuted as in layout.h: of register i that in
+ * to[i / 4 * 2 + i % 2]. */
+ORDO_DEVICE void wide_stats(float (&to)[16], uint32_t from, int x)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        load_shared4(from + x % 4 * 16 + 64 * k, to[4 * k], to[4 * k + 1], to[4 * k + 2],
+                     to[4 * k + 3]);
+}
+
 /* Masks the columns of row r outside from[r] .. to[r]. */
 ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const int (&to)[2])
 {
