@@ -6,7 +6,7 @@
 static int check_given(const cli_block_args *a)
 {
     if (a->seq == 0 || a->embed == 0)
-        return cli_usage("%s: expected a number", a->seq == 0 ? "--seq" : "--embed");
+        return cli_usage("%s: missing; expected a number", a->seq == 0 ? "--seq" : "--embed");
     return CLI_OK;
 }
 

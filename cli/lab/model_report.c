@@ -220,7 +220,8 @@ int cli_model_report(int argc, char **argv)
     page p = { .priced = { .model = &model, .args = &args } };
     if (cli_args_read(&syntax, argc, argv, &status)) {
         if (args.seq == 0 || args.embed == 0)
-            status = cli_usage("%s: expected a number", args.seq == 0 ? "--seq" : "--embed");
+            status =
+                cli_usage("%s: missing; expected a number", args.seq == 0 ? "--seq" : "--embed");
         if (status == CLI_OK)
             status = cli_model_finish(&model, cli_block_is_paper(&args));
         if (status == CLI_OK)

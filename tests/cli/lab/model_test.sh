@@ -363,7 +363,7 @@ refuses 3 "instructions are not known" model block --seq 8k --embed 4k --rounds 
 refuses 2 "--bits 64" model block --seq 8k --embed 4k --bits 64
 refuses 2 "--seq 1000000m" model block --seq 1000000m --embed 4k
 refuses 2 "expected a divisor of embed" model block --seq 8k --embed 4000
-refuses 2 "--embed: expected a number" model block --seq 8k
+refuses 2 "--embed: missing; expected a number" model block --seq 8k
 refuses 2 "did you mean \"tensor\"?" model block --seq 8k --embed 4k --set tensr=2x
 refuses 2 "expected NAME=VALUE" model block --seq 8k --embed 4k --set tensor
 refuses 2 "is not a number" model block --seq 8k --embed 4k --set alu=fast
