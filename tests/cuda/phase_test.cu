@@ -1,4 +1,4 @@
-/* The passes by phases (head sizes above 256; backward from 192 on), kernels alone: o, lse, dq, dk
+/* The passes by phases (head sizes above 256; backward above 128), kernels alone: o, lse, dq, dk
  * and dv against the oracle in fp64, and equal bits whatever the workspace: all heads at once, one
  * key head at a time, panels of 512 rows and of 128; and of dq alone. Dense batches, full and
  * causal masks, values of another width. Everything else that these passes do is in the grid.

@@ -22,13 +22,15 @@ tree() { # a tree that is in order
     mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python"
     git -C "$copy/tree" init -q
     cd "$copy/tree"
-    echo '[adr](adr/README.md) [a](guide/a.md) [n](design/notation.md)' >$D/README.md
+    echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md)' >$D/README.md
     printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
+    printf '| model | as | attention |\n| one | decoder | ordo |\n| two | decoder | its own |\n' >$D/guide/transformers.md
     echo '# Notation' >$D/design/notation.md
     echo '# 0001: A title' >$D/adr/0001-a.md
     echo '| [0001](0001-a.md) | A title | 2026-01-01 | accepted |' >$D/adr/README.md
     echo "/* $D/guide/a.md and $D/adr/0001 say why; build/docs/x does not */" >src/a.c
     echo "[a]($D/guide/a.md#part-2-all-else) [b](https://example.org/b) x[i](c+r)" >README.md
+    echo "[1 architectures]($D/guide/transformers.md)" >>README.md
     echo 'src/a.c src/NAME.c build/tests/x /src/b /* tests/b.c */' >>README.md
     echo 'src/b.c is no more' >CHANGELOG.md
     mkdir tests && touch tests/b.c
@@ -53,6 +55,7 @@ plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
 plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
+plant $D/guide/transformers.md '| three | decoder | ordo up to 8 keys |' '2 architectures that run'
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
 terms=$(seq 31 | sed 's/.*/| term & | meaning |/')
