@@ -452,7 +452,8 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
         if x is None and name not in ("q", "k", "v"):
             continue
         if not isinstance(x, Tensor):
-            raise Error("argument", f"{name} {x!r}: expected a tensor")
+            shown = repr(x) if len(repr(x)) <= 60 else f"of type {type(x).__name__}"
+            raise Error("argument", f"{name} {shown}: expected a tensor")
         if x.is_nested:
             raise Error(
                 "unsupported",

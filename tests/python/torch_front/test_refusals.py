@@ -93,6 +93,7 @@ CASES = {
         "head_dim 0: expected 1..",
     ),
     "no tensor": (([0.0], KV, KV), {}, "argument", r"q \[0.0\]: expected a tensor"),
+    "NumPy array": ((Q.numpy(), KV, KV), {}, "argument", "q of type ndarray: expected a tensor$"),
     "no k": ((Q, None, KV), {}, "argument", "k None: expected a tensor"),
     "list of ends": ((FLAT,) * 3, dict(cu_q=[0, 3, 8]), "argument", r"cu_q \[0, 3, 8\]: expected"),
     "NumPy lengths": (
