@@ -41,7 +41,8 @@ const char *ordo_status_name(ordo_status status)
 #define TEXT(x)  TEXT_(x)
 
 #if defined(__clang__)
-#define COMPILER "clang " __clang_version__
+#define COMPILER                                                                                   \
+    "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
 #elif defined(__GNUC__)
 #define COMPILER "gcc " __VERSION__
 #else
