@@ -62,8 +62,14 @@ def test_equal_weights_are_not_enough(monkeypatch, tmp_path, capsys, left, begun
 
 def test_a_limit_ends_a_training(tmp_path):
     done = run("tools/train", "--preset", "tiny", "--limit", "0.5", "--out", tmp_path / "out")
-    assert done.returncode == 1 and done.stdout.endswith("DIFFERENT\n"), done.stdout + done.stderr
-    assert "weights none" in done.stdout
+    assert done.returncode == 1 and "FAIL run on 1 rank: it did not end" in done.stdout, done.stderr
+    assert "DIFFERENT" not in done.stdout
+
+
+def test_a_training_that_cannot_begin_is_no_difference(tmp_path):
+    done = run("tools/train", "--preset", "tiny", "--wrong", "--out", tmp_path / "out")
+    assert done.returncode == 1 and "FAIL run on 1 rank: it did not end" in done.stdout, done.stdout
+    assert "unrecognized arguments: --wrong" in done.stderr and "killed" not in done.stdout
 
 
 def test_contestants_take_turns(tmp_path):
