@@ -126,11 +126,18 @@ static void print_host(const ordo_machine *host)
         }
 }
 
+/* Whether the list of backends has told why there are no devices. */
+static bool told(const report *r)
+{
+    const char *why = r->backends[ORDO_BACKEND_CUDA - ORDO_BACKEND_REF].why_not;
+    return why && strstr(why, r->cuda_error);
+}
+
 static void print_devices(const report *r)
 {
     if (r->cuda_path[0])
         printf("cuda       module %s\n", r->cuda_path);
-    if (r->cuda_error[0])
+    if (r->cuda_error[0] && !told(r))
         printf("%s %s\n", r->cuda_path[0] ? "          " : "cuda      ", r->cuda_error);
     if (!r->cuda_error[0] && r->devices == 0)
         puts("           no device");

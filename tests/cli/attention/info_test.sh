@@ -6,6 +6,8 @@ for word in ordo host workers machines backends ref cpu cuda; do
     prints "$word"
 done
 json info
+said=$(ORDO_CUDA_MODULE=/nowhere/module.so "$ORDO" info | grep -c /nowhere/module.so)
+[ "$said" = 1 ] || fail "the reason why there is no module is said $said times"
 for name in version host machines backends cuda; do
     [ -n "$(field "$name")" ] || fail "no field $name"
 done
