@@ -84,6 +84,8 @@ static ordo_status settle(ordo_block_runner *r, const samples *t, double seconds
     return ORDO_OK;
 }
 
+/* Every second round goes backwards: a mode inherits temperature and clock from the one before it,
+ * and no mode shall always follow the same other. */
 static ordo_status measure(ordo_block_runner *r, samples *all, int count, double seconds)
 {
     for (int i = 0; i < count; i++) { /* how many passes make a sample */
@@ -96,11 +98,13 @@ static ordo_status measure(ordo_block_runner *r, samples *all, int count, double
             all[i].passes = (int)fmin(sample_seconds / fmax(once, 1e-9), PASSES_MAX) + 1;
     }
     ORDO_TRY(settle(r, &all[0], seconds));
-    for (bool short_of = true; short_of;) {
+    bool short_of = true;
+    for (int round = 0; short_of; round++) {
         short_of = false;
         for (int i = 0; i < count; i++) {
-            ORDO_TRY(take_sample(r, &all[i]));
-            short_of |= all[i].held < seconds && all[i].count < SAMPLES_MAX;
+            samples *t = &all[round % 2 ? count - 1 - i : i];
+            ORDO_TRY(take_sample(r, t));
+            short_of |= t->held < seconds && t->count < SAMPLES_MAX;
         }
     }
     return ORDO_OK;

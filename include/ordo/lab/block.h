@@ -170,8 +170,8 @@ typedef struct ordo_block_time {
 
 /* Time modes in steady state: the modes alternate in samples of about 50 ms, until each has had
  * `seconds` or more (one pass each if 0). Every sample begins with passes that are not counted, and
- * the first one follows passes of 0.2 s, or of `seconds` if that is less, for a steady clock.
- * `times` has one element per mode. */
+ * the first one follows passes of 0.2 s, or of `seconds` if that is less, for a steady clock. Every
+ * second round takes the modes in reverse order. `times` has one element per mode. */
 ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_block_mode *modes,
                                         int count, double seconds, ordo_block_time *times);
 
