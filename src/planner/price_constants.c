@@ -58,9 +58,9 @@ static const char BACKWARD_FIT[] =
 static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json (mean "
                                 "error 1.4 %; causal rows, not "
                                 "fitted, 1.7 %), in proportion to the head size";
-static const char TIME_FIT[] = "every second row of its kind in "
-                               "bench/lab/measured/h200-prices.json, 2026-11-17, by `ordo model "
-                               "validate --hold-out`; keep bits made inside above 256 do not exist";
+static const char TIME_FIT[] = "half of the rows of its kind in "
+                               "bench/lab/measured/h200-prices.json, by bench/lab/fit_prices; keep "
+                               "bits made inside above 256 do not exist";
 static const char BESIDE[] =
     "rows gemm-then-rng and gemm-beside-rng of h200-calibrate.json, where each block starts its "
     "generator and waits for it: 21 and 34 us slower beside; generators that never wait for a "
@@ -251,16 +251,16 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     TIMES("backward", "96", 7, 1.292, 1.253, 1.207),
     TIMES("backward", "128", 8, 0.973, 1.006, 0.964),
     TIMES("backward", "192", 9, 1.261, 1.406, 1.524),
-    TIMES("backward", "256", 10, 1.230, 1.292, 1.300),
+    TIMES("backward", "256", 10, 1.23, 1.292, 1.3),
     TIMES("backward", "576", 11, 1.067, 1.058, 1),
     STARTS("forward", "64", 0, 3.2, 0, 0),
     STARTS("forward", "96", 1, 0, 0, 0),
     STARTS("forward", "128", 2, 3.9, 0, 0),
     STARTS("forward", "192", 3, 10.5, 13.8, 10.7),
-    STARTS("forward", "256", 4, 25.5, 32.0, 24.8),
+    STARTS("forward", "256", 4, 25.5, 32, 24.8),
     STARTS("forward", "576", 5, 90.7, 126.6, 0),
     STARTS("backward", "64", 6, 0, 0, 0),
-    STARTS("backward", "96", 7, 12.5, 23.0, 0),
+    STARTS("backward", "96", 7, 12.5, 23, 0),
     STARTS("backward", "128", 8, 35.6, 16.1, 20.1),
     STARTS("backward", "192", 9, 55.9, 96.2, 54.4),
     STARTS("backward", "256", 10, 42.7, 136.3, 67.3),
@@ -281,8 +281,8 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_RNG_START] = { "rng_start", "ns", "start and end of a kernel that makes keep bits", 0,
                            1e9,
                            IS(3470, FITTED,
-                              "two of five rows of h200-prices.json, 2026-11-17, by `ordo model "
-                              "validate --hold-out`"),
+                              "two of five rows of bench/lab/measured/h200-prices.json, by "
+                              "bench/lab/fit_prices"),
                            IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_ISSUE_EFFICIENCY] = { "issue_efficiency", "", "usable share of issue slots", 0.001, 1,
                                   IS(1, FITTED, "the shared slot binds first"),
