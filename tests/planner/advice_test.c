@@ -105,6 +105,43 @@ TEST(prices_have_the_measured_ratios)
     ordo_machine_destroy(h200);
 }
 
+static double bits_seconds(const ordo_model *model, const ordo_problem *problem,
+                           const ordo_machine *on)
+{
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    ordo_plan_price price = { 0 };
+    ordo_plan *plan = plan_of(problem, on, &info);
+    CHECK_INT(ordo_model_plan(model, plan, &price), ORDO_OK);
+    ordo_plan_destroy(plan);
+    return price.rng.seconds;
+}
+
+/* Blocks of 16 x 128 keep bits that a dense mask or a window hides are not made: of 64 x 512 blocks
+ * a causal mask leaves 8 times 1 + 2 + ... + 64. */
+TEST(hidden_bits_cost_nothing)
+{
+    ordo_machine *h200 = machine("h200");
+    ordo_model *model = NULL;
+    CHECK_INT(ordo_model_create(&model, h200, ORDO_CALIBRATION_SILICON), ORDO_OK);
+    CHECK_INT(ordo_model_set(model, "rng_start", 0), ORDO_OK);
+    CHECK_INT(ordo_model_set(model, "launch", 0), ORDO_OK);
+    ordo_problem problem = problem_of(1, 32, 8192, 128, ORDO_MASK_FULL, 0.1);
+    const double full = bits_seconds(model, &problem, h200);
+    problem.mask = ORDO_MASK_CAUSAL;
+    const double causal = bits_seconds(model, &problem, h200);
+    CHECK_NEAR(causal / full, 8 * 64 * 65 / 2 / (64.0 * 512), 1e-12);
+    problem.layout = ORDO_PACKED; /* lengths are known on the device alone: all are made */
+    problem.total_q = problem.total_kv = 8192;
+    CHECK_NEAR(bits_seconds(model, &problem, h200) / full, 1, 1e-12);
+    problem.layout = ORDO_DENSE;
+    problem.total_q = problem.total_kv = 0;
+    problem.window = (ordo_window) { .on = true, .left = 1023 };
+    const double window = bits_seconds(model, &problem, h200);
+    CHECK(window > 0.1 * full && window < 0.16 * full); /* 1024 to 1279 of 8192 columns */
+    ordo_model_destroy(model);
+    ordo_machine_destroy(h200);
+}
+
 /* What a plan says of its speed is what the model says of the plan, on every machine. */
 TEST(there_is_one_prediction)
 {
@@ -194,5 +231,5 @@ TEST(plans_that_have_no_choice)
 }
 
 CHECK_MAIN(RUN(the_faster_mode_is_advised), RUN(prices_have_the_measured_ratios),
-           RUN(there_is_one_prediction), RUN(bytes_are_those_of_the_bits),
-           RUN(plans_that_have_no_choice))
+           RUN(hidden_bits_cost_nothing), RUN(there_is_one_prediction),
+           RUN(bytes_are_those_of_the_bits), RUN(plans_that_have_no_choice))
