@@ -101,7 +101,7 @@ static ordo_attention_shape shape_of(const ordo_model *model, const ordo_block *
         .q_len = rows_of(b),
         .kv_len = b->seq,
         .head_dim = b->head_dim,
-        .causal = false, /* the rows of a rank are spread over the sequence; see causal_share() */
+        .causal = b->causal && rows_of(b) == b->seq,
         .keep = drop,
         .rng = b->rng,
     };
@@ -122,11 +122,12 @@ static double causal_share(const ordo_model *model, const ordo_block *b)
     return live / ordo_live_elements(&s, bq, bk);
 }
 
-/* Time of attention, in proportion to the scores that it computes. */
+/* Time of attention. Rows of a rank are spread over the sequence: what a causal mask leaves of them
+ * is `share` of all. */
 static ordo_priced attention_of(const parts *p, ordo_attention_shape s, double share)
 {
     ordo_priced priced = ordo_price_attention(p->model, &s);
-    if (share < 1) {
+    if (share < 1 && !s.causal) {
         priced.clock_seconds *= share;
         priced.joules *= share;
         priced.time.seconds *= share;
@@ -183,7 +184,9 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     p.fused = attention_of(&p, shape_of(model, b, ORDO_KEEP_MADE), share);
     at_least(&p.with_mask, &p.attention);
     at_least(&p.fused, &p.with_mask);
-    p.rng = ordo_price_rng(model, counts, p.elements);
+    const ordo_attention_shape shape = shape_of(model, b, ORDO_KEEP_NONE);
+    p.rng = ordo_price_rng(model, counts,
+                           shape.causal ? ordo_price_visible(model, &shape) : p.elements);
     if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
         p.memory = memory_steps(model, b);
     return p;

@@ -13,10 +13,12 @@
  * reaches after milliseconds. */
 #include "planner/price.h"
 
+#include "base/keep.h"
 #include "plan/forms.h"
 #include "plan/sm90_tiles.h"
 
 enum { SCHEDULERS = 4, START_ROWS = 128 };
+enum { RNG_PIECE = 64, RNG_WARPS = 32 }; /* blocks of bits of a warp, and warps of a worker */
 
 static double value(const ordo_model *model, ordo_constant constant)
 {
@@ -319,6 +321,18 @@ ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_s
     priced.clock_seconds += start;
     priced.time.seconds += start;
     return priced;
+}
+
+double ordo_price_visible(const ordo_model *model, const ordo_attention_shape *s)
+{
+    const double visible = ordo_live_elements(s, ORDO_KEEP_ROWS, ORDO_KEEP_COLS);
+    const double all = (double)s->batch * (double)s->heads * (double)s->q_len * (double)s->kv_len;
+    if (on_cpu(model) || model->calibration == ORDO_CALIBRATION_PAPER)
+        return visible;
+    const double across = (double)ordo_price_tiles((double)s->kv_len, ORDO_KEEP_COLS);
+    const double longest = fmin(across, RNG_PIECE) * ORDO_KEEP_ROWS * ORDO_KEEP_COLS;
+    const double idle = value(model, ORDO_C_WORKERS) * RNG_WARPS * longest / 2;
+    return fmin(all, visible + idle);
 }
 
 ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *rng, double elements)

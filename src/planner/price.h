@@ -203,6 +203,12 @@ ORDO_FOR_LAB ordo_constant ordo_price_time_constant(const ordo_attention_shape *
  * tiles. */
 ORDO_FOR_LAB double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
 
+/* Return how many elements of keep bits take as long as those that a causal mask leaves. A GPU
+ * makes lines of unequal length, one warp each: when no line is left to begin, the warps end one
+ * after the other, and on average half of them idle for the time of the longest line. Under a full
+ * mask all lines are equal. */
+ORDO_FOR_LAB double ordo_price_visible(const ordo_model *model, const ordo_attention_shape *shape);
+
 /* Complete a price from its limiters: the longest, the launch, and the power limit where it acts.
  */
 ORDO_FOR_LAB ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time,

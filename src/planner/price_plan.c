@@ -59,17 +59,16 @@ static double kept_elements(const ordo_attention_shape *s)
     return (double)s->batch * (double)s->heads * rows * columns * ORDO_KEEP_ROWS * ORDO_KEEP_COLS;
 }
 
-/* The part of them that is made (`visible_only` of ordo_dropout_call): of dense problems only
- * blocks in which the mask and the window, whose share of the scores is `share`, leave something.
- */
-static double made_part(const ordo_plan *plan, const ordo_attention_shape *s, double share)
+/* Those that are made (`visible_only` of ordo_dropout_call): of dense problems only blocks in which
+ * the mask and the window, whose share of the scores is `share`, leave something. */
+static double made_elements(const ordo_model *model, const ordo_plan *plan,
+                            const ordo_attention_shape *s, double share)
 {
-    ordo_attention_shape full = *s;
-    full.causal = false;
     if (plan->problem.layout != ORDO_DENSE)
-        return 1;
-    return share * ordo_live_elements(s, ORDO_KEEP_ROWS, ORDO_KEEP_COLS) /
-           ordo_live_elements(&full, ORDO_KEEP_ROWS, ORDO_KEEP_COLS);
+        return kept_elements(s);
+    if (plan->problem.window.on)
+        return share * ordo_live_elements(s, ORDO_KEEP_ROWS, ORDO_KEEP_COLS);
+    return s->causal ? ordo_price_visible(model, s) : kept_elements(s);
 }
 
 static bool fits(const ordo_model *model, double bytes, double share)
@@ -100,7 +99,7 @@ static void price_dropout(const ordo_model *model, const ordo_attention_shape *s
     const ordo_kernel_time backward = pass(model, *s, share, true, ORDO_KEEP_MADE);
     const double fused = forward.seconds + backward.seconds;
     const double given = price->forward.seconds + price->backward.seconds;
-    price->rng = ordo_price_rng(model, counts, elements * made_part(plan, s, share)).time;
+    price->rng = ordo_price_rng(model, counts, made_elements(model, plan, s, share)).time;
     const double kept = given + price->rng.seconds, again = kept + price->rng.seconds;
     const double call = ordo_model_value(model, ORDO_C_CALL) * 1e-9;
     const double noise = 1 - ordo_model_value(model, ORDO_C_NOISE);

@@ -255,9 +255,7 @@ TEST(plans_are_priced)
     CHECK_INT(ordo_plan_create(&plan, &problem, machine, NULL), ORDO_OK);
     CHECK_INT(ordo_model_plan(model, plan, &windowed), ORDO_OK);
     CHECK(windowed.forward.seconds < price.forward.seconds / 4);
-    /* Bits are made for all rows and columns, so a narrow window makes its own. */
-    CHECK_NEAR(windowed.rng.seconds, price.rng.seconds, 0);
-    CHECK_INT(windowed.mode, ORDO_DROPOUT_MODE_FUSED);
+    CHECK(windowed.rng.seconds < price.rng.seconds / 4); /* bits that it hides are not made */
     ordo_plan_destroy(plan);
 
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
