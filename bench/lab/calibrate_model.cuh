@@ -156,7 +156,8 @@ template <int RNG_ROUNDS, int BITS> static void time_sliced(void)
     char name[64];
     snprintf(name, sizeof name, "mask_%dx%d_sliced_us", RNG_ROUNDS, BITS);
     result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
-    row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": %d, \"generator\": \"sliced\", \"heads\": "
+    row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": %d, \"generator\": \"sliced-any\", "
+        "\"heads\": "
         "%d, "
         "\"seq\": %d, \"state\": \"burst\", \"seconds\": %.6g, \"overhead_seconds\": %.3g",
         RNG_ROUNDS, BITS, HEADS, ROWS, ms * 1e-3, launch_seconds());
@@ -318,7 +319,7 @@ static void run_gemms(const blas_gemm *gemms, cudaStream_t stream)
 static void block_row(bool fp8, const char *mode, double seconds)
 {
     row("\"kernel\": \"block\", \"precision\": \"%s\", \"seq\": %d, \"embed\": %d, \"rounds\": 7, "
-        "\"bits\": 8, \"generator\": \"sliced\", \"mode\": \"%s\", \"seconds\": %.6g",
+        "\"bits\": 8, \"generator\": \"sliced-any\", \"mode\": \"%s\", \"seconds\": %.6g",
         fp8 ? "fp8" : "bf16", ROWS, WIDTH, mode, seconds);
 }
 

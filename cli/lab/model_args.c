@@ -45,7 +45,7 @@ cli_section cli_block_section(cli_block_args *a)
                 "key heads (default as many as heads)"),
         OPT_INT("--rounds", "N", &a->rounds, 1, 10, "Philox rounds (default 7)"),
         OPT_INT("--bits", "N", &a->bits, 1, 32, "random bits per element (default 8)"),
-        OPT_CHOICE("--generator", "sliced|swar|compare", &a->generator,
+        OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &a->generator,
                    "how keep bits follow from random bits (default sliced)"),
         OPT_CHOICE("--overlap", "qkv|all", &a->overlap,
                    "GEMMs that can hide the making of bits (default all)"),

@@ -136,7 +136,7 @@ int cli_model_kernel(int argc, char **argv)
                    "attention: keep bits read from memory, or made inside (default none)"),
         OPT_INT("--rounds", "N", &r.rounds, 1, 10, "Philox rounds (default 7)"),
         OPT_INT("--bits", "N", &r.bits, 1, 32, "random bits per element (default 8)"),
-        OPT_CHOICE("--generator", "sliced|swar|compare", &r.generator,
+        OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &r.generator,
                    "how keep bits follow from random bits (default sliced)"),
         OPT_REAL("--utilization", "X", &r.utilization,
                  "attention-backward: busy share of the workers under its order"),

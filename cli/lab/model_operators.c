@@ -90,7 +90,7 @@ enum { ADAM_READ = 2 + 4 + 4 + 4, ADAM_WRITE = 4 + 4 + 4 + 2 };
 static ordo_operator operator_of(const stated *s, int kind)
 {
     static const char *const precisions[] = { "bf16", "fp8", "f16", "f32" };
-    static const char *const generators[] = { "sliced", "swar", "compare" };
+    static const char *const generators[] = { "sliced", "swar", "compare", "sliced-any" };
     static const ordo_operator_kind of[KINDS] = {
         ORDO_OPERATOR_GEMM,   ORDO_OPERATOR_ATTENTION,  ORDO_OPERATOR_ATTENTION,
         ORDO_OPERATOR_RNG,    ORDO_OPERATOR_MEMORY,     ORDO_OPERATOR_MEMORY,

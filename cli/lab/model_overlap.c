@@ -112,7 +112,8 @@ int cli_model_overlap(int argc, char **argv)
                 "ranks that share the heads, with all-reduces"),
         OPT_INT("--rounds", "N", &r.preset.rounds, 1, 10, "of Philox"),
         OPT_INT("--bits", "N", &r.preset.bits, 1, 32, "random bits per element"),
-        OPT_CHOICE("--generator", "sliced|swar|compare", &r.preset.generator, "how they compare"),
+        OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &r.preset.generator,
+                   "how they compare"),
     };
     const cli_section sections[] = { CLI_SECTION("Preset", options), cli_model_section(&r.model) };
     const cli_syntax syntax = {

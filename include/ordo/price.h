@@ -47,14 +47,17 @@ typedef enum ordo_limiter {
 } ordo_limiter;
 enum { ORDO_LIMITERS = 14 };
 
-/* How random bits are compared with the threshold: bit-sliced (ordo's own), four bytes at once in a
- * register (SWAR), or one comparison per element. */
+/* How random bits are compared with the threshold: bit-sliced, four bytes at once in a register
+ * (SWAR), or one comparison per element. Bit-sliced kernels of libordo are compiled for common
+ * thresholds (SLICED is that of p = 0.1); SLICED_ANY reads its threshold, as bench/lab/calibrate
+ * does. */
 typedef enum ordo_generator {
     ORDO_GENERATOR_SLICED = 0,
     ORDO_GENERATOR_SWAR = 1,
-    ORDO_GENERATOR_COMPARE = 2
+    ORDO_GENERATOR_COMPARE = 2,
+    ORDO_GENERATOR_SLICED_ANY = 3
 } ordo_generator;
-enum { ORDO_GENERATORS = 3 };
+enum { ORDO_GENERATORS = 4 };
 
 /* Generator of keep bits. */
 typedef struct ordo_rng {

@@ -55,7 +55,8 @@ static void counted(char *text, size_t capacity)
 static ordo_status find_counts(const ordo_rng *rng, const ordo_kernel_counts **counts)
 {
     if ((unsigned)rng->generator >= ORDO_GENERATORS)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "generator %d: expected sliced, swar or compare",
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "generator %d: expected sliced, swar, compare or sliced-any",
                          (int)rng->generator);
     if (rng->rounds < 0 || rng->rounds > 10)
         return ordo_fail(ORDO_ERR_ARGUMENT, "rounds %d: expected 1 to 10, or 0 for 7", rng->rounds);
@@ -297,6 +298,6 @@ const char *ordo_limiter_name(ordo_limiter limiter)
 
 const char *ordo_generator_name(ordo_generator generator)
 {
-    static const char *const names[] = { "sliced", "swar", "compare" };
+    static const char *const names[] = { "sliced", "swar", "compare", "sliced-any" };
     return name_at(names, ORDO_GENERATORS, (unsigned)generator);
 }

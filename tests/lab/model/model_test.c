@@ -147,8 +147,8 @@ TEST(blocks_are_checked)
            "8 rounds, 8 bits, sliced: its instructions are not known");
     b = good, b.rng.rounds = 11;
     refuse(model, b, ORDO_ERR_ARGUMENT, "rounds 11");
-    b = good, b.rng.generator = (ordo_generator)3;
-    refuse(model, b, ORDO_ERR_ARGUMENT, "generator 3");
+    b = good, b.rng.generator = (ordo_generator)4;
+    refuse(model, b, ORDO_ERR_ARGUMENT, "generator 4");
     b = good, b.utilization = 1.5;
     refuse(model, b, ORDO_ERR_ARGUMENT, "utilization 1.5");
     b = good, b.size = 0;

@@ -64,11 +64,15 @@ static double rng_us(const ordo_model *model, int rounds, int bits, ordo_generat
 TEST(generators_share_a_slot)
 {
     ordo_model *model = h200(true);
+    CHECK_INT(ordo_model_set(model, "rng_start", 0), ORDO_OK);
     CHECK_NEAR(rng_us(model, 7, 32, ORDO_GENERATOR_COMPARE) / (1279 - 9.5), 1, 0.05);
     CHECK_NEAR(rng_us(model, 7, 8, ORDO_GENERATOR_COMPARE) / (780 - 9.5), 1, 0.05);
     CHECK_NEAR(rng_us(model, 7, 8, ORDO_GENERATOR_SWAR) / (354 - 9.5), 1, 0.05);
-    CHECK_NEAR(rng_us(model, 7, 8, ORDO_GENERATOR_SLICED) / (247 - 9.5), 1, 0.05);
-    CHECK_NEAR(rng_us(model, 10, 8, ORDO_GENERATOR_SLICED) / (350 - 9.5), 1, 0.05);
+    CHECK_NEAR(rng_us(model, 7, 8, ORDO_GENERATOR_SLICED_ANY) / (247 - 9.5), 1, 0.05);
+    CHECK_NEAR(rng_us(model, 10, 8, ORDO_GENERATOR_SLICED_ANY) / (350 - 9.5), 1, 0.05);
+    /* libordo's own kernel has fewer instructions: 16384 rows of h200-prices.json, twice as many
+     * elements. */
+    CHECK_NEAR(rng_us(model, 7, 8, ORDO_GENERATOR_SLICED) / (406.1 / 2), 1, 0.02);
     /* Without the shared slot it would be the pipes: 1.5 to 1.8 times too fast. */
     CHECK_INT(ordo_model_set(model, "shared_slot", 0), ORDO_OK);
     ordo_kernel_time time;
@@ -148,7 +152,9 @@ TEST(beside_is_what_was_measured)
     };
     ordo_model *model = h200(false);
     for (size_t i = 0; i < 2; i++) {
-        const ordo_block_report r = price(model, block_8k(rows[i].precision));
+        ordo_block block = block_8k(rows[i].precision);
+        block.rng.generator = ORDO_GENERATOR_SLICED_ANY;
+        const ordo_block_report r = price(model, block);
         CHECK_NEAR(r.gemm_seconds * 1e6 / rows[i].gemm, 1, 0.02);
         CHECK_NEAR(r.gemm_then_rng * 1e6 / rows[i].then, 1, 0.02);
         CHECK_NEAR(r.gemm_beside_rng * 1e6 / rows[i].beside, 1, 0.02);
@@ -178,7 +184,7 @@ TEST(tails_can_be_filled)
 }
 
 /* A fused generator takes 5.5 tensor cycles a wide multiplication from its scheduler: 420 of a
- * 128 x 128 tile at 0.59 of them per score, 455 at the 0.64 of the kernel that was counted. */
+ * 128 x 128 tile at 0.59 of them per score, 440 at the 0.625 of the kernel that was counted. */
 TEST(wide_multiplications_steal)
 {
     ordo_model *model = h200(true);
@@ -188,7 +194,7 @@ TEST(wide_multiplications_steal)
     const ordo_block_report without = price(model, block);
     const double stolen = with.attention_made.seconds - without.attention_made.seconds;
     const double tiles = 32.0 * 64 * 64;
-    CHECK_NEAR(stolen * 132 * 1.58e9 / tiles, 16384 * 0.64 / 32 / 4 * 5.5, 1);
+    CHECK_NEAR(stolen * 132 * 1.58e9 / tiles, 16384 * 0.625 / 32 / 4 * 5.5, 1);
     ordo_model_destroy(model);
 }
 
@@ -365,9 +371,8 @@ TEST(causal_masks_halve_scores)
     block.causal = true;
     const ordo_block_report causal = price(model, block);
     CHECK_NEAR(causal.elements / full.elements, (64 + 1) / 128.0, 1e-12); /* 64 tiles a side */
-    /* 0.155 to 0.159 ms were measured, of 0.251 full: lines of unequal length end unequally. */
-    CHECK_NEAR(causal.rng.seconds * 1e3 / 0.157, 1, 0.03);
-    CHECK_NEAR(full.rng.seconds * 1e3 / 0.251, 1, 0.03);
+    /* In one run 0.1565 and 0.2416 ms: lines of unequal length end unequally. */
+    CHECK_NEAR(causal.rng.seconds / full.rng.seconds / (0.1565 / 0.2416), 1, 0.03);
     CHECK_NEAR(causal.gemm_seconds, full.gemm_seconds, 0);
     ordo_model_destroy(model);
 }
