@@ -46,9 +46,9 @@ typedef struct parts {
     double elements;
     ordo_priced gemm[ORDO_BLOCK_GEMMS];
     ordo_priced attention, with_mask, fused, rng, memory;
-    sum gemms;   /* the GEMMs to overlap with */
-    double tail; /* idle time of their last waves, in seconds */
-    double gaps; /* share of making the bits that runs beside other kernels */
+    sum gemms;    /* the GEMMs to overlap with */
+    double tail;  /* idle time of their last waves, in seconds */
+    double cover; /* bits made beside other kernels, in seconds */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -176,7 +176,6 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
             p.tail += cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
         }
     }
-    p.gaps = cpu ? 0 : ordo_model_value(model, ORDO_C_GAP_SHARE);
     p.elements =
         share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
     p.attention = attention_of(&p, shape_of(model, b, ORDO_KEEP_NONE), share);
@@ -189,6 +188,8 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
                            shape.causal ? ordo_price_visible(model, &shape) : p.elements);
     if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
         p.memory = memory_steps(model, b);
+    if (!cpu && !b->overlap_qkv_only)
+        p.cover = ordo_model_value(model, ORDO_C_COVER_SHARE) * p.memory.time.seconds;
     return p;
 }
 
@@ -268,6 +269,7 @@ static double pipelined(const parts *p, int64_t n)
         .rng = ordo_price_rng(p->model, p->rng_counts, p->elements).time.seconds / (double)n,
         .steal = steal_of(p, p->elements / (double)n),
         .tail = tail,
+        .awaited = true,
     };
     const double launch = ordo_model_value(p->model, ORDO_C_SEGMENT_LAUNCH) * 1e-9;
     return (double)n * (ordo_overlap(p->model, &beside).seconds + attention + launch) +
@@ -299,9 +301,11 @@ static void price_modes(const parts *p, ordo_block_report *r)
         .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - masked : p->rng.clock_seconds,
         .steal = steal_of(p, p->elements),
         .tail = p->tail,
+        .awaited = true,
     };
     ordo_beside beside = alone; /* in a block there are more kernels than GEMMs */
-    beside.gaps = p->gaps;
+    beside.cover = p->cover;
+    beside.awaited = b->overlap_qkv_only;
     const ordo_hidden hidden = ordo_overlap(model, &beside);
     r->gemm_seconds = gemm;
     r->none = fixed + with_attention(p, &p->attention, NULL);
@@ -350,9 +354,17 @@ static void price_training(const parts *p, ordo_block_report *r)
         backward_fused = backward_masked + (fused - masked);
     }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
-    ordo_beside once = { g, rng, steal_of(p, p->elements), p->tail, p->gaps }, again = once;
+    ordo_beside once = { .gemm = g,
+                         .rng = rng,
+                         .steal = steal_of(p, p->elements),
+                         .tail = p->tail,
+                         .cover = p->cover,
+                         .awaited = p->block->overlap_qkv_only };
+    ordo_beside again = once;
     again.gemm *= 1.5;
     again.tail *= 1.5;
+    again.cover *= 1.5;
+    again.awaited = true;
     const double first = ordo_overlap(model, &once).seconds;
     const double second = ordo_overlap(model, &again).seconds;
     t->none = fixed + 3 * g + forward + backward;

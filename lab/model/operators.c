@@ -6,7 +6,8 @@
  *
  *   products     a kernel of matrix products whose registers fill a multiprocessor lets no other
  *                kernel in: the one that started later waits, as on a second stream
- *   making bits  beside products that leave room: both slowed as in overlap.c
+ *   making bits  beside products that leave room: both slowed as in overlap.c; beside kernels that
+ *                move bytes at the share of its speed that blocks have shown (cover_share)
  *   the rest     at full speed as long as the uses of each resource add up to no more than one;
  * else all of them slower by that factor */
 #include "model/model.h"
@@ -181,6 +182,20 @@ static bool shut_out(const job_list *l, size_t i)
     return false;
 }
 
+/* The most speed of kernel i, if it makes bits, beside kernels that move bytes: where these wait
+ * for memory all the time, what whole blocks have shown. */
+static double covered(const job_list *l, size_t i)
+{
+    const double share = ordo_model_value(l->model, ORDO_C_COVER_SHARE);
+    double most = 1;
+    for (size_t k = 0; k < l->count && l->jobs[i].bits; k++) {
+        const job *other = &l->jobs[k];
+        if (k != i && running(other) && !other->products)
+            most = fmin(most, 1 - (1 - share) * other->use[ORDO_RESOURCE_MEMORY]);
+    }
+    return most;
+}
+
 /* Speed of kernel i beside the others that run, relative to its speed alone. */
 static double rate_of(const job_list *l, size_t i)
 {
@@ -194,7 +209,7 @@ static double rate_of(const job_list *l, size_t i)
         if (!running(other) || shut_out(l, k))
             continue;
         for (int r = 0; r < ORDO_RESOURCES; r++)
-            use[r] += other->use[r];
+            use[r] += covered(l, k) * other->use[r];
         if (k == i || !bits_beside(j, other))
             continue;
         const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
@@ -207,7 +222,7 @@ static double rate_of(const job_list *l, size_t i)
     for (int r = 0; r < ORDO_RESOURCES; r++)
         if (j->use[r] > 0)
             most = larger(most, use[r]);
-    return 1 / most;
+    return fmin(covered(l, i), 1 / most);
 }
 
 /* Run the list; its time, or -1 if kernels wait for each other. */

@@ -32,8 +32,8 @@ def write(file: Path, made: list[dict]) -> None:
 with tempfile.TemporaryDirectory() as name:
     file = Path(name) / "rows.json"
     for sets, chosen in (
-        (("gap_share=0.4",), "generation"),
-        (("gap_share=0", "tail_share=0.5"), "tails"),
+        (("cover_share=0.3",), "bytes"),
+        (("cover_share=0", "tail_share=0.5"), "tails"),
     ):
         made = rows(6)
         write(file, made)

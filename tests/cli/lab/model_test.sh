@@ -178,7 +178,7 @@ refuses 2 "--most-ratio -1: expected 0 or more percent" model validate "$work/ra
 status 0 model block --seq 8k --embed 4k --measured "$work/ratios.json"
 prints "recommended: sequential, no difference to overlapped; dropout costs"
 prints "recommended: overlapped, 1"
-ratios 0.995 # less than a percent faster than sequential
+ratios 1.01 # less than two percent faster than sequential
 json model block --seq 8k --embed 4k --measured "$work/ratios.json"
 tr -d ' \n' <"$out" | grep -qE '"overlapped_qkv_ms":null,"recommended":"sequential","margin":-0.00[0-9]*,"no_difference":true' ||
     fail "measured times within noise: $(tr -d ' \n' <"$out" | grep -o '"measured":{[^}]*}')"
@@ -188,9 +188,9 @@ refuses 2 "no such measured.json" model block --seq 8k --embed 4k --measured "$w
 # Forward and backward: within noise there is no difference.
 status 0 model block --seq 8k --embed 4k --backward
 prints "  recommended: sequential, keep; no difference to overlapped, keep"
-status 0 model block --seq 8k --embed 4k --backward --set fork_join=2e6 --set noise=0.02
+status 0 model block --seq 8k --embed 4k --backward --set coresident=1 --set wide_steal=60
 prints "  recommended: sequential, keep; no difference to sequential, regenerate"
-status 0 model block --seq 8k --embed 4k --backward --set fork_join=2e6 --set noise=0.005
+status 0 model block --seq 8k --embed 4k --backward --set coresident=1 --set wide_steal=60 --set noise=0.005
 grep -q '^  recommended: sequential, keep$' "$out" || fail "a difference is called none"
 json model grid --x seq=2k,8k --y tensor=1x,2x,4x --embed 4k --value dropout_cost
 status 0 model report --seq 8k --embed 4k --html "$work/page.html"
@@ -200,8 +200,8 @@ grep -qE 'https?://' "$work/page.html" && ! grep -q 'www.w3.org' "$work/page.htm
 
 # Lists of kernels: presets have the widths of their models, and files say the same.
 json model overlap --preset llama3-8b --seq 8k --causal
-says recommended overlapped
-says beside activation
+says recommended sequential
+is no_difference true
 is measured false
 for name in in_line_seconds fused_seconds recommended_seconds no_difference kernels; do
     [ -n "$(field $name)" ] || fail "overlap: no $name"

@@ -110,16 +110,26 @@ TEST(registers_decide_residency)
     ordo_model *model = h200(true);
     const ordo_block_report apart = price(model, block_8k(ORDO_PRECISION_BF16));
     CHECK(!apart.coresident);
-    /* A generator that its block waits for runs in the gaps of the block at most, and gains no more
-     * than the second stream costs. */
-    CHECK_NEAR(apart.exposed / apart.rng.seconds, 1 - 0.22, 1e-9);
-    CHECK_NEAR(apart.mode[ORDO_DROPOUT_MODE_OVERLAPPED] / apart.mode[ORDO_DROPOUT_MODE_SEQUENTIAL],
-               1, 0.005);
-    CHECK_INT(ordo_model_set(model, "gap_share", 0), ORDO_OK);
+    /* Bits run beside kernels that move bytes, and between the GEMMs; the next block needs them. */
+    const double hidden = apart.rng.seconds - apart.exposed;
+    CHECK_NEAR(hidden / apart.memory_seconds, 0.36, 1e-9);
+    CHECK_NEAR(apart.mode[ORDO_DROPOUT_MODE_SEQUENTIAL] - apart.mode[ORDO_DROPOUT_MODE_OVERLAPPED],
+               hidden, 1e-12);
+    CHECK_INT(ordo_model_set(model, "cover_share", 0), ORDO_OK);
     const ordo_block_report behind = price(model, block_8k(ORDO_PRECISION_BF16));
-    CHECK(behind.mode[ORDO_DROPOUT_MODE_OVERLAPPED] > behind.mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+    CHECK_NEAR(behind.mode[ORDO_DROPOUT_MODE_OVERLAPPED], behind.mode[ORDO_DROPOUT_MODE_SEQUENTIAL],
+               1e-12);
     CHECK(behind.exposed == behind.rng.seconds);
-    CHECK(behind.gemm_beside_rng == apart.gemm_beside_rng); /* GEMMs alone have no gaps */
+    CHECK(behind.gemm_beside_rng == apart.gemm_beside_rng); /* there are GEMMs alone */
+    CHECK(behind.gemm_beside_rng > behind.gemm_then_rng);
+    /* Beside QKV alone there is no cover, and attention waits for the bits. */
+    CHECK_INT(ordo_model_set(model, "cover_share", 0.36), ORDO_OK);
+    ordo_block block = block_8k(ORDO_PRECISION_BF16);
+    block.overlap_qkv_only = true;
+    const ordo_block_report qkv = price(model, block);
+    CHECK_NEAR(qkv.mode[ORDO_DROPOUT_MODE_OVERLAPPED] - qkv.mode[ORDO_DROPOUT_MODE_SEQUENTIAL],
+               27.2e-6, 1e-9);
+    CHECK_INT(ordo_model_set(model, "cover_share", 0), ORDO_OK);
     /* One that is free to run on fills some of them, but less than the mask takes. */
     CHECK_INT(ordo_model_set(model, "tail_share", 1), ORDO_OK);
     CHECK_INT(ordo_model_set(model, "fork_join", 0), ORDO_OK);
@@ -140,7 +150,7 @@ TEST(registers_decide_residency)
 
 /* GEMMs of a block and a mask of 2^31 elements, seconds of load, us: alone, one after the other,
  * and beside each other, as h200-calibrate.json has them: beside is slower than behind, by less
- * than measurements vary. The model must not recommend what was measured to lose. */
+ * than measurements vary. */
 TEST(beside_is_what_was_measured)
 {
     static const struct {
@@ -159,8 +169,29 @@ TEST(beside_is_what_was_measured)
         CHECK_NEAR(r.gemm_then_rng * 1e6 / rows[i].then, 1, 0.02);
         CHECK_NEAR(r.gemm_beside_rng * 1e6 / rows[i].beside, 1, 0.02);
         CHECK_NEAR(r.gemm_beside_rng / r.gemm_then_rng, rows[i].beside / rows[i].then, 0.003);
-        CHECK(r.best != ORDO_DROPOUT_MODE_OVERLAPPED);
-        CHECK(r.training_best != ORDO_DROPOUT_MODE_OVERLAPPED);
+    }
+    ordo_model_destroy(model);
+}
+
+/* Sequential over overlapped, whole blocks of 8192 x 4096, in the runs of h200-block.json and
+ * h200-block-12.json. In bf16 they contradict each other, and the model says "no difference"; in
+ * fp8, where kernels that move bytes take a larger part, both are above 1. */
+TEST(whole_blocks_are_what_was_measured)
+{
+    static const struct {
+        ordo_precision precision;
+        double first, second;
+    } rows[] = { { ORDO_PRECISION_BF16, 1.016, 0.985 }, { ORDO_PRECISION_FP8, 1.032, 1.012 } };
+    ordo_model *model = NULL;
+    CHECK_INT(ordo_model_create(&model, machine, ORDO_CALIBRATION_SILICON), ORDO_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const ordo_block_report r = price(model, block_8k(rows[i].precision));
+        CHECK_NEAR(r.overlapped_over_sequential, (rows[i].first + rows[i].second) / 2, 0.02);
+        const bool says = rows[i].first > 1 && rows[i].second > 1;
+        CHECK_INT(r.best, says ? ORDO_DROPOUT_MODE_OVERLAPPED : ORDO_DROPOUT_MODE_SEQUENTIAL);
+        CHECK_INT(r.no_difference, !says);
+        CHECK_INT(r.training_best,
+                  ORDO_DROPOUT_MODE_SEQUENTIAL); /* bf16: +0.4 % over both passes */
     }
     ordo_model_destroy(model);
 }
@@ -508,10 +539,10 @@ TEST(blocks_in_fp8_attend_in_bf16)
 }
 
 CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_decide_residency),
-           RUN(beside_is_what_was_measured), RUN(tails_can_be_filled),
-           RUN(wide_multiplications_steal), RUN(utilization_stretches_the_backward_pass),
-           RUN(shards_divide_the_work), RUN(causal_masks_halve_scores), RUN(pipelines_save_memory),
-           RUN(whole_waves_cost), RUN(shared_memory_is_counted), RUN(given_bits_are_read),
-           RUN(fitted_constants), RUN(kinds_of_attention_have_factors),
-           RUN(fp8_quantises_its_inputs), RUN(masks_cut_the_tiles_of_the_kernels),
-           RUN(blocks_in_fp8_attend_in_bf16))
+           RUN(beside_is_what_was_measured), RUN(whole_blocks_are_what_was_measured),
+           RUN(tails_can_be_filled), RUN(wide_multiplications_steal),
+           RUN(utilization_stretches_the_backward_pass), RUN(shards_divide_the_work),
+           RUN(causal_masks_halve_scores), RUN(pipelines_save_memory), RUN(whole_waves_cost),
+           RUN(shared_memory_is_counted), RUN(given_bits_are_read), RUN(fitted_constants),
+           RUN(kinds_of_attention_have_factors), RUN(fp8_quantises_its_inputs),
+           RUN(masks_cut_the_tiles_of_the_kernels), RUN(blocks_in_fp8_attend_in_bf16))
