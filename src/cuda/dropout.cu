@@ -2,8 +2,8 @@
  * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
  * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
- * Round keys are kernel parameters, which the XORs read at no cost; thresholds known at compile
- * time let one instruction combine two words. */
+ * Round keys are kernel parameters, which the XORs read at no cost, or registers if the seed is in
+ * device memory; thresholds known at compile time let one instruction combine two words. */
 #include <cuda_runtime.h>
 
 #include "cuda/common/keep_inside.h"
@@ -42,6 +42,23 @@ struct computed_keys {
     {
         return half ? high + (uint32_t)round * ORDO_PHILOX_W1
                     : low + (uint32_t)round * ORDO_PHILOX_W0;
+    }
+};
+
+/* Computed once and held in registers. */
+template <int ROUNDS> struct held_keys {
+    uint32_t key[2 * ROUNDS];
+    __device__ explicit held_keys(const computed_keys &from)
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * ROUNDS; i++) {
+            key[i] = from.at(i / 2, i % 2);
+            asm volatile("" : "+r"(key[i])); /* else every XOR computes its key again */
+        }
+    }
+    __device__ uint32_t at(int round, int half) const
+    {
+        return key[2 * round + half];
     }
 };
 
@@ -109,21 +126,12 @@ ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
     return x;
 }
 
-template <int ROUNDS, int BITS, uint32_t THRESHOLD, bool POINTERS>
-static __global__ void __launch_bounds__(128, 8)
-    sliced_kernel(const __grid_constant__ bits_args args)
+template <int ROUNDS, int BITS, uint32_t THRESHOLD, class KEYS>
+ORDO_DEVICE void make_pieces(const bits_args &args, const KEYS &keys, uint32_t site)
 {
     const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
-    const uint64_t seed = POINTERS && args.seed_ptr ? *args.seed_ptr : args.keep.seed;
-    const uint32_t site =
-        (uint32_t)(POINTERS && args.offset_ptr ? *args.offset_ptr : args.keep.offset);
-    const computed_keys computed = { (uint32_t)seed, (uint32_t)(seed >> 32) };
-    const given_keys given = { args };
     auto word = [&](uint32_t bh, uint32_t row, uint32_t block) {
-        return POINTERS
-                   ? sliced_word<ROUNDS, BITS, THRESHOLD>(args, computed, bh, row, block, quad,
-                                                          site)
-                   : sliced_word<ROUNDS, BITS, THRESHOLD>(args, given, bh, row, block, quad, site);
+        return sliced_word<ROUNDS, BITS, THRESHOLD>(args, keys, bh, row, block, quad, site);
     };
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
@@ -133,6 +141,21 @@ static __global__ void __launch_bounds__(128, 8)
             x.words[at * 32] = { word(x.bh, x.row, args.block + at),
                                  word(x.bh, x.row + 8, args.block + at) };
     }
+}
+
+template <int ROUNDS, int BITS, uint32_t THRESHOLD, bool POINTERS>
+static __global__ void __launch_bounds__(128, 8)
+    sliced_kernel(const __grid_constant__ bits_args args)
+{
+    if (!POINTERS) {
+        const given_keys keys = { args };
+        make_pieces<ROUNDS, BITS, THRESHOLD>(args, keys, (uint32_t)args.keep.offset);
+        return;
+    }
+    const uint64_t seed = args.seed_ptr ? *args.seed_ptr : args.keep.seed;
+    const uint64_t offset = args.offset_ptr ? *args.offset_ptr : args.keep.offset;
+    const held_keys<ROUNDS> keys({ (uint32_t)seed, (uint32_t)(seed >> 32) });
+    make_pieces<ROUNDS, BITS, THRESHOLD>(args, keys, (uint32_t)offset);
 }
 
 /* Every rounds, bits, threshold and keying, by the definition itself. */
@@ -257,38 +280,36 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
 typedef void (*bits_kernel)(const bits_args args);
 
 /* p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25, 0.3 and 0.5 in 8 bits. */
-template <int ROUNDS> static bits_kernel choose_8(uint32_t threshold)
+template <int ROUNDS, bool POINTERS> static bits_kernel choose_8(uint32_t threshold)
 {
     switch (threshold) {
-    case 243: return sliced_kernel<ROUNDS, 8, 243, false>;
-    case 230: return sliced_kernel<ROUNDS, 8, 230, false>;
-    case 218: return sliced_kernel<ROUNDS, 8, 218, false>;
-    case 212: return sliced_kernel<ROUNDS, 8, 212, false>;
-    case 205: return sliced_kernel<ROUNDS, 8, 205, false>;
-    case 192: return sliced_kernel<ROUNDS, 8, 192, false>;
-    case 179: return sliced_kernel<ROUNDS, 8, 179, false>;
-    case 128: return sliced_kernel<ROUNDS, 8, 128, false>;
-    default: return sliced_kernel<ROUNDS, 8, 0, false>;
+    case 243: return sliced_kernel<ROUNDS, 8, 243, POINTERS>;
+    case 230: return sliced_kernel<ROUNDS, 8, 230, POINTERS>;
+    case 218: return sliced_kernel<ROUNDS, 8, 218, POINTERS>;
+    case 212: return sliced_kernel<ROUNDS, 8, 212, POINTERS>;
+    case 205: return sliced_kernel<ROUNDS, 8, 205, POINTERS>;
+    case 192: return sliced_kernel<ROUNDS, 8, 192, POINTERS>;
+    case 179: return sliced_kernel<ROUNDS, 8, 179, POINTERS>;
+    case 128: return sliced_kernel<ROUNDS, 8, 128, POINTERS>;
+    default: return sliced_kernel<ROUNDS, 8, 0, POINTERS>;
     }
 }
 
-template <int ROUNDS> static bits_kernel choose_bits(const ordo_keep *keep, bool pointers)
+template <int ROUNDS, bool POINTERS> static bits_kernel choose_bits(const ordo_keep *keep)
 {
     if (keep->bits == 8)
-        return pointers ? sliced_kernel<ROUNDS, 8, 0, true> : choose_8<ROUNDS>(keep->threshold);
-    if (keep->bits == 4 && keep->threshold == 14 && !pointers) /* p = 0.1 */
-        return sliced_kernel<ROUNDS, 4, 14, false>;
-    if (keep->bits == 4)
-        return pointers ? sliced_kernel<ROUNDS, 4, 0, true> : sliced_kernel<ROUNDS, 4, 0, false>;
-    return defined_kernel;
+        return choose_8<ROUNDS, POINTERS>(keep->threshold);
+    if (keep->bits == 4 && keep->threshold == 14) /* p = 0.1 */
+        return sliced_kernel<ROUNDS, 4, 14, POINTERS>;
+    return keep->bits == 4 ? sliced_kernel<ROUNDS, 4, 0, POINTERS> : defined_kernel;
 }
 
 static bits_kernel choose(const ordo_keep *keep, bool pointers)
 {
     if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 7)
-        return choose_bits<7>(keep, pointers);
+        return pointers ? choose_bits<7, true>(keep) : choose_bits<7, false>(keep);
     if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 10)
-        return choose_bits<10>(keep, pointers);
+        return pointers ? choose_bits<10, true>(keep) : choose_bits<10, false>(keep);
     return defined_kernel;
 }
 
