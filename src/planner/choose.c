@@ -204,9 +204,10 @@ static void note_phases(ordo_plan *plan)
         return;
     note(plan,
          "by phases: %" PRId64 " bytes per score from L2, flash tiles would move %" PRId64
-         "%s; %sdS of %" PRId64 " query tiles of %" PRId64 " key heads at a time",
+         "%s; %s of %" PRId64 " query tiles of %" PRId64 " key heads%s",
          rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 128",
-         ordo_plan_chained(plan) ? "" : "P and ", parts.panels.tiles, parts.panels.section);
+         ordo_plan_chained(plan) ? "room for dS" : "P and dS", parts.panels.tiles,
+         parts.panels.section, ordo_plan_chained(plan) ? "" : " at a time");
 }
 
 void ordo_plan_annotate(ordo_plan *plan)

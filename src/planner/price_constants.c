@@ -55,9 +55,9 @@ static const char BACKWARD_FIT[] =
     "least squares over 22 rows of ordo's own bf16 backward pass on an H200 "
     "(bench/gpu/attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
     "2026-11-15: mean error 2.8 %";
-static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json (mean "
-                                "error 1.4 %; causal rows, not "
-                                "fitted, 1.7 %), in proportion to the head size";
+static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json, "
+                                "earlier kernels; rescaled with the count of the generator's "
+                                "instructions; in proportion to the head size";
 static const char TIME_FIT[] = "half of the rows of its kind in "
                                "bench/lab/measured/h200-prices.json, by bench/lab/fit_prices; keep "
                                "bits made inside above 256 do not exist";

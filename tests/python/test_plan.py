@@ -33,7 +33,7 @@ def test_a_limit_of_the_workspace_changes_no_bit():
     assert ordo.Plan.parse(less.line).workspace_bytes == less.workspace_bytes
     chained = ordo.Plan(wide.replace(head_dim=256), "h200")  # P is not stored
     assert 1 << 29 < chained.workspace_bytes < 5 << 27
-    assert "; dS of 64 query tiles of 4 key heads at a time" in chained.info.note
+    assert "; room for dS of 64 query tiles of 4 key heads" in chained.info.note
     assert "; P and dS of 64 query tiles of 4 key heads at a time" in whole.info.note
     assert ordo.backend_limits("cuda").head_dim_max == 576
     dropped = ordo.Plan(wide.replace(dropout=0.1), "h200")

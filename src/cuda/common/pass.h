@@ -37,7 +37,7 @@ typedef struct ordo_cuda_phase {
     int32_t columns;  /* of a row of p and ds */
     bool chained;     /* backward: ordo_plan_chained(); there is no p */
     uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
-                       * p only */
+                       * p only; chained: ds has lines of dS^T, ordo_phase_lines */
     float *shrink;    /* forward: one per row of each key tile of p */
     float *dk, *dv;   /* backward: sums (sequence, row, head of the section, dim) */
     /* Backward, chained: bytes of ds, and of ds, dk and dv, which follow each other: dS^T takes the
