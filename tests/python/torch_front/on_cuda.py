@@ -299,6 +299,55 @@ for _name in ("head_size_96", "head_size_256", "window", "softcap", "float16"):
 
 
 @check
+def huge_logits():
+    """Logits beyond 2^31: the largest has all the probability, so that o is its v. On CUDA rows that
+    are not so are counted and said, not refused."""
+    rows, said = 200, []
+    for dtype in (torch.bfloat16, torch.float16):
+        wrong, broken, all_rows = 0, 0, 0
+        for scale in (100.0, 1.7e6, 1.3e7, 1.1e8, 1.7e9, 3.3e12, 1.9e30):
+            for causal in (False, True):
+                q, k, v = (torch.zeros(1, rows, 1, 64, dtype=dtype, device=kit.DEVICE) for _ in "qkv")
+                q[..., 0] = 3
+                k[0, :, 0, 0] = torch.arange(rows, device=kit.DEVICE) - 230  # whole: scores are exact
+                v[0, :, 0] = torch.arange(rows * 64, device=kit.DEVICE).view(rows, 64) % 97 - 50
+                o, lse = ordo.torch.attention(q, k, v, causal=causal, scale=scale)
+                last = torch.arange(rows) if causal else torch.full((rows,), rows - 1)
+                exact = 3.0 * (last - 230).double() * scale
+                seen, value = o[0, :, 0].cpu().double(), v[0, last.to(v.device), 0].cpu().double()
+                right = ((seen - value).abs() <= 0.01 * value.abs()).all(-1)
+                right &= (lse[0, 0].cpu().double() - exact).abs() <= 1e-6 * exact.abs()
+                nan = seen.isnan().any(-1)
+                wrong += int((~right & ~nan).sum())
+                broken += int(nan.sum())
+                all_rows += rows
+        said.append(f"{str(dtype)[6:]}: {wrong} wrong and {broken} NaN of {all_rows} rows")
+        expect(cuda() or wrong + broken == 0, said[-1])
+    return "; ".join(said)
+
+
+@check
+def infinite_logit():
+    """A row whose logits overflow leaves the other rows their bits."""
+    said = []
+    for dtype, factor in ((torch.bfloat16, 1e38), (torch.float16, 3e4)):
+        (q, k, v), _ = tensors(rows=200, dtype=dtype)
+        q, k, v = q.detach(), k.detach(), v.detach()
+        scale = 0.125 if dtype is torch.bfloat16 else 1e34
+        wanted = ordo.torch.attention(q, k, v, causal=True, scale=scale)
+        other = q.clone()
+        other[1, 150, 2] = q[1, 150, 2].sign() * factor
+        o, lse = ordo.torch.attention(other, k, v, causal=True, scale=scale)
+        row, sums = o[1, 150, 2], lse[1, 2, 150]
+        kind = "NaN" if row.isnan().all() else "finite" if row.isfinite().all() else "mixed"
+        said.append(f"{str(dtype)[6:]}: o is {kind}, lse {sums.item():.3g}")
+        o[1, 150, 2], lse[1, 2, 150] = wanted[0][1, 150, 2], wanted[1][1, 2, 150]
+        equal((o, lse), wanted, f"{said[-1]}: another row")
+        expect(cuda() or kind == "NaN", said[-1])
+    return "; ".join(said)
+
+
+@check
 def float32():
     given = tensors(dtype=torch.float32)
     if not cuda():

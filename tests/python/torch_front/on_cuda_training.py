@@ -1,9 +1,10 @@
-"""Two transformers models trained on a CUDA device: a part of on_cuda.py, which also runs alone.
+"""Transformers models on a CUDA device: a part of on_cuda.py, which also runs alone.
 
 PYTHONPATH=python python3 tests/python/torch_front/on_cuda_training.py [--device cuda] [--steps 50]
                                                                     [NAME...]
 
-Each model is trained twice (equal bits of losses and parameters), beside SDPA; step times last.
+Two models are trained twice (equal bits of losses and parameters), beside SDPA; step times last. Of
+a third, whose heads are DeepSeek's, one step is compared with eager attention.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import time
 import on_cuda_kit as kit
 import ordo
 import torch
+from math64 import same
 from on_cuda_kit import CHECKS, check, cuda, dropout_there, expect, wait
 
 
 def _model(name, implementation, p):
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+    from transformers import (
+        DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+        LlamaForCausalLM,
+    )  # fmt: skip
 
     small = not cuda()
     torch.manual_seed(0)
@@ -26,6 +31,16 @@ def _model(name, implementation, p):
         size = dict(n_layer=2, n_head=2, n_embd=128) if small else {}
         config = GPT2Config(**size, attn_pdrop=p)
         kind = GPT2LMHeadModel
+    elif name == "deepseek":  # no experts: which are chosen may depend on the last bit
+        heads = 2 if small else 16
+        config = DeepseekV3Config(
+            hidden_size=128 if small else 1024, intermediate_size=256 if small else 2048,
+            num_hidden_layers=2, first_k_dense_replace=2, num_attention_heads=heads,
+            num_key_value_heads=heads, q_lora_rank=64, kv_lora_rank=64, qk_nope_head_dim=128,
+            qk_rope_head_dim=64, v_head_dim=128, vocab_size=1024, max_position_embeddings=4096,
+            attention_dropout=p,
+        )  # fmt: skip
+        kind = DeepseekV3ForCausalLM
     else:
         config = LlamaConfig(
             hidden_size=256 if small else 4096, intermediate_size=512 if small else 14336,
@@ -97,42 +112,64 @@ def _fingerprint(tensor):
     return (bits * (2 * torch.arange(bits.numel(), device=bits.device) + 1)).sum()
 
 
+def _gradients(name, implementation, strict=False):
+    """(loss, gradients) of one step without dropout."""
+    torch.use_deterministic_algorithms(strict)
+    model = _model(name, implementation, 0.0)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    inputs = {key: x.to(kit.DEVICE) for key, x in _batch(name, "dense").items()}
+    with torch.autocast(kit.DEVICE, torch.bfloat16):
+        loss = model(**inputs, use_cache=False).loss
+    loss.backward()
+    torch.use_deterministic_algorithms(False)
+    return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def _beside_eager(name):
+    """Every gradient of one step beside SDPA's and eager's: what was found."""
+    made = {x: _gradients(name, x) for x in ("eager", "sdpa", "ordo")}
+
+    def apart(one, other):
+        """The largest relative distance of a gradient, and whose it is."""
+        grads, others = made[one][1], made[other][1]
+        expect(grads.keys() == others.keys(), f"{name}: {one} has other gradients than {other}")
+        found = (
+            ((x - others[n]).norm() / others[n].norm().clamp_min(1e-20), n)
+            for n, x in grads.items()
+        )
+        return max((x.item(), n) for x, n in found)
+
+    ours, theirs = apart("ordo", "eager"), apart("sdpa", "eager")
+    words = " ".join(f"{loss:.4f}" for loss, _ in made.values())
+    said = f"{name} losses {words}, ordo {ours[0]:.1e} {ours[1]}, sdpa {theirs[0]:.1e}"
+    expect(ours[0] < 2 * theirs[0] + 0.02, said)
+    return said
+
+
 @check
 def gradients_in_a_model():
     """One step of each model without dropout: every gradient beside SDPA's and eager's."""
     import ordo.transformers
 
     ordo.transformers.register()
-    said = []
-    for name in ("gpt2", "llama"):
-        grads, losses = {}, {}
-        for implementation in ("eager", "sdpa", "ordo"):
-            model = _model(name, implementation, 0.0)
-            for module in model.modules():
-                if isinstance(module, torch.nn.Dropout):
-                    module.p = 0.0
-            inputs = {key: x.to(kit.DEVICE) for key, x in _batch(name, "dense").items()}
-            with torch.autocast(kit.DEVICE, torch.bfloat16):
-                loss = model(**inputs, use_cache=False).loss
-            loss.backward()
-            losses[implementation] = loss.item()
-            grads[implementation] = {n: p.grad for n, p in model.named_parameters()}
-            del model
+    return "; ".join(_beside_eager(name) for name in ("gpt2", "llama"))
 
-        def apart(one, other):
-            """The largest relative distance of a gradient, and whose it is."""
-            found = (
-                ((x - grads[other][n]).norm() / grads[other][n].norm().clamp_min(1e-20), n)
-                for n, x in grads[one].items()
-            )
-            return max((x.item(), n) for x, n in found)
 
-        ours, theirs = apart("ordo", "eager"), apart("sdpa", "eager")
-        words = " ".join(f"{x:.4f}" for x in losses.values())
-        said.append(f"{name} losses {words}, ordo {ours[0]:.1e} {ours[1]}, sdpa {theirs[0]:.1e}")
-        expect(ours[0] < 2 * theirs[0] + 0.02, said[-1])
-        grads.clear()
-    return "; ".join(said)
+@check
+def deepseek():
+    """The same of a model whose queries and keys have 192 columns and whose values have 128, and
+    its bits twice."""
+    import ordo.transformers
+
+    ordo.transformers.register()
+    said = _beside_eager("deepseek")
+    (loss, grads), (again, repeated) = (_gradients("deepseek", "ordo", True) for _ in range(2))
+    expect(loss == again, f"a repeat has loss {again}, not {loss}")
+    for name, x in grads.items():
+        expect(same(x, repeated[name]), f"a repeat has another gradient of {name}")
+    return f"{said}; a repeat has its {len(grads)} gradients"
 
 
 def _gap(one, other):
@@ -303,10 +340,10 @@ def whole_step_graph():
         expect(torch.equal(losses[0], losses[1]), f"p {p}: losses of two runs differ")
         expect(torch.equal(weights[0], weights[1]), f"p {p}: weights of two runs differ")
         expect(losses[0][-1] < losses[0][0], f"p {p}: loss {losses[0].tolist()}")
-        same = torch.equal(losses[0], losses[-1]) and torch.equal(weights[0], weights[-1])
+        equal = torch.equal(losses[0], losses[-1]) and torch.equal(weights[0], weights[-1])
         apart = (losses[0] - losses[-1]).abs().max().item()
         expect(apart < 0.02, f"p {p}: losses are {apart} from those of steps one by one")
-        said.append(f"p {p}: {'the bits' if same else f'within {apart:.1e}'} of steps one by one")
+        said.append(f"p {p}: {'the bits' if equal else f'within {apart:.1e}'} of steps one by one")
     torch.use_deterministic_algorithms(False)
     return "; ".join(said) if cuda() else "no graphs here; " + "; ".join(said)
 
