@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import multiprocessing
@@ -180,13 +181,14 @@ def _rest_openmp() -> None:
     does not suffice there: Arm's library of kernels has a number of threads of its own.
     """
     hard = 2  # omp_pause_hard
-    with open("/proc/self/maps") as maps:
-        mapped = {line.split(maxsplit=5)[-1].strip() for line in maps}
-    for path in mapped:
-        if "libgomp" in os.path.basename(path):
-            rest = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
-            if rest is not None:
-                rest(hard)
+    with contextlib.suppress(OSError):  # no /proc, or a file that is gone
+        with open("/proc/self/maps") as maps:
+            mapped = {line.split(maxsplit=5)[-1].strip() for line in maps}
+        for path in mapped:
+            if "libgomp" in os.path.basename(path):
+                rest = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
+                if rest is not None:
+                    rest(hard)
 
 
 def _path(folder: str, rank: int) -> str:
