@@ -355,11 +355,10 @@ static void check_lines(const ordo_cuda_batch *batch, const ordo_phase_lines *li
         }
 }
 
-/* The panels of `heads` key heads of two query heads each, with `room` lines. Returns how many. */
-static int check_filled(const ordo_cuda_batch *batch, int32_t columns, int32_t heads, int64_t room,
-                        bool down)
+/* The panels of `heads` key heads of two query heads each, in `places`. Returns how many. */
+static int check_filled(const ordo_cuda_batch *batch, int32_t columns, int32_t heads,
+                        ordo_phase_room places, bool down)
 {
-    const ordo_phase_room places = { room, room };
     ordo_phase_lines lines = ordo_phase_lines_of(batch, columns);
     int panels = 0;
     for (int32_t done = 0; done < batch->tiles; panels++) {
@@ -372,7 +371,8 @@ static int check_filled(const ordo_cuda_batch *batch, int32_t columns, int32_t h
         lines.before = ordo_phase_lines_before(&lines, panel.tile);
         lines.head = (int32_t)ordo_phase_panel_lines(&lines, &panel, 1);
         const int64_t need = ordo_phase_panel_lines(&lines, &panel, 2 * heads);
-        CHECK(need <= room || panel.tiles == 1);
+        CHECK(need <= (panel.tiles == batch->tiles ? places.whole : places.part) ||
+              panel.tiles == 1);
         check_lines(batch, &lines, &panel, need);
         done += panel.tiles;
     }
@@ -411,7 +411,8 @@ TEST(lines_of_dense_batches_do_not_meet)
                 for (int64_t room = 1; room <= LINES_MOST; room *= 16) {
                     const ordo_cuda_batch batch =
                         dense_batch(lengths[q], lengths[k], bands[b][0], bands[b][1]);
-                    check_filled(&batch, 1024, 1 + (int32_t)(q % 2), room, q % 2);
+                    check_filled(&batch, 1024, 1 + (int32_t)(q % 2),
+                                 (ordo_phase_room) { room, room - room / 4 }, q % 2);
                 }
 }
 
@@ -422,7 +423,7 @@ TEST(lines_of_ragged_batches_do_not_meet)
     CHECK_INT(lines.columns, COLUMNS);
     for (int32_t tiles = 1; tiles <= 2 * TILES; tiles *= 2) {
         const int64_t room = 2 * COLUMNS * (int64_t)tiles;
-        const int panels = check_filled(&batch, COLUMNS, 1, room, true);
+        const int panels = check_filled(&batch, COLUMNS, 1, (ordo_phase_room) { room, room }, true);
         CHECK_INT(panels, (batch.tiles + tiles - 1) / tiles);
     }
 }
@@ -434,8 +435,9 @@ TEST(lines_of_a_causal_mask_are_half)
     const ordo_cuda_batch full = dense_batch(1024, 1024, -ORDO_BAND_OPEN, ORDO_BAND_OPEN);
     CHECK_INT(ordo_phase_lines_of(&full, 0).sequence, 8 * 1024);
     CHECK_INT(ordo_phase_lines_of(&causal, 0).sequence, 128 * (8 * 9 / 2));
-    CHECK_INT(check_filled(&causal, 0, 1, 2 * 2 * 128 * 36, true), 1);
-    CHECK_INT(check_filled(&causal, 0, 1, 2 * 2 * 128 * 36 - 1, true), 2);
+    const int64_t all = 2 * 2 * 128 * 36;
+    CHECK_INT(check_filled(&causal, 0, 1, (ordo_phase_room) { all, all / 2 }, true), 1);
+    CHECK_INT(check_filled(&causal, 0, 1, (ordo_phase_room) { all - 1, all - 1 }, true), 2);
 }
 
 /* ---- how evenly the chains end ---- */

@@ -130,8 +130,7 @@ TEST(hidden_bits_cost_nothing)
     const double full = bits_seconds(model, &problem, h200);
     problem.mask = ORDO_MASK_CAUSAL;
     const double causal = bits_seconds(model, &problem, h200);
-    CHECK_NEAR(causal / full, (32 * 8 * 64 * 65 / 2 + 132 * 32 * 64 / 2) / (32 * 64.0 * 512),
-               1e-12);
+    CHECK_NEAR(causal / full, (32 * 8 * 64 * 65 + 132 * 32 * 64) / (2 * 32 * 64.0 * 512), 1e-12);
     problem.layout = ORDO_PACKED; /* lengths are known on the device alone: all are made */
     problem.total_q = problem.total_kv = 8192;
     CHECK_NEAR(bits_seconds(model, &problem, h200) / full, 1, 1e-12);
