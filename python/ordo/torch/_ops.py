@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .._library import Error
 from . import _inputs, _passes
@@ -228,8 +229,25 @@ _modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
+def _refuse_tangents(**tensors: Tensor) -> None:
+    """Inside a level of forward-mode derivatives. Operators would leave tangents out, and the
+    derivative would be 0 without a word. What a transform wraps may have one further in."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    for name, x in tensors.items():
+        if wrapped(x) or forward_ad.unpack_dual(x).tangent is not None:
+            raise Error(
+                "unsupported",
+                f"{name}: a tangent (torch.func.jvp, jacfwd, torch.autograd.forward_ad): attention "
+                "has no forward-mode derivatives; expected tensors without tangents",
+            )
+
+
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device.
+
+    Refuses tensors with tangents."""
+    if forward_ad._current_level >= 0 and not _compiling():
+        _refuse_tangents(q=q, k=k, v=v)
     return not (
         _compiling()
         or _modes()

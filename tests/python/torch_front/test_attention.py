@@ -11,6 +11,7 @@ from math64 import close, same
 from ordo.torch._attention import Arguments, call, run
 from ordo.torch._mask import keep_mask
 from ordo.torch._plans import ready
+from torch.autograd import forward_ad
 
 SHAPES = {
     "square": (2, 33, 33, 4, 4, 16, 16),
@@ -345,3 +346,26 @@ def test_where_seed_and_offset_come_from():
     assert same(
         o(generator=torch.Generator().manual_seed(8)), o(generator=torch.Generator().manual_seed(8))
     )
+
+
+def test_forward_mode_derivatives_are_refused():
+    """An operator without them would leave a tangent out: the derivative would be 0."""
+    q, k, v, t = (torch.randn(1, 40, 2, 64) for _ in range(4))
+
+    def output(q):
+        return ordo.torch.attention(q, k, v)[0]
+
+    output(q)  # a call that is known goes another way than a new one
+    for derivative in (
+        lambda: torch.func.jvp(output, (q,), (t,)),
+        lambda: torch.func.jacfwd(output)(q[:, :1]),
+        lambda: torch.func.hessian(lambda x: output(x).sum())(q[:, :1]),
+    ):
+        with pytest.raises(ordo.Error, match="q: a tangent .* no forward-mode derivatives"):
+            derivative()
+    with forward_ad.dual_level():
+        with pytest.raises(ordo.Error, match="k: a tangent"):
+            ordo.torch.attention(q, forward_ad.make_dual(k, t), v)
+        with pytest.raises(ordo.Error, match="q: a tangent"):
+            ordo.torch.flash_attn_func(forward_ad.make_dual(q, t), k, v)
+        assert torch.equal(output(q), ordo.torch.attention(q, k, v)[0])
