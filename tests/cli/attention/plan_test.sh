@@ -109,7 +109,7 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     prints "64 query tiles of 4 key heads"
     status 0 plan ${wide/512/256} # in chains
     prints "backward 128x256"
-    prints "by phases: 24 bytes per score from L2, flash tiles would move 26; dS of"
+    prints "by phases: 24 bytes per score from L2, flash tiles would move 26; room for dS of"
     prints "backward form  phase, which moves the fewest bytes"
     status 0 plan ${wide/512/192} --v-dim 128
     prints "by phases: 17 bytes per score from L2, flash tiles would move 13 but have no kernels"
