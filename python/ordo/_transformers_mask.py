@@ -30,6 +30,7 @@ class Pattern(NamedTuple):
     packing: Tensor | None = None  # the sequence that each token belongs to, (batch, row)
     chunk: int | None = None  # tokens per chunk: a query sees keys of its own chunk; None: all
     shift: Tensor | None = None  # (batch,): key j is token j + shift, counted from a chunk's start
+    one: Tensor | None = None  # in a graph, which cannot branch on it: no sequences are packed
 
 
 # ---- reading a mask function ----
@@ -133,6 +134,23 @@ def _read_traced(
     return Pattern(causal, (local_size - 1, -1) if causal else (local_size, local_size))
 
 
+def _one_sequence(
+    function: Callable[..., Any],
+    rows: int,
+    batch_size: int = 1,
+    local_size: int | None = None,
+    device: Any = "cpu",
+    **rest: Any,
+) -> Tensor | None:
+    """Whether each token sees the one before; None if a window hides it."""
+    if rows < 2 or local_size == 1:
+        return None
+    batch = torch.arange(batch_size, device=device)[:, None]
+    token = torch.arange(1, rows, device=device)[None]
+    made: Tensor = function(batch, 0, token, token - 1).all()
+    return made
+
+
 # ---- making the mask ----
 
 
@@ -156,7 +174,10 @@ def attention_mask(
     if pattern.packing is not None and (valid is not None or q_length != kv_length):
         raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
     p = pattern  # torch.compile does not trace _replace()
-    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift)
+    one = None
+    if traced and attention_mask is None and q_length == kv_length:
+        one = _one_sequence(mask_function, q_length, **rest)
+    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one)
     given = dict(
         mask_function=mask_function,
         q_length=q_length,

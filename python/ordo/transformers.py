@@ -6,7 +6,9 @@
 
 Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
 attention. Padded batches stay where they are if the valid tokens of each sequence are one run, and
-are unpadded otherwise; packed ones (position_ids that start again, or cu_seq_lens_q/k) stay so.
+are unpadded otherwise; packed ones stay so. Sequences are packed by cu_seq_lens_q/k or, as in eager
+attention, by position_ids if neither attention_mask nor a cache is given: a sequence begins where a
+position does not follow the one before.
 Dropout applies while the module trains. What a model asks for and ordo does not have (biases,
 masks of other shapes) raises Error and names it. Models with attention code of their own run that
 code, with the mask of eager attention and a warning.
@@ -116,7 +118,6 @@ def attention_forward(
     is_causal: bool | None = None,
     s_aux: Tensor | None = None,
     learnable_sink: Tensor | None = None,
-    position_ids: Tensor | None = None,
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     max_length_q: int | None = None,
@@ -129,7 +130,7 @@ def attention_forward(
 
     attention_mask is what attention_mask() made, which then decides what is seen, as in eager
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
-    sliding_window decide."""
+    sliding_window decide. position_ids have no say: the mask knows which tokens are packed."""
     _refuse(kwargs)
     p = dropout if module.training else 0.0
     mask: Any = None  # one that says all there is to know
@@ -140,7 +141,7 @@ def attention_forward(
     ):  # fmt: skip
         mask = attention_mask
     if mask is not None and mask.last is not None and mask.elements is None:
-        o = mask.last.call(module, query, key, value, (scaling, softcap, p), position_ids)
+        o = mask.last.call(module, query, key, value, (scaling, softcap, p))
         if o is not None:
             return o, None
     if indices is not None:
@@ -166,12 +167,7 @@ def attention_forward(
     )
     ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
     listed = pattern.packing is not None or pattern.valid is not None or pattern.chunk is not None
-    dense = not listed and not ends_given
-    starts = None
-    if dense and position_ids is not None:
-        # Encoders, and decoders with a cache, make no mask that says so.
-        starts = _restarts(position_ids, q, k)
-    arguments = with_prepared(module, q, k, v, arguments, dense and starts is None)
+    arguments = with_prepared(module, q, k, v, arguments, not listed and not ends_given)
     if pattern.chunk is not None:
         return in_chunks(q, k, v, pattern, arguments), None
     if pattern.packing is not None:
@@ -184,9 +180,12 @@ def attention_forward(
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
         longest = _longest(cu_seq_lens_q, max_length_q), _longest(cu_seq_lens_k, max_length_k)
         arguments = _with_ends(_Ends(cu_seq_lens_q, cu_seq_lens_k, *longest), arguments)
-    elif starts is not None:
-        arguments = _with_ends(_ends(starts), arguments)
-    if mask is None or starts is not None or k.shape[1] != key.shape[2]:
+    elif pattern.one is not None:
+        torch._assert_async(
+            pattern.one,
+            "packed sequences under torch.compile: expected cu_seq_lens_q, not position_ids alone",
+        )
+    if mask is None or k.shape[1] != key.shape[2]:
         return _attend(q, k, v, arguments), None
     repeated = Repeated(arguments)
     o = repeated.call(query, key, value)
@@ -202,7 +201,6 @@ class _Last(NamedTuple):
 
     shapes: tuple[Any, Any]  # of query and key
     rules: Any  # scaling, softcap and dropout
-    positions: bool  # whether position_ids have no say
     source: Tensor | None  # what the lists were made from
     version: int
     repeated: Repeated
@@ -219,17 +217,14 @@ class _Last(NamedTuple):
             if source.is_inference():
                 return None
             version = source._version
-        ignored = source is not None or query.shape[0] != 1
-        shapes = query.shape, key.shape
-        return _Last(shapes, rules, ignored, source, version, repeated)
+        return _Last((query.shape, key.shape), rules, source, version, repeated)
 
     def call(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, rules: Any, positions: Any
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, rules: Any
     ) -> Tensor | None:
         """o; None if this is another call, or the compiled front declines it."""
         if (
-            (positions is not None and not self.positions)
-            or rules != self.rules
+            rules != self.rules
             or (query.shape, key.shape) != self.shapes
             or query.dtype is not value.dtype
             or (self.source is not None and self.source._version != self.version)
@@ -313,31 +308,6 @@ def _longest(ends: Tensor, given: int | None) -> int:
         return given
     longest: int = once(ends, "longest", lambda x: x.diff().max().item())
     return longest
-
-
-def _restarts(position_ids: Tensor, q: Tensor, k: Tensor) -> Tensor | None:
-    """Numbers of sequences, if positions begin again; as transformers, in batches of one only."""
-    rows = q.shape[1]
-    if rows == 1 or k.shape[1] != rows or position_ids.shape[-1] != rows:
-        return None
-    if torch.compiler.is_compiling():
-        # How many sequences there are is data, which a graph cannot branch on.
-        torch._assert_async(
-            (position_ids.diff(dim=-1) == 1).all(),
-            "packed sequences under torch.compile: expected cu_seq_lens_q, not position_ids",
-        )
-        return None
-    if q.shape[0] != 1 or position_ids.shape != (1, rows):
-        return None
-
-    def compute(positions: Tensor) -> Tensor | None:
-        restarted = positions.diff(dim=-1) != 1
-        if not restarted.any():
-            return None
-        return torch.nn.functional.pad(restarted.to(torch.int64).cumsum(-1), (1, 0))
-
-    made: Tensor | None = once(position_ids, "restarts", compute)
-    return made
 
 
 def _with_ends(ends: _Ends, arguments: Arguments) -> Arguments:

@@ -22,6 +22,7 @@ from transformers import (  # noqa: E402
     MistralConfig,
     MistralForCausalLM,
 )
+from transformers.masking_utils import create_causal_mask  # noqa: E402
 
 SMALL = dict(
     num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64,
@@ -48,6 +49,8 @@ MODELS = {
         Gemma2Config(**SMALL, sliding_window=6, attn_logit_softcapping=5.0),
     ),
 }
+BERT = dict(num_hidden_layers=2, num_attention_heads=4, hidden_size=64, intermediate_size=96)
+ENCODERS = {"bert": lambda: (BertModel, BertConfig(**BERT, vocab_size=97))}
 TOKENS = torch.arange(2 * 14).view(2, 14) % 97
 PADDING = torch.ones(2, 14, dtype=torch.long)
 PADDING[0, 9:] = 0  # on the right
@@ -61,7 +64,7 @@ def registered():
 
 
 def make(name, implementation):
-    kind, config = MODELS[name]()
+    kind, config = (MODELS | ENCODERS)[name]()
     config._attn_implementation = implementation
     torch.manual_seed(0)
     model = kind(config)
@@ -129,11 +132,57 @@ def test_the_longest_sequence_is_waited_for_once(monkeypatch):
     assert same(one, two) and same(one, layer(max_length_q=9, max_length_k=9))
 
 
-def test_packed_with_a_cache_in_between():
-    """Positions reach the attention even where transformers makes no mask of them."""
-    model = make("llama", "ordo").eval()
-    one = model(TOKENS[:1], position_ids=RESTARTS, use_cache=True).logits
-    assert same(one, model(TOKENS[:1], position_ids=RESTARTS, use_cache=False).logits)
+POSITIONS = {
+    "restarts": RESTARTS,
+    "jumps": torch.cat([torch.arange(5), torch.arange(10, 19)])[None],
+    "repeats": torch.arange(14)[None] // 2,
+}
+BESIDE = {
+    "nothing": {},
+    "ones": dict(attention_mask=torch.ones(2, 14, dtype=torch.long)),
+    "padding": dict(attention_mask=PADDING),
+}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("name", [*MODELS, *ENCODERS])
+def test_positions_mean_what_they_mean_in_eager_attention(name, beside, cached):
+    """They pack a decoder's sequences beside no attention_mask and no cache, in any batch size."""
+    if name in ENCODERS and cached:
+        pytest.skip("an encoder has no cache")
+    models = [make(name, x).eval() for x in ("ordo", "eager")]
+    for positions in POSITIONS.values():
+        for batch in (slice(0, 1), slice(1, 2), slice(0, 2)):
+            inputs = {x: y[batch] for x, y in BESIDE[beside].items()}
+            valid = inputs.get("attention_mask", torch.ones_like(TOKENS[batch])).bool()
+            inputs |= dict(position_ids=positions.expand(len(valid), -1))
+            if name in MODELS:
+                inputs |= dict(use_cache=cached)
+            with torch.no_grad():
+                ours, theirs = (model(TOKENS[batch], **inputs)[0] for model in models)
+            torch.testing.assert_close(ours[valid], theirs[valid], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_bits_of_packed_sequences_do_not_depend_on_the_batch(positions, masked):
+    q = torch.randn(2, 4, 14, 16)
+    config = LlamaConfig(**SMALL, attn_implementation="ordo")
+    made = []
+    for batch in (1, 2):
+        mask = create_causal_mask(
+            config=config,
+            inputs_embeds=torch.zeros(batch, 14, 64),
+            attention_mask=torch.ones(batch, 14) if masked else None,
+            past_key_values=None,
+            position_ids=positions.expand(batch, -1),
+        )
+        x = q[:batch]
+        made.append(ordo.transformers.attention_forward(
+            torch.nn.Identity(), x, x, x, mask, position_ids=positions.expand(batch, -1)
+        )[0])  # fmt: skip
+    assert same(made[0][0], made[1][0])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -147,19 +196,9 @@ def test_generation(name):
 
 
 def test_encoders():
-    torch.manual_seed(0)
-    config = BertConfig(
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        hidden_size=64,
-        intermediate_size=96,
-        vocab_size=97,
-    )
     made = []
     for implementation in ("ordo", "eager"):
-        config._attn_implementation = implementation
-        torch.manual_seed(0)
-        model = BertModel(config).eval()
+        model = make("bert", implementation).eval()
         made.append(model(TOKENS, attention_mask=PADDING).last_hidden_state[PADDING.bool()])
     assert torch.allclose(*made, atol=2e-5)
 
@@ -227,6 +266,22 @@ def test_packing_that_a_graph_cannot_see_is_refused():
     whole = torch.compile(make("llama", "ordo").eval(), fullgraph=True, backend="aot_eager")
     with pytest.raises(RuntimeError, match="packed sequences under torch.compile"):
         whole(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_a_graph_takes_positions_beside_an_attention_mask(name):
+    model = make(name, "ordo").eval()
+    whole = torch.compile(model, backend="aot_eager")
+    ones = torch.ones_like(TOKENS[:1])
+    inputs = dict(position_ids=RESTARTS, use_cache=False)
+    with torch.no_grad():
+        one, other = (x(TOKENS[:1], attention_mask=ones, **inputs).logits for x in (whole, model))
+        assert same(one, other)
+        with pytest.raises(RuntimeError, match="packed sequences under torch.compile"):
+            whole(TOKENS[:1], **inputs)
+        ends = torch.tensor([0, 5, 14], dtype=torch.int32)
+        inputs |= dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=9, max_length_k=9)
+        assert same(whole(TOKENS[:1], **inputs).logits, model(TOKENS[:1], **inputs).logits)
 
 
 def test_what_is_not_there_is_refused_by_name():
