@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from .._attention import backward, forward
 from .._blocks import BLOCK, WHOLE, BlockMask
@@ -17,7 +18,7 @@ from .._plan import Plan
 from .._problem import Problem
 from . import _blocks_device
 from ._blocks_kept import kept_mask
-from ._flex_kept import converted
+from ._flex_kept import Flex, converted
 from ._inputs import Lists, Rules, check
 from ._passes import watchers
 from ._plans import Ready, machine_of, problem_of
@@ -29,7 +30,10 @@ def block_mask_of(given: Any, q: Tensor) -> BlockMask:
     """The mask that a call is given, ordo's or FlexAttention's."""
     if not (q.is_cpu or q.is_cuda):
         raise Error("unsupported", f"block_mask, q.device {q.device}: expected cpu or cuda")
-    return given if isinstance(given, BlockMask) else converted(given, from_flex)
+    if isinstance(given, BlockMask):
+        return given
+    sequences = q.shape[0] if q.dim() == 4 else None  # packed: not known here
+    return converted(given, (sequences, q.shape[-2]), from_flex)
 
 
 def attend_blocks(
@@ -151,7 +155,7 @@ def _sink_of(sink: Tensor | None) -> Any:
 # ---- FlexAttention ----
 
 
-def from_flex(mask: Any) -> BlockMask:
+def from_flex(mask: Any) -> Flex:
     """A block mask of torch.nn.attention.flex_attention.
 
     Its full blocks are whole. The elements of the others are those of its mask_mod, of which each
@@ -162,9 +166,51 @@ def from_flex(mask: Any) -> BlockMask:
     if tuple(mask.BLOCK_SIZE) != (BLOCK, BLOCK):
         raise Error("unsupported", f"block_mask.BLOCK_SIZE {mask.BLOCK_SIZE}: expected 128 x 128")
     sequences, heads = mask.kv_num_blocks.shape[:2]
-    return BlockMask.join(
+    made = BlockMask.join(
         [[_flex_one(mask, b, h) for h in range(heads)] for b in range(sequences)]
     )
+    return Flex(made, sequences == 1 and _depends(mask, 0), heads == 1 and _depends(mask, 1))
+
+
+def _depends(mask: Any, axis: int) -> bool:
+    """Whether the rule depends on b (axis 0) or h (axis 1), or does what vmap cannot follow. vmap
+    knows which results follow from its argument, and refuses out_dims None for them."""
+    one = torch.zeros(1, dtype=torch.int64, device=mask.kv_num_blocks.device)
+
+    def elements(x: Tensor) -> Tensor:
+        b, h = (x if at == axis else one[0] for at in (0, 1))
+
+        def element(row: Tensor, column: Tensor) -> Tensor:
+            with _Shaped(x, one[0]):
+                return torch.as_tensor(mask.mask_mod(b, h, row, column), device=one.device)
+
+        return torch.vmap(element)(one, one)
+
+    try:
+        torch.vmap(elements, out_dims=None)(one)
+    except Exception:  # vmap's, whose kinds are many: a rule that is wrong fails when it is read
+        return True
+    return False
+
+
+class _Shaped(TorchFunctionMode):
+    """Tensors with the type and device of x are made from `alike` instead, so that vmap does not
+    take them for results of x: and_masks() and noop_mask() of FlexAttention make such."""
+
+    def __init__(self, x: Tensor, alike: Tensor) -> None:
+        super().__init__()
+        self.x, self.alike = x, alike
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _MADE_ALIKE and args and args[0] is self.x:
+            args = self.alike, *args[1:]
+        return func(*args, **(kwargs or {}))
+
+
+_MADE_ALIKE = (
+    Tensor.new_ones, Tensor.new_zeros, Tensor.new_full,
+    torch.ones_like, torch.zeros_like, torch.full_like,
+)  # fmt: skip
 
 
 def _flex_one(mask: Any, b: int, h: int) -> BlockMask:

@@ -14,12 +14,13 @@ import functools
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._blocks import BlockMask
+from .._library import Error
 
 _LISTS = "kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
@@ -32,11 +33,34 @@ class _Unknown(Exception):
     """The mask depends on something whose changes cannot be seen."""
 
 
-_converted: dict[int, tuple[Any, Any, BlockMask]] = {}  # by id: the mask, its state, what it became
+class Flex(NamedTuple):
+    """A mask of FlexAttention as ordo's, whose lists all sequences or heads may share."""
+
+    mask: BlockMask
+    differs_by_b: bool  # a rule of shared lists that is not the same for all
+    differs_by_h: bool
 
 
-def converted(mask: Any, convert: Callable[[Any], BlockMask]) -> BlockMask:
-    """convert(mask), or what it returned when the mask was last converted, if nothing has changed."""
+_converted: dict[int, tuple[Any, Any, Flex]] = {}  # by id: the mask, its state, what it became
+
+
+def converted(
+    mask: Any, counts: tuple[int | None, int], convert: Callable[[Any], Flex]
+) -> BlockMask:
+    """convert(mask), or what it returned when the mask was last converted, if nothing has changed.
+    Error if that does not hold for so many sequences (None: unknown) and heads."""
+    flex = _flex_of(mask, convert)
+    for name, count, differs in zip("bh", counts, flex[1:]):
+        if differs and count != 1:
+            raise Error(
+                "unsupported",
+                f"block_mask.mask_mod: depends on {name}, and the lists of blocks are those of "
+                f"{name} 0: expected create_block_mask() with {name.upper()}, not None",
+            )
+    return flex.mask
+
+
+def _flex_of(mask: Any, convert: Callable[[Any], Flex]) -> Flex:
     try:
         state = list(_state(mask))
     except (_Unknown, AttributeError):

@@ -15,7 +15,12 @@ import torch
 from ordo.torch import _attention, _blocks, _blocks_kept
 from ordo.torch._blocks_kept import Kept
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
-from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention.flex_attention import (
+    and_masks,
+    create_block_mask,
+    noop_mask,
+    or_masks,
+)
 from torch.utils.checkpoint import checkpoint
 
 IDS = torch.arange(400) // 150
@@ -81,9 +86,66 @@ def test_heads_and_sequences_of_flex_attention():
         return (j <= i) & (i - j < 50 * (h + 1)) & (j >= 20 * b)
 
     mask = create_block_mask(rule, 2, 4, 400, 400, device="cpu")
-    made = ordo.torch._blocks.from_flex(mask)
+    made = ordo.torch._blocks.from_flex(mask).mask
     b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
     assert torch.equal(torch.from_numpy(made.dense()), rule(b, h, i, j))
+
+
+REACH = torch.tensor([20, 40, 60, 80])
+
+
+def by_head(b, h, i, j):
+    return (j <= i) & (i - j < 20 * (h + 1))
+
+
+def by_table_of_heads(b, h, i, j):
+    return (j <= i) & (i - j < REACH[h])
+
+
+def by_sequence(b, h, i, j):
+    return (j <= i) & (j >= 20 * b)
+
+
+def by_both(b, h, i, j):
+    return by_head(b, h, i, j) & by_sequence(b, h, i, j)
+
+
+@pytest.mark.parametrize(
+    "rule, names", [(by_head, "h"), (by_table_of_heads, "h"), (by_sequence, "b"), (by_both, "bh")]
+)
+def test_rules_that_differ_need_lists_of_their_own(rule, names):
+    """Lists made with B=None or H=None are those of sequence 0 and head 0."""
+    q, k, v = (torch.randn(2, 300, 4, 16) for _ in range(3))
+    shared = create_block_mask(rule, None, None, 300, 300, device="cpu")
+    for _ in range(2):  # kept, too
+        with pytest.raises(ordo.Error, match=f"mask_mod: depends on {names[0]}, and .* with"):
+            ordo.torch.attention(q, k, v, block_mask=shared)
+    one = [x[:1, :, :1] for x in (q, k, v)]
+    assert torch.isfinite(ordo.torch.attention(*one, block_mask=shared)[0]).all()
+    counts = 2 if "b" in names else None, 4 if "h" in names else None
+    own = create_block_mask(rule, *counts, 300, 300, device="cpu")
+    b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 300, 300)), indexing="ij")
+    x = [y.transpose(1, 2) for y in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*x, attn_mask=rule(b, h, i, j))
+    o, _ = ordo.torch.attention(q, k, v, block_mask=own)
+    seen = rule(b, h, i, j).any(-1).transpose(1, 2)
+    torch.testing.assert_close(o[seen], expected.transpose(1, 2)[seen], rtol=0, atol=3e-6)
+
+
+def test_rules_that_pass_sequence_and_head_on_hold_for_all():
+    q = torch.randn(2, 300, 4, 16)
+    either = or_masks(and_masks(causal, window), window)
+    for rule, same in ((either, (99, 0)), (noop_mask, None)):
+        mask = create_block_mask(rule, None, None, 300, 300, device="cpu")
+        made = ordo.torch.attention(q, q, q, block_mask=mask)
+        same_bits(made, ordo.torch.attention(q, q, q, causal=same is not None, window=same))
+
+
+def test_a_rule_of_sequences_beside_packed_ones_is_refused():
+    q, ends = torch.randn(600, 2, 16), torch.tensor([0, 300, 600], dtype=torch.int32)
+    mask = create_block_mask(by_sequence, None, None, 300, 300, device="cpu")
+    with pytest.raises(ordo.Error, match="mask_mod: depends on b"):
+        ordo.torch.attention(q, q, q, cu_q=ends, cu_kv=ends, block_mask=mask)
 
 
 @pytest.mark.parametrize("rule", [None, lambda b, h, i, j: i >= 5, lambda b, h, i, j: j >= 130])
@@ -100,7 +162,7 @@ def test_lists_of_blocks_of_flex_attention(rule):
             seen[row * 128 : row * 128 + 128, j * 128 : j * 128 + 128] = True
     if rule is not None:
         seen &= rule(0, 0, torch.arange(400).view(-1, 1), torch.arange(400).view(1, -1))
-    made = ordo.torch._blocks.from_flex(mask)
+    made = ordo.torch._blocks.from_flex(mask).mask
     assert torch.equal(torch.from_numpy(made.dense())[0, 0], seen)
     o, lse = ordo.torch.attention(*tensors(), block_mask=mask)
     assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
@@ -469,6 +531,7 @@ def test_rules_that_reach_further_are_converted_in_every_call(monkeypatch, rule)
 def test_masks_that_are_gone_are_forgotten():
     from ordo.torch import _flex_kept
 
+    gc.collect()  # masks that tracebacks of other tests held
     before = len(_flex_kept._converted)
     mask = flex_of(lambda b, h, i, j: i >= j)
     ordo.torch.attention(*tensors(), block_mask=mask)
