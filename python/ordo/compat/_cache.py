@@ -14,6 +14,7 @@ from ..torch._numbers import OPEN, window_of
 from ..torch._ops import attend as attend_op
 from ..torch._ops import plain
 from ..torch._plans import ready
+from ._passes import check_integers, check_tensors
 
 
 class Rotary(NamedTuple):
@@ -30,7 +31,20 @@ def rotary_of(
 ) -> Rotary | None:
     if (cos is None) != (sin is None):
         raise Error("argument", "rotary_cos, rotary_sin: expected both or none of them")
-    return None if cos is None or sin is None else Rotary(cos, sin, interleaved, start)
+    check_integers(rotary_seqlens=start)
+    if cos is None or sin is None:
+        return None
+    check_tensors(rotary_cos=cos, rotary_sin=sin)
+    if cos.dim() != 2:
+        shape = tuple(cos.shape)
+        raise Error("shape", f"rotary_cos.shape {shape}: expected (position, half of the turned)")
+    if sin.shape != cos.shape:
+        shape, expected = tuple(sin.shape), tuple(cos.shape)
+        raise Error("shape", f"rotary_sin.shape {shape}: expected that of rotary_cos, {expected}")
+    for name, table in (("rotary_cos", cos), ("rotary_sin", sin)):
+        if not table.is_floating_point():
+            raise Error("argument", f"{name}.dtype {table.dtype}: expected a floating-point type")
+    return Rotary(cos, sin, interleaved, start)
 
 
 class Cache(NamedTuple):
@@ -50,14 +64,15 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
 
     A row has the bits that it has in one pass over the whole sequence: keys are summed in the same
     order, however many there are behind them. No gradients. What can be checked without waiting
-    for a device is checked before the cache is written.
+    for a device is checked before the cache is written, in graphs of torch.compile too.
     """
+    _check(q, cache)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         used = _lengths(q, cache)
-        rows = _rows(q, cache)
-        new_k, new_v = cache.new_k, cache.new_v
+        rows, used = _rows(q, cache, used)
+        q, new_k, new_v = (_apart(x, cache) for x in (q, cache.new_k, cache.new_v))
         if cache.rotary is not None:
-            q, new_k = _turn(q, cache, used, arguments)
+            q, new_k, used = _turn(q, new_k, cache, used, arguments)
         k, v = cache.k, cache.v
         if cache.batch_idx is not None:
             k, v = k[rows], v[rows]
@@ -74,32 +89,40 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
         return attend_op(*inputs)
 
 
-def _lengths(q: Tensor, cache: Cache) -> Tensor:
-    """Keys used of each sequence, int32; checked with the shapes of all that is new."""
-    batch, room = q.shape[0], cache.k.shape[1]
+def _check(q: Tensor, cache: Cache) -> None:
+    """The kinds and shapes of all tensors but the lists."""
+    check_tensors(q=q, k_cache=cache.k, v_cache=cache.v)
     if (cache.new_k is None) != (cache.new_v is None):
         raise Error("argument", "k, v: expected both or none of them")
+    for name, x in (("q", q), ("k_cache", cache.k), ("v_cache", cache.v)):
+        if x.dim() != 4:
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected (batch, row, head, dim)")
+    if cache.new_k is None or cache.new_v is None:
+        return
+    check_tensors(k=cache.new_k, v=cache.new_v)
+    added = cache.new_k.shape[1] if cache.new_k.dim() == 4 else 1
     for name, new, whole in (("k", cache.new_k, cache.k), ("v", cache.new_v, cache.v)):
-        if whole.dim() != 4:
-            shape = tuple(whole.shape)
-            raise Error("shape", f"{name}_cache.shape {shape}: expected (batch, row, head, dim)")
-        if new is None:
-            continue
-        expected = batch, cache.new_k.shape[1], *whole.shape[2:]  # type: ignore[union-attr]
+        expected = q.shape[0], added, *whole.shape[2:]
         if new.shape != expected:
             raise Error("shape", f"{name}.shape {tuple(new.shape)}: expected {expected}")
         if new.dtype != whole.dtype:
             raise Error("argument", f"{name}.dtype {new.dtype}: expected {whole.dtype}")
+
+
+def _lengths(q: Tensor, cache: Cache) -> Tensor:
+    """Keys used of each sequence, int32."""
+    batch, room = q.shape[0], cache.k.shape[1]
     given = cache.lengths
     if given is None:
         if cache.new_k is not None:
             raise Error("argument", "cache_seqlens None: expected the lengths used, beside k")
         given = room
-    added = 0 if cache.new_k is None else cache.new_k.shape[1]
+    most = room if cache.new_k is None else room - cache.new_k.shape[1]
     if not isinstance(given, Tensor):
         given = integer("cache_seqlens", given)
-        _within("cache_seqlens", given, given, room - added)
+        _within("cache_seqlens", given, given, most)
         return torch.full((batch,), given, dtype=torch.int32, device=q.device)
+    check_integers(cache_seqlens=given)
     if given.dim() == 0:
         given = given.expand(batch)
     elif given.device != q.device:
@@ -107,48 +130,114 @@ def _lengths(q: Tensor, cache: Cache) -> Tensor:
         raise Error("argument", f"{wrong}: expected that of q, {q.device}")
     if given.shape != (batch,):
         raise Error("shape", f"cache_seqlens.shape {tuple(given.shape)}: expected ({batch},)")
-    if given.is_cpu and batch and plain(q, cache.k, cache.v):
-        _within("cache_seqlens", int(given.min()), int(given.max()), room - added)
+    given = _inside("cache_seqlens", given, most, given)
     return given.to(q.device, torch.int32).contiguous()
 
 
 def _within(name: str, least: int, most: int, limit: int) -> None:
     if least < 0 or most > limit:
         wrong = least if least < 0 else most
-        raise Error("argument", f"{name} {wrong}: expected 0..{limit}, the room in the cache")
+        raise Error("argument", f"{name} {wrong}: expected 0..{limit}, {_LIMITS[name]}")
 
 
-def _rows(q: Tensor, cache: Cache) -> Tensor:
-    """Which sequence of the cache each one of the batch is."""
+_LIMITS = {
+    "cache_seqlens": "the room in the cache",
+    "cache_batch_idx": "the sequences of the cache",
+    "rotary position": "the rows of rotary_cos",
+}
+
+
+def _rows(q: Tensor, cache: Cache, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Which sequence of the cache each one of the batch is; the lengths, which follow the check."""
     index, batch, there = cache.batch_idx, q.shape[0], cache.k.shape[0]
     if index is None:
         if there != batch:
             shape = tuple(cache.k.shape)
             raise Error("shape", f"k_cache.shape {shape}: expected the batch of q, {batch}")
-        return torch.arange(batch, device=q.device)
+        return torch.arange(batch, device=q.device), used
+    check_integers(cache_batch_idx=index)
     if index.shape != (batch,):
         raise Error("shape", f"cache_batch_idx.shape {tuple(index.shape)}: expected ({batch},)")
-    if index.is_cpu and batch and plain(q, cache.k, cache.v):
-        _within("cache_batch_idx", int(index.min()), int(index.max()), there - 1)
-    return index.long()
+    used = _inside("cache_batch_idx", index, there - 1, used)
+    return index.long(), used
 
 
-def _turn(q: Tensor, cache: Cache, used: Tensor, arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """Queries and new keys, turned by their positions.
+def _apart(x: Any, cache: Cache) -> Any:
+    """x, or a copy if it may be in the memory of the cache, which is written before it is read."""
+    if x is None or cache.new_k is None:
+        return x
+    if plain(x, cache.k, cache.v):
+        memory = x.untyped_storage().data_ptr()
+        if memory not in (y.untyped_storage().data_ptr() for y in (cache.k, cache.v)):
+            return x
+    return x.clone()
+
+
+def _turn(
+    q: Tensor, new: Tensor | None, cache: Cache, used: Tensor, arguments: Arguments
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and new keys, turned by their positions; the lengths, which follow the check of them.
 
     Without a causal mask or a window all queries are at the first new position.
     """
-    rotary, new = cache.rotary, cache.new_k
+    rotary = cache.rotary
     if rotary is None or new is None:
         raise Error("argument", "rotary_cos given: expected k and v to be added to the cache")
-    start = used if rotary.start is None else rotary.start
+    start, batch = used, q.shape[0]
+    if rotary.start is not None:
+        start = rotary.start
+        if start.shape != (batch,):
+            raise Error("shape", f"rotary_seqlens.shape {tuple(start.shape)}: expected ({batch},)")
+        if start.device != q.device:
+            wrong = f"rotary_seqlens.device {start.device}"
+            raise Error("argument", f"{wrong}: expected that of q, {q.device}")
     rows = torch.arange(max(q.shape[1], new.shape[1]), device=q.device)
     places = start.long()[:, None] + rows
-    if places.is_cpu and places.numel() and plain(q, cache.k, cache.v):
-        _within("rotary position", int(places.min()), int(places.max()), len(rotary.cos) - 1)
+    used = _inside("rotary position", places, len(rotary.cos) - 1, used)
     moving = bool(arguments.causal) or window_of(arguments.window) != OPEN
     queries = places[:, : q.shape[1]] if moving else places[:, :1]
-    return _turned(q, rotary, queries), _turned(new, rotary, places[:, : new.shape[1]])
+    new = _turned(new, rotary, places[:, : new.shape[1]])
+    return _turned(q, rotary, queries), new, used
+
+
+# ---- numbers of a list, checked in graphs too ----
+
+_library = torch.library.Library("ordo", "FRAGMENT")
+_library.define(
+    "numbers_inside(Tensor x, str name, SymInt limit, Tensor then) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def _inside(name: str, x: Tensor, limit: int, then: Tensor) -> Tensor:
+    """`then`, if the numbers x are 0..limit; else Error. Those on a device are not looked at.
+
+    What is computed from the result comes after the check: a graph has no other order."""
+    if not x.is_cpu:
+        return then
+    if plain(x, x, then):
+        _look(name, x, limit)
+        return then
+    made: Tensor = torch.ops.ordo.numbers_inside(x, name, limit, then)
+    return made
+
+
+def _look(name: str, x: Tensor, limit: int) -> None:
+    if x.numel():
+        _within(name, int(x.min()), int(x.max()), limit)
+
+
+def _numbers_inside(x: Tensor, name: str, limit: int, then: Tensor) -> Tensor:
+    _look(name, x, limit)
+    return then.clone()
+
+
+_library.impl("numbers_inside", _numbers_inside, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("ordo::numbers_inside", lib=_library)
+def _numbers_inside_fake(x: Tensor, name: str, limit: int, then: Tensor) -> Tensor:
+    return torch.empty_like(then)
 
 
 def _turned(x: Tensor, rotary: Rotary, places: Tensor) -> Tensor:

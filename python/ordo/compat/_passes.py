@@ -64,3 +64,20 @@ def refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise Error("unsupported", f"{name} given: not supported")
+
+
+def check_tensors(**given: Any) -> None:
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise Error("argument", f"{name} {x!r}: expected a tensor")
+
+
+def check_integers(**given: Any) -> None:
+    """Raise Error if one that is given is no tensor of integers: a cast would change its numbers."""
+    for name, x in given.items():
+        if x is None:
+            continue
+        if not isinstance(x, Tensor):
+            raise Error("argument", f"{name} {x!r}: expected a tensor of integers")
+        if x.dtype is torch.bool or x.is_floating_point() or x.is_complex():
+            raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")

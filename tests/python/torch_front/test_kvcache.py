@@ -151,7 +151,59 @@ def test_compiled_and_under_autocast():
     assert same(mine[0], theirs[0])
 
 
+def test_graphs_check_their_lists_before_the_cache_is_written():
+    q, k, v = drawn(2, 2, 4, 16), drawn(2, 2, 2, 16, seed=1), drawn(2, 2, 2, 16, seed=2)
+    table = torch.ones(12, 4)
+    good, rows = torch.tensor([3, 7], dtype=torch.int32), torch.tensor([1, 0])
+
+    def step(q, k, v, k_cache, v_cache, lengths, rows, places):
+        return flash_attn_3.flash_attn_with_kvcache(
+            q, k_cache, v_cache, k, v, None, table, table, cache_seqlens=lengths,
+            cache_batch_idx=rows, rotary_seqlens=places, causal=True,
+        )  # fmt: skip
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for lists, words in (
+        ((good, rows, good), None),
+        ((good - 4, rows, good), r"cache_seqlens -1: expected 0\.\.7, the room in the cache"),
+        ((good + 1, rows, good), r"cache_seqlens 8: expected 0\.\.7"),
+        ((good, rows - 1, good), r"cache_batch_idx -1: expected 0\.\.1, the sequences"),
+        ((good, rows + 1, good), r"cache_batch_idx 2: expected 0\.\.1"),
+        ((good, rows, good - 4), r"rotary position -1: expected 0\.\.11, the rows of rotary_cos"),
+        ((good, rows, good + 4), r"rotary position 12: expected 0\.\.11"),
+    ):
+        caches = [torch.zeros(2, 9, 2, 16) for _ in range(2)]
+        if words is None:
+            others = [x.clone() for x in caches]
+            assert same(compiled(q, k, v, *caches, *lists), step(q, k, v, *others, *lists))
+            assert all(same(x, y) for x, y in zip(caches, others))
+            continue
+        for run in (compiled, step):
+            with pytest.raises(ordo.Error, match=words):
+                run(q, k, v, *caches, *lists)
+            assert not any(x.any() for x in caches)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_new_keys_may_lie_in_the_cache(compiled):
+    """And queries: rows that the call writes are read before."""
+
+    def step(k_cache, v_cache, apart):
+        q, k, v = k_cache[:, 2:5], k_cache[:, 1:4], k_cache[:, 2:5]
+        if apart:
+            q, k, v = q.clone(), k.clone(), v.clone()
+        return flash_attn.flash_attn_with_kvcache(
+            q, k_cache, v_cache, k, v, cache_seqlens=2, causal=True
+        )
+
+    run = torch.compile(step, fullgraph=True, backend="aot_eager") if compiled else step
+    mine, theirs = ([drawn(2, 9, 2, 16, seed=x) for x in (2, 3)] for _ in range(2))
+    assert same(run(*mine, False), step(*theirs, True))
+    assert same(mine[0], theirs[0]) and same(mine[1], theirs[1])
+
+
 X, NEW = torch.zeros(2, 1, 2, 16), torch.ones(2, 1, 2, 16)
+TABLE = dict(rotary_cos=torch.ones(9, 4), rotary_sin=torch.ones(9, 4))
 LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
 
 
@@ -170,6 +222,25 @@ LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
         (dict(k=NEW, v=NEW.half(), cache_seqlens=1), "v.dtype torch.float16: expected torch.float"),
         (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
         (dict(cache_leftpad=LENGTHS), "cache_leftpad given"),
+        (dict(q=X[0]), r"q.shape \(1, 2, 16\): expected \(batch, row, head, dim\)"),
+        (dict(q=None), "q None: expected a tensor"),
+        (dict(k=NEW[0, 0, 0], v=NEW, cache_seqlens=1), r"k.shape \(16,\): expected \(2, 1, 2, 16"),
+        (dict(k=[1], v=NEW, cache_seqlens=1), r"k \[1\]: expected a tensor"),
+        (dict(cache_seqlens=LENGTHS.float()), "cache_seqlens.dtype torch.float32: expected torch.i"),
+        (dict(cache_seqlens=torch.tensor(3.5)), "cache_seqlens.dtype torch.float32: expected"),
+        (dict(cache_seqlens=LENGTHS > 3), "cache_seqlens.dtype torch.bool: expected"),
+        (dict(cache_seqlens=torch.tensor([2**32 + 3, 3])), "cache_seqlens 4294967299: expected 0"),
+        (dict(cache_batch_idx=[1, 0]), r"cache_batch_idx \[1, 0\]: expected a tensor of integers"),
+        (dict(cache_batch_idx=torch.tensor([0.0, 1.0])), "cache_batch_idx.dtype torch.float32"),
+        (dict(cache_batch_idx=torch.tensor([False, True])), "cache_batch_idx.dtype torch.bool"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_cos=torch.ones(4))),
+         r"rotary_cos.shape \(4,\): expected \(position"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(9, 1))),
+         r"rotary_sin.shape \(9, 1\): expected that of rotary_cos, \(9, 4\)"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(5, 4))),
+         r"rotary_sin.shape \(5, 4\): expected that of rotary_cos, \(9, 4\)"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(9, 4).int())),
+         "rotary_sin.dtype torch.int32: expected a floating"),
         (dict(rotary_cos=X), "rotary_cos, rotary_sin: expected both or none"),
         (dict(rotary_cos=X[0, 0], rotary_sin=X[0, 0], cache_seqlens=1), "rotary_cos given: expect"),
         (dict(k=NEW, v=NEW, cache_seqlens=1, softcap=-1.0), "softcap -1"),
@@ -181,8 +252,24 @@ LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
 def test_refusals_leave_the_cache_alone(module, given, words):
     k_cache, v_cache = torch.zeros(2, 8, 2, 16), torch.zeros(2, 8, 2, 16)
     with pytest.raises(ordo.Error, match=words):
-        module.flash_attn_with_kvcache(X, k_cache, v_cache, **given)
+        module.flash_attn_with_kvcache(**dict(q=X, k_cache=k_cache, v_cache=v_cache) | given)
     assert not k_cache.any() and not v_cache.any()
+
+
+@pytest.mark.parametrize(
+    "start, words",
+    [
+        (3, "rotary_seqlens 3: expected a tensor of integers"),
+        (LENGTHS.float(), "rotary_seqlens.dtype torch.float32: expected torch.int32"),
+        (LENGTHS[:1], r"rotary_seqlens.shape \(1,\): expected \(2,\)"),
+        (LENGTHS.to("meta"), "rotary_seqlens.device meta: expected that of q"),
+    ],
+)
+def test_positions_of_new_keys_are_checked(start, words):
+    cache, given = torch.zeros(2, 8, 2, 16), dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE)
+    with pytest.raises(ordo.Error, match=words):
+        flash_attn_3.flash_attn_with_kvcache(X, cache, cache, rotary_seqlens=start, **given)
+    assert not cache.any()
 
 
 def test_page_tables_are_refused_by_name():
