@@ -11,6 +11,7 @@ from .. import _attention
 from .._library import Error
 from .._plan import Plan
 from .._problem import Problem
+from ._passes import check_floats
 
 
 def combine(
@@ -49,8 +50,11 @@ def _check(
             raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.float32")
         if x.device != out_partial.device:
             raise Error("argument", f"{name}.device {x.device}: expected {out_partial.device}")
+    if out_dtype is not None and not out_dtype.is_floating_point:
+        raise Error("argument", f"out_dtype {out_dtype}: expected a floating-point type")
     if out is None:
         return
+    check_floats(out=out)
     if out.shape != shape[1:]:
         raise Error("shape", f"out.shape {tuple(out.shape)}: expected {shape[1:]}")
     if out_dtype is not None and out.dtype != out_dtype:

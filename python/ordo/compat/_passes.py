@@ -44,6 +44,7 @@ def backward(
         if given is not None and given.shape != like.shape:
             shape = tuple(given.shape)
             raise Error("shape", f"{name}.shape {shape}: expected {tuple(like.shape)}")
+        check_floats(**{name: given})
     with torch.no_grad():
         q, k, v, lists, rules = prepare(q, k, v, arguments)
         lse = torch.where(lse == math.inf, -math.inf, lse)  # FlashAttention-2's empty rows
@@ -73,7 +74,7 @@ def check_tensors(**given: Any) -> None:
 
 
 def check_integers(**given: Any) -> None:
-    """Raise Error if one that is given is no tensor of integers: a cast would change its numbers."""
+    """Raise Error if one that is given is no tensor of integers: a cast would change numbers."""
     for name, x in given.items():
         if x is None:
             continue
@@ -81,3 +82,17 @@ def check_integers(**given: Any) -> None:
             raise Error("argument", f"{name} {x!r}: expected a tensor of integers")
         if x.dtype is torch.bool or x.is_floating_point() or x.is_complex():
             raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")
+
+
+def check_floats(**given: Tensor | None) -> None:
+    """Raise Error if a result that is given cannot hold fractions."""
+    for name, x in given.items():
+        if x is not None and not x.is_floating_point():
+            raise Error("argument", f"{name}.dtype {x.dtype}: expected a floating-point type")
+
+
+def check_packed(cu_seqlens_q: Any, cu_seqlens_k: Any = None, **used: Any) -> None:
+    """Raise Error if ends of sequences are missing, or lists are no tensors of integers."""
+    if cu_seqlens_q is None:
+        raise Error("argument", "cu_seqlens_q None: expected the ends of the sequences, a tensor")
+    check_integers(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, **used)

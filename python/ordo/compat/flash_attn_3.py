@@ -123,6 +123,7 @@ def flash_attn_varlen_func(
     the CPU lengths that repeat cu_seqlens cost nothing.
     """
     _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _passes.check_packed(cu_seqlens_q, cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
         max_q=max_seqlen_q, max_kv=max_seqlen_k, q_lens=seqused_q, kv_lens=seqused_k,
@@ -270,6 +271,11 @@ def _flash_attn_forward(
         kv_batch_idx=kv_batch_idx, leftpad_k=leftpad_k, rotary_cos=rotary_cos,
         rotary_sin=rotary_sin, seqlens_rotary=seqlens_rotary,
     )  # fmt: skip
+    _passes.check_floats(out_=out_)
+    expected = *q.shape[:-1], v.shape[-1]
+    if out_ is not None and out_.shape != expected:
+        raise Error("shape", f"out_.shape {tuple(out_.shape)}: expected {expected}")
+    _check_lists(cu_seqlens_q, cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     window = window_size_left, window_size_right
     with torch.no_grad():
         if cu_seqlens_q is not None:
@@ -311,6 +317,7 @@ def _flash_attn_backward(
     sm_margin: int = 0,
 ) -> Tensor:
     """Writes dq, dk and dv; returns softmax_d, the row sums of dout * out, as softmax_lse is."""
+    _check_lists(cu_seqlens_q, cu_seqlens_k, sequed_q=sequed_q, sequed_k=sequed_k)
     if cu_seqlens_q is not None:
         _passes.refuse(sequed_q=sequed_q, sequed_k=sequed_k)
     arguments = Arguments(
@@ -363,3 +370,10 @@ def _refuse(qv: Any, q_descale: Any, k_descale: Any, v_descale: Any, attention_c
     ):
         if given is not None:
             raise Error("unsupported", f"{name} given: not supported")
+
+
+def _check_lists(cu_seqlens_q: Any, cu_seqlens_k: Any, **used: Any) -> None:
+    """Of a function for dense and packed sequences."""
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        _passes.check_packed(cu_seqlens_q, cu_seqlens_k, **used)
+    _passes.check_integers(**used)

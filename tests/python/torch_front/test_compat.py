@@ -209,6 +209,8 @@ def test_the_backward_pass_refuses_before_it_writes():
         backward(grads, None)
     with pytest.raises(ordo.Error, match=r"dk.shape \(6, 2, 16\): expected \(1, 6, 2, 16\)"):
         backward([grads[0], grads[1][0], grads[2]], rng)
+    with pytest.raises(ordo.Error, match="dv.dtype torch.int32: expected a floating-point type"):
+        backward([grads[0], grads[1], grads[2].int()], rng)
     assert not any(x.any() for x in grads)
     backward([None, grads[1], None], rng)
     assert grads[1].any() and not grads[0].any()
@@ -254,6 +256,51 @@ def test_lengths_of_padded_batches_below_autograd():
         is_causal=True,
     )  # fmt: skip
     assert not grads[1][0, 5:].any() and grads[1][0, :5].any()
+
+
+def test_packed_functions_need_ends_of_integers():
+    q, dense, ends = drawn(20, 2, 16).detach(), drawn(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
+    longest = dict(max_seqlen_q=16, max_seqlen_k=16)
+    rules = dict(dropout_p=0.0, softmax_scale=None, causal=False)
+    lse = torch.zeros(2, 20)
+
+    def varlen(x=q, **lists):
+        flash_attn_3.flash_attn_varlen_func(x, x, x, **longest, **lists)
+
+    def varlen_below(x=q, **lists):
+        flash_attn_interface._flash_attn_varlen_forward(x, x, x, **longest, **rules, **lists)
+
+    def varlen_backward(x=q, **lists):
+        flash_attn_interface._flash_attn_varlen_backward(
+            x, x, x, x, x, lse, None, None, None, **longest, **rules, **lists, softcap=0.0,
+            window_size_left=-1, window_size_right=-1, alibi_slopes=None, deterministic=True,
+        )  # fmt: skip
+
+    def both(x=q, **lists):
+        flash_attn_3._flash_attn_forward(x, x, x, **lists)
+
+    def both_backward(x=q, **lists):
+        flash_attn_3._flash_attn_backward(x, x, x, x, x, lse, **lists)
+
+    def refused(words, function, x=q, **lists):
+        with pytest.raises(ordo.Error, match=words):
+            function(x, **lists)
+
+    for function in (varlen, varlen_below, varlen_backward, both, both_backward):
+        lists = dict(cu_seqlens_q=None, cu_seqlens_k=ends)
+        refused("cu_seqlens_q None: expected", function, dense, **lists)
+        for wrong in (ends.float(), ends > 3):
+            words = f"cu_seqlens_k.dtype {wrong.dtype}: expected torch.int32"
+            refused(words, function, cu_seqlens_q=ends, cu_seqlens_k=wrong)
+    used = torch.tensor([2.5, 9.0])
+    refused("seqused_k.dtype torch.float32", both, dense, seqused_k=used)
+    refused("seqused_q.dtype torch.bool", both, dense, seqused_q=used > 3)
+    refused("sequed_k.dtype torch.float32", both_backward, dense, sequed_k=used)
+    both_ends = dict(cu_seqlens_q=ends, cu_seqlens_k=ends)
+    refused("seqused_k.dtype torch.float32", varlen, **both_ends, seqused_k=torch.ones(3))
+    refused(r"seqused_q \[1\]: expected a tensor", varlen, **both_ends, seqused_q=[1])
+    refused("out_.dtype torch.int32: expected a floating", both, dense, out_=dense.int())
+    refused(r"out_.shape \(2, 2, 10, 2, 16\)", both, dense, out_=dense.expand(2, 2, 10, 2, 16))
 
 
 # ---- autograd functions by name ----
@@ -337,6 +384,8 @@ def test_combine_refuses():
         ((outs, lses[:2]), "lse_partial.shape"),
         ((outs.half(), lses), "out_partial.dtype torch.float16"),
         ((outs, lses, outs), "out.shape"),
+        ((outs, lses, outs[0].int()), "out.dtype torch.int32: expected a floating-point type"),
+        ((outs, lses, None, torch.int32), "out_dtype torch.int32: expected a floating-point type"),
         ((outs, lses, outs[0], torch.half), "out.dtype torch.float32: expected out_dtype"),
     ):
         with pytest.raises(ordo.Error, match=words):

@@ -226,7 +226,7 @@ LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
         (dict(q=None), "q None: expected a tensor"),
         (dict(k=NEW[0, 0, 0], v=NEW, cache_seqlens=1), r"k.shape \(16,\): expected \(2, 1, 2, 16"),
         (dict(k=[1], v=NEW, cache_seqlens=1), r"k \[1\]: expected a tensor"),
-        (dict(cache_seqlens=LENGTHS.float()), "cache_seqlens.dtype torch.float32: expected torch.i"),
+        (dict(cache_seqlens=LENGTHS.float()), "cache_seqlens.dtype torch.float32: expected"),
         (dict(cache_seqlens=torch.tensor(3.5)), "cache_seqlens.dtype torch.float32: expected"),
         (dict(cache_seqlens=LENGTHS > 3), "cache_seqlens.dtype torch.bool: expected"),
         (dict(cache_seqlens=torch.tensor([2**32 + 3, 3])), "cache_seqlens 4294967299: expected 0"),

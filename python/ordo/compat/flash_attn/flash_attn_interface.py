@@ -125,6 +125,7 @@ def _flash_attn_varlen_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, softmax_lse, S_dmask, rng_state) of sequences end to end."""
     _passes.refuse(block_table=block_table, leftpad_k=leftpad_k, seqused_k=seqused_k)
+    _passes.check_packed(cu_seqlens_q, cu_seqlens_k)
     arguments = Arguments(
         causal, (window_size_left, window_size_right), softmax_scale, softcap, dropout_p,
         slopes=alibi_slopes, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
@@ -188,6 +189,7 @@ def _flash_attn_varlen_backward(
     zero_tensors: bool = False,
 ) -> Tensor:
     """_flash_attn_backward of sequences end to end."""
+    _passes.check_packed(cu_seqlens_q, cu_seqlens_k)
     arguments = Arguments(
         causal, (window_size_left, window_size_right), softmax_scale, softcap, dropout_p,
         slopes=alibi_slopes, rng_state=rng_state, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
