@@ -31,6 +31,7 @@ class Pattern(NamedTuple):
     chunk: int | None = None  # tokens per chunk: a query sees keys of its own chunk; None: all
     shift: Tensor | None = None  # (batch,): key j is token j + shift, counted from a chunk's start
     one: Tensor | None = None  # in a graph, which cannot branch on it: no sequences are packed
+    bare: bool = False  # causal, made beside no attention_mask and no cached keys, and not packed
 
 
 # ---- reading a mask function ----
@@ -177,7 +178,8 @@ def attention_mask(
     one = None
     if traced and attention_mask is None and q_length == kv_length:
         one = _one_sequence(mask_function, q_length, **rest)
-    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one)
+    bare = p.causal and attention_mask is None and p.packing is None and q_length == kv_length
+    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
     given = dict(
         mask_function=mask_function,
         q_length=q_length,

@@ -8,7 +8,7 @@ Registers the attention and its mask. The mask that a model makes decides what i
 attention. Padded batches stay where they are if the valid tokens of each sequence are one run, and
 are unpadded otherwise; packed ones stay so. Sequences are packed by cu_seq_lens_q/k or, as in eager
 attention, by position_ids if neither attention_mask nor a cache is given: a sequence begins where a
-position does not follow the one before.
+position does not follow the one before. Beside an empty cache such positions are refused.
 Dropout applies while the module trains. What a model asks for and ordo does not have (biases,
 masks of other shapes) raises Error and names it. Models with attention code of their own run that
 code, with the mask of eager attention and a warning.
@@ -118,6 +118,7 @@ def attention_forward(
     is_causal: bool | None = None,
     s_aux: Tensor | None = None,
     learnable_sink: Tensor | None = None,
+    position_ids: Tensor | None = None,
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     max_length_q: int | None = None,
@@ -130,8 +131,11 @@ def attention_forward(
 
     attention_mask is what attention_mask() made, which then decides what is seen, as in eager
     attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
-    sliding_window decide. position_ids have no say: the mask knows which tokens are packed."""
+    sliding_window decide. The mask knows which tokens are packed, not position_ids; those that
+    are not heard are refused."""
     _refuse(kwargs)
+    if position_ids is not None and cu_seq_lens_q is None and not torch.compiler.is_compiling():
+        _refuse_positions(position_ids, attention_mask)
     p = dropout if module.training else 0.0
     mask: Any = None  # one that says all there is to know
     if (
@@ -308,6 +312,26 @@ def _longest(ends: Tensor, given: int | None) -> int:
         return given
     longest: int = once(ends, "longest", lambda x: x.diff().max().item())
     return longest
+
+
+def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:
+    """Positions of a batch of one that start again beside a cache without keys: FlashAttention's path
+    in transformers packs them, eager attention does not."""
+    pattern = pattern_of(mask)
+    rows = position_ids.shape[-1]
+    if pattern is None or not pattern.bare or position_ids.shape != (1, rows) or rows < 2:
+        return
+
+    def compute(positions: Tensor) -> bool:
+        return bool((positions.diff(dim=-1) != 1).any())
+
+    if once(position_ids, "restarts", compute):
+        raise Error(
+            "unsupported",
+            "position_ids that do not run on by 1, beside a cache and no attention_mask: expected "
+            "use_cache=False or cu_seq_lens_q and cu_seq_lens_k (packed sequences), or an "
+            "attention_mask (one sequence)",
+        )
 
 
 def _with_ends(ends: _Ends, arguments: Arguments) -> Arguments:

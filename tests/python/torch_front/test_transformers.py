@@ -159,6 +159,10 @@ def test_positions_mean_what_they_mean_in_eager_attention(name, beside, cached):
             inputs |= dict(position_ids=positions.expand(len(valid), -1))
             if name in MODELS:
                 inputs |= dict(use_cache=cached)
+            if cached and beside == "nothing" and len(valid) == 1:  # paths of transformers disagree
+                with pytest.raises(ordo.Error, match="position_ids that do not run on by 1, beside"):
+                    models[0](TOKENS[batch], **inputs)
+                continue
             with torch.no_grad():
                 ours, theirs = (model(TOKENS[batch], **inputs)[0] for model in models)
             torch.testing.assert_close(ours[valid], theirs[valid], rtol=0, atol=2e-5)
