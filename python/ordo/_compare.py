@@ -7,7 +7,7 @@ from ctypes import byref, c_void_p
 from dataclasses import dataclass
 
 from . import _structs as s
-from ._library import lib
+from ._library import Error, lib
 
 _CAUSES = 10  # bits of ordo_comparison_info.causes
 
@@ -44,7 +44,7 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
     backward order. Raises Error if a file is no record or they have no step in common.
     """
     handle = c_void_p()
-    lib.ordo_comparison_create(byref(handle), os.fsencode(a), os.fsencode(b))
+    lib.ordo_comparison_create(byref(handle), _path("a", a), _path("b", b))
     try:
         info = s.sized(s.ordo_comparison_info)
         lib.ordo_comparison_query(handle, byref(info))
@@ -66,6 +66,16 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         )
     finally:
         lib.ordo_comparison_destroy(handle)
+
+
+def _path(name: str, given: str | os.PathLike[str]) -> bytes:
+    try:
+        path = os.fsencode(given)
+    except (TypeError, UnicodeEncodeError):
+        path = b"\0"
+    if b"\0" in path:  # C would read the name up to it
+        raise Error("argument", f"{name} {given!r}: expected the path of a record")
+    return path
 
 
 def _text(given: bytes) -> str:

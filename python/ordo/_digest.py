@@ -6,13 +6,14 @@ In Python, about 30 MB/s; the xxhash package, if installed, does it at memory sp
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ._arrays import Array, numbers
+from ._convert import integer
+from ._elements import array_of, array_of_tensor, is_tensor
 from ._library import Error
 
 try:
@@ -39,12 +40,14 @@ def digest(
     """Digest of an array as 16 hexadecimal digits, as `ordo run` prints it.
 
     A tensor (batch, row, head, dim) and an lse (batch, head, row) are told apart by their number
-    of axes. `cu` makes them packed: (row, head, dim) and (head, row); `lens` are the valid rows
-    of padded ones; `sequence` picks one sequence of the batch. Other arrays: as they lie.
-    Tensors of PyTorch will do, of any device.
+    of axes. `cu` makes them packed: (row, head, dim) and (head, row), with batch + 1 ends from 0;
+    `lens` are the valid rows of padded ones; `sequence` picks one sequence of the batch. Other
+    arrays: as they lie. Tensors of PyTorch will do, of any device. Raises Error for what has no
+    numbers in memory: None, objects, masked arrays, sparse and quantized tensors.
     """
-    pieces = list(_sequences(_numpy(array), cu, lens))
+    pieces = list(_sequences(_numpy("array", array), cu, lens))
     if sequence is not None:
+        sequence = integer("sequence", sequence)
         if not 0 <= sequence < len(pieces):
             raise Error("argument", f"sequence {sequence}: expected 0..{len(pieces) - 1}")
         pieces = [pieces[sequence]]
@@ -52,23 +55,19 @@ def digest(
     return f"{xxhash.xxh64_intdigest(data) if xxhash else xxh64(data):016x}"
 
 
-def _numpy(array: Any) -> Array:
-    if not hasattr(array, "detach"):
-        return np.asarray(array)
-    tensor = array.detach().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has no such type: its bits
-        tensor = tensor.view(sys.modules["torch"].int16)
-    made: Array = tensor.numpy()
-    return made
+def _numpy(name: str, given: Any) -> Array:
+    return array_of_tensor(name, given) if is_tensor(given) else array_of(name, given)
 
 
 def _sequences(array: Array, cu: Any, lens: Any) -> Iterator[Array]:
     """Each sequence in the order head, row, column."""
     if cu is not None:
+        if lens is not None:
+            raise Error("unsupported", "lens beside cu: expected one of the two layouts")
         if array.ndim not in (2, 3):
             raise Error("shape", f"shape {array.shape}: expected a packed tensor or lse with cu")
-        ends = numbers("cu", cu, len(cu), np.int32)
         heads_first = array if array.ndim == 2 else array.swapaxes(0, 1)
+        ends = _ends(cu, heads_first.shape[1])
         for first, end in zip(ends[:-1], ends[1:]):
             yield heads_first[:, first:end]
         return
@@ -78,10 +77,30 @@ def _sequences(array: Array, cu: Any, lens: Any) -> Iterator[Array]:
         yield array
         return
     heads_first = array if array.ndim == 3 else array.swapaxes(1, 2)
-    if lens is None:
-        lens = [heads_first.shape[2]] * len(array)
-    for one, rows in zip(heads_first, numbers("lens", lens, len(array), np.int32)):
+    most = heads_first.shape[2]
+    valid = [most] * len(array) if lens is None else _lengths(lens, len(array), most)
+    for one, rows in zip(heads_first, valid):
         yield one[:, :rows]
+
+
+def _ends(given: Any, rows: int) -> list[int]:
+    """The ends of packed sequences, as ordo_call.cu_q promises them."""
+    array = _numpy("cu", given)
+    ends: list[int] = numbers("cu", array, max(array.size, 1), np.int32).tolist()
+    if ends[0] != 0:
+        raise Error("shape", f"cu[0] {ends[0]}: expected 0")
+    for at, (first, end) in enumerate(zip(ends[:-1], ends[1:]), 1):
+        if not first <= end <= rows:
+            raise Error("shape", f"cu[{at}] {end}: expected {first}..{rows}")
+    return ends
+
+
+def _lengths(given: Any, batch: int, rows: int) -> list[int]:
+    lens: list[int] = numbers("lens", _numpy("lens", given), batch, np.int32).tolist()
+    for at, valid in enumerate(lens):
+        if not 0 <= valid <= rows:
+            raise Error("shape", f"lens[{at}] {valid}: expected 0..{rows}")
+    return lens
 
 
 def _bytes(array: Array) -> bytes:

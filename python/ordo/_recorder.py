@@ -22,6 +22,7 @@ import numpy as np
 
 from . import _pieces
 from ._arrays import Array
+from ._elements import array_of, is_tensor, tensor_of
 from ._library import Error, version
 
 _FORMAT = 1
@@ -138,7 +139,9 @@ class Recorder:
             taken = self._model.tensors(**self._with)
             named = {kind: taken[kind] if x is None else x for kind, x in named.items()}
         for kind, tensors in named.items():
-            entry[kind] = {name: gather.digest(x) for name, x in (tensors or {}).items()}
+            entry[kind] = {
+                name: gather.digest(f"{kind}[{name!r}]", x) for name, x in (tensors or {}).items()
+            }
         self._pending = entry, gather.start()
         self._finish(wait=False)
         return True
@@ -219,8 +222,8 @@ class _Gather:
         self._tensors: list[Any] = []
         self._words: list[Any] = []
 
-    def digest(self, x: Any) -> _Digest:
-        self._tensors.append(x)
+    def digest(self, name: str, x: Any) -> _Digest:
+        self._tensors.append(_elements(name, x))
         return _Digest(len(self._tensors) - 1)
 
     def words(self, x: Any, made: Any) -> _Words:
@@ -230,11 +233,11 @@ class _Gather:
         return place
 
     def start(self) -> Any:
-        if any(_is_tensor(x) for x in (*self._tensors, *self._words)):
+        if any(is_tensor(x) for x in (*self._tensors, *self._words)):
             from .torch._record import Fetch
 
             return Fetch(self._tensors, self._words)
-        return _Done(_pieces.of_arrays([np.asarray(x) for x in self._tensors]))
+        return _Done(_pieces.of_arrays(self._tensors))
 
 
 class _Done:
@@ -250,8 +253,12 @@ class _Done:
         return self._digests, []
 
 
-def _is_tensor(x: Any) -> bool:
-    return hasattr(x, "detach")
+def _elements(name: str, x: Any) -> Any:
+    """`x` as a tensor or as an array, little endian, whose elements can be hashed."""
+    if is_tensor(x):
+        return tensor_of(name, x, sparse=True)
+    array = array_of(name, x)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def _resolve(value: Any, found: tuple[list[int], list[list[int]]]) -> Any:
@@ -267,13 +274,14 @@ def _resolve(value: Any, found: tuple[list[int], list[list[int]]]) -> Any:
 def _add_loss(entry: dict[str, Any], gather: _Gather, loss: Any) -> None:
     if loss is None:
         return
-    if not _is_tensor(loss):
-        loss = np.asarray(loss)
-    if (loss.numel() if _is_tensor(loss) else loss.size) != 1:
+    loss = tensor_of("loss", loss) if is_tensor(loss) else array_of("loss", loss)
+    if (loss.numel() if is_tensor(loss) else loss.size) != 1:
         raise Error("shape", f"loss of shape {tuple(loss.shape)}: expected one number")
-    entry["loss"] = gather.digest(loss)
-    if _is_tensor(loss):
-        value = loss.detach().reshape(1).double()
+    if loss.is_complex() if is_tensor(loss) else loss.dtype.kind == "c":
+        raise Error("argument", f"loss.dtype {loss.dtype}: expected a real number")
+    entry["loss"] = gather.digest("loss", loss)
+    if is_tensor(loss):
+        value = loss.reshape(1).double()
         entry["loss_value"] = gather.words(value.view(sys.modules["torch"].int64), _double)
     else:
         entry["loss_value"] = _readable(float(loss.reshape(-1)[0]))
@@ -295,32 +303,31 @@ def _add_batch(entry: dict[str, Any], gather: _Gather, batch: Any) -> None:
     if isinstance(batch, str):
         entry["batch"] = batch
         return
-    if _is_tensor(batch):
+    if is_tensor(batch):
         torch = sys.modules["torch"]
+        batch = tensor_of("batch", batch)
         if not (batch.is_floating_point() or batch.is_complex()):
-            batch = batch.detach().reshape(-1).to(torch.int64)
+            batch = batch.reshape(-1).to(torch.int64)
             if batch.numel() <= _FEW:
                 entry["batch"] = gather.words(batch, list)
                 return
-        entry["batch"] = gather.digest(batch)
+        entry["batch"] = gather.digest("batch", batch)
         return
-    ids = np.asarray(batch)
+    ids = array_of("batch", batch)
     if ids.dtype.kind in "iub":
         ids = ids.reshape(-1).astype(np.int64)
         if ids.size <= _FEW:
             entry["batch"] = ids.tolist()
             return
-    elif ids.dtype.kind not in "fc":
-        raise Error("argument", f"batch of {ids.dtype}: expected whole numbers, or a text")
-    entry["batch"] = gather.digest(ids)
+    entry["batch"] = gather.digest("batch", ids)
 
 
 def _add_seeds(entry: dict[str, Any], gather: _Gather, seeds: Sequence[Any]) -> None:
     """Pairs that are known are numbers already; those on a device are read with the digests."""
-    there = [x for x in seeds if _is_tensor(x)]
+    there = [x for x in seeds if is_tensor(x)]
     if there:
         flat = sys.modules["torch"].cat([x.detach().reshape(-1).to(there[0].device) for x in there])
-        known = [None if _is_tensor(x) else [int(part) for part in x] for x in seeds]
+        known = [None if is_tensor(x) else [int(part) for part in x] for x in seeds]
         entry["seeds"] = gather.words(flat, lambda words: _pairs(known, words))
     else:
         entry["seeds"] = [[int(part) for part in x] for x in seeds]

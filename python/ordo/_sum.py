@@ -50,11 +50,19 @@ def tree_sum(
     the same bits come out however it is cut into blocks. `out` is overwritten if given; it may be
     one of the inputs.
     """
-    arrays = list(inputs)
+    try:
+        arrays = list(inputs)
+    except TypeError:
+        said = f"inputs {type(inputs).__name__}"
+        raise Error("argument", f"{said}: expected a sequence of arrays") from None
+    if dtype is not None:
+        TABLES["dtype"].number("dtype", dtype)
     if not arrays:
         raise Error("argument", "inputs []: expected at least one array")
     check_kind("inputs[0]", arrays[0])
     kind, shape = dtype or dtype_of(arrays[0]), arrays[0].shape
+    if dtype == "bf16" and arrays[0].dtype.name == "bfloat16":
+        dtype = None  # no further check: it is a type of ml_dtypes, not bits in uint16
     for index, array in enumerate(arrays):
         name = f"inputs[{index}]"
         check_kind(name, array)

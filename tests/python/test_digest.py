@@ -47,6 +47,65 @@ def test_order_is_sequence_head_row_column(monkeypatch):
         ordo.digest(tensor, sequence=2)
 
 
+class Opaque:
+    pass
+
+
+FLAT = np.zeros(6, np.float32)
+PACKED, PADDED = np.zeros((6, 2, 4), np.float32), np.zeros((2, 3, 2, 4), np.float32)
+
+REFUSED = {
+    "None": (None, {}, "array NoneType: expected an array or tensor of numbers"),
+    "dict": ({"q": FLAT}, {}, "array dict: expected"),
+    "object": (Opaque(), {}, "array Opaque: expected"),
+    "text": ("abc", {}, "array str: expected"),
+    "list with None": ([FLAT, None], {}, "array list: expected"),
+    "ragged": ([[1.0], [1.0, 2.0]], {}, "array list: expected"),
+    "too large": ([2**70], {}, "array list: expected"),
+    "objects": (np.array([None, 1]), {}, "array.dtype object: expected"),
+    "texts": (np.array(["a"]), {}, "array.dtype <U1: expected"),
+    "records": (np.zeros(3, "f4,i4"), {}, "array.dtype [("),
+    "void": (np.zeros(3, "V4"), {}, "array.dtype |V4: expected"),
+    "dates": (np.zeros(3, "M8[s]"), {}, "array.dtype datetime64[s]: expected"),
+    "long": (np.zeros(3, np.longdouble), {}, "expected numbers without padding bytes"),
+    "masked": (np.ma.masked_array(FLAT, FLAT == 0), {}, "array MaskedArray: expected"),
+    "negative": (PADDED, dict(lens=[-1, 3]), "lens[0] -1: expected 0..3"),
+    "long lens": (PADDED, dict(lens=[3, 9]), "lens[1] 9: expected 0..3"),
+    "lens of lse": (PACKED, dict(lens=[2] * 5 + [5]), "lens[5] 5: expected 0..4"),
+    "one length": (PADDED, dict(lens=[3]), "lens.shape (1,): expected (2,)"),
+    "real lens": (PADDED, dict(lens=[3.0, 3.0]), "lens.dtype float64: expected integers"),
+    "masked lens": (PADDED, dict(lens=np.ma.masked_array([3, 3])), "lens MaskedArray"),
+    "past the end": (PACKED, dict(cu=[0, 3, 100]), "cu[2] 100: expected 3..6"),
+    "lse": (FLAT.reshape(2, 3), dict(cu=[0, 4]), "cu[1] 4: expected 0..3"),
+    "late begin": (PACKED, dict(cu=[3, 1, 6]), "cu[0] 3: expected 0"),
+    "decreasing": (PACKED, dict(cu=[0, 6, 3]), "cu[2] 3: expected 6..6"),
+    "negative end": (PACKED, dict(cu=[0, -1, 6]), "cu[1] -1: expected 0..6"),
+    "no ends": (PACKED, dict(cu=np.zeros(0, np.int32)), "cu.shape (0,): expected (1,)"),
+    "one end": (PACKED, dict(cu=6), "cu.shape (): expected (1,)"),
+    "wide end": (PACKED, dict(cu=[0, 2**32 + 3]), "expected numbers that fit int32"),
+    "both": (PACKED, dict(cu=[0, 6], lens=[6]), "lens beside cu: expected one"),
+    "real sequence": (PADDED, dict(sequence=0.5), "sequence 0.5: expected an integer"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_digest_is_refused(case):
+    array, options, message = REFUSED[case]
+    with pytest.raises(ordo.Error) as error:
+        ordo.digest(array, **options)
+    assert message in str(error.value)
+
+
+def test_numbers_of_any_kind_and_ends_within_the_rows():
+    for kind in "?bBhHiIlLefdFD":
+        ones = np.ones(2, kind)
+        assert ordo.digest(ones) == ordo.digest(np.frombuffer(ones.tobytes(), np.uint8))
+    assert ordo.digest([1.5, 2.0]) == ordo.digest(np.array([1.5, 2.0]))
+    packed = np.arange(48, dtype=np.float32).reshape(6, 2, 4)
+    assert ordo.digest(packed, cu=[0, 2, 2, 5]) == ordo.digest(packed[:5], cu=[0, 2, 5])
+    assert ordo.digest(packed[:0], cu=[0]) == ordo.digest(FLAT[:0])
+
+
 # ---- the command's inputs, as cli/ makes them from a seed ----
 
 

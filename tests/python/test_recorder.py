@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 
 import numpy as np
 import ordo
@@ -139,8 +140,19 @@ def test_refusals(tmp_path):
             recorder.step(1.5)
         with pytest.raises(ordo.Error, match="loss of shape"):
             recorder.step(1, np.zeros(3))
-        with pytest.raises(ordo.Error, match="batch of"):
+        with pytest.raises(ordo.Error, match="batch list: expected an array or tensor of numbers"):
             recorder.step(1, batch=[object()])
+        masked = np.ma.masked_array([1.0, 2.0], [True, False])
+        for given, message in (
+            (dict(weights={"head": None}), r"weights\['head'\] NoneType: expected an array"),
+            (dict(gradients={"a": np.array([None])}), r"gradients\['a'\].dtype object: expected"),
+            (dict(gradients={"a": masked}), r"gradients\['a'\] MaskedArray: expected"),
+            (dict(loss=Fraction(1, 3)), "loss Fraction: expected"),
+            (dict(loss=1j), "loss.dtype complex128: expected a real number"),
+            (dict(batch=masked), "batch MaskedArray: expected"),
+        ):
+            with pytest.raises(ordo.Error, match=message):
+                recorder.step(1, **given)
     recorder.close()
     with pytest.raises(ordo.Error, match="it was closed"):
         recorder.step(2)
@@ -150,6 +162,9 @@ def test_refusals(tmp_path):
         ordo.Recorder("/dev/full")
     with pytest.raises(ordo.Error, match="expected some in common"):
         ordo.compare(path, path)
+    for given in (None, {}, "run\0.jsonl"):
+        with pytest.raises(ordo.Error, match="b .*: expected the path of a record"):
+            ordo.compare(path, given)
 
 
 def test_ranks(tmp_path):

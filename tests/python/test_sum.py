@@ -34,6 +34,8 @@ def test_halves_are_widened_first(count):
     bits = [np.full(5, 0x3F80 + x, np.uint16) for x in range(count % 100 + 1)]
     exact = [(x.astype(np.uint32) << 16).view(np.float32) for x in bits]
     assert ordo.tree_sum(bits, dtype="bf16").tobytes() == tree(exact).tobytes()
+    brains = [x.view(pytest.importorskip("ml_dtypes").bfloat16) for x in bits]
+    assert ordo.tree_sum(brains, dtype="bf16").tobytes() == tree(exact).tobytes()
 
 
 def test_out_may_be_an_input_and_inputs_may_be_views():
@@ -55,6 +57,11 @@ def test_bad_inputs_are_refused():
         ([a], {"out": np.empty((3, 31), np.float32)}, "out.shape (3, 31)"),
         ([a], {"threads": -1}, "threads -1"),
         ([a, [1.0]], {}, "inputs[1] list"),
+        ([a, None], {}, "inputs[1] NoneType"),
+        (None, {}, "inputs NoneType: expected a sequence of arrays"),
+        ([np.array([None])], {}, "dtype object"),
+        ([np.ma.masked_array(a)], {}, "inputs[0] MaskedArray"),
+        ([a], {"dtype": "f64"}, "dtype 'f64': expected f32"),
     ):
         with pytest.raises(ordo.Error) as error:
             ordo.tree_sum(inputs, **options)
