@@ -82,6 +82,7 @@ static bool read_value(const cli_option *o, const char *value)
     case CLI_LIST: return cli_read_list(value, o->low, o->high, o->target);
     case CLI_U64: return cli_read_u64(value, o->target);
     case CLI_REAL: return cli_read_real(value, o->target);
+    case CLI_ABOVE: return cli_read_real(value, o->target) && *(double *)o->target > 0;
     case CLI_WORDS: {
         cli_words *words = o->target;
         const bool fits = words->count < CLI_MOST_WORDS;
@@ -115,6 +116,7 @@ static int bad_value(const cli_option *o, const char *value)
     case CLI_U64:
         return cli_usage("%s %s: expected a whole number from 0 to 2^64 - 1", o->name, value);
     case CLI_REAL: return cli_usage("%s %s: expected a finite number", o->name, value);
+    case CLI_ABOVE: return cli_usage("%s %s: expected a finite number above 0", o->name, value);
     case CLI_TEXT:
     case CLI_WORDS:
     case CLI_FLAG:

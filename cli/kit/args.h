@@ -16,6 +16,7 @@ typedef enum cli_kind {
     CLI_LIST,   /* cli_list, each low..high */
     CLI_U64,    /* uint64_t */
     CLI_REAL,   /* double */
+    CLI_ABOVE,  /* double above 0: for values whose 0 stands for "not given" */
     CLI_WORDS,  /* cli_words; may be given several times */
     CLI_JSON    /* cli_json_target; the value is optional and follows '=' */
 } cli_kind;
@@ -75,6 +76,7 @@ typedef struct cli_json_target {
 #define OPT_CHOICE(name, label, target, help) OPT_ENTRY(CLI_CHOICE, name, label, target, 0, 0, help)
 #define OPT_U64(name, label, target, help)    OPT_ENTRY(CLI_U64, name, label, target, 0, 0, help)
 #define OPT_REAL(name, label, target, help)   OPT_ENTRY(CLI_REAL, name, label, target, 0, 0, help)
+#define OPT_ABOVE(name, label, target, help)  OPT_ENTRY(CLI_ABOVE, name, label, target, 0, 0, help)
 #define OPT_WORDS(name, label, target, help)  OPT_ENTRY(CLI_WORDS, name, label, target, 0, 0, help)
 #define OPT_INT(name, label, target, low, high, help)                                              \
     OPT_ENTRY(CLI_INT, name, label, target, low, high, help)

@@ -88,8 +88,8 @@ int cli_read_group(const char *text, int64_t *group)
         *group = 0;
     else if (strcmp(text, "waves") == 0)
         *group = ORDO_GROUP_WAVES;
-    else if (!cli_read_size(text, 0, MOST, group))
-        return cli_usage("--group %s: expected a whole number, or waves", text);
+    else if (!cli_read_size(text, 1, MOST, group))
+        return cli_usage("--group %s: expected a whole number above 0, or waves", text);
     return CLI_OK;
 }
 

@@ -41,6 +41,8 @@ static int check_request(request *r)
     for (int i = 0; i < 3; i++)
         if (needed[i].value == 0)
             return cli_usage("%s: missing; expected a number", needed[i].name);
+    if (r->seconds > 3600)
+        return cli_usage("--time %g: expected more than 0, and 3600 at most", r->seconds);
     if (r->mode < 0)
         r->mode = r->dropout == 0 ? 0 : ALL_MODES;
     if (r->mode != 0 && r->dropout == 0)
@@ -318,7 +320,7 @@ int cli_block(int argc, char **argv)
         OPT_CHOICE("--device", "cpu|cuda", &r.device, "where to run (default cpu)"),
         OPT_FLAG("--backward", &r.backward, "run the backward pass too"),
         OPT_FLAG("--check", &r.check, "run every mode and compare, though one is named"),
-        OPT_REAL("--time", "S", &r.seconds, "take times: S seconds or more per mode, alternately"),
+        OPT_ABOVE("--time", "S", &r.seconds, "take times: S seconds or more per mode, alternately"),
         OPT_FLAG("--interference", &r.interference, "cuda: a product and a mask beside each other"),
         OPT_FLAG("--trace", &r.trace, "cuda: when both ran, by the clock of the device"),
         OPT_INT("--threads", "N", &r.threads, 1, 1024, "cpu (default as many as allowed)"),

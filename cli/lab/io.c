@@ -321,7 +321,7 @@ static int run_hbm(const request *r)
     if (r->window || r->block_mask || r->block || r->sparse)
         return cli_usage("--window, --block-mask, --block, --sparse: --hbm replays full masks");
     if (r->cache || r->tiles.count || r->strip != 1 || r->panel || r->workspace || r->outer ||
-        r->budget != 0 || r->pack || r->predict || r->sweep || r->svg || r->seed ||
+        r->budget_given || r->pack || r->predict || r->sweep || r->svg || r->seed ||
         strcmp(r->model, "explicit") != 0)
         return cli_usage("--hbm: goes with --pass, --n, --d, --batch, --heads, --algorithm, "
                          "--machine and --json; the cache and the tiles are the machine's");

@@ -232,6 +232,8 @@ int cli_grid_axes(cli_grid *grid, const cli_model_args *model, const cli_block_a
     snprintf(grid->title, sizeof grid->title, "%s", ordo_machine_title(model->machine));
     CLI_TRY(cli_grid_axis("--x", x, &heat->x));
     CLI_TRY(cli_grid_axis("--y", y, &heat->y));
+    if (strcmp(heat->x.name, heat->y.name) == 0)
+        return cli_usage("--y %s: --x has %s already; expected another axis", y, heat->x.name);
     return cli_grid_fill(&from, heat);
 }
 

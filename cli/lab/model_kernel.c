@@ -138,8 +138,8 @@ int cli_model_kernel(int argc, char **argv)
         OPT_INT("--bits", "N", &r.bits, 1, 32, "random bits per element (default 8)"),
         OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &r.generator,
                    "how keep bits follow from random bits (default sliced)"),
-        OPT_REAL("--utilization", "X", &r.utilization,
-                 "attention-backward: busy share of the workers under its order"),
+        OPT_ABOVE("--utilization", "X", &r.utilization,
+                  "attention-backward: busy share of the workers under its order"),
         OPT_REAL("--read", "BYTES", &r.read_bytes, "memory: bytes read"),
         OPT_REAL("--write", "BYTES", &r.write_bytes, "memory: bytes written"),
     };

@@ -27,35 +27,39 @@ typedef struct stated {
 
 #define AT(member) offsetof(stated, member)
 
+/* What a number may be. Except for amounts, 0 in `stated` means that the file does not state it. */
+typedef enum range { SIZE, STREAM, ABOVE, AMOUNT } range;
+
 static const struct {
     const char *name;
     size_t at;
+    range range;
 } numbers[] = {
-    { "m", AT(m) },
-    { "n", AT(n) },
-    { "k", AT(k) },
-    { "batch", AT(batch) },
-    { "heads", AT(heads) },
-    { "kv_heads", AT(kv_heads) },
-    { "seq", AT(seq) },
-    { "kv_seq", AT(kv_seq) },
-    { "head_dim", AT(head_dim) },
-    { "rounds", AT(rounds) },
-    { "bits", AT(bits) },
-    { "elements", AT(elements) },
-    { "rows", AT(rows) },
-    { "width", AT(width) },
-    { "parameters", AT(parameters) },
-    { "read_bytes", AT(read_bytes) },
-    { "write_bytes", AT(write_bytes) },
-    { "bytes", AT(bytes) },
-    { "ranks", AT(ranks) },
-    { "seconds", AT(seconds) },
-    { "stream", AT(stream) },
-    { "tensor", AT(tensor) },
-    { "memory", AT(memory) },
-    { "slots", AT(slots) },
-    { "link", AT(link) },
+    { "m", AT(m), SIZE },
+    { "n", AT(n), SIZE },
+    { "k", AT(k), SIZE },
+    { "batch", AT(batch), SIZE },
+    { "heads", AT(heads), SIZE },
+    { "kv_heads", AT(kv_heads), SIZE },
+    { "seq", AT(seq), SIZE },
+    { "kv_seq", AT(kv_seq), SIZE },
+    { "head_dim", AT(head_dim), SIZE },
+    { "rounds", AT(rounds), SIZE },
+    { "bits", AT(bits), SIZE },
+    { "elements", AT(elements), ABOVE },
+    { "rows", AT(rows), AMOUNT },
+    { "width", AT(width), AMOUNT },
+    { "parameters", AT(parameters), AMOUNT },
+    { "read_bytes", AT(read_bytes), AMOUNT },
+    { "write_bytes", AT(write_bytes), AMOUNT },
+    { "bytes", AT(bytes), AMOUNT },
+    { "ranks", AT(ranks), SIZE },
+    { "seconds", AT(seconds), ABOVE },
+    { "stream", AT(stream), STREAM },
+    { "tensor", AT(tensor), AMOUNT },
+    { "memory", AT(memory), AMOUNT },
+    { "slots", AT(slots), AMOUNT },
+    { "link", AT(link), AMOUNT },
 };
 
 /* ---- one kernel ---- */
@@ -98,7 +102,7 @@ static ordo_operator operator_of(const stated *s, int kind)
     };
     const ordo_precision precision = (ordo_precision)word_of(s->precision, precisions, 4);
     const ordo_rng rng = { (int)whole(s->rounds), (int)whole(s->bits),
-                           (ordo_generator)word_of(s->generator, generators, 3) };
+                           (ordo_generator)word_of(s->generator, generators, 4) };
     ordo_operator o = { .kind = of[kind],
                         .gemm = ORDO_GEMM_INIT,
                         .attention = ORDO_ATTENTION_SHAPE_INIT,
@@ -167,6 +171,35 @@ static bool read_after(cli_json_reader *r, cli_operators *list, size_t *count)
     return !r->bad;
 }
 
+/* NULL if a number is within its range, else what was expected. */
+static const char *expected_in(range of, double x)
+{
+    const bool is_whole = x >= 0 && x < 1e15 && x == (double)whole(x);
+    switch (of) {
+    case SIZE: return is_whole && x >= 1 ? NULL : "a whole number above 0, below 1e15";
+    case STREAM: return is_whole ? NULL : "a whole number, 0 or more and below 1e15";
+    case ABOVE: return x > 0 ? NULL : "a number above 0";
+    case AMOUNT: return x >= 0 ? NULL : "0 or more";
+    }
+    return NULL;
+}
+
+static bool read_in_range(cli_json_reader *r, const char *key, range of, double *value)
+{
+    (void)cli_json_peek(r); /* skips blanks */
+    const char *text = r->at;
+    if (!cli_json_number(r, value))
+        return false;
+    const char *expected = expected_in(of, *value);
+    if (expected == NULL)
+        return true;
+    char said[96];
+    snprintf(said, sizeof said, "%s for \"%s\", not %.*s", expected, key, (int)(r->at - text),
+             text);
+    r->at = text;
+    return cli_json_bad(r, said);
+}
+
 static bool read_member(cli_json_reader *r, const char *key, stated *s)
 {
     if (strcmp(key, "name") == 0)
@@ -181,7 +214,8 @@ static bool read_member(cli_json_reader *r, const char *key, stated *s)
         return cli_json_flag(r, &s->causal);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (strcmp(numbers[i].name, key) == 0)
-            return cli_json_number(r, (double *)(void *)((char *)s + numbers[i].at));
+            return read_in_range(r, key, numbers[i].range,
+                                 (double *)(void *)((char *)s + numbers[i].at));
     char said[96];
     snprintf(said, sizeof said, "a key of a kernel, not \"%.40s\"", key);
     return cli_json_bad(r, said);

@@ -253,7 +253,7 @@ int cli_schedule(int argc, char **argv)
         OPT_TEXT("--ratio", "S", &r.ratio, "key rows / query rows of a tile: 2, 8/5"),
         OPT_INT("--compute", "T", &r.compute, 0, MOST,
                 "time to compute one tile pair (default 10)"),
-        OPT_INT("--compute-partial", "T", &r.compute_partial, 0, MOST,
+        OPT_INT("--compute-partial", "T", &r.compute_partial, 1, MOST,
                 "the same where the mask cuts the tile (default --compute)"),
         OPT_INT("--reduce", "T", &r.reduce, 0, MOST, "time to add its result to dQ (default 5)"),
         OPT_INT("--latency", "T", &r.latency, 0, MOST,

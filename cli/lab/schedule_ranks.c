@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST (INT64_C(1) << 32)
+#define MOST      (INT64_C(1) << 32)
+#define MOST_RATE 1e9
 
 typedef struct request {
     int64_t ranks, seq, batch, heads, kv_heads, dim;
@@ -57,6 +58,20 @@ static int read_rates(const request *r, ordo_rank_problem *p, const ordo_machine
     return CLI_OK;
 }
 
+static int check_rates(const request *r)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rates[] = { { "--tflops", r->tflops },
+                  { "--link-gbs", r->link_gbs },
+                  { "--link-us", r->link_us } };
+    for (int i = 0; i < 3; i++)
+        if (rates[i].value < 0 || rates[i].value > MOST_RATE)
+            return cli_usage("%s %g: expected 0 to %g", rates[i].name, rates[i].value, MOST_RATE);
+    return CLI_OK;
+}
+
 static int make_problem(const request *r, cli_rank_report *report)
 {
     ordo_rank_problem *p = &report->problem;
@@ -71,8 +86,7 @@ static int make_problem(const request *r, cli_rank_report *report)
     p->mask = r->mask == 1 ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;
     p->zigzag = r->layout == 0;
     p->record = r->ascii || r->svg || r->html || r->trace;
-    if (r->tflops < 0 || r->link_gbs < 0 || r->link_us < 0)
-        return cli_usage("--tflops, --link-gbs, --link-us: expected numbers above 0");
+    CLI_TRY(check_rates(r));
     ordo_machine *machine = NULL;
     CLI_TRY(cli_library(ordo_machine_create(&machine, r->machine)));
     snprintf(report->machine, sizeof report->machine, "%s", ordo_machine_name(machine));
@@ -243,9 +257,10 @@ int cli_schedule_ranks(int argc, char **argv)
     };
     cli_option rates[] = {
         OPT_TEXT("--machine", "NAME|FILE", &r.machine, "what a rank is (default h200)"),
-        OPT_REAL("--tflops", "X", &r.tflops, "its rate in matrix products (default the machine's)"),
-        OPT_REAL("--link-gbs", "X", &r.link_gbs,
-                 "GB/s of its link in one direction (default half of NVLink's)"),
+        OPT_ABOVE("--tflops", "X", &r.tflops,
+                  "its rate in matrix products (default the machine's)"),
+        OPT_ABOVE("--link-gbs", "X", &r.link_gbs,
+                  "GB/s of its link in one direction (default half of NVLink's)"),
         OPT_REAL("--link-us", "X", &r.link_us, "latency of a message in us (default 5)"),
     };
     cli_option outputs[] = {

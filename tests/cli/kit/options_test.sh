@@ -3,9 +3,8 @@
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
 # Options that take 0, any sign, and numbers of any size.
-zero=" --softcap --dropout --rounds --bits --seed --offset --q-lens --kv-lens --group --delay \
---latency --overlap --compute-partial --sequence --head --utilization --read --write --most \
---most-ratio "
+zero=" --softcap --dropout --seed --offset --q-lens --kv-lens --delay --latency --overlap \
+--sequence --head --read --write --most --most-ratio --link-us --mask-memory "
 negative=" --scale "
 huge=" --scale --softcap --read --write --most --most-ratio "
 
@@ -63,6 +62,9 @@ every bench "$problem$choices" attention --seq 32
 every mask "$problem" --seq 32 --dropout 0.5 --dump
 every schedule "--tiles" --tiles 4
 rejects --tiles 0 schedule
+every "schedule --ranks 8" "--ranks"
+rejects --ranks 0 schedule
+every block "--seq --embed --heads" --seq 8 --embed 8 --heads 2
 every io "--n --d --cache" --n 32 --d 8 --cache 200 --model lru
 for name in --n --d --cache; do
     rejects $name -1 io

@@ -220,6 +220,7 @@ gemm_is llama3-70b down 4k 8192 28672
 gemm_is gpt3 up 4k 49152 12288
 gemm_is gpt3 qkv 4k 36864 12288
 gemm_is moe "gate and up" 8k 28672 4096
+status 0 model overlap --preset llama3-8b --generator sliced-any
 status 0 model overlap --preset llama3-70b --tensor-parallel 8
 prints "all-reduce 2"
 cat >"$work/list.json" <<'EOF'
@@ -248,7 +249,15 @@ wrong '{"kernels": [{"kind": "gem"}]}' 'expected "kind" gemm, attention'
 wrong '{"kernels": [{"kind": "gemm", "wide": 3}]}' 'not "wide"'
 wrong '{"kernels": [{"kind": "norm", "after": ["x"]}]}' 'no kernel has that name'
 wrong '{"kernels": [{"kind": "norm", "rows": 1, "width": 1}]}' '0 kernels make keep bits'
-wrong '{"kernels": [{"kind": "gemm", "m": -1}]}' 'kernel 0 (gemm): m -1'
+wrong '{"kernels": [{"kind": "gemm"}]}' 'kernel 0 (gemm): m 0'
+for value in -1 0 2.5 1e15; do
+    wrong "{\"kernels\": [{\"kind\": \"gemm\", \"m\": $value}]}" \
+        "byte 35 of the JSON: expected a whole number above 0, below 1e15 for \"m\", not $value"
+    wrong "{\"kernels\": [{\"kind\": \"rng\", \"seq\": 8, \"heads\": $value}]}" "for \"heads\", not $value"
+done
+wrong '{"kernels": [{"kind": "rng", "stream": -1}]}' '"stream", not -1'
+wrong '{"kernels": [{"kind": "rng", "elements": 0}]}' 'expected a number above 0 for "elements", not 0'
+wrong '{"kernels": [{"kind": "norm", "rows": -1, "width": -1}]}' 'expected 0 or more for "rows", not -1'
 wrong '{"kernels": [{"kind": "measured", "seconds": 1, "memory": 2}]}' 'use 2: expected 0 to 1'
 
 # Measured times: the targets are 5 % for GEMM, RNG and memory, 10 % for attention.
@@ -378,6 +387,7 @@ refuses 2 "figure 5 does not" model grid --figure 5 --measured "$work/block.json
 refuses 2 "expected --figure 6, 10 or 13" model grid --x seq=2k --y embed=4k --measured "$work/block.json"
 refuses 2 "no such measured.json" model grid --figure 6 --measured "$work/no such measured.json"
 refuses 2 "a figure has its own block" model grid --figure 5 --seq 8k
+refuses 2 "--y seq=4k: --x has seq already" model grid --x seq=2k --y seq=4k --embed 4k
 refuses 2 "--value speed: unknown" model grid --x seq=2k --y embed=4k --value speed
 refuses 2 "expected a file" model validate
 refuses 2 "no such file.json" model validate "$work/no such file.json"

@@ -39,6 +39,10 @@ grep -q 'No figure here is measured' "$work/a.html" || fail "--html"
 
 refuses 2 "--ranks 0: expected" schedule --ranks 0
 refuses 2 "--link-gbs: missing; machine zen4" schedule --ranks 2 --machine zen4 --tflops 1
-refuses 2 "expected numbers above 0" schedule --ranks 2 --link-us -1
+refuses 2 "--link-us -1: expected 0 to 1e+09" schedule --ranks 2 --link-us -1
+refuses 2 "--link-gbs 0: expected a finite number above 0" schedule --ranks 2 --link-gbs 0
+refuses 2 "--tflops -1: expected a finite number above 0" schedule --ranks 2 --tflops -1
+status 0 schedule --ranks 2 --link-us 0
 refuses 2 "at most one of" schedule --ranks 2 --json --svg -
 refuses 3 "expected a multiple of 3 ranks" schedule --ranks 3 --method heads
+finish
