@@ -340,12 +340,12 @@ int cli_mask(int argc, char **argv)
     request r = { .experiment = -1, .sequence = -1, .head = -1 };
     cli_option more[] = {
         OPT_FLAG("--dump", &r.dump, "print the rows of one head as 0 and 1"),
-        OPT_TEXT("--export", "FILE", &r.export,
-                 "write the rows of every head; - = standard output"),
+        OPT_OUTPUT("--export", "FILE", &r.export,
+                   "write the rows of every head; - = standard output"),
         OPT_CHOICE("--format", "bytes|bits", &r.format,
                    "of --export: one byte or one bit per element (default bytes)"),
-        OPT_TEXT("--picture", "FILE", &r.picture,
-                 "draw one head, kept elements white; PNG if FILE ends in .png, else PGM"),
+        OPT_OUTPUT("--picture", "FILE", &r.picture,
+                   "draw one head, kept elements white; PNG if FILE ends in .png, else PGM"),
         OPT_TEXT("--rows", "A..B", &r.rows_text, "only rows A to B - 1"),
         OPT_TEXT("--cols", "A..B", &r.cols_text, "only columns A to B - 1"),
         OPT_INT("--sequence", "N", &r.sequence, 0, INT32_MAX, "only sequence N"),

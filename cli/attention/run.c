@@ -97,6 +97,7 @@ static int run_request(request *r)
     const size_t problems = cli_problem_count(words);
     if (r->inputs.out_dir && problems > 1)
         return cli_usage("--out-dir: expected one problem, no lists");
+    CLI_TRY(cli_outputs_check(&r->inputs));
     const size_t runs = words->threads.count > 0 ? words->threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);
     if (reports == NULL)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const names[CLI_INPUTS] = { "q", "k", "v", "dout" };
 
@@ -234,13 +235,35 @@ static int save_output(const char *directory, const cli_tensors *t, cli_output o
     return status;
 }
 
+static int cannot(const char *do_what, const char *directory)
+{
+    return cli_error(CLI_FAILED, "cannot %s %s: %s", do_what, directory, strerror(errno));
+}
+
+int cli_outputs_check(const cli_inputs *in)
+{
+    const char *directory = in->out_dir;
+    struct stat at;
+    if (directory == NULL)
+        return CLI_OK;
+    if (mkdir(directory, 0777) == 0)
+        return rmdir(directory) == 0 ? CLI_OK : cannot("remove", directory);
+    if (errno != EEXIST)
+        return cannot("make", directory);
+    if (stat(directory, &at) == 0 && !S_ISDIR(at.st_mode)) {
+        errno = ENOTDIR;
+        return cannot("write into", directory);
+    }
+    return access(directory, W_OK | X_OK) == 0 ? CLI_OK : cannot("write into", directory);
+}
+
 int cli_outputs_save(const cli_inputs *in, const cli_tensors *t, const bool has[CLI_OUTPUTS])
 {
     int status = CLI_OK;
     if (in->out_dir == NULL)
         return CLI_OK;
     if (mkdir(in->out_dir, 0777) != 0 && errno != EEXIST)
-        return cli_error(CLI_FAILED, "cannot make %s: %s", in->out_dir, strerror(errno));
+        return cannot("make", in->out_dir);
     for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
         if (has[i])
             status = save_output(in->out_dir, t, (cli_output)i);

@@ -27,6 +27,9 @@ int cli_inputs_open(cli_inputs *inputs, cli_problem *words);
  * problem itself. */
 int cli_inputs_load(const cli_inputs *inputs, const cli_tensors *tensors);
 
+/* Whether the folder of --out-dir could be written now; leaves nothing behind. */
+int cli_outputs_check(const cli_inputs *inputs);
+
 /* Write DIR/o.npy and so on, each whole or not at all; bf16 as '<u2'. */
 int cli_outputs_save(const cli_inputs *inputs, const cli_tensors *tensors,
                      const bool has[CLI_OUTPUTS]);

@@ -169,7 +169,7 @@ int cli_verify(int argc, char **argv)
         OPT_CHOICE("--cut", "rows|columns|decode", &r.runs.cut,
                    "cut sequences into calls instead, and compare these with the uncut run"),
         OPT_TEXT("--expect", "FILE", &r.expect, "compare with the digests that --write wrote"),
-        OPT_TEXT("--write", "FILE", &r.write, "write the digests and the plan's line"),
+        OPT_OUTPUT("--write", "FILE", &r.write, "write the digests and the plan's line"),
         CLI_JOB_OPTIONS(&r.runs.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.runs.job.problem),

@@ -2,6 +2,7 @@
 #include "kit/args.h"
 
 #include "kit/message.h"
+#include "kit/output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +78,8 @@ static int choice(const char *words, const char *word)
 static bool read_value(const cli_option *o, const char *value)
 {
     switch (o->kind) {
-    case CLI_TEXT: *(const char **)o->target = value; return *value != '\0';
+    case CLI_TEXT:
+    case CLI_OUTPUT: *(const char **)o->target = value; return *value != '\0';
     case CLI_INT: return cli_read_size(value, o->low, o->high, o->target);
     case CLI_LIST: return cli_read_list(value, o->low, o->high, o->target);
     case CLI_U64: return cli_read_u64(value, o->target);
@@ -118,6 +120,7 @@ static int bad_value(const cli_option *o, const char *value)
     case CLI_REAL: return cli_usage("%s %s: expected a finite number", o->name, value);
     case CLI_ABOVE: return cli_usage("%s %s: expected a finite number above 0", o->name, value);
     case CLI_TEXT:
+    case CLI_OUTPUT:
     case CLI_WORDS:
     case CLI_FLAG:
     case CLI_JSON: break;
@@ -148,6 +151,23 @@ static int take(cli_option *o, const char *value, int argc, char **argv, int *at
     return read_value(o, value) ? CLI_OK : bad_value(o, value);
 }
 
+/* Try whether the files that were named can be written. */
+static int check_outputs(const cli_syntax *syntax)
+{
+    for (size_t s = 0; s < syntax->count; s++)
+        for (size_t i = 0; i < syntax->sections[s].count; i++) {
+            const cli_option *o = &syntax->sections[s].options[i];
+            const char *path = NULL;
+            if (o->kind == CLI_JSON)
+                path = ((const cli_json_target *)o->target)->path;
+            else if (o->kind == CLI_OUTPUT)
+                path = *(const char *const *)o->target;
+            if (o->given && path)
+                CLI_TRY(cli_file_check(path));
+        }
+    return CLI_OK;
+}
+
 bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 {
     for (int i = 1; i < argc; i++)
@@ -170,7 +190,8 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
         if (*exit_status != CLI_OK)
             return false;
     }
-    return true;
+    *exit_status = check_outputs(syntax);
+    return *exit_status == CLI_OK;
 }
 
 bool cli_args_given(const cli_syntax *syntax, const char *name)

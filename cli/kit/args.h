@@ -11,6 +11,7 @@
 typedef enum cli_kind {
     CLI_FLAG,   /* bool */
     CLI_TEXT,   /* const char * */
+    CLI_OUTPUT, /* const char *: a file to be written; cli_args_read() tries whether it can be */
     CLI_CHOICE, /* int: index of the word given among those of the label, "full|causal" */
     CLI_INT,    /* int64_t, low..high */
     CLI_LIST,   /* cli_list, each low..high */
@@ -18,7 +19,7 @@ typedef enum cli_kind {
     CLI_REAL,   /* double */
     CLI_ABOVE,  /* double above 0: for values whose 0 stands for "not given" */
     CLI_WORDS,  /* cli_words; may be given several times */
-    CLI_JSON    /* cli_json_target; the value is optional and follows '=' */
+    CLI_JSON    /* cli_json_target: a CLI_OUTPUT that is optional and follows '=' */
 } cli_kind;
 
 enum { CLI_MOST_WORDS = 32 };
@@ -73,6 +74,7 @@ typedef struct cli_json_target {
     }
 #define OPT_FLAG(name, target, help)          OPT_ENTRY(CLI_FLAG, name, NULL, target, 0, 0, help)
 #define OPT_TEXT(name, label, target, help)   OPT_ENTRY(CLI_TEXT, name, label, target, 0, 0, help)
+#define OPT_OUTPUT(name, label, target, help) OPT_ENTRY(CLI_OUTPUT, name, label, target, 0, 0, help)
 #define OPT_CHOICE(name, label, target, help) OPT_ENTRY(CLI_CHOICE, name, label, target, 0, 0, help)
 #define OPT_U64(name, label, target, help)    OPT_ENTRY(CLI_U64, name, label, target, 0, 0, help)
 #define OPT_REAL(name, label, target, help)   OPT_ENTRY(CLI_REAL, name, label, target, 0, 0, help)

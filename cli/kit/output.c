@@ -156,6 +156,21 @@ int cli_file_open(cli_file *file, const char *path)
     return status;
 }
 
+int cli_file_check(const char *path)
+{
+    struct stat at;
+    cli_file file;
+    if (strcmp(path, "-") == 0)
+        return CLI_OK;
+    if (stat(path, &at) == 0 && !S_ISREG(at.st_mode) && !S_ISDIR(at.st_mode)) {
+        /* Opening a pipe would wait for its reader, and closing it would end the stream. */
+        return access(path, W_OK) == 0 ? CLI_OK : cannot(path);
+    }
+    CLI_TRY(cli_file_open(&file, path));
+    cli_file_discard(&file);
+    return CLI_OK;
+}
+
 int cli_file_commit(cli_file *file)
 {
     if (file->stream == stdout) {

@@ -18,6 +18,10 @@ typedef struct cli_file {
 int cli_file_open(cli_file *file, const char *path);
 int cli_file_commit(cli_file *file);
 
+/* Whether a file could be written there now; nothing is left behind. Commands ask before they work,
+ * so that a wrong path costs no time. */
+int cli_file_check(const char *path);
+
 /* Give up: close and remove what was written so far. */
 void cli_file_discard(cli_file *file);
 

@@ -409,7 +409,7 @@ int cli_io(int argc, char **argv)
     cli_option output[] = {
         OPT_FLAG("--predict", &r.predict, "print closed forms only, run nothing"),
         OPT_TEXT("--sweep", "cache=A..B", &r.sweep, "every algorithm at cache sizes from A to B"),
-        OPT_TEXT("--svg", "FILE", &r.svg, "draw the sweep as a log-log plot; or the crossover"),
+        OPT_OUTPUT("--svg", "FILE", &r.svg, "draw the sweep as a log-log plot; or the crossover"),
         OPT_FLAG("--devices", &r.devices, "print the memory levels of machines instead"),
         OPT_FLAG("--crossover", &r.crossover,
                  "print what forms of the backward pass move on Hopper, by head size"),

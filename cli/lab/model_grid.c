@@ -92,7 +92,7 @@ int cli_model_grid(int argc, char **argv)
                  "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
         OPT_TEXT("--y", "NAME=VALUES", &r.y, "the other axis"),
         OPT_TEXT("--value", "NAME", &r.value, "value to show (default overlapped_over_sequential)"),
-        OPT_TEXT("--svg", "FILE", &r.svg, "write heat maps"),
+        OPT_OUTPUT("--svg", "FILE", &r.svg, "write heat maps"),
     };
     const cli_section sections[] = { CLI_SECTION("Grid", options), cli_block_section(&r.block),
                                      cli_model_section(&r.model) };

@@ -203,7 +203,7 @@ int cli_model_report(int argc, char **argv)
     cli_block_args args = { 0 };
     const char *html = "-";
     cli_option options[] = {
-        OPT_TEXT("--html", "FILE", &html, "where the page goes (default standard output)"),
+        OPT_OUTPUT("--html", "FILE", &html, "where the page goes (default standard output)"),
     };
     const cli_section sections[] = { CLI_SECTION("Page", options), cli_block_section(&args),
                                      cli_model_section(&model) };

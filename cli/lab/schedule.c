@@ -276,9 +276,9 @@ int cli_schedule(int argc, char **argv)
     };
     cli_option outputs[] = {
         OPT_FLAG("--ascii", &r.ascii, "draw the timeline as text, COLUMNS wide"),
-        OPT_TEXT("--svg", "FILE", &r.svg, "draw the timeline as SVG"),
-        OPT_TEXT("--html", "FILE", &r.html, "write a page with figures and the timeline"),
-        OPT_TEXT("--trace", "FILE", &r.trace, "write a trace for ui.perfetto.dev"),
+        OPT_OUTPUT("--svg", "FILE", &r.svg, "draw the timeline as SVG"),
+        OPT_OUTPUT("--html", "FILE", &r.html, "write a page with figures and the timeline"),
+        OPT_OUTPUT("--trace", "FILE", &r.trace, "write a trace for ui.perfetto.dev"),
         OPT_FLAG("--critical", &r.critical, "list the critical path in JSON"),
         OPT_JSON(&r.json),
     };

@@ -265,9 +265,9 @@ int cli_schedule_ranks(int argc, char **argv)
     };
     cli_option outputs[] = {
         OPT_FLAG("--ascii", &r.ascii, "draw the timelines as text, COLUMNS wide"),
-        OPT_TEXT("--svg", "FILE", &r.svg, "draw the timelines as SVG"),
-        OPT_TEXT("--html", "FILE", &r.html, "write a page with figures and timelines"),
-        OPT_TEXT("--trace", "FILE", &r.trace, "write a trace for ui.perfetto.dev"),
+        OPT_OUTPUT("--svg", "FILE", &r.svg, "draw the timelines as SVG"),
+        OPT_OUTPUT("--html", "FILE", &r.html, "write a page with figures and timelines"),
+        OPT_OUTPUT("--trace", "FILE", &r.trace, "write a trace for ui.perfetto.dev"),
         OPT_JSON(&r.json),
     };
     const cli_section sections[] = {

@@ -88,8 +88,8 @@ int cli_compare(int argc, char **argv)
 {
     request r = { .compare.info = ORDO_COMPARISON_INFO_INIT };
     cli_option options[] = {
-        OPT_TEXT("--html", "FILE", &r.html,
-                 "write a page with both loss curves and a map of layers and steps"),
+        OPT_OUTPUT("--html", "FILE", &r.html,
+                   "write a page with both loss curves and a map of layers and steps"),
         OPT_JSON(&r.json),
     };
     const cli_section sections[] = { CLI_SECTION("Output", options) };

@@ -102,8 +102,7 @@ refuses 2 "--repeats 0" verify --seq 8 --repeats 0
 refuses 2 "--delay -1" verify --seq 8 --delay -1
 refuses 3 "floating-point operations" verify --seq 32k --heads 4
 refuses 3 "backend cuda" verify --seq 8 --device cuda
-status 4 verify --seq 8 --threads 1 --repeats 1 --write no/such/file
-grep -q "cannot write" "$err" || fail "--write: no word on a file that cannot be written"
+refuses 4 "cannot write no/such/file" verify --seq 8 --threads 1 --repeats 1 --write no/such/file
 
 # One bit that is wrong in one run of many: found, and said where.
 flip=$ORDO_BUILD/tests/cli/attention/flip_module.so

@@ -44,6 +44,41 @@ if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
     umount disk
 fi
 
+# A path that cannot be written is refused before the work, which would take minutes.
+early() { # text, args...
+    timeout 20 "$ORDO" "${@:2}" >"$out" 2>"$err"
+    [ $? -eq 4 ] || fail "ordo ${*:2}: expected exit status 4 at once"
+    [ -s "$out" ] && fail "ordo ${*:2}: printed something though it failed"
+    grep -qF "$1" "$err" || fail "ordo ${*:2}: expected to read: $1"
+}
+long="--seq 3k --heads 8 --threads 1"
+# shellcheck disable=SC2086
+{
+    early "cannot write no/file: No such file" verify $long --repeats 1000 --write no/file
+    early "cannot write no/file: No such file" verify $long --repeats 1000 --json=no/file
+    early "cannot write .: Is a directory" bench attention $long --seconds 1000 --json=.
+    early "cannot make no/folder: No such file" run --seq 8k --heads 64 --threads 1 --force --out-dir no/folder
+}
+early "cannot write no/a: No such file" block --seq 16 --embed 16 --heads 2 --time 1000 --json=no/a
+early "cannot write no/a: No such file" io --n 16k --d 64 --cache 700 --model lru --json=no/a
+early "cannot write no/a: No such file" model grid --figure 5 --svg no/a
+for option in svg html trace; do
+    early "cannot write no/a: No such file" schedule --tiles 512 --heads 64 --order all --$option no/a
+done
+# A pipe is not opened for that: its reader gets one stream. What exists stays as it is.
+mkfifo pipe
+cat pipe >read.txt &
+status 0 schedule --tiles 4 --json=pipe
+wait $!
+"$work/json_check" <read.txt 2>"$err" || fail "--json=pipe: the reader got no JSON"
+mkdir kept
+echo old >kept/file
+refuses 2 "--tiles: missing" schedule --svg kept/file --html kept/new
+[ "$(ls -A kept) $(cat kept/file)" = "file old" ] || fail "a refused command left $(ls -A kept)"
+status 0 run --seq 4 --out-dir kept
+refuses 3 "floating-point operations" run --seq 64k --heads 64 --out-dir folder
+[ -e folder ] && fail "a refused run left its folder"
+
 # A file that no disk holds is refused before it is begun; a part of it, or a stream, is not.
 refuses 3 "mask.bin: 1.1e+18 elements, expected at most 2^38" \
     mask --seq 1000m --dropout 0.1 --export "$work/mask.bin"
