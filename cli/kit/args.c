@@ -117,7 +117,8 @@ static int bad_value(const cli_option *o, const char *value)
                          o->name, value, low, high);
     case CLI_U64:
         return cli_usage("%s %s: expected a whole number from 0 to 2^64 - 1", o->name, value);
-    case CLI_REAL: return cli_usage("%s %s: expected a finite number", o->name, value);
+    case CLI_REAL:
+        return cli_usage("%s %s: expected a finite number that a double holds", o->name, value);
     case CLI_ABOVE: return cli_usage("%s %s: expected a finite number above 0", o->name, value);
     case CLI_TEXT:
     case CLI_OUTPUT:

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,11 @@ bool cli_json_number(cli_json_reader *r, double *value)
     if (r->bad || length == 0 || *end != '\0' || !isdigit((unsigned char)digits[0]) ||
         !isdigit((unsigned char)text[length - 1]))
         return cli_json_bad(r, "a number");
+    if (!isfinite(read)) {
+        char said[sizeof text + 48];
+        snprintf(said, sizeof said, "a number that a double holds, not %s", text);
+        return cli_json_bad(r, said);
+    }
     r->at = at;
     *value = read;
     return true;

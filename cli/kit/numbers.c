@@ -118,7 +118,7 @@ bool cli_read_real(const char *text, double *value)
         return false;
     errno = 0;
     const double v = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(v) || (errno == ERANGE && v != 0.0))
+    if (end == text || *end != '\0' || !isfinite(v) || errno == ERANGE)
         return false;
     *value = v;
     return true;

@@ -23,7 +23,7 @@ void cli_list_free(cli_list *list);
 /* 0 .. 2^64 - 1, decimal or 0x. */
 bool cli_read_u64(const char *text, uint64_t *value);
 
-/* A finite number. */
+/* A finite number. One too small for a double is refused: 0 often means something else. */
 bool cli_read_real(const char *text, double *value);
 
 /* Two sizes separated by a character: 128x64, -1,0. */

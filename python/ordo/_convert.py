@@ -31,8 +31,15 @@ def integer(name: str, value: Any, kind: Any = c_int64) -> int:
     except TypeError:
         raise Error("argument", f"{name} {value!r}: expected an integer") from None
     if not low <= number <= high:
-        raise Error("argument", f"{name} {number}: expected {low}..{high}")
+        raise Error("argument", f"{name} {_shown(number)}: expected {low}..{high}")
     return number
+
+
+def _shown(value: Any) -> str:
+    """Not every digit of a large whole number: Python itself refuses more than 4300."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"of {value.bit_length()} bits"
+    return str(value)
 
 
 def real(name: str, value: Any) -> float:
@@ -40,6 +47,9 @@ def real(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise Error("argument", f"{name} {value!r}: expected a number") from None
+    except OverflowError:
+        said = f"{name} {_shown(value)}"
+        raise Error("argument", f"{said}: expected a number that a float holds") from None
 
 
 def text(name: str, value: Any) -> bytes:

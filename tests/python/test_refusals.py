@@ -95,6 +95,8 @@ def test_masks_of_arrays_are_not_ignored(arrays):
         (dict(window=(1, 2, 3)), "window (1, 2, 3): expected a pair"),
         (dict(window=(1, None)), "window.right None: expected an integer"),
         (dict(scale=np.ones(2)), "scale array([1., 1.]): expected a number"),
+        (dict(scale=10**400), "scale of 1329 bits: expected a number that a float holds"),
+        (dict(window=(10**5000, 0)), "window.left of 16610 bits: expected -92233720368547"),
         (dict(slopes=np.ones(4, complex)), "slopes.dtype complex128: expected real numbers"),
         (dict(slopes=[1, 2, 3, None]), "slopes.dtype object: expected real numbers"),
         (dict(slopes=[[1], [1, 2]]), "slopes [[1], [1, 2]]: expected an array of numbers"),

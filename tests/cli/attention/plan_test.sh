@@ -45,6 +45,8 @@ refuses 2 "--window 1: expected" plan --seq 8 --window 1
 refuses 2 "--tile-backward 64: expected" plan --seq 8 --tile-backward 64
 refuses 2 "--seq 1k,,2k: expected" plan --seq 1k,,2k
 refuses 2 "--scale nan: expected a finite number" plan --seq 8 --scale nan
+refuses 2 "--scale 1e-400: expected a finite number that a double holds" plan --seq 8 --scale 1e-400
+refuses 2 "--softcap 1e-400: expected a finite number that a double holds" plan --seq 8 --softcap 1e-400
 refuses 2 "nearest usable p is 0.00390625, or set dropout.bits, up to 16" plan --seq 8 --dropout 0.001
 status 0 plan --seq 8 --dropout 0.001 --bits 16
 refuses 2 "--scale 0: expected another number" run --seq 8 --scale 0 # it ran with 1/sqrt(dim)

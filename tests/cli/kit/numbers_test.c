@@ -59,8 +59,8 @@ TEST(unsigned_and_real)
     CHECK(!cli_read_u64("0x-1", &u));
     CHECK(!cli_read_u64("-1", &u));
     CHECK(cli_read_real("-2.5e-3", &x) && x == -2.5e-3);
-    CHECK(cli_read_real("1e-400", &x) && x == 0);
-    static const char *const bad[] = { "", "nan", "inf", "1e400", " 1", "1 ", "1,5" };
+    CHECK(cli_read_real("0e-400", &x) && x == 0);
+    static const char *const bad[] = { "", "nan", "inf", "1e400", "1e-400", " 1", "1 ", "1,5" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!cli_read_real(bad[i], &x));
 }

@@ -255,6 +255,7 @@ for value in -1 0 2.5 1e15; do
         "byte 35 of the JSON: expected a whole number above 0, below 1e15 for \"m\", not $value"
     wrong "{\"kernels\": [{\"kind\": \"rng\", \"seq\": 8, \"heads\": $value}]}" "for \"heads\", not $value"
 done
+wrong '{"kernels": [{"kind": "gemm", "m": 1e400}]}' 'byte 35 of the JSON: expected a number that a double holds, not 1e400'
 wrong '{"kernels": [{"kind": "rng", "stream": -1}]}' '"stream", not -1'
 wrong '{"kernels": [{"kind": "rng", "elements": 0}]}' 'expected a number above 0 for "elements", not 0'
 wrong '{"kernels": [{"kind": "norm", "rows": -1, "width": -1}]}' 'expected 0 or more for "rows", not -1'
