@@ -4,6 +4,7 @@
  *   ordo::compiled_forward   one forward pass: allocate o and lse, draw seed and offset, run
  *   ordo::compiled_lengths   the same of packed or padded sequences, their lengths given as tensors
  *   ordo::compiled_backward  one backward pass
+ *   ordo::compiled_lengths_backward   that of compiled_lengths
  *   ordo::compiled_plain, ordo::compiled_plain_backward   the same without dropout or lists
  *
  * Python makes plans, checks arguments, owns autograd, and has another way to run every call
@@ -173,13 +174,20 @@ static void set_lists(ordo_call *call, const StableIValue *address)
     call->slopes_batch_stride = (int64_t)address[7];
 }
 
-static bool set_rng(ordo_call *call, tensor *rng)
+/* Whether a list has `count` elements of this type, contiguous, on the device of q. */
+static bool is_list(const view *x, int32_t dtype, int64_t count, const view *q)
 {
-    const uint64_t *pair = rng ? data_of(rng) : NULL;
-    if (!pair)
+    return x->shape.axes == 1 && x->shape.sizes[0] == count && is_contiguous(&x->shape) &&
+           x->dtype == dtype && x->device_type == q->device_type && x->device == q->device;
+}
+
+static bool set_rng(ordo_call *call, tensor *rng, const view *q)
+{
+    view pair;
+    if (!rng || !look(rng, &pair) || !is_list(&pair, i64_type, 2, q) || !pair.data)
         return false;
-    call->seed_ptr = pair;
-    call->offset_ptr = pair + 1;
+    call->seed_ptr = pair.data;
+    call->offset_ptr = call->seed_ptr + 1;
     return true;
 }
 
@@ -220,7 +228,7 @@ static int64_t run_forward(int number, int64_t flags, int64_t batch, const view 
     int64_t result = 0;
     if (drops) /* last of what may fail: a call that declines has drawn nothing */
         made[DRAWN] = flags & RNG_DRAWN ? draw(&x[Q]) : again(rng);
-    if (!drops || set_rng(call, made[DRAWN])) {
+    if (!drops || set_rng(call, made[DRAWN], &x[Q])) {
         call->o.data = data_of(made[O]);
         call->lse = data_of(made[LSE]);
         const ordo_status status = forward_pass(of->plan, call);
@@ -256,11 +264,18 @@ static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
 }
 
-/* Whether a list has `count` elements of this type, contiguous, on the device of q. */
-static bool is_list(const view *x, int32_t dtype, int64_t count, const view *q)
+/* Give the call its lists: x is q_lengths, kv_lengths and ids, `count` the ends or lengths. False
+ * if they are not of that number, of their types and on the device of q. */
+static bool set_lengths(ordo_call *call, bool packed, bool has_ids, int64_t count, const view x[3],
+                        const view *q)
 {
-    return x->shape.axes == 1 && x->shape.sizes[0] == count && is_contiguous(&x->shape) &&
-           x->dtype == dtype && x->device_type == q->device_type && x->device == q->device;
+    if (!is_list(&x[0], i32_type, count, q) || !is_list(&x[1], i32_type, count, q) ||
+        (has_ids && !is_list(&x[2], i64_type, count - packed, q)))
+        return false;
+    *(packed ? &call->cu_q : &call->q_lens) = x[0].data;
+    *(packed ? &call->cu_kv : &call->kv_lens) = x[1].data;
+    call->sequence_ids = has_ids ? x[2].data : NULL;
+    return true;
 }
 
 /* (Tensor q, Tensor k, Tensor v, Tensor rng, Tensor q_lengths, Tensor kv_lengths, Tensor ids, int
@@ -286,13 +301,8 @@ static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
     int number = 0;
     if (known) {
         lists.count = x[Q_LENGTHS].shape.sizes[0];
-        known = is_list(&x[Q_LENGTHS], i32_type, lists.count, x) &&
-                is_list(&x[KV_LENGTHS], i32_type, lists.count, x) &&
-                (!has_ids || is_list(&x[IDS], i64_type, lists.count - packed, x));
+        known = set_lengths(&call, packed, has_ids, lists.count, &x[Q_LENGTHS], x);
         number = known ? find(rules, flags & (RNG_GIVEN | RNG_DRAWN), lists, x) : 0;
-        *(packed ? &call.cu_q : &call.q_lens) = x[Q_LENGTHS].data;
-        *(packed ? &call.cu_kv : &call.kv_lens) = x[KV_LENGTHS].data;
-        call.sequence_ids = has_ids ? x[IDS].data : NULL;
     }
     const int64_t result = run_forward(number, flags, batch, x, given[RNG], &call, made);
     hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
@@ -319,8 +329,17 @@ static void plain_forward(StableIValue *stack, uint64_t arguments, uint64_t resu
 /* Tensors of a backward pass. */
 enum { DOUT, Q, K, V, O, LSE, PLAIN, DLSE = PLAIN, RNG, GIVEN };
 
+/* Whether a tensor has these sizes and this type, on the device of q. */
+static bool is_like(const view *x, const shape *of, int32_t dtype, const view *q)
+{
+    return x->shape.axes == of->axes && memcmp(x->shape.sizes, of->sizes, sizeof of->sizes) == 0 &&
+           x->dtype == dtype && x->device_type == q->device_type && x->device == q->device;
+}
+
 /* Run a backward pass of plan `number`; returns the operator's last result. given[DLSE] and
- * given[RNG] are NULL where there is none. */
+ * given[RNG] are NULL where there is none. Every tensor is compared with the plan: hooks of saved
+ * tensors and an assignment to .data may have replaced what the forward pass saved. Python, which
+ * runs what is declined here, says what is wrong. */
 static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[GIVEN],
                             ordo_call *call, tensor *made[3])
 {
@@ -336,10 +355,12 @@ static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[G
     if (flags & HEADS_FIRST && packed && (!flatten(&x[O].shape) || !flatten(&x[DOUT].shape)))
         return 0;
     if (!of || !turn(flags & HEADS_FIRST, packed, &x[Q]) || !serves(of, rng, q) || !at_hand(q) ||
+        !is_like(&x[O], &of->o, q->dtype, q) || !is_like(&x[DOUT], &of->o, q->dtype, q) ||
+        !is_like(&x[LSE], &of->lse, f32_type, q) || !is_contiguous(&x[LSE].shape) ||
+        (dlse && (!is_like(&x[DLSE], &of->lse, f32_type, q) || !is_contiguous(&x[DLSE].shape))) ||
         !describe(q, &call->q) || !describe(&x[K], &call->k) || !describe(&x[V], &call->v) ||
         !describe(&x[O], &call->o) || !describe(&x[DOUT], &call->dout) ||
-        !is_contiguous(&x[LSE].shape) || (dlse && !is_contiguous(&x[DLSE].shape)) ||
-        (rng && !set_rng(call, rng)))
+        (rng && !set_rng(call, rng, q)))
         return 0;
     ordo_tensor *out[3] = { &call->dq, &call->dk, &call->dv };
     for (int i = 0; i < 3; i++) {
@@ -358,25 +379,53 @@ static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[G
     return status ? -(int64_t)status : number;
 }
 
+/* The tensors that a pass with these flags reads; NULL for the others. */
+static void leave_out(int64_t flags, tensor *const given[GIVEN], tensor *read[GIVEN])
+{
+    memcpy(read, given, GIVEN * sizeof *read);
+    if (!(flags & DLSE_GIVEN))
+        read[DLSE] = NULL;
+    if (!(flags & RNG_GIVEN))
+        read[RNG] = NULL;
+}
+
 /* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, int
  * number, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
- * DLSE_GIVEN, rng with RNG_GIVEN. dout and o have the shape and type of o, dlse and lse those of
- * lse: Python sees to it. */
+ * DLSE_GIVEN, rng with RNG_GIVEN. What the addresses point to is as the plan has it: Python sees to
+ * that. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     tensor *given[GIVEN], *read[GIVEN], *made[3] = { NULL };
     unpack(stack, GIVEN, given);
-    memcpy(read, given, sizeof read);
     const int64_t number = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
-    if (!(flags & DLSE_GIVEN))
-        read[DLSE] = NULL;
-    if (!(flags & RNG_GIVEN))
-        read[RNG] = NULL;
+    leave_out(flags, given, read);
     ordo_call call = ORDO_CALL_INIT;
     set_lists(&call, stack + GIVEN + 2);
     const int64_t result = run_backward(number, flags, read, &call, made);
     hand_over(stack, GIVEN, given, given[Q], 3, made, result);
+}
+
+/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, Tensor
+ * q_lengths, Tensor kv_lengths, Tensor ids, int number, int flags) -> as backward(): of a call of
+ * lengths(), with the lists that it got; ids are read with IDS_GIVEN only. */
+static void lengths_backward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    enum { Q_LENGTHS = GIVEN, KV_LENGTHS, IDS, ALL };
+    tensor *given[ALL], *read[GIVEN], *made[3] = { NULL };
+    unpack(stack, ALL, given);
+    const int64_t number = (int64_t)stack[ALL], flags = (int64_t)stack[ALL + 1];
+    leave_out(flags, given, read);
+    ordo_call call = ORDO_CALL_INIT;
+    const kept_plan *of = plan_at(number);
+    view q, x[3];
+    const bool known =
+        of && look(given[Q], &q) && look(given[Q_LENGTHS], &x[0]) &&
+        look(given[KV_LENGTHS], &x[1]) && look(given[IDS], &x[2]) &&
+        set_lengths(&call, of->key.q.axes == 3, flags & IDS_GIVEN, of->key.lists.count, x, &q);
+    const int64_t result = known ? run_backward(number, flags, read, &call, made) : 0;
+    hand_over(stack, ALL, given, given[Q], 3, made, result);
 }
 
 /* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int number, int flags) -> as
@@ -423,6 +472,11 @@ static const struct {
       "compiled_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor "
       "dlse, Tensor rng, int number, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
       backward },
+    { "compiled_lengths_backward",
+      "compiled_lengths_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
+      "Tensor dlse, Tensor rng, Tensor q_lengths, Tensor kv_lengths, Tensor ids, int number, int "
+      "flags) -> (Tensor, Tensor, Tensor, int)",
+      lengths_backward },
     { "compiled_plain_backward",
       "compiled_plain_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
       "int number, int flags=0) -> (Tensor, Tensor, Tensor, int)",
@@ -464,7 +518,7 @@ static const char *define(void)
     return NULL;
 }
 
-enum { REVISION = 2 }; /* of what the operators take; as in ordo/torch/_compiled.py */
+enum { REVISION = 3 }; /* of what the operators take; as in ordo/torch/_compiled.py */
 
 /* Define the operators, which run these functions of libordo; once per process, after PyTorch has
  * been loaded. `revision` is what the caller expects. Returns NULL, or why it is not possible. */

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .. import _structs as s
 from .._blocks import BlockMask
-from .._library import lib
+from .._library import Error, lib
 from .._plan import Plan
-from ._inputs import Lists
+from ._inputs import DTYPES, Lists, check_lists, check_one
 from ._layout import CUDA
 
 ARRAYS = "start", "key", "first", "last"
@@ -37,10 +37,27 @@ def readable(x: Tensor) -> Tensor:
     return x.clone() if x.data_ptr() % CUDA.tensor_align else x
 
 
+def check(plan: Plan, lists: Lists, given: dict[str, Tensor | None]) -> None:
+    """Raise Error unless the tensors of a pass are as the plan has them, and contiguous: hooks of
+    saved tensors may have replaced what the forward pass saved."""
+    shapes = dict(plan._shapes, sink=(plan.problem.heads,), dsink=(plan.problem.heads,))
+    first: Any = given["q"]
+    dtype = next(x for x, word in DTYPES.items() if word == plan.problem.dtype)
+    for name, x in given.items():
+        if x is None:
+            continue
+        sums = name in ("lse", "dlse", "sink", "dsink")
+        check_one(name, x, shapes[name], torch.float32 if sums else dtype, first.device)
+        if not x.is_contiguous():
+            raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
+    check_lists(first, lists)
+
+
 def run(
     direction: str, plan: Plan, lists: Lists, mask: DeviceMask, given: dict[str, Tensor | None]
 ) -> None:
     """Run a pass on tensors of `given`, by the names of the fields of an ordo_call."""
+    check(plan, lists, given)
     call = s.sized(s.ordo_call)
     some: Any = next(x for x in given.values() if x is not None)
     for name, x in given.items():

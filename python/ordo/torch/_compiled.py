@@ -27,8 +27,10 @@ from ._inputs import ONLY_RNG, Lists
 from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
-_REVISION = 2  # of what the operators take, as in front.c
-_NAMES = ("add", "forward", "lengths", "backward", "plain", "plain_backward")
+_REVISION = 3  # of what the operators take, as in front.c
+_NAMES = (
+    "add", "forward", "lengths", "backward", "lengths_backward", "plain", "plain_backward"
+)  # fmt: skip
 RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN, HEADS_FIRST = 1, 2, 4, 8, 16, 32  # as in front.c
 
 
@@ -46,6 +48,7 @@ class Front:
         self.forward: Any = None
         self.lengths: Any = None
         self.backward: Any = None
+        self.lengths_backward: Any = None
         self.plain: Any = None
         self.plain_backward: Any = None
 
@@ -154,7 +157,8 @@ def backward(
     lists: Lists,
     bits: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """(dq, dk, dv), or None if the operator declines."""
+    """(dq, dk, dv), or None if the operator declines: it compares the tensors with the plan, but
+    the lists, of which it gets the addresses, have been compared."""
     rng = lists.rng
     flags = (0 if rng is None else RNG_GIVEN) | (0 if dlse is None else DLSE_GIVEN)
     dq, dk, dv, result = front.backward(

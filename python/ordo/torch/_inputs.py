@@ -76,10 +76,13 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
         )
     if not packed and k.shape[0] != q.shape[0]:
         raise Error("shape", f"k.shape {tuple(k.shape)}: expected the batch of q, {q.shape[0]}")
-    _check_lists(q, lists, rules)
+    check_lists(q, lists)
+    if rules.dropout_p > 0 and lists.rng is None:
+        raise Error("argument", f"rng None: expected a tensor with dropout_p {rules.dropout_p}")
 
 
-def _check_lists(q: Tensor, lists: Lists, rules: Rules) -> None:
+def check_lists(q: Tensor, lists: Lists) -> None:
+    """Raise Error if a list does not fit q."""
     batch = sequences(q, lists)
     if batch < 0:
         raise Error("shape", "cu_q.shape (0,): expected (batch + 1,)")
@@ -106,8 +109,6 @@ def _check_lists(q: Tensor, lists: Lists, rules: Rules) -> None:
                 f"({batch}, {heads})",
             )
         _check_list("slopes", lists.slopes, torch.float32, q)
-    if rules.dropout_p > 0 and lists.rng is None:
-        raise Error("argument", f"rng None: expected a tensor with dropout_p {rules.dropout_p}")
 
 
 def check_rng(rng: Tensor, q: Tensor) -> None:
@@ -148,6 +149,16 @@ def lse_shape(q: Tensor) -> tuple[Any, ...]:
     return (*q.shape[:-3], q.shape[-2], q.shape[-3])
 
 
+def check_one(name: str, x: Tensor, shape: Any, dtype: Any, device: Any) -> None:
+    """Raise Error unless a tensor is of this shape and type, on this device."""
+    if x.shape != shape:
+        raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
+    if x.dtype != dtype:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
+    if x.device != device:
+        raise Error("argument", f"{name}.device {x.device}: expected {device}")
+
+
 def check_saved(
     dout: Tensor, dlse: Tensor | None, q: Tensor, v: Tensor, o: Tensor, lse: Tensor
 ) -> None:
@@ -158,11 +169,5 @@ def check_saved(
         ("lse", lse, lse_shape(q), torch.float32),
         ("dlse", dlse, lse_shape(q), torch.float32),
     ):
-        if x is None:
-            continue
-        if x.shape != shape:
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
-        if x.dtype != dtype:
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
-        if x.device != q.device:
-            raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
+        if x is not None:
+            check_one(name, x, shape, dtype, q.device)

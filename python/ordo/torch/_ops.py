@@ -186,6 +186,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *given = ctx.saved_tensors
         bits = given.pop(0) if ctx.kept else None
+        if bits is not None:
+            _passes.check_bits(ctx.made, bits)
         lists = NO_LISTS
         if ctx.made.lists == ONLY_RNG:
             lists = Lists(given[0])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._call import PART_BYTES, STRIDED, SUMS, run_backward
 from ._inputs import Lists
-from ._passes import _filled, _readable, _tensor
+from ._passes import _check, _filled, _readable, _tensor
 from ._plans import Ready, ready
 
 CARRY_IN, CARRY_OUT = 1, 2
@@ -51,6 +51,7 @@ def backward(
         return _filled_backward(made, rows, k, v, lists, want, sums)
     q, o, dout, k, v = map(_readable, (rows.q, rows.o, rows.dout, k, v))
     made = ready(q, k, v, lists, made.rules)
+    _check(made, dout, rows.dlse, q, k, v, o, rows.lse)
     new = q.new_empty_strided
     dq = new(*made.dq) if want.dq else None
     dk, dv = (new(*made.dk), new(*made.dv)) if want.keys else (None, None)

@@ -10,10 +10,12 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._library import Error
 from . import _compiled
 from ._call import (
     CALL_BYTES,
@@ -25,7 +27,7 @@ from ._call import (
     run_backward,
     run_forward,
 )
-from ._inputs import Lists
+from ._inputs import Lists, check_one
 from ._layout import CUDA, strides, takes_strides
 from ._lengths import check as check_lengths
 from ._lengths import checked
@@ -99,19 +101,26 @@ def backward(
 ) -> Grads:
     """(dq, dk, dv): `grads` overwritten if given, with any strides; else contiguous.
 
-    dout, dlse, o and lse must be of their shapes and types: autograd sees to it, or
-    check_saved() of _inputs. q, k and v may have other strides than in the forward pass: hooks of
-    saved tensors may have stored them in another layout.
+    Every tensor is compared with the plan before anything is written: hooks of saved tensors, and
+    an assignment to .data, may have replaced what the forward pass saved. q, k and v may have
+    other strides than there: hooks may have stored them in another layout.
     """
-    if (q.stride(), k.stride(), v.stride()) != made.given_strides:
-        made = ready(q, k, v, lists, made.rules)
-    if made.empty:
-        dq, dk, dv = _new_grads(made, q) if grads is None else grads
-        return dq.zero_(), dk.zero_(), dv.zero_()
+    if made.lists:
+        check_listed(made, lists)
     if made.number and grads is None and sinks is None and _at_once(made, bits):
         done = _compiled.backward(made, dout, dlse, q, k, v, o, lse, lists, bits)
         if done is not None:
             return done
+    _check(made, dout, dlse, q, k, v, o, lse)
+    if grads is not None:
+        for name, x, like in zip(("dq", "dk", "dv"), grads, (q, k, v)):
+            check_one(name, x, like.shape, like.dtype, like.device)
+    if (q.stride(), k.stride(), v.stride()) != made.given_strides:
+        made = ready(q, k, v, lists, made.rules)
+        return backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits, sinks)
+    if made.empty:
+        dq, dk, dv = _new_grads(made, q) if grads is None else grads
+        return dq.zero_(), dk.zero_(), dv.zero_()
     if made.width:
         return _filled_backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits, sinks)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
@@ -139,6 +148,55 @@ def backward(
     ends = lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()
     run_backward(made, head, ends, lists, bits, more)
     return dq, dk, dv
+
+
+def _check(
+    made: Ready,
+    dout: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+) -> None:
+    """Raise Error unless the tensors of a backward pass are as the plan has them."""
+    dtype, place, f32 = made.dtype, made.place, torch.float32
+    if (
+        (q.shape, k.shape, v.shape, o.shape, dout.shape, lse.shape) == made.sizes
+        and dtype is q.dtype is k.dtype is v.dtype is o.dtype is dout.dtype
+        and f32 is lse.dtype
+        and place == q.device == k.device == v.device == o.device == dout.device == lse.device
+    ):
+        if dlse is not None:
+            check_one("dlse", dlse, made.lse.sizes, f32, place)
+        return
+    given = (("q", q), ("k", k), ("v", v), ("o", o), ("dout", dout), ("lse", lse))
+    for (name, x), sizes in zip(given, made.sizes):
+        check_one(name, x, sizes, f32 if x is lse else dtype, place)
+
+
+def check_listed(made: Ready, lists: Lists) -> None:
+    """Raise Error unless the lists of a backward pass are as the plan has them."""
+    for at, shape, dtype in made.kinds:
+        x: Any = lists[at]
+        if (
+            x.shape == shape and x.dtype is dtype and x.device == made.place
+            and x.is_contiguous() and not x.is_neg()
+        ):  # fmt: skip
+            continue
+        name = Lists._fields[at]
+        check_one(name, x, shape, dtype, made.place)
+        if not x.is_contiguous():
+            raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
+        raise Error("argument", f"{name}.is_neg() True: expected False; resolve_neg() gives that")
+
+
+def check_bits(made: Ready, bits: Tensor) -> None:
+    """The same for keep bits."""
+    check_one("bits", bits, (made.bits_bytes,), torch.uint8, made.place)
+    if not bits.is_contiguous():
+        raise Error("align", f"bits.stride {bits.stride()}: expected a contiguous tensor")
 
 
 def _at_once(made: Ready, bits: Tensor | None) -> bool:

@@ -39,7 +39,7 @@ class Ready:
         "rules", "plan", "handle", "forward_bytes", "backward_bytes", "o", "lse", "dq", "dk", "dv",
         "given_strides", "q_strides", "k_strides", "v_strides", "dense", "copied", "lists", "cuda",
         "device", "width", "bits_bytes", "bits_needed", "keeps", "pipelined", "segments", "problem",
-        "empty", "number", "drops",
+        "empty", "number", "drops", "sizes", "dtype", "place", "kinds",
     )  # fmt: skip
 
     rules: Rules
@@ -71,6 +71,10 @@ class Ready:
     empty: bool  # nothing to compute
     drops: bool  # with dropout
     number: int  # of the compiled front, which knows the plan by it; 0: it does not
+    sizes: tuple[tuple[int, ...], ...]  # of q, k, v, o, dout and lse
+    dtype: Any  # of q
+    place: Any  # the device of q
+    kinds: tuple[tuple[int, Any, Any], ...]  # lists: which, shape, type
 
 
 KEPT = 512  # the oldest go first
@@ -134,6 +138,9 @@ def _make(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Ready:
     made.dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
     made.copied = not all(takes_strides(x) for x in (q, k, v))
     made.lists = tuple(at for at, x in enumerate(lists) if x is not None)
+    made.sizes = *(tuple(x.shape) for x in (q, k, v)), made.o.sizes, made.o.sizes, made.lse.sizes
+    made.dtype, made.place = q.dtype, q.device
+    made.kinds = tuple((at, x.shape, x.dtype) for at, x in enumerate(lists) if x is not None)
     made.cuda = q.is_cuda
     made.number, made.drops = 0, rules.dropout_p > 0
     made.device = q.device.index if made.cuda else 0

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._library import Error
 from ._compiled import (
     DLSE_GIVEN,
     HEADS_FIRST,
@@ -104,6 +105,9 @@ def _declined(
     """(dq, dk, dv) where the front declines the backward pass."""
     if not flags & HEADS_FIRST:
         return gradients(made, dout, dlse, q, k, v, o, lse, lists, None)
+    for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):  # which hooks may have replaced
+        if x.dim() != 4:
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
     batch, packed = q.shape[0], lists.cu_q is not None
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     if packed:
@@ -165,12 +169,17 @@ class _Quick(torch.autograd.Function):
         turned = ctx.turned
         if dout is not None and not _grad_enabled():
             rng, flags = (given[0], RNG_GIVEN | turned) if made.drops else (q, turned)
+            tensors = dout, q, k, v, o, lse, dout if dlse is None else dlse, rng
             if dlse is not None:
                 flags |= DLSE_GIVEN
-            dq, dk, dv, result = front.backward(
-                dout, q, k, v, o, lse, dlse if flags & DLSE_GIVEN else dout, rng, made.number,
-                flags, *_places(made, given),
-            )  # fmt: skip
+            listed = given[made.drops :]
+            if listed:
+                if len(listed) > 2:
+                    flags |= IDS_GIVEN
+                back = front.lengths_backward(*tensors, *listed[:2], listed[-1], made.number, flags)
+            else:
+                back = front.backward(*tensors, made.number, flags)
+            dq, dk, dv, result = back
             if result > 0:
                 return dq, dk, dv, None
             failed(result)
@@ -178,17 +187,6 @@ class _Quick(torch.autograd.Function):
         for at, x in zip(made.lists, given):
             lists[at] = x
         return (*_declined(made, turned, dout, dlse, q, k, v, o, lse, Lists(*lists)), None)
-
-
-def _places(made: Ready, given: list[Tensor]) -> list[int]:
-    """Addresses as the operator takes them: of no keep bits, then of the lists."""
-    places: list[int] = []
-    if len(given) > made.drops:
-        places = [0] * len(Lists._fields)
-        for at, x in zip(made.lists, given):
-            if at:  # seed and offset, which are the first, go by themselves
-                places[at] = x.data_ptr()
-    return places
 
 
 _apply = super(torch.autograd.Function, _Quick).apply

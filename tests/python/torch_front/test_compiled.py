@@ -44,6 +44,7 @@ def counted(monkeypatch):
     spy("lengths", "forward")
     spy("plain", "forward")
     spy("backward", "backward")
+    spy("lengths_backward", "backward")
     spy("plain_backward", "backward")
     return ran
 

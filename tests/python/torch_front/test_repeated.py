@@ -41,6 +41,7 @@ FLAGS = {
     "lengths": lambda x: x[10],
     "plain_backward": lambda x: x[7] if len(x) > 7 else 0,
     "backward": lambda x: x[9],
+    "lengths_backward": lambda x: x[12],
 }
 
 
