@@ -16,7 +16,7 @@ from . import _sink
 from ._blocks import _plan_of as _block_plans
 from ._blocks import attend_blocks, block_mask_of
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
-from ._inputs import NO_LISTS, Lists, Rules
+from ._inputs import NO_LISTS, Lists, Rules, refuse_negative
 from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, execute, plain
@@ -465,6 +465,8 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
                 "unsupported",
                 f"{name}.layout {x.layout}: expected torch.strided; {name}.to_dense() has that",
             )
+        if name not in ("q", "k", "v"):
+            refuse_negative(name, x)
 
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:

@@ -33,7 +33,7 @@ class DeviceMask:
 
 def readable(x: Tensor) -> Tensor:
     """The same values as the library takes them."""
-    x = x.detach().contiguous()
+    x = x.detach().resolve_neg().contiguous()
     return x.clone() if x.data_ptr() % CUDA.tensor_align else x
 
 

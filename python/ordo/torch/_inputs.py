@@ -124,6 +124,16 @@ def _check_list(name: str, x: Tensor, dtype: Any, q: Tensor) -> None:
         raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
     if not x.is_contiguous():
         raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
+    refuse_negative(name, x)
+
+
+def refuse_negative(name: str, x: Tensor) -> None:
+    """Raise Error for a tensor whose memory holds the other sign. In a graph of torch.compile, which
+    has no is_neg(), the dispatcher gives operators the values."""
+    if not torch.compiler.is_compiling() and x.is_neg():
+        raise Error(
+            "argument", f"{name}.is_neg() True: expected False; {name}.resolve_neg() has that"
+        )
 
 
 def _names(things: Any) -> str:

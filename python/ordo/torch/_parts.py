@@ -60,7 +60,8 @@ def backward(
         *made.v_strides, *_tensor(o), *_tensor(dout),
         *(number for x in (dq, dk, dv) for number in (_NOTHING if x is None else _tensor(x))),
     )  # fmt: skip
-    lse, dlse = rows.lse.contiguous(), None if rows.dlse is None else rows.dlse.contiguous()
+    lse = rows.lse.resolve_neg().contiguous()
+    dlse = None if rows.dlse is None else rows.dlse.resolve_neg().contiguous()
     ends = (lse.data_ptr(), 0 if dlse is None else dlse.data_ptr())
     tail = (0, 0, 0) if sums is None else (sums.dk.data_ptr(), sums.dv.data_ptr(), sums.carry)
     run_backward(made, head, ends, lists, None, SUMS.pack(*tail))

@@ -27,7 +27,7 @@ from ._call import (
     run_backward,
     run_forward,
 )
-from ._inputs import Lists, check_one
+from ._inputs import Lists, check_one, refuse_negative
 from ._layout import CUDA, strides, takes_strides
 from ._lengths import check as check_lengths
 from ._lengths import checked
@@ -60,7 +60,8 @@ def forward(
     if made.width:
         return _filled_forward(made, q, k, v, lists, out, bits, sink)
     places = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    if made.copied or (made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align):
+    odd = made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align
+    if made.copied or odd or q.is_neg() or k.is_neg() or v.is_neg():
         q, k, v = _readable(q), _readable(k), _readable(v)
         return forward(ready(q, k, v, lists, made.rules), q, k, v, lists, out, bits, sink)
     o = q.new_empty_strided(*made.o) if out is None else out
@@ -126,7 +127,9 @@ def backward(
     places = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), dout.data_ptr()
     dense = dout.is_contiguous() and o.is_contiguous()
     odd = made.cuda and functools.reduce(operator.or_, places) % CUDA.tensor_align
-    if made.copied or odd or not (dense or (takes_strides(dout) and takes_strides(o))):
+    negative = q.is_neg() or k.is_neg() or v.is_neg() or o.is_neg() or dout.is_neg()
+    taken = dense or (takes_strides(dout) and takes_strides(o))
+    if made.copied or odd or negative or not taken:
         q, k, v, o, dout = map(_readable, (q, k, v, o, dout))
         made = ready(q, k, v, lists, made.rules)
         return backward(made, dout, dlse, q, k, v, o, lse, lists, grads, bits, sinks)
@@ -141,10 +144,9 @@ def backward(
             size, places[0], *made.q_strides, places[1], *made.k_strides, places[2],
             *made.v_strides, *_tensor(o), *_tensor(dout), *_tensor(dq), *_tensor(dk), *_tensor(dv),
         )  # fmt: skip
-    if not lse.is_contiguous():
-        lse = lse.contiguous()
+    lse = lse.resolve_neg().contiguous()
     if dlse is not None:
-        dlse = dlse.contiguous()
+        dlse = dlse.resolve_neg().contiguous()
     ends = lse.data_ptr(), 0 if dlse is None else dlse.data_ptr()
     run_backward(made, head, ends, lists, bits, more)
     return dq, dk, dv
@@ -189,7 +191,7 @@ def check_listed(made: Ready, lists: Lists) -> None:
         check_one(name, x, shape, dtype, made.place)
         if not x.is_contiguous():
             raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
-        raise Error("argument", f"{name}.is_neg() True: expected False; resolve_neg() gives that")
+        refuse_negative(name, x)
 
 
 def check_bits(made: Ready, bits: Tensor) -> None:
@@ -217,8 +219,9 @@ def _tensor(x: Tensor) -> tuple[int, ...]:
 
 
 def _readable(x: Tensor) -> Tensor:
-    """The tensor itself if the library takes it; else a contiguous copy."""
-    if takes_strides(x) and not (x.is_cuda and x.data_ptr() % CUDA.tensor_align):
+    """The tensor itself if the library takes it; else a contiguous copy, without the negative bit,
+    under which memory holds the other sign."""
+    if takes_strides(x) and not (x.is_cuda and x.data_ptr() % CUDA.tensor_align or x.is_neg()):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._library import Error, lib
 from .._sum import by_blocks, sum_call
+from ._inputs import refuse_negative
 
 _WORDS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
@@ -70,10 +71,11 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
             raise Error(status, f"out.{what} {got}: expected {expected}")
     if not out.is_contiguous():
         raise Error("align", f"out.stride() {out.stride()}: expected a contiguous tensor")
+    refuse_negative("out", out)
 
 
 def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:
-    held = [x.contiguous() for x in some]
+    held = [x.resolve_neg().contiguous() for x in some]
     threads = torch.get_num_threads() if out.device.type == "cpu" else 0
     places = [x.data_ptr() for x in held]
     call = sum_call(_WORDS[some[0].dtype], out.numel(), places, out.data_ptr(), threads)
