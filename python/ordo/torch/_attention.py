@@ -475,7 +475,8 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
     elif a.q_lens is not None or a.kv_lens is not None:
-        q_lens, kv_lens = full_lengths(q, a.q_lens), full_lengths(k, a.kv_lens)
+        q_lens = full_lengths("q_lens", q, a.q_lens)
+        kv_lens = full_lengths("kv_lens", k, a.kv_lens)
     if a.dropout_p > 0:
         rng = rng_of(q, a.seed, a.rng_state, a.generator)
     if a.slopes is not None:

@@ -73,6 +73,26 @@ def _check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
             raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")
 
 
+# ---- as the library takes them ----
+
+_MOST = 2**31 - 1
+
+
+def check_type(name: str, x: Tensor) -> None:
+    """Raise Error unless lengths or ends are int32 or int64."""
+    if x.dtype is not torch.int32 and x.dtype is not torch.int64:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")
+
+
+def as_int32(name: str, x: Tensor) -> Tensor:
+    """Lengths or ends as int32, without a look at them. A number that int32 does not have becomes
+    the nearest: no tensor has so many rows, so that it is as wrong as before."""
+    if x.dtype is torch.int32:
+        return x
+    check_type(name, x)
+    return x.clamp(-_MOST, _MOST).to(torch.int32)
+
+
 # ---- what is left out of a call ----
 
 
@@ -83,11 +103,13 @@ def ends_of(
     if cu_kv is None and max_kv is None:
         max_kv = max_q
     cu_kv = ends_beside(cu_q, cu_kv, same)
+    ends = as_int32("cu_q", cu_q)
+    cu_q, cu_kv = ends, ends if cu_kv is cu_q else as_int32("cu_kv", cu_kv)
     if max_q is None:
         max_q = _longest(cu_q)
     if max_kv is None:
         max_kv = max_q if cu_kv is cu_q else _longest(cu_kv)
-    return cu_q.to(torch.int32), cu_kv.to(torch.int32), max(int(max_q), 1), max(int(max_kv), 1)
+    return cu_q, cu_kv, max(int(max_q), 1), max(int(max_kv), 1)
 
 
 def ends_beside(cu_q: Tensor, cu_kv: Tensor | None, same: bool) -> Tensor:
@@ -101,9 +123,10 @@ def _longest(ends: Tensor) -> Any:
     return ends.diff().max().item() if ends.shape[0] > 1 else 0
 
 
-def full_lengths(x: Tensor, lens: Tensor | None) -> Tensor:
+def full_lengths(name: str, x: Tensor, lens: Tensor | None) -> Tensor:
+    """Lengths as int32; all rows of x if none are given."""
     if lens is not None:
-        return lens.to(torch.int32)
+        return as_int32(name, lens)
     return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
 
 
@@ -132,14 +155,16 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -
         )
     if batch == 0:
         return None
-    ends = ends.to(torch.int32)
-    room = ends.diff()
+    check_type(f"cu_{which}", ends)
+    check_type(name, used)
     if look:
         _check_ends(f"cu_{which}", ends.tolist(), count, count)
-        _check_each(name, used.tolist(), room.tolist())
-        if torch.equal(used.to(torch.int32), room):
-            return None
-    lengths = used.to(torch.int32).minimum(room).clamp(min=0)
+        _check_each(name, used.tolist(), ends.diff().tolist())
+    ends, used = as_int32(f"cu_{which}", ends), as_int32(name, used)
+    room = ends.diff()
+    if look and torch.equal(used, room):
+        return None
+    lengths = used.minimum(room).clamp(min=0)
     row = torch.arange(count, dtype=torch.int32, device=ends.device)
     at = torch.searchsorted(ends, row, right=True) - 1
     sequence = at.clamp(0, batch - 1)

@@ -230,3 +230,57 @@ def test_the_switch(monkeypatch):
     assert len(looked) == 2 and looked[0][1].cu_q is call["cu_q"]
     ordo.torch.attention(*given, **call)
     assert len(looked) == 2
+
+
+# ---- types ----
+
+PADDED = torch.zeros(2, 8, 2, 16)
+PACKED = torch.zeros(16, 2, 16)
+USED = dict(cu_q=ints(0, 8, 16), max_q=8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64, torch.int16])
+def test_lengths_that_are_no_integers_are_refused(dtype):
+    for given, names, rest in (
+        (PADDED, ("q_lens", "kv_lens"), {}),
+        (PACKED, ("q_lens", "kv_lens"), USED),
+        (PACKED, ("cu_q", "cu_kv"), dict(USED, max_kv=8)),
+    ):
+        for name in names:
+            wrong = ints(*(0, 8, 16) if name[:2] == "cu" else (3, 8)).to(dtype)
+            for longest in (8, None):
+                keywords = {**rest, **({"max_q": longest} if rest else {}), name: wrong}
+                with pytest.raises(ordo.Error, match=rf"^{name}\.dtype {dtype}: expected"):
+                    ordo.torch.attention(given, given, given, **keywords)
+
+
+@pytest.mark.parametrize("far", [2**32, -(2**32), 2**31, 2**63 - 8])
+def test_lengths_beyond_int32_do_not_wrap_around(far):
+    for given, keywords, message in (
+        (PADDED, dict(kv_lens=torch.tensor([far + 3, 8])), r"kv_lens\[0\]"),
+        (PADDED, dict(q_lens=torch.tensor([8, far + 3])), r"q_lens\[1\]"),
+        (PACKED, dict(cu_q=torch.tensor([0, far + 3, 16]), max_q=13), r"cu_q\[1\]"),
+        (PACKED, dict(cu_q=torch.tensor([0, far + 3, 16])), "cu_q|q_len"),
+        (PACKED, dict(USED, cu_kv=torch.tensor([0, far + 3, 16]), max_kv=13), r"cu_kv\[1\]"),
+        (PACKED, dict(USED, kv_lens=torch.tensor([far + 3, 8])), rf"kv_lens\[0\] {far + 3}:"),
+    ):
+        with pytest.raises(ordo.Error, match=message):
+            ordo.torch.attention(given, given, given, **keywords)
+
+
+def test_on_a_device_lengths_beyond_int32_are_clamped_to_the_rows():
+    """close_gaps() of CUDA tensors, whose values nobody looks at."""
+    far = torch.tensor([2**32 + 3, -(2**32) + 3])
+    moved = _lengths.close_gaps("q", 20, ints(0, 9, 20), far, look=False)
+    assert moved.ends.tolist() == [0, 9, 9]
+    assert _lengths.as_int32("kv_lens", far).tolist() == [2**31 - 1, -(2**31) + 1]
+    same_list = ints(1, 2)
+    assert _lengths.as_int32("kv_lens", same_list) is same_list
+
+
+def test_int64_lengths_have_the_bits_of_int32():
+    q = torch.randn(2, 8, 2, 16)
+    for keywords in (dict(kv_lens=ints(3, 8)), dict(q_lens=ints(3, 8), kv_lens=ints(8, 2))):
+        wide = {name: x.long() for name, x in keywords.items()}
+        one, other = (ordo.torch.attention(q, q, q, **x) for x in (keywords, wide))
+        assert all(same(x, y) for x, y in zip(one, other))

@@ -330,6 +330,7 @@ def _differences(ends: list[int]) -> list[int]:
 
 
 def _ends(name: str, ends: Tensor, total: int, longest: int | None) -> list[int]:
+    _lengths.check_type(name, ends)
     found: list[int] = ends.tolist()
     _lengths._check_ends(name, found, total, total if longest is None else longest)
     return found
@@ -339,6 +340,7 @@ def _lengths_of(name: str, lengths: Tensor | None, rooms: list[int]) -> list[int
     """The lengths given, or all of the room."""
     if lengths is None:
         return rooms
+    _lengths.check_type(name, lengths)
     found: list[int] = lengths.tolist()
     _lengths._check_each(name, found, rooms)
     return found
