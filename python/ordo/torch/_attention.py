@@ -85,7 +85,8 @@ def attention(
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
-        and cu_q is None and q_lens is None and kv_lens is None and sequence_ids is None
+        and cu_q is None and cu_kv is None and max_q is None and max_kv is None
+        and q_lens is None and kv_lens is None and sequence_ids is None
         and prepared is None and block_mask is None
     ):  # fmt: skip
         rules = causal, window, scale, softcap, dropout_p, keying, shard
@@ -168,6 +169,7 @@ def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tenso
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse) by the shortest way."""
+    _check_packed(a)
     done, drawn = None, a.seed is None and a.rng_state is None and a.generator is None
     key, flags, lengths = _short(a)
     known = type(a.dropout_p) in (float, int)  # what is not is refused on the long way
@@ -417,6 +419,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, 
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Convert the caller's arguments to those of the operator."""
     _check_kinds(q, k, v, a)
+    _check_packed(a)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
     scale = max(q.shape[-1], 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
@@ -467,6 +470,14 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
             )
         if name not in ("q", "k", "v"):
             refuse_negative(name, x)
+
+
+def _check_packed(a: Arguments) -> None:
+    """Raise Error for what belongs to packed sequences where there are none."""
+    if a.cu_q is None and (a.cu_kv is not None or a.max_q is not None or a.max_kv is not None):
+        for name in ("cu_kv", "max_q", "max_kv"):
+            if getattr(a, name) is not None:
+                raise Error("argument", f"{name} given, cu_q None: expected cu_q beside {name}")
 
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:

@@ -78,6 +78,14 @@ CASES = {
     ),
     "keying": ((Q, KV, KV), dict(dropout_p=0.1, seed=1, keying="x"), "argument", "keying 'x'"),
     "no cu_kv": ((FLAT, FLAT[:4], FLAT[:4]), dict(cu_q=ENDS), "argument", "cu_kv None"),
+    "cu_kv alone": ((Q, KV, KV), dict(cu_kv=ENDS), "argument", "cu_kv given, cu_q None: expected"),
+    "max_q alone": ((Q, KV, KV), dict(max_q=8), "argument", "max_q given, cu_q None: expected"),
+    "max_kv alone": (
+        (Q, KV, KV),
+        dict(max_kv=8, q_lens=torch.tensor([8, 8])),
+        "argument",
+        "max_kv given, cu_q None: expected cu_q beside max_kv",
+    ),
     "ends": ((FLAT,) * 3, dict(cu_q=ENDS + 1, max_q=5), "shape", r"cu_q\[0\] 1: expected 0"),
     "longest": ((FLAT,) * 3, dict(cu_q=ENDS, max_q=4), "shape", "a sequence of 0..4"),
     "lengths": (
