@@ -131,6 +131,7 @@ class Arguments(NamedTuple):
 
 _RULES = Arguments._fields.index("seed")
 _DROPOUT_P = Arguments._fields.index("dropout_p")
+_WINDOW = Arguments._fields.index("window")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
@@ -141,6 +142,8 @@ _known: dict[Any, Ready] = {}
 _quick: dict[Any, int] = {}
 
 _autocasts = torch._C._is_any_autocast_enabled
+
+_SIDES = {int, bool, type(None)}  # of a window; a float compares equal, but is refused
 
 
 def forget() -> None:
@@ -156,15 +159,23 @@ def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tenso
     """(o, lse) of a call with rules alone, if the compiled front knows them and takes the call."""
     if not front.on or watchers or not plain(q, k, v):
         return None
-    try:
-        number = _quick.get(rules, 0)
-    except TypeError:  # a list or an array, which numbers() makes plain
-        return None
+    number = _number(rules, rules[_WINDOW])
     if not number:
         return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
     return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0)
+
+
+def _number(key: Any, window: Any) -> int:
+    """The number of a call's rules; 0 if the compiled front does not know them."""
+    try:
+        number = _quick.get(key, 0)
+    except TypeError:  # a list or an array, which numbers() makes plain
+        return 0
+    if number and type(window[0]) in _SIDES and type(window[1]) in _SIDES:
+        return number
+    return 0
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
@@ -176,10 +187,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
     if key is not None and known and not lengths and (drawn or not a.dropout_p > 0):
         done = _at_once(q, k, v, key)
     elif key is not None and front.on and not watchers and plain(q, k, v):
-        try:
-            number = _quick.get(key, 0)
-        except TypeError:
-            number = 0
+        number = _number(key, a.window)
         if number:
             if _autocasts():
                 q, k, v = _cast(q, k, v)
@@ -370,9 +378,11 @@ _NUMBERS = {int, float, bool, str, type(None)}
 def numbers(a: Arguments) -> Arguments:
     """The arguments with plain numbers in place of tensors, NumPy scalars and lists."""
     causal, window, scale, softcap, dropout_p, *_ = a
-    if type(window) is tuple and _NUMBERS.issuperset(
-        map(type, (causal, *window, scale, softcap, a.max_q, a.max_kv))
-    ) and type(dropout_p) in (float, int):  # fmt: skip
+    if (
+        type(window) is tuple and _SIDES.issuperset(map(type, (*window, a.max_q, a.max_kv)))
+        and _NUMBERS.issuperset(map(type, (causal, scale, softcap)))
+        and type(dropout_p) in (float, int)
+    ):  # fmt: skip
         return a
     return a._replace(
         causal=causal if isinstance(causal, str) else bool(causal),
@@ -420,6 +430,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Convert the caller's arguments to those of the operator."""
     _check_kinds(q, k, v, a)
     _check_packed(a)
+    if isinstance(a.sink, Tensor):
+        _refuse_complex("sink", a.sink)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
     scale = max(q.shape[-1], 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
@@ -472,6 +484,12 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
             refuse_negative(name, x)
 
 
+def _refuse_complex(name: str, x: Tensor) -> None:
+    """A cast would leave the imaginary part out."""
+    if x.dtype.is_complex:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected real numbers")
+
+
 def _check_packed(a: Arguments) -> None:
     """Raise Error for what belongs to packed sequences where there are none."""
     if a.cu_q is None and (a.cu_kv is not None or a.max_q is not None or a.max_kv is not None):
@@ -493,6 +511,7 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     if a.slopes is not None:
         if a.slopes.requires_grad:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
+        _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
     lists = Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes)
     return NO_LISTS if all(x is None for x in lists) else lists, max_q, max_kv

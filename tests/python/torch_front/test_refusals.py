@@ -38,6 +38,20 @@ CASES = {
     "NaN scale": ((Q, KV, KV), dict(scale=float("nan")), None, "scale"),
     "softcap": ((Q, KV, KV), dict(softcap=-1.0), None, "softcap"),
     "slopes": ((Q, KV, KV), dict(slopes=torch.ones(3)), "shape", r"slopes.shape \(3,\): expected"),
+    "complex slopes": (
+        (Q, KV, KV),
+        dict(slopes=torch.ones(4, dtype=torch.complex64)),
+        "argument",
+        "slopes.dtype torch.complex64: expected real numbers",
+    ),
+    "complex sink": (
+        (Q, KV, KV),
+        dict(sink=torch.ones(4, dtype=torch.complex64)),
+        "argument",
+        "sink.dtype torch.complex64: expected real numbers",
+    ),
+    "window of floats": ((Q, KV, KV), dict(window=(2.0, 1)), "argument", "window"),
+    "max_q between integers": ((FLAT,) * 3, dict(cu_q=ENDS, max_q=5.5), "argument", "max_q 5.5"),
     "learned slopes": (
         (Q, KV, KV),
         dict(slopes=torch.ones(4, requires_grad=True)),
@@ -155,6 +169,19 @@ def test_refused_however_often_a_call_like_it_was_made():
         ordo.torch.attention(Q, KV, KV, dropout_p=0.1, seed=1)
     for case in ("rng", "rng stride", "rng device", "offset", "seeds", "two sources"):
         test_refused(case)
+
+
+def test_a_window_of_floats_is_refused_after_one_of_integers():
+    import numpy as np
+
+    lengths = dict(q_lens=torch.tensor([8, 8], dtype=torch.int32))
+    lengths["kv_lens"] = lengths["q_lens"]
+    for rest in (dict(), lengths, dict(slopes=torch.ones(4))):
+        for _ in range(2):
+            ordo.torch.attention(Q, KV, KV, window=(2, 1), **rest)
+        for window in ((2.0, 1), (np.float32(2), 1), (2, 1.0)):
+            with pytest.raises(ordo.Error, match="window"):
+                ordo.torch.attention(Q, KV, KV, window=window, **rest)
 
 
 def test_sparse_tensors_are_refused_where_a_dense_call_like_it_was_made(capfd):
