@@ -17,6 +17,7 @@ from ._blocks import _plan_of as _block_plans
 from ._blocks import attend_blocks, block_mask_of
 from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
 from ._inputs import NO_LISTS, Lists, Rules, refuse_negative
+from ._layout import takes_strides
 from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
 from ._numbers import length_of, mask_of, real_of, window_of
 from ._ops import attend, execute, plain
@@ -275,7 +276,9 @@ def _in_blocks(
         draw = functools.partial(rng_of, q, generator=a.generator)
         until = torch.empty(2, dtype=torch.int64, device=q.device)
         a = a._replace(rng_state=until, generator=None)
-    return attend_blocks(*prepare(q, k, v, a), mask, a.sink, draw)
+    q, k, v, lists, rules = prepare(q, k, v, a)
+    q, k, v = (x if takes_strides(x) else x.contiguous() for x in (q, k, v))
+    return attend_blocks(q, k, v, lists, rules, mask, a.sink, draw)
 
 
 def _short(a: Arguments) -> tuple[Any, int, Any]:

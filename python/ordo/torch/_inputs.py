@@ -128,8 +128,8 @@ def _check_list(name: str, x: Tensor, dtype: Any, q: Tensor) -> None:
 
 
 def refuse_negative(name: str, x: Tensor) -> None:
-    """Raise Error for a tensor whose memory holds the other sign. In a graph of torch.compile, which
-    has no is_neg(), the dispatcher gives operators the values."""
+    """Raise Error for a tensor whose memory holds the other sign. A graph of torch.compile has no
+    is_neg(); there the dispatcher gives operators the values."""
     if not torch.compiler.is_compiling() and x.is_neg():
         raise Error(
             "argument", f"{name}.is_neg() True: expected False; {name}.resolve_neg() has that"

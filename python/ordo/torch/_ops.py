@@ -229,6 +229,7 @@ _apply = super(torch.autograd.Function, _Attention).apply
 _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
+_traced = torch._C._get_tracing_state  # by torch.jit.trace
 
 
 def _refuse_tangents(**tensors: Tensor) -> None:
@@ -244,6 +245,17 @@ def _refuse_tangents(**tensors: Tensor) -> None:
             )
 
 
+def refuse_func_grad() -> None:
+    """The operators' formula is one of autograd, which torch.func.grad does not take."""
+    level = None if _compiling() else _transforms()
+    if level and level.key() == torch._C._functorch.TransformType.Grad:
+        raise Error(
+            "unsupported",
+            "torch.func.grad, vjp, jacrev: not supported for attention; expected "
+            "torch.autograd.grad() or backward()",
+        )
+
+
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device.
 
@@ -254,6 +266,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
         _compiling()
         or _modes()
         or _transforms()
+        or _traced()
         or type(q) not in _PLAIN
         or type(k) not in _PLAIN
         or type(v) not in _PLAIN
@@ -282,6 +295,7 @@ def attend(
         plan = ready(q, k, v, lists, rules)
         bits = None if prepared is None else prepared.take(plan, lists)
         return execute(plan, q, k, v, lists, bits)
+    refuse_func_grad()
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)

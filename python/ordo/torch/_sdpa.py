@@ -85,7 +85,7 @@ def _rules(
         )
     left, right = (-1 if x is None else int(x) for x in window)
     return Rules(
-        *longest, q.shape[-1] ** -0.5 if scale is None else scale, mask, left, right, 0.0,
+        *longest, max(q.shape[-1], 1) ** -0.5 if scale is None else scale, mask, left, right, 0.0,
         dropout_p, "ordo", (),
     )  # fmt: skip
 

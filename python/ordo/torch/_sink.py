@@ -14,7 +14,17 @@ from torch import Tensor
 from .._library import Error
 from . import _inputs, _passes
 from ._inputs import Lists, Rules
-from ._ops import _COUNT, _LISTS, _RULES, _library, _no_second, _split, _tags, plain
+from ._ops import (
+    _COUNT,
+    _LISTS,
+    _RULES,
+    _library,
+    _no_second,
+    _split,
+    _tags,
+    plain,
+    refuse_func_grad,
+)
 from ._plans import ready
 
 _library.define(
@@ -39,6 +49,7 @@ def attend(
         raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
     if prepared is not None and plain(q, k, v):
         prepared.take(ready(q, k, v, lists, rules), lists)  # the pass makes the same bits itself
+    refuse_func_grad()
     sink = sink.to(device=q.device, dtype=torch.float32).contiguous()
     made: tuple[Tensor, Tensor] = torch.ops.ordo.attention_sink_forward(
         q, k, v, sink, *lists, *rules

@@ -49,6 +49,7 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
     first = tensors[0]
     for index, x in enumerate(tensors):
         name = f"inputs[{index}]"
+        _check_kind(name, x)
         if x.dtype not in _WORDS:
             wanted = "float32, bfloat16 or float16"
             raise Error("argument", f"{name}.dtype {x.dtype}: expected {wanted}")
@@ -61,6 +62,7 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
         raise Error("unsupported", f"inputs[0].device {first.device}: expected cpu or cuda")
     if out is None:
         return
+    _check_kind("out", out)
     for what, got, expected in (
         ("dtype", out.dtype, torch.float32),
         ("shape", out.shape, first.shape),
@@ -72,6 +74,14 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
     if not out.is_contiguous():
         raise Error("align", f"out.stride() {out.stride()}: expected a contiguous tensor")
     refuse_negative("out", out)
+
+
+def _check_kind(name: str, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise Error("argument", f"{name} {x!r}: expected a tensor")
+    if x.is_nested or x.layout is not torch.strided:
+        kind = "nested" if x.is_nested else x.layout
+        raise Error("unsupported", f"{name}.layout {kind}: expected torch.strided")
 
 
 def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:

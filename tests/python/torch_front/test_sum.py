@@ -53,3 +53,13 @@ def test_bad_tensors_are_refused():
         with pytest.raises(ordo.Error) as error:
             ordo.torch.tree_sum(inputs, out=out)
         assert message in str(error.value)
+
+
+def test_what_is_no_plain_tensor_is_refused_by_name():
+    x = torch.ones(3)
+    sparse = x.to_sparse()
+    for wrong, message in ((None, "None: expected a tensor"), (sparse, "layout torch.sparse")):
+        with pytest.raises(ordo.Error, match=rf"inputs\[1\].{message}"):
+            ordo.torch.tree_sum([x, wrong])
+    with pytest.raises(ordo.Error, match="out.layout torch.sparse_coo: expected torch.strided"):
+        ordo.torch.tree_sum([x, x], out=sparse)
