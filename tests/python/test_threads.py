@@ -115,7 +115,8 @@ def test_interrupt_waits_for_the_call_and_harms_nothing():
     script = """
         import sys
         sys.path[:0] = {path!r}
-        import test_threads as t, ordo
+        import signal, test_threads as t, ordo
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent has
         plan, data = ordo.Plan(t.PROBLEM, backend="cpu"), t.arrays(t.PROBLEM)
         before = t.digests(plan, *data)
         long = ordo.Plan(ordo.Problem(heads=8, q_len=1200, head_dim=64), backend="ref")
