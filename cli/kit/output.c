@@ -198,7 +198,7 @@ void cli_file_discard(cli_file *file)
 {
     if (file->stream && file->stream != stdout)
         (void)fclose(file->stream);
-    if (is_pending)
+    if (is_pending && file->temporary)
         unlink(file->temporary);
     is_pending = 0;
     forget(file);
