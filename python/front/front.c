@@ -382,7 +382,8 @@ static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[G
 /* The tensors that a pass with these flags reads; NULL for the others. */
 static void leave_out(int64_t flags, tensor *const given[GIVEN], tensor *read[GIVEN])
 {
-    memcpy(read, given, GIVEN * sizeof *read);
+    for (int i = 0; i < GIVEN; i++)
+        read[i] = given[i];
     if (!(flags & DLSE_GIVEN))
         read[DLSE] = NULL;
     if (!(flags & RNG_GIVEN))
