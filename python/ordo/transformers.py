@@ -134,7 +134,10 @@ def attention_forward(
     sliding_window decide. The mask knows which tokens are packed, not position_ids; those that
     are not heard are refused."""
     _refuse(kwargs)
-    if position_ids is not None and cu_seq_lens_q is None and not torch.compiler.is_compiling():
+    if (
+        position_ids is not None and query.shape[0] == 1 and cu_seq_lens_q is None
+        and not torch.compiler.is_compiling()
+    ):  # fmt: skip
         _refuse_positions(position_ids, attention_mask)
     p = dropout if module.training else 0.0
     mask: Any = None  # one that says all there is to know
@@ -316,7 +319,8 @@ def _longest(ends: Tensor, given: int | None) -> int:
 
 def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:
     """Positions of a batch of one that start again beside a cache without keys: FlashAttention's path
-    in transformers packs them, eager attention does not."""
+    in transformers packs them, eager attention does not. Of larger batches neither packs them, and
+    nothing is read from the device."""
     pattern = pattern_of(mask)
     rows = position_ids.shape[-1]
     if pattern is None or not pattern.bare or position_ids.shape != (1, rows) or rows < 2:

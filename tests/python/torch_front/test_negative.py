@@ -8,16 +8,9 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch._compiled import front
 
 
-@pytest.fixture(params=["compiled", "ctypes"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "ctypes":
-        monkeypatch.setattr(front, "on", False)
-    elif not front.on:
-        pytest.skip(front.missing)
-    ordo.torch._attention.forget()
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def negative(x):

@@ -42,12 +42,7 @@ CHANGES = {
 }
 
 
-@pytest.fixture(params=["compiled", "ctypes"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "ctypes":
-        monkeypatch.setattr(front, "on", False)
-    elif not front.on:
-        pytest.skip(front.missing)
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def tensors(packed=False):

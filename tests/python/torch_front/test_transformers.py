@@ -168,6 +168,17 @@ def test_positions_mean_what_they_mean_in_eager_attention(name, beside, cached):
             torch.testing.assert_close(ours[valid], theirs[valid], rtol=0, atol=2e-5)
 
 
+def test_a_batch_does_not_wait_for_positions_of_one_row(monkeypatch):
+    """Models make position_ids of shape (1, row) for any batch: nothing must be read from them."""
+    read = []
+    monkeypatch.setattr(ordo.transformers, "once", lambda *x: read.append(x))
+    model = make("llama", "ordo").eval()
+    model(TOKENS, use_cache=True)
+    assert not read
+    model(TOKENS[:1], use_cache=True)
+    assert read
+
+
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_bits_of_packed_sequences_do_not_depend_on_the_batch(positions, masked):
