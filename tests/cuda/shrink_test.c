@@ -96,5 +96,26 @@ TEST(errors_do_not_grow_with_logits)
     }
 }
 
+/* Up to the bound the probability of the maximum itself, which f16 has to hold, is nearly 1; beyond
+ * 2^29 there are maxima for which it is less than f16 can hold, so that there must be a bound. */
+TEST(probability_of_the_maximum)
+{
+    float least = 1.0f;
+    for (uint32_t n = 0; n < TRIALS; n++) {
+        const ordo_philox_words w = draw(n);
+        const float max = w.w[2] & 1 ? draw_size(w.w[0], 20) : -draw_size(w.w[0], 20);
+        const float scale = draw_size(w.w[1], 20);
+        const float p = ordo_exp2(fmaf(max, scale, -ordo_softmax_shift(max, scale)));
+        if (!ordo_softmax_far(max, scale))
+            CHECK(p > 0.707f && p < 1.415f);
+        else if (fabsf(max * scale) < 0x1p30f)
+            least = fminf(least, p);
+    }
+    CHECK(least < 0x1p-25f);
+    CHECK(!ordo_softmax_far(0x1p24f, 1.0f) && !ordo_softmax_far(-0x1p24f, 1.0f));
+    CHECK(ordo_softmax_far(0x1p25f, 1.0f) && ordo_softmax_far(-INFINITY, 1.0f));
+}
+
 CHECK_MAIN(RUN(a_maximum_that_stays_leaves_the_sums), RUN(a_maximum_that_rises_shrinks_the_sums),
-           RUN(rows_without_a_key), RUN(errors_do_not_grow_with_logits))
+           RUN(rows_without_a_key), RUN(errors_do_not_grow_with_logits),
+           RUN(probability_of_the_maximum))

@@ -6,7 +6,10 @@
  * follows each pass on its stream. It returns at once unless the pass has raised its flag
  * (ORDO_NOT_FINITE); then it looks for rows with a number that is not finite and computes those
  * again, in f64, over what they see. Which rows, and their bits, depends on nothing but the rows'
- * own inputs and what the pass made of them. */
+ * own inputs and what the pass made of them.
+ *
+ * Forward passes in f16 also leave rows to it whose logits are too large for P in f16: they make
+ * them NaN (ordo_softmax_far()). */
 #ifndef CUDA_COMMON_REPAIR_H
 #define CUDA_COMMON_REPAIR_H
 

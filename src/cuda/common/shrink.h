@@ -10,6 +10,7 @@
 #define CUDA_COMMON_SHRINK_H
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/hd.h"
 
@@ -23,6 +24,16 @@ ORDO_HD float ordo_softmax_shift(float max, float scale_log2)
 ORDO_HD float ordo_softmax_shrink(float old_max, float scale_log2, float shift)
 {
     return old_max * scale_log2 - shift;
+}
+
+/* Whether the shift of a row may be off by more than 1/2; true of a row that has seen no key. An
+ * f32 up to 2^24 is rounded by at most 1/2. exp2 of that error is a factor of every element of P
+ * and of the row's sum, and cancels if P can hold it: up to 2^24 the largest element lies between
+ * 2^-1/2 and 2^1/2. From 2^28 on it can be 2^16 or more, from 2^29 on 2^-32: in f16 infinity, and
+ * 0. */
+ORDO_HD bool ordo_softmax_far(float max, float scale_log2)
+{
+    return fabsf(max * scale_log2) > 0x1p24f;
 }
 
 #endif

@@ -41,8 +41,9 @@ struct forward_weights {
 };
 
 /* Adds the sums of the four threads of each row, and in the general kernel the head's sink; stores
- * lse, which needs nothing else. */
-template <bool DROP, bool GENERAL>
+ * lse, which needs nothing else. Rows that f16 cannot hold become NaN, so that they are repaired.
+ */
+template <bool DROP, bool GENERAL, bool F16>
 ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const row_state &state,
                                          const forward_end &end)
 {
@@ -55,6 +56,8 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
         sum += __shfl_xor_sync(~0u, sum, 2);
         /* A sum of 0 under another maximum: a score has overflowed f32. */
         rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
+        if (F16 && ordo_softmax_far(state.max[r], args.scale_log2))
+            sum = NAN;
         const bool sunk = GENERAL && sink != -INFINITY; /* NaN is a sink */
         row_with_sink row = { sum, 1.0f, 0.0f };
         if (sunk)

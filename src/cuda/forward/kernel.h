@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         at.o_buffer = Z::O_IN_Q ? (int)q_stage : 0;
         /* The rows' sums are taken while the last product runs. */
         const forward_weights weights =
-            forward_sums<SOURCE != ORDO_KEEP_NONE, GENERAL>(args, state, at);
+            forward_sums<SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, state, at);
         wgmma_wait<0>();
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
         const forward_end at = { first,       row,          record.q_len, record.q_row + first,
                                  record.head, record.batch, record.lse,   0 };
         /* The rows' sums are taken while the last product runs. */
-        const forward_weights weights = forward_sums<false, true>(args, state, at);
+        const forward_weights weights = forward_sums<false, true, F16>(args, state, at);
         wgmma_wait<0>();
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);

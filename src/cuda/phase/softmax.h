@@ -119,8 +119,9 @@ template <bool F16> struct softmax_math {
             row_with_sink all_of = { sum, 1.0f, 0.0f };
             if (sunk)
                 all_of = with_sink(top, sum, args.scale_log2, sink);
+            const bool far = F16 && ordo_softmax_far(top, args.scale_log2); /* is repaired */
             all.weight[phase_stat(all, u.head, u.tile, row)] =
-                nothing ? 0.0f : args.keep_scale * all_of.shrink / all_of.sum;
+                nothing ? 0.0f : args.keep_scale * all_of.shrink / (far ? NAN : all_of.sum);
             args.lse[s.lse + u.head * all.batch.lse_head + u.first + row] =
                 nothing ? sink
                 : sunk  ? fmaf(all_of.top, (float)ORDO_LN_2, logf(all_of.sum))
