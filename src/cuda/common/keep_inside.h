@@ -4,6 +4,7 @@
 #ifndef CUDA_COMMON_KEEP_INSIDE_H
 #define CUDA_COMMON_KEEP_INSIDE_H
 
+#include "cuda/common/keep_tile.h"
 #include "cuda/common/pass.h"
 #include "cuda/common/ptx.h"
 
@@ -36,6 +37,46 @@ ORDO_DEVICE ordo_keep keep_now(const ordo_keep_maker &maker)
     if (maker.offset_ptr)
         keep.offset = *maker.offset_ptr;
     return keep;
+}
+
+/* Round keys that stay in registers: otherwise the compiler computes them again for every tile. */
+ORDO_DEVICE ordo_keep_keys keep_keys_now(const ordo_keep &keep)
+{
+    ordo_keep_keys keys = ordo_keep_keys_of(keep.seed);
+#pragma unroll
+    for (int r = 0; r < ORDO_KEEP_TILE_ROUNDS; r++)
+        asm volatile("" : "+r"(keys.key0[r]), "+r"(keys.key1[r]));
+    return keys;
+}
+
+/* Keys that are mixed with what all threads share, in registers of each thread: an instruction
+ * reads only one uniform register. Bit 31 of a row is 0, which the compiler does not know. */
+ORDO_DEVICE void keep_keys_own(ordo_keep_keys &keys, int row)
+{
+    keys.key0[2] ^= (uint32_t)row >> 31;
+    keys.key1[3] ^= (uint32_t)row >> 31;
+    asm volatile("" : "+r"(keys.key0[2]), "+r"(keys.key1[3]));
+}
+
+/* ordo_keep_line(), in registers. */
+ORDO_DEVICE ordo_keep_product keep_line_now(const ordo_keep_keys &keys, uint32_t bh, uint32_t row,
+                                            uint32_t quad)
+{
+    ordo_keep_product line = ordo_keep_line(&keys, bh, row, quad);
+    asm volatile("" : "+r"(line.low), "+r"(line.high));
+    return line;
+}
+
+/* Draw `number`, 0 or 1, of the words of two rows and a block: after both they are `kept`. */
+ORDO_DEVICE void keep_draw(uint2 &kept, const ordo_keep_keys &keys, uint32_t offset,
+                           const ordo_keep_product (&lines)[2], uint32_t bh, uint32_t block,
+                           const ordo_keep_select &select, int number)
+{
+    const ordo_keep_draw draw = ordo_keep_draw_of(&keys, offset, bh, block, (uint32_t)number);
+    if (number == 0)
+        kept = make_uint2(0, 0);
+    kept.x = ordo_keep_compare(kept.x, ordo_keep_random(lines[0], &draw, &keys), &select, number);
+    kept.y = ordo_keep_compare(kept.y, ordo_keep_random(lines[1], &draw, &keys), &select, number);
 }
 
 ORDO_DEVICE uint32_t keep_head_of(const ordo_keep_maker &maker, uint32_t sequence_id, int head)

@@ -7,6 +7,7 @@
 
 #include "cuda/common/blocks.h"
 #include "cuda/common/keep_inside.h"
+#include "cuda/common/keep_tile.h"
 #include "cuda/common/score.h"
 #include "cuda/forward/order.h"
 #include "ordo/status.h"
@@ -33,6 +34,8 @@ typedef struct ordo_forward_args {
     /* Read by the kernel for block masks only. */
     ordo_cuda_block_mask blocks;
     int32_t backward_rows; /* of the query tiles that the table of sequences counts */
+    /* Read by the plain kernel if ORDO_KEEP_MADE. */
+    ordo_keep_select select;
 } ordo_forward_args;
 
 /* What happens to scores before the softmax. */

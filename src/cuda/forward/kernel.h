@@ -58,6 +58,11 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     const ordo_keep maker = SOURCE == ORDO_KEEP_MADE ? keep_now(args.maker) : ordo_keep();
+    const bool by_parts = SOURCE == ORDO_KEEP_MADE && !GENERAL;
+    ordo_keep_keys keys = {};
+    if (by_parts)
+        keys = keep_keys_now(maker);
+    const bool usual = ordo_keep_tile_makes(&maker);
     float o[DV / 2];
     uint32_t p[Z::COLUMNS / 4];
     int stage = 0, phase = 0;
@@ -192,8 +197,34 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                     : keep_head_of(args.maker,
                                    args.batch.first.id + (uint32_t)unit.batch * args.batch.step.id,
                                    unit.head);
+        ordo_keep_product lines[2] = {};
+        if constexpr (by_parts) {
+            keep_keys_own(keys, row);
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                lines[r] = keep_line_now(keys, keep_head, args.maker.row0 + (uint32_t)row + 8 * r,
+                                         lane % 4);
+        }
+        /* By parts: draw 0 is made while S is computed, draw 1 between the maxima and the end of O.
+         * The branches keep the compiler from moving both behind the exponentials. */
+        auto draw = [&](int number) {
+            const uint32_t place = args.maker.block0 + (uint32_t)tile;
+            if (usual) {
+                keep_draw(keep, keys, (uint32_t)maker.offset, lines, keep_head, place, args.select,
+                          number);
+            } else if (number == 0) {
+                const uint32_t line = args.maker.row0 + (uint32_t)row;
+#pragma unroll 1
+                for (uint32_t r = 0; r < 2; r++) {
+                    keep.x = keep.y;
+                    keep.y = ordo_keep_word_ordo(&maker, keep_head, line + 8 * r, place, lane % 4);
+                }
+            }
+        };
         auto made = [&](bool fresh) {
-            if constexpr (SOURCE == ORDO_KEEP_MADE) {
+            if constexpr (by_parts) {
+                draw(0);
+            } else if constexpr (SOURCE == ORDO_KEEP_MADE) {
                 const uint32_t head = GENERAL ? record.keep_head : keep_head;
                 const int to = ORDO_KEEP_COLS / Z::COLUMNS;
                 if (to == 1 || fresh || tile % to == to - 1) {
@@ -249,7 +280,17 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                     if (!is(LISTED_SEEN) || is(LISTED_CUT))
                         mask_interval(s, at, is(LISTED_SEEN));
             }
-            softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
+            if constexpr (by_parts) {
+                if (cut.value)
+                    softmax_cut(s, limit, at);
+                float top[2] = { row_top(s, state, 0), row_top(s, state, 1) };
+                asm volatile("" : "+f"(top[0]), "+f"(top[1])); /* before the branch */
+                draw(1);
+                row_softmax(s, top[0], args.scale_log2, state, 0);
+                row_softmax(s, top[1], args.scale_log2, state, 1);
+            } else {
+                softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
+            }
         };
 
         int last_stage = stage, last_phase = phase;

@@ -100,6 +100,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     args.keep_bits = (const uint2 *)pass->keep_bits;
     args.batch = pass->batch;
     args.maker = ordo_keep_maker_of(pass);
+    args.select = ordo_keep_select_of(pass->keep.threshold);
     if (!plain)
         tell_general(&args, pass);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
