@@ -7,16 +7,18 @@
  *   ordo::compiled_lengths_backward   that of compiled_lengths
  *   ordo::compiled_plain, ordo::compiled_plain_backward   the same without dropout or lists
  *
- * Python makes plans, checks arguments, owns autograd, and has another way to run every call
- * (ordo/torch/_call.py). An operator that cannot run a call as it stands declines, before it has
- * drawn or written anything, and Python goes that way. Its last result says so:
+ * node.h adds kernels of an operator of PyTorch's, which has a node of autograd in C++.
+ *
+ * Python makes plans, checks arguments, owns autograd otherwise, and has another way to run every
+ * call (ordo/torch/_call.py). An operator that cannot run a call as it stands declines, before it
+ * has drawn or written anything, and Python goes that way. Its last result says so:
  *
  *   > 0   the pass ran, with the plan of this number
  *   0     declined; the tensors returned are those of q
  *   < 0   minus the status with which the library refused the call; ordo_last_error() says why
  *
  * Kept plans are never released: compiled_add() declines when there are MAX_PLANS of them. */
-#include "passes.h"
+#include "node.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -286,7 +288,9 @@ static const char *find_functions(void)
     if (!torch.name)                                                                               \
         return #name "() is missing: PyTorch 2.10 has it";
     TORCH_FUNCTIONS(REQUIRE)
+    TORCH_NODE_FUNCTIONS(FIND)
     TORCH_CUDA_FUNCTIONS(FIND)
+    *(void **)&empty = dlsym(library, EMPTY_FUNCTION);
     return NULL;
 }
 
@@ -310,14 +314,15 @@ static const char *define(void)
     return NULL;
 }
 
-enum { REVISION = 3 }; /* of what the operators take; as in ordo/torch/_compiled.py */
+enum { REVISION = 4 }; /* of what the operators take; as in ordo/torch/_compiled.py */
 
 /* Define the operators, which run these functions of libordo; once per process, after PyTorch has
  * been loaded. `revision` is what the caller expects. Returns NULL, or why it is not possible. */
 ORDO_API const char *ordo_torch_start(int revision, pass_function *to_forward,
-                                      pass_function *to_backward);
+                                      pass_function *to_backward, const char *(*why)(void));
 
-const char *ordo_torch_start(int revision, pass_function *to_forward, pass_function *to_backward)
+const char *ordo_torch_start(int revision, pass_function *to_forward, pass_function *to_backward,
+                             const char *(*why)(void))
 {
     if (revision != REVISION)
         return "libordo_torch.so is of another version than the package";
@@ -326,10 +331,26 @@ const char *ordo_torch_start(int revision, pass_function *to_forward, pass_funct
         return why_not;
     forward_pass = to_forward;
     backward_pass = to_backward;
+    last_error = why;
     cuda_type = torch.aoti_torch_device_type_cuda();
     f32_type = torch.aoti_torch_dtype_float32();
     i32_type = torch.aoti_torch_dtype_int32();
     i64_type = torch.aoti_torch_dtype_int64();
     strided = torch.aoti_torch_layout_strided();
     return define();
+}
+
+/* Register the kernels of node.h, which the caller has found to be missing. Once per process, after
+ * ordo_torch_start(). Returns NULL, or why it is not possible. */
+ORDO_API const char *ordo_torch_start_node(void);
+
+const char *ordo_torch_start_node(void)
+{
+    if (!empty)
+        return "PyTorch has no " EMPTY_FUNCTION "()";
+#define NEED(result, name, parameters)                                                             \
+    if (!torch.name)                                                                               \
+        return "PyTorch has no " #name "()";
+    TORCH_NODE_FUNCTIONS(NEED)
+    return register_node();
 }

@@ -1,5 +1,5 @@
 /* passes.h: one pass on tensors that PyTorch shows: its results, workspace, stream, seed and
- * offset; for front.c. */
+ * offset; for front.c and node.h. */
 #ifndef ORDO_TORCH_PASSES_H
 #define ORDO_TORCH_PASSES_H
 
@@ -186,8 +186,8 @@ static bool is_like(const view *x, const shape *of, int32_t dtype, const view *q
 
 /* Run a backward pass of plan `number`; returns the operator's last result. given[DLSE] and
  * given[SAVED_RNG] are NULL where there is none. Every tensor is compared with the plan: hooks of
- * saved tensors and an assignment to .data may have replaced what the forward pass saved. Python,
- * which runs what is declined here, says what is wrong. */
+ * saved tensors and an assignment to .data may have replaced what the forward pass saved. Who runs
+ * what is declined here says what is wrong: Python, or node.h before the pass. */
 static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[TENSORS],
                             ordo_call *call, tensor *made[3])
 {

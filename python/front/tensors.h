@@ -10,10 +10,12 @@
 
 typedef struct AtenTensorOpaque tensor;
 
-/* The functions of the ABI; those of CUDA are NULL in a PyTorch without it. */
+/* The functions of the ABI; those of CUDA are NULL in a PyTorch without it. Those of node.h may be
+ * NULL if its kernels are not registered. */
 #define MEMBER(result, name, parameters) result(*name) parameters;
 static struct {
     TORCH_FUNCTIONS(MEMBER)
+    TORCH_NODE_FUNCTIONS(MEMBER)
     TORCH_CUDA_FUNCTIONS(MEMBER)
 } torch;
 

@@ -8,11 +8,14 @@
 #ifndef ORDO_TORCH_ABI_H
 #define ORDO_TORCH_ABI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct AtenTensorOpaque;
 struct TorchLibraryOpaque;
+struct StableListOpaque;
+struct CUDAGuardOpaque;
 
 /* An argument or result of an operator: an integer, or an owned struct AtenTensorOpaque pointer. A
  * kernel releases its arguments and hands its results over. */
@@ -56,9 +59,20 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
     F(int32_t, torch_library_impl,                                                                 \
       (struct TorchLibraryOpaque *, const char *, torch_kernel *, uint64_t))
 
+/* Those that node.h needs. */
+#define TORCH_NODE_FUNCTIONS(F)                                                                    \
+    F(int32_t, aoti_torch_new_uninitialized_tensor, (struct AtenTensorOpaque **))                  \
+    F(int32_t, aoti_torch_is_defined, (struct AtenTensorOpaque *, bool *))                         \
+    F(int32_t, aoti_torch_zero_, (struct AtenTensorOpaque *))                                      \
+    F(int32_t, aoti_torch_copy_, (struct AtenTensorOpaque *, struct AtenTensorOpaque *, int32_t))  \
+    F(int32_t, torch_delete_list, (struct StableListOpaque *))                                     \
+    F(void, aoti_torch_check, (bool, const char *, const char *, uint32_t, const char *))
+
 /* Those that only a PyTorch with CUDA has. */
 #define TORCH_CUDA_FUNCTIONS(F)                                                                    \
     F(int32_t, aoti_torch_get_current_device_index, (int32_t *))                                   \
+    F(int32_t, aoti_torch_create_cuda_guard, (int32_t, struct CUDAGuardOpaque **))                 \
+    F(int32_t, aoti_torch_delete_cuda_guard, (struct CUDAGuardOpaque *))                           \
     F(int32_t, aoti_torch_get_current_cuda_stream, (int32_t, void **))                             \
     F(int32_t, aoti_torch_cuda_caching_allocator_raw_alloc, (uint64_t, void **))                   \
     F(int32_t, aoti_torch_cuda_caching_allocator_raw_delete, (void *))

@@ -91,7 +91,7 @@ def attention(
         and prepared is None and block_mask is None
     ):  # fmt: skip
         rules = causal, window, scale, softcap, dropout_p, keying, shard
-        done = _at_once(q, k, v, rules)
+        done = at_once(q, k, v, rules)
         if done is not None:
             return done
     arguments = Arguments(
@@ -156,8 +156,11 @@ def forget() -> None:
     machine_of.cache_clear()
 
 
-def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor] | None:
-    """(o, lse) of a call with rules alone, if the compiled front knows them and takes the call."""
+def at_once(
+    q: Tensor, k: Tensor, v: Tensor, rules: Any, alone: bool = False
+) -> tuple[Tensor, Tensor] | None:
+    """(o, lse) of a call with rules alone, if the compiled front knows them and takes the call.
+    `alone`: o alone needs a gradient."""
     if not front.on or watchers or not plain(q, k, v):
         return None
     number = _number(rules, rules[_WINDOW])
@@ -165,7 +168,7 @@ def _at_once(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tenso
         return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
-    return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0)
+    return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0, alone)
 
 
 def _number(key: Any, window: Any) -> int:
@@ -179,14 +182,16 @@ def _number(key: Any, window: Any) -> int:
     return 0
 
 
-def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
-    """(o, lse) by the shortest way."""
+def call(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments, alone: bool = False
+) -> tuple[Tensor, Tensor]:
+    """(o, lse) by the shortest way. `alone`: o alone needs a gradient."""
     _check_packed(a)
     done, drawn = None, a.seed is None and a.rng_state is None and a.generator is None
     key, flags, lengths = _short(a)
     known = type(a.dropout_p) in (float, int)  # what is not is refused on the long way
     if key is not None and known and not lengths and (drawn or not a.dropout_p > 0):
-        done = _at_once(q, k, v, key)
+        done = at_once(q, k, v, key, alone)
     elif key is not None and front.on and not watchers and plain(q, k, v):
         number = _number(key, a.window)
         if number:

@@ -27,11 +27,28 @@ from ._inputs import ONLY_RNG, Lists
 from ._plans import Ready
 
 _MODES = ("auto", "compiled", "ctypes")
-_REVISION = 3  # of what the operators take, as in front.c
+_REVISION = 4  # of what the operators take, as in front.c
 _NAMES = (
     "add", "forward", "lengths", "backward", "lengths_backward", "plain", "plain_backward"
 )  # fmt: skip
 RNG_GIVEN, RNG_DRAWN, DLSE_GIVEN, PACKED, IDS_GIVEN, HEADS_FIRST = 1, 2, 4, 8, 16, 32  # as in front.c
+
+# PyTorch's operator with a node of autograd in C++, for which the front has kernels
+# (python/front/node.h), and its schemas as those kernels take them.
+_NODE = "_scaled_dot_product_fused_attention_overrideable"
+_SCHEMAS = {
+    _NODE: f"aten::{_NODE}(Tensor query, Tensor key, Tensor value, Tensor? attn_bias=None, float "
+    "dropout_p=0., bool is_causal=False, bool return_debug_mask=False, *, float? scale=None) -> "
+    "(Tensor output, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt "
+    "max_k, Tensor philox_seed, Tensor philox_offset, Tensor debug_attn_mask)",
+    f"{_NODE}_backward": f"aten::{_NODE}_backward(Tensor grad_out, Tensor query, Tensor key, "
+    "Tensor value, Tensor attn_bias, bool[4] grad_input_mask, Tensor out, Tensor logsumexp, Tensor "
+    "cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, "
+    "Tensor philox_seed, Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, Tensor "
+    "grad_key, Tensor grad_value, Tensor grad_attn_bias)",
+}
+_KEYS = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA")  # where others may have kernels
+MARK, MARKED_RULES = 0x6F72646F << 22, 1 << 22  # as in node.h
 
 
 class Front:
@@ -51,6 +68,8 @@ class Front:
         self.lengths_backward: Any = None
         self.plain: Any = None
         self.plain_backward: Any = None
+        self.node: Any = None  # PyTorch's operator, if calls may take its node
+        self.nodeless = ""  # why not
 
     def open(self) -> None:
         mode = os.environ.get("ORDO_TORCH_FRONT", "auto")
@@ -72,11 +91,12 @@ class Front:
             start = library.ordo_torch_start
         except AttributeError:
             return f"{place} is of another version than the package"
-        start.argtypes, start.restype = [c_int, c_void_p, c_void_p], c_char_p
+        start.argtypes, start.restype = [c_int, c_void_p, c_void_p, c_void_p], c_char_p
         why_not: bytes | None = start(
             _REVISION,
             ctypes.cast(passes.ordo_attention_forward, c_void_p),
             ctypes.cast(passes.ordo_attention_backward, c_void_p),
+            ctypes.cast(passes.ordo_last_error, c_void_p),
         )
         if why_not:
             return why_not.decode()
@@ -85,6 +105,19 @@ class Front:
             full = f"compiled_{name}"  # below autograd, which is Python's part
             self._library.impl(full, torch.library.fallthrough_kernel, "Autograd")
             setattr(self, name, getattr(torch.ops.ordo, full).default._op)
+        self.nodeless = node_misfit() or self._load_node(library)
+        return ""
+
+    def _load_node(self, library: Any) -> str:
+        """Register the kernels of PyTorch's operator; returns why that is not possible."""
+        start = library.ordo_torch_start_node
+        start.argtypes, start.restype = [], c_char_p
+        why_not: bytes | None = start()
+        if why_not:
+            return why_not.decode()
+        self._meta = torch.library.Library("aten", "IMPL", "Meta")
+        self._meta.impl(f"{_NODE}_backward", _meta_backward)
+        self.node = getattr(torch.ops.aten, _NODE).default._op
         return ""
 
     def new_rules(self) -> int:
@@ -119,6 +152,50 @@ class Front:
             with self._lock:
                 made = self.plans[number]
         return made
+
+
+def node_misfit() -> str:
+    """Why PyTorch's operator and its node are not those that the kernels were written for."""
+    for name, schema in _SCHEMAS.items():
+        operator = getattr(getattr(torch.ops.aten, name, None), "default", None)
+        if operator is None or str(operator._schema) != schema:
+            return f"aten::{name} has another schema"
+        for key in (*_KEYS, "Meta") if name.endswith("_backward") else _KEYS:
+            if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                return f"aten::{name} has a kernel for {key}"
+    if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return "torch._C._autograd._top_saved_tensors_default_hooks() is missing"
+    return ""
+
+
+def _meta_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **_: Any
+) -> tuple[Tensor, Tensor, Tensor, None]:
+    """What the backward kernel returns, for tracers: contiguous gradients, as seen with rows first.
+
+    It gets tensors with data too if a single one is on the meta device, where hooks of saved
+    tensors may have put it."""
+    dropout_p, heads_first = rest[8:10]  # the second is is_causal
+    if not MARK < -dropout_p < MARK + MARKED_RULES:
+        raise NotImplementedError(
+            f"aten::{_NODE}_backward: not implemented for meta tensors; the kernel registered "
+            "there serves calls of ordo.torch only"
+        )
+    out, lse, rng = rest[2], rest[3], rest[10]
+    given = dict(rng=rng, q=query, k=key, v=value, o=out, dout=grad_out, lse=lse)
+    places = {name: x.device for name, x in given.items() if x is not None}
+    expected = next((x for x in places.values() if x.type != "meta"), None)
+    for name, place in places.items():
+        if expected is not None and place != expected:
+            raise Error("argument", f"{name}.device {place}: expected {expected}")
+
+    def grad(x: Tensor) -> Tensor:
+        if heads_first:
+            rows_first = x.transpose(1, 2)
+            return torch.empty_like(rows_first, memory_format=torch.contiguous_format).transpose(1, 2)
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+    return grad(query), grad(key), grad(value), None
 
 
 front = Front()

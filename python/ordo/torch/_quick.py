@@ -17,6 +17,8 @@ from ._compiled import (
     DLSE_GIVEN,
     HEADS_FIRST,
     IDS_GIVEN,
+    MARK,
+    MARKED_RULES,
     RNG_DRAWN,
     RNG_GIVEN,
     failed,
@@ -28,6 +30,7 @@ from ._plans import Ready
 
 _DROPS = RNG_GIVEN | RNG_DRAWN
 _grad_enabled = torch.is_grad_enabled
+_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 Pair = tuple[Tensor, Tensor]  # o and lse
 
@@ -70,14 +73,35 @@ class _Plain(torch.autograd.Function):
         return (*grads, None, None)
 
 
+def _by_node(q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int) -> Pair | None:
+    """(o, lse) by PyTorch's operator, whose node runs the backward pass; lse has no gradient.
+
+    Not under hooks of saved tensors: the node saves them in another order than _Plain, and a
+    checkpoint that ran a call again in the other way would mistake one for another."""
+    try:
+        o, lse, _, _, status, ran, *_ = front.node(
+            q, k, v, None, -(MARK + rules), flags & HEADS_FIRST != 0, flags & RNG_DRAWN != 0
+        )
+    except NotImplementedError:  # sparse tensors and others of which the operator has no kernel
+        return None
+    if ran < MARK:  # declined, or a kernel that somebody registered later
+        failed(-status if ran == 0 else 0)
+        return None
+    return o, lse
+
+
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply_plain = super(torch.autograd.Function, _Plain).apply
 
 
-def quick_plain(q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int = 0) -> Pair | None:
-    """(o, lse) without lists. `rules`: the number under which plans were learned; `flags`: RNG_DRAWN
-    with dropout."""
+def quick_plain(
+    q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int = 0, alone: bool = False
+) -> Pair | None:
+    """(o, lse) without lists. `rules`: the number under which plans were learned; `flags`:
+    RNG_DRAWN with dropout; `alone`: o alone needs a gradient."""
     if _grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        if alone and front.node is not None and rules < MARKED_RULES and not _hooks(True):
+            return _by_node(q, k, v, rules, flags)
         pair: Pair | None = _apply_plain(q, k, v, rules, flags)
         return pair
     if flags & RNG_DRAWN:

@@ -50,7 +50,7 @@ class Repeated:
         if not number:
             return None
         if beside.q_lengths is None:
-            done = quick_plain(q, k, v, number, self._flags)
+            done = quick_plain(q, k, v, number, self._flags, alone=True)
         else:
             if number != beside.rules:
                 beside = self._beside = beside._replace(rules=number)

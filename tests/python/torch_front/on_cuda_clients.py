@@ -138,6 +138,77 @@ def graphed(inputs, dout, **rules):
 
 
 @check
+def node():
+    """PyTorch's node of autograd beside the autograd.Function: equal bits, in a CUDA graph and under
+    compiled autograd too; memory that runs out in its backward pass is PyTorch's own error."""
+    from ordo.torch._compiled import front
+
+    if front.node is None:
+        return f"no node: {front.missing or front.nodeless}"
+    inputs, dout = tensors(rows=256)
+
+    def step(p):
+        o = ordo.flash_attn_func(*inputs, p, causal=True)
+        return [o, *torch.autograd.grad(o, inputs, dout)]
+
+    def seeded(p):
+        torch.manual_seed(3)
+        return step(p)
+
+    for p in (0.0, dropout_there()):
+        seeded(p)  # makes the plan
+        found, kept = seeded(p), front.node
+        taken = "Overrideable" in type(found[0].grad_fn).__name__
+        expect(taken or (p and cuda()), "no node")  # bits made before the pass are not for it
+        front.node = None
+        try:
+            other = seeded(p)
+        finally:
+            front.node = kept
+        expect("Overrideable" not in type(other[0].grad_fn).__name__, "the node was taken")
+        expect(all(same(x, y) for x, y in zip(found, other)), f"node: other bits, p {p}")
+        torch.manual_seed(3)
+        o = ordo.flash_attn_func(*inputs, p, causal=True)
+        torch._dynamo.reset()
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            o.backward(dout)
+        expect(all(same(x.grad, y) for x, y in zip(inputs, found[1:])), "compiled autograd")
+        for x in inputs:
+            x.grad = None
+    if not cuda():
+        return "equal bits"
+    inputs, dout = tensors(rows=256)  # no node of theirs may belong to another stream in a capture
+    plain = [x.detach() for x in step(0.0)]
+    graph, held = captured(lambda: step(0.0))
+    graph.replay()
+    wait()
+    expect(all(same(x, y) for x, y in zip(plain, held)), "in a graph: other bits")
+    return "equal bits, in a graph too; " + _out_of_memory()
+
+
+def _out_of_memory():
+    """The backward pass of the node with no memory left; then with it."""
+    inputs, dout = tensors(batch=8, rows=4096, heads=16, kv_heads=16)  # 64 MiB per gradient
+    ordo.flash_attn_func(*inputs)
+    o = ordo.flash_attn_func(*inputs)
+    expect("Overrideable" in type(o.grad_fn).__name__, "the node was not taken")
+    wait()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    try:
+        torch.autograd.grad(o, inputs, dout, retain_graph=True)
+        raised = None
+    except RuntimeError as error:
+        raised = error
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    expect(isinstance(raised, torch.OutOfMemoryError), f"out of memory: {raised!r}")
+    torch.autograd.grad(o, inputs, dout)
+    return "out of memory is torch.OutOfMemoryError"
+
+
+@check
 def checkpointed():
     inputs, dout = tensors(rows=256)
     p = dropout_there()

@@ -106,6 +106,19 @@ def by_ctypes(function: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
+def without_node(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The same without PyTorch's node of autograd."""
+
+    def call():
+        was, front.node = front.node, None
+        try:
+            return function()
+        finally:
+            front.node = was
+
+    return call
+
+
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemset", "cudaMemcpy")
 
 
@@ -138,7 +151,7 @@ def patches():
 
 def measure(device="cpu"):
     """Rows of {call, whole, ctypes, bare, overhead, pass, launches}, times in microseconds, then
-    SDPA's whole calls."""
+    whole calls by the autograd.Function where PyTorch's node is the rule, and SDPA's."""
     cuda = device == "cuda"
     shape, dtype = ((1, 128, 2, 64), torch.bfloat16) if cuda else ((1, 2, 2, 16), torch.float32)
     q, k, v = (torch.ones(shape, device=device, dtype=dtype).requires_grad_() for _ in range(3))
@@ -175,8 +188,19 @@ def measure(device="cpu"):
         parts["bare backward" + tail] = backward(bare()[0], (q, k, v), dout)
         rows["forward" + tail] = forward, "forward" + tail
         rows["backward" + tail] = gradient, "backward" + tail
-    rows["forward, flash_attn_func"] = (lambda: flash(q, k, v)), "forward"
-    rows["forward p, flash_attn_func"] = (lambda: flash(q, k, v, 0.1)), "forward p"
+    beside: dict[str, Callable[[], Any]] = {}  # the autograd.Function in place of PyTorch's node
+    for p, tail in ((0.0, ""), (0.1, " p")):
+
+        def forward(p=p):
+            return flash(q, k, v, p)
+
+        forward()
+        name = f"{tail}, flash_attn_func"
+        rows["forward" + name] = forward, "forward" + tail
+        rows["backward" + name] = backward(forward(), (q, k, v), dout), "backward" + tail
+        slower["backward" + name] = backward(by_ctypes(forward)(), (q, k, v), dout)
+        beside["Function forward" + name] = without_node(forward)
+        beside["Function backward" + name] = backward(without_node(forward)(), (q, k, v), dout)
     rows["forward, (batch, head, row, dim)"] = (lambda: attention(*views)), "forward"
     flat = [x.detach()[0].requires_grad_() for x in (q, k, v)]
     ends = torch.tensor([0, shape[1]], dtype=torch.int32, device=device)
@@ -200,6 +224,7 @@ def measure(device="cpu"):
     rows["backward" + tail], slower["backward" + tail] = (gradient, "backward" + tail), slow
     theirs = sdpa(*heads_first)
     rest = {
+        **beside,
         "SDPA forward": lambda: sdpa(*heads_first),
         "SDPA backward": backward(theirs, heads_first, dout.transpose(1, 2).contiguous()),
     }

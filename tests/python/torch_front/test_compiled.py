@@ -436,6 +436,7 @@ COMPARED = """
 #define SAME(result, name, parameters) \\
     static_assert(std::is_same_v<decltype(&name), result (*) parameters>, #name);
 TORCH_FUNCTIONS(SAME)
+TORCH_NODE_FUNCTIONS(SAME)
 TORCH_CUDA_FUNCTIONS(SAME)
 static_assert(TORCH_2_10 == TORCH_VERSION_2_10_0);
 static_assert(TORCH_DONE == AOTI_TORCH_SUCCESS);
