@@ -46,9 +46,9 @@ typedef struct parts {
     double elements;
     ordo_priced gemm[ORDO_BLOCK_GEMMS];
     ordo_priced attention, with_mask, fused, rng, memory;
-    sum gemms;    /* the GEMMs to overlap with */
-    double tail;  /* idle time of their last waves, in seconds */
-    double cover; /* bits made beside other kernels, in seconds */
+    sum gemms;   /* the GEMMs to overlap with */
+    double tail; /* idle time of their last waves, in seconds */
+    double gaps; /* share of making the bits that runs beside other kernels */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -189,7 +189,7 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
         p.memory = memory_steps(model, b);
     if (!cpu && !b->overlap_qkv_only)
-        p.cover = ordo_model_value(model, ORDO_C_COVER_SHARE) * p.memory.time.seconds;
+        p.gaps = ordo_model_value(model, ORDO_C_GAP_SHARE);
     return p;
 }
 
@@ -304,7 +304,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
         .awaited = true,
     };
     ordo_beside beside = alone; /* in a block there are more kernels than GEMMs */
-    beside.cover = p->cover;
+    beside.gaps = p->gaps;
     beside.awaited = b->overlap_qkv_only;
     const ordo_hidden hidden = ordo_overlap(model, &beside);
     r->gemm_seconds = gemm;
@@ -358,12 +358,11 @@ static void price_training(const parts *p, ordo_block_report *r)
                          .rng = rng,
                          .steal = steal_of(p, p->elements),
                          .tail = p->tail,
-                         .cover = p->cover,
+                         .gaps = p->gaps,
                          .awaited = p->block->overlap_qkv_only };
     ordo_beside again = once;
     again.gemm *= 1.5;
     again.tail *= 1.5;
-    again.cover *= 1.5;
     again.awaited = true;
     const double first = ordo_overlap(model, &once).seconds;
     const double second = ordo_overlap(model, &again).seconds;

@@ -28,7 +28,7 @@ typedef struct ordo_beside {
     double gemm, rng;
     double steal; /* tensor time taken by the wide multiplications of making the bits */
     double tail;  /* idle time in the last waves of the GEMMs */
-    double cover; /* bits made beside other kernels than GEMMs, in seconds */
+    double gaps;  /* share of making the bits that runs beside other kernels than GEMMs */
     bool awaited; /* the kernel behind the GEMMs needs the bits, not the next block */
 } ordo_beside;
 

@@ -7,7 +7,7 @@
  *   products     a kernel of matrix products whose registers fill a multiprocessor lets no other
  *                kernel in: the one that started later waits, as on a second stream
  *   making bits  beside products that leave room: both slowed as in overlap.c; beside kernels that
- *                move bytes at the share of its speed that blocks have shown (cover_share)
+ *                move bytes at the share of its speed that blocks have shown (gap_share)
  *   the rest     at full speed as long as the uses of each resource add up to no more than one;
  * else all of them slower by that factor */
 #include "model/model.h"
@@ -186,7 +186,7 @@ static bool shut_out(const job_list *l, size_t i)
  * for memory all the time, what whole blocks have shown. */
 static double covered(const job_list *l, size_t i)
 {
-    const double share = ordo_model_value(l->model, ORDO_C_COVER_SHARE);
+    const double share = ordo_model_value(l->model, ORDO_C_GAP_SHARE);
     double most = 1;
     for (size_t k = 0; k < l->count && l->jobs[i].bits; k++) {
         const job *other = &l->jobs[k];

@@ -4,8 +4,8 @@
  * and by the tensor cycles that wide multiplications take in silicon. What remains when the GEMMs
  * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, at most
  * the idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. A whole
- * block has other kernels: norms, sums and activations wait for memory and leave room and slots. A
- * second stream must be started and awaited, which shows where the next kernel needs the bits. */
+ * block has gaps where a share of it runs beside norms, sums and activations. A second stream must
+ * be started and awaited, which shows where the next kernel needs the bits. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -60,7 +60,7 @@ ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *b)
     const double join = b->awaited ? ordo_model_value(model, ORDO_C_FORK_JOIN) * 1e-9 : 0;
     if (!ordo_model_coresident(model)) {
         double filled = smaller(b->rng, b->tail * ordo_model_value(model, ORDO_C_TAIL_SHARE));
-        filled = smaller(b->rng, filled + b->cover);
+        filled += b->gaps * (b->rng - filled);
         return (ordo_hidden) { b->gemm + b->rng - filled + join, b->rng - filled };
     }
     ordo_hidden hidden =

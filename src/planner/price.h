@@ -96,7 +96,7 @@ typedef enum ordo_constant {
     ORDO_C_RNG_SLOW,
     ORDO_C_TAIL_SHARE,
     ORDO_C_FORK_JOIN,
-    ORDO_C_COVER_SHARE,
+    ORDO_C_GAP_SHARE,
     ORDO_C_SEGMENT_LAUNCH,
     ORDO_C_CALL,
     ORDO_C_NOISE,

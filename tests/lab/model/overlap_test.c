@@ -91,8 +91,8 @@ TEST(a_block_is_a_list)
     ordo_model_destroy(model);
 }
 
-/* On silicon products leave no room: beside them is behind them, and costs a second stream. A
- * kernel that only moves bytes hides the bits. */
+/* On silicon products leave no room: beside them is behind them, and costs a second stream. How
+ * much of the bits a kernel hides that only moves bytes is gap_share. */
 TEST(memory_hides_what_products_do_not)
 {
     static const int64_t after[] = { 2 };
@@ -101,6 +101,8 @@ TEST(memory_hides_what_products_do_not)
     const ordo_operator list[] = { gemm_of(ORDO_PRECISION_BF16, 8192, 4096, 4096), moved,
                                    bits_of((ordo_rng) { 0 }, 0x1p31),
                                    attention_of(ORDO_PRECISION_BF16, after) };
+    CHECK_INT(place(model, list, 4).mode, ORDO_DROPOUT_MODE_SEQUENTIAL);
+    CHECK_INT(ordo_model_set(model, "gap_share", 1), ORDO_OK);
     const ordo_overlap_report r = place(model, list, 4);
     CHECK_NEAR(r.in_line, times[0].seconds + times[1].seconds + times[2].seconds + times[3].seconds,
                1e-12);
