@@ -77,6 +77,11 @@ def test_reasons():
             assert why in str(error), error
 
 
+def zeros(dim):
+    """Bytes per score of Q's columns beyond the head size, which chains up to 192 copy."""
+    return 2 * (192 - dim) / 64 if dim < 192 else 0
+
+
 def test_count_is_that_of_the_model():
     """The parts that grow with the scores, with the model's tiles, are what the command prints."""
     model, once = bench.model_of(COMMAND), 1 / bench.SEQ
@@ -85,7 +90,7 @@ def test_count_is_that_of_the_model():
     phase = bench.own("phase", "backward", 512) - 10 * 512 * once
     assert abs(phase + 2 - model[512]["phase"]) < 1e-9  # kernels keep P in registers: 2 bytes less
     for dim in (128, 192, 256):  # in chains, with row statistics
-        phase = bench.own("phase", "backward", dim) - 8 / 64 - 14 * dim * once
+        phase = bench.own("phase", "backward", dim) - 8 / 64 - 14 * dim * once - zeros(dim)
         assert abs(phase - model[dim]["phase"]) < 1e-9
     tiles = 4 * 256 / 80 + 4 * 256 / 128  # of split that fit best; the kernel has 64 for 80
     assert abs(tiles - model[256]["split"]) < 1e-9
@@ -106,7 +111,8 @@ def test_rows_are_replayed():
         if row["form"] == "phase" and row["pass"] == "backward":
             most = replays[row["name"]]["most_bytes"] / row["scores"]
             statistics = 8 / 64 if row["dim"] <= bench.CHAIN_MOST else 0
-            assert abs(own - statistics - most) < 1e-9, row["name"]
+            beyond = zeros(row["dim"])
+            assert abs(own - statistics - beyond - most) < 1e-9, row["name"]
     assert "phase backward 192/128" in counted
     assert bench.words_of(rows[-1]) == ("phase", "backward", "192/128")
 
@@ -194,8 +200,7 @@ def test_a_run():
 
 def test_count_is_what_was_measured():
     """On an H200: bytes of the multiprocessors are the count with the kernels' tiles within 0.5 %,
-    bytes of HBM the replay within 10 %, by both instruments, but for one row."""
-    short = {"phase forward 320": 0.12}  # docs/design/io.md says so
+    bytes of HBM the replay within 10 %, by both instruments."""
     root = Path(__file__).resolve().parents[2]
     measured = json.loads((root / "bench" / "lab" / "measured" / "h200-counters.json").read_text())
     names = [row["name"] for row in measured["rows"]]
@@ -206,7 +211,7 @@ def test_count_is_what_was_measured():
         assert abs(got["sm"] / own - 1) < 0.005, row["name"]
         assert abs(got["hbm"] / got["hbm_driver"] - 1) < 0.08, row["name"]  # two instruments
         for counted in (got["hbm"], got["hbm_driver"]):
-            assert abs(counted / hbm - 1) < short.get(row["name"], 0.1), (row["name"], counted, hbm)
+            assert abs(counted / hbm - 1) < 0.1, (row["name"], counted, hbm)
         assert row["figures"] == got
     for name, way in (("read", bench.READ), ("write", bench.WRITE)):
         moved = bench.total(measured["streams"][name]["ncu"], way)

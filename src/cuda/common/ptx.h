@@ -168,6 +168,13 @@ ORDO_DEVICE uint64_t policy_evict_first(void)
     return policy;
 }
 
+ORDO_DEVICE uint64_t policy_evict_normal(void)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 /* ---- order ---- */
 
 /* Makes ordinary stores to shared memory visible to wgmma and to bulk copies. */

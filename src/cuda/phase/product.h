@@ -347,6 +347,8 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         if (threadIdx.x >= 32 || !elect_one())
             return;
         product_loader<N> loader { args, phase_loader<N>::make() };
+        if (KIND == PHASE_OUTPUTS && args.factors[0].columns > N) /* several units read P, apart */
+            loader.load.once = policy_evict_normal();
         if (keys) {
             loader.all_keys();
         } else {

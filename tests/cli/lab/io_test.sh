@@ -112,7 +112,7 @@ grep -q Counted "$out" && fail "--counted: took a row that is not of the crossov
 status 0 io --crossover --measured "$forms" --counted "$counted" --svg "$work/forms.svg"
 [ -s "$out" ] && fail "--crossover --svg: printed something"
 [ "$(grep -c 'TFLOP/s measured' "$work/forms.svg")" -eq 12 ] || fail "--crossover: measured points"
-[ "$(grep -c 'score counted' "$work/forms.svg")" -eq 7 ] || fail "--crossover: counted points"
+[ "$(grep -c 'score counted' "$work/forms.svg")" -eq 9 ] || fail "--crossover: counted points"
 cmp -s "$work/forms.svg" "$ORDO_SOURCE/docs/design/pictures/io-crossover.svg" ||
     fail "docs/design/pictures/io-crossover.svg is not what the command draws"
 echo '{"rows": [{"dim": 512, "seq": 4096, "mask": "full", "figures": {"ours_bwd": 1}}]}' >"$work/other.json"
