@@ -144,7 +144,7 @@ static void node_forward(StableIValue *stack, uint64_t arguments, uint64_t resul
 
 /* ---- backward ---- */
 
-/* Replace the tensor by a copy of these strides unless it has them, or `any` that the library
+/* Replace the tensor by a contiguous copy unless it has these strides, or `any` that the library
  * takes. Returns NULL, or what is wrong. */
 static const char *fit(const char *name, tensor **x, const shape *as, bool any, int32_t dtype,
                        const view *place)
@@ -157,7 +157,8 @@ static const char *fit(const char *name, tensor **x, const shape *as, bool any, 
     if (describe(&seen, &unused) &&
         (any || memcmp(seen.shape.strides, as->strides, sizeof as->strides) == 0))
         return NULL;
-    tensor *copy = allocate(as, dtype, &seen);
+    const shape dense = contiguous(as->axes, as->sizes); /* `as` may overlap itself, if expanded */
+    tensor *copy = allocate(&dense, dtype, &seen);
     if (!copy)
         return memory;
     if (torch.aoti_torch_copy_(copy, *x, 0) != TORCH_DONE) {

@@ -185,9 +185,10 @@ static bool is_like(const view *x, const shape *of, int32_t dtype, const view *q
 }
 
 /* Run a backward pass of plan `number`; returns the operator's last result. given[DLSE] and
- * given[SAVED_RNG] are NULL where there is none. Every tensor is compared with the plan: hooks of
- * saved tensors and an assignment to .data may have replaced what the forward pass saved. Who runs
- * what is declined here says what is wrong: Python, or node.h before the pass. */
+ * given[SAVED_RNG] are NULL where there is none. Every tensor is compared with the plan, except for
+ * strides: hooks of saved tensors and an assignment to .data may have replaced what the forward
+ * pass saved. Who runs what is declined here says what is wrong: Python, or node.h before the pass.
+ */
 static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[TENSORS],
                             ordo_call *call, tensor *made[3])
 {
@@ -202,7 +203,7 @@ static int64_t run_backward(int64_t number, int64_t flags, tensor *const given[T
     const bool packed = of && of->key.q.axes == 3;
     if (flags & HEADS_FIRST && packed && (!flatten(&x[SAVED_O].shape) || !flatten(&x[DOUT].shape)))
         return 0;
-    if (!of || !turn(flags & HEADS_FIRST, packed, &x[SAVED_Q]) || !serves(of, rng, q) ||
+    if (!of || !turn(flags & HEADS_FIRST, packed, &x[SAVED_Q]) || !serves_strided(of, rng, q) ||
         !at_hand(q) || !is_like(&x[SAVED_O], &of->o, q->dtype, q) ||
         !is_like(&x[DOUT], &of->o, q->dtype, q) || !is_like(&x[SAVED_LSE], &of->lse, f32_type, q) ||
         !is_contiguous(&x[SAVED_LSE].shape) ||

@@ -85,6 +85,16 @@ static bool serves(const kept_plan *of, bool drops, const view x[3])
     return memcmp(&of->key, &key, sizeof key) == 0;
 }
 
+/* The same whatever their strides, which are no part of a plan. */
+static bool serves_strided(const kept_plan *of, bool drops, const view x[3])
+{
+    look_key key = key_of(of->key.rules, drops, of->key.lists, x);
+    memcpy(key.q.strides, of->key.q.strides, sizeof key.q.strides);
+    memcpy(key.k.strides, of->key.k.strides, sizeof key.k.strides);
+    memcpy(key.v.strides, of->key.v.strides, sizeof key.v.strides);
+    return memcmp(&of->key, &key, sizeof key) == 0;
+}
+
 /* Number of the plan of a call: that with these rules and sequences if `which` is positive, else
  * plan -which. 0 if there is none for tensors like these. */
 static int find(int64_t which, bool drops, sequences lists, const view x[3])

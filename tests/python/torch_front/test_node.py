@@ -519,6 +519,25 @@ def test_a_hook_of_one_tensor_may_change_its_strides(monkeypatch, name):
     assert all_same(found, wanted(monkeypatch, inputs, dropout_p=0.1))
 
 
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_a_hook_of_an_expanded_tensor_may_make_it_dense(heads_first):
+    """Of other strides than the plan's, to which nothing can be copied."""
+    inputs = [x.detach() for x in tensors(kv_heads=1)]
+    if heads_first:
+        inputs = [x.transpose(1, 2).contiguous() for x in inputs]
+    q, k, v = (x.requires_grad_() for x in inputs)
+    heads = (-1, 2, -1, -1) if heads_first else (-1, -1, 2, -1)
+    given = [q, k.expand(heads), v.expand(heads)]
+    call = Repeated(Arguments()).call if heads_first else flash
+    found = []
+    for change in (lambda x: x, torch.Tensor.contiguous, lambda x: torch.stack((x, x), -1)[..., 0]):
+        o = on_node(given, call)
+        for name in ("query", "key", "value"):
+            hooked(o, name, change)
+        found.append(torch.autograd.grad(o, (q, k, v), torch.ones_like(o)))
+    assert all_same(found[0], found[1]) and all_same(found[0], found[2])
+
+
 @pytest.mark.parametrize("name", SAVED)
 def test_a_hook_of_one_tensor_may_set_its_negative_bit(monkeypatch, name):
     inputs = tensors()
