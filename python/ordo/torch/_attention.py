@@ -132,7 +132,7 @@ class Arguments(NamedTuple):
 
 _RULES = Arguments._fields.index("seed")
 _DROPOUT_P = Arguments._fields.index("dropout_p")
-_WINDOW = Arguments._fields.index("window")
+_KEYING = Arguments._fields.index("keying")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
@@ -144,7 +144,10 @@ _quick: dict[Any, int] = {}
 
 _autocasts = torch._C._is_any_autocast_enabled
 
-_SIDES = {int, bool, type(None)}  # of a window; a float compares equal, but is refused
+# Types of numbers that are known as they are; numbers() converts or refuses others, which may
+# compare equal.
+_SIDES = {int, bool, type(None)}  # of a window
+_REALS = {int, float, bool, type(None)}
 
 
 def forget() -> None:
@@ -163,7 +166,7 @@ def at_once(
     `alone`: o alone needs a gradient."""
     if not front.on or watchers or not plain(q, k, v):
         return None
-    number = _number(rules, rules[_WINDOW])
+    number = _number(rules, rules)
     if not number:
         return None
     if _autocasts():
@@ -171,13 +174,19 @@ def at_once(
     return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0, alone)
 
 
-def _number(key: Any, window: Any) -> int:
+def _number(key: Any, rules: Any) -> int:
     """The number of a call's rules; 0 if the compiled front does not know them."""
     try:
         number = _quick.get(key, 0)
     except TypeError:  # a list or an array, which numbers() makes plain
         return 0
-    if number and type(window[0]) in _SIDES and type(window[1]) in _SIDES:
+    if not number:
+        return 0
+    _, (left, right), scale, softcap, dropout_p = rules[:_KEYING]
+    if (
+        type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
+        and type(softcap) in _REALS and type(dropout_p) in _REALS
+    ):  # fmt: skip
         return number
     return 0
 
@@ -193,7 +202,7 @@ def call(
     if key is not None and known and not lengths and (drawn or not a.dropout_p > 0):
         done = at_once(q, k, v, key, alone)
     elif key is not None and front.on and not watchers and plain(q, k, v):
-        number = _number(key, a.window)
+        number = _number(key, a)
         if number:
             if _autocasts():
                 q, k, v = _cast(q, k, v)
@@ -348,7 +357,7 @@ def _with_prepared(a: Arguments) -> Arguments:
         raise Error("argument", f"prepared {a.prepared!r}: expected what prepare_dropout() returns")
     if a.seed is not None or a.rng_state is not None or a.generator is not None:
         raise Error("argument", "seed, rng_state, generator: expected none beside prepared")
-    if not a.dropout_p > 0:
+    if not real_of("dropout_p", a.dropout_p) > 0:
         raise Error("argument", f"dropout_p {a.dropout_p}: expected more than 0 beside prepared")
     return a._replace(rng_state=a.prepared.rng_state)
 

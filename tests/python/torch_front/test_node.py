@@ -10,6 +10,7 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import ordo
 import ordo.torch
@@ -388,6 +389,16 @@ def test_the_short_way_checks_its_arguments():
     on_node(inputs)
     with pytest.raises(ordo.Error, match="dropout_p"):
         flash(*inputs, dropout_p=torch.zeros(2))
+    on_node(inputs, softmax_scale=0.5)
+    for wrong in (dict(dropout_p=0j), dict(softcap=0j), dict(softmax_scale=0.5 + 0j)):
+        with pytest.raises(ordo.Error, match="expected a number"):
+            flash(*inputs, **wrong)
+        wrong = {name.removeprefix("softmax_"): x for name, x in wrong.items()}
+        with pytest.raises(ordo.Error, match="expected a number"):
+            ordo.torch.attention(*inputs, **wrong)
+    with pytest.raises(ordo.Error, match="dropout_p 0j: expected a number"):
+        rng = torch.zeros(2, dtype=torch.int64)
+        ordo.torch.attention(*inputs, dropout_p=0j, prepared=SimpleNamespace(rng_state=rng))
 
 
 @pytest.mark.parametrize(
