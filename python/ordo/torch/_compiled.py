@@ -117,6 +117,8 @@ class Front:
             return why_not.decode()
         self._meta = torch.library.Library("aten", "IMPL", "Meta")
         self._meta.impl(f"{_NODE}_backward", _meta_backward)
+        # Or PyTorch would refuse that of a package with a device of its own, which may replace this.
+        getattr(torch.library, "_impls", set()).discard(f"aten/{_NODE}_backward/Meta")
         self.node = getattr(torch.ops.aten, _NODE).default._op
         return ""
 

@@ -82,8 +82,8 @@ def _by_node(q: Tensor, k: Tensor, v: Tensor, rules: int, flags: int) -> Pair | 
         o, lse, _, _, status, ran, *_ = front.node(
             q, k, v, None, -(MARK + rules), flags & HEADS_FIRST != 0, flags & RNG_DRAWN != 0
         )
-    except NotImplementedError:  # sparse tensors and others of which the operator has no kernel
-        return None
+    except Exception:  # of tensors without a kernel, such as sparse ones, or by somebody's kernel,
+        return None  # registered later; the other ways raise what is wrong with the call itself
     if ran < MARK:  # declined, or a kernel that somebody registered later
         failed(-status if ran == 0 else 0)
         return None

@@ -696,6 +696,7 @@ name = "_scaled_dot_product_fused_attention_overrideable"
 library = torch.library.Library("aten", "IMPL", "CPU")
 
 def theirs(q, k, v, *rest, **more):
+    CHECK
     none = torch.empty(0)
     return torch.full_like(q, 7), none, none, none, q.shape[2], k.shape[2], none, none, none
 
@@ -711,16 +712,34 @@ print(torch.equal(o, ordo.torch.attention(q, q, q)[0]), type(o.grad_fn).__name__
 """
 
 
+@pytest.mark.parametrize("check", ["", "assert rest[1] >= 0, 'no probability'"])
 @pytest.mark.parametrize("early", [True, False])
-def test_a_kernel_of_others(early):
+def test_a_kernel_of_others(early, check):
     """One that was there before, and one that comes later."""
     register = "library.impl(name, theirs)"
     late = f"import warnings; warnings.simplefilter('ignore'); {register}"
-    program = THEIRS.replace("EARLY", register if early else "")
+    program = THEIRS.replace("EARLY", register if early else "").replace("CHECK", check)
     done = run_python(program.replace("LATE", "" if early else late))
     said = done.stdout.split("\n")
     assert ("has a kernel for CPU" in said[0]) == early, done.stderr
     assert said[1] in ("True _PlainBackward", "True _AttentionBackward"), done.stderr
+
+
+def test_a_meta_kernel_of_others():
+    """A package with a device of its own may register one, whatever was imported first."""
+    program = """
+import torch, ordo.torch
+from ordo.torch._compiled import _NODE
+library = torch.library.Library("aten", "IMPL")
+library.impl(f"{_NODE}_backward", lambda *given, **more: given[1:4] + (None,), "Meta")
+q = torch.randn(1, 8, 2, 8, requires_grad=True)
+for _ in range(2):
+    o = ordo.torch.flash_attn_func(q, q, q)
+o.sum().backward()
+print(type(o.grad_fn).__name__)
+"""
+    done = run_python(program)
+    assert done.stdout.strip() == NODE, done.stderr
 
 
 def test_memory_that_runs_out():
