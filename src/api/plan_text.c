@@ -155,11 +155,13 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
 static bool read_integer(const char *text, int64_t *value)
 {
     const char *digits = text + (*text == '-');
-    if (*digits < '0' || *digits > '9' || strlen(digits) > 18)
+    if (*digits < '0' || *digits > '9')
         return false;
     int64_t sum = 0;
     for (; *digits >= '0' && *digits <= '9'; digits++)
-        sum = 10 * sum + (*digits - '0');
+        if (__builtin_mul_overflow(sum, 10, &sum) ||
+            __builtin_add_overflow(sum, *digits - '0', &sum))
+            return false;
     *value = *text == '-' ? -sum : sum;
     return *digits == 0;
 }

@@ -262,6 +262,30 @@ TEST(lines_are_read)
             CHECK_FAIL("line %d: %s", x, ordo_last_error());
 }
 
+/* The largest limit has 19 digits, as the largest number of 64 bits has. */
+TEST(largest_limit_is_read)
+{
+    const int64_t limits[] = { 1, INT64_C(1000000000000000000), INT64_MAX };
+    for (int x = 0; x < 3; x++) {
+        ordo_problem p = ORDO_PROBLEM_INIT;
+        p.batch = p.heads = 1;
+        p.q_len = p.head_dim = 64;
+        ordo_plan_options o = ORDO_PLAN_OPTIONS_INIT;
+        o.workspace_limit = limits[x];
+        ordo_plan *plan = NULL;
+        char line[LINE], wrong[LINE + 1];
+        CHECK_INT(ordo_plan_create(&plan, &p, NULL, &o), ORDO_OK);
+        print(plan, line);
+        ordo_plan_destroy(plan);
+        if (!parses_as_itself(line))
+            CHECK_FAIL("limit %lld: %s", (long long)limits[x], ordo_last_error());
+        char *end = strstr(line, " key=");
+        snprintf(wrong, sizeof wrong, "%.*s0%s", (int)(end - line), line, end);
+        if (limits[x] > 1 && parses_as_itself(wrong))
+            CHECK_FAIL("read: %s", wrong);
+    }
+}
+
 TEST(every_change_of_one_character)
 {
     static const char others[] = "0123456789abcdefgxyz-+._/= \t\n,ABZ";
@@ -483,7 +507,7 @@ TEST(a_comma_for_a_point_changes_nothing)
     setlocale(LC_ALL, "C");
 }
 
-CHECK_MAIN(RUN(three_thousand_round_trips), RUN(lines_are_read), RUN(every_change_of_one_character),
-           RUN(fields_missing_repeated_or_out_of_order), RUN(what_a_line_may_not_say),
-           RUN(space_and_newlines), RUN(very_long_text), RUN(printing_into_too_little_room),
-           RUN(a_comma_for_a_point_changes_nothing))
+CHECK_MAIN(RUN(three_thousand_round_trips), RUN(lines_are_read), RUN(largest_limit_is_read),
+           RUN(every_change_of_one_character), RUN(fields_missing_repeated_or_out_of_order),
+           RUN(what_a_line_may_not_say), RUN(space_and_newlines), RUN(very_long_text),
+           RUN(printing_into_too_little_room), RUN(a_comma_for_a_point_changes_nothing))
