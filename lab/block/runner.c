@@ -223,9 +223,11 @@ static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
 
 ordo_status ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job)
 {
-    if (runner == NULL || job == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: is NULL", runner ? "job" : "runner");
+    if (runner == NULL)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
     *runner = NULL;
+    if (job == NULL)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "job: is NULL");
     ordo_block_runner *r = calloc(1, sizeof *r);
     if (r == NULL)
         return ordo_fail(ORDO_ERR_MEMORY, "runner: %zu bytes", sizeof *r);

@@ -25,10 +25,11 @@ ordo_status ordo_model_create(ordo_model **model, const ordo_machine *machine,
                               ordo_calibration calibration)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !machine)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         model ? "machine" : "model");
+    if (!model)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "model: expected a pointer, got NULL");
     *model = NULL;
+    if (!machine)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "machine: expected a pointer, got NULL");
     ordo_model *made = malloc(sizeof *made);
     if (!made)
         return ordo_fail(ORDO_ERR_MEMORY, "model: out of memory");

@@ -177,10 +177,11 @@ ordo_status ordo_rank_timeline_create(ordo_rank_timeline **timeline,
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_rank_problem, "ordo_rank_problem", ORDO_RANK_PROBLEM_INIT, NULL);
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!timeline || !problem)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "problem" : "timeline");
+    if (!timeline)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "timeline: expected a pointer, got NULL");
     *timeline = NULL;
+    if (!problem)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "problem: expected a pointer, got NULL");
     ordo_rank_problem known;
     ORDO_TRY(ordo_versioned_copy(&known, problem, &kind));
     ORDO_TRY(check(&known));

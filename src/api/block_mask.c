@@ -41,7 +41,10 @@ static ordo_status check_sizes(const ordo_problem *p, const ordo_block_mask *m)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "block_mask.%s NULL, %s given: expected both arrays, or neither",
                          m->first ? "last" : "first", m->first ? "first" : "last");
-    return ORDO_OK;
+    ORDO_TRY(ordo_check_aligned("block_mask.start", m->start, sizeof *m->start));
+    ORDO_TRY(ordo_check_aligned("block_mask.key", m->key, sizeof *m->key));
+    ORDO_TRY(ordo_check_aligned("block_mask.first", m->first, sizeof *m->first));
+    return ordo_check_aligned("block_mask.last", m->last, sizeof *m->last);
 }
 
 /* ---- contents ---- */

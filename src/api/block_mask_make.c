@@ -158,6 +158,8 @@ ordo_status ordo_block_mask_from_intervals(ordo_block_mask **mask, int64_t q_len
     *mask = NULL;
     if ((!first || !last) && q_len > 0)
         return missing(first ? "last" : "first");
+    ORDO_TRY(ordo_check_aligned("first", first, sizeof *first));
+    ORDO_TRY(ordo_check_aligned("last", last, sizeof *last));
     for (int64_t r = 0; r < q_len; r++)
         if (first[r] < 0 || first[r] > kv_len || last[r] < -1 || last[r] >= kv_len)
             return ordo_fail(ORDO_ERR_ARGUMENT,
@@ -212,9 +214,12 @@ ordo_status ordo_block_mask_from_documents(ordo_block_mask **mask, int64_t lengt
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
     int64_t documents = 0;
-    if (!mask || (!ids && length > 0))
-        return missing(mask ? "ids" : "mask");
+    if (!mask)
+        return missing("mask");
     *mask = NULL;
+    if (!ids && length > 0)
+        return missing("ids");
+    ORDO_TRY(ordo_check_aligned("ids", ids, sizeof *ids));
     ORDO_TRY(maker_open(&m, length, length, 1, 1));
     for (int64_t begin = 0, end; begin < length; begin = end) {
         for (end = begin; end < length && ids[end] == ids[begin]; end++)
@@ -344,9 +349,11 @@ ordo_status ordo_block_mask_from_function(ordo_block_mask **mask, int64_t q_len,
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask || !sees)
-        return missing(mask ? "sees" : "mask");
+    if (!mask)
+        return missing("mask");
     *mask = NULL;
+    if (!sees)
+        return missing("sees");
     ORDO_TRY(maker_open(&m, q_len, kv_len, 1, 1));
     bool *seen = malloc((size_t)ORDO_BLOCK * ((size_t)kv_len + 1) * sizeof *seen);
     const ordo_status status = seen ? list_function(&m, sees, context, seen) : no_memory();
@@ -396,9 +403,11 @@ ordo_status ordo_block_mask_join(ordo_block_mask **mask, const ordo_block_mask *
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask || !masks || !masks[0])
-        return missing(mask ? "masks" : "mask");
+    if (!mask)
+        return missing("mask");
     *mask = NULL;
+    if (!masks || !masks[0])
+        return missing(masks ? "masks[0]" : "masks");
     ORDO_TRY(maker_open(&m, masks[0]->q_len, masks[0]->kv_len, sequences, heads));
     ordo_status status = ORDO_OK;
     for (int64_t x = 0; x < sequences * heads && status == ORDO_OK; x++) {

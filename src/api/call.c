@@ -32,13 +32,6 @@ static ordo_status add(buffers *list, const ordo_extent *x, bool output)
     return ORDO_OK;
 }
 
-ordo_status ordo_check_aligned(const char *name, const void *array, size_t width)
-{
-    if ((uintptr_t)array % width != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of %zu", name, array, width);
-    return ORDO_OK;
-}
-
 /* `lines` lines of `count` elements each, `step` elements apart; NULL is none. */
 static ordo_status add_array(buffers *list, const char *name, const void *data, int64_t width,
                              int64_t count, int64_t lines, int64_t step, bool output)

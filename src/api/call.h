@@ -18,9 +18,6 @@ ordo_status ordo_call_check(const ordo_problem *problem, ordo_pass pass, bool ho
 ordo_status ordo_check_ends(const char *name, const int32_t *ends, int64_t batch, int64_t total,
                             int64_t longest);
 
-/* Check that an array of elements of `width` bytes is aligned to them. */
-ordo_status ordo_check_aligned(const char *name, const void *array, size_t width);
-
 /* Check that the offset and the sequence ids (NULL: none) fit the counter of the generator. */
 ordo_status ordo_check_keys(const ordo_problem *problem, uint64_t offset,
                             const int64_t *sequence_ids);

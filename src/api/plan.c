@@ -78,9 +78,11 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                              const ordo_machine *machine, const ordo_plan_options *options)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan || !problem)
-        return missing(plan ? "problem" : "plan");
+    if (!plan)
+        return missing("plan");
     *plan = NULL;
+    if (!problem)
+        return missing("problem");
     ordo_plan *made = calloc(1, sizeof *made);
     if (!made)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
@@ -96,9 +98,11 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
 ordo_status ordo_plan_parse(ordo_plan **plan, const char *text)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan || !text)
-        return missing(plan ? "text" : "plan");
+    if (!plan)
+        return missing("plan");
     *plan = NULL;
+    if (!text)
+        return missing("text");
     ordo_plan *made = calloc(1, sizeof *made);
     if (!made)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");

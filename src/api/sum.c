@@ -1,7 +1,6 @@
 /* sum.c: sums of arrays by a fixed tree: checks, then the backend. */
 #include "ordo/sum.h"
 
-#include "api/call.h"
 #include "api/cuda_module.h"
 #include "api/cuda_pass.h"
 #include "base/checked.h"

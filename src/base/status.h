@@ -3,6 +3,7 @@
 #define BASE_STATUS_H
 
 #include <inttypes.h>
+#include <stddef.h>
 
 #include "base/for_lab.h"
 #include "ordo/status.h"
@@ -22,6 +23,14 @@ static inline ordo_status ordo_check_range(const char *field, int64_t value, int
     if (value < low || value > high)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s %" PRId64 ": expected %" PRId64 "..%" PRId64, field,
                          value, low, high);
+    return ORDO_OK;
+}
+
+/* Check that an array of elements of `width` bytes is aligned to them. */
+static inline ordo_status ordo_check_aligned(const char *name, const void *array, size_t width)
+{
+    if ((uintptr_t)array % width != 0)
+        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of %zu", name, array, width);
     return ORDO_OK;
 }
 

@@ -114,13 +114,12 @@ static ordo_status compare(ordo_comparison *c, const char *a, const char *b)
 ordo_status ordo_comparison_create(ordo_comparison **comparison, const char *a, const char *b)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!comparison || !a || !b)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer",
-                         !comparison ? "comparison"
-                         : !a        ? "a"
-                                     : "b");
-    ordo_comparison *c = calloc(1, sizeof *c);
+    if (!comparison)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "comparison NULL: expected a pointer");
     *comparison = NULL;
+    if (!a || !b)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", a ? "b" : "a");
+    ordo_comparison *c = calloc(1, sizeof *c);
     if (!c)
         return ordo_fail(ORDO_ERR_MEMORY, "comparison: out of memory");
     const ordo_status status = compare(c, a, b);

@@ -147,6 +147,12 @@ TEST(makers_refuse)
             "first[1] 0, last 4");
     REFUSED(ordo_block_mask_from_intervals(&mask, 4, 5, first, last), ORDO_ERR_ARGUMENT,
             "first[2] -1");
+    REFUSED(ordo_block_mask_from_intervals(&mask, 1, 4, (int32_t *)((char *)first + 1), last),
+            ORDO_ERR_ALIGN, "first 0x");
+    REFUSED(ordo_block_mask_from_intervals(&mask, 1, 4, first, (int32_t *)((char *)last + 2)),
+            ORDO_ERR_ALIGN, "last 0x");
+    REFUSED(ordo_block_mask_from_documents(&mask, 1, (int64_t *)((char *)back + 4)), ORDO_ERR_ALIGN,
+            "ids 0x");
     REFUSED(ordo_block_mask_from_chunks(&mask, 4, 4, 0, 0), ORDO_ERR_ARGUMENT, "chunk 0");
     REFUSED(ordo_block_mask_from_chunks(&mask, 4, 4, 2, 5), ORDO_ERR_ARGUMENT, "offset 5");
     REFUSED(ordo_block_mask_from_band(&mask, 4, 4, (ordo_mask)9, NULL), ORDO_ERR_ARGUMENT,
@@ -231,6 +237,10 @@ TEST(wrong_lists)
     WRONG(bad.start = NULL, ORDO_ERR_ARGUMENT, "block_mask.start NULL");
     WRONG(bad.key = NULL, ORDO_ERR_ARGUMENT, "block_mask.key NULL");
     WRONG(bad.first = NULL, ORDO_ERR_ARGUMENT, "block_mask.first NULL, last given");
+    WRONG(bad.start = (int32_t *)((char *)start + 1), ORDO_ERR_ALIGN, "block_mask.start 0x");
+    WRONG(bad.key = (int32_t *)((char *)key + 2), ORDO_ERR_ALIGN, "block_mask.key 0x");
+    WRONG(bad.first = (int32_t *)((char *)first + 3), ORDO_ERR_ALIGN, "block_mask.first 0x");
+    WRONG(bad.last = (int32_t *)((char *)last + 1), ORDO_ERR_ALIGN, "block_mask.last 0x");
     WRONG(start[2] = 0, ORDO_ERR_SHAPE, "block_mask.start[1] 1, [2] 0: expected rows");
     WRONG(start[0] = -1, ORDO_ERR_SHAPE, "block_mask.start[0] -1");
     WRONG(start[3] = 7, ORDO_ERR_SHAPE, "block_mask.start[2] 3, [3] 7");

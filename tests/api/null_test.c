@@ -282,13 +282,48 @@ TEST(timelines)
     ordo_timeline_destroy(NULL);
 }
 
+/* A handle that could not be made is NULL, whatever it was before: it may be destroyed. */
+#define LEFT_NULL(type, call)                                                                      \
+    do {                                                                                           \
+        type *made = (type *)memory;                                                               \
+        REFUSED(call);                                                                             \
+        if (made)                                                                                  \
+            CHECK_FAIL("%s: left the handle as it was", #call);                                    \
+    } while (0)
+
+TEST(failures_leave_null)
+{
+    LEFT_NULL(ordo_plan, ordo_plan_create(&made, NULL, NULL, NULL));
+    LEFT_NULL(ordo_plan, ordo_plan_parse(&made, NULL));
+    LEFT_NULL(ordo_machine, ordo_machine_create(&made, NULL));
+    LEFT_NULL(ordo_machine, ordo_machine_parse(&made, NULL, 1, NULL));
+    LEFT_NULL(ordo_comparison, ordo_comparison_create(&made, NULL, "b"));
+    LEFT_NULL(ordo_comparison, ordo_comparison_create(&made, "a", NULL));
+    LEFT_NULL(ordo_block_mask, ordo_block_mask_from_intervals(&made, 1, 1, NULL, memory));
+    LEFT_NULL(ordo_block_mask, ordo_block_mask_from_function(&made, 1, 1, NULL, NULL));
+    LEFT_NULL(ordo_block_mask, ordo_block_mask_from_documents(&made, 1, NULL));
+    LEFT_NULL(ordo_block_mask, ordo_block_mask_join(&made, NULL, 1, 1));
+    const ordo_block_mask *none = NULL;
+    LEFT_NULL(ordo_block_mask, ordo_block_mask_join(&made, &none, 1, 1));
+    LEFT_NULL(ordo_model, ordo_model_create(&made, NULL, ORDO_CALIBRATION_SILICON));
+    LEFT_NULL(ordo_timeline, ordo_timeline_create(&made, NULL));
+    LEFT_NULL(ordo_rank_timeline, ordo_rank_timeline_create(&made, NULL, ORDO_RANKS_RELAY));
+    LEFT_NULL(ordo_block_runner, ordo_block_runner_create(&made, NULL));
+}
+
 int main(void)
 {
-    static const check_entry tests[] = { RUN(passes),      RUN(digests),
-                                         RUN(sums),        RUN(problems_and_plans),
-                                         RUN(devices),     RUN(bits),
-                                         RUN(words_moved), RUN(machines),
-                                         RUN(models),      RUN(timelines) };
+    static const check_entry tests[] = { RUN(passes),
+                                         RUN(digests),
+                                         RUN(sums),
+                                         RUN(problems_and_plans),
+                                         RUN(devices),
+                                         RUN(bits),
+                                         RUN(words_moved),
+                                         RUN(machines),
+                                         RUN(models),
+                                         RUN(timelines),
+                                         RUN(failures_leave_null) };
     const ordo_schedule schedule = { .size = sizeof schedule,
                                      .order = ORDO_ORDER_SPT,
                                      .key_tiles = 4,
