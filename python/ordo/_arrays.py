@@ -136,8 +136,8 @@ def numbers(name: str, given: Any, count: int, dtype: Any) -> Array:
     array = _from_sequence(name, given)
     if array.shape != (count,):
         raise Error("shape", f"{name}.shape {array.shape}: expected ({count},)")
-    if array.dtype == dtype:
-        return np.ascontiguousarray(array)
+    if array.dtype == dtype or count == 0:  # NumPy makes float64 of an empty list
+        return np.ascontiguousarray(array, dtype)
     if array.dtype.kind not in "iu":
         raise Error("argument", f"{name}.dtype {array.dtype}: expected integers")
     made = array.astype(dtype)

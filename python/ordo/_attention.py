@@ -410,5 +410,7 @@ def _measure(
 
 
 def _longest(name: str, ends: Any) -> int:
+    if np.size(ends) == 0:
+        raise Error("shape", f"{name} without a number: expected batch + 1 ends, from 0")
     lengths = np.diff(numbers(name, ends, np.size(ends), np.int64))
     return max(1, int(lengths.max())) if lengths.size else 1

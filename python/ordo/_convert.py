@@ -43,6 +43,8 @@ def _shown(value: Any) -> str:
 
 
 def real(name: str, value: Any) -> float:
+    if isinstance(value, str | bytes | bytearray):  # float() would read its digits
+        raise Error("argument", f"{name} {value!r}: expected a number")
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -106,6 +106,8 @@ class Problem:
             object.__setattr__(self, "dropout", dropout_of(self.dropout))
         if self.window is not None:
             object.__setattr__(self, "window", _pair(self.window))
+        for name in ("scale", "softcap"):  # arrays of no axis are numbers, and cannot be hashed
+            object.__setattr__(self, name, real(name, getattr(self, name)))
 
     def check(self) -> None:
         """Raise Error, naming the field, if the problem has no meaning on any backend."""

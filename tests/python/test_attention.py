@@ -305,6 +305,17 @@ def test_attention_is_forward():
     same_bits([ordo.forward(plan, q, k, v)[0]], [ordo.attention(q, k, v, causal="top-left")])
 
 
+def test_numbers_in_arrays_of_no_axis():
+    q, k, v, _ = inputs(ordo.Plan(ordo.Problem(heads=2, q_len=5, head_dim=8)).problem)
+    o = ordo.attention(q, k, v, scale=np.array(0.5), softcap=np.array(3.0))
+    same_bits([o], [ordo.attention(q, k, v, scale=0.5, softcap=3.0)])
+
+
+def test_lengths_of_no_sequence():
+    x = np.zeros((0, 5, 2, 8), np.float32)
+    assert ordo.attention(x, x, x, q_lens=[], kv_lens=[]).shape == x.shape
+
+
 def test_attention_of_packed_and_padded():
     q, k, v = (normal((100, 2, 16), seed) for seed in range(3))
     whole = ordo.attention(q, k, v, causal=True, cu_q=[0, 30, 100])
