@@ -109,7 +109,16 @@ static int plan_problems(const request *r, cli_plan_report *reports, size_t coun
     return worst;
 }
 
-/* The first line of standard input, without its end. */
+/* Whether standard input has something else than ends of lines. */
+static bool more_on_stdin(void)
+{
+    int c = getchar();
+    while (c == '\n')
+        c = getchar();
+    return c != EOF;
+}
+
+/* The line on standard input, without its end. */
 static int read_stdin_line(char **line)
 {
     size_t length = 0, capacity = 0;
@@ -127,6 +136,8 @@ static int read_stdin_line(char **line)
     if (*line == NULL)
         return cli_usage("--read -: expected a plan line on standard input");
     (*line)[length] = '\0';
+    if (strlen(*line) != length || more_on_stdin())
+        return cli_usage("--read -: expected one plan line on standard input, and nothing else");
     return CLI_OK;
 }
 

@@ -269,17 +269,23 @@ static bool read_document(cli_json_reader *r, void *into)
     return cli_json_done(r);
 }
 
+static size_t find_name(const cli_operators *list, size_t from, const char *name)
+{
+    while (from < list->count && strcmp(list->name[from], name) != 0)
+        from++;
+    return from;
+}
+
 /* Indices of the kernels that others name. */
 static int find_names(cli_operators *list, const char *path)
 {
     for (size_t i = 0; i < list->count; i++)
         for (size_t k = 0; k < list->list[i].after_count; k++) {
-            size_t at = 0;
-            while (at < list->count && strcmp(list->name[at], list->waits[i][k]) != 0)
-                at++;
-            if (at == list->count)
-                return cli_usage("%s: %s is after \"%s\": no kernel has that name", path,
-                                 list->name[i], list->waits[i][k]);
+            const char *name = list->waits[i][k];
+            const size_t at = find_name(list, 0, name);
+            if (at == list->count || find_name(list, at + 1, name) < list->count)
+                return cli_usage("%s: %s is after \"%s\": %s has that name", path, list->name[i],
+                                 name, at == list->count ? "no kernel" : "more than one kernel");
             list->after[i][k] = (int64_t)at;
         }
     return CLI_OK;

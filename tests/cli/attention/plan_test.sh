@@ -18,6 +18,12 @@ status 0 plan --read "$line" --line
 [ "$(cat "$out")" = "$line" ] || fail "--read: another line came back"
 printf '%s\n' "$line" | "$ORDO" plan --read - --line >"$out" 2>"$err"
 [ "$(cat "$out")" = "$line" ] || fail "--read -: another line came back"
+printf '%s\n\n' "$line" | "$ORDO" plan --read - --line >"$out" 2>"$err"
+[ "$(cat "$out")" = "$line" ] || fail "--read -: empty lines after it are nothing"
+printf '%s\n%s\n' "$line" "$line" >"$work/lines"
+refuses 2 "expected one plan line on standard input" plan --read - <"$work/lines"
+printf '%s\0more\n' "$line" >"$work/lines"
+refuses 2 "expected one plan line on standard input" plan --read - <"$work/lines"
 refuses 2 "" plan --read "no plan at all"
 refuses 2 "--seq: the line after --read already states the problem" plan --seq 4 --read "$line"
 

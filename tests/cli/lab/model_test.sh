@@ -242,6 +242,11 @@ refuses 2 "expected a file of kernels, or --preset" model overlap "$work/list.js
 refuses 2 "expected llama3-8b, llama3-70b, gpt3 or moe" model overlap --preset llama9
 refuses 2 "expected a divisor of 8 key heads" model overlap --preset llama3-8b --tensor-parallel 3
 refuses 2 "no such list" model overlap "$work/no such list"
+for option in "--precision fp8" "--batch 2" "--seq 4k" --causal "--tensor-parallel 2" "--rounds 10" "--bits 16" \
+    "--generator compare"; do
+    # shellcheck disable=SC2086 # an option and its value
+    refuses 2 "${option% *}: of presets only" model overlap "$work/list.json" $option
+done
 wrong() { # TEXT MESSAGE
     echo "$1" >"$work/wrong.json"
     refuses 2 "$2" model overlap "$work/wrong.json"
@@ -250,6 +255,7 @@ wrong '{}' 'no "kernels"'
 wrong '{"kernels": [{"kind": "gem"}]}' 'expected "kind" gemm, attention'
 wrong '{"kernels": [{"kind": "gemm", "wide": 3}]}' 'not "wide"'
 wrong '{"kernels": [{"kind": "norm", "after": ["x"]}]}' 'no kernel has that name'
+wrong '{"kernels": [{"kind": "norm"}, {"kind": "norm"}, {"kind": "rng", "after": ["norm"]}]}' 'more than one kernel has that name'
 wrong '{"kernels": [{"kind": "norm", "rows": 1, "width": 1}]}' '0 kernels make keep bits'
 wrong '{"kernels": [{"kind": "gemm"}]}' 'kernel 0 (gemm): m 0'
 for value in -1 0 2.5 1e15; do
