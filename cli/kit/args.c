@@ -200,3 +200,11 @@ bool cli_args_given(const cli_syntax *syntax, const char *name)
     const cli_option *o = find(syntax, name, strlen(name));
     return o && o->given;
 }
+
+const char *cli_section_given(const cli_section *section)
+{
+    for (size_t i = 0; i < section->count; i++)
+        if (section->options[i].given)
+            return section->options[i].name;
+    return NULL;
+}

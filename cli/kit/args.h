@@ -94,4 +94,7 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
 /* Whether the option `name` of these sections was on the command line. */
 bool cli_args_given(const cli_syntax *syntax, const char *name);
 
+/* The name of the first option of a section that was on the command line; NULL if none was. */
+const char *cli_section_given(const cli_section *section);
+
 #endif

@@ -362,6 +362,16 @@ static int run(request *r)
     return work(r);
 }
 
+/* Tables of machines have no problem and no memory of their own; both would be ignored. */
+static int check_tables(const request *r, const cli_section sections[2])
+{
+    for (int i = 0; i < 2 && (r->devices || r->crossover); i++)
+        if (cli_section_given(&sections[i]))
+            return cli_usage("%s: does not go with --%s", cli_section_given(&sections[i]),
+                             r->devices ? "devices" : "crossover");
+    return CLI_OK;
+}
+
 int cli_io(int argc, char **argv)
 {
     request r = { .algorithm = "best", .model = "explicit", .strip = 1 };
@@ -447,7 +457,9 @@ int cli_io(int argc, char **argv)
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
         r.budget_given = cli_args_given(&syntax, "--budget");
-        status = run(&r);
+        status = check_tables(&r, sections);
+        if (status == CLI_OK)
+            status = run(&r);
     }
     cli_list_free(&r.tiles);
     free(r.blocks);

@@ -59,10 +59,35 @@ static ordo_status price_rng(request *r)
                           (double)r->batch * (double)r->heads * (double)r->seq * columns, &r->time);
 }
 
-static int check(const request *r)
+/* The options of each kernel, each followed by a space. */
+#define BITS  "--batch --heads --seq --kv-seq --rounds --bits --generator "
+#define SHAPE BITS "--precision --kv-heads --head-dim --causal --keep "
+static const char *const takes[] = {
+    [GEMM] = "--kernel --precision --m --n --k ",
+    [ATTENTION] = "--kernel " SHAPE,
+    [ATTENTION_BACKWARD] = "--kernel --utilization " SHAPE,
+    [RNG] = "--kernel " BITS,
+    [MEMORY] = "--kernel --read --write ",
+};
+
+/* Options of other kernels would be ignored. */
+static int check_options(const request *r, const cli_section *section)
+{
+    for (size_t i = 0; i < section->count; i++) {
+        const char *name = section->options[i].name;
+        char word[32];
+        snprintf(word, sizeof word, "%s ", name);
+        if (section->options[i].given && !strstr(takes[r->kernel], word))
+            return cli_usage("%s: does not go with --kernel %s", name, kernels[r->kernel]);
+    }
+    return CLI_OK;
+}
+
+static int check(const request *r, const cli_section *section)
 {
     if (r->kernel < 0)
         return cli_usage("--kernel: expected gemm, attention, attention-backward, rng or memory");
+    CLI_TRY(check_options(r, section));
     if (r->kernel == GEMM && (r->m == 0 || r->n == 0 || r->k == 0))
         return cli_usage("--kernel gemm: expected --m, --n and --k");
     if (r->kernel > GEMM && r->kernel < MEMORY && r->seq == 0)
@@ -154,7 +179,7 @@ int cli_model_kernel(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
-        status = check(&r);
+        status = check(&r, &sections[0]);
         if (status == CLI_OK)
             status =
                 cli_model_finish(&r.model, r.bits == 32 && r.generator == ORDO_GENERATOR_COMPARE);

@@ -82,22 +82,13 @@ static void times_json(cli_json *json, const void *what)
     cli_json_bool(json, "measured", false); /* the times of the list are predicted */
 }
 
-/* A file states its kernels: options of the presets beside it would be ignored. */
-static int refuse_given(const cli_section *preset)
-{
-    for (size_t i = 0; i < preset->count; i++)
-        if (preset->options[i].given)
-            return cli_usage("%s: of presets only; the file states its kernels",
-                             preset->options[i].name);
-    return CLI_OK;
-}
-
 static int run(request *r, const cli_section *preset)
 {
     if (!r->path == !r->preset.name)
         return cli_usage("expected a file of kernels, or --preset");
-    if (r->path)
-        CLI_TRY(refuse_given(preset));
+    if (r->path && cli_section_given(preset))
+        return cli_usage("%s: of presets only; the file states its kernels",
+                         cli_section_given(preset));
     r->kernels = calloc(1, sizeof *r->kernels);
     if (!r->kernels)
         return cli_out_of_memory();

@@ -79,6 +79,8 @@ prints 'ascend          operand'
 json io --devices --machine h200
 
 # The forms of the backward pass over head size: known bytes and rates; measured only from a file.
+refuses 2 "--mask: does not go with --crossover" io --crossover --mask causal
+refuses 2 "--cache: does not go with --devices" io --devices --cache 1k
 status 0 io --crossover
 prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -      -'
 prints 'fewer bytes than flash from head size 232 to 256, in chains, and from head size 344 on.'

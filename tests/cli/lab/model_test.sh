@@ -78,6 +78,11 @@ for kernel in "gemm --m 4k --n 4k --k 4k" "attention --heads 16 --seq 4k --keep 
     status 0 model kernel --kernel $kernel
     prints "bound by"
 done
+refuses 2 "--causal: does not go with --kernel gemm" model kernel --kernel gemm --m 8 --n 8 --k 8 --causal
+refuses 2 "--utilization: does not go with --kernel attention" model kernel --kernel attention --seq 8 --utilization 0.5
+refuses 2 "--m: does not go with --kernel attention-backward" model kernel --kernel attention-backward --seq 8 --m 8
+refuses 2 "--precision: does not go with --kernel rng" model kernel --kernel rng --seq 8 --precision fp8
+refuses 2 "--seq: does not go with --kernel memory" model kernel --kernel memory --read 8 --seq 8
 json model kernel --kernel attention --machine host --precision f32 --heads 8 --seq 1k
 json model constants --machine h100 --calibration paper
 status 0 model constants
