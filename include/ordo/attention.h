@@ -80,6 +80,8 @@ enum {
  *   promise       o, lse, dq, dk and dv keep the levels of the plan. dsink_parts keeps them too,
  *                 except cut; dsink, which adds over the batch, keeps neither cut nor batch, and
  *                 split only for heads. Calls over parts of the rows give sums of those rows
+ *   segments      a plan with segments runs with a sink, but refuses dsink and dsink_parts
+ *                 (ORDO_ERR_UNSUPPORTED)
  *
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
