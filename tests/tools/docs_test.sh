@@ -55,7 +55,7 @@ plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
 plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
-plant $D/guide/transformers.md '| three | decoder | ordo up to 8 keys |' '2 architectures that run'
+plant $D/guide/transformers.md '| three-b | decoder | ordo up to 8 keys |' '2 architectures that run'
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
 terms=$(seq 31 | sed 's/.*/| term & | meaning |/')
