@@ -76,7 +76,7 @@ TEST(plans_of_extreme_problems_are_made_at_once)
         const ordo_plan_info info = info_of(&r);
         const double ms = 1e3 * seconds_since(begin);
         CHECK(info.key_tiles >= 1 && info.query_tiles >= 1);
-        if (release_build() && ms > 100)
+        if (release_build() && ms > 500) /* 50 on a core of its own, 130 on one that others share */
             CHECK_FAIL("extreme %d: %.0f ms", x, ms);
     }
 }
