@@ -93,30 +93,28 @@ def recorded(run: Callable[[], Any], cuda: bool) -> Callable[[], Any]:
     return again
 
 
-def by_ctypes(function: Callable[[], Any]) -> Callable[[], Any]:
-    """The same without the compiled front."""
+def with_front(function: Callable[[], Any], name: str, value: Any) -> Callable[[], Any]:
+    """The same with another value of an attribute of the compiled front."""
 
     def call():
-        was, front.on = front.on, False
+        was = getattr(front, name)
+        setattr(front, name, value)
         try:
             return function()
         finally:
-            front.on = was
+            setattr(front, name, was)
 
     return call
+
+
+def by_ctypes(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The same without the compiled front."""
+    return with_front(function, "on", False)
 
 
 def without_node(function: Callable[[], Any]) -> Callable[[], Any]:
     """The same without PyTorch's node of autograd."""
-
-    def call():
-        was, front.node = front.node, None
-        try:
-            return function()
-        finally:
-            front.node = was
-
-    return call
+    return with_front(function, "node", None)
 
 
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemset", "cudaMemcpy")
