@@ -309,7 +309,8 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                            "added by starting a second stream and awaiting it at once", 0, 1e9,
                            IS(27200, FITTED, BESIDE), IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_GAP_SHARE] = { "gap_share", "",
-                           "share of making the bits that a block hides whose GEMMs leave no room",
+                           "share of making the bits that is hidden in a block whose GEMMs leave "
+                           "no room",
                            0, 1, IS(0.13, FITTED, GAPS), IS(1, CHOICE, NOT_IN_PAPER) },
     [ORDO_C_SEGMENT_LAUNCH] = { "segment_launch", "ns", "added by a segment of the pipeline", 0,
                                 1e9, BOTH(IS(4000, FITTED, "assumed: a few launches")) },
