@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 #include "cpu/pass.h"
-#include "cpu/pool.h"
 #include "plan/order.h"
 
 static atomic_int *arrivals;   /* (head, query tile): numbers drawn */

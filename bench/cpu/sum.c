@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cpu/pool.h"
+#include "base/pool.h"
 #include "measure.h"
 #include "ordo/sum.h"
 

@@ -5,8 +5,8 @@
  * time the peak would take for the products of its step, which is what it costs. */
 #define _GNU_SOURCE
 #include "attention/bench_peak.c"
+#include "base/pool.h"
 #include "cpu/pass.h"
-#include "cpu/pool.h"
 
 #include <stdio.h>
 #include <string.h>

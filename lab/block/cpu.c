@@ -6,12 +6,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 #include "block/elements.h"
 #include "block/functions.h"
 #include "block/product.h"
 #include "block/random.h"
-#include "cpu/pool.h"
 
 enum { PIECES = 64 };
 

@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "block/elements.h"
-#include "cpu/pool.h"
 
 enum { TILE_ROWS = 48, TILE_COLUMNS = 128, DEPTH = 128, REGISTER_ROWS = 4, REGISTER_COLUMNS = 8 };
 

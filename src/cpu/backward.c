@@ -19,12 +19,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 #include "cpu/blocks.h"
 #include "cpu/handoff.h"
 #include "cpu/key_side.h"
 #include "cpu/pass.h"
-#include "cpu/pool.h"
 #include "cpu/query_side.h"
 #include "cpu/sink.h"
 

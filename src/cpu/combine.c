@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/merge.h"
+#include "base/pool.h"
 #include "cpu/pass.h"
-#include "cpu/pool.h"
 
 typedef struct combine_job {
     ordo_cpu_pass pass; /* for addresses: a packed batch is one sequence of total_q rows */

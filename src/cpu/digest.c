@@ -3,8 +3,8 @@
  * A piece has its own place in the workspace, so threads change no digest. */
 #include "cpu/digest.h"
 
+#include "base/pool.h"
 #include "base/xxh64.h"
-#include "cpu/pool.h"
 
 #include <stdatomic.h>
 

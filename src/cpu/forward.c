@@ -17,9 +17,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 #include "cpu/blocks.h"
-#include "cpu/pool.h"
 #include "cpu/sink.h"
 #include "cpu/wait.h"
 

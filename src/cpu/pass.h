@@ -2,8 +2,8 @@
 #ifndef CPU_PASS_H
 #define CPU_PASS_H
 
+#include "base/gap.h"
 #include "base/keep.h"
-#include "cpu/gap.h"
 #include "cpu/kernels.h"
 #include "ordo/attention.h"
 #include "plan/lists.h"

@@ -6,8 +6,8 @@
 
 #include "base/constants.h"
 #include "base/half.h"
+#include "base/pool.h"
 #include "base/sink.h"
-#include "cpu/pool.h"
 
 /* exp2 of a difference; a NaN goes round it, because its payload would be read. */
 static float exp2_or_nan(double x)

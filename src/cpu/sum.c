@@ -2,8 +2,8 @@
  * threads change no bit. */
 #include "cpu/sum.h"
 
+#include "base/pool.h"
 #include "cpu/kernels.h"
-#include "cpu/pool.h"
 
 enum { ELEMENTS_PER_THREAD = 1 << 15 }; /* at least: below that, waking a thread takes longer */
 

@@ -5,7 +5,7 @@
  * different numbers of threads: the same bits, no byte outside the outputs touched. A plan with
  * segments gives the bits of one without. Under the
  * address sanitizer no byte outside any array is read either: each has an allocation of its exact
- * size, and the panels of the CPU backend have gaps between them (cpu/gap.h). */
+ * size, and the panels of the CPU backend have gaps between them (base/gap.h). */
 #include "base/keep.h"
 #include "fuzz/input.h"
 #include "ordo/attention.h"

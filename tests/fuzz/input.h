@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/gap.h"
+#include "base/gap.h"
 #include "ordo/machine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

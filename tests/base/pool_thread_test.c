@@ -1,7 +1,7 @@
 /* pool_thread_test.c: the pool of threads under several callers at once, and across fork(). */
 #include "attention_case.h"
-#include "cpu/gap.h"
-#include "cpu/pool.h"
+#include "base/gap.h"
+#include "base/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

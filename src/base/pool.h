@@ -5,8 +5,8 @@
  * caller, the task runs on one worker instead of waiting, which changes no bit. After fork() the
  * child has no threads, and creates its own. Workers run in the default floating-point environment,
  * and that of the caller is restored. */
-#ifndef CPU_POOL_H
-#define CPU_POOL_H
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
 
 #include <stddef.h>
 

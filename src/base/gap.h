@@ -3,8 +3,8 @@
  * Panels lie side by side in one allocation, where the sanitizer cannot tell an access past one
  * from an access to the next. A gap after each panel makes it an error. Without the sanitizer a gap
  * has no bytes. */
-#ifndef CPU_GAP_H
-#define CPU_GAP_H
+#ifndef BASE_GAP_H
+#define BASE_GAP_H
 
 #include <stddef.h>
 

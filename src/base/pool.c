@@ -1,6 +1,6 @@
 /* pool.c: see the header. Workers sleep on one condition; a generation number tells a new task
  * from the one they have done. */
-#include "cpu/pool.h"
+#include "base/pool.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -8,8 +8,8 @@
 
 #include "base/cores.h"
 #include "base/environment.h"
+#include "base/gap.h"
 #include "base/status.h"
-#include "cpu/gap.h"
 
 typedef struct member {
     void *scratch;
