@@ -14,7 +14,7 @@ commands() { # compiler, level: one line per file
     for file in "$ORDO_SOURCE"/src/cpu/*.c "$ORDO_SOURCE"/tests/cpu/golden_test.c; do
         case $(uname -m):$file in # as CMakeLists.txt has it
         x86_64:*/kernels_avx2.c) own="-mavx2 -mfma -mf16c" ;;
-        x86_64:*/kernels_avx512.c) own="-mavx512f -mfma -mf16c" ;;
+        x86_64:*/kernels_avx512.c) own="-mavx512f -mavx512bw -mfma -mf16c" ;;
         *) own= ;;
         esac
         echo "$1 -std=c17 -D_POSIX_C_SOURCE=200809L -DORDO_BUILDING -ffp-contract=off ${2//,/ } $own" \

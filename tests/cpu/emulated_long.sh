@@ -29,7 +29,7 @@ build() { # file, more options...
         "$ORDO_BUILD/generated/machine_files.c" "$ORDO_SOURCE/tests/cpu/golden_test.c"; do
         case $other:$file in
         x86_64:*/kernels_avx2.c) build "$file" -mavx2 -mfma -mf16c ;;
-        x86_64:*/kernels_avx512.c) build "$file" -mavx512f -mfma -mf16c ;;
+        x86_64:*/kernels_avx512.c) build "$file" -mavx512f -mavx512bw -mfma -mf16c ;;
         *) build "$file" ;;
         esac
     done
