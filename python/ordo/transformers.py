@@ -26,6 +26,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from ._library import Error
 from ._transformers_ahead import with_prepared
+from ._transformers_choice import check_choice
 from ._transformers_chunks import in_chunks
 from ._transformers_mask import (
     UNDERSTOOD,
@@ -151,11 +152,6 @@ def attention_forward(
         o = mask.last.call(module, query, key, value, (scaling, softcap, p))
         if o is not None:
             return o, None
-    if indices is not None:
-        _refuse_choice("indices", indices, 1, key.shape[2])
-    if block_indices is not None:
-        block = getattr(getattr(module, "config", None), "index_block_size", 1)
-        _refuse_choice("block_indices", block_indices, block, key.shape[2])
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -164,6 +160,11 @@ def attention_forward(
     pattern = _pattern(q, k, attention_mask, is_causal, sliding_window)
     if pattern.keys is not None and (torch.compiler.is_compiling() or pattern.keys < k.shape[1]):
         k, v = k[:, : pattern.keys], v[:, : pattern.keys]
+    if indices is not None:
+        check_choice("indices", indices, 1, pattern, k.shape[1])
+    if block_indices is not None:
+        block = getattr(getattr(module, "config", None), "index_block_size", 1)
+        check_choice("block_indices", block_indices, block, pattern, k.shape[1])
     arguments = Arguments(
         causal=pattern.causal,
         window=pattern.window,
@@ -274,15 +275,6 @@ def _refuse(given: dict[str, Any]) -> None:
             raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
-
-
-def _refuse_choice(name: str, chosen: Tensor, block: int, keys: int) -> None:
-    """Sparse attention gives each query the keys it sees, here in blocks: fine while all are."""
-    if chosen.shape[-1] * block < keys:
-        raise Error(
-            "unsupported",
-            f"{name} given: {chosen.shape[-1] * block} chosen keys per query: expected all {keys}",
-        )
 
 
 # ---- sequences end to end ----

@@ -348,3 +348,68 @@ def test_chunks_have_the_bits_of_sequences_of_their_own():
         assert same(o[:, part], alone)
     whole, _ = attention_forward(module, q, k, v, chunked(q, 300)[0])
     assert same(whole, attention_forward(module, q, k, v, None)[0])
+
+
+# ---- keys that the model chose ----
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_choice_of_all_that_is_seen_changes_nothing(name, padded):
+    """What counts is what a choice names: -1 names nothing, and one visible key less is refused."""
+    ours, elements = masks(MAKERS[name], HOLES if padded and "window" not in name else None)
+    q = torch.randn(3, 4, 10, 8)
+    seen = torch.ones(3, 10, 10, dtype=torch.bool) if elements is None else elements[:, 0] == 0
+    chosen = torch.where(seen, torch.arange(10), -1)
+    attend = lambda x: attention_forward(torch.nn.Identity(), q, q, q, ours, indices=x)[0]  # noqa: E731
+    plain = attend(None)
+    for order in (chosen, chosen.flip(-1), torch.cat([chosen, chosen], -1)):
+        assert same(attend(order), plain)
+    less = chosen.clone()
+    less[2, 8, 8] = -1
+    with pytest.raises(ordo.Error, match=r"indices\[2, 0, 8\]: the query sees key 8, which is not"):
+        attend(less)
+
+
+def test_choices_of_blocks_by_head():
+    module = torch.nn.Identity()
+    module.config = transformers.LlamaConfig(index_block_size=4)
+    ours, _ = masks()
+    q = torch.randn(3, 4, 10, 8)
+    chosen = torch.tensor([2, 0, 1]).expand(3, 2, 10, 3).clone()
+    chosen[:, :, :4, [0, 2]] = -1  # they see no key of these blocks
+    o = attention_forward(module, q, q, q, ours, block_indices=chosen)[0]
+    assert same(o, attention_forward(module, q, q, q, ours)[0])
+    chosen[1, 1, 5, 1] = 7  # no block has this number
+    with pytest.raises(ordo.Error, match=r"indices\[1, 1, 5\]: the query sees keys of block 0, 4"):
+        attention_forward(module, q, q, q, ours, block_indices=chosen)
+    graph = torch.compile(backend="aot_eager", fullgraph=True)(
+        lambda q, x: attention_forward(module, q, q, q, None, block_indices=x)[0]
+    )
+    with pytest.raises(RuntimeError, match="expected all keys that the mask shows"):
+        graph(q, chosen)
+
+
+def minimax(implementation, topk):
+    config = transformers.MiniMaxM3VLTextConfig(
+        **SMALL, rotary_dim=8, dense_intermediate_size=48, mlp_layer_types=["dense"] * 2,
+        layer_types=["minimax_m3_sparse"] * 2, index_n_heads=2, index_head_dim=8,
+        index_block_size=4, index_topk_blocks=topk,
+    )  # fmt: skip
+    config._attn_implementation = implementation
+    torch.manual_seed(0)
+    return transformers.AutoModel.from_config(config).eval()
+
+
+def test_blocks_that_minimax_m3_chooses():
+    """Its indexer compares position_ids with places of keys: padding on the left leaves blocks out."""
+    padding = torch.ones(3, 10, dtype=torch.long)
+    padding[1, :5] = 0
+    positions = (padding.cumsum(-1) - 1).clamp(min=0)
+    for inputs in ({}, dict(attention_mask=padding), dict(attention_mask=padding.flip(1))):
+        valid = inputs.get("attention_mask", torch.ones(3, 10)).bool()
+        ours, theirs = (minimax(x, 3)(TOKENS, **inputs)[0][valid] for x in ("ordo", "sdpa"))
+        agree(ours, theirs)
+    for topk, rest in ((3, dict(attention_mask=padding, position_ids=positions)), (2, {})):
+        with pytest.raises(ordo.Error, match="block_indices.*not chosen: expected all keys"):
+            minimax("ordo", topk)(TOKENS, **rest)
