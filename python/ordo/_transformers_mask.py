@@ -9,6 +9,7 @@ Mask computes its elements, the same as those of eager attention.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -154,6 +155,9 @@ def _one_sequence(
 
 # ---- making the mask ----
 
+# By id, the configurations of models that never call attention_forward(): their masks are eager's.
+own_code: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
 
 def attention_mask(
     *,
@@ -164,10 +168,23 @@ def attention_mask(
     kv_offset: int = 0,
     attention_mask: Tensor | None = None,
     **rest: Any,
-) -> Tensor:
+) -> Tensor | None:
     """What attention_forward() gets as its mask: a tensor (batch, 1, query, key) whose `pattern`
-    says what it masks. Its elements, those of eager attention, are computed when they are used."""
+    says what it masks. Its elements, those of eager attention, are computed when they are used.
+    A model with attention code of its own gets what eager attention gets, which may be None."""
     traced = torch.compiler.is_compiling()
+    given = dict(
+        mask_function=mask_function,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        attention_mask=attention_mask,
+        **rest,
+    )
+    config = rest.get("config")
+    if config is not None and not traced and own_code.get(id(config)) is config:
+        return eager_mask(**given)
     pattern = _read_traced(mask_function, **rest) if traced else _read(mask_function)
     end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
     pattern = _placed(_whole(pattern, kv_offset, end), q_length, kv_length, end)
@@ -180,15 +197,7 @@ def attention_mask(
         one = _one_sequence(mask_function, q_length, **rest)
     bare = p.causal and attention_mask is None and p.packing is None and q_length == kv_length
     pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
-    given = dict(
-        mask_function=mask_function,
-        q_length=q_length,
-        kv_length=kv_length,
-        q_offset=q_offset,
-        kv_offset=kv_offset,
-        attention_mask=attention_mask,
-        **(rest | {"allow_is_bidirectional_skip": False}),
-    )
+    given["allow_is_bidirectional_skip"] = False
     # A graph computes no elements that nobody uses; a mask of one row, made before a graph that
     # decodes, has few.
     if traced or (q_length == 1 and not rest.get("allow_is_causal_skip", True)):

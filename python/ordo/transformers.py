@@ -22,7 +22,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    GenerationMixin,
+    PreTrainedModel,
+)
 
 from ._library import Error
 from ._transformers_ahead import with_prepared
@@ -33,6 +38,7 @@ from ._transformers_mask import (
     Mask,
     Pattern,
     attention_mask,
+    own_code,
     pattern_of,
     shape_of,
     warn_of_own_code,
@@ -54,6 +60,7 @@ def register(name: str = NAME) -> None:
         _names.add(name)
         if len(_names) == 1:
             _check_models()
+            _check_batching()
 
 
 _names: set[str] = set()
@@ -75,9 +82,29 @@ def _check_models() -> None:
                 table.setdefault(chosen, functools.partial(_no_class, model, chosen))
             if not tables and not self._can_set_attn_implementation():
                 warn_of_own_code(model)
+                own_code[id(self.config)] = self.config
         return chosen
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def _check_batching() -> None:
+    """Refuse generate_batch() and its kin, which would take another attention where there is one."""
+    begin = GenerationMixin.init_continuous_batching
+
+    @functools.wraps(begin)
+    def init_continuous_batching(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = self.config._attn_implementation
+        if chosen in _names:
+            raise Error(
+                "unsupported",
+                f"generate_batch() with attn_implementation {chosen}: continuous batching keeps its "
+                "keys in pages, which ordo does not read there: expected generate(), or "
+                'set_attn_implementation("paged|sdpa") before',
+            )
+        return begin(self, *args, **kwargs)
+
+    GenerationMixin.init_continuous_batching = init_continuous_batching
 
 
 def _class_tables(model: type) -> list[dict[str, Any]]:
@@ -152,6 +179,8 @@ def attention_forward(
         o = mask.last.call(module, query, key, value, (scaling, softcap, p))
         if o is not None:
             return o, None
+    if query.shape[0] != key.shape[0]:
+        query, key, value = _one_batch(query, key, value)
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -275,6 +304,20 @@ def _refuse(given: dict[str, Any]) -> None:
             raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
+
+
+def _one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The tensors with one batch size: of two, one must be 1 (learned queries of all sequences)."""
+    sizes = query.shape[0], key.shape[0]
+    if 1 not in sizes or value.shape[0] != key.shape[0]:
+        raise Error(
+            "shape",
+            f"query.shape[0] {sizes[0]}, key.shape[0] {sizes[1]}, value.shape[0] {value.shape[0]}: "
+            "expected equal ones, or 1 for query or for key and value",
+        )
+    size = sizes[1] if sizes[0] == 1 else sizes[0]
+    query, key, value = (x.expand(size, -1, -1, -1) for x in (query, key, value))
+    return query, key, value
 
 
 # ---- sequences end to end ----

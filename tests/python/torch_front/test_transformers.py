@@ -210,6 +210,13 @@ def test_generation(name):
     assert torch.equal(ours, theirs)
 
 
+def test_continuous_batching_is_refused_by_name():
+    model = make("llama", "ordo").eval()
+    with pytest.raises(ordo.Error, match=r"generate_batch\(\) with attn_implementation ordo"):
+        model.generate_batch([[3, 4, 5]])
+    assert model.config._attn_implementation == "ordo"
+
+
 def test_encoders():
     made = []
     for implementation in ("ordo", "eager"):
@@ -254,6 +261,31 @@ def test_eval_means_no_dropout():
     module.train()
     dropped, _ = ordo.transformers.attention_forward(module, q, q, q, None, dropout=0.5)
     assert not same(plain, dropped)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("one", ["query", "key"])
+def test_one_sequence_beside_many_is_broadcast(one, masked):
+    """Learned queries of all sequences, as Granite Speech has them: results and gradients."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    module = torch.nn.Identity()
+    module.is_causal = False
+    batch = dict(query=1, key=3, value=3) if one == "query" else dict(query=3, key=1, value=1)
+    given = [torch.randn(n, 4, 5, 16, requires_grad=True) for n in batch.values()]
+    padding = torch.arange(5) < torch.tensor([[5], [3], [1]])
+    made = []
+    for forward in (ordo.transformers.attention_forward, sdpa_attention_forward):
+        mask = padding if masked else None
+        if masked and forward is sdpa_attention_forward:
+            mask = padding[:, None, None]
+        o, _ = forward(module, *given, mask)
+        made.append([o, *torch.autograd.grad((o * o).sum(), given)])
+    for ours, theirs in zip(*made):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    two, three = torch.randn(2, 4, 5, 16), torch.randn(3, 4, 5, 16)
+    with pytest.raises(ordo.Error, match="expected equal ones, or 1"):
+        ordo.transformers.attention_forward(module, two, three, three, None)
 
 
 def test_gradient_checkpointing_draws_the_same_mask():

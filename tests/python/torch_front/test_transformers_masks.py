@@ -413,3 +413,26 @@ def test_blocks_that_minimax_m3_chooses():
     for topk, rest in ((3, dict(attention_mask=padding, position_ids=positions)), (2, {})):
         with pytest.raises(ordo.Error, match="block_indices.*not chosen: expected all keys"):
             minimax("ordo", topk)(TOKENS, **rest)
+
+
+# ---- models that compute with no mask ----
+
+
+def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
+    """Autoformer takes no mask of the usual shape; without padding eager attention has none."""
+    config = transformers.AutoformerConfig(
+        prediction_length=4, context_length=8, label_length=4, lags_sequence=[1, 2], d_model=12,
+        encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=2,
+        decoder_attention_heads=2, num_time_features=1, attn_implementation="ordo",
+    )  # fmt: skip
+    made = []
+    for implementation in ("ordo", "eager"):
+        config._attn_implementation = implementation
+        torch.manual_seed(0)
+        model = transformers.AutoformerForPrediction(config).eval()
+        past, future = torch.linspace(0, 3, 20).view(2, 10).sin(), torch.ones(2, 4)
+        made.append(model(
+            past_values=past, past_time_features=past[..., None], future_values=future,
+            past_observed_mask=torch.ones(2, 10), future_time_features=future[..., None],
+        ).loss)  # fmt: skip
+    assert same(*made)

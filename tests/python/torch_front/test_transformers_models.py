@@ -307,6 +307,7 @@ What differs from `eager` by design:
   that count padding, and means over all rows of a batch, do.
 - Sparse attention (`indices`, `block_indices`) runs while each query's choice names every key that its mask shows, which each layer
   checks on the host; a choice that leaves one out is refused.
+- `generate_batch()` (continuous batching) is refused; `generate()` runs.
 """
 
 
