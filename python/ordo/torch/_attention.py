@@ -451,7 +451,13 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         _refuse_complex("sink", a.sink)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
-    scale = max(q.shape[-1], 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
+    if a.scale is None:
+        dim = q.shape[-1]
+        if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
+            dim = int(dim)
+        scale = max(dim, 1) ** -0.5
+    else:
+        scale = float(real_of("scale", a.scale))
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     lists, max_q, max_kv = _lists(q, k, a)

@@ -1,0 +1,309 @@
+"""Drawn calls of ordo.torch: an entry, features, and the situation that it is called in.
+
+A case names one value of each axis. draw() chooses cases so that each value of each axis comes in
+every situation, and each pair of values in the situations that cost little, as far as `allowed()`
+has such cases. Tensors follow from the case's seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ordo
+import ordo.torch
+import torch
+from entries import ENTRIES
+from torch import Tensor
+
+AXES: dict[str, tuple[str, ...]] = {
+    "entry": tuple(ENTRIES),
+    "dtype": ("f32", "bf16", "f16"),
+    "layout": ("dense", "packed", "padded", "gaps"),
+    "mask": ("full", "causal", "top-left"),
+    "window": ("open", "left", "right", "both"),
+    "scale": ("default", "given", "negative"),
+    "softcap": ("off", "on"),
+    "slopes": ("none", "heads", "batch"),
+    "sink": ("none", "given"),
+    "dropout": ("none", "drawn", "seed", "state", "generator", "fa2", "prepared"),
+    "mode": ("auto", "fused", "sequential", "pipelined", "little memory"),
+    "ids": ("none", "given"),
+    "shard": ("none", "given"),
+    "blocks": ("none", "given"),
+    "heads": ("equal", "grouped"),
+    "dims": ("equal", "unequal", "odd"),
+    "lengths": ("equal", "more keys", "fewer keys", "one row", "no keys", "no rows"),
+    "strides": ("dense", "heads first", "every second", "one row of many", "negative"),
+    "dout": ("dense", "expanded", "strided", "of lse", "of both", "lse expanded"),
+}  # fmt: skip
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+PLAIN = {
+    "eager", "again", "no_grad", "inference", "autocast", "threads", "checkpoint",
+    "checkpoint reentrant", "hooks", "hooks with strides", "offload", "retained", "compiled autograd",
+}  # fmt: skip  # situations in which tensors are plain
+
+Values = dict[str, str]
+
+
+def allowed(v: Values, situation: str) -> bool:
+    """Whether a call with these values exists and is not refused."""
+    drops, packed = v["dropout"] != "none", v["layout"] in ("packed", "gaps")
+    empty = v["lengths"] in ("no keys", "no rows")
+    if v["mode"] != "auto" and not drops or v["ids"] == "given" and not drops:
+        return False
+    if v["dropout"] in ("prepared", "generator") and situation not in PLAIN:
+        return False
+    if situation == "compiled autograd" and v["mode"] not in ("auto", "fused"):
+        return False  # Dynamo cannot trace a pass whose bits are made by ctypes
+    if v["dropout"] == "generator" and "checkpoint" in situation:
+        return False  # a checkpoint restores the default generators alone
+    if situation == "threads" and v["dropout"] in ("drawn", "generator", "prepared"):
+        return False  # whose numbers go to whichever thread comes first
+    if v["dropout"] == "prepared" and (v["layout"] != "dense" or v["entry"] != "attention"):
+        return False
+    if v["blocks"] == "given" and (
+        situation not in PLAIN or v["layout"] != "dense" or v["lengths"] != "equal"
+        or v["dropout"] == "prepared" or v["shard"] == "given" or v["strides"] == "negative"
+    ):  # fmt: skip
+        return False
+    if v["blocks"] == "given" and situation in ("retained", "compiled autograd"):
+        return False
+    if v["shard"] == "given" and (v["mask"] == "top-left" or v["layout"] == "gaps" or empty):
+        return False
+    if empty and (packed or v["layout"] == "padded") and v["sink"] == "given":
+        return False  # refused: the library has no rows that see the sink alone there
+    if empty and v["layout"] == "gaps":
+        return False
+    if situation in TRACED and (v["layout"] == "gaps" or v["strides"] == "negative"):
+        return False
+    if situation == "export" and v["dropout"] == "drawn":
+        return False
+    if situation == "dtensor" and (drops or v["layout"] != "dense" or v["sink"] == "given"):
+        return False
+    if situation in ("no_grad", "inference", "export", "fake") and v["dout"] != "dense":
+        return False
+    if situation == "autocast" and v["dtype"] == "f32":
+        return False
+    if situation == "hooks with strides" and empty:
+        return False
+    return ENTRIES[v["entry"]].takes(v, situation)
+
+
+TRACED = {"compile", "inductor", "dynamic", "export", "make_fx", "jit", "fake"}
+
+
+# ---- which cases ----
+
+
+def draw(situation: str, count: int, seed: int, pairs: bool) -> list[Case]:
+    """`count` cases of a situation; with `pairs` as many more as cover each pair of values."""
+    r = random.Random(f"{seed} {situation}")
+    open_ones = set(_wanted(r, situation, pairs))
+    cases: list[Case] = []
+    while open_ones and (pairs or len(cases) < count):
+        most, best = 0, None
+        for target in r.sample(sorted(open_ones), min(6, len(open_ones))):
+            values = _complete(r, dict(target), situation)
+            if values is None:
+                open_ones.discard(target)
+                continue
+            covers = sum(set(x) <= values.items() for x in open_ones)
+            if covers > most:
+                most, best = covers, values
+        if best is None:
+            continue
+        open_ones = {x for x in open_ones if not set(x) <= best.items()}
+        cases.append(Case(situation, best, r.randrange(10**6)))
+    while len(cases) < count:
+        values = _complete(r, {}, situation)
+        assert values is not None, situation
+        cases.append(Case(situation, values, r.randrange(10**6)))
+    return cases
+
+
+def _wanted(r: random.Random, situation: str, pairs: bool) -> Iterator[tuple[Any, ...]]:
+    single = [(axis, value) for axis, values in AXES.items() for value in values]
+    for at, one in enumerate(single):
+        yield (one,)
+        for other in single[at + 1 :] if pairs else ():
+            if one[0] != other[0]:
+                yield (one, other)
+
+
+def _complete(r: random.Random, fixed: Values, situation: str) -> Values | None:
+    """Values with the given ones that are allowed; None if none are found."""
+    for attempt in range(400):
+        values = {axis: r.choice(choices) for axis, choices in AXES.items()}
+        usual = 0.3 + 0.1 * (attempt % 8)  # ever more of the first values, which go with any other
+        for axis, choices in AXES.items():
+            if r.random() < usual and axis != "entry" and (axis, situation) != ("dtype", "autocast"):
+                values[axis] = choices[0]
+        values.update(fixed)
+        if allowed(values, situation):
+            return values
+    return None
+
+
+# ---- one case ----
+
+
+@dataclass
+class Case:
+    situation: str
+    values: Values
+    seed: int
+    device: str = "cpu"
+
+    q: Tensor = field(init=False)  # rows first, as attention() takes them; the entry turns them
+    k: Tensor = field(init=False)
+    v: Tensor = field(init=False)
+    sink: Tensor | None = field(init=False, default=None)
+    keywords: dict[str, Any] = field(init=False)  # of attention()
+    rng: tuple[int, int] = (0, 0)  # seed and offset of dropout
+    function: Callable[..., Any] = field(init=False)
+
+    def __str__(self) -> str:
+        given = [f"{axis} {x}" for axis, x in self.values.items() if x != AXES[axis][0]]
+        return f"{self.situation}, seed {self.seed}: {self.values['entry']}, {', '.join(given)}"
+
+    def build(self) -> None:
+        """Make the tensors and keywords."""
+        r, v = random.Random(self.seed), self.values
+        self._random = torch.Generator().manual_seed(self.seed)
+        batch, heads = r.choice((1, 2, 3)), r.choice((2, 4))
+        kv_heads = heads if v["heads"] == "equal" else heads // 2
+        dim = r.choice((8, 16)) if v["dims"] != "odd" else r.choice((5, 12))
+        v_dim = dim if v["dims"] == "equal" else r.choice((8, 24, 11))
+        rows = r.choice((1, 7, 20, 33))
+        columns = {"equal": rows, "more keys": rows + r.choice((1, 9, 40)), "one row": 19,
+                   "fewer keys": max(1, rows // 2), "no keys": 0, "no rows": rows}[v["lengths"]]  # fmt: skip
+        rows = {"one row": 1, "no rows": 0}.get(v["lengths"], rows)
+        self.keywords = {"causal": {"full": False, "causal": True, "top-left": "top-left"}[v["mask"]]}
+        window = {"open": (-1, -1), "left": (4, -1), "right": (-1, 3), "both": (5, 2)}[v["window"]]
+        scale = {"default": None, "given": 0.3, "negative": -0.25}[v["scale"]]
+        self.keywords.update(window=window, scale=scale, softcap=2.5 if v["softcap"] == "on" else 0.0)
+        first, second = self._lengths(r, batch, rows, columns)
+        self.dtype = DTYPES[v["dtype"]]
+        dtype = torch.float32 if self.situation == "autocast" else self.dtype
+        self.q = self._tensor((*first, heads, dim), dtype)
+        self.k = self._tensor((*second, kv_heads, dim), dtype)
+        self.v = self._tensor((*second, kv_heads, v_dim), dtype)
+        if v["slopes"] != "none":
+            shape = (heads,) if v["slopes"] == "heads" else (batch, heads)
+            self.keywords["slopes"] = torch.rand(shape, generator=self._random).to(self.device) / 4
+        if v["sink"] == "given":
+            self.sink = torch.randn(heads, generator=self._random).to(self.device)
+        if v["ids"] == "given":
+            ids = r.sample(range(50), batch)
+            self.keywords["sequence_ids"] = torch.tensor(ids, device=self.device)
+        if v["shard"] == "given":
+            self.keywords["shard"] = ordo.Shard(batch0=2, head0=heads, heads_total=3 * heads)
+        if v["blocks"] == "given":
+            documents = torch.arange(rows) * 3 // max(rows, 1)
+            self.keywords["block_mask"] = ordo.BlockMask.from_documents(documents.numpy())
+        self._dropout(r)
+        self.function = ENTRIES[v["entry"]].make(self)
+
+    def _lengths(self, r: random.Random, batch: int, rows: int, columns: int) -> tuple[Any, Any]:
+        """Lists of lengths; the leading axes of q and of k."""
+        layout, empty = self.values["layout"], 0 in (rows, columns)
+
+        def ints(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=self.device)
+
+        if layout == "dense":
+            return (batch, rows), (batch, columns)
+        if layout == "padded":
+            self.keywords["q_lens"] = ints([r.randint(0, rows) for _ in range(batch)])
+            self.keywords["kv_lens"] = ints([r.randint(0, columns) for _ in range(batch)])
+            return (batch, rows), (batch, columns)
+        each = [[r.randint(1, max(most, 1)) for _ in range(batch)] for most in (rows, columns)]
+        if self.values["lengths"] == "equal":
+            each[1] = each[0]
+        totals = [0 if most == 0 else sum(x) for most, x in zip((rows, columns), each)]
+        if empty:
+            each = [x if total else [0] * batch for x, total in zip(each, totals)]
+        ends = [[sum(x[:b]) for b in range(batch + 1)] for x in each]
+        self.keywords.update(cu_q=ints(ends[0]), cu_kv=ints(ends[1]))
+        self.keywords.update(max_q=max(1, *each[0]), max_kv=max(1, *each[1]))
+        if layout == "gaps":
+            self.keywords["q_lens"] = ints([r.randint(0, x) for x in each[0]])
+            self.keywords["kv_lens"] = ints([r.randint(0, x) for x in each[1]])
+        behind = 0 if empty or r.random() < 0.5 else 3  # rows of no sequence
+        return (totals[0] + behind,), (totals[1] + behind,)
+
+    def _dropout(self, r: random.Random) -> None:
+        source = self.values["dropout"]
+        if source == "none":
+            return
+        self.rng = r.randrange(2**32), r.randrange(2**32)
+        self.keywords["dropout_p"] = r.choice((0.25, 0.5, 0.002))
+        if source in ("seed", "fa2", "prepared"):
+            self.keywords["seed"] = self.rng
+        elif source == "state":
+            self.keywords["rng_state"] = torch.tensor(self.rng, device=self.device)
+        elif source == "generator":
+            self.keywords["generator"] = torch.Generator(self.device)
+        if source == "fa2":
+            self.keywords["keying"] = "fa2"
+
+    def start(self) -> None:
+        """Set generators as the case has them, before each run; rng is then what is drawn."""
+        torch.manual_seed(self.seed)
+        source, made = self.values["dropout"], None
+        if source == "generator":
+            made = self.keywords["generator"]
+        if source in ("drawn", "generator"):
+            if made is not None:
+                made.manual_seed(self.seed)
+            pair = torch.randint(2**32, (2,), device=self.device, generator=made)
+            self.rng = tuple(pair.tolist())
+            torch.manual_seed(self.seed)
+            if made is not None:
+                made.manual_seed(self.seed)
+        if source == "prepared":
+            rest = {x: self.keywords[x] for x in ("dropout_p", "causal", "shard", "sequence_ids")
+                    if x in self.keywords}  # fmt: skip
+            self.keywords.pop("seed", None)
+            self.keywords["prepared"] = ordo.torch.prepare_dropout(
+                self.q.shape, self.k.shape, device=self.device, dtype=self.dtype, seed=self.rng, **rest
+            )
+
+    def _tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        values = torch.randn(shape, generator=self._random).to(dtype).to(self.device)
+        return laid(values, self.values["strides"])
+
+    def upstream(self, o: Tensor, lse: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of o and lse."""
+        kind = self.values["dout"]
+        made = torch.Generator().manual_seed(self.seed + 1)
+        dout = torch.randn(o.shape, generator=made).to(o.dtype).to(o.device)
+        if lse is None or kind in ("dense", "expanded", "strided"):
+            if kind == "expanded":
+                dout = torch.full((), 0.75, dtype=o.dtype, device=o.device).expand(o.shape)
+            elif kind == "strided" and o.numel():
+                dout = laid(dout, "every second")
+            return dout, None
+        dlse = torch.randn(lse.shape, generator=made).to(lse.device)
+        if kind == "lse expanded":
+            dlse = torch.full((), 0.5, device=lse.device).expand(lse.shape)
+        return None if kind == "of lse" else dout, dlse
+
+
+def laid(x: Tensor, kind: str) -> Tensor:
+    """The same values with other strides, or at an odd address."""
+    if x.numel() == 0:
+        return x
+    if kind == "heads first":
+        return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+    if kind == "every second":
+        return torch.stack((x, x + 1), -1).flatten(-2)[..., ::2]
+    if kind == "one row of many":  # an address of its own
+        return torch.cat((torch.zeros(1, dtype=x.dtype, device=x.device), x.flatten()))[1:].view(x.shape)
+    if kind == "negative":
+        return torch._neg_view(-x)
+    return x

@@ -1,0 +1,159 @@
+"""What a case must give: the bits of NumPy's ordo.forward() and ordo.backward() under one plan.
+
+On a GPU, whose bits NumPy's functions do not have, attention() itself without any situation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import ordo
+import torch
+from cases import Case
+from ordo._problem import NO_KEYS, dropout_of
+from ordo._words import mask_of
+from torch import Tensor
+
+
+class Results(NamedTuple):
+    """Each None where the case does not have it."""
+
+    o: Tensor
+    lse: Tensor | None
+    dq: Any = None
+    dk: Any = None
+    dv: Any = None
+    dsink: Any = None
+
+
+def expected(case: Case) -> Results:
+    """By NumPy: gradients of what case.upstream() gives."""
+    q, k, v = (x.detach().resolve_neg().to(case.dtype) for x in (case.q, case.k, case.v))
+    given = dict(case.keywords)
+    if "cu_q" in given and "q_lens" in given:
+        return _with_gaps(case, q, k, v, given)
+    return _one(case, q, k, v, given)
+
+
+def _with_gaps(case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any]) -> Results:
+    """Of the used rows alone, put back to their places."""
+    places = []  # the used rows, then the others
+    for ends, used, count in (("cu_q", "q_lens", len(q)), ("cu_kv", "kv_lens", len(k))):
+        starts, counts = given[ends].tolist(), given.pop(used).tolist()
+        first = [s + i for s, n in zip(starts, counts) for i in range(n)]
+        places.append(first + sorted(set(range(count)) - set(first)))
+        sums = [sum(counts[:b]) for b in range(len(counts) + 1)]
+        given[ends] = torch.tensor(sums, dtype=torch.int32)
+    (rows, columns), (back, _) = places, ([x.index(i) for i in range(len(x))] for x in places)
+    dout, dlse = case.upstream(*_outputs(q, v))
+    ends = None if dout is None else dout[rows], None if dlse is None else dlse[:, rows]
+    part = _one(case, q[rows], k[columns], v[columns], given, ends)
+    dk, dv = torch.empty_like(part.dk), torch.empty_like(part.dv)
+    dk[columns], dv[columns] = part.dk, part.dv
+    return Results(part.o[back], part.lse[:, back], part.dq[back], dk, dv, part.dsink)
+
+
+def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    o = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+    return o, torch.full((*q.shape[:-3], q.shape[-2], q.shape[-3]), -torch.inf)
+
+
+def _one(
+    case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any], ends: Any = None
+) -> Results:
+    packed, heads = "cu_q" in given, q.shape[-2]
+    batch = len(given["cu_q"]) - 1 if packed else q.shape[0]
+    o, lse = _outputs(q, v)
+    dout, dlse = case.upstream(o, lse) if ends is None else ends
+    if 0 in (q.shape[-3], k.shape[-3], batch):
+        grads = (torch.zeros_like(x) for x in (q, k, v))
+        dsink = None
+        if case.sink is not None:
+            lse[:] = case.sink[:, None]
+            dsink = torch.zeros(heads) if dlse is None else dlse.sum((0, 2))
+        return Results(o, lse, *grads, dsink)
+    plan = ordo.Plan(_problem(case, q, k, v, given, batch), backend="cpu")
+    rest = {
+        x: given[x].numpy() for x in ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes")
+        if x in given
+    }  # fmt: skip
+    rest["seed"], rest["offset"] = case.rng
+    if case.sink is not None:
+        rest["sink"] = case.sink.detach().numpy()
+    if "block_mask" in given:
+        rest["block_mask"] = given["block_mask"]
+    arrays = [_array(x) for x in (q, k, v)]
+    ordo.forward(plan, *arrays, o=_array(o), lse=lse.numpy(), **rest)
+    if dout is None:
+        dout = torch.zeros_like(o)
+    more: dict[str, Any] = dict(rest, dlse=None if dlse is None else dlse.contiguous().numpy())
+    dsink = None
+    if case.sink is not None:
+        dsink = torch.empty(heads)
+        more["dsink"] = dsink.numpy()
+    grads = [torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v)]
+    names = dict(zip(("dq", "dk", "dv"), map(_array, grads)))
+    upstream = _array(dout.contiguous())
+    ordo.backward(plan, *arrays, _array(o), lse.numpy(), upstream, **names, **more)
+    return Results(o, lse, *grads, dsink)
+
+
+def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int) -> ordo.Problem:
+    packed = "cu_q" in given
+    left, right = given["window"]
+    mask = mask_of(given["causal"])
+    hides = left >= 0 or (right >= 0 and mask == "full")
+    return ordo.Problem(
+        dtype=case.values["dtype"], layout="packed" if packed else "padded" if "q_lens" in given else "dense",
+        batch=batch, heads=q.shape[-2], kv_heads=k.shape[-2], head_dim=q.shape[-1],
+        v_head_dim=v.shape[-1], q_len=given["max_q"] if packed else q.shape[1],
+        kv_len=given["max_kv"] if packed else k.shape[1] or NO_KEYS,
+        total_q=len(q) if packed else 0, total_kv=len(k) if packed else 0,
+        scale=given["scale"] or 0.0, mask=mask, window=(left, right) if hides else None,
+        softcap=given["softcap"], alibi="slopes" in given,
+        dropout=dropout_of(given.get("dropout_p", 0.0), given.get("keying", "ordo")),
+        shard=given.get("shard", ordo.Shard()),
+        blocks=given["block_mask"].limits if "block_mask" in given else ordo.Problem(q_len=1, head_dim=1).blocks,
+    )  # fmt: skip
+
+
+def _array(x: Tensor) -> Any:
+    x = x.contiguous() if not x.is_contiguous() else x
+    return x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def differences(case: Case, found: Results, right: Results) -> list[str]:
+    """The results whose bits differ, in words."""
+    said = []
+    for name, x, y in zip(Results._fields, found, right):
+        if x is None or y is None:
+            continue
+        x = x.detach().cpu()
+        if case.values["layout"] == "gaps":  # autograd may add rows to zeros: -0 becomes 0
+            x, y = x + 0, y + 0
+        if name[0] == "d" and x.dtype != y.dtype:  # autocast: gradients of the wider inputs
+            y = y.to(x.dtype)
+        if x.shape != y.shape or x.dtype != y.dtype:
+            said.append(f"{name} is {x.dtype} {tuple(x.shape)}, expected {y.dtype} {tuple(y.shape)}")
+        elif not torch.equal(_bits(x), _bits(y)):
+            worst = (x.double() - y.double()).abs().nan_to_num().max().item()
+            said.append(f"{name} differs by up to {worst:.3g}")
+    return said
+
+
+def _bits(x: Tensor) -> Tensor:
+    x = x.resolve_neg().contiguous()
+    return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+
+
+def reference_on(case: Case, device: str) -> Results:
+    """attention() itself, eagerly: what a GPU's bits are compared with."""
+    from situations import eager  # which uses Results
+
+    plain = dataclasses.replace(case, values=dict(case.values, entry="attention"))
+    plain.device = device
+    plain.build()
+    plain.start()
+    return eager(plain)
