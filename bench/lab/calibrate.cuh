@@ -117,8 +117,8 @@ __global__ void add_latency_kernel(char *target, int tiles, uint32_t bytes, int 
 
 ORDO_DEVICE void await(const int32_t *flag, int32_t value)
 {
-    for (uint32_t spins = 0; load_acquire(flag) != value; spins++)
-        ordo_watch(spins);
+    for (ordo_watch watch; load_acquire(flag) != value;)
+        watch.look(ORDO_WAIT_COUNTER, (uint64_t)flag, (uint32_t)value);
 }
 
 enum { FLAG_STRIDE = 64 }; /* a flag each in cache lines of their own */
@@ -164,8 +164,8 @@ __global__ void grid_barrier_kernel(int32_t *arrived, int rounds, stamp *out)
         __syncthreads();
         if (threadIdx.x == 0) {
             add_release(arrived, 1);
-            for (uint32_t spins = 0; load_acquire(arrived) < x * (int)gridDim.x; spins++)
-                ordo_watch(spins);
+            for (ordo_watch watch; load_acquire(arrived) < x * (int)gridDim.x;)
+                watch.look(ORDO_WAIT_COUNTER, (uint64_t)arrived, x * gridDim.x);
         }
         __syncthreads();
     }

@@ -49,6 +49,13 @@ allow "$none" ''
 allow 'ptxas info    : Used 168 registers, used 16 barriers' ''
 allow 'kernel.cu(1): warning: something else' 'kernel.cu(1): warning: something else'
 
+spills='    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads'
+if ! said=$("$check" --slow "$object" "$folder/compiler" "$object" "$spills" 0 2>&1) || [ ! -e "$object" ]; then
+    fail "--slow refused: $spills"
+elif [ "${said#*"8 bytes stack"}" = "$said" ]; then
+    fail "--slow said: $said"
+fi
+
 status=0
 "$check" "$object" "$folder/compiler" "$object" "$none" 3 >/dev/null 2>&1 || status=$?
 [ "$status" -eq 3 ] || fail "the compiler ended with 3, the check with $status"

@@ -33,9 +33,9 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     const bool seen = at.keys > 0;
     if (EARLY) {
         if (t == 0)
-            for (uint32_t spins = 0; seen && load_acquire(args.turns + tile) != at.keys; spins++) {
+            for (ordo_watch watch; seen && load_acquire(args.turns + tile) != at.keys;) {
                 __nanosleep(500);
-                ordo_watch(spins);
+                watch.look(ORDO_WAIT_COUNTER, (uint64_t)(args.turns + tile), (uint32_t)at.keys);
             }
         __syncthreads();
         if (blockIdx.x == gridDim.x - 1) /* this kernel ends no sooner than the chains */

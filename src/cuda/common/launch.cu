@@ -4,6 +4,9 @@
 #include <stdio.h>
 
 #include "cuda/common/layout.h"
+#ifdef ORDO_WATCHDOG
+#include "cuda/common/watchdog_host.h"
+#endif
 
 ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)
 {
@@ -110,6 +113,9 @@ ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda
     if (grid.shared_bytes > 0)
         CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)grid.shared_bytes));
+#ifdef ORDO_WATCHDOG
+    watch_launch(kernel, grid.blocks);
+#endif
     void *parameters[] = { (void *)argument };
     CUDA_CALL(cudaLaunchKernelExC(&config, kernel, parameters));
     return ORDO_OK;

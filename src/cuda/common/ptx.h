@@ -1,14 +1,13 @@
 /* common/ptx.h: one function per instruction of sm_90a that CUDA C does not offer.
  *
- * Addresses of shared memory are 32-bit. In builds with ORDO_WATCHDOG a spin that lasts seconds
- * faults (by a bad store: a trap instruction would make ptxas serialise wgmma). */
+ * Addresses of shared memory are 32-bit. */
 #ifndef CUDA_COMMON_PTX_H
 #define CUDA_COMMON_PTX_H
 
 #include <cuda.h>
 #include <stdint.h>
 
-#define ORDO_DEVICE static __device__ __forceinline__
+#include "cuda/common/watchdog.h"
 
 /* Address of dynamic shared memory in a kernel without static shared memory. Kernels check it once,
  * at their start, so that every address in them is a constant. */
@@ -18,19 +17,6 @@ ORDO_DEVICE void ordo_fault(void)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(0xfffffff0u), "r"(0) : "memory");
 }
-
-#ifdef ORDO_WATCHDOG
-enum { ORDO_SPINS = 1 << 20 };
-ORDO_DEVICE void ordo_watch(uint32_t spins)
-{
-    if (spins > ORDO_SPINS)
-        ordo_fault();
-}
-#else
-ORDO_DEVICE void ordo_watch(uint32_t)
-{
-}
-#endif
 
 /* ---- mbarriers ---- */
 
@@ -68,8 +54,8 @@ ORDO_DEVICE bool mbar_try(uint32_t bar, uint32_t parity)
 
 ORDO_DEVICE void mbar_wait(uint32_t bar, uint32_t parity)
 {
-    for (uint32_t spins = 0; !mbar_try(bar, parity); spins++)
-        ordo_watch(spins);
+    for (ordo_watch watch; !mbar_try(bar, parity);)
+        watch.look(ORDO_WAIT_MBARRIER, bar, parity);
 }
 
 /* One arrival per warp: the warps of a warpgroup do not run in lockstep. */
@@ -146,12 +132,16 @@ ORDO_DEVICE void bulk_commit(void)
 
 ORDO_DEVICE void bulk_wait_read(void) /* the source may be overwritten */
 {
+    ordo_watch_note(ORDO_WAIT_COPIES, 0);
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    ordo_watch_note(ORDO_WAIT_NONE, 0);
 }
 
 ORDO_DEVICE void bulk_wait(void) /* the writes are done */
 {
+    ordo_watch_note(ORDO_WAIT_COPIES, 1);
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    ordo_watch_note(ORDO_WAIT_NONE, 0);
 }
 
 ORDO_DEVICE uint64_t policy_evict_last(void)
@@ -190,7 +180,9 @@ ORDO_DEVICE void fence_global_to_async(void)
 
 ORDO_DEVICE void named_sync(uint32_t id, uint32_t threads)
 {
+    ordo_watch_note(ORDO_WAIT_NAMED, id);
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    ordo_watch_note(ORDO_WAIT_NONE, 0);
 }
 
 ORDO_DEVICE void named_arrive(uint32_t id, uint32_t threads)
@@ -220,7 +212,9 @@ ORDO_DEVICE void grid_let_next(void)
 
 ORDO_DEVICE void grid_wait(void)
 {
+    ordo_watch_note(ORDO_WAIT_GRID, 0);
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    ordo_watch_note(ORDO_WAIT_NONE, 0);
 }
 
 ORDO_DEVICE bool elect_one(void)
@@ -233,7 +227,9 @@ ORDO_DEVICE bool elect_one(void)
 
 template <int REGISTERS> ORDO_DEVICE void registers_up(void)
 {
+    ordo_watch_note(ORDO_WAIT_REGISTERS, REGISTERS);
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+    ordo_watch_note(ORDO_WAIT_NONE, 0);
 }
 
 template <int REGISTERS> ORDO_DEVICE void registers_down(void)
