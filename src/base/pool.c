@@ -69,12 +69,6 @@ int ordo_pool_threads(int asked)
     return threads < ORDO_THREADS_MAX ? threads : ORDO_THREADS_MAX;
 }
 
-static void run_task(ordo_task *task, void *context, int worker, int workers, void *scratch)
-{
-    ORDO_DEFAULT_ENVIRONMENT; /* a worker is born with that of the thread that made it */
-    task(context, worker, workers, scratch);
-}
-
 static void *live(void *argument)
 {
     const int worker = (int)(intptr_t)argument;
@@ -88,7 +82,7 @@ static void *live(void *argument)
         seen = pool.generation;
         const int workers = pool.wanted;
         pthread_mutex_unlock(&pool.lock);
-        run_task(pool.task, pool.context, worker, workers, pool.members[worker].scratch);
+        pool.task(pool.context, worker, workers, pool.members[worker].scratch);
         pthread_mutex_lock(&pool.lock);
         if (--pool.running == 0)
             pthread_cond_signal(&pool.done);
@@ -133,7 +127,7 @@ static ordo_status run_alone(size_t bytes, ordo_task *task, void *context)
     member own = { 0 };
     if (!reserve(&own, bytes > 0 ? bytes : 1))
         return no_memory(bytes);
-    run_task(task, context, 0, 1, own.scratch);
+    task(context, 0, 1, own.scratch);
     free(own.scratch);
     return ORDO_OK;
 }
@@ -156,7 +150,7 @@ static ordo_status run_together(int wanted, size_t bytes, ordo_task *task, void 
     pool.generation++;
     pthread_cond_broadcast(&pool.work);
     pthread_mutex_unlock(&pool.lock);
-    run_task(task, context, 0, wanted, pool.members[0].scratch);
+    task(context, 0, wanted, pool.members[0].scratch);
     pthread_mutex_lock(&pool.lock);
     while (pool.running > 0)
         pthread_cond_wait(&pool.done, &pool.lock);
@@ -166,6 +160,7 @@ static ordo_status run_together(int wanted, size_t bytes, ordo_task *task, void 
 
 ordo_status ordo_pool_run(int threads, size_t scratch_bytes, ordo_task *task, void *context)
 {
+    ORDO_DEFAULT_ENVIRONMENT; /* which workers inherit from the thread that makes them */
     const int wanted = ordo_pool_threads(threads);
     if (pthread_mutex_trylock(&pool.owner) != 0)
         return run_alone(scratch_bytes, task, context);

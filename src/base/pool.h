@@ -4,7 +4,7 @@
  * the same function on every worker; the caller is worker 0. If the pool is in use by another
  * caller, the task runs on one worker instead of waiting, which changes no bit. After fork() the
  * child has no threads, and creates its own. Workers run in the default floating-point environment,
- * and that of the caller is restored. */
+ * and that of the caller is restored; the caller cannot be cancelled inside. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 

@@ -4,8 +4,10 @@
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The thread sanitizer lets a child of a threaded process make no threads. */
@@ -218,5 +220,60 @@ TEST(fork_while_another_thread_computes)
     close_caller(&b);
 }
 
+/* ---- pthread_cancel ---- */
+
+static atomic_bool entered, cancelled;
+
+/* The caller finishes first, and waits for the other worker in the pool. */
+static void outlast_the_caller(void *context, int worker, int workers, void *scratch)
+{
+    (void)context;
+    (void)workers;
+    (void)scratch;
+    if (worker == 0)
+        atomic_store(&entered, true);
+    while (worker > 0 && !atomic_load(&cancelled))
+        sched_yield();
+}
+
+static void *be_cancelled(void *argument)
+{
+    atomic_int *finished = argument;
+    if (ordo_pool_run(2, 64, outlast_the_caller, NULL) == ORDO_OK)
+        atomic_store(finished, 1);
+    pthread_testcancel();
+    atomic_store(finished, 2);
+    return NULL;
+}
+
+/* A thread that is cancelled inside a task ends after it, with no lock taken: a fork waits for the
+ * pool's. An alarm ends the program if that lasts for ever. */
+TEST(a_cancelled_caller_leaves_the_pool)
+{
+    static atomic_int finished;
+    static caller a;
+    pthread_t thread;
+    void *result = NULL;
+    open_caller(&a, 1);
+    alarm(240);
+    CHECK(pthread_create(&thread, NULL, be_cancelled, &finished) == 0);
+    while (!atomic_load(&entered))
+        sched_yield();
+    nanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL); /* until it sleeps */
+    CHECK(pthread_cancel(thread) == 0);
+    nanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL); /* until that is noticed */
+    atomic_store(&cancelled, true);
+    CHECK(pthread_join(thread, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED);
+    CHECK_INT(finished, 1);
+    if (atomic_load(&finished) == 1) { /* else the pool is locked, and all below hangs */
+        CHECK_INT(child(&a, 1, 0), 0);
+        CHECK(same_again(&a, 4));
+    }
+    alarm(0);
+    close_caller(&a);
+}
+
 CHECK_MAIN(RUN(every_worker_once), RUN(a_task_inside_a_task), RUN(callers_at_once),
-           RUN(children_make_threads_of_their_own), RUN(fork_while_another_thread_computes))
+           RUN(children_make_threads_of_their_own), RUN(fork_while_another_thread_computes),
+           RUN(a_cancelled_caller_leaves_the_pool))
