@@ -44,10 +44,10 @@ static ordo_status load(const block_cuda_module **module)
     int devices;
     ORDO_TRY(ordo_device_count(&devices, &beside));
     const char *slash = strrchr(beside, '/');
-    const int folder = slash ? (int)(slash - beside) : 1;
-    if (snprintf(path, sizeof path, "%.*s/libordo_lab_cuda.so", folder, slash ? beside : ".") >=
-        (int)sizeof path)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "CUDA module of the laboratory: path too long");
+    if (!slash || snprintf(path, sizeof path, "%.*s/libordo_lab_cuda.so", (int)(slash - beside),
+                           beside) >= (int)sizeof path)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "CUDA module of the laboratory: no path beside \"%s\"", beside);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, ORDO_BLOCK_CUDA_ENTRY) : NULL;
     if (symbol == NULL)

@@ -1,14 +1,19 @@
 /* cuda_module.c: find and load libordo_cuda.so.
  *
  * The outcome of the one attempt is kept: every later call gets the same table, or the same
- * status and message. The module stays loaded, for the CUDA runtime cannot be unloaded. */
-#define _GNU_SOURCE /* dladdr */
+ * status and message. The module stays loaded, for the CUDA runtime cannot be unloaded.
+ *
+ * The places of the search do not depend on the current folder, which may belong to anybody by
+ * then, nor on the name by which the program was started. */
+#define _GNU_SOURCE /* dladdr1, dlinfo, secure_getenv */
 #include "api/cuda_module.h"
 
+#include "base/environment.h"
 #include "base/status.h"
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +24,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const ordo_cuda_module *loaded; /* NULL if there is none: then `reason` says why */
 static char loaded_path[PATH_MAX];
 static char reason[ORDO_CUDA_WHY_SIZE];
+static char self[PATH_MAX]; /* the file of libordo; "" if that is the program */
 
 /* Whether the table and what goes through it are what this library was built with; else why not. */
 static bool fits(const ordo_cuda_module *table, const char *path)
@@ -45,6 +51,32 @@ static bool fits(const ordo_cuda_module *table, const char *path)
     return true;
 }
 
+/* path = `file` as seen from the current folder; "" if that does not fit or has no name. */
+static void make_absolute(char *path, const char *file)
+{
+    char folder[PATH_MAX];
+    int length = PATH_MAX;
+    if (file[0] == '/')
+        length = snprintf(path, PATH_MAX, "%s", file);
+    else if (getcwd(folder, sizeof folder) && folder[0] == '/')
+        length = snprintf(path, PATH_MAX, "%s/%s", folder, file);
+    if (length >= PATH_MAX)
+        path[0] = 0;
+}
+
+/* A library found through a relative path is one of the current folder at load time. The loader has
+ * no name for the program, and the one of dladdr() is what its caller chose. */
+__attribute__((constructor)) static void find_self(void)
+{
+    Dl_info info;
+    void *found = NULL;
+    if (!dladdr1(&once, &info, &found, RTLD_DL_LINKMAP))
+        return;
+    const struct link_map *map = found;
+    if (map->l_name[0])
+        make_absolute(self, map->l_name);
+}
+
 /* Take the table out of the library at `path`, or write why not. */
 static void load(const char *path)
 {
@@ -66,7 +98,9 @@ static void load(const char *path)
         dlclose(library);
         return;
     }
-    snprintf(loaded_path, sizeof loaded_path, "%s", path);
+    struct link_map *map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0)
+        make_absolute(loaded_path, map->l_name);
     loaded = table;
 }
 
@@ -95,17 +129,15 @@ static bool attempt(const char *path, char *tried, size_t tried_size)
 
 static void search(void)
 {
-    const char *named = getenv("ORDO_CUDA_MODULE");
+    ORDO_DEFAULT_ENVIRONMENT; /* no cancellation between a library and its table */
+    const char *named = secure_getenv("ORDO_CUDA_MODULE");
     if (named && *named) {
         load(named);
         return;
     }
     char tried[ORDO_CUDA_WHY_SIZE - 40] = "", path[PATH_MAX], program[PATH_MAX];
-    Dl_info self;
-    if (dladdr(&once, &self) && self.dli_fname && beside(path, self.dli_fname, "libordo_cuda.so") &&
-        attempt(path, tried, sizeof tried))
+    if (beside(path, self, "libordo_cuda.so") && attempt(path, tried, sizeof tried))
         return;
-    /* Linked statically, ordo is part of the program, and dladdr() knows no folder then. */
     const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length > 0) {
         program[length] = 0;

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "check.h"
 
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +105,132 @@ TEST(a_module_with_other_passes_is_refused)
     CHECK_HAS(o.why, says);
 }
 
+/* ---- where the module is looked for ---- */
+
+/* A folder with links libordo_cuda.so to a module of tests/api, and libordo.so to the library. */
+static bool plant(char *folder, size_t size, const char *module)
+{
+    char path[4096];
+    snprintf(folder, size, "%s", "/tmp/ordo-module-XXXXXX");
+    if (!mkdtemp(folder))
+        return false;
+    snprintf(path, sizeof path, "%s/libordo_cuda.so", folder);
+    if (symlink(in_build(module), path) != 0)
+        return false;
+    snprintf(path, sizeof path, "%s/libordo.so", folder);
+    return symlink(in_build("lib/libordo.so"), path) == 0;
+}
+
+static void uproot(const char *folder)
+{
+    static const char *const names[] = { "libordo_cuda.so", "libordo.so" };
+    char path[4096];
+    for (int x = 0; x < 2; x++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[x]);
+        CHECK_INT(unlink(path), 0);
+    }
+    CHECK_INT(rmdir(folder), 0);
+}
+
+/* In a child: this program, or the library of the folder it was loaded from, counts devices after
+ * chdir(). The status and the path of the module are printed. */
+static int count_elsewhere(const char *loaded_from, const char *folder)
+{
+    const char *path = NULL;
+    int count = 0;
+    ordo_status (*ask)(int *count, const char **path) = ordo_device_count;
+    if (strcmp(loaded_from, "program") != 0) {
+        void *library = chdir(loaded_from) == 0 ? dlopen("./libordo.so", RTLD_NOW) : NULL;
+        void *symbol = library ? dlsym(library, "ordo_device_count") : NULL;
+        if (!symbol)
+            return 1;
+        memcpy(&ask, &symbol, sizeof ask); /* C has no cast from an object to a function */
+    }
+    if (chdir(folder) != 0)
+        return 1;
+    const ordo_status status = ask(&count, &path);
+    printf("%d %s\n", (int)status, path ? path : "");
+    return 0;
+}
+
+/* Start this program as ./NAME from its own folder, with the arguments; text = what it prints. */
+static void start_again(const char *name, const char *loaded_from, const char *folder, char *text,
+                        size_t size)
+{
+    char own[4096];
+    int ends[2];
+    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(own, '/');
+    text[0] = 0;
+    CHECK(slash != NULL && pipe(ends) == 0);
+    if (!slash)
+        return;
+    const pid_t child = fork();
+    if (child == 0) {
+        char program[4096];
+        snprintf(program, sizeof program, "./%s", slash + 1);
+        *slash = 0;
+        unsetenv("ORDO_CUDA_MODULE");
+        if (chdir(own) == 0 && dup2(ends[1], STDOUT_FILENO) >= 0)
+            execl(program, name ? name : program, loaded_from, folder, (char *)NULL);
+        _exit(9);
+    }
+    close(ends[1]);
+    const ssize_t got = read(ends[0], text, size - 1);
+    text[got > 0 ? got : 0] = 0;
+    close(ends[0]);
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Neither ./libordo_cuda.so of a folder entered later, nor the one beside the name that the caller
+ * gave the program, belongs to a program that is linked statically. */
+TEST(a_static_program_takes_no_module_of_the_current_folder)
+{
+    char folder[64], name[4096], text[4096], none[16];
+    if (!in_build(""))
+        SKIP("ORDO_BUILD is not set");
+    CHECK(plant(folder, sizeof folder, "tests/api/fake_module.so"));
+    snprintf(none, sizeof none, "%d \n", ORDO_ERR_UNSUPPORTED);
+    start_again(NULL, "program", folder, text, sizeof text);
+    CHECK_TEXT(text, none);
+    snprintf(name, sizeof name, "%s/program", folder);
+    start_again(name, "program", "/", text, sizeof text);
+    CHECK_TEXT(text, none);
+    uproot(folder);
+}
+
+/* A library that was found through a relative path stays the one of that folder. */
+TEST(a_library_takes_the_module_beside_it_after_chdir)
+{
+    char folder[64], other[64], text[4096], expected[4096];
+    if (!in_build(""))
+        SKIP("ORDO_BUILD is not set");
+    CHECK(plant(folder, sizeof folder, "tests/api/fake_module.so"));
+    CHECK(plant(other, sizeof other, "tests/api/wrong_abi_module.so"));
+    start_again(NULL, folder, other, text, sizeof text);
+    snprintf(expected, sizeof expected, "%s/./libordo_cuda.so\n", folder);
+    CHECK_HAS(text, "0 /");
+    CHECK_HAS(text, expected);
+    uproot(folder);
+    uproot(other);
+}
+
+/* The path that is reported serves from every folder. */
+TEST(a_module_named_by_a_relative_path_is_reported_absolute)
+{
+    const char *build = in_build("");
+    char folder[4096];
+    if (!build || chdir(build) != 0)
+        SKIP("ORDO_BUILD is not set");
+    const outcome o = count_devices("tests/api/fake_module.so");
+    CHECK_INT(o.status, ORDO_OK);
+    CHECK(getcwd(folder, sizeof folder) != NULL);
+    CHECK_HAS(o.path, folder);
+    CHECK_HAS(o.path, "/tests/api/fake_module.so");
+}
+
 /* This program is linked statically and has no module beside it. */
 TEST(the_places_looked_at_are_named)
 {
@@ -170,8 +297,23 @@ TEST(a_device_describes_itself_and_runs_a_kernel)
     CHECK_HAS(ordo_last_error(), "expected 0 to");
 }
 
-CHECK_MAIN(RUN(a_missing_file_is_named), RUN(a_file_that_is_no_library_is_refused),
-           RUN(a_library_that_is_no_module_is_refused), RUN(a_module_of_another_version_is_refused),
-           RUN(a_module_with_other_passes_is_refused), RUN(the_places_looked_at_are_named),
-           RUN(null_arguments_are_refused), RUN(the_real_module_counts_devices_or_says_why_not),
-           RUN(a_device_describes_itself_and_runs_a_kernel))
+int main(int argc, char **argv)
+{
+    if (argc == 3)
+        return count_elsewhere(argv[1], argv[2]);
+    static const check_entry tests[] = {
+        RUN(a_missing_file_is_named),
+        RUN(a_file_that_is_no_library_is_refused),
+        RUN(a_library_that_is_no_module_is_refused),
+        RUN(a_module_of_another_version_is_refused),
+        RUN(a_module_with_other_passes_is_refused),
+        RUN(the_places_looked_at_are_named),
+        RUN(a_static_program_takes_no_module_of_the_current_folder),
+        RUN(a_library_takes_the_module_beside_it_after_chdir),
+        RUN(a_module_named_by_a_relative_path_is_reported_absolute),
+        RUN(null_arguments_are_refused),
+        RUN(the_real_module_counts_devices_or_says_why_not),
+        RUN(a_device_describes_itself_and_runs_a_kernel),
+    };
+    return check_run(tests, sizeof tests / sizeof tests[0]);
+}

@@ -48,6 +48,8 @@ for name in libordo libordo_lab; do
     readelf -d "$lib/$name.so" | grep -q "SONAME.*\[$name\.so\.0\]" || fail "SONAME is not $name.so.0"
 done
 readelf -d "$lib/libordo.so" | grep -q 'NEEDED.*libordo_lab' && fail "libordo needs libordo_lab"
+nm -D --undefined-only "$lib/libordo.so" | grep -q secure_getenv ||
+    fail "a program with the rights of another user would load what ORDO_CUDA_MODULE names"
 step "only public names and what libordo_lab uses; SONAMEs"
 
 cmake -S "$outside" -B "$tmp/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/ordo" >"$tmp/log"
