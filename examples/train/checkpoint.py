@@ -3,17 +3,23 @@
 A checkpoint is a folder step-00000020 with the files of torch.distributed.checkpoint and a
 manifest: the settings of the run, and the size and digest of every file. It is written under
 another name, synchronised to the disk and renamed, so that a process that is killed at any moment
-leaves the checkpoints before it as they were.
+leaves the checkpoints before it as they were. Other files of the folder are left alone. The digests
+find damage; who can write the files can write a manifest that fits them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import pickle
+import re
 import shutil
+import time
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -21,8 +27,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 Named = dict[str, Any]
-PENDING = "pending"  # the folder that is being written
+CHECKPOINT, PENDING = r"step-\d{8}", r"pending-[0-9a-f]{32}"  # complete, and being written
 MANIFEST = "manifest.json"
+LOCK, PATIENCE = "lock", 10.0  # seconds: a run that was killed may take some to end
 MAY_DIFFER = ("torch", "ordo", "processor")  # bits may then be others; the run goes on
 
 
@@ -56,16 +63,38 @@ def agree(facts: Named) -> None:
                 )
 
 
+def folders(folder: Path, pattern: str) -> list[Path]:
+    """The folders in it whose whole name has this pattern, in order."""
+    return sorted(x for x in folder.glob("*") if re.fullmatch(pattern, x.name) and x.is_dir())
+
+
 def newest(folder: Path) -> Path | None:
-    return max(folder.glob("step-*"), default=None)
+    return max(folders(folder, CHECKPOINT), default=None)
+
+
+def lock(folder: Path) -> IO[str]:
+    """Keep other runs out of the folder until the file is closed, or this process ends."""
+    file, end = open(folder / LOCK, "a"), time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                file.close()
+                raise Refused(f"--out {folder}: another run is training there") from error
+            time.sleep(0.05)
 
 
 def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> None:
     """Write a checkpoint from all ranks; then remove all but the last `keep`."""
-    pending, final = folder / PENDING, folder / f"step-{step:08d}"
+    final = folder / f"step-{step:08d}"
+    state = {**state, "step": torch.tensor(step)}
+    pending = folder / together(lambda: f"pending-{uuid.uuid4().hex}")
 
     def clear() -> None:
-        shutil.rmtree(pending, ignore_errors=True)
+        for old in folders(folder, PENDING):  # of runs that were killed
+            shutil.rmtree(old)
         pending.mkdir(parents=True)
         room = sum(x.numel() * x.element_size() for x in state.values())
         with open(pending / "room", "wb") as file:  # a full disk is found before it is written to
@@ -73,6 +102,7 @@ def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> N
         os.unlink(file.name)
 
     def finish() -> None:
+        check_metadata(pending)
         sizes = {x.name: [x.stat().st_size, digest(x)] for x in sorted(pending.iterdir())}
         with open(pending / MANIFEST, "w") as file:
             json.dump({"step": step, "settings": settings, "files": sizes}, file, indent=1)
@@ -81,7 +111,7 @@ def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> N
         sync(pending)
         os.rename(pending, final)
         sync(folder)
-        for old in sorted(folder.glob("step-*"))[:-keep]:
+        for old in folders(folder, CHECKPOINT)[:-keep]:
             old.rename(pending)  # a half removed checkpoint must not look like a whole one
             shutil.rmtree(pending)
 
@@ -123,11 +153,46 @@ def load(path: Path, state: Named, settings: Named) -> tuple[int, list[str]]:
                 raise Refused(f"checkpoint {path}: {name} has {found} bytes, expected {size}")
             if digest(file) != expected:
                 raise Refused(f"checkpoint {path}: {name} is damaged: expected digest {expected}")
+        check_metadata(path)
         return step, notes
 
     step, notes = together(check)
-    dcp.load(state, storage_reader=dcp.FileSystemReader(path))
+    inside = torch.tensor(-1)  # the step that the tensors were written with
+    try:
+        dcp.load({**state, "step": inside}, storage_reader=dcp.FileSystemReader(path))
+    except CheckpointException as error:
+        raise Refused(f"checkpoint {path}: {reason(error)}") from error
+    if inside != step:
+        raise Refused(f"checkpoint {path}: its tensors are those of step {inside}")
     return step, notes
+
+
+class Metadata(pickle.Unpickler):
+    """Reads what torch.distributed.checkpoint writes about tensors, and runs nothing else.
+
+    PyTorch reads tensors with its safe loader, but this file, and objects beside tensors, as any
+    pickle, which can run any code.
+    """
+
+    NAMES = ("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata",
+             "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING", "_StorageInfo")  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = module.startswith("torch.distributed.checkpoint.") and name in self.NAMES
+        known |= module.partition(".")[0] == "pathlib" and name == "PosixPath"
+        known |= (module, name) in (("torch", "Size"), ("torch.serialization", "_get_layout"))
+        known |= module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if not known:
+            raise Refused(f"it names {module}.{name}, which is no part of a checkpoint")
+        return super().find_class(module, name)
+
+
+def check_metadata(path: Path) -> None:
+    with open(path / ".metadata", "rb") as file:
+        try:
+            Metadata(file).load()
+        except Exception as error:  # what a pickle may raise has no bound
+            raise Refused(f"checkpoint {path}: .metadata: {error}") from error
 
 
 def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Named:

@@ -97,7 +97,7 @@ class Run:
         self.settings["processor"] = processor(args.device)
         fused = args.device == "cuda"  # on the CPU it rounds an element by its place in a tensor
         self.settings["optimizer"] = "AdamW, fused" if fused else "AdamW"
-        checkpoint.together(lambda: args.out.mkdir(parents=True, exist_ok=True))
+        checkpoint.together(self.enter)
         newest = checkpoint.newest(args.out)
         name = newest.name if newest else None
         others = {"parallel": args.parallel, "save_every": args.save_every, "keep": args.keep}
@@ -130,6 +130,11 @@ class Run:
             for note in notes:
                 self.say(f"note: {note}: bits may be others from here on")
             self.say(f"resumed {newest} on {dist.get_world_size()} ranks")
+
+    def enter(self) -> None:
+        """On rank 0: make the folder, and keep other runs out of it while this one lives."""
+        self.args.out.mkdir(parents=True, exist_ok=True)
+        self.lock = checkpoint.lock(self.args.out)
 
     def say(self, line: str) -> None:
         if self.rank == 0:

@@ -6,9 +6,12 @@ run is forked from it in a session of its own, so that it can be killed with all
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import multiprocessing
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -38,9 +41,12 @@ def server():
     sys.path.remove(TRAIN)
 
 
-def launch(arguments, log, limit=None):
+def launch(arguments, log, limit=None, patience=None):
     """In a process of the fork server: train.py with these arguments."""
+    import checkpoint
     import train
+
+    checkpoint.PATIENCE = checkpoint.PATIENCE if patience is None else patience
 
     os.setsid()
     with open(log, "w") as file:
@@ -57,11 +63,11 @@ def launch(arguments, log, limit=None):
 class Training:
     """A run of train.py that goes on in `out`."""
 
-    def __init__(self, server, out, *options, limit=None):
+    def __init__(self, server, out, *options, limit=None, patience=None):
         self.log = Path(f"{out}.log")
         self.log.write_text("")
         arguments = [*OPTIONS, "--out", str(out), *options]
-        self.process = server.Process(target=launch, args=(arguments, self.log, limit))
+        self.process = server.Process(target=launch, args=(arguments, self.log, limit, patience))
         self.process.start()
 
     def finish(self):
@@ -118,8 +124,12 @@ def begun(server, tmp_path):
     out = tmp_path / "out"
     return killed(
         server, out, lambda log: "step    3/6" in log,
-        lambda: {x.name for x in out.iterdir()} == {"step-00000002"},
+        lambda: names_in(out) == {"step-00000002"},
     )  # fmt: skip
+
+
+def names_in(folder):
+    return {x.name for x in folder.iterdir()} - {"lock"}
 
 
 def files_of(folder):
@@ -134,7 +144,7 @@ def test_ranks_do_not_change_bits(server, whole, tmp_path, options):
     """3 ranks do not divide 4 micro-batches; FSDP2 shards what DDP replicates."""
     out = tmp_path / "out"
     assert Training(server, out, "--ranks", *options).digest() == whole[0]
-    assert sorted(x.name for x in out.iterdir()) == ["loss.svg", "step-00000004", "step-00000006"]
+    assert names_in(out) == {"loss.svg", "step-00000004", "step-00000006"}
     assert (out / "loss.svg").read_text() == (whole[1] / "loss.svg").read_text()
 
 
@@ -152,14 +162,15 @@ def test_killed_in_a_step(server, whole, begun):
 def test_killed_during_a_checkpoint(server, whole, tmp_path):
     """What was written is left behind and ignored; the checkpoint before it is whole."""
     out = tmp_path / "out"
-    first, pending = out / "step-00000002", out / "pending"
-    killed(
-        server, out, lambda log: first.exists() and pending.exists(),
-        lambda: first.exists() and pending.exists(),
-    )  # fmt: skip
+    first = out / "step-00000002"
+
+    def pending(*_):
+        return first.exists() and any(out.glob("pending-*"))
+
+    killed(server, out, pending, pending)
     training = Training(server, out, "--ranks", "3")
     assert training.digest() == whole[0] and "resumed" in training.log.read_text()
-    assert not pending.exists()
+    assert not pending()
 
 
 def test_a_rank_that_is_lost_ends_the_others(server, tmp_path):
@@ -234,6 +245,76 @@ def test_damaged_checkpoints(server, begun, tmp_path):
         assert files_of(out) == kept
 
 
+@pytest.fixture
+def ended(whole, tmp_path):
+    """A copy of the folder of an uninterrupted run."""
+    return shutil.copytree(whole[1], tmp_path / "ended")
+
+
+def test_a_folder_in_use(server, ended):
+    """Two runs that write to one folder could mix their checkpoints."""
+    shutil.rmtree(ended / "step-00000006")
+    kept = files_of(ended)
+    with open(ended / "lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refusal = Training(server, ended, "--ranks", "2", patience=0.1).refused()
+    assert f"--out {ended}: another run is training there" in refusal
+    assert files_of(ended) == kept
+
+
+def test_other_files_of_the_folder_stay(server, whole, ended):
+    """A user's copies, notes and folders are no checkpoints: not read, renamed or removed."""
+    shutil.rmtree(ended / "step-00000006")
+    shutil.copytree(ended / "step-00000004", ended / "step-00000004-best")
+    (ended / "pending").mkdir()
+    for name in ("step-00000000.txt", "step-notes", "pending/notes"):
+        (ended / name).write_text("mine")
+    kept = {name: x for name, x in files_of(ended).items() if not name.startswith("step-00000004/")}
+    training = Training(server, ended, "--keep", "1")
+    assert training.digest() == whole[0]
+    assert f"resumed {ended}/step-00000004 on 1 ranks" in training.log.read_text()
+    assert not (ended / "step-00000004").exists()
+    assert kept.items() <= files_of(ended).items()
+
+
+def write_manifest(folder, **changes):
+    """As one who has the right to write the files can: the digests fit."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) | changes
+    manifest["files"] = {
+        x.name: [x.stat().st_size, hashlib.sha256(x.read_bytes()).hexdigest()]
+        for x in folder.iterdir() if x != path
+    }  # fmt: skip
+    path.write_text(json.dumps(manifest))
+
+
+def test_tensors_of_another_step(server, ended):
+    last = ended / "step-00000006"
+    shutil.rmtree(last)
+    shutil.copytree(ended / "step-00000004", last)
+    write_manifest(last, step=6)
+    refusal = Training(server, ended).refused()
+    assert f"checkpoint {last}: its tensors are those of step 4" in refusal
+
+
+class Surprise:
+    def __reduce__(self):
+        return os.mkdir, ("surprise",)
+
+
+def test_metadata_that_would_run_code(server, ended):
+    last = ended / "step-00000006"
+    for content, words in (
+        (pickle.dumps(Surprise()), "it names posix.mkdir, which is no part of a checkpoint"),
+        (b"ctorch.distributed.checkpoint.filesystem\nos.mkdir\n.", "filesystem.os.mkdir"),
+        (b"no pickle", ".metadata: "),
+    ):
+        (last / ".metadata").write_bytes(content)
+        write_manifest(last)
+        assert words in Training(server, ended).refused()
+    assert not list(ROOT.glob("surprise")) and not Path("surprise").exists()
+
+
 def test_a_full_disk(server, whole, begun):
     """The last good checkpoint stays, and the run goes on from it when there is room again."""
     kept = files_of(begun / "step-00000002")
@@ -245,7 +326,7 @@ def test_a_full_disk(server, whole, begun):
         refusal = Training(server, begun, limit=limit).refused()
         assert "step-00000004 could not be written" in refusal and words in refusal
         assert "the last good one is step-00000002" in refusal
-        assert {x.name for x in begun.iterdir()} - {"loss.svg"} == {"step-00000002"}
+        assert names_in(begun) - {"loss.svg"} == {"step-00000002"}
         assert files_of(begun / "step-00000002") == kept
     assert Training(server, begun).digest() == whole[0]
 
@@ -309,7 +390,7 @@ def test_ranks_that_disagree(server, tmp_path, options, flip, words):
         process.join(120)
     assert [process.exitcode for process in ranks] == [1, 1]
     assert words in (tmp_path / "0.log").read_text()
-    assert not list((tmp_path / "out").glob("*"))
+    assert not names_in(tmp_path / "out")
 
 
 def test_order_of_the_data():
