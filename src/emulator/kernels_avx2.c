@@ -42,6 +42,12 @@ static inline vf to_float(vi size, vi total)
     return (vf)_mm256_cvtepi32_ps(_mm256_sign_epi32(exact, (__m256i)total));
 }
 
+static inline vu settled(vu a)
+{
+    __asm__("" : "+x"(a));
+    return a;
+}
+
 static inline bool any(vi a)
 {
     return !_mm256_testz_si256((__m256i)a, (__m256i)a);

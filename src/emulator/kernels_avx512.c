@@ -40,6 +40,12 @@ static inline vf to_float(vi size, vi total)
     return (vf)_mm512_cvt_roundepi32_ps((__m512i)total, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
 
+static inline vu settled(vu a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
+
 static inline bool any(vi a)
 {
     return _mm512_test_epi32_mask((__m512i)a, (__m512i)a) != 0;

@@ -7,6 +7,8 @@
  *   to_integer   vf to vi, toward zero; any vi where that does not fit
  *   magnitude    |vi|; INT32_MIN stays
  *   to_float     a vi, given its magnitude and itself, as a vf, cut off toward zero
+ *   settled      a vu as it is, hidden from the optimizer, which would add in another order and
+ *                need more registers than there are
  *   any          whether a lane of a vi is not 0
  *   from_table   table[index] of each lane
  *   from_half    LANES elements of f16 as vf; of a NaN any NaN
@@ -63,39 +65,34 @@ static inline vi choose(vi mask, vi yes, vi no)
     return (yes & mask) | (no & ~mask);
 }
 
-/* Compute with the definition the outputs that have a flag. */
-static __attribute__((noinline)) void leave(float *d, const float *c, const int32_t *flags,
-                                            const float *a, const float *b, ptrdiff_t b_stride,
-                                            ordo_dtype dtype)
+/* Compute with the definition the results that the fast path cannot. */
+static __attribute__((noinline)) void leave(const float *d, const int16_t *exponents,
+                                            const vi *large, vf *result, const float *a,
+                                            const float *b, ordo_dtype dtype)
 {
-    for (int n = 0; n < WIDTH; n++)
-        if (flags[n])
-            d[n] = ordo_emulator_dot_values(&ordo_emulator_hopper, dtype, a, b + n, b_stride, c[n]);
+    for (int n = 0; n < WIDTH; n++) {
+        float *to = (float *)(result + n / LANES) + n % LANES;
+        if (exponents[n] < LEAST_E || exponents[n] > MOST_E || large[n / LANES][n % LANES])
+            *to = ordo_emulator_dot_values(&ordo_emulator_hopper, dtype, a, b + n, WIDTH, d[n]);
+    }
 }
 
-/* One step of 32 outputs: d = 0 or d, and 16 products. */
-static inline __attribute__((always_inline)) void
-step(float *d, const float *a, const int16_t *a_exponent, const float *b, const int16_t *b_exponent,
-     ptrdiff_t b_stride, ordo_dtype dtype, bool add)
+/* One step of 32 outputs: d += 16 products. Lines of b are 32 elements. */
+static inline __attribute__((always_inline)) void step(float *d, const float *a,
+                                                       const int16_t *a_exponent, const float *b,
+                                                       const int16_t *b_exponent, ordo_dtype dtype)
 {
-    vf c[PARTS];
+    vi field[PARTS];
     vs e[PAIRS];
-    EACH (x, PAIRS)
-        e[x] = (vs) { 0 } + ORDO_EMULATOR_ZERO;
-    if (add) {
-        vi field[PARTS];
-        EACH (x, PARTS) {
-            c[x] = load(d + x * LANES);
-            const vi size = (vi)c[x] & 0x7fffffff;
-            field[x] = choose(size == 0, (vi) { 0 } + ORDO_EMULATOR_ZERO, (size >> 23) - 127);
-        }
-        EACH (x, PAIRS)
-            e[x] = narrow(field[2 * x], field[2 * x + 1]);
+    EACH (x, PARTS) {
+        const vi size = (vi)load(d + x * LANES) & 0x7fffffff;
+        field[x] = choose(size == 0, (vi) { 0 } + ORDO_EMULATOR_ZERO, (size >> 23) - 127);
     }
+    EACH (x, PAIRS)
+        e[x] = narrow(field[2 * x], field[2 * x + 1]);
     EACH (k, DEPTH)
         EACH (x, PAIRS)
-            e[x] =
-                larger(e[x], load_short(b_exponent + k * b_stride + 2 * x * LANES) + a_exponent[k]);
+            e[x] = larger(e[x], load_short(b_exponent + k * WIDTH + 2 * x * LANES) + a_exponent[k]);
 
     /* Where all terms are zero, any exponent will do. */
     _Alignas(64) int16_t exponents[WIDTH];
@@ -105,61 +102,50 @@ step(float *d, const float *a, const int16_t *a_exponent, const float *b, const 
         outside |= (e[x] < LEAST_E) | (e[x] > MOST_E);
         memcpy(exponents + 2 * x * LANES, &e[x], sizeof e[x]);
     }
-    vf scale[PARTS], back[PARTS];
+    vf scale[PARTS];
     vu sum[PARTS]; /* may pass 2^31, which `large` finds */
     EACH (x, PARTS) {
-        const vi wide = widen(exponents + x * LANES);
-        scale[x] = (vf)((vu)(127 + 25 - wide) << 23);
-        back[x] = (vf)((vu)(127 - 25 + wide) << 23);
-        sum[x] = add ? (vu)to_integer(c[x] * scale[x]) : (vu) { 0 };
+        scale[x] = (vf)((vu)(127 + 25 - widen(exponents + x * LANES)) << 23);
+        sum[x] = (vu)to_integer(load(d + x * LANES) * scale[x]);
     }
     EACH (k, DEPTH)
         EACH (x, PARTS)
-            sum[x] += (vu)to_integer(load(b + k * b_stride + x * LANES) * a[k] * scale[x]);
+            sum[x] =
+                settled(sum[x] + (vu)to_integer(load(b + k * WIDTH + x * LANES) * a[k] * scale[x]));
 
-    vi large[PARTS], some = (vi)outside;
+    vi large[PARTS];
+    vf result[PARTS];
     EACH (x, PARTS) {
         const vi size = magnitude((vi)sum[x]);
+        const vf back = (vf)((vu)(127 - 25 + widen(exponents + x * LANES)) << 23);
         large[x] = (vi)((vu)size >> 24) > 0x77;
-        some |= large[x];
-        const vf y = to_float(size, (vi)sum[x]) * back[x];
-        memcpy(d + x * LANES, &y, sizeof y);
+        result[x] = to_float(size, (vi)sum[x]) * back;
+        outside |= (vs)large[x];
     }
-    if (__builtin_expect(any(some), 0)) {
-        _Alignas(64) int32_t flags[WIDTH];
-        _Alignas(64) float before[WIDTH] = { 0 };
-        EACH (x, PARTS) {
-            const vi wide = widen(exponents + x * LANES);
-            const vi flag = large[x] | (wide < LEAST_E) | (wide > MOST_E);
-            memcpy(flags + x * LANES, &flag, sizeof flag);
-            if (add)
-                memcpy(before + x * LANES, &c[x], sizeof c[x]);
-        }
-        leave(d, before, flags, a, b, b_stride, dtype);
-    }
+    if (__builtin_expect(any((vi)outside), 0))
+        leave(d, exponents, large, result, a, b, dtype);
+    EACH (x, PARTS)
+        memcpy(d + x * LANES, &result[x], sizeof result[x]);
 }
 
 static void product(float *d, ptrdiff_t stride, int rows, const ordo_emulator_tile *a, int row0,
                     int a0, const ordo_emulator_tile *b, int b0, int column0, int columns,
                     int depth, bool add)
 {
-    const ptrdiff_t a_from = (ptrdiff_t)row0 * a->stride + a0, b_stride = b->stride,
-                    b_from = b0 * b_stride + column0;
-    const float *av = a->value + a_from, *bv = b->value + b_from;
-    const int16_t *ae = a->exponent + a_from, *be = b->exponent + b_from;
-    for (int n = 0; n < columns; n += WIDTH)
+    for (int n = 0; n < columns; n += WIDTH) {
+        const size_t b_from = ordo_emulator_place(b, b0, column0 + n);
         for (int i = 0; i < rows; i++) {
-            const ptrdiff_t at = (ptrdiff_t)i * a->stride;
             float *to = d + i * stride + n;
-            int k = 0;
-            if (!add) {
-                step(to, av + at, ae + at, bv + n, be + n, b_stride, b->dtype, false);
-                k = DEPTH;
+            if (!add)
+                memset(to, 0, WIDTH * sizeof *to);
+            for (int k = 0; k < depth; k += DEPTH) {
+                const size_t at = ordo_emulator_place(a, row0 + i, a0 + k),
+                             from = b_from + (size_t)k * WIDTH;
+                step(to, a->value + at, a->exponent + at, b->value + from, b->exponent + from,
+                     b->dtype);
             }
-            for (; k < depth; k += DEPTH)
-                step(to, av + at + k, ae + at + k, bv + k * b_stride + n, be + k * b_stride + n,
-                     b_stride, b->dtype, true);
         }
+    }
 }
 
 static void set(float *value, int16_t *exponent, const uint16_t *elements, int n, ordo_dtype dtype)

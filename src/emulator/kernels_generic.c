@@ -47,6 +47,11 @@ static inline vf to_float(vi size, vi total)
     return (vf)((vi) __builtin_convertvector(exact, vf) | (total & INT32_MIN));
 }
 
+static inline vu settled(vu a)
+{
+    return a;
+}
+
 static inline bool any(vi a)
 {
     return (a[0] | a[1] | a[2] | a[3]) != 0;

@@ -40,6 +40,12 @@ static inline vf to_float(vi size, vi total)
     return vbslq_f32(vdupq_n_u32(0x80000000u), vreinterpretq_f32_s32(total), exact);
 }
 
+static inline vu settled(vu a)
+{
+    __asm__("" : "+w"(a));
+    return a;
+}
+
 static inline bool any(vi a)
 {
     return vmaxvq_u32(vreinterpretq_u32_s32(a)) != 0;

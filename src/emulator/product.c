@@ -19,11 +19,9 @@ size_t ordo_emulator_tile_bytes(int lines, int columns)
 void ordo_emulator_tile_make(ordo_emulator_tile *tile, int lines, int columns, ordo_dtype dtype,
                              void *memory)
 {
-    const int stride = padded(columns);
-    const size_t count = (size_t)lines * (size_t)stride;
+    const size_t count = (size_t)lines * (size_t)padded(columns);
     float *value = memory;
-    *tile =
-        (ordo_emulator_tile) { lines, columns, stride, dtype, value, (int16_t *)(value + count) };
+    *tile = (ordo_emulator_tile) { lines, columns, dtype, value, (int16_t *)(value + count) };
     memset(value, 0, count * sizeof *value);
     for (size_t x = 0; x < count; x++)
         tile->exponent[x] = ORDO_EMULATOR_ZERO;
@@ -31,10 +29,13 @@ void ordo_emulator_tile_make(ordo_emulator_tile *tile, int lines, int columns, o
 
 void ordo_emulator_tile_set(ordo_emulator_tile *tile, int line, const uint16_t *elements, int n)
 {
-    const size_t at = (size_t)line * (size_t)tile->stride;
+    const ordo_emulator_kernels *kernels = ordo_emulator_kernels_here();
     assert(line < tile->lines && n <= tile->columns);
-    ordo_emulator_kernels_here()->set(tile->value + at, tile->exponent + at, elements, n,
-                                      tile->dtype);
+    for (int x = 0; x < n; x += ORDO_EMULATOR_WIDTH) {
+        const size_t at = ordo_emulator_place(tile, line, x);
+        kernels->set(tile->value + at, tile->exponent + at, elements + x,
+                     n - x < ORDO_EMULATOR_WIDTH ? n - x : ORDO_EMULATOR_WIDTH, tile->dtype);
+    }
 }
 
 void ordo_emulator_product(float *d, ptrdiff_t stride, int rows, const ordo_emulator_tile *a,
@@ -43,8 +44,9 @@ void ordo_emulator_product(float *d, ptrdiff_t stride, int rows, const ordo_emul
 {
     assert(a->dtype == b->dtype && columns % ORDO_EMULATOR_WIDTH == 0 &&
            depth % ORDO_EMULATOR_DEPTH == 0);
-    assert(row0 + rows <= a->lines && a0 + depth <= a->stride);
-    assert(b0 + depth <= b->lines && column0 + columns <= b->stride);
+    assert(column0 % ORDO_EMULATOR_WIDTH == 0 && a0 % ORDO_EMULATOR_DEPTH == 0);
+    assert(row0 + rows <= a->lines && a0 + depth <= padded(a->columns));
+    assert(b0 + depth <= b->lines && column0 + columns <= padded(b->columns));
     ordo_emulator_kernels_here()->product(d, stride, rows, a, row0, a0, b, b0, column0, columns,
                                           depth, add);
 }

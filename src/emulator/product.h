@@ -26,13 +26,21 @@ enum {
     ORDO_EMULATOR_SPECIAL = 8000, /* exponent of an infinity or NaN */
 };
 
-/* An operand: `lines` of `columns` elements, `stride` elements from one line to the next. */
+/* An operand: `lines` of `columns` elements, in blocks of 32 columns. */
 typedef struct ordo_emulator_tile {
-    int lines, columns, stride;
+    int lines, columns;
     ordo_dtype dtype;  /* ORDO_BF16 or ORDO_F16 */
     float *value;      /* exact */
     int16_t *exponent; /* of the 16-bit format; of subnormal numbers the smallest normal one */
 } ordo_emulator_tile;
+
+/* Where an element is in `value` and `exponent`: the lines of a block are 32 elements, one after
+ * the other. */
+static inline size_t ordo_emulator_place(const ordo_emulator_tile *tile, int line, int column)
+{
+    const size_t block = (size_t)(column / ORDO_EMULATOR_WIDTH) * (size_t)tile->lines;
+    return (block + (size_t)line) * ORDO_EMULATOR_WIDTH + (size_t)(column % ORDO_EMULATOR_WIDTH);
+}
 
 /* Bytes of memory for a tile. */
 size_t ordo_emulator_tile_bytes(int lines, int columns);
@@ -44,8 +52,9 @@ void ordo_emulator_tile_make(ordo_emulator_tile *tile, int lines, int columns, o
 /* Set the first n elements of a line; the others keep what they had. */
 void ordo_emulator_tile_set(ordo_emulator_tile *tile, int line, const uint16_t *elements, int n);
 
-/* d[i stride + n], i < rows and n < columns, = or += A B as above. `columns` is a multiple of
- * ORDO_EMULATOR_WIDTH and `depth` of ORDO_EMULATOR_DEPTH; both operands have the same type. */
+/* d[i stride + n], i < rows and n < columns, = or += A B as above. `columns` and
+ * column0 are multiples of ORDO_EMULATOR_WIDTH, `depth` and a0 of ORDO_EMULATOR_DEPTH; both
+ * operands have the same type. */
 void ordo_emulator_product(float *d, ptrdiff_t stride, int rows, const ordo_emulator_tile *a,
                            int row0, int a0, const ordo_emulator_tile *b, int b0, int column0,
                            int columns, int depth, bool add);
