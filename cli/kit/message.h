@@ -16,7 +16,8 @@ enum {
     CLI_DIFFERENT = 1,   /* the command compared things and they differ */
     CLI_USAGE = 2,       /* arguments that have no meaning */
     CLI_UNSUPPORTED = 3, /* a meaning, but not here */
-    CLI_FAILED = 4       /* memory, device, disk, or a bug */
+    CLI_FAILED = 4,      /* memory, device, disk, or a bug */
+    CLI_UNREADABLE = 5   /* no difference found, but a part could not be read */
 };
 
 /* Return the exit status of a call from the present function unless it is CLI_OK. */

@@ -81,7 +81,9 @@ static int compare(request *r)
         CLI_TRY(cli_report_json(&r->json, "compare", fields, c));
     else if (!cli_is_stdout(r->html))
         fputs(c->info.text, stdout);
-    return c->info.equal ? CLI_OK : CLI_DIFFERENT;
+    if (!c->info.equal)
+        return CLI_DIFFERENT;
+    return c->info.ignored_a + c->info.ignored_b == 0 ? CLI_OK : CLI_UNREADABLE;
 }
 
 int cli_compare(int argc, char **argv)
@@ -99,7 +101,9 @@ int cli_compare(int argc, char **argv)
         "both\n"
         "have, digest by digest. Print up to which step they are equal, the first tensor that\n"
         "differs, gradients in backward order, and a hint at the cause. A run that is still being\n"
-        "recorded may be compared. Exit status: 0 equal, 1 different, 2 a file is no record.",
+        "recorded may be compared. Exit status: 0 equal, 1 different, 2 a file is no record, 5 "
+        "equal\n"
+        "but for lines that cannot be read.",
         sections,
         1,
         "  ordo compare monday.jsonl tuesday.jsonl\n"

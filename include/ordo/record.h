@@ -49,7 +49,8 @@ typedef struct ordo_comparison_info {
     int64_t weights, other_weights;     /* at that step: compared, and different */
     int64_t gradients, other_gradients; /* likewise */
     int64_t steps_a, steps_b;           /* recorded in each file */
-    int64_t ignored_a, ignored_b;       /* lines in each that belong to no record */
+    int64_t ignored_a, ignored_b;       /* lines in each that cannot be read, but for those that a
+                                         * kill cut off and a resumed run follows */
     bool incomplete_a, incomplete_b; /* the last line is cut off: still being written, or killed */
 } ordo_comparison_info;
 

@@ -1,8 +1,8 @@
 /* record.c: read the file of a recorded run, line by line.
  *
  * A writer appends whole lines, so that only the last one can be incomplete; one that was cut off
- * by a kill and continued in a later process stays in the middle. Lines that are no valid header or
- * step are counted and ignored. */
+ * by a kill stays in the middle, before the header of the process that continues the record. Other
+ * lines that are no valid header or step are damage: counted and ignored. */
 #include "record/record.h"
 
 #include "base/status.h"
@@ -276,6 +276,10 @@ static ordo_status add_line(ordo_record *r, const char *path, line *l, int64_t n
 {
     if (l->kind == LINE_NO_MEMORY)
         return out_of_memory(path);
+    if (l->kind == LINE_HEADER && r->last_ignored > 0 && r->last_ignored == number - 1) {
+        r->ignored--;
+        r->cut++;
+    }
     if (l->kind == LINE_HEADER)
         return add_session(r, path, l);
     if (r->session_count == 0) {
@@ -287,9 +291,12 @@ static ordo_status add_line(ordo_record *r, const char *path, line *l, int64_t n
     }
     if (l->kind == LINE_STEP)
         return add_step(r, path, l);
-    if (!whole)
+    if (!whole) {
         r->incomplete = true;
-    else if (r->ignored++ == 0)
+        return ORDO_OK;
+    }
+    r->last_ignored = number;
+    if (r->ignored++ == 0)
         r->first_ignored = number;
     return ORDO_OK;
 }

@@ -39,6 +39,22 @@ head -c -20 b.jsonl >partial.jsonl
 status 0 compare a.jsonl partial.jsonl
 prints "B: the last line is incomplete"
 
+# Lines that cannot be read: a status of its own, unless a difference was found, or a kill cut the
+# line off and a resumed run follows.
+sed '5s/.*/{"step":3,"loss":"00/' b.jsonl >damaged.jsonl
+status 5 compare a.jsonl damaged.jsonl
+prints "equal: 7 steps"
+prints "B: 1 line ignored, the first is line 5"
+status 5 compare damaged.jsonl a.jsonl --json
+is equal true
+is ignored_a 1
+status 1 compare damaged.jsonl c.jsonl
+{ cat b.jsonl && yes '[' | head -n 100000 | tr -d '\n' && echo; } >nested.jsonl
+status 5 compare a.jsonl nested.jsonl
+{ head -n 3 b.jsonl && printf '{"step":2,"lo\n' && head -n 1 b.jsonl && tail -n +4 b.jsonl; } >resumed.jsonl
+status 0 compare a.jsonl resumed.jsonl
+prints "B: 1 line cut off where the run was resumed"
+
 # The page: complete, escaped, and without anything from elsewhere.
 status 1 compare a.jsonl c.jsonl --html page.html
 prints "DIFFERENT at step 5"
