@@ -26,7 +26,7 @@ class Comparison:
     equal_steps: int  # of these, before the first that differs
     weights: tuple[int, int]  # at that step: different ones, and all
     gradients: tuple[int, int]
-    ignored: tuple[int, int]  # lines of A and of B that are none of a record
+    ignored: tuple[int, int]  # lines of A and of B that cannot be read
     incomplete: tuple[bool, bool]  # the last line of A, of B is cut off
     text: str  # the verdict for people
 

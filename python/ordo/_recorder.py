@@ -6,6 +6,7 @@ docs/guide/recorder.md describes the file; ordo.compare() and `ordo compare` rea
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import fcntl
 import json
@@ -153,12 +154,16 @@ class Recorder:
             self._file.sync()
 
     def close(self) -> None:
-        """flush(), and let go of the file and the model. A second call does nothing."""
+        """flush(), and let go of the file and the model. A second call does nothing.
+
+        In a forked child, which has a copy of the recorder, the file stays as it is.
+        """
         if self._file is None:
             return
         atexit.unregister(self.close)
         try:
-            self.flush()
+            if self._file.owned():
+                self.flush()
         finally:
             self._file.close()
             self._file = None
@@ -350,6 +355,7 @@ class _File:
 
     def __init__(self, path: str, sync_seconds: float) -> None:
         self._path = path
+        self._process = os.getpid()
         self._sync_seconds = sync_seconds
         self.results: dict[int, int] = {}  # by step: a hash of what must repeat
         try:
@@ -421,14 +427,21 @@ class _File:
                 raise Error("file", f"{self._path}: {error.strerror}") from None
         self._synced = time.monotonic()
 
+    def owned(self) -> bool:
+        """Whether this process opened it, and is no forked child of that one."""
+        return self._process == os.getpid()
+
     def close(self) -> None:
+        if self.owned():  # a forked child that lives would keep the lock
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         return {}
     return entry if isinstance(entry, dict) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import ordo
@@ -91,7 +93,8 @@ def test_a_run_is_continued(tmp_path, cut, lost):
     recorder = run(path, 20, first=8)
     assert recorder.repeated == [(step, True) for step in range(8, 12 - lost)]
     found = ordo.compare(path, whole)
-    assert found and found.steps == 20 and found.ignored == (lost, 0)
+    assert found and found.steps == 20 and found.ignored == (0, 0)
+    assert ("A: 1 line cut off where the run was resumed" in str(found)) is bool(lost)
     assert sum(b'"resumed":true' in x for x in path.read_bytes().splitlines()) == 1
 
 
@@ -105,6 +108,75 @@ def test_a_step_that_does_not_repeat_is_recorded_as_such(tmp_path):
     assert [x["repeat"] for x in lines(path) if "repeat" in x] == ["equal", "different", "equal"]
     found = ordo.compare(whole, path)
     assert (found.step, found.different) == (17, "weight body") and "repeat" in found.causes
+
+
+CHANGES = {
+    "batch": [17, 4],
+    "loss": np.float32(7),
+    "weights": {"head": np.ones(300), "body": np.ones((40, 50))},
+    "gradients": {"head": np.ones(300), "body": np.ones((40, 50))},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_whatever_does_not_repeat_is_noticed(tmp_path, what):
+    """Each part of a step's results alone."""
+
+    def change(step, given):
+        if step == 1:
+            given[what] = CHANGES[what]
+
+    path = tmp_path / "run.jsonl"
+    run(path, 3)
+    with pytest.warns(UserWarning, match="step 1 gave other results"):
+        recorder = run(path, 3, change=change)
+    assert recorder.repeated == [(0, True), (1, False), (2, True)]
+
+
+def forked(work):
+    """A forked child that runs work() and then ends as a program does; its number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            atexit._run_exitfuncs()
+            os._exit(0)
+    return child
+
+
+def test_forked_children(tmp_path):
+    """A child that ends neither writes nor unlocks the record; one that lives does not hold it."""
+    path = tmp_path / "run.jsonl"
+    recorder = ordo.Recorder(path)
+    recorder.step(0, 1.0)
+    kept = path.read_bytes()
+    recorder._pending = {"step": 1}, SimpleNamespace(ready=lambda: False, wait=lambda: ([], []))
+    os.waitpid(forked(lambda: None), 0)
+    assert path.read_bytes() == kept
+    with pytest.raises(ordo.Error, match="no other process"):
+        ordo.Recorder(path)
+    child = forked(lambda: time.sleep(600))
+    try:
+        recorder.close()
+        run(path, 3)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert [x.get("step") for x in lines(path)] == [None, 0, 1, None, 0, 1, 2]
+
+
+def test_lines_that_are_nested_deeply(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("[" * 200_000 + "\n")
+    with pytest.raises(ordo.Error, match="expected a new file, or a record"):
+        ordo.Recorder(path)
+    path.unlink()
+    run(path, 3)
+    with open(path, "a") as file:
+        file.write('{"step":3,"batch":' + "[" * 200_000 + "\n")
+    run(path, 5, first=3)
+    assert ordo.compare(path, path).steps == 5
 
 
 def test_batches_loss_and_seeds(tmp_path):
