@@ -73,7 +73,8 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
             memcmp(reports[i].digests, reports[0].digests, sizeof *reports[i].digests) != 0;
     }
     if (status == CLI_OK)
-        status = cli_outputs_save(&r->inputs, &tensors, reports[0].has);
+        status = cli_outputs_save(&r->inputs, &tensors, reports[0].has, reports[0].is.line,
+                                  reports[0].is.seed, reports[0].is.offset);
     cli_stage_close(&stage);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
@@ -95,8 +96,11 @@ static int run_request(request *r)
     CLI_TRY(cli_inputs_open(&r->inputs, &r->job.problem));
     CLI_TRY(cli_job_finish(&r->job));
     const size_t problems = cli_problem_count(words);
-    if (r->inputs.out_dir && problems > 1)
-        return cli_usage("--out-dir: expected one problem, no lists");
+    if ((r->inputs.out_dir || r->inputs.save) && problems > 1)
+        return cli_usage("--%s: expected one problem, no lists",
+                         r->inputs.out_dir ? "out-dir" : "save");
+    if (r->inputs.save && words->block_mask)
+        return cli_usage("--save: expected no block mask, which has no place in the file");
     CLI_TRY(cli_outputs_check(&r->inputs));
     const size_t runs = words->threads.count > 0 ? words->threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);

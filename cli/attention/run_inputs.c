@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "attention/run_inputs.h"
 
+#include "kit/digest_file.h"
 #include "kit/message.h"
 
 #include <errno.h>
@@ -23,6 +24,8 @@ cli_section cli_inputs_section(cli_inputs *in)
         OPT_TEXT("--dout", "FILE", &in->paths[CLI_INPUT_DOUT], "gradient of o (seeded)"),
         OPT_TEXT("--input", "FILE", &in->input, ".safetensors with q, k, v and perhaps dout"),
         OPT_TEXT("--out-dir", "DIR", &in->out_dir, "write o.npy, lse.npy, dq.npy, dk.npy, dv.npy"),
+        OPT_OUTPUT("--save", "FILE", &in->save,
+                   "write inputs, outputs and the plan's line as .safetensors, for ordo audit"),
     };
     memcpy(in->options, table, sizeof table);
     return (cli_section) { "Files (f32 and f16; bf16 in .npy as '<u2' with --dtype bf16; packed: "
@@ -44,7 +47,7 @@ static int open_files(cli_inputs *in)
     if (npy && in->input)
         return cli_usage("--input: the file holds q, k and v; expected no --q, --k, --v or --dout");
     if (in->input)
-        CLI_TRY(cli_safetensors_open(in->arrays, names, CLI_INPUTS, in->input));
+        CLI_TRY(cli_safetensors_open(in->arrays, names, CLI_INPUTS, NULL, 0, in->input));
     for (int i = 0; i < CLI_INPUTS; i++)
         if (in->paths[i])
             CLI_TRY(cli_npy_open(&in->arrays[i], in->paths[i]));
@@ -202,19 +205,31 @@ int cli_inputs_load(const cli_inputs *in, const cli_tensors *t)
 
 /* ---- outputs ---- */
 
-static int save_output(const char *directory, const cli_tensors *t, cli_output output)
+/* An output, or an input that has its shape. */
+static cli_saved saved_of(const cli_tensors *t, cli_output output, const char *name,
+                          const void *data)
 {
     static const cli_element elements[] = { CLI_ELEMENT_F32, CLI_ELEMENT_BF16, CLI_ELEMENT_F16 };
     const ordo_problem *p = &t->problem;
     const bool packed = p->layout == ORDO_PACKED, lse = output == CLI_LSE;
     const cli_extent e = cli_tensors_extent(t, output, 0);
-    const bool of_keys = output == CLI_DK || output == CLI_DV;
+    const bool of_keys = output == CLI_DK || output == CLI_DV, sink = output == CLI_DSINK;
     const int64_t length = of_keys ? p->kv_len : p->q_len,
                   total = of_keys ? p->total_kv : p->total_q;
     const int64_t dense[] = { p->batch, lse ? e.heads : length, lse ? length : e.heads, e.columns };
-    const int64_t flat[] = { lse ? e.heads : total, lse ? total : e.heads, e.columns };
-    const int64_t sinks[] = { p->batch, p->heads };
-    const bool sink = output == CLI_DSINK;
+    const int64_t flat[] = { lse ? e.heads : total, lse ? total : e.heads, e.columns, 0 };
+    const int64_t sinks[] = { p->batch, p->heads, 0, 0 };
+    cli_saved saved = { name, lse || sink ? CLI_ELEMENT_F32 : elements[p->dtype],
+                        sink ? 2 : (packed ? 3 : 4) - lse };
+    memcpy(saved.shape, sink ? sinks : packed ? flat : dense, sizeof dense);
+    saved.data = data;
+    saved.bytes = (int64_t)cli_tensors_output_bytes(t, output);
+    return saved;
+}
+
+static int save_output(const char *directory, const cli_tensors *t, cli_output output)
+{
+    const cli_saved saved = saved_of(t, output, cli_output_name(output), t->out[output]);
     const size_t capacity = strlen(directory) + 16;
     char *path = malloc(capacity);
     cli_file file;
@@ -223,12 +238,8 @@ static int save_output(const char *directory, const cli_tensors *t, cli_output o
     snprintf(path, capacity, "%s/%s.npy", directory, cli_output_name(output));
     int status = cli_file_open(&file, path);
     if (status == CLI_OK) {
-        cli_npy_header(&file, lse || sink ? CLI_ELEMENT_F32 : elements[p->dtype],
-                       sink ? 2 : (packed ? 3 : 4) - lse,
-                       sink     ? sinks
-                       : packed ? flat
-                                : dense);
-        fwrite(t->out[output], 1, cli_tensors_output_bytes(t, output), file.stream);
+        cli_npy_header(&file, saved.element, saved.dims, saved.shape);
+        fwrite(saved.data, 1, (size_t)saved.bytes, file.stream);
         status = cli_file_commit(&file);
     }
     free(path);
@@ -257,9 +268,46 @@ int cli_outputs_check(const cli_inputs *in)
     return access(directory, W_OK | X_OK) == 0 ? CLI_OK : cannot("write into", directory);
 }
 
-int cli_outputs_save(const cli_inputs *in, const cli_tensors *t, const bool has[CLI_OUTPUTS])
+/* One number per query head. */
+static cli_saved per_head(const cli_tensors *t, const char *name, const float *data)
+{
+    return (cli_saved) { name, CLI_ELEMENT_F32,
+                         1,    { t->problem.heads },
+                         data, t->problem.heads * (int64_t)sizeof *data };
+}
+
+/* Everything in one file; the metadata are what `ordo audit` reads. */
+static int save_all(const char *path, const cli_tensors *t, const bool has[CLI_OUTPUTS], char *line,
+                    uint64_t seed, uint64_t offset)
+{
+    cli_saved all[CLI_INPUTS + CLI_OUTPUTS + 2];
+    size_t count = 0;
+    all[count++] = saved_of(t, CLI_DQ, "q", t->q);
+    all[count++] = saved_of(t, CLI_DK, "k", t->k);
+    all[count++] = saved_of(t, CLI_DV, "v", t->v);
+    if (has[CLI_DQ])
+        all[count++] = saved_of(t, CLI_O, "dout", t->dout);
+    if (t->problem.alibi)
+        all[count++] = per_head(t, "slopes", t->slopes);
+    if (t->sinks)
+        all[count++] = per_head(t, "sink", t->sink);
+    for (int i = 0; i < CLI_OUTPUTS; i++)
+        if (has[i] || i == CLI_O || i == CLI_LSE) /* a backward pass reads both */
+            all[count++] = saved_of(t, (cli_output)i, cli_output_name((cli_output)i), t->out[i]);
+    char *inputs = cli_digest_inputs(t, seed, offset);
+    const cli_metadata texts[] = { { "ordo.plan", line }, { "ordo.inputs", inputs } };
+    const int status =
+        inputs ? cli_safetensors_write(path, all, count, texts, 2) : cli_out_of_memory();
+    free(inputs);
+    return status;
+}
+
+int cli_outputs_save(const cli_inputs *in, const cli_tensors *t, const bool has[CLI_OUTPUTS],
+                     char *line, uint64_t seed, uint64_t offset)
 {
     int status = CLI_OK;
+    if (in->save)
+        CLI_TRY(save_all(in->save, t, has, line, seed, offset));
     if (in->out_dir == NULL)
         return CLI_OK;
     if (mkdir(in->out_dir, 0777) != 0 && errno != EEXIST)

@@ -7,10 +7,10 @@
 #include "kit/tensors.h"
 
 enum { CLI_INPUT_Q, CLI_INPUT_K, CLI_INPUT_V, CLI_INPUT_DOUT, CLI_INPUTS };
-enum { CLI_INPUT_OPTIONS = 6 };
+enum { CLI_INPUT_OPTIONS = 7 };
 
 typedef struct cli_inputs {
-    const char *paths[CLI_INPUTS], *input, *out_dir;
+    const char *paths[CLI_INPUTS], *input, *out_dir, *save;
     cli_array arrays[CLI_INPUTS]; /* path NULL: seeded */
     cli_option options[CLI_INPUT_OPTIONS];
 } cli_inputs;
@@ -30,8 +30,9 @@ int cli_inputs_load(const cli_inputs *inputs, const cli_tensors *tensors);
 /* Whether the folder of --out-dir could be written now; leaves nothing behind. */
 int cli_outputs_check(const cli_inputs *inputs);
 
-/* Write DIR/o.npy and so on, each whole or not at all; bf16 as '<u2'. */
+/* Write DIR/o.npy and so on, each whole or not at all; bf16 as '<u2'. With --save all tensors go to
+ * one file, with the line of the plan and what else decides the bits. */
 int cli_outputs_save(const cli_inputs *inputs, const cli_tensors *tensors,
-                     const bool has[CLI_OUTPUTS]);
+                     const bool has[CLI_OUTPUTS], char *line, uint64_t seed, uint64_t offset);
 
 #endif

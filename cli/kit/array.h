@@ -32,10 +32,31 @@ typedef struct cli_array {
  */
 int cli_npy_open(cli_array *array, const char *path);
 
+/* A text in the metadata of a .safetensors file. */
+typedef struct cli_metadata {
+    const char *name;
+    char *text; /* NULL: no such text; free() releases it */
+} cli_metadata;
+
 /* Find the named arrays in a .safetensors file; `path` of one that is not there stays NULL. The
- * whole header is checked, other arrays included. */
+ * whole header is checked, other arrays included. Of the `texts` in its metadata the names are
+ * given; NULL: none. */
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
-                         const char *path);
+                         cli_metadata *texts, size_t text_count, const char *path);
+
+/* An array to be written. */
+typedef struct cli_saved {
+    const char *name;
+    cli_element element;
+    int dims;
+    int64_t shape[CLI_ARRAY_DIMS];
+    const void *data;
+    int64_t bytes;
+} cli_saved;
+
+/* Write a .safetensors file, whole or not at all. */
+int cli_safetensors_write(const char *path, const cli_saved *arrays, size_t count,
+                          const cli_metadata *texts, size_t text_count);
 
 /* Read the array->bytes bytes of data into `data`. */
 int cli_array_read(const cli_array *array, void *data);
@@ -47,8 +68,8 @@ enum { CLI_WHY = 200, CLI_NPY_HEADER = 1 << 16 };
 bool cli_npy_parse(cli_array *array, const unsigned char *data, size_t held, int64_t file_bytes,
                    char why[CLI_WHY]);
 bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t count,
-                           const char *header, size_t length, int64_t file_bytes,
-                           char why[CLI_WHY]);
+                           cli_metadata *texts, size_t text_count, const char *header,
+                           size_t length, int64_t file_bytes, char why[CLI_WHY]);
 
 /* Write the header of a .npy file of this type and shape. */
 void cli_npy_header(cli_file *file, cli_element element, int dims, const int64_t *shape);

@@ -1,4 +1,4 @@
-/* safetensors.c: the header of a .safetensors file.
+/* safetensors.c: .safetensors files: their header read and checked, and whole files written.
  *
  *   length of the header (8 bytes, little endian), the header, the data
  *   {"q": {"dtype": "BF16", "shape": [1, 128, 8, 64], "data_offsets": [0, 131072]}, ...}
@@ -8,6 +8,7 @@
 #define _XOPEN_SOURCE 700
 #include "kit/array.h"
 
+#include "kit/json.h"
 #include "kit/json_read.h"
 #include "kit/message.h"
 
@@ -56,14 +57,36 @@ static const struct {
 };
 enum { TYPES = sizeof types / sizeof types[0] };
 
-/* {"any": "text", ...} */
-static bool read_metadata(cli_json_reader *r)
+/* A text that was asked for. */
+static bool take_text(cli_json_reader *r, cli_metadata *to)
 {
-    char text[16];
+    const size_t capacity = (size_t)(r->end - r->at) + 1;
+    if (to->text)
+        return cli_json_bad(r, "no second text of the same name before this");
+    char *text = malloc(capacity);
+    if (text == NULL)
+        return cli_json_bad(r, "more memory");
+    const bool good = cli_json_string(r, text, capacity);
+    to->text = good ? realloc(text, strlen(text) + 1) : NULL;
+    if (to->text == NULL)
+        free(text);
+    return good && (to->text || cli_json_bad(r, "more memory"));
+}
+
+/* {"any": "text", ...} */
+static bool read_metadata(cli_json_reader *r, cli_metadata *texts, size_t count)
+{
+    char key[64], text[16];
     bool first = true;
-    while (cli_json_next(r, '}', &first))
-        if (!cli_json_key(r, text, sizeof text) || !cli_json_string(r, text, sizeof text))
+    while (cli_json_next(r, '}', &first)) {
+        size_t x = 0;
+        if (!cli_json_key(r, key, sizeof key))
             return false;
+        while (x < count && strcmp(texts[x].name, key) != 0)
+            x++;
+        if (!(x < count ? take_text(r, &texts[x]) : cli_json_string(r, text, sizeof text)))
+            return false;
+    }
     return !r->bad;
 }
 
@@ -171,7 +194,8 @@ static bool take_entry(cli_json_reader *r, const entry *e, int type, const char 
 }
 
 static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const *names,
-                        size_t count, int64_t data_bytes, ranges *list)
+                        size_t count, cli_metadata *texts, size_t text_count, int64_t data_bytes,
+                        ranges *list)
 {
     bool first = true;
     while (cli_json_next(r, '}', &first)) {
@@ -180,7 +204,7 @@ static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const
         if (!cli_json_key(r, e.name, sizeof e.name))
             return false;
         if (strcmp(e.name, "__metadata__") == 0) {
-            if (!read_metadata(r))
+            if (!read_metadata(r, texts, text_count))
                 return false;
             continue;
         }
@@ -224,7 +248,8 @@ static bool check_ranges(const ranges *list, int64_t data_bytes, char why[CLI_WH
 }
 
 bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t count,
-                           const char *header, size_t length, int64_t file_bytes, char why[CLI_WHY])
+                           cli_metadata *texts, size_t text_count, const char *header,
+                           size_t length, int64_t file_bytes, char why[CLI_WHY])
 {
     cli_json_reader r = cli_json_reader_of(header, length);
     ranges list = { 0 };
@@ -232,7 +257,7 @@ bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t c
     bool good = length > 0 && header[0] == '{';
     if (!good)
         snprintf(why, CLI_WHY, "not a .safetensors file: its header does not start with {");
-    else if (!(good = read_header(&r, arrays, names, count, data_bytes, &list)))
+    else if (!(good = read_header(&r, arrays, names, count, texts, text_count, data_bytes, &list)))
         snprintf(why, CLI_WHY, "%s", r.why);
     else
         good = check_ranges(&list, data_bytes, why);
@@ -268,7 +293,7 @@ static char *read_text(int file, int64_t bytes, size_t *length, char why[CLI_WHY
 }
 
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
-                         const char *path)
+                         cli_metadata *texts, size_t text_count, const char *path)
 {
     char why[CLI_WHY];
     int64_t bytes = 0;
@@ -278,10 +303,79 @@ int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t cou
         return CLI_USAGE;
     memset(arrays, 0, count * sizeof *arrays);
     char *text = read_text(file, bytes, &length, why);
-    const bool good = text && cli_safetensors_parse(arrays, names, count, text, length, bytes, why);
+    const bool good = text && cli_safetensors_parse(arrays, names, count, texts, text_count, text,
+                                                    length, bytes, why);
     for (size_t i = 0; i < count; i++)
         arrays[i].path = good && arrays[i].path ? path : NULL;
     free(text);
     close(file);
     return good ? CLI_OK : cli_error(CLI_USAGE, "%s: %s", path, why);
+}
+
+static const char *type_name(cli_element element)
+{
+    for (int x = 0; x < TYPES; x++)
+        if (types[x].element == (int)element)
+            return types[x].name;
+    return "BF16"; /* 16 bits */
+}
+
+/* The header as text, padded to a multiple of 8 bytes; NULL if memory ran out. */
+static char *header_text(const cli_saved *arrays, size_t count, const cli_metadata *texts,
+                         size_t text_count, size_t *length)
+{
+    char *text = NULL;
+    cli_json json = { .out = open_memstream(&text, length) };
+    int64_t at = 0;
+    if (json.out == NULL)
+        return NULL;
+    cli_json_object(&json, NULL);
+    json.compact = json.depth;
+    cli_json_object(&json, "__metadata__");
+    for (size_t i = 0; i < text_count; i++)
+        cli_json_text(&json, texts[i].name, texts[i].text);
+    cli_json_end_object(&json);
+    for (size_t i = 0; i < count; i++) {
+        cli_json_object(&json, arrays[i].name);
+        cli_json_text(&json, "dtype", type_name(arrays[i].element));
+        cli_json_array(&json, "shape");
+        for (int x = 0; x < arrays[i].dims; x++)
+            cli_json_int(&json, NULL, arrays[i].shape[x]);
+        cli_json_end_array(&json);
+        cli_json_array(&json, "data_offsets");
+        cli_json_int(&json, NULL, at);
+        cli_json_int(&json, NULL, at += arrays[i].bytes);
+        cli_json_end_array(&json);
+        cli_json_end_object(&json);
+    }
+    cli_json_end_object(&json);
+    for (long x = ftell(json.out); x % 8 != 0; x++)
+        fputc(' ', json.out);
+    const bool bad = ferror(json.out) != 0;
+    if (fclose(json.out) != 0 || bad) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+int cli_safetensors_write(const char *path, const cli_saved *arrays, size_t count,
+                          const cli_metadata *texts, size_t text_count)
+{
+    cli_file file;
+    size_t length = 0;
+    char *header = header_text(arrays, count, texts, text_count, &length);
+    if (header == NULL)
+        return cli_out_of_memory();
+    int status = cli_file_open(&file, path);
+    if (status == CLI_OK) {
+        for (int i = 0; i < 8; i++)
+            fputc((int)((uint64_t)length >> 8 * i & 255), file.stream);
+        fwrite(header, 1, length, file.stream);
+        for (size_t i = 0; i < count; i++)
+            fwrite(arrays[i].data, 1, (size_t)arrays[i].bytes, file.stream);
+        status = cli_file_commit(&file);
+    }
+    free(header);
+    return status;
 }

@@ -13,14 +13,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     block exact = block_of(data + 1, size - 1);
     const int64_t file_bytes = 8 + (int64_t)(size - 1) + data[0];
-    if (cli_safetensors_parse(arrays, names, NAMES, block_data(&exact), size - 1, file_bytes,
-                              why)) {
+    cli_metadata text = { "ordo.plan", NULL };
+    if (cli_safetensors_parse(arrays, names, NAMES, &text, 1, block_data(&exact), size - 1,
+                              file_bytes, why)) {
         for (int x = 0; x < NAMES; x++)
             if (arrays[x].path != NULL)
                 check_inside(&arrays[x], file_bytes);
     } else {
         must(why[0] != '\0' && memchr(why, '\0', sizeof why) != NULL);
     }
+    must(text.text == NULL || strlen(text.text) < size);
+    free(text.text);
     block_close(&exact);
     return 0;
 }

@@ -72,6 +72,20 @@ for dtype in f32 f16 bf16; do
 done
 cp f32.safetensors good.safetensors
 
+# --save: everything in one file, which gives the same results as inputs, and says what it is.
+packed='--cu-seqlens 0,5,14 --heads 2 --dim 8 --mask causal --alibi --sinks --dropout 0.5 --seed 3'
+# shellcheck disable=SC2086 # a list of words
+first=$(digests $packed --dtype f16 --save all.safetensors)
+for text in '"ordo.plan": "ordo-plan/1 ' '"ordo.inputs": "seed=3 offset=0 cu-seqlens=0,5,14 cu-seqlens-kv=0,5,14 sinks"' \
+    '"lse": {"dtype": "F32", "shape": [2, 14]' '"dv": {"dtype": "F16", "shape": [14, 2, 8]' '"sink": {"dtype": "F32", "shape": [2]'; do
+    grep -aqF "$text" all.safetensors || fail "all.safetensors: no $text"
+done
+# shellcheck disable=SC2086 # a list of words
+[ "$(digests --input all.safetensors $packed)" = "$first" ] || fail "--save, --input: other results"
+refuses 2 "--save: expected one problem" run --seq 8,16 --save none.safetensors
+refuses 2 "--save: expected no block mask" run --seq 8 --block-mask documents:4,4 --save none.safetensors
+[ -e none.safetensors ] && fail "--save: a refused run wrote a file"
+
 # One key a row: o is v, so elements are where they should be.
 for at in 3,1,5,7 1,1,2,16; do
     IFS=, read -r b s h d <<EOF

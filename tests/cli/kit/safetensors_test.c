@@ -9,13 +9,17 @@ static bool safetensors(const char *data, size_t size, int64_t file_bytes)
 {
     char why[CLI_WHY] = "";
     cli_array a[2] = { { 0 } };
+    cli_metadata texts[2] = { { "a", NULL }, { "b", NULL } };
     char *copy = malloc(size ? size : 1);
     memcpy(copy, data, size);
-    const bool good = cli_safetensors_parse(a, wanted, 2, copy, size, file_bytes, why);
+    const bool good = cli_safetensors_parse(a, wanted, 2, texts, 2, copy, size, file_bytes, why);
     for (int i = 0; good && i < 2; i++)
         if (a[i].path)
             check_array(&a[i], file_bytes);
     CHECK(good || why[0] != '\0');
+    CHECK(!texts[0].text || strlen(texts[0].text) < size);
+    free(texts[0].text);
+    free(texts[1].text);
     free(copy);
     return good;
 }
@@ -42,6 +46,25 @@ TEST(safetensors_whole_cut_and_mutated)
     }
 }
 
+/* Metadata that is asked for comes back whole; one of two texts of a name is not chosen. */
+TEST(metadata)
+{
+    static const char once[] = "{\"__metadata__\":{\"other\":\"x\",\"a\":\"one \\u00e9\"}}",
+                      twice[] = "{\"__metadata__\":{\"a\":\"one\",\"a\":\"two\"}}";
+    char why[CLI_WHY] = "";
+    cli_metadata texts[2] = { { "a", NULL }, { "b", NULL } };
+    CHECK(cli_safetensors_parse(NULL, NULL, 0, texts, 2, once, sizeof once - 1, 8 + sizeof once - 1,
+                                why));
+    CHECK_TEXT(texts[0].text, "one \xc3\xa9");
+    CHECK(texts[1].text == NULL);
+    free(texts[0].text);
+    texts[0].text = NULL;
+    CHECK(!cli_safetensors_parse(NULL, NULL, 0, texts, 2, twice, sizeof twice - 1,
+                                 8 + sizeof twice - 1, why));
+    CHECK_HAS(why, "second text");
+    free(texts[0].text);
+}
+
 TEST(strings_decode_to_utf8)
 {
     static const char text[] = "\"a\\u00e9\\ud83d\\ude00\\n\\/\xc3\xa9\"";
@@ -53,4 +76,4 @@ TEST(strings_decode_to_utf8)
     CHECK(cli_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
 }
 
-CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(strings_decode_to_utf8))
+CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(metadata), RUN(strings_decode_to_utf8))
