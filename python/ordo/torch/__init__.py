@@ -22,6 +22,7 @@ from ._flash import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from ._flex import block_mask
 from ._lengths import check_lengths
 from ._memory import set_mask_memory
 from ._module import Attention
@@ -41,6 +42,7 @@ __all__ = [
     "Verdict",
     "attention",
     "backward_part",
+    "block_mask",
     "check_lengths",
     "flash_attn_func",
     "flash_attn_kvpacked_func",

@@ -425,6 +425,22 @@ def sinks():
     return f"largest relative error {worst:.2g}"
 
 
+def unseen_writes(x):
+    """(name, function that writes to x past PyTorch's counter): each begins one more document."""
+    places = torch.arange(len(x), device=x.device)
+    later = [(places > at).long() for at in (70, 110, 180, 190)]
+    alias = torch.from_dlpack(x.__dlpack__())
+    yield "data", lambda: x.data.add_(later[0])
+    yield "dlpack", lambda: alias.add_(later[1])
+    if cuda():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            alias.add_(later[2])
+        yield "a CUDA graph", graph.replay
+        if kit.add is not None:
+            yield "a Triton kernel", lambda: kit.add[(len(x),)](x, later[3])
+
+
 @check
 def blocks():
     """Block masks: bits of the masks that they equal, FlexAttention's too; values against fp64."""
@@ -456,10 +472,20 @@ def blocks():
             equals("a changed seed", dropped[2:], torch.autograd.grad(o, (q, k, v), dout))
         except RuntimeError as error:
             expect(cuda() and "modified by an inplace operation" in str(error), str(error))
-        if cuda():  # on the CPU: test_blocks.py
-            lower = (lambda b, h, i, j: i >= j), None, None, rows, rows
-            flex = create_block_mask(*lower, device=q.device)
-            equals("FlexAttention", causal, results(block_mask=flex))
+        lower = (lambda b, h, i, j: i >= j), None, None, rows, rows
+        flex = create_block_mask(*lower, device=q.device)
+        equals("FlexAttention", causal, results(block_mask=flex))
+        texts = torch.arange(rows, device=q.device) // 150
+        rule = (lambda b, h, i, j: (i >= j) & (texts[i] == texts[j])), *lower[1:]  # noqa: B023
+        flex = create_block_mask(*rule, device=q.device)
+        for what, write in unseen_writes(texts):
+            version, before = texts._version, results(block_mask=flex)
+            write()  # moves the ends of the texts
+            expect(texts._version == version, f"{what}: PyTorch has counted the write")
+            ends = ordo.BlockMask.from_documents(texts.cpu().numpy())
+            after = results(block_mask=flex)
+            expect(not same(before[0], after[0]), f"{what}: the write is not seen")
+            equals(what, after, results(causal=True, block_mask=ends))
         short = ordo.BlockMask.from_chunks(rows, rows, 150)
         ours = results(causal=True, block_mask=short)
         equals("a repeat", ours, results(causal=True, block_mask=short))

@@ -21,6 +21,20 @@ from ordo.torch._attention import Arguments, run
 from ordo.torch._mask import keep_mask
 from ordo.torch._reproducible import needs_cublas_variable
 
+try:
+    import triton
+    from triton import language as tl
+except ImportError:
+    add = None
+else:
+
+    @triton.jit
+    def add(x, y):
+        """x[i] += y[i] in program i."""
+        i = tl.program_id(0)
+        tl.store(x + i, tl.load(x + i) + tl.load(y + i))
+
+
 if needs_cublas_variable():  # which slows every product down where it is not needed
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 

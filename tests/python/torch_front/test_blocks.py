@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from ordo.torch import _attention, _blocks, _blocks_kept
+from ordo.torch import _attention, _blocks_kept
 from ordo.torch._blocks_kept import Kept
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import (
@@ -86,7 +85,7 @@ def test_heads_and_sequences_of_flex_attention():
         return (j <= i) & (i - j < 50 * (h + 1)) & (j >= 20 * b)
 
     mask = create_block_mask(rule, 2, 4, 400, 400, device="cpu")
-    made = ordo.torch._blocks.from_flex(mask).mask
+    made = ordo.torch.block_mask(mask)
     b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
     assert torch.equal(torch.from_numpy(made.dense()), rule(b, h, i, j))
 
@@ -117,9 +116,12 @@ def test_rules_that_differ_need_lists_of_their_own(rule, names):
     """Lists made with B=None or H=None are those of sequence 0 and head 0."""
     q, k, v = (torch.randn(2, 300, 4, 16) for _ in range(3))
     shared = create_block_mask(rule, None, None, 300, 300, device="cpu")
-    for _ in range(2):  # kept, too
+    for refused in (
+        lambda: ordo.torch.attention(q, k, v, block_mask=shared),
+        lambda: ordo.torch.block_mask(shared),
+    ):
         with pytest.raises(ordo.Error, match=f"mask_mod: depends on {names[0]}, and .* with"):
-            ordo.torch.attention(q, k, v, block_mask=shared)
+            refused()
     one = [x[:1, :, :1] for x in (q, k, v)]
     assert torch.isfinite(ordo.torch.attention(*one, block_mask=shared)[0]).all()
     counts = 2 if "b" in names else None, 4 if "h" in names else None
@@ -162,7 +164,7 @@ def test_lists_of_blocks_of_flex_attention(rule):
             seen[row * 128 : row * 128 + 128, j * 128 : j * 128 + 128] = True
     if rule is not None:
         seen &= rule(0, 0, torch.arange(400).view(-1, 1), torch.arange(400).view(1, -1))
-    made = ordo.torch._blocks.from_flex(mask).mask
+    made = ordo.torch.block_mask(mask)
     assert torch.equal(torch.from_numpy(made.dense())[0, 0], seen)
     o, lse = ordo.torch.attention(*tensors(), block_mask=mask)
     assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
@@ -472,70 +474,32 @@ def flex_of(rule):
     return create_block_mask(rule, None, None, 400, 400, device="cpu")
 
 
-def test_a_mask_of_flex_attention_is_converted_once(monkeypatch):
-    """Until its lists, its rule, or a tensor or number that the rule reads have changed."""
-    calls, reach, texts = [], 50, torch.arange(400) // 150
-    monkeypatch.setattr(_blocks, "from_flex", counting(_blocks.from_flex, calls))
+WRITES = {
+    "array": lambda x: x.numpy(),
+    "data": lambda x: x.data,
+    "dlpack": lambda x: torch.from_dlpack(x.__dlpack__()),
+    "the tensor": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_mask_of_flex_attention_is_read_at_each_call(name):
+    """Its lists, its rule, and what the rule reads, however that was written to."""
+    reach, texts = 50, torch.arange(400) // 150
 
     def rule(b, h, i, j):
         return (i >= j) & (i - j < reach) & (texts[i] == texts[j])
 
     given, mask = tensors(), flex_of(rule)
-    first = results(*given, block_mask=mask)
-    same_bits(first, results(*given, block_mask=mask))
-    assert len(calls) == 1
-    texts.numpy()[20:150] = 7  # unseen by PyTorch
+    own, first = ordo.torch.block_mask(mask), results(*given, block_mask=mask)
+    WRITES[name](texts)[20:150] = 7
     changed = results(*given, block_mask=mask)
     same_bits(changed, results(*given, block_mask=flex_of(rule)))
-    assert not torch.equal(first[0], changed[0]) and len(calls) == 3
-    texts.fill_(0)
+    assert not torch.equal(first[0], changed[0])
     reach = 30
     narrow = results(*given, block_mask=mask)
     same_bits(narrow, results(*given, block_mask=flex_of(rule)))
-    assert not torch.equal(narrow[0], changed[0]) and len(calls) == 5
-    mask.kv_num_blocks.fill_(1)
-    assert not torch.equal(results(*given, block_mask=mask)[0], narrow[0]) and len(calls) == 6
-
-
-class Object:
-    reach = 50
-
-
-def by_object(b, h, i, j):
-    return (i >= j) & (i - j < Object.reach)
-
-
-def by_method(b, h, i, j, get={"reach": 50}.get):
-    return (i >= j) & (i - j < get("reach"))
-
-
-def by_import(b, h, i, j):
-    import math
-
-    return (i >= j) & (i - j < math.ceil(49.5))
-
-
-def by_name(b, h, i, j):
-    return (i >= j) & (i - j < globals()["Object"].reach)
-
-
-@pytest.mark.parametrize("rule", [by_object, by_method, by_import, by_name])
-def test_rules_that_reach_further_are_converted_in_every_call(monkeypatch, rule):
-    calls, given = [], tensors()
-    monkeypatch.setattr(_blocks, "from_flex", counting(_blocks.from_flex, calls))
-    mask = flex_of(rule)
-    one = ordo.torch.attention(*given, block_mask=mask)[0]
-    assert torch.equal(ordo.torch.attention(*given, block_mask=mask)[0], one) and len(calls) == 2
-
-
-def test_masks_that_are_gone_are_forgotten():
-    from ordo.torch import _flex_kept
-
-    gc.collect()  # masks that tracebacks of other tests held
-    before = len(_flex_kept._converted)
-    mask = flex_of(lambda b, h, i, j: i >= j)
-    ordo.torch.attention(*tensors(), block_mask=mask)
-    assert len(_flex_kept._converted) == before + 1
-    del mask
-    gc.collect()
-    assert len(_flex_kept._converted) == before
+    assert not torch.equal(narrow[0], changed[0])
+    WRITES[name](mask.kv_num_blocks)[:] = 1
+    assert not torch.equal(results(*given, block_mask=mask)[0], narrow[0])
+    same_bits(first, results(*given, block_mask=own))  # the mask as it was
