@@ -139,10 +139,19 @@ def signed_probabilities(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: R
         return torch.nn.functional.pad(q.new_zeros(shape), fill)
     keep = keep_mask(q, k, v, lists, rules)
     inside, distance = (x[:, None] for x in _places(q, k, lists, rules))
-    with torch.autocast(q.device.type, enabled=False):
-        p = _exponentials(q, k, lists, rules, inside, distance)
+    p = _exponentials(q, k, lists, rules, inside, distance)
     signed = torch.where(inside, torch.where(keep, p, -p), 0.0).to(q.dtype)
     return torch.nn.functional.pad(signed, fill)
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """q times k transposed, in the order of the columns, of heads that may share keys. Not by cuBLAS,
+    which cannot begin while a CUDA graph is captured and would leave PyTorch's generator stuck."""
+    groups, keys = q.unflatten(1, (k.shape[1], -1)), k[:, :, None]
+    made = q.new_zeros(*groups.shape[:-1], k.shape[2])
+    for column in range(q.shape[-1]):
+        made.addcmul_(groups[..., column, None], keys[..., None, :, column])
+    return made.flatten(1, 2)
 
 
 def _exponentials(
@@ -150,8 +159,7 @@ def _exponentials(
 ) -> Tensor:
     rows, columns = _longest(q, k, lists, rules)
     q, k = _by_sequence(q, lists.cu_q, rows), _by_sequence(k, lists.cu_kv, columns)
-    groups = q.unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # the rows of heads that share keys
-    logit = (rules.scale * groups @ k.transpose(2, 3)).view(*q.shape[:3], columns)
+    logit = _products(rules.scale * q, k)
     if rules.softcap > 0:
         logit = rules.softcap * torch.tanh(logit / rules.softcap)
     if lists.slopes is not None:

@@ -169,3 +169,19 @@ def test_operator(packed):
     *_, (q, k, v, given, rules) = run(q, k, k, Arguments(dropout_p=0.3, seed=1, **lists))
     done = torch.library.opcheck(torch.ops.ordo.keep_mask.default, (q, k, v, *given, *rules))
     assert set(done.values()) == {"SUCCESS"}
+
+
+def test_the_debug_mask_calls_no_cublas():
+    """In a CUDA graph, as the first call of cuBLAS, that would be an error."""
+    called = []
+
+    class Operators(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            called.append(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    q, k = torch.randn(2, 40, 4, 16), torch.randn(2, 40, 2, 16)
+    *_, inputs = run(q, k, k, Arguments(causal=True, dropout_p=0.3, seed=(3, 4)))
+    with torch.no_grad(), Operators():
+        signed_probabilities(*inputs)
+    assert called and not any(x in name for name in called for x in ("mm", "matmul", "dot", "linear"))
