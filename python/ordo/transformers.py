@@ -278,6 +278,8 @@ def _pattern(
     made = pattern_of(mask)
     if mask is not None and made is not None:
         expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), shape_of(mask)
+        if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
+            return _for_all(made, q.shape[0])
         if shape != expected:
             raise Error(
                 "unsupported",
@@ -296,6 +298,13 @@ def _pattern(
             "unchanged, or valid tokens (batch, key); a mask of single elements is not supported",
         )
     return Pattern(is_causal, window, mask.shape[1], mask.bool())
+
+
+def _for_all(pattern: Pattern, batch: int) -> Pattern:
+    """The pattern of one sequence for each of a batch."""
+    p = pattern  # torch.compile does not trace _replace()
+    valid, packing = (None if x is None else x.expand(batch, -1) for x in (p.valid, p.packing))
+    return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare)
 
 
 def _refuse(given: dict[str, Any]) -> None:

@@ -22,7 +22,10 @@ from transformers import (  # noqa: E402
     MistralConfig,
     MistralForCausalLM,
 )
-from transformers.masking_utils import create_causal_mask  # noqa: E402
+from transformers.masking_utils import (  # noqa: E402
+    create_causal_mask,
+    create_chunked_causal_mask,
+)
 
 SMALL = dict(
     num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64,
@@ -286,6 +289,43 @@ def test_one_sequence_beside_many_is_broadcast(one, masked):
     two, three = torch.randn(2, 4, 5, 16), torch.randn(3, 4, 5, 16)
     with pytest.raises(ordo.Error, match="expected equal ones, or 1"):
         ordo.transformers.attention_forward(module, two, three, three, None)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_learned_queries_beside_a_batch(padded):
+    """The Q-Former of Granite Speech: after the first layer its mask is that of one sequence still."""
+    config = transformers.Blip2QFormerConfig(**BERT, encoder_hidden_size=32, cross_attention_frequency=1)
+    given = dict(query_embeds=torch.randn(1, 5, 64), encoder_hidden_states=torch.randn(3, 7, 32))
+    if padded:
+        given["attention_mask"] = torch.tensor([[0, 1, 1, 0, 1]])
+    made = []
+    for implementation in ("ordo", "eager"):
+        config._attn_implementation = implementation
+        torch.manual_seed(0)
+        model = transformers.Blip2QFormerModel(config).eval()
+        made.append(model(**given).last_hidden_state)
+    torch.testing.assert_close(*made, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "chunked"])
+def test_one_mask_for_a_batch(kind):
+    q = torch.randn(3, 4, 14, 16)
+    positions = RESTARTS if kind == "packed" else None
+    config = LlamaConfig(**SMALL, attn_implementation="ordo")
+    make_mask = create_causal_mask
+    if kind == "chunked":
+        config.attention_chunk_size, make_mask = 5, create_chunked_causal_mask
+    made = []
+    for batch in (1, 3):
+        mask = make_mask(
+            config=config,
+            inputs_embeds=torch.zeros(batch, 14, 64),
+            attention_mask=PADDING[1:].expand(batch, -1) if kind == "padded" else None,
+            past_key_values=None,
+            position_ids=None if positions is None else positions.expand(batch, -1),
+        )
+        made.append(ordo.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask)[0])
+    assert same(*made)
 
 
 def test_gradient_checkpointing_draws_the_same_mask():
