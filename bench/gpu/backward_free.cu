@@ -16,7 +16,7 @@ static turn whole(device_case &c, bool split)
     return { [&c, split] {
         char why[300] = "";
         must_ordo(split ? backward_split(&c.pass, why, sizeof why)
-                        : ordo_sm90_backward(&c.pass, why, sizeof why),
+                        : ordo_cuda_launch_backward(&c.pass, why, sizeof why),
                   why);
     } };
 }

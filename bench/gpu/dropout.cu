@@ -60,7 +60,7 @@ static void bench_generator(int seq, int runs)
             b.words = bits;
             b.grid_blocks = g.blocks;
             b.grid_threads = g.threads;
-            const auto fill = [&] { must_ordo(ordo_sm90_dropout(&b, why, sizeof why), why); };
+            const auto fill = [&] { must_ordo(ordo_cuda_dropout(&b, why, sizeof why), why); };
             printf("  rounds %2d bits %2d T %5u  %-15s %7.3f ms\n", r.rounds, r.bits, r.threshold,
                    g.name, time_in_turns({ { fill } }, runs)[0]);
         }

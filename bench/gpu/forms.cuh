@@ -15,7 +15,6 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
     band.bq = 128;
     band.bk = 256;
     c.make_batch();
-    c.pass.bucket = 576;
     const ordo_phase_problem p = { .tiles = c.pass.batch.tiles,
                                    .tile_rows = band.bq,
                                    .tile_keys = band.bk,
@@ -25,13 +24,12 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
                                    .kv_rows = (int64_t)c.z.batch * c.z.kv_len,
                                    .sum_columns = 2 * c.z.head_dim,
                                    .backward = true,
-                                   .chained = c.z.head_dim <= ORDO_SM90_CHAIN_D };
+                                   .chained = c.z.head_dim <= ORDO_CHAIN_D };
     const ordo_phase_panels panels = ordo_phase_panels_of(&p, ORDO_PHASE_BUDGET);
     ordo_cuda_phase &x = c.pass.phase;
     x.section = (int32_t)panels.section;
     x.tiles = (int32_t)panels.tiles;
     x.columns = (int32_t)panels.columns;
-    x.chained = p.chained;
     const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
     const size_t sums = (size_t)(p.kv_rows * panels.section) * c.z.head_dim;
     x.p = c.take<uint16_t>(scores); /* of the forward pass, too */
@@ -42,6 +40,7 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
     x.dv = x.dk + sums;
     x.shrink = c.take<float>(scores / 256);
     pass = c.pass;
+    pass.form = p.chained ? ORDO_FORM_CHAIN : ORDO_FORM_PHASE;
     c.pass = before;
 }
 

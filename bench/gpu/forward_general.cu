@@ -19,7 +19,8 @@ struct row {
 
 static void live(const general_case &c, double *tiles, double *pairs)
 {
-    const int rows = c.pass.bucket == 64 ? 192 : 128, columns = c.pass.bucket == 256 ? 64 : 128;
+    const int bucket = ordo_pass_bucket(&c.pass);
+    const int rows = bucket == 64 ? 192 : 128, columns = bucket == 256 ? 64 : 128;
     *tiles = *pairs = 0;
     for (int b = 0; b < c.sequences; b++) {
         const ordo_band band = ordo_sequence_band(&c.table[b], rows, columns);

@@ -79,8 +79,8 @@ static void crossover(int dim, int seq, ordo_mask mask)
     by_phases(c, phases);
     const auto run = [](const ordo_cuda_pass &pass, bool forward) {
         char why[300] = "";
-        must_ordo(forward ? ordo_sm90_forward(&pass, why, sizeof why)
-                          : ordo_sm90_backward(&pass, why, sizeof why),
+        must_ordo(forward ? ordo_cuda_launch_forward(&pass, why, sizeof why)
+                          : ordo_cuda_launch_backward(&pass, why, sizeof why),
                   why);
     };
     run(used, true);

@@ -19,7 +19,7 @@ static void row(ordo_dtype dtype, int count, bool in_place, void *const *arrays,
     s.dtype = dtype, s.count = count, s.elements = (int64_t)elements;
     s.inputs = (const void *const *)arrays;
     s.out = in_place ? (float *)arrays[0] : out;
-    const auto add = [&] { must_ordo(ordo_sm90_sum(&s, NULL, why, sizeof why), why); };
+    const auto add = [&] { must_ordo(ordo_cuda_sum(&s, NULL, why, sizeof why), why); };
     const auto copy = [&] {
         MUST(cudaMemcpyAsync(out, arrays[1], elements * 4, cudaMemcpyDeviceToDevice));
     };

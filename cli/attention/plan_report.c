@@ -81,6 +81,7 @@ static void print_predicted(const cli_plan_report *r)
 static void print_form(const cli_plan_report *r)
 {
     const ordo_io_bytes *b = &r->bytes;
+    const bool chain = r->info.backward_form == ORDO_FORM_CHAIN; /* counted as phase */
     const char *form = ordo_form_name(r->info.backward_form);
     const char *fewest = ordo_io_algorithm_name(b->fewest);
     printf("backward form  %s", form);
@@ -88,7 +89,7 @@ static void print_form(const cli_plan_report *r)
         puts("");
         return;
     }
-    if (strcmp(form, fewest) == 0)
+    if (strcmp(chain ? ordo_form_name(ORDO_FORM_PHASE) : form, fewest) == 0)
         fputs(", which moves the fewest", stdout);
     else
         printf("; %s has no kernels for this head size, but moves fewer", fewest);

@@ -130,12 +130,15 @@ typedef enum ordo_promise {
     ORDO_PROMISE_CUT = 1 << 5
 } ordo_promise;
 
-/* How the backward pass is divided into products. It follows from backward_tile, which decides
- * bits. Backends cpu and ref, and cuda up to head size 128, have flash only. */
+/* How the backward pass is divided into products. backward_tile decides bits, the form does not:
+ * forms that share a tile give the same bits. Backends cpu and ref, and cuda up to head size 128,
+ * have flash only. */
 typedef enum ordo_form {
     ORDO_FORM_FLASH, /* a key tile stays, with its dk and dv; dq is added over the key tiles */
     ORDO_FORM_SPLIT, /* so for dk and dv; dq by a second walk, which computes the scores again */
-    ORDO_FORM_PHASE  /* dS, above head size 256 P too, to the workspace; then product by product */
+    ORDO_FORM_PHASE, /* P and dS to the workspace; then product by product */
+    ORDO_FORM_CHAIN  /* as split for dk and dv, which leaves dS in the workspace; then one product
+                      * for dq */
 } ordo_form;
 
 typedef struct ordo_plan_info {

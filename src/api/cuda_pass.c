@@ -5,6 +5,7 @@
 #include "api/limits.h"
 #include "base/keep.h"
 #include "base/status.h"
+#include "plan/family.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -79,17 +80,17 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
 {
     const ordo_problem *p = &plan->problem;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    if (p->dropout.p > 0 && !call->mask_bits && dim <= ORDO_CUDA_MADE_BITS &&
-        ordo_plan_by_phases(plan, which))
+    const int most = ordo_family_find(plan->family)->made_bits_max;
+    if (p->dropout.p > 0 && !call->mask_bits && dim <= most && ordo_plan_by_phases(plan, which))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, backward_tile %" PRId64 "x%" PRId64
                          ": backend cuda expects bits made by ordo_dropout_fill_device() by phases",
                          plan->backward_tile.q, plan->backward_tile.k);
-    if (p->dropout.p > 0 && !call->mask_bits && dim > ORDO_CUDA_MADE_BITS)
+    if (p->dropout.p > 0 && !call->mask_bits && dim > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, head size %" PRId64
                          ": backend cuda expects bits made by ordo_dropout_fill_device() above %d",
-                         dim, ORDO_CUDA_MADE_BITS);
+                         dim, most);
     if (p->dropout.p > 0 && !call->mask_bits && p->dropout.keying == ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
@@ -237,8 +238,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     if (!ordo_plan_by_phases(plan, ORDO_BACKWARD))
         return;
     pass->phase = phase_of(&parts.panels);
-    pass->phase.chained = ordo_plan_chained(plan);
-    pass->phase.p = pass->phase.chained ? NULL : cut(&at, parts.p);
+    pass->phase.p = plan->backward_form == ORDO_FORM_CHAIN ? NULL : cut(&at, parts.p);
     pass->phase.ds = cut(&at, parts.ds);
     pass->phase.dk = cut(&at, parts.dk);
     pass->phase.dv = cut(&at, parts.dv);
@@ -397,6 +397,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
                                 ordo_cuda_pass *pass)
 {
     const ordo_problem *p = &plan->problem;
+    const ordo_family *family = ordo_family_find(plan->family);
     const bool packed = p->layout == ORDO_PACKED;
     ORDO_TRY(check_heads(p));
     ORDO_TRY(check_counts(plan, which));
@@ -406,7 +407,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
         .layout = layout_of(p, call),
         .head_dim = (int32_t)p->head_dim,
         .v_head_dim = (int32_t)p->v_head_dim,
-        .bucket = ordo_plan_by_phases(plan, which) ? 576 : ordo_plan_bucket(plan),
+        .form = which == ORDO_FORWARD ? plan->forward_form : plan->backward_form,
         .f16 = p->dtype == ORDO_F16,
         .scale = (float)p->scale,
         .softcap = (float)p->softcap,
@@ -416,6 +417,8 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
         .q_rows = packed ? p->total_q : p->q_len,
         .kv_rows = packed ? p->total_kv : p->kv_len,
         .stream = call->stream,
+        .capability = family->capability,
+        .kernels = (int32_t)(family->kernels & -family->kernels), /* the lowest set */
     };
     take_dropout(p, call, pass);
     ORDO_TRY(take_tensors(p, which, call, pass));
@@ -428,47 +431,65 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
 /* ---- launching ---- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static ordo_status readiness;
-static char not_ready[ORDO_CUDA_WHY_SIZE + 40]; /* "" if something can be launched */
 
-/* One device that the kernels run on is enough; of several others the last is named. */
-static ordo_status look_for_device(const ordo_cuda_module *module, char *why, size_t why_size)
+/* What was found out once: whether anything can be launched, and whether passes can. */
+typedef struct readiness {
+    ordo_status status;
+    char why[ORDO_CUDA_WHY_SIZE + 40]; /* "" if it can */
+} readiness;
+static readiness any, passes;
+
+/* One device that has a family is enough; of several others the last is named. */
+static ordo_status look_for_family(const ordo_cuda_module *module, int count, char *why,
+                                   size_t why_size)
 {
-    int count = 0;
+    char names[64];
     ordo_device d;
-    ORDO_TRY(module->device_count(&count, why, why_size));
+    ordo_family_names(ORDO_BACKEND_CUDA, names, sizeof names);
     for (int i = 0; i < count; i++) {
         ORDO_TRY(module->device_query(i, &d, why, why_size));
-        if (d.major == 9 && d.minor == 0)
+        if (ordo_family_of(10 * d.major + d.minor))
             return ORDO_OK;
-        snprintf(why, why_size, "device %d, %.100s, has compute capability %d.%d, expected 9.0", i,
-                 d.name, d.major, d.minor);
+        snprintf(why, why_size, "device %d, %.100s, has compute capability %d.%d, expected %s", i,
+                 d.name, d.major, d.minor, names);
     }
     return ORDO_ERR_UNSUPPORTED;
+}
+
+static readiness found(ordo_status status, const char *why)
+{
+    readiness r = { .status = status };
+    if (status != ORDO_OK)
+        snprintf(r.why, sizeof r.why, "backend cuda: %s", why);
+    return r;
 }
 
 static void look(void)
 {
     const ordo_cuda_module *module = NULL;
     char why[ORDO_CUDA_WHY_SIZE] = "";
-    readiness = ordo_cuda_module_get(&module, NULL);
-    if (readiness != ORDO_OK)
+    int count = 0;
+    ordo_status status = ordo_cuda_module_get(&module, NULL);
+    if (status != ORDO_OK)
         snprintf(why, sizeof why, "%s", ordo_last_error());
     else
-        readiness = look_for_device(module, why, sizeof why);
-    if (readiness != ORDO_OK)
-        snprintf(not_ready, sizeof not_ready, "backend cuda: %s", why);
+        status = module->device_count(&count, why, sizeof why);
+    any = found(status, why);
+    if (status == ORDO_OK)
+        status = look_for_family(module, count, why, sizeof why);
+    passes = found(status, why);
 }
 
 const char *ordo_cuda_why_not(void)
 {
     pthread_once(&once, look);
-    return not_ready;
+    return passes.why;
 }
 
 ordo_status ordo_cuda_ready(void)
 {
-    return *ordo_cuda_why_not() ? ordo_fail(readiness, "%s", not_ready) : ORDO_OK;
+    pthread_once(&once, look);
+    return any.status == ORDO_OK ? ORDO_OK : ordo_fail(any.status, "%s", any.why);
 }
 
 static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_call *call)
@@ -477,7 +498,8 @@ static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_cal
     ordo_cuda_pass pass;
     char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_cuda_pass_make(plan, which, call, &pass));
-    ORDO_TRY(ordo_cuda_ready());
+    if (*ordo_cuda_why_not())
+        return ordo_fail(passes.status, "%s", passes.why);
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     const ordo_status status = which == ORDO_FORWARD ? module->forward(&pass, why, sizeof why)
                                                      : module->backward(&pass, why, sizeof why);

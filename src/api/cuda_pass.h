@@ -11,8 +11,8 @@
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                                 ordo_cuda_pass *pass);
 
-/* Return ORDO_OK if there is a device to launch on; else an error with the message of
- * ordo_cuda_why_not(). */
+/* Return ORDO_OK if there is a device to launch on: sums, keep bits, merges and digests run on
+ * every one. Else an error that says why: no module, no driver, no device. */
 ordo_status ordo_cuda_ready(void);
 
 /* Launch a checked call. */
@@ -22,8 +22,8 @@ ordo_status ordo_cuda_backward(const ordo_plan *plan, const ordo_call *call);
 /* Launch a checked ordo_attention_combine(). */
 ordo_status ordo_cuda_combine_run(const ordo_plan *plan, const ordo_combine *combine);
 
-/* The reason why nothing can be launched: no module, no driver, or no device of compute capability
- * 9.0; "" if there is none. It is found out once per process. */
+/* The reason why no pass can be launched: no module, no driver, or no device of a family
+ * (plan/family.h); "" if there is none. It is found out once per process. */
 const char *ordo_cuda_why_not(void);
 
 #endif

@@ -4,8 +4,7 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "ordo/attention.h"
-#include "plan/plan.h"
-#include "planner/defaults.h"
+#include "plan/family.h"
 
 static const unsigned every_dtype = 1u << ORDO_F32 | 1u << ORDO_BF16 | 1u << ORDO_F16;
 
@@ -17,26 +16,18 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
                                   .makes_fa2_bits = true };
     if (!limits)
         return ordo_fail(ORDO_ERR_ARGUMENT, "limits NULL: expected a struct");
-    switch (backend) {
-    case ORDO_BACKEND_REF:
-        found.head_dim_max = found.made_bits_head_dim_max = ordo_default_head_dim_max("ref");
-        break;
-    case ORDO_BACKEND_CPU:
-        found.head_dim_max = found.made_bits_head_dim_max = ordo_default_head_dim_max("cpu");
-        break;
-    case ORDO_BACKEND_CUDA:
+    const ordo_family *family = ordo_family_first(backend);
+    if (!family)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda", (int)backend);
+    if (backend == ORDO_BACKEND_CUDA)
         found = (ordo_backend_limits) {
             .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
-            .head_dim_max = ordo_default_head_dim_max("sm90"),
             .head_dim_multiple = ORDO_CUDA_HEAD_STEP,
             .unequal_head_dims = true,
             .tensor_align = ORDO_CUDA_COPY_BYTES,
-            .made_bits_head_dim_max = ORDO_CUDA_MADE_BITS,
         };
-        break;
-    default:
-        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda", (int)backend);
-    }
+    found.head_dim_max = family->head_dim_max;
+    found.made_bits_head_dim_max = family->made_bits_max;
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_backend_limits, "limits", ORDO_BACKEND_LIMITS_INIT, NULL);
     return ordo_versioned_answer(limits, &found, &kind);

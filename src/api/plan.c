@@ -228,7 +228,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .dropout_mask_bytes = mask_bytes(p),
         .segments = plan->segments,
         .segment_bytes = segment_bytes(plan),
-        .backward_form = ordo_plan_form(plan),
+        .backward_form = plan->backward_form,
     };
     if (p->dropout.bits > 0)
         found.dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);

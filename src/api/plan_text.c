@@ -1,6 +1,6 @@
 /* plan_text.c: one table of fields serves writing and reading.
  *
- *   ordo-plan/1 backend=cuda family=sm90 revision=0 dtype=bf16 ... key=sm90.r0/...
+ *   ordo-plan/1 backend=cpu family=cpu revision=4 dtype=bf16 ... key=cpu.r4/...
  *
  * Numbers have one spelling: integers in decimal, floating-point numbers as a whole hex mantissa
  * and a binary exponent, which no locale and no rounding can touch. No pointers, and no lengths
@@ -16,6 +16,7 @@
 #include "api/problem.h"
 #include "base/status.h"
 #include "ordo/dropout.h"
+#include "plan/family.h"
 
 typedef enum kind { I64, I32, REAL, TRUTH, WORD, NAME } kind;
 
@@ -41,6 +42,7 @@ SPELLING(keying)
 SPELLING(order)
 SPELLING(issue)
 SPELLING(assign)
+SPELLING(form)
 
 #define AT(member) offsetof(ordo_plan, member)
 
@@ -145,6 +147,9 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
     if (plan->workspace_limit != 0)
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " limit=%" PRId64,
                                  plan->workspace_limit);
+    if (plan->backward_form != ordo_family_form(plan))
+        used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " form=%s",
+                                 ordo_form_name(plan->backward_form));
     ordo_plan_key(plan, value, sizeof value);
     used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " key=%s", value);
     return used;
@@ -236,6 +241,19 @@ static char *next_value(char **rest, const char *name)
     return word + length + 1;
 }
 
+/* Forms follow from head sizes and tiles; the backward pass may have another, which is written. */
+static ordo_status read_forms(ordo_plan *plan, const char *text)
+{
+    const ordo_family *family = ordo_family_find(plan->family);
+    const ordo_family_row *row = family ? ordo_family_row_of(family, &plan->problem) : NULL;
+    int form = (int)ordo_family_form(plan);
+    if (text && !read_name(text, form_at, &form))
+        return ordo_fail(ORDO_ERR_PARSE, "plan: form=%.40s: not a value of that field", text);
+    plan->forward_form = row ? row->forward.form : ORDO_FORM_FLASH;
+    plan->backward_form = (ordo_form)form;
+    return ORDO_OK;
+}
+
 static ordo_status read_line(ordo_plan *plan, char *line)
 {
     char *rest = line;
@@ -257,6 +275,7 @@ static ordo_status read_line(ordo_plan *plan, char *line)
     const char *limit = next_value(&rest, "limit"); /* if it is not the default */
     if (limit && !read_integer(limit, &plan->workspace_limit))
         return ordo_fail(ORDO_ERR_PARSE, "plan: limit=%.40s: not a value of that field", limit);
+    ORDO_TRY(read_forms(plan, next_value(&rest, "form")));
     if (!next_value(&rest, "key") || rest)
         return ordo_fail(ORDO_ERR_PARSE, "plan: expected field key last");
     return ORDO_OK;

@@ -6,8 +6,7 @@
 #include "base/keep.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "plan/plan.h"
-#include "planner/defaults.h"
+#include "plan/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,8 +61,8 @@ static int64_t keys(int64_t given, int64_t otherwise)
 
 static ordo_status check_sizes(ordo_problem *p)
 {
-    const int64_t head_dim_max =
-        ordo_default_head_dim_max("ref"); /* the oracle runs every problem */
+    const int64_t head_dim_max = /* the oracle runs every problem */
+        ordo_family_first(ORDO_BACKEND_REF)->head_dim_max;
     ORDO_TRY(ordo_check_range("batch", p->batch, 0, ORDO_LENGTH_MAX));
     ORDO_TRY(ordo_check_range("heads", p->heads, 1, ORDO_LENGTH_MAX));
     ORDO_TRY(ordo_check_range("q_len", p->q_len, 0, ORDO_LENGTH_MAX));

@@ -130,7 +130,7 @@ static ordo_status write_table(const ordo_cuda_combine *c, char *why, size_t why
     return ORDO_OK;
 }
 
-ordo_status ordo_sm90_combine(const ordo_cuda_combine *c, char *why, size_t why_size)
+ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *c, char *why, size_t why_size)
 {
     const bool many = c->parts > ORDO_COMBINE_FEW;
     combine_args args;

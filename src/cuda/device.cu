@@ -7,10 +7,10 @@
 #include "cuda/backward/pass.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/sink.h"
+#include "cuda/dispatch.h"
 #include "cuda/forward/pass.h"
 #include "cuda/memory.h"
 #include "cuda/phase/pass.h"
-#include "cuda/sm90.h"
 #include "cuda/wide/pass.h"
 
 static ordo_status device_count(int *count, char *why, size_t why_size)
@@ -122,16 +122,16 @@ static ordo_status device_select(int index, char *why, size_t why_size)
     return ORDO_OK;
 }
 
-/* The kernels are for compute capability 9.0, and use what no other has. */
-static ordo_status check_current(char *why, size_t why_size)
+/* Passes run on devices of the family that their plan is for. */
+static ordo_status check_family(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     int index = 0, major = 0, minor = 0;
     CUDA_CALL(cudaGetDevice(&index));
     CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
     CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
-    if (major == 9 && minor == 0)
+    if (10 * major + minor == pass->capability)
         return ORDO_OK;
-    snprintf(why, why_size, "device %d has compute capability %d.%d, expected 9.0", index, major,
+    snprintf(why, why_size, "plan for sm%d, device %d is sm%d%d", pass->capability, index, major,
              minor);
     return ORDO_ERR_UNSUPPORTED;
 }
@@ -153,59 +153,65 @@ static ordo_status check_residency(const ordo_run *run, char *why, size_t why_si
     return ORDO_ERR_UNSUPPORTED;
 }
 
-ordo_status ordo_sm90_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+/* ---- the sets of kernels ---- */
+
+static ordo_status wgmma_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->bucket > 256 ? ordo_sm90_forward_phases(pass, why, why_size)
-                              : ordo_sm90_forward_flash(pass, why, why_size);
+    const bool phases = pass->form == ORDO_FORM_PHASE || pass->form == ORDO_FORM_CHAIN;
+    return phases ? ordo_wgmma_forward_phases(pass, why, why_size)
+                  : ordo_wgmma_forward_flash(pass, why, why_size);
+}
+
+static ordo_status wgmma_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    switch (pass->form) {
+    case ORDO_FORM_FLASH: return ordo_wgmma_backward_flash(pass, why, why_size);
+    case ORDO_FORM_SPLIT: return ordo_wgmma_backward_split(pass, why, why_size);
+    default: return ordo_wgmma_backward_phases(pass, why, why_size);
+    }
+}
+
+static const struct {
+    int32_t kernels;
+    ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
+    ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
+} sets[] = { { ORDO_KERNELS_WGMMA, wgmma_forward, wgmma_backward } };
+
+static ordo_status find_set(const ordo_cuda_pass *pass, int *set, char *why, size_t why_size)
+{
+    for (*set = 0; *set < (int)(sizeof sets / sizeof *sets); ++*set)
+        if (sets[*set].kernels == pass->kernels)
+            return ORDO_OK;
+    snprintf(why, why_size, "set %d of kernels: this module has none of it", pass->kernels);
+    return ORDO_ERR_UNSUPPORTED;
+}
+
+ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    int set = 0;
+    CUDA_TRY(find_set(pass, &set, why, why_size));
+    return sets[set].forward(pass, why, why_size);
+}
+
+ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    int set = 0;
+    CUDA_TRY(find_set(pass, &set, why, why_size));
+    CUDA_TRY(sets[set].backward(pass, why, why_size));
+    return ordo_cuda_sink(pass, why, why_size);
 }
 
 static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const ordo_status status = check_current(why, why_size);
-    return status == ORDO_OK ? ordo_sm90_forward(pass, why, why_size) : status;
-}
-
-ordo_status ordo_sm90_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
-    CUDA_TRY(pass->bucket > 256   ? ordo_sm90_backward_phases(pass, why, why_size)
-             : pass->bucket > 128 ? ordo_sm90_backward_wide(pass, why, why_size)
-                                  : ordo_sm90_backward_chains(pass, why, why_size));
-    return ordo_sm90_sink(pass, why, why_size);
+    CUDA_TRY(check_family(pass, why, why_size));
+    return ordo_cuda_launch_forward(pass, why, why_size);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    ordo_status status = check_current(why, why_size);
-    if (status == ORDO_OK)
-        status = check_residency(&pass->run, why, why_size);
-    return status == ORDO_OK ? ordo_sm90_backward(pass, why, why_size) : status;
-}
-
-static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
-{
-    const ordo_status status = check_current(why, why_size);
-    return status == ORDO_OK ? ordo_sm90_dropout(bits, why, why_size) : status;
-}
-
-static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
-{
-    const ordo_status status = check_current(why, why_size);
-    return status == ORDO_OK ? ordo_sm90_combine(combine, why, why_size) : status;
-}
-
-static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
-                          uint64_t *digests, void *stream, char *why, size_t why_size)
-{
-    const ordo_status status = check_current(why, why_size);
-    return status == ORDO_OK
-               ? ordo_sm90_digest(spans, count, pieces, digests, stream, why, why_size)
-               : status;
-}
-
-static ordo_status sum(const ordo_sum *sum, void *stream, char *why, size_t why_size)
-{
-    const ordo_status status = check_current(why, why_size);
-    return status == ORDO_OK ? ordo_sm90_sum(sum, stream, why, why_size) : status;
+    CUDA_TRY(check_family(pass, why, why_size));
+    CUDA_TRY(check_residency(&pass->run, why, why_size));
+    return ordo_cuda_launch_backward(pass, why, why_size);
 }
 
 #define TEXT_(x) #x
@@ -238,11 +244,11 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_event_destroy,
         ordo_cuda_event_record,
         ordo_cuda_event_elapsed,
-        dropout,
-        combine,
+        ordo_cuda_dropout,
+        ordo_cuda_combine_parts,
         ordo_cuda_fill_words,
-        digest,
-        sum,
+        ordo_cuda_digest,
+        ordo_cuda_sum,
         ordo_cuda_event_wait,
     };
     return &table;

@@ -113,7 +113,7 @@ static ordo_status launch(const void *kernel, const digest_args *args, void *str
     return ordo_cuda_launch(kernel, args, grid, stream, why, why_size);
 }
 
-ordo_status ordo_sm90_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
+ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
                              uint64_t *digests, void *stream, char *why, size_t why_size)
 {
     for (int64_t begin = 0; begin < count; begin += FEW) {

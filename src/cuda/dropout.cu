@@ -256,7 +256,7 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
     pass.kv_rows = bits->kv_rows;
     pass.table = bits->table;
     pass.stream = bits->stream;
-    CUDA_TRY(ordo_sm90_sequences(&pass, why, why_size));
+    CUDA_TRY(ordo_cuda_sequences(&pass, why, why_size));
     args.keep = bits->keep;
     args.seed_ptr = bits->seed_ptr;
     args.offset_ptr = bits->offset_ptr;
@@ -340,7 +340,7 @@ static bits_args arguments(const ordo_cuda_bits *bits)
     return args;
 }
 
-ordo_status ordo_sm90_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
 {
     if (bits->table)
         return launch_ragged(bits, why, why_size);

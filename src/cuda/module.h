@@ -23,7 +23,7 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   6
+#define ORDO_CUDA_MODULE_ABI   7
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
@@ -45,7 +45,7 @@ typedef struct ordo_cuda_module {
     ordo_status (*device_check)(int index, char *why, size_t why_size);
 
     /* Launch a pass on its stream, on the current device; ORDO_ERR_UNSUPPORTED before any launch
-     * if the kernels do not run there. */
+     * if that is not of the family of the pass, or the module has no such set of kernels. */
     ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
     ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

@@ -174,7 +174,7 @@ template <ordo_dtype TYPE> static const void *kernel_for(const ordo_sum *s, bool
     return aligned ? kernel_of<TYPE, 4>(s->count) : kernel_of<TYPE, 1>(s->count);
 }
 
-ordo_status ordo_sm90_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
+ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
 {
     sum_args args;
     uintptr_t addresses = (uintptr_t)s->out;

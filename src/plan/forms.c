@@ -1,7 +1,7 @@
 /* forms.c: see the header. */
 #include "plan/forms.h"
 
-#include "plan/sm90_tiles.h"
+#include "plan/phase.h"
 
 enum {
     ROWS = 64,                /* rows of a wgmma instruction */
@@ -10,7 +10,7 @@ enum {
     STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
     PHASE_ROWS = 128,         /* tiles of the phase form, which are plain products */
     PHASE_COLS = 256,
-    CHAIN_KEYS = ORDO_SM90_CHAIN_KEYS,
+    CHAIN_KEYS = ORDO_CHAIN_KEYS,
     FLASH_MOST = 128, /* the largest head sizes of flash kernels, split ones and those by phases */
     SPLIT_MOST = 256,
     PHASE_MOST = 576
@@ -75,7 +75,7 @@ ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, bool dropped, int64_t s
 
 bool ordo_form_chained(int64_t d, int64_t dv, bool dropped)
 {
-    return !dropped && d <= ORDO_SM90_CHAIN_D && dv <= ORDO_SM90_CHAIN_D;
+    return !dropped && d <= ORDO_CHAIN_D && dv <= ORDO_CHAIN_D;
 }
 
 int64_t ordo_form_columns(ordo_form form, int64_t d, int64_t dv)

@@ -1,17 +1,17 @@
-/* forms.h: the forms of the backward pass on compute capability 9.0, and the bytes that each moves.
+/* forms.h: the forms of the backward pass, and the bytes that each moves.
  *
  *   flash  a block keeps a key tile and its dk and dv and walks the query tiles; dq is added in L2
  *   split  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
  *   phase  scores to the workspace, then one plain product after another (plan/phase.h); up to
- *          ORDO_SM90_CHAIN_D columns in chains: as split for dk and dv, which stores dS; then one
- *          plain product for dq
+ *          256 columns in chains (ORDO_FORM_CHAIN): as split for dk and dv, which stores dS; then
+ *          one plain product for dq
  *
  * What flash and split move per score grows with the square of the head size, because the tiles
  * that fit one multiprocessor shrink as it grows; what phase moves grows with the head size itself.
  * So do chains, whose tiles are the same at all head sizes that have them.
- * Tiles, and with them the form, decide bits: a plan takes them from the committed table of
- * plan/sm90_tiles.h. That table has the form of ordo_form_choose(), which a test checks for every
- * head size. */
+ * Tiles decide bits: a plan takes them, and the form, from the committed rows of its family
+ * (plan/family.c). Those have the form of ordo_form_choose(), which a test checks for every head
+ * size. */
 #ifndef PLAN_FORMS_H
 #define PLAN_FORMS_H
 
@@ -21,10 +21,7 @@
 #include "base/for_lab.h"
 #include "ordo/plan.h"
 
-/* Shared memory of one block of compute capability 9.0, in bytes. */
-enum { ORDO_SM90_SHARED = 232448 };
-
-enum { ORDO_FORMS = ORDO_FORM_PHASE + 1 }; /* their number */
+enum { ORDO_FORMS = ORDO_FORM_PHASE + 1 }; /* their number; chains are counted as phase */
 
 /* Bytes for so many scores; no scores: the form does not fit. */
 typedef struct ordo_traffic {

@@ -78,7 +78,7 @@ const char *ordo_promise_name(ordo_promise level)
 
 const char *ordo_form_name(ordo_form form)
 {
-    static const char *const names[] = { "flash", "split", "phase" };
+    static const char *const names[] = { "flash", "split", "phase", "chain" };
     return NAME(names, form);
 }
 

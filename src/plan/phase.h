@@ -1,10 +1,11 @@
-/* phase.h: the panels of the passes by phases (CUDA: ordo_plan_by_phases()), and their workspace.
+/* phase.h: the panels of the passes by phases (ordo_plan_by_phases()), and their workspace.
  *
  * The workspace holds P, and in the backward pass dS, of one panel: `tiles` query tiles of each
- * query head that shares one of `section` key heads. A chained backward pass (ordo_plan_chained())
- * stores no P. Sums of dK and dV are continued from panel to panel in f32. A panel has all query
- * tiles of as many key heads as the workspace limit allows; if it does not allow one, as many query
- * tiles of one key head, but at least one. The panels change no bit. Plain C, integers only. */
+ * query head that shares one of `section` key heads. A backward pass in chains
+ * (ORDO_FORM_CHAIN) stores no P. Sums of dK and dV are continued from panel to panel in f32. A
+ * panel has all query tiles of as many key heads as the workspace limit allows; if it does not
+ * allow one, as many query tiles of one key head, but at least one. The panels change no bit. Plain
+ * C, integers only. */
 #ifndef PLAN_PHASE_H
 #define PLAN_PHASE_H
 
@@ -16,6 +17,10 @@
 /* Bytes of workspace by default, of all parts together: a power of two of scores, and a quarter GiB
  * for what is beside them, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
+
+/* Backward passes whose heads have at most CHAIN_D columns run in chains (cuda/phase/chain.h): a
+ * unit is CHAIN_KEYS keys, a step as many queries. These change no bit. */
+enum { ORDO_CHAIN_D = 256, ORDO_CHAIN_KEYS = 64 };
 
 typedef struct ordo_phase_problem {
     int64_t tiles;                /* query tiles of one head, of all sequences */

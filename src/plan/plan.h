@@ -11,8 +11,7 @@ enum {
     ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
     ORDO_SPLIT_MAX = 64,  /* accumulators per query tile */
     ORDO_WORKERS_MAX = 1 << 20,
-    ORDO_LENGTH_MAX = ORDO_BAND_OPEN, /* of a sequence */
-    ORDO_CUDA_MADE_BITS = 256         /* largest head size at which CUDA kernels make keep bits */
+    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
 };
 
 typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
@@ -20,9 +19,10 @@ typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
 struct ordo_plan {
     ordo_problem problem; /* resolved: every default filled in */
     ordo_backend backend;
-    char family[16]; /* of backends with the same bits: "ref", "cpu", "sm90" */
+    char family[16]; /* its name: plan/family.h */
     int revision;    /* numeric revision of that family */
     ordo_tile forward_tile, backward_tile;
+    ordo_form forward_form, backward_form; /* how the passes are divided; not part of the key */
     ordo_order order, order_asked;
     int64_t group; /* shift and symmetric: a size, or ORDO_GROUP_WAVES; else 0 */
     int64_t split;
@@ -85,7 +85,7 @@ bool ordo_plan_carries(const ordo_plan *plan);
 ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,
                                  char *text, size_t capacity);
 
-/* "sm90.r3/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
+/* "FAMILY.r3/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);
 
 #endif

@@ -3,7 +3,6 @@
 #define PLAN_SIZES_H
 
 #include "plan/plan.h"
-#include "plan/sm90_tiles.h"
 
 /* ---- CPU ---- */
 
@@ -33,34 +32,11 @@ enum {
     ORDO_FORWARD_LIST_ROWS = 64
 };
 
-/* The head size that the kernels are compiled for and that serves this plan: 64, 128, 256, or up to
- * 576. */
-static inline int ordo_plan_bucket(const ordo_plan *plan)
-{
-    const int64_t q = plan->problem.head_dim, v = plan->problem.v_head_dim, dim = q > v ? q : v;
-    return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 576;
-}
-
-/* Whether a pass of a CUDA plan runs by phases: plan/phase.h. All forward passes above head size
- * 256 do; a backward pass above 128, if its tiles are those of the phases. */
+/* Whether a pass stores its scores in panels of the workspace: plan/phase.h. */
 static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
 {
-    const int bucket = ordo_plan_bucket(plan);
-    if (plan->backend != ORDO_BACKEND_CUDA || bucket < 256)
-        return false;
-    return pass == ORDO_FORWARD ? bucket > 256
-                                : plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(576) &&
-                                      plan->backward_tile.k == ORDO_SM90_BACKWARD_K(576);
-}
-
-/* Whether a backward pass by phases computes dK, dV and dS in one kernel, which keeps P on the chip
- * (cuda/phase/chain.h). It has no dropout, which head sizes like these have other kernels for. A
- * pass of dq alone does not run in that kernel, and stores no P either. */
-static inline bool ordo_plan_chained(const ordo_plan *plan)
-{
-    const ordo_problem *p = &plan->problem;
-    return ordo_plan_by_phases(plan, ORDO_BACKWARD) && p->dropout.p == 0 &&
-           p->head_dim <= ORDO_SM90_CHAIN_D && p->v_head_dim <= ORDO_SM90_CHAIN_D;
+    const ordo_form form = pass == ORDO_FORWARD ? plan->forward_form : plan->backward_form;
+    return form == ORDO_FORM_PHASE || form == ORDO_FORM_CHAIN;
 }
 
 /* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
@@ -70,21 +46,6 @@ static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
     const ordo_dropout *d = &plan->problem.dropout;
     return d->p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
            (d->keying == ORDO_KEYING_FA2 || ordo_plan_by_phases(plan, ORDO_BACKWARD));
-}
-
-/* Whether a backward pass of a CUDA plan runs in the split kernels of wide heads. */
-static inline bool ordo_plan_split(const ordo_plan *plan)
-{
-    return plan->backend == ORDO_BACKEND_CUDA && ordo_plan_bucket(plan) == 256 &&
-           plan->backward_tile.q == ORDO_SM90_BACKWARD_Q(256) &&
-           plan->backward_tile.k == ORDO_SM90_BACKWARD_K(256);
-}
-
-static inline ordo_form ordo_plan_form(const ordo_plan *plan)
-{
-    return ordo_plan_by_phases(plan, ORDO_BACKWARD) ? ORDO_FORM_PHASE
-           : ordo_plan_split(plan)                  ? ORDO_FORM_SPLIT
-                                                    : ORDO_FORM_FLASH;
 }
 
 #endif

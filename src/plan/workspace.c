@@ -2,6 +2,7 @@
 #include "plan/workspace.h"
 
 #include "base/checked.h"
+#include "plan/family.h"
 
 enum { PART_ALIGN = 256 };
 
@@ -29,13 +30,15 @@ static uint64_t round_up_16(int64_t n)
     return ((uint64_t)n + 15) / 16 * 16;
 }
 
-/* Columns of the f32 sum of dQ. The CUDA kernels for head sizes above 128 keep it in registers. */
+/* Columns of the f32 sum of dQ. CUDA kernels of other forms than flash keep it in registers. */
 static uint64_t dq_columns(const ordo_plan *plan)
 {
-    const int bucket = ordo_plan_bucket(plan);
     if (plan->backend != ORDO_BACKEND_CUDA)
         return round_up_16(plan->problem.head_dim);
-    return bucket < 256 ? (uint64_t)bucket : 0;
+    const ordo_family *family = ordo_family_find(plan->family);
+    return plan->backward_form == ORDO_FORM_FLASH
+               ? (uint64_t)ordo_family_row_of(family, &plan->problem)->head_dim
+               : 0;
 }
 
 /* The query side as the CPU kernels read it; `each` tiles of all heads with `rows` rows. */
@@ -116,7 +119,7 @@ static ordo_phase_panels panels_of(const ordo_plan *plan, bool backward, uint64_
         .kv_rows = p->layout == ORDO_PACKED ? p->total_kv : p->batch * p->kv_len,
         .sum_columns = backward ? p->head_dim + p->v_head_dim : 0,
         .backward = backward,
-        .chained = backward && ordo_plan_chained(plan),
+        .chained = backward && plan->backward_form == ORDO_FORM_CHAIN,
     };
     return ordo_phase_panels_of(&phase, (uint64_t)limit > others ? (uint64_t)limit - others : 0);
 }
@@ -143,7 +146,8 @@ static bool phase_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_par
         return false;
     parts->panels = panels_of(plan, true, tiles, others);
     const uint64_t heads = sequences * (uint64_t)parts->panels.section;
-    return (ordo_plan_chained(plan) || panel_part(plan, &parts->panels, &parts->p)) &&
+    return (plan->backward_form == ORDO_FORM_CHAIN ||
+            panel_part(plan, &parts->panels, &parts->p)) &&
            panel_part(plan, &parts->panels, &parts->ds) &&
            part(&parts->dk, rows, heads, (uint64_t)p->head_dim, 4) &&
            part(&parts->dv, rows, heads, (uint64_t)p->v_head_dim, 4);

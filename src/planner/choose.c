@@ -8,10 +8,10 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "plan/family.h"
 #include "plan/forms.h"
 #include "plan/segments.h"
 #include "plan/workspace.h"
-#include "planner/defaults.h"
 #include "planner/legal.h"
 #include "planner/price_plan.h"
 
@@ -20,15 +20,20 @@ enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 };
 
 /* ---- backend ---- */
 
+static ordo_status take_family(ordo_plan *plan, const ordo_family *family)
+{
+    snprintf(plan->family, sizeof plan->family, "%s", family->name);
+    plan->revision = family->revision;
+    return ORDO_OK;
+}
+
 static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, ordo_backend asked)
 {
     const bool gpu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_CUDA;
     const bool npu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_NPU;
     plan->backend = asked ? asked : gpu ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
-    if (plan->backend == ORDO_BACKEND_REF) {
-        snprintf(plan->family, sizeof plan->family, "ref");
-        return ORDO_OK;
-    }
+    if (plan->backend == ORDO_BACKEND_REF)
+        return take_family(plan, ordo_family_first(ORDO_BACKEND_REF));
     if (npu || (plan->backend == ORDO_BACKEND_CUDA) != gpu)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: machine %s is %s",
                          ordo_backend_name(plan->backend),
@@ -36,28 +41,33 @@ static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, 
                          npu   ? "an NPU, on which no backend runs; expected a CPU or a GPU"
                          : gpu ? "a GPU; expected a CPU"
                                : "a CPU; expected a GPU");
-    if (!gpu) {
-        snprintf(plan->family, sizeof plan->family, "cpu");
-        return ORDO_OK;
-    }
+    if (!gpu)
+        return take_family(plan, ordo_family_first(ORDO_BACKEND_CPU));
     double arch;
     ORDO_TRY(ordo_machine_get(machine, "cuda_arch", &arch));
-    snprintf(plan->family, sizeof plan->family, "sm%d", (int)arch);
-    return ORDO_OK;
+    if (!ordo_family_of((int)arch)) {
+        snprintf(plan->family, sizeof plan->family, "sm%d", (int)arch);
+        return ordo_plan_no_family(plan);
+    }
+    return take_family(plan, ordo_family_of((int)arch));
 }
 
 /* ---- what decides bits ---- */
 
 static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 {
-    const ordo_default *row = ordo_default_find(plan->family, &plan->problem);
+    const ordo_problem *p = &plan->problem;
+    const ordo_family *family = ordo_family_find(plan->family);
+    const ordo_tiling *forward = &ordo_family_row_of(family, p)->forward;
     const bool own_forward = o->forward_tile.q || o->forward_tile.k;
     const bool own_backward = o->backward_tile.q || o->backward_tile.k;
-    plan->forward_tile = own_forward ? o->forward_tile : row->forward_tile;
-    plan->backward_tile = own_backward ? o->backward_tile : row->backward_tile;
+    plan->forward_tile = own_forward ? o->forward_tile : forward->tile;
+    plan->backward_tile = own_backward ? o->backward_tile : ordo_family_backward(family, p)->tile;
     ORDO_TRY(ordo_plan_legal_tiles(plan));
+    plan->forward_form = forward->form;
+    plan->backward_form = ordo_family_form(plan);
     plan->split = o->split ? o->split : 1;
-    plan->order_asked = o->order ? o->order : row->order;
+    plan->order_asked = o->order ? o->order : ordo_family_order(family, p);
     plan->order = ordo_plan_replaced_order(plan);
     if (ordo_order_cyclic(plan->order)) {
         const bool shift = plan->order == ORDO_ORDER_SHIFT;
@@ -193,8 +203,9 @@ static void note_phases(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     const bool dropped = p->dropout.p > 0;
-    const ordo_form_counts counts =
-        ordo_forms_count(p->head_dim, p->v_head_dim, dropped, ORDO_SM90_SHARED);
+    const bool chained = plan->backward_form == ORDO_FORM_CHAIN;
+    const ordo_form_counts counts = ordo_forms_count(p->head_dim, p->v_head_dim, dropped,
+                                                     ordo_family_find(plan->family)->shared_bytes);
     const ordo_traffic flash = counts.l2[ORDO_FORM_FLASH], phase = counts.l2[ORDO_FORM_PHASE];
     const bool fewest = ordo_form_fewest(&counts) == ORDO_FORM_PHASE;
     uint64_t tiles = 0;
@@ -206,8 +217,8 @@ static void note_phases(ordo_plan *plan)
          "by phases: %" PRId64 " bytes per score from L2, flash tiles would move %" PRId64
          "%s; %s of %" PRId64 " query tiles of %" PRId64 " key heads%s",
          rounded(phase), rounded(flash), fewest ? "" : " but have no kernels above head size 128",
-         ordo_plan_chained(plan) ? "room for dS" : "P and dS", parts.panels.tiles,
-         parts.panels.section, ordo_plan_chained(plan) ? "" : " at a time");
+         chained ? "room for dS" : "P and dS", parts.panels.tiles, parts.panels.section,
+         chained ? "" : " at a time");
 }
 
 void ordo_plan_annotate(ordo_plan *plan)
@@ -238,7 +249,6 @@ ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
                              const ordo_plan_options *options)
 {
     ORDO_TRY(choose_backend(plan, machine, options->backend));
-    plan->revision = ordo_family_revision(plan->family);
     ORDO_TRY(ordo_plan_legal_problem(plan));
     ORDO_TRY(choose_numbers(plan, options));
     ORDO_TRY(choose_segments(plan, options));

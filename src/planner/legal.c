@@ -3,13 +3,12 @@
 #include "planner/legal.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/keep.h"
 #include "base/status.h"
+#include "plan/family.h"
 #include "plan/lists.h"
 #include "plan/workspace.h"
-#include "planner/defaults.h"
 
 /* ---- the problem ---- */
 
@@ -25,34 +24,37 @@ static ordo_status check_heads(const ordo_problem *p)
     return ORDO_OK;
 }
 
+ordo_status ordo_plan_no_family(const ordo_plan *plan)
+{
+    char names[64];
+    ordo_family_names(plan->backend, names, sizeof names);
+    return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: no kernels for %s; expected %s",
+                     ordo_backend_name(plan->backend), plan->family, names);
+}
+
 /* The family has kernels, belongs to the backend and has the revision of this library. */
 static ordo_status check_family(const ordo_plan *plan)
 {
-    const char *backend = ordo_backend_name(plan->backend);
-    const bool cuda = strncmp(plan->family, "sm", 2) == 0;
-    if (cuda != (plan->backend == ORDO_BACKEND_CUDA) ||
-        ordo_default_head_dim_max(plan->family) == 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: no kernels for %s; expected %s",
-                         backend, plan->family,
-                         plan->backend == ORDO_BACKEND_CUDA ? "sm90" : backend);
-    if (!cuda && strcmp(plan->family, backend) != 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "family %s: expected %s", plan->family, backend);
-    if (plan->revision != ordo_family_revision(plan->family))
+    const ordo_family *family = ordo_family_find(plan->family);
+    if (!family || family->backend != plan->backend)
+        return ordo_plan_no_family(plan);
+    if (plan->revision != family->revision)
         return ordo_fail(
             ORDO_ERR_UNSUPPORTED,
             "numeric revision %d of %s: this library has revision %d, whose bits differ",
-            plan->revision, plan->family, ordo_family_revision(plan->family));
+            plan->revision, family->name, family->revision);
     return ORDO_OK;
 }
 
 /* What the CUDA kernels cannot compute. */
-static ordo_status check_cuda_problem(const ordo_problem *p)
+static ordo_status check_cuda_problem(const ordo_family *family, const ordo_problem *p)
 {
-    if (p->blocks.entries > 0 && (p->head_dim > 128 || p->v_head_dim > 128))
+    const int most = family->block_mask_max;
+    if (p->blocks.entries > 0 && (p->head_dim > most || p->v_head_dim > most))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
-                         ", block mask: backend cuda expects at most 128; backend cpu runs it",
-                         p->head_dim, p->v_head_dim);
+                         ", block mask: backend cuda expects at most %d; backend cpu runs it",
+                         p->head_dim, p->v_head_dim, most);
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -71,15 +73,16 @@ static ordo_status check_cuda_problem(const ordo_problem *p)
 ordo_status ordo_plan_legal_problem(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const int most = ordo_default_head_dim_max(plan->family);
     ORDO_TRY(check_heads(p));
     ORDO_TRY(check_family(plan));
+    const ordo_family *family = ordo_family_find(plan->family);
+    const int most = family->head_dim_max;
     if (p->head_dim > most || p->v_head_dim > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ": backend %s expects at most %d",
                          p->head_dim, p->v_head_dim, ordo_backend_name(plan->backend), most);
-    return plan->backend == ORDO_BACKEND_CUDA ? check_cuda_problem(p) : ORDO_OK;
+    return plan->backend == ORDO_BACKEND_CUDA ? check_cuda_problem(family, p) : ORDO_OK;
 }
 
 /* ---- tiles ---- */
@@ -129,9 +132,10 @@ static ordo_status check_blocks(const ordo_plan *plan)
 /* The oracle has no tiles, and one order. */
 static ordo_status check_ref(const ordo_plan *plan)
 {
-    const ordo_default *row = ordo_default_find("ref", &plan->problem);
-    if (plan->order_asked != row->order || plan->split != 1 || plan->backward_tile.q != 1 ||
-        plan->backward_tile.k != 1 || plan->forward_tile.q != 1 || plan->forward_tile.k != 1)
+    const ordo_family *family = ordo_family_find(plan->family);
+    if (plan->order_asked != ordo_family_order(family, &plan->problem) || plan->split != 1 ||
+        plan->backward_tile.q != 1 || plan->backward_tile.k != 1 || plan->forward_tile.q != 1 ||
+        plan->forward_tile.k != 1)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "backend ref sums element by element, ascending: its "
                          "tiles, order and split cannot be chosen");
@@ -173,25 +177,46 @@ static ordo_status check_cuda_tile(const char *name, ordo_tile tile, ordo_tile e
     return ORDO_OK;
 }
 
-/* The kernels of each head size are compiled for one pair of tiles, but backward passes between 128
- * and 256 for two: by phases and split. Those above 128 keep dQ of a
- * tile in registers, and add its keys in ascending order. The chains of a packed or padded batch
- * have lengths that only the device knows: they must wait only on earlier ones. */
+/* A form follows from the tile. Chains may run as phases, which share their tile. */
+static ordo_status check_form(const ordo_plan *plan)
+{
+    const ordo_form form = plan->backward_form, usual = ordo_family_form(plan);
+    if (form == usual || (usual == ORDO_FORM_CHAIN && form == ORDO_FORM_PHASE))
+        return ORDO_OK;
+    return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                     "form %s, backward_tile %" PRId64 "x%" PRId64 ": backend %s expects %s",
+                     ordo_form_name(form), plan->backward_tile.q, plan->backward_tile.k,
+                     ordo_backend_name(plan->backend), ordo_form_name(usual));
+}
+
+static bool equal_tiles(ordo_tile a, ordo_tile b)
+{
+    return a.q == b.q && a.k == b.k;
+}
+
+/* The kernels of each head size are compiled for one pair of tiles, but backward passes for two
+ * where those with dropout have their own. Forms other than flash keep dQ of a tile in registers,
+ * and add its keys in ascending order. The chains of a packed or padded batch have lengths that
+ * only the device knows: they must wait only on earlier ones. */
 static ordo_status check_cuda(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const ordo_default *row = ordo_default_find(plan->family, p);
+    const ordo_family *family = ordo_family_find(plan->family);
+    const ordo_family_row *row = ordo_family_row_of(family, p);
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     const ordo_order order = plan->order;
     const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
     const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
-    ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward_tile));
-    if (!ordo_plan_by_phases(plan, ORDO_BACKWARD) && !ordo_plan_split(plan))
-        ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward_tile));
-    if (ordo_plan_bucket(plan) >= 256 && !plain)
+    ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward.tile));
+    if (!equal_tiles(plan->backward_tile, row->backward.tile) &&
+        !equal_tiles(plan->backward_tile, row->dropped.tile))
+        ORDO_TRY(check_cuda_tile("backward", plan->backward_tile,
+                                 ordo_family_backward(family, p)->tile));
+    if (dim > family->cyclic_max && !plain)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, head_dim %" PRId64
-                         ": backend cuda expects ascending or descending above 128",
-                         ordo_order_name(order), p->head_dim);
+                         ": backend cuda expects ascending or descending above %d",
+                         ordo_order_name(order), p->head_dim, family->cyclic_max);
     if (p->layout != ORDO_DENSE && !plain && !spt)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, layout %s: backend cuda expects ascending, descending, spt or "
@@ -202,6 +227,7 @@ static ordo_status check_cuda(const ordo_plan *plan)
 
 static ordo_status check_backend(const ordo_plan *plan)
 {
+    ORDO_TRY(check_form(plan));
     if (plan->backend == ORDO_BACKEND_REF)
         return check_ref(plan);
     ORDO_TRY(check_split(plan));

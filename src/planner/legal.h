@@ -12,8 +12,11 @@
 ordo_status ordo_plan_legal(const ordo_plan *plan);
 
 /* The first part of it, for a plan whose problem, backend, family and revision are set: the
- * backend has kernels for the problem. Only then does the table of defaults have a row for it. */
+ * backend has kernels for the problem. Only then does the family have a row for it. */
 ordo_status ordo_plan_legal_problem(const ordo_plan *plan);
+
+/* The refusal of a plan whose backend has no family of its name; names those that it has. */
+ordo_status ordo_plan_no_family(const ordo_plan *plan);
 
 /* The tiles of the plan are in range; only then can a band be made of them. */
 ordo_status ordo_plan_legal_tiles(const ordo_plan *plan);

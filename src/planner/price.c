@@ -14,8 +14,7 @@
 #include "planner/price.h"
 
 #include "base/keep.h"
-#include "plan/forms.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family.h"
 
 enum { SCHEDULERS = 4, START_ROWS = 128 };
 enum { RNG_PIECE = 64, RNG_WARPS = 32 }; /* blocks of bits of a warp, and warps of a worker */
@@ -257,29 +256,25 @@ ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
     return (ordo_constant)(ORDO_C_TIME + at * (ORDO_KEEP_MADE + 1) + (int)s->keep);
 }
 
-/* Whether ordo's kernels on compute capability 9.0 run the pass by phases. */
-static bool by_phases(const ordo_attention_shape *s)
-{
-    const ordo_form_counts counts =
-        ordo_forms_count(s->head_dim, s->head_dim, s->keep != ORDO_KEEP_NONE, ORDO_SM90_SHARED);
-    return ordo_form_exists(ORDO_FORM_PHASE, s->head_dim) &&
-           (!ordo_form_exists(ORDO_FORM_SPLIT, s->head_dim) ||
-            (s->backward && s->keep == ORDO_KEEP_NONE &&
-             ordo_form_choose(&counts, s->head_dim) == ORDO_FORM_PHASE));
-}
-
-/* Rows and columns of a tile of scores, which the edge of a mask cuts. */
+/* Rows and columns of a tile of scores, which the edge of a mask cuts: on a GPU those of the first
+ * family, whichever the machine is. */
 static void tile_of(const ordo_model *model, const ordo_attention_shape *s, int64_t *bq,
                     int64_t *bk)
 {
-    const int64_t d = s->head_dim, size = d <= 64 ? 64 : d <= 128 ? 128 : by_phases(s) ? 576 : 256;
     if (model->calibration == ORDO_CALIBRATION_PAPER || on_cpu(model)) {
         *bq = (int64_t)value(model, s->backward ? ORDO_C_BACKWARD_TILE_Q : ORDO_C_ATTENTION_TILE_Q);
         *bk = (int64_t)value(model, s->backward ? ORDO_C_BACKWARD_TILE_K : ORDO_C_ATTENTION_TILE_K);
         return;
     }
-    *bq = s->backward ? ORDO_SM90_BACKWARD_Q(size) : ORDO_SM90_FORWARD_Q(size);
-    *bk = s->backward ? ORDO_SM90_BACKWARD_K(size) : ORDO_SM90_FORWARD_K(size);
+    const ordo_family *family = ordo_family_first(ORDO_BACKEND_CUDA);
+    const ordo_problem p = { .head_dim = s->head_dim, .v_head_dim = s->head_dim };
+    const ordo_family_row *found = ordo_family_row_of(family, &p);
+    const ordo_family_row *row = found ? found : &family->rows[family->row_count - 1];
+    const ordo_tiling *tiling = !s->backward                ? &row->forward
+                                : s->keep == ORDO_KEEP_NONE ? &row->backward
+                                                            : &row->dropped;
+    *bq = tiling->tile.q;
+    *bk = tiling->tile.k;
 }
 
 /* What a kind takes for every 128 rows of a head beside its price: starts of units, launches. */

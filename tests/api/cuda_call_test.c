@@ -19,6 +19,17 @@ static const char *fake_path(void)
     return build ? path : NULL;
 }
 
+/* Digests, sums, merges and keep bits need a device of any family. */
+static bool digests_run(void)
+{
+    static uint64_t word, room[1], digest;
+    const ordo_bytes span = { &word, sizeof word };
+    ordo_digest_call c = ORDO_DIGEST_CALL_INIT;
+    c.backend = ORDO_BACKEND_CUDA, c.count = 1, c.spans = &span, c.digests = &digest;
+    c.workspace = room, c.workspace_bytes = sizeof room;
+    return ordo_digest_run(&c) == ORDO_OK;
+}
+
 /* What ordo_backend_available() says in a child with another environment. */
 static void availability(const char *module, const char *capability, char *why, size_t size)
 {
@@ -39,6 +50,8 @@ static void availability(const char *module, const char *capability, char *why, 
                           (available || strcmp(said, ordo_last_error()) == 0);
         if (!same)
             said = "availability and a pass disagree";
+        if (digests_run() != (strcmp(module, "/no/such/module.so") != 0))
+            said = "digests need another device than any";
         _exit(write(ends[1], said, strlen(said)) < 0);
     }
     close(ends[1]);
@@ -56,7 +69,7 @@ TEST(available_or_why_not)
     CHECK_HAS(why, "backend cuda: CUDA module: /no/such/module.so");
     availability(fake_path(), "80", why, sizeof why);
     CHECK_TEXT(why,
-               "backend cuda: device 0, NVIDIA H200, has compute capability 8.0, expected 9.0");
+               "backend cuda: device 0, NVIDIA H200, has compute capability 8.0, expected sm90");
     availability(fake_path(), "90", why, sizeof why);
     CHECK_TEXT(why, "");
 }

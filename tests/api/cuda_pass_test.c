@@ -136,7 +136,8 @@ TEST(workspace_of_chained_passes)
         f->call.mask_bits = bits;
         CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
         const char *first = (char *)(dropped ? pass.phase.p : pass.phase.ds);
-        CHECK(pass.phase.chained == !dropped && (pass.phase.p != NULL) == dropped);
+        CHECK(pass.form == (dropped ? ORDO_FORM_PHASE : ORDO_FORM_CHAIN) &&
+              (pass.phase.p != NULL) == dropped);
         CHECK_INT((char *)pass.phase.dk - first, (1 + dropped) * BATCH * HEADS * tile);
         const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
         const int64_t sums = BATCH * COLS * KV_HEADS * 192 * 4;
@@ -327,7 +328,7 @@ static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
     return pass;
 }
 
-TEST(head_sizes_have_buckets)
+TEST(head_sizes_have_buckets_and_forms)
 {
     static const int sizes[][2] = { { 8, 64 },    { 64, 64 },   { 72, 128 },  { 96, 128 },
                                     { 128, 128 }, { 136, 256 }, { 192, 256 }, { 256, 256 },
@@ -341,7 +342,13 @@ TEST(head_sizes_have_buckets)
         fixture *f = open_fixture(&r);
         const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
         CHECK_INT(pass.head_dim, sizes[x][0]);
-        CHECK_INT(pass.bucket, sizes[x][1]);
+        CHECK_INT(ordo_pass_bucket(&pass), sizes[x][1]);
+        CHECK_INT(pass.form, sizes[x][1] < 256    ? ORDO_FORM_FLASH
+                             : sizes[x][1] == 256 ? ORDO_FORM_SPLIT
+                                                  : ORDO_FORM_PHASE);
+        CHECK_INT(pass_of(f, ORDO_FORWARD).form,
+                  sizes[x][1] <= 256 ? ORDO_FORM_FLASH : ORDO_FORM_PHASE);
+        CHECK(pass.capability == 90 && pass.kernels == ORDO_KERNELS_WGMMA);
         const int64_t rows = BATCH * HEADS * pass.run.band.bq;
         const int64_t dq = sizes[x][1] >= 256 ? 0 : rows * sizes[x][1] * 4;
         CHECK_INT((char *)pass.delta - (char *)pass.dq_sum, dq);
@@ -587,7 +594,7 @@ TEST(many_tiles)
 CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), RUN(carried_sums),
            RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
            RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
-           RUN(head_sizes_have_buckets), RUN(workspace_of_passes_by_phases),
+           RUN(head_sizes_have_buckets_and_forms), RUN(workspace_of_passes_by_phases),
            RUN(workspace_of_chained_passes), RUN(passes_by_phases_make_no_bits),
            RUN(types_scores_and_windows), RUN(sinks), RUN(a_packed_pass), RUN(a_padded_pass),
            RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),

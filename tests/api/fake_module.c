@@ -122,6 +122,7 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     const ordo_band *band = &p->run.band;
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     const int64_t tiles = heads * p->batch.tiles;
+    const int64_t columns = p->form == ORDO_FORM_FLASH ? ordo_pass_bucket(p) : 0; /* of dq_sum */
     (void)why, (void)why_size;
     fake_passes.last = *p;
     launched(FAKE_PASS, p->stream, p->keep_bits);
@@ -135,7 +136,7 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
         p->turns[x] = 2;
     for (int64_t x = 0; x < tiles * band->bq; x++)
         p->delta[x] = p->lse2[x] = 3;
-    for (int64_t x = 0; x < tiles * band->bq * p->bucket && p->bucket < 256; x++)
+    for (int64_t x = 0; x < tiles * band->bq * columns; x++)
         p->dq_sum[x] = 4;
     if (*p->ticket != 1 || p->turns[tiles - 1] != 2 || p->delta[0] != 3)
         return ORDO_ERR_INTERNAL; /* parts of the workspace overlap */

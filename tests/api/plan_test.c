@@ -481,7 +481,8 @@ TEST(names_of_constants)
     CHECK_TEXT(ordo_promise_name(ORDO_PROMISE_CUT), "cut");
     CHECK_TEXT(ordo_promise_name((ordo_promise)3), "unknown");
     CHECK_TEXT(ordo_form_name(ORDO_FORM_PHASE), "phase");
-    CHECK_TEXT(ordo_form_name((ordo_form)3), "unknown");
+    CHECK_TEXT(ordo_form_name(ORDO_FORM_CHAIN), "chain");
+    CHECK_TEXT(ordo_form_name((ordo_form)4), "unknown");
 }
 
 CHECK_MAIN(RUN(defaults_depend_on_backend_head_size_and_mask_alone), RUN(no_machine_means_the_host),

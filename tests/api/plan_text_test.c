@@ -413,6 +413,38 @@ TEST(what_a_line_may_not_say)
     refuse(with(line, "workers=132", "workers=0"), ORDO_ERR_ARGUMENT, "workers 0");
 }
 
+/* The form follows from the tile, and is written only where a plan has another. */
+TEST(forms_of_lines)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_machine *machine = NULL;
+    ordo_plan *plan = NULL;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    char line[LINE];
+    p.batch = p.heads = 1;
+    p.q_len = p.head_dim = 256;
+    p.dtype = ORDO_BF16;
+    CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
+    CHECK_INT(ordo_plan_create(&plan, &p, machine, NULL), ORDO_OK);
+    print(plan, line);
+    CHECK(!strstr(line, " form="));
+    const uint64_t bytes = ordo_plan_workspace(plan);
+    ordo_plan_destroy(plan);
+    const char *const phases = with(line, " key=", " form=phase key=");
+    CHECK(parses_as_itself(line) && parses_as_itself(phases));
+    CHECK_INT(ordo_plan_parse(&plan, phases), ORDO_OK);
+    CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
+    CHECK_INT(info.backward_form, ORDO_FORM_PHASE);
+    CHECK(ordo_plan_workspace(plan) > bytes); /* which holds P, too */
+    ordo_plan_destroy(plan);
+    refuse(with(line, " key=", " form=chain key="), ORDO_ERR_PARSE, "plan:");
+    refuse(with(line, " key=", " form=round key="), ORDO_ERR_PARSE, "form=round");
+    refuse(with(line, " key=", " form=flash key="), ORDO_ERR_UNSUPPORTED,
+           "form flash, backward_tile 128x256: backend cuda expects chain");
+    refuse(with(line_of(0), " key=", " form=phase key="), ORDO_ERR_UNSUPPORTED, "form phase");
+    ordo_machine_destroy(machine);
+}
+
 TEST(space_and_newlines)
 {
     char text[2 * LINE];
@@ -509,5 +541,6 @@ TEST(a_comma_for_a_point_changes_nothing)
 
 CHECK_MAIN(RUN(three_thousand_round_trips), RUN(lines_are_read), RUN(largest_limit_is_read),
            RUN(every_change_of_one_character), RUN(fields_missing_repeated_or_out_of_order),
-           RUN(what_a_line_may_not_say), RUN(space_and_newlines), RUN(very_long_text),
-           RUN(printing_into_too_little_room), RUN(a_comma_for_a_point_changes_nothing))
+           RUN(what_a_line_may_not_say), RUN(forms_of_lines), RUN(space_and_newlines),
+           RUN(very_long_text), RUN(printing_into_too_little_room),
+           RUN(a_comma_for_a_point_changes_nothing))

@@ -112,7 +112,7 @@ static void check(const shape &z)
     c.lse = memory.upload(std::vector<float>(rows, NAN));
     bool ok = true;
     for (int again = 0; again < 3; again++) {
-        must_ordo(ordo_sm90_combine(&c, why, sizeof why), why);
+        must_ordo(ordo_cuda_combine_parts(&c, why, sizeof why), why);
         got = case_download((const uint16_t *)c.o.data, count);
         got_lse = case_download(c.lse, rows);
         ok &= memcmp(got.data(), want.data(), count * 2) == 0;

@@ -60,7 +60,7 @@ static void check(const char *name, int spans)
     long wrong = 0;
     for (int again = 0; again < 3; again++) {
         TRY(cudaMemset(digests, 0x55, ((size_t)spans + 1) * 8));
-        must_ordo(ordo_sm90_digest(device.data(), spans, work, digests, NULL, why, sizeof why),
+        must_ordo(ordo_cuda_digest(device.data(), spans, work, digests, NULL, why, sizeof why),
                   why);
         from_device(got.data(), digests, (size_t)spans + 1);
         for (int x = 0; x < spans; x++)
@@ -111,7 +111,7 @@ static void time_model(void)
     uint64_t *digests = device_array<uint64_t>(SPANS, 0);
     char why[300] = "";
     const float hash = median([&] {
-        must_ordo(ordo_sm90_digest(spans.data(), SPANS, work, digests, NULL, why, sizeof why), why);
+        must_ordo(ordo_cuda_digest(spans.data(), SPANS, work, digests, NULL, why, sizeof why), why);
     });
     const float copied = median(
         [&] { TRY(cudaMemcpyAsync(copy, memory, SPANS * bytes, cudaMemcpyDeviceToDevice)); });

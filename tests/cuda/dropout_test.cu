@@ -130,7 +130,7 @@ static void check_words(const ordo_problem &p, uint64_t offset, int experiment_r
             if (pointers & 2)
                 b.offset_ptr = w.numbers + 1, b.keep.offset = 1;
             w.poison(words);
-            must_ordo(ordo_sm90_dropout(&b, why, sizeof why), why);
+            must_ordo(ordo_cuda_dropout(&b, why, sizeof why), why);
             count(w.equal(words), "words", p);
         }
 }
@@ -196,7 +196,7 @@ static void check_graph(word_buffers &w)
     b.offset_ptr = w.numbers + 1;
     b.stream = stream;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    must_ordo(ordo_sm90_dropout(&b, why, sizeof why), why);
+    must_ordo(ordo_cuda_dropout(&b, why, sizeof why), why);
     MUST(cudaStreamEndCapture(stream, &graph));
     MUST(cudaGraphInstantiate(&ready, graph, 0));
     for (uint64_t n = 0; n < 5; n++) {

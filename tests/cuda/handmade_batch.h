@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "handmade_pass.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 struct general_shape {
     int head_dim, heads, kv_heads;
@@ -86,7 +86,8 @@ struct general_case : device_memory {
         }
         pass.layout = layout;
         pass.head_dim = pass.v_head_dim = z.head_dim;
-        pass.bucket = z.head_dim <= 64 ? 64 : z.head_dim <= 128 ? 128 : 256;
+        pass.form = z.head_dim <= 128 ? ORDO_FORM_FLASH : ORDO_FORM_SPLIT;
+        pass.kernels = ORDO_KERNELS_WGMMA;
         pass.f16 = z.f16;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
         pass.softcap = z.softcap;
@@ -107,7 +108,7 @@ struct general_case : device_memory {
 
     void make_table(void)
     {
-        const int rows = ORDO_SM90_FORWARD_Q(pass.bucket); /* of forward tiles */
+        const int rows = ORDO_SM90_FORWARD_Q(ordo_pass_bucket(&pass)); /* of forward tiles */
         const bool packed = layout == ORDO_PACKED;
         ordo_cuda_sequence s = {};
         int32_t q_row = 0, kv_row = 0;
@@ -179,8 +180,8 @@ struct general_case : device_memory {
         ordo_run &run = pass.run;
         run.band.q_len = q_most;
         run.band.kv_len = kv_most;
-        run.band.bq = ORDO_SM90_BACKWARD_Q(pass.bucket);
-        run.band.bk = ORDO_SM90_BACKWARD_K(pass.bucket);
+        run.band.bq = ORDO_SM90_BACKWARD_Q(ordo_pass_bucket(&pass));
+        run.band.bk = ORDO_SM90_BACKWARD_K(ordo_pass_bucket(&pass));
         run.sequences = sequences;
         run.kv_heads = z.kv_heads;
         run.group_heads = z.heads / z.kv_heads;
@@ -274,7 +275,7 @@ struct general_case : device_memory {
     void launch(void)
     {
         char why[300] = "";
-        must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
     }
 
     /* lse of the forward pass, as the tensor has it. */
@@ -316,7 +317,7 @@ struct backward_case : general_case {
             make_dlse();
         const size_t tiles = (size_t)pass.batch.tiles * z.heads, rows = tiles * pass.run.band.bq;
         pass.turns = take<int32_t>(tiles);
-        pass.dq_sum = take<float>(rows * pass.bucket);
+        pass.dq_sum = take<float>(rows * ordo_pass_bucket(&pass));
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
         if (!z.quick)
@@ -380,7 +381,7 @@ struct backward_case : general_case {
     void backward(void)
     {
         char why[300] = "";
-        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
     }
 
     gradients result(void)

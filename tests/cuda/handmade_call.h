@@ -20,8 +20,8 @@ static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_c
                               &checked, &mask),
               "call");
     must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");
-    must_ordo(which == ORDO_FORWARD ? ordo_sm90_forward(&pass, why, sizeof why)
-                                    : ordo_sm90_backward(&pass, why, sizeof why),
+    must_ordo(which == ORDO_FORWARD ? ordo_cuda_launch_forward(&pass, why, sizeof why)
+                                    : ordo_cuda_launch_backward(&pass, why, sizeof why),
               why);
 }
 

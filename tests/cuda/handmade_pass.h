@@ -24,7 +24,7 @@ extern "C" {
 #include "ordo/dropout.h"
 #include "plan/sizes.h"
 }
-#include "cuda/sm90.h"
+#include "cuda/dispatch.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -209,7 +209,8 @@ struct device_case : device_memory {
         const size_t tiles = (size_t)ordo_band_query_tiles(&pass.run.band) * z.heads * z.batch;
         const size_t rows = tiles * (size_t)pass.run.band.bq;
         pass.head_dim = pass.v_head_dim = z.head_dim;
-        pass.bucket = ordo_plan_bucket(plan);
+        pass.form = plan->backward_form;
+        pass.kernels = ORDO_KERNELS_WGMMA;
         pass.q_rows = z.q_len;
         pass.kv_rows = z.kv_len;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
@@ -227,7 +228,7 @@ struct device_case : device_memory {
         pass.dq_sum = take<float>(rows * z.head_dim);
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
-        if (pass.bucket > 256)
+        if (pass.form == ORDO_FORM_PHASE)
             give_panels();
     }
 
@@ -277,13 +278,13 @@ struct device_case : device_memory {
     void forward(void)
     {
         char why[300] = "";
-        must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
     }
 
     void backward(void)
     {
         char why[300] = "";
-        must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
     }
 
     double flops(double products) const /* 2 in the forward pass, 5 in the backward */

@@ -1,4 +1,4 @@
-/* host_table.h: the table of sequences that ordo_sm90_sequences() makes, made by the host one after
+/* host_table.h: the table of sequences that ordo_cuda_sequences() makes, made by the host one after
  * the other: for a device's to be compared with, and for what stands for a device. */
 #ifndef TESTS_CUDA_HOST_TABLE_H
 #define TESTS_CUDA_HOST_TABLE_H

@@ -1,4 +1,4 @@
-/* host_tiles.h: the rows and columns of bits that ordo_sm90_tiles() makes of a block mask, made by
+/* host_tiles.h: the rows and columns of bits that ordo_cuda_tiles() makes of a block mask, made by
  * the host one after the other from the same functions. */
 #ifndef TESTS_CUDA_HOST_TILES_H
 #define TESTS_CUDA_HOST_TILES_H

@@ -214,7 +214,7 @@ static void check(const shape &z)
     compare(z, "dv ", numbers(whole.dv, z.f16), want.dv, most);
     /* One tile, four tiles, and all of one key head: with the sums and row statistics. */
     const int64_t group = z.heads / z.kv_heads, columns = (z.kv_len + 255) / 256 * 256;
-    const bool chained = z.dim <= ORDO_SM90_CHAIN_D && z.v_dim <= ORDO_SM90_CHAIN_D;
+    const bool chained = z.dim <= ORDO_CHAIN_D && z.v_dim <= ORDO_CHAIN_D;
     const int64_t tile = (chained ? 2 : 4) * columns * 128 * group;
     const int64_t sums = (int64_t)z.batch * z.kv_len * (z.dim + z.v_dim) * 4 +
                          (int64_t)c.lse_count * 12 + (int64_t)z.batch * z.heads * 2048 + 65536;

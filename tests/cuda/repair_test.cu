@@ -281,9 +281,9 @@ static size_t check_carried(two_sided &t, dice &d, const char *text)
     device.carry = 0u | ORDO_CARRY_IN | ORDO_CARRY_OUT;
     device.dq.data = device.dk.data = device.dv.data = NULL;
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_sm90_clear_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_backward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
     return sums_differing(t, dk, t.dk, device.dk_sums, ordo_pass_dk_scale(&pass)) +
@@ -311,9 +311,9 @@ static void check_pass(uint32_t seed)
     ordo_call host = host_call(t), device = device_call(t, false);
     must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_FORWARD, &device, &pass), text);
-    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_sm90_clear_forward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_forward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_forward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
     const size_t o = differing(t, t.o, device.o.data), lse = lse_differing(t.lse, device.lse);
@@ -321,9 +321,9 @@ static void check_pass(uint32_t seed)
     device = device_call(t, true);
     must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_sm90_clear_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_backward(&pass, why, sizeof why), why);
     must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
     const size_t dq = differing(t, t.dq, device.dq.data), dk = differing(t, t.dk, device.dk.data);
@@ -377,7 +377,7 @@ static void check_table(dice &d, int batch, bool packed, int kind)
     (packed ? pass.ragged.cu_q : pass.ragged.q_lens) = memory.up(q);
     (packed ? pass.ragged.cu_kv : pass.ragged.kv_lens) = memory.up(kv);
     pass.table = memory.up(std::vector<ordo_cuda_sequence>(batch + 1));
-    must_ordo(ordo_sm90_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
     const std::vector<ordo_cuda_sequence> got = case_download(pass.table, batch + 1);
     int wrong = 0;
     for (int b = 0; b <= batch; b++) {

@@ -94,9 +94,9 @@ static results run(const setting &z, const packed_batch &b)
     call.workspace_bytes = ordo_plan_workspace(plan);
     call.workspace = memory.upload(std::vector<uint8_t>(call.workspace_bytes, 0xff));
     must_ordo(ordo_cuda_pass_make(plan, ORDO_FORWARD, &call, &pass), "forward");
-    must_ordo(ordo_sm90_forward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
     must_ordo(ordo_cuda_pass_make(plan, ORDO_BACKWARD, &call, &pass), "backward");
-    must_ordo(ordo_sm90_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
     MUST(cudaDeviceSynchronize());
     ordo_plan_destroy(plan);
     return { case_download((uint16_t *)call.o.data, q), case_download((uint16_t *)call.dq.data, q),

@@ -69,7 +69,7 @@ template <class T> static void check_typed(const shape &z)
     for (int again = 0; again < (z.in_place ? 1 : 3); again++) {
         s.inputs = on_device.data();
         s.out = z.in_place ? (float *)on_device.back() : apart;
-        must_ordo(ordo_sm90_sum(&s, NULL, why, sizeof why), why);
+        must_ordo(ordo_cuda_sum(&s, NULL, why, sizeof why), why);
         const std::vector<float> got = case_download((const float *)s.out, z.elements);
         for (size_t x = 0; x < z.elements; x++)
             wrong += memcmp(&got[x], &want[x], 4) != 0;

@@ -1,8 +1,8 @@
 /* forms_test.c: the forms of the backward pass by the bytes that they move. */
 #include "check.h"
+#include "plan/family.h"
+#include "plan/family_sm90.h"
 #include "plan/forms.h"
-#include "plan/sizes.h"
-#include "planner/defaults.h"
 
 static double per_score(ordo_traffic t)
 {
@@ -53,10 +53,11 @@ TEST(the_table_has_the_form_of_the_count)
 {
     for (int64_t d = 8; d <= 576; d += 8) {
         const ordo_form_counts c = ordo_forms_count(d, d, false, ORDO_SM90_SHARED);
-        ordo_plan plan = { .backend = ORDO_BACKEND_CUDA,
-                           .problem = { .head_dim = d, .v_head_dim = d } };
-        plan.backward_tile = ordo_default_find("sm90", &plan.problem)->backward_tile;
-        CHECK_INT(ordo_form_choose(&c, d), ordo_plan_form(&plan));
+        const ordo_problem p = { .head_dim = d, .v_head_dim = d };
+        const ordo_form form = ordo_family_backward(ordo_family_find("sm90"), &p)->form;
+        const bool chain = ordo_form_chained(d, d, false) && !ordo_form_exists(ORDO_FORM_FLASH, d);
+        CHECK_INT(form == ORDO_FORM_CHAIN, chain);
+        CHECK_INT(ordo_form_choose(&c, d), chain ? ORDO_FORM_PHASE : form);
         CHECK(ordo_form_exists(ordo_form_choose(&c, d), d));
         CHECK_INT(ordo_form_fewest(&c) == ORDO_FORM_PHASE, (d >= 232 && d <= 256) || d >= 344);
     }

@@ -47,7 +47,7 @@ def test_the_form_of_the_backward_pass():
         return ordo.Plan(p, machine, **options).info.backward_form
 
     assert [form(d) for d in (64, 128, 136, 184, 192, 256, 264, 576)] == [
-        "flash", "flash", "phase", "phase", "phase", "phase", "phase", "phase",
+        "flash", "flash", "chain", "chain", "chain", "chain", "phase", "phase",
     ]  # fmt: skip
     assert form(256, dropout=0.1) == "split"  # phases make no keep bits
     assert form(256, backward_tile=(64, 64)) == "split"

@@ -24,7 +24,7 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
     return ordo_backward_end(pass, false, why, why_size); /* nobody counts turns to wait for */
 }
 
-ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (pass->f16 || pass->keep_scale > 0.0f || !ordo_backward_plain(pass)) {
         snprintf(why, why_size, "a pass that is not plain: the kernel without turns runs no other");

@@ -43,8 +43,8 @@ static ordo_status backward_plain(const ordo_cuda_pass *pass, char *why, size_t 
 template <bool F16, bool CARRY>
 static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->bucket == 64 ? backward_plain<64, F16, CARRY>(pass, why, why_size)
-                              : backward_plain<128, F16, CARRY>(pass, why, why_size);
+    return ordo_pass_bucket(pass) == 64 ? backward_plain<64, F16, CARRY>(pass, why, why_size)
+                                        : backward_plain<128, F16, CARRY>(pass, why, why_size);
 }
 
 /* A bucket, all kinds of dropout. */
@@ -66,8 +66,9 @@ static ordo_status backward_sources(const ordo_cuda_pass *pass, char *why, size_
 template <int MODE, bool F16, bool BLOCKS = false>
 static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS>(pass, why, why_size)
-                              : backward_sources<128, MODE, F16, BLOCKS>(pass, why, why_size);
+    return ordo_pass_bucket(pass) == 64
+               ? backward_sources<64, MODE, F16, BLOCKS>(pass, why, why_size)
+               : backward_sources<128, MODE, F16, BLOCKS>(pass, why, why_size);
 }
 
 #endif

@@ -7,12 +7,12 @@
 #include "cuda/common/sequences.h"
 #include "cuda/common/tiles.h"
 
-ordo_status ordo_sm90_backward_chains(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (!ordo_backward_plain(pass)) {
-        CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-        CUDA_TRY(ordo_sm90_tiles(pass, why, why_size));
-        CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
         if (pass->blocks.start)
             return pass->f16 ? ordo_backward_blocks_f16(pass, why, why_size)
                              : ordo_backward_blocks_bf16(pass, why, why_size);

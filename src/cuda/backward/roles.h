@@ -6,7 +6,7 @@
 #include "cuda/backward/args.h"
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 /* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and
  * benchmarks only. */

@@ -5,7 +5,7 @@
 #include "cuda/common/layout.h"
 #include "cuda/common/repair.h"
 #include "cuda/common/unseen.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 /* Number x of all query heads in the order in which their chains are issued. */
 static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_t x)
@@ -106,8 +106,8 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
     const bool plain = ordo_backward_plain(pass);
     const ordo_cuda_grid grid = { (unsigned)(2 * args.tiles), 128, 0,
                                   early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
-    const void *kernel = pass->bucket == 64 ? end_of<64>(plain, early, pass->f16)
-                                            : end_of<128>(plain, early, pass->f16);
+    const void *kernel = ordo_pass_bucket(pass) == 64 ? end_of<64>(plain, early, pass->f16)
+                                                      : end_of<128>(plain, early, pass->f16);
     if (args.tiles > 0 && pass->dq.data)
         CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
     CUDA_TRY(ordo_backward_unseen(pass, why, why_size));

@@ -8,6 +8,7 @@
 #include "cuda/common/blocks.h"
 #include "cuda/common/sequence.h"
 #include "ordo/dropout.h"
+#include "plan/family.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,18 +31,17 @@ typedef struct ordo_cuda_carry {
     uint8_t *dk_broken, *dv_broken;
 } ordo_cuda_carry;
 
-/* Workspace of a pass by phases (bucket 576), and its panels: plan/phase.h. */
+/* Workspace of a pass by phases or in chains, and its panels: plan/phase.h. */
 typedef struct ordo_cuda_phase {
     int32_t section;  /* key heads whose scores are in the workspace at a time */
     int32_t tiles;    /* query tiles of one head, likewise */
     int32_t columns;  /* of a row of p and ds */
-    bool chained;     /* backward: ordo_plan_chained(); there is no p */
     uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
-                       * p only; chained: ds has lines of dS^T, ordo_phase_lines */
+                       * p only; in chains: ds alone, lines of dS^T, ordo_phase_lines */
     float *shrink;    /* forward: one per row of each key tile of p */
     float *dk, *dv;   /* backward: sums (sequence, row, head of the section, dim) */
-    /* Backward, chained: bytes of ds, and of ds, dk and dv, which follow each other: dS^T takes the
-     * place of the sums, too, where one panel has all tiles. */
+    /* Backward, in chains: bytes of ds, and of ds, dk and dv, which follow each other: dS^T takes
+     * the place of the sums, too, where one panel has all tiles. */
     int64_t score_bytes, all_bytes;
 } ordo_cuda_phase;
 
@@ -65,8 +65,7 @@ typedef struct ordo_cuda_pass {
     ordo_cuda_ragged ragged; /* packed and padded */
     int32_t head_dim;        /* columns of q and k in memory */
     int32_t v_head_dim;      /* of v and o */
-    int32_t bucket;          /* columns in the kernels: 64, 128 or 256; the rest are zeros. 576: by
-                              * phases */
+    ordo_form form;          /* how this pass is divided */
     bool f16;                /* else bf16 */
     float scale;
     float softcap;           /* 0: none */
@@ -104,7 +103,18 @@ typedef struct ordo_cuda_pass {
     ordo_cuda_sequence *table;   /* packed and padded: batch.table, to be made; else NULL */
 
     void *stream;
+
+    int32_t capability; /* of the devices of the plan's family, 10 major + minor */
+    int32_t kernels;    /* the set that runs the pass: ordo_kernel_set */
 } ordo_cuda_pass;
+
+/* Columns that kernels of flash and split are compiled for: head sizes up to a bucket run in its
+ * instances, whose other columns are zeros. */
+ORDO_HD int32_t ordo_pass_bucket(const ordo_cuda_pass *pass)
+{
+    const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
+    return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 576;
+}
 
 ORDO_HD ordo_keep_source ordo_pass_keep_source(const ordo_cuda_pass *pass)
 {

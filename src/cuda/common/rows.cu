@@ -6,7 +6,7 @@
 #include "base/constants.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/layout.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 /* Dot product of eight pairs, in ascending order. */
 template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 b)
@@ -24,13 +24,12 @@ template <bool F16> static __device__ __forceinline__ float dot8(uint4 a, uint4 
 enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
 
 /* EACH: threads per row. CHUNKS: of 8 columns, of each of them. ROUND: rows of a block per round.
- * BLOCKS: per tile of ROWS. */
-template <int D> struct begin_shape {
+ * BLOCKS: per tile of ROWS. D, the class of head sizes, decides the tree of a row's sum. */
+template <int D, int ROWS> struct begin_shape {
     enum {
         EACH = D / 8 < 32 ? D / 8 : 32,
         CHUNKS = (D / 8 + EACH - 1) / EACH,
         ROUND = ROW_THREADS / EACH,
-        ROWS = ORDO_SM90_BACKWARD_Q(D),
         BLOCKS = ROWS / (ROUND * ROW_ROUNDS)
     };
 };
@@ -38,11 +37,11 @@ template <int D> struct begin_shape {
 /* Up to 32 threads per row of a padded tile and four rows per thread, all loaded before any is
  * used. A row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0.
  */
-template <int D, bool CLEAR, bool GENERAL, bool F16>
+template <int D, int ROWS, bool CLEAR, bool GENERAL, bool F16>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ ordo_row_args args)
 {
-    using Z = begin_shape<D>;
+    using Z = begin_shape<D, ROWS>;
     grid_let_next();
     const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
     for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
@@ -53,8 +52,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
     const int chunk = threadIdx.x % Z::EACH;
     const int32_t tile = blockIdx.x / Z::BLOCKS;
-    const tile_place at =
-        place_of<Z::ROWS, GENERAL>(args, tile / args.q_tiles, tile % args.q_tiles);
+    const tile_place at = place_of<ROWS, GENERAL>(args, tile / args.q_tiles, tile % args.q_tiles);
     if (GENERAL && at.q_len == 0)
         return;
     const int32_t in_tile =
@@ -81,11 +79,13 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
     for (int n = 0; n < ROW_ROUNDS; n++) {
         const int32_t row = row0 + n * Z::ROUND;
-        const int64_t place = (int64_t)tile * Z::ROWS + in_tile + n * Z::ROUND;
+        const int64_t place = (int64_t)tile * ROWS + in_tile + n * Z::ROUND;
         float sum = dot8<F16>(o[n][0], dout[n][0]);
 #pragma unroll
         for (int c = 1; c < Z::CHUNKS; c++)
             sum += dot8<F16>(o[n][c], dout[n][c]);
+        if (D == 256 && ROWS == 128)
+            sum += 0.0f; /* as with the columns up to 576: -0 becomes 0 */
 #pragma unroll
         for (int x = Z::EACH / 2; x; x /= 2)
             sum += __shfl_xor_sync(~0u, sum, x);
@@ -114,8 +114,10 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && pass->bucket <= 128 && pass->head_dim == pass->bucket &&
-           pass->v_head_dim == pass->bucket && pass->run.band.low == -ORDO_BAND_OPEN &&
+    const int32_t bucket = ordo_pass_bucket(pass);
+    return pass->layout == ORDO_DENSE && pass->form == ORDO_FORM_FLASH &&
+           pass->head_dim == bucket && pass->v_head_dim == bucket &&
+           pass->run.band.low == -ORDO_BAND_OPEN &&
            (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
            !ordo_pass_ruled(pass) && pass->dq.data && (pass->dk.data || pass->carry.out) &&
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
@@ -153,37 +155,50 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
 }
 
 /* Of general passes. */
-template <int D> static const void *begin_general(bool f16)
+template <int D, int ROWS> static const void *begin_general(bool f16)
 {
-    return f16 ? (const void *)begin_kernel<D, false, true, true>
-               : (const void *)begin_kernel<D, false, true, false>;
+    return f16 ? (const void *)begin_kernel<D, ROWS, false, true, true>
+               : (const void *)begin_kernel<D, ROWS, false, true, false>;
 }
 
 template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
 {
+    enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
     if (!plain)
-        return begin_general<D>(f16);
+        return begin_general<D, ROWS>(f16);
     if (clear) /* bf16: for measurements */
-        return (const void *)begin_kernel<D, true, false, false>;
-    return f16 ? (const void *)begin_kernel<D, false, false, true>
-               : (const void *)begin_kernel<D, false, false, false>;
+        return (const void *)begin_kernel<D, ROWS, true, false, false>;
+    return f16 ? (const void *)begin_kernel<D, ROWS, false, false, true>
+               : (const void *)begin_kernel<D, ROWS, false, false, false>;
+}
+
+/* By form and class of head sizes; how many blocks a tile takes. */
+static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *blocks)
+{
+    const bool plain = ordo_backward_plain(pass);
+    const int32_t bucket = ordo_pass_bucket(pass);
+    *blocks = 1;
+    if (pass->form == ORDO_FORM_FLASH)
+        return bucket == 64 ? begin_of<64>(plain, clear, pass->f16)
+                            : begin_of<128>(plain, clear, pass->f16);
+    *blocks = pass->form == ORDO_FORM_SPLIT ? (int)begin_shape<256, 64>::BLOCKS
+              : bucket <= 256               ? (int)begin_shape<256, 128>::BLOCKS
+                                            : (int)begin_shape<576, 128>::BLOCKS;
+    return pass->form == ORDO_FORM_SPLIT ? begin_general<256, 64>(pass->f16)
+           : bucket <= 256               ? begin_general<256, 128>(pass->f16)
+                                         : begin_general<576, 128>(pass->f16);
 }
 
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
 {
     ordo_row_args args = ordo_row_args_of(pass);
+    int each = 1;
+    const void *kernel = begin_find(pass, clear, &each);
     args.a = pass->o;
     args.b = pass->dout;
-    const bool plain = ordo_backward_plain(pass);
-    const int64_t blocks = args.tiles * (pass->bucket == 256   ? begin_shape<256>::BLOCKS
-                                         : pass->bucket == 576 ? begin_shape<576>::BLOCKS
-                                                               : 1);
+    const int64_t blocks = args.tiles * each;
     const ordo_cuda_grid grid = { (unsigned)(blocks > 0 ? blocks : 1), ROW_THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
-    const void *kernel = pass->bucket == 64    ? begin_of<64>(plain, clear, pass->f16)
-                         : pass->bucket == 128 ? begin_of<128>(plain, clear, pass->f16)
-                         : pass->bucket == 256 ? begin_general<256>(pass->f16)
-                                               : begin_general<576>(pass->f16);
     if (args.q_tiles == 0)
         args.q_tiles = 1; /* a divisor; no tile exists */
     return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);

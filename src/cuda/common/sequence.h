@@ -2,7 +2,7 @@
  * tiles come before it. Plain C, shared by kernels, host and tests.
  *
  * Sequences of a dense batch follow closed forms. Those of a packed or padded batch have
- * lengths that only the device knows: a table in the workspace, made by ordo_sm90_sequences()
+ * lengths that only the device knows: a table in the workspace, made by ordo_cuda_sequences()
  * before every pass, with one entry more than there are sequences, for the totals. */
 #ifndef CUDA_COMMON_SEQUENCE_H
 #define CUDA_COMMON_SEQUENCE_H

@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
         pass.ticket[0] = pass.ticket[ORDO_NOT_FINITE] = 0;
 }
 
-ordo_status ordo_sm90_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     const int32_t count = pass->batch.sequences;
     const unsigned most = MOST_THREADS, even = (unsigned)(count + 31) / 32 * 32;
@@ -229,12 +229,12 @@ static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *w
     return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
 }
 
-ordo_status ordo_sm90_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     return clear(pass, (const void *)clear_forward_kernel, why, why_size);
 }
 
-ordo_status ordo_sm90_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     return clear(pass, (const void *)clear_backward_kernel, why, why_size);
 }

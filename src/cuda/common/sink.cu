@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     args.dsink[head] = ordo_f32_from_f64(sum);
 }
 
-ordo_status ordo_sm90_sink(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (!pass->dsink_parts)
         return ORDO_OK;

@@ -169,7 +169,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, int64_
     return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
 }
 
-ordo_status ordo_sm90_tiles(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     const ordo_cuda_block_mask *x = &pass->blocks;
     if (!x->start)

@@ -12,10 +12,11 @@
 static bool is_plain(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
-           pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == pass->bucket &&
-           pass->v_head_dim == pass->bucket && pass->bucket <= 128 && !pass->blocks.start &&
+           pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == ordo_pass_bucket(pass) &&
+           pass->v_head_dim == ordo_pass_bucket(pass) && ordo_pass_bucket(pass) <= 128 &&
+           !pass->blocks.start &&
            /* At 64 registers do not suffice. */
-           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || pass->bucket == 128);
+           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
 }
 
 template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
@@ -36,7 +37,7 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
     if (!ordo_pass_ruled(pass))
         return ORDO_RULE_NONE;
     if (rule.cap > 0.0f)
-        return rule.biased || pass->bucket == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;
+        return rule.biased || ordo_pass_bucket(pass) == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;
     return rule.unit == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
 }
 
@@ -44,19 +45,19 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     if (pass->blocks.start)
-        return pass->bucket == 64 ? ordo_forward_blocks_64(pass->f16, source)
-                                  : ordo_forward_blocks_128(pass->f16, source);
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_blocks_64(pass->f16, source)
+                                            : ordo_forward_blocks_128(pass->f16, source);
     if (is_plain(pass) && pass->head_dim == 64)
         return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
     if (is_plain(pass))
         return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
     const ordo_forward_rule rule = rule_of(pass);
-    if (pass->bucket <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
-        return pass->bucket == 64 ? ordo_forward_ruled_64(pass->f16, rule)
-                                  : ordo_forward_ruled_128(pass->f16, rule);
-    if (pass->bucket <= 128)
-        return pass->bucket == 64 ? ordo_forward_general_64(pass->f16, source)
-                                  : ordo_forward_general_128(pass->f16, source);
+    if (ordo_pass_bucket(pass) <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_ruled_64(pass->f16, rule)
+                                            : ordo_forward_ruled_128(pass->f16, rule);
+    if (ordo_pass_bucket(pass) <= 128)
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_general_64(pass->f16, source)
+                                            : ordo_forward_general_128(pass->f16, source);
     if (pass->head_dim > 192 || pass->v_head_dim > 192)
         return ordo_forward_general_256(pass->f16, source);
     return pass->v_head_dim <= 128 ? ordo_forward_general_192_128(pass->f16, source)
@@ -89,7 +90,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
     args.issue = ordo_forward_order(&pass->run, kernel->rows, kernel->columns,
-                                    plain ? pass->head_dim : pass->bucket);
+                                    plain ? pass->head_dim : ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.group_heads = pass->run.group_heads;
     args.scale = pass->scale;
@@ -123,7 +124,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
-    /* The ticket and the flag behind it, unless ordo_sm90_sequences() has cleared them. */
+    /* The ticket and the flag behind it, unless ordo_cuda_sequences() has cleared them. */
     if (!pass->table)
         CUDA_CALL(
             cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
@@ -132,16 +133,16 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream, why, why_size);
 }
 
-ordo_status ordo_sm90_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
     const ordo_forward_instance kernel = instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
     own.ragged.forward_rows = kernel.rows;
-    CUDA_TRY(ordo_sm90_sequences(&own, why, why_size));
-    CUDA_TRY(ordo_sm90_tiles(pass, why, why_size));
-    CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_sequences(&own, why, why_size));
+    CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
     CUDA_TRY(launch(pass, &kernel, why, why_size));
     return ordo_repair_forward(pass, why, why_size);
 }

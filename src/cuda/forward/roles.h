@@ -9,7 +9,7 @@
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
 #include "cuda/forward/args.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 /* A unit of the plain kernel. */
 struct forward_slot {

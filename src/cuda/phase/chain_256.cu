@@ -4,5 +4,5 @@
 ordo_phase_kernel ordo_phase_chain_256_kernel(bool f16, int v_columns)
 {
     return v_columns <= 128 ? phase_chain_of<256, 128>(f16)
-                            : phase_chain_of<ORDO_SM90_CHAIN_D, ORDO_SM90_CHAIN_D>(f16);
+                            : phase_chain_of<ORDO_CHAIN_D, ORDO_CHAIN_D>(f16);
 }

@@ -30,7 +30,7 @@ static bool by_keys(const ordo_cuda_pass *pass)
 /* Whether dV, dK and dS come from one kernel. dS of a pass of dq alone comes from the scores. */
 static bool chained(const ordo_cuda_pass *pass)
 {
-    return pass->phase.chained && by_keys(pass);
+    return pass->form == ORDO_FORM_CHAIN && by_keys(pass);
 }
 
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
@@ -363,23 +363,23 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
     return ORDO_OK;
 }
 
-ordo_status ordo_sm90_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     phase_maps maps = {};
     CUDA_TRY(make_maps(pass, false, &maps, why, why_size));
-    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-    CUDA_TRY(ordo_sm90_clear_forward(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
     CUDA_TRY(zero_tickets(pass, 0, why, why_size));
     CUDA_TRY(run_panels(pass, &maps, false, why, why_size));
     return ordo_repair_forward(pass, why, why_size);
 }
 
-ordo_status ordo_sm90_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     phase_maps maps = {};
     CUDA_TRY(make_maps(pass, true, &maps, why, why_size));
-    CUDA_TRY(ordo_sm90_sequences(pass, why, why_size));
-    CUDA_TRY(ordo_sm90_clear_backward(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
     CUDA_TRY(run_panels(pass, &maps, true, why, why_size));
     return ordo_repair_backward(pass, why, why_size);

@@ -10,14 +10,15 @@
 #define CUDA_PHASE_UNITS_H
 
 #include "cuda/common/sequence.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
+#include "plan/phase.h"
 
 enum {
     PHASE_ROWS = ORDO_SM90_BACKWARD_Q(576), /* queries of a tile; rows of every product */
     PHASE_KEYS = ORDO_SM90_BACKWARD_K(576), /* keys of a tile of scores */
     PHASE_STEP = 64,                        /* rows or columns that a stage of the pipeline sums */
     PHASE_CHUNK = 4,                        /* tiles of scores in one unit */
-    PHASE_CHAIN_KEYS = ORDO_SM90_CHAIN_KEYS /* keys of a unit of phase/chain.h */
+    PHASE_CHAIN_KEYS = ORDO_CHAIN_KEYS      /* keys of a unit of phase/chain.h */
 };
 
 typedef struct ordo_phase_panel {

@@ -18,7 +18,7 @@
 #include "cuda/common/score.h"
 #include "cuda/common/wgmma.h"
 #include "cuda/common/zero_rows.h"
-#include "plan/sm90_tiles.h"
+#include "plan/family_sm90.h"
 
 typedef struct ordo_wide_args {
     CUtensorMap q, dout, k, v;

@@ -19,7 +19,7 @@ grep -q '^  cuda *no: backend cuda: CUDA module: /no/such' "$out" || fail "info 
 export ORDO_CUDA_MODULE=$ORDO_BUILD/tests/api/fake_module.so
 [ -e "$ORDO_CUDA_MODULE" ] || { echo "no fake module"; exit 77; }
 # shellcheck disable=SC2086 # a list of words
-FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected 9.0" run $small
+FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected sm90" run $small
 
 # shellcheck disable=SC2086 # a list of words
 {

@@ -118,10 +118,10 @@ wide="--seq 8k --heads 4 --dim 512 --dtype bf16 --machine h200"
     status 0 plan ${wide/512/256} # in chains
     prints "backward 128x256"
     prints "by phases: 24 bytes per score from L2, flash tiles would move 26; room for dS of"
-    prints "backward form  phase, which moves the fewest bytes"
+    prints "backward form  chain, which moves the fewest bytes"
     status 0 plan ${wide/512/192} --v-dim 128
     prints "by phases: 17 bytes per score from L2, flash tiles would move 13 but have no kernels"
-    prints "backward form  phase; flash has no kernels for this head size"
+    prints "backward form  chain; flash has no kernels for this head size"
     status 0 plan ${wide/512/256} --dropout 0.1
     prints "backward 64x64"
     prints "backward form  split"

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "cuda/phase/units.h"
 #include "ordo/lab.h"
+#include "plan/family_sm90.h"
 #include "plan/forms.h"
 
 typedef struct shape {

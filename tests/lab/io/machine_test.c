@@ -1,6 +1,7 @@
 /* machine_test.c: memory levels of machine files, what theory prefers there, bytes on Hopper. */
 #include "check.h"
 #include "ordo/lab.h"
+#include "plan/family_sm90.h"
 #include "plan/forms.h"
 
 static ordo_machine *machine(const char *name)

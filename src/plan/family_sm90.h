@@ -1,10 +1,11 @@
-/* sm90_tiles.h: the tiles of the CUDA kernels for compute capability 9.0, by the head size that
- * they are compiled for (64, 128, 256, or up to 576).
+/* family_sm90.h: the tiles of the kernels for compute capability 9.0, by the head size that they
+ * are compiled for (64, 128, 256, or up to 576).
  *
- * The only statement of these sizes: the planner's table, from which workspaces are computed, and
- * the kernels both read it. A change is a change of bits. Constant expressions in C and C++. */
-#ifndef PLAN_SM90_TILES_H
-#define PLAN_SM90_TILES_H
+ * The only statement of these sizes: the family's struct (plan/family.c), from which workspaces are
+ * computed, and the kernels both read it. A change is a change of bits. Constant expressions in C
+ * and C++. */
+#ifndef PLAN_FAMILY_SM90_H
+#define PLAN_FAMILY_SM90_H
 
 /* clang-format off */
 enum { /*     head size 64                       128                               256 */
@@ -18,9 +19,8 @@ enum { /*     head size 64                       128                            
 };
 /* clang-format on */
 
-/* Backward passes by phases whose heads have at most CHAIN_D columns run in chains
- * (cuda/phase/chain.h): a unit is CHAIN_KEYS keys, a step as many queries. These change no bit. */
-enum { ORDO_SM90_CHAIN_D = 256, ORDO_SM90_CHAIN_KEYS = 64 };
+/* Shared memory of one block, in bytes. */
+enum { ORDO_SM90_SHARED = 232448 };
 
 #define ORDO_SM90_PICK(what, head_dim)                                                             \
     ((head_dim) == 64    ? ORDO_SM90_##what##_64                                                   \

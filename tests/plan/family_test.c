@@ -1,6 +1,6 @@
-/* defaults_test.c: the committed table, as users meet it. A row here that no longer holds means
- * that bits change: the commit says "Bits: changed", and so does the changelog. */
-#include "planner/defaults.h"
+/* family_test.c: the committed rows of the families, as users meet them. A row here that no longer
+ * holds means that bits change: the commit says "Bits: changed", and so does the changelog. */
+#include "plan/family.h"
 
 #include "check.h"
 
@@ -67,13 +67,15 @@ static ordo_problem problem_of(int head_dim, int kind)
 static void row_of(const char *family, int head_dim, int kind, char line[LINE])
 {
     const ordo_problem problem = problem_of(head_dim, kind);
-    const ordo_default *row = ordo_default_find(family, &problem);
+    const ordo_family *f = ordo_family_find(family);
+    const ordo_tile forward = ordo_family_row_of(f, &problem)->forward.tile;
+    const ordo_tile backward = ordo_family_backward(f, &problem)->tile;
     char mask[32];
     snprintf(mask, sizeof mask, "%s%s", ordo_mask_name(problem.mask),
              problem.window.on ? "+window" : "");
-    snprintf(line, LINE, "%s %3d %-15s f%dx%d b%dx%d %s", family, head_dim, mask,
-             (int)row->forward_tile.q, (int)row->forward_tile.k, (int)row->backward_tile.q,
-             (int)row->backward_tile.k, ordo_order_name(row->order));
+    snprintf(line, LINE, "%s %3d %-15s f%dx%d b%dx%d %s", family, head_dim, mask, (int)forward.q,
+             (int)forward.k, (int)backward.q, (int)backward.k,
+             ordo_order_name(ordo_family_order(f, &problem)));
 }
 
 TEST(sm90)
@@ -92,14 +94,12 @@ TEST(cpu_and_ref)
     for (int x = 0; x < SIZES + 2; x++)
         for (int kind = 0; kind < MASKS; kind++) {
             const int head_dim = x < SIZES ? sizes[x] : x == SIZES ? 1 : 576;
-            const ordo_problem problem = problem_of(head_dim, kind);
             char line[LINE];
             row_of("cpu", head_dim, kind, line);
             CHECK_TEXT(line + 24,
                        kind == 0 ? "f64x128 b64x128 ascending" : "f64x128 b64x128 descending");
             row_of("ref", head_dim, kind, line);
             CHECK_TEXT(line + 24, "f1x1 b1x1 ascending");
-            CHECK(ordo_default_find("cpu", &problem) != NULL);
         }
 }
 
@@ -113,32 +113,72 @@ TEST(head_sizes_between_rows)
     CHECK_TEXT(line + 25, "f128x128 b64x128 ascending");
     row_of("sm90", 129, 0, line);
     CHECK_TEXT(line + 25, "f128x64 b128x256 ascending");
+    const ordo_family *sm90 = ordo_family_find("sm90");
     ordo_problem problem = problem_of(64, 0);
     problem.v_head_dim = 200;
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
+    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
     problem = problem_of(256, 0);
     problem.v_head_dim = 128;
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
+    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
     problem.dropout.p = 0.1; /* the kernels by phases make no keep bits */
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 64);
+    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 64);
     problem = problem_of(512, 0);
     problem.v_head_dim = 64;
-    CHECK_INT(ordo_default_find("sm90", &problem)->backward_tile.k, 256);
+    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
     problem = problem_of(577, 0);
-    CHECK(ordo_default_find("sm90", &problem) == NULL);
+    CHECK(ordo_family_row_of(sm90, &problem) == NULL);
 }
 
 TEST(families_and_revisions)
 {
-    const ordo_problem problem = problem_of(64, 0);
-    CHECK_INT(ordo_default_head_dim_max("sm90"), 576);
-    CHECK_INT(ordo_default_head_dim_max("cpu"), 576);
-    CHECK_INT(ordo_default_head_dim_max("ref"), 576);
-    CHECK_INT(ordo_default_head_dim_max("sm80"), 0);
-    CHECK(ordo_default_find("sm80", &problem) == NULL);
-    CHECK_INT(ordo_family_revision("ref"), 1);
-    CHECK_INT(ordo_family_revision("cpu"), 4);
-    CHECK_INT(ordo_family_revision("sm90"), 3);
+    static const struct {
+        const char *name;
+        ordo_backend backend;
+        int revision;
+    } known[] = { { "sm90", ORDO_BACKEND_CUDA, 3 },
+                  { "cpu", ORDO_BACKEND_CPU, 4 },
+                  { "ref", ORDO_BACKEND_REF, 1 } };
+    char names[64];
+    for (int x = 0; x < 3; x++) {
+        const ordo_family *f = ordo_family_find(known[x].name);
+        CHECK(f && f == ordo_family_first(known[x].backend));
+        CHECK_INT(f->revision, known[x].revision);
+        CHECK_INT(f->head_dim_max, 576);
+        CHECK_INT(f->rows[f->row_count - 1].head_dim, f->head_dim_max);
+        ordo_family_names(known[x].backend, names, sizeof names);
+        CHECK_TEXT(names, known[x].name);
+    }
+    CHECK(ordo_family_of(90) == ordo_family_find("sm90"));
+    CHECK(!ordo_family_of(80) && !ordo_family_of(0) && !ordo_family_find("sm80"));
+}
+
+/* The form follows from head size and tile; P is rounded where the tile is 128x256. */
+TEST(forms)
+{
+    const ordo_family *f = ordo_family_find("sm90");
+    static const struct {
+        int head_dim;
+        bool drops;
+        ordo_tile tile;
+        ordo_form form;
+    } known[] = {
+        { 64, false, { 128, 128 }, ORDO_FORM_FLASH },  { 128, true, { 64, 128 }, ORDO_FORM_FLASH },
+        { 136, false, { 128, 256 }, ORDO_FORM_CHAIN }, { 136, true, { 64, 64 }, ORDO_FORM_SPLIT },
+        { 256, false, { 64, 64 }, ORDO_FORM_SPLIT },   { 256, true, { 128, 256 }, ORDO_FORM_PHASE },
+        { 264, false, { 128, 256 }, ORDO_FORM_PHASE }, { 576, true, { 128, 256 }, ORDO_FORM_PHASE },
+    };
+    for (int x = 0; x < 8; x++) {
+        ordo_plan plan = { .problem = problem_of(known[x].head_dim, 0),
+                           .family = "sm90",
+                           .backward_tile = known[x].tile };
+        plan.problem.dropout.p = known[x].drops ? 0.1 : 0;
+        CHECK_INT(ordo_family_form(&plan), known[x].form);
+    }
+    for (int x = 0; x < f->row_count; x++) {
+        const ordo_tiling *each[] = { &f->rows[x].backward, &f->rows[x].dropped };
+        for (int i = 0; i < 2; i++)
+            CHECK(each[i]->rounded_p == (each[i]->tile.q == 128 && each[i]->tile.k == 256));
+    }
 }
 
 /* No default waits on later work: any number of workers will do. */
@@ -149,11 +189,11 @@ TEST(defaults_wait_only_on_earlier_work)
         for (int x = 0; x < SIZES; x++)
             for (int kind = 0; kind < MASKS; kind++) {
                 const ordo_problem problem = problem_of(sizes[x], kind);
-                const ordo_order order = ordo_default_find(families[f], &problem)->order;
+                const ordo_order order = ordo_family_order(ordo_family_find(families[f]), &problem);
                 CHECK(order != ORDO_ORDER_SHIFT && order != ORDO_ORDER_SYMMETRIC &&
                       order != ORDO_ORDER_TWIN);
             }
 }
 
 CHECK_MAIN(RUN(sm90), RUN(cpu_and_ref), RUN(head_sizes_between_rows), RUN(families_and_revisions),
-           RUN(defaults_wait_only_on_earlier_work))
+           RUN(forms), RUN(defaults_wait_only_on_earlier_work))

@@ -1,0 +1,73 @@
+/* family.h: a family is a set of devices whose plans have one name in the numeric key: the oracle,
+ * CPUs, and one per compute capability of GPUs that has kernels.
+ *
+ * Everything that depends on the family is in its struct: tiles and forms by head size, default
+ * orders, the arithmetic of its matrix instructions, and limits. Changing a row changes bits. */
+#ifndef PLAN_FAMILY_H
+#define PLAN_FAMILY_H
+
+#include "base/for_lab.h"
+#include "plan/plan.h"
+
+/* Sets of CUDA kernels. A family has one set of bits, whichever of them runs it. */
+typedef enum ordo_kernel_set { ORDO_KERNELS_WGMMA = 1 << 0 } ordo_kernel_set;
+
+/* How one pass of a head size is divided. */
+typedef struct ordo_tiling {
+    ordo_tile tile; /* decides bits */
+    ordo_form form; /* does not: forms that share a tile give the same bits */
+    bool rounded_p; /* backward: dS is computed from P rounded to 16 bits; part of the tile */
+} ordo_tiling;
+
+typedef struct ordo_family_row {
+    int head_dim; /* the row serves head sizes up to this; kernels of flash are compiled for it */
+    ordo_tiling forward, backward, dropped; /* dropped: backward with dropout */
+} ordo_family_row;
+
+typedef struct ordo_family {
+    const char *name;
+    ordo_backend backend;
+    int revision;                    /* numeric revision; part of the key */
+    int capability;                  /* CUDA: compute capability, 10 major + minor; else 0 */
+    int fraction_bits, sum_products; /* CUDA: of one sum of a matrix instruction */
+    const ordo_family_row *rows;     /* by ascending head size */
+    int row_count;
+    unsigned kernels;     /* CUDA: the sets that run it; the lowest bit is the default */
+    ordo_order full, cut; /* default orders of full masks, and of masks that cut */
+    int head_dim_max;     /* largest head sizes: of all passes, */
+    int made_bits_max;    /* of passes that make keep bits, */
+    int block_mask_max;   /* of block masks, */
+    int cyclic_max;       /* of orders other than ascending and descending */
+    int64_t shared_bytes; /* CUDA: shared memory of one block */
+} ordo_family;
+
+/* The family of this name; NULL if there is none. */
+ORDO_FOR_LAB const ordo_family *ordo_family_find(const char *name);
+
+/* The family of GPUs of this compute capability (10 major + minor); NULL if they have no kernels.
+ */
+ORDO_FOR_LAB const ordo_family *ordo_family_of(int capability);
+
+/* The first family of a backend. Backends ref and cpu have one each. */
+ORDO_FOR_LAB const ordo_family *ordo_family_first(ordo_backend backend);
+
+/* "sm80, sm90": the names of all families of a backend. */
+void ordo_family_names(ordo_backend backend, char *text, size_t capacity);
+
+/* The row for a problem, by head size alone: never by batch, heads, lengths, workers or caches.
+ * NULL if the family has none for this head size. */
+ORDO_FOR_LAB const ordo_family_row *ordo_family_row_of(const ordo_family *family,
+                                                       const ordo_problem *problem);
+
+/* The default tiling of the backward pass, by head size and whether the problem drops. */
+const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_problem *problem);
+
+/* The default order of a problem, by its mask. */
+ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *problem);
+
+/* The form of the backward pass that a plan with its tile takes unless it says another. The tile
+ * is one of the row's. Chains make and read no keep bits: with dropout their tile runs by phases.
+ */
+ordo_form ordo_family_form(const ordo_plan *plan);
+
+#endif
