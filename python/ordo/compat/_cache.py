@@ -158,7 +158,8 @@ def _rows(q: Tensor, cache: Cache, used: Tensor) -> tuple[Tensor, Tensor]:
     check_integers(cache_batch_idx=index)
     if index.shape != (batch,):
         raise Error("shape", f"cache_batch_idx.shape {tuple(index.shape)}: expected ({batch},)")
-    used = _inside("cache_batch_idx", index, there - 1, used)
+    name = "cache_batch_idx" if cache.new_k is None else "cache_batch_idx, with k"
+    used = _inside(name, index, there - 1, used)
     return index.long(), used
 
 
@@ -223,8 +224,12 @@ def _inside(name: str, x: Tensor, limit: int, then: Tensor) -> Tensor:
 
 
 def _look(name: str, x: Tensor, limit: int) -> None:
+    name, _, written = name.partition(", ")
     if x.numel():
         _within(name, int(x.min()), int(x.max()), limit)
+    if written and len(x.unique()) < len(x):  # one would overwrite the other's new keys
+        numbers = x.tolist()
+        raise Error("argument", f"{name} {numbers}: expected each sequence once, {written} and v")
 
 
 def _numbers_inside(x: Tensor, name: str, limit: int, then: Tensor) -> Tensor:

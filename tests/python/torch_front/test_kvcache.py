@@ -81,6 +81,11 @@ def test_sequences_of_other_lengths_in_other_places():
         assert same(k_cache[place, : length + 2], keys[0])
         assert k_cache[place, length + 2 :].isnan().all()
     assert k_cache[1].isnan().all() and lengths.tolist() == [5, 18, 0]
+    twice = torch.tensor([3, 3, 0])  # without new keys a sequence may serve several queries
+    out = flash_attn.flash_attn_with_kvcache(
+        q[[0, 0, 1]], k_cache, v_cache, cache_seqlens=5, cache_batch_idx=twice, causal=True
+    )
+    assert same(out[0], out[1]) and not same(out[0], out[2])
     none = torch.zeros(3, dtype=torch.int32)
     rest = dict(cache_seqlens=none, cache_batch_idx=where, return_softmax_lse=True)
     out, lse = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, **rest)
@@ -169,6 +174,7 @@ def test_graphs_check_their_lists_before_the_cache_is_written():
         ((good + 1, rows, good), r"cache_seqlens 8: expected 0\.\.7"),
         ((good, rows - 1, good), r"cache_batch_idx -1: expected 0\.\.1, the sequences"),
         ((good, rows + 1, good), r"cache_batch_idx 2: expected 0\.\.1"),
+        ((good, rows * 0, good), r"cache_batch_idx \[0, 0\]: expected each sequence once"),
         ((good, rows, good - 4), r"rotary position -1: expected 0\.\.11, the rows of rotary_cos"),
         ((good, rows, good + 4), r"rotary position 12: expected 0\.\.11"),
     ):
@@ -221,6 +227,8 @@ LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
         (dict(k=NEW[:1], v=NEW, cache_seqlens=1), r"k.shape \(1, 1, 2, 16\): expected \(2,"),
         (dict(k=NEW, v=NEW.half(), cache_seqlens=1), "v.dtype torch.float16: expected torch.float"),
         (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
+        (dict(k=NEW, v=NEW, cache_seqlens=1, cache_batch_idx=torch.tensor([1, 1])),
+         r"cache_batch_idx \[1, 1\]: expected each sequence once, with k and v"),
         (dict(cache_leftpad=LENGTHS), "cache_leftpad given"),
         (dict(q=X[0]), r"q.shape \(1, 2, 16\): expected \(batch, row, head, dim\)"),
         (dict(q=None), "q None: expected a tensor"),
