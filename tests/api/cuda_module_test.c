@@ -299,8 +299,11 @@ TEST(a_device_describes_itself_and_runs_a_kernel)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3)
-        return count_elsewhere(argv[1], argv[2]);
+    if (argc == 3) {
+        const int status = count_elsewhere(argv[1], argv[2]);
+        fflush(stdout);
+        _exit(status); /* without the sanitizer's search for leaks, which takes seconds */
+    }
     static const check_entry tests[] = {
         RUN(a_missing_file_is_named),
         RUN(a_file_that_is_no_library_is_refused),
