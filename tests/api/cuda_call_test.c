@@ -451,6 +451,9 @@ TEST(memory_of_a_device_is_out_of_reach)
             merge.parts = 1, merge.o_parts = &call.q, merge.o = call.o, merge.lse = call.lse;
             merge.lse_parts = &call.dlse;
             CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+            const bool packed = layout == ORDO_PACKED; /* one sequence of all rows */
+            CHECK_INT(passes->last_combine.sequences, packed ? 1 : p->batch);
+            CHECK_INT(passes->last_combine.rows, packed ? p->total_q : p->q_len);
             ordo_plan_destroy(plan);
         }
     munmap(device, (size_t)REACH * PIECES);

@@ -108,6 +108,101 @@ TEST(parts_make_the_whole)
     compare(ORDO_BACKEND_CPU, ORDO_F16, 4e-3);
 }
 
+/* Parts of equal weight: large + 1 rounds to large, so that the order of the parts decides whether
+ * their sum, divided by their number, is 0 or 1/3. */
+TEST(parts_are_added_in_their_order)
+{
+    static const ordo_backend backends[] = { ORDO_BACKEND_REF, ORDO_BACKEND_CPU };
+    for (int x = 0; x < 2; x++) {
+        const float large = x ? 0x1p24f : 0x1p53f; /* of the type of the sums */
+        const ordo_problem p = problem_of(ORDO_F32, KEYS);
+        const size_t lines = (size_t)(p.batch * p.heads * ROWS), count = lines * 24;
+        float *o[PARTS], *lse = case_alloc(lines, 4), *merged = case_alloc(lines, 4);
+        memset(lse, 0, lines * sizeof *lse);
+        ordo_tensor o_parts[PARTS];
+        const float *const lse_parts[PARTS] = { lse, lse, lse };
+        for (int y = 0; y < PARTS; y++) {
+            o[y] = case_alloc(count, 4);
+            o_parts[y] = (ordo_tensor) { o[y], { 0 } };
+            for (size_t z = 0; z < count; z++)
+                o[y][z] = y == 0 ? large : y == 1 ? 1 : -large;
+        }
+        ordo_plan *plan = plan_of(&p, backends[x]);
+        ordo_combine merge = ORDO_COMBINE_INIT;
+        merge.parts = PARTS;
+        merge.o_parts = o_parts;
+        merge.lse_parts = lse_parts;
+        merge.o.data = case_alloc(count, 4);
+        merge.lse = merged;
+        CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+        CHECK(((float *)merge.o.data)[0] == 0 && ((float *)merge.o.data)[count - 1] == 0);
+        const ordo_tensor first = o_parts[0];
+        o_parts[0] = o_parts[1];
+        o_parts[1] = first; /* 1 comes first: the same */
+        CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+        CHECK(((float *)merge.o.data)[0] == 0);
+        o_parts[1] = o_parts[2];
+        o_parts[2] = first; /* 1, -large, large: exact */
+        CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+        CHECK_NEAR(((float *)merge.o.data)[count - 1], 1.0 / 3, 1e-7);
+        for (int y = 0; y < PARTS; y++)
+            free(o[y]);
+        free(lse);
+        free(merged);
+        free(merge.o.data);
+        ordo_plan_destroy(plan);
+    }
+}
+
+/* A packed batch is merged row by row, each once, however many sequences the rows belong to: the
+ * bits of one dense sequence of as many rows. */
+TEST(packed_sequences_are_one)
+{
+    static const ordo_backend backends[] = { ORDO_BACKEND_REF, ORDO_BACKEND_CPU };
+    for (int x = 0; x < 2; x++) {
+        uint64_t seed = 8;
+        ordo_problem dense = problem_of(ORDO_F32, KEYS), packed = dense;
+        dense.batch = 1;
+        packed.layout = ORDO_PACKED;
+        packed.batch = 5;
+        packed.total_q = ROWS;
+        packed.total_kv = KEYS;
+        const size_t lines = (size_t)(dense.heads * ROWS), count = lines * 24;
+        ordo_tensor o[PARTS];
+        float *lse[PARTS], *out[2], *out_lse[2];
+        for (int y = 0; y < PARTS; y++) {
+            o[y] = (ordo_tensor) { case_alloc(count, 4), { 0 } };
+            lse[y] = case_alloc(lines, 4);
+            for (size_t z = 0; z < count; z++)
+                ((float *)o[y].data)[z] = (float)check_uniform(&seed);
+            for (size_t z = 0; z < lines; z++)
+                lse[y][z] = (float)check_uniform(&seed);
+        }
+        for (int y = 0; y < 2; y++) {
+            const float *const parts[PARTS] = { lse[0], lse[1], lse[2] };
+            ordo_plan *plan = plan_of(y ? &packed : &dense, backends[x]);
+            ordo_combine merge = ORDO_COMBINE_INIT;
+            merge.parts = PARTS;
+            merge.o_parts = o;
+            merge.lse_parts = parts;
+            merge.o.data = out[y] = case_alloc(count, 4);
+            merge.lse = out_lse[y] = case_alloc(lines, 4);
+            CHECK_INT(ordo_attention_combine(plan, &merge), ORDO_OK);
+            ordo_plan_destroy(plan);
+        }
+        CHECK_BITS(out[1], out[0], count);
+        CHECK_BITS(out_lse[1], out_lse[0], lines);
+        for (int y = 0; y < PARTS; y++) {
+            free(o[y].data);
+            free(lse[y]);
+        }
+        for (int y = 0; y < 2; y++) {
+            free(out[y]);
+            free(out_lse[y]);
+        }
+    }
+}
+
 TEST(bad_combinations_are_refused)
 {
     const ordo_problem p = problem_of(ORDO_F32, 8);
@@ -123,4 +218,5 @@ TEST(bad_combinations_are_refused)
     ordo_plan_destroy(plan);
 }
 
-CHECK_MAIN(RUN(parts_make_the_whole), RUN(bad_combinations_are_refused))
+CHECK_MAIN(RUN(parts_make_the_whole), RUN(parts_are_added_in_their_order),
+           RUN(packed_sequences_are_one), RUN(bad_combinations_are_refused))

@@ -303,6 +303,25 @@ static ragged_part run_ragged(ragged_case &c, int first, int most, unsigned carr
     return part;
 }
 
+/* Sums of keys that belong to no sequence: how many are not `value`. All of them become `next`. */
+static size_t mark_others(const ragged_case &c, float *sums, float value, float next)
+{
+    const size_t width = (size_t)c.z.kv_heads * c.z.dim;
+    std::vector<float> x = case_download(sums, c.kv_rows * width);
+    std::vector<bool> owned(c.kv_rows);
+    for (size_t b = 0; b < c.z.kv_lens.size(); b++)
+        for (int row = 0; row < c.z.kv_lens[b]; row++)
+            owned[c.row_at(c.z.kv_lens, c.longest_kv, b) + row] = true;
+    size_t wrong = 0;
+    for (size_t at = 0; at < x.size(); at++)
+        if (!owned[at / width]) {
+            wrong += x[at] != value;
+            x[at] = next;
+        }
+    MUST(cudaMemcpy(sums, x.data(), x.size() * sizeof x[0], cudaMemcpyHostToDevice));
+    return wrong;
+}
+
 static void check_ragged(const ragged_shape &z)
 {
     ragged_case c(z);
@@ -322,6 +341,9 @@ static void check_ragged(const ragged_shape &z)
             });
             if (last)
                 wrong += differing(got.dk, want.dk) + differing(got.dv, want.dv);
+            else /* the first part makes them 0, later ones leave them */
+                for (float *sums : { c.dk_sums, c.dv_sums })
+                    wrong += mark_others(c, sums, first > 0 ? 7.5f : 0.0f, 7.5f);
         }
         snprintf(what, sizeof what, "%d rows each", step);
         report(z.name, what, wrong, "");

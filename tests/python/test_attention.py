@@ -208,6 +208,20 @@ def test_packed_padded_and_dense_agree_bit_for_bit(backend):
     assert np.isneginf(wide[1][0, :, 30:]).all()
 
 
+def test_lengths_of_one_side_alone():
+    """The other side has all the rows of its own array."""
+    rng = np.random.default_rng(4)
+    q = rng.standard_normal((2, 5, 2, 8), np.float32)
+    k, v = (rng.standard_normal((2, 9, 2, 8), np.float32) for _ in range(2))
+    for given, whole in (
+        (dict(q_lens=[3, 5]), dict(q_lens=[3, 5], kv_lens=[9, 9])),
+        (dict(kv_lens=[4, 9]), dict(q_lens=[5, 5], kv_lens=[4, 9])),
+    ):
+        same_bits([ordo.attention(q, k, v, **given)], [ordo.attention(q, k, v, **whole)])
+    with pytest.raises(ordo.Error, match="kv_lens"):
+        ordo.attention(q, k, v, kv_lens=[4, 10])
+
+
 @pytest.mark.parametrize("backend", ["ref", "cpu"])
 def test_strides_change_no_bit(backend):
     fields = dict(batch=2, heads=4, kv_heads=2, q_len=50, head_dim=16, mask="causal")

@@ -337,7 +337,8 @@ def test_where_seed_and_offset_come_from():
     assert same(o(seed=(2, 3)), o(rng_state=torch.tensor([2, 3])))
     assert same(o(seed=2), o(seed=(2, 0)))
     assert not same(o(seed=2), o(seed=3))
-    assert same(o(seed=2**64 - 1), o(rng_state=torch.tensor([-1, 0])))
+    for seed, signed in ((2**64 - 1, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1)):
+        assert same(o(seed=seed), o(rng_state=torch.tensor([signed, 0])))
     torch.manual_seed(5)
     one, other = o(), o()
     assert not same(one, other)

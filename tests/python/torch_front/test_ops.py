@@ -235,6 +235,17 @@ def test_autocast():
     assert all(x.dtype == torch.float32 for x in grads)
 
 
+@pytest.mark.parametrize("halves", ["q", "k", "v", "qk", "kv", "qv"])
+def test_autocast_of_some(halves):
+    """Tensors that have the type already, beside others; again, when the call is known."""
+    inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
+    expected = step(*(x.bfloat16() for x in inputs))
+    mixed = [x.bfloat16() if name in halves else x for name, x in zip("qkv", inputs)]
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert same(step(*mixed), expected)
+
+
 def test_no_second_derivative():
     q = drawn(1, 5, 2, 16)
     (plain,) = torch.autograd.grad(step(q, q, q).sum(), q)
