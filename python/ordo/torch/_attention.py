@@ -81,8 +81,8 @@ def attention(
                         some of the heads draw their part of one mask
         prepared        what prepare_dropout() returned for this call: seed and offset, and the
                         keep bits, which were made while other work ran
-        block_mask      an ordo.BlockMask, or FlexAttention's: narrows the mask; on CUDA up to head
-                        size 128
+        block_mask      an ordo.BlockMask, or FlexAttention's, which each call converts as
+                        ordo.torch.block_mask() does: narrows the mask; on CUDA up to head size 128
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
