@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 64, BACKENDS = 3 };
+enum { MOST_DEVICES = 64, BACKENDS = 4 };
 
 typedef struct backend_report {
     ordo_backend backend;

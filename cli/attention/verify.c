@@ -134,7 +134,7 @@ static int finish(request *r)
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
     bool good = true;
-    if (backend == ORDO_BACKEND_CPU) {
+    if (backend == ORDO_BACKEND_CPU || backend == ORDO_BACKEND_EMULATOR) {
         good = fill_list(threads, (const int64_t[]) { 1, 2, 4, 8 }, 4);
     } else if (backend == ORDO_BACKEND_CUDA) { /* the sizes of Hopper's parts */
         good = fill_list(threads, (const int64_t[]) { 0 }, 1) &&

@@ -115,7 +115,10 @@ void cli_job_free(cli_job *job)
 /* What a backend does in a few minutes on a small machine. */
 static double flops_allowed(ordo_backend backend)
 {
-    return backend == ORDO_BACKEND_REF ? 2e11 : backend == ORDO_BACKEND_CUDA ? 5e16 : 2e13;
+    return backend == ORDO_BACKEND_REF        ? 2e11
+           : backend == ORDO_BACKEND_EMULATOR ? 2e12
+           : backend == ORDO_BACKEND_CUDA     ? 5e16
+                                              : 2e13;
 }
 
 static int check_size(const cli_job *job, const ordo_problem *p, double runs, double copies)

@@ -49,7 +49,7 @@ cli_section cli_problem_section(cli_problem *p)
         OPT_U64("--seed", "N", &p->seed, "seed of inputs and dropout (default 0)"),
         OPT_U64("--offset", "N", &p->offset, "offset of dropout (default 0)"),
         OPT_CHOICE("--dtype", "f32|bf16|f16", &p->dtype, "type of the tensors (default f32)"),
-        OPT_CHOICE("--device", "ref|cpu|cuda", &p->device,
+        OPT_CHOICE("--device", "ref|cpu|cuda|emulator", &p->device,
                    "backend (default cpu, or that of the machine)"),
         OPT_TEXT("--machine", "NAME|FILE", &p->machine_name,
                  "machine to plan for (default the host, or the device)"),

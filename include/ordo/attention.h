@@ -86,7 +86,7 @@ enum {
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
  * All pointers, including those to lengths, ids, slopes, sinks, seed and offset, are host pointers
- * for ref and cpu plans and device pointers for cuda plans.
+ * for cuda plans device pointers and for all others host pointers.
  *
  * Rows that belong to no sequence, after the length of a padded sequence or after the last end of a
  * packed tensor, are written too: o = 0, lse = -inf and gradients 0.
@@ -120,7 +120,7 @@ typedef struct ordo_call {
                       * stream may reuse it */
     size_t workspace_bytes;
     void *stream; /* cuda: a cudaStream_t */
-    int threads;  /* cpu: 0 = as many as the process may use */
+    int threads;  /* cpu and emulator: 0 = as many as the process may use */
 
     float *dk_sums, *dv_sums; /* with carry: contiguous, (batch, kv_len, kv_heads, head_dim) and
                                * (..., v_head_dim); packed (total_kv, kv_heads, ...); cuda: aligned
@@ -151,7 +151,14 @@ typedef struct ordo_call {
  * without allocating or waiting, and may be captured into a CUDA graph; a fault of a running kernel
  * shows at the next synchronisation. Addresses and strides of tensors must be multiples of 16
  * bytes, and strides below 2^40 bytes (ORDO_ERR_ALIGN). Head sizes outside ordo_backend_query() and
- * more than 2^28 tiles are refused (ORDO_ERR_UNSUPPORTED), although a plan can be made of them. */
+ * more than 2^28 tiles are refused (ORDO_ERR_UNSUPPORTED), although a plan can be made of them.
+ *
+ * A pass of an emulator plan computes what a cuda plan with the same numeric key computes on
+ * compute capability 9.0, bit for bit, on the host, a few thousand times slower. Head sizes that
+ * the kernels refuse are refused, and so are backward passes of ORDO_FORM_SPLIT
+ * (ORDO_ERR_UNSUPPORTED). A NaN or infinity makes the same rows NaN; finite rows that the device
+ * would compute again beside one are not known: ORDO_ERR_UNSUPPORTED, and the outputs are
+ * undefined. Memory for dS is allocated and freed inside the call. */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 

@@ -1,4 +1,4 @@
-/* ordo/ordo.h: all of libordo: problems, plans, attention, dropout, digests, records,
+/* ordo/ordo.h: all of libordo: problems, plans, attention, audits, dropout, digests, records,
  * sums, devices, machines, block masks.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
@@ -9,6 +9,7 @@
 #define ORDO_ORDO_H
 
 #include "ordo/attention.h"
+#include "ordo/audit.h"
 #include "ordo/blocks.h"
 #include "ordo/device.h"
 #include "ordo/digest.h"

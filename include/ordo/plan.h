@@ -20,7 +20,8 @@ typedef enum ordo_backend {
     ORDO_BACKEND_DEFAULT = 0, /* cuda or cpu, as the machine is */
     ORDO_BACKEND_REF = 1,     /* the reference in fp64: slow, sums element by element */
     ORDO_BACKEND_CPU = 2,
-    ORDO_BACKEND_CUDA = 3
+    ORDO_BACKEND_CUDA = 3,
+    ORDO_BACKEND_EMULATOR = 4 /* what cuda computes on compute capability 9.0, on the host */
 } ordo_backend;
 
 /* Order of sums of the backward pass: the order in which key tiles add into dQ of a query tile, and

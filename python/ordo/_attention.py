@@ -218,7 +218,7 @@ def combine(
 def _open(plan: Plan, kind: type[Any] = s.ordo_call) -> Any:
     if plan.info.backend == "cuda":
         raise Error(
-            "unsupported", "backend cuda: numpy arrays are in host memory; expected ref or cpu"
+            "unsupported", "backend cuda: numpy arrays are in host memory; expected ref, cpu or emulator"
         )
     return s.sized(kind)
 

@@ -124,6 +124,23 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_attention_combine": (RESULT, [HANDLE, POINTER(s.ordo_combine)]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
     "ordo_backend_query": (RESULT, [c_int, POINTER(s.ordo_backend_limits)]),
+    # ordo/audit.h
+    "ordo_audit_unit_count": (RESULT, [HANDLE, POINTER(s.ordo_call), c_int, POINTER(c_int64)]),
+    "ordo_audit_unit_describe": (
+        RESULT,
+        [HANDLE, POINTER(s.ordo_call), c_int, c_int64, POINTER(s.ordo_audit_unit)],
+    ),
+    "ordo_audit_check": (
+        RESULT,
+        [
+            HANDLE,
+            POINTER(s.ordo_call),
+            c_int,
+            c_int64,
+            c_int64,
+            POINTER(s.ordo_audit_difference),
+        ],
+    ),
     # ordo/sum.h
     "ordo_sum_tree": (RESULT, [POINTER(s.ordo_sum)]),
     "ordo_sum_tree_device": (RESULT, [POINTER(s.ordo_sum), c_void_p]),

@@ -286,6 +286,38 @@ class ordo_backend_limits(Struct):
     ]
 
 
+# ---- ordo/audit.h ----
+
+
+class ordo_audit_unit(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("kind", c_int),
+        ("sequence", c_int64),
+        ("head", c_int64),
+        ("row", c_int64),
+        ("rows", c_int64),
+        ("scores", c_int64),
+    ]
+
+
+class ordo_audit_difference(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("differs", c_bool),
+        ("tensor", c_char * 8),
+        ("sequence", c_int64),
+        ("row", c_int64),
+        ("head", c_int64),
+        ("column", c_int64),
+        ("count", c_int64),
+        ("found", c_uint32),
+        ("expected", c_uint32),
+        ("found_value", c_double),
+        ("expected_value", c_double),
+    ]
+
+
 # ---- ordo/sum.h ----
 
 

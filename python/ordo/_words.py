@@ -14,7 +14,7 @@ DType = Literal["f32", "bf16", "f16"]
 Layout = Literal["dense", "packed", "padded"]
 Mask = Literal["full", "causal", "causal-top-left"]
 Keying = Literal["ordo", "fa2"]
-Backend = Literal["default", "ref", "cpu", "cuda"]
+Backend = Literal["default", "ref", "cpu", "cuda", "emulator"]
 Order = Literal[
     "default", "ascending", "descending", "shift", "symmetric", "spt", "twin", "spt+tail"
 ]

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "cpu/pass.h"
+#include "emulator/run.h"
 #include "plan/plan.h"
 #include "plan/workspace.h"
 #include "ref/attention.h"
@@ -33,7 +34,7 @@ static ordo_status ref_backward(const ordo_plan *plan, const ordo_call *call)
 
 static const char *no_backend(void)
 {
-    return "backend default: expected ref, cpu or cuda";
+    return "backend default: expected ref, cpu, cuda or emulator";
 }
 
 static const backend backends[] = {
@@ -41,6 +42,7 @@ static const backend backends[] = {
     [ORDO_BACKEND_REF] = { true, ref_forward, ref_backward, NULL },
     [ORDO_BACKEND_CPU] = { true, ordo_cpu_forward, ordo_cpu_backward, NULL },
     [ORDO_BACKEND_CUDA] = { false, ordo_cuda_forward, ordo_cuda_backward, ordo_cuda_why_not },
+    [ORDO_BACKEND_EMULATOR] = { true, ordo_emulator_forward, ordo_emulator_backward, NULL },
 };
 
 static const backend *backend_at(ordo_backend which)
@@ -164,7 +166,7 @@ static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combin
         return ORDO_OK; /* no row */
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_ref_combine_call(&plan->problem, &checked);
-    if (plan->backend == ORDO_BACKEND_CPU)
+    if (plan->backend != ORDO_BACKEND_CUDA) /* which has the same bits */
         return ordo_cpu_combine(plan, &checked);
     return ordo_cuda_combine_run(plan, &checked);
 }

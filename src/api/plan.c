@@ -34,8 +34,8 @@ static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo
     ordo_plan_options known = ORDO_PLAN_OPTIONS_INIT;
     if (options)
         ORDO_TRY(ordo_versioned_copy(&known, options, &kind));
-    if ((unsigned)known.backend > ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu or cuda",
+    if ((unsigned)known.backend > ORDO_BACKEND_EMULATOR)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu, cuda or emulator",
                          (int)known.backend);
     ORDO_TRY(ordo_check_range("order", (int)known.order, 0, ORDO_ORDER_COUNT));
     ORDO_TRY(ordo_check_range("issue", (int)known.issue, 0, ORDO_ISSUE_KEY));
@@ -45,7 +45,8 @@ static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo
     if (machine || known.backend == ORDO_BACKEND_REF)
         return ordo_plan_choose(plan, machine, &known);
     ordo_machine *host;
-    ORDO_TRY(ordo_machine_create(&host, "host"));
+    /* The emulator plans for the machine that it was compared with. */
+    ORDO_TRY(ordo_machine_create(&host, known.backend == ORDO_BACKEND_EMULATOR ? "h200" : "host"));
     const ordo_status status = ordo_plan_choose(plan, host, &known);
     ordo_machine_destroy(host);
     return status;

@@ -110,10 +110,16 @@ const ordo_family *ordo_family_of(int capability)
     return NULL;
 }
 
+bool ordo_family_runs(const ordo_family *family, ordo_backend backend)
+{
+    return family->backend == backend ||
+           (backend == ORDO_BACKEND_EMULATOR && family->capability == 90);
+}
+
 const ordo_family *ordo_family_first(ordo_backend backend)
 {
     for (int x = 0; x < FAMILIES; x++)
-        if (families[x].backend == backend)
+        if (ordo_family_runs(&families[x], backend))
             return &families[x];
     return NULL;
 }
@@ -123,7 +129,7 @@ void ordo_family_names(ordo_backend backend, char *text, size_t capacity)
     size_t used = 0;
     text[0] = 0;
     for (int x = 0; x < FAMILIES && used < capacity; x++)
-        if (families[x].backend == backend)
+        if (ordo_family_runs(&families[x], backend))
             used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
                                      families[x].name);
 }

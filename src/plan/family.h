@@ -48,7 +48,11 @@ ORDO_FOR_LAB const ordo_family *ordo_family_find(const char *name);
  */
 ORDO_FOR_LAB const ordo_family *ordo_family_of(int capability);
 
-/* The first family of a backend. Backends ref and cpu have one each. */
+/* Whether a backend runs plans of a family: its own, and the emulator those of compute capability
+ * 9.0, whose arithmetic it has. */
+bool ordo_family_runs(const ordo_family *family, ordo_backend backend);
+
+/* The first family of a backend. Backends ref, cpu and emulator have one each. */
 ORDO_FOR_LAB const ordo_family *ordo_family_first(ordo_backend backend);
 
 /* "sm80, sm90": the names of all families of a backend. */

@@ -40,7 +40,7 @@ const char *ordo_dropout_mode_name(ordo_dropout_mode mode)
 
 const char *ordo_backend_name(ordo_backend backend)
 {
-    static const char *const names[] = { "default", "ref", "cpu", "cuda" };
+    static const char *const names[] = { "default", "ref", "cpu", "cuda", "emulator" };
     return NAME(names, backend);
 }
 

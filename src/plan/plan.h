@@ -48,6 +48,13 @@ static inline bool ordo_problem_empty(const ordo_problem *p)
            (packed && (p->total_q == 0 || p->total_kv == 0));
 }
 
+/* Whether a plan has the tiles, orders and forms of the CUDA kernels: they run it, or the emulator,
+ * which has their bits. */
+static inline bool ordo_plan_of_kernels(const ordo_plan *plan)
+{
+    return plan->backend == ORDO_BACKEND_CUDA || plan->backend == ORDO_BACKEND_EMULATOR;
+}
+
 /* Rows of a head in lse and dlse of a dense or padded problem. */
 static inline int64_t ordo_plan_lse_rows(const ordo_plan *plan)
 {

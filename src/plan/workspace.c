@@ -33,7 +33,7 @@ static uint64_t round_up_16(int64_t n)
 /* Columns of the f32 sum of dQ. CUDA kernels of other forms than flash keep it in registers. */
 static uint64_t dq_columns(const ordo_plan *plan)
 {
-    if (plan->backend != ORDO_BACKEND_CUDA)
+    if (!ordo_plan_of_kernels(plan))
         return round_up_16(plan->problem.head_dim);
     const ordo_family *family = ordo_family_find(plan->family);
     return plan->backward_form == ORDO_FORM_FLASH
@@ -255,6 +255,8 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (plan->segments)
         return ordo_segment_sizes(plan, &segments) &&
                segments_bytes(&segments, segments.forward, bytes);
+    if (plan->backend == ORDO_BACKEND_EMULATOR) /* whose threads have memory of their own */
+        return true;
     if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
         !ordo_plan_forward_parts(plan, tiles, &parts))
         return false;
@@ -287,6 +289,8 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
         return ordo_segment_sizes(plan, &segments) &&
                segments_bytes(&segments, segments.backward, bytes) &&
                ordo_add_fits(bytes, segments.dk) && ordo_add_fits(bytes, segments.dv);
+    if (plan->backend == ORDO_BACKEND_EMULATOR)
+        return true;
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;

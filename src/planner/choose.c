@@ -34,7 +34,7 @@ static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, 
     plan->backend = asked ? asked : gpu ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     if (plan->backend == ORDO_BACKEND_REF)
         return take_family(plan, ordo_family_first(ORDO_BACKEND_REF));
-    if (npu || (plan->backend == ORDO_BACKEND_CUDA) != gpu)
+    if (npu || ordo_plan_of_kernels(plan) != gpu)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: machine %s is %s",
                          ordo_backend_name(plan->backend),
                          machine ? ordo_machine_name(machine) : "host",
@@ -45,11 +45,12 @@ static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, 
         return take_family(plan, ordo_family_first(ORDO_BACKEND_CPU));
     double arch;
     ORDO_TRY(ordo_machine_get(machine, "cuda_arch", &arch));
-    if (!ordo_family_of((int)arch)) {
+    const ordo_family *family = ordo_family_of((int)arch);
+    if (!family || !ordo_family_runs(family, plan->backend)) {
         snprintf(plan->family, sizeof plan->family, "sm%d", (int)arch);
         return ordo_plan_no_family(plan);
     }
-    return take_family(plan, ordo_family_of((int)arch));
+    return take_family(plan, family);
 }
 
 /* ---- what decides bits ---- */
@@ -95,7 +96,7 @@ static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     const int64_t heads = ordo_plan_section_max(p);
-    if (plan->backend != ORDO_BACKEND_CUDA)
+    if (!ordo_plan_of_kernels(plan))
         return heads < plan->workers ? heads : plan->workers;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     const bool cut = plan->segments > 1 && plan->segments <= p->q_len; /* checked later */

@@ -36,7 +36,7 @@ ordo_status ordo_plan_no_family(const ordo_plan *plan)
 static ordo_status check_family(const ordo_plan *plan)
 {
     const ordo_family *family = ordo_family_find(plan->family);
-    if (!family || family->backend != plan->backend)
+    if (!family || !ordo_family_runs(family, plan->backend))
         return ordo_plan_no_family(plan);
     if (plan->revision != family->revision)
         return ordo_fail(
@@ -82,7 +82,7 @@ ordo_status ordo_plan_legal_problem(const ordo_plan *plan)
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ": backend %s expects at most %d",
                          p->head_dim, p->v_head_dim, ordo_backend_name(plan->backend), most);
-    return plan->backend == ORDO_BACKEND_CUDA ? check_cuda_problem(family, p) : ORDO_OK;
+    return ordo_plan_of_kernels(plan) ? check_cuda_problem(family, p) : ORDO_OK;
 }
 
 /* ---- tiles ---- */
@@ -116,7 +116,7 @@ static ordo_status check_blocks(const ordo_plan *plan)
                          "order %s, block mask: expected ascending, descending or spt",
                          ordo_order_name(order));
     for (int x = 0; x < 2; x++) {
-        const bool warpgroups = x == 0 && plan->backend == ORDO_BACKEND_CUDA; /* lists of 64 rows */
+        const bool warpgroups = x == 0 && ordo_plan_of_kernels(plan); /* lists of 64 rows */
         if (!ordo_lists_fit(warpgroups ? ORDO_FORWARD_LIST_ROWS : tiles[x].q, tiles[x].k))
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
                              "%s_tile %" PRId64 "x%" PRId64 ", block mask: expected %d columns and "

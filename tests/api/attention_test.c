@@ -400,7 +400,7 @@ TEST(backends)
     CHECK(ordo_backend_available(ORDO_BACKEND_REF, &why));
     CHECK(ordo_backend_available(ORDO_BACKEND_REF, NULL));
     CHECK(!ordo_backend_available((ordo_backend)17, &why));
-    CHECK_HAS(why, "expected ref, cpu or cuda");
+    CHECK_HAS(why, "expected ref, cpu, cuda or emulator");
     if (!ordo_backend_available(ORDO_BACKEND_CPU, &why))
         CHECK_HAS(why, "backend cpu");
     if (!ordo_backend_available(ORDO_BACKEND_CUDA, &why))

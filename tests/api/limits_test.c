@@ -12,9 +12,10 @@ static ordo_backend_limits limits_of(ordo_backend backend)
 
 static request on(ordo_backend backend)
 {
-    request r = backend == ORDO_BACKEND_CUDA  ? small()
-                : backend == ORDO_BACKEND_CPU ? on_host()
-                                              : on_ref();
+    request r = backend == ORDO_BACKEND_CPU   ? on_host()
+                : backend == ORDO_BACKEND_REF ? on_ref()
+                                              : small();
+    r.options.backend = backend;
     r.problem.q_len = r.problem.kv_len = 1;
     return r;
 }
@@ -29,7 +30,7 @@ static bool plans(const request *r)
 
 TEST(types_and_largest_head_sizes_are_those_of_plans)
 {
-    for (int backend = ORDO_BACKEND_REF; backend <= ORDO_BACKEND_CUDA; backend++) {
+    for (int backend = ORDO_BACKEND_REF; backend <= ORDO_BACKEND_EMULATOR; backend++) {
         const ordo_backend_limits limits = limits_of((ordo_backend)backend);
         for (int dtype = 0; dtype < 3; dtype++) {
             request r = on((ordo_backend)backend);
@@ -100,7 +101,7 @@ TEST(no_backend_and_no_struct)
 {
     ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;
     CHECK(ordo_backend_query(ORDO_BACKEND_DEFAULT, &limits) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "backend 0: expected ref, cpu or cuda");
+    CHECK_HAS(ordo_last_error(), "backend 0: expected ref, cpu, cuda or emulator");
     CHECK(ordo_backend_query(ORDO_BACKEND_CPU, NULL) == ORDO_ERR_ARGUMENT);
     CHECK_HAS(ordo_last_error(), "limits NULL");
     limits.size = 0;

@@ -1,8 +1,10 @@
 # The registry of numeric keys, tests/data/digests/keys.txt: this library gives every key that it
 # lists as current, with the digests stated there, and the defaults give no key that it does not
-# list. Keys of backends that are not here are planned but not run.
+# list. Lines of cuda run on a device, if there is one; and on the emulator, which gives the same
+# digests: here two of them, all with --emulator (bits_long.sh).
 #
-#   tests/cli/attention/bits_test.sh --write   fills in digests that are not known, where they run
+#   tests/cli/attention/bits_test.sh --write      fills in digests that are not known, where they run
+#   tests/cli/attention/bits_test.sh --emulator   runs the lines of cuda on the emulator, no others
 . "$ORDO_SOURCE/tests/cli/common.sh"
 registry=$ORDO_SOURCE/tests/data/digests/keys.txt
 version=$("$ORDO" --version | sed -n "1s/^ordo \([0-9.]*\).*/\1/p")
@@ -24,7 +26,30 @@ key() { # arguments of ordo run, or of ordo plan without --seed
         2>"$err" | sed -nE 's/^ *"numeric_key": "(.*)",?$/\1/p'
 }
 
-rows=0 ran=0
+# Lines of cuda on the emulator: the same key, and the same digests or, of what it does not compute, a
+# refusal by name.
+emulated=0 refused=0
+emulate() { # arguments of ordo run; digests
+    local here=${1/--device cuda/--device emulator} got
+    [ "$(key "$here")" = "$(key "$1")" ] || fail "$here: key $(key "$here"), expected $(key "$1")"
+    got=$(digests "$here")
+    if grep -q 'backend emulator has no backward pass of the split form' "$err"; then
+        refused=$((refused + 1))
+    else
+        emulated=$((emulated + 1))
+        [ "$got" = "$2" ] || fail "$here:" $'\n'"    got      $got"$'\n'"    expected $2"
+    fi
+}
+emulates() { # arguments of ordo run: whether this run does so
+    case "${mode-} $1" in
+    "--emulator "*"--device cuda"*) true ;;
+    *"--device cuda"*"--dim 64 --seed 42 --mask causal ") true ;;
+    *"--device cuda"*"--dim 128 --seed 42 --mask causal --dropout 0.1 ") true ;;
+    *) false ;;
+    esac
+}
+
+mode=${1-} rows=0 ran=0
 while IFS='|' read -r key first last arguments known; do
     read -r key first last known <<<"$key $first $last $known"
     rows=$((rows + 1))
@@ -34,6 +59,8 @@ while IFS='|' read -r key first last arguments known; do
         not_after "$version" "$last" && fail "$key: last version $last is not before $version"
         continue
     fi
+    emulates "$arguments" && emulate "$arguments" "$known"
+    [ "$mode" != --emulator ] || continue
     [ "$(key "$arguments")" = "$key" ] || fail "$arguments: key $(key "$arguments"), expected $key"
     got=$(digests "$arguments")
     if [ "$known" = - ] && [ "${#got}" -eq 84 ]; then
@@ -45,6 +72,12 @@ while IFS='|' read -r key first last arguments known; do
     fi
 done < <(grep -v '^#' "$registry")
 [ "${1-}" != --write ] || exit 0
+if [ "$mode" = --emulator ]; then
+    [ "$emulated" -ge 21 ] || fail "$registry: $emulated lines ran on the emulator, expected 21"
+    [ "$refused" -le 4 ] || fail "$registry: the emulator refused $refused lines, expected 4"
+    finish
+fi
+[ "$emulated" -eq 2 ] || fail "$registry: $emulated lines ran on the emulator, expected 2"
 [ "$ran" -ge 20 ] || fail "$registry: $ran of $rows lines ran, expected at least those of cpu and ref"
 
 # Whatever the defaults choose is in the registry.

@@ -1,0 +1,148 @@
+/* audit_test.c: an audit finds a wrong bit in any output, says where, and finds nothing else. */
+#include "attention_case.h"
+#include "ordo/audit.h"
+
+static ordo_plan *plan_on(const attention_case *c, ordo_backend backend)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_machine *h200 = NULL;
+    ordo_plan *plan = NULL;
+    options.backend = backend;
+    CHECK(ordo_machine_create(&h200, "h200") == ORDO_OK);
+    if (ordo_plan_create(&plan, &c->problem, h200, &options) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    ordo_machine_destroy(h200);
+    return plan;
+}
+
+/* Two sequences, groups of heads, a causal mask, several tiles. */
+static void open_case(attention_case *c, ordo_layout layout, int64_t dim)
+{
+    *c = (attention_case) { .problem = ORDO_PROBLEM_INIT,
+                            .q_lens = { 150, 97 },
+                            .kv_lens = { 150, 200 },
+                            .cu_q = { 0, 150, 247 },
+                            .cu_kv = { 0, 150, 350 } };
+    ordo_problem *p = &c->problem;
+    p->dtype = ORDO_BF16;
+    p->layout = layout;
+    p->batch = 2;
+    p->heads = 4;
+    p->kv_heads = 2;
+    p->q_len = 150;
+    p->kv_len = layout == ORDO_DENSE ? 150 : 200;
+    p->head_dim = p->v_head_dim = dim;
+    p->mask = ORDO_MASK_CAUSAL;
+    p->total_q = layout == ORDO_PACKED ? 247 : 0;
+    p->total_kv = layout == ORDO_PACKED ? 350 : 0;
+    case_open(c, 11);
+}
+
+static ordo_audit_difference check(const ordo_plan *plan, const attention_case *c,
+                                   ordo_audit_pass pass)
+{
+    ordo_audit_difference d = ORDO_AUDIT_DIFFERENCE_INIT;
+    int64_t count = -1;
+    if (ordo_audit_unit_count(plan, &c->call, pass, &count) != ORDO_OK ||
+        ordo_audit_check(plan, &c->call, pass, 0, count, &d) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    return d;
+}
+
+/* Every unit is described, and together they have every row of every head once. */
+static void check_units(const ordo_plan *plan, const attention_case *c)
+{
+    const ordo_problem *p = &c->problem;
+    int64_t rows[3] = { 0 }, q = 0, kv = 0, count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        CHECK(ordo_audit_unit_count(plan, &c->call, (ordo_audit_pass)pass, &count) == ORDO_OK);
+        for (int64_t x = 0; x < count; x++) {
+            ordo_audit_unit unit = ORDO_AUDIT_UNIT_INIT;
+            CHECK(ordo_audit_unit_describe(plan, &c->call, (ordo_audit_pass)pass, x, &unit) ==
+                  ORDO_OK);
+            CHECK(unit.rows > 0 && unit.scores > 0);
+            rows[unit.kind] += unit.rows;
+        }
+    }
+    for (int64_t b = 0; b < p->batch; b++) {
+        q += case_length(c, false, b);
+        kv += case_length(c, true, b);
+    }
+    CHECK_INT(rows[ORDO_AUDIT_O], q * p->heads);
+    CHECK_INT(rows[ORDO_AUDIT_DQ], q * p->heads);
+    CHECK_INT(rows[ORDO_AUDIT_DK_DV], kv * p->kv_heads);
+}
+
+/* One bit of element `column` of a row of an output. */
+static void check_flip(const ordo_plan *plan, attention_case *c, int output, int64_t b, int64_t row,
+                       int64_t head, int64_t column)
+{
+    const bool keys = output >= 3, lse = output == 1;
+    const int64_t dim = c->problem.head_dim;
+    const ordo_audit_pass pass = output < 2 ? ORDO_AUDIT_FORWARD : ORDO_AUDIT_BACKWARD;
+    const size_t at =
+        lse ? case_lse_at(c, b, row, head) : case_at(c, keys, dim, b, row, head) + (size_t)column;
+    const case_results r = case_outputs(c);
+    r.data[output][at * r.width[output]] ^= 1;
+    const ordo_audit_difference d = check(plan, c, pass);
+    CHECK(d.differs);
+    CHECK_TEXT(d.tensor, case_output_names[output]);
+    CHECK_INT(d.sequence, b);
+    CHECK_INT(d.row, row);
+    CHECK_INT(d.head, head);
+    CHECK_INT(d.column, lse ? 0 : column);
+    CHECK_INT(d.count, 1);
+    CHECK_INT(d.found ^ d.expected, 1);
+    CHECK(d.found_value != d.expected_value);
+    r.data[output][at * r.width[output]] ^= 1;
+}
+
+static void check_case(ordo_layout layout, int64_t dim)
+{
+    attention_case c;
+    open_case(&c, layout, dim);
+    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
+              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
+    if (case_run(&c, emulator, 2) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    CHECK(!check(emulator, &c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    check_units(cuda, &c);
+    for (int output = 0; output < CASE_OUTPUTS; output++)
+        check_flip(cuda, &c, output, 1, 70 + output, output >= 3 ? 1 : 3, dim - 1 - output);
+    ordo_plan_destroy(emulator);
+    ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
+TEST(a_wrong_bit_is_found_where_it_is)
+{
+    check_case(ORDO_DENSE, 64);
+    check_case(ORDO_PACKED, 128);
+    check_case(ORDO_PADDED, 136);
+}
+
+TEST(what_cannot_be_audited_is_named)
+{
+    attention_case c;
+    ordo_audit_difference d = ORDO_AUDIT_DIFFERENCE_INIT;
+    int64_t count = 0;
+    open_case(&c, ORDO_DENSE, 64);
+    ordo_plan *plan = plan_on(&c, ORDO_BACKEND_CUDA), *cpu = case_plan(&c, NULL);
+    CHECK(ordo_audit_unit_count(plan, &c.call, ORDO_AUDIT_BACKWARD, &count) == ORDO_OK);
+    CHECK_INT(ordo_audit_check(plan, &c.call, ORDO_AUDIT_BACKWARD, count, 1, &d),
+              ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "index");
+    CHECK_INT(ordo_audit_check(plan, &c.call, (ordo_audit_pass)2, 0, 1, &d), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_audit_check(cpu, &c.call, ORDO_AUDIT_FORWARD, 0, 1, &d), ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "backend cpu");
+    CHECK_INT(ordo_audit_check(NULL, &c.call, ORDO_AUDIT_FORWARD, 0, 1, &d), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_audit_check(plan, &c.call, ORDO_AUDIT_FORWARD, 0, 1, NULL), ORDO_ERR_ARGUMENT);
+    CHECK_INT(ordo_audit_check(plan, NULL, ORDO_AUDIT_FORWARD, 0, 1, &d), ORDO_ERR_ARGUMENT);
+    ordo_plan_destroy(plan);
+    ordo_plan_destroy(cpu);
+    case_close(&c);
+}
+
+CHECK_MAIN(RUN(a_wrong_bit_is_found_where_it_is), RUN(what_cannot_be_audited_is_named))
