@@ -1,4 +1,4 @@
-/* grid_run.h: execute a grid_case on the CPU backend or on a CUDA device.
+/* grid_run.h: execute a grid_case on a backend of the host or on a CUDA device.
  *
  * A lab is one thread's memory for it: pieces that grow and are used again, in host memory or on
  * the device. Outputs lie in one piece with guards between them, are NaN before every pass, and
@@ -17,7 +17,8 @@ typedef struct grid_piece {
 } grid_piece;
 
 typedef struct grid_lab {
-    bool cuda;
+    ordo_backend backend;
+    bool cuda;             /* that one is */
     void *stream, *side;   /* of a device */
     ordo_machine *machine; /* NULL: the host */
     grid_piece workspace, bits, copy, sums;
@@ -381,7 +382,7 @@ static inline ordo_status grid_plan(const grid_lab *lab, const grid_case *c, int
                                     ordo_issue issue, ordo_plan **plan)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    options.backend = lab->cuda ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
+    options.backend = lab->backend;
     options.workers = workers;
     /* Fewer workers have less workspace, too: panels of one tile, of a few, of all. */
     options.workspace_limit = workers == 1 ? 1 : workers == 78 ? 4 << 20 : 0;

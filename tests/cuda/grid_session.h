@@ -10,7 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REFUSALS_MAX = 64, TEXT_SIZE = 512, FAILURES_MAX = 100, SAY_SECONDS = 5 };
+enum {
+    GRID_FEATURES = 24,
+    REFUSALS_MAX = 64,
+    TEXT_SIZE = 512,
+    FAILURES_MAX = 100,
+    SAY_SECONDS = 5
+};
 
 typedef struct refusal {
     char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
@@ -22,7 +28,10 @@ typedef struct session {
     grid_limits limits;
     int64_t count, only, repeats, seconds, hang;
     long threads;
-    bool cuda, together, json;
+    ordo_backend backend;
+    bool cuda; /* that is the backend */
+    bool together, json;
+    bool against;               /* compare with the emulator, and check nothing else */
     bool fixed;                 /* the combinations of grid_fixed.h, not drawn ones */
     const char *with, *without; /* words of a description, with commas between; or NULL */
     const char *wrong;          /* level whose results get a wrong bit: is it found? */
@@ -34,6 +43,10 @@ typedef struct session {
     const char *level;
     double since;
     int64_t passed, failed, refused, in_part, left_out, passes;
+    struct {
+        const char *word;
+        int64_t count; /* of combinations with it in their description that passed */
+    } features[GRID_FEATURES];
     double worst[GRID_TENSORS], mean[GRID_TENSORS], worst_dsink;
     refusal refusals[REFUSALS_MAX];
     int refusal_count;
@@ -53,10 +66,11 @@ static inline double seconds_since(const struct timespec *start)
 static inline void say_again(const session *s, int64_t number, char *text, size_t size)
 {
     (void)snprintf(text, size,
-                   "grid_test%s%s --seed %" PRIu64 " --longest %" PRId64
+                   "grid_test --backend %s%s%s --seed %" PRIu64 " --longest %" PRId64
                    " --work %g --repeats %" PRId64 " --only %" PRId64,
-                   s->cuda ? "" : " --backend cpu", s->fixed ? " --fixed" : "", s->limits.seed,
-                   s->limits.longest, s->limits.work, s->repeats, number);
+                   ordo_backend_name(s->backend), s->against ? " --against emulator" : "",
+                   s->fixed ? " --fixed" : "", s->limits.seed, s->limits.longest, s->limits.work,
+                   s->repeats, number);
 }
 
 /* ---- summary ---- */
@@ -66,14 +80,17 @@ static inline void print_text(const session *s, double seconds)
     for (int x = 0; x < s->refusal_count; x++)
         printf("refused %" PRId64 " times: %s (--only %" PRId64 ")\n", s->refusals[x].count,
                s->refusals[x].text, s->refusals[x].first);
-    printf("errors over what is allowed, element and mean:");
+    for (int x = 0; s->against && s->features[x].word; x++)
+        printf("%s %s %" PRId64, x ? "," : "passed with:", s->features[x].word,
+               s->features[x].count);
+    printf("%serrors over what is allowed, element and mean:", s->against ? "\n" : "");
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
     printf("  dsink %.3g", s->worst_dsink);
     printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
            " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
            " refused; %" PRId64 " passes, %.1f s\n",
-           s->cuda ? "cuda" : "cpu", s->limits.seed, s->passed + s->failed + s->refused,
+           ordo_backend_name(s->backend), s->limits.seed, s->passed + s->failed + s->refused,
            s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes,
            seconds);
 }
@@ -91,13 +108,14 @@ static inline void print_quoted(const char *text)
 
 static inline void print_json(const session *s, double seconds)
 {
-    printf(
-        "{\"backend\": \"%s\", \"seed\": %" PRIu64 ", \"longest\": %" PRId64
-        ", \"work\": %g, \"repeats\": %" PRId64 ", \"count\": %" PRId64 ",\n \"passed\": %" PRId64
-        ", \"in_part\": %" PRId64 ", \"failed\": %" PRId64 ", \"refused\": %" PRId64
-        ", \"passes\": %" PRId64 ", \"seconds\": %.1f,\n \"errors\": {",
-        s->cuda ? "cuda" : "cpu", s->limits.seed, s->limits.longest, s->limits.work, s->repeats,
-        s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused, s->passes, seconds);
+    printf("{\"backend\": \"%s\", \"seed\": %" PRIu64 ", \"longest\": %" PRId64
+           ", \"work\": %g, \"repeats\": %" PRId64 ", \"count\": %" PRId64
+           ",\n \"passed\": %" PRId64 ", \"in_part\": %" PRId64 ", \"failed\": %" PRId64
+           ", \"refused\": %" PRId64 ", \"passes\": %" PRId64
+           ", \"seconds\": %.1f,\n \"errors\": {",
+           ordo_backend_name(s->backend), s->limits.seed, s->limits.longest, s->limits.work,
+           s->repeats, s->count - s->left_out, s->passed, s->in_part, s->failed, s->refused,
+           s->passes, seconds);
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
                fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
@@ -122,7 +140,8 @@ static inline void print_json(const session *s, double seconds)
 static inline void usage(FILE *to)
 {
     fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
-          "  --backend cuda|cpu  what to test (cuda)\n"
+          "  --backend NAME      what to test: cuda, cpu or emulator (cuda)\n"
+          "  --against emulator  compare bits with the emulator, and check nothing else\n"
           "  --fixed             all fixed combinations (grid_fixed.h); none is drawn\n"
           "  --seed S            of the combinations (1)\n"
           "  --count N           combinations (2000)\n"
@@ -169,6 +188,7 @@ static inline void parse(session *s, int argc, char **argv)
 {
     enum {
         BACKEND,
+        AGAINST,
         FIXED,
         SEED,
         COUNT,
@@ -187,22 +207,43 @@ static inline void parse(session *s, int argc, char **argv)
         HELP
     };
     static const struct option options[] = {
-        { "backend", 1, NULL, BACKEND },   { "seed", 1, NULL, SEED },
-        { "count", 1, NULL, COUNT },       { "repeats", 1, NULL, REPEATS },
-        { "only", 1, NULL, ONLY },         { "seconds", 1, NULL, SECONDS },
-        { "hang", 1, NULL, HANG },         { "longest", 1, NULL, LONGEST },
-        { "work", 1, NULL, WORK },         { "with", 1, NULL, WITH },
-        { "without", 1, NULL, WITHOUT },   { "threads", 1, NULL, THREADS },
-        { "together", 0, NULL, TOGETHER }, { "wrong", 1, NULL, WRONG },
-        { "json", 0, NULL, JSON },         { "help", 0, NULL, HELP },
-        { "fixed", 0, NULL, FIXED },       { 0 },
+        { "backend", 1, NULL, BACKEND },
+        { "against", 1, NULL, AGAINST },
+        { "seed", 1, NULL, SEED },
+        { "count", 1, NULL, COUNT },
+        { "repeats", 1, NULL, REPEATS },
+        { "only", 1, NULL, ONLY },
+        { "seconds", 1, NULL, SECONDS },
+        { "hang", 1, NULL, HANG },
+        { "longest", 1, NULL, LONGEST },
+        { "work", 1, NULL, WORK },
+        { "with", 1, NULL, WITH },
+        { "without", 1, NULL, WITHOUT },
+        { "threads", 1, NULL, THREADS },
+        { "together", 0, NULL, TOGETHER },
+        { "wrong", 1, NULL, WRONG },
+        { "json", 0, NULL, JSON },
+        { "help", 0, NULL, HELP },
+        { "fixed", 0, NULL, FIXED },
+        { 0 },
     };
     for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (which) {
         case BACKEND:
-            s->cuda = strcmp(optarg, "cuda") == 0;
-            if (!s->cuda && strcmp(optarg, "cpu") != 0) {
-                fprintf(stderr, "grid_test: --backend %s: expected cuda or cpu\n", optarg);
+            for (s->backend = ORDO_BACKEND_EMULATOR;
+                 s->backend > ORDO_BACKEND_REF && strcmp(optarg, ordo_backend_name(s->backend));)
+                s->backend--;
+            s->cuda = s->backend == ORDO_BACKEND_CUDA;
+            if (s->backend == ORDO_BACKEND_REF) {
+                fprintf(stderr, "grid_test: --backend %s: expected cuda, cpu or emulator\n",
+                        optarg);
+                exit(2);
+            }
+            break;
+        case AGAINST:
+            s->against = strcmp(optarg, "emulator") == 0;
+            if (!s->against) {
+                fprintf(stderr, "grid_test: --against %s: expected emulator\n", optarg);
                 exit(2);
             }
             break;
@@ -228,7 +269,7 @@ static inline void parse(session *s, int argc, char **argv)
         fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
         exit(2);
     }
-    s->limits.blocks = s->cuda ? 128 : INT64_MAX;
+    s->limits.blocks = s->backend != ORDO_BACKEND_CPU ? 128 : INT64_MAX;
     if (s->fixed)
         s->count = grid_fixed_count();
     if (s->only >= 0 && s->fixed && s->only >= s->count) {

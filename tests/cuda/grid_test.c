@@ -1,6 +1,7 @@
 /* grid_test.c: the promise over the grid of features.
  *
- *   grid_test [--backend cpu] [--fixed] [--seed S] [--count N] [--repeats R] [--only N]
+ *   grid_test [--backend NAME] [--against emulator] [--fixed] [--seed S] [--count N] [--repeats R]
+ * [--only N]
  *             [--seconds T] [--hang T] [--longest ROWS] [--work MILLIONS] [--with WORDS]
  *             [--without WORDS] [--threads N] [--together] [--json]
  *
@@ -19,6 +20,8 @@
  *   mask      from bits given and bits made inside; the bits of the device and of the host
  *   segments  from passes in segments of rows that make their bits, on one stream or two
  *   dropped   and the positions read back are the exporter's
+ *
+ * or, with --against emulator, that the emulator gives their bits, and nothing else.
  *
  * Every failure prints a line with the command that repeats it. What the backend refuses is counted
  * by message, and is no pass; a fixed combination that CUDA refuses has failed. Threads draw and
@@ -68,6 +71,45 @@ static void check_oracle(trial *t)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The emulator gives the same bits. */
+static bool check_against(trial *t)
+{
+    grid_case c;
+    grid_part all = { .layout = t->c.problem.layout };
+    ordo_plan *plan = NULL;
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    grid_place at;
+    int64_t sequence, head;
+    grid_part_of(&c, &t->c, &all);
+    const bool ran = fine(t, "emulator", grid_plan(&t->host, &c, 0, ORDO_ISSUE_DEFAULT, &plan)) &&
+                     fine(t, "emulator", ordo_plan_query(plan, &info)) &&
+                     fine(t, "emulator", grid_load(&t->host, &t->again, &c)) &&
+                     fine(t, "emulator", grid_run(&t->host, &t->again, plan, 0xa5, 1));
+    if (ran && strcmp(info.numeric_key, t->info.numeric_key) != 0)
+        fail(t, "emulator", "key %s, of the backend %s", info.numeric_key, t->info.numeric_key);
+    if (ran && !grid_fetch(&t->host, &t->again, &c))
+        fail(t, "emulator", "written past the end of an output");
+    if (ran && grid_differ(&t->c, &c, &all, &at))
+        fail_at(t, "emulator", "bits of the emulator", &at);
+    else if (ran && grid_sinks_differ(&t->c, &c, &all, &sequence, &head))
+        fail(t, "emulator", "dsink_parts(sequence %d, head %d) has other bits", (int)sequence,
+             (int)head);
+    else if (ran)
+        check_padding(t, "emulator", &c);
+    ordo_plan_destroy(plan);
+    grid_close(&c);
+    return ran;
+}
+
+/* Count what a combination has. */
+static void count_features(session *s, const grid_case *c)
+{
+    char about[TEXT_SIZE];
+    grid_describe(c, about, sizeof about);
+    for (int x = 0; s->features[x].word; x++)
+        s->features[x].count += strstr(about, s->features[x].word) != NULL;
+}
+
 /* Everything that runs on the backend. False if the combination does not run at all. */
 static bool check_bits(trial *t)
 {
@@ -84,6 +126,8 @@ static bool check_bits(trial *t)
         spoil(t, &t->whole, &t->c);
     if (!grid_fetch(&t->lab, &t->whole, &t->c))
         fail(t, "oracle", "written past the end of an output");
+    if (t->s->against)
+        return true;
     grid_keep_outputs(&t->lab, &t->whole);
     check_repeat(t);
     check_portable(t);
@@ -137,15 +181,17 @@ static void check_combination(trial *t)
     }
     if (!s->together)
         pthread_mutex_lock(&s->device);
-    const bool ran = check_bits(t);
+    bool ran = check_bits(t);
     pthread_mutex_lock(&s->lock);
     s->level = NULL;
     pthread_mutex_unlock(&s->lock);
     if (!s->together)
         pthread_mutex_unlock(&s->device);
-    if (ran)
+    if (ran && s->against)
+        ran = check_against(t);
+    else if (ran)
         check_oracle(t);
-    else if (s->fixed && s->cuda && !t->failed)
+    else if (s->fixed && s->cuda && !s->against && !t->failed)
         fail(t, "plan", "refused, but a fixed combination must run: %s", ordo_last_error());
     pthread_mutex_lock(&s->lock);
     s->failed += t->failed;
@@ -153,6 +199,8 @@ static void check_combination(trial *t)
     s->passed += !t->failed && ran;
     s->in_part += !t->failed && ran && t->refused;
     s->passes += t->passes;
+    if (!t->failed && ran)
+        count_features(s, &t->c);
     pthread_mutex_unlock(&s->lock);
     ordo_plan_destroy(t->plan);
     grid_close(&t->c);
@@ -174,7 +222,9 @@ static int64_t take_number(session *s)
 static void *work(void *argument)
 {
     trial t = { .s = argument };
+    t.lab.backend = t.s->backend;
     t.lab.cuda = t.s->cuda;
+    t.host.backend = ORDO_BACKEND_EMULATOR;
     if (t.lab.cuda) {
         grid_must(ordo_device_select(0), "ordo_device_select");
         grid_must(ordo_device_stream_create(&t.lab.stream), "ordo_device_stream_create");
@@ -187,6 +237,9 @@ static void *work(void *argument)
                                    &t.lab.sums,      &t.whole.memory, &t.other.memory };
     for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
         grid_release(&t.lab, pieces[x]);
+    grid_piece *const others[] = { &t.host.workspace, &t.host.bits, &t.again.memory };
+    for (size_t x = 0; x < sizeof others / sizeof others[0]; x++)
+        grid_release(&t.host, others[x]);
     ordo_machine_destroy(t.lab.machine);
     if (t.lab.cuda) {
         grid_must(ordo_device_stream_destroy(t.lab.stream), "ordo_device_stream_destroy");
@@ -259,7 +312,27 @@ int main(int argc, char **argv)
         .hang = 30,
         .only = -1,
         .threads = sysconf(_SC_NPROCESSORS_ONLN),
+        .backend = ORDO_BACKEND_CUDA,
         .cuda = true,
+        .features = { { "bf16" },
+                      { "dense" },
+                      { "packed" },
+                      { "padded" },
+                      { "causal" },
+                      { "window" },
+                      { "softcap" },
+                      { "alibi" },
+                      { "scale" },
+                      { "given" },
+                      { "inside" },
+                      { "fa2" },
+                      { "sinks" },
+                      { "dlse" },
+                      { "blocks" },
+                      { "phases" },
+                      { "strided" },
+                      { "nan-padding" },
+                      { "rows from" } },
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .device = PTHREAD_MUTEX_INITIALIZER,
     };

@@ -16,7 +16,8 @@ typedef struct trial {
     session *s;
     int64_t number;
     grid_lab lab;
-    grid_image whole, other;
+    grid_lab host; /* --against: of the emulator */
+    grid_image whole, other, again;
     grid_case c;
     ordo_plan *plan;
     ordo_plan_info info;
