@@ -160,7 +160,7 @@ static int child(caller *a, int threads, int deeper)
     fflush(stdout);
     const pid_t id = fork();
     if (id == 0) {
-        alarm(30);
+        alarm(600);
         int status = same_again(a, threads < CHILD_THREADS ? threads : CHILD_THREADS) ? 0 : 3;
         if (status == 0 && deeper > 0)
             status = child(a, threads + 1, deeper - 1);

@@ -1,4 +1,4 @@
-"""tests/bench/counters_test.sh: bench/gpu/counters_h200 without a GPU, a profiler or NVML."""
+"""tests/bench/counters_long.sh: bench/gpu/counters_h200 without a GPU, a profiler or NVML."""
 
 import json
 import sys

@@ -75,7 +75,7 @@ def test_every_part_on_modules_that_pretend(tmp_path):
     words = [str(ROOT / "tests" / "bench"), str(out), str(rows)]
     done = subprocess.run(
         [sys.executable, "-c", ON_FAKES, *words],
-        env={**os.environ, **env}, capture_output=True, text=True, timeout=120,
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(out.read_text())["results"]

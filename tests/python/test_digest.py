@@ -133,7 +133,7 @@ def run_command(command, options):
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     return json.loads(said.stdout)
 
@@ -184,7 +184,7 @@ def test_bits_are_the_commands(name, device, command):
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_files_to_the_command_and_back(dtype, command, tmp_path):
     """The command reads what numpy.save() wrote, and its results are ours, bit for bit."""
-    usage = subprocess.run([command, "run", "--help"], capture_output=True, text=True, timeout=10)
+    usage = subprocess.run([command, "run", "--help"], capture_output=True, text=True, timeout=600)
     if "--out-dir" not in usage.stdout:
         pytest.skip("this command reads no files")
     fields = dict(batch=2, heads=4, kv_heads=2, q_len=60, head_dim=32, mask="causal", dropout=0.1)

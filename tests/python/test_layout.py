@@ -50,8 +50,8 @@ def compiled(root, tmp_path_factory):
     )
     program = folder / "layout"
     build = [compiler, "-std=c17", f"-I{root / 'include'}", str(source), "-o", str(program)]
-    subprocess.run(build, check=True, timeout=60)
-    said = subprocess.run([program], check=True, timeout=10, capture_output=True, text=True)
+    subprocess.run(build, check=True, timeout=600)
+    said = subprocess.run([program], check=True, timeout=600, capture_output=True, text=True)
     lines = map(str.split, said.stdout.splitlines())
     return {name: (int(at), int(size)) for name, at, size in lines}
 

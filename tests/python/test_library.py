@@ -21,7 +21,7 @@ def run(folder, code="import ordo; print(ordo.build().path)", **variables):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ORDO", "PYTHONPATH"))}
     return subprocess.run(
         [sys.executable, "-c", code], env={**environment, "PYTHONPATH": str(folder), **variables},
-        capture_output=True, text=True, timeout=60, cwd="/",
+        capture_output=True, text=True, timeout=600, cwd="/",
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_types_are_complete(root):
         pytest.skip("an installed package")
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, str(PACKAGE)],
-        capture_output=True, text=True, timeout=200, cwd=root,
+        capture_output=True, text=True, timeout=600, cwd=root,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
 

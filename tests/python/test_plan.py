@@ -75,7 +75,7 @@ def test_line_is_the_commands(command):
     )
     said = subprocess.run(
         [command, "plan", *options.split(), "--line"],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     problem = ordo.Problem(
         dtype="bf16", batch=2, heads=32, kv_heads=8, q_len=8192, head_dim=128, mask="causal",

@@ -16,7 +16,7 @@ def test_timeline_is_the_commands(command):
     )
     said = subprocess.run(
         [command, "schedule", *options.split(), "--json"],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     schedule = lab.Schedule(
         mask="causal", key_tiles=8, heads=4, workers=8, order="symmetric", compute=2, reduce=2

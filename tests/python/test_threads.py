@@ -61,7 +61,7 @@ def test_one_plan_from_many_python_threads():
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join()
     assert wrong == []
     assert 1 <= len(plan._idle) <= 4
     assert len({space.address for space in plan._idle}) == len(plan._idle)
@@ -80,13 +80,17 @@ def test_other_threads_run_during_a_call():
 
     watcher = threading.Thread(target=beat)
     watcher.start()
-    start = time.monotonic()
-    ordo.forward(plan, q, k, v)
-    end = time.monotonic()
+    during = 0
+    for _ in range(100):  # on a busy machine the watcher may miss a call
+        start = time.monotonic()
+        ordo.forward(plan, q, k, v)
+        end = time.monotonic()
+        during = sum(start < t < end for t in list(beats))
+        if during >= 2:
+            break
     done.set()
-    watcher.join(10)
-    during = sum(start < t < end for t in beats)
-    assert end - start < 0.02 or during >= 2
+    watcher.join()
+    assert during >= 2
 
 
 def test_after_fork():
@@ -107,7 +111,7 @@ def test_after_fork():
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     text = textwrap.dedent(script).format(path=sys.path, line=plan.line, expected=expected)
-    assert subprocess.run([sys.executable, "-c", text], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", text], timeout=600).returncode == 0
 
 
 def test_interrupt_waits_for_the_call_and_harms_nothing():
@@ -137,7 +141,7 @@ def test_interrupt_waits_for_the_call_and_harms_nothing():
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         time.sleep(0.1)
         child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=60)
+        said, _ = child.communicate(timeout=600)
     finally:
         child.kill()
     assert (said, child.returncode) == ("interrupted\n", 0)

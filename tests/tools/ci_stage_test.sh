@@ -5,7 +5,7 @@ unset ORDO_CI_ALLOW_SKIP
 
 # counts STATUS RESULT COMMAND: the exit status and the numbers of a stage that runs a shell command.
 counts() {
-    said=$("$ORDO_SOURCE/.ci/stage" 5 bash -c "$3" 2>&1)
+    said=$("$ORDO_SOURCE/.ci/stage" 600 bash -c "$3" 2>&1)
     status=$?
     result=$(echo "$said" | sed -nE '$s/.*: ([0-9]+ passed, [0-9]+ failed, [0-9]+ skipped), exit .*/\1/p')
     if [ "$status" != "$1" ] || [ "$result" != "$2" ]; then

@@ -16,7 +16,7 @@ tool.LOGS = tool.ROOT = work
 failed = 0
 
 
-def expect(script, passed, failures, skipped, note="", limit=20):
+def expect(script, passed, failures, skipped, note="", limit=600):
     global failed
     got = tool.run(tool.Test("a/b", ["sh", "-c", script]), limit)
     if (got.passed, got.failed, got.skipped) != (passed, failures, skipped) or note not in got.note:
@@ -47,7 +47,7 @@ expect("echo 'refused by name: '; echo 'signatures on cuda: 50 draws, 0 FAIL; 9 
 start = time.monotonic()
 expect(f"(sleep 2; touch {work}/late) & exec sleep 60", 0, 1, 0, "killed after 1 s", limit=1)
 expect(f"(sleep 2; touch {work}/later) & echo '1 passed, 0 failed, 0 skipped'", 1, 0, 0)
-if time.monotonic() - start > 10:
+if time.monotonic() - start > 50:
     print("FAIL the limit of a second was not kept")
     failed = 1
 time.sleep(2.2)
@@ -55,15 +55,17 @@ for name in ("late", "later"):
     if (work / name).exists():
         print(f"FAIL {name}: a child lived on")
         failed = 1
-# Tests that may run beside each other do, and the table has the order of the list.
+# Tests that may run beside each other do (these wait for each other), and the table has the order of
+# the list.
 names = [f"beside/{n}" for n in range(4)]
-tests = [tool.Test(name, ["sleep", "1"], beside=True) for name in names]
+meet = f"touch {work}/$0; while [ $(ls -d {work}/beside-* | wc -l) -lt 4 ]; do sleep 0.1; done"
+tests = [tool.Test(n, ["sh", "-c", meet, n.replace("/", "-")], beside=True, limit=60) for n in names]
 tests.insert(1, tool.Test("alone", ["false"]))
 start, said = time.monotonic(), []
-args = tool.argparse.Namespace(minutes=1, limit=None, jobs=4)
+args = tool.argparse.Namespace(minutes=30, limit=None, jobs=4)
 got = tool.run_all(tests, args, start, said.append)
-if time.monotonic() - start > 3.5 or len(said) != 5:
-    print(f"FAIL four tests of a second each took {time.monotonic() - start:.1f} s, said {said}")
+if len(said) != 5:
+    print(f"FAIL said {said}")
     failed = 1
 if [r.name for r in got] != [t.name for t in tests] or [r.failed for r in got] != [0, 1, 0, 0, 0]:
     print(f"FAIL {got}")

@@ -47,8 +47,10 @@ TEST(short_pieces_of_long_work_are_shown)
     const int kept = dup(STDERR_FILENO), master = open_terminal();
     if (master < 0)
         SKIP("no pseudo-terminals here");
+    const double begin = cli_now();
     work("first", 1.2);
-    CHECK(strcmp(shown(master), "") == 0);
+    if (cli_now() < begin + 2) /* a busy machine may take longer */
+        CHECK(strcmp(shown(master), "") == 0);
     work("second", 1.2); /* two seconds are over before its end */
     const char *text = shown(master);
     CHECK(strstr(text, "second ... ") != NULL);

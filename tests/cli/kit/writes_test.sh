@@ -8,6 +8,14 @@ nothing_in() {
     rm -rf "$1"
 }
 
+# The command, which must end within 20 seconds of processor time.
+soon() {
+    (
+        ulimit -t 20
+        exec "$ORDO" "$@"
+    )
+}
+
 # A device that is full; the output is larger than any buffer, so that an early write fails.
 if [ -w /dev/full ]; then
     refuses 4 "cannot write /dev/full: No space left" mask --seq 1k --dropout 0.1 --export /dev/full
@@ -16,7 +24,7 @@ if [ -w /dev/full ]; then
     [ $? -eq 4 ] || fail "--dump to a full device: expected exit status 4"
     grep -q "standard output: No space left" "$err" || fail "--dump to a full device: no reason given"
     # It stops there: 10^12 elements would take hours.
-    timeout 20 "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export /dev/full --force 2>"$err" >"$out"
+    soon mask --seq 1000m --kv-seq 1k --dropout 0.1 --export /dev/full --force 2>"$err" >"$out"
     [ $? -eq 4 ] || fail "--export --force to a full device: expected exit status 4"
 fi
 
@@ -46,7 +54,7 @@ fi
 
 # A path that cannot be written is refused before the work, which would take minutes.
 early() { # text, args...
-    timeout 20 "$ORDO" "${@:2}" >"$out" 2>"$err"
+    soon "${@:2}" >"$out" 2>"$err"
     [ $? -eq 4 ] || fail "ordo ${*:2}: expected exit status 4 at once"
     [ -s "$out" ] && fail "ordo ${*:2}: printed something though it failed"
     grep -qF "$1" "$err" || fail "ordo ${*:2}: expected to read: $1"
@@ -98,8 +106,14 @@ quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export - 2>"$err" |
 # Ctrl-C: exit status 130, and no partial file.
 for number in "INT 130" "TERM 143"; do
     mkdir interrupted
-    timeout --preserve-status -s "${number% *}" 0.5 env --default-signal="${number% *}" \
-        "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --force --export interrupted/mask --format bits >"$out" 2>"$err"
+    env --default-signal="${number% *}" \
+        "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --force --export interrupted/mask --format bits >"$out" 2>"$err" &
+    pid=$!
+    while [ -z "$(ls -A interrupted)" ] && kill -0 $pid; do
+        sleep 0.05
+    done
+    kill -s "${number% *}" $pid
+    wait $pid
     got=$?
     [ "$got" -eq "${number#* }" ] || fail "SIG$number: exit status $got"
     nothing_in interrupted

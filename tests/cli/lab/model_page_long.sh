@@ -6,7 +6,7 @@ browser=$(command -v chromium || command -v chromium-browser) || {
 }
 
 view() { # arguments of the browser...
-    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \
+    timeout 1200 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \
         --virtual-time-budget=2000 "$@" 2>"$err"
 }
 

@@ -477,7 +477,7 @@ def test_an_operator_waits_for_the_plan_of_another_thread():
         asked = pool.submit(fresh.plan, 3)
         fresh.plans[3] = "the plan"
         fresh._lock.release()
-        assert asked.result(timeout=5) == "the plan"
+        assert asked.result(timeout=600) == "the plan"
 
 
 @needed

@@ -15,7 +15,7 @@ def run(root, *command):
         [sys.executable, *command],
         cwd=root,
         env=settings,
-        timeout=300,
+        timeout=600,
         capture_output=True,
         text=True,
     )

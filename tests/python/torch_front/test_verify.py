@@ -111,7 +111,7 @@ assert ordo.verify(step, ranks=2)
 """
     paths = [os.path.dirname(os.path.dirname(ordo.__file__)), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": ":".join(paths)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=600)
 
 
 def test_ranks_that_do_not_repeat(net):

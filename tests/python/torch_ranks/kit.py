@@ -17,7 +17,7 @@ import torch.distributed as dist
 Reporter = Callable[[str], None]
 
 
-def launch(work: Callable[..., None], ranks: int, *args: Any, seconds: float = 60) -> int:
+def launch(work: Callable[..., None], ranks: int, *args: Any, seconds: float = 600) -> int:
     """Run work(rank, report, *args) on each rank; 1 if any of them reports or raises, else 0.
 
     `seconds` is the group's time-out.

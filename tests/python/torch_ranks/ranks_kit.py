@@ -17,7 +17,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-SECONDS = 60  # a group that waits longer has hung
+SECONDS = 600  # a group that waits longer has hung
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "ordo.torch"])

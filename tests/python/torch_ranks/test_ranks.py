@@ -14,7 +14,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 def run(
-    program: str, *arguments: str, launcher: tuple[str, ...] = (), seconds: int = 240
+    program: str, *arguments: str, launcher: tuple[str, ...] = (), seconds: int = 2400
 ) -> str:
     path = f"{HERE.parents[2] / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(

@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
 def run(*command):
     return subprocess.run(
         [sys.executable, *map(str, command)], cwd=ROOT, env=ENVIRONMENT, capture_output=True,
-        text=True, timeout=300,
+        text=True, timeout=600,
     )  # fmt: skip
 
 

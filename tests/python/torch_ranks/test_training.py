@@ -89,7 +89,7 @@ class Training:
         return lines[0]
 
     def kill_when(self, due):
-        end = time.monotonic() + 120
+        end = time.monotonic() + 1200
         while not due() and time.monotonic() < end and self.process.is_alive():
             time.sleep(0.0005)
         if self.process.is_alive():

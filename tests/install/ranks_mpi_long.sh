@@ -13,7 +13,7 @@ mpicc -Wall -Wextra -Werror -std=c17 -I"$ORDO_SOURCE/include" "$ORDO_SOURCE/exam
     -L"$ORDO_BUILD/lib" -lordo -Wl,-rpath,"$ORDO_BUILD/lib" -o "$tmp/ranks_mpi"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 for n in 1 2 4; do
-    said=$(timeout 100 mpirun --oversubscribe -n "$n" "$tmp/ranks_mpi" 2>&1) || {
+    said=$(mpirun --oversubscribe -n "$n" "$tmp/ranks_mpi" 2>&1) || {
         echo "FAIL $n processes: $said"
         exit 1
     }

@@ -1,4 +1,4 @@
-/* timeline_large_test.c: schedules too large to simulate whole, and the choice of an order. */
+/* timeline_large_long.c: schedules too large to simulate whole, and the choice of an order. */
 #include "planner/replay.h"
 #include "random_schedule.h"
 #include "sim/schedule.h"
@@ -282,7 +282,7 @@ TEST(auto_is_quick)
         const clock_t begin = clock();
         CHECK(ordo_schedule_auto(&s, &order) == ORDO_OK);
         const double ms = 1e3 * seconds_since(begin);
-        if (release_build() && ms > 500) /* 100 to 250 */
+        if (release_build() && ms > 2500) /* 100 to 250 */
             CHECK_FAIL("%.0f ms", ms);
     }
 }
