@@ -6,28 +6,25 @@ JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
-.PHONY: wheel debian docs python-test python-torch-test python-wheel-test setup-build setup-test setup-lint setup-python setup-debian everything
+.PHONY: wheel debian docs python-test python-torch-test python-wheel-test setup-build setup-test setup-long setup-lint setup-python setup-debian everything
 
 all: setup-build ## build the libraries and the command: build/bin, build/lib
-	@cmake --preset release
-	@cmake --build build --target product
+	@tools/build release product
 
-demo: all ## show the point of ordo in a minute
-	@cmake --build build --target bench_attention_unordered
+demo: setup-build ## show the point of ordo in a minute
+	@tools/build release product bench_attention_unordered
 	@tools/demo
 
 train: all setup-python ## train a small GPT, kill it, resume it on other ranks; the last line is "equal"
 	@tests/python/run --torch --program tools/train $(TRAIN)
 
 everything: setup-test
-	@cmake --preset release
-	@cmake --build build
+	@tools/build release
 
 test: everything ## build and run the tests
 	@ctest --preset release --no-tests=error
 
-test-long: everything ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
-	@tools/setup browser
+test-long: everything setup-long ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
 	@ctest --preset long --no-tests=error
 	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
 
@@ -35,14 +32,12 @@ soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 k
 	@tools/soak --hours $(SOAK_HOURS)
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
-	@cmake --preset asan
-	@cmake --build build-asan
+	@tools/build asan
 	@ctest --preset asan --no-tests=error
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer
-	@cmake --preset tsan
-	@cmake --build build-tsan
+	@tools/build tsan
 	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=error
 
 test-gpu: setup-build ## run every test that needs a GPU, in one table; TEST_GPU="--only grid" and so on
@@ -83,7 +78,7 @@ install: all ## install to PREFIX (default /usr/local), under DESTDIR if set
 clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-cuda build-fuzz build-lineinfo
 
-setup-build setup-test setup-lint setup-python setup-debian: setup-%:
+setup-build setup-test setup-long setup-lint setup-python setup-debian: setup-%:
 	@tools/setup $*
 
 help: ## list the targets
