@@ -190,6 +190,11 @@ static int run_request(request *r)
 {
     if (r->contract && r->line)
         return cli_usage("--contract and --line: expected one of them");
+    if (r->memory && (r->contract || r->line))
+        return cli_usage("--memory and %s: expected one of them",
+                         r->contract ? "--contract" : "--line");
+    if (r->problem.json.on && r->line)
+        return cli_usage("--json and --line: expected one of them; \"line\" is in the JSON");
     int status = r->read ? check_alone(r) : cli_problem_finish(&r->problem);
     if (status == CLI_OK && r->memory && !r->problem.machine)
         status = open_host(r);

@@ -197,8 +197,19 @@ static bool given(const cli_problem *p, const char *name)
     return false;
 }
 
+/* What says how elements are dropped would be ignored where none is. */
+static int check_dropout(const cli_problem *p)
+{
+    static const char *const names[] = { "--rounds", "--bits", "--keying", "--offset" };
+    for (size_t i = 0; p->dropout == 0 && i < sizeof names / sizeof names[0]; i++)
+        if (given(p, names[i]))
+            return cli_usage("%s: expected only with --dropout above 0", names[i]);
+    return CLI_OK;
+}
+
 int cli_problem_finish(cli_problem *p)
 {
+    CLI_TRY(check_dropout(p));
     if (given(p, "--scale") && p->scale == 0) /* the field of a problem would mean the default */
         return cli_usage("--scale 0: expected another number; without --scale it is 1/sqrt(dim)");
     CLI_TRY(finish_lengths(p));

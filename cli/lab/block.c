@@ -347,6 +347,10 @@ int cli_block(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
+        for (size_t i = 0; r.dropout == 0 && i < sizeof dropout / sizeof dropout[0]; i++)
+            if (dropout[i].given && dropout[i].target != &r.dropout &&
+                dropout[i].target != &r.mode && dropout[i].target != &r.seed)
+                return cli_usage("%s: expected only with --dropout above 0", dropout[i].name);
         r.limit_mask = cli_args_given(&syntax, "--mask-memory");
         status = run_request(&r);
     }

@@ -403,7 +403,7 @@ int cli_io(int argc, char **argv)
         OPT_TEXT("--algorithm", "NAME|best|all", &r.algorithm,
                  "naive, flash, flash1, split, mat, phase, fused"),
         OPT_LIST("--tile-sizes", "A,B,...", &r.tiles, 1, MOST,
-                 "tile sizes instead of the best ones"),
+                 "tile sizes instead of the best ones, in the order above"),
         OPT_INT("--strip", "W", &r.strip, 1, 65536, "inner indices moved at a time (default 1)"),
         OPT_INT("--panel", "R", &r.panel, 1, MOST, "mat, phase: rows per panel (default all)"),
         OPT_INT("--workspace", "W", &r.workspace, 1, MOST_WORDS,
@@ -441,7 +441,15 @@ int cli_io(int argc, char **argv)
         "Run an attention algorithm on a machine with a slow memory and M words of fast memory, "
         "and\n"
         "count every word that moves between them; print the closed form and the best lower bound\n"
-        "beside the count. A sweep uses the closed forms.",
+        "beside the count. A sweep uses the closed forms.\n"
+        "\n"
+        "Tile sizes of an algorithm, as --tile-sizes takes and the output prints them:\n"
+        "  flash   the tile that stays (forward: rows, backward: columns), the one that streams\n"
+        "  flash1  columns, rows\n"
+        "  split   columns of one kernel, rows of the other, then what streams: rows, columns\n"
+        "  mat     rows and columns of scores; rows and columns of the output\n"
+        "  phase   rows and columns of scores; rows of dq, rows of dk and dv, columns of all three\n"
+        "  fused   rows, columns",
         sections, 3,
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
         "20,32,20,20,32\n"

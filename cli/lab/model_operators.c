@@ -256,9 +256,9 @@ static bool read_document(cli_json_reader *r, void *into)
             return false;
         bool element = true;
         if (strcmp(key, "kernels") != 0) {
-            if (!cli_json_skip(r))
-                return false;
-            continue;
+            char said[96];
+            snprintf(said, sizeof said, "\"kernels\", not \"%.40s\"", key);
+            return cli_json_bad(r, said);
         }
         while (cli_json_next(r, ']', &element))
             if (!read_kernel(r, list))

@@ -42,6 +42,8 @@ static int make_schedule(const request *r, ordo_schedule *s)
     CLI_TRY(cli_read_group(r->group, &s->group));
     if (r->ratio && !cli_read_ratio(r->ratio, &s->ratio_num, &s->ratio_den))
         return cli_usage("--ratio %s: expected a positive number such as 1.6 or 8/5", r->ratio);
+    if (r->section > 0 && r->issue != ORDO_ISSUE_KEY - 1)
+        return cli_usage("--section: expected only with --issue key");
     s->mask = (ordo_mask)r->mask;
     s->heads = r->heads;
     s->workers = r->workers > 0 ? r->workers : s->key_tiles;

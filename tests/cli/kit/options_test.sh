@@ -74,4 +74,24 @@ done
 every "model kernel" "--seq" --kernel attention --seq 1k
 every "model block" "--seq --embed" --seq 1k --embed 1k
 every "model validate" "" "$ORDO_SOURCE/bench/lab/measured/h200.json"
+
+# What would be ignored is refused by name.
+for words in "--bits 16" "--rounds 10" "--keying fa2" "--offset 3" "--dropout 0 --bits 16"; do
+    name=${words#--dropout 0 }
+    # shellcheck disable=SC2086 # a list of words
+    for command in plan run verify "bench attention"; do
+        refuses 2 "${name% *}: expected only with --dropout above 0" $command --seq 8 $words
+    done
+done
+for words in "--bits 16" "--offset 3" "--beside qkv" "--generator compare"; do
+    # shellcheck disable=SC2086
+    refuses 2 "${words% *}: expected only with --dropout above 0" block --seq 8 --embed 8 --heads 1 $words
+done
+refuses 2 "--memory and --line: expected one of them" plan --seq 8 --memory --line
+refuses 2 "--memory and --contract: expected one of them" plan --seq 8 --memory --contract
+refuses 2 "--json and --line: expected one of them" plan --seq 8 --json --line
+refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2
+refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2 --issue head
+echo '{"kernel": [], "kernels": [{"kind": "rng", "elements": 64}]}' >"$work/kernels.json"
+refuses 2 '"kernels", not "kernel"' model overlap "$work/kernels.json"
 finish
