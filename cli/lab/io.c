@@ -448,7 +448,7 @@ int cli_io(int argc, char **argv)
         "  flash1  columns, rows\n"
         "  split   columns of one kernel, rows of the other, then what streams: rows, columns\n"
         "  mat     rows and columns of scores; rows and columns of the output\n"
-        "  phase   rows and columns of scores; rows of dq, rows of dk and dv, columns of all three\n"
+        "  phase   rows and columns of scores; rows of dq, rows of dk and dv, columns\n"
         "  fused   rows, columns",
         sections, 3,
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
