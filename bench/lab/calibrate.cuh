@@ -117,7 +117,8 @@ __global__ void add_latency_kernel(char *target, int tiles, uint32_t bytes, int 
 
 ORDO_DEVICE void await(const int32_t *flag, int32_t value)
 {
-    for (ordo_watch watch; load_acquire(flag) != value;)
+    ordo_watch watch;
+    for (uint32_t spins = 0; load_acquire(flag) != value; spins++)
         watch.look(ORDO_WAIT_COUNTER, (uint64_t)flag, (uint32_t)value);
 }
 
@@ -164,7 +165,8 @@ __global__ void grid_barrier_kernel(int32_t *arrived, int rounds, stamp *out)
         __syncthreads();
         if (threadIdx.x == 0) {
             add_release(arrived, 1);
-            for (ordo_watch watch; load_acquire(arrived) < x * (int)gridDim.x;)
+            ordo_watch watch;
+            for (uint32_t spins = 0; load_acquire(arrived) < x * (int)gridDim.x; spins++)
                 watch.look(ORDO_WAIT_COUNTER, (uint64_t)arrived, x * gridDim.x);
         }
         __syncthreads();

@@ -107,7 +107,8 @@ __device__ static void take_turn(const setup &s, int32_t *counter, int32_t turn)
 {
     if (s.how == NO_TURNS)
         return;
-    for (ordo_watch watch; load_acquire(counter) != turn;)
+    ordo_watch watch;
+    for (uint32_t spins = 0; load_acquire(counter) != turn; spins++)
         watch.look(ORDO_WAIT_COUNTER, (uint64_t)counter, (uint32_t)turn);
     fence_global_to_async();
 }
@@ -157,7 +158,8 @@ __device__ static void store_warp(const setup &s, uint32_t b)
 __device__ static void hammer(const setup &s, uint32_t b)
 {
     uint32_t x = mix(blockIdx.x * 2 + b);
-    for (ordo_watch watch; load_acquire(s.done) < s.heads * TILES * 2;) {
+    ordo_watch watch;
+    for (uint32_t spins = 0; load_acquire(s.done) < s.heads * TILES * 2; spins++) {
         x = mix(x + 1);
         bulk_add_f32(s.hammered + (size_t)(x % s.hammered_tiles) * TILE_BYTES,
                      BUFFERS + b * TILE_BYTES, TILE_BYTES);

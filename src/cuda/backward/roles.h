@@ -310,7 +310,8 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
             __nanosleep(hash >> 18);
         }
         if (ordered && turn > 0) { /* usually reached before the partial is staged */
-            for (ordo_watch watch; load_acquire(args.turns + tile) != turn;)
+            ordo_watch watch;
+            for (uint32_t spins = 0; load_acquire(args.turns + tile) != turn; spins++)
                 watch.look(ORDO_WAIT_COUNTER, (uint64_t)(args.turns + tile), (uint32_t)turn);
             fence_global_to_async();
         }

@@ -32,8 +32,9 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     const tile_place at = place_of<ROWS, GENERAL>(args, all, i);
     const bool seen = at.keys > 0;
     if (EARLY) {
+        ordo_watch watch;
         if (t == 0)
-            for (ordo_watch watch; seen && load_acquire(args.turns + tile) != at.keys;) {
+            for (uint32_t spins = 0; seen && load_acquire(args.turns + tile) != at.keys; spins++) {
                 __nanosleep(500);
                 watch.look(ORDO_WAIT_COUNTER, (uint64_t)(args.turns + tile), (uint32_t)at.keys);
             }

@@ -54,7 +54,8 @@ ORDO_DEVICE bool mbar_try(uint32_t bar, uint32_t parity)
 
 ORDO_DEVICE void mbar_wait(uint32_t bar, uint32_t parity)
 {
-    for (ordo_watch watch; !mbar_try(bar, parity);)
+    ordo_watch watch;
+    for (uint32_t spins = 0; !mbar_try(bar, parity); spins++)
         watch.look(ORDO_WAIT_MBARRIER, bar, parity);
 }
 

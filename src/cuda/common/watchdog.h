@@ -9,7 +9,8 @@
  * leave a note in memory of the device. A thread whose own wait has lasted adds the notes of its
  * block to the report.
  *
- * In other builds there is nothing here, and the machine code is the same as without it. */
+ * In other builds there is nothing here, and the machine code is the same as without it, if loops
+ * count their attempts in a variable of their own: the compiler unrolls others differently. */
 #ifndef CUDA_COMMON_WATCHDOG_H
 #define CUDA_COMMON_WATCHDOG_H
 
@@ -30,7 +31,9 @@ typedef enum ordo_wait {
 #ifdef ORDO_WATCHDOG
 
 #define ORDO_WATCH_REPORT 0x5a5a00000000ull
-#define ORDO_WATCH_NS     10000000000ull
+#ifndef ORDO_WATCH_NS
+#define ORDO_WATCH_NS 10000000000ull
+#endif
 enum { ORDO_WATCH_BLOCKS = 256, ORDO_WATCH_WARPS = 16 };
 
 /* Of one warp of a block, which stands for all whose number is the same modulo ORDO_WATCH_BLOCKS.
@@ -100,10 +103,8 @@ ORDO_DEVICE void ordo_watch_note(ordo_wait wait, uint32_t number)
 #else
 
 struct ordo_watch {
-    uint32_t spins = 0; /* not used, but a loop without it is compiled to other machine code */
     __device__ __forceinline__ void look(ordo_wait, uint64_t, uint32_t)
     {
-        spins++;
     }
 };
 
