@@ -1,0 +1,268 @@
+/* barrier_kernels.h: what the warps of the kernels wait for, as data for barrier_model.h.
+ *
+ * The order of waits and arrivals is that of the sources named at each kernel; a program here is
+ * changed together with its kernel. Barriers that always go together (the panels of a tile) are
+ * one. Named barriers count warps: 8 are two warpgroups. */
+#ifndef TESTS_CUDA_BARRIER_KERNELS_H
+#define TESTS_CUDA_BARRIER_KERNELS_H
+
+#include "barrier_model.h"
+
+/* A program has lines of its own. */
+/* clang-format off */
+
+/* Barrier, and 1 or -1 if it is that of the next step or the one before. */
+#define FULL(...)      { .op = M_WAIT_FULL, __VA_ARGS__ }
+#define EMPTY(...)     { .op = M_WAIT_EMPTY, __VA_ARGS__ }
+#define ARRIVE(...)    { .op = M_ARRIVE, __VA_ARGS__ }
+#define STORE(...)     { .op = M_STORE, __VA_ARGS__ }
+#define READ(...)      { .op = M_READ, __VA_ARGS__ }
+#define EXPECT(...)    { .op = M_EXPECT, __VA_ARGS__ }
+#define COPY(...)      { .op = M_COPY, __VA_ARGS__ }
+#define LOAD(...)      EXPECT(__VA_ARGS__), COPY(__VA_ARGS__)
+/* Number, which one, warps. */
+#define SYNC(...)      { .op = M_SYNC, __VA_ARGS__ }
+#define PASS(...)      { .op = M_PASS, __VA_ARGS__ }
+#define WHEN(x, ...)   { .op = M_IF, x }, __VA_ARGS__, { .op = M_END }
+#define UNITS(...)     { .op = M_UNITS }, __VA_ARGS__, { .op = M_UNITS_END }
+#define STEPS(...)     { .op = M_STEPS }, __VA_ARGS__, { .op = M_STEPS_END }
+#define MORE(...)      { .op = M_MORE }, __VA_ARGS__, { .op = M_MORE_END }
+#define EVERY(x, ...)  { .op = M_ALL_STEPS, x }, __VA_ARGS__, { .op = M_ALL_STEPS_END }
+#define TURN(...)      { .op = M_TURN_WAIT }, __VA_ARGS__, { .op = M_TURN_PASS }
+#define NEXT           { .op = M_NEXT }
+#define STOP           { .op = M_STOP }
+
+/* ---- src/cuda/wide/keys.h, keys_load.h: given keep bits ---- */
+
+enum {
+    WK_K_FULL, WK_K_EMPTY, WK_V_FULL, WK_V_EMPTY, WK_Q_FULL, WK_Q_EMPTY, WK_Q_FULL_2, WK_Q_EMPTY_2,
+    WK_STAT_FULL, WK_DO_FULL, WK_DO_EMPTY, WK_P_FULL, WK_P_EMPTY, WK_KEEP_FULL, WK_KEEP_EMPTY,
+    WK_PINGPONG = 1
+};
+
+#define WK_PROBABILITIES(at)                                                                       \
+    FULL(WK_STAT_FULL, at), FULL(WK_KEEP_FULL, at), EMPTY(WK_P_EMPTY, at), READ(WK_STAT_FULL, at), \
+        STORE(WK_P_FULL, at), ARRIVE(WK_KEEP_EMPTY, at)
+#define WK_GRADIENTS(at)                                                                           \
+    FULL(WK_Q_FULL, at), FULL(WK_Q_FULL_2, at), FULL(WK_STAT_FULL, at), FULL(WK_P_FULL, at),       \
+        READ(WK_STAT_FULL, at)
+
+static const model_kernel wide_keys = {
+    "backward_wide_keys", 1,
+    {
+        [WK_K_FULL] = { "K_FULL", 1, 1, true, -1 },
+        [WK_K_EMPTY] = { "K_EMPTY", 1, 4, true, WK_K_FULL },
+        [WK_V_FULL] = { "V_FULL", 1, 1, true, -1 },
+        [WK_V_EMPTY] = { "V_EMPTY", 1, 4, true, WK_V_FULL },
+        [WK_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
+        [WK_Q_EMPTY] = { "Q_EMPTY", 2, 4, false, WK_Q_FULL },
+        [WK_Q_FULL_2] = { "Q_FULL, second half", 2, 1, false, -1 },
+        [WK_Q_EMPTY_2] = { "Q_EMPTY, second half", 2, 4, false, WK_Q_FULL_2 },
+        [WK_STAT_FULL] = { "STAT_FULL", 2, 1, false, -1 },
+        [WK_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
+        [WK_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, WK_DO_FULL },
+        [WK_P_FULL] = { "P_FULL", 2, 4, false, -1 },
+        [WK_P_EMPTY] = { "P_EMPTY", 2, 4, false, WK_P_FULL },
+        [WK_KEEP_FULL] = { "KEEP_FULL", 1, 1, false, -1 },
+        [WK_KEEP_EMPTY] = { "KEEP_EMPTY", 1, 4, false, WK_KEEP_FULL },
+    },
+    {
+        { "loader", 1, 0, {
+            UNITS(STEPS(
+                EMPTY(WK_DO_EMPTY), LOAD(WK_DO_FULL), EXPECT(WK_Q_FULL), EXPECT(WK_Q_FULL_2),
+                EMPTY(WK_Q_EMPTY), COPY(WK_Q_FULL), EMPTY(WK_Q_EMPTY_2), COPY(WK_Q_FULL_2),
+                LOAD(WK_STAT_FULL), EMPTY(WK_KEEP_EMPTY), LOAD(WK_KEEP_FULL),
+                WHEN(IF_FIRST, EMPTY(WK_K_EMPTY), EMPTY(WK_V_EMPTY), LOAD(WK_K_FULL), LOAD(WK_V_FULL)))),
+            EMPTY(WK_K_EMPTY), EMPTY(WK_V_EMPTY), STORE(WK_K_FULL), STORE(WK_V_FULL), STOP } },
+        { "scores", 4, 0, {
+            PASS(WK_PINGPONG, PLAIN, 8),
+            UNITS(
+                FULL(WK_K_FULL), FULL(WK_STAT_FULL), FULL(WK_Q_FULL), FULL(WK_Q_FULL_2),
+                WHEN(IF_LAST, ARRIVE(WK_K_EMPTY)), WK_PROBABILITIES(0),
+                MORE(FULL(WK_DO_FULL), SYNC(WK_PINGPONG, PLAIN, 8), FULL(WK_Q_FULL, 1),
+                     FULL(WK_Q_FULL_2, 1), PASS(WK_PINGPONG + 1, PLAIN, 8), ARRIVE(WK_DO_EMPTY),
+                     WHEN(IF_NEXT_IS_LAST, ARRIVE(WK_K_EMPTY)), WK_PROBABILITIES(1)),
+                FULL(WK_DO_FULL), ARRIVE(WK_DO_EMPTY), NEXT),
+            FULL(WK_K_FULL), STOP } },
+        { "gradients", 4, 1, {
+            UNITS(
+                FULL(WK_V_FULL), FULL(WK_DO_FULL), ARRIVE(WK_DO_EMPTY),
+                WHEN(IF_LAST, ARRIVE(WK_V_EMPTY)), WK_GRADIENTS(0),
+                MORE(SYNC(WK_PINGPONG + 1, PLAIN, 8), ARRIVE(WK_P_EMPTY), FULL(WK_DO_FULL, 1),
+                     PASS(WK_PINGPONG, PLAIN, 8), ARRIVE(WK_Q_EMPTY), ARRIVE(WK_Q_EMPTY_2),
+                     ARRIVE(WK_DO_EMPTY, 1), WHEN(IF_NEXT_IS_LAST, ARRIVE(WK_V_EMPTY)),
+                     WK_GRADIENTS(1)),
+                ARRIVE(WK_P_EMPTY), ARRIVE(WK_Q_EMPTY), ARRIVE(WK_Q_EMPTY_2), NEXT),
+            FULL(WK_V_FULL), STOP } },
+    },
+};
+
+/* ---- src/cuda/wide/queries.h ---- */
+
+enum {
+    WQ_Q_FULL, WQ_Q_EMPTY, WQ_K_FULL, WQ_K_EMPTY, WQ_V_FULL, WQ_V_EMPTY, WQ_V_FULL_2, WQ_V_EMPTY_2,
+    WQ_PINGPONG = 1
+};
+
+#define WQ_CONSUMER                                                                                \
+    {                                                                                              \
+        PASS(WQ_PINGPONG, ZEROTH, 8),                                                              \
+            UNITS(FULL(WQ_Q_FULL), FULL(WQ_K_FULL), FULL(WQ_V_FULL), FULL(WQ_V_FULL_2),            \
+                  ARRIVE(WQ_V_EMPTY), ARRIVE(WQ_V_EMPTY_2), WHEN(IF_LAST, ARRIVE(WQ_Q_EMPTY)),     \
+                  MORE(FULL(WQ_K_FULL, 1), SYNC(WQ_PINGPONG, MINE, 8), FULL(WQ_V_FULL, 1),         \
+                       FULL(WQ_V_FULL_2, 1), PASS(WQ_PINGPONG, OTHER, 8), ARRIVE(WQ_K_EMPTY),      \
+                       ARRIVE(WQ_V_EMPTY, 1), ARRIVE(WQ_V_EMPTY_2, 1),                             \
+                       WHEN(IF_NEXT_IS_LAST, ARRIVE(WQ_Q_EMPTY))),                                 \
+                  ARRIVE(WQ_K_EMPTY), NEXT),                                                       \
+            FULL(WQ_Q_FULL), STOP                                                                  \
+    }
+
+static const model_kernel wide_queries = {
+    "backward_wide_queries", 1,
+    {
+        [WQ_Q_FULL] = { "Q_FULL", 1, 1, true, -1 },
+        [WQ_Q_EMPTY] = { "Q_EMPTY", 1, 8, true, WQ_Q_FULL },
+        [WQ_K_FULL] = { "K_FULL", 2, 1, false, -1 },
+        [WQ_K_EMPTY] = { "K_EMPTY", 2, 8, false, WQ_K_FULL },
+        [WQ_V_FULL] = { "V_FULL", 1, 1, false, -1 },
+        [WQ_V_EMPTY] = { "V_EMPTY", 1, 8, false, WQ_V_FULL },
+        [WQ_V_FULL_2] = { "V_FULL, second half", 1, 1, false, -1 },
+        [WQ_V_EMPTY_2] = { "V_EMPTY, second half", 1, 8, false, WQ_V_FULL_2 },
+    },
+    {
+        { "loader", 1, 0, {
+            UNITS(STEPS(
+                EMPTY(WQ_K_EMPTY), LOAD(WQ_K_FULL),
+                WHEN(IF_FIRST, EMPTY(WQ_Q_EMPTY), LOAD(WQ_Q_FULL)), EMPTY(WQ_V_EMPTY), LOAD(WQ_V_FULL),
+                EMPTY(WQ_V_EMPTY_2), LOAD(WQ_V_FULL_2))),
+            EMPTY(WQ_Q_EMPTY), STORE(WQ_Q_FULL), STOP } },
+        { "consumers 0", 4, 0, WQ_CONSUMER },
+        { "consumers 1", 4, 1, WQ_CONSUMER },
+    },
+};
+
+/* ---- src/cuda/forward/kernel.h, roles.h, blocks.h: general, and under a block mask ---- */
+
+enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
+
+#define F_BARRIERS(q_stages)                                                                       \
+    {                                                                                              \
+        [F_Q_FULL] = { "Q_FULL", q_stages, 1, true, -1 },                                          \
+        [F_Q_EMPTY] = { "Q_EMPTY", q_stages, 8, true, F_Q_FULL },                                  \
+        [F_K_FULL] = { "K_FULL", 2, 1, false, -1 },                                                \
+        [F_K_EMPTY] = { "K_EMPTY", 2, 8, false, F_K_FULL },                                        \
+        [F_V_FULL] = { "V_FULL", 2, 1, false, -1 },                                                \
+        [F_V_EMPTY] = { "V_EMPTY", 2, 8, false, F_V_FULL },                                        \
+    }
+#define F_LOADER                                                                                   \
+    {                                                                                              \
+        UNITS(EMPTY(F_K_EMPTY), LOAD(F_K_FULL), EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL),                  \
+              STEPS(WHEN(IF_NOT_LAST, EMPTY(F_K_EMPTY, 1), LOAD(F_K_FULL, 1)), EMPTY(F_V_EMPTY),   \
+                    LOAD(F_V_FULL))),                                                              \
+            EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP                                                \
+    }
+#define F_PASS_ON                                                                                  \
+    FULL(F_K_FULL), ARRIVE(F_K_EMPTY), FULL(F_V_FULL), ARRIVE(F_V_EMPTY),                          \
+        SYNC(F_PINGPONG, MINE, 8), PASS(F_PINGPONG, OTHER, 8)
+/* `after`: of the last tile; `end`: of the unit. One of them releases Q. */
+#define F_CONSUMER(after, end)                                                                     \
+    {                                                                                              \
+        PASS(F_PINGPONG, ZEROTH, 8),                                                               \
+            UNITS(FULL(F_Q_FULL),                                                                  \
+                  STEPS(WHEN(IF_BEFORE, F_PASS_ON),                                                \
+                        WHEN(IF_BEGIN, FULL(F_K_FULL), ARRIVE(F_K_EMPTY)),                         \
+                        WHEN(IF_WITHIN, FULL(F_K_FULL), SYNC(F_PINGPONG, MINE, 8),                 \
+                             FULL(F_V_FULL, -1), PASS(F_PINGPONG, OTHER, 8), ARRIVE(F_K_EMPTY),    \
+                             ARRIVE(F_V_EMPTY, -1)),                                               \
+                        WHEN(IF_CLOSE, after, FULL(F_V_FULL), ARRIVE(F_V_EMPTY)),                  \
+                        WHEN(IF_BEHIND, F_PASS_ON)),                                               \
+                  SYNC(F_OWN, MINE, 4), end),                                                      \
+            FULL(F_Q_FULL), STOP                                                                   \
+    }
+
+static const model_kernel forward_wide = { /* O leaves from Q's place */
+    "forward_kernel, head size 256", 1, F_BARRIERS(1),
+    {
+        { "loader", 1, 0, F_LOADER },
+        { "consumers 0", 4, 0, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
+        { "consumers 1", 4, 1, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
+    },
+};
+
+static const model_kernel forward_blocks = {
+    "forward_kernel, block mask", 1, F_BARRIERS(2),
+    {
+        { "loader", 1, 0, F_LOADER },
+        { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 1", 4, 1, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+    },
+};
+
+/* ---- src/cuda/backward/kernel.h, roles.h, general.h: head size 128, given keep bits, block mask ---- */
+
+enum {
+    B_KV_FULL, B_KV_EMPTY, B_Q_FULL, B_Q_EMPTY, B_DO_FULL, B_DO_EMPTY, B_DQ_FULL, B_DQ_EMPTY, B_STEP_FULL,
+    B_STEP_EMPTY, B_KEEP_FULL, B_KEEP_EMPTY,
+    B_DQ_DONE = 1, B_DS_DONE = 2, B_PINGPONG = 6, B_OWN = 8
+};
+
+#define B_CONSUMER                                                                                 \
+    {                                                                                              \
+        PASS(B_PINGPONG, ZEROTH, 8),                                                               \
+            UNITS(FULL(B_KV_FULL), SYNC(B_OWN, MINE, 4), PASS(B_DS_DONE, BEFORE_OTHER, 8),         \
+                  FULL(B_Q_FULL), FULL(B_DO_FULL),                                                 \
+                  STEPS(FULL(B_KEEP_FULL), ARRIVE(B_KEEP_EMPTY), SYNC(B_DS_DONE, BEFORE_MINE, 8),  \
+                        SYNC(B_PINGPONG, MINE, 8), ARRIVE(B_DO_EMPTY), ARRIVE(B_Q_EMPTY),          \
+                        WHEN(IF_NOT_LAST, FULL(B_Q_FULL, 1)), PASS(B_PINGPONG, OTHER, 8),          \
+                        WHEN(IF_NOT_FIRST, EMPTY(B_DQ_EMPTY, -1)),                                 \
+                        WHEN(IF_NOT_LAST, FULL(B_DO_FULL, 1)),                                     \
+                        WHEN(IF_NOT_FIRST, STORE(B_DQ_FULL, -1)),                                  \
+                        PASS(B_DS_DONE, STAGE_OTHER, 8)),                                          \
+                  SYNC(B_DS_DONE, BEFORE_MINE, 8), EMPTY(B_DQ_EMPTY, -1), STORE(B_DQ_FULL, -1),    \
+                  ARRIVE(B_KV_EMPTY), SYNC(B_DQ_DONE, PLAIN, 8)),                                  \
+            FULL(B_KV_FULL), STOP                                                                  \
+    }
+#define B_STORES                                                                                   \
+    {                                                                                              \
+        EVERY(2, FULL(B_STEP_FULL), TURN(FULL(B_DQ_FULL), ARRIVE(B_DQ_EMPTY))),                \
+            FULL(B_STEP_FULL), STOP                                                                \
+    }
+
+static const model_kernel backward_blocks = {
+    "backward_kernel, block mask", 2,
+    {
+        [B_KV_FULL] = { "KV_FULL", 1, 1, true, -1 },
+        [B_KV_EMPTY] = { "KV_EMPTY", 1, 8, true, B_KV_FULL },
+        [B_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
+        [B_Q_EMPTY] = { "Q_EMPTY", 2, 8, false, B_Q_FULL },
+        [B_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
+        [B_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, B_DO_FULL },
+        [B_DQ_FULL] = { "DQ_FULL", 2, 8, false, -1 },
+        [B_DQ_EMPTY] = { "DQ_EMPTY", 2, 1, false, B_DQ_FULL },
+        [B_STEP_FULL] = { "STEP_FULL", 12, 1, false, -1 },
+        [B_STEP_EMPTY] = { "STEP_EMPTY", 6, 1, false, -1 },
+        [B_KEEP_FULL] = { "KEEP_FULL", 1, 1, false, -1 },
+        [B_KEEP_EMPTY] = { "KEEP_EMPTY", 1, 8, false, B_KEEP_FULL },
+    },
+    {
+        { "planner", 1, 0, {
+            UNITS(STEPS(EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL))), EMPTY(B_STEP_EMPTY),
+            STORE(B_STEP_FULL), NEXT, EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL), STOP } },
+        { "loader", 1, 0, {
+            UNITS(STEPS(
+                FULL(B_STEP_FULL), EMPTY(B_Q_EMPTY), LOAD(B_Q_FULL), EMPTY(B_DO_EMPTY), LOAD(B_DO_FULL),
+                EMPTY(B_KEEP_EMPTY), LOAD(B_KEEP_FULL), WHEN(IF_FIRST, EMPTY(B_KV_EMPTY), LOAD(B_KV_FULL)),
+                READ(B_STEP_FULL), ARRIVE(B_STEP_EMPTY))),
+            FULL(B_STEP_FULL), EMPTY(B_KV_EMPTY), STORE(B_KV_FULL), STOP } },
+        { "store 0", 1, 0, B_STORES },
+        { "store 1", 1, 1, B_STORES },
+        { "consumers 0", 4, 0, B_CONSUMER },
+        { "consumers 1", 4, 1, B_CONSUMER },
+    },
+};
+
+static const model_kernel *const model_kernels[] = {
+    &wide_keys, &wide_queries, &forward_wide, &forward_blocks, &backward_blocks,
+};
+
+#endif
