@@ -26,7 +26,7 @@ typedef struct refusal {
 typedef struct session {
     /* asked */
     grid_limits limits;
-    int64_t count, only, repeats, seconds, hang;
+    int64_t count, only, repeats, seconds, hang, device_number;
     long threads;
     ordo_backend backend;
     bool cuda; /* that is the backend */
@@ -142,6 +142,7 @@ static inline void usage(FILE *to)
     fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
           "  --backend NAME      what to test: cuda, cpu or emulator (cuda)\n"
           "  --against emulator  compare bits with the emulator, and check nothing else\n"
+          "  --device N          of the machine, from 0 on (0); exit 77 if it has fewer\n"
           "  --fixed             all fixed combinations (grid_fixed.h); none is drawn\n"
           "  --seed S            of the combinations (1)\n"
           "  --count N           combinations (2000)\n"
@@ -189,6 +190,7 @@ static inline void parse(session *s, int argc, char **argv)
     enum {
         BACKEND,
         AGAINST,
+        DEVICE,
         FIXED,
         SEED,
         COUNT,
@@ -207,25 +209,16 @@ static inline void parse(session *s, int argc, char **argv)
         HELP
     };
     static const struct option options[] = {
-        { "backend", 1, NULL, BACKEND },
-        { "against", 1, NULL, AGAINST },
-        { "seed", 1, NULL, SEED },
-        { "count", 1, NULL, COUNT },
-        { "repeats", 1, NULL, REPEATS },
-        { "only", 1, NULL, ONLY },
-        { "seconds", 1, NULL, SECONDS },
-        { "hang", 1, NULL, HANG },
-        { "longest", 1, NULL, LONGEST },
-        { "work", 1, NULL, WORK },
-        { "with", 1, NULL, WITH },
-        { "without", 1, NULL, WITHOUT },
-        { "threads", 1, NULL, THREADS },
-        { "together", 0, NULL, TOGETHER },
-        { "wrong", 1, NULL, WRONG },
-        { "json", 0, NULL, JSON },
-        { "help", 0, NULL, HELP },
-        { "fixed", 0, NULL, FIXED },
-        { 0 },
+        { "backend", 1, NULL, BACKEND }, { "against", 1, NULL, AGAINST },
+        { "seed", 1, NULL, SEED },       { "count", 1, NULL, COUNT },
+        { "repeats", 1, NULL, REPEATS }, { "only", 1, NULL, ONLY },
+        { "seconds", 1, NULL, SECONDS }, { "hang", 1, NULL, HANG },
+        { "longest", 1, NULL, LONGEST }, { "work", 1, NULL, WORK },
+        { "with", 1, NULL, WITH },       { "without", 1, NULL, WITHOUT },
+        { "threads", 1, NULL, THREADS }, { "together", 0, NULL, TOGETHER },
+        { "wrong", 1, NULL, WRONG },     { "json", 0, NULL, JSON },
+        { "help", 0, NULL, HELP },       { "fixed", 0, NULL, FIXED },
+        { "device", 1, NULL, DEVICE },   { 0 },
     };
     for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (which) {
@@ -247,6 +240,7 @@ static inline void parse(session *s, int argc, char **argv)
                 exit(2);
             }
             break;
+        case DEVICE: s->device_number = number_of("device", optarg, 0); break;
         case FIXED: s->fixed = true; break;
         case SEED: s->limits.seed = (uint64_t)number_of("seed", optarg, 0); break;
         case COUNT: s->count = number_of("count", optarg, 1); break;

@@ -1,7 +1,7 @@
 /* grid_test.c: the promise over the grid of features.
  *
- *   grid_test [--backend NAME] [--against emulator] [--fixed] [--seed S] [--count N] [--repeats R]
- * [--only N]
+ *   grid_test [--backend NAME] [--against emulator] [--device N] [--fixed] [--seed S] [--count N]
+ *             [--repeats R] [--only N]
  *             [--seconds T] [--hang T] [--longest ROWS] [--work MILLIONS] [--with WORDS]
  *             [--without WORDS] [--threads N] [--together] [--json]
  *
@@ -226,10 +226,11 @@ static void *work(void *argument)
     t.lab.cuda = t.s->cuda;
     t.host.backend = ORDO_BACKEND_EMULATOR;
     if (t.lab.cuda) {
-        grid_must(ordo_device_select(0), "ordo_device_select");
+        grid_must(ordo_device_select((int)t.s->device_number), "ordo_device_select");
         grid_must(ordo_device_stream_create(&t.lab.stream), "ordo_device_stream_create");
         grid_must(ordo_device_stream_create(&t.lab.side), "ordo_device_stream_create");
-        grid_must(ordo_device_machine(0, &t.lab.machine), "ordo_device_machine");
+        grid_must(ordo_device_machine((int)t.s->device_number, &t.lab.machine),
+                  "ordo_device_machine");
     }
     for (t.number = take_number(t.s); t.number >= 0; t.number = take_number(t.s))
         check_combination(&t);
@@ -340,6 +341,11 @@ int main(int argc, char **argv)
     parse(&s, argc, argv);
     if (s.cuda && !ordo_backend_available(ORDO_BACKEND_CUDA, &why)) {
         printf("grid_test: skipped: %s\n", why);
+        return 77;
+    }
+    int devices = 0;
+    if (s.cuda && (ordo_device_count(&devices, NULL) != ORDO_OK || s.device_number >= devices)) {
+        printf("skip: no device %d: %d found\n", (int)s.device_number, devices);
         return 77;
     }
     s.together = s.together || !s.cuda;

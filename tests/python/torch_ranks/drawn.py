@@ -1,10 +1,11 @@
 """Drawn calls of context_parallel_attention against one call of ordo.torch.attention.
 
 PYTHONPATH=python python3 tests/python/torch_ranks/drawn.py [--draws N] [--seed N] [--only N]
-    [--ranks 1,2,3,4,8] [--seconds S]
+    [--ranks 1,2,3,4,8] [--seconds S] [--device cuda]
 
 Starts as many processes as the largest number of ranks (gloo on the CPU), and takes a group of the
-first n of them for each draw. o, lse, dq, dk and dv must have the bits of the single call. A
+first n of them for each draw. With --device cuda each process has a GPU of its own, over nccl, and
+--ranks is cut to the GPUs that there are; with fewer than two it says so and exits with 77. o, lse, dq, dk and dv must have the bits of the single call. A
 failure prints the draw and the command that repeats it; the exit status is then 1.
 """
 
@@ -26,6 +27,7 @@ from ordo.torch.distributed import context_parallel_attention, unshard_sequence
 
 METHODS = ("heads", "gather", "relay", "relay", "auto")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SKIPPED = 77
 
 
 class Case(NamedTuple):
@@ -77,6 +79,16 @@ def draw(seed: int, sizes: list[int]) -> Case:
     layout = r.choice(("contiguous", "zigzag"))
     return Case(n, method, layout, kind, r.choice(DTYPES), (heads, kv_heads), (dim, v_dim),
                 tuple(rows), tuple(columns), batch, words)  # fmt: skip
+
+
+def on_device(case: Case, device: str) -> Case:
+    """What a CUDA device runs of it: no float32, no keying fa2; lists and slopes lie there."""
+    if device == "cpu":
+        return case
+    words = {k: x.to(device) if torch.is_tensor(x) else x for k, x in case.keywords.items()}
+    words.pop("keying", None)
+    dtype = torch.bfloat16 if case.dtype == torch.float32 else case.dtype
+    return case._replace(dtype=dtype, keywords=words)
 
 
 def counts(r: random.Random, n: int) -> list[int]:
@@ -138,7 +150,7 @@ def mine(x: torch.Tensor, axis: int, counts: tuple[int, ...], layout: str, rank:
 Results = dict[str, torch.Tensor]
 
 
-def inputs(case: Case, seed: int) -> list[torch.Tensor]:
+def inputs(case: Case, seed: int, device: str) -> list[torch.Tensor]:
     """q, k, v and the gradients of o and lse, of the whole."""
     generator = torch.Generator().manual_seed(seed)
     front = () if case.kind == "packed" else (case.batch,)
@@ -146,7 +158,8 @@ def inputs(case: Case, seed: int) -> list[torch.Tensor]:
     (h, hk), (d, dv) = case.heads, case.dims
     shapes = [(rows, h, d), (columns, hk, d), (columns, hk, dv), (rows, h, dv)]
     made = [torch.randn(*front, *x, generator=generator).to(case.dtype) for x in shapes]
-    return [*made, torch.randn(*front, h, rows, generator=generator)]
+    made.append(torch.randn(*front, h, rows, generator=generator))
+    return [x.to(device) for x in made]
 
 
 def run(function: Any, tensors: list[torch.Tensor], keywords: dict[str, Any]) -> Results:
@@ -157,10 +170,10 @@ def run(function: Any, tensors: list[torch.Tensor], keywords: dict[str, Any]) ->
     return {"o": o.detach(), "lse": lse.detach(), **dict(zip(("dq", "dk", "dv"), grads))}
 
 
-def differing(case: Case, seed: int, group: Any) -> str:
+def differing(case: Case, seed: int, group: Any, device: str) -> str:
     """Names of the results that differ from those of the single call; on every rank."""
     rank = dist.get_rank(group)
-    whole = inputs(case, seed)
+    whole = inputs(case, seed, device)
     places = [(-3, case.rows), (-3, case.columns), (-3, case.columns), (-3, case.rows),
               (-1, case.rows)]  # fmt: skip
     shards = [mine(x, axis, counts, case.layout, rank) for x, (axis, counts) in zip(whole, places)]
@@ -195,14 +208,14 @@ def work(rank: int, report: Reporter, args: argparse.Namespace) -> None:
     drawn: collections.Counter[str] = collections.Counter()
     seeds = [args.only] if args.only is not None else range(args.seed, args.seed + args.draws)
     for seed in seeds:
-        case = draw(seed, args.ranks)
-        if stop_all(time.monotonic() > until):
+        case = on_device(draw(seed, args.ranks), args.device)
+        if stop_all(time.monotonic() > until, args.device):
             break
         drawn.update((case.method, f"{case.ranks} ranks", case.kind, case.layout))
         if rank >= case.ranks:
             continue
         try:
-            faults = differing(case, seed, groups[case.ranks])
+            faults = differing(case, seed, groups[case.ranks], args.device)
         except ordo.Error as error:
             faults = f"refused on rank {rank}: {error}"
         if faults:
@@ -212,9 +225,9 @@ def work(rank: int, report: Reporter, args: argparse.Namespace) -> None:
         print(f"{drawn.total() // 4} draws: {dict(sorted(drawn.items()))}", flush=True)
 
 
-def stop_all(stop: bool) -> bool:
+def stop_all(stop: bool, device: str) -> bool:
     """Whether rank 0 says so: its clock decides."""
-    said = torch.tensor([int(stop)])
+    said = torch.tensor([int(stop)], device=device)
     dist.broadcast(said, 0)
     return bool(said)
 
@@ -229,8 +242,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--ranks", type=lambda x: list(map(int, x.split(","))),
                         default=[1, 2, 3, 4, 8])  # fmt: skip
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
-    return launch(work, max(args.ranks), args)
+    if args.device == "cuda":
+        devices = torch.cuda.device_count()
+        args.ranks = [n for n in args.ranks if n <= devices]
+        if devices < 2:
+            print(f"skip: {devices} GPU found, ranks over nccl need 2 or more")
+            return SKIPPED
+    return launch(work, max(args.ranks), args, device=args.device)
 
 
 if __name__ == "__main__":

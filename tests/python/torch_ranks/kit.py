@@ -1,4 +1,5 @@
-"""Processes of a group on one machine: gloo, forked from one that has imported torch."""
+"""Processes of a group on one machine: gloo, or nccl with a GPU each, forked from one that has
+imported torch."""
 
 from __future__ import annotations
 
@@ -17,15 +18,19 @@ import torch.distributed as dist
 Reporter = Callable[[str], None]
 
 
-def launch(work: Callable[..., None], ranks: int, *args: Any, seconds: float = 600) -> int:
+def launch(
+    work: Callable[..., None], ranks: int, *args: Any, seconds: float = 600, device: str = "cpu"
+) -> int:
     """Run work(rank, report, *args) on each rank; 1 if any of them reports or raises, else 0.
 
-    `seconds` is the group's time-out.
+    `seconds` is the group's time-out. Device cuda: rank r has GPU r, over nccl.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         processes = [
-            context.Process(target=_rank, args=(work, r, ranks, f"{folder}/store", seconds, args))
+            context.Process(
+                target=_rank, args=(work, r, ranks, f"{folder}/store", seconds, device, args)
+            )
             for r in range(ranks)
         ]
         for process in processes:
@@ -36,8 +41,9 @@ def launch(work: Callable[..., None], ranks: int, *args: Any, seconds: float = 6
 
 
 def _rank(
-    work: Callable[..., None], rank: int, ranks: int, store: str, seconds: float, args: Any
-) -> None:
+    work: Callable[..., None], rank: int, ranks: int, store: str, seconds: float, device: str,
+    args: Any,
+) -> None:  # fmt: skip
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     failed = []
@@ -47,8 +53,10 @@ def _rank(
         print(text, flush=True)
 
     try:
+        if device == "cuda":
+            torch.cuda.set_device(rank)
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks,
+            "nccl" if device == "cuda" else "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks,
             timeout=datetime.timedelta(seconds=seconds),
         )  # fmt: skip
         work(rank, report, *args)
