@@ -27,8 +27,8 @@ static const char help[] =
 
 /* What tests/emulator/ computes from the models. Hopper: measured on an H200. Ampere: by a model
  * that was not verified on a device. */
-#define HASH_HOPPER 0x0ull
-#define HASH_AMPERE 0x0ull
+#define HASH_HOPPER 0x3bada71fd2fc088dull
+#define HASH_AMPERE 0x9429e01feea27a74ull
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -39,13 +39,14 @@ static const char help[] =
         }                                                                                          \
     } while (0)
 
-static uint64_t fnv(uint64_t hash, const void *data, size_t bytes)
+/* A hash of words, as FNV-1a is one of bytes. */
+#define HASH_START 1469598103934665603ull
+static uint64_t hash_words(uint64_t hash, const uint32_t *words, size_t count)
 {
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001b3ull;
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ words[i]) * 0x100000001b3ull;
     return hash;
 }
-#define FNV_START 0xcbf29ce484222325ull
 
 /* ---- products ---- */
 
@@ -78,14 +79,14 @@ static uint16_t half(int f16, int field)
 
 static uint16_t element(int f16, int kind, int second, int middle)
 {
-    const int bits = f16 ? 10 : 7, top = f16 ? 31 : 255, low = f16 ? 0 : second ? 60 : 0;
+    const int bits = f16 ? 10 : 7, top = f16 ? 31 : 255, low = f16 ? 0 : second ? 100 : 0;
     switch (kind) {
     case 0: return half(f16, top / 2 - 3 + (int)(draw() % 6)); /* around 1 */
     case 1: return half(f16, (int)(draw() % top));             /* any exponent */
     case 2: return half(f16, middle + (int)(draw() % 40) - 20);
     case 3: return half(f16, draw() % 4 ? 0 : middle);  /* subnormal numbers */
     case 4: return half(f16, low + (int)(draw() % 14)); /* products at the lower end of f32 */
-    case 5: return half(f16, f16 ? 30 : (second ? 60 : 200) + (int)(draw() % 9)); /* upper end */
+    case 5: return half(f16, f16 ? 30 : (second ? 168 : 200) + (int)(draw() % 9)); /* upper end */
     case 6: /* equal largest significands */
         return (uint16_t)((draw() % 30 == 0) << 15 | (top / 2) << bits | ((1 << bits) - 1));
     case 7: /* powers of two that cancel */
@@ -113,7 +114,11 @@ static void make(tile *t, int f16, int kind)
         uint32_t c = draw();
         if (draw() % 3)
             c = (c & 0x807fffffu) | (uint32_t)(field < 0 ? 0 : field > 254 ? 254 : field) << 23;
-        if (draw() % 5 == 0)
+        if (kind == 4 && !f16)
+            c &= 0x80ffffffu; /* tiny */
+        if (kind == 5 && !f16)
+            c = (c | 0x7c000000u) & 0xff7fffffu; /* large */
+        if (draw() % (kind == 4 ? 2 : 5) == 0)
             c &= 0x80000000u;
         t->c[i / N][i % N] = c;
     }
@@ -197,14 +202,14 @@ __global__ void ask_wgmma(int *there)
 static uint64_t run_products(tile *tiles, bool warpgroup)
 {
     tile *device;
-    uint64_t hash = FNV_START;
+    uint64_t hash = HASH_START;
     TRY(cudaMalloc(&device, TILES * sizeof *tiles));
     TRY(cudaMemcpy(device, tiles, TILES * sizeof *tiles, cudaMemcpyHostToDevice));
     products<<<TILES, THREADS>>>(device, warpgroup);
     TRY(cudaMemcpy(tiles, device, TILES * sizeof *tiles, cudaMemcpyDeviceToHost));
     TRY(cudaFree(device));
     for (int i = 0; i < TILES; i++)
-        hash = fnv(hash, tiles[i].d, sizeof tiles[i].d);
+        hash = hash_words(hash, &tiles[i].d[0][0], M * N);
     return hash;
 }
 
@@ -217,8 +222,8 @@ static const char *model_of(uint64_t hash)
 
 typedef enum function { EX2, LG2, RCP, LOG, FUNCTIONS } function;
 
-/* The hashes of an H200: over 2^23 fractions from the argument `first` on (FNV-1a), and over all
- * arguments with and without a sign (below). */
+/* The hashes of an H200: over 2^23 fractions from the argument `first` on, and over all arguments
+ * without and with a sign (below). */
 typedef struct hashes {
     const char *name;
     uint32_t first;
@@ -226,10 +231,11 @@ typedef struct hashes {
 } hashes;
 
 static const hashes known[FUNCTIONS] = {
-    { "ex2", 0x3f800000u, 0xc4d16eed541febedull, 0, 0 },
-    { "lg2", 0x3f000000u, 0xa0f1d45b5bce069bull, 0, 0 },
-    { "rcp", 0x3f800000u, 0x3e91d9060e14dc36ull, 0, 0 },
-    { "log", 0x3f800000u, 0, 0, 0 }, /* logf() of the compiler that built this, not of the card */
+    { "ex2", 0x3f800000u, 0xc4d16eed541febedull, 0xc80f603af41448b7ull, 0xceff66d56172f07dull },
+    { "lg2", 0x3f000000u, 0xa0f1d45b5bce069bull, 0xc3bb12a43e67ad93ull, 0x3f5fdaceff800000ull },
+    { "rcp", 0x3f800000u, 0x3e91d9060e14dc36ull, 0x9a177596e3d2ea65ull, 0xb8daf985e79e26b5ull },
+    /* logf() of CUDA 13.0, which built this; no property of the card */
+    { "log", 0x3f800000u, 0xdabce1ad43b9747full, 0x9261d4c9b004efcbull, 0x05fe459b707d773cull },
 };
 
 __device__ uint32_t value_of(function f, uint32_t argument)
@@ -286,7 +292,7 @@ static hashes measure(function f)
     TRY(cudaMemcpy(host, sums, sizeof host, cudaMemcpyDeviceToHost));
     TRY(cudaFree(device));
     TRY(cudaFree(sums));
-    k.fractions = fnv(FNV_START, values, bytes);
+    k.fractions = hash_words(HASH_START, values, 1 << 23);
     k.positive = host[0];
     k.negative = host[1];
     free(values);

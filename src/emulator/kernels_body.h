@@ -132,20 +132,19 @@ static void product(float *d, ptrdiff_t stride, int rows, const ordo_emulator_ti
                     int a0, const ordo_emulator_tile *b, int b0, int column0, int columns,
                     int depth, bool add)
 {
-    for (int n = 0; n < columns; n += WIDTH) {
-        const size_t b_from = ordo_emulator_place(b, b0, column0 + n);
-        for (int i = 0; i < rows; i++) {
-            float *to = d + i * stride + n;
-            if (!add)
-                memset(to, 0, WIDTH * sizeof *to);
-            for (int k = 0; k < depth; k += DEPTH) {
-                const size_t at = ordo_emulator_place(a, row0 + i, a0 + k),
-                             from = b_from + (size_t)k * WIDTH;
-                step(to, a->value + at, a->exponent + at, b->value + from, b->exponent + from,
-                     b->dtype);
+    for (int i = 0; i < rows && !add; i++)
+        memset(d + i * stride, 0, (size_t)columns * sizeof *d);
+    /* Rows inside: their steps do not wait for one another. */
+    for (int n = 0; n < columns; n += WIDTH)
+        for (int k = 0; k < depth; k += DEPTH) {
+            const size_t a_from = ordo_emulator_place(a, row0, a0 + k),
+                         b_from = ordo_emulator_place(b, b0 + k, column0 + n);
+            for (int i = 0; i < rows; i++) {
+                const size_t at = a_from + (size_t)i * WIDTH;
+                step(d + i * stride + n, a->value + at, a->exponent + at, b->value + b_from,
+                     b->exponent + b_from, b->dtype);
             }
         }
-    }
 }
 
 static void set(float *value, int16_t *exponent, const uint16_t *elements, int n, ordo_dtype dtype)

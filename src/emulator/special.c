@@ -18,21 +18,18 @@ static const coefficients rcp_rom[128] = { ORDO_RCP_ROM(TRIPLE) };
 
 enum { FRACTION = 0x7fffff, NAN_BITS = 0x7fffffff, INFINITY_BITS = 0x7f800000 };
 
-/* The square of x < 2^bits from the products of its bits i <= j, at 2^(2 i) or 2^(i + j + 1): those
- * of 2^least and above, divided by 2^least. */
-static int64_t upper_square(uint32_t x, int bits, int least)
+/* The square of x < 2^bits, added from the products of its bits without the columns below 2^s, s =
+ * 2 bits - 15, and without a carry from them, divided by 2^s. With x = h 2^half + l and h < 2^8, l
+ * squared is below, h squared is all there but for its last bit, and bit j of h has the upper bits
+ * of l. */
+static int64_t upper_square(uint32_t x, int bits)
 {
-    int64_t sum = 0;
-    for (int i = 0; i < bits; i++) {
-        if (!(x >> i & 1))
-            continue;
-        const int from = least - i - 1 > i + 1 ? least - i - 1 : i + 1;
-        if (from < bits)
-            sum += (int64_t)(x >> from << from) << (i + 1);
-        if (2 * i >= least)
-            sum += INT64_C(1) << 2 * i;
-    }
-    return sum >> least;
+    const int half = bits - 8;
+    const uint32_t h = x >> half, l = x & ((1u << half) - 1);
+    uint32_t sum = h * h >> 1;
+    for (int j = 1; j < 8; j++)
+        sum += l >> (half - j) & (0u - (h >> j & 1));
+    return sum;
 }
 
 /* Q of a fraction; segments of 2^bits. */
@@ -40,8 +37,7 @@ static int64_t interpolate(const coefficients *rom, int bias, uint32_t fraction,
 {
     const coefficients *c = &rom[fraction >> bits];
     const uint32_t x = fraction & ((1u << bits) - 1);
-    return (int64_t)c->c0 * 4096 + bias + (int64_t)c->c1 * x +
-           c->c2 * upper_square(x, bits, 2 * bits - 15);
+    return (int64_t)c->c0 * 4096 + bias + (int64_t)c->c1 * x + c->c2 * upper_square(x, bits);
 }
 
 /* |x| in fixed point with 23 bits behind the point, cut off; of a negative x that is not whole, the

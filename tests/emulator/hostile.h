@@ -36,10 +36,10 @@ static inline uint16_t hostile_half(const hostile *h, int operand)
         field = operand ? h->middle : top - 1 - h->middle + odds % 8 - 4;
         break;
     case 4: /* products at the lower end of f32: -133 is E's floor */
-        field = h->dtype == ORDO_F16 ? odds % 4 : (operand ? 60 : 0) + odds % 12;
+        field = h->dtype == ORDO_F16 ? odds % 4 : (operand ? 100 : 0) + odds % 14;
         break;
     case 5: /* products at the upper end */
-        field = h->dtype == ORDO_F16 ? top - 1 - odds % 2 : (operand ? 60 : 200) + odds % 9;
+        field = h->dtype == ORDO_F16 ? top - 1 - odds % 2 : (operand ? 168 : 200) + odds % 9;
         break;
     case 6: /* equal largest significands, few of them negative: sums near 2^31 */
         return (uint16_t)((odds < 30) << 15 | (top / 2) << bits | ((1 << bits) - 1));
@@ -67,7 +67,11 @@ static inline uint32_t hostile_sum(const hostile *h)
     uint32_t c = (uint32_t)random;
     if (random >> 32 & 3)
         c = (c & 0x807fffffu) | (uint32_t)(field < 0 ? 0 : field > 254 ? 254 : field) << 23;
-    if ((random >> 34 & 7) == 0)
+    if (h->kind == 4 && h->dtype == ORDO_BF16)
+        c &= 0x80ffffffu; /* tiny */
+    if (h->kind == 5 && h->dtype == ORDO_BF16)
+        c = (c | 0x7c000000u) & 0xff7fffffu; /* large */
+    if ((random >> 34 & 7) < (h->kind == 4 ? 5 : 1))
         c &= 0x80000000u; /* zeros */
     if ((c >> 23 & 255) == 255 && h->kind != 9)
         c ^= 0x20000000u;

@@ -107,6 +107,8 @@ TEST(what_underflows_is_plus_zero)
 {
     const uint16_t tiny[][2] = { { 0x8001, 0x0080 } }; /* -2^-133 2^-126 */
     CHECK_INT(dot(ORDO_BF16, 0, 1, tiny), 0);
+    const uint16_t below[][2] = { { 0x8080, 0x3280 } }; /* -2^-126 2^-26 */
+    CHECK_INT(dot(ORDO_BF16, 0, 1, below), 0);
 }
 
 TEST(infinities_and_nan)

@@ -3,6 +3,7 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "emulator/fingerprint.h"
 #include "emulator/kernels.h"
 
 static const char *const targets[] = { "generic", "neon", "avx2", "avx512" };
@@ -63,6 +64,26 @@ TEST(rows_are_rounded_as_single_values)
     }
 }
 
+/* Results of 2^23 fractions, as on an H200. */
+static void compare_fractions(const char *name, float (*function)(float))
+{
+    const fingerprint_function known = fingerprint_of(name);
+    uint64_t hash = FINGERPRINT_START;
+    for (uint32_t i = 0; i < 1u << 23; i++)
+        hash = fingerprint_add(
+            hash, ordo_f32_bits(function(ordo_f32_of_bits((uint32_t)known.first + i))));
+    if (hash != known.fractions)
+        CHECK_FAIL("%s: %016" PRIx64 ", expected %016" PRIx64, name, hash, known.fractions);
+}
+
+TEST(fractions_have_the_fingerprints_of_an_h200)
+{
+    compare_fractions("ex2", ordo_emulator_ex2);
+    compare_fractions("lg2", ordo_emulator_lg2);
+    compare_fractions("rcp", ordo_emulator_rcp);
+    compare_fractions("log", ordo_emulator_log);
+}
+
 #define CHECK_F32(got, bits) CHECK_INT(ordo_f32_bits(got), bits)
 
 TEST(known_values)
@@ -91,5 +112,5 @@ TEST(known_values)
     CHECK_INT(ordo_emulator_round(65520.0f, ORDO_F16), 0x7c00);
 }
 
-CHECK_MAIN(RUN(rows_of_ex2_are_single_values), RUN(rows_are_rounded_as_single_values),
-           RUN(known_values))
+CHECK_MAIN(RUN(fractions_have_the_fingerprints_of_an_h200), RUN(rows_of_ex2_are_single_values),
+           RUN(rows_are_rounded_as_single_values), RUN(known_values))
