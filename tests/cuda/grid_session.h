@@ -224,7 +224,8 @@ static inline void parse(session *s, int argc, char **argv)
         switch (which) {
         case BACKEND:
             for (s->backend = ORDO_BACKEND_EMULATOR;
-                 s->backend > ORDO_BACKEND_REF && strcmp(optarg, ordo_backend_name(s->backend));)
+                 s->backend > ORDO_BACKEND_REF &&
+                 strcmp(optarg, ordo_backend_name(s->backend)) != 0;)
                 s->backend--;
             s->cuda = s->backend == ORDO_BACKEND_CUDA;
             if (s->backend == ORDO_BACKEND_REF) {
