@@ -173,9 +173,9 @@ static ordo_tensor tensor_of(const image *m, lying how)
     return t;
 }
 
-static void run_device(const shape *z, values *v, lying how, ordo_plan_options options)
+/* Run a plan, and destroy it. */
+static void run_plan(const shape *z, values *v, lying how, ordo_plan *plan)
 {
-    ordo_plan *plan = make_plan(z, ORDO_BACKEND_CUDA, options);
     ordo_call call = ORDO_CALL_INIT;
     image images[TENSORS];
     ordo_tensor *const tensors[] = { &call.q, &call.k,  &call.v,  &call.dout,
@@ -206,6 +206,11 @@ static void run_device(const shape *z, values *v, lying how, ordo_plan_options o
     CHECK_INT(ordo_device_free(call.workspace), ORDO_OK);
     CHECK_INT(ordo_device_stream_destroy(call.stream), ORDO_OK);
     ordo_plan_destroy(plan);
+}
+
+static void run_device(const shape *z, values *v, lying how, ordo_plan_options options)
+{
+    run_plan(z, v, how, make_plan(z, ORDO_BACKEND_CUDA, options));
 }
 
 /* ---- comparisons ---- */
@@ -281,6 +286,35 @@ TEST(the_same_bits_for_any_number_of_workers)
     }
 }
 
+/* The backward pass of a plan that says form=phase. */
+static ordo_plan *phases_of(const shape *z)
+{
+    const ordo_plan_options none = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = make_plan(z, ORDO_BACKEND_CUDA, none);
+    char line[2048], phases[2100];
+    CHECK_INT(ordo_plan_print(plan, line, sizeof line, NULL), ORDO_OK);
+    ordo_plan_destroy(plan);
+    const char *key = strstr(line, " key=");
+    snprintf(phases, sizeof phases, "%.*s form=phase%s", (int)(key - line), line, key);
+    CHECK_INT(ordo_plan_parse(&plan, phases), ORDO_OK);
+    return plan;
+}
+
+TEST(forms_that_share_a_tile_give_the_same_bits)
+{
+    const ordo_plan_options none = ORDO_PLAN_OPTIONS_INIT;
+    if (!have_device())
+        SKIP("no device of compute capability 9.0");
+    for (int x = 0; x < 3; x++) {
+        const shape z = { 2, 4, 2, 700, 515, (const int[]) { 136, 192, 256 }[x], ORDO_MASK_CAUSAL };
+        values chain = open_values(&z, x), phase = open_values(&z, x);
+        run_device(&z, &chain, CONTIGUOUS, none);
+        run_plan(&z, &phase, CONTIGUOUS, phases_of(&z));
+        check_same(&z, &chain, &phase, "form=phase");
+        close_values(&chain), close_values(&phase);
+    }
+}
+
 /* Every order is near the oracle, and repeats itself. */
 TEST(every_order)
 {
@@ -325,5 +359,6 @@ TEST(cyclic_orders_of_many_heads)
 }
 
 CHECK_MAIN(RUN(near_the_oracle_and_the_same_bits_for_any_strides),
-           RUN(the_same_bits_for_any_number_of_workers), RUN(every_order),
+           RUN(the_same_bits_for_any_number_of_workers),
+           RUN(forms_that_share_a_tile_give_the_same_bits), RUN(every_order),
            RUN(cyclic_orders_of_many_heads))
