@@ -3,7 +3,7 @@
 #define API_CUDA_PASS_H
 
 #include "api/call.h"
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "plan/workspace.h"
 
 /* Translate a checked call into `pass`, the form that the module takes. Returns

@@ -2,7 +2,7 @@
 #ifndef CUDA_COMBINE_H
 #define CUDA_COMBINE_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/attention.h"
 
 #ifdef __cplusplus

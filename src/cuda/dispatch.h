@@ -4,7 +4,7 @@
 #ifndef CUDA_DISPATCH_H
 #define CUDA_DISPATCH_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);

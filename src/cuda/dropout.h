@@ -5,7 +5,7 @@
 #ifndef CUDA_DROPOUT_H
 #define CUDA_DROPOUT_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 #include <stddef.h>

@@ -11,9 +11,9 @@
 #define CUDA_MODULE_H
 
 #include "cuda/combine.h"
-#include "cuda/common/pass.h"
 #include "cuda/digest.h"
 #include "cuda/dropout.h"
+#include "cuda/pass/pass.h"
 #include "cuda/sum.h"
 #include "ordo/device.h"
 

@@ -24,7 +24,7 @@ static inline int ordo_panel_row(int64_t n)
 enum { ORDO_SEQUENCE_BYTES = 80 };
 
 /* Block masks: bytes of a word of a row of bits, tiles of a word, and rows of a query tile in the
- * lists of the forward pass, one warpgroup's: cuda/common/blocks.h. */
+ * lists of the forward pass, one warpgroup's: cuda/pass/blocks.h. */
 enum {
     ORDO_TILE_WORD_BYTES = 16,
     ORDO_TILE_SPAN_BYTES = 8,

@@ -25,7 +25,7 @@ typedef struct ordo_backward_parts {
     uint64_t table;   /* CUDA: the table of sequences */
     uint64_t broken;  /* CUDA: a mark per row of dK and of dV, for sums that are carried out */
     uint64_t words;   /* CUDA, block mask: rows of bits, */
-    uint64_t columns; /* and columns: cuda/common/blocks.h */
+    uint64_t columns; /* and columns: cuda/pass/blocks.h */
     uint64_t p, ds;   /* CUDA, by phases: of a panel; no p if the pass is chained */
     uint64_t dk, dv;  /* CUDA, by phases: f32 sums of a section of key heads */
     ordo_phase_panels panels;
@@ -42,7 +42,7 @@ typedef struct ordo_forward_parts {
     uint64_t ready;  /* CPU: one flag per key tile: its panels are filled */
     uint64_t ticket; /* CUDA: the ticket and a flag */
     uint64_t table;  /* CUDA: the table of sequences */
-    uint64_t words;  /* CUDA, block mask: rows of bits (cuda/common/blocks.h), */
+    uint64_t words;  /* CUDA, block mask: rows of bits (cuda/pass/blocks.h), */
     uint64_t spans;  /* and the first and last key tile of each */
     uint64_t weight; /* CUDA, by phases: the factor of the outputs of each query row */
     uint64_t p;      /* CUDA, by phases: of a panel */

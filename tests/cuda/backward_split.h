@@ -22,7 +22,7 @@
 #include "cuda/backward/rows.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/repair.h"
-#include "cuda/forward/order.h"
+#include "cuda/pass/forward_order.h"
 
 template <int D> struct split_shape {
     enum {

@@ -1,6 +1,6 @@
 /* Units of the forward pass over batches of any lengths: every tile of every head of every sequence
  * comes once, sequences in order, the longest units of a section first. */
-#include "cuda/forward/order.h"
+#include "cuda/pass/forward_order.h"
 
 #include "check.h"
 

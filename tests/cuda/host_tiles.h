@@ -3,7 +3,7 @@
 #ifndef TESTS_CUDA_HOST_TILES_H
 #define TESTS_CUDA_HOST_TILES_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Keep words by parts, as the forward kernel of head size 128 makes them, are those of the
  * definition: of random seeds, heads, rows, blocks and offsets, and of every threshold. */
-#include "cuda/common/keep_tile.h"
+#include "cuda/pass/keep_tile.h"
 
 #include "check.h"
 

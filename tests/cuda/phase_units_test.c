@@ -2,7 +2,7 @@
  * that the kernels walk by: every tile of scores that some row sees is computed once, nothing is
  * read that was not written, and panels, sections of heads and their order change no bit; nor does
  * it whether chains compute the scores that they sum. */
-#include "cuda/phase/units.h"
+#include "cuda/pass/panels.h"
 
 #include "check.h"
 

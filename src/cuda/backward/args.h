@@ -5,8 +5,8 @@
 #include <cuda.h>
 
 #include "cuda/common/keep_inside.h"
-#include "cuda/common/pass.h"
 #include "cuda/common/score.h"
+#include "cuda/pass/pass.h"
 
 /* Plain passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
 enum { ORDO_SUMS_PIECES = 4 };

@@ -7,8 +7,8 @@
 #define CUDA_COMMON_CARRY_H
 
 #include "cuda/common/layout.h"
-#include "cuda/common/pass.h"
 #include "cuda/common/ptx.h"
+#include "cuda/pass/pass.h"
 
 /* 64 keys of one key head in the carried sums. */
 typedef struct carry_tile {

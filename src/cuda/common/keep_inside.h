@@ -4,9 +4,9 @@
 #ifndef CUDA_COMMON_KEEP_INSIDE_H
 #define CUDA_COMMON_KEEP_INSIDE_H
 
-#include "cuda/common/keep_tile.h"
-#include "cuda/common/pass.h"
 #include "cuda/common/ptx.h"
+#include "cuda/pass/keep_tile.h"
+#include "cuda/pass/pass.h"
 
 /* Inputs of the generator that are the same for all elements of a pass. */
 typedef struct ordo_keep_maker {

@@ -4,8 +4,8 @@
 #define CUDA_COMMON_PUT_ROWS_H
 
 #include "cuda/common/layout.h"
-#include "cuda/common/pass.h"
 #include "cuda/common/ptx.h"
+#include "cuda/pass/pass.h"
 
 /* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */
 ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)

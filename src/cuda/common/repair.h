@@ -13,7 +13,7 @@
 #ifndef CUDA_COMMON_REPAIR_H
 #define CUDA_COMMON_REPAIR_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 /* Rows of o, with their lse. */

@@ -1,11 +1,11 @@
-/* common/score.h: from products q.k to logits by the rule of common/rule.h, and the gradient of
+/* common/score.h: from products q.k to logits by the rule of pass/rule.h, and the gradient of
  * softcap. */
 #ifndef CUDA_COMMON_SCORE_H
 #define CUDA_COMMON_SCORE_H
 
 #include "cuda/common/layout.h"
 #include "cuda/common/ptx.h"
-#include "cuda/common/rule.h"
+#include "cuda/pass/rule.h"
 
 ORDO_DEVICE float log2_approx(float x)
 {

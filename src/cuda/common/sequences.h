@@ -8,7 +8,7 @@
 #ifndef CUDA_COMMON_SEQUENCES_H
 #define CUDA_COMMON_SEQUENCES_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 /* ---- one entry, in plain C ---- */

@@ -2,7 +2,7 @@
 #ifndef CUDA_COMMON_SINK_H
 #define CUDA_COMMON_SINK_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 /* Launch what writes dsink_parts and dsink, as far as they are wanted, behind the other kernels of

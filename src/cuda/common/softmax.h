@@ -6,7 +6,7 @@
 
 #include "cuda/common/layout.h"
 #include "cuda/common/score.h"
-#include "cuda/common/shrink.h"
+#include "cuda/pass/shrink.h"
 
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
 struct row_state {

@@ -1,8 +1,8 @@
-/* common/tiles.h: makes the bits of common/blocks.h on the device. */
+/* common/tiles.h: makes the bits of pass/blocks.h on the device. */
 #ifndef CUDA_COMMON_TILES_H
 #define CUDA_COMMON_TILES_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 /* Fill pass->blocks.words, and columns if there are any; nothing without a block mask. Run after

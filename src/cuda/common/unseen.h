@@ -3,7 +3,7 @@
 #ifndef CUDA_COMMON_UNSEEN_H
 #define CUDA_COMMON_UNSEEN_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 /* Launch after the chains, before the repair. Of unseen keys, sums that came in but do not go out

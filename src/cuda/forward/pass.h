@@ -2,7 +2,7 @@
 #ifndef CUDA_FORWARD_PASS_H
 #define CUDA_FORWARD_PASS_H
 
-#include "cuda/common/pass.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size);

@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include "cuda/common/pass.h"
 #include "cuda/common/score.h"
-#include "cuda/phase/units.h"
+#include "cuda/pass/panels.h"
+#include "cuda/pass/pass.h"
 
 enum { PHASE_THREADS = 384 };
 

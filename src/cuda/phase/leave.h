@@ -3,8 +3,8 @@
 #ifndef CUDA_PHASE_LEAVE_H
 #define CUDA_PHASE_LEAVE_H
 
-#include "cuda/common/pass.h"
-#include "cuda/phase/units.h"
+#include "cuda/pass/panels.h"
+#include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
 typedef struct ordo_phase_left {

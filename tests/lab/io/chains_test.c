@@ -1,7 +1,7 @@
 /* chains_test.c: bytes of the backward pass in chains: the closed count and the replay against a
- * walk of every unit by the functions that the kernels walk by (cuda/phase/units.h). */
+ * walk of every unit by the functions that the kernels walk by (cuda/pass/panels.h). */
 #include "check.h"
-#include "cuda/phase/units.h"
+#include "cuda/pass/panels.h"
 #include "ordo/lab.h"
 #include "plan/family_sm90.h"
 #include "plan/forms.h"

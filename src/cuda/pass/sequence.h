@@ -1,11 +1,11 @@
-/* common/sequence.h: one sequence of a batch: where it lies, its lengths, its band, and how many
+/* pass/sequence.h: one sequence of a batch: where it lies, its lengths, its band, and how many
  * tiles come before it. Plain C, shared by kernels, host and tests.
  *
  * Sequences of a dense batch follow closed forms. Those of a packed or padded batch have
  * lengths that only the device knows: a table in the workspace, made by ordo_cuda_sequences()
  * before every pass, with one entry more than there are sequences, for the totals. */
-#ifndef CUDA_COMMON_SEQUENCE_H
-#define CUDA_COMMON_SEQUENCE_H
+#ifndef CUDA_PASS_SEQUENCE_H
+#define CUDA_PASS_SEQUENCE_H
 
 #include "plan/issue.h"
 

@@ -1,12 +1,12 @@
-/* common/pass.h: one checked call as plain numbers and pointers.
+/* pass/pass.h: one checked call as plain numbers and pointers.
  *
  * libordo fills it from a plan and a call; the module reads nothing else. Plain C. */
-#ifndef CUDA_COMMON_PASS_H
-#define CUDA_COMMON_PASS_H
+#ifndef CUDA_PASS_PASS_H
+#define CUDA_PASS_PASS_H
 
 #include "base/keep.h"
-#include "cuda/common/blocks.h"
-#include "cuda/common/sequence.h"
+#include "cuda/pass/blocks.h"
+#include "cuda/pass/sequence.h"
 #include "ordo/dropout.h"
 #include "plan/family.h"
 

@@ -1,14 +1,14 @@
-/* forward/order.h: the tile scheduler of the forward pass: its units and the order in which blocks
- * take them. Plain C.
+/* pass/forward_order.h: the tile scheduler of the forward pass: its units and the order in which
+ * blocks take them. Plain C.
  *
  * A unit is a query tile of one head. Units are independent, so the order changes no bit; it
  * decides load balance and cache hits. Under a full mask heads come one after the other. Under
  * other masks units differ in length: within a section of heads whose keys and values fit the
  * cache, the longest come first. */
-#ifndef CUDA_FORWARD_ORDER_H
-#define CUDA_FORWARD_ORDER_H
+#ifndef CUDA_PASS_FORWARD_ORDER_H
+#define CUDA_PASS_FORWARD_ORDER_H
 
-#include "cuda/common/sequence.h"
+#include "cuda/pass/sequence.h"
 
 typedef struct ordo_forward_issue_order {
     ordo_band band;    /* seen by forward tiles */

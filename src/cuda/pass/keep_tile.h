@@ -1,4 +1,4 @@
-/* common/keep_tile.h: the keep words of a thread over many key tiles, seven rounds and eight bits.
+/* pass/keep_tile.h: the keep words of a thread over many key tiles, seven rounds and eight bits.
  * Plain C: tests/cuda/keep_tile_test.c compares them with base/keep.h, the definition.
  *
  * The first three of Philox's rounds mix one half of the counter at a time, so that most of their
@@ -12,8 +12,8 @@
  *
  * ordo_keep_line() is made once per row, ordo_keep_draw_of() twice per block for all rows of a
  * head. A draw of a word then takes 9 of 14 products. */
-#ifndef CUDA_COMMON_KEEP_TILE_H
-#define CUDA_COMMON_KEEP_TILE_H
+#ifndef CUDA_PASS_KEEP_TILE_H
+#define CUDA_PASS_KEEP_TILE_H
 
 #include "base/hd.h"
 #include "base/keep.h"

@@ -1,4 +1,4 @@
-/* common/blocks.h: the tiles that a block mask leaves, as bits in the workspace. Plain C, shared by
+/* pass/blocks.h: the tiles that a block mask leaves, as bits in the workspace. Plain C, shared by
  * kernels, host and tests.
  *
  * A pass with a block mask first makes one row of bits per query tile: the key tiles in which the
@@ -10,12 +10,12 @@
  * that ends before it begins is empty. Entries that are negative or past the last block are
  * ignored. What remains only sets bits, so that no list can lead outside the tensors, or to turns
  * that never come: results are undefined then, and nothing else. */
-#ifndef CUDA_COMMON_BLOCKS_H
-#define CUDA_COMMON_BLOCKS_H
+#ifndef CUDA_PASS_BLOCKS_H
+#define CUDA_PASS_BLOCKS_H
 
 #include <stddef.h>
 
-#include "cuda/common/sequence.h"
+#include "cuda/pass/sequence.h"
 #include "ordo/blocks.h"
 
 #ifdef __cplusplus

@@ -1,15 +1,15 @@
-/* phase/units.h: panels, units of work and what a unit reads, of the passes by phases. Plain C,
+/* pass/panels.h: panels, units of work and what a unit reads, of the passes by phases. Plain C,
  * shared by kernels, host and tests.
  *
- * Query tiles of one head are numbered over all sequences (common/sequence.h). A panel is a range
+ * Query tiles of one head are numbered over all sequences (pass/sequence.h). A panel is a range
  * of them, of some key heads with all their query heads, whose scores are in the workspace at the
  * same time. Every sum has one order, whatever the panels: dK and dV run over query tiles, up or
  * down as the plan says, at each over the query heads of the group, and over rows upwards; O and dQ
  * run over keys upwards. So the size of a panel changes no bit. */
-#ifndef CUDA_PHASE_UNITS_H
-#define CUDA_PHASE_UNITS_H
+#ifndef CUDA_PASS_PANELS_H
+#define CUDA_PASS_PANELS_H
 
-#include "cuda/common/sequence.h"
+#include "cuda/pass/sequence.h"
 #include "plan/family_sm90.h"
 #include "plan/phase.h"
 
