@@ -5,7 +5,7 @@
 
 #include "base/merge.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, COLUMNS = 256 / 32 };
 

@@ -8,7 +8,7 @@
 
 #include "base/xxh64.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum {
     LANES = ORDO_XXH64_LANES,

@@ -6,11 +6,11 @@
  * device memory; thresholds known at compile time let one instruction combine two words. */
 #include <cuda_runtime.h>
 
-#include "cuda/common/keep_inside.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
 #include "cuda/common/sequences.h"
 #include "cuda/dropout.h"
+#include "cuda/tile/keep_inside.h"
+#include "cuda/tile/ptx.h"
 
 enum { MOST_ROUNDS = 10, MOST_BITS = 16, PIECE = 64 /* blocks side by side that a warp makes */ };
 

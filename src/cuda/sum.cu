@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum { THREADS = 256, GROUP = 8, LEVELS = 5, BLOCKS_PER_PROCESSOR = 8 };
 static_assert(ORDO_SUM_MOST == GROUP << LEVELS, "the counter holds all groups");

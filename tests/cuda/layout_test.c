@@ -1,6 +1,6 @@
 /* The layouts of the CUDA kernels, without a device: layout.h against what the instructions are
  * documented to do, emulated here element by element. */
-#include "cuda/common/layout.h"
+#include "cuda/tile/layout.h"
 
 #include "base/keep.h"
 #include "check.h"

@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include "cuda/common/keep_inside.h"
-#include "cuda/common/score.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/keep_inside.h"
+#include "cuda/tile/score.h"
 
 /* Plain passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
 enum { ORDO_SUMS_PIECES = 4 };

@@ -7,7 +7,7 @@
 
 #include "cuda/backward/keep.h"
 #include "cuda/common/wgmma.h"
-#include "cuda/common/zero_rows.h"
+#include "cuda/tile/zero_rows.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may

@@ -4,8 +4,8 @@
 #define CUDA_BACKWARD_ROLES_H
 
 #include "cuda/backward/args.h"
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 #include "plan/family_sm90.h"
 
 /* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and

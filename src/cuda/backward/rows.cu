@@ -2,9 +2,9 @@
 #include "cuda/backward/rows.h"
 
 #include "cuda/common/launch.h"
-#include "cuda/common/layout.h"
 #include "cuda/common/repair.h"
 #include "cuda/common/unseen.h"
+#include "cuda/tile/layout.h"
 #include "plan/family_sm90.h"
 
 /* Number x of all query heads in the order in which their chains are issued. */

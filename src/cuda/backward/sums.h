@@ -1,10 +1,10 @@
 /* backward/sums.h: sums of dK and dV that a chain continues, or leaves for the next pass
- * (common/carry.h). */
+ * (tile/carry.h). */
 #ifndef CUDA_BACKWARD_SUMS_H
 #define CUDA_BACKWARD_SUMS_H
 
 #include "cuda/backward/math.h"
-#include "cuda/common/carry.h"
+#include "cuda/tile/carry.h"
 
 /* The 16 keys of a warp, all of which exist and have D columns, straight between accumulators and
  * memory: four threads have 32 bytes of a row, a sector. This runs once per chain, so the number of

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "cuda/common/layout.h"
+#include "cuda/tile/layout.h"
 #ifdef ORDO_WATCHDOG
 #include "cuda/common/watchdog_host.h"
 #endif

@@ -7,11 +7,11 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "cuda/common/keep_inside.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
 #include "cuda/common/repair.h"
 #include "cuda/common/sequences.h"
+#include "cuda/tile/keep_inside.h"
+#include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, MOST = 576, EACH = MOST / 32 /* columns per lane */ };
 

@@ -3,8 +3,8 @@
 #ifndef CUDA_COMMON_ROWS_H
 #define CUDA_COMMON_ROWS_H
 
-#include "cuda/common/ptx.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/ptx.h"
 #include "ordo/status.h"
 
 /* Whether the plain instances of the kernels run a pass: dense, head sizes that are a bucket's,

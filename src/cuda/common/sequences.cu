@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum {
     MOST_THREADS = 512,

@@ -5,8 +5,8 @@
 
 #include "base/sink.h"
 #include "cuda/common/launch.h"
-#include "cuda/common/layout.h"
 #include "cuda/common/rows.h"
+#include "cuda/tile/layout.h"
 
 enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 

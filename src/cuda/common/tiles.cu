@@ -3,7 +3,7 @@
 #include "cuda/common/tiles.h"
 
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 

@@ -3,7 +3,7 @@
 #include "cuda/common/unseen.h"
 
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 8 /* of a multiprocessor */ };
 

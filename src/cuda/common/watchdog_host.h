@@ -1,4 +1,4 @@
-/* common/watchdog_host.h: the host's side of common/watchdog.h: maps the report and prints it to
+/* common/watchdog_host.h: the host's side of tile/watchdog.h: maps the report and prints it to
  * standard error. Included by launch.cu in builds with ORDO_WATCHDOG. */
 #ifndef CUDA_COMMON_WATCHDOG_HOST_H
 #define CUDA_COMMON_WATCHDOG_HOST_H
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "cuda/common/watchdog.h"
+#include "cuda/tile/watchdog.h"
 
 enum { WATCHED_LAUNCHES = 24, WATCHED_LINES = ORDO_WATCH_BLOCKS * ORDO_WATCH_WARPS };
 

@@ -10,8 +10,8 @@
 #ifndef CUDA_COMMON_WGMMA_H
 #define CUDA_COMMON_WGMMA_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 
 ORDO_DEVICE void wgmma_fence(void)
 {

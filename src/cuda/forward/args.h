@@ -5,11 +5,11 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "cuda/common/keep_inside.h"
-#include "cuda/common/score.h"
 #include "cuda/pass/blocks.h"
 #include "cuda/pass/forward_order.h"
 #include "cuda/pass/keep_tile.h"
+#include "cuda/tile/keep_inside.h"
+#include "cuda/tile/score.h"
 #include "ordo/status.h"
 
 typedef struct ordo_forward_args {

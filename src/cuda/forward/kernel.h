@@ -16,9 +16,9 @@
 #define CUDA_FORWARD_KERNEL_H
 
 #include "cuda/common/wgmma.h"
-#include "cuda/common/zero_rows.h"
 #include "cuda/forward/blocks.h"
 #include "cuda/forward/epilogue.h"
+#include "cuda/tile/zero_rows.h"
 
 template <bool X> struct constant {
     static const bool value = X;

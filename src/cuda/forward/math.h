@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "cuda/common/softmax.h"
 #include "cuda/forward/roles.h"
+#include "cuda/tile/softmax.h"
 
 /* P as the register operand of the next product. Dropout clears the elements whose bit in `keep`
  * (one word per row) is 0: shifted left, a word has the bits of a pair of columns in the signs of

@@ -6,9 +6,9 @@
 #ifndef CUDA_FORWARD_ROLES_H
 #define CUDA_FORWARD_ROLES_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
 #include "cuda/forward/args.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 #include "plan/family_sm90.h"
 
 /* A unit of the plain kernel. */

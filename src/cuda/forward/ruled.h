@@ -10,8 +10,8 @@
 #define CUDA_FORWARD_RULED_H
 
 #include "cuda/common/wgmma.h"
-#include "cuda/common/zero_rows.h"
 #include "cuda/forward/epilogue.h"
+#include "cuda/tile/zero_rows.h"
 
 /* Masks what a thread's rows do not see, columns counted from its first one. The second row is 8
  * rows on and its limit 8 columns on, so that one comparison serves both. */

@@ -9,7 +9,7 @@
  *
  * tanh up to 1/2 is an odd polynomial of degree 7, computed from the score, with scale, softcap and
  * log2(e) in its coefficients: a relative error of 5.3e-7, and 2^-22 for its roundings. Beyond that
- * it is 1 - 2 / (exp2(..) + 1), off by 2^-22 of softcap (common/score.h). The score alone decides
+ * it is 1 - 2 / (exp2(..) + 1), off by 2^-22 of softcap (tile/score.h). The score alone decides
  * which of the two is taken. */
 #ifndef CUDA_PASS_RULE_H
 #define CUDA_PASS_RULE_H

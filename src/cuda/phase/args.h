@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include "cuda/common/score.h"
 #include "cuda/pass/panels.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/score.h"
 
 enum { PHASE_THREADS = 384 };
 

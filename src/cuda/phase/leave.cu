@@ -2,8 +2,8 @@
  * row by row, and only rows that are finite throughout. For head sizes above 256: several blocks
  * compute the columns of a row, and none knows whether those of the others are finite. */
 #include "cuda/common/launch.h"
-#include "cuda/common/ptx.h"
 #include "cuda/phase/leave.h"
+#include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 

@@ -9,11 +9,11 @@
 #ifndef CUDA_PHASE_PIPE_H
 #define CUDA_PHASE_PIPE_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
 #include "cuda/common/wgmma.h"
-#include "cuda/common/zero_rows.h"
 #include "cuda/phase/args.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
+#include "cuda/tile/zero_rows.h"
 
 enum {
     PHASE_BOX_BYTES = PHASE_STEP * ORDO_LINE_BYTES,

@@ -9,9 +9,9 @@
 #ifndef CUDA_PHASE_PRODUCT_H
 #define CUDA_PHASE_PRODUCT_H
 
-#include "cuda/common/carry.h"
-#include "cuda/common/put_rows.h"
 #include "cuda/phase/pipe.h"
+#include "cuda/tile/carry.h"
+#include "cuda/tile/put_rows.h"
 
 /* Words of a record. STAGES: -1 at the end. LINE: by queries the query tile of all sequences, by
  * keys the unit's first key. FACTORS: which of the arguments'. */

@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-#include "cuda/common/softmax.h"
 #include "cuda/phase/tile.h"
+#include "cuda/tile/softmax.h"
 
 /* Words of a record, of one tile. KEY: its first key; -1: the end. */
 enum { SCORES_KEY, SCORES_TILE, SCORES_ROW, SCORES_HEAD, SCORES_SEQUENCE, SCORES_CUT };

@@ -11,8 +11,8 @@
 
 #include <math.h>
 
-#include "cuda/common/softmax.h"
 #include "cuda/phase/tile.h"
+#include "cuda/tile/softmax.h"
 
 /* Words of a record. COUNT: key tiles; -1: the end. */
 enum { SOFTMAX_COUNT, SOFTMAX_FIRST, SOFTMAX_TILE, SOFTMAX_ROW, SOFTMAX_HEAD, SOFTMAX_SEQUENCE };

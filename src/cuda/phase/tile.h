@@ -3,8 +3,8 @@
 #ifndef CUDA_PHASE_TILE_H
 #define CUDA_PHASE_TILE_H
 
-#include "cuda/common/put_rows.h"
 #include "cuda/phase/pipe.h"
+#include "cuda/tile/put_rows.h"
 
 enum { PHASE_SCORES = PHASE_KEYS / 2 }; /* a thread's of a tile */
 

@@ -15,7 +15,7 @@
 #ifndef CUDA_WIDE_KEYS_H
 #define CUDA_WIDE_KEYS_H
 
-#include "cuda/common/carry.h"
+#include "cuda/tile/carry.h"
 #include "cuda/wide/keys_load.h"
 
 template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_math {

@@ -11,13 +11,13 @@
 #include <cuda.h>
 #include <math.h>
 
-#include "cuda/common/keep_inside.h"
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
-#include "cuda/common/put_rows.h"
-#include "cuda/common/score.h"
 #include "cuda/common/wgmma.h"
-#include "cuda/common/zero_rows.h"
+#include "cuda/tile/keep_inside.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
+#include "cuda/tile/put_rows.h"
+#include "cuda/tile/score.h"
+#include "cuda/tile/zero_rows.h"
 #include "plan/family_sm90.h"
 
 typedef struct ordo_wide_args {

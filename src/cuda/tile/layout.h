@@ -1,11 +1,11 @@
-/* common/layout.h: where each element of a tile lies. Plain C, shared by kernels, host and tests.
+/* tile/layout.h: where each element of a tile lies. Plain C, shared by kernels, host and tests.
  *
  * A bf16 tile of R rows in shared memory is a row of panels of 64 columns; a panel is R lines of
  * 128 bytes whose eight 16-byte chunks are swapped by the line's number (the 128-byte swizzle that
  * the copy engine writes). One tile serves the matrix products both ways: its columns as their k
  * ("by columns"), or its rows ("by rows"). A tile starts at a multiple of 1024 bytes. */
-#ifndef CUDA_COMMON_LAYOUT_H
-#define CUDA_COMMON_LAYOUT_H
+#ifndef CUDA_TILE_LAYOUT_H
+#define CUDA_TILE_LAYOUT_H
 
 #include <stdint.h>
 

@@ -1,14 +1,14 @@
-/* common/carry.h: accumulators of dK and dV that begin from, and are left as, f32 sums in memory.
+/* tile/carry.h: accumulators of dK and dV that begin from, and are left as, f32 sums in memory.
  *
  * A consumer warpgroup holds 64 keys. Its threads load and store their own elements, pairs of
  * columns: four threads cover 32 bytes of a row. What is stored is what was in the registers, so a
  * pass that begins from it continues the sums as if it had never stopped. */
-#ifndef CUDA_COMMON_CARRY_H
-#define CUDA_COMMON_CARRY_H
+#ifndef CUDA_TILE_CARRY_H
+#define CUDA_TILE_CARRY_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 
 /* 64 keys of one key head in the carried sums. */
 typedef struct carry_tile {

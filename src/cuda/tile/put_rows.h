@@ -1,11 +1,11 @@
-/* common/put_rows.h: accumulators of a warpgroup to rows in global memory, without shared memory.
+/* tile/put_rows.h: accumulators of a warpgroup to rows in global memory, without shared memory.
  */
-#ifndef CUDA_COMMON_PUT_ROWS_H
-#define CUDA_COMMON_PUT_ROWS_H
+#ifndef CUDA_TILE_PUT_ROWS_H
+#define CUDA_TILE_PUT_ROWS_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 
 /* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */
 ORDO_DEVICE void quad_transpose(uint32_t (&w)[4], int quad)

@@ -1,12 +1,12 @@
-/* common/keep_inside.h: keep bits generated inside a kernel instead of read: the same words.
+/* tile/keep_inside.h: keep bits generated inside a kernel instead of read: the same words.
  *
  * base/keep.h is the definition. Seven rounds and eight bits, the default, are unrolled. */
-#ifndef CUDA_COMMON_KEEP_INSIDE_H
-#define CUDA_COMMON_KEEP_INSIDE_H
+#ifndef CUDA_TILE_KEEP_INSIDE_H
+#define CUDA_TILE_KEEP_INSIDE_H
 
-#include "cuda/common/ptx.h"
 #include "cuda/pass/keep_tile.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/ptx.h"
 
 /* Inputs of the generator that are the same for all elements of a pass. */
 typedef struct ordo_keep_maker {

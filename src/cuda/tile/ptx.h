@@ -1,13 +1,13 @@
-/* common/ptx.h: one function per instruction of sm_90a that CUDA C does not offer.
+/* tile/ptx.h: one function per instruction of sm_90a that CUDA C does not offer.
  *
  * Addresses of shared memory are 32-bit. */
-#ifndef CUDA_COMMON_PTX_H
-#define CUDA_COMMON_PTX_H
+#ifndef CUDA_TILE_PTX_H
+#define CUDA_TILE_PTX_H
 
 #include <cuda.h>
 #include <stdint.h>
 
-#include "cuda/common/watchdog.h"
+#include "cuda/tile/watchdog.h"
 
 /* Address of dynamic shared memory in a kernel without static shared memory. Kernels check it once,
  * at their start, so that every address in them is a constant. */

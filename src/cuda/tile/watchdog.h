@@ -1,4 +1,4 @@
-/* common/watchdog.h: in builds with ORDO_WATCHDOG, which warp waits for what.
+/* tile/watchdog.h: in builds with ORDO_WATCHDOG, which warp waits for what.
  *
  * A wait that has lasted ten seconds writes a line to the report, and goes on. The report is memory
  * of the host at a fixed address (watchdog_host.h maps and prints it), so that it can be read while
@@ -11,8 +11,8 @@
  *
  * In other builds there is nothing here, and the machine code is the same as without it, if loops
  * count their attempts in a variable of their own: the compiler unrolls others differently. */
-#ifndef CUDA_COMMON_WATCHDOG_H
-#define CUDA_COMMON_WATCHDOG_H
+#ifndef CUDA_TILE_WATCHDOG_H
+#define CUDA_TILE_WATCHDOG_H
 
 #include <stdint.h>
 

@@ -1,11 +1,11 @@
-/* common/score.h: from products q.k to logits by the rule of pass/rule.h, and the gradient of
+/* tile/score.h: from products q.k to logits by the rule of pass/rule.h, and the gradient of
  * softcap. */
-#ifndef CUDA_COMMON_SCORE_H
-#define CUDA_COMMON_SCORE_H
+#ifndef CUDA_TILE_SCORE_H
+#define CUDA_TILE_SCORE_H
 
-#include "cuda/common/layout.h"
-#include "cuda/common/ptx.h"
 #include "cuda/pass/rule.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
 
 ORDO_DEVICE float log2_approx(float x)
 {

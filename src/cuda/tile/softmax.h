@@ -1,12 +1,12 @@
-/* common/softmax.h: a step of the online softmax over the accumulators of a product. */
-#ifndef CUDA_COMMON_SOFTMAX_H
-#define CUDA_COMMON_SOFTMAX_H
+/* tile/softmax.h: a step of the online softmax over the accumulators of a product. */
+#ifndef CUDA_TILE_SOFTMAX_H
+#define CUDA_TILE_SOFTMAX_H
 
 #include <math.h>
 
-#include "cuda/common/layout.h"
-#include "cuda/common/score.h"
 #include "cuda/pass/shrink.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/score.h"
 
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */
 struct row_state {
