@@ -6,7 +6,7 @@
 #include "../../tests/cuda/backward_split.h"
 #include "../../tests/cuda/handmade_pass.h"
 #include "cuda/backward/kernel.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "timing.cuh"
 
 enum { ROUNDS = 11 };

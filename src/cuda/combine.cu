@@ -4,7 +4,7 @@
 #include "cuda/combine.h"
 
 #include "base/merge.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, COLUMNS = 256 / 32 };

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "cuda/backward/pass.h"
-#include "cuda/common/launch.h"
-#include "cuda/common/sink.h"
 #include "cuda/dispatch.h"
 #include "cuda/forward/pass.h"
 #include "cuda/memory.h"
 #include "cuda/phase/pass.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/sink.h"
 #include "cuda/wide/pass.h"
 
 static ordo_status device_count(int *count, char *why, size_t why_size)

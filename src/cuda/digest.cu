@@ -7,7 +7,7 @@
 #include "cuda/digest.h"
 
 #include "base/xxh64.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum {

@@ -6,9 +6,9 @@
  * device memory; thresholds known at compile time let one instruction combine two words. */
 #include <cuda_runtime.h>
 
-#include "cuda/common/launch.h"
-#include "cuda/common/sequences.h"
 #include "cuda/dropout.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/sequences.h"
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 
 ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_size)
 {

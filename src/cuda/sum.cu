@@ -6,7 +6,7 @@
 #include "cuda/sum.h"
 
 #include "base/half.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum { THREADS = 256, GROUP = 8, LEVELS = 5, BLOCKS_PER_PROCESSOR = 8 };

@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "base/sink.h"
-#include "cuda/common/sequences.h"
+#include "cuda/support/sequences.h"
 
 #include <math.h>
 #include <stdlib.h>

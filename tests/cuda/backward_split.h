@@ -20,9 +20,9 @@
 
 #include "cuda/backward/kernel.h"
 #include "cuda/backward/rows.h"
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
 #include "cuda/pass/forward_order.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
 
 template <int D> struct split_shape {
     enum {

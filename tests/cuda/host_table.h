@@ -3,7 +3,7 @@
 #ifndef TESTS_CUDA_HOST_TABLE_H
 #define TESTS_CUDA_HOST_TABLE_H
 
-#include "cuda/common/sequences.h"
+#include "cuda/support/sequences.h"
 
 #include <string.h>
 

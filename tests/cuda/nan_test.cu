@@ -9,7 +9,7 @@
 extern "C" {
 #include "ref/attention.h"
 }
-#include "cuda/common/repair.h"
+#include "cuda/support/repair.h"
 
 static int passed, failed;
 

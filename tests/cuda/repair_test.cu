@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
-#include "cuda/common/repair.h"
+#include "cuda/support/repair.h"
 #include "host_table.h"
 extern "C" {
 #include "api/cuda_pass.h"

@@ -3,7 +3,7 @@
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "cuda/backward/kernel.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "handmade_pass.h"
 
 static int passed, failed;

@@ -5,7 +5,7 @@
 #define ORDO_WATCH_NS 500000000ull
 #include <unistd.h>
 
-#include "cuda/common/watchdog_host.h"
+#include "cuda/support/watchdog_host.h"
 #include "cuda/tile/ptx.h"
 #include "on_device.h"
 

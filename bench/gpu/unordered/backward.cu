@@ -9,7 +9,7 @@
 #include "cuda/backward/kernel.h"
 #include "cuda/backward/pass.h"
 #include "cuda/backward/rows.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {

@@ -4,7 +4,7 @@
 
 #include "cuda/backward/kernel.h"
 #include "cuda/backward/rows.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool CARRY = GENERAL,
           bool BLOCKS = false>

@@ -4,8 +4,8 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward/launch.h"
-#include "cuda/common/sequences.h"
-#include "cuda/common/tiles.h"
+#include "cuda/support/sequences.h"
+#include "cuda/support/tiles.h"
 
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {

@@ -1,9 +1,9 @@
 /* backward/rows.cu: dQ as rows of bf16 or f16, after the chains; and the arguments of these. */
 #include "cuda/backward/rows.h"
 
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
-#include "cuda/common/unseen.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/unseen.h"
 #include "cuda/tile/layout.h"
 #include "plan/family_sm90.h"
 

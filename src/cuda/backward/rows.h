@@ -3,7 +3,7 @@
 #define CUDA_BACKWARD_ROWS_H
 
 #include "cuda/backward/args.h"
-#include "cuda/common/rows.h"
+#include "cuda/support/statistics.h"
 #include "ordo/status.h"
 
 /* Arguments of the chains with tiles of `rows` queries and `keys` keys, and how many blocks. */

@@ -2,11 +2,11 @@
  */
 #include "cuda/forward/pass.h"
 
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
-#include "cuda/common/sequences.h"
-#include "cuda/common/tiles.h"
 #include "cuda/forward/kernel.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/sequences.h"
+#include "cuda/support/tiles.h"
 
 /* Dense, whole head sizes, no window, no sink, nothing added to scores: the plain kernel's. */
 static bool is_plain(const ordo_cuda_pass *pass)

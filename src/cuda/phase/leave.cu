@@ -1,8 +1,8 @@
 /* phase/leave.cu: copy the sums of dK and dV that are carried out from the workspace to the caller,
  * row by row, and only rows that are finite throughout. For head sizes above 256: several blocks
  * compute the columns of a row, and none knows whether those of the others are finite. */
-#include "cuda/common/launch.h"
 #include "cuda/phase/leave.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };

@@ -5,12 +5,12 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
-#include "cuda/common/rows.h"
-#include "cuda/common/sequences.h"
 #include "cuda/phase/args.h"
 #include "cuda/phase/leave.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/sequences.h"
+#include "cuda/support/statistics.h"
 
 /* Counters behind the flag: one per kernel of a panel, zeroed together. */
 enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };

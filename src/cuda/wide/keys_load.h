@@ -179,7 +179,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
                         ? ORDO_WALK_DESCENDING
                         : ORDO_WALK_ASCENDING; /* plans of these head sizes have no other */
         const int32_t visits = ordo_walk_steps(&walk, tile);
-        if (!visits && (args.carry.in || args.carry.out)) /* common/unseen.h */
+        if (!visits && (args.carry.in || args.carry.out)) /* support/unseen.h */
             return;
         const int32_t steps = visits ? visits * args.run.group_heads : 1;
         const int32_t first = ordo_walk_visit(&walk, tile, 0);

@@ -3,11 +3,11 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
-#include "cuda/common/rows.h"
-#include "cuda/common/sequences.h"
-#include "cuda/common/unseen.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/sequences.h"
+#include "cuda/support/statistics.h"
+#include "cuda/support/unseen.h"
 #include "cuda/wide/wide.h"
 
 enum { WIDE_CACHE = 32 << 20 }; /* bytes that a section of heads may read again and again */

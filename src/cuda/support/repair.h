@@ -1,4 +1,4 @@
-/* common/repair.h: recomputes rows that came out NaN or infinite, over the keys that the mask
+/* support/repair.h: recomputes rows that came out NaN or infinite, over the keys that the mask
  * leaves visible.
  *
  * The products of the passes multiply what the mask hides by zero, and zero times infinity is NaN:
@@ -10,8 +10,8 @@
  *
  * Forward passes in f16 also leave rows to it whose logits are too large for P in f16: they make
  * them NaN (ordo_softmax_far()). */
-#ifndef CUDA_COMMON_REPAIR_H
-#define CUDA_COMMON_REPAIR_H
+#ifndef CUDA_SUPPORT_REPAIR_H
+#define CUDA_SUPPORT_REPAIR_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

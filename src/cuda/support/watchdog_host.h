@@ -1,7 +1,7 @@
-/* common/watchdog_host.h: the host's side of tile/watchdog.h: maps the report and prints it to
+/* support/watchdog_host.h: the host's side of tile/watchdog.h: maps the report and prints it to
  * standard error. Included by launch.cu in builds with ORDO_WATCHDOG. */
-#ifndef CUDA_COMMON_WATCHDOG_HOST_H
-#define CUDA_COMMON_WATCHDOG_HOST_H
+#ifndef CUDA_SUPPORT_WATCHDOG_HOST_H
+#define CUDA_SUPPORT_WATCHDOG_HOST_H
 
 #include <cuda_runtime.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
-/* common/repair_forward.cu: rows of o that came out NaN or infinite, and their lse.
+/* support/repair_forward.cu: rows of o that came out NaN or infinite, and their lse.
  *
  * A score of NaN or +inf makes the whole row NaN, so the row is not summed then. */
-#include "cuda/common/repair_rows.h"
+#include "cuda/support/repair_rows.h"
 
 template <bool F16>
 ORDO_DEVICE double score_of(const head_place &at, int32_t row, int64_t key, int32_t last,

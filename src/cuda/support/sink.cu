@@ -1,11 +1,11 @@
-/* common/sink.cu: one block per sequence and head adds the terms of its rows, blocks of 128 rows by
- * one tree each and these upwards; then one thread per head adds the sequences. All in f64, rounded
- * where ordo/attention.h says so. */
-#include "cuda/common/sink.h"
+/* support/sink.cu: one block per sequence and head adds the terms of its rows, blocks of 128 rows
+ * by one tree each and these upwards; then one thread per head adds the sequences. All in f64,
+ * rounded where ordo/attention.h says so. */
+#include "cuda/support/sink.h"
 
 #include "base/sink.h"
-#include "cuda/common/launch.h"
-#include "cuda/common/rows.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/statistics.h"
 #include "cuda/tile/layout.h"
 
 enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };

@@ -1,15 +1,15 @@
-/* common/repair_rows.h: what both repairs share. One warp repairs a row: each lane computes one
+/* support/repair_rows.h: what both repairs share. One warp repairs a row: each lane computes one
  * score, 32 at a time; then the lanes share the columns of the row that is summed, in ascending
  * order, in f64 as in the definition. */
-#ifndef CUDA_COMMON_REPAIR_ROWS_H
-#define CUDA_COMMON_REPAIR_ROWS_H
+#ifndef CUDA_SUPPORT_REPAIR_ROWS_H
+#define CUDA_SUPPORT_REPAIR_ROWS_H
 
 #include <math.h>
 
 #include "base/half.h"
-#include "cuda/common/launch.h"
-#include "cuda/common/repair.h"
-#include "cuda/common/sequences.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/sequences.h"
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"
 

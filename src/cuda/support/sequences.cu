@@ -1,10 +1,10 @@
-/* common/sequences.cu: the table of sequences, by one block that scans with one thread per
+/* support/sequences.cu: the table of sequences, by one block that scans with one thread per
  * sequence; and zeros in rows that belong to no sequence. */
-#include "cuda/common/sequences.h"
+#include "cuda/support/sequences.h"
 
 #include <math.h>
 
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum {

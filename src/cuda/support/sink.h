@@ -1,6 +1,6 @@
-/* common/sink.h: the gradient of sinks, the last kernels of a backward pass that has any. */
-#ifndef CUDA_COMMON_SINK_H
-#define CUDA_COMMON_SINK_H
+/* support/sink.h: the gradient of sinks, the last kernels of a backward pass that has any. */
+#ifndef CUDA_SUPPORT_SINK_H
+#define CUDA_SUPPORT_SINK_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

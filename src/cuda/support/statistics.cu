@@ -1,10 +1,10 @@
-/* common/rows.cu: row statistics, the first kernel of both backward passes. */
-#include "cuda/common/rows.h"
+/* support/statistics.cu: row statistics, the first kernel of both backward passes. */
+#include "cuda/support/statistics.h"
 
 #include <math.h>
 
 #include "base/constants.h"
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/layout.h"
 #include "plan/family_sm90.h"
 

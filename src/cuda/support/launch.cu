@@ -1,11 +1,11 @@
-/* common/launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
-#include "cuda/common/launch.h"
+/* support/launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
+#include "cuda/support/launch.h"
 
 #include <stdio.h>
 
 #include "cuda/tile/layout.h"
 #ifdef ORDO_WATCHDOG
-#include "cuda/common/watchdog_host.h"
+#include "cuda/support/watchdog_host.h"
 #endif
 
 ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)

@@ -1,8 +1,8 @@
-/* common/repair_backward.cu: rows of dq, dk and dv that came out NaN or infinite, and rows of
+/* support/repair_backward.cu: rows of dq, dk and dv that came out NaN or infinite, and rows of
  * carried sums that a pass has marked.
  *
  * A NaN among the weights makes the whole row NaN, so the sum stops there. */
-#include "cuda/common/repair_rows.h"
+#include "cuda/support/repair_rows.h"
 
 /* ---- carried sums: f32, in the units of the kernels' accumulators ---- */
 

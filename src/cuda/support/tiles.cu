@@ -1,8 +1,8 @@
-/* common/tiles.cu: one warp per query tile makes its row of bits: a lane per entry, and for the
+/* support/tiles.cu: one warp per query tile makes its row of bits: a lane per entry, and for the
  * partial ones a lane per row. Then one warp per key tile collects its column. */
-#include "cuda/common/tiles.h"
+#include "cuda/support/tiles.h"
 
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };

@@ -1,6 +1,6 @@
-/* common/tiles.h: makes the bits of pass/blocks.h on the device. */
-#ifndef CUDA_COMMON_TILES_H
-#define CUDA_COMMON_TILES_H
+/* support/tiles.h: makes the bits of pass/blocks.h on the device. */
+#ifndef CUDA_SUPPORT_TILES_H
+#define CUDA_SUPPORT_TILES_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

@@ -1,12 +1,12 @@
-/* common/sequences.h: the table of sequences of a packed or padded batch, built on the device from
+/* support/sequences.h: the table of sequences of a packed or padded batch, built on the device from
  * lengths that only it knows; and zeros for rows that belong to no sequence.
  *
  * Invalid contents cannot be reported from there. They are clamped, so that nothing outside the
  * tensors and the workspace is touched: ends that decrease give empty sequences, ends past the last
  * row and lengths past the longest one end there. Rows that this leaves to no sequence are written
  * as zeros, like padding. */
-#ifndef CUDA_COMMON_SEQUENCES_H
-#define CUDA_COMMON_SEQUENCES_H
+#ifndef CUDA_SUPPORT_SEQUENCES_H
+#define CUDA_SUPPORT_SEQUENCES_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

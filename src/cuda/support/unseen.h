@@ -1,7 +1,7 @@
-/* common/unseen.h: keys that no query of a pass sees, where the pass carries sums. They have no
+/* support/unseen.h: keys that no query of a pass sees, where the pass carries sums. They have no
  * chain in the kernels: nothing is computed of them. */
-#ifndef CUDA_COMMON_UNSEEN_H
-#define CUDA_COMMON_UNSEEN_H
+#ifndef CUDA_SUPPORT_UNSEEN_H
+#define CUDA_SUPPORT_UNSEEN_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

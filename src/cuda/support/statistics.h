@@ -1,7 +1,7 @@
-/* common/rows.h: query tiles of the backward passes, how they are numbered and where they lie; and
- * the row statistics, which every backward pass computes first. */
-#ifndef CUDA_COMMON_ROWS_H
-#define CUDA_COMMON_ROWS_H
+/* support/statistics.h: query tiles of the backward passes, how they are numbered and where they
+ * lie; and the row statistics, which every backward pass computes first. */
+#ifndef CUDA_SUPPORT_STATISTICS_H
+#define CUDA_SUPPORT_STATISTICS_H
 
 #include "cuda/pass/pass.h"
 #include "cuda/tile/ptx.h"

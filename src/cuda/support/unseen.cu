@@ -1,8 +1,8 @@
-/* common/unseen.cu: one warp per row of a key that no query sees. Scaled and rounded as the chains
+/* support/unseen.cu: one warp per row of a key that no query sees. Scaled and rounded as the chains
  * do it. */
-#include "cuda/common/unseen.h"
+#include "cuda/support/unseen.h"
 
-#include "cuda/common/launch.h"
+#include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 8 /* of a multiprocessor */ };

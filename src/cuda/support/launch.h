@@ -1,6 +1,6 @@
-/* common/launch.h: tensor maps, the number of blocks, and launches whose errors carry a reason. */
-#ifndef CUDA_COMMON_LAUNCH_H
-#define CUDA_COMMON_LAUNCH_H
+/* support/launch.h: tensor maps, the number of blocks, and launches whose errors carry a reason. */
+#ifndef CUDA_SUPPORT_LAUNCH_H
+#define CUDA_SUPPORT_LAUNCH_H
 
 #include <cuda.h>
 #include <cuda_runtime.h>
