@@ -7,7 +7,7 @@
  * Beside the generator stands one that draws 32 bits per element with a linear counter, as a paper
  * would: a baseline for the time; its bits are nobody's. */
 #include "../../tests/cuda/handmade_pass.h"
-#include "cuda/dropout.h"
+#include "cuda/ops/dropout.h"
 #include "timing.cuh"
 
 /* 32 random bits per element, eight draws per word. */

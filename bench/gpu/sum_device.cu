@@ -5,7 +5,7 @@
  * Sum and copy (cudaMemcpyAsync within the device) take turns, with the caches flushed before each;
  * medians by the device's clock. Target: at least 0.80 of the copy. */
 #include "../../tests/cuda/handmade_pass.h"
-#include "cuda/sum.h"
+#include "cuda/ops/sum.h"
 #include "timing.cuh"
 
 enum { MOST = 16 };

@@ -10,11 +10,11 @@
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 
-#include "cuda/combine.h"
-#include "cuda/digest.h"
-#include "cuda/dropout.h"
+#include "cuda/ops/combine.h"
+#include "cuda/ops/digest.h"
+#include "cuda/ops/dropout.h"
+#include "cuda/ops/sum.h"
 #include "cuda/pass/pass.h"
-#include "cuda/sum.h"
 #include "ordo/device.h"
 
 #ifdef __cplusplus

@@ -14,8 +14,9 @@ static const char SASS_U[] =
     "sm_90 assembly of nvcc 13.0.88, loop body over its elements; uniform as in the kernel of 7 "
     "rounds";
 
-static const char OWN[] = "sm_90 assembly of src/cuda/dropout.cu, nvcc 13.0.88, p = 0.1, seed and "
-                          "offset by value: loop body over its elements";
+static const char OWN[] =
+    "sm_90 assembly of src/cuda/ops/dropout.cu, nvcc 13.0.88, p = 0.1, seed and "
+    "offset by value: loop body over its elements";
 static const char ANY[] = "taken as sliced-any's: libordo has no kernel compiled for it";
 static const char SASS_0[] = "sm_90 assembly of nvcc 13.0.88, loop body over its elements; uniform "
                              "not counted, taken as none";

@@ -6,7 +6,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
-#include "cuda/combine.h"
+#include "cuda/ops/combine.h"
 extern "C" {
 #include "ordo/attention.h"
 }

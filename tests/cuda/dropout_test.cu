@@ -3,7 +3,7 @@
  * dropout: grid_test --fixed.)
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "cuda/dropout.h"
+#include "cuda/ops/dropout.h"
 #include "handmade_pass.h"
 
 static int passed, failed;

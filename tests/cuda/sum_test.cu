@@ -6,7 +6,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
-#include "cuda/sum.h"
+#include "cuda/ops/sum.h"
 
 static int passed, failed;
 

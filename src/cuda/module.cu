@@ -1,4 +1,4 @@
-/* device.cu: the module's table, queries of devices, and which kernels run a pass. */
+/* module.cu: the module's table, queries of devices, and which kernels run a pass. */
 #include "cuda/module.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "cuda/backward/pass.h"
 #include "cuda/dispatch.h"
 #include "cuda/forward/pass.h"
-#include "cuda/memory.h"
+#include "cuda/ops/memory.h"
 #include "cuda/phase/pass.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sink.h"

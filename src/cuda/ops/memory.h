@@ -1,7 +1,7 @@
-/* memory.h: entries of the module's table for programs without CUDA of their own: memory, streams,
- * events. Each is one or two runtime calls; ordo/device.h has the contracts. */
-#ifndef CUDA_MEMORY_H
-#define CUDA_MEMORY_H
+/* ops/memory.h: entries of the module's table for programs without CUDA of their own: memory,
+ * streams, events. Each is one or two runtime calls; ordo/device.h has the contracts. */
+#ifndef CUDA_OPS_MEMORY_H
+#define CUDA_OPS_MEMORY_H
 
 #include "ordo/status.h"
 

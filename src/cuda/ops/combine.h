@@ -1,6 +1,6 @@
-/* combine.h: parts of attention over disjoint sets of keys, merged on the device. Plain C. */
-#ifndef CUDA_COMBINE_H
-#define CUDA_COMBINE_H
+/* ops/combine.h: parts of attention over disjoint sets of keys, merged on the device. Plain C. */
+#ifndef CUDA_OPS_COMBINE_H
+#define CUDA_OPS_COMBINE_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/attention.h"

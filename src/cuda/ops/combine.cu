@@ -1,7 +1,7 @@
-/* combine.cu: one warp per row; parts are added in their order, column by column. Weights and sums
- * are those of the CPU backend, operation for operation (base/merge.h): the bits do not depend on
- * the grid or on how the parts were passed. */
-#include "cuda/combine.h"
+/* ops/combine.cu: one warp per row; parts are added in their order, column by column. Weights and
+ * sums are those of the CPU backend, operation for operation (base/merge.h): the bits do not depend
+ * on the grid or on how the parts were passed. */
+#include "cuda/ops/combine.h"
 
 #include "base/merge.h"
 #include "cuda/support/launch.h"

@@ -1,4 +1,4 @@
-/* dropout.cu: keep bits on the device: one pass over the bits of the threshold combines Philox
+/* ops/dropout.cu: keep bits on the device: one pass over the bits of the threshold combines Philox
  * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
  * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
@@ -6,7 +6,7 @@
  * device memory; thresholds known at compile time let one instruction combine two words. */
 #include <cuda_runtime.h>
 
-#include "cuda/dropout.h"
+#include "cuda/ops/dropout.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
 #include "cuda/tile/keep_inside.h"

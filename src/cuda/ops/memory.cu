@@ -1,5 +1,5 @@
-/* memory.cu: see the header. */
-#include "cuda/memory.h"
+/* ops/memory.cu: see the header. */
+#include "cuda/ops/memory.h"
 
 #include <stdio.h>
 

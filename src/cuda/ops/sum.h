@@ -1,6 +1,6 @@
-/* sum.h: the tree sum of arrays on the device. Plain C. */
-#ifndef CUDA_SUM_H
-#define CUDA_SUM_H
+/* ops/sum.h: the tree sum of arrays on the device. Plain C. */
+#ifndef CUDA_OPS_SUM_H
+#define CUDA_OPS_SUM_H
 
 #include "ordo/sum.h"
 

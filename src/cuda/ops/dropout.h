@@ -1,9 +1,10 @@
-/* dropout.h: keep bits made on the device, in storage order (docs/design/dropout-bits.md). Plain C.
+/* ops/dropout.h: keep bits made on the device, in storage order (docs/design/dropout-bits.md).
+ * Plain C.
  *
  * The words are those of ordo_keep_word(), whatever the grid: a warp makes whole blocks of 16 rows
  * x 128 columns, 256 bytes a store. */
-#ifndef CUDA_DROPOUT_H
-#define CUDA_DROPOUT_H
+#ifndef CUDA_OPS_DROPOUT_H
+#define CUDA_OPS_DROPOUT_H
 
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"

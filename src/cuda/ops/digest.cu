@@ -1,10 +1,10 @@
-/* digest.cu: xxh64-pieces. Four threads hash one piece, one per lane of XXH64, so that a warp works
- * on eight pieces; a second launch hashes the pieces' digests of each span in the same way.
+/* ops/digest.cu: xxh64-pieces. Four threads hash one piece, one per lane of XXH64, so that a warp
+ * works on eight pieces; a second launch hashes the pieces' digests of each span in the same way.
  *
  * The functions are those of the CPU (base/xxh64.h): the digests do not depend on the grid. A
  * thread reads AHEAD words before it uses them, because a lane is one chain of multiplications and
  * could not hide the latency of memory by itself. */
-#include "cuda/digest.h"
+#include "cuda/ops/digest.h"
 
 #include "base/xxh64.h"
 #include "cuda/support/launch.h"

@@ -1,6 +1,6 @@
-/* digest.h: xxh64-pieces on the device. Plain C. */
-#ifndef CUDA_DIGEST_H
-#define CUDA_DIGEST_H
+/* ops/digest.h: xxh64-pieces on the device. Plain C. */
+#ifndef CUDA_OPS_DIGEST_H
+#define CUDA_OPS_DIGEST_H
 
 #include "ordo/digest.h"
 
