@@ -5,7 +5,7 @@
  * flushed before each; medians. */
 #include "../../tests/cuda/backward_split.h"
 #include "../../tests/cuda/handmade_pass.h"
-#include "cuda/backward/kernel.h"
+#include "cuda/sm90/backward/kernel.h"
 #include "cuda/support/launch.h"
 #include "timing.cuh"
 

@@ -3,7 +3,7 @@
 #ifndef BENCH_CALIBRATE_CUH
 #define BENCH_CALIBRATE_CUH
 
-#include "cuda/common/wgmma.h"
+#include "cuda/sm90/wgmma.h"
 
 enum {
     TILE_BYTES = 32768,      /* what a store warp of the backward kernel adds at a time */

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/backward/pass.h"
 #include "cuda/dispatch.h"
-#include "cuda/forward/pass.h"
 #include "cuda/ops/memory.h"
-#include "cuda/phase/pass.h"
+#include "cuda/sm90/backward/pass.h"
+#include "cuda/sm90/forward/pass.h"
+#include "cuda/sm90/phases/pass.h"
+#include "cuda/sm90/wide/pass.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sink.h"
-#include "cuda/wide/pass.h"
 
 static ordo_status device_count(int *count, char *why, size_t why_size)
 {

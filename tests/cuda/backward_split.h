@@ -18,9 +18,9 @@
 #include <cuda_runtime.h>
 #include <math.h>
 
-#include "cuda/backward/kernel.h"
-#include "cuda/backward/rows.h"
 #include "cuda/pass/forward_order.h"
+#include "cuda/sm90/backward/kernel.h"
+#include "cuda/sm90/backward/rows.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/repair.h"
 

@@ -32,7 +32,7 @@
 #define NEXT           { .op = M_NEXT }
 #define STOP           { .op = M_STOP }
 
-/* ---- src/cuda/wide/keys.h, keys_load.h: given keep bits ---- */
+/* ---- src/cuda/sm90/wide/keys.h, keys_load.h: given keep bits ---- */
 
 enum {
     WK_K_FULL, WK_K_EMPTY, WK_V_FULL, WK_V_EMPTY, WK_Q_FULL, WK_Q_EMPTY, WK_Q_FULL_2, WK_Q_EMPTY_2,
@@ -97,7 +97,7 @@ static const model_kernel wide_keys = {
     },
 };
 
-/* ---- src/cuda/wide/queries.h ---- */
+/* ---- src/cuda/sm90/wide/queries.h ---- */
 
 enum {
     WQ_Q_FULL, WQ_Q_EMPTY, WQ_K_FULL, WQ_K_EMPTY, WQ_V_FULL, WQ_V_EMPTY, WQ_V_FULL_2, WQ_V_EMPTY_2,
@@ -141,7 +141,7 @@ static const model_kernel wide_queries = {
     },
 };
 
-/* ---- src/cuda/forward/kernel.h, roles.h, blocks.h: general, and under a block mask ---- */
+/* ---- src/cuda/sm90/forward/kernel.h, roles.h, blocks.h: general, and under a block mask ---- */
 
 enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
 
@@ -198,7 +198,7 @@ static const model_kernel forward_blocks = {
     },
 };
 
-/* ---- src/cuda/backward/kernel.h, roles.h, general.h: head size 128, given keep bits, block mask ---- */
+/* ---- src/cuda/sm90/backward/kernel.h, roles.h, general.h: head size 128, given keep bits, block mask ---- */
 
 enum {
     B_KV_FULL, B_KV_EMPTY, B_Q_FULL, B_Q_EMPTY, B_DO_FULL, B_DO_EMPTY, B_DQ_FULL, B_DQ_EMPTY, B_STEP_FULL,

@@ -2,7 +2,7 @@
  * without delays, whatever the layout, the rule, the order of sums and the source of keep bits.
  * Such kernels are made for this test only; repeat_test.cu delays the plain ones. Without a device
  * of compute capability 9.0: compiled, and skipped. */
-#include "cuda/backward/launch.h"
+#include "cuda/sm90/backward/launch.h"
 #include "handmade_batch.h"
 
 static int passed, failed;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/keep.h"
-#include "cuda/backward/rows.h"
+#include "cuda/sm90/backward/rows.h"
 extern "C" {
 #include "ordo/dropout.h"
 #include "plan/sizes.h"

@@ -2,7 +2,7 @@
  * integers, compared exactly. What differs is printed. Without a device: compiled, and skipped. */
 #define ORDO_WATCHDOG
 #include "base/half.h"
-#include "cuda/common/wgmma.h"
+#include "cuda/sm90/wgmma.h"
 #include "on_device.h"
 
 enum { ELEMENTS_MAX = 192 * 128, PRINTED = 4 };

@@ -2,7 +2,7 @@
  * another stream hammers memory, and with random delays before every turn.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "cuda/backward/kernel.h"
+#include "cuda/sm90/backward/kernel.h"
 #include "cuda/support/launch.h"
 #include "handmade_pass.h"
 

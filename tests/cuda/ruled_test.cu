@@ -1,6 +1,6 @@
-/* The forward kernels that know their rule of scores (forward/ruled.h) beside the others, bit by
- * bit: o and lse of dense batches beside the plain kernel; and, as no dropout changes lse, lse of
- * any batch and rule beside the general kernel with dropout. Without a device of compute
+/* The forward kernels that know their rule of scores (sm90/forward/ruled.h) beside the others, bit
+ * by bit: o and lse of dense batches beside the plain kernel; and, as no dropout changes lse, lse
+ * of any batch and rule beside the general kernel with dropout. Without a device of compute
  * capability 9.0: compiled, and skipped. */
 #include "handmade_batch.h"
 

@@ -68,7 +68,7 @@ fi
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ -x "$nvcc" ]; then
     cat >"$folder/slow.cu" <<'KERNELS'
-#include "cuda/common/wgmma.h"
+#include "cuda/sm90/wgmma.h"
 __global__ void __launch_bounds__(384) no_register_count(float *x)
 {
     if (threadIdx.x < 128) {

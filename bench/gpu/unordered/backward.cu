@@ -1,14 +1,15 @@
 /* backward.cu: the backward pass with dQ partials added as they come, for bench/gpu/attention_h200.
  *
- * Takes the place of src/cuda/backward/pass.cu in a module that is not part of the product: the
- * same kernel without turns, after dQ sums were cleared. What order costs is measured against it.
+ * Takes the place of src/cuda/sm90/backward/pass.cu in a module that is not part of the product:
+ * the same kernel without turns, after dQ sums were cleared. What order costs is measured against
+ * it.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>
 
-#include "cuda/backward/kernel.h"
-#include "cuda/backward/pass.h"
-#include "cuda/backward/rows.h"
+#include "cuda/sm90/backward/kernel.h"
+#include "cuda/sm90/backward/pass.h"
+#include "cuda/sm90/backward/rows.h"
 #include "cuda/support/launch.h"
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size)

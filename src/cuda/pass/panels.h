@@ -18,7 +18,7 @@ enum {
     PHASE_KEYS = ORDO_SM90_BACKWARD_K(576), /* keys of a tile of scores */
     PHASE_STEP = 64,                        /* rows or columns that a stage of the pipeline sums */
     PHASE_CHUNK = 4,                        /* tiles of scores in one unit */
-    PHASE_CHAIN_KEYS = ORDO_CHAIN_KEYS      /* keys of a unit of phase/chain.h */
+    PHASE_CHAIN_KEYS = ORDO_CHAIN_KEYS      /* keys of a unit of sm90/phases/chain.h */
 };
 
 typedef struct ordo_phase_panel {

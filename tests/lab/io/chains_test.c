@@ -29,7 +29,8 @@ static int64_t bytes_of(int64_t rows, int64_t columns)
     return 2 * rows * columns;
 }
 
-/* A unit of the chains, as its loader takes it (cuda/phase/chain_load.h) and its consumers store.
+/* A unit of the chains, as its loader takes it (cuda/sm90/phases/chain_load.h) and its consumers
+ * store.
  */
 static int64_t walk_chain(const shape *z, const ordo_cuda_batch *batch,
                           const ordo_phase_panel *panel, int32_t block)
@@ -51,7 +52,7 @@ static int64_t walk_chain(const shape *z, const ordo_cuda_batch *batch,
     return bytes + bytes_of(PHASE_CHAIN_KEYS, z->dim + z->v_dim); /* dk, dv */
 }
 
-/* A unit of the product for dq (cuda/phase/product.h). */
+/* A unit of the product for dq (cuda/sm90/phases/product.h). */
 static int64_t walk_queries(const shape *z, const ordo_cuda_batch *batch, int32_t tile)
 {
     const int32_t sequence = ordo_batch_find(batch, ORDO_BEFORE_QUERY, tile);

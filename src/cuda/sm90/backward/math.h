@@ -1,0 +1,517 @@
+/* sm90/backward/math.h: the consumer warpgroups of the backward kernel: products, and the
+ * arithmetic between them. */
+#ifndef CUDA_SM90_BACKWARD_MATH_H
+#define CUDA_SM90_BACKWARD_MATH_H
+
+#include <math.h>
+
+#include "cuda/sm90/backward/keep.h"
+#include "cuda/sm90/wgmma.h"
+#include "cuda/tile/zero_rows.h"
+
+/* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
+ * written its half of dS and has read what is written next. Two parities, because a warpgroup may
+ * arrive twice before the other has waited once. */
+enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
+
+/* Where a chain's dK and dV go. */
+struct chain_place {
+    int key, head, sequence; /* key: the first one, in the tensor */
+    int keys;                /* how many, at most 128; plain passes: or more */
+    bool dead;               /* no query sees them: they have zeros, whatever is computed */
+};
+
+template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
+          bool BLOCKS = false>
+struct backward_math {
+    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+    using KEEP = backward_keep<D, SOURCE, GENERAL, BLOCKS>;
+    enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
+    const int mine, thread; /* of the two consumer warpgroups; in the block */
+    const KEEP keep;
+    const uint32_t k_low; /* V lies behind K alike */
+    uint32_t dq_at, ds_at;
+
+    __device__ __forceinline__ backward_math(int mine_, int thread_)
+        : mine(mine_), thread(thread_), keep { mine_, thread_ },
+          k_low(ordo_descriptor_low(Z::K + mine_ * 64 * ORDO_LINE_BYTES, 16)),
+          dq_at(Z::DQ + mine_ * (Z::DQ_BYTES / 2) + ordo_partial_offset(thread_ % 128, 0) * 4),
+          ds_at(Z::DS + mine_ * Z::ROWS * ORDO_LINE_BYTES +
+                ordo_store_transposed_offset(Z::ROWS, thread_ / 32 % 4, thread_ % 32, 0))
+    {
+        /* Opaque, or they are recomputed from the thread index at every use. */
+        asm volatile("" : "+r"(dq_at), "+r"(ds_at));
+    }
+
+    __device__ __forceinline__ void s(float (&d)[SCORES], int stage) const /* S^T = K Q^T */
+    {
+        const uint32_t q_low = ordo_descriptor_low(Z::Q, 16) + stage * (Z::Q_BYTES / 16);
+        const uint32_t low = opaque(k_low);
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
+    }
+
+    __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
+    {
+        const uint32_t do_low = ordo_descriptor_low(Z::DO, 16) + stage * (Z::Q_BYTES / 16);
+        const uint32_t low = opaque(k_low) + (Z::V - Z::K) / 16;
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
+                                wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
+    }
+
+    /* dV += P^T dO, dK += dS^T Q; a chain's first step begins the sums. */
+    __device__ __forceinline__ void add(float (&d)[D / 2], const uint32_t (&a)[PACKED],
+                                        uint32_t tile, int stage, bool first) const
+    {
+        const uint32_t low =
+            ordo_descriptor_low(tile, Z::ROWS * ORDO_LINE_BYTES) + stage * (Z::Q_BYTES / 16);
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++)
+            wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(low, k), k > 0 || !first);
+    }
+
+    /* dQ = dS K: 64 rows x 64 columns a warpgroup; halves of the columns, or of the rows. */
+    __device__ __forceinline__ void dq(float (&d)[32], int stage) const
+    {
+        const uint32_t ds_low = (D == 64 ? opaque(k_low) + (Z::DS - Z::K) / 16 /* 64 rows on, too */
+                                         : ordo_descriptor_low(Z::DS, 16)) +
+                                stage * (Z::DS_BYTES / 16);
+        const uint32_t low = ordo_descriptor_low(Z::K, Z::KEYS * ORDO_LINE_BYTES) +
+                             (D == 128 ? mine * (Z::KEYS * ORDO_LINE_BYTES / 16) : 0);
+#pragma unroll
+        for (int k = 0; k < Z::KEYS / 16; k++)
+            wgmma_ss<F16, 0, 1>(d, wgmma_by_columns(ds_low, Z::ROWS, k), wgmma_by_rows(low, k),
+                                k > 0);
+    }
+
+    /* The one thread of the warpgroup that copies its tiles out. */
+    __device__ __forceinline__ bool leads(void) const
+    {
+        return opaque((uint32_t)thread) % 128 == 0;
+    }
+
+    __device__ __forceinline__ void arrive(uint32_t bar) const
+    {
+        mbar_arrive_warp(bar, (uint32_t)thread % 32);
+    }
+
+    static __device__ __forceinline__ uint32_t dq_full(uint32_t j)
+    {
+        return Z::DQ_FULL + 8 * (j % Z::DQ_BUFFERS);
+    }
+
+    static __device__ __forceinline__ void wait_dq(uint32_t j)
+    {
+        mbar_wait(Z::DQ_EMPTY + 8 * (j % Z::DQ_BUFFERS), (j / Z::DQ_BUFFERS & 1) ^ 1);
+    }
+
+    /* Of step j, once its buffer is free. */
+    __device__ __forceinline__ void put_dq(const float (&d)[32], uint32_t j) const
+    {
+        const uint32_t buffer = j % Z::DQ_BUFFERS;
+#pragma unroll
+        for (int i = 0; i < 32; i += 4)
+            store_shared4(dq_at + buffer * Z::DQ_BYTES + ordo_partial_offset(0, i) * 4, d[i],
+                          d[i + 1], d[i + 2], d[i + 3]);
+    }
+
+    __device__ __forceinline__ void put_ds(const uint32_t (&ds)[PACKED], int stage) const
+    {
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++)
+            store_matrix4_transposed(ordo_store_transposed_slice(ds_at + stage * Z::DS_BYTES, k),
+                                     ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]);
+    }
+
+    /* Address of this thread's row statistics; recomputed, because registers are full. */
+    __device__ __forceinline__ uint32_t stat_at(void) const
+    {
+        return Z::LSE + opaque((uint32_t)thread) % 4 * 16;
+    }
+
+    /* Row statistics of a stage: each load has four of sixteen rows. */
+    __device__ __forceinline__ void stats(float (&x)[STATS], int which, int stage) const
+    {
+        const uint32_t at = stat_at() + which + stage * Z::STAT_BYTES;
+#pragma unroll
+        for (int i = 0; i < Z::ROWS / 16; i++)
+            load_shared4(at + 64 * i, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+    }
+
+    static __device__ __forceinline__ float gradient(float p, float dp, float delta)
+    {
+        return score_gradient<Z::DROP>(p, dp, delta);
+    }
+
+    /* Thread x's first key of a tile, its first query is 2 * (x % 4); register i has query_of(i)
+     * further, and every other pair the key 8 further. */
+    template <class INTEGER> __device__ __forceinline__ int key_of(INTEGER x) const
+    {
+        return mine * 64 + (int)(x / 32 % 4 * 16 + x % 32 / 4);
+    }
+
+    static __device__ __forceinline__ int query_of(int i)
+    {
+        return ordo_accumulator_column(0, i);
+    }
+
+    /* Sets what the mask hides to -inf. */
+    __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int kv_len) const
+    {
+        if (cut == CUT_NOTHING)
+            return;
+        const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
+        const int key = load_shared(Z::CHAIN + 4) + key_of(x);
+        const int first0 = key >= kv_len ? 1 << 20 : key - column - cut;
+        const int first1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
+        show(sc, ones_from(before(first0)), ones_from(before(first1)));
+    }
+
+    /* How many of this thread's queries come before query x. */
+    static __device__ __forceinline__ int before(int x)
+    {
+        return ordo_columns_before(x, SCORES / 2);
+    }
+
+    /* All but some of its queries become -inf; of its two keys each. */
+    static __device__ __forceinline__ void show(float (&sc)[SCORES], uint32_t seen0, uint32_t seen1)
+    {
+#pragma unroll
+        for (int i = 0; i < SCORES; i++)
+            if (!((i & 2 ? seen1 : seen0) >> (i / 4 * 2 + i % 2) & 1))
+                sc[i] = -INFINITY;
+    }
+
+    /* ---- general passes ---- */
+
+    static __device__ __forceinline__ uint32_t step_at(uint32_t j)
+    {
+        return KEEP::step_at(j);
+    }
+
+    /* ALiBi of step j: its slope, and the distance of register 0. */
+    __device__ __forceinline__ int far(uint32_t j, float &slope) const
+    {
+        int32_t row, bits;
+        load_shared2(step_at(j) + GENERAL_ROW, row, bits);
+        slope = __int_as_float(bits);
+        const int x = (int)opaque((uint32_t)thread);
+        if constexpr (BLOCKS &&
+                      SOURCE == ORDO_KEEP_GIVEN) /* unsigned takes a register less there */
+            return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x & 3) - key_of((uint32_t)x);
+        return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
+    }
+
+    /* Scores to what the rule gives. */
+    __device__ __forceinline__ void score(float (&sc)[SCORES], uint32_t j,
+                                          const ordo_score_rule &rule) const
+    {
+        apply_rule<1, true>(sc, rule, [&](float &slope) { return far(j, slope); });
+    }
+
+    /* The gradient of softcap, for the sixteen queries k of a step. */
+    __device__ __forceinline__ void uncap(float (&ds)[SCORES], const float (&p)[SCORES], int k,
+                                          uint32_t j, const ordo_score_rule &rule) const
+    {
+        float slope, l[4];
+        const float away = (float)far(j, slope);
+        load_shared4(stat_at() + (j & 1) * Z::STAT_BYTES + 64 * k, l[0], l[1], l[2], l[3]);
+#pragma unroll
+        for (int i = 8 * k; i < 8 * k + 8; i++)
+            ds[i] *= cap_gradient(fabsf(p[i]), l[i / 4 % 2 * 2 + i % 2], rule, slope * rule.slope,
+                                  away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
+    }
+
+    /* STEP_ENDS and STEP_CUT, above the head. */
+    static __device__ __forceinline__ int32_t special(uint32_t j)
+    {
+        return load_shared(step_at(j) + GENERAL_HEAD);
+    }
+
+    static __device__ __forceinline__ int rows_of(uint32_t j)
+    {
+        return load_shared(Z::CHAIN + CHAIN_END) - load_shared(step_at(j) + GENERAL_ROW);
+    }
+
+    __device__ __forceinline__ void zero(uint32_t tile, int count, int valid) const
+    {
+        zero_rows(tile, count, Z::PANELS, valid, (int)opaque((uint32_t)thread), OWN + mine);
+    }
+
+    /* Zeroes rows beyond the sequence: queries of step j, keys of the chain. The product that
+     * computes the scores of such queries may be in flight: they are masked. */
+    __device__ __forceinline__ void zero_queries(uint32_t j) const
+    {
+        if (special(j) & STEP_ENDS) {
+            const int rows = rows_of(j);
+            zero(Z::Q + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+            zero(Z::DO + (j & 1) * Z::Q_BYTES, Z::ROWS, rows);
+        }
+    }
+
+    __device__ __forceinline__ void zero_keys(void) const
+    {
+        const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        if (keys < Z::KEYS) {
+            zero(Z::K, Z::KEYS, keys);
+            zero(Z::V, Z::KEYS, keys);
+        }
+    }
+
+    /* Which of this thread's queries have its key, or the one 8 further, in their intervals: bits
+     * as in show(). Queries that do not exist have the interval of the last one. */
+    __device__ __forceinline__ uint2 in_intervals(uint32_t j, int column, int key, int rows,
+                                                  const ordo_cuda_block_mask &blocks) const
+    {
+        int32_t interval, first_key;
+        load_shared2(step_at(j) + Z::STEP_OWN, interval, first_key);
+        uint2 seen = { 0, 0 };
+        key += first_key;
+#pragma unroll 1
+        for (int b = 0; b < SCORES / 2; b++) {
+            const int at = interval + ordo_min32(column + b / 2 * 8 + b % 2, rows - 1);
+            const int first = __ldg(blocks.first + at), last = __ldg(blocks.last + at);
+            seen.x |= (uint32_t)(first <= key && key <= last) << b;
+            seen.y |= (uint32_t)(first <= key + 8 && key + 8 <= last) << b;
+        }
+        return seen;
+    }
+
+    /* Sets what the band of the sequence, its end or a block mask hides to -inf; most tiles are
+     * whole. */
+    __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j,
+                                                 const ordo_cuda_block_mask &blocks) const
+    {
+        int32_t high, low;
+        if (!(special(j) & STEP_CUT))
+            return;
+        const int row = load_shared(step_at(j) + GENERAL_ROW);
+        const int rows = rows_of(j), keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        load_shared2(Z::CHAIN + CHAIN_HIGH, high, low);
+        high = wrapping_sum(high, row);
+        low = wrapping_sum(low, row);
+        const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4), key = key_of(x);
+        const int first = key - column - high, last = key - column - low, end = rows - column;
+        const int end0 = key < keys ? ordo_min32(last + 1, end) : 0;
+        const int end1 = key + 8 < keys ? ordo_min32(last + 9, end) : 0;
+        uint2 seen = { ~0u, ~0u };
+        if constexpr (BLOCKS)
+            if (special(j) & STEP_PARTIAL)
+                seen = in_intervals(j, column, key, rows, blocks);
+        show(sc, seen.x & ones_from(before(first)) & ~ones_from(before(end0)),
+             seen.y & ones_from(before(first + 8)) & ~ones_from(before(end1)));
+    }
+
+    /* Where the chain's sums go. Plain passes compute the zeros of keys that no query sees. */
+    __device__ __forceinline__ chain_place place(const ordo_backward_args &args,
+                                                 int32_t &words /* all that were read */) const
+    {
+        chain_place at;
+        at.key = load_shared(Z::CHAIN + 4);
+        at.head = load_shared(Z::CHAIN + 8);
+        at.sequence = load_shared(Z::CHAIN + 12);
+        at.keys = args.run.band.kv_len - at.key;
+        at.dead = false;
+        words = at.key | at.head | at.sequence;
+        if constexpr (GENERAL) {
+            const int32_t keys = load_shared(Z::CHAIN + CHAIN_KEYS);
+            const int32_t dead = load_shared(Z::CHAIN + CHAIN_DEAD);
+            at.keys = keys & 255;
+            at.dead = dead != 0;
+            words |= keys | dead;
+        }
+        return at;
+    }
+
+    /* The same at the end of a chain; then lets the next one come. */
+    __device__ __forceinline__ chain_place leave(const ordo_backward_args &args) const
+    {
+        int32_t words;
+        const chain_place at = place(args, words);
+        arrive(bar_after(Z::KV_EMPTY, words));
+        return at;
+    }
+
+    /* P, then dS, from S (masked) and dP (in flight); dV += P^T dO is left in flight, if it is
+     * wanted. */
+    template <bool KEYS>
+    __device__ __forceinline__ void
+    gradients(float (&sc)[SCORES], float (&dp)[SCORES], float (&dv)[D / 2],
+              const float (&lse)[STATS], uint32_t (&p)[PACKED], uint32_t (&ds)[PACKED], uint32_t j,
+              const ordo_backward_args &args, bool first) const
+    {
+        const int stage = j & 1;
+        const float scale_log2 = args.scale_log2;
+        typename KEEP::stored_bits from = {};
+        if (KEEP::WITH_EXP) {
+            from = keep.stored(j);
+            KEEP::wait(j);
+        }
+        if constexpr (D == 128) {
+            float delta[STATS];
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -lse[i / 4 * 2 + i % 2]));
+                if (KEEP::WITH_EXP)
+                    KEEP::mark(sc, k, from);
+            }
+            if (KEEP::AFTER_EXP) {
+                from = keep.stored(j);
+                KEEP::wait(j);
+#pragma unroll
+                for (int k = 0; k < Z::ROWS / 16; k++)
+                    KEEP::mark(sc, k, from);
+            }
+            stats(delta, Z::DELTA - Z::LSE, stage);
+            pack_kept(p, sc);
+            issue_dv<KEYS>(dv, p, stage, first);
+            if (Z::DROP && KEYS) /* else no product uses P: when dS is stored */
+                keep.release(j);
+            wgmma_wait<1>(); /* dP */
+            wgmma_pin(dp);
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                dp[i] = gradient(sc[i], dp[i], delta[i / 4 * 2 + i % 2]);
+            if (GENERAL && args.rule.cap > 0.0f)
+#pragma unroll
+                for (int k = 0; k < Z::ROWS / 16; k++)
+                    uncap(dp, sc, k, j, args.rule);
+            pack(ds, dp);
+        } else { /* P in f32 beside P in bf16 and dP: too many registers. So dS comes first, and
+                  * the row statistics when they are needed. */
+            const uint32_t at = stat_at() + stage * Z::STAT_BYTES;
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+                float l[4];
+                load_shared4(at + 64 * k, l[0], l[1], l[2], l[3]);
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    sc[i] = exp2_approx(fmaf(sc[i], scale_log2, -l[i / 4 % 2 * 2 + i % 2]));
+                if (KEEP::WITH_EXP)
+                    KEEP::mark(sc, k, from);
+            }
+            wgmma_wait<0>();
+            wgmma_pin(dp);
+            if (KEEP::WITH_DS)
+                KEEP::wait(j);
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+                float d[4];
+                if (KEEP::WITH_DS)
+                    KEEP::mark(sc, k, keep.stored(j));
+                load_shared4(at + (Z::DELTA - Z::LSE) + 64 * k, d[0], d[1], d[2], d[3]);
+#pragma unroll
+                for (int i = 8 * k; i < 8 * k + 8; i++)
+                    dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
+                if (GENERAL && args.rule.cap > 0.0f)
+                    uncap(dp, sc, k, j, args.rule);
+#pragma unroll
+                for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
+                    p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
+            }
+            issue_dv<KEYS>(dv, p, stage, first);
+            if (Z::DROP && KEYS) /* as above */
+                keep.release(j);
+            pack(ds, dp);
+        }
+    }
+
+    /* This warpgroup's 64 keys of dV or dK, through the two buffers of dS. Not 0 if any number of
+     * this thread's is not finite. */
+    __device__ __forceinline__ uint32_t put_out(const float (&d)[D / 2], float scale,
+                                                const CUtensorMap *map,
+                                                const ordo_cuda_tensor &tensor, int head_dim,
+                                                const chain_place &at) const
+    {
+        uint32_t taint = 0;
+        const uint32_t x = opaque((uint32_t)thread);
+        const bool leader = leads();
+        const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
+        const uint32_t line_at = rows_at + ordo_store_offset(Z::KEYS, x / 32 % 4, x % 32, 0);
+        const int rows = GENERAL ? at.keys - mine * 64 : 64; /* that exist */
+        if (leader)
+            bulk_wait_read(); /* what was stored from there before has been read */
+        named_sync(OWN + mine, 128);
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int i = 8 * c; i < 8 * c + 8; i += 2) {
+                pairs[i / 2 % 4] = pack_pair<F16>(d[i] * scale, d[i + 1] * scale);
+                taint = not_finite<F16>(taint, pairs[i / 2 % 4]);
+            }
+            store_matrix4(ordo_store_slice(line_at, Z::KEYS, c), pairs[0], pairs[1], pairs[2],
+                          pairs[3]);
+        }
+        fence_shared_to_async();
+        named_sync(OWN + mine, 128);
+        if (GENERAL && rows < 64) /* the rows behind are another sequence's, or zeroed elsewhere */
+            put_rows(rows_at, rows, tensor, head_dim, at);
+        else if (leader) {
+#pragma unroll
+            for (int p = 0; p < Z::PANELS; p++)
+                tma_store(map, rows_at + p * Z::KEYS * ORDO_LINE_BYTES, p * ORDO_PANEL_COLUMNS,
+                          at.key + mine * 64, at.head, at.sequence);
+            bulk_commit();
+        }
+        return taint;
+    }
+
+    /* Stores the first rows of a partial tile, 16 bytes per thread. */
+    __device__ __forceinline__ void put_rows(uint32_t rows_at, int rows,
+                                             const ordo_cuda_tensor &tensor, int head_dim,
+                                             const chain_place &at) const
+    {
+        uint16_t *to = (uint16_t *)tensor.data + at.sequence * tensor.sequence +
+                       at.head * tensor.head + (at.key + mine * 64) * tensor.row;
+#pragma unroll 1
+        for (int c = (int)opaque((uint32_t)thread) % 128; c < rows * (D / 8); c += 128) {
+            const int line = c / (D / 8), column = c % (D / 8) * 8;
+            float4 x;
+            load_shared4(rows_at + ordo_tile_offset(Z::KEYS, line, column), x.x, x.y, x.z, x.w);
+            if (column < head_dim)
+                *(float4 *)(to + line * tensor.row + column) = x;
+        }
+    }
+
+    static __device__ __forceinline__ void pack_kept(uint32_t (&to)[PACKED],
+                                                     const float (&from)[SCORES])
+    {
+#pragma unroll
+        for (int i = 0; i < PACKED; i++)
+            to[i] = pack_kept_pair(from[2 * i], from[2 * i + 1]);
+    }
+
+    static __device__ __forceinline__ uint32_t pack_kept_pair(float low, float high)
+    {
+        return Z::DROP && !KEEP::AFTER_EXP
+                   ? pack_positive_pair<F16>(low, high)
+                   : pack_pair<F16>(kept_value<Z::DROP>(low), kept_value<Z::DROP>(high));
+    }
+
+    static __device__ __forceinline__ void pack(uint32_t (&to)[PACKED], const float (&from)[SCORES])
+    {
+#pragma unroll
+        for (int i = 0; i < PACKED; i++)
+            to[i] = pack_pair<F16>(from[2 * i], from[2 * i + 1]);
+    }
+
+    template <bool KEYS>
+    __device__ __forceinline__ void issue_dv(float (&dv)[D / 2], const uint32_t (&p)[PACKED],
+                                             int stage, bool first) const
+    {
+        wgmma_pin(dv);
+        wgmma_fence();
+        if (KEYS)
+            add(dv, p, Z::DO, stage, first);
+        wgmma_commit();
+    }
+};
+
+#endif

@@ -1,0 +1,185 @@
+/* sm90/backward/rows.cu: dQ as rows of bf16 or f16, after the chains; and the arguments of these.
+ */
+#include "cuda/sm90/backward/rows.h"
+
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/unseen.h"
+#include "cuda/tile/layout.h"
+#include "plan/family_sm90.h"
+
+/* Number x of all query heads in the order in which their chains are issued. */
+static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_t x)
+{
+    const int32_t first = ordo_run_heads(&run, 0), key = x / run.group_heads;
+    const int32_t head =
+        key < first ? ordo_run_head(&run, 0, key) : ordo_run_head(&run, 1, key - first);
+    return head * run.group_heads + x % run.group_heads;
+}
+
+/* 128 threads per half tile of 64 x 64. A tile that no key adds to was never stored: its dq is
+ * zero. */
+template <int D, bool EARLY, bool GENERAL, bool F16>
+static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ ordo_row_args args)
+{
+    enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
+    grid_let_next(); /* the repair: it waits by itself */
+    const int half = blockIdx.x % 2, t = threadIdx.x, quad = t % 4;
+    const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
+    const int32_t i = blockIdx.x / 2 % args.q_tiles;
+    const int64_t tile = (int64_t)all * args.q_tiles + i;
+    if (GENERAL && EARLY) /* acquire: the table was written by another kernel */
+        (void)load_acquire(args.turns);
+    const tile_place at = place_of<ROWS, GENERAL>(args, all, i);
+    const bool seen = at.keys > 0;
+    if (EARLY) {
+        ordo_watch watch;
+        if (t == 0)
+            for (uint32_t spins = 0; seen && load_acquire(args.turns + tile) != at.keys; spins++) {
+                __nanosleep(500);
+                watch.look(ORDO_WAIT_COUNTER, (uint64_t)(args.turns + tile), (uint32_t)at.keys);
+            }
+        __syncthreads();
+        if (blockIdx.x == gridDim.x - 1) /* this kernel ends no sooner than the chains */
+            grid_wait();
+    }
+    const float4 *from = (const float4 *)args.dq_sum + (2 * tile + half) * 1024 + t;
+    uint32_t pairs[2][8]; /* rows r and r + 8, columns in eights: this thread's two of each */
+    uint32_t taint = 0;
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        const float4 x =
+            seen ? from[ordo_partial_offset(0, 4 * c) / 4] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        pairs[0][c] = pack_pair<F16>(x.x * args.scale, x.y * args.scale);
+        pairs[1][c] = pack_pair<F16>(x.z * args.scale, x.w * args.scale);
+        taint = not_finite<F16>(not_finite<F16>(taint, pairs[0][c]), pairs[1][c]);
+    }
+    if (taint)
+        args.ticket[ORDO_NOT_FINITE] = 1;
+    const int row0 = at.row0 + (D == 64 ? half * 64 : 0) + ordo_accumulator_row(t, 0);
+    const int column0 = D == 128 ? half * 64 : 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+            /* Four threads exchange pairs, so that each has eight columns. */
+            uint32_t out[4];
+#pragma unroll
+            for (int d = 0; d < 4; d++) {
+                const int source = (quad + d) % 4, target = (quad + 4 - d) % 4;
+                const uint32_t *mine = pairs[r] + 4 * g;
+                const uint32_t sent = target == 0   ? mine[0]
+                                      : target == 1 ? mine[1]
+                                      : target == 2 ? mine[2]
+                                                    : mine[3];
+                const uint32_t got = __shfl_sync(~0u, sent, (t % 32 & 28) | source);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (e == source)
+                        out[e] = got;
+            }
+            const int row = row0 + 8 * r, column = column0 + 32 * g + 8 * quad;
+            if (row < at.q_len && (!GENERAL || column < args.head_dim))
+                *(uint4 *)((char *)args.a.data + 2 * (element(args.a, at, row) + column)) =
+                    make_uint4(out[0], out[1], out[2], out[3]);
+        }
+}
+
+/* ---- launch ---- */
+
+template <int D> static const void *end_of(bool plain, bool early, bool f16)
+{
+    if (plain && !early) /* bf16: for measurements */
+        return (const void *)end_kernel<D, false, false, false>;
+    if (plain)
+        return f16 ? (const void *)end_kernel<D, true, false, true>
+                   : (const void *)end_kernel<D, true, false, false>;
+    if (f16)
+        return early ? (const void *)end_kernel<D, true, true, true>
+                     : (const void *)end_kernel<D, false, true, true>;
+    return early ? (const void *)end_kernel<D, true, true, false>
+                 : (const void *)end_kernel<D, false, true, false>;
+}
+
+ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size)
+{
+    ordo_row_args args = ordo_row_args_of(pass);
+    args.a = pass->dq;
+    const bool plain = ordo_backward_plain(pass);
+    const ordo_cuda_grid grid = { (unsigned)(2 * args.tiles), 128, 0,
+                                  early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
+    const void *kernel = ordo_pass_bucket(pass) == 64 ? end_of<64>(plain, early, pass->f16)
+                                                      : end_of<128>(plain, early, pass->f16);
+    if (args.tiles > 0 && pass->dq.data)
+        CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
+    CUDA_TRY(ordo_backward_unseen(pass, why, why_size));
+    return ordo_repair_backward(pass, why, why_size);
+}
+
+static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *args)
+{
+    args->batch = pass->batch;
+    args->dk_rows = pass->dk;
+    args->dv_rows = pass->dv;
+    args->head_dim = pass->head_dim;
+    args->v_head_dim = pass->v_head_dim;
+    args->ruled = ordo_pass_ruled(pass);
+    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
+    if (args->ruled)
+        args->scale_log2 = args->rule.unit;
+    args->slopes = pass->slopes;
+    args->slopes_sequence = pass->slopes_sequence;
+    args->maker = ordo_keep_maker_of(pass);
+    args->blocks = pass->blocks;
+    args->carry = pass->carry;
+    args->kv_rows = pass->kv_rows;
+}
+
+ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
+                                    ordo_backward_args *args, int *blocks, char *why,
+                                    size_t why_size)
+{
+    const ordo_run *run = &pass->run;
+    const bool plain = ordo_backward_plain(pass), packed = pass->layout == ORDO_PACKED;
+    const int64_t sequences = packed ? 1 : run->sequences;
+    /* A tensor map needs at least one row; nothing is copied from it. */
+    const int64_t q_rows = plain ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;
+    const int64_t kv_rows = plain ? run->band.kv_len : pass->kv_rows > 0 ? pass->kv_rows : 1;
+    const ordo_cuda_lengths q = { q_rows, run->kv_heads * run->group_heads, sequences,
+                                  pass->head_dim };
+    const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
+    ordo_cuda_lengths values = kv, outputs = q;
+    values.head_dim = outputs.head_dim = pass->v_head_dim;
+    CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, keys, why, why_size));
+    if (pass->dk.data) {
+        CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
+        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64, why, why_size));
+    }
+    if (pass->carry.in) {
+        const int piece = plain ? keys / ORDO_SUMS_PIECES : keys;
+        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece, why, why_size));
+    }
+    args->run = *run;
+    args->first_class = ordo_run_tickets(run, 0);
+    args->units = args->first_class + ordo_run_tickets(run, 1); /* ragged: no more than these */
+    args->q_tiles = ordo_band_query_tiles(&run->band);
+    args->keep_scale = pass->keep_scale;
+    args->keep_bits = pass->keep_bits;
+    args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
+    args->out_scale = ordo_pass_dk_scale(pass);
+    args->scale_log2 = pass->scale * (float)ORDO_LOG2_E;
+    args->lse2 = pass->lse2;
+    args->delta = pass->delta;
+    args->dq_sum = pass->dq_sum;
+    args->turns = pass->turns;
+    args->ticket = pass->ticket;
+    general_arguments(pass, args);
+    CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size));
+    if (*blocks == 0) /* no keys: the block draws a ticket and ends */
+        *blocks = 1;
+    return ORDO_OK;
+}

@@ -1,0 +1,140 @@
+/* sm90/forward/blocks.h: the producer thread of the forward kernel under a block mask.
+ *
+ * A unit walks the key tiles that the rows of bits of its warpgroups have, of 64 queries each: from
+ * the last of their union (record.last) down to the first (record.first). Each stage of K says
+ * which tile it holds and which warpgroups see it. The others pass on it, or hide all of it if they
+ * have begun and not ended. */
+#ifndef CUDA_SM90_FORWARD_BLOCKS_H
+#define CUDA_SM90_FORWARD_BLOCKS_H
+
+#include "cuda/sm90/forward/roles.h"
+
+/* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it,
+ * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
+enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_CUT = 26, LISTED_WHOLE = 28 };
+
+template <class Z> ORDO_DEVICE forward_listed *forward_listed_of(char *smem, uint32_t drawn)
+{
+    return (forward_listed *)(smem + (Z::LISTED - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
+}
+
+/* Describes a unit. One that sees nothing walks key tile 0, all of it hidden. */
+template <int D, int DV>
+ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char *smem,
+                                 uint32_t drawn)
+{
+    using Z = forward_shape<D, DV, true, true>;
+    const ordo_cuda_block_mask &blocks = args.blocks;
+    forward_record *const to = forward_record_of<Z>(smem, drawn);
+    forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+    const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
+    const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
+    const int64_t row = ordo_blocks_row_at(&blocks, place.head,
+                                           ordo_blocks_before(&blocks, &s, args.backward_rows), i);
+    ordo_span all = ordo_blocks_span(0, 0);
+    for (int m = 0; m < Z::CONSUMERS; m++) {
+        const ordo_span own = i + m < tiles ? blocks.spans[row + m] : ordo_blocks_span(0, 0);
+        more->lowest[m] = own.first;
+        all.first = min(all.first, own.first);
+        all.last = max(all.last, own.last);
+    }
+    to->last = max(0, all.last);
+    to->first = min(all.first, to->last);
+    more->words = blocks.words + row * blocks.across;
+    more->rows = min((int)Z::CONSUMERS, tiles - i);
+    more->interval =
+        (int32_t)(ordo_blocks_mask(&blocks, place.sequence, place.head) * blocks.q_len) + to->row;
+    more->kv_head = place.head / args.group_heads;
+}
+
+/* What a stage of K says of a key tile. */
+template <class Z>
+ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_record *record,
+                                const forward_listed *more, int tile)
+{
+    static_assert((int)Z::CONSUMERS == 2, "a bit for each");
+    const int left = tile * Z::COLUMNS, right = left + Z::COLUMNS;
+    int32_t says = tile;
+    for (int m = 0; m < more->rows; m++) {
+        const ordo_tile_word *const word =
+            more->words + m * args.blocks.across + tile / ORDO_TILE_BITS;
+        const bool seen = ordo_bit(word->seen, tile), cut = ordo_bit(word->cut, tile);
+        const int first = record->row + 64 * m;
+        const bool whole = seen && !cut && right <= min(record->kv_len, first + record->high + 1) &&
+                           left >= first + 63 + record->low;
+        says |= seen << (LISTED_SEEN + m) | cut << (LISTED_CUT + m) | whole << (LISTED_WHOLE + m);
+    }
+    return says;
+}
+
+/* Loads the `number`-th key tile of a block, or its values. What does not change from tile to tile
+ * is read from the record each time: registers are few. */
+template <class Z, bool VALUES>
+ORDO_DEVICE void listed_load_tile(const ordo_forward_args &args, char *smem, uint32_t drawn,
+                                  uint32_t number, int tile)
+{
+    const uint32_t stage = number % Z::STAGES, full = (VALUES ? Z::V_FULL : Z::K_FULL) + 8 * stage;
+    const uint32_t bytes = VALUES ? Z::V_BYTES : Z::K_BYTES;
+    const uint32_t to = (VALUES ? Z::V : Z::K) + stage * bytes;
+    mbar_wait((VALUES ? Z::V_EMPTY : Z::K_EMPTY) + 8 * stage, (number / Z::STAGES & 1) ^ 1);
+    const forward_record *const record = forward_record_of<Z>(smem, drawn);
+    const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+    if (!VALUES)
+        store_shared(Z::TILE + 4 * stage, listed_tile<Z>(args, record, more, tile));
+    mbar_expect(full, bytes);
+    const int row = record->kv_row + tile * Z::COLUMNS, head = more->kv_head, batch = record->batch;
+#pragma unroll
+    for (int p = 0; p < (VALUES ? Z::V_PANELS : Z::PANELS); p++)
+        tma_load(to + p * Z::COLUMNS * ORDO_LINE_BYTES, VALUES ? &args.v : &args.k, full,
+                 p * ORDO_PANEL_COLUMNS, row, head, batch, policy_evict_last());
+}
+
+template <class Z>
+ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, uint32_t drawn)
+{
+    const uint32_t stage = forward_q_stage<Z>(drawn), full = Z::Q_FULL + 8 * stage;
+    mbar_wait(Z::Q_EMPTY + 8 * stage, forward_q_phase<Z>(drawn) ^ 1);
+    const forward_record *const record = forward_record_of<Z>(smem, drawn);
+    mbar_expect(full, Z::Q_BYTES);
+    const int row = record->q_row + record->row, head = record->head, batch = record->batch;
+#pragma unroll
+    for (int p = 0; p < Z::PANELS; p++)
+        tma_load(Z::Q + stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, full,
+                 p * ORDO_PANEL_COLUMNS, row, head, batch, policy_evict_first());
+}
+
+template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
+{
+    using Z = forward_shape<D, DV, true, true>;
+    const int units = forward_units<true>(args);
+    uint32_t drawn = 0, loaded = 0; /* units and key tiles so far */
+    if ((int)blockIdx.x < units)
+        listed_describe<D, DV>(args, blockIdx.x, smem, 0);
+    for (int ticket = blockIdx.x; ticket < units;) {
+        int tile = forward_record_of<Z>(smem, drawn)->last;
+        listed_load_tile<Z, false>(args, smem, drawn, loaded, tile);
+        listed_load_queries<Z>(args, smem, drawn);
+        ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
+        while (tile >= 0) { /* keys a tile ahead of values */
+            const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+            const int below =
+                tile > forward_record_of<Z>(smem, drawn)->first
+                    ? ordo_blocks_below(more->words, args.blocks.across, more->rows, tile)
+                    : -1;
+            if (below >= 0)
+                listed_load_tile<Z, false>(args, smem, drawn, loaded + 1, below);
+            listed_load_tile<Z, true>(args, smem, drawn, loaded, tile);
+            loaded++;
+            tile = below;
+        }
+        drawn++;
+        if (ticket < units) /* in the shadow of the loads issued so far */
+            listed_describe<D, DV>(args, ticket, smem, drawn);
+    }
+    mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_phase<Z>(drawn) ^ 1);
+    forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
+    mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* sm90/forward/pass.cu: launches the forward kernel that a pass needs; and the plain kernel's
+ * instances.
+ */
+#include "cuda/sm90/forward/pass.h"
+
+#include "cuda/sm90/forward/kernel.h"
+#include "cuda/support/launch.h"
+#include "cuda/support/repair.h"
+#include "cuda/support/sequences.h"
+#include "cuda/support/tiles.h"
+
+/* Dense, whole head sizes, no window, no sink, nothing added to scores: the plain kernel's. */
+static bool is_plain(const ordo_cuda_pass *pass)
+{
+    return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
+           pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == ordo_pass_bucket(pass) &&
+           pass->v_head_dim == ordo_pass_bucket(pass) && ordo_pass_bucket(pass) <= 128 &&
+           !pass->blocks.start &&
+           /* At 64 registers do not suffice. */
+           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
+}
+
+template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
+{
+    if constexpr (D == 128)
+        if (ordo_pass_keep_source(pass) == ORDO_KEEP_MADE)
+            return forward_instance<D, D, ORDO_KEEP_MADE, false, F16>();
+    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
+        return forward_instance<D, D, ORDO_KEEP_GIVEN, false, F16>();
+    return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
+}
+
+/* Softcap and ALiBi together, softcap at head size 64, and scales that are negative or extreme, are
+ * decided at run time. */
+static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
+{
+    const ordo_score_rule rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
+    if (!ordo_pass_ruled(pass))
+        return ORDO_RULE_NONE;
+    if (rule.cap > 0.0f)
+        return rule.biased || ordo_pass_bucket(pass) == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;
+    return rule.unit == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
+}
+
+static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
+{
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    if (pass->blocks.start)
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_blocks_64(pass->f16, source)
+                                            : ordo_forward_blocks_128(pass->f16, source);
+    if (is_plain(pass) && pass->head_dim == 64)
+        return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
+    if (is_plain(pass))
+        return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
+    const ordo_forward_rule rule = rule_of(pass);
+    if (ordo_pass_bucket(pass) <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_ruled_64(pass->f16, rule)
+                                            : ordo_forward_ruled_128(pass->f16, rule);
+    if (ordo_pass_bucket(pass) <= 128)
+        return ordo_pass_bucket(pass) == 64 ? ordo_forward_general_64(pass->f16, source)
+                                            : ordo_forward_general_128(pass->f16, source);
+    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+        return ordo_forward_general_256(pass->f16, source);
+    return pass->v_head_dim <= 128 ? ordo_forward_general_192_128(pass->f16, source)
+                                   : ordo_forward_general_192(pass->f16, source);
+}
+
+/* Arguments of the general kernel only. */
+static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
+{
+    args->rows = pass->o;
+    args->chunks = pass->v_head_dim / 8;
+    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
+    args->ruled = ordo_pass_ruled(pass);
+    if (args->ruled) {
+        args->scale = args->rule.natural;
+        args->scale_log2 = args->rule.unit;
+    }
+    args->slopes = pass->slopes;
+    args->slopes_sequence = pass->slopes_sequence;
+    args->sink = pass->sink;
+    args->blocks = pass->blocks;
+    args->backward_rows = pass->run.band.bq;
+}
+
+static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel,
+                          char *why, size_t why_size)
+{
+    const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
+    const bool plain = is_plain(pass), packed = pass->layout == ORDO_PACKED;
+    const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
+    ordo_forward_args args = {};
+    args.issue = ordo_forward_order(&pass->run, kernel->rows, kernel->columns,
+                                    plain ? pass->head_dim : ordo_pass_bucket(pass));
+    args.units = args.issue.q_tiles * args.issue.all_heads;
+    args.group_heads = pass->run.group_heads;
+    args.scale = pass->scale;
+    args.scale_log2 = pass->scale * (float)ORDO_LOG2_E;
+    args.lse = pass->lse;
+    args.ticket = pass->ticket;
+    args.keep_scale = pass->keep_scale;
+    args.keep_bits = (const uint2 *)pass->keep_bits;
+    args.batch = pass->batch;
+    args.maker = ordo_keep_maker_of(pass);
+    args.select = ordo_keep_select_of(pass->keep.threshold);
+    if (!plain)
+        tell_general(&args, pass);
+    const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
+                                  pass->head_dim };
+    ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,
+                             sequences, pass->head_dim };
+    ordo_cuda_lengths values = kv, outputs = q;
+    values.head_dim = outputs.head_dim = pass->v_head_dim;
+    const ordo_cuda_tensor *k = &pass->k, *v = &pass->v;
+    if (kv.rows == 0) { /* all keys are masked, but a tensor map needs memory */
+        kv = values = q;
+        k = v = &pass->q;
+    }
+    CUDA_TRY(ordo_cuda_map(&args.q, &pass->q, q, kernel->rows, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.v, v, values, kernel->columns, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, outputs, 64, why, why_size));
+    /* An upper bound for a packed batch: every sequence may have one partial tile. */
+    const int64_t units =
+        packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
+    int blocks = 0;
+    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
+    /* The ticket and the flag behind it, unless ordo_cuda_sequences() has cleared them. */
+    if (!pass->table)
+        CUDA_CALL(
+            cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
+                                  ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream, why, why_size);
+}
+
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
+        return ORDO_OK; /* nothing to write */
+    const ordo_forward_instance kernel = instance_of(pass);
+    ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
+    own.ragged.forward_rows = kernel.rows;
+    CUDA_TRY(ordo_cuda_sequences(&own, why, why_size));
+    CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
+    CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
+    CUDA_TRY(launch(pass, &kernel, why, why_size));
+    return ordo_repair_forward(pass, why, why_size);
+}

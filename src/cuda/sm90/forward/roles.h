@@ -1,0 +1,290 @@
+/* sm90/forward/roles.h: shared memory of the forward kernel, and its producer thread.
+ *
+ * The producer looks a ticket up once, while the consumers work on the unit before, and writes what
+ * it found for them: four numbers in the plain kernel, whose sequences are all alike, and a record
+ * in the general kernel, which runs batches of any layout. */
+#ifndef CUDA_SM90_FORWARD_ROLES_H
+#define CUDA_SM90_FORWARD_ROLES_H
+
+#include "cuda/sm90/forward/args.h"
+#include "cuda/tile/layout.h"
+#include "cuda/tile/ptx.h"
+#include "plan/family_sm90.h"
+
+/* A unit of the plain kernel. */
+struct forward_slot {
+    int32_t row;         /* the tile's first one; -1: no more units */
+    int32_t last;        /* key tile: they are walked from there down to the first */
+    int32_t head, batch; /* query head, and its sequence */
+};
+
+/* A unit of the general kernel. */
+struct forward_record {
+    int32_t head;          /* query head; -1: no more units */
+    int32_t batch;         /* the sequence in tensors */
+    int32_t q_row, kv_row; /* its first ones in tensors */
+    int32_t row;           /* the tile's first one, of the sequence */
+    int32_t q_len, kv_len, low, high;
+    int32_t first, last; /* key tiles, walked last to first. At least one */
+    int32_t diagonal;
+    float slope; /* ALiBi */
+    uint32_t keep_head;
+    int32_t keep_across;
+    int64_t keep; /* the head's first block of bits */
+    int64_t lse;  /* place of the head's row 0 */
+};
+
+/* What a unit has beside its record under a block mask: sm90/forward/blocks.h. */
+struct forward_listed {
+    const ordo_tile_word *words; /* rows of bits of the tile's queries, one after the other */
+    int32_t rows;                /* how many of them exist */
+    int32_t interval;            /* place of the tile's first row among the intervals */
+    int32_t kv_head;
+    int32_t lowest[2]; /* key tile that a warpgroup sees; INT32_MAX: none */
+};
+
+/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask. */
+template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape {
+    enum {
+        /* Under a block mask the rows of a block: others would walk what only some of them see. */
+        ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
+        COLUMNS = ORDO_SM90_FORWARD_K(D),
+        CONSUMERS = ROWS / 64,    /* warpgroups */
+        STAGES = D == 64 ? 4 : 2, /* of K and of V */
+        THREADS = 128 * (CONSUMERS + 1),
+        /* Together at most what the block starts with: 128 per thread if there are three consumer
+         * warpgroups, else 168. */
+        CONSUMER_REGISTERS = CONSUMERS == 3 ? 160
+                             : D == 64      ? 224
+                             : GENERAL      ? 232
+                                            : 240,
+        PRODUCER_REGISTERS = CONSUMERS == 3 ? 32
+                             : D == 64      ? 56
+                             : GENERAL      ? 40
+                                            : 24,
+        PANELS = D / ORDO_PANEL_COLUMNS,
+        V_PANELS = DV / ORDO_PANEL_COLUMNS,
+        Q_BYTES = ROWS * D * 2,
+        O_BYTES = ROWS * DV * 2,
+        K_BYTES = COLUMNS * D * 2,
+        V_BYTES = COLUMNS * DV * 2,
+        /* What there is room for beside K and V: O in a buffer of its own, else in Q's place; two
+         * buffers of Q, else one. */
+        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 1024 - STAGES * (K_BYTES + V_BYTES),
+        O_IN_Q = 2 * Q_BYTES + O_BYTES > ROOM,
+        Q_STAGES = O_IN_Q && 2 * Q_BYTES > ROOM ? 1 : 2,
+        /* A record is read longer than the Q it came with: that of unit n + 4 is written after the
+         * Q of unit n + 1 was released, and by then every warp has finished unit n. */
+        RECORDS = 4,
+        /* shared memory */
+        Q = ORDO_SMEM_BASE,
+        K = Q + Q_STAGES * Q_BYTES,
+        V = K + STAGES * K_BYTES,
+        O = O_IN_Q ? Q : V + STAGES * V_BYTES,
+        Q_FULL = V + STAGES * V_BYTES + (O_IN_Q ? 0 : O_BYTES), /* barriers, 8 bytes each */
+        Q_EMPTY = Q_FULL + 16,
+        K_FULL = Q_EMPTY + 16,
+        K_EMPTY = K_FULL + 8 * STAGES,
+        V_FULL = K_EMPTY + 8 * STAGES,
+        V_EMPTY = V_FULL + 8 * STAGES,
+        SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to: slots or records */
+        LISTED = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record)
+                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
+        TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
+        END = TILE + (BLOCKS ? 4 * STAGES : 0), /* of each stage of K */
+        BYTES = END - ORDO_SMEM_BASE
+    };
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(ROWS % 64 == 0, "a consumer warpgroup has 64 rows");
+    static_assert(DV <= D, "O leaves from Q's place");
+    static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
+    static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
+    static_assert((int)SLOT % alignof(forward_record) == 0, "records");
+    static_assert((int)LISTED % alignof(forward_listed) == 0, "and more");
+};
+
+/* Initialises the barriers; by one thread. */
+template <class Z> ORDO_DEVICE void forward_barriers(void)
+{
+    for (int s = 0; s < Z::Q_STAGES; s++) {
+        mbar_init(Z::Q_FULL + 8 * s, 1);
+        mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+    }
+    for (int s = 0; s < Z::STAGES; s++) {
+        mbar_init(Z::K_FULL + 8 * s, 1);
+        mbar_init(Z::V_FULL + 8 * s, 1);
+        mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+        mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+    }
+    mbar_init_fence();
+}
+
+/* Stage and phase of Q for unit number `drawn` of a block. */
+template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
+{
+    return Z::Q_STAGES == 1 ? 0 : drawn & 1;
+}
+
+template <class Z> ORDO_DEVICE uint32_t forward_q_phase(uint32_t drawn)
+{
+    return Z::Q_STAGES == 1 ? drawn & 1 : drawn >> 1 & 1;
+}
+
+template <class Z> ORDO_DEVICE forward_record *forward_record_of(char *smem, uint32_t drawn)
+{
+    return (forward_record *)(smem + (Z::SLOT - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
+}
+
+/* The slot of a unit: written when its Q stage is empty, read when it is full. */
+template <class Z> ORDO_DEVICE void forward_slot_write(uint32_t drawn, const forward_slot &slot)
+{
+    store_shared_int4(Z::SLOT + 16 * forward_q_stage<Z>(drawn),
+                      make_int4(slot.row, slot.last, slot.head, slot.batch));
+}
+
+template <class Z> ORDO_DEVICE forward_slot forward_slot_read(uint32_t drawn)
+{
+    const int4 slot = load_shared_int4(Z::SLOT + 16 * forward_q_stage<Z>(drawn));
+    return { slot.x, slot.y, slot.z, slot.w };
+}
+
+/* Tickets of the pass; how many a packed or padded batch has only the table knows. */
+template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
+{
+    if (GENERAL && args.batch.table)
+        return args.issue.heads * args.batch.table[args.batch.sequences].forward_tile;
+    return args.units;
+}
+
+template <int D, int DV, bool BLOCKS = false>
+ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, int ticket,
+                                                forward_record *to)
+{
+    using Z = forward_shape<D, DV, true, BLOCKS>;
+    ordo_forward_place place;
+    if (args.batch.table) {
+        place = ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.group_heads, ticket);
+    } else {
+        const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
+        place = { unit.head / args.issue.heads, unit.head % args.issue.heads, unit.tile };
+    }
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
+    const ordo_band band = ordo_sequence_band(&s, Z::ROWS, Z::COLUMNS);
+    const ordo_span keys = ordo_band_keys(&band, place.tile);
+    const bool sees_nothing = keys.last < keys.first; /* walks one key tile and masks all of it */
+    to->head = place.head;
+    to->batch = s.batch;
+    to->q_row = s.q_row;
+    to->kv_row = s.kv_row;
+    to->row = place.tile * Z::ROWS;
+    to->q_len = s.q_len;
+    to->kv_len = s.kv_len;
+    to->low = s.low;
+    to->high = s.high;
+    to->first = sees_nothing ? 0 : keys.first;
+    to->last = sees_nothing ? 0 : keys.last;
+    to->diagonal = s.diagonal;
+    to->slope = 0.0f;
+    if (args.slopes)
+        to->slope = args.slopes[place.sequence * args.slopes_sequence + place.head];
+    to->keep_head = keep_head_of(args.maker, s.id, place.head);
+    to->keep_across = s.keep_across;
+    to->keep = s.keep + place.head * s.keep_head;
+    to->lse = s.lse + place.head * args.batch.lse_head;
+    return place;
+}
+
+/* Where the loads of a unit begin. */
+struct forward_from {
+    int q_row, kv_row, head, kv_head, batch, first, last;
+};
+
+template <int D, int DV, bool GENERAL>
+ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket,
+                                       const forward_record *record)
+{
+    using Z = forward_shape<D, DV, GENERAL>;
+    if constexpr (GENERAL)
+        return { record->q_row + record->row,
+                 record->kv_row,
+                 record->head,
+                 record->head / args.group_heads,
+                 record->batch,
+                 record->first,
+                 record->last };
+    const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
+    const int head = unit.head % args.issue.heads;
+    return { unit.tile * Z::ROWS,          0, head,         head / args.group_heads,
+             unit.head / args.issue.heads, 0, unit.keys - 1 };
+}
+
+template <int D, int DV, bool GENERAL>
+ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
+{
+    using Z = forward_shape<D, DV, GENERAL>;
+    const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
+    const int units = forward_units<GENERAL>(args);
+    int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
+    uint32_t drawn = 0; /* units so far */
+    if constexpr (GENERAL)
+        if ((int)blockIdx.x < units)
+            forward_describe<D, DV>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
+    for (int ticket = blockIdx.x; ticket < units; drawn++) {
+        const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
+        const forward_from from =
+            forward_loads<D, DV, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
+        auto load_k = [&](int tile) {
+            mbar_wait(Z::K_EMPTY + 8 * k_stage, k_phase);
+            mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
+#pragma unroll
+            for (int p = 0; p < Z::PANELS; p++)
+                tma_load(Z::K + k_stage * Z::K_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
+                         Z::K_FULL + 8 * k_stage, p * ORDO_PANEL_COLUMNS,
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
+            if (++k_stage == Z::STAGES) {
+                k_stage = 0;
+                k_phase ^= 1;
+            }
+        };
+        load_k(from.last); /* its stage is free before Q's */
+        mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+        if constexpr (!GENERAL)
+            forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
+        mbar_expect(q_full, Z::Q_BYTES);
+#pragma unroll
+        for (int p = 0; p < Z::PANELS; p++)
+            tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
+                     p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
+        const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
+        /* The general kernel reads it from the record at each use, to save a register. */
+        const int &first = GENERAL ? forward_record_of<Z>(smem, drawn)->first : from.first;
+        for (int tile = from.last; tile >= first; tile--) {
+            if (tile > first)
+                load_k(tile - 1);
+            mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
+            mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);
+#pragma unroll
+            for (int p = 0; p < Z::V_PANELS; p++)
+                tma_load(Z::V + v_stage * Z::V_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
+                         Z::V_FULL + 8 * v_stage, p * ORDO_PANEL_COLUMNS,
+                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
+            if (++v_stage == Z::STAGES) {
+                v_stage = 0;
+                v_phase ^= 1;
+            }
+            if constexpr (GENERAL) /* in the shadow of the loads issued so far */
+                if (tile == from.last && next < units)
+                    forward_describe<D, DV>(args, next, forward_record_of<Z>(smem, drawn + 1));
+        }
+        ticket = next;
+    }
+    const uint32_t q_stage = forward_q_stage<Z>(drawn);
+    mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+    if constexpr (GENERAL)
+        forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
+    else
+        forward_slot_write<Z>(drawn, { -1, 0, 0, 0 });
+    mbar_arrive(Z::Q_FULL + 8 * q_stage);
+}
+
+#endif

@@ -1,0 +1,459 @@
+/* sm90/phases/chain.h: scores and the products by keys of the backward pass by phases, in one
+ * kernel, for heads whose dK and dV of 64 keys fit the registers.
+ *
+ * A unit is 64 keys of a key head: K and V stay in shared memory, dK and dV in registers, and the
+ * query tiles of a panel come in the order of the plan, at each the query heads of the group, 64
+ * rows at a time. Two consumer warpgroups share a step by matrix:
+ *
+ *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
+ *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q;  dS^T to the workspace
+ *
+ * P crosses in 16 bits, from each thread to the one at the same place in the other warpgroup. The
+ * warpgroups issue in turns, as in sm90/wide/keys.h. Every sum has the order and the roundings that
+ * sm90/phases/scores.h and sm90/phases/product.h give it, so the bits are theirs, but P is never
+ * stored, dS is read once instead of twice, and dV has no columns but its own. */
+#ifndef CUDA_SM90_PHASES_CHAIN_H
+#define CUDA_SM90_PHASES_CHAIN_H
+
+#include <math.h>
+
+#include "cuda/sm90/phases/chain_load.h"
+#include "cuda/sm90/phases/product.h"
+#include "cuda/sm90/phases/tile.h"
+
+/* K or V of a unit as the first operand of its products. HELD: in registers, if there are enough:
+ * then shared memory, which has to pass more bytes than the tensor cores have time for, has a third
+ * less to do for the scores of a step. */
+template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
+    uint32_t a[HELD ? COLUMNS / 4 : 1];
+
+    __device__ __forceinline__ void load(uint32_t tile, int x)
+    {
+        const uint32_t line = tile + ordo_store_offset(WIDE_TILE, x / 32, x % 32, 0);
+        if constexpr (HELD)
+#pragma unroll
+            for (int k = 0; k < COLUMNS / 16; k++)
+                load_matrix4(ordo_store_slice(line, WIDE_TILE, k), a[4 * k], a[4 * k + 1],
+                             a[4 * k + 2], a[4 * k + 3]);
+    }
+
+    /* d = A B^T */
+    __device__ __forceinline__ void times(float (&d)[WIDE_SCORES], uint32_t tile, uint32_t b) const
+    {
+        if constexpr (HELD) {
+            const uint32_t b_low = ordo_descriptor_low(b, 16);
+#pragma unroll
+            for (int k = 0; k < COLUMNS / 16; k++)
+                wgmma_rs<F16, 0>(d, a + 4 * k, wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
+        } else {
+            wide_scores<F16, COLUMNS>(d, tile, b);
+        }
+    }
+};
+
+template <int D, int DV, bool F16> struct chain_math {
+    using Z = chain_shape<D, DV>;
+    const ordo_phase_chains &args;
+    const int x;           /* thread of the warpgroup */
+    uint32_t stage, phase; /* of the step at hand */
+    uint32_t j;            /* steps of this block so far */
+
+    __device__ __forceinline__ void arrive(uint32_t bar) const
+    {
+        mbar_arrive_warp(bar, (uint32_t)x % 32);
+    }
+
+    static __device__ __forceinline__ int32_t of_unit(uint32_t unit, int place)
+    {
+        return load_shared(Z::UNIT + (unit & 1) * Z::UNIT_BYTES + 4 * place);
+    }
+
+    __device__ __forceinline__ int32_t of_step(int place) const
+    {
+        return load_shared(Z::record(stage, phase) + 4 * place);
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        j++;
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+
+    __device__ __forceinline__ uint32_t q(void) const
+    {
+        return Z::q(stage, phase);
+    }
+
+    __device__ __forceinline__ uint32_t dout(void) const
+    {
+        return Z::dout(stage, phase);
+    }
+
+    /* Q; and dO, if it has no barrier of its own. */
+    __device__ __forceinline__ void wait_q(void) const
+    {
+        mbar_wait(Z::Q_FULL + 8 * stage, phase);
+    }
+
+    /* dO, if it has a barrier of its own. Both consumer warpgroups wait for both barriers of a step
+     * before they arrive anywhere that lets the stage be loaded again: a parity of a barrier cannot
+     * be waited for after the next one. */
+    __device__ __forceinline__ void wait_dout(void) const
+    {
+        if (Z::SWAPPED)
+            mbar_wait(Z::DOUT_FULL + 8 * stage, phase);
+    }
+
+    /* dP has read dO. Where a stage is released as a whole, dK does it. */
+    __device__ __forceinline__ void release_dout(void) const
+    {
+        if (Z::SWAPPED)
+            arrive(Z::DOUT_EMPTY + 8 * stage);
+    }
+
+    /* Rows beyond a ragged sequence become zero before a sum runs over them. */
+    template <int COLUMNS>
+    __device__ __forceinline__ void zero_queries(uint32_t tile, uint32_t unit, int mine) const
+    {
+        if (args.product.all.batch.table)
+            wide_zero_rows<COLUMNS>(tile, of_unit(unit, CHAIN_QUERIES) - of_step(STEP_ROW), mine);
+    }
+
+    /* This thread's first key, and its first query of a step, in the sequence. */
+    __device__ __forceinline__ int key(uint32_t unit) const
+    {
+        return of_unit(unit, CHAIN_KEY) + ordo_accumulator_row(x, 0);
+    }
+
+    __device__ __forceinline__ int query(void) const
+    {
+        return of_step(STEP_ROW) + 2 * (x % 4);
+    }
+
+    __device__ __forceinline__ int away(uint32_t unit) const
+    {
+        return query() + of_unit(unit, CHAIN_DIAGONAL) - key(unit);
+    }
+
+    /* Queries that see this thread's two keys. */
+    __device__ __forceinline__ phase_window window(uint32_t unit) const
+    {
+        const ordo_cuda_sequence s =
+            ordo_batch_sequence(&args.product.all.batch, of_unit(unit, CHAIN_SEQUENCE));
+        const int first = query();
+        phase_window w;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = key(unit) + 8 * r;
+            w.from[r] = at < s.kv_len ? at - s.high - first : 0;
+            w.to[r] = at < s.kv_len ? min(at - s.low, s.q_len - 1) - first : -1;
+        }
+        return w;
+    }
+
+    /* P of a step from its S: packed for dV, and to the other warpgroup, with the derivative of
+     * softcap in it. */
+    __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES],
+                                                  uint32_t (&p)[WIDE_PACKED], uint32_t unit) const
+    {
+        const uint32_t to = Z::P + (j & 1) * Z::P_BYTES + x * 16;
+        float lse[16];
+        wide_stats(lse, Z::LSE + stage * Z::STAT_BYTES, x);
+        relative_logits<1, false>(
+            s, args.rule, args.ruled, [&](int i) { return lse[i / 4 * 2 + i % 2]; },
+            [&](float &slope) {
+                slope = __int_as_float(of_step(STEP_SLOPE));
+                return away(unit);
+            });
+        if (of_step(STEP_CUT))
+            phase_hide(s, window(unit), -INFINITY);
+#pragma unroll
+        for (int i = 0; i < WIDE_SCORES; i++)
+            s[i] = exp2_approx(s[i]);
+#pragma unroll
+        for (int i = 0; i < WIDE_PACKED; i++)
+            p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
+        wait_dout(); /* for dV; gradients() could not go on without it */
+        mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
+        if (args.rule.cap > 0.0f) {
+            const float slope2 = __int_as_float(of_step(STEP_SLOPE)) * args.rule.slope;
+            const int first = away(unit);
+#pragma unroll
+            for (int i = 0; i < WIDE_SCORES; i++)
+                s[i] *= cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.rule, slope2,
+                                     (float)wide_away<1>(first, i));
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                store_shared_int4(to + 2048 * k,
+                                  { (int)pack_pair<F16>(s[8 * k], s[8 * k + 1]),
+                                    (int)pack_pair<F16>(s[8 * k + 2], s[8 * k + 3]),
+                                    (int)pack_pair<F16>(s[8 * k + 4], s[8 * k + 5]),
+                                    (int)pack_pair<F16>(s[8 * k + 6], s[8 * k + 7]) });
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                store_shared_int4(to + 2048 * k, { (int)p[4 * k], (int)p[4 * k + 1],
+                                                   (int)p[4 * k + 2], (int)p[4 * k + 3] });
+        }
+        arrive(Z::P_FULL + 8 * (j & 1));
+    }
+
+    /* dS of a step from its dP and P: packed for dK. P is released when the product of dK has been
+     * issued: that waits for the loads, an arrival would not. */
+    __device__ __forceinline__ void gradients(float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
+                                              uint32_t unit) const
+    {
+        const uint32_t from = Z::P + (j & 1) * Z::P_BYTES + x * 16;
+        mbar_wait(Z::P_FULL + 8 * (j & 1), j >> 1 & 1);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float delta[4];
+            const int4 p = load_shared_int4(from + 2048 * k);
+            const uint32_t w[4] = { (uint32_t)p.x, (uint32_t)p.y, (uint32_t)p.z, (uint32_t)p.w };
+            load_shared4(Z::DELTA + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, delta[0], delta[1],
+                         delta[2], delta[3]);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                dp[8 * k + i] = (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) *
+                                (i % 2 ? pair_high<F16>(w[i / 2]) : pair_low<F16>(w[i / 2]));
+        }
+        if (of_step(STEP_CUT))
+            phase_hide(dp, window(unit), 0.0f);
+#pragma unroll
+        for (int i = 0; i < WIDE_PACKED; i++)
+            ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
+        if (args.ds)
+            store(ds, unit);
+    }
+
+    /* dS^T to the workspace, 64 bytes per quad and key. */
+    __device__ __forceinline__ void store(const uint32_t (&ds)[WIDE_PACKED], uint32_t unit) const
+    {
+        const int64_t line = of_step(STEP_LINE) + key(unit);
+        uint16_t *const to =
+            args.ds + line * PHASE_ROWS + of_step(STEP_ROW) % PHASE_ROWS + 8 * (x % 4);
+        phase_store_pairs<WIDE_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
+    }
+
+    /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */
+    template <int FACTORS, int N> struct sums_of {
+        product_math<PHASE_BY_KEYS, F16, 2 * N> math;
+        typename product_math<PHASE_BY_KEYS, F16, 2 * N>::unit_state u;
+
+        __device__ __forceinline__ sums_of(const chain_math &c, uint32_t unit)
+            : math { c.args.product, { 0, c.x, { 0, 0 }, 0 } }, u {
+                  of_unit(unit, CHAIN_KEY),      of_unit(unit, CHAIN_HEAD),
+                  of_unit(unit, CHAIN_SEQUENCE), 0,
+                  of_unit(unit, CHAIN_ENDS),     &c.args.product.factors[FACTORS]
+              }
+        {
+        }
+    };
+
+    template <int FACTORS, int N>
+    __device__ __forceinline__ void begin(float (&d)[N], uint32_t unit) const
+    {
+        const sums_of<FACTORS, N> sums(*this, unit);
+        sums.math.begin(d, sums.u);
+    }
+
+    template <int FACTORS, int N>
+    __device__ __forceinline__ void end(float (&d)[N], uint32_t unit) const
+    {
+        const sums_of<FACTORS, N> sums(*this, unit);
+        sums.math.end(d, sums.u);
+    }
+
+    /* S, P, dV */
+    __device__ __forceinline__ void run_scores(void)
+    {
+        named_arrive(WIDE_PINGPONG, 256);
+        for (uint32_t unit = 0;; unit++) {
+            float dv[DV / 2], s[WIDE_SCORES];
+            uint32_t p[WIDE_PACKED];
+            chain_tile<F16, D, Z::K_HELD> k;
+            mbar_wait(Z::K_FULL, unit & 1);
+            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            if (steps < 0)
+                break;
+            begin<0>(dv, unit);
+            if (steps == 0) { /* keys that no query sees */
+                arrive(Z::K_EMPTY);
+                end<0>(dv, unit);
+                continue;
+            }
+            k.load(Z::K, x);
+            wait_q();
+            wgmma_pin(s);
+            wgmma_fence();
+            k.times(s, Z::K, q());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(s);
+            if (steps == 1)
+                arrive(Z::K_EMPTY);
+            probabilities(s, p, unit);
+#pragma unroll 1
+            for (int32_t n = 1; n < steps; n++) {
+                const uint32_t last = stage, tile = dout();
+                zero_queries<DV>(tile, unit, 0);
+                advance();
+                named_sync(WIDE_PINGPONG, 256);
+                wgmma_pin(dv);
+                wgmma_fence();
+                wide_add<F16>(dv, p, tile);
+                wgmma_commit();
+                wait_q();
+                wgmma_pin(s);
+                wgmma_fence();
+                k.times(s, Z::K, q());
+                wgmma_commit();
+                named_arrive(WIDE_PINGPONG + 1, 256);
+                wgmma_wait<1>();
+                arrive(Z::DOUT_EMPTY + 8 * last);
+                wgmma_wait<0>();
+                wgmma_pin(dv);
+                wgmma_pin(s);
+                if (n + 1 == steps)
+                    arrive(Z::K_EMPTY); /* so that the next unit's K is loaded meanwhile */
+                probabilities(s, p, unit);
+            }
+            zero_queries<DV>(dout(), unit, 0);
+            wgmma_pin(dv);
+            wgmma_fence();
+            wide_add<F16>(dv, p, dout());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(dv);
+            arrive(Z::DOUT_EMPTY + 8 * stage);
+            advance();
+            end<0>(dv, unit);
+        }
+    }
+
+    /* dP, dS, dK */
+    __device__ __forceinline__ void run_gradients(void)
+    {
+        for (uint32_t unit = 0;; unit++) {
+            float dk[D / 2], dp[WIDE_SCORES];
+            uint32_t ds[WIDE_PACKED];
+            chain_tile<F16, DV, Z::V_HELD> v;
+            mbar_wait(Z::V_FULL, unit & 1);
+            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            if (steps < 0)
+                break;
+            begin<1>(dk, unit);
+            if (steps == 0) {
+                arrive(Z::V_EMPTY);
+                end<1>(dk, unit);
+                continue;
+            }
+            v.load(Z::V, x);
+            wait_q();
+            wait_dout();
+            wgmma_pin(dp);
+            wgmma_fence();
+            v.times(dp, Z::V, dout());
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(dp);
+            release_dout();
+            if (steps == 1)
+                arrive(Z::V_EMPTY);
+            gradients(dp, ds, unit);
+#pragma unroll 1
+            for (int32_t n = 1; n < steps; n++) {
+                const uint32_t last = stage, tile = q(), crossed = Z::P_EMPTY + 8 * (j & 1);
+                zero_queries<D>(tile, unit, 1);
+                advance();
+                wait_q();
+                named_sync(WIDE_PINGPONG + 1, 256);
+                wgmma_pin(dk);
+                wgmma_fence();
+                wide_add<F16>(dk, ds, tile);
+                wgmma_commit();
+                arrive(crossed);
+                wait_dout();
+                wgmma_pin(dp);
+                wgmma_fence();
+                v.times(dp, Z::V, dout());
+                wgmma_commit();
+                named_arrive(WIDE_PINGPONG, 256);
+                wgmma_wait<1>();
+                arrive(Z::Q_EMPTY + 8 * last);
+                wgmma_wait<0>();
+                wgmma_pin(dk);
+                wgmma_pin(dp);
+                release_dout();
+                if (n + 1 == steps)
+                    arrive(Z::V_EMPTY);
+                gradients(dp, ds, unit);
+            }
+            zero_queries<D>(q(), unit, 1);
+            wgmma_pin(dk);
+            wgmma_fence();
+            wide_add<F16>(dk, ds, q());
+            wgmma_commit();
+            arrive(Z::P_EMPTY + 8 * (j & 1));
+            wgmma_wait<0>();
+            wgmma_pin(dk);
+            arrive(Z::Q_EMPTY + 8 * stage);
+            advance();
+            end<1>(dk, unit);
+        }
+    }
+};
+
+template <int D, int DV, bool F16>
+__global__ void __launch_bounds__(PHASE_THREADS, 1)
+    phase_chain(const __grid_constant__ ordo_phase_chains args)
+{
+    using Z = chain_shape<D, DV>;
+    extern __shared__ __align__(1024) char smem[];
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        mbar_init(Z::K_FULL, 1);
+        mbar_init(Z::K_EMPTY, 4);
+        mbar_init(Z::V_FULL, 1);
+        mbar_init(Z::V_EMPTY, 4);
+        for (int s = 0; s < Z::STAGES; s++) {
+            mbar_init(Z::Q_FULL + 8 * s, 1);
+            mbar_init(Z::DOUT_EMPTY + 8 * s, 8); /* dV and dK, the last that read the stage */
+            if (Z::SWAPPED) { /* DOUT_EMPTY: dV and dP. Q_EMPTY: dK, for S came before its P */
+                mbar_init(Z::DOUT_FULL + 8 * s, 1);
+                mbar_init(Z::Q_EMPTY + 8 * s, 4);
+            }
+        }
+        for (int s = 0; s < 2; s++) {
+            mbar_init(Z::P_FULL + 8 * s, 4);
+            mbar_init(Z::P_EMPTY + 8 * s, 4);
+        }
+        mbar_init_fence();
+    }
+    __syncthreads();
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
+        if (threadIdx.x < 32 && elect_one())
+            chain_loader<D, DV> { args, policy_evict_last(), 0, 0, 0 }.all_units();
+        return;
+    }
+    registers_up<Z::CONSUMER_REGISTERS>();
+    chain_math<D, DV, F16> math { args, (int)threadIdx.x % 128, 0, 0, 0 };
+    if (warpgroup == 1)
+        math.run_scores();
+    else
+        math.run_gradients();
+}
+
+template <int D, int DV> static ordo_phase_kernel phase_chain_of(bool f16)
+{
+    return { f16 ? (const void *)phase_chain<D, DV, true> : (const void *)phase_chain<D, DV, false>,
+             chain_shape<D, DV>::BYTES };
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* sm90/phases/chain_load.h: shared memory and loads of the chains of the backward pass by phases
+ * (sm90/phases/chain.h). */
+#ifndef CUDA_SM90_PHASES_CHAIN_LOAD_H
+#define CUDA_SM90_PHASES_CHAIN_LOAD_H
+
+#include "cuda/sm90/phases/pipe.h"
+#include "cuda/sm90/wide/wide.h"
+
+enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
+static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");
+static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
+
+/* With two stages (SWAPPED) Q and dO of a step have barriers of their own, and change places from
+ * one use of a stage to the next: Q is loaded where dO was, which is released first, and dO where Q
+ * was. The products come in the order dV, S of the next step, dK, dP of the next step. Each load
+ * has the time of four of them; if Q and dO kept their places, dO would have six and Q two. */
+template <int D, int DV> struct chain_shape {
+    enum {
+        CONSUMER_REGISTERS = 224,
+        PRODUCER_REGISTERS = 56,
+        K_HELD = D <= 192, /* in registers, too */
+        V_HELD = D <= 192 && DV <= 128,
+        STAGES = D + DV > 384   ? 2
+                 : D + DV > 320 ? 3
+                                : 4,
+        SWAPPED = STAGES == 2,
+        RECORDS = SWAPPED ? 2 * STAGES : STAGES, /* of steps: read after dO has been released */
+        K_BYTES = wide_bytes(D),                 /* of a tile of K or Q */
+        V_BYTES = wide_bytes(DV),                /* of V or dO */
+        STAGE_BYTES = K_BYTES + V_BYTES,         /* Q, then dO; or dO, then Q */
+        P_BYTES = WIDE_TILE * WIDE_TILE * 2,
+        STAT_BYTES = WIDE_TILE * 4,
+        STEP_BYTES = 4 * 4,
+        UNIT_BYTES = 7 * 4,
+        /* shared memory */
+        K = ORDO_SMEM_BASE,
+        V = K + K_BYTES,
+        RING = V + V_BYTES,
+        P = RING + STAGES * STAGE_BYTES, /* twice, by the parity of the step */
+        LSE = P + 2 * P_BYTES,           /* one per stage */
+        DELTA = LSE + STAGES * STAT_BYTES,
+        STEP = DELTA + STAGES * STAT_BYTES,
+        UNIT = STEP + RECORDS * STEP_BYTES, /* twice, by the parity of the unit */
+        K_FULL = UNIT + 2 * UNIT_BYTES,     /* barriers, 8 bytes each */
+        K_EMPTY = K_FULL + 8,
+        V_FULL = K_EMPTY + 8,
+        V_EMPTY = V_FULL + 8,
+        Q_FULL = V_EMPTY + 8, /* Q and lse of a stage, and its record */
+        DOUT_FULL = SWAPPED ? Q_FULL + 8 * STAGES : Q_FULL, /* dO and delta */
+        Q_EMPTY = DOUT_FULL + 8 * STAGES,
+        DOUT_EMPTY = SWAPPED ? Q_EMPTY + 8 * STAGES : Q_EMPTY,
+        P_FULL = DOUT_EMPTY + 8 * STAGES,
+        P_EMPTY = P_FULL + 16,
+        END = P_EMPTY + 16,
+        BYTES = END - ORDO_SMEM_BASE
+    };
+    static_assert(!SWAPPED || D == DV, "Q and dO change places");
+    static_assert(K_FULL % 8 == 0, "barriers are aligned");
+    static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
+    static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
+
+    /* Q, dO and the record of a step, by its stage and the parity of the uses of that stage. */
+    static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t phase)
+    {
+        return RING + stage * STAGE_BYTES + (SWAPPED ? phase * V_BYTES : 0);
+    }
+
+    static __device__ __forceinline__ uint32_t dout(uint32_t stage, uint32_t phase)
+    {
+        return RING + stage * STAGE_BYTES + (SWAPPED ? (phase ^ 1) * K_BYTES : K_BYTES);
+    }
+
+    static __device__ __forceinline__ uint32_t record(uint32_t stage, uint32_t phase)
+    {
+        return STEP + (SWAPPED ? phase * STAGES + stage : stage) * STEP_BYTES;
+    }
+};
+
+/* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. */
+enum {
+    CHAIN_STEPS,
+    CHAIN_KEY,
+    CHAIN_HEAD,
+    CHAIN_SEQUENCE,
+    CHAIN_ENDS,
+    CHAIN_QUERIES,
+    CHAIN_DIAGONAL
+};
+enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_LINE };
+
+template <int D, int DV> struct chain_loader {
+    using Z = chain_shape<D, DV>;
+    const ordo_phase_chains &args;
+    const uint64_t reused; /* L2 policy */
+    uint32_t stage, phase, units;
+
+    __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int sequence, int head,
+                                               int key, int steps, int ends)
+    {
+        const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
+        mbar_wait(Z::K_EMPTY, (units & 1) ^ 1);
+        mbar_wait(Z::V_EMPTY, (units & 1) ^ 1);
+        store_shared(at + 4 * CHAIN_STEPS, steps);
+        store_shared(at + 4 * CHAIN_KEY, key);
+        store_shared(at + 4 * CHAIN_HEAD, head);
+        store_shared(at + 4 * CHAIN_SEQUENCE, sequence);
+        store_shared(at + 4 * CHAIN_ENDS, ends);
+        store_shared(at + 4 * CHAIN_QUERIES, s.q_len);
+        store_shared(at + 4 * CHAIN_DIAGONAL, s.diagonal);
+        units++;
+        if (steps <= 0) {
+            mbar_arrive(Z::K_FULL);
+            mbar_arrive(Z::V_FULL);
+            return;
+        }
+        mbar_expect(Z::K_FULL, Z::K_BYTES);
+        wide_load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, reused);
+        mbar_expect(Z::V_FULL, Z::V_BYTES);
+        wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, reused);
+    }
+
+    /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`. */
+    __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
+                                              int line, int row, bool cut)
+    {
+        const ordo_phase_common &all = args.product.all;
+        const ordo_phase_factors *const f = args.product.factors;
+        const uint32_t q_full = Z::Q_FULL + 8 * stage, dout_full = Z::DOUT_FULL + 8 * stage;
+        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES, dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
+        const uint32_t at = Z::record(stage, phase);
+        const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
+        mbar_wait(Z::DOUT_EMPTY + 8 * stage, phase ^ 1);
+        store_shared(at + 4 * STEP_ROW, row);
+        store_shared(at + 4 * STEP_CUT, cut);
+        store_shared(
+            at + 4 * STEP_SLOPE,
+            __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
+        store_shared(at + 4 * STEP_LINE, line);
+        mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
+        wide_load<D>(Z::q(stage, phase), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
+        bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
+        if (Z::SWAPPED) {
+            mbar_wait(Z::Q_EMPTY + 8 * stage, phase ^ 1);
+            mbar_expect(dout_full, dout_bytes);
+        }
+        wide_load<DV>(Z::dout(stage, phase), &f[0].b, dout_full, s.q_row + row, q_head, s.batch,
+                      reused);
+        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, dout_full);
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+
+    /* The sums that a pass before left, into L2. */
+    __device__ __forceinline__ void prefetch(const ordo_cuda_sequence &s, int head, int key) const
+    {
+        for (int n = 0; n < 2; n++)
+            if (args.product.factors[n].before)
+                tma_prefetch(&args.product.factors[n].came, 0, s.kv_row + key, head, s.batch);
+    }
+
+    __device__ __forceinline__ void unit(int32_t block, int32_t head)
+    {
+        enum { OF_TILE = PHASE_KEYS / PHASE_CHAIN_KEYS, OF_ROWS = PHASE_ROWS / CHAIN_ROWS };
+        const ordo_phase_common &all = args.product.all;
+        const ordo_phase_factors &f = args.product.factors[0];
+        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_KEY, block / OF_TILE);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
+        const int32_t own = block - OF_TILE * s.key_tile, key = own * PHASE_CHAIN_KEYS;
+        if (key >= s.kv_len)
+            return;
+        const ordo_phase_walk walk =
+            ordo_phase_visits(&s, &all.panel, PHASE_CHAIN_KEYS, own, args.product.down);
+        if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
+            return; /* of another panel; or unseen, and the sums stay where they are */
+        if (walk.begins)
+            prefetch(s, head, key);
+        const int32_t ends = walk.begins + 2 * walk.ends;
+        const int32_t steps = walk.count * all.group_heads * OF_ROWS;
+        const ordo_band band = ordo_sequence_band(&s, CHAIN_ROWS, PHASE_CHAIN_KEYS);
+        bool first = true;
+        int32_t i = walk.first;
+#pragma unroll 1
+        for (int32_t n = 0; n < walk.count; n++, i += walk.step) {
+            const int32_t line = (int32_t)ordo_phase_line(&args.lines, &all.panel, all.group_heads,
+                                                          head * all.group_heads, s.query_tile + i);
+#pragma unroll 1
+            for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
+                const int32_t half = i * OF_ROWS + g % OF_ROWS;
+                load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
+                          line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS,
+                          ordo_band_cuts(&band, half, own));
+                if (first) /* after the first queries: K and V are released later */
+                    begin_unit(s, sequence, head, key, steps, ends);
+                first = false;
+            }
+        }
+        if (first)
+            begin_unit(s, sequence, head, key, 0, ends);
+    }
+
+    __device__ __forceinline__ void all_units(void)
+    {
+        const ordo_phase_common &all = args.product.all;
+        const int32_t blocks =
+            PHASE_KEYS / PHASE_CHAIN_KEYS *
+            (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
+        const int64_t total = (int64_t)blocks * all.panel.heads;
+        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
+            const ordo_phase_unit x =
+                ordo_phase_issue(blocks, all.panel.heads, all.together, 1, ticket);
+            unit(x.tile, all.panel.head + x.head);
+        }
+        begin_unit(ordo_cuda_sequence(), 0, 0, 0, -1, 0);
+    }
+};
+
+#endif
