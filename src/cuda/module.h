@@ -4,9 +4,14 @@
  * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
  * message cannot cross as a thread-local, because the two libraries may hold two of them.
  *
- * The folder holds this table and what fills it (device, memory, dropout, combine, digest, sum);
- * forward, backward, wide and phase do not include one another; common is what they share, and
- * includes none of them. */
+ * The rooms of src/cuda, each of which includes those above it (tools/check-layers):
+ *   pass     the plain C contract of a pass, shared with libordo and tests on a host
+ *   tile     device code that kernels of every family share
+ *   support  kernels around a pass, and launches
+ *   ops      operations that are no pass, for every device
+ *   sm90     kernels of compute capability 9.0; forward, backward, wide and phases do not include
+ *            one another
+ * module.cu fills the table and chooses the kernels of a pass. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 

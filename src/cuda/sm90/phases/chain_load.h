@@ -4,7 +4,7 @@
 #define CUDA_SM90_PHASES_CHAIN_LOAD_H
 
 #include "cuda/sm90/phases/pipe.h"
-#include "cuda/sm90/wide/wide.h"
+#include "cuda/sm90/tile64.h"
 
 enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
 static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");

@@ -1,6 +1,6 @@
 /* sm90/wide/wide.h: what the two kernels of the backward pass for head sizes 129 to 256 share:
- * arguments, tile scheduler, products, masks of a 64 x 64 tile. D is the columns of
- * queries and keys that an instance has, DV those of values and outputs.
+ * arguments and tile scheduler. D is the columns of queries and keys that an instance has, DV those
+ * of values and outputs.
  *
  * Each kernel owns what it writes, so there are no turns, and any grid gives the same bits:
  *   sm90/wide/keys.h      dK and dV of 64 keys of a key head
@@ -9,16 +9,9 @@
 #define CUDA_SM90_WIDE_WIDE_H
 
 #include <cuda.h>
-#include <math.h>
 
-#include "cuda/sm90/wgmma.h"
+#include "cuda/sm90/tile64.h"
 #include "cuda/tile/keep_inside.h"
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
-#include "cuda/tile/put_rows.h"
-#include "cuda/tile/score.h"
-#include "cuda/tile/zero_rows.h"
-#include "plan/family_sm90.h"
 
 typedef struct ordo_wide_args {
     CUtensorMap q, dout, k, v;
@@ -51,28 +44,6 @@ ordo_wide_kernel ordo_wide_queries(const ordo_cuda_pass *pass);
 ordo_wide_kernel ordo_wide_keys_192(const ordo_cuda_pass *pass);
 ordo_wide_kernel ordo_wide_queries_192(const ordo_cuda_pass *pass);
 
-enum {
-    WIDE_TILE = ORDO_SM90_BACKWARD_Q(256), /* queries, keys */
-    WIDE_PANEL_BYTES = WIDE_TILE * ORDO_LINE_BYTES,
-    WIDE_THREADS = 384,
-    WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
-    WIDE_PACKED = WIDE_SCORES / 2
-};
-
-static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(256), "tiles are square");
-static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
-
-/* Whether setmaxnreg can succeed: more than the 168 registers per thread of the launch, and it
- * waits for ever. */
-constexpr bool wide_registers_fit(int consumer, int producer)
-{
-    return 256 * consumer + 128 * producer <= WIDE_THREADS * 168;
-}
-
-/* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
- * threads have arrived. */
-enum { WIDE_PINGPONG = 1, WIDE_OWN = 3 };
-
 /* ---- units ---- */
 
 typedef struct wide_unit {
@@ -90,157 +61,10 @@ ORDO_HD wide_unit wide_issue(int32_t heads, int32_t section, int32_t tiles, int6
     return unit;
 }
 
-/* ---- tiles of 64 rows ---- */
-
-__host__ __device__ constexpr int wide_panels(int columns)
-{
-    return columns / ORDO_PANEL_COLUMNS;
-}
-
-__host__ __device__ constexpr int wide_bytes(int columns)
-{
-    return wide_panels(columns) * WIDE_PANEL_BYTES;
-}
-
-/* The first panel of a half of the columns; of half 2 the end. An odd panel is in the second. */
-__host__ __device__ constexpr int wide_half(int columns, int half)
-{
-    return half == 2 ? wide_panels(columns) : half * (wide_panels(columns) / 2);
-}
-
-/* ---- loads ---- */
-
-template <int COLUMNS>
-ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row, int head,
-                           int sequence, uint64_t policy)
-{
-#pragma unroll
-    for (int p = 0; p < wide_panels(COLUMNS); p++)
-        tma_load(to + p * WIDE_PANEL_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head, sequence,
-                 policy);
-}
-
-/* The same for one half of the columns, with one barrier per panel: a product that reads panel
- * after panel can start with the first, and releases the first half before it has read the second.
- * `expect`: also announce the bytes to the barriers. */
-template <int COLUMNS, int HALF>
-ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
-                                int head, int sequence, uint64_t policy, bool expect)
-{
-#pragma unroll
-    for (int p = wide_half(COLUMNS, HALF); p < wide_half(COLUMNS, HALF + 1); p++) {
-        if (expect)
-            mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
-        tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
-                 sequence, policy);
-    }
-}
-
-template <int COLUMNS> ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
-{
-#pragma unroll
-    for (int p = 0; p < wide_panels(COLUMNS); p++)
-        mbar_wait(bars + 8 * p, parity);
-}
-
 /* ALiBi's slope of a query head; 0 without ALiBi. */
 ORDO_DEVICE float wide_slope(const ordo_wide_args &args, int sequence, int head)
 {
     return args.slopes ? args.slopes[sequence * args.slopes_sequence + head] : 0.0f;
-}
-
-/* ---- products: tiles of 64 rows ---- */
-
-/* d = A B^T, A and B 64 x COLUMNS in shared memory. */
-template <bool F16, int COLUMNS>
-ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b)
-{
-    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
-#pragma unroll
-    for (int k = 0; k < COLUMNS / 16; k++)
-        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
-                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
-}
-
-/* Half of it, waiting for each panel of B; includes the fences. */
-template <bool F16, int COLUMNS, int HALF>
-ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
-                                      uint32_t bars, uint32_t parity)
-{
-    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
-#pragma unroll
-    for (int k = 4 * wide_half(COLUMNS, HALF); k < 4 * wide_half(COLUMNS, HALF + 1); k++) {
-        if (k % 4 == 0) {
-            mbar_wait(bars + 8 * (k / 4), parity);
-            wgmma_fence();
-        }
-        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
-                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
-    }
-}
-
-/* d += A B, A 64 x 64 in registers, B 64 x 2 N in shared memory. */
-template <bool F16, int N>
-ORDO_DEVICE void wide_add(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
-{
-    const uint32_t b_low = ordo_descriptor_low(b, WIDE_PANEL_BYTES);
-#pragma unroll
-    for (int k = 0; k < WIDE_TILE / 16; k++)
-        wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
-}
-
-/* The same for half of the columns. */
-template <bool F16, int HALF, int N>
-ORDO_DEVICE void wide_add_half(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
-{
-    enum { FIRST = wide_half(2 * N, HALF), PANELS = wide_half(2 * N, HALF + 1) - FIRST };
-    float(&half)[32 * PANELS] = *(float(*)[32 * PANELS])(d + 32 * FIRST);
-    const uint32_t b_low = ordo_descriptor_low(b + FIRST * WIDE_PANEL_BYTES, WIDE_PANEL_BYTES);
-#pragma unroll
-    for (int k = 0; k < WIDE_TILE / 16; k++)
-        wgmma_rs<F16, 1>(half, a + 4 * k, wgmma_by_rows(b_low, k), 1);
-}
-
-/* Zeroes the rows of a loaded tile beyond its sequence, before any product reads them. `valid`:
- * rows of the sequence; `mine`: the consumer warpgroup. */
-template <int COLUMNS> ORDO_DEVICE void wide_zero_rows(uint32_t tile, int valid, int mine)
-{
-    if (valid < WIDE_TILE)
-        zero_rows(tile, WIDE_TILE, wide_panels(COLUMNS), max(valid, 0), (int)threadIdx.x,
-                  WIDE_OWN + mine);
-}
-
-/* ---- a 64 x 64 tile of scores, of which a thread has two rows and every fourth pair of columns:
- * register i is row 8 (i / 2 % 2), column wide_column(i), counted from the thread's first ---- */
-
-ORDO_DEVICE int wide_column(int i)
-{
-    return ordo_accumulator_column(0, i);
-}
-
-/* Statistics of the columns, if they are queries, permuted as in layout.h: of register i that in
- * to[i / 4 * 2 + i % 2]. */
-ORDO_DEVICE void wide_stats(float (&to)[16], uint32_t from, int x)
-{
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        load_shared4(from + x % 4 * 16 + 64 * k, to[4 * k], to[4 * k + 1], to[4 * k + 2],
-                     to[4 * k + 3]);
-}
-
-/* Masks the columns of row r outside from[r] .. to[r]. */
-ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const int (&to)[2])
-{
-#pragma unroll
-    for (int i = 0; i < WIDE_SCORES; i++)
-        if (wide_column(i) < from[i / 2 % 2] || wide_column(i) > to[i / 2 % 2])
-            s[i] = -INFINITY;
-}
-
-/* i + diagonal - j of register i; SIGN: 1 if columns are queries, -1 if they are keys. */
-template <int SIGN> ORDO_DEVICE int wide_away(int away, int i)
-{
-    return away + SIGN * (wide_column(i) - 8 * (i / 2 % 2));
 }
 
 /* ---- dropout ---- */
