@@ -33,6 +33,8 @@ from ._sum import tree_sum
 from ._unordered import Operation
 from ._verify import Verdict, verify
 
+from . import _flops  # noqa: F401  # isort: skip  # formulas of FlopCounterMode
+
 __all__ = [
     "Attention",
     "Operation",
