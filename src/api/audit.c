@@ -16,8 +16,8 @@ typedef struct audit {
     bool empty; /* no unit */
 } audit;
 
-static ordo_status open(audit *a, const ordo_plan *plan, const ordo_call *call,
-                        ordo_audit_pass pass)
+static ordo_status open_audit(audit *a, const ordo_plan *plan, const ordo_call *call,
+                              ordo_audit_pass pass)
 {
     if (!plan)
         return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
@@ -61,7 +61,7 @@ ordo_status ordo_audit_unit_count(const ordo_plan *plan, const ordo_call *call,
     audit a;
     if (!count)
         return missing("count");
-    ORDO_TRY(open(&a, plan, call, pass));
+    ORDO_TRY(open_audit(&a, plan, call, pass));
     *count = 0;
     return a.empty ? ORDO_OK : ordo_emulator_unit_count(&a.own, &a.call, a.pass, count);
 }
@@ -76,7 +76,7 @@ ordo_status ordo_audit_unit_describe(const ordo_plan *plan, const ordo_call *cal
     ordo_audit_unit found = ORDO_AUDIT_UNIT_INIT;
     if (!unit)
         return missing("unit");
-    ORDO_TRY(open(&a, plan, call, pass));
+    ORDO_TRY(open_audit(&a, plan, call, pass));
     if (a.empty)
         return no_unit(index, 1);
     ORDO_TRY(ordo_emulator_unit_describe(&a.own, &a.call, a.pass, index, &found));
@@ -93,7 +93,7 @@ ordo_status ordo_audit_check(const ordo_plan *plan, const ordo_call *call, ordo_
     ordo_audit_difference found = ORDO_AUDIT_DIFFERENCE_INIT;
     if (!difference)
         return missing("difference");
-    ORDO_TRY(open(&a, plan, call, pass));
+    ORDO_TRY(open_audit(&a, plan, call, pass));
     ORDO_TRY(a.empty ? no_unit(index, count)
                      : ordo_emulator_check(&a.own, &a.call, a.pass, index, count, &found));
     return ordo_versioned_answer(difference, &found, &kind);

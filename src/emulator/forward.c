@@ -175,7 +175,7 @@ static void soften(float *s, int columns, float scale_log2, row_state *r)
     for (int j = 0; j < columns; j++)
         s[j] = fmaf(s[j], scale_log2, -shift);
     ordo_emulator_ex2_row(s, columns);
-    float part[4][4]; /* by j mod 4, and the thread */
+    float part[4][4] = { { 0.0f } }; /* by j mod 4, and the thread */
     for (int j = 0; j < columns / 8; j++)
         for (int c = 0; c < 4; c++) {
             const float *x = s + 8 * j + 2 * c;

@@ -196,7 +196,7 @@ static inline vu upper_square(vu x)
     const vu h = x >> 9, l = x & 511;
     vu sum = h * h >> 1;
     _Pragma("GCC unroll 7") for (int j = 1; j < 8; j++) sum +=
-        l >> (9 - j) & (vu)((vi)(h << (31 - j)) >> 31);
+        l >> (9 - j) & (vu)((vi)(h << (31 - j)) < 0);
     return sum;
 }
 

@@ -27,7 +27,7 @@ static inline vs narrow(vi a, vi b)
 
 static inline vi to_integer(vf a)
 {
-    vi y;
+    vi y = { 0 };
     for (int i = 0; i < LANES; i++) /* the cast is undefined outside */
         y[i] = fabsf(a[i]) < 0x1p31f ? (int32_t)a[i] : 0;
     return y;
@@ -35,7 +35,7 @@ static inline vi to_integer(vf a)
 
 static inline vi magnitude(vi a)
 {
-    const vi sign = a >> 31;
+    const vi sign = a < 0; /* -1 or 0 */
     return (vi)(((vu)a ^ (vu)sign) - (vu)sign);
 }
 

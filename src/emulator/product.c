@@ -21,7 +21,7 @@ void ordo_emulator_tile_make(ordo_emulator_tile *tile, int lines, int columns, o
 {
     const size_t count = (size_t)lines * (size_t)padded(columns);
     float *value = memory;
-    *tile = (ordo_emulator_tile) { lines, columns, dtype, value, (int16_t *)(value + count) };
+    *tile = (ordo_emulator_tile) { lines, columns, dtype, value, (void *)(value + count) };
     memset(value, 0, count * sizeof *value);
     for (size_t x = 0; x < count; x++)
         tile->exponent[x] = ORDO_EMULATOR_ZERO;
