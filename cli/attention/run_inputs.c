@@ -25,7 +25,7 @@ cli_section cli_inputs_section(cli_inputs *in)
         OPT_TEXT("--input", "FILE", &in->input, ".safetensors with q, k, v and perhaps dout"),
         OPT_TEXT("--out-dir", "DIR", &in->out_dir, "write o.npy, lse.npy, dq.npy, dk.npy, dv.npy"),
         OPT_OUTPUT("--save", "FILE", &in->save,
-                   "write inputs, outputs and the plan's line as .safetensors, for ordo audit"),
+                   "write tensors and the plan's line for ordo audit, as .safetensors"),
     };
     memcpy(in->options, table, sizeof table);
     return (cli_section) { "Files (f32 and f16; bf16 in .npy as '<u2' with --dtype bf16; packed: "

@@ -6,7 +6,6 @@
 #ifndef PLAN_FAMILY_H
 #define PLAN_FAMILY_H
 
-#include "base/for_lab.h"
 #include "plan/plan.h"
 
 /* Sets of CUDA kernels. A family has one set of bits, whichever of them runs it. */
@@ -42,26 +41,25 @@ typedef struct ordo_family {
 } ordo_family;
 
 /* The family of this name; NULL if there is none. */
-ORDO_FOR_LAB const ordo_family *ordo_family_find(const char *name);
+const ordo_family *ordo_family_find(const char *name);
 
 /* The family of GPUs of this compute capability (10 major + minor); NULL if they have no kernels.
  */
-ORDO_FOR_LAB const ordo_family *ordo_family_of(int capability);
+const ordo_family *ordo_family_of(int capability);
 
 /* Whether a backend runs plans of a family: its own, and the emulator those of compute capability
  * 9.0, whose arithmetic it has. */
 bool ordo_family_runs(const ordo_family *family, ordo_backend backend);
 
 /* The first family of a backend. Backends ref, cpu and emulator have one each. */
-ORDO_FOR_LAB const ordo_family *ordo_family_first(ordo_backend backend);
+const ordo_family *ordo_family_first(ordo_backend backend);
 
 /* "sm80, sm90": the names of all families of a backend. */
 void ordo_family_names(ordo_backend backend, char *text, size_t capacity);
 
 /* The row for a problem, by head size alone: never by batch, heads, lengths, workers or caches.
  * NULL if the family has none for this head size. */
-ORDO_FOR_LAB const ordo_family_row *ordo_family_row_of(const ordo_family *family,
-                                                       const ordo_problem *problem);
+const ordo_family_row *ordo_family_row_of(const ordo_family *family, const ordo_problem *problem);
 
 /* The default tiling of the backward pass, by head size and whether the problem drops. */
 const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_problem *problem);
