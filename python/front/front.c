@@ -1,356 +1,262 @@
-/* front.c: the passes of the PyTorch front as operators, compiled against PyTorch's stable C ABI.
+/* front.c: attention as operators of PyTorch, compiled against its stable C ABI.
  *
- *   ordo::compiled_add       keep a plan: what its calls need, found again by shapes or by number
- *   ordo::compiled_forward   one forward pass: allocate o and lse, draw seed and offset, run
- *   ordo::compiled_lengths   the same of packed or padded sequences, their lengths given as tensors
- *   ordo::compiled_backward  one backward pass
- *   ordo::compiled_lengths_backward   that of compiled_lengths
- *   ordo::compiled_plain, ordo::compiled_plain_backward   the same without dropout or lists
+ *   ordo::forward        o, lse, and the keep bits that the backward pass reads
+ *   ordo::backward       dq, dk, dv and dsink
+ *   ordo::backward_part  the same of some rows, with sums that are carried on
+ *   ordo::keep_bits      the keep bits of a call, made ahead of it
+ *   ordo::draw           seed and offset
  *
- * node.h adds kernels of an operator of PyTorch's, which has a node of autograd in C++.
- *
- * Python makes plans, checks arguments, owns autograd otherwise, and has another way to run every
- * call (ordo/torch/_call.py). An operator that cannot run a call as it stands declines, before it
- * has drawn or written anything, and Python goes that way. Its last result says so:
- *
- *   > 0   the pass ran, with the plan of this number
- *   0     declined; the tensors returned are those of q
- *   < 0   minus the status with which the library refused the call; ordo_last_error() says why
- *
- * Kept plans are never released: compiled_add() declines when there are MAX_PLANS of them. */
-#include "node.h"
+ * Python defines them (ordo/torch/_front.py) and owns autograd and the kernels of fake tensors
+ * (ordo/torch/_node.py). Here are the kernels for tensors of the CPU and CUDA: call.h reads and
+ * compares the arguments, plans.h finds or makes the plan, run.h runs the pass. What is refused is
+ * an error of PyTorch's, "status: what was expected", before anything is written. */
+#include "run.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
-/* ---- plans that are kept ---- */
+static void (*delete_value)(void *); /* operator delete of C++ */
 
-/* (Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, int backward, int
- * count, int max_q, int max_kv) -> int: keep a plan for tensors and sequences like these; returns
- * its number, 0 if it is not kept. */
-static void add(StableIValue *stack, uint64_t arguments, uint64_t results)
+/* Raise the error of this thread in PyTorch, through this function and the kernel. */
+static void raise_error(void)
 {
-    (void)arguments, (void)results;
-    tensor *given[3];
-    view x[3];
-    unpack(stack, 3, given);
-    bool known = true;
-    for (int i = 0; i < 3; i++)
-        known = known && look(given[i], &x[i]) && x[i].shape.axes >= 3;
-    int number = 0;
-    if (known) {
-        kept_plan made = { .plan = (const ordo_plan *)(uintptr_t)stack[3] };
-        const sequences lists = { (int64_t)stack[8], (int64_t)stack[9], (int64_t)stack[10] };
-        made.key = key_of((int64_t)stack[4], stack[5] != 0, lists, x);
-        made.workspace[0] = (int64_t)stack[6], made.workspace[1] = (int64_t)stack[7];
-        const int64_t axes = x[0].shape.axes, *q = x[0].shape.sizes;
-        int64_t sizes[4];
-        memcpy(sizes, q, sizeof sizes);
-        sizes[axes - 1] = x[2].shape.sizes[axes - 1];
-        made.o = contiguous(axes, sizes);
-        sizes[axes - 3] = q[axes - 2], sizes[axes - 2] = q[axes - 3]; /* (batch, head, row) */
-        made.lse = contiguous(axes - 1, sizes);
-        number = keep(&made.key, &made);
+    torch.aoti_torch_check(false, "ordo", "ordo", 0, said.text);
+}
+
+/* Hand results over, or raise. What is NULL becomes a result that does not exist. */
+static void hand_over(StableIValue *stack, request *r, bool done, int count, tensor **made)
+{
+    release_request(r);
+    for (int i = 0; i < count; i++) {
+        if (!done)
+            release(made[i]);
+        else
+            stack[i] = (StableIValue)(uintptr_t)(made[i] ? made[i] : undefined());
     }
-    for (int i = 0; i < 3; i++)
-        release(given[i]);
-    stack[0] = (StableIValue)number;
+    if (!done)
+        raise_error();
 }
 
-/* ---- passes ---- */
-
-/* Addresses of keep bits and lists: bits, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, and
- * the batch stride of the last; 0 where there is none. Python holds what they point to. */
-enum { ADDRESSES = 8 };
-
-static void set_lists(ordo_call *call, const StableIValue *address)
-{
-    call->mask_bits = (const uint32_t *)(uintptr_t)address[0];
-    call->cu_q = (const int32_t *)(uintptr_t)address[1];
-    call->cu_kv = (const int32_t *)(uintptr_t)address[2];
-    call->q_lens = (const int32_t *)(uintptr_t)address[3];
-    call->kv_lens = (const int32_t *)(uintptr_t)address[4];
-    call->sequence_ids = (const int64_t *)(uintptr_t)address[5];
-    call->slopes = (const float *)(uintptr_t)address[6];
-    call->slopes_batch_stride = (int64_t)address[7];
-}
-
-/* Replace the arguments of an operator, of which it read `tensors`, by its results: `made` tensors
- * and a number. Where the pass did not run, tensors made for it go, and q stands for them. */
-static void hand_over(StableIValue *stack, int tensors, tensor **given, tensor *q, int made,
-                      tensor **results, int64_t result)
-{
-    for (int i = 0; i < made; i++) {
-        if (result <= 0)
-            release(results[i]);
-        stack[i] = (StableIValue)(uintptr_t)(result > 0 && results[i] ? results[i] : again(q));
-    }
-    for (int i = 0; i < tensors; i++)
-        release(given[i]);
-    stack[made] = (StableIValue)result;
-}
-
-/* (Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags, ADDRESSES x int) -> (Tensor o,
- * Tensor lse, Tensor rng, int): rng is read with RNG_GIVEN only, and is what was given or drawn. */
 static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    enum { Q, K, V, RNG, GIVEN };
-    tensor *given[GIVEN], *made[MADE] = { NULL };
-    unpack(stack, GIVEN, given);
-    const int64_t which = (int64_t)stack[GIVEN], flags = (int64_t)stack[GIVEN + 1];
-    ordo_call call = ORDO_CALL_INIT;
-    set_lists(&call, stack + GIVEN + 2);
-
-    view x[3];
-    const bool known = look_at(given, flags, x);
-    const int number = known ? find(which, flags & (RNG_GIVEN | RNG_DRAWN), no_lists, x) : 0;
-    const int64_t result = run_forward(number, flags, 0, x, given[RNG], &call, made);
-    hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
+    request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
+    tensor *made[FORWARD_RESULTS] = { NULL };
+    struct CUDAGuardOpaque *guard = NULL;
+    const bool done = read_rest(&r, stack + 3) && check_request(&r) &&
+                      guard_device(&r.x[0], &guard) && run_forward(&r, made);
+    if (guard)
+        torch.aoti_torch_delete_cuda_guard(guard);
+    hand_over(stack, &r, done, FORWARD_RESULTS, made);
 }
 
-/* Give the call its lists: x is q_lengths, kv_lengths and ids, `count` the ends or lengths. False
- * if they are not of that number, of their types and on the device of q. */
-static bool set_lengths(ordo_call *call, bool packed, bool has_ids, int64_t count, const view x[3],
-                        const view *q)
+/* The tensors of a backward pass; an optional one comes as a pointer to its value. */
+static request saved_of(const StableIValue *stack)
 {
-    if (!is_list(&x[0], i32_type, count, q) || !is_list(&x[1], i32_type, count, q) ||
-        (has_ids && !is_list(&x[2], i64_type, count - packed, q)))
-        return false;
-    *(packed ? &call->cu_q : &call->q_lens) = x[0].data;
-    *(packed ? &call->cu_kv : &call->kv_lens) = x[1].data;
-    call->sequence_ids = has_ids ? x[2].data : NULL;
-    return true;
-}
-
-/* (Tensor q, Tensor k, Tensor v, Tensor rng, Tensor q_lengths, Tensor kv_lengths, Tensor ids, int
- * max_q, int max_kv, int rules, int flags) -> as forward(): the lengths are cu_q and cu_kv with
- * PACKED, else q_lens and kv_lens; ids, of dropout, are read with IDS_GIVEN only. */
-static void lengths(StableIValue *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    enum { Q, K, V, RNG, Q_LENGTHS, KV_LENGTHS, IDS, GIVEN };
-    tensor *given[GIVEN], *made[MADE] = { NULL };
-    unpack(stack, GIVEN, given);
-    sequences lists = { 0, (int64_t)stack[GIVEN], (int64_t)stack[GIVEN + 1] };
-    const int64_t rules = (int64_t)stack[GIVEN + 2], flags = (int64_t)stack[GIVEN + 3];
-    const bool packed = flags & PACKED, has_ids = flags & IDS_GIVEN;
-    ordo_call call = ORDO_CALL_INIT;
-
-    view x[GIVEN];
-    bool known = rules > 0;
-    for (int i = 0; i < GIVEN; i++)
-        known = known && (i == RNG || (i == IDS && !has_ids) || look(given[i], &x[i]));
-    const int64_t batch = known ? x[Q].shape.sizes[0] : 0;
-    known = known && turn(flags & HEADS_FIRST, packed, x);
-    int number = 0;
-    if (known) {
-        lists.count = x[Q_LENGTHS].shape.sizes[0];
-        known = set_lengths(&call, packed, has_ids, lists.count, &x[Q_LENGTHS], x);
-        number = known ? find(rules, flags & (RNG_GIVEN | RNG_DRAWN), lists, x) : 0;
+    request r = { .dout = tensor_of(stack[0]), .q = tensor_of(stack[2]) };
+    StableIValue *dlse = (StableIValue *)(uintptr_t)stack[1];
+    if (dlse) {
+        r.dlse = tensor_of(*dlse);
+        delete_value(dlse);
     }
-    const int64_t result = run_forward(number, flags, batch, x, given[RNG], &call, made);
-    hand_over(stack, GIVEN, given, given[Q], MADE, made, result);
+    r.k = tensor_of(stack[3]), r.v = tensor_of(stack[4]);
+    r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
+    return r;
 }
 
-/* (Tensor q, Tensor k, Tensor v, int rules, int flags) -> (Tensor o, Tensor lse, int): forward()
- * without dropout or lists, whose arguments would take as long as the rest of the call. */
-static void plain_forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+enum { SAVED = 7, REST = 6 }; /* tensors of a backward pass; what follows them */
+
+static bool pass_back(request *r, const StableIValue *stack, const sums *carried,
+                      tensor *made[GRADIENTS])
 {
-    (void)arguments, (void)results;
-    enum { Q, K, V, GIVEN };
-    tensor *given[GIVEN], *made[MADE] = { NULL };
-    unpack(stack, GIVEN, given);
-    const int64_t flags = (int64_t)stack[GIVEN + 1] & HEADS_FIRST;
-    ordo_call call = ORDO_CALL_INIT;
-
-    view x[GIVEN];
-    const bool known = look_at(given, flags, x);
-    const int number = known ? find((int64_t)stack[GIVEN], false, no_lists, x) : 0;
-    const int64_t result = run_forward(number, flags, 0, x, NULL, &call, made);
-    hand_over(stack, GIVEN, given, given[Q], 2, made, result);
+    struct CUDAGuardOpaque *guard = NULL;
+    const bool done = read_rest(r, stack + SAVED) && check_query(r) && check_request(r) &&
+                      guard_device(&r->x[0], &guard) && run_backward(r, carried, made);
+    if (guard)
+        torch.aoti_torch_delete_cuda_guard(guard);
+    return done;
 }
 
-/* The tensors that a pass with these flags reads; NULL for the others. */
-static void leave_out(int64_t flags, tensor *const given[TENSORS], tensor *read[TENSORS])
-{
-    for (int i = 0; i < TENSORS; i++)
-        read[i] = given[i];
-    if (!(flags & DLSE_GIVEN))
-        read[DLSE] = NULL;
-    if (!(flags & RNG_GIVEN))
-        read[SAVED_RNG] = NULL;
-}
-
-/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, int
- * number, int flags, ADDRESSES x int) -> (Tensor dq, Tensor dk, Tensor dv, int): dlse is read with
- * DLSE_GIVEN, rng with RNG_GIVEN. What the addresses point to is as the plan has it: Python sees to
- * that. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    tensor *given[TENSORS], *read[TENSORS], *made[3] = { NULL };
-    unpack(stack, TENSORS, given);
-    const int64_t number = (int64_t)stack[TENSORS], flags = (int64_t)stack[TENSORS + 1];
-    leave_out(flags, given, read);
-    ordo_call call = ORDO_CALL_INIT;
-    set_lists(&call, stack + TENSORS + 2);
-    const int64_t result = run_backward(number, flags, read, &call, made);
-    hand_over(stack, TENSORS, given, given[SAVED_Q], 3, made, result);
+    request r = saved_of(stack);
+    tensor *made[GRADIENTS] = { NULL };
+    const bool done = pass_back(&r, stack, NULL, made);
+    hand_over(stack, &r, done, GRADIENTS, made);
 }
 
-/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor dlse, Tensor rng, Tensor
- * q_lengths, Tensor kv_lengths, Tensor ids, int number, int flags) -> as backward(): of a call of
- * lengths(), with the lists that it got; ids are read with IDS_GIVEN only. */
-static void lengths_backward(StableIValue *stack, uint64_t arguments, uint64_t results)
+static void backward_part(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    enum { Q_LENGTHS = TENSORS, KV_LENGTHS, IDS, ALL };
-    tensor *given[ALL], *read[TENSORS], *made[3] = { NULL };
-    unpack(stack, ALL, given);
-    const int64_t number = (int64_t)stack[ALL], flags = (int64_t)stack[ALL + 1];
-    leave_out(flags, given, read);
-    ordo_call call = ORDO_CALL_INIT;
-    const kept_plan *of = plan_at(number);
-    view q, x[3];
-    const bool known =
-        of && look(given[SAVED_Q], &q) && look(given[Q_LENGTHS], &x[0]) &&
-        look(given[KV_LENGTHS], &x[1]) && look(given[IDS], &x[2]) &&
-        set_lengths(&call, of->key.q.axes == 3, flags & IDS_GIVEN, of->key.lists.count, x, &q);
-    const int64_t result = known ? run_backward(number, flags, read, &call, made) : 0;
-    hand_over(stack, ALL, given, given[SAVED_Q], 3, made, result);
+    request r = saved_of(stack);
+    const StableIValue *last = stack + SAVED + REST;
+    const sums carried = { tensor_of(last[0]), tensor_of(last[1]), (int64_t)last[2] };
+    tensor *made[GRADIENTS] = { NULL };
+    const bool done = pass_back(&r, stack, &carried, made);
+    release(carried.dk), release(carried.dv);
+    hand_over(stack, &r, done, DSINK, made);
 }
 
-/* (Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int number, int flags) -> as
- * backward(), without dropout, lists or dlse. */
-static void plain_backward(StableIValue *stack, uint64_t arguments, uint64_t results)
+static bool run_keep_bits(request *r, tensor **made)
+{
+    kept_plan *of = plan_of(r);
+    if (!of)
+        return false;
+    const bool hidden = r->flags & HIDDEN;
+    const bool ahead = of->bits_bytes && !of->pipelined;
+    const bool fits = ahead && of->bits_bytes <= room_on(&r->x[0]);
+    uint64_t bytes = 0;
+    bool done = size_bits(&of->problem, &bytes);
+    if (done && ahead && r->flags & ASK) {
+        const shape none = contiguous(1, (const int64_t[4]) { 0 });
+        done = allocate(&none, u8_type, &r->x[0], made);
+    } else if (done && !(r->flags & ASK) && (hidden || fits))
+        done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, made);
+    give_back(of);
+    return done;
+}
+
+/* As forward(): the bits; none if the mode makes them inside a pass or there is no room, unless
+ * HIDDEN. With KEEP those that the mask hides are made, too. */
+static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    tensor *given[TENSORS] = { NULL }, *made[3] = { NULL };
-    unpack(stack, PLAIN, given);
-    ordo_call call = ORDO_CALL_INIT;
-    const int64_t number = (int64_t)stack[PLAIN], flags = (int64_t)stack[PLAIN + 1] & HEADS_FIRST;
-    const int64_t result = run_backward(number, flags, given, &call, made);
-    hand_over(stack, PLAIN, given, given[SAVED_Q], 3, made, result);
+    request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
+    tensor *made[1] = { NULL };
+    struct CUDAGuardOpaque *guard = NULL;
+    const bool done = read_rest(&r, stack + 3) && check_request(&r) &&
+                      guard_device(&r.x[0], &guard) && run_keep_bits(&r, made);
+    if (guard)
+        torch.aoti_torch_delete_cuda_guard(guard);
+    hand_over(stack, &r, done, 1, made);
+}
+
+/* (Tensor like) -> Tensor: seed and offset, as torch.randint(2**32, (2,)) draws them. */
+static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    request r = { .q = tensor_of(stack[0]) };
+    view like;
+    tensor *made[1] = { NULL };
+    const shape pair = contiguous(1, (const int64_t[4]) { 2 });
+    bool done = look("like", r.q, &like) && allocate(&pair, i64_type, &like, &made[0]);
+    if (done) {
+        StableIValue drawn[3] = { (StableIValue)(uintptr_t)made[0], UINT64_C(1) << 32, 0 };
+        done =
+            torch.torch_call_dispatcher("aten::random_", "to", drawn, TORCH_2_10) == TORCH_DONE ||
+            REFUSE("internal", "aten::random_ failed");
+        made[0] = done ? tensor_of(drawn[0]) : NULL;
+    }
+    hand_over(stack, &r, done, 1, made);
 }
 
 /* ---- registration ---- */
 
-#define LISTS                                                                                      \
-    "int bits=0, int cu_q=0, int cu_kv=0, int q_lens=0, int kv_lens=0, int sequence_ids=0, "       \
-    "int slopes=0, int slopes_stride=0"
-
 static const struct {
-    const char *name, *schema;
+    const char *name;
     torch_kernel *kernel;
 } operators[] = {
-    { "compiled_add",
-      "compiled_add(Tensor q, Tensor k, Tensor v, int plan, int rules, int drops, int forward, "
-      "int backward, int count, int max_q, int max_kv) -> int",
-      add },
-    { "compiled_forward",
-      "compiled_forward(Tensor q, Tensor k, Tensor v, Tensor rng, int which, int flags=0, " LISTS
-      ") -> (Tensor, Tensor, Tensor, int)",
-      forward },
-    { "compiled_lengths",
-      "compiled_lengths(Tensor q, Tensor k, Tensor v, Tensor rng, Tensor q_lengths, Tensor "
-      "kv_lengths, Tensor ids, int max_q, int max_kv, int rules, int flags) -> (Tensor, Tensor, "
-      "Tensor, int)",
-      lengths },
-    { "compiled_plain",
-      "compiled_plain(Tensor q, Tensor k, Tensor v, int rules, int flags=0) -> (Tensor, Tensor, "
-      "int)",
-      plain_forward },
-    { "compiled_backward",
-      "compiled_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor "
-      "dlse, Tensor rng, int number, int flags=0, " LISTS ") -> (Tensor, Tensor, Tensor, int)",
-      backward },
-    { "compiled_lengths_backward",
-      "compiled_lengths_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-      "Tensor dlse, Tensor rng, Tensor q_lengths, Tensor kv_lengths, Tensor ids, int number, int "
-      "flags) -> (Tensor, Tensor, Tensor, int)",
-      lengths_backward },
-    { "compiled_plain_backward",
-      "compiled_plain_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-      "int number, int flags=0) -> (Tensor, Tensor, Tensor, int)",
-      plain_backward },
+    { "forward", forward },     { "backward", backward }, { "backward_part", backward_part },
+    { "keep_bits", keep_bits }, { "draw", draw },
 };
 
-static const char *find_functions(void)
+static const char *find_functions(const char *path)
 {
-    void *library = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
-    if (!library)
+    void *found = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (!found)
         return "libtorch_python.so is not loaded";
-#define FIND(result, name, parameters) *(void **)&torch.name = dlsym(library, #name);
+#define FIND(result, name, parameters) *(void **)&torch.name = dlsym(found, #name);
 #define REQUIRE(result, name, parameters)                                                          \
     FIND(result, name, parameters)                                                                 \
     if (!torch.name)                                                                               \
         return #name "() is missing: PyTorch 2.10 has it";
     TORCH_FUNCTIONS(REQUIRE)
-    TORCH_NODE_FUNCTIONS(FIND)
     TORCH_CUDA_FUNCTIONS(FIND)
-    *(void **)&empty = dlsym(library, EMPTY_FUNCTION);
+    *(void **)&delete_value = dlsym(found, "_ZdlPv");
+    if (!delete_value)
+        return "operator delete is missing";
+    found = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!found)
+        return "libordo is not loaded";
+#define FIND_OURS(name)                                                                            \
+    *(void **)&library.name = dlsym(found, #name);                                                 \
+    if (!library.name)                                                                             \
+        return #name "() is missing: libordo is of another version";
+    LIBRARY_FUNCTIONS(FIND_OURS)
     return NULL;
 }
 
-static const char *define(void)
+enum { REVISION = 5 }; /* of what the operators take; as in ordo/torch/_front.py */
+
+/* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
+ * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,
+ * or why it is not possible. */
+ORDO_API const char *ordo_torch_start(int revision, const char *path);
+
+const char *ordo_torch_start(int revision, const char *path)
 {
-    struct TorchLibraryOpaque *library;
-    if (torch.aoti_torch_library_init_fragment("ordo", __FILE__, __LINE__, &library) != TORCH_DONE)
-        return "the operators cannot be defined";
-    enum { COUNT = sizeof operators / sizeof *operators };
-    for (int i = 0; i < COUNT; i++)
-        if (torch.aoti_torch_library_def(library, operators[i].schema) != TORCH_DONE)
-            return "the operators cannot be defined";
-    /* For every device: a list may be on any, and is refused by Python then. */
-    if (torch.aoti_torch_library_init_impl("ordo", "CompositeExplicitAutograd", __FILE__, __LINE__,
-                                           &library) != TORCH_DONE)
+    if (revision != REVISION)
+        return "it is of another version than the package";
+    const char *why_not = find_functions(path);
+    if (why_not)
+        return why_not;
+    cpu_type = torch.aoti_torch_device_type_cpu();
+    cuda_type = torch.aoti_torch_device_type_cuda();
+    f32_type = torch.aoti_torch_dtype_float32();
+    f16_type = torch.aoti_torch_dtype_float16();
+    bf16_type = torch.aoti_torch_dtype_bfloat16();
+    u8_type = torch.aoti_torch_dtype_uint8();
+    i32_type = torch.aoti_torch_dtype_int32();
+    i64_type = torch.aoti_torch_dtype_int64();
+    strided = torch.aoti_torch_layout_strided();
+    struct TorchLibraryOpaque *kernels;
+    /* For every device: others are refused by name. */
+    if (torch.aoti_torch_library_init_impl("ordo", "CompositeExplicitAutograd", "ordo", 0,
+                                           &kernels) != TORCH_DONE)
         return "the operators cannot be implemented";
-    for (int i = 0; i < COUNT; i++)
-        if (torch.torch_library_impl(library, operators[i].name, operators[i].kernel, TORCH_2_10) !=
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
+        if (torch.torch_library_impl(kernels, operators[i].name, operators[i].kernel, TORCH_2_10) !=
             TORCH_DONE)
             return "the operators cannot be implemented";
     return NULL;
 }
 
-enum { REVISION = 4 }; /* of what the operators take; as in ordo/torch/_compiled.py */
+/* Make every plan anew. */
+ORDO_API void ordo_torch_forget(void);
 
-/* Define the operators, which run these functions of libordo; once per process, after PyTorch has
- * been loaded. `revision` is what the caller expects. Returns NULL, or why it is not possible. */
-ORDO_API const char *ordo_torch_start(int revision, pass_function *to_forward,
-                                      pass_function *to_backward, const char *(*why)(void));
-
-const char *ordo_torch_start(int revision, pass_function *to_forward, pass_function *to_backward,
-                             const char *(*why)(void))
+void ordo_torch_forget(void)
 {
-    if (revision != REVISION)
-        return "libordo_torch.so is of another version than the package";
-    const char *why_not = find_functions();
-    if (why_not)
-        return why_not;
-    forward_pass = to_forward;
-    backward_pass = to_backward;
-    last_error = why;
-    cuda_type = torch.aoti_torch_device_type_cuda();
-    f32_type = torch.aoti_torch_dtype_float32();
-    i32_type = torch.aoti_torch_dtype_int32();
-    i64_type = torch.aoti_torch_dtype_int64();
-    strided = torch.aoti_torch_layout_strided();
-    return define();
+    forget();
 }
 
-/* Register the kernels of node.h, which the caller has found to be missing. Once per process, after
- * ordo_torch_start(). Returns NULL, or why it is not possible. */
-ORDO_API const char *ordo_torch_start_node(void);
+/* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on. */
+ORDO_API void ordo_torch_set_memory(int device, int64_t limit, void *side);
 
-const char *ordo_torch_start_node(void)
+void ordo_torch_set_memory(int device, int64_t limit, void *side)
 {
-    if (!empty)
-        return "PyTorch has no " EMPTY_FUNCTION "()";
-#define NEED(result, name, parameters)                                                             \
-    if (!torch.name)                                                                               \
-        return "PyTorch has no " #name "()";
-    TORCH_NODE_FUNCTIONS(NEED)
-    return register_node();
+    const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
+    pthread_mutex_lock(&lock);
+    memory[at].limit = limit, memory[at].side = side;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Count bits that wait for a backward pass, or no longer do. */
+ORDO_API void ordo_torch_hold(int device, int64_t bytes);
+
+void ordo_torch_hold(int device, int64_t bytes)
+{
+    const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
+    pthread_mutex_lock(&lock);
+    memory[at].kept += bytes;
+    pthread_mutex_unlock(&lock);
+}
+
+/* How often bits were made, and passes ran in segments, since the library was loaded. */
+ORDO_API void ordo_torch_counts(int64_t found[2]);
+
+void ordo_torch_counts(int64_t found[2])
+{
+    pthread_mutex_lock(&lock);
+    found[0] = counts.masks, found[1] = counts.segmented;
+    pthread_mutex_unlock(&lock);
 }

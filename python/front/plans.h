@@ -1,128 +1,399 @@
-/* plans.h: the plans that front.c keeps, found by what a call looks like or by their numbers. */
+/* plans.h: the plans of calls, made when they are first needed and found by what a call looks like:
+ * its flags, numbers, shapes, type and device. Strides are no part of a plan.
+ *
+ * At most MAX_PLANS are kept; the one that was made first goes. A plan that a call holds is
+ * destroyed when the call gives it back. */
 #ifndef ORDO_TORCH_PLANS_H
 #define ORDO_TORCH_PLANS_H
 
-#include "tensors.h"
+#include "call.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MAX_PLANS = 4096, SLOTS = 2 * MAX_PLANS };
+enum { MAX_PLANS = 4096, BUCKETS = 8192, MAX_DEVICES = 64, SHARES = 48, ALIGN = 256 };
 
-/* Packed or padded sequences; all 0: none, or not what the plan is found by. */
-typedef struct sequences {
-    int64_t count;         /* of ends, packed, or of lengths */
-    int64_t max_q, max_kv; /* packed: the longest */
-} sequences;
+/* The functions of libordo that the front calls. */
+#define LIBRARY_FUNCTIONS(F)                                                                       \
+    F(ordo_attention_forward)                                                                      \
+    F(ordo_attention_backward)                                                                     \
+    F(ordo_backend_query)                                                                          \
+    F(ordo_device_machine)                                                                         \
+    F(ordo_dropout_fill)                                                                           \
+    F(ordo_dropout_fill_device)                                                                    \
+    F(ordo_dropout_query)                                                                          \
+    F(ordo_last_error)                                                                             \
+    F(ordo_machine_create)                                                                         \
+    F(ordo_machine_destroy)                                                                        \
+    F(ordo_plan_create)                                                                            \
+    F(ordo_plan_destroy)                                                                           \
+    F(ordo_plan_query)                                                                             \
+    F(ordo_status_name)
 
-/* What a plan is found by. Compared as bytes: no padding, zeroed before it is filled. */
-typedef struct look_key {
-    int64_t rules, drops; /* what Python numbers; whether seed and offset are given or drawn */
-    sequences lists;
-    shape q, k, v;
-    int32_t dtype[3], device_type[3], device[3], unused;
-} look_key;
+#define LIBRARY_MEMBER(name) __typeof__(name) *name;
+static struct {
+    LIBRARY_FUNCTIONS(LIBRARY_MEMBER)
+} library;
+
+/* What a plan is found by. Compared as bytes: no padding. */
+typedef struct call_key {
+    int64_t flags, sizes[SIZES], sequences, axes, q[4], k[4], v[4];
+    double scale, softcap, dropout_p;
+    int32_t dtype, device_type, device, unused;
+} call_key;
+
+/* A plan in segments of rows, whose keep bits take `share` bytes at most; no plan: impossible. */
+typedef struct segmented {
+    uint64_t share;
+    ordo_plan *plan;
+    size_t workspace[2];
+} segmented;
 
 typedef struct kept_plan {
-    look_key key;
-    const ordo_plan *plan;
-    int64_t workspace[2]; /* bytes: forward, backward */
-    shape o, lse;
+    call_key key;
+    ordo_plan *plan;
+    ordo_problem problem;
+    size_t workspace[2]; /* bytes: forward, backward */
+    bool empty;          /* nothing to compute: no sequence, row or key */
+    uint64_t bits_bytes; /* of keep bits that are to be made before a pass; 0: it makes its own */
+    bool bits_needed;    /* the pass cannot make them */
+    bool keeps;          /* the backward pass is to read the bits of the forward pass */
+    bool pipelined;      /* bits are to be made in segments of rows, even if the whole mask fits */
+    int shares;
+    segmented segments[SHARES];
+    int references; /* calls that run, and one of the table */
+    struct kept_plan *next;
+    uint64_t number; /* in the order in which they were made */
 } kept_plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kept_plan *plans[MAX_PLANS + 1]; /* by number, from 1; written once */
-static int slots[SLOTS];                /* numbers, by hash */
+static kept_plan *buckets[BUCKETS];
 static int plan_count;
+static uint64_t plans_made;
+static ordo_machine *machines[MAX_DEVICES];
 
-static look_key key_of(int64_t rules, bool drops, sequences lists, const view x[3])
+static bool library_refused(ordo_status status)
 {
-    look_key made;
-    memset(&made, 0, sizeof made);
-    made.rules = rules, made.drops = drops, made.lists = lists;
-    made.q = x[0].shape, made.k = x[1].shape, made.v = x[2].shape;
-    for (int i = 0; i < 3; i++) {
-        made.dtype[i] = x[i].dtype;
-        made.device_type[i] = x[i].device_type;
-        made.device[i] = x[i].device;
-    }
-    return made;
+    said.used = 0;
+    say("%s: ", library.ordo_status_name(status));
+    return say("%s", library.ordo_last_error());
 }
 
-static size_t hash_of(const look_key *key)
+static kept_plan **bucket_of(const call_key *key)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
     memcpy(words, key, sizeof words);
     for (size_t i = 0; i < sizeof words / 8; i++)
         hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15), hash ^= hash >> 29;
-    return (size_t)(hash % SLOTS);
+    return &buckets[hash % BUCKETS];
 }
 
-/* Number of the plan with this key, or of the free slot for it. Under the lock. */
-static int *slot_of(const look_key *key)
+/* ---- making ---- */
+
+static call_key key_of(const request *r)
 {
-    size_t at = hash_of(key);
-    while (slots[at] && memcmp(&plans[slots[at]]->key, key, sizeof *key) != 0)
-        at = (at + 1) % SLOTS;
-    return &slots[at];
+    call_key key;
+    memset(&key, 0, sizeof key);
+    key.flags = r->flags & PLAN_FLAGS;
+    memcpy(key.sizes, r->sizes, sizeof key.sizes);
+    key.sequences = r->sequences;
+    key.axes = r->x[0].shape.axes;
+    memcpy(key.q, r->x[0].shape.sizes, sizeof key.q);
+    memcpy(key.k, r->x[1].shape.sizes, sizeof key.k);
+    memcpy(key.v, r->x[2].shape.sizes, sizeof key.v);
+    key.scale = r->scale, key.softcap = r->softcap, key.dropout_p = r->dropout_p;
+    key.dtype = r->x[0].dtype;
+    key.device_type = r->x[0].device_type, key.device = r->x[0].device;
+    return key;
 }
 
-/* The plan of this number; NULL if there is none. */
-static const kept_plan *plan_at(int64_t number)
+/* 8 random bits per element, or 16 if p is closer than that to 0 or 1. */
+static ordo_dropout dropout_of(const call_key *key)
 {
-    if (number < 1 || number > MAX_PLANS)
+    const double p = key->dropout_p;
+    const bool fa2 = key->flags & FA2;
+    const bool few = (p > 0 && p < 1. / 256) || (p > 255. / 256 && p < 1);
+    return (ordo_dropout) { .p = p,
+                            .bits = few && !fa2 ? 16 : 0,
+                            .keying = fa2 ? ORDO_KEYING_FA2 : ORDO_KEYING_ORDO };
+}
+
+static ordo_problem problem_of(const call_key *key)
+{
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    const int64_t row = key->axes - 3, head = row + 1, dim = row + 2, *size = key->sizes;
+    const bool packed = key->flags >> CU_Q & 1;
+    const int64_t rows = key->q[row], columns = key->k[row] ? key->k[row] : ORDO_NO_KEYS;
+    p.dtype = key->dtype == f32_type ? ORDO_F32 : key->dtype == bf16_type ? ORDO_BF16 : ORDO_F16;
+    p.layout = packed ? ORDO_PACKED : key->flags >> Q_LENS & 1 ? ORDO_PADDED : ORDO_DENSE;
+    p.batch = key->sequences;
+    p.heads = key->q[head], p.kv_heads = key->k[head];
+    p.q_len = packed ? size[MAX_Q] : rows, p.kv_len = packed ? size[MAX_KV] : columns;
+    if (packed)
+        p.total_q = rows, p.total_kv = columns;
+    p.head_dim = key->q[dim], p.v_head_dim = key->v[dim];
+    p.scale = key->scale, p.softcap = key->softcap;
+    p.mask = key->flags & CAUSAL     ? ORDO_MASK_CAUSAL
+             : key->flags & TOP_LEFT ? ORDO_MASK_CAUSAL_TOP_LEFT
+                                     : ORDO_MASK_FULL;
+    /* A causal mask ends every row already: there a window that is open to the left hides nothing.
+     */
+    p.window.on = size[LEFT] >= 0 || (size[RIGHT] >= 0 && p.mask == ORDO_MASK_FULL);
+    if (p.window.on)
+        p.window.left = size[LEFT], p.window.right = size[RIGHT];
+    p.alibi = key->flags >> SLOPES & 1;
+    p.dropout = dropout_of(key);
+    const int64_t *shard = size + SHARD;
+    p.shard = (ordo_shard) { shard[0], shard[1], shard[2], shard[3], shard[4], shard[5], shard[6] };
+    return p;
+}
+
+/* A CUDA device as a machine to plan for; ORDO_MACHINE names another, which changes no bit. */
+static bool machine_of(int32_t device, const ordo_machine **found)
+{
+    if (device < 0 || device >= MAX_DEVICES)
+        return REFUSE("unsupported", "cuda:%d: expected a number below %d", device, MAX_DEVICES);
+    pthread_mutex_lock(&lock);
+    ordo_status status = ORDO_OK;
+    if (!machines[device]) {
+        const char *named = getenv("ORDO_MACHINE");
+        status = named && *named ? library.ordo_machine_create(&machines[device], named)
+                                 : library.ordo_device_machine(device, &machines[device]);
+    }
+    *found = machines[device];
+    pthread_mutex_unlock(&lock);
+    return status == ORDO_OK || library_refused(status);
+}
+
+static ordo_status create(const kept_plan *of, const ordo_machine *machine, uint64_t mask_memory,
+                          ordo_plan **plan, ordo_plan_info *info)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    options.backend = of->key.device_type == cuda_type ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
+    options.mask_memory = mask_memory;
+    *plan = NULL;
+    const ordo_status status = library.ordo_plan_create(plan, &of->problem, machine, &options);
+    return status ? status : library.ordo_plan_query(*plan, info);
+}
+
+/* Bytes of the keep bits of a problem; packed: at most. */
+static bool size_bits(const ordo_problem *p, uint64_t *bytes)
+{
+    static const int32_t unread;
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    call.cu_q = call.cu_kv = p->layout == ORDO_PACKED ? &unread : NULL;
+    call.on_device = true; /* for the largest size that the totals allow */
+    const ordo_status status = library.ordo_dropout_query(p, &call, &info);
+    if (status)
+        return library_refused(status);
+    *bytes = (info.bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+    return true;
+}
+
+/* Where the keep bits of the calls of a plan are made; changes no bit. auto: as the plan
+ * recommends. fused: inside each pass. sequential: before the forward pass, and kept for the
+ * backward pass as far as set_mask_memory() allows, else made again. overlapped: the same, and
+ * prepare_dropout() makes them on another stream. pipelined: by each pass in segments of rows, with
+ * the bits of two segments in memory: a quarter of the mask or less. */
+static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
+{
+    static const char *const modes[] = { "auto", "fused", "sequential", "overlapped", "pipelined" };
+    enum { AUTO, FUSED, PIPELINED = 4, MODES };
+    const char *named = getenv("ORDO_DROPOUT_MODE");
+    int mode = 0;
+    while (named && mode < MODES && strcmp(named, modes[mode]) != 0)
+        mode++;
+    if (mode == MODES)
+        return REFUSE("argument",
+                      "ORDO_DROPOUT_MODE '%s': expected auto, fused, sequential, overlapped, "
+                      "pipelined",
+                      named);
+    const bool drops = of->key.dropout_p > 0 && !of->empty;
+    const bool fused =
+        mode == FUSED || (mode == AUTO && info->dropout_mode == ORDO_DROPOUT_MODE_FUSED);
+    of->pipelined = mode == PIPELINED;
+    of->keeps = mode == AUTO ? info->dropout_keep_bits : mode != FUSED && mode != PIPELINED;
+    const ordo_problem *p = &of->problem;
+    if (drops && of->key.device_type == cuda_type) {
+        ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;
+        library.ordo_backend_query(ORDO_BACKEND_CUDA, &limits);
+        const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+        of->bits_needed =
+            (of->key.flags & FA2 && !limits.makes_fa2_bits) || dim > limits.made_bits_head_dim_max;
+    }
+    if (!drops || (fused && !of->bits_needed))
+        return true;
+    return size_bits(p, &of->bits_bytes);
+}
+
+static void destroy(kept_plan *of)
+{
+    for (int i = 0; i < of->shares; i++)
+        library.ordo_plan_destroy(of->segments[i].plan);
+    library.ordo_plan_destroy(of->plan);
+    free(of);
+}
+
+/* NULL if the library refuses the problem. */
+static kept_plan *make_plan(const call_key *key)
+{
+    const ordo_machine *machine = NULL;
+    if (key->device_type == cuda_type && !machine_of(key->device, &machine))
+        return NULL;
+    kept_plan *made = calloc(1, sizeof *made);
+    if (!made) {
+        no_memory(sizeof *made);
+        return NULL;
+    }
+    const int64_t row = key->axes - 3;
+    made->key = *key;
+    made->references = 1;
+    made->empty = key->sequences == 0 || key->q[row] == 0 || key->k[row] == 0;
+    made->problem = problem_of(key);
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    const ordo_status status = create(made, machine, 0, &made->plan, &info);
+    if (status)
+        library_refused(status);
+    else if (choose_bits(made, &info)) {
+        made->workspace[0] = (size_t)info.forward_workspace_bytes;
+        made->workspace[1] = (size_t)info.backward_workspace_bytes;
+        return made;
+    }
+    destroy(made);
+    return NULL;
+}
+
+/* ---- keeping ---- */
+
+static void give_back(kept_plan *of)
+{
+    pthread_mutex_lock(&lock);
+    const bool last = --of->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (last)
+        destroy(of);
+}
+
+/* Take a plan out of the table, under the lock; the caller gives it back. */
+static kept_plan *take_out(kept_plan **place)
+{
+    kept_plan *found = *place;
+    *place = found->next;
+    plan_count--;
+    return found;
+}
+
+static kept_plan *oldest(void)
+{
+    kept_plan **found = NULL;
+    for (int i = 0; i < BUCKETS; i++)
+        for (kept_plan **at = &buckets[i]; *at; at = &(*at)->next)
+            if (!found || (*at)->number < (*found)->number)
+                found = at;
+    return found ? take_out(found) : NULL;
+}
+
+static kept_plan *look_up(kept_plan *const *bucket, const call_key *key)
+{
+    kept_plan *found = *bucket;
+    while (found && memcmp(&found->key, key, sizeof *key) != 0)
+        found = found->next;
+    if (found)
+        found->references++;
+    return found;
+}
+
+/* The plan of a call, which gives it back; NULL if the library refuses the call. */
+static kept_plan *plan_of(const request *r)
+{
+    const call_key key = key_of(r);
+    kept_plan **bucket = bucket_of(&key), *old = NULL;
+    pthread_mutex_lock(&lock);
+    kept_plan *found = look_up(bucket, &key);
+    pthread_mutex_unlock(&lock);
+    if (found)
+        return found;
+    kept_plan *made = make_plan(&key); /* two threads may make one plan: the first is kept */
+    if (!made)
         return NULL;
     pthread_mutex_lock(&lock);
-    const kept_plan *of = plans[number];
-    pthread_mutex_unlock(&lock);
-    return of;
-}
-
-/* Whether the plan is one for tensors like these. */
-static bool serves(const kept_plan *of, bool drops, const view x[3])
-{
-    const look_key key = key_of(of->key.rules, drops, of->key.lists, x);
-    return memcmp(&of->key, &key, sizeof key) == 0;
-}
-
-/* The same whatever their strides, which are no part of a plan. */
-static bool serves_strided(const kept_plan *of, bool drops, const view x[3])
-{
-    look_key key = key_of(of->key.rules, drops, of->key.lists, x);
-    memcpy(key.q.strides, of->key.q.strides, sizeof key.q.strides);
-    memcpy(key.k.strides, of->key.k.strides, sizeof key.k.strides);
-    memcpy(key.v.strides, of->key.v.strides, sizeof key.v.strides);
-    return memcmp(&of->key, &key, sizeof key) == 0;
-}
-
-/* Number of the plan of a call: that with these rules and sequences if `which` is positive, else
- * plan -which. 0 if there is none for tensors like these. */
-static int find(int64_t which, bool drops, sequences lists, const view x[3])
-{
-    if (which < 0) {
-        const kept_plan *of = plan_at(-which);
-        return of && serves(of, drops, x) ? (int)-which : 0;
-    }
-    look_key key = key_of(which, drops, lists, x);
-    pthread_mutex_lock(&lock);
-    int number = *slot_of(&key);
-    pthread_mutex_unlock(&lock);
-    return number;
-}
-
-static int keep(const look_key *key, const kept_plan *of)
-{
-    pthread_mutex_lock(&lock);
-    int *slot = slot_of(key), number = *slot;
-    kept_plan *copy = number || plan_count == MAX_PLANS ? NULL : malloc(sizeof *copy);
-    if (copy) {
-        *copy = *of;
-        number = ++plan_count;
-        plans[number] = copy;
-        *slot = number;
+    found = look_up(bucket, &key);
+    if (!found) {
+        if (plan_count >= MAX_PLANS)
+            old = oldest();
+        made->references++;
+        made->number = ++plans_made;
+        made->next = *bucket, *bucket = made;
+        plan_count++;
+        found = made;
+        made = NULL;
     }
     pthread_mutex_unlock(&lock);
-    return number;
+    if (made)
+        give_back(made);
+    if (old)
+        give_back(old);
+    return found;
+}
+
+/* Forget every plan and machine. */
+static void forget(void)
+{
+    for (int i = 0; i < BUCKETS; i++) {
+        pthread_mutex_lock(&lock);
+        while (buckets[i]) {
+            kept_plan *old = take_out(&buckets[i]);
+            pthread_mutex_unlock(&lock);
+            give_back(old);
+            pthread_mutex_lock(&lock);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_DEVICES; i++) {
+        library.ordo_machine_destroy(machines[i]);
+        machines[i] = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The plan in segments whose bits take at most `room` bytes, a power of two of which is a part of
+ * the mask, so that few plans serve a room that varies. NULL if there is none: of packed or padded
+ * sequences, or if there is no room for the bits of two tiles. */
+static const segmented *segments_of(kept_plan *of, uint64_t room)
+{
+    uint64_t share = of->bits_bytes;
+    while (share > room)
+        share /= 2;
+    const segmented *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < of->shares && !found; i++)
+        if (of->segments[i].share == share)
+            found = &of->segments[i];
+    pthread_mutex_unlock(&lock);
+    if (!found) {
+        segmented made = { .share = share };
+        const ordo_machine *machine = NULL;
+        const bool known = of->key.device_type != cuda_type || machine_of(of->key.device, &machine);
+        ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+        if (share && known && create(of, machine, share, &made.plan, &info) == ORDO_OK) {
+            made.workspace[0] = (size_t)info.forward_workspace_bytes;
+            made.workspace[1] = (size_t)info.backward_workspace_bytes;
+        }
+        pthread_mutex_lock(&lock);
+        for (int i = 0; i < of->shares && !found; i++) /* another thread may have been faster */
+            if (of->segments[i].share == share)
+                found = &of->segments[i];
+        if (!found && of->shares < SHARES) {
+            of->segments[of->shares] = made;
+            found = &of->segments[of->shares++];
+            made.plan = NULL;
+        }
+        pthread_mutex_unlock(&lock);
+        library.ordo_plan_destroy(made.plan);
+    }
+    return found && found->plan ? found : NULL;
 }
 
 #endif

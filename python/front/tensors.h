@@ -1,27 +1,84 @@
-/* tensors.h: tensors as PyTorch's C ABI shows them and as the library takes them; for front.c. */
+/* tensors.h: tensors as PyTorch's C ABI shows them and as the library takes them, and the words of
+ * what is refused; for call.h and run.h. */
 #ifndef ORDO_TORCH_TENSORS_H
 #define ORDO_TORCH_TENSORS_H
 
 #include "torch_abi.h"
 
-#include <ordo/attention.h>
+#include <ordo/ordo.h>
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct AtenTensorOpaque tensor;
 
-/* The functions of the ABI; those of CUDA are NULL in a PyTorch without it. Those of node.h may be
- * NULL if its kernels are not registered. */
+/* The functions of the ABI; those of CUDA are NULL in a PyTorch without it. */
 #define MEMBER(result, name, parameters) result(*name) parameters;
 static struct {
     TORCH_FUNCTIONS(MEMBER)
-    TORCH_NODE_FUNCTIONS(MEMBER)
     TORCH_CUDA_FUNCTIONS(MEMBER)
 } torch;
 
 enum { CUDA_ALIGN = 16 };
 
-static int32_t cuda_type, f32_type, i32_type, i64_type, strided;
+static int32_t cpu_type, cuda_type, f32_type, f16_type, bf16_type, u8_type, i32_type, i64_type;
+static int32_t strided;
+
+/* ---- words ---- */
+
+/* The error of the call that this thread runs: "status: what was expected". */
+static _Thread_local struct {
+    char text[512];
+    size_t used;
+} said;
+
+__attribute__((format(printf, 1, 2))) static bool say(const char *format, ...)
+{
+    const size_t room = sizeof said.text - said.used;
+    va_list values;
+    va_start(values, format);
+    const int more = vsnprintf(said.text + said.used, room, format, values);
+    va_end(values);
+    if (more > 0)
+        said.used += (size_t)more < room ? (size_t)more : room - 1;
+    return false;
+}
+
+/* Begin an error; returns false. */
+#define REFUSE(status, ...) (said.used = 0, say(status ": "), say(__VA_ARGS__))
+
+static bool say_numbers(int64_t count, const int64_t *numbers)
+{
+    say("(");
+    for (int64_t i = 0; i < count; i++)
+        say(i ? ", %" PRId64 : "%" PRId64, numbers[i]);
+    return say(count == 1 ? ",)" : ")");
+}
+
+/* PyTorch's numbers of types; the rest goes by its number. */
+static bool say_type(int32_t dtype)
+{
+    static const char *const names[] = {
+        [0] = "uint8",     [1] = "int8",        [2] = "int16",          [3] = "int32",
+        [4] = "int64",     [5] = "float16",     [6] = "float32",        [7] = "float64",
+        [9] = "complex64", [11] = "bool",       [15] = "bfloat16",      [23] = "float8_e5m2",
+        [8] = "complex32", [10] = "complex128", [24] = "float8_e4m3fn",
+    };
+    const bool named =
+        dtype >= 0 && dtype < (int32_t)(sizeof names / sizeof *names) && names[dtype];
+    return named ? say("torch.%s", names[dtype]) : say("%d of PyTorch's numbers", (int)dtype);
+}
+
+static bool say_device(int32_t type, int32_t index)
+{
+    return type == cuda_type  ? say("cuda:%d", (int)index)
+           : type == cpu_type ? say("cpu")
+                              : say("of type %d", (int)type);
+}
+
+/* ---- shapes ---- */
 
 typedef struct shape {
     int64_t axes, sizes[4], strides[4]; /* behind the axes: 0 */
@@ -34,24 +91,31 @@ typedef struct view {
     int32_t dtype, device_type, device;
 } view;
 
-/* Read a tensor; false if it has more than 4 axes, or is sparse, and so has no address. */
-static bool look(tensor *x, view *seen)
+/* Read a tensor; refuses one with more than 4 axes, or without strides, which has no address. */
+static bool look(const char *name, tensor *x, view *seen)
 {
     int64_t *sizes, *strides;
     int32_t layout;
     memset(seen, 0, sizeof *seen);
     if (torch.aoti_torch_get_layout(x, &layout) != TORCH_DONE || layout != strided)
-        return false;
-    if (torch.aoti_torch_get_dim(x, &seen->shape.axes) != TORCH_DONE || seen->shape.axes > 4 ||
+        return REFUSE("unsupported", "%s.layout: expected torch.strided", name);
+    if (torch.aoti_torch_get_dim(x, &seen->shape.axes) != TORCH_DONE ||
         torch.aoti_torch_get_sizes(x, &sizes) != TORCH_DONE ||
         torch.aoti_torch_get_strides(x, &strides) != TORCH_DONE)
-        return false;
+        return REFUSE("unsupported", "%s: expected a plain tensor", name);
+    if (seen->shape.axes > 4) {
+        REFUSE("shape", "%s.shape ", name);
+        say_numbers(seen->shape.axes, sizes);
+        return say(": expected 4 axes at most");
+    }
     memcpy(seen->shape.sizes, sizes, (size_t)seen->shape.axes * sizeof *sizes);
     memcpy(seen->shape.strides, strides, (size_t)seen->shape.axes * sizeof *strides);
-    return torch.aoti_torch_get_data_ptr(x, &seen->data) == TORCH_DONE &&
-           torch.aoti_torch_get_dtype(x, &seen->dtype) == TORCH_DONE &&
-           torch.aoti_torch_get_device_type(x, &seen->device_type) == TORCH_DONE &&
-           torch.aoti_torch_get_device_index(x, &seen->device) == TORCH_DONE;
+    if (torch.aoti_torch_get_data_ptr(x, &seen->data) != TORCH_DONE ||
+        torch.aoti_torch_get_dtype(x, &seen->dtype) != TORCH_DONE ||
+        torch.aoti_torch_get_device_type(x, &seen->device_type) != TORCH_DONE ||
+        torch.aoti_torch_get_device_index(x, &seen->device) != TORCH_DONE)
+        return REFUSE("unsupported", "%s: expected a plain tensor", name);
+    return true;
 }
 
 static shape contiguous(int64_t axes, const int64_t *sizes)
@@ -68,17 +132,14 @@ static shape contiguous(int64_t axes, const int64_t *sizes)
 
 static bool is_contiguous(const shape *x)
 {
-    shape dense = contiguous(x->axes, x->sizes);
+    const shape dense = contiguous(x->axes, x->sizes);
     for (int64_t i = 0; i < x->axes; i++)
         if (x->sizes[i] != 1 && x->strides[i] != dense.strides[i])
             return false;
     return true;
 }
 
-/* ---- heads first: q, k and v are (batch, head, row, dim), and so are their gradients; o and dout
- * are (batch, row, head, dim), of packed sequences too ---- */
-
-/* Exchange axes 1 and 2. */
+/* Exchange axes 1 and 2, of (batch, head, row, dim). */
 static shape turned(shape x)
 {
     const int64_t size = x.sizes[1], stride = x.strides[1];
@@ -90,46 +151,45 @@ static shape turned(shape x)
 /* (row, head, dim) in place of (batch, row, head, dim); false if there is no such view. */
 static bool flatten(shape *x)
 {
-    if (x->axes != 4 || (x->sizes[0] != 1 && x->strides[0] != x->sizes[1] * x->strides[1]))
+    if (x->axes != 4 ||
+        (x->sizes[0] != 1 && x->sizes[1] != 1 && x->strides[0] != x->sizes[1] * x->strides[1]))
         return false;
+    const int64_t step = x->sizes[1] == 1 ? x->strides[0] : x->strides[1];
     *x = (shape) { 3,
                    { x->sizes[0] * x->sizes[1], x->sizes[2], x->sizes[3] },
-                   { x->strides[1], x->strides[2], x->strides[3] } };
+                   { step, x->strides[2], x->strides[3] } };
     return true;
 }
 
-/* See q, k and v as the library has them; false if that is not possible. */
-static bool turn(bool heads_first, bool packed, view x[3])
-{
-    for (int i = 0; heads_first && i < 3; i++) {
-        if (x[i].shape.axes != 4)
-            return false;
-        x[i].shape = turned(x[i].shape);
-        if (packed && !flatten(&x[i].shape))
-            return false;
-    }
-    return true;
-}
-
-/* o as (batch, row, head, dim), if it is (row, head, dim) and contiguous. */
-static shape split_rows(const shape *x, int64_t batch)
-{
-    if (x->axes == 4 || batch == 0)
-        return *x;
-    return contiguous(4,
-                      (const int64_t[4]) { batch, x->sizes[0] / batch, x->sizes[1], x->sizes[2] });
-}
-
-/* A gradient of this shape, contiguous as the library writes it. */
+/* A tensor like x, contiguous as the library writes it: with rows first. */
 static shape dense_like(const shape *x, bool heads_first)
 {
-    if (!heads_first)
+    if (!heads_first || x->axes != 4)
         return contiguous(x->axes, x->sizes);
     const shape rows_first = turned(*x);
     return turned(contiguous(4, rows_first.sizes));
 }
 
-/* Describe the tensor to the library; false if the library does not take its address or strides. */
+/* x with its strides if no two elements share a place and there are no holes; else contiguous: what
+ * torch.empty_like() makes. */
+static shape laid_like(const shape *x)
+{
+    bool taken[4] = { false };
+    int64_t step = 1;
+    for (int64_t n = 0; n < x->axes; n++) {
+        int64_t found = -1;
+        for (int64_t i = x->axes - 1; i >= 0 && found < 0; i--)
+            if (!taken[i] && (x->sizes[i] == 1 || x->strides[i] == step))
+                found = i;
+        if (found < 0)
+            return contiguous(x->axes, x->sizes);
+        taken[found] = true;
+        step *= x->sizes[found];
+    }
+    return *x;
+}
+
+/* Describe the tensor to the library; false if it does not take its address or strides. */
 static bool describe(const view *x, ordo_tensor *made)
 {
     *made = (ordo_tensor) { .data = x->data };
@@ -148,13 +208,29 @@ static bool describe(const view *x, ordo_tensor *made)
     return true;
 }
 
-static tensor *allocate(const shape *of, int32_t dtype, const view *like)
+/* ---- tensors that are made ---- */
+
+static int64_t bytes_of(const shape *x, int32_t dtype)
 {
-    tensor *made = NULL;
+    int64_t bytes = (int64_t)torch.aoti_torch_dtype_element_size(dtype);
+    for (int64_t i = 0; i < x->axes; i++)
+        bytes *= x->sizes[i];
+    return bytes;
+}
+
+/* Python allocates so much once more, which raises PyTorch's own error. */
+static bool no_memory(int64_t bytes)
+{
+    return REFUSE("memory", "%" PRId64 " bytes: not enough memory", bytes);
+}
+
+static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **made)
+{
     if (torch.aoti_torch_empty_strided(of->axes, of->sizes, of->strides, dtype, like->device_type,
-                                       like->device, &made) != TORCH_DONE)
-        return NULL;
-    return made;
+                                       like->device, made) == TORCH_DONE)
+        return true;
+    *made = NULL;
+    return no_memory(bytes_of(of, dtype));
 }
 
 static void *data_of(tensor *x)
@@ -163,24 +239,18 @@ static void *data_of(tensor *x)
     return torch.aoti_torch_get_data_ptr(x, &data) == TORCH_DONE ? data : NULL;
 }
 
-/* The same tensor once more. */
-static tensor *again(tensor *x)
-{
-    tensor *made = NULL;
-    torch.aoti_torch_new_tensor_handle(x, &made);
-    return made;
-}
-
 static void release(tensor *x)
 {
     if (x)
         torch.aoti_torch_delete_tensor_object(x);
 }
 
-static void unpack(const StableIValue *stack, int tensors, tensor **given)
+/* A result that does not exist: None in Python. */
+static tensor *undefined(void)
 {
-    for (int i = 0; i < tensors; i++)
-        given[i] = (tensor *)(uintptr_t)stack[i];
+    tensor *made = NULL;
+    torch.aoti_torch_new_uninitialized_tensor(&made);
+    return made;
 }
 
 #endif

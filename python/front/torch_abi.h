@@ -29,8 +29,12 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
 
 /* F(result, name, parameters) */
 #define TORCH_FUNCTIONS(F)                                                                         \
+    F(int32_t, aoti_torch_device_type_cpu, (void))                                                 \
     F(int32_t, aoti_torch_device_type_cuda, (void))                                                \
     F(int32_t, aoti_torch_dtype_float32, (void))                                                   \
+    F(int32_t, aoti_torch_dtype_float16, (void))                                                   \
+    F(int32_t, aoti_torch_dtype_bfloat16, (void))                                                  \
+    F(int32_t, aoti_torch_dtype_uint8, (void))                                                     \
     F(int32_t, aoti_torch_dtype_int32, (void))                                                     \
     F(int32_t, aoti_torch_dtype_int64, (void))                                                     \
     F(size_t, aoti_torch_dtype_element_size, (int32_t))                                            \
@@ -44,28 +48,21 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
     F(int32_t, aoti_torch_get_device_type, (struct AtenTensorOpaque *, int32_t *))                 \
     F(int32_t, aoti_torch_get_device_index, (struct AtenTensorOpaque *, int32_t *))                \
     F(int32_t, aoti_torch_delete_tensor_object, (struct AtenTensorOpaque *))                       \
-    F(int32_t, aoti_torch_new_tensor_handle,                                                       \
-      (struct AtenTensorOpaque *, struct AtenTensorOpaque **))                                     \
+    F(int32_t, aoti_torch_new_uninitialized_tensor, (struct AtenTensorOpaque **))                  \
+    F(int32_t, aoti_torch_zero_, (struct AtenTensorOpaque *))                                      \
+    F(int32_t, aoti_torch_copy_, (struct AtenTensorOpaque *, struct AtenTensorOpaque *, int32_t))  \
     F(int32_t, aoti_torch_empty_strided,                                                           \
       (int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t,                       \
        struct AtenTensorOpaque **))                                                                \
+    F(int32_t, torch_list_size, (struct StableListOpaque *, size_t *))                             \
+    F(int32_t, torch_list_get_item, (struct StableListOpaque *, size_t, StableIValue *))           \
+    F(int32_t, torch_delete_list, (struct StableListOpaque *))                                     \
     F(int32_t, torch_call_dispatcher, (const char *, const char *, StableIValue *, uint64_t))      \
     F(int32_t, torch_get_num_threads, (uint32_t *))                                                \
-    F(int32_t, aoti_torch_library_init_fragment,                                                   \
-      (const char *, const char *, uint32_t, struct TorchLibraryOpaque **))                        \
     F(int32_t, aoti_torch_library_init_impl,                                                       \
       (const char *, const char *, const char *, uint32_t, struct TorchLibraryOpaque **))          \
-    F(int32_t, aoti_torch_library_def, (struct TorchLibraryOpaque *, const char *))                \
     F(int32_t, torch_library_impl,                                                                 \
-      (struct TorchLibraryOpaque *, const char *, torch_kernel *, uint64_t))
-
-/* Those that node.h needs. */
-#define TORCH_NODE_FUNCTIONS(F)                                                                    \
-    F(int32_t, aoti_torch_new_uninitialized_tensor, (struct AtenTensorOpaque **))                  \
-    F(int32_t, aoti_torch_is_defined, (struct AtenTensorOpaque *, bool *))                         \
-    F(int32_t, aoti_torch_zero_, (struct AtenTensorOpaque *))                                      \
-    F(int32_t, aoti_torch_copy_, (struct AtenTensorOpaque *, struct AtenTensorOpaque *, int32_t))  \
-    F(int32_t, torch_delete_list, (struct StableListOpaque *))                                     \
+      (struct TorchLibraryOpaque *, const char *, torch_kernel *, uint64_t))                       \
     F(void, aoti_torch_check, (bool, const char *, const char *, uint32_t, const char *))
 
 /* Those that only a PyTorch with CUDA has. */

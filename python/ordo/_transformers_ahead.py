@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from .torch._attention import Arguments, prepare
+from .torch._dropout import PreparedDropout, dropout_mode, made_ahead, make_ahead
 from .torch._inputs import Lists
-from .torch._ops import draw, plain
-from .torch._plans import Ready, dropout_mode, ready
-from .torch._prepare import PreparedDropout, make_ahead
+from .torch._node import plain
+from .torch._seed import draw
 
 _RULES = Arguments._fields.index("seed")
 _Dropout = torch.nn.modules.dropout._DropoutNd
@@ -30,7 +30,7 @@ class Ahead:
     def __init__(self, module: torch.nn.Module | None = None) -> None:
         self.module = None if module is None else weakref.ref(module)
         self.look: Any = None  # of the last call
-        self.made: Ready | None = None  # its plan
+        self.inputs: Any = None  # its tensors, rules and lists; none if its bits are made inside
         self.prepared: PreparedDropout | None = None
         self.hooked = False
 
@@ -39,23 +39,26 @@ class Ahead:
 
     def hook(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         mine = self.module is not None and self.module() is module  # a replica has its own
-        if not mine or self.made is None:
+        if not mine or self.inputs is None:
             return
         hidden = args[0] if args else kwargs.get("hidden_states")
         if not module.training or torch.compiler.is_compiling() or not isinstance(hidden, Tensor):
             return
         shape, device = self.look[0], self.look[1]
-        if hidden.shape[:2] == shape[:2] and hidden.device == device and self.made.bits_bytes:
-            self.prepared = make_ahead(self.made, Lists(draw(hidden)))
+        if hidden.shape[:2] == shape[:2] and hidden.device == device:
+            q, k, v, rules = self.inputs
+            self.prepared = make_ahead(q, k, v, Lists(draw(hidden)), rules)
 
     def learn(self, look: Any, q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
         """Expect the next call to be like this one."""
         unread = torch.zeros(2, dtype=torch.int64, device=q.device)
         with torch.no_grad():
-            inputs = prepare(q, k, v, a._replace(rng_state=unread))
-        self.look, self.made = look, ready(*inputs)
+            q, k, v, lists, rules = prepare(q, k, v, a._replace(rng_state=unread))
+        made = made_ahead(q, k, v, lists, rules)
+        empty = [x.new_empty(1).expand(x.shape) for x in (q, k, v)]  # which hold no memory
+        self.look, self.inputs = look, ((*empty, rules) if made else None)
         module = None if self.module is None else self.module()
-        if self.made.bits_bytes and not self.hooked and module is not None:
+        if made and not self.hooked and module is not None:
             module.register_forward_pre_hook(self.hook, with_kwargs=True)
             self.hooked = True
 

@@ -10,10 +10,11 @@ from torch import Tensor
 from .._convert import integer
 from .._library import Error
 from ..torch._attention import Arguments, prepare
+from ..torch._attention import attend as attend_all
+from ..torch._inputs import check
+from ..torch._node import plain
 from ..torch._numbers import OPEN, window_of
-from ..torch._ops import attend as attend_op
-from ..torch._ops import plain
-from ..torch._plans import ready
+from ..torch._plans import plan_of
 from ._passes import check_integers, check_tensors
 
 
@@ -79,14 +80,15 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
         total = used if new_k is None else used + new_k.shape[1]
         inputs = prepare(q, k, v, arguments._replace(kv_lens=total))
         if plain(q, k, v):
-            ready(*inputs)  # what is refused, is refused before the cache is written
+            check(*inputs[:4], inputs[4].dropout_p)  # before the cache is written
+            plan_of(*inputs)
         if new_k is not None and new_v is not None:
             place = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
             for whole, part, new in ((cache.k, k, new_k), (cache.v, v, new_v)):
                 whole.index_put_((rows[:, None], place), new)
                 if part is not whole:
                     part.index_put_((torch.arange(len(part), device=q.device)[:, None], place), new)
-        return attend_op(*inputs)
+        return attend_all(*inputs)
 
 
 def _check(q: Tensor, cache: Cache) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ..torch._attention import Arguments, prepare, run
+from ..torch import _parts
+from ..torch._attention import Arguments, prepare, run_inputs
 from ..torch._mask import signed_probabilities
 from ..torch._seed import rng_of
 
@@ -22,7 +23,7 @@ def forward(
     with torch.no_grad():
         dropped = arguments.dropout_p > 0
         rng = rng_of(q) if dropped else torch.zeros(2, dtype=torch.int64, device=q.device)
-        out, lse, inputs = run(q, k, v, arguments._replace(rng_state=rng))
+        out, lse, inputs = run_inputs(q, k, v, arguments._replace(rng_state=rng))
         mask = signed_probabilities(*inputs) if return_softmax and dropped else q.new_empty(0)
         return out, lse, mask, rng
 
@@ -48,7 +49,7 @@ def backward(
     with torch.no_grad():
         q, k, v, lists, rules = prepare(q, k, v, arguments)
         lse = torch.where(lse == math.inf, -math.inf, lse)  # FlashAttention-2's empty rows
-        made = torch.ops.ordo.attention_backward(dout, None, q, k, v, out, lse, *lists, *rules)
+        made = _parts.backward(_parts.Saved(q, out, lse, dout, None), k, v, lists, rules)
         for given, grad in zip(grads, made):
             if given is not None:
                 given.copy_(grad)

@@ -8,12 +8,13 @@
 
     ordo.transformers.register()                      # AutoModel...(attn_implementation="ordo")
 
-CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, autocast. The library is
-reached through its C API: by ctypes, or by a front that is compiled to PyTorch's stable ABI.
+CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, autocast. Needs PyTorch
+2.10 or later, and libordo_torch.so, whose operators are compiled to PyTorch's stable ABI.
 """
 
 from ._attention import attention
 from ._backward_part import backward_part
+from ._dropout import PreparedDropout, set_mask_memory
 from ._flash import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -24,9 +25,8 @@ from ._flash import (
 )
 from ._flex import block_mask
 from ._lengths import check_lengths
-from ._memory import set_mask_memory
 from ._module import Attention
-from ._prepare import PreparedDropout, prepare_dropout
+from ._prepare import prepare_dropout
 from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
 from ._sum import tree_sum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -12,19 +13,17 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from . import _sink
+from . import _front as f
 from ._blocks import _plan_of as _block_plans
 from ._blocks import attend_blocks, block_mask_of
-from ._compiled import IDS_GIVEN, PACKED, RNG_DRAWN, RNG_GIVEN, front
-from ._inputs import NO_LISTS, Lists, Rules, refuse_negative
-from ._layout import takes_strides
+from ._dropout import provide
+from ._inputs import NO_LISTS, Call, Lists, Rules, call_of, check, empty, refuse_negative, sequences
+from ._layout import filled, takes_strides, width_of
+from ._lengths import check as check_lists
 from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
+from ._node import plain, run
 from ._numbers import length_of, mask_of, real_of, window_of
-from ._ops import attend, execute, plain
-from ._passes import watchers
-from ._plans import KEPT, Ready, keep, machine_of, ready
-from ._plans import _plans as _made
-from ._quick import Beside, quick, quick_plain
+from ._plans import forget_plans, plan_of, problem_of
 from ._seed import rng_of
 
 
@@ -90,8 +89,7 @@ def attention(
         and q_lens is None and kv_lens is None and sequence_ids is None
         and prepared is None and block_mask is None
     ):  # fmt: skip
-        rules = causal, window, scale, softcap, dropout_p, keying, shard
-        done = at_once(q, k, v, rules)
+        done = known_call(q, k, v, (causal, window, scale, softcap, dropout_p, keying, shard))
         if done is not None:
             return done
     arguments = Arguments(
@@ -131,16 +129,8 @@ class Arguments(NamedTuple):
 
 
 _RULES = Arguments._fields.index("seed")
-_DROPOUT_P = Arguments._fields.index("dropout_p")
-_KEYING = Arguments._fields.index("keying")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
-
-# Plans by the caller's arguments, for arguments of which prepare() makes the same each time.
-_known: dict[Any, Ready] = {}
-
-# Numbers of rules under which the compiled front finds plans by itself.
-_quick: dict[Any, int] = {}
 
 _autocasts = torch._C._is_any_autocast_enabled
 
@@ -149,127 +139,150 @@ _autocasts = torch._C._is_any_autocast_enabled
 _SIDES = {int, bool, type(None)}  # of a window
 _REALS = {int, float, bool, type(None)}
 
+KEPT = 4096
+_rules: dict[Any, Any] = {}  # Known, by the arguments of calls without lists
+_shapes: set[Any] = set()  # of calls with dropout that have been checked
+
 
 def forget() -> None:
     """Make every plan anew, for those who change what is read when a plan is made."""
-    _made.clear()
-    _known.clear()
-    _quick.clear()
+    f.forget_plans()
+    forget_plans()
+    _rules.clear()
+    _shapes.clear()
     _block_plans.cache_clear()
-    machine_of.cache_clear()
 
 
-def at_once(
-    q: Tensor, k: Tensor, v: Tensor, rules: Any, alone: bool = False
+# ---- calls without lists whose rules are known ----
+
+
+def known_call(
+    q: Tensor, k: Tensor, v: Tensor, rules: Any, flags: int = 0
 ) -> tuple[Tensor, Tensor] | None:
-    """(o, lse) of a call with rules alone, if the compiled front knows them and takes the call.
-    `alone`: o alone needs a gradient."""
-    if not front.on or watchers or not plain(q, k, v):
+    """(o, lse) of a call on plain tensors whose rules are known; None if they are not."""
+    if not plain(q, k, v):
         return None
-    number = _number(rules, rules)
-    if not number:
-        return None
-    if _autocasts():
-        q, k, v = _cast(q, k, v)
-    return quick_plain(q, k, v, number, RNG_DRAWN if rules[_DROPOUT_P] > 0 else 0, alone)
-
-
-def _number(key: Any, rules: Any) -> int:
-    """The number of a call's rules; 0 if the compiled front does not know them."""
     try:
-        number = _quick.get(key, 0)
+        known = _rules.get(rules)
     except TypeError:  # a list or an array, which numbers() makes plain
-        return 0
-    if not number:
-        return 0
-    _, (left, right), scale, softcap, dropout_p = rules[:_KEYING]
-    if (
+        return None
+    if known is None:
+        return None
+    _, (left, right), scale, softcap, dropout_p, *_ = rules
+    if not (
         type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
         and type(softcap) in _REALS and type(dropout_p) in _REALS
     ):  # fmt: skip
-        return number
-    return 0
+        return None
+    if _autocasts():
+        q, k, v = _cast(q, k, v)
+    if q.is_cuda and width_of(q, v):
+        return None
+    more: Any = ()
+    if known.dropout_p > 0:
+        if _seen(q, k, v, rules) not in _shapes:
+            return None
+        provide(q.device)
+        more = (rng_of(q),)
+    own, default, _, softcap, dropout_p, sizes = known.call
+    scale = default or max(q.shape[-1], 1) ** -0.5
+    return run(q, k, v, None, Call(own | flags, scale, more, softcap, dropout_p, sizes))
 
 
-def call(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, alone: bool = False
-) -> tuple[Tensor, Tensor]:
-    """(o, lse) by the shortest way. `alone`: o alone needs a gradient."""
+class Known(NamedTuple):
+    """Rules whose call is known; its scale is 0 where it is the default."""
+
+    call: Call
+    dropout_p: float
+
+
+def _seen(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Any:
+    """What says that a call with dropout is not refused: so that nothing is drawn for one that is."""
+    return (
+        q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, rules,
+        q.layout, k.layout, v.layout,
+    )  # fmt: skip
+
+
+def _learn(q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: Rules) -> None:
+    """Keep the rules of a call without lists that was not refused."""
+    key = a[:_RULES]
+    if len(_rules) >= KEPT or len(_shapes) >= KEPT:
+        _rules.clear()
+        _shapes.clear()
+    whole = call_of(NO_LISTS, rules if a.scale is not None else rules._replace(scale=0.0))
+    drops = rules.dropout_p > 0
+    _rules[key] = Known(whole._replace(flags=whole.flags | (f.RNG if drops else 0)), rules.dropout_p)
+    if drops:
+        _shapes.add(_seen(*_cast(q, k, v), key))
+
+
+# ---- every call ----
+
+
+def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
+    """(o, lse)."""
     _check_packed(a)
-    done, drawn = None, a.seed is None and a.rng_state is None and a.generator is None
-    key, flags, lengths = _short(a)
-    known = type(a.dropout_p) in (float, int)  # what is not is refused on the long way
-    if key is not None and known and not lengths and (drawn or not a.dropout_p > 0):
-        done = at_once(q, k, v, key, alone)
-    elif key is not None and front.on and not watchers and plain(q, k, v):
-        number = _number(key, a)
-        if number:
-            if _autocasts():
-                q, k, v = _cast(q, k, v)
-            if a.dropout_p > 0:
-                a = _drawn_first(q, a)
-                flags |= RNG_DRAWN if a.rng_state is None else RNG_GIVEN
-            done = quick(q, k, v, Beside(number, flags, a.rng_state, *lengths))
-    return _planned(q, k, v, a) if done is None else done
-
-
-def _planned(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
-    """(o, lse) with the plan found here."""
     if a.prepared is not None:
         a = _with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         return _without_gaps(q, k, v, a)
-    if a.sink is not None or not plain(q, k, v):
-        return run(q, k, v, a)[:2]
-    if _autocasts():
-        q, k, v = _cast(q, k, v)
-    a = numbers(a)
-    key, listed = _key(q, k, v, a)
-    found = _known.get(key)
-    if found is None:
-        inputs = prepare(q, k, v, a)
-        _keep(key, listed, inputs, q, k, v, a)
-        return attend(*inputs, a.prepared)
-    rng = None
-    if a.dropout_p > 0:
-        rng = rng_of(q, a.seed, a.rng_state, a.generator)
-    lists = NO_LISTS if rng is None else Lists(rng)
-    if listed:
-        lists = _given(rng, a)
-    bits = None if a.prepared is None else a.prepared.take(found, lists)
-    return execute(found, q, k, v, lists, bits)
+    return run_inputs(q, k, v, a)[:2]
 
 
-def _key(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Any, bool]:
-    """(What the plan of a call is found by, whether there are lists beside seed and offset)."""
-    listed = (
-        a.cu_q is not None or a.slopes is not None or a.q_lens is not None
-        or a.kv_lens is not None or a.sequence_ids is not None
-    )  # fmt: skip
-    if listed or not (q.layout is k.layout is v.layout is torch.strided):
-        _check_kinds(q, k, v, a)
-    key = (
-        q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
-        q.device, k.device, v.device, a[:_RULES], _look(a) if listed else None,
-    )  # fmt: skip
-    return key, listed
+def run_inputs(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
+    """(o, lse, inputs)."""
+    inputs = prepare(q, k, v, a)
+    o, lse = attend(*inputs, a.sink, a.prepared)
+    alone = all(x is None for x in inputs[3][1:]) and a.sink is None and a.prepared is None
+    if alone and plain(q, k, v) and a.seed is None and a.rng_state is None and a.generator is None:
+        _learn(q, k, v, numbers(a), inputs[4])
+    return o, lse, inputs
 
 
-def _keep(
-    key: Any, listed: bool, inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, a: Arguments
-) -> None:
-    """Keep the plan of a call that prepare() made the inputs of."""
-    if not listed or _unchanged(inputs[3], a):
-        keep(_known, key, _learned(ready(*inputs), q, k, v, a))
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, sink: Any = None,
+    prepared: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(o, lse), with gradients for q, k, v and sink. `prepared` is a PreparedDropout."""
+    if sink is not None:
+        if not isinstance(sink, Tensor):
+            raise Error("argument", f"sink {sink!r}: expected a tensor")
+        if "DTensor" in (type(q).__name__, type(sink).__name__):
+            raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
+        sink = sink.to(device=q.device, dtype=torch.float32).contiguous()
+    if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
+        rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
+        lists = rules_of.replicated(q, lists)
+    bits = None
+    if prepared is not None and plain(q, k, v):
+        bits = prepared.take(q, k, lists, rules)
+    if checked() and lists is not NO_LISTS and plain(q, k, v):
+        check_lists(problem_of(q, k, v, lists, rules), lists)
+    if lists.rng is not None and not torch.compiler.is_compiling():
+        provide(lists.rng.device)
+    if sink is not None and _no_keys(q, k, sink, lists):
+        o, lse = attend(q, k, v, lists, rules)
+        seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs
+        return torch.where(o == 0, o, sink[:, None].to(o)), torch.where(seen, sink[:, None], lse)
+    width, dim = width_of(q, v), v.shape[-1]
+    if width:  # zeros change no score
+        q, k, v = filled(width, q, k, v)
+    o, lse = run(q, k, v, sink, call_of(lists, rules, bits))
+    return o[..., :dim].contiguous() if width else o, lse
 
 
-def learn(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
-    """Make the plan of a call on plain tensors, unless it is known; nothing is drawn or run."""
-    a = numbers(a)
-    key, listed = _key(q, k, v, a)
-    if key not in _known:
-        unread = torch.zeros(2, dtype=torch.int64, device=q.device) if a.dropout_p > 0 else None
-        _keep(key, listed, prepare(q, k, v, a._replace(rng_state=unread)), q, k, v, a)
+def _no_keys(q: Tensor, k: Tensor, sink: Tensor, lists: Lists) -> bool:
+    """Whether there are rows that see the sink alone."""
+    if k.shape[-3] != 0 or 0 in (sequences(q, lists), q.shape[-3]):
+        return False
+    if sink.shape != (q.shape[-2],):
+        raise Error("shape", f"sink.shape {tuple(sink.shape)}: expected ({q.shape[-2]},)")
+    if lists.cu_q is not None or lists.q_lens is not None:
+        raise Error(
+            "unsupported", "sink given, no keys: expected a dense batch; it is packed or padded"
+        )
+    return True
 
 
 def _in_blocks(
@@ -293,62 +306,6 @@ def _in_blocks(
     q, k, v, lists, rules = prepare(q, k, v, a)
     q, k, v = (x if takes_strides(x) else x.contiguous() for x in (q, k, v))
     return attend_blocks(q, k, v, lists, rules, mask, a.sink, draw)
-
-
-def _short(a: Arguments) -> tuple[Any, int, Any]:
-    """(what the number of a call's rules is found by, flags, the lists of Beside) for the compiled
-    front; the first is None if it does not know such calls."""
-    if a.slopes is not None or a.sink is not None or a.prepared is not None:
-        return None, 0, ()
-    q_lens, kv_lens, ids = a.q_lens, a.kv_lens, a.sequence_ids
-    max_q: Any = 0
-    max_kv: Any = 0
-    if a.cu_q is not None and q_lens is None and kv_lens is None:
-        flags, max_q, max_kv = PACKED, a.max_q, a.max_kv
-        q_lens = kv_lens = a.cu_q
-        if a.cu_kv is not None:
-            kv_lens = a.cu_kv
-        elif max_kv is None:
-            max_kv = max_q
-    elif a.cu_q is None and q_lens is not None:
-        flags = 0
-    elif a.cu_q is None and kv_lens is None and ids is None:
-        return a[:_RULES], 0, ()
-    else:
-        return None, 0, ()
-    if ids is None:
-        ids = q_lens
-    else:
-        flags |= IDS_GIVEN
-    if (
-        type(q_lens) is not Tensor or type(kv_lens) is not Tensor or type(ids) is not Tensor
-        or type(max_q) is not int or type(max_kv) is not int or checked()
-    ):  # fmt: skip
-        return None, 0, ()
-    return (flags, a.cu_kv is None, *a[:_RULES]), flags, (q_lens, kv_lens, ids, max_q, max_kv)
-
-
-def _learned(made: Ready, q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Ready:
-    """The plan, known to the compiled front too: by the rules, if there are no bits to be made
-    first, or else by its number alone."""
-    number = front.new_rules()
-    short, _, lengths = _short(a)
-    if front.on and short is not None and not made.bits_bytes:
-        if short in _quick or len(_quick) < KEPT:
-            number = _quick.setdefault(short, number)
-    if not lengths:
-        front.learn(made, number, q, k, v)
-    else:
-        front.learn(made, number, q, k, v, (lengths[0].shape[0], *lengths[3:]))
-    return made
-
-
-def _drawn_first(q: Tensor, a: Arguments) -> Arguments:
-    """The arguments with seed and offset as a tensor, if they are not to be drawn by default."""
-    if a.seed is None and a.rng_state is None and a.generator is None:
-        return a
-    rng = rng_of(q, a.seed, a.rng_state, a.generator)
-    return a._replace(seed=None, rng_state=rng, generator=None)
 
 
 def _with_prepared(a: Arguments) -> Arguments:
@@ -389,7 +346,7 @@ def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor
     return o.index_select(0, queries.back), lse.index_select(1, queries.back)
 
 
-_NUMBERS = {int, float, bool, str, type(None)}
+_TRUTHS = {int, bool, str, type(None)}
 
 
 def numbers(a: Arguments) -> Arguments:
@@ -397,7 +354,7 @@ def numbers(a: Arguments) -> Arguments:
     causal, window, scale, softcap, dropout_p, *_ = a
     if (
         type(window) is tuple and _SIDES.issuperset(map(type, (*window, a.max_q, a.max_kv)))
-        and _NUMBERS.issuperset(map(type, (causal, scale, softcap)))
+        and type(causal) in _TRUTHS and type(scale) in _REALS and type(softcap) in (float, int)
         and type(dropout_p) in (float, int)
     ):  # fmt: skip
         return a
@@ -410,37 +367,6 @@ def numbers(a: Arguments) -> Arguments:
         max_q=length_of("max_q", a.max_q),
         max_kv=length_of("max_kv", a.max_kv),
     )
-
-
-def _given(rng: Tensor | None, a: Arguments) -> Lists:
-    cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
-    return Lists(rng, a.cu_q, cu_kv, a.q_lens, a.kv_lens, a.sequence_ids, a.slopes)
-
-
-def _look(a: Arguments) -> tuple[Any, ...]:
-    return a.max_q, a.max_kv, *[
-        None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.requires_grad)
-        for x in (a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids, a.slopes)
-    ]  # fmt: skip
-
-
-def _unchanged(lists: Lists, a: Arguments) -> bool:
-    """Whether prepare() took the lists as they are, and their content does not matter to it."""
-    if a.cu_q is not None:
-        longest = a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv
-        if type(a.max_q) is not int or type(longest) is not int:
-            return False
-    return all(x is y for x, y in zip(lists[1:], _given(None, a)[1:]))
-
-
-def run(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
-    """(o, lse, inputs)."""
-    inputs = prepare(q, k, v, a)
-    if a.sink is None:
-        o, lse = attend(*inputs, a.prepared)
-    else:
-        o, lse = _sink.attend(*inputs[:3], a.sink, *inputs[3:], a.prepared)
-    return o, lse, inputs
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
@@ -466,7 +392,34 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
         () if a.shard is None else _numbers(a.shard),
     )  # fmt: skip
-    return q, k, v, lists, rules
+    if a.dropout_p > 0:  # last: a call that is refused has drawn nothing
+        if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
+            raise Error(
+                "unsupported",
+                "dropout_p on a DTensor: ranks would draw masks of their own; call attention() on "
+                "q.to_local() with shard=ordo.Shard(...) and a common seed",
+            )
+        if a.seed is None and a.rng_state is None:
+            _check_once(q, k, v, lists, rules)
+        lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
+    return q, k, v, NO_LISTS if all(x is None for x in lists) else lists, rules
+
+
+def _check_once(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise Error if a call is refused, which the operators would do after a seed was drawn."""
+    if not plain(q, k, v):
+        check(q, k, v, lists)
+        return
+    looks = [None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in lists]
+    key = _seen(q, k, v, rules), tuple(looks)
+    if key in _shapes:
+        return
+    call_of(lists, rules)
+    check(q, k, v, lists)
+    plan_of(q, k, v, lists, rules)
+    if len(_shapes) >= KEPT:
+        _shapes.clear()
+    _shapes.add(key)
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -523,21 +476,18 @@ def _check_packed(a: Arguments) -> None:
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
-    rng, slopes, max_q, max_kv = None, None, 0, 0
+    slopes, max_q, max_kv = None, 0, 0
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
     elif a.q_lens is not None or a.kv_lens is not None:
         q_lens = full_lengths("q_lens", q, a.q_lens)
         kv_lens = full_lengths("kv_lens", k, a.kv_lens)
-    if a.dropout_p > 0:
-        rng = rng_of(q, a.seed, a.rng_state, a.generator)
     if a.slopes is not None:
         if a.slopes.requires_grad:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
-    lists = Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes)
-    return NO_LISTS if all(x is None for x in lists) else lists, max_q, max_kv
+    return Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
 
 
 def _numbers(shard: Shard) -> tuple[int, ...]:

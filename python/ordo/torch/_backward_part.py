@@ -14,7 +14,7 @@ from .._problem import Shard
 from .._words import Keying
 from . import _inputs, _parts
 from ._attention import Arguments, prepare
-from ._plans import Ready, ready
+from ._plans import plan_of
 
 Some = tuple[Tensor | None, Tensor | None, Tensor | None]
 Sums = tuple[Tensor, Tensor] | None
@@ -77,16 +77,16 @@ def backward_part(
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
     )  # fmt: skip
     q, k, v, lists, rules = prepare(q, k, v, arguments)
-    _inputs.check(q, k, v, lists, rules)
-    made = ready(q, k, v, lists, rules)
+    _inputs.check(q, k, v, lists, rules.dropout_p)
+    plan_of(q, k, v, lists, rules)  # which refuses what is wrong of empty tensors, too
     _inputs.check_saved(dout, dlse, q, v, o, lse)
     sums = _sums(carry, dk_sums, dv_sums, k, v)
-    if made.empty:
-        return _empty(made, q, wanted, carry, sums)
+    if _inputs.empty(q, k, lists):
+        return _empty(q, k, v, rules.scale, wanted, carry, sums)
     rows = _parts.Saved(q, o, lse, dout, dlse)
     want = _parts.Wanted("dq" in wanted, "dk" in wanted)
     carried = None if sums is None else _parts.Sums(*sums, CARRIES[carry])
-    return _parts.backward(made, rows, k, v, lists, want, carried)
+    return _parts.backward(rows, k, v, lists, rules, want, carried)
 
 
 def _sums(carry: Carry, dk: Tensor | None, dv: Tensor | None, k: Tensor, v: Tensor) -> Sums:
@@ -108,16 +108,16 @@ def _sums(carry: Carry, dk: Tensor | None, dv: Tensor | None, k: Tensor, v: Tens
     return None if dk is None or dv is None else (dk.detach(), dv.detach())
 
 
-def _empty(made: Ready, q: Tensor, wanted: set[str], carry: Carry, sums: Sums) -> Some:
+def _empty(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, wanted: set[str], carry: Carry, sums: Sums
+) -> Some:
     """Without a row, a key or a sequence: gradients 0, and sums as they are, from 0 without "in"."""
-    shapes = {"dq": made.dq, "dk": made.dk, "dv": made.dv}
-    dq, dk, dv = (
-        q.new_zeros(shapes[name].sizes) if name in wanted else None for name in ("dq", "dk", "dv")
-    )
+    named = {"dq": q, "dk": k, "dv": v}
+    dq, dk, dv = (x.new_zeros(x.shape) if name in wanted else None for name, x in named.items())
     if sums is not None and carry == "out":
         sums[0].zero_()
         sums[1].zero_()
     if sums is not None and carry == "in" and dk is not None and dv is not None:
-        dk.copy_(sums[0] * made.rules.scale)
+        dk.copy_(sums[0] * scale)
         dv.copy_(sums[1])
     return dq, dk, dv

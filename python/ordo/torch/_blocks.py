@@ -19,8 +19,8 @@ from . import _blocks_device
 from ._blocks_kept import kept_mask
 from ._flex import block_mask
 from ._inputs import Lists, Rules, check
-from ._passes import watchers
-from ._plans import Ready, machine_of, problem_of
+from ._plans import machine_of, problem_of
+from ._watch import watchers
 
 Attended = tuple[Tensor, Tensor]
 
@@ -46,24 +46,23 @@ def attend_blocks(
     draw: Callable[[], Tensor] | None = None,
 ) -> Attended:
     """(o, lse) with gradients. `draw` makes the lists.rng to use, after the checks."""
-    check(q, k, v, lists, rules)
+    check(q, k, v, lists, rules.dropout_p)
     if sink is not None and (not isinstance(sink, Tensor) or sink.shape != (q.shape[-2],)):
         raise Error("shape", f"sink {sink!r}: expected a tensor of shape ({q.shape[-2]},)")
-    noted = Ready()
     problem = problem_of(q, k, v, lists, rules).replace(blocks=mask.limits)
-    noted.plan = _plan_of(problem, q.device.index if q.is_cuda else None)
+    plan = _plan_of(problem, q.device.index if q.is_cuda else None)
     kept = kept_mask(mask)
-    kept.check(noted.plan)
+    kept.check(plan)
     sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
     if draw is not None:
         lists = lists._replace(rng=draw())
     for watch in watchers:
-        watch(noted, lists)
+        watch(plan, lists.rng)
     made: Attended
     if q.is_cuda:
-        made = _AttendThere.apply(q, k, v, sink, noted.plan, lists, kept.on(q.device))
+        made = _AttendThere.apply(q, k, v, sink, plan, lists, kept.on(q.device))
     else:
-        made = _Attend.apply(q, k, v, sink, noted.plan, _lists(lists), kept.own)
+        made = _Attend.apply(q, k, v, sink, plan, _lists(lists), kept.own)
     return made
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import Arguments, at_once, call, run
+from ._attention import Arguments, call, known_call, run_inputs
 from ._inputs import empty
 from ._mask import signed_probabilities
 
@@ -55,7 +55,7 @@ def flash_attn_func(
         and not return_attn_probs and type(dropout_p) in (float, int)
     ):  # fmt: skip
         rules = causal, window_size, softmax_scale, softcap, dropout_p, "ordo", None
-        done = at_once(q, k, v, rules, alone=True)
+        done = known_call(q, k, v, rules)
         if done is not None:
             return done[0]
     arguments = Arguments(
@@ -218,8 +218,8 @@ def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ..
 
 def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
     if not all_three:
-        return call(q, k, v, arguments, alone=True)[0]
-    out, lse, inputs = run(q, k, v, arguments)
+        return call(q, k, v, arguments)[0]
+    out, lse, inputs = run_inputs(q, k, v, arguments)
     with torch.no_grad():
         s_dmask = q.new_empty(0)
         if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
+from . import _front as f
 
 DTYPES: dict[Any, Literal["f32", "bf16", "f16"]] = {
     torch.float32: "f32",
@@ -44,12 +45,60 @@ class Lists(NamedTuple):
 
 
 NO_LISTS = Lists()
-ONLY_RNG = (Lists._fields.index("rng"),)
+_FLAGS = (f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES)  # of Lists
+_MASKS = {"full": 0, "causal": f.CAUSAL, "causal-top-left": f.TOP_LEFT}
+_KEYINGS = {"ordo": 0, "fa2": f.FA2}
+
+
+class Call(NamedTuple):
+    """What the operators take beside the tensors that have gradients."""
+
+    flags: int
+    scale: float
+    more: tuple[Tensor, ...] = ()  # in the order of the flags; the sink is not among them
+    softcap: float = 0.0
+    dropout_p: float = 0.0
+    sizes: tuple[Any, ...] = ()
+
+
+def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
+    """The call of these lists and rules."""
+    if rules.keying not in _KEYINGS:
+        raise Error("argument", f"keying {rules.keying!r}: expected ordo or fa2")
+    flags, more = _MASKS[rules.mask] | _KEYINGS[rules.keying], []
+    for x, flag in zip(lists, _FLAGS):
+        if x is not None:
+            flags |= flag
+            more.append(x)
+    if bits is not None:
+        flags |= f.BITS
+        more.append(bits)
+    sizes: tuple[Any, ...] = ()
+    if rules.left != -1 or rules.right != -1 or lists.cu_q is not None or rules.shard:
+        shard = rules.shard or (0,) * 7
+        sizes = (rules.left, rules.right, rules.max_q, rules.max_kv, *shard)
+    return Call(flags, rules.scale, tuple(more), rules.softcap, rules.dropout_p, sizes)
+
+
+def lists_of(flags: int, more: Any) -> Lists:
+    """The lists among the tensors of a call."""
+    given = iter(more)
+    return Lists(*[next(given) if flags & flag else None for flag in _FLAGS])
+
+
+def rules_of(flags: int, scale: float, softcap: float, dropout_p: float, sizes: Any) -> Rules:
+    """The rules of a call."""
+    left, right, max_q, max_kv, *shard = sizes or (-1, -1, 0, 0)
+    mask = next(word for word, flag in _MASKS.items() if flag == flags & (f.CAUSAL | f.TOP_LEFT))
+    keying = "fa2" if flags & f.FA2 else "ordo"
+    return Rules(
+        max_q, max_kv, scale, mask, left, right, softcap, dropout_p, keying, tuple(shard)
+    )
 
 # ---- checks; fake tensors will do ----
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
+def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0) -> None:
     """Raise Error if tensors contradict each other."""
     packed = lists.cu_q is not None
     axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
@@ -77,8 +126,8 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
     if not packed and k.shape[0] != q.shape[0]:
         raise Error("shape", f"k.shape {tuple(k.shape)}: expected the batch of q, {q.shape[0]}")
     check_lists(q, lists)
-    if rules.dropout_p > 0 and lists.rng is None:
-        raise Error("argument", f"rng None: expected a tensor with dropout_p {rules.dropout_p}")
+    if dropout_p > 0 and lists.rng is None:
+        raise Error("argument", f"rng None: expected a tensor with dropout_p {dropout_p}")
 
 
 def check_lists(q: Tensor, lists: Lists) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .._machine import backend_limits
 
 CUDA = backend_limits("cuda")
-
-
-def strides(x: Tensor) -> tuple[int, ...]:
-    """Strides of an ordo_tensor: four, or zeros if contiguous."""
-    if x.is_contiguous():
-        return (0, 0, 0, 0)
-    given = x.stride()
-    return given if len(given) == 4 else (0, *given)
 
 
 def takes_strides(x: Tensor) -> bool:
@@ -30,6 +23,16 @@ def fill_width(dim: int, v_dim: int) -> int:
     if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or CUDA.unequal_head_dims):
         return 0
     return round_up(max(dim, v_dim), step)
+
+
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
+
+
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
 
 
 def round_up(size: int, step: int) -> int:

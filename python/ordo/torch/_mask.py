@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._bits import bits_bytes
-from ._inputs import Lists, Rules, check, sequences
-from ._kept import fill
-from ._ops import _LISTS, _RULES, _library, _split, _tags
-from ._plans import Ready, ready
+from . import _front as f
+from ._inputs import Lists, Rules, call_of, check, lists_of, rules_of, sequences
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
-_library.define(
-    f"keep_mask(Tensor q, Tensor k, Tensor v, {_LISTS}, {_RULES}) -> Tensor", tags=_tags
+f.library.define(
+    "keep_mask(Tensor q, Tensor k, Tensor v, int flags, float scale, Tensor[] more, float softcap, "
+    "float dropout_p, SymInt[] sizes) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
 )
 
 
@@ -25,38 +24,35 @@ def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Te
 
     Made on the device of q, from the bits that the library makes there.
     """
-    made: Tensor = torch.ops.ordo.keep_mask(q, k, v, *lists, *rules)
+    made: Tensor = torch.ops.ordo.keep_mask(q, k, v, *call_of(lists, rules))
     return made
 
 
-def _keep_mask(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
-    lists, rules = _split(rest)
-    words = _words(ready(q, k, v, lists, rules), q, lists)
+def _keep_mask(
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float,
+    dropout_p: float, sizes: Any,
+) -> Tensor:  # fmt: skip
+    lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
+    bits = f.keep_bits(q, k, v, flags | f.HIDDEN, scale, more, softcap, dropout_p, sizes)
     rows, columns = _longest(q, k, lists, rules)
-    kept = _unpack(_blocks(words, q, k, lists, rules))[:, :, :rows, :columns]
+    kept = _unpack(_blocks(bits.view(torch.int32), q, k, lists, rules))[:, :, :rows, :columns]
     if lists.cu_q is not None:
         kept = kept & _places(q, k, lists, rules)[0][:, None]
     return kept.contiguous()
 
 
-for _device in ("CPU", "CUDA"):
-    _library.impl("keep_mask", _keep_mask, _device)
+f.library.impl("keep_mask", _keep_mask, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("ordo::keep_mask", lib=_library)
-def _keep_mask_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
-    lists, rules = _split(rest)
-    check(q, k, v, lists, rules)
+@torch.library.register_fake("ordo::keep_mask", lib=f.library)
+def _keep_mask_fake(
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float,
+    dropout_p: float, sizes: Any,
+) -> Tensor:  # fmt: skip
+    lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
+    check(q, k, v, lists, dropout_p)
     shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
     return q.new_empty(shape, dtype=torch.bool)
-
-
-def _words(made: Ready, q: Tensor, lists: Lists) -> Tensor:
-    """Keep bits in storage order, int32: made on the host or the device, wherever q is."""
-    room = max(bits_bytes(made.problem, lists), 4 * _WORDS)
-    words = torch.empty(room, dtype=torch.uint8, device=q.device)
-    fill(made, lists, words, hidden=True)
-    return words.view(torch.int32)
 
 
 def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Tensor:

@@ -1,4 +1,4 @@
-"""Backward passes over parts of a problem: some of the gradients, and sums that are carried on.
+"""Passes below autograd: of a whole problem, and backward passes over parts of one.
 
 A pass over some rows of a sequence leaves the sums of dk and dv in memory, and the pass over the
 next rows goes on from there: ordo_call.carry in ordo/attention.h.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from ._call import PART_BYTES, STRIDED, SUMS, run_backward
-from ._inputs import Lists
-from ._passes import _check, _filled, _readable, _tensor
-from ._plans import Ready, ready
+from . import _front as f
+from ._dropout import provide
+from ._inputs import Lists, Rules, call_of
+from ._layout import filled, width_of
 
 CARRY_IN, CARRY_OUT = 1, 2
-_NOTHING = (0, 0, 0, 0, 0)
 
 
 class Saved(NamedTuple):
@@ -42,51 +42,62 @@ class Wanted(NamedTuple):
     keys: bool  # dk and dv; not with CARRY_OUT
 
 
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
+) -> tuple[Tensor, Tensor]:
+    """(o, lse). `flags`: HEADS_FIRST or LIKE_Q, which take head sizes as they are."""
+    if lists.rng is not None:
+        provide(q.device)
+    width, dim, like = width_of(q, v), v.shape[-1], q
+    if width:
+        q, k, v = filled(width, q, k, v)
+    more, *rest = call_of(lists, rules)
+    try:
+        with f.below():
+            o, lse, _ = f.forward(q, k, v, more | flags, *rest)
+    except RuntimeError as error:
+        raise f.error_of(error, q.device) from None
+    return _narrow(o, dim, like if flags & f.LIKE_Q else None) if width else o, lse
+
+
+def _narrow(x: Tensor, dim: int, like: Tensor | None) -> Tensor:
+    """The first columns of a tensor whose head size was filled up, laid out as `like` if given."""
+    if like is None or like.shape[-1] != dim:
+        return x[..., :dim].contiguous()
+    return torch.empty_like(like).copy_(x[..., :dim])
+
+
 def backward(
-    made: Ready, rows: Saved, k: Tensor, v: Tensor, lists: Lists, want: Wanted,
-    sums: Sums | None = None,
+    rows: Saved, k: Tensor, v: Tensor, lists: Lists, rules: Rules, want: Wanted = Wanted(True, True),
+    sums: Sums | None = None, flags: int = 0,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """(dq, dk, dv), None where they are not wanted. Neither rows nor columns may be empty."""
-    if made.width:
-        return _filled_backward(made, rows, k, v, lists, want, sums)
-    q, o, dout, k, v = map(_readable, (rows.q, rows.o, rows.dout, k, v))
-    made = ready(q, k, v, lists, made.rules)
-    _check(made, dout, rows.dlse, q, k, v, o, rows.lse)
-    new = q.new_empty_strided
-    dq = new(*made.dq) if want.dq else None
-    dk, dv = (new(*made.dk), new(*made.dv)) if want.keys else (None, None)
-    head = STRIDED.pack(
-        PART_BYTES, q.data_ptr(), *made.q_strides, k.data_ptr(), *made.k_strides, v.data_ptr(),
-        *made.v_strides, *_tensor(o), *_tensor(dout),
-        *(number for x in (dq, dk, dv) for number in (_NOTHING if x is None else _tensor(x))),
-    )  # fmt: skip
-    lse = rows.lse.resolve_neg().contiguous()
-    dlse = None if rows.dlse is None else rows.dlse.resolve_neg().contiguous()
-    ends = (lse.data_ptr(), 0 if dlse is None else dlse.data_ptr())
-    tail = (0, 0, 0) if sums is None else (sums.dk.data_ptr(), sums.dv.data_ptr(), sums.carry)
-    run_backward(made, head, ends, lists, None, SUMS.pack(*tail))
-    return dq, dk, dv
-
-
-def _filled_backward(
-    made: Ready, rows: Saved, k: Tensor, v: Tensor, lists: Lists, want: Wanted, sums: Sums | None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """With head sizes filled up with zeros; so are the sums."""
-    q, o, dout, wide_k, wide_v = _filled(made, rows.q, rows.o, rows.dout, k, v)
-    wide_sums = None
-    if sums is not None:
-        dk, dv = _filled(made, sums.dk, sums.dv)
-        wide_sums = Sums(dk, dv, sums.carry)
-    wide = ready(q, wide_k, wide_v, lists, made.rules)
-    found = backward(
-        wide, rows._replace(q=q, o=o, dout=dout), wide_k, wide_v, lists, want, wide_sums
-    )
-    if sums is not None and wide_sums is not None:
-        for x, y in zip(sums[:2], wide_sums[:2]):
+    """(dq, dk, dv), None where they are not wanted."""
+    if lists.rng is not None:
+        provide(k.device)
+    q, o, lse, dout, dlse = rows
+    width, likes = width_of(q, v), (q, k, v)
+    wide = None if sums is None else [sums.dk, sums.dv]
+    if width:
+        q, k, v, o, dout = filled(width, q, k, v, o, dout)
+        wide = None if wide is None else filled(width, *wide)
+    more, *rest = call_of(lists, rules)
+    more |= flags | (0 if want.dq else f.NO_DQ) | (0 if want.keys else f.NO_DKV)
+    given = dout, dlse, q, k, v, o, lse, more, *rest
+    try:
+        with f.below():
+            if wide is None or sums is None:
+                made = f.backward(*given)[:3]
+            else:
+                made = f.backward_part(*given, *wide, sums.carry)
+    except RuntimeError as error:
+        raise f.error_of(error, k.device) from None
+    if not width:
+        return made  # type: ignore[no-any-return]
+    if sums is not None and wide is not None:
+        for x, y in zip(sums[:2], wide):
             x.copy_(y[..., : x.shape[-1]])
-
-    def narrow(x: Tensor | None, dim: int) -> Tensor | None:
-        return None if x is None else x[..., :dim].contiguous()
-
-    dim, v_dim = k.shape[-1], v.shape[-1]
-    return narrow(found[0], dim), narrow(found[1], dim), narrow(found[2], v_dim)
+    laid = likes if flags & f.LIKE_Q else (None, None, None)
+    dq, dk, dv = (
+        None if x is None else _narrow(x, y.shape[-1], z) for x, y, z in zip(made, likes, laid)
+    )
+    return dq, dk, dv

@@ -9,15 +9,10 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from .._problem import Problem, Shard
+from .._problem import Shard
 from .._words import Keying
-from . import _memory
 from ._attention import Arguments, prepare
-from ._inputs import Lists
-from ._kept import fill, new_bits
-from ._ops import plain
-from ._plans import Ready, ready
-from ._segments import side as _side
+from ._dropout import PreparedDropout, make_ahead
 
 
 def prepare_dropout(
@@ -68,104 +63,7 @@ def prepare_dropout(
             max_kv=max_kv, sequence_ids=sequence_ids,
         )  # fmt: skip
         q, k, v, lists, rules = prepare(q, k, k, a)
-    if not plain(q, k, v):  # a graph makes its bits where it uses them
-        return PreparedDropout(lists, None)
-    return make_ahead(ready(q, k, v, lists, rules), lists, stream, hidden=True)
-
-
-class PreparedDropout:
-    """Seed and offset of one call of attention, and its keep bits if they are being made.
-
-    The bits are read by the first call that this is passed to; a later call with the same seed and
-    offset, such as a recomputation, makes them again.
-    """
-
-    def __init__(self, lists: Lists, made: Ready | None, hidden: bool = True) -> None:
-        assert lists.rng is not None
-        self._hidden = hidden  # bits that the mask of `made` hides have been made, too
-        self.rng_state: Tensor = lists.rng
-        self._lists = lists
-        self._made = made
-        self._bits: Tensor | None = None
-        self._event: Any = None
-
-    def take(self, made: Ready, lists: Lists) -> Tensor | None:
-        """The bits for a call with this plan, once its stream may read them; None: it has none.
-
-        Raises Error if they are those of another call.
-        """
-        if self._made is not None and not self.serves(made, lists):
-            raise Error(
-                "argument",
-                f"prepared for {_said(self._made)}: expected {_said(made)}, with the same lists",
-            )
-        bits, self._bits = self._bits, None
-        if bits is not None and self._event is not None:
-            stream = torch.cuda.current_stream(bits.device)
-            stream.wait_event(self._event)
-            bits.record_stream(stream)
-        return bits
-
-    def serves(self, made: Ready, lists: Lists) -> bool:
-        """Whether the bits are those of a call with this plan and these lists."""
-        known = self._made
-        return (
-            known is not None
-            and _key(known.plan.problem) == _key(made.plan.problem)
-            and (self._hidden or _mask(known.plan.problem) == _mask(made.plan.problem))
-            and all(x is y for x, y in zip(self._lists[:3], lists[:3]))
-            and self._lists.sequence_ids is lists.sequence_ids
-        )
-
-
-def make_ahead(
-    made: Ready, lists: Lists, stream: torch.cuda.Stream | None = None, hidden: bool = False
-) -> PreparedDropout:
-    """Begin to make the bits of a call, if they are to be made before it and fit. `hidden`: also
-    those that its mask hides, for the call may have another mask or lengths of its own."""
-    ahead = PreparedDropout(lists, made, hidden)
-    device = ahead.rng_state.device
-    if not made.bits_bytes or made.pipelined or not _memory.fits(device, made.bits_bytes, 1):
-        return ahead
-    bits = new_bits(made, device)
-    if bits is None:
-        return ahead
-    if not made.cuda:
-        fill(made, lists, bits, hidden)
-    else:
-        with torch.cuda.device(device):
-            side = _side(device) if stream is None else stream
-            side.wait_stream(torch.cuda.current_stream(device))  # for seed, offset and lists
-            with torch.cuda.stream(side):
-                fill(made, lists, bits, hidden)
-                ahead._event = side.record_event()
-        for x in (bits, *lists):
-            if x is not None:
-                x.record_stream(side)
-    ahead._bits = bits
-    return ahead
-
-
-def _key(p: Problem) -> tuple[Any, ...]:
-    """What keep bits depend on beside seed, offset and lists."""
-    return (
-        p.layout == "packed", p.batch, p.heads, p.q_len, p.kv_len, p.total_q, p.total_kv,
-        p.dropout, p.shard,
-    )  # fmt: skip
-
-
-def _mask(p: Problem) -> tuple[Any, ...]:
-    """What decides which keep bits a call reads."""
-    return p.layout, p.mask, p.window
-
-
-def _said(made: Ready) -> str:
-    p = made.plan.problem
-    rows = f"{p.total_q} x {p.total_kv} packed rows" if p.layout == "packed" else ""
-    return (
-        f"batch {p.batch}, {p.heads} heads, {rows or f'{p.q_len} x {p.kv_len} rows'}, "
-        f"dropout_p {made.rules.dropout_p:g}, keying {made.rules.keying}"
-    )
+    return make_ahead(q, k, v, lists, rules, stream, hidden=True)
 
 
 # ---- arguments ----

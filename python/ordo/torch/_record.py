@@ -13,9 +13,7 @@ from torch import Tensor
 
 from .. import _pieces
 from .._plan import Plan
-from . import _passes
-from ._inputs import Lists
-from ._plans import Ready
+from ._watch import unwatch, watch
 
 _MOST_CALLS = 1 << 16  # between two steps; a program that never records keeps no more
 
@@ -138,10 +136,10 @@ class Model:
         self._order: Order | list[str] = Order(self._named.items())
         self._seeds: list[Any] = []
         self._plans: dict[int, Plan] = {}
-        _passes.watchers.append(self._watch)
+        watch(self._watch)
 
     def release(self) -> None:
-        _passes.watchers.remove(self._watch)
+        unwatch(self._watch)
         if isinstance(self._order, Order):
             self._order.end()
 
@@ -167,11 +165,11 @@ class Model:
         self._seeds, self._plans = [], {}
         return taken
 
-    def _watch(self, made: Ready, lists: Lists) -> None:
+    def _watch(self, plan: Plan, rng: Tensor | None) -> None:
         if len(self._plans) < _MOST_CALLS:
-            self._plans[id(made.plan)] = made.plan
-        if lists.rng is not None and len(self._seeds) < _MOST_CALLS:
-            self._seeds.append(lists.rng.tolist() if lists.rng.is_cpu else lists.rng)
+            self._plans[id(plan)] = plan
+        if rng is not None and len(self._seeds) < _MOST_CALLS:
+            self._seeds.append(rng.tolist() if rng.is_cpu else rng)
 
 
 def _plain(name: str) -> str:

@@ -2,64 +2,68 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ._attention import Arguments, _autocasts, _cast, _quick, _short, learn
-from ._compiled import HEADS_FIRST, RNG_DRAWN, front
+from . import _front as f
+from ._attention import Arguments, _autocasts, _cast, prepare
+from ._dropout import made_ahead, provide
+from ._inputs import Call, Lists, call_of
+from ._layout import width_of
 from ._lengths import checked
-from ._ops import plain
-from ._passes import watchers
-from ._quick import Beside, quick, quick_plain
+from ._node import plain, run
+from ._seed import rng_of
 
 
 class Repeated:
-    """call(q, k, v, arguments) of tensors (batch, head, row, dim), by the compiled front alone.
+    """call(q, k, v, arguments) of tensors (batch, head, row, dim).
 
     Which calls it takes depends on arguments and tensors, and not on what was called before: a
     checkpoint that runs a call again must save tensors of the same shapes.
     """
 
     def __init__(self, a: Arguments) -> None:
-        key, flags, lengths = _short(a)
         drawn = a.seed is None and a.rng_state is None and a.generator is None
-        known = drawn and type(a.dropout_p) in (float, int)
-        self._key = key if known else None  # of the rules' number; None: not for the front
-        drops = known and a.dropout_p > 0
-        self._flags = flags | HEADS_FIRST | (RNG_DRAWN if drops else 0)
-        self._beside = Beside(0, self._flags, None, *lengths)
+        self._taken = drawn and a.prepared is None and a.sink is None
         self._arguments = a
+        self._known: Any = None  # the look of the tensors, and what C is called with
 
     def call(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-        """o, (batch, row, head, dim), of packed sequences too; None if the front does not take the
-        call. Then nothing has been drawn."""
-        if self._key is None or not front.on or watchers or not plain(q, k, v):
-            return None
-        if self._beside.q_lengths is not None and checked():
+        """o, (batch, row, head, dim), of packed sequences too; None if it does not take the call.
+        Then nothing has been drawn."""
+        if not self._taken or not plain(q, k, v) or checked() or q.dim() != 4:
             return None
         if _autocasts():
             q, k, v = _cast(q, k, v)
-        o = self._run(q, k, v)
-        if o is None:
-            self._learn(q, k, v)
-            o = self._run(q, k, v)
-        return o
-
-    def _run(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-        number, beside = _quick.get(self._key, 0), self._beside
-        if not number:
+        if width_of(q, v):
             return None
-        if beside.q_lengths is None:
-            done = quick_plain(q, k, v, number, self._flags, alone=True)
-        else:
-            if number != beside.rules:
-                beside = self._beside = beside._replace(rules=number)
-            done = quick(q, k, v, beside)
-        return None if done is None else done[0]
+        look = q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
+        known = self._known
+        if known is None or known[0] != look:
+            known = self._known = look, self._learn(q, k, v)
+        call = known[1]
+        if call is None:
+            return None
+        if call.dropout_p > 0:
+            provide(q.device)
+            call = call._replace(more=(rng_of(q), *call.more))
+        return run(q, k, v, None, call)[0]
 
-    def _learn(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+    def _learn(self, q: Tensor, k: Tensor, v: Tensor) -> Call | None:
+        """The call, without seed and offset; None if its bits are made ahead of it, for each layer.
+        """
+        a = self._arguments
+        unread = torch.zeros(2, dtype=torch.int64, device=q.device)
         with torch.no_grad():
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-            if self._arguments.cu_q is not None:
+            if a.cu_q is not None:
                 q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-            learn(q, k, v, self._arguments)
+            *_, lists, rules = prepare(q, k, v, a._replace(rng_state=unread if a.dropout_p > 0 else None))
+            if rules.dropout_p > 0 and made_ahead(q, k, v, lists, rules):
+                return None
+            listed: Lists = lists._replace(rng=None)
+            made = call_of(listed, rules)
+        drops = f.RNG if rules.dropout_p > 0 else 0
+        return made._replace(flags=made.flags | f.HEADS_FIRST | drops)

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._inputs import DTYPES, NO_LISTS, Lists, Rules, check_saved, empty
+from . import _front as f
+from ._inputs import DTYPES, NO_LISTS, Lists, Rules, empty
 from ._mask import signed_probabilities
-from ._passes import backward, forward
-from ._plans import ready
+from ._parts import Saved, backward, forward
 from ._seed import rng_of
 
 NAME = "ORDO"
@@ -104,10 +104,11 @@ def _top_left(causal: bool, query: Tensor, key: Tensor) -> str:
 
 
 def _run_forward(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, out: Tensor
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
+) -> tuple[Tensor, Tensor]:
+    """(out, lse), out laid out as the query is."""
     try:
-        return forward(ready(q, k, v, lists, rules), q, k, v, lists, out)[1]
+        return forward(q, k, v, lists, rules, flags | f.LIKE_Q)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention forward: {error}") from error
 
@@ -121,41 +122,13 @@ def _run_backward(
     lse: Tensor,
     lists: Lists,
     rules: Rules,
-    grads: Any,
-) -> None:
-    """Fill `grads`: dq, dk and dv."""
+    flags: int = 0,
+) -> Any:
+    """dq, dk and dv, laid out as the inputs are."""
     try:
-        made = ready(q, k, v, lists, rules)
-        check_saved(dout, None, q, v, o, lse)
-        backward(made, dout, None, q, k, v, o, lse, lists, grads)
+        return backward(Saved(q, o, lse, dout, None), k, v, lists, rules, flags=flags | f.LIKE_Q)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention backward: {error}") from error
-
-
-def _dense_forward(
-    query: Tensor, key: Tensor, value: Tensor, lists: Lists, rules: Rules
-) -> tuple[Tensor, Tensor]:
-    """(out, lse) of (batch, head, row, dim) tensors."""
-    out = torch.empty_like(query)  # laid out as the query is
-    q, k, v, o = (x.transpose(1, 2) for x in (query, key, value, out))
-    return out, _run_forward(q, k, v, lists, rules, o)
-
-
-def _dense_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    lists: Lists,
-    rules: Rules,
-) -> tuple[Tensor, ...]:
-    dout, q, k, v, o = (x.transpose(1, 2) for x in (grad_out, query, key, value, out))
-    grads = tuple(torch.empty_like(x) for x in (query, key, value))
-    views = tuple(x.transpose(1, 2) for x in grads)
-    _run_backward(dout, q, k, v, o, lse, lists, rules, views)
-    return grads
 
 
 def _draw(q: Tensor, dropout_p: float) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -191,7 +164,7 @@ def _sdpa_forward(
     rules = _rules(query, scale, _mask(is_causal), dropout_p)
     rng, state, unused = _draw(query, dropout_p)
     lists = NO_LISTS if rng is None else Lists(rng)
-    out, lse = _dense_forward(query, key, value, lists, rules)
+    out, lse = _run_forward(query, key, value, lists, rules, f.HEADS_FIRST)
     debug = query.new_empty(0)
     if return_debug_mask:
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -220,7 +193,9 @@ def _sdpa_backward(
     rules = _rules(query, scale, _mask(is_causal), dropout_p)
     rng = _drawn(philox_seed, dropout_p)
     lists = NO_LISTS if rng is None else Lists(rng)
-    return _dense_backward(grad_out, query, key, value, out, logsumexp, lists, rules)
+    given = grad_out, query, key, value, out, logsumexp, lists, rules
+    grads: tuple[Tensor, ...] = _run_backward(*given, f.HEADS_FIRST)
+    return grads
 
 
 def _flash_forward(
@@ -257,8 +232,7 @@ def _flash_forward(
     )  # fmt: skip
     rng, state, unused = _draw(query, dropout_p)
     lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
-    out = torch.empty_like(query)
-    lse = _run_forward(query, key, value, lists, rules, out)
+    out, lse = _run_forward(query, key, value, lists, rules)
     debug = query.new_empty(0)
     if return_debug_mask:
         debug = _debug(query, key, value, lists, rules)
@@ -292,8 +266,9 @@ def _flash_backward(
     )  # fmt: skip
     rng = _drawn(rng_state, dropout_p)
     lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
-    grads = tuple(torch.empty_like(x) for x in (query, key, value))
-    _run_backward(grad_out, query, key, value, out, logsumexp, lists, rules, grads)
+    grads: tuple[Tensor, ...] = _run_backward(
+        grad_out, query, key, value, out, logsumexp, lists, rules
+    )
     return grads
 
 
@@ -337,7 +312,7 @@ def _cpu_forward(
         )
         return theirs
     rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
-    out, lse = _dense_forward(query, key, value, NO_LISTS, rules)
+    out, lse = _run_forward(query, key, value, NO_LISTS, rules, f.HEADS_FIRST)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
 
 
@@ -361,7 +336,7 @@ def _cpu_backward(
         )
         return theirs
     rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
-    grads = _dense_backward(*given, NO_LISTS, rules)
+    grads = _run_backward(*given, NO_LISTS, rules, f.HEADS_FIRST)
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
 
 

@@ -10,8 +10,22 @@ import torch
 from torch import Tensor
 
 from .._library import Error
+from . import _front as f
 from ._inputs import check_rng
-from ._ops import draw
+
+
+_LIMIT = 2**32
+
+
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if generator is not None:
+        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+    drawn: Tensor = torch.ops.ordo.draw(like) if torch.compiler.is_compiling() else f.draw(like)
+    return drawn
 
 
 def rng_of(

@@ -57,8 +57,6 @@ def allowed(v: Values, situation: str) -> bool:
         return False
     if v["dropout"] in ("prepared", "generator") and situation not in PLAIN:
         return False
-    if situation == "compiled autograd" and v["mode"] not in ("auto", "fused"):
-        return False  # Dynamo cannot trace a pass whose bits are made by ctypes
     if v["dropout"] == "generator" and "checkpoint" in situation:
         return False  # a checkpoint restores the default generators alone
     if situation == "threads" and v["dropout"] in ("drawn", "generator", "prepared"):

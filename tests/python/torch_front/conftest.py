@@ -6,7 +6,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import ordo.torch  # noqa: E402
-from ordo.torch._compiled import front  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +18,3 @@ def as_it_was():
     torch.set_num_threads(threads)
     torch._dynamo.reset()
     ordo.torch.set_mask_memory(None)
-
-
-@pytest.fixture(params=["compiled", "ctypes"])
-def way(request, monkeypatch):
-    """Each test runs by the compiled front, and by ctypes."""
-    if request.param == "ctypes":
-        monkeypatch.setattr(front, "on", False)
-    elif not front.on:
-        pytest.skip(front.missing)
-    ordo.torch._attention.forget()

@@ -17,7 +17,7 @@ import ordo.torch
 import torch
 from math64 import same
 from ordo._problem import dropout_of
-from ordo.torch._attention import Arguments, run
+from ordo.torch._attention import Arguments, run_inputs
 from ordo.torch._mask import keep_mask
 from ordo.torch._reproducible import needs_cublas_variable
 
@@ -97,7 +97,7 @@ def equal(one, other, what):
 
 def against_math(inputs, dout, keywords, **expected_rules):
     """Largest error of each result, as a part of the largest element."""
-    o, lse, seen = run(*inputs, Arguments(**keywords))
+    o, lse, seen = run_inputs(*inputs, Arguments(**keywords))
     grads = torch.autograd.grad(o, inputs, dout)
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
     if keywords.get("dropout_p"):

@@ -18,7 +18,7 @@ from on_cuda_kit import (
     CHECKS, DROPPED, Wrong, both, captured, check, cuda, expect, host_mask, kept_scale, off, tensors,
     wait, without_waiting,
 )  # fmt: skip
-from ordo.torch._attention import Arguments, run
+from ordo.torch._attention import Arguments, run_inputs
 from ordo.torch._mask import signed_probabilities
 
 ENDS = (0, 100, 100, 384, 700)  # the second one is empty
@@ -118,7 +118,7 @@ def _packed_feature(ends_kv=None, dtype=torch.bfloat16, dim=64, **keywords):
         other = ends_kv or ENDS
         longest = max(y - x for x, y in zip(other, other[1:]))
         rules = dict(cu_q=_ends(), max_q=LONGEST, cu_kv=_ends(other), max_kv=longest, **keywords)
-        o, lse, seen = run(*flat, Arguments(**rules))
+        o, lse, seen = run_inputs(*flat, Arguments(**rules))
         grads = torch.autograd.grad(o, flat, dout)
         p = keywords.get("dropout_p", 0)
         keep = host_mask(*seen) if p else None
@@ -165,7 +165,7 @@ def debug_mask():
     lists = dict(cu_q=_ends(), cu_kv=_ends(), max_q=LONGEST, max_kv=LONGEST)
     for inputs, more in (([x[None] for x in flat], {}), (flat, lists)):
         with torch.no_grad():
-            *_, seen = run(*inputs, Arguments(**rules, **more))
+            *_, seen = run_inputs(*inputs, Arguments(**rules, **more))
             signed = without_waiting(lambda: signed_probabilities(*seen))
             keep = host_mask(*seen)
             rows, columns = keep.shape[2:]

@@ -130,7 +130,7 @@ def differences(case: Case, found: Results, right: Results) -> list[str]:
     for name, x, y in zip(Results._fields, found, right):
         if x is None or y is None:
             continue
-        x = x.detach().cpu()
+        x, y = x.detach().cpu(), y.detach().cpu()
         if case.values["layout"] == "gaps":  # autograd may add rows to zeros: -0 becomes 0
             x, y = x + 0, y + 0
         if name[0] == "d" and x.dtype != y.dtype:  # autocast: gradients of the wider inputs

@@ -8,9 +8,9 @@ import ordo.torch
 import pytest
 import torch
 from math64 import close, same
-from ordo.torch._attention import Arguments, call, run
+from ordo.torch._attention import Arguments, call, run_inputs
 from ordo.torch._mask import keep_mask
-from ordo.torch._plans import ready
+from ordo.torch._plans import plan_of
 from torch.autograd import forward_ad
 
 SHAPES = {
@@ -83,7 +83,7 @@ def test_a_call_that_is_known_has_the_bits_of_one_that_is_not(rules):
     given = more.get(rules) or RULES[rules]
     inputs, dout = tensors(SHAPES["square"])
     made = []
-    for function in (run, call, call, call):
+    for function in (run_inputs, call, call, call):
         torch.manual_seed(5)
         o, lse, *_ = function(*inputs, Arguments(**given))
         made.append((o, lse, *gradients(o, inputs, dout)))
@@ -107,7 +107,7 @@ def test_a_known_call_reads_its_lists_again(kind):
             (inputs, dout, dict(sequence_ids=lens.long(), dropout_p=0.1, seed=2)),
         ):
             made = []
-            for function in (run, call, call):
+            for function in (run_inputs, call, call):
                 o, lse, *_ = function(*tensors_, Arguments(causal=True, **rules))
                 made.append((o, lse, *gradients(o, tensors_, gradient)))
             for other in made[1:]:
@@ -116,21 +116,20 @@ def test_a_known_call_reads_its_lists_again(kind):
 
 def test_a_window_that_hides_nothing_is_none():
     inputs, _ = tensors(SHAPES["grouped"])
-    plain, _, _ = run(*inputs, Arguments(causal=True))
+    plain, _, _ = run_inputs(*inputs, Arguments(causal=True))
     for right in (0, 5):
-        o, _, seen = run(*inputs, Arguments(causal=True, window=(-1, right)))
-        assert same(o, plain) and ready(*seen).plan.problem.window is None
-    _, _, seen = run(*inputs, Arguments(window=(-1, 5)))
-    assert ready(*seen).plan.problem.window == (-1, 5)
+        o, _, seen = run_inputs(*inputs, Arguments(causal=True, window=(-1, right)))
+        assert same(o, plain) and plan_of(*seen).problem.window is None
+    _, _, seen = run_inputs(*inputs, Arguments(window=(-1, 5)))
+    assert plan_of(*seen).problem.window == (-1, 5)
 
 
 def test_plans_are_kept_but_not_for_ever():
-    from ordo.torch import _plans
-
-    for rows in range(1, _plans.KEPT + 40):
-        q = torch.zeros(1, rows, 1, 4)
-        ordo.torch.attention(q, q[:, :1], q[:, :1])
-    assert len(_plans._plans) <= _plans.KEPT
+    """More plans than there is room for: the first ones are made anew."""
+    q = torch.ones(1, 1, 1, 4)
+    for number in range(4200):
+        ordo.torch.attention(q, q, q, scale=1 + number / 8192)
+    assert ordo.torch.attention(q, q, q, scale=1.0)[1].item() == 4.0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -150,7 +149,7 @@ def test_half_types(dtype):
 @pytest.mark.parametrize("keying", ["ordo", "fa2"])
 def test_dropout_is_the_mask_of_the_seed(p, keying):
     inputs, dout = tensors(SHAPES["grouped"])
-    o, _, seen = run(*inputs, Arguments(causal=True, dropout_p=p, seed=(3, 9), keying=keying))
+    o, _, seen = run_inputs(*inputs, Arguments(causal=True, dropout_p=p, seed=(3, 9), keying=keying))
     keep = keep_mask(*seen)
     problem = ordo.Problem(
         batch=2, heads=6, kv_heads=2, q_len=40, kv_len=70, head_dim=24,
@@ -167,8 +166,8 @@ def test_dropout_is_the_mask_of_the_seed(p, keying):
 @pytest.mark.parametrize("p", [0.001, 0.003, 0.999])
 def test_enough_bits_for_any_p(p):
     inputs, dout = tensors(SHAPES["grouped"])
-    o, _, seen = run(*inputs, Arguments(dropout_p=p, seed=(3, 9)))
-    used = ready(*seen).plan.info.dropout_p_used
+    o, _, seen = run_inputs(*inputs, Arguments(dropout_p=p, seed=(3, 9)))
+    used = plan_of(*seen).info.dropout_p_used
     assert abs(used - p) <= 2**-17
     keep = keep_mask(*seen)
     rare = (~keep if p < 0.5 else keep).double().mean().item()
@@ -362,11 +361,11 @@ def test_forward_mode_derivatives_are_refused():
         lambda: torch.func.jacfwd(output)(q[:, :1]),
         lambda: torch.func.hessian(lambda x: output(x).sum())(q[:, :1]),
     ):
-        with pytest.raises(ordo.Error, match="q: a tangent .* no forward-mode derivatives"):
+        with pytest.raises(ordo.Error, match="torch.func .*jvp.*: not supported"):
             derivative()
     with forward_ad.dual_level():
-        with pytest.raises(ordo.Error, match="k: a tangent"):
+        with pytest.raises(RuntimeError, match="forward AD|jvp"):
             ordo.torch.attention(q, forward_ad.make_dual(k, t), v)
-        with pytest.raises(ordo.Error, match="q: a tangent"):
+        with pytest.raises(RuntimeError, match="forward AD|jvp"):
             ordo.torch.flash_attn_func(forward_ad.make_dual(q, t), k, v)
         assert torch.equal(output(q), ordo.torch.attention(q, k, v)[0])

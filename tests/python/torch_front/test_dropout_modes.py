@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 
@@ -12,7 +11,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _attention, _bits, _call, _compiled, _memory, _plans
+from ordo.torch import _attention, _dropout, _front, _node
 from test_attention import gradients, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -20,18 +19,38 @@ SQUARE = (2, 33, 33, 4, 2, 16, 16)
 PACKED = dict(cu_q=torch.tensor([0, 20, 33], dtype=torch.int32), max_q=20)
 
 
+class Counts:
+    """The masks that were made before a pass, and the passes in segments."""
+
+    def clear(self):
+        self._from = _front.counts()
+
+    def __len__(self):
+        return _front.counts()[0] - self._from[0]
+
+    @property
+    def segmented(self):
+        return _front.counts()[1] - self._from[1]
+
+
 @pytest.fixture
-def fills(monkeypatch):
-    """The masks that are made before a pass."""
-    made, make = [], _bits.make_bits
-
-    def count(*call):
-        made.append(call)
-        return make(*call)
-
-    for module in ("_call", "_kept"):
-        monkeypatch.setattr(f"ordo.torch.{module}.make_bits", count)
+def fills():
+    made = Counts()
+    made.clear()
     return made
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Bytes of bits that wait for a backward pass."""
+    held, real = [], _front.hold
+
+    def hold(device, size):
+        held.append(size)
+        real(device, size)
+
+    monkeypatch.setattr(_node.f, "hold", hold)
+    return held
 
 
 def choose(monkeypatch, mode):
@@ -67,42 +86,19 @@ def test_every_mode_gives_the_same_bits(monkeypatch, fills, rules):
     assert times == {"auto": 0, "fused": 0, "sequential": 1, "overlapped": 1}
 
 
-@pytest.mark.parametrize("poison", [0x00, 0xFF])
-def test_bits_that_the_mask_hides_are_not_made(monkeypatch, poison):
-    """Under a causal mask half of the work; whatever lies there, no pass reads it."""
-    inputs, dout = tensors((1, 260, 260, 2, 1, 16, 16))
-    choose(monkeypatch, "fused")
-    expected = results(inputs, dout)
-    make, hidden = _bits.make_bits, []
-
-    def poisoned(cuda, problem, lists, bits, size, *rest):
-        ctypes.memset(bits, poison, size)
-        status = make(cuda, problem, lists, bits, size, *rest)
-        words = (ctypes.c_uint32 * (size // 4)).from_address(bits)
-        hidden.append(set(words[64:192]))  # columns 128 to 383 of the first 16 rows
-        return status
-
-    for module in ("_call", "_kept"):
-        monkeypatch.setattr(f"ordo.torch.{module}.make_bits", poisoned)
-    choose(monkeypatch, "sequential")
-    made = results(inputs, dout)
-    assert all(same(x, y) for x, y in zip(made, expected))
-    assert hidden == [{poison * 0x01010101}]
-
-
-def test_bits_that_are_kept_are_released(monkeypatch, fills):
+def test_bits_that_are_kept_are_released(monkeypatch, fills, kept):
     choose(monkeypatch, "sequential")
     inputs, dout = tensors(SQUARE)
     o, _ = ordo.torch.attention(*inputs, dropout_p=0.2)
-    assert sum(_memory._kept.values()) > 0
+    assert sum(kept) > 0
     o.backward(dout)
-    assert not any(_memory._kept.values())
+    assert sum(kept) == 0
     with torch.no_grad():  # nothing to keep them for
         ordo.torch.attention(*inputs, dropout_p=0.2)
-    assert not any(_memory._kept.values()) and len(fills) == 2
+    assert sum(kept) == 0 and len(fills) == 2
 
 
-def test_a_recomputation_makes_the_bits_again(monkeypatch, fills):
+def test_a_recomputation_makes_the_bits_again(monkeypatch, fills, kept):
     """What is saved does not depend on the memory at hand, which checkpointing checks."""
     inputs, dout = tensors(SQUARE)
     wanted = results(inputs, dout)
@@ -114,7 +110,7 @@ def test_a_recomputation_makes_the_bits_again(monkeypatch, fills):
 
     assert all(same(x, y) for x, y in zip(results(inputs, dout, attend), wanted))
     assert len(fills) == 3  # forward, forward again, backward
-    assert not any(_memory._kept.values())
+    assert sum(kept) == 0
 
 
 def test_a_compiled_graph_has_the_same_bits(monkeypatch, fills):
@@ -136,20 +132,20 @@ def test_wrong_limits_are_refused(limit):
     with pytest.raises(ordo.Error, match="mask memory .*: expected bytes") as error:
         ordo.torch.set_mask_memory(limit)
     assert error.value.status == "argument" and repr(limit) in str(error.value)
-    assert _memory._limit == _memory._SHARE
+    assert _dropout._limit == _dropout._SHARE
 
 
 def test_limits_are_bytes_or_a_share():
     here = torch.device("cpu")
     for limit in (1, 10**9, np.int64(77)):
         ordo.torch.set_mask_memory(limit)
-        assert _memory.fits(here, int(limit), 1) and not _memory.fits(here, int(limit) + 1, 1)
+        assert _dropout._limit_of(here) == limit
     ordo.torch.set_mask_memory(1.0)
-    whole = _memory._limit_of(here)
+    whole = _dropout._limit_of(here)
     ordo.torch.set_mask_memory(0.25)
-    assert 0.1 < _memory._limit_of(here) / whole < 0.4
+    assert 0.1 < _dropout._limit_of(here) / whole < 0.4
     ordo.torch.set_mask_memory(None)
-    assert 0.05 < _memory._limit_of(here) / whole < 0.2
+    assert 0.05 < _dropout._limit_of(here) / whole < 0.2
 
 
 def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
@@ -158,7 +154,7 @@ def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
     choose(monkeypatch, "sequential")
     ordo.torch.set_mask_memory(1)
     assert all(same(x, y) for x, y in zip(results(inputs, dout), wanted))
-    assert not fills
+    assert len(fills) == 0
 
 
 # ---- segments of rows ----
@@ -166,63 +162,42 @@ def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
 LONG = (1, 700, 700, 4, 2, 16, 16)  # 11 tiles
 
 
-@pytest.fixture
-def handles(monkeypatch):
-    """The plans of the passes that run, without and with segments, all by ctypes."""
-    ran = []
-    monkeypatch.setattr(_compiled.front, "on", False)
-    for name in ("_forward", "_backward"):
-
-        def watch(handle, call, real=getattr(_call, name)):
-            info = ordo._structs.sized(ordo._structs.ordo_plan_info)
-            ordo._library.lib.ordo_plan_query(handle, ctypes.byref(info))
-            ran.append((info.segments, info.segment_bytes, info.numeric_key))
-            return real(handle, call)
-
-        monkeypatch.setattr(_call, name, watch)
-    return ran
-
-
 @pytest.mark.parametrize("rules", [{}, dict(keying="fa2")], ids=["ordo", "fa2"])
-def test_segments_give_the_same_bits(monkeypatch, handles, fills, rules):
+def test_segments_give_the_same_bits(monkeypatch, fills, rules):
     inputs, dout = tensors(LONG)
     choose(monkeypatch, "fused")
     inside = results(inputs, dout, **rules)
+    assert fills.segmented == 0
     choose(monkeypatch, "pipelined")
     made = results(inputs, dout, **rules)
     assert all(same(x, y) for x, y in zip(made, inside))
-    (_, _, key), _, forward, backward = handles
-    assert forward == backward and forward[0] == 11 and forward[2] == key
-    assert not fills
+    assert fills.segmented == 2 and len(fills) == 0
 
 
-def test_a_mask_that_does_not_fit_is_made_in_segments(monkeypatch, handles, fills):
+def test_a_mask_that_does_not_fit_is_made_in_segments(monkeypatch, fills):
     inputs, dout = tensors(LONG)
     choose(monkeypatch, "sequential")
     kept = results(inputs, dout)
     whole = 4 * 44 * 6 * 256
-    assert len(fills) == 1 and [x[0] for x in handles] == [0, 0]
-    for limit, segments in ((whole - 1, 6), (whole // 2, 11), (whole // 8, 0)):
-        handles.clear(), fills.clear()
-        monkeypatch.setattr(_memory, "_limit", limit)
-        _memory._limits.clear()
+    assert len(fills) == 1 and fills.segmented == 0
+    for limit, segmented in ((whole - 1, 2), (whole // 2, 2), (whole // 8, 0)):
+        fills.clear()
+        ordo.torch.set_mask_memory(limit)
         made = results(inputs, dout)
         assert all(same(x, y) for x, y in zip(made, kept))
-        assert [x[0] for x in handles] == [segments, segments] and not fills
-        assert all(x[1] <= limit for x in handles)
-    _memory._limits.clear()
+        assert fills.segmented == segmented and len(fills) == 0
 
 
-def test_sequences_without_segments_make_their_bits_inside(monkeypatch, handles, fills):
+def test_sequences_without_segments_make_their_bits_inside(monkeypatch, fills):
     choose(monkeypatch, "pipelined")
     inputs, dout = tensors(SQUARE)  # one tile
     results(inputs, dout)
     rows = [x.detach()[0].requires_grad_() for x in inputs]
     results(rows, dout[0], **PACKED)
-    assert [x[0] for x in handles] == [0] * 4 and not fills
+    assert fills.segmented == 0 and len(fills) == 0
 
 
-def test_sinks_make_their_bits_inside_instead(monkeypatch, handles, fills):
+def test_sinks_make_their_bits_inside_instead(monkeypatch, fills):
     """The gradient of a sink is a sum over all rows, which segments do not have."""
     inputs, dout = tensors(LONG)
     sink = torch.randn(LONG[3], requires_grad=True)
@@ -232,27 +207,4 @@ def test_sinks_make_their_bits_inside_instead(monkeypatch, handles, fills):
         o, lse = ordo.torch.attention(*inputs, dropout_p=0.3, seed=(5, 6), sink=sink)
         found.append([o, lse, *torch.autograd.grad(o, [*inputs, sink], dout)])
     assert all(same(x, y) for x, y in zip(*found))
-    assert [x[0] for x in handles] == [0] * 4 and not fills
-
-
-def test_no_memory_for_segments(monkeypatch, handles):
-    inputs, dout = tensors(LONG)
-    choose(monkeypatch, "fused")
-    inside = results(inputs, dout)
-    choose(monkeypatch, "pipelined")
-    real = torch.UntypedStorage
-
-    def storage(size, *more, **named):
-        raise RuntimeError("no memory")
-
-    monkeypatch.setattr(torch, "UntypedStorage", storage)
-    monkeypatch.setattr(_call, "_pool", _call._Pool())
-    monkeypatch.setattr(_call._pool, "take", lambda size: (0, 0, None) if not size else taken(size))
-
-    def taken(size):
-        room = real(size + 256)
-        return -(-room.data_ptr() // 256) * 256, size, room
-
-    made = results(inputs, dout)
-    assert all(same(x, y) for x, y in zip(made, inside))
-    assert [x[0] for x in handles[2:]] == [0, 0]
+    assert fills.segmented == 0 and len(fills) == 0

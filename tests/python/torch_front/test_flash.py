@@ -89,11 +89,11 @@ def test_flash_attention_2s_mask_by_name():
     """The vector of docs/design/dropout-bits.md: batch 1 of two, head 2 of three."""
     q = torch.zeros(2, 64, 3, 8)
     k = torch.zeros(2, 128, 3, 8)
-    from ordo.torch._attention import Arguments, run
+    from ordo.torch._attention import Arguments, run_inputs
     from ordo.torch._mask import keep_mask
 
     seed = (0x0123456789ABCDEF, 0x100001000)
-    *_, inputs = run(q, k, k, Arguments(dropout_p=0.1, seed=seed, keying="fa2"))
+    *_, inputs = run_inputs(q, k, k, Arguments(dropout_p=0.1, seed=seed, keying="fa2"))
     assert int(keep_mask(*inputs)[1, 2].sum()) == 7363
 
 

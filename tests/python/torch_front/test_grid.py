@@ -60,6 +60,8 @@ def test_bits(situation, surroundings, monkeypatch):
     wrong = []
     for case in cases:
         case.device = DEVICE
+        if DEVICE != "cpu" and case.values["dtype"] == "f32":  # which CUDA's kernels do not have
+            case.values["dtype"] = "bf16"
         try:
             said = run(case, monkeypatch)
         except Exception as error:  # of any kind: a case that is allowed does not raise

@@ -106,15 +106,17 @@ REFUSED = {
     "lengths beyond int32": (lambda: attention(Q, K, V, kv_lens=ints(2**32 + 1, 3, dtype=torch.int64)), "kv_lens"),
     "ends of another length": (lambda: attention(*FLAT, cu_q=ENDS, cu_kv=ints(0, 18), max_q=18), "cu_kv.shape"),
     "lengths of another length": (lambda: attention(Q, K, V, q_lens=ints(1, 2, 3)), "q_lens.shape"),
-    "ids of another type": (lambda: attention(Q, K, V, dropout_p=0.5, seed=1, sequence_ids=ints(1, 2)), "sequence_ids.dtype"),
+    "ids of another type": (lambda: attention(Q, K, V, dropout_p=0.5, sequence_ids=ints(1, 2)), "sequence_ids.dtype"),
     "a sequence longer than max_q": (lambda: attention(*FLAT, cu_q=ENDS, max_q=4), "cu_q"),
     "rng of another length": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.tensor([1, 2, 3])), "rng"),
     "rng as floats": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.ones(2)), "rng"),
     "two sources": (lambda: attention(Q, K, V, dropout_p=0.5, seed=1, generator=torch.Generator()), "seed"),
     "prepared for another call": (prepared_for_another, "prepared"),
+    "vmap": (lambda: torch.vmap(lambda q: attention(q[None], K[:1], V[:1])[0])(Q), ""),
     "func.grad": (func_grad, ""),
     "func.grad in a graph": (compiled_func_grad, ""),
     "func.jvp": (jvp, ""),
+    "func.jvp with a sink": (lambda: jvp(sink=torch.ones(4)), ""),
     "a tangent": (dual, ""),
     "a second derivative": (second_derivative, "second derivatives|once_differentiable|does not require grad"),
     "a rule by sequence": (lambda: attention(Q, K, V, block_mask=mask_of(lambda b, h, i, j: (i >= j) | (b == 1))), "block_mask"),
@@ -150,6 +152,7 @@ CASES = {
     "packed": (flat, dict(cu_q=ints(0, 4, 18), cu_kv=ints(0, 9, 18), max_q=14, max_kv=9)),
     "slopes": (tensors, dict(slopes=torch.full((4,), 0.5))),
     "ids": (tensors, dict(dropout_p=0.25, seed=1, sequence_ids=ints(3, 5, dtype=torch.int64))),
+    "sink": (tensors, dict(sink=torch.ones(4))),
 }
 REPLACED = {
     "half": lambda x: x.half() if x.is_floating_point() else x.to(torch.int16),
@@ -208,7 +211,7 @@ def test_other_data_behind_an_input(which):
             o.sum().backward()
 
 
-WRITTEN = ("cu_q", "cu_kv", "q_lens", "kv_lens", "slopes", "sequence_ids", "rng_state")
+WRITTEN = ("cu_q", "cu_kv", "q_lens", "kv_lens", "slopes", "sequence_ids", "sink", "rng_state")
 
 
 @pytest.mark.parametrize("name", WRITTEN)

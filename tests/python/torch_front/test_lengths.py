@@ -11,7 +11,7 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _lengths, _plans
+from ordo.torch import _lengths
 from ordo.torch._inputs import Lists
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -132,22 +132,9 @@ def test_rows_behind_the_last_end(route):
 
 def test_many_more_rows_than_the_longest_sequence_at_a_head_size_that_is_filled_up(monkeypatch):
     """As on CUDA, where head sizes must be equal; 192 and 128 are run at 256 here."""
-    from ordo.torch import _call
+    from ordo.torch import _attention
 
-    real_make, real_run, sizes = _plans._make, _call._run, []
-
-    def make(*given):
-        made = real_make(*given)
-        made.width = 0 if (made.dq.sizes[-1], made.dv.sizes[-1]) == (256, 256) else 256
-        return made
-
-    def run(function, made, *rest):
-        sizes.append((made.plan.problem.q_len, made.plan.problem.kv_len))
-        return real_run(function, made, *rest)
-
-    monkeypatch.setattr(_plans, "_make", make)
-    monkeypatch.setattr(_call, "_run", run)
-    _plans._plans.clear()
+    monkeypatch.setattr(_attention, "width_of", lambda q, v: 256)
     given = inputs(20, 40, (192, 128))
     o, lse = flash_attn_3.flash_attn_varlen_func(
         *given, ints(0, 9, 20), ints(0, 21, 40), 11, 1, ints(9, 11), ints(1, 0),
@@ -155,8 +142,6 @@ def test_many_more_rows_than_the_longest_sequence_at_a_head_size_that_is_filled_
     )  # fmt: skip
     found = results(o, lse, given)
     monkeypatch.undo()
-    _plans._plans.clear()
-    assert sizes == [(11, 1)] * 2
     seen = given[2].detach()[:1].repeat_interleave(2, 1)
     assert torch.allclose(found[0][:9], seen, atol=1e-6) and not found[0][9:].any()
     assert found[2].shape == given[0].shape and not found[4][1:].any()
@@ -212,10 +197,10 @@ def test_used_lengths_that_cannot_be_looked_at_are_clamped():
 
 
 def test_the_switch(monkeypatch):
-    from ordo.torch import _passes
+    from ordo.torch import _attention
 
     looked = []
-    monkeypatch.setattr(_passes, "check_lengths", lambda *given: looked.append(given))
+    monkeypatch.setattr(_attention, "check_lists", lambda *given: looked.append(given))
     given = inputs(20, 20)
     call = dict(cu_q=ints(0, 9, 20), max_q=11)
     ordo.torch.attention(*given, **call)

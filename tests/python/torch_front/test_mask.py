@@ -9,7 +9,8 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn
-from ordo.torch._attention import Arguments, run
+from ordo.torch._attention import Arguments, run_inputs
+from ordo.torch._inputs import call_of
 from ordo.torch._mask import keep_mask, signed_probabilities
 
 
@@ -54,7 +55,7 @@ RULES = {
 @pytest.mark.parametrize("rows, columns", [(20, 33), (40, 9), (129, 257)])
 def test_sign_and_magnitude(rules, rows, columns):
     q, k, v = drawn(2, rows, 4, 16), drawn(2, columns, 2, 16, seed=1), drawn(2, columns, 2, 16)
-    *_, inputs = run(q, k, v, Arguments(dropout_p=0.3, seed=(5, 6), **rules))
+    *_, inputs = run_inputs(q, k, v, Arguments(dropout_p=0.3, seed=(5, 6), **rules))
     signed = signed_probabilities(*inputs)
     assert signed.shape == (2, 4, -(-rows // 128) * 128, -(-columns // 128) * 128)
     problem = ordo.Problem(
@@ -166,8 +167,8 @@ def test_operator(packed):
         lists = dict(cu_q=ends[0], cu_kv=ends[1], max_q=20, max_kv=45)
     else:
         q, k = q[None], k[None]
-    *_, (q, k, v, given, rules) = run(q, k, k, Arguments(dropout_p=0.3, seed=1, **lists))
-    done = torch.library.opcheck(torch.ops.ordo.keep_mask.default, (q, k, v, *given, *rules))
+    *_, (q, k, v, given, rules) = run_inputs(q, k, k, Arguments(dropout_p=0.3, seed=1, **lists))
+    done = torch.library.opcheck(torch.ops.ordo.keep_mask.default, (q, k, v, *call_of(given, rules)))
     assert set(done.values()) == {"SUCCESS"}
 
 
@@ -181,7 +182,7 @@ def test_the_debug_mask_calls_no_cublas():
             return function(*args, **(kwargs or {}))
 
     q, k = torch.randn(2, 40, 4, 16), torch.randn(2, 40, 2, 16)
-    *_, inputs = run(q, k, k, Arguments(causal=True, dropout_p=0.3, seed=(3, 4)))
+    *_, inputs = run_inputs(q, k, k, Arguments(causal=True, dropout_p=0.3, seed=(3, 4)))
     with torch.no_grad(), Operators():
         signed_probabilities(*inputs)
     assert called and not any(x in name for name in called for x in ("mm", "matmul", "dot", "linear"))

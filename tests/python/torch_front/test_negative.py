@@ -10,7 +10,6 @@ import torch
 from math64 import same
 
 
-pytestmark = pytest.mark.usefixtures("way")
 
 
 def negative(x):

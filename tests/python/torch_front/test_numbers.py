@@ -9,7 +9,6 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _attention
 
 INPUTS = [torch.randn(1, 20, 2, 8, generator=torch.Generator().manual_seed(x)) for x in range(3)]
 FLAT = [x[0] for x in INPUTS]
@@ -59,16 +58,6 @@ def test_a_tensor_that_changes_in_place_is_read_again():
     assert same(changed, call(*INPUTS, window=(5, 0), scale=0.25, softcap=3.0)[0])
     changed, _ = call(*FLAT, cu_q=ends, max_q=longest)
     assert same(changed, call(*FLAT, cu_q=ends, max_q=16)[0])
-
-
-def test_calls_that_mean_the_same_share_a_plan():
-    ordo.torch.attention(*INPUTS, window=(3, 0), causal=True, dropout_p=0.25, seed=1)
-    before = len(_attention._known)
-    for window in WINDOWS.values():
-        ordo.torch.attention(
-            *INPUTS, window=window, causal=torch.tensor(True), dropout_p=torch.tensor(0.25), seed=1
-        )
-    assert len(_attention._known) == before
 
 
 def test_compiled():

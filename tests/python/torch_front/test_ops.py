@@ -7,7 +7,8 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch._inputs import Lists, Rules
+from ordo.torch import _front, _node
+from ordo.torch._inputs import Lists, Rules, call_of
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -43,22 +44,27 @@ CASES = {
 }
 
 
+SINK = torch.randn(4)
+
+
+@pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_opcheck(case):
+def test_opcheck(case, sink):
     rows, lists, plain = CASES[case]
     q, k, v = (drawn(*rows, heads, 16, seed=heads) for heads in (4, 2, 2))
-    result = torch.library.opcheck(
-        torch.ops.ordo.attention_forward.default, (q, k, v, *lists, *plain)
-    )
+    flags, scale, more, *rest = call_of(lists, plain)
+    if sink:
+        flags, more = flags | _front.SINK, (*more, SINK.clone().requires_grad_())
+    call = flags, scale, list(more), *rest
+    result = torch.library.opcheck(torch.ops.ordo.forward.default, (q, k, v, *call))
     assert set(result.values()) == {"SUCCESS"}
     with torch.no_grad():
-        o, lse = torch.ops.ordo.attention_forward(q, k, v, *lists, *plain)
+        o, lse, _ = torch.ops.ordo.forward(q, k, v, *call)
     q, k, v = (x.detach() for x in (q, k, v))
+    call = flags, scale, [x.detach() for x in more], *rest
     for dlse in (None, torch.rand_like(lse)):
-        result = torch.library.opcheck(
-            torch.ops.ordo.attention_backward.default,
-            (torch.rand_like(o), dlse, q, k, v, o, lse, *lists, *plain),
-        )
+        given = torch.rand_like(o), dlse, q, k, v, o, lse, *call
+        result = torch.library.opcheck(torch.ops.ordo.backward.default, given)
         assert set(result.values()) == {"SUCCESS"}
 
 
@@ -70,18 +76,27 @@ def test_opcheck_of_the_draw():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_operator_and_the_short_way_give_the_same_bits(case):
-    from ordo.torch import _ops, _plans
-
+def test_the_operator_has_the_bits_and_gradients_of_the_function(case):
     rows, lists, plain = CASES[case]
     inputs = [drawn(*rows, heads, 16, seed=heads) for heads in (4, 2, 2)]
-    short = _ops._Attention.apply(*inputs, lists, _plans.ready(*inputs, lists, plain))
-    long = torch.ops.ordo.attention_forward(*inputs, *lists, *plain)
+    short = _node.run(*inputs, None, call_of(lists, plain))
+    long = torch.ops.ordo.forward(*inputs, *call_of(lists, plain))[:2]
     assert all(same(x, y) for x, y in zip(short, long))
     dout, dlse = torch.rand_like(short[0]), torch.rand_like(short[1])
     one = torch.autograd.grad(short, inputs, (dout, dlse))
     other = torch.autograd.grad(long, inputs, (dout, dlse))
     assert all(same(x, y) for x, y in zip(one, other))
+
+
+def test_unknown_flags_and_other_numbers_of_tensors_are_refused():
+    q, k, v = (drawn(2, 7, heads, 16) for heads in (4, 2, 2))
+    for flags, more, message in (
+        (1 << 40, [], "flags .*: expected"),
+        (_front.RNG, [], "more: 0 tensors"),
+        (0, [RNG], "more: 1 tensors"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.ordo.forward(q, k, v, flags, 0.25, more)
 
 
 def step(q, k, v, **keywords):
@@ -211,7 +226,7 @@ def test_selective_checkpointing_may_keep_the_operator():
     inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
 
     def policy(ctx, op, *args, **kwargs):
-        ours = op is torch.ops.ordo.attention_forward.default
+        ours = op is torch.ops.ordo.forward.default
         return CheckpointPolicy.MUST_SAVE if ours else CheckpointPolicy.PREFER_RECOMPUTE
 
     def block(q, k, v):

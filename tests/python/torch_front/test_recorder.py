@@ -175,13 +175,13 @@ def test_types_strides_and_names(tmp_path):
 
 
 def test_nothing_stays_behind(tmp_path):
-    from ordo.torch import _passes
+    from ordo.torch import _watch
 
     model = Tiny()
     recorder = ordo.Recorder(tmp_path / "a.jsonl", model)
-    assert len(_passes.watchers) == 1
+    assert len(_watch.watchers) == 1
     recorder.close()
-    assert _passes.watchers == []
+    assert _watch.watchers == []
     assert not any(x._post_accumulate_grad_hooks for x in model.parameters())
 
 

@@ -133,14 +133,14 @@ CASES = {
     ),
     "nested": ((NESTED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
     "jagged": ((JAGGED,) * 3, {}, "unsupported", "q.is_nested True: expected .* cu_q and cu_kv"),
-    "sparse queries": ((Q.to_sparse(), KV, KV), {}, "unsupported", "q.layout torch.sparse_coo: "),
+    "sparse queries": ((Q.to_sparse(), KV, KV), {}, "unsupported", "q.layout.*: expected torch.strided"),
     "sparse keys": (
         (Q, KV.to_sparse(), KV),
         {},
         "unsupported",
-        "k.layout torch.sparse_coo: expected torch.strided; k.to_dense",
+        "k.layout.*: expected torch.strided",
     ),
-    "mkldnn values": ((Q, KV, KV.to_mkldnn()), {}, "unsupported", "v.layout torch._mkldnn: "),
+    "mkldnn values": ((Q, KV, KV.to_mkldnn()), {}, "unsupported", "v.layout.*: expected torch.strided"),
     "sparse slopes": (
         (Q, KV, KV),
         dict(slopes=torch.ones(4).to_sparse()),
@@ -186,7 +186,7 @@ def test_a_window_of_floats_is_refused_after_one_of_integers():
 
 def test_transforms_of_torch_func_are_refused_by_name():
     for rest in (dict(), dict(sink=torch.ones(4))):
-        with pytest.raises(ordo.Error, match="torch.func.grad, .* expected torch.autograd.grad"):
+        with pytest.raises(ordo.Error, match=r"torch.func \(grad, .* expected torch.autograd.grad"):
             torch.func.grad(lambda q: ordo.torch.attention(q, KV, KV, **rest)[0].sum())(Q)
 
 
@@ -240,16 +240,13 @@ def test_float32_on_cuda_says_what_to_do():
 
 def test_gradients_of_another_shape_are_refused():
     o, lse = ordo.torch.attention(Q, KV, KV)
-    from ordo.torch._inputs import Lists
-    from test_ops import rules
-
     for dout, dlse, message in (
-        (o[:1], None, "dout.shape"),
-        (o.half(), None, "dout.dtype"),
+        (o[:1], None, r"q.shape .*: expected"),
+        (o.half(), None, "q.dtype"),
         (o, lse[:1], "dlse.shape"),
     ):
-        with pytest.raises(ordo.Error, match=message):
-            torch.ops.ordo.attention_backward(dout, dlse, Q, KV, KV, o, lse, *Lists(), *rules())
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.ordo.backward(dout, dlse, Q, KV, KV, o, lse, 0, 0.25, [])
 
 
 def test_a_machine_for_a_device(monkeypatch):

@@ -1,4 +1,4 @@
-"""Calls that layers repeat, by the compiled front: tensors (batch, head, row, dim), without views."""
+"""Calls that layers repeat: tensors (batch, head, row, dim), without views."""
 
 from __future__ import annotations
 
@@ -7,42 +7,25 @@ import pytest
 import torch
 from math64 import same
 from ordo.torch._attention import Arguments, call
-from ordo.torch._compiled import HEADS_FIRST, front
 from ordo.torch._repeated import Repeated
-from test_compiled import CASES, LISTS, ints, needed
-
-pytestmark = needed
 
 
-@pytest.fixture
-def ran(monkeypatch):
-    """The flags of the operators that ran a pass. Without PyTorch's node, for which test_node.py is."""
-    monkeypatch.setattr(front, "node", None)
-    seen = []
-
-    def spy(name):
-        real = getattr(front, name)
-
-        def call(*arguments):
-            results = real(*arguments)
-            if results[-1] > 0:
-                seen.append((name, bool(FLAGS[name](arguments) & HEADS_FIRST)))
-            return results
-
-        monkeypatch.setattr(front, name, call)
-
-    for name in FLAGS:
-        spy(name)
-    return seen
+def ints(*values, dtype=torch.int32):
+    return torch.tensor(values, dtype=dtype)
 
 
-FLAGS = {
-    "plain": lambda x: x[4] if len(x) > 4 else 0,
-    "forward": lambda x: x[5],
-    "lengths": lambda x: x[10],
-    "plain_backward": lambda x: x[7] if len(x) > 7 else 0,
-    "backward": lambda x: x[9],
-    "lengths_backward": lambda x: x[12],
+CASES = {
+    "plain": {},
+    "causal": dict(causal=True),
+    "window and softcap": dict(window=(5, 2), softcap=2.0),
+    "dropout": dict(causal=True, dropout_p=0.3),
+    "padded": dict(q_lens=ints(40, 17), kv_lens=ints(40, 20)),
+    "padded, dropout": dict(q_lens=ints(40, 17), kv_lens=ints(40, 20), dropout_p=0.3),
+    "packed": dict(causal=True, cu_q=ints(0, 13, 40), max_q=27),
+    "packed, dropout": dict(cu_q=ints(0, 13, 40), max_q=27, dropout_p=0.3),
+    "packed, keys of their own": dict(
+        cu_q=ints(0, 13, 40), cu_kv=ints(0, 30, 37), max_q=27, max_kv=30
+    ),
 }
 
 
@@ -79,49 +62,35 @@ DOUTS = {
 KEYS = {"packed, keys of their own": 37}  # of 40 rows; others have as many
 
 
-@pytest.mark.parametrize("case", [*CASES, *LISTS])
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("stored", [False, True])
-def test_the_bits_of_calls_with_views(ran, case, stored):
-    arguments = Arguments(**{**CASES, **LISTS}[case])
+def test_the_bits_of_calls_with_views(case, stored):
+    arguments = Arguments(**CASES[case])
     packed = arguments.cu_q is not None
     keys = KEYS.get(case, 40)
-    for batch in (1, 2) if packed and keys == 40 and not stored else (1,) if packed else (2,):
+    for batch in (1, 2) if packed and keys == 40 else (1,) if packed else (2,):
         rows = 40 // batch if packed else 40
         inputs = tensors(batch, rows, keys // batch if packed else keys, stored)
         for dout in DOUTS.values():
             expected = results(lambda: by_views(inputs, arguments), inputs, dout)
             again = Repeated(arguments)
-            ran.clear()
             found = results(lambda: again.call(*inputs), inputs, dout)
-            flagged = [first for _, first in ran]  # of other douts gradients come by views
-            assert flagged == [True, True] if dout is torch.ones_like else flagged == [True, False]
             assert found[0].is_contiguous() and found[1].shape == inputs[0].shape
             assert all(same(x, y) for x, y in zip(found, expected))
 
 
-def test_packed_rows_that_are_not_evenly_apart_are_declined():
-    """Sequences stored with heads first have no view as rows of one batch."""
-    arguments = Arguments(**LISTS["packed"])
-    inputs = tensors(2, 20, 20, True)
-    by_views(inputs, arguments)
-    assert Repeated(arguments).call(*inputs) is None
-
-
-def test_calls_that_are_not_for_the_front(monkeypatch):
+def test_calls_that_are_not_for_it():
     inputs = tensors(2, 9, 9, False)
-    again = Repeated(Arguments(causal=True))
-    assert again.call(*inputs) is not None
-    for rules in (dict(seed=3), dict(generator=torch.Generator()), dict(slopes=torch.ones(4))):
+    assert Repeated(Arguments(causal=True)).call(*inputs) is not None
+    for rules in (dict(seed=3), dict(generator=torch.Generator()), dict(sink=torch.ones(4))):
         assert Repeated(Arguments(causal=True, dropout_p=0.1, **rules)).call(*inputs) is None
-    monkeypatch.setattr(front, "on", False)
-    assert again.call(*inputs) is None
 
 
 def test_the_first_call_makes_the_plan():
     """As the later ones it saves (batch, head, row, dim), with which a checkpoint compares."""
     ordo.torch._attention.forget()
     inputs = tensors(2, 9, 9, False)
-    for rules in (dict(), dict(dropout_p=0.1), LISTS["padded"]):
+    for rules in (dict(), dict(dropout_p=0.1), CASES["padded"]):
         arguments, saved = Arguments(**{**rules, "window": (3, 0)}), []
         if arguments.q_lens is not None:
             arguments = arguments._replace(q_lens=ints(9, 4), kv_lens=ints(9, 4))
@@ -135,7 +104,7 @@ def test_the_first_call_makes_the_plan():
         assert saved[0] == inputs[0].shape and saved[: len(saved) // 2] * 2 == saved
 
 
-def test_second_derivatives_are_refused(ran):
+def test_second_derivatives_are_refused():
     inputs, arguments = tensors(2, 9, 9, False), Arguments(causal=True)
     by_views(inputs, arguments)
     o = Repeated(arguments).call(*inputs)
@@ -173,7 +142,7 @@ def batch_of(kind):
 
 @pytest.mark.parametrize("p", [0.0, 0.1])
 @pytest.mark.parametrize("kind", ["dense", "right", "left", "packed"])
-def test_layers_repeat_the_call_of_the_first(ran, monkeypatch, kind, p):
+def test_layers_repeat_the_call_of_the_first(monkeypatch, kind, p):
     model, inputs = model_of(attn_pdrop=p), batch_of(kind)
 
     def step():
@@ -183,10 +152,16 @@ def test_layers_repeat_the_call_of_the_first(ran, monkeypatch, kind, p):
         out.loss.backward()
         return [out.logits, *[x.grad.clone() for x in model.parameters()]]
 
-    step()  # makes the plan
-    ran.clear()
+    taken, real = [], Repeated.call
+
+    def spy(*arguments):
+        o = real(*arguments)
+        taken.append(o is not None)
+        return o
+
+    monkeypatch.setattr(Repeated, "call", spy)
     found = step()
-    assert sum(first for _, first in ran) == (0 if kind == "left" else 6)
+    assert taken == ([] if kind == "left" else [True] * 3)
     monkeypatch.setattr(Repeated, "call", lambda *x: None)
     assert all(same(x, y) for x, y in zip(found, step()))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import math64
 import ordo
 import ordo.torch
@@ -11,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from math64 import close, same
-from ordo.torch import _sdpa
+from ordo.torch import _parts, _sdpa
 
 attention = pytest.importorskip("torch.nn.attention")
 bias = pytest.importorskip("torch.nn.attention.bias")
@@ -199,16 +197,9 @@ def test_the_dense_operator(p, causal):
 
 def test_head_sizes_that_are_filled_up(monkeypatch):
     """As on CUDA, whose kernels have a few sizes."""
-    real = _sdpa.ready
-
-    def wide(*given):
-        made = copy.copy(real(*given))
-        made.width = 64
-        return made
-
     q, k, v = (x.detach() for x in inputs())
     plain = _sdpa._sdpa_forward(q, k, v, 0.1, True)
-    monkeypatch.setattr(_sdpa, "ready", wide)
+    monkeypatch.setattr(_parts, "width_of", lambda q, v: 64)
     monkeypatch.setattr(_sdpa, "rng_of", lambda q: plain[6].view(torch.int64))
     out, lse, *_, state, unused, _ = _sdpa._sdpa_forward(q, k, v, 0.1, True)
     assert out.shape == q.shape and torch.allclose(out, plain[0], atol=1e-5)

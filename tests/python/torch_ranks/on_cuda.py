@@ -24,10 +24,10 @@ from typing import Any
 
 import ordo.torch
 import torch
-from ordo.torch import _parts, _passes
+from ordo.torch import _parts
 from ordo.torch._inputs import Lists, Rules
 from ordo.torch._parts import Saved, Sums, Wanted
-from ordo.torch._plans import ready
+from ordo.torch._plans import plan_of
 from ordo.torch.distributed import _job, _relay
 from ordo.torch.distributed._exchange import Ranks
 from ordo.torch.distributed._job import Document, Heads, Job
@@ -64,11 +64,9 @@ class Case:
 
     def once(self) -> Results:
         lists = Lists(rng=self.rng)
-        made = ready(self.q, self.k, self.v, lists, self.rules)
-        o, lse = _passes.forward(made, self.q, self.k, self.v, lists)
-        grads = _passes.backward(
-            made, self.dout, self.dlse, self.q, self.k, self.v, o, lse, lists
-        )
+        o, lse = _parts.forward(self.q, self.k, self.v, lists, self.rules)
+        rows = Saved(self.q, o, lse, self.dout, self.dlse)
+        grads = _parts.backward(rows, self.k, self.v, lists, self.rules)
         return [o, lse, *grads]
 
 
@@ -109,8 +107,8 @@ def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
     o, lse = _job.new_results(case.q, case.v)
     n, group = case.q.shape[1], job.heads // job.kv_heads
     dq, dk, dv = (torch.empty_like(x) for x in (case.q, case.k, case.v))
-    local = ready(case.q, case.k, case.v, Lists(rng=case.rng), case.rules)
-    chain = _relay.chains_of(job, _relay.whole_plan(job, local.plan, case.q.device))[0]
+    local = plan_of(case.q, case.k, case.v, Lists(rng=case.rng), case.rules)
+    chain = _relay.chains_of(job, _relay.whole_plan(job, local, case.q.device))[0]
     last = len(chain.stages) - 1
     for first in range(0, job.kv_heads, block):
         heads, own = Heads(first, block), slice(first * group, (first + block) * group)
@@ -118,16 +116,16 @@ def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
         sums = [torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (k, v)]
         for s in chain.stages:  # forward
             q = case.q[:, s.first : s.last, own]
-            made, lists = _job.plan(job, heads, chain.document, (s.first, 0), q, k, v)
-            some = _passes.forward(made, q, k, v, lists)
+            lists, rules = _job.part_call(job, heads, chain.document, (s.first, 0))
+            some = _parts.forward(q, k, v, lists, rules)
             o[:, s.first : s.last, own], lse[:, own, s.first : s.last] = some
         for at, s in enumerate(chain.stages):
             here, place = slice(s.first, s.last), (s.first, 0)
             rows = Saved(case.q[:, here, own], o[:, here, own], lse[:, own, here],
                          case.dout[:, here, own], case.dlse[:, own, here])  # fmt: skip
-            made, lists = _job.plan(job, heads, chain.document, place, rows.q, k, v)
+            lists, rules = _job.part_call(job, heads, chain.document, place)
             carry = (1 if at > 0 else 0) | (2 if at < last else 0)
-            found = _parts.backward(made, rows, k, v, lists, Wanted(True, at == last),
+            found = _parts.backward(rows, k, v, lists, rules, Wanted(True, at == last),
                                     Sums(*sums, carry) if carry else None)  # fmt: skip
             dq[:, here, own] = found[0]
         dk[:, :, first : first + block], dv[:, :, first : first + block] = found[1:]

@@ -17,7 +17,7 @@ from .._attention import Arguments, numbers
 from .._attention import _check_kinds as check_kinds
 from .._inputs import Lists, Rules, check
 from .._numbers import mask_of, window_of
-from .._plans import ready
+from .._plans import plan_of
 from .._seed import rng_of
 from . import _agree, _heads
 from ._auto import Link, choose
@@ -175,10 +175,10 @@ def _check(
     )
     slopes = None if a.slopes is None else a.slopes.to(here, torch.float32).contiguous()
     lists = Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes)
-    check(q, k, v, lists, rules)
+    check(q, k, v, lists, rules.dropout_p)
     if packed:
         q, k, v = q[None], k[None], v[None]
-    return ready(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules).plan
+    return plan_of(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules)
 
 
 def _flat(slopes: Tensor | None, q: Tensor) -> Tensor | None:

@@ -15,21 +15,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from ..._library import Error
-from .._inputs import Lists, Rules
+from .._inputs import Lists, lists_of
 
-_COUNT = len(Lists._fields)
 Placements = list[Any]
 
 
 def replicated(q: Tensor, lists: Lists) -> Lists:
     """Lists as DTensors beside q: each rank has all of them."""
-    if lists.rng is not None and not isinstance(lists.rng, DTensor):
-        raise Error(
-            "unsupported",
-            "dropout_p on a DTensor: ranks would draw masks of their own; call attention() on "
-            "q.to_local() with shard=ordo.Shard(...) and a common seed",
-        )
     everywhere = [Replicate()] * q.device_mesh.ndim
     return Lists(*[
         x if x is None or isinstance(x, DTensor)
@@ -38,13 +30,13 @@ def replicated(q: Tensor, lists: Lists) -> Lists:
     ])  # fmt: skip
 
 
-def _lists(given: Any, along: str) -> Placements:
+def _lists(lists: Lists, along: str) -> Placements:
     """Placements of the lists where tensors are divided along batch or heads."""
     found: Placements = []
-    for name, x in zip(Lists._fields, given):
+    for name, x in lists._asdict().items():
         if x is None:
-            found.append(None)
-        elif name == "slopes" and along == "heads":
+            continue
+        if name == "slopes" and along == "heads":
             found.append(Shard(x.ndim - 1))
         elif along == "batch" and (name != "slopes" or x.ndim == 2):
             found.append(Shard(0))
@@ -53,32 +45,43 @@ def _lists(given: Any, along: str) -> Placements:
     return found
 
 
-def _ways(q: Any, k: Any, rest: Any) -> list[tuple[Any, Any, Placements]]:
-    """Placements of q and its like, of lse, and of the lists and rules: each an allowed way."""
-    given, rules = rest[:_COUNT], Rules(*rest[_COUNT:])
-    no_tensors: Placements = [None] * len(rules)
-    packed = Lists(*given).cu_q is not None
-    ways = [(Replicate(), Replicate(), _lists(given, "none") + no_tensors)]
-    if rules.dropout_p > 0 or any(rules.shard):
+def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placements]]:
+    """Placements of q and its like, of lse, and of flags and what follows: each an allowed way."""
+    _, more, *numbers = rest
+    lists, dropout_p, sizes = lists_of(flags, more), 0.0, ()
+    if len(numbers) > 1:
+        dropout_p = numbers[1]
+    if len(numbers) > 2:
+        sizes = numbers[2]
+
+    def others(along: str) -> Placements:
+        # The tensors of a list are counted one by one.
+        return [None, None, *_lists(lists, along), *[None] * len(numbers)]
+
+    packed = lists.cu_q is not None
+    ways = [(Replicate(), Replicate(), others("none"))]
+    if dropout_p > 0 or any(sizes[4:]):
         return ways
     heads, of_lse = (1, 0) if packed else (2, 1)
     if k.shape[heads] % q.mesh.size() == 0:
-        ways.append((Shard(heads), Shard(of_lse), _lists(given, "heads") + no_tensors))
+        ways.append((Shard(heads), Shard(of_lse), others("heads")))
     if not packed:
-        ways.append((Shard(0), Shard(0), _lists(given, "batch") + no_tensors))
+        ways.append((Shard(0), Shard(0), others("batch")))
     return ways
 
 
-@register_sharding(torch.ops.ordo.attention_forward.default)
-def _forward(q: Any, k: Any, v: Any, *rest: Any) -> list[tuple[Placements, Placements]]:
-    return [([x, lse], [x, x, x, *others]) for x, lse, others in _ways(q, k, rest)]
+@register_sharding(torch.ops.ordo.forward.default)
+def _forward(
+    q: Any, k: Any, v: Any, flags: int, *rest: Any
+) -> list[tuple[Placements, Placements]]:
+    return [([x, lse, None], [x, x, x, *others]) for x, lse, others in _ways(q, k, flags, rest)]
 
 
-@register_sharding(torch.ops.ordo.attention_backward.default)
+@register_sharding(torch.ops.ordo.backward.default)
 def _backward(
-    dout: Any, dlse: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *rest: Any
+    dout: Any, dlse: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, flags: int, *rest: Any
 ) -> list[tuple[Placements, Placements]]:
     return [
-        ([x, x, x], [x, None if dlse is None else of_lse, x, x, x, x, of_lse, *others])
-        for x, of_lse, others in _ways(q, k, rest)
+        ([x, x, x, None], [x, None if dlse is None else of_lse, x, x, x, x, of_lse, *others])
+        for x, of_lse, others in _ways(q, k, flags, rest)
     ]

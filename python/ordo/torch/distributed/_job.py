@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .. import _parts, _passes
+from .. import _parts
 from .._inputs import Lists, Rules
 from .._parts import Saved, Wanted
-from .._plans import Ready, ready
 from ._exchange import Ranks
 from ._shards import Chunk, Rows
 
@@ -109,18 +108,17 @@ def lse_rows_of(x: Tensor, document: Document) -> Tensor:
     return batch_of(x, document)[..., document.rows[0] : document.rows[1]]
 
 
-def plan(
-    job: Job, heads: Heads, document: Document, first: tuple[int, int], q: Tensor, k: Tensor,
-    v: Tensor,
-) -> tuple[Ready, Lists]:  # fmt: skip
-    """The plan of a part whose first row and column in the document are `first`."""
+def part_call(
+    job: Job, heads: Heads, document: Document, first: tuple[int, int]
+) -> tuple[Lists, Rules]:  # fmt: skip
+    """Lists and rules of a part whose first row and column in the document are `first`."""
     group = job.heads // job.kv_heads
     shard = job.rules.shard or (0,) * 7
-    place = (
+    where = (
         shard[0] + document.at, shard[1] + heads.first * group, *first, shard[4] or job.heads,
         document.rows[1] - document.rows[0], document.columns[1] - document.columns[0],
     )  # fmt: skip
-    rules = job.rules._replace(max_q=0, max_kv=0, shard=place)
+    rules = job.rules._replace(max_q=0, max_kv=0, shard=where)
     slopes = job.slopes
     if slopes is not None:
         if slopes.dim() == 2:
@@ -130,7 +128,7 @@ def plan(
     if ids is not None:
         ids = ids[document.at : document.at + document.sequences]
     lists = Lists(rng=job.rng, sequence_ids=ids, slopes=slopes)
-    return ready(q, k, v, lists, rules), lists
+    return lists, rules
 
 
 # ---- passes ----
@@ -169,8 +167,8 @@ def forward(job: Job, heads: Heads, q: Tensor, k: Tensor, v: Tensor, o: Tensor, 
         document, around = part.document, _around(job, part, False)
         rows, lead = _rows(q, part, around), around.lead
         keys, values = columns_of(k, document), columns_of(v, document)
-        made, lists = plan(job, heads, document, (part.first - lead, 0), rows, keys, values)
-        some, sums = _passes.forward(made, rows, keys, values, lists)
+        lists, rules = part_call(job, heads, document, (part.first - lead, 0))
+        some, sums = _parts.forward(rows, keys, values, lists, rules)
         here = slice(part.at, part.at + part.length)
         batch_of(o, document)[:, here] = some[:, lead:]
         batch_of(lse, document)[..., here] = sums[..., lead:]
@@ -184,9 +182,9 @@ def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq:
         q, o, dout = (_rows(x, part, around) for x in (here.q, here.o, here.dout))
         lse, dlse = (_lse_rows(x, part, around) for x in (here.lse, here.dlse))
         keys, values = columns_of(k, document), columns_of(v, document)
-        made, lists = plan(job, heads, document, (part.first - lead, 0), q, keys, values)
+        lists, rules = part_call(job, heads, document, (part.first - lead, 0))
         rows = Saved(q, o, lse, dout, dlse)
-        found = _parts.backward(made, rows, keys, values, lists, Wanted(dq=True, keys=False))[0]
+        found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=True, keys=False))[0]
         assert found is not None
         some = found[:, lead : lead + part.length]
         batch_of(dq, document)[:, part.at : part.at + part.length] = some
@@ -208,9 +206,9 @@ def backward_columns(
         keys, values = (columns_of(x, document, part.first - lead, last) for x in (k, v))
         q, o, dout = (rows_of(x, document) for x in (all_rows.q, all_rows.o, all_rows.dout))
         lse, dlse = (lse_rows_of(x, document) for x in (all_rows.lse, all_rows.dlse))
-        made, lists = plan(job, heads, document, (0, part.first - lead), q, keys, values)
+        lists, rules = part_call(job, heads, document, (0, part.first - lead))
         rows = Saved(q, o, lse, dout, dlse)
-        found = _parts.backward(made, rows, keys, values, lists, Wanted(dq=False, keys=True))
+        found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=False, keys=True))
         for grad, some in zip((dk, dv), found[1:]):
             assert some is not None
             here = slice(part.at, part.at + part.length)

@@ -35,7 +35,7 @@ from ._job import (
     forward,
     new_key_gradients,
     new_results,
-    plan,
+    part_call,
 )
 from ._shards import gather_rows
 
@@ -355,11 +355,11 @@ class _Walk:
         heads_dlse = None if dlse is None else dlse[:, own]
         rows = Saved(q[:, :, own], o[:, :, own], lse[:, own], dout[:, :, own], heads_dlse)
         first = (chain.stages[s].first, 0)
-        made, lists = plan(job, Heads(h, 1), document, first, rows.q, packet.k, packet.v)
+        lists, rules = part_call(job, Heads(h, 1), document, first)
         carry = (CARRY_IN if s > 0 else 0) | (CARRY_OUT if s < last else 0)
         sums = Sums(packet.dk_sums, packet.dv_sums, carry) if carry else None
         want = Wanted(dq=True, keys=s == last)
-        dq, dk, dv = _parts.backward(made, rows, packet.k, packet.v, lists, want, sums)
+        dq, dk, dv = _parts.backward(rows, packet.k, packet.v, lists, rules, want, sums)
         self.dq[place][:, :, own] = dq
         if s == last:
             assert dk is not None and dv is not None

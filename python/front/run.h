@@ -1,0 +1,477 @@
+/* run.h: one pass: its results, workspace, keep bits, device and stream, and the launch. */
+#ifndef ORDO_TORCH_RUN_H
+#define ORDO_TORCH_RUN_H
+
+#include "plans.h"
+
+/* ---- what Python sets ---- */
+
+/* Memory for keep bits on a device, which Python sets before the first call with dropout there:
+ * the limit, what bits take that wait for a backward pass, and a stream to make bits on. The last
+ * place is the CPU's. */
+static struct {
+    int64_t limit, kept;
+    void *side;
+} memory[MAX_DEVICES + 1];
+
+static int place_of(int32_t device_type, int32_t device)
+{
+    return device_type == cuda_type && device >= 0 && device < MAX_DEVICES ? device : MAX_DEVICES;
+}
+
+/* Bytes for bits beside those that are kept already. */
+static uint64_t room_on(const view *q)
+{
+    const int at = place_of(q->device_type, q->device);
+    pthread_mutex_lock(&lock);
+    const int64_t room = memory[at].limit - memory[at].kept;
+    pthread_mutex_unlock(&lock);
+    return room > 0 ? (uint64_t)room : 0;
+}
+
+/* How often bits were made, and passes ran in segments: for tests. */
+static struct {
+    int64_t masks, segmented;
+} counts;
+
+static void count(int64_t *what)
+{
+    pthread_mutex_lock(&lock);
+    ++*what;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- workspace ---- */
+
+/* Workspaces of CPU passes: one per pass in flight, kept for the next pass, growing as needed. */
+typedef struct block {
+    struct block *next;
+    size_t bytes; /* behind the first ALIGN, where this is */
+} block;
+
+static block *idle;
+
+static block *new_block(size_t bytes)
+{
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    block *made = aligned_alloc(ALIGN, ALIGN + bytes);
+    if (made)
+        made->bytes = bytes;
+    return made;
+}
+
+static block *take_block(size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    block *found = idle;
+    if (found)
+        idle = found->next;
+    pthread_mutex_unlock(&lock);
+    if (found && found->bytes >= bytes)
+        return found;
+    free(found);
+    return new_block(bytes);
+}
+
+static void give_block(block *used)
+{
+    pthread_mutex_lock(&lock);
+    used->next = idle;
+    idle = used;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- keep bits ---- */
+
+static bool make_bits(const kept_plan *of, const request *r, bool hidden, void *bits, size_t bytes,
+                      void *stream)
+{
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    const bool cuda = of->key.device_type == cuda_type;
+    call.cu_q = r->list[CU_Q].data, call.cu_kv = r->list[CU_KV].data;
+    call.sequence_ids = r->list[IDS].data;
+    call.seed_ptr = r->list[RNG].data, call.offset_ptr = call.seed_ptr + 1;
+    call.on_device = cuda;
+    call.visible_only = !hidden;
+    ordo_status status;
+    if (cuda) {
+        status = library.ordo_dropout_fill_device(&of->problem, &call, bits, bytes, stream);
+    } else {
+        uint32_t threads = 0;
+        ordo_dropout_info info;
+        torch.torch_get_num_threads(&threads);
+        call.threads = (int)threads;
+        status = library.ordo_dropout_query(&of->problem, &call, &info);
+        if (!status)
+            status = library.ordo_dropout_fill(&of->problem, &call, 0, info.blocks, bits, bytes);
+    }
+    count(&counts.masks);
+    return !status || library_refused(status);
+}
+
+static bool stream_of(const view *q, void **stream)
+{
+    *stream = NULL;
+    return q->device_type != cuda_type ||
+           torch.aoti_torch_get_current_cuda_stream(q->device, stream) == TORCH_DONE ||
+           REFUSE("device", "cuda:%d: PyTorch has no current stream", (int)q->device);
+}
+
+/* A tensor with the bits of a call; NULL and no error if there is no memory for it. */
+static bool bits_tensor(const kept_plan *of, const request *r, bool hidden, int64_t bytes,
+                        tensor **made)
+{
+    const view *q = &r->x[0];
+    void *stream;
+    const shape flat = contiguous(1, (const int64_t[4]) { bytes });
+    *made = NULL;
+    if (!stream_of(q, &stream))
+        return false;
+    if (torch.aoti_torch_empty_strided(1, flat.sizes, flat.strides, u8_type, q->device_type,
+                                       q->device, made) != TORCH_DONE) {
+        *made = NULL;
+        return true;
+    }
+    return make_bits(of, r, hidden, data_of(*made), (size_t)bytes, stream);
+}
+
+/* ---- the launch ---- */
+
+typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
+
+static bool run_cpu(kept_plan *of, const request *r, int pass, ordo_call *call, bool whole,
+                    const segmented *parts)
+{
+    pass_function *const run =
+        pass ? library.ordo_attention_backward : library.ordo_attention_forward;
+    uint32_t threads = 0;
+    torch.torch_get_num_threads(&threads);
+    call->threads = (int)threads;
+    if (parts) { /* whose workspace is not kept for the next pass */
+        block *work = new_block(parts->workspace[pass]);
+        if (work) {
+            call->workspace = (char *)work + ALIGN, call->workspace_bytes = parts->workspace[pass];
+            const ordo_status status = run(parts->plan, call);
+            count(&counts.segmented);
+            free(work);
+            return !status || library_refused(status);
+        }
+        whole = of->bits_needed;
+    }
+    block *bits = whole ? new_block((size_t)of->bits_bytes) : NULL; /* else the pass makes them */
+    if (bits) {
+        call->mask_bits = (void *)((char *)bits + ALIGN);
+        if (!make_bits(of, r, false, (char *)bits + ALIGN, (size_t)of->bits_bytes, NULL)) {
+            free(bits);
+            return false;
+        }
+    }
+    block *work = take_block(of->workspace[pass]);
+    bool done = work || no_memory((int64_t)of->workspace[pass]);
+    if (work) {
+        call->workspace = (char *)work + ALIGN, call->workspace_bytes = of->workspace[pass];
+        const ordo_status status = run(of->plan, call);
+        give_block(work);
+        done = !status || library_refused(status);
+    }
+    free(bits);
+    return done;
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The caching allocator reuses memory in the order of the stream, so that it may be released as
+ * soon as the pass is launched; inside a graph the memory is the graph's own. */
+static bool run_cuda(kept_plan *of, const request *r, int pass, ordo_call *call, bool whole,
+                     const segmented *parts)
+{
+    pass_function *const run =
+        pass ? library.ordo_attention_backward : library.ordo_attention_forward;
+    if (!stream_of(&r->x[0], &call->stream))
+        return false;
+    const ordo_plan *plan = of->plan;
+    size_t size = of->workspace[pass], ahead = whole ? (size_t)of->bits_bytes : 0;
+    void *work = NULL;
+    bool failed = false;
+    if (parts) { /* the stream of the pass waits for the second one: memory goes in its order */
+        failed = torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(parts->workspace[pass]),
+                                                                   &work) != TORCH_DONE;
+        if (!failed) {
+            plan = parts->plan, size = parts->workspace[pass];
+            count(&counts.segmented);
+            call->side_stream = memory[place_of(cuda_type, r->x[0].device)].side;
+        }
+    } else if (ahead) {
+        failed = torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size) + ahead, &work) !=
+                 TORCH_DONE;
+        if (!failed)
+            call->mask_bits = (void *)((char *)work + rounded(size));
+    }
+    if (failed && of->bits_needed)
+        return no_memory((int64_t)(rounded(size) + of->bits_bytes));
+    if (failed || (!work && size)) {
+        work = NULL;
+        if (size &&
+            torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size), &work) != TORCH_DONE)
+            return no_memory((int64_t)rounded(size));
+    }
+    call->workspace = size ? work : NULL, call->workspace_bytes = size;
+    bool done = true;
+    if (plan == of->plan && ahead && !failed)
+        done = make_bits(of, r, false, (char *)work + rounded(size), ahead, call->stream);
+    if (done) {
+        const ordo_status status = run(plan, call);
+        done = !status || library_refused(status);
+    }
+    if (work)
+        torch.aoti_torch_cuda_caching_allocator_raw_delete(work);
+    return done;
+}
+
+/* Run a pass (0 forward, 1 backward) whose tensors are set: its lists, bits, workspace. */
+static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
+{
+    const view *list = r->list;
+    call->cu_q = list[CU_Q].data, call->cu_kv = list[CU_KV].data;
+    call->q_lens = list[Q_LENS].data, call->kv_lens = list[KV_LENS].data;
+    call->sequence_ids = list[IDS].data;
+    call->slopes = list[SLOPES].data;
+    call->slopes_batch_stride = list[SLOPES].shape.axes == 2 ? list[SLOPES].shape.sizes[1] : 0;
+    call->sink = list[SINK].data;
+    if (list[RNG].data)
+        call->seed_ptr = list[RNG].data, call->offset_ptr = call->seed_ptr + 1;
+    bool whole = false;
+    const segmented *parts = NULL;
+    if (list[BITS].data) {
+        call->mask_bits = list[BITS].data;
+    } else if (!call->mask_bits && of->bits_bytes) {
+        const uint64_t room = room_on(&r->x[0]), bytes = of->bits_bytes;
+        whole = bytes <= room && !of->pipelined;
+        if (!whole) { /* the gradient of sinks is a sum over all rows: no segments */
+            const uint64_t most = of->pipelined && bytes / 4 < room ? bytes / 4 : room;
+            parts = call->sink ? NULL : segments_of(of, most);
+            whole = of->bits_needed && !parts;
+        }
+    }
+    return of->key.device_type == cuda_type ? run_cuda(of, r, pass, call, whole, parts)
+                                            : run_cpu(of, r, pass, call, whole, parts);
+}
+
+/* Make the device of the call current, if it is not. */
+static bool guard_device(const view *q, struct CUDAGuardOpaque **guard)
+{
+    int32_t current;
+    *guard = NULL;
+    if (q->device_type != cuda_type)
+        return true;
+    if (!torch.aoti_torch_create_cuda_guard || !torch.aoti_torch_cuda_caching_allocator_raw_delete)
+        return REFUSE("unsupported", "cuda:%d: expected a PyTorch with CUDA", (int)q->device);
+    if (torch.aoti_torch_get_current_device_index(&current) == TORCH_DONE && current == q->device)
+        return true;
+    return torch.aoti_torch_create_cuda_guard(q->device, guard) == TORCH_DONE ||
+           REFUSE("device", "cuda:%d: PyTorch cannot make it current", (int)q->device);
+}
+
+/* ---- passes ---- */
+
+/* A result of these sizes, laid out as x if the library can write that, else contiguous with rows
+ * first. */
+static shape result_like(const request *r, const shape *x, bool heads_first)
+{
+    view laid = { .shape = laid_like(x), .dtype = r->x[0].dtype };
+    laid.device_type = r->x[0].device_type;
+    const shape whole = laid.shape;
+    ordo_tensor unused;
+    if (heads_first)
+        laid.shape = turned(laid.shape);
+    const bool taken = !r->packed || laid.shape.axes == 3 || flatten(&laid.shape);
+    return taken && describe(&laid, &unused) ? whole : dense_like(x, heads_first);
+}
+
+/* The shape of o as the caller sees it. */
+static shape out_shape(const request *r)
+{
+    const shape *q = &r->given[0];
+    const bool heads_first = r->flags & HEADS_FIRST, like = r->flags & LIKE_Q;
+    shape o = r->o_shape;
+    if (heads_first) {
+        const int64_t sizes[4] = { q->sizes[0], q->sizes[2], q->sizes[1], r->given[2].sizes[3] };
+        o = contiguous(4, sizes);
+        o = like ? turned(o) : o;
+    }
+    return like && same_sizes(&o, q) ? result_like(r, q, heads_first) : o;
+}
+
+/* Describe a result to the library, with rows first. */
+static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_tensor *made)
+{
+    view seen;
+    if (!look("result", x, &seen))
+        return false;
+    if (heads_first)
+        seen.shape = turned(seen.shape);
+    if (r->packed && seen.shape.axes == 4)
+        flatten(&seen.shape);
+    return describe(&seen, made) || REFUSE("internal", "a result of strides that are not taken");
+}
+
+enum { O, LSE, KEPT, FORWARD_RESULTS };
+
+/* Run a forward pass; `made` is o, lse and the bits that are kept, or NULL. */
+static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
+{
+    kept_plan *of = plan_of(r);
+    if (!of)
+        return false;
+    const view *q = &r->x[0];
+    const shape o = out_shape(r);
+    const bool o_heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
+    ordo_call call = ORDO_CALL_INIT;
+    bool done = allocate(&o, q->dtype, q, &made[O]) &&
+                allocate(&r->lse_shape, f32_type, q, &made[LSE]) &&
+                describe_result(r, made[O], o_heads_first, &call.o);
+    if (done) {
+        describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
+        call.lse = data_of(made[LSE]);
+        /* One mask of room is left for bits that are made again. */
+        const bool keeps =
+            r->flags & KEEP && of->keeps && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
+        if (keeps && r->list[BITS].data) { /* an empty tensor: those that were given */
+            const shape none = contiguous(1, (const int64_t[4]) { 0 });
+            done = allocate(&none, u8_type, q, &made[KEPT]);
+        } else if (keeps) {
+            done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
+            call.mask_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
+        }
+        done = done && launch(of, r, 0, &call);
+    }
+    give_back(of);
+    return done;
+}
+
+enum { DQ, DK, DV, DSINK, GRADIENTS };
+
+typedef struct sums {
+    tensor *dk, *dv; /* f32, contiguous, in the shapes of k and v */
+    int64_t carry;
+} sums;
+
+/* Compare what a backward pass gets beside q, k and v, and see it as the library has it. */
+static bool check_saved(request *r, view *o, view *lse, view *dout, view *dlse)
+{
+    const view *q = &r->x[0];
+    const shape out = out_shape(r);
+    const bool o_heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
+    if (!look("o", r->o, o) || !look("dout", r->dout, dout) || !look("lse", r->lse, lse) ||
+        !check_one("o", o, &out, q->dtype, q) || !check_one("dout", dout, &out, q->dtype, q) ||
+        !check_one("lse", lse, &r->lse_shape, f32_type, q) ||
+        !turn("o", r, &r->o, o, o_heads_first) || !turn("dout", r, &r->dout, dout, o_heads_first))
+        return false;
+    if (r->dlse &&
+        (!look("dlse", r->dlse, dlse) || !check_one("dlse", dlse, &r->lse_shape, f32_type, q)))
+        return false;
+    if (!is_contiguous(&lse->shape)) {
+        lse->shape.strides[lse->shape.axes - 1] = 0;
+        if (!fit("lse", &r->lse, lse, false))
+            return false;
+    }
+    if (r->dlse && !is_contiguous(&dlse->shape)) {
+        dlse->shape.strides[dlse->shape.axes - 1] = 0;
+        if (!fit("dlse", &r->dlse, dlse, false))
+            return false;
+    }
+    return true;
+}
+
+/* Hooks of saved tensors, and an assignment to .data, may have replaced q: dout comes from the
+ * engine in the shape and type of o. */
+static bool check_query(const request *r)
+{
+    view q, dout;
+    if (!look("q", r->q, &q) || !look("dout", r->dout, &dout))
+        return false;
+    const bool turns = r->flags & HEADS_FIRST && !(r->flags & LIKE_Q) && dout.shape.axes == 4;
+    shape as = turns ? turned(dout.shape) : dout.shape;
+    if (as.axes > 0 && as.axes == q.shape.axes)
+        as.sizes[as.axes - 1] = q.shape.sizes[as.axes - 1]; /* v may have another head size */
+    if (!same_sizes(&q.shape, &as))
+        return wrong_shape("q", &q, as.axes, as.sizes);
+    if (!check_type("q", &q, dout.dtype))
+        return false;
+    if (q.device_type == dout.device_type && q.device == dout.device)
+        return true;
+    REFUSE("argument", "q.device ");
+    say_device(q.device_type, q.device);
+    say(": expected ");
+    return say_device(dout.device_type, dout.device);
+}
+
+static bool check_bits(const request *r, const kept_plan *of)
+{
+    const view *x = &r->list[BITS];
+    const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
+    if (!x->data)
+        return true;
+    return check_one("bits", x, &as, u8_type, &r->x[0]) &&
+           (is_contiguous(&x->shape) || REFUSE("align", "bits: expected a contiguous tensor"));
+}
+
+static bool check_sums(const request *r, const sums *carried, ordo_call *call)
+{
+    static const char *const names[2] = { "dk_sums", "dv_sums" };
+    tensor *const given[2] = { carried->dk, carried->dv };
+    float **const at[2] = { &call->dk_sums, &call->dv_sums };
+    call->carry = (unsigned)carried->carry;
+    for (int i = 0; carried->carry && i < 2; i++) {
+        view x;
+        if (!look(names[i], given[i], &x) ||
+            !check_one(names[i], &x, &r->given[1 + i], f32_type, &r->x[0]))
+            return false;
+        if (!is_contiguous(&x.shape))
+            return REFUSE("align", "%s: expected a contiguous tensor", names[i]);
+        *at[i] = x.data;
+    }
+    return true;
+}
+
+/* Run a backward pass; `made` is dq, dk, dv and dsink, NULL where they are not wanted. */
+static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS])
+{
+    view o, lse, dout, dlse;
+    ordo_call call = ORDO_CALL_INIT;
+    if (!check_saved(r, &o, &lse, &dout, &dlse) || (carried && !check_sums(r, carried, &call)))
+        return false;
+    kept_plan *of = plan_of(r);
+    if (!of)
+        return false;
+    const view *q = &r->x[0];
+    const bool heads_first = r->flags & HEADS_FIRST;
+    ordo_tensor *const out[3] = { &call.dq, &call.dk, &call.dv };
+    bool done = check_bits(r, of);
+    for (int i = 0; done && i < 3; i++) {
+        if (r->flags & (i == DQ ? NO_DQ : NO_DKV))
+            continue;
+        const shape grad = r->flags & LIKE_Q ? result_like(r, &r->given[i], heads_first)
+                                             : dense_like(&r->given[i], heads_first);
+        done = allocate(&grad, q->dtype, q, &made[i]) &&
+               describe_result(r, made[i], heads_first, out[i]);
+    }
+    if (done && r->more[SINK]) {
+        done = allocate(&r->list[SINK].shape, f32_type, q, &made[DSINK]);
+        call.dsink = done ? data_of(made[DSINK]) : NULL;
+    }
+    if (done) {
+        describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
+        describe(&o, &call.o), describe(&dout, &call.dout);
+        call.lse = lse.data;
+        call.dlse = r->dlse ? dlse.data : NULL;
+        done = launch(of, r, 1, &call);
+    }
+    give_back(of);
+    return done;
+}
+
+#endif

@@ -1,0 +1,113 @@
+"""The operators torch.ops.ordo.*, whose kernels are compiled to PyTorch's stable ABI (python/front).
+
+    forward        o, lse, and the keep bits that the backward pass is to read
+    backward       dq, dk, dv, dsink
+    backward_part  dq, dk, dv of some rows, with sums that are carried on
+    keep_bits      the keep bits of a call, made ahead of it
+    draw           seed and offset
+
+All are pure functions of their arguments but draw(). `more` holds the tensors that the lowest bits
+of `flags` name, in their order; `sizes` is empty, or left, right, max_q, max_kv and the numbers of a
+shard. A flag never gets another meaning: graphs that were saved hold it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from ctypes import c_char_p, c_int, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._library import Error, path
+
+# Tensors in `more`, and the other flags; as in python/front/call.h.
+RNG, CU_Q, CU_KV, Q_LENS, KV_LENS, IDS, SLOPES, BITS = (1 << x for x in range(8))
+SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK = (
+    1 << x for x in range(15, 26)
+)
+SIZES = 11  # numbers of `sizes`
+
+_REVISION = 5  # of what the operators take, as in front.c
+_CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
+_SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
+_SCHEMAS = {
+    f"forward(Tensor q, Tensor k, Tensor v, {_CALL}) -> (Tensor, Tensor, Tensor)": None,
+    f"backward({_SAVED}, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
+    f"backward_part({_SAVED}, {_CALL.replace('=0', '').replace('=[]', '')}, Tensor(a!) dk_sums, "
+    "Tensor(b!) dv_sums, int carry) -> (Tensor, Tensor, Tensor)": None,
+    f"keep_bits(Tensor q, Tensor k, Tensor v, {_CALL}) -> Tensor": None,
+    "draw(Tensor like) -> Tensor": (torch.Tag.nondeterministic_seeded,),
+}
+_PURE = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+library = torch.library.Library("ordo", "DEF")
+
+
+def _start() -> Any:
+    place = Path(path).with_name("libordo_torch.so")
+    if not place.exists():
+        raise ImportError(
+            f"there is no {place}, which ordo.torch needs: `make` in the sources builds it, and "
+            "wheels of ordo have it"
+        )
+    for schema, tags in _SCHEMAS.items():
+        library.define(schema, tags=tags or _PURE)
+    torch.ops.load_library(str(place))
+    compiled = ctypes.CDLL(str(place))
+    compiled.ordo_torch_start.argtypes = [c_int, c_char_p]
+    compiled.ordo_torch_start.restype = c_char_p
+    why_not = compiled.ordo_torch_start(_REVISION, path.encode())
+    if why_not:
+        raise ImportError(
+            f"{place} cannot be used with torch {torch.__version__}: {why_not.decode()}; ordo.torch "
+            "needs PyTorch 2.10 or later"
+        )
+    compiled.ordo_torch_set_memory.argtypes = [c_int, c_int64, c_void_p]
+    compiled.ordo_torch_hold.argtypes = [c_int, c_int64]
+    compiled.ordo_torch_counts.argtypes = [ctypes.POINTER(c_int64)]
+    for name in ("forget", "set_memory", "hold", "counts"):
+        getattr(compiled, f"ordo_torch_{name}").restype = None
+    return compiled
+
+
+_compiled = _start()
+forget_plans = _compiled.ordo_torch_forget
+set_memory = _compiled.ordo_torch_set_memory  # of keep bits: device (-1 the CPU), bytes, stream
+hold = _compiled.ordo_torch_hold  # count bits that wait for a backward pass: device, bytes
+
+
+def counts() -> tuple[int, int]:
+    """How often keep bits were made, and passes ran in segments, in this process."""
+    found = (c_int64 * 2)()
+    _compiled.ordo_torch_counts(found)
+    return found[0], found[1]
+
+
+forward = torch.ops.ordo.forward.default._op  # without the look for overloads
+backward = torch.ops.ordo.backward.default._op
+backward_part = torch.ops.ordo.backward_part.default._op
+keep_bits = torch.ops.ordo.keep_bits.default._op
+draw = torch.ops.ordo.draw.default._op
+below = torch._C._AutoDispatchBelowAutograd
+
+_STATUS = re.compile(
+    r"\s*(argument|shape|align|unsupported|overflow|memory|device|internal|file|parse): (.*)", re.DOTALL
+)
+
+
+def error_of(error: RuntimeError, device: Any) -> Exception:
+    """The Error of ordo that a kernel raised; for memory that ran out PyTorch's own, raised by
+    another attempt; what is neither as it is."""
+    found = _STATUS.match(str(error))
+    if found is None or isinstance(error, Error):
+        return error
+    status, message = found[1], found[2].rstrip()
+    if status == "memory":
+        try:
+            torch.empty(int(message.split()[0]), dtype=torch.uint8, device=device)
+        except (RuntimeError, ValueError) as own:
+            return own
+    return Error(status, message)

@@ -1,0 +1,291 @@
+"""One call of attention: the formula of autograd around the operators, and their fake kernels.
+
+run() goes to the operators: in graphs to those by name, else below autograd, inside Node where a
+gradient is asked for. The kernels at the key Autograd are the same Node, so that graphs that are run
+again, and callers of the operators, have gradients.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .._library import Error
+from . import _front as f
+from ._inputs import Call, check, check_saved, lists_of
+
+
+Pair = tuple[Tensor, Tensor]  # o and lse
+
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+_traced = torch._C._get_tracing_state  # by torch.jit.trace
+_grad_enabled = torch.is_grad_enabled
+_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    return not (
+        _compiling()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or _modes()
+        or _transforms()
+        or _traced()
+        or not (q.is_cpu or q.is_cuda)
+        or q.is_nested
+        or k.is_nested
+        or v.is_nested
+    )
+
+
+def run(q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, call: Call) -> Pair:
+    """(o, lse), with gradients for q, k, v and sink from both."""
+    if _compiling() or _traced():  # never the Function: inside torch.func.grad Dynamo drops its formula
+        return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
+    if _transforms():
+        raise Error(
+            "unsupported",
+            "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
+            "torch.autograd.grad() or backward()",
+        )
+    try:
+        if forward_ad._current_level >= 0 or (
+            _grad_enabled()
+            and (
+                q.requires_grad or k.requires_grad or v.requires_grad
+                or (sink is not None and sink.requires_grad)
+            )
+        ):  # fmt: skip
+            pair: Pair = _apply(q, k, v, sink, call)
+            return pair
+        with f.below():
+            o, lse, _ = f.forward(q, k, v, *_with_sink(call, sink))
+        return o, lse
+    except RuntimeError as error:
+        raise f.error_of(error, q.device) from None
+
+
+def _with_sink(call: Call, sink: Tensor | None) -> Any:
+    """The arguments of the operator; trailing ones that have their defaults are left out."""
+    flags, scale, more, softcap, dropout_p, sizes = call
+    if sink is not None:
+        flags, more = flags | f.SINK, (*more, sink)
+    if sizes:
+        return flags, scale, more, softcap, dropout_p, sizes
+    if softcap or dropout_p:
+        return flags, scale, more, softcap, dropout_p
+    return flags, scale, more
+
+
+class Node(torch.autograd.Function):
+    """Attention with its gradients. Saved are q, k, v, o, lse and what `more` holds."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, call: Call) -> Any:
+        flags, *rest = _with_sink(call, sink)
+        keep = 0  # under hooks (checkpoints, offloading) bits are made again: as many are saved
+        if flags & f.RNG and not _hooks(True) and type(q) in _PLAIN and not _modes():
+            keep = f.KEEP
+        with f.below():
+            o, lse, bits = f.forward(q, k, v, flags | keep, *rest)
+        more = rest[1]
+        if flags & f.BITS or bits is not None:
+            flags, more = _saved_bits(flags, more, bits)
+            rest[1] = more
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, o, lse, *more)
+        del rest[1]
+        ctx.call, ctx.keys = (flags, *rest), k.shape
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        q, k, v, o, lse, *more = ctx.saved_tensors  # once: a second time fails under a checkpoint
+        flags, scale, *rest = ctx.call
+        if k.shape != ctx.keys:  # autograd would sum dk to the old shape
+            shape, expected = tuple(k.shape), tuple(ctx.keys)
+            raise Error("shape", f"k.shape {shape}: expected {expected}")
+        if dout is None:  # only lse was used
+            dout = torch.zeros_like(o)
+        if not flags & f.SINK:
+            need_q, need_k, need_v, *_ = ctx.needs_input_grad
+            flags |= (0 if need_q else f.NO_DQ) | (0 if need_k or need_v else f.NO_DKV)
+        given = dout, dlse, q, k, v, o, lse, flags, scale, more, *rest
+        if _compiling() or _grad_enabled():  # create_graph: what may come is refused there
+            return (*torch.ops.ordo.backward(*given), None)
+        try:
+            with f.below():
+                return (*f.backward(*given), None)
+        except RuntimeError as error:
+            raise f.error_of(error, q.device) from None
+
+
+def _saved_bits(flags: int, more: Any, bits: Tensor | None) -> tuple[int, list[Tensor]]:
+    """Flags and tensors of the backward pass: with the bits that the forward pass kept, if any."""
+    tensors = list(more)
+    at = bin(flags & (f.BITS - 1)).count("1")
+    if flags & f.BITS:  # given: kept if the pass says so by an empty tensor
+        if bits is not None:
+            bits = tensors[at]
+        del tensors[at]
+        flags &= ~f.BITS
+    if bits is not None:
+        held(bits)
+        tensors.insert(at, bits)
+        flags |= f.BITS
+    return flags, tensors
+
+
+def held(bits: Tensor) -> None:
+    """Count bits as kept until they are released."""
+    device = bits.device.index if bits.is_cuda else -1
+    f.hold(device, bits.numel())
+    weakref.finalize(bits, f.hold, device, -bits.numel()).atexit = False
+
+
+# Function.apply() itself, without a look for functorch: run() has made sure of that.
+_apply = super(torch.autograd.Function, Node).apply
+
+
+# ---- the operators with gradients ----
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
+    dropout_p: float = 0.0, sizes: Any = (),
+) -> Any:  # fmt: skip
+    tensors, sink = tuple(more), None
+    if flags & f.SINK:
+        tensors, sink = tensors[:-1], tensors[-1]
+    call = Call(flags & ~f.SINK, scale, tensors, softcap, dropout_p, tuple(sizes))
+    some = q, k, v, sink
+    if forward_ad._current_level >= 0 or (
+        _grad_enabled() and any(x is not None and x.requires_grad for x in some)
+    ):
+        return (*Node.apply(q, k, v, sink, call), None)
+    with f.below():
+        return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))
+
+
+class _Once(torch.autograd.Function):
+    """The backward operator, which has no derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, flags: int, *given: Any) -> Any:
+        saved, (scale, count, *rest) = given[:7], given[7:]
+        rest, more = rest[: len(rest) - count], rest[len(rest) - count :]
+        with f.below():
+            return torch.ops.ordo.backward(*saved, flags, scale, more, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise Error("unsupported", "second derivatives of attention: not supported")
+
+
+def _backward(*given: Any) -> Any:
+    saved, flags, scale, more, rest = given[:7], *given[7:10], given[10:]
+    some = *saved, *more
+    if _grad_enabled() and any(x is not None and x.requires_grad for x in some):
+        return _Once.apply(flags, *saved, scale, len(more), *rest, *more)
+    with f.below():
+        return torch.ops.ordo.backward(*given)
+
+
+f.library.impl("forward", _forward, "Autograd")
+f.library.impl("backward", _backward, "Autograd")
+for _name in ("backward_part", "keep_bits", "draw"):
+    f.library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+
+
+# ---- fake kernels ----
+
+
+def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
+    """As attention() takes them."""
+    if not flags & f.HEADS_FIRST:
+        return list(tensors)
+    turned = [x.transpose(1, 2) for x in tensors]
+    return [x.flatten(0, 1) for x in turned] if flags & f.CU_Q else turned
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, flags: int, more: Any, dropout_p: float) -> Any:
+    """(rows-first q and v), or an Error where tensors contradict each other."""
+    if flags & f.HEADS_FIRST:
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if x.dim() != 4:
+                raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
+    rows, keys, values = rows_first(flags, q, k, v)
+    check(rows, keys, values, lists_of(flags, more), dropout_p)
+    return rows, keys, values
+
+
+@torch.library.register_fake("ordo::forward", lib=f.library)
+def _forward_fake(
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
+    dropout_p: float = 0.0, sizes: Any = (),
+) -> Any:  # fmt: skip
+    rows, _, values = _check(q, k, v, flags, more, dropout_p)
+    lse = q.new_empty((*rows.shape[:-3], rows.shape[-2], rows.shape[-3]), dtype=torch.float32)
+    if flags & f.HEADS_FIRST:
+        b, h, r, _ = q.shape
+        o = q.new_empty((b, r, h, v.shape[-1]))
+        return o.transpose(1, 2) if flags & f.LIKE_Q else o, lse, None
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), lse, None
+
+
+@torch.library.register_fake("ordo::backward", lib=f.library)
+def _backward_fake(
+    dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flags: int,
+    scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0, sizes: Any = (),
+) -> Any:  # fmt: skip
+    _check_places(dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse, dlse=dlse), flags, more)
+    _check(q, k, v, flags, more, dropout_p)
+    if not flags & f.HEADS_FIRST:
+        check_saved(dout, dlse, q, v, o, lse)
+
+    def grad(x: Tensor, wanted: bool) -> Any:
+        if not wanted:
+            return None
+        if flags & f.HEADS_FIRST:
+            return x.new_empty(x.transpose(1, 2).shape).transpose(1, 2)
+        return x.new_empty(x.shape)
+
+    keys = not flags & f.NO_DKV
+    sink = more[-1].new_empty(more[-1].shape) if flags & f.SINK else None
+    return grad(q, not flags & f.NO_DQ), grad(k, keys), grad(v, keys), sink
+
+
+def _check_places(given: dict[str, Any], flags: int, more: Any) -> None:
+    """Tensors with data come here too if a single one is on the meta device."""
+    given.update(lists_of(flags, more)._asdict())
+    if flags & f.SINK:
+        given["sink"] = more[-1]
+    places = {name: x.device for name, x in given.items() if x is not None}
+    expected = next((x for x in places.values() if x.type != "meta"), None)
+    for name, place in places.items():
+        if expected is not None and place != expected:
+            raise Error("argument", f"{name}.device {place}: expected {expected}")
+
+
+@torch.library.register_fake("ordo::keep_bits", lib=f.library)
+def _keep_bits_fake(
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
+    dropout_p: float = 0.0, sizes: Any = (),
+) -> Any:  # fmt: skip
+    rows, keys, _ = _check(q, k, v, flags, more, dropout_p)
+    down, across = (-(-x // 16) for x in (rows.shape[-3], keys.shape[-3]))
+    return q.new_empty(down * across, dtype=torch.uint8)
+
+
+@torch.library.register_fake("ordo::draw", lib=f.library)
+def _draw_fake(like: Tensor) -> Tensor:
+    return like.new_empty(2, dtype=torch.int64)
