@@ -8,11 +8,12 @@
 #include "cuda/pass/blocks.h"
 #include "cuda/pass/sequence.h"
 #include "ordo/dropout.h"
-#include "plan/family.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "plan/family.h"
 
 /* Indexed (sequence, row, head, dim); the last stride is 1, the others count elements. */
 typedef struct ordo_cuda_tensor {
