@@ -459,6 +459,15 @@ static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS
         done = allocate(&grad, q->dtype, q, &made[i]) &&
                describe_result(r, made[i], heads_first, out[i]);
     }
+    /* A gradient of no elements has no address, which means "not wanted" to the library. */
+    tensor *spare = NULL;
+    bool any = call.dq.data || call.dk.data || call.dv.data;
+    if (done && !any) {
+        const shape grad = dense_like(&r->given[DQ], heads_first);
+        done = allocate(&grad, q->dtype, q, &spare) &&
+               describe_result(r, spare, heads_first, &call.dq);
+        any = call.dq.data || r->more[SINK];
+    }
     if (done && r->more[SINK]) {
         done = allocate(&r->list[SINK].shape, f32_type, q, &made[DSINK]);
         call.dsink = done ? data_of(made[DSINK]) : NULL;
@@ -468,8 +477,9 @@ static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS
         describe(&o, &call.o), describe(&dout, &call.dout);
         call.lse = lse.data;
         call.dlse = r->dlse ? dlse.data : NULL;
-        done = launch(of, r, 1, &call);
+        done = !any || launch(of, r, 1, &call);
     }
+    release(spare);
     give_back(of);
     return done;
 }

@@ -169,16 +169,15 @@ def checkpointed():
 
 @check
 def opcheck():
-    from ordo.torch._inputs import Lists, Rules
+    from ordo.torch._inputs import Lists, Rules, call_of
 
     inputs, _ = tensors(rows=128)
     rules = Rules(0, 0, 0.125, "causal", -1, -1, 0.0, 0.0, "ordo", ())
     tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
     if there():  # the last one differentiates lse, too
         tests.append("test_aot_dispatch_dynamic")
-    said = torch.library.opcheck(
-        torch.ops.ordo.attention_forward.default, (*inputs, *Lists(), *rules), test_utils=tests
-    )
+    given = (*inputs, *call_of(Lists(), rules))
+    said = torch.library.opcheck(torch.ops.ordo.forward.default, given, test_utils=tests)
     expect(set(said.values()) == {"SUCCESS"}, str(said))
     return ", ".join(said)
 

@@ -327,6 +327,16 @@ def test_only_some_inputs_need_gradients():
     assert same(torch.autograd.grad(o, k, dout)[0], dk)
 
 
+@pytest.mark.parametrize("rows", [5, 0])
+def test_gradients_of_no_elements(rows):
+    """Of keys of no rows alone, the library is asked for no gradient that has an address."""
+    q, k, v = (torch.randn(1, n, 2, 16) for n in (rows, 0, 0))
+    given = [k.requires_grad_(), v.requires_grad_()]
+    o, _ = ordo.torch.attention(q, *given)
+    made = gradients(o, given, torch.ones_like(o))
+    assert [x.shape for x in made] == [x.shape for x in given]
+
+
 def test_where_seed_and_offset_come_from():
     inputs, _ = tensors(SHAPES["square"])
 
