@@ -22,6 +22,7 @@
 #include "cuda/sm90/backward/rows.h"
 extern "C" {
 #include "ordo/dropout.h"
+#include "plan/family_sm90.h"
 #include "plan/sizes.h"
 }
 #include "cuda/dispatch.h"
