@@ -460,8 +460,9 @@ static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS
                describe_result(r, made[i], heads_first, out[i]);
     }
     /* A gradient of no elements has no address, which means "not wanted" to the library. */
+    const bool wants = ~r->flags & (NO_DQ | NO_DKV);
     tensor *spare = NULL;
-    bool any = call.dq.data || call.dk.data || call.dv.data;
+    bool any = call.dq.data || call.dk.data || call.dv.data || !wants;
     if (done && !any) {
         const shape grad = dense_like(&r->given[DQ], heads_first);
         done = allocate(&grad, q->dtype, q, &spare) &&
