@@ -19,13 +19,14 @@ fi
 
 tree() { # a tree that is in order
     rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python"
+    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/results" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python"
     git -C "$copy/tree" init -q
     cd "$copy/tree"
-    echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md)' >$D/README.md
+    echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md) [r](results/r.md)' >$D/README.md
     printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
     printf '| model | as | attention |\n| one | decoder | ordo |\n| two | decoder | its own |\n' >$D/guide/transformers.md
     echo '# Notation' >$D/design/notation.md
+    printf '# R\n<!-- table speed -->\n2026-01-01, a machine: `bench`.\n\n| a |\n|---|\n<!-- end -->\n' >$D/results/r.md
     echo '# 0001: A title' >$D/adr/0001-a.md
     echo '| [0001](0001-a.md) | A title | 2026-01-01 | accepted |' >$D/adr/README.md
     echo "/* $D/guide/a.md and $D/adr/0001 say why; build/docs/x does not */" >src/a.c
@@ -56,6 +57,21 @@ plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
 plant $D/guide/transformers.md '| three-b | decoder | ordo up to 8 keys |' '2 architectures that run'
+plant $D/results/r.md '| a |' '| a |: expected inside'
+plant $D/results/r.md '<!-- table loose -->' '<!-- table loose -->: expected inside'
+plant $D/results/r.md '<!-- table cold -->
+a machine: `bench`.
+
+| 2026-01-01 |
+<!-- end -->' 'table cold: expected a date and a command'
+plant $D/results/r.md '<!-- table cold -->
+2026-01-01, a machine.
+| `bench` |
+<!-- end -->' 'table cold: expected a date and a command'
+plant $D/results/r.md '<!-- table speed -->
+2026-01-02, a machine: `bench`.
+| b |
+<!-- end -->' 'table speed: expected one table for one question'
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
 terms=$(seq 31 | sed 's/.*/| term & | meaning |/')
