@@ -221,10 +221,10 @@ int cli_bench(int argc, char **argv)
         CLI_JOB_OPTIONS(&r.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.job.problem),
-                                     cli_choices_section(&r.job.choices),
+                                     cli_choices_deprecated(&r.job.choices),
                                      CLI_SECTION("The measurement", more) };
     const cli_syntax syntax = {
-        "bench attention --seq N [OPTIONS]",
+        "bench attention (--seq N | --plan LINE) [OPTIONS]",
         "Time attention, forward and backward, on seeded inputs that stay in place: what fits the\n"
         "cache is cached. Operations are counted over visible pairs only, per pair and head 4 dim\n"
         "forward and 10 dim backward. The peak is the rate of fused multiply-adds of the same\n"

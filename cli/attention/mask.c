@@ -339,6 +339,7 @@ int cli_mask(int argc, char **argv)
 {
     request r = { .experiment = -1, .sequence = -1, .head = -1 };
     cli_option more[] = {
+        CLI_PLAN_OPTION(&r.problem),
         OPT_FLAG("--dump", &r.dump, "print the rows of one head as 0 and 1"),
         OPT_OUTPUT("--export", "FILE", &r.export,
                    "write the rows of every head; - = standard output"),
@@ -357,7 +358,7 @@ int cli_mask(int argc, char **argv)
     const cli_section sections[] = { cli_problem_section(&r.problem),
                                      CLI_SECTION("The mask", more) };
     const cli_syntax syntax = {
-        "mask --seq N --dropout P [OPTIONS]",
+        "mask (--seq N --dropout P | --plan LINE) [OPTIONS]",
         "Make the dropout mask of a problem. Without --dump, --export or --picture, print how "
         "many\n"
         "elements it keeps and the correlation of neighbours along each coordinate that the "

@@ -127,18 +127,19 @@ int cli_run(int argc, char **argv)
     };
     const cli_section sections[] = {
         cli_problem_section(&r.job.problem),
-        cli_choices_section(&r.job.choices),
+        cli_choices_deprecated(&r.job.choices),
         cli_inputs_section(&r.inputs),
         CLI_SECTION("The run", more),
     };
     const cli_syntax syntax = {
-        "run --seq N [OPTIONS]",
+        "run (--seq N | --plan LINE) [OPTIONS]",
         "Run attention, forward and backward, on seeded inputs or on files; print the plan's line\n"
         "and an XXH64 digest of each result. Equal digests mean equal bits. With several thread\n"
         "counts the digests are compared, and a difference gives exit status 1.",
         sections, 4,
         "  ordo run --seq 256 --heads 4 --kv-heads 2 --mask causal --dtype bf16\n"
         "  ordo run --seq 200 --mask causal --dropout 0.1 --seed 7 --threads 1,2,4\n"
+        "  ordo run --plan \"$(ordo plan --seq 1000 --mask causal --order spt --line)\" --seed 7\n"
         "  ordo run --seq 512 --heads 2 --mask causal --block-mask documents:200,312\n"
         "  ordo run --cu-seqlens 0,100,356 --heads 2 --sequences --json\n"
         "  ordo run --q q.npy --k k.npy --v v.npy --mask causal --out-dir results\n"

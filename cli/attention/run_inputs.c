@@ -77,7 +77,7 @@ static const char *element_name(cli_element element)
 /* All the same type, and the one asked for if one was. */
 static int take_dtype(const cli_inputs *in, cli_problem *words)
 {
-    const bool asked = typed(words, "--dtype");
+    const bool asked = words->plan || typed(words, "--dtype");
     for (int i = 0; i < CLI_INPUTS; i++) {
         const cli_array *a = &in->arrays[i], *q = &in->arrays[CLI_INPUT_Q];
         const bool integers = a->element == CLI_ELEMENT_BITS16;
@@ -174,6 +174,7 @@ int cli_inputs_open(cli_inputs *in, cli_problem *words)
     CLI_TRY(open_files(in));
     if (in->arrays[CLI_INPUT_Q].path == NULL)
         return CLI_OK;
+    CLI_TRY(cli_problem_read_plan(words));
     CLI_TRY(take_dtype(in, words));
     for (int i = 0; i < CLI_INPUTS; i++)
         if (in->arrays[i].path)

@@ -173,10 +173,10 @@ int cli_verify(int argc, char **argv)
         CLI_JOB_OPTIONS(&r.runs.job),
     };
     const cli_section sections[] = { cli_problem_section(&r.runs.job.problem),
-                                     cli_choices_section(&r.runs.job.choices),
+                                     cli_choices_deprecated(&r.runs.job.choices),
                                      CLI_SECTION("The runs", more) };
     const cli_syntax syntax = {
-        "verify --seq N [OPTIONS]",
+        "verify (--seq N | --plan LINE) [OPTIONS]",
         "Run attention, forward and backward, many times and compare every bit with the first "
         "run:\n"
         "on each number of threads (default 1,2,4,8), with random delays, each sequence alone, "

@@ -25,6 +25,8 @@ static void print_help(const cli_syntax *syntax)
 {
     printf("Usage: ordo %s\n\n%s\n", syntax->usage, syntax->about);
     for (size_t s = 0; s < syntax->count; s++) {
+        if (syntax->sections[s].instead)
+            continue;
         printf("\n%s:\n", syntax->sections[s].title);
         for (size_t i = 0; i < syntax->sections[s].count; i++)
             print_option(&syntax->sections[s].options[i]);
@@ -190,6 +192,13 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
         *exit_status = o ? take(o, value, argc, argv, &i) : unknown(syntax, word, length);
         if (*exit_status != CLI_OK)
             return false;
+    }
+    for (size_t s = 0; s < syntax->count; s++) {
+        const cli_section *section = &syntax->sections[s];
+        const char *given = section->instead ? cli_section_given(section) : NULL;
+        if (given)
+            cli_error(CLI_OK, "note: %s will not be accepted by the next version; expected %s",
+                      given, section->instead);
     }
     *exit_status = check_outputs(syntax);
     return *exit_status == CLI_OK;

@@ -43,6 +43,7 @@ typedef struct cli_section {
     const char *title;
     cli_option *options;
     size_t count;
+    const char *instead; /* not NULL: deprecated options, not in the help, and what replaces them */
 } cli_section;
 
 #define CLI_SECTION(title, table)                                                                  \

@@ -26,7 +26,7 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
     if (*backend != ORDO_BACKEND_CUDA)
         return CLI_OK;
     if (words->threads.count > 0)
-        return cli_usage("--threads: backend cuda has none; --workers limits its grid");
+        return cli_usage("--threads: backend cuda has none; the workers of a plan limit its grid");
     return cli_library(ordo_device_select(cli_device_find()));
 }
 
@@ -61,8 +61,10 @@ static int choose_segments(cli_job *job)
     ordo_plan_options *o = &job->options;
     const bool named = o->segments > 0 || o->mask_memory > 0;
     if (named && job->mode >= 0 && job->mode != PIPELINED)
-        return cli_usage("--%s: only dropout mode pipelined has segments",
-                         o->segments > 0 ? "segments" : "mask-memory");
+        return cli_usage("--dropout-mode: the plan has segments; expected pipelined");
+    if (!named && job->mode == PIPELINED && job->problem.plan)
+        return cli_usage("--dropout-mode pipelined: the plan has no segments; expected a line of "
+                         "ordo plan --segments N");
     if ((named || job->mode == PIPELINED) && job->backward >= 0)
         return cli_usage(
             "--backward-bits: with dropout mode pipelined every pass makes the bits of "
@@ -101,8 +103,13 @@ static int choose_dropout(cli_job *job)
 int cli_job_finish(cli_job *job)
 {
     job->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
+    const cli_section choices = { .options = job->choices.options, .count = CLI_CHOICE_OPTIONS };
+    const char *choice = job->problem.line ? cli_section_given(&choices) : NULL;
+    if (choice)
+        return cli_usage("%s: the line of --plan states it", choice);
     CLI_TRY(cli_problem_finish(&job->problem));
-    CLI_TRY(cli_choices_finish(&job->choices, &job->options));
+    CLI_TRY(job->problem.plan ? cli_choices_of(job->problem.plan, &job->options)
+                              : cli_choices_finish(&job->choices, &job->options));
     CLI_TRY(choose_backend(&job->problem, &job->options.backend));
     return choose_dropout(job);
 }
@@ -145,7 +152,9 @@ int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, d
                  ordo_plan **plan, ordo_plan_info *info)
 {
     /* The plan first: what is no problem at all is not one that is too large. */
-    ordo_status made = ordo_plan_create(plan, problem, job->problem.machine, &job->options);
+    ordo_status made = job->problem.plan
+                           ? ordo_plan_parse(plan, job->problem.line)
+                           : ordo_plan_create(plan, problem, job->problem.machine, &job->options);
     *info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     if (made == ORDO_OK)
         made = ordo_plan_query(*plan, info);

@@ -28,8 +28,9 @@ typedef struct cli_job {
 
 /* Entries of a table of options. */
 #define CLI_JOB_OPTIONS(job)                                                                       \
-    OPT_CHOICE("--dropout-mode", "sequential|fused|pipelined", &(job)->mode,                       \
-               "make keep bits before the passes (cuda), inside them, or by segments"),            \
+    CLI_PLAN_OPTION(&(job)->problem),                                                              \
+        OPT_CHOICE("--dropout-mode", "sequential|fused|pipelined", &(job)->mode,                   \
+                   "make keep bits before the passes (cuda), inside them, or by segments"),        \
         OPT_CHOICE("--backward-bits", "keep|regenerate", &(job)->backward,                         \
                    "sequential: keep the forward bits (default), or make them again"),             \
         OPT_FLAG("--sinks", &(job)->sinks, "a learned logit for each head, seeded"),               \

@@ -41,6 +41,13 @@ cli_section cli_choices_section(cli_choices *c)
                            c->options, CLI_CHOICE_OPTIONS };
 }
 
+cli_section cli_choices_deprecated(cli_choices *c)
+{
+    cli_section section = cli_choices_section(c);
+    section.instead = "--plan with a line of ordo plan --line";
+    return section;
+}
+
 static int read_tile(const char *word, const char *text, ordo_tile *tile)
 {
     if (text == NULL || cli_read_pair(text, 'x', 1, MOST, &tile->q, &tile->k))
@@ -62,6 +69,23 @@ int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
     options->segments = c->segments;
     options->mask_memory = (uint64_t)c->mask_memory;
     options->workspace_limit = c->workspace_limit;
+    return CLI_OK;
+}
+
+int cli_choices_of(const ordo_plan *plan, ordo_plan_options *options)
+{
+    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
+    CLI_TRY(cli_library(ordo_plan_query(plan, &info)));
+    options->backend = info.backend;
+    options->forward_tile = info.forward_tile;
+    options->backward_tile = info.backward_tile;
+    options->order = info.order_asked;
+    options->group = info.group;
+    options->split = info.split;
+    options->issue = info.issue;
+    options->assign = info.assign;
+    options->workers = info.workers;
+    options->segments = info.segments;
     return CLI_OK;
 }
 

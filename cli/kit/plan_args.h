@@ -17,8 +17,15 @@ typedef struct cli_choices {
 
 cli_section cli_choices_section(cli_choices *choices);
 
+/* The same options where --plan replaces them: accepted with a note, and not in the help. */
+cli_section cli_choices_deprecated(cli_choices *choices);
+
 /* Convert the options for the library. Prints its error and returns an exit status. */
 int cli_choices_finish(const cli_choices *choices, ordo_plan_options *options);
+
+/* The options that give a plan's choices to plans of other problems. The section, which changes no
+ * bit, depends on the number of heads and is left to ordo. */
+int cli_choices_of(const ordo_plan *plan, ordo_plan_options *options);
 
 /* Read the name of an order; the usage error lists all names. */
 int cli_read_order(const char *name, ordo_order *order);

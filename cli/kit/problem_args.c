@@ -115,12 +115,26 @@ static int64_t longest(const cli_list *ends)
     return most;
 }
 
+/* A plan of packed sequences serves every batch within its maxima. */
+static int check_maxima(const cli_problem *p, const cli_list *kv)
+{
+    const ordo_problem *most = &p->planned;
+    const int64_t q_end = p->cu_q.values[p->cu_q.count - 1], kv_end = kv->values[kv->count - 1];
+    const bool of_q = longest(&p->cu_q) > most->q_len || q_end > most->total_q;
+    if (of_q || longest(kv) > most->kv_len || kv_end > most->total_kv)
+        return cli_usage("--cu-seqlens%s: expected sequences of at most %" PRId64 " rows, %" PRId64
+                         " together, as the plan has",
+                         of_q ? "" : "-kv", of_q ? most->q_len : most->kv_len,
+                         of_q ? most->total_q : most->total_kv);
+    return CLI_OK;
+}
+
 static int finish_packed(cli_problem *p)
 {
     const cli_list *kv = p->cu_kv.count > 0 ? &p->cu_kv : &p->cu_q;
     if (p->cu_q.count == 0)
         return cli_usage("--cu-seqlens-kv: needs --cu-seqlens too");
-    if (p->seq.count > 0 || p->kv_seq > 0)
+    if (!p->plan && (p->seq.count > 0 || p->kv_seq > 0))
         return cli_usage("--seq: lengths of packed sequences come from --cu-seqlens");
     if (p->q_lens.count > 0 || p->kv_lens.count > 0)
         return cli_usage("--cu-seqlens: packed sequences have no --q-lens or --kv-lens");
@@ -132,7 +146,10 @@ static int finish_packed(cli_problem *p)
     CLI_TRY(check_batch(p, p->cu_q.count - 1, "--cu-seqlens"));
     CLI_TRY(set_default(&p->seq, longest(&p->cu_q)));
     p->layout = ORDO_PACKED;
-    p->kv_seq = longest(kv);
+    if (p->plan)
+        CLI_TRY(check_maxima(p, kv));
+    else
+        p->kv_seq = longest(kv);
     p->q_numbers = narrow(&p->cu_q, p->cu_q.count, 0);
     p->kv_numbers = narrow(kv, kv->count, 0);
     return p->q_numbers && p->kv_numbers ? CLI_OK : cli_out_of_memory();
@@ -161,8 +178,28 @@ static int finish_padded(cli_problem *p)
     return p->q_numbers && p->kv_numbers ? CLI_OK : cli_out_of_memory();
 }
 
+/* The options of lengths are those of the plan's layout. */
+static int check_layout(const cli_problem *p)
+{
+    const bool packed = p->cu_q.count > 0 || p->cu_kv.count > 0;
+    const bool padded = p->q_lens.count > 0 || p->kv_lens.count > 0;
+    if (packed != (p->planned.layout == ORDO_PACKED) ||
+        padded != (p->planned.layout == ORDO_PADDED))
+        return cli_usage("--plan: layout %s: expected %s", ordo_layout_name(p->planned.layout),
+                         p->planned.layout == ORDO_PACKED   ? "--cu-seqlens"
+                         : p->planned.layout == ORDO_PADDED ? "--q-lens or --kv-lens"
+                                                            : "no lengths of single sequences");
+    if ((p->planned.blocks.entries > 0) != (p->block_mask != NULL))
+        return cli_usage("--block-mask: the plan has %s; expected this option %s",
+                         p->block_mask ? "no block mask" : "a block mask",
+                         p->block_mask ? "in ordo plan" : "with it");
+    return CLI_OK;
+}
+
 static int finish_lengths(cli_problem *p)
 {
+    if (p->plan)
+        CLI_TRY(check_layout(p));
     if (p->cu_q.count > 0 || p->cu_kv.count > 0)
         return finish_packed(p);
     if (p->q_lens.count > 0 || p->kv_lens.count > 0)
@@ -209,6 +246,7 @@ static int check_dropout(const cli_problem *p)
 
 int cli_problem_finish(cli_problem *p)
 {
+    CLI_TRY(cli_problem_read_plan(p));
     CLI_TRY(check_dropout(p));
     if (given(p, "--scale") && p->scale == 0) /* the field of a problem would mean the default */
         return cli_usage("--scale 0: expected another number; without --scale it is 1/sqrt(dim)");
@@ -222,7 +260,8 @@ int cli_problem_finish(cli_problem *p)
             return cli_usage("--window %s: expected two whole numbers, such as 128,0; -1 = open",
                              p->window);
     }
-    p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
+    if (!p->plan)
+        p->backend = (ordo_backend)(p->device + 1); /* the words stand in the order of the enum */
     if (p->machine_name)
         return cli_library(ordo_machine_create(&p->machine, p->machine_name));
     /* Without a device the command says so itself, or plans for no machine in vain. */
@@ -243,6 +282,8 @@ void cli_problem_free(cli_problem *p)
     free(p->q_numbers);
     free(p->kv_numbers);
     ordo_machine_destroy(p->machine);
+    ordo_plan_destroy(p->plan);
+    p->plan = NULL;
     p->q_numbers = p->kv_numbers = NULL;
     p->machine = NULL;
 }
@@ -271,6 +312,8 @@ const ordo_block_mask *cli_problem_mask(const cli_problem *p, const ordo_problem
 ordo_problem cli_problem_at(const cli_problem *p, size_t index)
 {
     ordo_problem problem = ORDO_PROBLEM_INIT;
+    if (p->plan)
+        return p->planned;
     problem.dtype = (ordo_dtype)p->dtype;
     problem.layout = p->layout;
     problem.q_len = pick(&p->seq, &index);

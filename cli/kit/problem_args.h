@@ -21,6 +21,11 @@ typedef struct cli_problem {
     uint64_t seed, offset;
     cli_list threads;
     cli_json_target json;
+    const char *line; /* --plan, in commands that have it; NULL: the options state the problem */
+
+    /* With --plan, after cli_problem_read_plan(). */
+    ordo_plan *plan;
+    ordo_problem planned;
 
     /* After cli_problem_finish(). */
     ordo_layout layout;
@@ -34,8 +39,18 @@ typedef struct cli_problem {
     cli_option options[CLI_PROBLEM_OPTIONS];
 } cli_problem;
 
+/* Entry of a table of options. */
+#define CLI_PLAN_OPTION(problem)                                                                   \
+    OPT_TEXT("--plan", "LINE", &(problem)->line,                                                   \
+             "line of ordo plan --line, for the options of shape, rule and device")
+
 /* Set the defaults, and return the options as a section for a cli_syntax. */
 cli_section cli_problem_section(cli_problem *problem);
+
+/* With --plan: read the line, and refuse options that state what the line states. A command that
+ * looks at options before cli_problem_finish() calls this first. Prints its error and returns an
+ * exit status. */
+int cli_problem_read_plan(cli_problem *problem);
 
 /* Check the options against each other and load the machine. Prints its error and returns an
  * exit status. */

@@ -51,6 +51,11 @@ is() { # name, value
     [ "$(field "$1")" = "$2" ] || fail "$1 is $(field "$1"), expected $2"
 }
 
+# line ARGS...: the line of the plan that these options make.
+line() {
+    "$ORDO" plan "$@" --line 2>"$err" || fail "ordo plan $*: no line"
+}
+
 finish() {
     [ "$failed" -eq 0 ] && echo "passed"
     exit "$failed"

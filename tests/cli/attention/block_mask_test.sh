@@ -52,7 +52,7 @@ prints "blocks=4 "
 refuses 3 "order shift, block mask" plan --seq 512 --order shift --block-mask chunk:128
 status 0 plan --seq 512 --dtype bf16 --machine h200 --block-mask chunk:128 --check
 refuses 3 "head_dim 192, v_head_dim 192, block mask" plan --seq 512 --dim 192 --dtype bf16 --machine h200 --block-mask chunk:128
-refuses 3 "segments 2, block mask" run --seq 512 --dropout 0.1 --segments 2 --block-mask chunk:128
+refuses 3 "segments 2, block mask" plan --seq 512 --dropout 0.1 --segments 2 --block-mask chunk:128
 
 refuses 2 "chunk:0: expected columns" run --seq 300 --block-mask chunk:0
 refuses 2 "documents:a: expected lengths" run --seq 300 --block-mask documents:a

@@ -74,9 +74,10 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected sm90" run $sm
     prints "dropout    fused"
     prints "  dropout sequential, keep  "
     prints "  dropout sequential, regenerate  "
-    status 0 verify --device cuda --dtype bf16 --seq 300 --dim 128 --dropout 0.1 --repeats 1 --dropout-mode pipelined --segments 3
+    segments=$(line --device cuda --dtype bf16 --seq 300 --dim 128 --dropout 0.1 --segments 3)
+    status 0 verify --plan "$segments" --repeats 1 --dropout-mode pipelined
     prints "dropout    pipelined, 3 segments"
-    status 0 bench attention --device cuda --dtype bf16 --seq 300 --dim 128 --dropout 0.1 --segments 3 --seconds 0.001
+    status 0 bench attention --plan "$segments" --seconds 0.001
     prints "; dropout pipelined"
     status 0 verify $small --dropout 0.1 --keying fa2 --repeats 1
     prints "not run: bits of keying fa2 are read"
@@ -100,17 +101,16 @@ FAKE_CAPABILITY=80 refuses 3 "has compute capability 8.0, expected sm90" run $sm
         prints "$row"
     done
     grep -qE "thread|target|delay|not run" "$out" && fail "verify: words of the cpu backend"
-    status 0 verify $small --workers 100 --grids 50,200 --repeats 3
+    status 0 verify --plan "$(line $small --workers 100)" --grids 50,200 --repeats 3
     grep -q "^  50 workers  *3 " "$out" || fail "--grids: no row of 50"
     grep -q "^  200 workers" "$out" && fail "--grids: a grid larger than the first"
     refuses 2 "--grids: only backend cuda" verify --seq 8 --device cpu --grids 3
-    status 0 verify $shape --order shift --group 40 --grids 32 --repeats 1
+    status 0 verify --plan "$(line $shape --order shift --group 40)" --grids 32 --repeats 1
     grep -q "^  32 workers .* not run: order shift, group 40: " "$out" && fail "--group 40: 2 tiles"
-    status 0 verify --device cuda --dtype bf16 --seq 5k --order shift --group 40 --grids 32 \
-        --repeats 1
+    status 0 verify --plan "$(line --device cuda --dtype bf16 --seq 5k --order shift --group 40)" --grids 32 --repeats 1
     prints "not run: order shift, group 40: 40 chains must be resident together, workers 32"
     status 0 verify $small --repeats 1 --write "$work/kept.txt"
-    status 0 verify $small --repeats 1 --workers 78 --expect "$work/kept.txt"
+    status 0 verify --plan "$(line $small --workers 78)" --repeats 1 --expect "$work/kept.txt"
 
     # One wrong bit in the fifth pass: the first of two on the third grid.
     FAKE_FLIP=5 status 1 verify $small

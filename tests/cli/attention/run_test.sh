@@ -55,8 +55,8 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
 {
     json run $drops --dropout-mode fused
     inside=$(field digests)
-    for many in "--dropout-mode pipelined --segments 2" "--segments 5" "--mask-memory 20000"; do
-        json run $drops $many
+    for many in "--segments 2" "--segments 5" "--mask-memory 20000"; do
+        json run --plan "$(line $drops $many)"
         [ "$(field digests)" = "$inside" ] || fail "$many: other digests"
         grep -q '"dropout_mode": "pipelined"' "$out" || fail "$many: not pipelined"
     done
@@ -64,15 +64,17 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
         status 0 run --device cpu --seq $rows --heads 2 --dim 16 --dropout 0.2 --dropout-mode pipelined
         prints "dropout    pipelined, "
     done
-    status 0 run $drops --dropout-mode pipelined --segments 5
+    status 0 run --plan "$(line $drops --segments 5)" --dropout-mode pipelined
     prints "dropout    pipelined, 5 segments, 12288 B of keep bits"
-    refuses 2 "segments 6: 300 rows in multiples of 64 are 5 segments" run $drops --segments 6
-    refuses 2 "mask_memory 999: the keep bits of two segments" run $drops --mask-memory 999
-    refuses 2 "--mask-memory 0: expected" run $drops --mask-memory 0
-    refuses 2 "--segments: only dropout mode pipelined" run $drops --segments 2 --dropout-mode fused
-    refuses 2 "--backward-bits: with dropout mode pipelined" run $drops --segments 2 --backward-bits keep
+    refuses 2 "segments 6: 300 rows in multiples of 64 are 5 segments" plan $drops --segments 6
+    refuses 2 "mask_memory 999: the keep bits of two segments" plan $drops --mask-memory 999
+    refuses 2 "--mask-memory 0: expected" plan $drops --mask-memory 0
+    two=$(line $drops --segments 2)
+    refuses 2 "--dropout-mode: the plan has segments; expected pipelined" run --plan "$two" --dropout-mode fused
+    refuses 2 "--dropout-mode pipelined: the plan has no segments" run --plan "$(line $drops)" --dropout-mode pipelined
+    refuses 2 "--backward-bits: with dropout mode pipelined" run --plan "$two" --backward-bits keep
     refuses 2 "segments 8: expected 0 with dropout.p 0" run --device cpu --seq 600 --dropout-mode pipelined
-    refuses 3 "segments 2, layout packed" run --device cpu --cu-seqlens 0,200,300 --dropout 0.1 --segments 2
+    refuses 3 "segments 2, layout packed" plan --device cpu --cu-seqlens 0,200,300 --dropout 0.1 --segments 2
 }
 
 refuses 3 "floating-point operations" run --device ref --seq 64k --heads 4

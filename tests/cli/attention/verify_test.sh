@@ -52,7 +52,7 @@ status 0 verify --seq 300 --dim 8 --mask causal --cut columns
 prints "pieces of 128 columns                  3   equal"
 status 0 verify --seq 40 --dim 8 --mask causal --cut decode
 prints "each row alone                        40   equal"
-status 0 verify --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail --cut rows
+status 0 verify --plan "$(line --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail)" --cut rows
 prints "not run: not promised by this plan"
 refuses 2 "--cut" verify --seq 8 --cut heads
 
