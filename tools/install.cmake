@@ -5,7 +5,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ordo)
 install(TARGETS ordo ordo_static ordo_lab ordo_lab_static EXPORT ordo
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/ordo lab/include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${machines} DESTINATION ${CMAKE_INSTALL_DATADIR}/ordo/machines)
 
 # The exported targets know their libraries by plain name (m, dl, pthread), so they need no

@@ -49,7 +49,7 @@ enum { ORDO_LIMITERS = 14 };
 
 /* How random bits are compared with the threshold: bit-sliced, four bytes at once in a register
  * (SWAR), or one comparison per element. Bit-sliced kernels of libordo are compiled for common
- * thresholds (SLICED is that of p = 0.1); SLICED_ANY reads its threshold, as bench/lab/calibrate
+ * thresholds (SLICED is that of p = 0.1); SLICED_ANY reads its threshold, as lab/bench/calibrate
  * does. */
 typedef enum ordo_generator {
     ORDO_GENERATOR_SLICED = 0,

@@ -1,9 +1,9 @@
 /* phase.c: how many row tiles the backward pass takes together.
  *
  * Taken together, dV and dK of a key tile pass through the caches once for all of them: the phase
- * form of docs/design/io.md inside one chain. That pays when a tile of dV is large beside the
+ * form of lab/docs/io.md inside one chain. That pays when a tile of dV is large beside the
  * cache, which the head size decides, and nothing else may. No bit depends on it. It is done where
- * bench/lab/phase.c says that it wins on both kinds of CPU, speed over that of single tiles:
+ * lab/bench/phase.c says that it wins on both kinds of CPU, speed over that of single tiles:
  *
  *   head size              128    256    384    512          576
  *   NEON, Neoverse V1      0.96   1.01   1.05   1.04..1.06   1.05..1.08

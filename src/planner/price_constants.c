@@ -55,11 +55,11 @@ static const char BACKWARD_FIT[] =
     "least squares over 22 rows of ordo's own bf16 backward pass on an H200 "
     "(bench/gpu/attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
     "2026-11-15: mean error 2.8 %";
-static const char FUSED_FIT[] = "rows without a mask of bench/lab/measured/h200-dropout.json, "
+static const char FUSED_FIT[] = "rows without a mask of lab/bench/measured/h200-dropout.json, "
                                 "earlier kernels; rescaled with the count of the generator's "
                                 "instructions; in proportion to the head size";
 static const char TIME_FIT[] = "half of the rows of its kind in "
-                               "bench/lab/measured/h200-prices.json, by bench/lab/fit_prices; keep "
+                               "lab/bench/measured/h200-prices.json, by lab/bench/fit_prices; keep "
                                "bits made inside above 256 do not exist";
 static const char BESIDE[] =
     "rows gemm-then-rng and gemm-beside-rng of h200-calibrate.json, where each block starts its "
@@ -68,7 +68,7 @@ static const char BESIDE[] =
     "filled the tails in h200.json";
 static const char GAPS[] =
     "half of the blocks of h200-block.json and h200-block-paper.json, overlapped and "
-    "sequential, by bench/lab/fit_overlap";
+    "sequential, by lab/bench/fit_overlap";
 static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";
@@ -281,8 +281,8 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_RNG_START] = { "rng_start", "ns", "start and end of a kernel that makes keep bits", 0,
                            1e9,
                            IS(5640, FITTED,
-                              "two of five rows of bench/lab/measured/h200-prices.json, by "
-                              "bench/lab/fit_prices"),
+                              "two of five rows of lab/bench/measured/h200-prices.json, by "
+                              "lab/bench/fit_prices"),
                            IS(0, FITTED, NOT_IN_PAPER) },
     [ORDO_C_ISSUE_EFFICIENCY] = { "issue_efficiency", "", "usable share of issue slots", 0.001, 1,
                                   IS(1, FITTED, "the shared slot binds first"),

@@ -86,7 +86,7 @@ static void resolve_cpu(ordo_model *model)
           "assumed equal to NEON on Neoverse V1, docs/results/cpu.md" },
     };
     model->value[ORDO_C_NOISE] = 0.05;
-    model->source[ORDO_C_NOISE] = "mean errors of predictions for CPUs, docs/design/model.md";
+    model->source[ORDO_C_NOISE] = "mean errors of predictions for CPUs, lab/docs/model.md";
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (!take_key(model, own[i].constant, own[i].key, 1)) {
             model->value[own[i].constant] = own[i].value;

@@ -202,7 +202,7 @@ def test_count_is_what_was_measured():
     """On an H200: bytes of the multiprocessors are the count with the kernels' tiles within 0.5 %,
     bytes of HBM the replay within 10 %, by both instruments."""
     root = Path(__file__).resolve().parents[2]
-    measured = json.loads((root / "bench" / "lab" / "measured" / "h200-counters.json").read_text())
+    measured = json.loads((root / "lab" / "bench" / "measured" / "h200-counters.json").read_text())
     names = [row["name"] for row in measured["rows"]]
     assert names == [row["name"] for row in bench.rows_of()][: len(names)] and names
     for row in measured["rows"]:

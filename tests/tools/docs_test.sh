@@ -19,7 +19,7 @@ fi
 
 tree() { # a tree that is in order
     rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/results" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python"
+    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/results" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python" "$copy/tree/lab/docs"
     git -C "$copy/tree" init -q
     cd "$copy/tree"
     echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md) [r](results/r.md)' >$D/README.md
@@ -56,6 +56,7 @@ plant $D/guide/a.md 'See `src/b.c`.' 'src/b.c: no such file'
 plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
+L=lab/$D && plant $L/c.md '# C' "README.md does not list it: ](../$L/c.md)"
 plant $D/guide/transformers.md '| three-b | decoder | ordo up to 8 keys |' '2 architectures that run'
 plant $D/results/r.md '| a |' '| a |: expected inside'
 plant $D/results/r.md '<!-- table loose -->' '<!-- table loose -->: expected inside'

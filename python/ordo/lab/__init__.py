@@ -2,7 +2,7 @@
 
     ordo.lab.timeline(mask="causal", key_tiles=8, heads=4, order="ascending").info.makespan
 
-A schedule is replayed on workers, in integer time. The C headers in include/ordo/lab also have a
+A schedule is replayed on workers, in integer time. The C headers in lab/include/ordo/lab also have a
 performance model and an I/O model.
 """
 

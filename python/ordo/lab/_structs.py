@@ -1,4 +1,4 @@
-"""The structs of libordo_lab in include/ordo/lab/, field for field, as .._structs has libordo's."""
+"""The structs of libordo_lab in lab/include/ordo/lab/, field for field, as .._structs has libordo's."""
 
 from __future__ import annotations
 

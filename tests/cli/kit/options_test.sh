@@ -72,7 +72,7 @@ for name in --n --d --cache; do
 done
 every "model kernel" "--seq" --kernel attention --seq 1k
 every "model block" "--seq --embed" --seq 1k --embed 1k
-every "model validate" "" "$ORDO_SOURCE/bench/lab/measured/h200.json"
+every "model validate" "" "$ORDO_SOURCE/lab/bench/measured/h200.json"
 
 # What would be ignored is refused by name.
 for words in "--bits 16" "--rounds 10" "--keying fa2" "--offset 3" "--dropout 0 --bits 16"; do

@@ -1,0 +1,107 @@
+/* block_beside.c: interference and trace of a block, for people and as JSON. */
+#include "cli/block.h"
+
+#include <stdio.h>
+
+static void interference_json(cli_json *json, const ordo_block_interference *i)
+{
+    const struct {
+        const char *key;
+        double seconds;
+    } times[] = { { "product_ms", i->product },
+                  { "mask_ms", i->mask },
+                  { "product_beside_ms", i->product_beside },
+                  { "mask_beside_ms", i->mask_beside },
+                  { "then_ms", i->then },
+                  { "both_ms", i->both },
+                  { "attention_ms", i->attention },
+                  { "dropping_ms", i->dropping },
+                  { "fused_ms", i->fused },
+                  { "backward_ms", i->backward },
+                  { "backward_dropping_ms", i->backward_dropping } };
+    cli_json_object(json, "interference");
+    for (size_t x = 0; x < sizeof times / sizeof times[0]; x++)
+        cli_json_real(json, times[x].key, times[x].seconds * 1e3);
+    cli_json_real(json, "product_slowdown", i->product_beside / i->product - 1);
+    cli_json_real(json, "mask_slowdown", i->mask_beside / i->mask - 1);
+    cli_json_real(json, "hidden", (i->then - i->both) / i->mask);
+    cli_json_real(json, "dropping_alone", i->dropping / i->attention - 1);
+    cli_json_text(json, "algorithm", i->algorithm);
+    cli_json_end_object(json);
+}
+
+static void trace_json(cli_json *json, const ordo_block_trace *t)
+{
+    cli_json_object(json, "trace");
+    cli_json_real(json, "product_alone_ms", t->product_alone * 1e3);
+    cli_json_real(json, "mask_alone_ms", t->mask_alone * 1e3);
+    cli_json_real(json, "product_begin_ms", t->product_begin * 1e3);
+    cli_json_real(json, "product_end_ms", t->product_end * 1e3);
+    cli_json_real(json, "mask_begin_ms", t->mask_begin * 1e3);
+    cli_json_real(json, "mask_end_ms", t->mask_end * 1e3);
+    cli_json_real(json, "ms", t->seconds * 1e3);
+    cli_json_real(json, "inside", t->inside);
+    cli_json_int(json, "warps", t->warps);
+    cli_json_int(json, "sms", t->sms);
+    cli_json_bool(json, "same_words", t->same_words);
+    cli_json_array(json, "active_warps");
+    json->compact = json->depth;
+    for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++)
+        cli_json_real(json, NULL, t->active[i]);
+    cli_json_end_array(json);
+    json->compact = 0;
+    cli_json_end_object(json);
+}
+
+void cli_block_beside_json(cli_json *json, const cli_block_report *r)
+{
+    if (r->has_interference)
+        interference_json(json, &r->interference);
+    if (r->has_trace)
+        trace_json(json, &r->trace);
+}
+
+static void print_interference(const ordo_block_interference *i)
+{
+    printf("\nQKV projection (%s) and mask\n", i->algorithm);
+    printf("  product %.4f ms, beside masks %+.1f %%\n", i->product * 1e3,
+           100 * (i->product_beside / i->product - 1));
+    printf("  mask %.4f ms, beside products %+.1f %%\n", i->mask * 1e3,
+           100 * (i->mask_beside / i->mask - 1));
+    printf("  one after the other %.4f ms, together %.4f ms: %.0f %% of the mask is hidden\n",
+           i->then * 1e3, i->both * 1e3, 100 * (i->then - i->both) / i->mask);
+    printf("  attention %.4f ms, dropping by given bits %+.1f %%", i->attention * 1e3,
+           100 * (i->dropping / i->attention - 1));
+    if (i->fused > 0)
+        printf(", bits made inside %+.1f %%", 100 * (i->fused / i->attention - 1));
+    if (i->backward > 0)
+        printf("\n  attention backward %.4f ms, dropping %+.1f %%", i->backward * 1e3,
+               100 * (i->backward_dropping / i->backward - 1));
+    printf("\n");
+}
+
+/* A line of text: how many warps of the mask ran, as tenths of the most, and the product below. */
+static void print_trace(const ordo_block_trace *t)
+{
+    double most = 0;
+    for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++)
+        most = t->active[i] > most ? t->active[i] : most;
+    printf("\nTrace of %.4f ms; alone the product takes %.4f ms and the mask %.4f ms\n  mask     ",
+           t->seconds * 1e3, t->product_alone * 1e3, t->mask_alone * 1e3);
+    for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++)
+        putchar(".123456789#"[most > 0 ? (int)(10 * t->active[i] / most + 0.5) : 0]);
+    printf("  %d warps on %d SMs\n  product  ", t->warps, t->sms);
+    for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++) {
+        const double middle = (i + 0.5) * t->seconds / ORDO_BLOCK_TRACE_POINTS;
+        putchar(middle >= t->product_begin && middle <= t->product_end ? '=' : '.');
+    }
+    printf("  %.0f %% of the warps' time\n", 100 * t->inside);
+}
+
+void cli_block_beside_text(const cli_block_report *r)
+{
+    if (r->has_interference)
+        print_interference(&r->interference);
+    if (r->has_trace)
+        print_trace(&r->trace);
+}
