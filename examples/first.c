@@ -1,4 +1,4 @@
-/* A plan, a forward pass and its digest on one screen. Build: see docs/guide/start-c.md. */
+/* A plan, a forward pass and its digest on one screen. Build: see docs/guide/c.md. */
 #include <inttypes.h>
 #include <ordo/ordo.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Dropout bits made ahead of time, and looked at row by row. Build: see docs/guide/start-c.md. */
+/* Dropout bits made ahead of time, and looked at row by row. Build: see docs/guide/c.md. */
 #include <ordo/ordo.h>
 #include <stdio.h>
 #include <stdlib.h>

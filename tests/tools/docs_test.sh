@@ -24,7 +24,7 @@ tree() { # a tree that is in order
     cd "$copy/tree"
     echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md) [r](results/r.md)' >$D/README.md
     printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
-    printf '| model | as | attention |\n| one | decoder | ordo |\n| two | decoder | its own |\n' >$D/guide/transformers.md
+    printf '| model types | attention | dropout | names |\n| decoder | ordo | ordo | one |\n| decoder | its own | | two |\n' >$D/guide/transformers.md
     echo '# Notation' >$D/design/notation.md
     printf '# R\n<!-- table speed -->\n2026-01-01, a machine: `bench`.\n\n| a |\n|---|\n<!-- end -->\n' >$D/results/r.md
     echo '# 0001: A title' >$D/adr/0001-a.md
@@ -57,7 +57,7 @@ plant $D/guide/a.md '    ordo run --seq 8' 'ordo run in an indented block'
 plant $D/adr/0002-b.md '# 0002: B' 'adr/README.md does not list it: | [0002](0002-b.md) | B |'
 plant $D/guide/b.md '# B' "README.md does not list it: ](guide/b.md)"
 L=lab/$D && plant $L/c.md '# C' "README.md does not list it: ](../$L/c.md)"
-plant $D/guide/transformers.md '| three-b | decoder | ordo up to 8 keys |' '2 architectures that run'
+plant $D/guide/transformers.md '| decoder | ordo up to 8 keys | ordo | three-b, four |' '3 architectures that run'
 plant $D/results/r.md '| a |' '| a |: expected inside'
 plant $D/results/r.md '<!-- table loose -->' '<!-- table loose -->: expected inside'
 plant $D/results/r.md '<!-- table cold -->
