@@ -44,14 +44,25 @@ typedef struct audit {
 
     pthread_mutex_t lock;
     int64_t next, done, different, first; /* first: item that differs; -1: none */
+    int64_t unknown, first_unknown;       /* items that the emulator does not know; -1: none */
     ordo_audit_difference difference;     /* of the first */
     ordo_status status;
-    char message[512];
+    char message[512]; /* of the status, or why the first unknown one is */
     bool terminal;
     double shown;
 } audit;
 
 static const char *const pass_names[] = { "forward", "backward" };
+
+/* What the library says of a record: what is wrong in it is no wrong usage. */
+static int of_record(ordo_status status)
+{
+    const int exit_status = cli_exit_of(status);
+    if (status == ORDO_OK)
+        return CLI_OK;
+    return cli_error(exit_status == CLI_USAGE ? CLI_FAILED : exit_status, "the record: %s",
+                     ordo_last_error());
+}
 
 /* ---- which units ---- */
 
@@ -71,8 +82,8 @@ static int count_units(audit *a, const request *r)
         return cli_usage("--pass backward: no dq, dk or dv in the files");
     for (int p = 0; p < 2; p++)
         if (wanted[p])
-            CLI_TRY(cli_library(ordo_audit_unit_count(a->record.plan, &a->record.call,
-                                                      (ordo_audit_pass)p, &a->units[p])));
+            CLI_TRY(of_record(ordo_audit_unit_count(a->record.plan, &a->record.call,
+                                                    (ordo_audit_pass)p, &a->units[p])));
     return CLI_OK;
 }
 
@@ -107,9 +118,13 @@ static int choose_units(audit *a, const request *r)
 static void add_result(audit *a, int64_t at, ordo_status status,
                        const ordo_audit_difference *difference)
 {
+    const bool unknown = status == ORDO_ERR_UNSUPPORTED;
     a->done++;
-    if (status != ORDO_OK && a->status == ORDO_OK) {
-        a->status = status;
+    a->unknown += unknown;
+    if (a->status == ORDO_OK && status != ORDO_OK &&
+        (!unknown || a->first_unknown < 0 || at < a->first_unknown)) {
+        a->status = unknown ? ORDO_OK : status;
+        a->first_unknown = at;
         snprintf(a->message, sizeof a->message, "%s unit %" PRId64 ": %s",
                  pass_names[a->items[at].pass], a->items[at].index, ordo_last_error());
     }
@@ -201,7 +216,6 @@ static int run_units(audit *a, const request *r)
     threads = threads > a->count ? a->count : threads;
     threads = threads > MOST_THREADS ? MOST_THREADS : threads < 1 ? 1 : threads;
     a->terminal = isatty(STDERR_FILENO);
-    a->first = -1;
     estimate(a, threads);
     while (started < threads - 1 && pthread_create(&others[started], NULL, work, a) == 0)
         started++;
@@ -211,7 +225,7 @@ static int run_units(audit *a, const request *r)
     if (a->terminal)
         fputs("\r\033[K", stderr);
     a->seconds = cli_now() - begin;
-    return a->status == ORDO_OK ? CLI_OK : cli_error(cli_exit_of(a->status), "%s", a->message);
+    return a->status == ORDO_OK ? CLI_OK : cli_error(CLI_FAILED, "%s", a->message);
 }
 
 /* ---- the report ---- */
@@ -221,18 +235,35 @@ static void unit_text(const audit *a, char *text, size_t capacity)
     const item *at = &a->items[a->first];
     ordo_audit_unit unit = ORDO_AUDIT_UNIT_INIT;
     (void)ordo_audit_unit_describe(a->record.plan, &a->record.call, at->pass, at->index, &unit);
-    snprintf(text, capacity,
-             "%s unit %" PRId64 ", sequence %" PRId64 ", %shead %" PRId64 ", %s %" PRId64
-             " to %" PRId64,
-             pass_names[at->pass], at->index, unit.sequence,
-             unit.kind == ORDO_AUDIT_DK_DV ? "key " : "", unit.head,
-             unit.kind == ORDO_AUDIT_DK_DV ? "keys" : "rows", unit.row, unit.row + unit.rows - 1);
+    if (unit.kind == ORDO_AUDIT_BLANK)
+        snprintf(text, capacity, "%s unit %" PRId64 ", the %" PRId64 " rows of no sequence",
+                 pass_names[at->pass], at->index, unit.rows);
+    else
+        snprintf(text, capacity,
+                 "%s unit %" PRId64 ", sequence %" PRId64 ", %shead %" PRId64 ", %s %" PRId64
+                 " to %" PRId64,
+                 pass_names[at->pass], at->index, unit.sequence,
+                 unit.kind == ORDO_AUDIT_DK_DV ? "key " : "", unit.head,
+                 unit.kind == ORDO_AUDIT_DK_DV ? "keys" : "rows", unit.row,
+                 unit.row + unit.rows - 1);
+}
+
+/* The outputs that were compared, or of which a sample was. */
+static void print_outputs(const audit *a)
+{
+    for (int x = 0; x < CLI_AUDIT_TENSORS; x++) {
+        const int pass = cli_audit_output(x);
+        if (pass >= 0 && a->units[pass] > 0 && a->record.arrays[x].path)
+            printf(" %s", cli_audit_name(x));
+    }
+    putchar('\n');
 }
 
 static void print_audit(const audit *a)
 {
     const ordo_audit_difference *d = &a->difference;
-    const int digits = strcmp(d->tensor, "lse") == 0 ? 8 : 4;
+    const bool f32 = strcmp(d->tensor, "lse") == 0 || strcmp(d->tensor, "dsink") == 0;
+    const int digits = f32 ? 8 : 4;
     printf("plan       %s\n", a->info.numeric_key);
     for (int p = 0; p < 2; p++)
         if (a->units[p] > 0)
@@ -240,9 +271,12 @@ static void print_audit(const audit *a)
                    a->checked[p], a->units[p], a->scores[p] * 1e-6);
     printf("time       %.3g s\n", a->seconds);
     if (a->first < 0) {
-        printf("equal      every bit of %" PRId64 " units\n", a->count);
+        printf("equal      every bit of %" PRId64 " units:", a->count);
+        print_outputs(a);
         return;
     }
+    if (a->unknown > 0)
+        printf("unknown    %" PRId64 " units; the first is %s\n", a->unknown, a->message);
     char unit[160];
     unit_text(a, unit, sizeof unit);
     printf("DIFFERENT  %" PRId64 " of %" PRId64 " units; the first is %s\n", a->different, a->count,
@@ -271,6 +305,7 @@ static void audit_json(cli_json *json, const void *what)
     cli_json_real(json, "seconds", a->seconds);
     cli_json_bool(json, "equal", a->first < 0);
     cli_json_int(json, "different", a->different);
+    cli_json_int(json, "unknown", a->unknown);
     if (a->first < 0) {
         cli_json_null(json, "first");
         return;
@@ -306,6 +341,11 @@ static int run_audit(audit *a, const request *r)
     CLI_TRY(count_units(a, r));
     CLI_TRY(choose_units(a, r));
     CLI_TRY(run_units(a, r));
+    if (a->first < 0 && a->unknown > 0)
+        return cli_error(CLI_UNSUPPORTED,
+                         "%" PRId64 " of %" PRId64 " units cannot be audited, and the others are "
+                         "equal; the first is %s",
+                         a->unknown, a->count, a->message);
     if (r->json.on)
         CLI_TRY(cli_report_json(&r->json, "audit", audit_json, a));
     else
@@ -331,9 +371,10 @@ int cli_audit(int argc, char **argv)
         "Recompute on a CPU what a GPU computed, bit for bit, and compare. A file is what\n"
         "`ordo run --save` writes: a .safetensors file with the tensors q, k, v, o, lse and "
         "perhaps\n"
-        "dout, dq, dk, dv, dlse, slopes, sink, and the plan's line in its metadata; or .npy files\n"
-        "with such names. Exit status: 0 equal, 1 different, 2 usage, 3 not auditable, 4 a file\n"
-        "that cannot be read.",
+        "dout, dq, dk, dv, dlse, slopes, sink, dsink, and the plan's line in its metadata; or "
+        ".npy\n"
+        "files with such names. Exit status: 0 equal, 1 different, 2 usage, 3 not auditable, 4 a\n"
+        "file that cannot be read.",
         sections,
         1,
         "  ordo audit step.safetensors\n"
@@ -342,7 +383,7 @@ int cli_audit(int argc, char **argv)
         r.files,
         MOST_FILES
     };
-    audit a = { .lock = PTHREAD_MUTEX_INITIALIZER, .first = -1 };
+    audit a = { .lock = PTHREAD_MUTEX_INITIALIZER, .first = -1, .first_unknown = -1 };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
         status = run_audit(&a, &r);

@@ -8,8 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[CLI_AUDIT_TENSORS] = { "q",  "k",  "v",  "o",    "lse",    "dout",
-                                                      "dq", "dk", "dv", "dlse", "slopes", "sink" };
+static const char *const names[CLI_AUDIT_TENSORS] = { "q",      "k",    "v",    "o",  "lse",
+                                                      "dout",   "dq",   "dk",   "dv", "dlse",
+                                                      "slopes", "sink", "dsink" };
+
+const char *cli_audit_name(int which)
+{
+    return names[which];
+}
+
+int cli_audit_output(int which)
+{
+    if (which == CLI_AUDIT_OUTPUT_O || which == CLI_AUDIT_LSE)
+        return 0;
+    const bool gradient = which == CLI_AUDIT_OUTPUT_DQ || which == CLI_AUDIT_DK ||
+                          which == CLI_AUDIT_DV || which == CLI_AUDIT_DSINK;
+    return gradient ? 1 : -1;
+}
 
 /* ---- files ---- */
 
@@ -65,7 +80,14 @@ static int open_safetensors(cli_audit_record *r, const char *path)
 {
     cli_array arrays[CLI_AUDIT_TENSORS];
     cli_metadata texts[] = { { "ordo.plan", NULL }, { "ordo.inputs", NULL } };
-    int status = unreadable(cli_safetensors_open(arrays, names, CLI_AUDIT_TENSORS, texts, 2, path));
+    char other[CLI_ARRAY_NAME] = "";
+    int status =
+        unreadable(cli_safetensors_open(arrays, names, CLI_AUDIT_TENSORS, other, texts, 2, path));
+    if (status == CLI_OK && *other)
+        status = cli_error(CLI_FAILED,
+                           "%s: a tensor %s, which an audit would not look at; expected the names "
+                           "q k v o lse dout dq dk dv dlse slopes sink dsink",
+                           path, other);
     for (int i = 0; i < CLI_AUDIT_TENSORS && status == CLI_OK; i++)
         if (arrays[i].path)
             status = add_array(r, i, &arrays[i]);
@@ -160,10 +182,15 @@ static int read_word(cli_audit_record *r, const char *word)
     const size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const bool packed = r->problem.layout == ORDO_PACKED, padded = r->problem.layout == ORDO_PADDED;
 #define IS(text) (length == strlen(text) && strncmp(word, text, length) == 0)
-    if (IS("seed") || IS("offset"))
+    if (IS("seed") || IS("offset")) {
+        bool *const stated = IS("seed") ? &r->seed : &r->offset;
+        if (*stated)
+            return bad_inputs(word, "this word once");
+        *stated = true;
         return cli_read_u64(value, IS("seed") ? &r->call.seed : &r->call.offset)
                    ? CLI_OK
                    : bad_inputs(word, "a number from 0 to 2^64 - 1");
+    }
     if (packed ? IS("cu-seqlens") : padded && IS("q-lens"))
         return read_numbers(r, word, value, &r->q_numbers);
     if (packed ? IS("cu-seqlens-kv") : padded && IS("kv-lens"))
@@ -198,9 +225,11 @@ static int read_inputs(cli_audit_record *r)
         return cli_error(CLI_FAILED, "ordo.inputs: no %s; the plan's layout needs them",
                          r->problem.layout == ORDO_PACKED ? "cu-seqlens and cu-seqlens-kv"
                                                           : "q-lens and kv-lens");
-    if (r->inputs == NULL && r->problem.dropout.p > 0)
-        return cli_usage("no seed of dropout: expected \"ordo.inputs\" in a file's metadata, or "
-                         "--inputs \"seed=N offset=N\"");
+    if (r->problem.dropout.p > 0 && !(r->seed && r->offset))
+        return cli_error(CLI_FAILED,
+                         "ordo.inputs: no %s; a plan with dropout needs both, in a "
+                         "file's metadata or by --inputs \"seed=N offset=N\"",
+                         r->seed ? "offset" : "seed");
     return CLI_OK;
 }
 
@@ -221,6 +250,11 @@ static int shape_of(const ordo_problem *p, int which, int64_t shape[4])
     if (which == CLI_AUDIT_SLOPES || which == CLI_AUDIT_SINK) {
         shape[0] = p->heads;
         return 1;
+    }
+    if (which == CLI_AUDIT_DSINK) {
+        shape[0] = p->batch;
+        shape[1] = p->heads;
+        return 2;
     }
     if (!packed)
         shape[dims++] = p->batch;
@@ -273,8 +307,8 @@ static bool has(const cli_audit_record *r, int which)
 /* Which passes can be audited, and whether all is there that they read. */
 static int check_complete(cli_audit_record *r)
 {
-    const bool gradients =
-        has(r, CLI_AUDIT_OUTPUT_DQ) || has(r, CLI_AUDIT_DK) || has(r, CLI_AUDIT_DV);
+    const bool gradients = has(r, CLI_AUDIT_OUTPUT_DQ) || has(r, CLI_AUDIT_DK) ||
+                           has(r, CLI_AUDIT_DV) || has(r, CLI_AUDIT_DSINK);
     const int always[] = { CLI_AUDIT_Q, CLI_AUDIT_K, CLI_AUDIT_V, CLI_AUDIT_OUTPUT_O,
                            CLI_AUDIT_LSE };
     r->forward = true;
@@ -285,11 +319,16 @@ static int check_complete(cli_audit_record *r)
                              names[always[i]]);
     if (gradients && !has(r, CLI_AUDIT_DOUT))
         return cli_error(CLI_FAILED, "no tensor dout; expected it beside dq, dk and dv");
+    if (gradients && !has(r, CLI_AUDIT_OUTPUT_DQ) && !has(r, CLI_AUDIT_DK))
+        return cli_error(CLI_FAILED, "no tensor dq, dk or dv; expected one beside dsink");
+    if (has(r, CLI_AUDIT_DSINK) && !has(r, CLI_AUDIT_SINK))
+        return cli_error(CLI_FAILED, "no tensor sink; expected it beside dsink");
     if (has(r, CLI_AUDIT_DK) != has(r, CLI_AUDIT_DV))
         return cli_error(CLI_FAILED, "no tensor %s; expected dk and dv together",
                          has(r, CLI_AUDIT_DK) ? "dv" : "dk");
-    if (r->problem.alibi && !has(r, CLI_AUDIT_SLOPES))
-        return cli_error(CLI_FAILED, "no tensor slopes; the plan has ALiBi");
+    if (r->problem.alibi != has(r, CLI_AUDIT_SLOPES))
+        return cli_error(CLI_FAILED, r->problem.alibi ? "no tensor slopes; the plan has ALiBi"
+                                                      : "a tensor slopes; the plan has no ALiBi");
     return CLI_OK;
 }
 
@@ -326,6 +365,7 @@ static void fill_call(cli_audit_record *r)
     c->dlse = r->data[CLI_AUDIT_DLSE];
     c->slopes = r->data[CLI_AUDIT_SLOPES];
     c->sink = r->data[CLI_AUDIT_SINK];
+    c->dsink_parts = r->data[CLI_AUDIT_DSINK];
     if (r->problem.layout == ORDO_PACKED) {
         c->cu_q = r->q_numbers;
         c->cu_kv = r->kv_numbers;

@@ -10,8 +10,7 @@ enum {
     CLI_AUDIT_Q,
     CLI_AUDIT_K,
     CLI_AUDIT_V,
-    CLI_AUDIT_FIRST_OUTPUT,
-    CLI_AUDIT_OUTPUT_O = CLI_AUDIT_FIRST_OUTPUT,
+    CLI_AUDIT_OUTPUT_O,
     CLI_AUDIT_LSE,
     CLI_AUDIT_DOUT,
     CLI_AUDIT_OUTPUT_DQ,
@@ -20,6 +19,7 @@ enum {
     CLI_AUDIT_DLSE,
     CLI_AUDIT_SLOPES,
     CLI_AUDIT_SINK,
+    CLI_AUDIT_DSINK, /* of each sequence */
     CLI_AUDIT_TENSORS
 };
 
@@ -32,15 +32,21 @@ typedef struct cli_audit_record {
     int32_t *q_numbers, *kv_numbers; /* packed: ends; padded: lengths */
     ordo_call call;
     bool forward, backward; /* which passes have their outputs here */
+    bool seed, offset;      /* stated */
 } cli_audit_record;
 
 /* Read a record from `count` files: .safetensors with tensors of the names of ordo_call, and
- * .npy files named after their tensor. `line` and `inputs` take the place of the metadata
+ * .npy files named after their tensor; any other tensor is an error, because nobody would look at
+ * it. `line` and `inputs` take the place of the metadata
  * "ordo.plan" and "ordo.inputs" unless NULL. Prints its error and returns an exit status: 4 if a
  * file is not what it should be, 3 if its plan cannot be made here. cli_audit_free() releases it in
  * either case. */
 int cli_audit_read(cli_audit_record *record, const char *const *paths, size_t count,
                    const char *line, const char *inputs);
 void cli_audit_free(cli_audit_record *record);
+
+/* The name of a tensor, and the pass whose output it is: 0 forward, 1 backward, -1 none. */
+const char *cli_audit_name(int which);
+int cli_audit_output(int which);
 
 #endif

@@ -47,7 +47,7 @@ static int open_files(cli_inputs *in)
     if (npy && in->input)
         return cli_usage("--input: the file holds q, k and v; expected no --q, --k, --v or --dout");
     if (in->input)
-        CLI_TRY(cli_safetensors_open(in->arrays, names, CLI_INPUTS, NULL, 0, in->input));
+        CLI_TRY(cli_safetensors_open(in->arrays, names, CLI_INPUTS, NULL, NULL, 0, in->input));
     for (int i = 0; i < CLI_INPUTS; i++)
         if (in->paths[i])
             CLI_TRY(cli_npy_open(&in->arrays[i], in->paths[i]));

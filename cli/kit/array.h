@@ -39,10 +39,12 @@ typedef struct cli_metadata {
 } cli_metadata;
 
 /* Find the named arrays in a .safetensors file; `path` of one that is not there stays NULL. The
- * whole header is checked, other arrays included. Of the `texts` in its metadata the names are
- * given; NULL: none. */
+ * whole header is checked, other arrays included; the name of the last one of these goes to
+ * `other`, unless it is NULL. Of the `texts` in its metadata the names are given; NULL: none. */
+enum { CLI_ARRAY_NAME = 64 }; /* longer ones are cut off, and none that are looked for */
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
-                         cli_metadata *texts, size_t text_count, const char *path);
+                         char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
+                         const char *path);
 
 /* An array to be written. */
 typedef struct cli_saved {
@@ -68,8 +70,9 @@ enum { CLI_WHY = 200, CLI_NPY_HEADER = 1 << 16 };
 bool cli_npy_parse(cli_array *array, const unsigned char *data, size_t held, int64_t file_bytes,
                    char why[CLI_WHY]);
 bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t count,
-                           cli_metadata *texts, size_t text_count, const char *header,
-                           size_t length, int64_t file_bytes, char why[CLI_WHY]);
+                           char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
+                           const char *header, size_t length, int64_t file_bytes,
+                           char why[CLI_WHY]);
 
 /* Write the header of a .npy file of this type and shape. */
 void cli_npy_header(cli_file *file, cli_element element, int dims, const int64_t *shape);

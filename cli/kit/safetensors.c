@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 typedef struct entry {
-    char name[64]; /* cut off if longer: then it is none we look for */
+    char name[CLI_ARRAY_NAME];
     char dtype[16];
     int dims;
     int64_t shape[CLI_ARRAY_DIMS];
@@ -194,8 +194,8 @@ static bool take_entry(cli_json_reader *r, const entry *e, int type, const char 
 }
 
 static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const *names,
-                        size_t count, cli_metadata *texts, size_t text_count, int64_t data_bytes,
-                        ranges *list)
+                        size_t count, char other[CLI_ARRAY_NAME], cli_metadata *texts,
+                        size_t text_count, int64_t data_bytes, ranges *list)
 {
     bool first = true;
     while (cli_json_next(r, '}', &first)) {
@@ -210,9 +210,13 @@ static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const
         }
         if (!read_entry(r, &e) || !entry_fits(r, &e, data_bytes, &type))
             return false;
-        for (size_t i = 0; i < count; i++)
-            if (strcmp(e.name, names[i]) == 0 && !take_entry(r, &e, type, names[i], &arrays[i]))
-                return false;
+        size_t which = 0;
+        while (which < count && strcmp(e.name, names[which]) != 0)
+            which++;
+        if (which < count && !take_entry(r, &e, type, names[which], &arrays[which]))
+            return false;
+        if (which == count && other)
+            memcpy(other, e.name, sizeof e.name);
         if (!add_range(list, &e))
             return cli_json_bad(r, "more memory");
     }
@@ -248,8 +252,8 @@ static bool check_ranges(const ranges *list, int64_t data_bytes, char why[CLI_WH
 }
 
 bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t count,
-                           cli_metadata *texts, size_t text_count, const char *header,
-                           size_t length, int64_t file_bytes, char why[CLI_WHY])
+                           char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
+                           const char *header, size_t length, int64_t file_bytes, char why[CLI_WHY])
 {
     cli_json_reader r = cli_json_reader_of(header, length);
     ranges list = { 0 };
@@ -257,7 +261,8 @@ bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t c
     bool good = length > 0 && header[0] == '{';
     if (!good)
         snprintf(why, CLI_WHY, "not a .safetensors file: its header does not start with {");
-    else if (!(good = read_header(&r, arrays, names, count, texts, text_count, data_bytes, &list)))
+    else if (!(good = read_header(&r, arrays, names, count, other, texts, text_count, data_bytes,
+                                  &list)))
         snprintf(why, CLI_WHY, "%s", r.why);
     else
         good = check_ranges(&list, data_bytes, why);
@@ -293,7 +298,8 @@ static char *read_text(int file, int64_t bytes, size_t *length, char why[CLI_WHY
 }
 
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
-                         cli_metadata *texts, size_t text_count, const char *path)
+                         char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
+                         const char *path)
 {
     char why[CLI_WHY];
     int64_t bytes = 0;
@@ -303,8 +309,8 @@ int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t cou
         return CLI_USAGE;
     memset(arrays, 0, count * sizeof *arrays);
     char *text = read_text(file, bytes, &length, why);
-    const bool good = text && cli_safetensors_parse(arrays, names, count, texts, text_count, text,
-                                                    length, bytes, why);
+    const bool good = text && cli_safetensors_parse(arrays, names, count, other, texts, text_count,
+                                                    text, length, bytes, why);
     for (size_t i = 0; i < count; i++)
         arrays[i].path = good && arrays[i].path ? path : NULL;
     free(text);

@@ -8,6 +8,8 @@
  *   forward    ORDO_AUDIT_O      64 rows of o and lse of one query head
  *   backward   ORDO_AUDIT_DQ     a tile of rows of dq of one query head
  *              ORDO_AUDIT_DK_DV  a tile of rows of dk and dv of one key head
+ *              ORDO_AUDIT_DSINK  dsink_parts of one sequence and query head
+ *   either     ORDO_AUDIT_BLANK  all rows that belong to no sequence: their results are fixed
  *
  * Each needs only the inputs of the pass (ordo/attention.h): of a backward pass q, k, v, o, lse,
  * dout, and dlse if there is one. A backward audit takes o and lse as they are; whether they are
@@ -15,10 +17,10 @@
  *
  * `plan` is a plan of backend cuda or emulator. `call` is the call of the pass with all pointers in
  * host memory, and holds the outputs, which are read and never written. Of a backward pass, units
- * exist for the gradients whose tensors are given. Workspace, stream, dsink and dsink_parts are
- * ignored. Segments change no bit, and are ignored too. With `carry` the sums that a call began
- * with are gone, so it is refused (ORDO_ERR_UNSUPPORTED), like everything else that the emulator
- * does not compute. Rows that belong to no sequence are in no unit. */
+ * exist for the gradients whose tensors are given. Every element of these is in one unit; dsink,
+ * which is a sum of dsink_parts, is in none. Workspace and stream are ignored, and so are segments,
+ * which change no bit. With `carry` the sums that a call began with are gone, so it is refused
+ * (ORDO_ERR_UNSUPPORTED), like everything else that the emulator does not compute. */
 #ifndef ORDO_AUDIT_H
 #define ORDO_AUDIT_H
 
@@ -33,7 +35,9 @@ typedef enum ordo_audit_pass { ORDO_AUDIT_FORWARD = 0, ORDO_AUDIT_BACKWARD = 1 }
 typedef enum ordo_audit_kind {
     ORDO_AUDIT_O = 0,
     ORDO_AUDIT_DQ = 1,
-    ORDO_AUDIT_DK_DV = 2
+    ORDO_AUDIT_DK_DV = 2,
+    ORDO_AUDIT_DSINK = 3,
+    ORDO_AUDIT_BLANK = 4
 } ordo_audit_kind;
 
 /* What a unit is. */
@@ -41,20 +45,22 @@ typedef struct ordo_audit_unit {
     size_t size; /* sizeof(ordo_audit_unit) */
     ordo_audit_kind kind;
     int64_t sequence, head; /* a query head, or of ORDO_AUDIT_DK_DV a key head */
-    int64_t row, rows;      /* of the sequence */
-    int64_t scores;         /* products q.k that it computes, hidden ones included: the work */
+    int64_t row, rows;      /* of the sequence; of ORDO_AUDIT_BLANK only their number */
+    int64_t scores;         /* products q.k that it computes, hidden ones included: the work; none
+                             * in the last two kinds */
 } ordo_audit_unit;
 
 #define ORDO_AUDIT_UNIT_INIT ORDO_SIZED(ordo_audit_unit)
 
-/* The first element of a unit that differs: dk before dv, lse after o, row by row. */
+/* The first element of a unit that differs: dk before dv, lse after o, row by row. Rows behind the
+ * last sequence of a packed tensor are counted from the beginning of the tensor. */
 typedef struct ordo_audit_difference {
     size_t size; /* sizeof(ordo_audit_difference) */
     bool differs;
-    char tensor[8];                      /* "o", "lse", "dq", "dk", "dv" */
-    int64_t sequence, row, head, column; /* of the element; column 0 of lse */
+    char tensor[8];                      /* "o", "lse", "dq", "dk", "dv", "dsink" */
+    int64_t sequence, row, head, column; /* of the element; 0 where it has none */
     int64_t count;                       /* elements of the unit that differ */
-    uint32_t found, expected;            /* bits: 16 of a tensor, 32 of lse */
+    uint32_t found, expected;            /* bits: 16 of a tensor, 32 of lse and dsink */
     double found_value, expected_value;
 } ordo_audit_difference;
 
@@ -72,7 +78,8 @@ ORDO_API ordo_status ordo_audit_unit_describe(const ordo_plan *plan, const ordo_
 /* Recompute units index .. index + count - 1 and compare them with the outputs of the call, on
  * call->threads threads. Set difference->size before (ORDO_AUDIT_DIFFERENCE_INIT). Returns ORDO_OK
  * whether they are equal or not: difference->differs says so, for the first of the units that
- * differs, whatever the number of threads. */
+ * differs, whatever the number of threads. ORDO_ERR_UNSUPPORTED if none differs but one has a row
+ * that the emulator does not know (ordo_attention_forward()). */
 ORDO_API ordo_status ordo_audit_check(const ordo_plan *plan, const ordo_call *call,
                                       ordo_audit_pass pass, int64_t index, int64_t count,
                                       ordo_audit_difference *difference);

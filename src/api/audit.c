@@ -1,20 +1,37 @@
 /* audit.c: compare the outputs of a pass with what the emulator computes. */
 #include "ordo/audit.h"
 
-#include "api/call.h"
+#include "api/audit_blank.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "emulator/run.h"
 
-/* A plan and a call that can be audited: `own` is the plan as the emulator runs it. */
+/* A plan and a call that can be audited: `own` is the plan as the emulator runs it. The last unit
+ * has the blank rows, if there are any. */
 typedef struct audit {
     ordo_plan own;
     ordo_call call;
     ordo_block_mask mask;
     ordo_pass pass;
-    bool empty; /* no unit */
+    bool empty;    /* no unit of the emulator */
+    int64_t units; /* of the emulator */
+    int64_t blank_rows;
 } audit;
+
+static ordo_status check_expected(const audit *a)
+{
+    if (a->pass == ORDO_BACKWARD && a->call.carry)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "carry %u: an audit expects 0, because the sums that the call began with "
+                         "are gone",
+                         a->call.carry);
+    if (a->empty && a->call.sink)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "sink given, kv_len %lld: an audit expects keys, as backend cuda does",
+                         (long long)a->own.problem.kv_len);
+    return ORDO_OK;
+}
 
 static ordo_status open_audit(audit *a, const ordo_plan *plan, const ordo_call *call,
                               ordo_audit_pass pass)
@@ -31,13 +48,16 @@ static ordo_status open_audit(audit *a, const ordo_plan *plan, const ordo_call *
     a->own.segments = 0; /* which change no bit */
     a->pass = pass == ORDO_AUDIT_FORWARD ? ORDO_FORWARD : ORDO_BACKWARD;
     ORDO_TRY(ordo_call_check(&a->own.problem, a->pass, true, 0, call, &a->call, &a->mask));
-    if (a->pass == ORDO_BACKWARD && a->call.carry)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "carry %u: an audit expects 0, because the sums that the call began with "
-                         "are gone",
-                         a->call.carry);
     a->empty = ordo_problem_empty(&a->own.problem);
-    return ORDO_OK;
+    ORDO_TRY(check_expected(a));
+    a->units = 0;
+    a->blank_rows = ordo_audit_blank_rows(&a->own.problem, a->pass, &a->call);
+    return a->empty ? ORDO_OK : ordo_emulator_unit_count(&a->own, &a->call, a->pass, &a->units);
+}
+
+static int64_t count_units(const audit *a)
+{
+    return a->units + (a->blank_rows > 0);
 }
 
 static ordo_status missing(const char *name)
@@ -45,13 +65,14 @@ static ordo_status missing(const char *name)
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
 }
 
-static ordo_status no_unit(int64_t index, int64_t count)
+static ordo_status check_index(const audit *a, int64_t index, int64_t count)
 {
-    return index == 0 && count == 0 ? ORDO_OK
-                                    : ordo_fail(ORDO_ERR_ARGUMENT,
-                                                "index %lld, count %lld: an empty problem has no "
-                                                "units",
-                                                (long long)index, (long long)count);
+    const int64_t units = count_units(a);
+    if (index < 0 || count < 0 || index > units || count > units - index)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "index %lld, count %lld: expected units among the %lld of this pass",
+                         (long long)index, (long long)count, (long long)units);
+    return ORDO_OK;
 }
 
 ordo_status ordo_audit_unit_count(const ordo_plan *plan, const ordo_call *call,
@@ -62,8 +83,8 @@ ordo_status ordo_audit_unit_count(const ordo_plan *plan, const ordo_call *call,
     if (!count)
         return missing("count");
     ORDO_TRY(open_audit(&a, plan, call, pass));
-    *count = 0;
-    return a.empty ? ORDO_OK : ordo_emulator_unit_count(&a.own, &a.call, a.pass, count);
+    *count = count_units(&a);
+    return ORDO_OK;
 }
 
 ordo_status ordo_audit_unit_describe(const ordo_plan *plan, const ordo_call *call,
@@ -77,9 +98,13 @@ ordo_status ordo_audit_unit_describe(const ordo_plan *plan, const ordo_call *cal
     if (!unit)
         return missing("unit");
     ORDO_TRY(open_audit(&a, plan, call, pass));
-    if (a.empty)
-        return no_unit(index, 1);
-    ORDO_TRY(ordo_emulator_unit_describe(&a.own, &a.call, a.pass, index, &found));
+    ORDO_TRY(check_index(&a, index, 1));
+    if (index < a.units) {
+        ORDO_TRY(ordo_emulator_unit_describe(&a.own, &a.call, a.pass, index, &found));
+    } else {
+        found.kind = ORDO_AUDIT_BLANK;
+        found.rows = a.blank_rows;
+    }
     return ordo_versioned_answer(unit, &found, &kind);
 }
 
@@ -94,7 +119,16 @@ ordo_status ordo_audit_check(const ordo_plan *plan, const ordo_call *call, ordo_
     if (!difference)
         return missing("difference");
     ORDO_TRY(open_audit(&a, plan, call, pass));
-    ORDO_TRY(a.empty ? no_unit(index, count)
-                     : ordo_emulator_check(&a.own, &a.call, a.pass, index, count, &found));
-    return ordo_versioned_answer(difference, &found, &kind);
+    ORDO_TRY(check_index(&a, index, count));
+    const bool blank = index + count > a.units;
+    const int64_t computed = count - blank;
+    ordo_status status = ORDO_OK;
+    if (computed > 0)
+        status = ordo_emulator_check(&a.own, &a.call, a.pass, index, computed, &found);
+    if (status != ORDO_OK && status != ORDO_ERR_UNSUPPORTED)
+        return status;
+    if (blank && !found.differs)
+        ordo_audit_blank_check(&a.own.problem, a.pass, &a.call, &found);
+    return found.differs || status == ORDO_OK ? ordo_versioned_answer(difference, &found, &kind)
+                                              : status;
 }

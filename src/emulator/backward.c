@@ -364,8 +364,10 @@ static void end_key(const backward *w, const key_sums x[2], int64_t kv_head, int
         !ordo_emulator_repair_key(
             pass, w->b, kv_head, key, in ? carried[0] : NULL, in ? carried[1] : NULL,
             !out && broken[0] ? halves[0] : NULL, !out && broken[1] ? halves[1] : NULL,
-            out && broken[0] ? carried[0] : NULL, out && broken[1] ? carried[1] : NULL))
+            out && broken[0] ? carried[0] : NULL, out && broken[1] ? carried[1] : NULL)) {
         *pass->unknown = true;
+        return;
+    }
     for (int y = 0; y < 2 && !out; y++) {
         const ordo_emulator_rows rows =
             ordo_emulator_rows_of(pass, x[y].tensor, ORDO_EMULATOR_KEYS, x[y].dim, w->b, kv_head);
@@ -481,8 +483,10 @@ void ordo_emulator_query_unit(const ordo_emulator_pass *pass, int64_t b, int64_t
             x[c] *= factor;
         ordo_emulator_round_row(w.row, x, pass->dim, pass->dtype);
         if (ordo_emulator_broken(pass, w.row, pass->dim) &&
-            !ordo_emulator_repair_query(pass, b, head, row, w.row))
+            !ordo_emulator_repair_query(pass, b, head, row, w.row)) {
             *pass->unknown = true;
+            continue;
+        }
         ordo_emulator_put(pass, "dq", b, head, row, dq.data + row * dq.stride, w.row, pass->dim);
     }
 }

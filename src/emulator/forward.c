@@ -288,8 +288,10 @@ static void finish(forward *f, block *k)
             x[c] = end.nothing && !f->up ? 0.0f : x[c] * end.weight;
         ordo_emulator_round_row(f->halves, x, pass->v_dim, pass->dtype);
         if (ordo_emulator_broken(pass, f->halves, pass->v_dim) &&
-            !ordo_emulator_repair_output(pass, f->b, f->head, k->row + i, f->halves, &end.lse))
+            !ordo_emulator_repair_output(pass, f->b, f->head, k->row + i, f->halves, &end.lse)) {
             *pass->unknown = true;
+            continue;
+        }
         ordo_emulator_put(pass, "o", f->b, f->head, k->row + i, o.data + (k->row + i) * o.stride,
                           f->halves, pass->v_dim);
         ordo_emulator_put_lse(pass, f->b, f->head, k->row + i, end.lse);

@@ -78,6 +78,7 @@ static ordo_status open_sequences(ordo_emulator_pass *pass)
             s->before[ORDO_AUDIT_DQ] + p->heads * ((s->q_len + w->rows - 1) / w->rows);
         next->before[ORDO_AUDIT_DK_DV] =
             s->before[ORDO_AUDIT_DK_DV] + p->kv_heads * ((s->kv_len + w->keys - 1) / w->keys);
+        next->before[ORDO_AUDIT_DSINK] = s->before[ORDO_AUDIT_DSINK] + p->heads;
     }
     return ORDO_OK;
 }
@@ -285,17 +286,30 @@ void ordo_emulator_put(const ordo_emulator_pass *pass, const char *tensor, int64
         }
 }
 
+/* One number of f32. */
+static void put_number(const ordo_emulator_pass *pass, const char *tensor, int64_t b, int64_t head,
+                       int64_t row, float *to, float from)
+{
+    const uint32_t found = ordo_f32_bits(*to), expected = ordo_f32_bits(from);
+    if (!pass->audit)
+        *to = from;
+    else if (found != expected) {
+        const element x = { tensor, b, head, row, 0, found, expected, (double)*to, (double)from };
+        tell(pass->audit, &x);
+    }
+}
+
 void ordo_emulator_put_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
                            float lse)
 {
-    float *const to = pass->call->lse + ordo_emulator_lse(pass, b, head) + row;
-    const uint32_t found = ordo_f32_bits(*to), expected = ordo_f32_bits(lse);
-    if (!pass->audit)
-        *to = lse;
-    else if (found != expected) {
-        const element x = { "lse", b, head, row, 0, found, expected, (double)*to, (double)lse };
-        tell(pass->audit, &x);
-    }
+    put_number(pass, "lse", b, head, row, pass->call->lse + ordo_emulator_lse(pass, b, head) + row,
+               lse);
+}
+
+void ordo_emulator_put_sink(const ordo_emulator_pass *pass, int64_t b, int64_t head, float part)
+{
+    put_number(pass, "dsink", b, head, 0, pass->call->dsink_parts + b * pass->problem->heads + head,
+               part);
 }
 
 /* ---- masks ---- */

@@ -25,7 +25,7 @@ typedef struct ordo_emulator_sequence {
     int64_t keep;          /* its first block of keep bits */
     int64_t keep_head;     /* blocks of one head */
     int64_t keep_columns;  /* columns of the stored bits */
-    int64_t before[3];     /* units of the sequences before it: of O, of dQ, of dK and dV */
+    int64_t before[4];     /* units of the sequences before it, by ordo_audit_kind */
 } ordo_emulator_sequence;
 
 /* How the backward pass sums; a visit is one tile of queries met by one tile of keys. */
@@ -94,6 +94,7 @@ void ordo_emulator_put(const ordo_emulator_pass *pass, const char *tensor, int64
                        int64_t row, uint16_t *to, const uint16_t *from, int n);
 void ordo_emulator_put_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
                            float lse);
+void ordo_emulator_put_sink(const ordo_emulator_pass *pass, int64_t b, int64_t head, float part);
 
 /* ---- masks ---- */
 

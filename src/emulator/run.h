@@ -10,7 +10,8 @@
 ordo_status ordo_emulator_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_emulator_backward(const ordo_plan *plan, const ordo_call *call);
 
-/* The functions of ordo/audit.h for a checked call. */
+/* The functions of ordo/audit.h for a checked call, and units that the pass has; those of blank
+ * rows are not among them. */
 ordo_status ordo_emulator_unit_count(const ordo_plan *plan, const ordo_call *call, ordo_pass which,
                                      int64_t *count);
 ordo_status ordo_emulator_unit_describe(const ordo_plan *plan, const ordo_call *call,

@@ -33,8 +33,9 @@ static void open_case(attention_case *c, ordo_layout layout, int64_t dim)
     p->kv_len = layout == ORDO_DENSE ? 150 : 200;
     p->head_dim = p->v_head_dim = dim;
     p->mask = ORDO_MASK_CAUSAL;
-    p->total_q = layout == ORDO_PACKED ? 247 : 0;
-    p->total_kv = layout == ORDO_PACKED ? 350 : 0;
+    p->total_q = layout == ORDO_PACKED ? 257 : 0; /* 10 rows and 3 keys belong to none */
+    p->total_kv = layout == ORDO_PACKED ? 353 : 0;
+    c->sinks = true;
     case_open(c, 11);
 }
 
@@ -53,15 +54,16 @@ static ordo_audit_difference check(const ordo_plan *plan, const attention_case *
 static void check_units(const ordo_plan *plan, const attention_case *c)
 {
     const ordo_problem *p = &c->problem;
-    int64_t rows[3] = { 0 }, q = 0, kv = 0, count = 0;
+    int64_t rows[5] = { 0 }, q = 0, kv = 0, count = 0;
+    const int64_t sinks = c->sinks ? p->batch * p->heads : 0;
     for (int pass = 0; pass < 2; pass++) {
         CHECK(ordo_audit_unit_count(plan, &c->call, (ordo_audit_pass)pass, &count) == ORDO_OK);
         for (int64_t x = 0; x < count; x++) {
             ordo_audit_unit unit = ORDO_AUDIT_UNIT_INIT;
             CHECK(ordo_audit_unit_describe(plan, &c->call, (ordo_audit_pass)pass, x, &unit) ==
                   ORDO_OK);
-            CHECK(unit.rows > 0 && unit.scores > 0);
-            rows[unit.kind] += unit.rows;
+            CHECK(unit.rows > 0 && (unit.scores > 0) == (unit.kind <= ORDO_AUDIT_DK_DV));
+            rows[unit.kind] += unit.kind == ORDO_AUDIT_DSINK ? 1 : unit.rows;
         }
     }
     for (int64_t b = 0; b < p->batch; b++) {
@@ -71,6 +73,11 @@ static void check_units(const ordo_plan *plan, const attention_case *c)
     CHECK_INT(rows[ORDO_AUDIT_O], q * p->heads);
     CHECK_INT(rows[ORDO_AUDIT_DQ], q * p->heads);
     CHECK_INT(rows[ORDO_AUDIT_DK_DV], kv * p->kv_heads);
+    CHECK_INT(rows[ORDO_AUDIT_DSINK], sinks);
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t all_q = packed ? p->total_q : p->batch * p->q_len,
+                  all_kv = packed ? p->total_kv : p->batch * p->kv_len;
+    CHECK_INT(rows[ORDO_AUDIT_BLANK], 2 * (all_q - q) + all_kv - kv);
 }
 
 /* One bit of element `column` of a row of an output. */
@@ -123,6 +130,106 @@ TEST(a_wrong_bit_is_found_where_it_is)
     check_case(ORDO_PADDED, 136);
 }
 
+/* One bit of any element that a pass writes, rows of no sequence and dsink included. */
+static void check_every_element(ordo_layout layout)
+{
+    attention_case c;
+    open_case(&c, layout, 64);
+    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
+              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
+    if (case_run(&c, emulator, 2) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    check_units(cuda, &c);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    const case_results r = case_outputs(&c);
+    const size_t counts[] = { c.o_count, c.lse_count, c.q_count, c.k_count, c.v_count };
+    for (int output = 0; output < CASE_OUTPUTS; output++)
+        for (size_t at = 0; at < counts[output]; at += counts[output] / 23) {
+            r.data[output][at * r.width[output] + 1] ^= 4;
+            const ordo_audit_difference d =
+                check(cuda, &c, output < 2 ? ORDO_AUDIT_FORWARD : ORDO_AUDIT_BACKWARD);
+            CHECK(d.differs && d.count == 1 && (d.found ^ d.expected) == 0x400);
+            CHECK_TEXT(d.tensor, case_output_names[output]);
+            r.data[output][at * r.width[output] + 1] ^= 4;
+        }
+    for (int64_t at = 0; at < c.problem.batch * c.problem.heads; at++) {
+        const float kept = c.dsink_parts[at];
+        c.dsink_parts[at] = nextafterf(kept, 2);
+        const ordo_audit_difference d = check(cuda, &c, ORDO_AUDIT_BACKWARD);
+        CHECK(d.differs && d.count == 1);
+        CHECK_TEXT(d.tensor, "dsink");
+        CHECK_INT(d.sequence * c.problem.heads + d.head, at);
+        c.dsink_parts[at] = kept;
+    }
+    ordo_plan_destroy(emulator);
+    ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
+TEST(every_element_is_in_a_unit)
+{
+    check_every_element(ORDO_DENSE);
+    check_every_element(ORDO_PADDED);
+    check_every_element(ORDO_PACKED);
+}
+
+/* Rows without a key at all: o is 0 and lse -inf. */
+TEST(an_empty_problem_has_a_unit)
+{
+    attention_case c = { .problem = ORDO_PROBLEM_INIT };
+    c.problem.dtype = ORDO_BF16;
+    c.problem.batch = 2;
+    c.problem.heads = c.problem.kv_heads = 1;
+    c.problem.q_len = 5;
+    c.problem.head_dim = c.problem.v_head_dim = 64;
+    c.problem.kv_len = 5;
+    case_open(&c, 3);
+    c.problem.kv_len = ORDO_NO_KEYS;
+    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
+              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
+    CHECK(case_run(&c, emulator, 1) == ORDO_OK);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    c.call.lse[7] = 0;
+    const ordo_audit_difference d = check(cuda, &c, ORDO_AUDIT_FORWARD);
+    CHECK(d.differs && d.sequence == 1 && d.row == 2 && d.expected == 0xff800000u);
+    ((uint16_t *)c.call.dq.data)[9 * 64 + 63] = 0x8000;
+    CHECK(check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    ordo_plan_destroy(emulator);
+    ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
+/* A NaN in an output is a difference. Beside one in an input there are rows that the emulator does
+ * not know: if nothing else differs, the answer is neither equal nor different. */
+TEST(what_is_not_finite)
+{
+    attention_case c;
+    ordo_audit_difference d = ORDO_AUDIT_DIFFERENCE_INIT;
+    int64_t count = 0;
+    open_case(&c, ORDO_DENSE, 64);
+    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
+              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
+    CHECK(case_run(&c, emulator, 2) == ORDO_OK);
+    uint16_t *const o = c.call.o.data, *const v = c.call.v.data, kept = o[5];
+    o[5] = 0x7fff;
+    d = check(cuda, &c, ORDO_AUDIT_FORWARD);
+    CHECK(d.differs && d.column == 5 && d.found == 0x7fff && d.expected == kept);
+    o[5] = kept;
+    v[c.v_count - 1] = 0x7f80; /* of the last key */
+    CHECK(ordo_audit_unit_count(cuda, &c.call, ORDO_AUDIT_FORWARD, &count) == ORDO_OK);
+    CHECK_INT(ordo_audit_check(cuda, &c.call, ORDO_AUDIT_FORWARD, 0, count, &d),
+              ORDO_ERR_UNSUPPORTED);
+    CHECK_HAS(ordo_last_error(), "NaN or infinity in an input");
+    o[5] ^= 1;
+    d = check(cuda, &c, ORDO_AUDIT_FORWARD);
+    CHECK(d.differs && d.row == 0 && d.column == 5 && d.count == 1);
+    ordo_plan_destroy(emulator);
+    ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
 TEST(what_cannot_be_audited_is_named)
 {
     attention_case c;
@@ -145,4 +252,6 @@ TEST(what_cannot_be_audited_is_named)
     case_close(&c);
 }
 
-CHECK_MAIN(RUN(a_wrong_bit_is_found_where_it_is), RUN(what_cannot_be_audited_is_named))
+CHECK_MAIN(RUN(a_wrong_bit_is_found_where_it_is), RUN(every_element_is_in_a_unit),
+           RUN(an_empty_problem_has_a_unit), RUN(what_is_not_finite),
+           RUN(what_cannot_be_audited_is_named))

@@ -15,11 +15,19 @@ offset_of() { # file, tensor: where it begins
 }
 # damage FROM TO TENSOR BYTE: a copy with one bit of a tensor changed
 damage() {
+    byte=$(od -An -tu1 -j $(($(offset_of "$1" "$3") + $4)) -N1 "$1")
+    replace "$1" "$2" "$3" "$4" $((byte ^ 1))
+}
+replace() { # FROM TO TENSOR BYTE VALUES...: a copy with other bytes
+    file=$2
     at=$(($(offset_of "$1" "$3") + $4))
-    cp "$1" "$2"
-    byte=$(od -An -tu1 -j $at -N1 "$1")
-    # shellcheck disable=SC2059 # the format is an octal escape
-    printf "$(printf '\\%03o' $((byte ^ 1)))" | dd of="$2" bs=1 seek=$at conv=notrunc 2>/dev/null
+    cp "$1" "$file"
+    shift 4
+    for value in "$@"; do
+        # shellcheck disable=SC2059 # the format is an octal escape
+        printf "$(printf '\\%03o' "$value")" | dd of="$file" bs=1 seek=$at conv=notrunc 2>/dev/null
+        at=$((at + 1))
+    done
 }
 
 # What an H200 computed, with dropout, grouped heads and ragged last tiles: per head 3 units of 64 rows
@@ -77,6 +85,47 @@ done
 [ $found -gt 0 ] && [ $found -lt 12 ] || fail "--sample 4 of 12: found one damaged unit in $found of 12 draws"
 status 1 audit bad.safetensors --sample 100
 
+# A NaN in an output is a difference, although the backward pass reads o and lse. Beside an infinity in
+# an input there are units that cannot be known: that is neither equal nor, by itself, different.
+for tensor in o dq dk dv; do
+    replace "$record" bad.safetensors $tensor 200 255 127
+    status 1 audit bad.safetensors
+    prints "$tensor, sequence 0, row "
+    prints "found nan (0x7fff), expected "
+done
+replace "$record" bad.safetensors lse 400 255 255 255 127
+status 1 audit bad.safetensors
+prints "lse, sequence 0, row 100, head 0, column 0: found nan (0x7fffffff), expected "
+replace "$record" bad.safetensors v 16638 128 127
+refuses 3 "of 12 units cannot be audited, and the others are equal; the first is forward unit 2: a NaN or \
+infinity in an input" audit bad.safetensors --threads 2
+damage bad.safetensors worse.safetensors o 0
+status 1 audit worse.safetensors
+prints "unknown    "
+prints " of 12 units; the first is forward unit 0, sequence 0, head 0, rows 0 to 63"
+
+# Rows of no sequence, and gradients of sinks, are checked, too; of each sequence and head one unit.
+"$ORDO" run --device emulator --batch 3 --seq 40 --q-lens 40,7,0 --kv-lens 40,9,20 --heads 2 --dim 64 \
+    --dtype bf16 --mask causal --sinks --save padded.safetensors >"$out" 2>"$err" || fail "run --save"
+json audit padded.safetensors
+prints '"forward": {"units": 5, "checked": 5'
+prints '"backward": {"units": 17, "checked": 17'
+status 0 audit padded.safetensors
+prints "equal      every bit of 22 units: o lse dq dk dv dsink"
+while IFS='|' read -r tensor byte unit place; do
+    damage padded.safetensors bad.safetensors "$tensor" "$byte"
+    status 1 audit bad.safetensors
+    prints "DIFFERENT  1 of 22 units; the first is $unit"
+    prints "           $tensor, sequence $place: found "
+done <<'LINES'
+o|12034|forward unit 4, the 73 rows of no sequence|1, row 7, head 0, column 1
+lse|956|forward unit 4, the 73 rows of no sequence|2, row 39, head 1, column 0
+dq|30718|backward unit 16, the 124 rows of no sequence|2, row 39, head 1, column 63
+dk|12544|backward unit 16, the 124 rows of no sequence|1, row 9, head 0, column 0
+dv|30718|backward unit 16, the 124 rows of no sequence|2, row 39, head 1, column 63
+dsink|12|backward unit 13, sequence 1, head 1, rows 0 to 6|1, row 0, head 1, column 0
+LINES
+
 # Packed, with slopes and sinks; the forward pass alone; tensors in files of their own.
 "$ORDO" run --device emulator --cu-seqlens 0,40,107 --heads 2 --dim 64 --alibi --sinks --dtype f16 \
     --mask causal --save packed.safetensors >"$out" 2>"$err" || fail "run --save"
@@ -84,7 +133,7 @@ status 0 audit packed.safetensors
 "$ORDO" run --device emulator --seq 70 --dim 64 --dtype f16 --pass forward --save one.safetensors >"$out" \
     2>"$err" || fail "run --pass forward --save"
 status 0 audit one.safetensors
-prints "equal      every bit of 2 units"
+prints "equal      every bit of 2 units: o lse"
 refuses 2 "--pass backward: no dq, dk or dv" audit one.safetensors --pass backward
 for tensor in q k v o lse; do
     descr="'<f2'" shape="(1, 70, 1, 64)" bytes=$((70 * 64 * 2))
@@ -101,6 +150,10 @@ refuses 2 "no plan" audit q.npy k.npy v.npy o.npy lse.npy
 refuses 4 "no tensor lse" audit q.npy k.npy v.npy o.npy --plan "$plan"
 refuses 4 "q: in one.safetensors and in q.npy" audit one.safetensors q.npy
 refuses 2 "expected a name such as q.npy" audit bad.npy --plan "$plan"
+
+# A tensor that nobody would look at is an error, even if it is misspelt.
+LC_ALL=C sed 's/"dq":/"dQ":/' "$record" >bad.safetensors
+refuses 4 "a tensor dQ, which an audit would not look at" audit bad.safetensors
 
 # What is wrong with files and plans is said by name, and is no difference.
 refuses 2 "expected a file" audit
@@ -119,9 +172,14 @@ refuses 3 "an audit expects a plan of backend cuda or emulator" audit one.safete
 refuses 2 'expected "3/f192x128' audit one.safetensors --plan "$(echo "$plan" | sed 's/key=sm90.r3/key=sm90.r9/')"
 sed 's/"ordo.plan": "ordo-plan/"ordo.plan": "ordo-plum/' one.safetensors >bad.safetensors
 refuses 4 "the record's plan" audit bad.safetensors
-for words in seed=x seed=1,offset=0 q-lens=3 colour=red "seed=1 cu-seqlens=0,40"; do
+for words in seed=x seed=1,offset=0 q-lens=3 colour=red "seed=1 cu-seqlens=0,40" "seed=1 seed=1"; do
     refuses 4 "ordo.inputs: " audit one.safetensors --inputs "$words"
 done
 refuses 4 "ordo.inputs: no cu-seqlens" audit packed.safetensors --inputs "seed=0 offset=0"
+refuses 4 "ordo.inputs: no seed" audit "$record" --inputs "offset=0"
+refuses 4 "ordo.inputs: no offset" audit "$record" --inputs "seed=7"
+refuses 4 "the record: offset 4294967296: expected less than 2^32" audit "$record" --inputs \
+    "seed=7 offset=4294967296"
+refuses 3 "a pass with a block mask" audit one.safetensors --inputs "seed=0 block-mask=0123456789abcdef"
 refuses 4 "3 numbers separated by commas" audit packed.safetensors --inputs "cu-seqlens=0,107"
 finish

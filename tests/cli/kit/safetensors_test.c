@@ -12,7 +12,8 @@ static bool safetensors(const char *data, size_t size, int64_t file_bytes)
     cli_metadata texts[2] = { { "a", NULL }, { "b", NULL } };
     char *copy = malloc(size ? size : 1);
     memcpy(copy, data, size);
-    const bool good = cli_safetensors_parse(a, wanted, 2, texts, 2, copy, size, file_bytes, why);
+    const bool good =
+        cli_safetensors_parse(a, wanted, 2, NULL, texts, 2, copy, size, file_bytes, why);
     for (int i = 0; good && i < 2; i++)
         if (a[i].path)
             check_array(&a[i], file_bytes);
@@ -53,16 +54,33 @@ TEST(metadata)
                       twice[] = "{\"__metadata__\":{\"a\":\"one\",\"a\":\"two\"}}";
     char why[CLI_WHY] = "";
     cli_metadata texts[2] = { { "a", NULL }, { "b", NULL } };
-    CHECK(cli_safetensors_parse(NULL, NULL, 0, texts, 2, once, sizeof once - 1, 8 + sizeof once - 1,
-                                why));
+    CHECK(cli_safetensors_parse(NULL, NULL, 0, NULL, texts, 2, once, sizeof once - 1,
+                                8 + sizeof once - 1, why));
     CHECK_TEXT(texts[0].text, "one \xc3\xa9");
     CHECK(texts[1].text == NULL);
     free(texts[0].text);
     texts[0].text = NULL;
-    CHECK(!cli_safetensors_parse(NULL, NULL, 0, texts, 2, twice, sizeof twice - 1,
+    CHECK(!cli_safetensors_parse(NULL, NULL, 0, NULL, texts, 2, twice, sizeof twice - 1,
                                  8 + sizeof twice - 1, why));
     CHECK_HAS(why, "second text");
     free(texts[0].text);
+}
+
+/* A caller who wants to know of every array hears of one that it did not name. */
+TEST(other_arrays)
+{
+    static const char named[] = "{\"q\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+                      more[] = "{\"q\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+                               "\"Q\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    char why[CLI_WHY] = "", other[CLI_ARRAY_NAME] = "";
+    cli_array a[2] = { { 0 } };
+    CHECK(cli_safetensors_parse(a, wanted, 2, other, NULL, 0, named, sizeof named - 1,
+                                8 + sizeof named - 1, why));
+    CHECK_TEXT(other, "");
+    a[0].path = NULL;
+    CHECK(cli_safetensors_parse(a, wanted, 2, other, NULL, 0, more, sizeof more - 1,
+                                8 + sizeof more - 1, why));
+    CHECK_TEXT(other, "Q");
 }
 
 TEST(strings_decode_to_utf8)
@@ -76,4 +94,5 @@ TEST(strings_decode_to_utf8)
     CHECK(cli_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
 }
 
-CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(metadata), RUN(strings_decode_to_utf8))
+CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(metadata), RUN(other_arrays),
+           RUN(strings_decode_to_utf8))
