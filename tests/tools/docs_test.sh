@@ -34,6 +34,8 @@ tree() { # a tree that is in order
     echo "[1 architectures]($D/guide/transformers.md)" >>README.md
     echo 'src/a.c src/NAME.c build/tests/x /src/b /* tests/b.c */' >>README.md
     echo 'src/b.c is no more' >CHANGELOG.md
+    echo 'torch = ["torch>=2.10"]' >pyproject.toml
+    echo 'PyTorch 2.10 and later' >>README.md
     mkdir tests && touch tests/b.c
 }
 plant() { # file, line that is added to it, what must be said
@@ -75,6 +77,9 @@ plant $D/results/r.md '<!-- table speed -->
 <!-- end -->' 'table speed: expected one table for one question'
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
+plant README.md 'for PyTorch 2.7 and later' 'PyTorch 2.7: pyproject.toml requires 2.10'
+plant README.md 'a function of PyTorch
+(2.7 or later)' 'PyTorch 2.7: pyproject.toml requires 2.10'
 terms=$(seq 31 | sed 's/.*/| term & | meaning |/')
 plant $D/design/notation.md "## Glossary
 $terms" '31 terms in the glossary'

@@ -1,6 +1,7 @@
 # tools/readme-commands runs every line of shell blocks, the Python program and the C blocks of
 # a page with the hidden code before them, and leaves out what is marked.
 set -eu
+command -v python3 >/dev/null || { echo "no python3" && exit 77; }
 readme=$(mktemp)
 trap 'rm -f "$readme" "$readme.said"' EXIT
 cat >"$readme" <<'README'

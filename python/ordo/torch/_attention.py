@@ -297,7 +297,10 @@ def _in_blocks(
         raise Error("unsupported", "block_mask, prepared: expected one of them")
     mask = block_mask_of(given, q)
     if not plain(q, k, v):
-        raise Error("unsupported", "block_mask: expected plain tensors, outside torch.compile")
+        raise Error(
+            "unsupported",
+            "block_mask: expected plain tensors, outside torch.compile and modes such as FlopCounterMode",
+        )
     a, draw = numbers(a), None
     if a.dropout_p > 0 and a.seed is None and a.rng_state is None:
         draw = functools.partial(rng_of, q, generator=a.generator)

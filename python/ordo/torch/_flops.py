@@ -50,3 +50,9 @@ def _count_backward(
     """Scores again, dP and dV; dQ and dK."""
     q, k, v = rows_first(flags, q, k, v)
     return int(2 * _scores(q, k, flags, more, sizes) * (3 * q.shape[-1] + 2 * v.shape[-1]))
+
+
+@register_flop_formula(ops.backward_part, get_raw=True)
+def _count_part(*given: Any, out_val: Any = None) -> int:
+    """The same of the rows that are given; the sums and `carry` come last."""
+    return _count_backward(*given[:-3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ordo
 import ordo.torch
 import pytest
 import torch
@@ -33,3 +34,22 @@ def test_packed_sequences_count_their_own_lengths():
     ends = torch.tensor([0, 40, 64], dtype=torch.int32)
     flops = counted(lambda: ordo.torch.attention(q, k, v, cu_q=ends, cu_kv=ends)[0])
     assert flops == 7 * 2 * 4 * 16 * (40**2 + 24**2)
+
+
+def test_parts_count_their_own_rows():
+    q, k, v = (torch.randn(1, 256, 4, 16) for _ in range(3))
+    o, lse = ordo.torch.attention(q, k, v)
+    sums = torch.zeros_like(k), torch.zeros_like(v)
+    rows = slice(0, 64)
+    given = torch.ones_like(o)[:, rows], q[:, rows], k, v, o[:, rows], lse[:, :, rows].contiguous()
+    with FlopCounterMode(display=False) as counter:
+        ordo.torch.backward_part(*given, carry="out", dk_sums=sums[0], dv_sums=sums[1])
+    assert counter.get_total_flops() == 5 * 2 * 4 * 16 * 64 * 256
+
+
+def test_block_masks_are_refused():
+    """Their passes are no operators: 0 would be counted."""
+    q = torch.randn(1, 256, 4, 16)
+    mask = ordo.BlockMask.from_chunks(256, 256, 128)
+    with FlopCounterMode(display=False), pytest.raises(ordo.Error, match="such as FlopCounterMode"):
+        ordo.torch.attention(q, q, q, block_mask=mask)
