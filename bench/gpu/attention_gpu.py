@@ -24,7 +24,7 @@ import torch.utils.deterministic
 from ordo._library import lib
 from ordo._problem import to_c
 from ordo._structs import ordo_call, ordo_dropout_call, sized
-from ordo.torch._blocks_device import DeviceMask
+from ordo.torch._blocks import blocks_on
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
@@ -192,8 +192,10 @@ class Ours:
         if bits is not None:
             self.call.mask_bits = bits.words.data_ptr()
         if blocks is not None:
-            self.mask = DeviceMask(blocks, self.lse.device)
-            self.call.block_mask = pointer(self.mask.struct)
+            self.lists, self.mask = blocks_on(blocks, self.lse.device), blocks.to_c()
+            for name, x in self.lists._asdict().items():
+                setattr(self.mask, name, None if x is None else x.data_ptr())
+            self.call.block_mask = pointer(self.mask)
         self.call.lse = self.lse.data_ptr()
         self.call.workspace = self.workspace.data_ptr()
         self.call.workspace_bytes = self.workspace.numel()

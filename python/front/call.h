@@ -23,13 +23,27 @@ enum more {
     IDS,
     SLOPES,
     BITS,
-    SINK = 15, /* 8 to 14 are for block masks and pages */
+    BLOCK_START, /* to BLOCK_LAST: a block mask as ordo/blocks.h has it; its masks have two axes: */
+    BLOCK_KEY,   /* sequences, or 1, and heads, or 1 */
+    BLOCK_FIRST, /* with BLOCK_LAST, or neither */
+    BLOCK_LAST,
+    SINK = 15, /* 12 to 14 are for pages */
     MORE
 };
 static const char *const more_names[MORE] = {
-    [RNG] = "rng",       [CU_Q] = "cu_q",       [CU_KV] = "cu_kv",
-    [Q_LENS] = "q_lens", [KV_LENS] = "kv_lens", [IDS] = "sequence_ids",
-    [SLOPES] = "slopes", [BITS] = "bits",       [SINK] = "sink",
+    [RNG] = "rng",
+    [CU_Q] = "cu_q",
+    [CU_KV] = "cu_kv",
+    [Q_LENS] = "q_lens",
+    [KV_LENS] = "kv_lens",
+    [IDS] = "sequence_ids",
+    [SLOPES] = "slopes",
+    [BITS] = "bits",
+    [SINK] = "sink",
+    [BLOCK_START] = "block_mask.start",
+    [BLOCK_KEY] = "block_mask.key",
+    [BLOCK_FIRST] = "block_mask.first",
+    [BLOCK_LAST] = "block_mask.last",
 };
 
 /* The other flags; ordo/torch/_front.py. */
@@ -47,7 +61,8 @@ enum {
     HIDDEN = 1 << 24, /* keep_bits: whatever the mode, with the bits that the mask hides */
     ASK = 1 << 25,    /* keep_bits: an empty tensor in place of bits that would be made */
     KNOWN_FLAGS = (ASK << 1) - 1,
-    PLAN_FLAGS = CAUSAL | TOP_LEFT | FA2 | 1 << CU_Q | 1 << Q_LENS | 1 << SLOPES | 1 << RNG
+    PLAN_FLAGS = CAUSAL | TOP_LEFT | FA2 | 1 << CU_Q | 1 << Q_LENS | 1 << SLOPES | 1 << RNG |
+                 1 << BLOCK_START
 };
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
@@ -64,6 +79,12 @@ typedef struct request {
     view list[MORE];          /* of what is given */
     shape o_shape, lse_shape; /* with rows first; as lse is */
 } request;
+
+/* Rows of the longest sequence. */
+static int64_t rows_of(const request *r)
+{
+    return r->packed ? r->sizes[MAX_Q] : r->x[0].shape.sizes[1];
+}
 
 /* ---- reading ---- */
 
@@ -213,6 +234,41 @@ static bool check_slopes(const request *r)
            REFUSE("align", "slopes.stride: expected a contiguous tensor");
 }
 
+/* A list of a block mask: (sequences or 1, heads or 1, count); the others have as many masks as the
+ * starts. */
+static bool check_block_list(const request *r, int at, int64_t count)
+{
+    const view *x = &r->list[at];
+    const int64_t *masks = r->list[BLOCK_START].shape.sizes;
+    const int64_t most[2] = { r->sequences, r->x[0].shape.sizes[r->packed ? 1 : 2] };
+    int64_t as[4] = { masks[0], masks[1], count };
+    for (int i = 0; i < 2; i++)
+        if (as[i] != 1 || r->list[BLOCK_START].shape.axes != 3)
+            as[i] = most[i];
+    if (x->shape.axes != 3 || memcmp(x->shape.sizes, as, sizeof as) != 0)
+        return wrong_shape(more_names[at], x, 3, as);
+    return check_type(more_names[at], x, i32_type) && check_place(more_names[at], x, &r->x[0]) &&
+           (is_contiguous(&x->shape) ||
+            REFUSE("align", "%s: expected a contiguous tensor", more_names[at]));
+}
+
+static bool check_block_mask(const request *r)
+{
+    const int64_t flags = r->flags, rows = rows_of(r);
+    const bool starts = flags >> BLOCK_START & 1, intervals = flags >> BLOCK_FIRST & 1;
+    if (starts != (flags >> BLOCK_KEY & 1) || intervals != (flags >> BLOCK_LAST & 1) ||
+        (intervals && !starts))
+        return REFUSE("argument", "block_mask: expected start and key, and first and last or none");
+    if (!starts)
+        return true;
+    const int64_t blocks = (rows + ORDO_BLOCK - 1) / ORDO_BLOCK,
+                  *entries = r->list[BLOCK_KEY].shape.sizes;
+    return check_block_list(r, BLOCK_START, blocks + 1) &&
+           check_list(r, BLOCK_KEY, i32_type, entries[0]) &&
+           (!intervals ||
+            (check_block_list(r, BLOCK_FIRST, rows) && check_block_list(r, BLOCK_LAST, rows)));
+}
+
 static bool check_lists(const request *r)
 {
     const int64_t flags = r->flags, batch = r->sequences;
@@ -231,8 +287,9 @@ static bool check_lists(const request *r)
         (flags >> IDS & 1 && !check_list(r, IDS, i64_type, batch)) ||
         (flags >> SLOPES & 1 && !check_slopes(r)))
         return false;
-    return !(flags >> SINK & 1) ||
-           check_list(r, SINK, f32_type, r->x[0].shape.sizes[r->packed ? 1 : 2]);
+    return check_block_mask(r) &&
+           (!(flags >> SINK & 1) ||
+            check_list(r, SINK, f32_type, r->x[0].shape.sizes[r->packed ? 1 : 2]));
 }
 
 static bool check_axes(const request *r, const char *name, const view *x)

@@ -37,7 +37,7 @@ static struct {
 
 /* What a plan is found by. Compared as bytes: no padding. */
 typedef struct call_key {
-    int64_t flags, sizes[SIZES], sequences, axes, q[4], k[4], v[4];
+    int64_t flags, sizes[SIZES], sequences, axes, q[4], k[4], v[4], blocks[3];
     double scale, softcap, dropout_p;
     int32_t dtype, device_type, device, unused;
 } call_key;
@@ -101,6 +101,13 @@ static call_key key_of(const request *r)
     memcpy(key.q, r->x[0].shape.sizes, sizeof key.q);
     memcpy(key.k, r->x[1].shape.sizes, sizeof key.k);
     memcpy(key.v, r->x[2].shape.sizes, sizeof key.v);
+    if (r->flags >> BLOCK_START & 1) { /* room for other masks of about this size */
+        const int64_t *masks = r->list[BLOCK_START].shape.sizes;
+        key.blocks[0] = 1;
+        while (key.blocks[0] < r->list[BLOCK_KEY].shape.sizes[0])
+            key.blocks[0] *= 2;
+        key.blocks[1] = masks[0] > 1, key.blocks[2] = masks[1] > 1;
+    }
     key.scale = r->scale, key.softcap = r->softcap, key.dropout_p = r->dropout_p;
     key.dtype = r->x[0].dtype;
     key.device_type = r->x[0].device_type, key.device = r->x[0].device;
@@ -143,6 +150,8 @@ static ordo_problem problem_of(const call_key *key)
         p.window.left = size[LEFT], p.window.right = size[RIGHT];
     p.alibi = key->flags >> SLOPES & 1;
     p.dropout = dropout_of(key);
+    if (key->q[row] && key->k[row] && key->sequences) /* else nothing is computed */
+        p.blocks = (ordo_block_limits) { key->blocks[0], key->blocks[1], key->blocks[2] };
     const int64_t *shard = size + SHARD;
     p.shard = (ordo_shard) { shard[0], shard[1], shard[2], shard[3], shard[4], shard[5], shard[6] };
     return p;

@@ -231,6 +231,19 @@ static bool run_cuda(kept_plan *of, const request *r, int pass, ordo_call *call,
     return done;
 }
 
+static ordo_block_mask block_mask_of(const request *r, const ordo_problem *p)
+{
+    const view *list = r->list;
+    ordo_block_mask made = ORDO_BLOCK_MASK_INIT;
+    made.q_len = p->q_len, made.kv_len = p->kv_len;
+    made.sequences = list[BLOCK_START].shape.sizes[0];
+    made.heads = list[BLOCK_START].shape.sizes[1];
+    made.entries = list[BLOCK_KEY].shape.sizes[0];
+    made.start = list[BLOCK_START].data, made.key = list[BLOCK_KEY].data;
+    made.first = list[BLOCK_FIRST].data, made.last = list[BLOCK_LAST].data;
+    return made;
+}
+
 /* Run a pass (0 forward, 1 backward) whose tensors are set: its lists, bits, workspace. */
 static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
 {
@@ -241,6 +254,8 @@ static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
     call->slopes = list[SLOPES].data;
     call->slopes_batch_stride = list[SLOPES].shape.axes == 2 ? list[SLOPES].shape.sizes[1] : 0;
     call->sink = list[SINK].data;
+    ordo_block_mask blocks = block_mask_of(r, &of->problem);
+    call->block_mask = of->problem.blocks.entries ? &blocks : NULL;
     if (list[RNG].data)
         call->seed_ptr = list[RNG].data, call->offset_ptr = call->seed_ptr + 1;
     bool whole = false;

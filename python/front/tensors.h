@@ -133,10 +133,12 @@ static shape contiguous(int64_t axes, const int64_t *sizes)
 static bool is_contiguous(const shape *x)
 {
     const shape dense = contiguous(x->axes, x->sizes);
-    for (int64_t i = 0; i < x->axes; i++)
-        if (x->sizes[i] != 1 && x->strides[i] != dense.strides[i])
-            return false;
-    return true;
+    bool same = true, empty = false;
+    for (int64_t i = 0; i < x->axes; i++) {
+        same = same && (x->sizes[i] == 1 || x->strides[i] == dense.strides[i]);
+        empty = empty || x->sizes[i] == 0;
+    }
+    return same || empty;
 }
 
 /* Exchange axes 1 and 2, of (batch, head, row, dim). */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_int32, c_int64, cast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +13,11 @@ from . import _structs as s
 from ._arrays import Array, address, numbers
 from ._convert import integer
 from ._library import BLOCK_RULE, Error, lib
-from ._problem import BlockLimits
+from ._plan import Plan
+from ._problem import BlockLimits, Problem
 from ._words import TABLES, mask_of
 
+ARRAYS = "start", "key", "first", "last"
 BLOCK = 128
 WHOLE = 1 << 30  # in an entry of key: the interval of a row does not apply
 
@@ -26,7 +28,8 @@ class BlockMask:
 
     Row i of blocks of a mask has entries start[i] up to start[i + 1] of key: blocks of columns,
     ascending, with WHOLE or without. Row r sees columns first[r] .. last[r] of the blocks without
-    it. The mask narrows the mask of the problem. All arrays are int32 and contiguous.
+    it. The mask narrows the mask of the problem. All arrays are int32. They are copied and checked
+    when the mask is made, and cannot be written to.
     """
 
     q_len: int
@@ -35,6 +38,17 @@ class BlockMask:
     key: Array  # (entries,)
     first: Array | None = None  # (sequences, heads, q_len); both or neither
     last: Array | None = None
+    held: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # by ordo.torch
+
+    def __post_init__(self) -> None:
+        for name in ARRAYS:
+            array = getattr(self, name)
+            if isinstance(array, np.ndarray):
+                vars(self)[name] = _fixed(array.copy("C"))
+        _check_lists(self)
+
+    def __reduce__(self) -> Any:  # copies are made, and checked, as masks are
+        return BlockMask, (self.q_len, self.kv_len, self.start, self.key, self.first, self.last)
 
     @staticmethod
     def from_intervals(first: Any, last: Any, kv_len: int) -> BlockMask:
@@ -160,14 +174,28 @@ class BlockMask:
         return seen
 
 
+def _fixed(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+def _check_lists(mask: BlockMask) -> None:
+    """Raise Error if the lists are not those of a mask: the library compares them with a plan."""
+    made = mask.to_c()
+    problem = Problem(
+        batch=made.sequences, heads=made.heads, q_len=made.q_len, kv_len=made.kv_len, head_dim=8,
+        blocks=mask.limits,
+    )  # fmt: skip
+    plan = Plan(problem, backend="cpu")
+    lib.ordo_block_mask_check_lists(plan._handle, byref(made))
+
+
 def _check(name: str, array: Any, shape: tuple[int, ...], axes: int) -> None:
     """Raise Error unless the library can read the array."""
     if not isinstance(array, np.ndarray) or array.dtype != np.int32:
         raise Error("argument", f"block_mask.{name}: expected an int32 array")
     if array.ndim != axes or array.shape != shape:
         raise Error("shape", f"block_mask.{name}.shape {array.shape}: expected {shape}")
-    if not array.flags.c_contiguous:
-        raise Error("argument", f"block_mask.{name}: expected a contiguous array")
 
 
 def _length(name: str, value: Any) -> int:
@@ -185,14 +213,17 @@ def _made(function: Any, *arguments: Any) -> BlockMask:
     try:
         m = mask.contents
         shape, blocks = (m.sequences, m.heads), -(-m.q_len // BLOCK)
-        return BlockMask(
-            m.q_len,
-            m.kv_len,
-            _array(m.start, *shape, blocks + 1),
-            _array(m.key, m.entries),
-            _array(m.first, *shape, m.q_len),
-            _array(m.last, *shape, m.q_len),
+        made = object.__new__(BlockMask)  # whose lists need no check
+        vars(made).update(
+            q_len=m.q_len,
+            kv_len=m.kv_len,
+            start=_array(m.start, *shape, blocks + 1),
+            key=_array(m.key, m.entries),
+            first=_array(m.first, *shape, m.q_len),
+            last=_array(m.last, *shape, m.q_len),
+            held={},
         )
+        return made
     finally:
         lib.ordo_block_mask_destroy(mask)
 
@@ -200,5 +231,6 @@ def _made(function: Any, *arguments: Any) -> BlockMask:
 def _array(place: int, *shape: int) -> Array:
     count = int(np.prod(shape))
     if count == 0:
-        return np.zeros(shape, np.int32)
-    return np.ctypeslib.as_array(cast(place, POINTER(c_int32)), (count,)).reshape(shape).copy()
+        return _fixed(np.zeros(shape, np.int32))
+    found = np.ctypeslib.as_array(cast(place, POINTER(c_int32)), (count,))
+    return _fixed(found.reshape(shape).copy())

@@ -110,20 +110,20 @@ def test_refusals():
 
     wrong = good.key.copy()
     wrong[0] = 3
-    changed = ordo.BlockMask(300, 300, good.start, wrong, good.first, good.last)
-    refused(r"block_mask.key\[0\] 3", lambda: ordo.attention(q, k, v, block_mask=changed))
+    lists = good.start, wrong, good.first, good.last
+    refused(r"block_mask.key\[0\] 3", lambda: ordo.BlockMask(300, 300, *lists))
     longer = ordo.BlockMask.from_chunks(310, 300, 5)
     refused("block_mask.q_len 310: expected", lambda: ordo.attention(q, k, v, block_mask=longer))
-    floats = ordo.BlockMask(300, 300, good.start.astype(np.int64), good.key)
-    refused("block_mask.start: expected an int32", lambda: ordo.attention(q, k, v, block_mask=floats))
+    floats = good.start.astype(np.int64)
+    refused("block_mask.start: expected an int32", lambda: ordo.BlockMask(300, 300, floats, good.key))
     for name, array in [
         ("start", good.start[:, :, :-1]), ("start", good.start[0]), ("first", good.first[:, :, :9]),
         ("last", good.last[0]), ("key", good.key.reshape(1, -1)),
     ]:  # fmt: skip
         arrays = dict(start=good.start, key=good.key, first=good.first, last=good.last)
-        short = ordo.BlockMask(300, 300, **arrays | {name: array.copy()})
-        refused(rf"block_mask.{name}.shape .*: expected \(", lambda: short.limits)
-    refused("block_mask.q_len", lambda: ordo.BlockMask(2.5, 300, good.start, good.key).limits)
+        given = arrays | {name: array}
+        refused(rf"block_mask.{name}.shape .*: expected \(", lambda: ordo.BlockMask(300, 300, **given))
+    refused("block_mask.q_len", lambda: ordo.BlockMask(2.5, 300, good.start, good.key))
     refused("block_mask given", lambda: ordo.forward(ordo.Plan(p), q, k, v, block_mask=good))
     refused("block mask", lambda: ordo.Plan(p.replace(blocks=good.limits), order="twin"))
     refused("row 0: sees columns 1 and 3, but not 2",

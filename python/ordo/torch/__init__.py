@@ -14,6 +14,7 @@ CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, auto
 
 from ._attention import attention
 from ._backward_part import backward_part
+from ._blocks import block_mask
 from ._dropout import PreparedDropout, set_mask_memory
 from ._flash import (
     flash_attn_func,
@@ -23,7 +24,6 @@ from ._flash import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
-from ._flex import block_mask
 from ._lengths import check_lengths
 from ._module import Attention
 from ._prepare import prepare_dropout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,11 +13,10 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from . import _front as f
-from ._blocks import _plan_of as _block_plans
-from ._blocks import attend_blocks, block_mask_of
+from ._blocks import lists_of_mask
 from ._dropout import provide
 from ._inputs import NO_LISTS, Call, Lists, Rules, call_of, check, empty, refuse_negative, sequences
-from ._layout import filled, takes_strides, width_of
+from ._layout import filled, width_of
 from ._lengths import check as check_lists
 from ._lengths import checked, close_gaps, ends_beside, ends_of, full_lengths
 from ._node import plain, run
@@ -81,7 +79,8 @@ def attention(
         prepared        what prepare_dropout() returned for this call: seed and offset, and the
                         keep bits, which were made while other work ran
         block_mask      an ordo.BlockMask, or FlexAttention's, which each call converts as
-                        ordo.torch.block_mask() does: narrows the mask; on CUDA up to head size 128
+                        ordo.torch.block_mask() does: narrows the mask; on CUDA up to head size 128;
+                        a graph needs an ordo.BlockMask, and a CUDA graph one that is there already
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
@@ -94,10 +93,8 @@ def attention(
             return done
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
-        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink,
+        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink, block_mask,
     )  # fmt: skip
-    if block_mask is not None:
-        return _in_blocks(q, k, v, arguments, block_mask)
     return call(q, k, v, arguments)
 
 
@@ -126,6 +123,7 @@ class Arguments(NamedTuple):
     sequence_ids: Tensor | None = None
     prepared: Any = None  # a PreparedDropout
     sink: Tensor | None = None
+    block_mask: Any = None
 
 
 _RULES = Arguments._fields.index("seed")
@@ -150,7 +148,6 @@ def forget() -> None:
     forget_plans()
     _rules.clear()
     _shapes.clear()
-    _block_plans.cache_clear()
 
 
 # ---- calls without lists whose rules are known ----
@@ -246,8 +243,6 @@ def attend(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse), with gradients for q, k, v and sink. `prepared` is a PreparedDropout."""
     if sink is not None:
-        if not isinstance(sink, Tensor):
-            raise Error("argument", f"sink {sink!r}: expected a tensor")
         if "DTensor" in (type(q).__name__, type(sink).__name__):
             raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
         sink = sink.to(device=q.device, dtype=torch.float32).contiguous()
@@ -261,7 +256,7 @@ def attend(
         check_lists(problem_of(q, k, v, lists, rules), lists)
     if lists.rng is not None and not torch.compiler.is_compiling():
         provide(lists.rng.device)
-    if sink is not None and _no_keys(q, k, sink, lists):
+    if sink is not None and _no_keys(q, k, lists):
         o, lse = attend(q, k, v, lists, rules)
         seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs
         return torch.where(o == 0, o, sink[:, None].to(o)), torch.where(seen, sink[:, None], lse)
@@ -272,43 +267,15 @@ def attend(
     return o[..., :dim].contiguous() if width else o, lse
 
 
-def _no_keys(q: Tensor, k: Tensor, sink: Tensor, lists: Lists) -> bool:
+def _no_keys(q: Tensor, k: Tensor, lists: Lists) -> bool:
     """Whether there are rows that see the sink alone."""
     if k.shape[-3] != 0 or 0 in (sequences(q, lists), q.shape[-3]):
         return False
-    if sink.shape != (q.shape[-2],):
-        raise Error("shape", f"sink.shape {tuple(sink.shape)}: expected ({q.shape[-2]},)")
     if lists.cu_q is not None or lists.q_lens is not None:
         raise Error(
             "unsupported", "sink given, no keys: expected a dense batch; it is packed or padded"
         )
     return True
-
-
-def _in_blocks(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, given: Any
-) -> tuple[Tensor, Tensor]:
-    """(o, lse) under a block mask. What is refused is refused before a seed is drawn, lengths on
-    the CPU excepted, which the pass checks."""
-    _check_kinds(q, k, v, a)
-    if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
-        raise Error("unsupported", "block_mask, cu_q with q_lens or kv_lens: expected one of them")
-    if a.prepared is not None:
-        raise Error("unsupported", "block_mask, prepared: expected one of them")
-    mask = block_mask_of(given, q)
-    if not plain(q, k, v):
-        raise Error(
-            "unsupported",
-            "block_mask: expected plain tensors, outside torch.compile and modes such as FlopCounterMode",
-        )
-    a, draw = numbers(a), None
-    if a.dropout_p > 0 and a.seed is None and a.rng_state is None:
-        draw = functools.partial(rng_of, q, generator=a.generator)
-        until = torch.empty(2, dtype=torch.int64, device=q.device)
-        a = a._replace(rng_state=until, generator=None)
-    q, k, v, lists, rules = prepare(q, k, v, a)
-    q, k, v = (x if takes_strides(x) else x.contiguous() for x in (q, k, v))
-    return attend_blocks(q, k, v, lists, rules, mask, a.sink, draw)
 
 
 def _with_prepared(a: Arguments) -> Arguments:
@@ -376,8 +343,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     """Convert the caller's arguments to those of the operator."""
     _check_kinds(q, k, v, a)
     _check_packed(a)
-    if isinstance(a.sink, Tensor):
-        _refuse_complex("sink", a.sink)
+    if a.sink is not None:
+        _check_sink(q, a.sink)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
     if a.scale is None:
@@ -390,6 +357,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     lists, max_q, max_kv = _lists(q, k, a)
+    if a.block_mask is not None:
+        lists = _with_mask(q, k, lists, max_q, max_kv, a.block_mask)
     left, right = window_of(a.window)
     rules = Rules(
         max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
@@ -463,6 +432,14 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
             refuse_negative(name, x)
 
 
+def _check_sink(q: Tensor, sink: Any) -> None:
+    if not isinstance(sink, Tensor):
+        raise Error("argument", f"sink {sink!r}: expected a tensor")
+    if sink.shape != (q.shape[-2],):
+        raise Error("shape", f"sink.shape {tuple(sink.shape)}: expected ({q.shape[-2]},)")
+    _refuse_complex("sink", sink)
+
+
 def _refuse_complex(name: str, x: Tensor) -> None:
     """A cast would leave the imaginary part out."""
     if x.dtype.is_complex:
@@ -491,6 +468,19 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
     return Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
+
+
+def _with_mask(q: Tensor, k: Tensor, lists: Lists, max_q: int, max_kv: int, mask: Any) -> Lists:
+    """The lists with those of a block mask."""
+    if type(q).__name__ == "DTensor":
+        raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
+    packed = lists.cu_q is not None
+    if q.dim() != 4 - packed or k.dim() != 4 - packed:
+        check(q, k, k, lists)
+    if not packed:
+        max_q, max_kv = q.shape[1], k.shape[1]
+    made = lists_of_mask(mask, q, max_q, max_kv, sequences(q, lists), packed)
+    return Lists(*lists[:7], *made)
 
 
 def _numbers(shard: Shard) -> tuple[int, ...]:

@@ -1,150 +1,278 @@
-"""Attention under block masks."""
+"""Block masks as the operators take them, lists on the device of a call; and FlexAttention's.
+
+An ordo.BlockMask cannot change: its lists are copied to a device once. A mask of FlexAttention can:
+its lists and the tensors that its rule reads may be written to past PyTorch's counter of writes, by
+a CUDA graph or a kernel. So it is read whenever block_mask() is called, by attention() at each call,
+and nothing is kept.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from .._attention import backward, forward
-from .._blocks import BlockMask
+from .._blocks import ARRAYS, BLOCK, WHOLE, BlockMask
 from .._library import Error
-from .._plan import Plan
-from .._problem import Problem
-from . import _blocks_device
-from ._blocks_kept import kept_mask
-from ._flex import block_mask
-from ._inputs import Lists, Rules, check
-from ._plans import machine_of, problem_of
-from ._watch import watchers
-
-Attended = tuple[Tensor, Tensor]
 
 
-def block_mask_of(given: Any, q: Tensor) -> BlockMask:
-    """The mask that a call is given, ordo's or FlexAttention's."""
-    if not (q.is_cpu or q.is_cuda):
-        raise Error("unsupported", f"block_mask, q.device {q.device}: expected cpu or cuda")
-    if isinstance(given, BlockMask):
-        return given
-    sequences = q.shape[0] if q.dim() == 4 else None  # packed: not known here
-    return block_mask(given, sequences, q.shape[-2])
+class Blocks(NamedTuple):
+    """The lists of a block mask on a device; first and last None where every column is seen."""
+
+    start: Any
+    key: Any
+    first: Any
+    last: Any
 
 
-def attend_blocks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lists: Lists,
-    rules: Rules,
-    mask: BlockMask,
-    sink: Any,
-    draw: Callable[[], Tensor] | None = None,
-) -> Attended:
-    """(o, lse) with gradients. `draw` makes the lists.rng to use, after the checks."""
-    check(q, k, v, lists, rules.dropout_p)
-    if sink is not None and (not isinstance(sink, Tensor) or sink.shape != (q.shape[-2],)):
-        raise Error("shape", f"sink {sink!r}: expected a tensor of shape ({q.shape[-2]},)")
-    problem = problem_of(q, k, v, lists, rules).replace(blocks=mask.limits)
-    plan = _plan_of(problem, q.device.index if q.is_cuda else None)
-    kept = kept_mask(mask)
-    kept.check(plan)
-    sink = None if sink is None else sink.to(device=q.device, dtype=torch.float32)
-    if draw is not None:
-        lists = lists._replace(rng=draw())
-    for watch in watchers:
-        watch(plan, lists.rng)
-    made: Attended
-    if q.is_cuda:
-        made = _AttendThere.apply(q, k, v, sink, plan, lists, kept.on(q.device))
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_captured: list[Blocks] = []  # which CUDA graphs read, for as long as these may run
+
+
+def blocks_on(mask: BlockMask, device: torch.device) -> Blocks:
+    """The lists of a mask on a device, for a call on its current stream: those of another stream
+    are not taken, since their memory is reused in the order of the stream they were made on."""
+    if _compiling():  # a graph sees tensors: those of another mask need no other graph
+        return _there(mask, device, "torch.compile")
+    if _modes():  # tensors that are made here are not what they seem
+        return _upload(mask, device)
+    place: Any = device
+    if device.type == "cuda":
+        place = device, _stream(device.index)  # type: ignore[misc]
+        if torch.cuda.is_current_stream_capturing():
+            there = _there(mask, device, "a CUDA graph")
+            if not any(there is x for x in _captured):
+                _captured.append(there)
+            return there
+    there = mask.held.get(place)
+    if there is None:
+        with torch.inference_mode(False):  # a later call may have gradients
+            there = _upload(mask, device)
+        mask.held[place] = mask.held[device] = there
+    return there  # type: ignore[no-any-return]
+
+
+def _upload(mask: BlockMask, device: torch.device) -> Blocks:
+    """Copies, complete on every stream when this returns."""
+    arrays = (getattr(mask, name) for name in ARRAYS)
+    return Blocks(*[None if x is None else torch.tensor(x, device=device) for x in arrays])
+
+
+def _there(mask: BlockMask, device: torch.device, where: str) -> Blocks:
+    """Lists that are on a device already."""
+    made: Blocks | None = mask.held.get(device)
+    if made is None:
+        raise Error(
+            "unsupported",
+            f"block_mask in {where}: its lists are not on {device}: expected what "
+            "ordo.torch.block_mask(mask, device=...) returns",
+        )
+    return made
+
+
+def lists_of_mask(
+    given: Any, q: Tensor, q_len: Any, kv_len: Any, sequences: Any, packed: bool
+) -> Blocks:
+    """The lists of a mask, ordo's or FlexAttention's, on the device of q; Error if it is not one of
+    this call."""
+    device, heads, mask = q.device, q.shape[-2], given
+    if device.type != "cpu" and device.type != "cuda":
+        raise Error("unsupported", f"block_mask, q.device {device}: expected cpu or cuda")
+    if not isinstance(given, BlockMask):
+        if _compiling():
+            expected = "expected what ordo.torch.block_mask(mask) returns"
+            raise Error("unsupported", f"block_mask in torch.compile: {expected}")
+        mask = block_mask(given, None if packed else sequences, heads)
+    if mask.q_len != q_len or mask.kv_len != kv_len:
+        name, found, expected = (
+            ("q_len", mask.q_len, q_len) if mask.q_len != q_len else ("kv_len", mask.kv_len, kv_len)
+        )
+        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
+    made = blocks_on(mask, device)
+    masks, each = made.start.shape[:2]
+    if masks not in (1, sequences) or each not in (1, heads):
+        name, found, expected = (
+            ("heads", each, heads) if masks in (1, sequences) else ("sequences", masks, sequences)
+        )
+        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
+    return made
+
+
+# ---- masks of FlexAttention ----
+
+
+def block_mask(
+    mask: Any, batch: int | None = None, heads: int | None = None, *, device: Any = None
+) -> BlockMask:
+    """A block mask of torch.nn.attention.flex_attention as it is now, as an ordo.BlockMask.
+
+    Its full blocks are whole. The elements of the others are those of its mask_mod, of which each
+    row has to see one interval of columns: documents, causal masks and windows do. Waits for the
+    device of the mask. What is written to its lists or to tensors of its rule later does not count.
+
+    Lists that all sequences or heads share are those of b or h 0: a mask_mod that depends on b or h
+    is refused then, unless `batch` or `heads`, of the calls that the result is for, is 1.
+
+    The result's lists are copied to `device`, or with a mask on CUDA to its device, where graphs of
+    torch.compile and CUDA graphs find them; an ordo.BlockMask is given back, with its lists there.
+    """
+    if isinstance(mask, BlockMask):
+        made = mask
+    elif hasattr(mask, "kv_num_blocks") and hasattr(mask, "mask_mod"):
+        made = _converted(mask, batch, heads)
+        device = mask.kv_num_blocks.device if device is None else device
     else:
-        made = _Attend.apply(q, k, v, sink, plan, _lists(lists), kept.own)
+        raise Error("argument", f"block_mask {mask!r}: expected ordo.BlockMask or FlexAttention's")
+    if device is not None:
+        blocks_on(made, torch.empty(0, device=device).device)  # with its number
     return made
 
 
-@functools.lru_cache(maxsize=64)
-def _plan_of(problem: Problem, device: int | None) -> Plan:
-    if device is None:
-        return Plan(problem, backend="cpu")
-    return Plan(problem, machine_of(device), backend="cuda")
+def _converted(mask: Any, batch: int | None, heads: int | None) -> BlockMask:
+    if tuple(mask.BLOCK_SIZE) != (BLOCK, BLOCK):
+        raise Error("unsupported", f"block_mask.BLOCK_SIZE {mask.BLOCK_SIZE}: expected 128 x 128")
+    for axis, (name, count) in enumerate((("b", batch), ("h", heads))):
+        if count != 1 and mask.kv_num_blocks.shape[axis] == 1 and _depends(mask, axis):
+            raise Error(
+                "unsupported",
+                f"block_mask.mask_mod: depends on {name}, and the lists of blocks are those of "
+                f"{name} 0: expected create_block_mask() with {name.upper()}, not None",
+            )
+    rows, columns = mask.seq_lengths
+    shape, blocks = mask.kv_num_blocks.shape[:2], -(-rows // BLOCK)
+    parts = _places(mask.kv_num_blocks, mask.kv_indices, blocks)
+    fulls = _places(mask.full_kv_num_blocks, mask.full_kv_indices, blocks)
+    first, last = _intervals(mask, parts, rows, columns)
+    b, h, i, j = np.concatenate((parts, fulls), 1)
+    whole = np.repeat((0, WHOLE), (parts.shape[1], fulls.shape[1]))
+    row = (b * shape[1] + h) * blocks + i
+    order = np.lexsort((j, row))
+    ends = np.searchsorted(row[order], np.arange(shape[0] * shape[1] * blocks + 1))
+    at = np.arange(shape[0] * shape[1])[:, None] * blocks + np.arange(blocks + 1)
+    start = ends[at].reshape(*shape, blocks + 1).astype(np.int32)
+    return BlockMask(rows, columns, start, (j | whole)[order].astype(np.int32), first, last)
 
 
-def _lists(lists: Lists) -> dict[str, Any]:
-    """The keywords of forward(): copies, so that the backward pass has the same."""
-    given = {name: x for name, x in lists._asdict().items() if x is not None}
-    made: dict[str, Any] = {name: _array(x).copy() for name, x in given.items() if name != "rng"}
-    if lists.rng is not None:
-        made["seed"], made["offset"] = (x % 2**64 for x in lists.rng.tolist())
-    return made
+def _depends(mask: Any, axis: int) -> bool:
+    """Whether the rule depends on b (axis 0) or h (axis 1), or does what vmap cannot follow. vmap
+    knows which results follow from its argument, and refuses out_dims None for them."""
+    one = torch.zeros(1, dtype=torch.int64, device=mask.kv_num_blocks.device)
+
+    def elements(x: Tensor) -> Tensor:
+        b, h = (x if at == axis else one[0] for at in (0, 1))
+
+        def element(row: Tensor, column: Tensor) -> Tensor:
+            with _Shaped(x, one[0]):
+                return torch.as_tensor(mask.mask_mod(b, h, row, column), device=one.device)
+
+        return torch.vmap(element)(one, one)
+
+    try:
+        torch.vmap(elements, out_dims=None)(one)
+    except Exception:  # vmap's, whose kinds are many: a rule that is wrong fails when it is read
+        return True
+    return False
 
 
-def _array(x: Tensor) -> Any:
-    """The same memory as an array; bfloat16 as uint16."""
-    x = x.detach()
-    return x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+class _Shaped(TorchFunctionMode):
+    """Tensors with the type and device of x are made from `alike` instead, so that vmap does not
+    take them for results of x: and_masks() and noop_mask() of FlexAttention make such."""
+
+    def __init__(self, x: Tensor, alike: Tensor) -> None:
+        super().__init__()
+        self.x, self.alike = x, alike
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _MADE_ALIKE and args and args[0] is self.x:
+            args = self.alike, *args[1:]
+        return func(*args, **(kwargs or {}))
 
 
-class _Attend(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, plan: Plan, lists: Any, mask: Any
-    ) -> Attended:
-        o = q.new_empty(*q.shape[:-1], v.shape[-1])
-        lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3], dtype=torch.float32)
-        rest = dict(lists, block_mask=mask, threads=torch.get_num_threads())
-        given = [_array(x) for x in (q, k, v)]
-        forward(plan, *given, o=_array(o), lse=_array(lse), sink=_sink_of(sink), **rest)
-        ctx.save_for_backward(q, k, v, o, lse, sink)
-        ctx.plan, ctx.rest = plan, rest
-        return o, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
-        q, k, v, o, lse, sink = ctx.saved_tensors
-        dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
-        dsink = None if sink is None else sink.new_empty(sink.shape)
-        given: list[Any] = [_array(x) for x in (q, k, v, o, lse, dout.contiguous())]
-        sinks = dict(sink=_sink_of(sink), dsink=_sink_of(dsink))
-        rest = dict(ctx.rest, dlse=_array(dlse.contiguous()), **sinks)
-        backward(ctx.plan, *given, dq=_array(dq), dk=_array(dk), dv=_array(dv), **rest)
-        return dq, dk, dv, dsink, None, None, None
+_MADE_ALIKE = (
+    Tensor.new_ones, Tensor.new_zeros, Tensor.new_full,
+    torch.ones_like, torch.zeros_like, torch.full_like,
+)  # fmt: skip
 
 
-class _AttendThere(torch.autograd.Function):
-    """The same on a CUDA device."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, plan: Plan, lists: Lists, mask: Any
-    ) -> Attended:
-        q, k, v = map(_blocks_device.readable, (q, k, v))
-        o = q.new_empty(*q.shape[:-1], v.shape[-1])
-        lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3], dtype=torch.float32)
-        sink = None if sink is None else sink.detach().contiguous()
-        given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink)
-        _blocks_device.run("forward", plan, lists, mask, given)
-        # Saved, not held: autograd then refuses lists that were changed between the passes.
-        ctx.save_for_backward(q, k, v, o, lse, sink, *lists)
-        ctx.plan, ctx.mask = plan, mask
-        return o, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
-        q, k, v, o, lse, sink, *lists = ctx.saved_tensors
-        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
-        dsink = None if sink is None else torch.empty_like(sink)
-        grads = dict(dq=dq, dk=dk, dv=dv, dsink=dsink)
-        ends = dict(dout=_blocks_device.readable(dout), dlse=dlse.contiguous())
-        given = dict(q=q, k=k, v=v, o=o, lse=lse, sink=sink, **ends, **grads)
-        _blocks_device.run("backward", ctx.plan, Lists(*lists), ctx.mask, given)
-        return dq, dk, dv, dsink, None, None, None
+def _places(counts: Tensor | None, indices: Tensor | None, blocks: int) -> Any:
+    """(sequence, head, row of blocks, column of blocks) of each block, as rows of an array."""
+    if counts is None or indices is None:
+        return np.zeros((4, 0), np.int64)
+    number, index = counts[:, :, :blocks].cpu().numpy(), indices[:, :, :blocks].cpu().numpy()
+    b, h, i, at = np.nonzero(np.arange(index.shape[-1]) < number[..., None])
+    return np.stack((b, h, i, index[b, h, i, at].astype(np.int64)))
 
 
-def _sink_of(sink: Tensor | None) -> Any:
-    return None if sink is None else _array(sink)
+_AT_ONCE = 1 << 9  # blocks whose elements are computed together
+
+
+def _intervals(mask: Any, parts: Any, rows: int, columns: int) -> Any:
+    """The first and the last column that each row sees of partial blocks; if none, one behind the
+    columns and -1."""
+    shape = *mask.kv_num_blocks.shape[:2], -(-rows // BLOCK) * BLOCK
+    first, last = np.full(shape, columns, np.int32), np.full(shape, -1, np.int32)
+    seen, between = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    pieces = [parts[:, at : at + _AT_ONCE] for at in range(0, parts.shape[1], _AT_ONCE)]
+    for some in pieces:
+        b, h, i, j = some
+        lines = i[:, None] * BLOCK + np.arange(BLOCK)
+        at = b[:, None], h[:, None], lines
+        low, high, count = _seen(mask, some, rows, columns)
+        np.minimum.at(first, at, low)
+        np.maximum.at(last, at, high)
+        np.add.at(seen, at, count)
+    for some in pieces:  # columns of listed blocks between the first and the last
+        b, h, i, j = some
+        at = b[:, None], h[:, None], i[:, None] * BLOCK + np.arange(BLOCK)
+        end = np.minimum((j + 1) * BLOCK, columns)[:, None]
+        inside = np.minimum(last[at] + 1, end) - np.maximum(first[at], j[:, None] * BLOCK)
+        np.add.at(between, at, np.maximum(inside, 0))
+    wrong = np.argwhere(seen != between)
+    if len(wrong):
+        _refuse(mask, parts, *wrong[0], first, last, columns)
+    return tuple(np.ascontiguousarray(x[..., :rows]) for x in (first, last))
+
+
+def _seen(mask: Any, some: Any, rows: int, columns: int) -> Any:
+    """Of each row of these blocks: the first and last column that it sees, and how many."""
+    device = mask.kv_num_blocks.device
+
+    def element(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        return torch.as_tensor(mask.mask_mod(b, h, row, column), device=device)
+
+    # Of single elements, as the words of the rule have it.
+    each = torch.vmap(torch.vmap(torch.vmap(element, (None, None, None, 0)), (None, None, 0, None)))
+    b, h, i, j = torch.from_numpy(np.ascontiguousarray(some)).to(device)
+    inner = torch.arange(BLOCK, device=device)
+    row, column = i[:, None] * BLOCK + inner, j[:, None] * BLOCK + inner
+    # A rule may read tensors by row and column: those outside are read as the last ones.
+    made = each(b, h, row.clamp(max=rows - 1), column.clamp(max=columns - 1)).bool()
+    made = made & (row < rows)[:, :, None] & (column < columns)[:, None]
+    ones = made.to(torch.int8)
+    any_ = made.any(-1)
+    low = torch.where(any_, column[:, :1] + ones.argmax(-1), columns)
+    high = torch.where(any_, column[:, -1:] - ones.flip(-1).argmax(-1), -1)
+    return [x.cpu().numpy() for x in (low.int(), high.int(), made.sum(-1))]
+
+
+def _refuse(mask: Any, parts: Any, b: Any, h: Any, row: Any, first: Any, last: Any, columns: int) -> None:
+    """Raise the Error of a row that sees more than one interval."""
+    low, high = first[b, h, row], last[b, h, row]
+    mine = (parts[0] == b) & (parts[1] == h) & (parts[2] == row // BLOCK)
+    places = [x for j in sorted(parts[3, mine]) for x in range(j * BLOCK, min((j + 1) * BLOCK, columns))]
+    device = mask.kv_num_blocks.device
+    given = [torch.tensor(int(x), device=device) for x in (b, h, row)]
+    for place in (x for x in places if low <= x <= high):
+        if not mask.mask_mod(*given, torch.tensor(place, device=device)):
+            raise Error(
+                "unsupported",
+                f"block_mask.mask_mod: row {row} sees columns {low} and {high}, but not {place}: "
+                "expected one interval of columns per row in partial blocks, as documents, causal "
+                "masks and windows have",
+            )
+    raise Error("unsupported", f"block_mask.mask_mod: row {row} sees other columns when read again")

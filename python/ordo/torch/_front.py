@@ -25,12 +25,13 @@ from .._library import Error, path
 
 # Tensors in `more`, and the other flags; as in python/front/call.h.
 RNG, CU_Q, CU_KV, Q_LENS, KV_LENS, IDS, SLOPES, BITS = (1 << x for x in range(8))
+BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST = (1 << x for x in range(8, 12))
 SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK = (
     1 << x for x in range(15, 26)
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 5  # of what the operators take, as in front.c
+_REVISION = 6  # of what the operators take, as in front.c
 _CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _SCHEMAS = {

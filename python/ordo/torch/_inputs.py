@@ -42,10 +42,17 @@ class Lists(NamedTuple):
     kv_lens: Tensor | None = None
     sequence_ids: Tensor | None = None
     slopes: Tensor | None = None
+    block_start: Tensor | None = None  # of a block mask; _blocks.py
+    block_key: Tensor | None = None
+    block_first: Tensor | None = None
+    block_last: Tensor | None = None
 
 
 NO_LISTS = Lists()
-_FLAGS = (f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES)  # of Lists
+_FLAGS = (  # of Lists
+    f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES,
+    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST,
+)  # fmt: skip
 _MASKS = {"full": 0, "causal": f.CAUSAL, "causal-top-left": f.TOP_LEFT}
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
 
@@ -67,12 +74,12 @@ def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
         raise Error("argument", f"keying {rules.keying!r}: expected ordo or fa2")
     flags, more = _MASKS[rules.mask] | _KEYINGS[rules.keying], []
     for x, flag in zip(lists, _FLAGS):
+        if flag == f.BLOCK_START and bits is not None:
+            flags |= f.BITS
+            more.append(bits)
         if x is not None:
             flags |= flag
             more.append(x)
-    if bits is not None:
-        flags |= f.BITS
-        more.append(bits)
     sizes: tuple[Any, ...] = ()
     if rules.left != -1 or rules.right != -1 or lists.cu_q is not None or rules.shard:
         shard = rules.shard or (0,) * 7
@@ -82,8 +89,8 @@ def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
 
 def lists_of(flags: int, more: Any) -> Lists:
     """The lists among the tensors of a call."""
-    given = iter(more)
-    return Lists(*[next(given) if flags & flag else None for flag in _FLAGS])
+    given = dict(zip((1 << x for x in range(f.SINK.bit_length()) if flags >> x & 1), more))
+    return Lists(*[given.get(flag) for flag in _FLAGS])
 
 
 def rules_of(flags: int, scale: float, softcap: float, dropout_p: float, sizes: Any) -> Rules:
@@ -158,6 +165,9 @@ def check_lists(q: Tensor, lists: Lists) -> None:
                 f"({batch}, {heads})",
             )
         _check_list("slopes", lists.slopes, torch.float32, q)
+    for name, x in zip(Lists._fields[7:], lists[7:]):
+        if x is not None:
+            _check_list(name.replace("_", "_mask.", 1), x, torch.int32, q)
 
 
 def check_rng(rng: Tensor, q: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._machine import Machine
 from .._plan import Plan
-from .._problem import Problem, Shard, dropout_of
+from .._problem import BlockLimits, Problem, Shard, dropout_of
 from ._inputs import DTYPES, Lists, Rules, empty, sequences
 
 
@@ -53,8 +53,17 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> P
         softcap=rules.softcap,
         alibi=lists.slopes is not None,
         dropout=dropout_of(rules.dropout_p, rules.keying),  # type: ignore[arg-type]
+        blocks=_limits(q, k, lists),
         shard=Shard(**dict(zip(Shard.__dataclass_fields__, rules.shard))),
     )
+
+
+def _limits(q: Tensor, k: Tensor, lists: Lists) -> BlockLimits:
+    start, key = lists.block_start, lists.block_key
+    if start is None or key is None or empty(q, k, lists):
+        return BlockLimits()
+    entries = 1 << max(0, key.shape[0] - 1).bit_length()
+    return BlockLimits(entries=entries, per_sequence=start.shape[0] > 1, per_head=start.shape[1] > 1)
 
 
 def _window(rules: Rules) -> tuple[int, int] | None:

@@ -63,12 +63,7 @@ def allowed(v: Values, situation: str) -> bool:
         return False  # whose numbers go to whichever thread comes first
     if v["dropout"] == "prepared" and (v["layout"] != "dense" or v["entry"] != "attention"):
         return False
-    if v["blocks"] == "given" and (
-        situation not in PLAIN or v["layout"] != "dense" or v["lengths"] != "equal"
-        or v["dropout"] == "prepared" or v["shard"] == "given" or v["strides"] == "negative"
-    ):  # fmt: skip
-        return False
-    if v["blocks"] == "given" and situation in ("retained", "compiled autograd"):
+    if v["blocks"] == "given" and (situation == "dtensor" or v["shard"] == "given" or empty):
         return False
     if v["shard"] == "given" and (v["mask"] == "top-left" or v["layout"] == "gaps" or empty):
         return False
@@ -201,8 +196,7 @@ class Case:
         if v["shard"] == "given":
             self.keywords["shard"] = ordo.Shard(batch0=2, head0=heads, heads_total=3 * heads)
         if v["blocks"] == "given":
-            documents = torch.arange(rows) * 3 // max(rows, 1)
-            self.keywords["block_mask"] = ordo.BlockMask.from_documents(documents.numpy())
+            self.keywords["block_mask"] = self._mask(r, rows, columns, batch, heads)
         self._dropout(r)
         self.function = ENTRIES[v["entry"]].make(self)
 
@@ -233,6 +227,20 @@ class Case:
             self.keywords["kv_lens"] = ints([r.randint(0, x) for x in each[1]])
         behind = 0 if empty or r.random() < 0.5 else 3  # rows of no sequence
         return (totals[0] + behind,), (totals[1] + behind,)
+
+    def _mask(self, r: random.Random, rows: int, columns: int, batch: int, heads: int) -> Any:
+        """Intervals of columns of each row; of each sequence and head, or shared."""
+        rows, columns = self.keywords.get("max_q", rows), self.keywords.get("max_kv", columns)
+        own = [r.choice((1, most)) for most in (batch, heads)]
+
+        def one() -> Any:
+            first = torch.randint(columns, (rows,), generator=self._random)
+            last = first + torch.randint(-1, columns, (rows,), generator=self._random)
+            ends = last.clamp(max=columns - 1)
+            return ordo.BlockMask.from_intervals(first.numpy(), ends.numpy(), columns)
+
+        mask = ordo.BlockMask.join([[one() for _ in range(own[1])] for _ in range(own[0])])
+        return ordo.torch.block_mask(mask, device=self.device)
 
     def _dropout(self, r: random.Random) -> None:
         source = self.values["dropout"]

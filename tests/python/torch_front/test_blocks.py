@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import functools
-from types import SimpleNamespace
+import pickle
 
 import numpy as np
 import ordo
 import ordo.torch
 import pytest
 import torch
-from ordo.torch import _attention, _blocks_kept
-from ordo.torch._blocks_kept import Kept
+from ordo.torch._attention import forget
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import (
     and_masks,
@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import (
     noop_mask,
     or_masks,
 )
-from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 IDS = torch.arange(400) // 150
 
@@ -180,78 +180,8 @@ def test_sinks():
         made.append([o, lse, *torch.autograd.grad((o * o).sum() + lse.sum(), (q, k, v, sink))])
     same_bits(*made)
     for wrong in (sink[:3], [0.0] * 4):
-        with pytest.raises(ordo.Error, match="sink.*expected a tensor of shape"):
+        with pytest.raises(ordo.Error, match="sink.*expected"):
             ordo.torch.attention(q, k, v, sink=wrong, block_mask=mask)
-
-
-def test_the_backward_pass_has_the_lists_of_the_forward_pass():
-    q, k, v = [x.detach().flatten(0, 1).requires_grad_() for x in tensors()]
-    mask = ordo.BlockMask.from_chunks(400, 400, 90)
-    rest = dict(max_q=400, max_kv=400, causal=True, block_mask=mask)
-    ends = torch.tensor([0, 400, 800], dtype=torch.int32)
-    expected = results(q, k, v, cu_q=ends, **rest)
-    o, lse = ordo.torch.attention(q, k, v, cu_q=ends, **rest)
-    ends[1] = 300
-    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
-    loss = (o * weight).sum() + lse.sum()
-    same_bits(expected[2:], torch.autograd.grad(loss, (q, k, v)))
-
-
-def test_the_backward_pass_has_the_block_mask_of_the_forward_pass():
-    given = tensors()
-    mask = ordo.BlockMask.from_chunks(400, 400, 90)
-    expected = results(*given, block_mask=mask)
-    o, lse = ordo.torch.attention(*given, block_mask=mask)
-    mask.first[:], mask.last[:] = 0, 399
-    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
-    same_bits(expected[2:], torch.autograd.grad((o * weight).sum() + lse.sum(), given))
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """The lists of the passes on a device, which are not run."""
-    made = []
-
-    def run(direction, plan, lists, mask, given):
-        made.append(ordo.torch._inputs.Lists(*[None if x is None else x.clone() for x in lists]))
-        for name in ("o", "lse") if direction == "forward" else ("dq", "dk", "dv"):
-            given[name].zero_()
-
-    monkeypatch.setattr("ordo.torch._blocks_device.run", run)
-    return made
-
-
-def attend_there(q, k, v, lists):
-    return ordo.torch._blocks._AttendThere.apply(q, k, v, None, None, lists, None)[0].sum()
-
-
-LISTS = ordo.torch._inputs.Lists(
-    rng=torch.tensor([3, 4]),
-    q_lens=torch.tensor([400, 300], dtype=torch.int32),
-    kv_lens=torch.tensor([400, 300], dtype=torch.int32),
-    sequence_ids=torch.tensor([7, 8]),
-    slopes=torch.linspace(0, 1, 4),
-)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_backward_passes_on_a_device_have_the_lists_of_the_forward_pass(passes, again):
-    given = tensors()
-    attend = functools.partial(checkpoint, attend_there, use_reentrant=False)
-    torch.autograd.grad((attend if again else attend_there)(*given, LISTS), given)
-    assert len(passes) == 2 + again
-    for made in passes:
-        assert all(x is y or torch.equal(x, y) for x, y in zip(made, LISTS))
-
-
-@pytest.mark.parametrize("name", ["rng", "q_lens", "kv_lens", "sequence_ids", "slopes"])
-def test_lists_on_a_device_that_change_between_the_passes_are_refused(passes, name):
-    given = tensors()
-    lists = LISTS._replace(**{name: getattr(LISTS, name).clone()})
-    loss = attend_there(*given, lists)
-    getattr(lists, name).add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, given)
 
 
 def test_recorder_sees_the_calls():
@@ -263,28 +193,6 @@ def test_recorder_sees_the_calls():
         assert model._seeds == [[3, 4]] and len(model._plans) == 1
     finally:
         model.release()
-
-
-def test_plans_are_kept_until_they_are_forgotten(monkeypatch):
-    made, plan = [], ordo.torch._blocks.Plan
-
-    def count(*call, **rest):
-        made.append(plan(*call, **rest))
-        return made[-1]
-
-    monkeypatch.setattr("ordo.torch._blocks.Plan", count)
-    _attention.forget()
-    for plans in (1, 1, 2):
-        if plans == 2:
-            _attention.forget()
-        ordo.torch.attention(*tensors(), block_mask=ordo.BlockMask.from_chunks(400, 400, 7))
-        assert len(made) == plans
-
-
-def wrong_key():
-    mask = ordo.BlockMask.from_chunks(400, 400, 7)
-    mask.key[0] = 99
-    return mask
 
 
 def per(sequences, heads):
@@ -300,9 +208,8 @@ def per(sequences, heads):
         ("block_mask.kv_len 300: expected 400", dict(mask=ordo.BlockMask.from_chunks(400, 300, 7))),
         ("block_mask.sequences 3: expected 2", dict(mask=per(3, 4))),
         ("block_mask.heads 3: expected 4", dict(mask=per(1, 3))),
-        (r"block_mask.key\[0\] 99: expected 0..3", dict(mask=wrong_key())),
-        ("block_mask.last NULL", dict(mask=dataclasses.replace(per(1, 1), last=None))),
-        ("sink.*expected a tensor of shape", dict(sink=torch.zeros(3))),
+        ("block_mask 5: expected ordo.BlockMask", dict(mask=5)),
+        (r"sink.shape \(3,\): expected \(4,\)", dict(sink=torch.zeros(3))),
         ("scale", dict(scale=0.0)),
         ("softcap", dict(softcap=-1.0)),
     ],
@@ -380,6 +287,9 @@ def test_the_default_type_of_pytorch_does_not_matter(dtype):
     same_bits(one[:2], (o, lse))
 
 
+# ---- lists are those of a mask, and cannot change ----
+
+
 @pytest.mark.parametrize(
     "name, at, value, says",
     [
@@ -390,23 +300,19 @@ def test_the_default_type_of_pytorch_does_not_matter(dtype):
         ("key", 0, -3, r"key\[0\] -3"),
         ("first", (0, 0, 5), -1, r"first\[5\] -1: expected 0..700"),
         ("last", (1, 1, 5), 700, r"last\[2105\] 700: expected -1..699"),
+        ("last", None, None, "block_mask.last NULL"),
     ],
 )
-def test_lists_for_a_device_are_checked_before_they_go_there(name, at, value, says):
+def test_lists_are_checked_when_a_mask_is_made(name, at, value, says):
+    """A device reads them unchecked."""
     one = ordo.BlockMask.from_chunks(700, 700, 150)
     mask = ordo.BlockMask.join([[one, one], [one, one]])
-    sizes = dict(batch=2, heads=2, q_len=700, kv_len=700, head_dim=16, dtype="bf16")
-    plan = ordo.Plan(ordo.Problem(**sizes, blocks=mask.limits), "h200")
-    Kept(mask).check(plan)
-    wrong = getattr(mask, name).copy()
-    wrong[at] = value
+    wrong = None
+    if at is not None:
+        wrong = getattr(mask, name).copy()
+        wrong[at] = value
     with pytest.raises(ordo.Error, match=says):
-        Kept(dataclasses.replace(mask, **{name: wrong})).check(plan)
-
-
-def lists_of(start, key):
-    arrays = (np.array(x, np.int32) for x in (start, key))
-    return ordo.BlockMask(256, 512, *arrays)
+        dataclasses.replace(mask, **{name: wrong})
 
 
 @pytest.mark.parametrize(
@@ -422,52 +328,142 @@ def lists_of(start, key):
         ([[[0, 0, 0], [0, 0, 0]]], [], None),
     ],
 )
-def test_lists_for_a_device_are_checked_as_those_of_the_cpu(start, key, at):
-    """Rows of one mask may begin inside rows of another."""
-    mask = lists_of(start, key)
-    problem = ordo.Problem(heads=2, q_len=256, kv_len=512, head_dim=16, blocks=mask.limits)
-    q, k = (np.zeros((1, rows, 2, 16), np.float32) for rows in (256, 512))
-    for attend in (
-        lambda: ordo.forward(ordo.Plan(problem), q, k, k, block_mask=mask),
-        lambda: Kept(mask).check(ordo.Plan(problem)),
-    ):
-        if at is None:
-            attend()
-        else:
-            with pytest.raises(ordo.Error, match=rf"block_mask.key\[{at}\]"):
-                attend()
+def test_rows_of_one_mask_may_begin_inside_rows_of_another(start, key, at):
+    arrays = [np.array(x, np.int32) for x in (start, key)]
+    if at is not None:
+        with pytest.raises(ordo.Error, match=rf"block_mask.key\[{at}\]"):
+            ordo.BlockMask(256, 512, *arrays)
+        return
+    q, k = torch.randn(1, 256, 2, 16), torch.randn(1, 512, 2, 16)
+    mask = ordo.BlockMask(256, 512, *arrays)
+    o, lse = ordo.torch.attention(q, k, k, block_mask=mask)
+    assert torch.equal(lse.isfinite(), torch.from_numpy(mask.dense()).any(-1))
+
+
+@pytest.mark.parametrize(
+    "again", [lambda x: x, copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_mask_cannot_be_written_to(again):
+    """Neither through its own arrays nor through those that it was made of."""
+    first, last = np.zeros((1, 1, 400), np.int32), np.full((1, 1, 400), 30, np.int32)
+    one = ordo.BlockMask.from_intervals(first[0, 0], last[0, 0], 400)
+    mask = again(ordo.BlockMask(400, 400, one.start, one.key, first, last))
+    expected = results(*tensors(), block_mask=mask)
+    for made in (one, mask):
+        for name in ("start", "key", "first", "last"):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(made, name)[...] = 0
+    last[:] = 399
+    assert mask.last.max() == 30
+    forget()
+    same_bits(expected, results(*tensors(), block_mask=mask))
 
 
 # ---- masks that come again ----
 
 
-def test_a_mask_is_copied_and_checked_once(monkeypatch):
-    """Until one of its arrays is written to: then the next call has the new lists, or refuses them."""
-    given, checks, copies = tensors(), [], []
-    check = _blocks_kept.lib.ordo_block_mask_check_lists
-    spy = SimpleNamespace(ordo_block_mask_check_lists=lambda *x: checks.append(1) or check(*x))
-    monkeypatch.setattr(_blocks_kept, "lib", spy)
-    monkeypatch.setattr(Kept, "__init__", counting(Kept.__init__, copies))
-    mask = ordo.BlockMask.from_band(400, 400, causal=True)
-    first = results(*given, block_mask=mask)
-    for _ in range(2):
-        same_bits(first, results(*given, block_mask=mask))
-    assert len(copies) == len(checks) == 1
-    mask.last[:] = np.maximum(mask.last - 7, 0)
-    again = results(*given, block_mask=mask)
-    same_bits(again, results(*given, block_mask=dataclasses.replace(mask)))
-    assert not torch.equal(first[0], again[0]) and len(checks) == 3
-    mask.last[0, 0, 3] = 400
-    with pytest.raises(ordo.Error, match=r"last\[3\] 400"):
-        results(*given, block_mask=mask)
+def test_lists_go_to_a_device_once():
+    given, mask = tensors(), ordo.BlockMask.from_band(400, 400, causal=True)
+    with torch.inference_mode():
+        first = ordo.torch.attention(*given, block_mask=mask)
+    there = mask.held[torch.device("cpu")]
+    same_bits(first, results(*given, block_mask=mask)[:2])
+    assert mask.held[torch.device("cpu")] is there
+    assert ordo.torch.block_mask(mask, device="cpu") is mask
 
 
-def counting(function, calls):
-    def counted(*arguments):
-        calls.append(1)
-        return function(*arguments)
+@pytest.mark.parametrize("mode", [lambda: FlopCounterMode(display=False), lambda: FakeTensorMode(allow_non_fake_inputs=True)])
+def test_what_a_mode_makes_of_the_lists_is_not_kept(mode):
+    given, mask = tensors(), ordo.BlockMask.from_band(400, 400, causal=True)
+    with mode():
+        o, _ = ordo.torch.attention(*[x.detach() for x in given], block_mask=mask)
+    assert o.shape == given[0].shape and not mask.held
+    same_bits(results(*given, block_mask=mask), results(*given, causal=True))
 
-    return counted
+
+def test_lists_of_the_graph_are_refused_if_they_change():
+    """They are tensors that autograd knows."""
+    given, mask = tensors(), ordo.BlockMask.from_band(400, 400, causal=True)
+    o, _ = ordo.torch.attention(*given, block_mask=mask)
+    mask.held[torch.device("cpu")].last.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(o.sum(), given)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_one_graph_serves_all_masks(backend):
+    torch._dynamo.reset()
+    given, seen = tensors(), []
+
+    def count(graph, inputs):
+        seen.append(1)
+        return torch._dynamo.lookup_backend(backend)(graph, inputs)
+
+    attend = torch.compile(ordo.torch.attention, fullgraph=True, backend=count)
+    for chunk in (90, 7, 399, 130, 33, 20, 250, 3, 200, 128, 5):
+        mask = ordo.torch.block_mask(ordo.BlockMask.from_chunks(400, 400, chunk), device="cpu")
+        o, lse = attend(*given, block_mask=mask)
+        grads = torch.autograd.grad(o.sum() + lse.sum(), given)
+        right, also = ordo.torch.attention(*given, block_mask=mask)
+        same_bits((o, lse, *grads), (right, also, *torch.autograd.grad(right.sum() + also.sum(), given)))
+    assert len(seen) <= 3
+
+
+def test_a_graph_needs_a_mask_that_is_there():
+    torch._dynamo.reset()
+    given, own = tensors(), ordo.BlockMask.from_chunks(400, 400, 90)
+    attend = torch.compile(ordo.torch.attention, fullgraph=True, backend="eager")
+    for mask in (own, flex_of(causal)):
+        with pytest.raises(Exception, match="block_mask in torch.compile.*ordo.torch.block_mask"):
+            attend(*given, block_mask=mask)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict):
+    class Model(torch.nn.Module):
+        mask = ordo.torch.block_mask(ordo.BlockMask.from_chunks(400, 400, 90), device="cpu")
+
+        def forward(self, *given):
+            return ordo.torch.attention(*given, block_mask=self.mask)
+
+    given = tuple(x.detach() for x in tensors())
+    graph = torch.export.export(Model(), given, strict=strict).module()
+    same_bits(graph(*given), ordo.torch.attention(*given, block_mask=Model.mask))
+
+
+def test_operators_refuse_lists_that_do_not_fit():
+    """The words of C, which every caller of the operator gets."""
+    q, k, v = (x.detach() for x in tensors())
+    mask = ordo.torch.block_mask(ordo.BlockMask.from_chunks(400, 400, 90), device="cpu")
+    start, key, first, last = mask.held[torch.device("cpu")]
+    for flags, more, says in (
+        (0xF00, (start[..., :-1], key, first, last), r"start.shape \(1, 1, 4\): expected \(1, 1, 5\)"),
+        (0xF00, (start, key[None], first, last), "block_mask.key"),
+        (0xF00, (start, key, first[..., :9], last), r"first.shape .*expected \(1, 1, 400\)"),
+        (0xF00, (start, key, first, last.long()), "last.dtype"),
+        (0xF00, (start.expand(3, 1, 5), key, first, last), r"start.shape .*expected \(2, 1, 5\)"),
+        (0xF00, (start, key, first, last.expand(1, 4, 400)), r"last.shape .*expected \(1, 1, 400\)"),
+        (0xF00, (start, key, first, torch.stack((last, last), -1)[..., 0]), "expected a contiguous tensor"),
+        (0x700, (start, key, first), "first and last or none"),
+        (0x100, (start,), "expected start and key"),
+        (0xC00, (first, last), "expected start and key"),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=says):
+            torch.ops.ordo.forward(q, k, v, flags, 0.25, more)
+
+
+def test_documents_of_many_blocks():
+    """Blocks of several rows and heads are read together."""
+    ids = torch.arange(1500) // 210
+
+    def rule(b, h, i, j):
+        return (ids[i] == ids[j]) & (j <= i) & (i - j < 100 + 200 * h)
+
+    mask = create_block_mask(rule, None, 3, 1500, 1500, device="cpu")
+    i, j = torch.arange(1500).view(-1, 1), torch.arange(1500)
+    for h in range(3):
+        seen = torch.from_numpy(ordo.torch.block_mask(mask).dense())[0, h]
+        assert torch.equal(seen, rule(0, h, i, j))
 
 
 def flex_of(rule):

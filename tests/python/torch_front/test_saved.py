@@ -8,9 +8,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch import _blocks_device
 from ordo.torch._attention import Arguments
-from ordo.torch._inputs import Lists
 from ordo.torch._repeated import Repeated
 
 
@@ -141,24 +139,6 @@ def test_kept_bits_are_compared(monkeypatch):
     with pytest.raises(ordo.Error, match=r"^bits\.shape \(4,\): expected"):
         o.sum().backward()
     ordo.torch._attention.forget()
-
-
-def test_tensors_under_block_masks_are_compared():
-    problem = ordo.Problem(q_len=9, head_dim=16, batch=2, heads=4, kv_heads=2, dtype="f16")
-    plan = ordo.Plan(problem, backend="cpu")
-    q, k, v = (x.detach().half() for x in tensors())
-    given = dict(q=q, k=k, v=v, o=q, lse=torch.zeros(2, 4, 9), sink=None, dq=q, dk=k, dv=k)
-    _blocks_device.check(plan, Lists(), given)
-    for name in ("k", "o", "lse", "dv"):
-        for change in ("wider", "shorter", "flat", "device"):
-            x = CHANGES[change](given[name])
-            with pytest.raises(ordo.Error, match=rf"{name}\.(shape|dtype|device) "):
-                _blocks_device.check(plan, Lists(), dict(given, **{name: x}))
-    strided = q.transpose(1, 2).contiguous().transpose(1, 2)
-    with pytest.raises(ordo.Error, match="o.stride"):
-        _blocks_device.check(plan, Lists(), dict(given, o=strided))
-    with pytest.raises(ordo.Error, match="q_lens.dtype torch.int64"):
-        _blocks_device.check(plan, Lists(q_lens=torch.tensor([9, 9])), given)
 
 
 def test_a_hook_that_gives_back_the_same_changes_nothing():

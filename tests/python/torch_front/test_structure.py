@@ -14,7 +14,7 @@ FOLDER = Path(ordo.__file__).parent
 # Lowest first.
 ORDER = [
     "_front", "_inputs", "_layout", "_numbers", "_lengths", "_plans", "_node", "_flops", "_watch", "_seed",
-    "_dropout", "_parts", "_blocks_device", "_blocks_kept", "_flex", "_blocks", "_mask",
+    "_dropout", "_parts", "_blocks", "_mask",
     "_attention", "_repeated", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_record", "_sum",
     "_verify_run", "_verify_group", "_verify", "_unordered", "_reproducible", "__init__",
 ]  # fmt: skip

@@ -60,7 +60,7 @@ def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placeme
 
     packed = lists.cu_q is not None
     ways = [(Replicate(), Replicate(), others("none"))]
-    if dropout_p > 0 or any(sizes[4:]):
+    if dropout_p > 0 or any(sizes[4:]) or lists.block_start is not None:
         return ways
     heads, of_lse = (1, 0) if packed else (2, 1)
     if k.shape[heads] % q.mesh.size() == 0:
