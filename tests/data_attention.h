@@ -121,7 +121,9 @@ static inline bool data_enum(const char *word, int *value, const char *const *na
 static inline bool data_key(attention_case *c, const char *key, char **text)
 {
     static const char *const layouts[] = { "dense", "packed", "padded" };
-    static const char *const masks[] = { "full", "causal", "causal-top-left" };
+    const char *masks[3];
+    for (int i = 0; i < 3; i++)
+        masks[i] = ordo_mask_name((ordo_mask)i);
     ordo_problem *p = &c->problem;
     int value = 0;
     if (strcmp(key, "layout") == 0 || strcmp(key, "mask") == 0) {

@@ -12,6 +12,16 @@
 
 #define MOST INT64_C(1000000000000) /* the library has the last word on what is too big */
 
+const char *cli_mask_words(void)
+{
+    static char words[96];
+    size_t used = 0;
+    for (int i = 0; strcmp(ordo_mask_name((ordo_mask)i), "unknown") != 0; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", i ? "|" : "",
+                                 ordo_mask_name((ordo_mask)i));
+    return words;
+}
+
 cli_section cli_problem_section(cli_problem *p)
 {
     *p = (cli_problem) { .device = -1 };
@@ -23,7 +33,7 @@ cli_section cli_problem_section(cli_problem *p)
         OPT_INT("--kv-heads", "N", &p->kv_heads, 1, MOST, "key heads (default --heads)"),
         OPT_LIST("--dim", "N[,N..]", &p->dim, 1, MOST, "head size (default 64)"),
         OPT_INT("--v-dim", "N", &p->v_dim, 1, MOST, "head size of v and o (default --dim)"),
-        OPT_CHOICE("--mask", "full|causal|causal-top-left", &p->mask,
+        OPT_CHOICE("--mask", cli_mask_words(), &p->mask,
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--window", "L,R", &p->window,
                  "keys to the left and right that a row sees; -1 = all"),

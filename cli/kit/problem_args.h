@@ -44,6 +44,9 @@ typedef struct cli_problem {
     OPT_TEXT("--plan", "LINE", &(problem)->line,                                                   \
              "line of ordo plan --line, for the options of shape, rule and device")
 
+/* The label of an option for a mask: the names of all, in the order of ordo_mask. */
+const char *cli_mask_words(void);
+
 /* Set the defaults, and return the options as a section for a cli_syntax. */
 cli_section cli_problem_section(cli_problem *problem);
 

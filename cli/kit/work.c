@@ -40,7 +40,7 @@ typedef struct limits {
 
 static limits limits_of(const ordo_problem *p, double q, double kv)
 {
-    const double delta = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv - q;
+    const double delta = (double)ordo_mask_diagonal(p->mask, (int64_t)q, (int64_t)kv);
     const double open = q + kv;
     double left = open, right = p->mask == ORDO_MASK_FULL ? open : 0;
     if (p->window.on && p->window.left >= 0)

@@ -5,6 +5,7 @@
 #include "kit/args.h"
 #include "kit/message.h"
 #include "kit/output.h"
+#include "kit/problem_args.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -385,7 +386,7 @@ int cli_io(int argc, char **argv)
         OPT_INT("--batch", "N", &r.batch, 1, MOST, "of --hbm: sequences (default 1)"),
         OPT_INT("--heads", "N", &r.heads, 1, MOST, "query heads (default 1)"),
         OPT_INT("--kv-heads", "N", &r.kv_heads, 1, MOST, "key heads (default --heads)"),
-        OPT_CHOICE("--mask", "full|causal|causal-top-left", &r.mask,
+        OPT_CHOICE("--mask", cli_mask_words(), &r.mask,
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--window", "L,R", &r.window,
                  "keys to the left and right that a row sees; -1 = all"),

@@ -7,6 +7,7 @@
 #include "kit/message.h"
 #include "kit/output.h"
 #include "kit/plan_args.h"
+#include "kit/problem_args.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -247,7 +248,7 @@ int cli_schedule(int argc, char **argv)
         .assign = -1, .issue = -1, .heads = 1, .compute = 10, .reduce = 5, .compute_partial = 0
     };
     cli_option shape[] = {
-        OPT_CHOICE("--mask", "full|causal|causal-top-left", &r.mask,
+        OPT_CHOICE("--mask", cli_mask_words(), &r.mask,
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--tiles", "N[xM]", &r.tiles, "key tiles [x query tiles] per head"),
         OPT_INT("--heads", "N", &r.heads, 1, MOST, "heads (default 1)"),

@@ -70,6 +70,7 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_problem_check": (RESULT, [POINTER(s.ordo_problem)]),
     "ordo_dtype_name": (c_char_p, [c_int]),
     "ordo_mask_name": (c_char_p, [c_int]),
+    "ordo_mask_diagonal": (c_int64, [c_int, c_int64, c_int64]),
     "ordo_layout_name": (c_char_p, [c_int]),
     # ordo/machine.h
     "ordo_machine_create": (RESULT, [POINTER(HANDLE), c_char_p]),

@@ -2,6 +2,7 @@
  * row. */
 #include "base/blocks.h"
 #include "base/environment.h"
+#include "base/mask.h"
 #include "base/status.h"
 #include "plan/band.h"
 #include "plan/plan.h"
@@ -265,7 +266,7 @@ ordo_status ordo_block_mask_from_band(ordo_block_mask **mask, int64_t q_len, int
     if (!mask)
         return missing("mask");
     *mask = NULL;
-    ORDO_TRY(ordo_check_range("kind", (int)kind, 0, ORDO_MASK_CAUSAL_TOP_LEFT));
+    ORDO_TRY(ordo_check_mask("kind", kind));
     if (on) {
         ORDO_TRY(ordo_check_range("window.left", window->left, -1, INT64_MAX));
         ORDO_TRY(ordo_check_range("window.right", window->right, -1, INT64_MAX));

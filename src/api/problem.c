@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/environment.h"
 #include "base/keep.h"
+#include "base/mask.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "plan/family.h"
@@ -19,10 +20,7 @@ static ordo_status check_kinds(const ordo_problem *p)
     if ((unsigned)p->layout > ORDO_PADDED)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "layout %d: expected 0 (dense), 1 (packed) or 2 (padded)", (int)p->layout);
-    if ((unsigned)p->mask > ORDO_MASK_CAUSAL_TOP_LEFT)
-        return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "mask %d: expected 0 (full), 1 (causal) or 2 (causal-top-left)",
-                         (int)p->mask);
+    ORDO_TRY(ordo_check_mask("mask", p->mask));
     if ((unsigned)p->dropout.keying > ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.keying %d: expected 0 (ordo) or 1 (fa2)",
                          (int)p->dropout.keying);

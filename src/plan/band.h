@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/hd.h"
-#include "ordo/problem.h"
+#include "base/mask.h"
 
 enum { ORDO_BAND_OPEN = 1 << 30 }; /* a side with no limit: -OPEN below, +OPEN above */
 
@@ -39,12 +39,6 @@ ORDO_HD int32_t ordo_min32(int32_t a, int32_t b)
 ORDO_HD int32_t ordo_max32(int32_t a, int32_t b)
 {
     return a > b ? a : b;
-}
-
-/* Where the diagonal of a whole sequence begins: the column of row 0 on it. */
-ORDO_HD int64_t ordo_band_diagonal(ordo_mask mask, int64_t q_len, int64_t kv_len)
-{
-    return mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv_len - q_len;
 }
 
 /* `low` and `high` of a mask and a window about the diagonal `middle`. left, right: of the window;

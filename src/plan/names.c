@@ -20,12 +20,6 @@ const char *ordo_layout_name(ordo_layout layout)
     return NAME(names, layout);
 }
 
-const char *ordo_mask_name(ordo_mask mask)
-{
-    static const char *const names[] = { "full", "causal", "causal-top-left" };
-    return NAME(names, mask);
-}
-
 const char *ordo_keying_name(ordo_keying keying)
 {
     static const char *const names[] = { "ordo", "fa2" };

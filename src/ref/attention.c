@@ -3,6 +3,7 @@
 #include "ref/attention.h"
 
 #include "base/half.h"
+#include "base/mask.h"
 #include "base/status.h"
 #include "ref/head.h"
 
@@ -147,7 +148,7 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .cols = s->cols,
         .row0 = p->shard.row0,
         .col0 = p->shard.col0,
-        .diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : kv_total - q_total,
+        .diagonal = ordo_band_diagonal(p->mask, q_total, kv_total),
         .slope = p->alibi ? (double)c->slopes[s->index * c->slopes_batch_stride + h] : 0,
         .q = m->q,
         .k = m->k,

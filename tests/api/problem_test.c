@@ -406,6 +406,10 @@ TEST(names)
 {
     CHECK_TEXT(ordo_dtype_name(ORDO_BF16), "bf16");
     CHECK_TEXT(ordo_mask_name(ORDO_MASK_CAUSAL_TOP_LEFT), "causal-top-left");
+    CHECK_TEXT(ordo_mask_name((ordo_mask)3), "unknown");
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_FULL, 3, 10), 7);
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL, 10, 3), -7);
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL_TOP_LEFT, 3, 10), 0);
     CHECK_TEXT(ordo_layout_name(ORDO_PACKED), "packed");
     CHECK_TEXT(ordo_layout_name((ordo_layout)9), "unknown");
 }

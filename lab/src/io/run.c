@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/environment.h"
+#include "base/mask.h"
 #include "base/status.h"
 #include "ref/head.h"
 
@@ -54,7 +55,7 @@ static ordo_status ask_oracle(const ordo_io_world *w, const ordo_io_problem *p,
             .problem = &known,
             .rows = rows,
             .cols = cols,
-            .diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : cols - rows,
+            .diagonal = ordo_band_diagonal(p->mask, rows, cols),
             .keep_scale = w->kept ? w->job.keep_scale : 0,
             .keep = w->keep,
             .bh = (uint32_t)h,

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/checked.h"
+#include "base/mask.h"
 #include "base/status.h"
 #include "base/versioned.h"
 
@@ -25,7 +26,7 @@ static ordo_status check_sizes(const ordo_io_problem *p)
     ORDO_TRY(ordo_check_range("v_head_dim", p->v_head_dim, 1, DIM_MAX));
     ORDO_TRY(ordo_check_range("heads", p->heads, 1, LENGTH_MAX));
     ORDO_TRY(ordo_check_range("kv_heads", p->kv_heads, 1, p->heads));
-    ORDO_TRY(ordo_check_range("mask", p->mask, ORDO_MASK_FULL, ORDO_MASK_CAUSAL_TOP_LEFT));
+    ORDO_TRY(ordo_check_mask("mask", p->mask));
     ORDO_TRY(ordo_check_range("cache_words", p->cache_words, 1, INT64_MAX / 4));
     ORDO_TRY(ordo_check_range("strip", p->strip, 1, DIM_MAX));
     ORDO_TRY(ordo_check_range("workspace_words", p->workspace_words, 0, INT64_MAX));
@@ -73,7 +74,7 @@ static ordo_status check_gradient(const ordo_io_problem *p)
 
 static void set_band(ordo_io_shape *shape, const ordo_io_problem *p)
 {
-    const int64_t diagonal = p->mask == ORDO_MASK_CAUSAL_TOP_LEFT ? 0 : p->kv_len - p->q_len;
+    const int64_t diagonal = ordo_band_diagonal(p->mask, p->q_len, p->kv_len);
     const bool left = p->window.on && p->window.left >= 0;
     const bool right = p->window.on && p->window.right >= 0;
     /* an edge beyond all columns is no edge */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/mask.h"
 #include "base/status.h"
 #include "plan/check.h"
 #include "plan/plan.h"
@@ -18,9 +19,7 @@ enum {
 
 static ordo_status check_fields(const ordo_schedule *s)
 {
-    if ((unsigned)s->mask > ORDO_MASK_CAUSAL_TOP_LEFT)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "mask %d: expected full, causal or causal-top-left",
-                         (int)s->mask);
+    ORDO_TRY(ordo_check_mask("mask", s->mask));
     ORDO_TRY(ordo_check_range("order", s->order, 1, ORDO_ORDER_COUNT));
     ORDO_TRY(ordo_check_range("key_tiles", s->key_tiles, 1, TILES_MAX));
     ORDO_TRY(ordo_check_range("query_tiles", s->query_tiles, 0, TILES_MAX));
@@ -78,7 +77,7 @@ static ordo_status make_band(const ordo_schedule *s, ordo_band *band)
         return ordo_fail(
             ORDO_ERR_OVERFLOW, "tiles %lldx%lld in ratio %lld/%lld: more than 2^30 rows",
             (long long)s->key_tiles, (long long)s->query_tiles, (long long)bk, (long long)bq);
-    const int64_t high = s->mask == ORDO_MASK_CAUSAL ? kv_len - q_len : 0;
+    const int64_t high = ordo_band_diagonal(s->mask, q_len, kv_len);
     *band = (ordo_band) { .q_len = (int32_t)q_len,
                           .kv_len = (int32_t)kv_len,
                           .bq = (int32_t)bq,

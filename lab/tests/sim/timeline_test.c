@@ -299,7 +299,7 @@ static void refuse(const ordo_schedule *s, const char *what, ordo_status status,
 
 TEST(fields_out_of_range_are_named)
 {
-    REFUSE(mask, (ordo_mask)3, "mask 3: expected full");
+    REFUSE(mask, (ordo_mask)3, "mask 3: expected 0 (full), 1 (causal) or 2");
     REFUSE(key_tiles, 0, "key_tiles 0: expected 1..1048576");
     REFUSE(key_tiles, (1 << 20) + 1, "key_tiles 1048577");
     REFUSE(query_tiles, -1, "query_tiles -1: expected 0..1048576");

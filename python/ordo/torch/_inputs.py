@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from .._library import Error
+from .._words import Mask
 from . import _front as f
 
 DTYPES: dict[Any, Literal["f32", "bf16", "f16"]] = {
@@ -53,7 +54,7 @@ _FLAGS = (  # of Lists
     f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES,
     f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST,
 )  # fmt: skip
-_MASKS = {"full": 0, "causal": f.CAUSAL, "causal-top-left": f.TOP_LEFT}
+_MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from ..._library import Error
+from ..._words import Mask
 from ._exchange import Form, Ranks, gather
 
 _TEXT = 480  # bytes of a message
@@ -27,7 +28,7 @@ _WORDS: dict[str, Sequence[str]] = {
     "layout": ("contiguous", "zigzag"),
     "dtype": ("torch.float32", "torch.bfloat16", "torch.float16"),
     "device": ("cpu", "cuda"),
-    "causal": ("full", "causal", "causal-top-left"),
+    "causal": get_args(Mask),
     "keying": ("ordo", "fa2"),
     "seed given": ("no", "yes"),
     "packed": ("no", "yes"),
