@@ -40,6 +40,7 @@ typedef struct audit {
     item *items;
     int64_t count;    /* items */
     double scores[2]; /* of the items of each pass */
+    unsigned kinds;   /* of the items: a bit for each ordo_audit_kind */
     double seconds;
 
     pthread_mutex_t lock;
@@ -57,11 +58,9 @@ static const char *const pass_names[] = { "forward", "backward" };
 /* What the library says of a record: what is wrong in it is no wrong usage. */
 static int of_record(ordo_status status)
 {
-    const int exit_status = cli_exit_of(status);
-    if (status == ORDO_OK)
-        return CLI_OK;
-    return cli_error(exit_status == CLI_USAGE ? CLI_FAILED : exit_status, "the record: %s",
-                     ordo_last_error());
+    if (cli_exit_of(status) != CLI_USAGE)
+        return cli_library(status);
+    return cli_error(CLI_FAILED, "the record: %s", ordo_last_error());
 }
 
 /* ---- which units ---- */
@@ -107,6 +106,9 @@ static int choose_units(audit *a, const request *r)
                                                      (ordo_audit_pass)pass, index, &unit)));
         a->items[a->count++] = (item) { index, (ordo_audit_pass)pass, (double)unit.scores, false };
         a->scores[pass] += (double)unit.scores;
+        a->kinds |= 1u << unit.kind;
+        if (unit.kind == ORDO_AUDIT_BLANK) /* rows of all outputs */
+            a->kinds |= pass ? 1u << ORDO_AUDIT_DQ | 1u << ORDO_AUDIT_DK_DV : 1u << ORDO_AUDIT_O;
         a->checked[pass]++;
     }
     return CLI_OK;
@@ -248,12 +250,12 @@ static void unit_text(const audit *a, char *text, size_t capacity)
                  unit.row + unit.rows - 1);
 }
 
-/* The outputs that were compared, or of which a sample was. */
+/* The outputs that were compared, or some elements of them. */
 static void print_outputs(const audit *a)
 {
     for (int x = 0; x < CLI_AUDIT_TENSORS; x++) {
-        const int pass = cli_audit_output(x);
-        if (pass >= 0 && a->units[pass] > 0 && a->record.arrays[x].path)
+        const int kind = cli_audit_kind_of(x);
+        if (kind >= 0 && a->kinds >> kind & 1 && a->record.arrays[x].path)
             printf(" %s", cli_audit_name(x));
     }
     putchar('\n');

@@ -3,6 +3,7 @@
 #include "attention/audit_files.h"
 
 #include "kit/message.h"
+#include "ordo/audit.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,13 +18,24 @@ const char *cli_audit_name(int which)
     return names[which];
 }
 
-int cli_audit_output(int which)
+int cli_audit_kind_of(int which)
 {
-    if (which == CLI_AUDIT_OUTPUT_O || which == CLI_AUDIT_LSE)
-        return 0;
-    const bool gradient = which == CLI_AUDIT_OUTPUT_DQ || which == CLI_AUDIT_DK ||
-                          which == CLI_AUDIT_DV || which == CLI_AUDIT_DSINK;
-    return gradient ? 1 : -1;
+    static const int kinds[CLI_AUDIT_TENSORS] = {
+        [CLI_AUDIT_Q] = -1,
+        [CLI_AUDIT_K] = -1,
+        [CLI_AUDIT_V] = -1,
+        [CLI_AUDIT_OUTPUT_O] = ORDO_AUDIT_O,
+        [CLI_AUDIT_LSE] = ORDO_AUDIT_O,
+        [CLI_AUDIT_DOUT] = -1,
+        [CLI_AUDIT_OUTPUT_DQ] = ORDO_AUDIT_DQ,
+        [CLI_AUDIT_DK] = ORDO_AUDIT_DK_DV,
+        [CLI_AUDIT_DV] = ORDO_AUDIT_DK_DV,
+        [CLI_AUDIT_DLSE] = -1,
+        [CLI_AUDIT_SLOPES] = -1,
+        [CLI_AUDIT_SINK] = -1,
+        [CLI_AUDIT_DSINK] = ORDO_AUDIT_DSINK,
+    };
+    return kinds[which];
 }
 
 /* ---- files ---- */

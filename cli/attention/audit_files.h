@@ -45,8 +45,8 @@ int cli_audit_read(cli_audit_record *record, const char *const *paths, size_t co
                    const char *line, const char *inputs);
 void cli_audit_free(cli_audit_record *record);
 
-/* The name of a tensor, and the pass whose output it is: 0 forward, 1 backward, -1 none. */
+/* The name of a tensor, and the kind of unit (ordo_audit_kind) that compares it; -1: an input. */
 const char *cli_audit_name(int which);
-int cli_audit_output(int which);
+int cli_audit_kind_of(int which);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/gap.h"
 #include "base/half.h"
 #include "base/status.h"
+#include "base/target.h"
 #include "plan/family.h"
 #include "plan/phase.h"
 
@@ -178,6 +179,8 @@ ordo_status ordo_emulator_open(ordo_emulator_pass *pass, const ordo_plan *plan, 
                                    .keep_scale = 1.0f,
                                    .dq = call->dq.data != NULL,
                                    .dk_dv = call->dk.data != NULL || call->carry != 0 };
+    const char *target;
+    ORDO_TRY(ordo_target_name(&target)); /* a wrong ORDO_CPU */
     ORDO_TRY(check(plan, which));
     pass->rule = ordo_score_rule_of(scale, (float)p->softcap, p->alibi);
     pass->ruled = p->softcap > 0 || p->alibi || scale < 0.0f;

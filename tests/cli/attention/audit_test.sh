@@ -77,7 +77,7 @@ found=0
 for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
     "$ORDO" audit bad.safetensors --sample 4 --seed $seed >"$out" 2>"$err"
     case $? in
-    0) prints "every bit of 4 units" ;;
+    0) prints "every bit of 4 units:" && grep -q ' d[kv]$\| dq$\| lse$' "$out" || fail "--sample: no names" ;;
     1) found=$((found + 1)) && prints "DIFFERENT  1 of 4 units" ;;
     *) fail "--sample 4 --seed $seed" ;;
     esac

@@ -91,6 +91,8 @@ for word in neon avx512 nonsense; do
     ORDO_CPU=$word "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" && continue
     refused=$(sed -n "s/.*ORDO_CPU=$word: not a target of this machine; expected //p" "$err")
     [ -n "$refused" ] || fail "ORDO_CPU=$word: no list of targets"
+    ORDO_CPU=$word "$ORDO" run --seq 8 --device emulator --dtype bf16 >"$out" 2>"$err"
+    [ $? -eq 3 ] && grep -q "ORDO_CPU=$word: not a target" "$err" || fail "ORDO_CPU=$word on the emulator"
     for target in $(echo "$refused" | sed 's/,//g; s/ or / /'); do
         ORDO_CPU=$target "$ORDO" run --seq 8 --device cpu >"$out" 2>"$err" ||
             fail "ORDO_CPU=$word names $target, which does not run"
