@@ -18,6 +18,7 @@ from typing import Any
 
 from . import dropout
 from ._attention import attention, backward, combine, forward
+from ._audit import Audit, AuditDifference, audit
 from ._blocks import BlockMask
 from ._compare import Comparison, compare
 from ._digest import digest
@@ -39,6 +40,8 @@ from ._sum import tree_sum
 from ._verify import verify as _verify_structs
 
 __all__ = [
+    "Audit",
+    "AuditDifference",
     "BackendLimits",
     "BlockLimits",
     "BlockMask",
@@ -58,6 +61,7 @@ __all__ = [
     "Shard",
     "Tile",
     "attention",
+    "audit",
     "backend_available",
     "backend_limits",
     "backend_why_not",

@@ -1,0 +1,134 @@
+"""Compare what a GPU computed with what it should have computed: `ordo audit` as a function."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from ctypes import c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ._convert import integer
+from ._library import Error
+
+_STATUS = {2: "argument", 3: "unsupported", 4: "file"}  # by the command's exit status
+_PREFIX = "ordo audit: "
+
+
+@dataclass(frozen=True)
+class AuditDifference:
+    """The first element that differs."""
+
+    unit: str  # for people
+    tensor: str  # "o", "lse", "dq", "dk", "dv" or "dsink"
+    sequence: int
+    row: int
+    head: int
+    column: int
+    found: float | None  # None: not finite
+    expected: float | None
+    found_bits: int  # 16 of a tensor, 32 of lse and dsink
+    expected_bits: int
+    elements: int  # of the unit that differ
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What audit() found. True if every bit that was compared is equal."""
+
+    equal: bool
+    key: str  # the numeric key of the pass
+    units: int
+    checked: int
+    different: int  # of the checked ones
+    unknown: int  # of the checked ones: beside a NaN or infinity in an input
+    first: AuditDifference | None
+    seconds: float
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        units = f"{self.checked} of {self.units} units of {self.key}"
+        if self.first is None:
+            return f"equal: every bit of {units}"
+        x = self.first
+        place = f"{x.tensor}, sequence {x.sequence}, row {x.row}, head {x.head}, column {x.column}"
+        return (
+            f"DIFFERENT: {self.different} of {units}; the first is {x.unit}: {place}: "
+            f"found {x.found_bits:#x}, expected {x.expected_bits:#x}"
+        )
+
+
+def audit(
+    record: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    sample: int = 0,
+    seed: int = 0,
+    part: Literal["forward", "backward", "both"] = "both",
+    threads: int = 0,
+) -> Audit:
+    """Recompute on the CPU what the pass in `record` computed on a GPU, and compare every bit.
+
+    `record` is the path of a file that `ordo run --save` wrote, or paths of .safetensors and .npy
+    files that make one. `sample` units are drawn at random with `seed`; 0 takes all.
+
+    Raises Error: "file" for a file that cannot be read or does not fit its plan, "unsupported" for
+    a pass that cannot be audited, by name.
+    """
+    files = list(record) if isinstance(record, list | tuple) else [record]
+    command = [_command(), "audit", "--json", "--pass", str(part)]
+    for name, value in (("sample", sample), ("threads", threads)):
+        if integer(name, value):
+            command.append(f"--{name}={integer(name, value)}")
+    command.append(f"--seed={integer('seed', seed, c_uint64)}")
+    command += [os.path.abspath(_path(x)) for x in files]  # none looks like an option
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode not in (0, 1):
+        said = done.stderr.decode(errors="replace").splitlines()
+        why = [x.removeprefix(_PREFIX) for x in said if x.startswith(_PREFIX)]
+        status = _STATUS.get(done.returncode, "internal")
+        raise Error(status, why[-1] if why else f"ordo audit ended with {done.returncode}")
+    return _read(json.loads(done.stdout))
+
+
+def _path(given: Any) -> str:
+    try:
+        path = os.fsdecode(given)
+    except TypeError:
+        path = "\0"
+    if "\0" in path:
+        raise Error("argument", f"record {given!r}: expected paths of .safetensors or .npy files")
+    return path
+
+
+def _read(found: dict[str, Any]) -> Audit:
+    passes = found["forward"], found["backward"]
+    return Audit(
+        equal=found["equal"],
+        key=found["key"],
+        units=sum(x["units"] for x in passes),
+        checked=sum(x["checked"] for x in passes),
+        different=found["different"],
+        unknown=found["unknown"],
+        first=AuditDifference(**found["first"]) if found["first"] else None,
+        seconds=found["seconds"],
+    )
+
+
+def _command() -> str:
+    """The command: beside this file (a wheel), in the build tree of a clone, or on the PATH."""
+    here = Path(__file__).resolve().parent
+    places = [here / "ordo", here.parents[1] / "build" / "bin" / "ordo"]
+    for place in places:
+        if os.access(place, os.X_OK) and place.is_file():
+            return str(place)
+    found = shutil.which("ordo")
+    if found is None:
+        looked = ", ".join(str(x) for x in places)
+        raise Error("file", f"no command ordo: not at {looked}, nor on the PATH")
+    return found
