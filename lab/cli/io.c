@@ -27,7 +27,7 @@ typedef struct request {
     cli_list tiles;
     double dropout, budget;
     uint64_t seed;
-    bool predict, pack, devices, crossover, hbm, budget_given;
+    bool predict, pack, ratio, devices, crossover, hbm, budget_given;
     cli_json_target json;
 
     /* After finish(). */
@@ -106,6 +106,8 @@ static int finish(request *r)
         return cli_usage("--tile-sizes: expected one algorithm by name, and no sweep");
     if (r->svg && !r->sweep)
         return cli_usage("--svg: expected only with --sweep");
+    if (r->ratio && !(r->svg && r->sweep))
+        return cli_usage("--ratio: expected only with --sweep and --svg");
     p->pass = (ordo_io_pass)(r->pass + ORDO_IO_FORWARD);
     p->q_len = r->n;
     p->kv_len = r->kv;
@@ -256,17 +258,18 @@ static size_t sweep_points(const request *r)
 typedef struct table {
     const cli_io_row *rows;
     size_t count;
+    bool ratio;
 } table;
 
 static void write_svg(FILE *out, const void *what)
 {
     const table *t = what;
-    cli_io_plot(out, t->rows, t->count);
+    cli_io_plot(out, t->rows, t->count, t->ratio);
 }
 
 static int show(const request *r, const cli_io_row *rows, size_t count)
 {
-    const table t = { rows, count };
+    const table t = { rows, count, r->ratio };
     const int status = r->svg ? cli_report_file(r->svg, write_svg, &t) : CLI_OK;
     if (status != CLI_OK || (r->svg && !r->json.on))
         return status;
@@ -421,6 +424,7 @@ int cli_io(int argc, char **argv)
         OPT_FLAG("--predict", &r.predict, "print closed forms only, run nothing"),
         OPT_TEXT("--sweep", "cache=A..B", &r.sweep, "every algorithm at cache sizes from A to B"),
         OPT_OUTPUT("--svg", "FILE", &r.svg, "draw the sweep as a log-log plot; or the crossover"),
+        OPT_FLAG("--ratio", &r.ratio, "draw words as multiples of the lower bound"),
         OPT_FLAG("--devices", &r.devices, "print the memory levels of machines instead"),
         OPT_FLAG("--crossover", &r.crossover,
                  "print what forms of the backward pass move on Hopper, by head size"),
@@ -441,16 +445,23 @@ int cli_io(int argc, char **argv)
         "io --n N --d D --cache M [OPTIONS]",
         "Run an attention algorithm on a machine with a slow memory and M words of fast memory, "
         "and\n"
-        "count every word that moves between them; print the closed form and the best lower bound\n"
-        "beside the count. A sweep uses the closed forms.\n"
+        "count every word that moves between them; print the closed form beside the count, and "
+        "the\n"
+        "lower bounds below: the regime (M against d^2), each bound with its constants, and the\n"
+        "orders of growth. A sweep uses the closed forms.\n"
         "\n"
-        "Tile sizes of an algorithm, as --tile-sizes takes and the output prints them:\n"
-        "  flash   the tile that stays (forward: rows, backward: columns), the one that streams\n"
-        "  flash1  columns, rows\n"
-        "  split   columns of one kernel, rows of the other, then what streams: rows, columns\n"
-        "  mat     rows and columns of scores; rows and columns of the output\n"
-        "  phase   rows and columns of scores; rows of dq, rows of dk and dv, columns\n"
-        "  fused   rows, columns",
+        "--tile-sizes takes, and the output prints, the sizes of an algorithm in this order:\n"
+        "  flash   forward:  ROWS that stay, COLUMNS that stream (default 1)\n"
+        "          backward: COLUMNS that stay, ROWS that stream (default 1)\n"
+        "  flash1  COLUMNS that stay, ROWS that stream (default 1)\n"
+        "  split   COLUMNS that stay for dk and dv, ROWS that stay for dq, then what streams: "
+        "ROWS\n"
+        "          for dk and dv, COLUMNS for dq (default 1,1)\n"
+        "  mat     ROWS, COLUMNS of a tile of scores, ROWS, COLUMNS of a tile of the output\n"
+        "  phase   ROWS, COLUMNS of a tile of scores, ROWS of a tile of dq, ROWS of a tile of dk "
+        "and\n"
+        "          dv, COLUMNS of a tile of all three\n"
+        "  fused   ROWS, COLUMNS of a tile of scores",
         sections, 3,
         "  ordo io --pass backward --algorithm phase --n 96 --d 32 --cache 700 --tile-sizes "
         "20,32,20,20,32\n"

@@ -34,8 +34,9 @@ double cli_io_total(const cli_io_row *row);
 /* Prints its error and returns an exit status. */
 int cli_io_show(const cli_json_target *target, const cli_io_row *rows, size_t count, bool sweep);
 
-/* Log-log plot of all rows of a sweep, with their bounds and the crossover. */
-void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count);
+/* Log-log plot of all rows of a sweep, with their bounds and the crossover; or of their words as
+ * multiples of the best bound. */
+void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count, bool ratio);
 
 /* `ordo io --devices`: memory levels of machines, and the byte model where it applies. */
 int cli_io_devices(const char *machine, const cli_json_target *json);

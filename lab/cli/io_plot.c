@@ -1,4 +1,5 @@
-/* io_plot.c: words moved against the size of fast memory, log-log, as SVG. */
+/* io_plot.c: words moved, per score or per word of the lower bound, against the size of fast
+ * memory, log-log, as SVG. */
 #include "cli/io.h"
 
 #include <math.h>
@@ -21,7 +22,14 @@ typedef struct plot {
     double x0, x1, y0, y1; /* log10 of what is shown */
     double d2;             /* square of the head size */
     double scores;
+    bool ratio; /* to the bound, instead of words per score */
 } plot;
+
+/* The height of a number of words at row i. */
+static double scaled(const plot *p, size_t i, double words)
+{
+    return words / (p->ratio ? p->rows[i].bound.words : p->scores);
+}
 
 static double x_of(const plot *p, double m)
 {
@@ -49,10 +57,8 @@ static void set_ranges(plot *p)
         large = fmax(large, (double)r->problem.cache_words);
         if (r->status != ORDO_OK)
             continue;
-        least = fmin(least, cli_io_total(r) / p->scores);
-        most = fmax(most, cli_io_total(r) / p->scores);
-        if (r->bound.words > 0)
-            least = fmin(least, r->bound.words / p->scores);
+        least = fmin(least, scaled(p, i, fmin(cli_io_total(r), r->bound.words)));
+        most = fmax(most, scaled(p, i, cli_io_total(r)));
     }
     p->x0 = log10(small);
     p->x1 = log10(fmax(large, 2 * small));
@@ -104,8 +110,8 @@ static void draw_axes(const plot *p)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 44);
     fprintf(p->out,
             "<text transform=\"translate(24 %d) rotate(-90)\" text-anchor=\"middle\">words moved "
-            "per score</text>\n",
-            (TOP + HEIGHT - BOTTOM) / 2);
+            "%s</text>\n",
+            (TOP + HEIGHT - BOTTOM) / 2, p->ratio ? "/ lower bound" : "per score");
 }
 
 static void draw_head_size(const plot *p)
@@ -141,7 +147,7 @@ static double draw_curve(const plot *p, int algorithm)
         if (!open)
             fprintf(p->out, "<path class=\"%s\" stroke=\"%s\" d=\"",
                     algorithm == 0 ? "bound" : "curve", colour_of((ordo_io_algorithm)algorithm));
-        last = y_of(p, v / p->scores);
+        last = y_of(p, scaled(p, i, v));
         fprintf(p->out, "%s%.1f %.1f", open ? "L" : "M", x_of(p, m), last);
         open = true;
         before = m;
@@ -163,10 +169,11 @@ static void draw_bound(const plot *p, int index)
         if (m == before || ordo_io_bound_at(&p->rows[i].problem, index, &bound) != ORDO_OK)
             continue;
         before = m;
-        if (!bound.holds || log10(fmax(bound.words / p->scores, 1e-12)) < p->y0)
+        const double height = scaled(p, i, bound.words);
+        if (!bound.holds || log10(fmax(height, 1e-12)) < p->y0)
             continue;
         x = x_of(p, m);
-        y = y_of(p, bound.words / p->scores);
+        y = y_of(p, height);
         fprintf(p->out, name ? "L%.1f %.1f" : "<path class=\"form\" d=\"M%.1f %.1f", x, y);
         x_first = name ? x_first : x;
         y_first = name ? y_first : y;
@@ -174,8 +181,8 @@ static void draw_bound(const plot *p, int index)
     }
     if (!name)
         return;
-    const bool at_end = strcmp(name, "small-cache") == 0;
-    const double beside = strcmp(name, "trivial") == 0 ? 84 : 4; /* large-cache may be close */
+    const bool at_end = strcmp(name, "products") == 0;
+    const double beside = strcmp(name, "trivial") == 0 ? 84 : 4; /* rows may be close */
     fprintf(p->out,
             "\"/><text class=\"small\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
             at_end ? x - 6 : x_first + beside, at_end ? y + 14 : y_first - 5,
@@ -227,7 +234,7 @@ static void draw_crossover(const plot *p)
         if (large > small || isinf(small))
             continue;
         /* The label stands at the top, where no curve is, away from that of d^2. */
-        const double x = x_of(p, (double)m), y = y_of(p, large / p->scores);
+        const double x = x_of(p, (double)m), y = y_of(p, scaled(p, i - 1, large));
         const bool before = (double)m < p->d2;
         fprintf(p->out,
                 "<circle class=\"ring\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/><path class=\"mark\" "
@@ -239,10 +246,10 @@ static void draw_crossover(const plot *p)
     }
 }
 
-void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count)
+void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count, bool ratio)
 {
     const ordo_io_problem *q = &rows[0].problem;
-    plot p = { .out = out, .rows = rows, .count = count };
+    plot p = { .out = out, .rows = rows, .count = count, .ratio = ratio };
     double ends[ORDO_IO_ALGORITHM_COUNT + 1];
     p.d2 = (double)q->head_dim * (double)q->head_dim;
     p.scores = (double)q->q_len * (double)(q->kv_len ? q->kv_len : q->q_len) *
@@ -264,12 +271,12 @@ void cli_io_plot(FILE *out, const cli_io_row *rows, size_t count)
                  rows[0].budget > 0 ? rows[0].budget : 1);
     fprintf(out,
             "<text class=\"title\" x=\"%d\" y=\"28\">Attention %s, n = %lld, d = %lld%s: words "
-            "moved, %s</text>\n",
+            "moved%s, %s</text>\n",
             LEFT, ordo_io_pass_name(q->pass), (long long)q->q_len, (long long)q->head_dim,
-            q->mask ? ", causal" : "", model);
+            q->mask ? ", causal" : "", ratio ? " / lower bound" : "", model);
     draw_axes(&p);
     draw_head_size(&p);
-    for (int i = 0; i < ORDO_IO_BOUND_COUNT; i++)
+    for (int i = 0; i < ORDO_IO_BOUND_COUNT && !ratio; i++)
         draw_bound(&p, i);
     for (int a = 0; a <= ORDO_IO_ALGORITHM_COUNT; a++)
         ends[a] = draw_curve(&p, a);

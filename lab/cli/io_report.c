@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 double cli_io_total(const cli_io_row *row)
 {
@@ -54,6 +55,43 @@ static void print_row(const cli_io_row *row)
     putchar('\n');
 }
 
+/* M in squares of the head size: below 1, small-cache algorithms are best, in order of growth. */
+static double squares(const ordo_io_problem *p)
+{
+    const double dk = (double)p->head_dim,
+                 dv = (double)(p->v_head_dim ? p->v_head_dim : p->head_dim);
+    return (double)p->cache_words / (dk * dv);
+}
+
+static const char *regime(const ordo_io_problem *p)
+{
+    return squares(p) < 1 ? "small" : "large";
+}
+
+/* Every lower bound, and the fewest words of the rows beside it. */
+static void print_bounds(const table *t)
+{
+    const cli_io_row *first = &t->rows[0];
+    double fewest = INFINITY;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->rows[i].status == ORDO_OK)
+            fewest = fmin(fewest, cli_io_total(&t->rows[i]));
+    printf("\nregime     %s cache: M = %.3g d^2\n", regime(&first->problem),
+           squares(&first->problem));
+    printf("%-17s %15s %10s %7s  %s\n", "bound", "words", "per score", "ratio", "holds");
+    for (int i = 0; i < ORDO_IO_BOUND_COUNT; i++) {
+        ordo_io_bound b;
+        if (ordo_io_bound_at(&first->problem, i, &b) != ORDO_OK)
+            continue;
+        if (b.words > 0)
+            printf("%-17s %15.0f %10.2f %7.2f", b.name, b.words, b.words / scores(&first->problem),
+                   fewest / b.words);
+        else
+            printf("%-17s %15s %10s %7s", b.name, "-", "-", "-");
+        printf("  %s%s\n", b.valid, strcmp(b.name, first->bound.name) == 0 ? "; the best" : "");
+    }
+}
+
 static void print_table(const table *t)
 {
     const cli_io_row *first = &t->rows[0];
@@ -65,7 +103,7 @@ static void print_table(const table *t)
         print_row(&t->rows[i]);
     if (t->sweep || first->status != ORDO_OK)
         return;
-    printf("\nbound      %.0f (%s)\n", first->bound.words, first->bound.name);
+    print_bounds(t);
     if (first->sparse > 0)
         printf(
             "sparse     %.0f (order of growth for the worst Q and K with as many live scores; no "
@@ -124,6 +162,26 @@ static void counts_json(cli_json *json, const cli_io_row *row)
     cli_json_null(json, "error");
 }
 
+static void bounds_json(cli_json *json, const ordo_io_problem *p)
+{
+    cli_json_text(json, "regime", regime(p));
+    cli_json_real(json, "cache_per_d2", squares(p));
+    cli_json_array(json, "bounds");
+    for (int i = 0; i < ORDO_IO_BOUND_COUNT; i++) {
+        ordo_io_bound b;
+        if (ordo_io_bound_at(p, i, &b) != ORDO_OK)
+            continue;
+        cli_json_object(json, NULL);
+        json->compact = json->depth;
+        cli_json_text(json, "name", b.name);
+        cli_json_real(json, "words", b.words);
+        cli_json_bool(json, "holds", b.holds);
+        cli_json_text(json, "valid", b.valid);
+        cli_json_end_object(json);
+    }
+    cli_json_end_array(json);
+}
+
 static void row_json(cli_json *json, const cli_io_row *row, bool brief)
 {
     int64_t list[CLI_IO_TILES];
@@ -149,10 +207,14 @@ static void row_json(cli_json *json, const cli_io_row *row, bool brief)
     cli_json_int(json, "workspace", row->predicted.workspace);
     cli_json_real(json, "bound", row->bound.words);
     cli_json_text(json, "bound_name", row->bound.name);
+    cli_json_text(json, "bound_valid", row->bound.valid);
     if (row->sparse > 0)
         cli_json_real(json, "sparse_form", row->sparse);
     cli_json_real(json, "ratio", row->bound.words > 0 ? cli_io_total(row) / row->bound.words : NAN);
-    if (brief || !row->counted)
+    if (brief)
+        return;
+    bounds_json(json, &row->problem);
+    if (!row->counted)
         return;
     traffic_json(json, "tensors", row->report.tensors, ORDO_IO_TENSORS);
     traffic_json(json, "phases", row->report.phases, ORDO_IO_PHASES);

@@ -1,44 +1,50 @@
 /* bounds.c: lower bounds on the words that any algorithm moves.
  *
- * The bounds assume classical products: every multiplication of the inner-product form takes place.
- * lab/docs/io.md sketches proofs of the constants; the orders of growth are theorems of Saha and
- * Ye (forward) and Li et al. (backward). With Z live scores, D = dk + dv:
+ * The bounds assume standard products: every multiplication of the inner-product form takes place,
+ * in any order and any number of times. lab/docs/io.md proves them. A run is cut into phases of R
+ * words read, so that a phase has at most T = M + R words at its disposal. With Z live scores,
+ * D = dk + dv and d = min(dk, dv):
  *
- *   trivial          every live input once, every output once
- *   large-cache      counts scores, whose operands must all be in fast memory:
- *                    d(I + J) <= 2M bounds a phase; unmasked only
- *   small-cache      counts multiplications; a phase of M + 2M words does at most
- *                    kappa (3M)^(3/2), kappa = 1/(3 sqrt 3) forward, 2/9 backward; M <= d^2/2
- *   multiplications  the same with the constant that holds for every M, 1/(2 sqrt 2)
+ *   trivial   every live input once, every output once
+ *   rows      counts scores (forward: products of p and v) as they are made first; those of which
+ *             nothing was in fast memory need whole rows of their operands
+ *   updates   counts the products that are added to results; a phase makes at most
+ *             max((T/3)^1.5, T^2 / (16 d)) of them forward
+ *   products  counts those of scores, too: at most kappa T^1.5, kappa = 1/(3 sqrt 3), backward 2/9,
+ *             less what scores that never leave fast memory need
  *
- * The terms of order Z are for writing each score once, so that it counts as a product's result. */
+ * Each is the largest over R from M to 2M. */
 #include <math.h>
 
 #include "base/environment.h"
 #include "base/status.h"
 #include "io/bounds.h"
 
+enum { STEPS = 32 }; /* of R between M and 2M */
+
 /* The sizes of a shape, as doubles. */
 typedef struct sizes {
     double n, k, dk, dv, m; /* rows, columns, widths, fast memory */
-    double live, products;  /* scores; multiplications */
-    bool forward, full;
+    double live;            /* scores */
+    double least;           /* of the widths */
+    double ends;            /* words outside of phases: of the gradient */
+    bool forward, gradient;
 } sizes;
 
 static sizes sizes_of(const ordo_io_shape *s)
 {
-    const double live = (double)ordo_io_live_scores(s);
-    const double dk = (double)s->dk, dv = (double)s->dv;
-    const bool forward = s->pass == ORDO_IO_FORWARD;
-    return (sizes) { .n = (double)s->rows,
+    const double n = (double)s->rows, dk = (double)s->dk, dv = (double)s->dv;
+    const bool gradient = s->pass == ORDO_IO_GRADIENT;
+    return (sizes) { .n = n,
                      .k = (double)s->cols,
                      .dk = dk,
                      .dv = dv,
                      .m = (double)s->cache,
-                     .live = live,
-                     .products = live * (forward ? dk + dv : 3 * dk + 2 * dv),
-                     .forward = forward,
-                     .full = s->full };
+                     .live = (double)ordo_io_live_scores(s),
+                     .least = dk < dv || s->pass == ORDO_IO_FORWARD ? dk : dv,
+                     .ends = gradient ? 3 * dk * dk - 2 * n * dk : 0,
+                     .forward = s->pass == ORDO_IO_FORWARD,
+                     .gradient = gradient };
 }
 
 static double trivial(const ordo_io_shape *s, const sizes *z)
@@ -51,55 +57,84 @@ static double trivial(const ordo_io_shape *s, const sizes *z)
     return (seeing + seen) * (z->dk + z->dv) + z->n * z->dk + z->k * (z->dk + z->dv);
 }
 
-static double large_cache(const sizes *z)
+/* ---- phases ---- */
+
+/* Words of a run in which phases make at most `most` of `count`; 0 if one phase may do it all. */
+static double phases(const sizes *z, double r, double count, double most)
 {
-    const double d = z->dk + z->dv;
-    if (z->forward)
-        return z->n * z->k * z->dv / (z->m * z->dv / (z->dk * d) + 2 * (z->dv + 1)) - z->m;
-    return z->n * z->k * d * d / (z->m + 2 * d * d) - z->m;
+    return count > most ? r * count / most + z->m - r + z->ends : 0;
 }
 
-/* Accumulators start at zero and are not read first. */
-static double outputs(const sizes *z)
+static double rows_at(const sizes *z, double r)
 {
-    return z->forward ? z->n * z->dv : (z->n + z->k) * z->dk + z->k * z->dv;
+    const double d = z->dk + z->dv, t = z->m + r;
+    const double fresh = z->forward ? t * t / (4 * z->dk * d) : t * t / (4 * d * d);
+    return phases(z, r, z->live, t > fresh ? t : fresh);
 }
 
-static double small_cache(const sizes *z)
+/* The most updates of a phase whose scores are all made in it. Whole rows of both operands bound
+ * them by area T^2 if no score stays, and by at most T / (32 area) more if some do. */
+static double fresh_updates(const sizes *z, double t)
 {
-    const double factor = z->forward ? 2 : sqrt(3), scores = z->forward ? 2 : 4;
-    return factor * z->products / sqrt(z->m) - scores * z->live - outputs(z) - 2 * z->m;
+    const double d = z->dk + z->dv, all = t * t / (z->forward || z->gradient ? 16 : 8 * sqrt(3));
+    const double area = z->forward && z->dv < z->dk ? z->dv / (4 * d * d) : 1 / (16 * z->dk);
+    const double most = all / z->least, sharper = area * t * t + t / (32 * area);
+    return (z->forward || z->dk == z->dv) && sharper < most ? sharper : most;
 }
 
-static double multiplications(const sizes *z)
+static double updates_at(const sizes *z, double r)
 {
-    return z->products / (2 * sqrt(2) * sqrt(z->m)) - (z->forward ? 2 : 4) * z->live - z->m;
+    const double t = z->m + r, kept = t / 3 * sqrt(t / 3), fresh = fresh_updates(z, t);
+    const double per_score = z->forward ? z->dv : z->gradient ? z->dk + z->dv : z->dv + 2 * z->dk;
+    return phases(z, r, z->live * per_score, kept > fresh ? kept : fresh);
+}
+
+static double products_at(const sizes *z, double r)
+{
+    const bool backward = !z->forward && !z->gradient;
+    const double kappa = backward ? 2.0 / 9 : 1 / (3 * sqrt(3)), charges = z->forward ? 1 : 2;
+    const double t = z->m + r, d = z->least, most = r + t * t / (4 * d * d);
+    const double none = r / (t * sqrt(t)), all = most / ((z->m + most) * sqrt(z->m + most));
+    const double rho = (none < all ? none : all) / kappa; /* of no fresh scores, and of all */
+    const double weight =
+        backward ? 3 * z->dk + 4 / sqrt(3) * z->dv : (z->forward ? 1 : 2) * (z->dk + z->dv);
+    const double words = (rho * weight - charges) * z->live;
+    return rho * d >= 1 && words > r ? words + z->m - r + z->ends : 0;
+}
+
+/* The largest over R. That of the gradient assumes something where a phase holds a column. */
+static ordo_io_bound over_phases(const sizes *z, const char *name,
+                                 double (*at)(const sizes *z, double r))
+{
+    ordo_io_bound best = { name, "more than one phase", 0, false };
+    for (int j = 0; j <= STEPS; j++) {
+        const double r = z->m * (1 + (double)j / STEPS), words = at(z, r);
+        if (words <= best.words)
+            continue;
+        best = (ordo_io_bound) { name, "always", words, true };
+        if (z->gradient && z->m + r >= z->n)
+            best.valid = "if each entry of o is computed once";
+    }
+    return best;
 }
 
 ordo_io_bound ordo_io_bound_of(const ordo_io_shape *s, int index)
 {
     const sizes z = sizes_of(s);
-    const double d = ordo_io_least(s->dk, s->dv) == s->dk ? z.dk : z.dv;
     const double wide = z.dk > z.dv ? z.dk : z.dv;
-    const bool gradient = s->pass == ORDO_IO_GRADIENT;
-    const double weights = gradient ? z.n * d * d : 0; /* products with X and Y */
+    const double weights = z.gradient ? z.n * z.dk * z.dk : 0; /* products with X and Y */
     switch (index) {
     case 0:
         /* The gradient reads A1, A2, A3, E, X and Y, and writes g. */
         return (ordo_io_bound) { "trivial", "always",
-                                 gradient ? 4 * z.n * d + 3 * d * d : trivial(s, &z), true };
-    case 1:
-        return (ordo_io_bound) { "large-cache", "unmasked; of the training passes", large_cache(&z),
-                                 z.full && !gradient };
-    case 2:
-        return (ordo_io_bound) { "small-cache", "M <= d^2/2; of the training passes",
-                                 small_cache(&z), z.m <= d * d / 2 && !gradient };
-    case 3:
-        return (ordo_io_bound) { "multiplications", "always; of the training passes",
-                                 multiplications(&z), !gradient };
+                                 z.gradient ? 4 * z.n * z.dk + 3 * z.dk * z.dk : trivial(s, &z),
+                                 true };
+    case 1: return over_phases(&z, "rows", rows_at);
+    case 2: return over_phases(&z, "updates", updates_at);
+    case 3: return over_phases(&z, "products", products_at);
     case 4:
         return (ordo_io_bound) { "asymptotic-large", "order of growth, M >= d^2; no constant",
-                                 (z.live * wide * wide + weights * d) / z.m, false };
+                                 (z.live * wide * wide + weights * z.dk) / z.m, false };
     default:
         return (ordo_io_bound) { "asymptotic-small", "order of growth, M <= d^2; no constant",
                                  (z.live * wide + weights) / sqrt(z.m), false };

@@ -91,17 +91,19 @@ typedef struct ordo_io_words {
 /* ---- bounds ---- */
 
 typedef struct ordo_io_bound {
-    const char *name;  /* "large-cache", ... */
+    const char *name;  /* "products", ... */
     const char *valid; /* the condition under which it holds, as text */
-    double words;      /* may be negative, which bounds nothing */
-    bool holds;        /* whether it is a proven bound for this problem and M */
+    double words;      /* 0 bounds nothing */
+    bool holds;        /* whether it is proven for this problem and M, if `valid` is true */
 } ordo_io_bound;
 
 enum { ORDO_IO_BOUND_COUNT = 6 };
 
-/* Evaluate lower bound number `index` for a problem. In order they are "trivial", "large-cache",
- * "small-cache" and "multiplications", then "asymptotic-large" and "asymptotic-small", which have
- * no constants and bound nothing. Returns ORDO_ERR_ARGUMENT for another index or a bad problem. */
+/* Evaluate lower bound number `index` for a problem. In order they are "trivial", "rows", "updates"
+ * and "products", which hold for every M and mask, then "asymptotic-large" and "asymptotic-small",
+ * which have no constants and bound nothing. Those of the gradient assume, where `valid` says so,
+ * that each entry of o = softmax(A1 X A2') A3 Y is computed once. Returns ORDO_ERR_ARGUMENT for
+ * another index or a bad problem. */
 ORDO_API ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index,
                                       ordo_io_bound *bound);
 
