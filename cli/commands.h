@@ -1,4 +1,4 @@
-/* commands.h: the commands of `ordo`. */
+/* commands.h: the commands of `ordo` without those of the laboratory (kit/lab.h). */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 
@@ -7,16 +7,12 @@
 #define CLI_COMMANDS(X)                                                                            \
     X(info, "print what this build and this machine can do")                                       \
     X(plan, "turn a problem into tiles and a fixed order of sums")                                 \
-    X(schedule, "replay an order of sums on a timeline and draw it")                               \
     X(run, "run attention on seeded inputs or files and print digests")                            \
     X(audit, "recompute on a CPU what a GPU computed, and compare every bit")                      \
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention and compare it with the peak of the machine")                         \
     X(compare, "compare the records of two training runs")                                         \
-    X(mask, "make dropout masks: statistics, rows, pictures")                                      \
-    X(block, "run a transformer block in every dropout mode and compare digests")                  \
-    X(model, "price kernels and transformer blocks by their limiters")                             \
-    X(io, "count the words that attention moves, and bound them from below")
+    X(mask, "make dropout masks: statistics, rows, pictures")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

@@ -1,26 +1,36 @@
 /* main.c: the `ordo` command: finds the command named and hands over the arguments. */
 #include "commands.h"
+#include "kit/lab.h"
 #include "kit/message.h"
 #include "kit/output.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct command {
-    const char *name, *summary;
-    int (*run)(int argc, char **argv);
-} command;
-
 #define ENTRY(name, summary) { #name, summary, cli_##name },
-static const command commands[] = { CLI_COMMANDS(ENTRY) };
+static const cli_command commands[] = { CLI_COMMANDS(ENTRY) };
 #undef ENTRY
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
+enum { COMMANDS = sizeof commands / sizeof commands[0], MOST_COMMANDS = 32 };
+
+static size_t lab_commands(void)
+{
+    return cli_lab() ? cli_lab()->count : 0;
+}
+
+/* The commands, then those of the laboratory; NULL behind the last. */
+static const cli_command *command_at(size_t index)
+{
+    if (index < COMMANDS)
+        return &commands[index];
+    return index - COMMANDS < lab_commands() ? &cli_lab()->commands[index - COMMANDS] : NULL;
+}
 
 static void print_usage(FILE *out)
 {
     fputs("ordo: bit-reproducible attention\n\nUsage: ordo COMMAND [OPTIONS]\n\nCommands:\n", out);
-    for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; command_at(i); i++)
+        fprintf(out, "%s  %-10s %s\n", i == COMMANDS ? "\nLaboratory:\n" : "", command_at(i)->name,
+                command_at(i)->summary);
     fputs("\n"
           "  ordo COMMAND --help   options of a command, with examples\n"
           "  ordo --version        version of the command and of its library\n"
@@ -28,7 +38,7 @@ static void print_usage(FILE *out)
           "Examples:\n"
           "  ordo info\n"
           "  ordo plan --heads 8 --seq 4k --dim 128 --mask causal\n"
-          "  ordo schedule --mask causal --tiles 8 --heads 4 --order all --ascii\n"
+          "  ordo verify --seq 300 --heads 4 --mask causal\n"
           "\n"
           "Sizes may end in k or m (1k = 1024), commas separate the values of a list, and --json\n"
           "prints JSON.\n"
@@ -36,20 +46,21 @@ static void print_usage(FILE *out)
           out);
 }
 
-static const command *find(const char *name)
+static const cli_command *find(const char *name)
 {
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return &commands[i];
+    for (size_t i = 0; command_at(i); i++)
+        if (strcmp(command_at(i)->name, name) == 0)
+            return command_at(i);
     return NULL;
 }
 
 static int unknown(const char *name)
 {
-    const char *names[COMMANDS];
-    for (size_t i = 0; i < COMMANDS; i++)
-        names[i] = commands[i].name;
-    const char *near = cli_nearest(name, names, COMMANDS);
+    const char *names[MOST_COMMANDS];
+    size_t count = 0;
+    for (; count < MOST_COMMANDS && command_at(count); count++)
+        names[count] = command_at(count)->name;
+    const char *near = cli_nearest(name, names, count);
     const char *what = *name == '-' ? "option" : "command";
     if (near)
         return cli_usage("unknown %s '%s'; did you mean '%s'?", what, name, near);
@@ -67,7 +78,7 @@ static int print_version(void)
     return CLI_OK;
 }
 
-static int run_command(const command *c, int argc, char **argv)
+static int run_command(const cli_command *c, int argc, char **argv)
 {
     cli_message_command(c->name);
     return c->run(argc, argv);
@@ -89,12 +100,12 @@ static int dispatch(int argc, char **argv)
         return argc == 2 ? print_version() : cli_usage("--version takes no argument");
     if (strcmp(word, "help") == 0) {
         char *ask[] = { argv[2], (char[]) { "--help" }, NULL };
-        const command *about = find(argv[2]);
+        const cli_command *about = find(argv[2]);
         if (argc > 3)
             return cli_usage("help %s %s: expected one command", argv[2], argv[3]);
         return about ? run_command(about, 2, ask) : unknown(argv[2]);
     }
-    const command *c = find(word);
+    const cli_command *c = find(word);
     return c ? run_command(c, argc - 1, argv + 1) : unknown(word);
 }
 

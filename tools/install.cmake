@@ -2,10 +2,17 @@
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ordo)
-install(TARGETS ordo ordo_static ordo_lab ordo_lab_static EXPORT ordo
+set(lab_targets)
+set(lab_package)
+if(ORDO_LAB)
+    set(lab_targets ordo_lab ordo_lab_static)
+    set(lab_package ordo_lab)
+    install(DIRECTORY lab/include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
+install(TARGETS ordo ordo_static ${lab_targets} EXPORT ordo
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/ordo lab/include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/ordo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${machines} DESTINATION ${CMAKE_INSTALL_DATADIR}/ordo/machines)
 
 # The exported targets know their libraries by plain name (m, dl, pthread), so they need no
@@ -22,7 +29,7 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/ordo-config-version.cmake DESTINAT
 
 # pkg-config finds the prefix from its own place, so that an installed tree can be moved.
 file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-foreach(package ordo ordo_lab)
+foreach(package ordo ${lab_package})
     configure_file(tools/${package}.pc.in ${PROJECT_BINARY_DIR}/generated/${package}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/generated/${package}.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

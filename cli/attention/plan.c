@@ -2,6 +2,7 @@
 #include "attention/plan_report.h"
 #include "commands.h"
 #include "kit/args.h"
+#include "kit/lab.h"
 #include "kit/message.h"
 #include "kit/output.h"
 #include "kit/plan_args.h"
@@ -18,35 +19,19 @@ typedef struct request {
     const char *read;
 } request;
 
-/* What the model says of a plan; a machine that lacks rates leaves it unpriced. */
-static void price(cli_plan_report *report, const ordo_plan *plan, const ordo_machine *machine)
-{
-    ordo_model *model = NULL;
-    report->priced = ordo_model_create(&model, machine, ORDO_CALIBRATION_SILICON) == ORDO_OK &&
-                     ordo_model_plan(model, plan, &report->price) == ORDO_OK;
-    ordo_model_destroy(model);
-}
-
-/* The same on the machine named, or on the host; a plan's line alone names none. */
-static void price_here(cli_plan_report *report, const ordo_plan *plan, const request *r)
+/* What the laboratory says of a plan on the machine named, or on the host; a plan's line alone
+ * names none. */
+static void forecast(cli_plan_report *report, const ordo_plan *plan, const request *r)
 {
     ordo_machine *host = NULL;
-    if (r->read || report->info.backend == ORDO_BACKEND_REF)
+    report->advised = !r->read && report->info.backend != ORDO_BACKEND_REF;
+    if (!report->advised || !cli_lab())
         return;
     if (r->problem.machine)
-        price(report, plan, r->problem.machine);
+        cli_lab()->forecast(plan, r->problem.machine, &report->forecast);
     else if (ordo_machine_create(&host, "host") == ORDO_OK)
-        price(report, plan, host);
+        cli_lab()->forecast(plan, host, &report->forecast);
     ordo_machine_destroy(host);
-}
-
-/* Bytes per score that each form of the backward pass moves, where the model has them. */
-static void count_bytes(cli_plan_report *report, const request *r)
-{
-    const ordo_problem *p = &report->problem;
-    report->counted = report->info.backend == ORDO_BACKEND_CUDA && r->problem.machine &&
-                      ordo_io_hopper_pair(r->problem.machine, p->head_dim, p->v_head_dim,
-                                          &report->bytes) == ORDO_OK;
 }
 
 /* Everything about a plan that was made; takes the plan over. */
@@ -68,10 +53,8 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
         cli_progress_stop();
         report->checked = true;
     }
-    if (asked == ORDO_OK) {
-        price_here(report, plan, r);
-        count_bytes(report, r);
-    }
+    if (asked == ORDO_OK)
+        forecast(report, plan, r);
     report->workspace = ordo_plan_workspace(plan);
     if (asked != ORDO_OK)
         status = cli_library(asked);
@@ -190,6 +173,9 @@ static int run_request(request *r)
 {
     if (r->contract && r->line)
         return cli_usage("--contract and --line: expected one of them");
+    if (r->memory && !cli_lab())
+        return cli_error(CLI_UNSUPPORTED,
+                         "--memory: this command was built without the laboratory");
     if (r->memory && (r->contract || r->line))
         return cli_usage("--memory and %s: expected one of them",
                          r->contract ? "--contract" : "--line");

@@ -34,25 +34,21 @@ static void print_time(double ns)
 
 static void print_predicted(const cli_plan_report *r)
 {
-    const ordo_plan_price *p = &r->price;
+    const cli_forecast *f = &r->forecast;
     fputs("predicted      ", stdout);
-    if (!r->priced && r->info.predicted_ns < 0) {
+    if (!f->priced) {
         puts("unknown");
         return;
     }
-    if (!r->priced) {
-        print_time(r->info.predicted_ns);
-        puts(" backward");
-        return;
-    }
     fputs("forward ", stdout);
-    print_time(p->forward.seconds * 1e9);
-    printf(", bound by %s; backward ", ordo_limiter_name(p->forward.limiter));
-    print_time(p->backward.seconds * 1e9);
-    printf(", bound by %s, workers busy %.1f %%\n", ordo_limiter_name(p->backward.limiter),
-           100 * p->utilization);
-    if (r->problem.dropout.p <= 0)
-        return;
+    print_time(f->forward_ns);
+    printf(", bound by %s; backward ", f->forward_limiter);
+    print_time(f->backward_ns);
+    printf(", bound by %s, workers busy %.1f %%\n", f->backward_limiter, 100 * f->utilization);
+}
+
+static void print_mode(const cli_plan_report *r)
+{
     printf("dropout mode   %s", ordo_dropout_mode_name(r->info.dropout_mode));
     if (r->info.dropout_mode == ORDO_DROPOUT_MODE_FUSED) {
         puts(": each pass makes its keep bits");
@@ -69,33 +65,36 @@ static void print_predicted(const cli_plan_report *r)
                r->info.dropout_mask_bytes);
         return;
     }
-    printf(", %s: make the keep bits %s (%" PRIu64 " B, ",
+    printf(", %s: make the keep bits %s (%" PRIu64 " B",
            r->info.dropout_keep_bits ? "keep" : "regenerate",
            r->info.dropout_keep_bits ? "once" : "before each pass", r->info.dropout_mask_bytes);
-    print_time(p->rng.seconds * 1e9);
-    printf(", bound by %s), or overlapped with other work\n", ordo_limiter_name(p->rng.limiter));
+    if (r->forecast.priced) {
+        fputs(", ", stdout);
+        print_time(r->forecast.rng_ns);
+        printf(", bound by %s", r->forecast.rng_limiter);
+    }
+    puts("), or overlapped with other work");
 }
 
 /* Why the form of the backward pass: of those with five products and kernels for this head size,
  * the one that moves the fewest bytes. */
 static void print_form(const cli_plan_report *r)
 {
-    const ordo_io_bytes *b = &r->bytes;
+    const cli_forecast *f = &r->forecast;
     const bool chain = r->info.backward_form == ORDO_FORM_CHAIN; /* counted as phase */
     const char *form = ordo_form_name(r->info.backward_form);
-    const char *fewest = ordo_io_algorithm_name(b->fewest);
     printf("backward form  %s", form);
-    if (!r->counted) {
+    if (!f->counted) {
         puts("");
         return;
     }
-    if (strcmp(chain ? ordo_form_name(ORDO_FORM_PHASE) : form, fewest) == 0)
+    if (strcmp(chain ? ordo_form_name(ORDO_FORM_PHASE) : form, f->fewest) == 0)
         fputs(", which moves the fewest", stdout);
     else
-        printf("; %s has no kernels for this head size, but moves fewer", fewest);
+        printf("; %s has no kernels for this head size, but moves fewer", f->fewest);
     printf(" bytes per score between L2 and shared memory: flash %.0f, phase %.0f; split %.0f "
            "with seven products\n",
-           b->flash_reduce, b->phase, b->split);
+           f->flash_bytes, f->phase_bytes, f->split_bytes);
 }
 
 static void print_one(const void *report)
@@ -121,7 +120,10 @@ static void print_one(const void *report)
         printf("dropout        p %.17g of %g asked, %d rounds, %d bits, keep below %d\n",
                info->dropout_p_used, r->problem.dropout.p, info->dropout_rounds, info->dropout_bits,
                info->dropout_threshold);
-    print_predicted(r);
+    if (cli_lab())
+        print_predicted(r);
+    if (r->advised && r->problem.dropout.p > 0)
+        print_mode(r);
     if (info->backend == ORDO_BACKEND_CUDA)
         print_form(r);
     if (r->checked)
@@ -131,7 +133,7 @@ static void print_one(const void *report)
         printf("note           %s\n", info->note);
     printf("line           %s\n", r->line);
     if (r->memory)
-        cli_plan_memory_text(r);
+        cli_lab()->memory_text(r->memory, &r->problem);
 }
 
 static void print_row(const cli_plan_report *r)
@@ -147,8 +149,8 @@ static void print_row(const cli_plan_report *r)
     }
     snprintf(tile, sizeof tile, "%" PRId64 "x%" PRId64, info->backward_tile.q,
              info->backward_tile.k);
-    if (info->predicted_ns >= 0)
-        snprintf(predicted, sizeof predicted, "%.4g", info->predicted_ns / 1000);
+    if (r->forecast.priced)
+        snprintf(predicted, sizeof predicted, "%.4g", r->forecast.backward_ns / 1000);
     printf("%-10s %-12s %-6s %12" PRIu64 " %13s", tile, ordo_order_name(info->order),
            ordo_issue_name(info->issue), info->backward_workspace_bytes, predicted);
     if (r->checked)
@@ -208,41 +210,42 @@ static void dropout_json(cli_json *json, const ordo_plan_info *info)
     cli_json_end_object(json);
 }
 
-static void kernel_json(cli_json *json, const char *key, const ordo_kernel_time *t)
+static void kernel_json(cli_json *json, const char *key, double ns, const char *limiter)
 {
     cli_json_object(json, key);
-    cli_json_real(json, "ns", t->seconds * 1e9);
-    cli_json_text(json, "limiter", ordo_limiter_name(t->limiter));
+    cli_json_real(json, "ns", ns);
+    cli_json_text(json, "limiter", limiter);
     cli_json_end_object(json);
 }
 
 static void price_json(cli_json *json, const cli_plan_report *r)
 {
-    const ordo_plan_price *p = &r->price;
-    if (!r->priced) {
+    const cli_forecast *f = &r->forecast;
+    cli_json_real(json, "predicted_ns", f->priced ? round(f->backward_ns) : NAN);
+    if (!f->priced) {
         cli_json_null(json, "model");
         return;
     }
     cli_json_object(json, "model");
-    kernel_json(json, "forward", &p->forward);
-    kernel_json(json, "backward", &p->backward);
-    cli_json_real(json, "utilization", p->utilization);
+    kernel_json(json, "forward", f->forward_ns, f->forward_limiter);
+    kernel_json(json, "backward", f->backward_ns, f->backward_limiter);
+    cli_json_real(json, "utilization", f->utilization);
     if (r->problem.dropout.p > 0) {
-        kernel_json(json, "rng", &p->rng);
+        kernel_json(json, "rng", f->rng_ns, f->rng_limiter);
         cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(r->info.dropout_mode));
         cli_json_text(json, "backward_bits", r->info.dropout_keep_bits ? "keep" : "regenerate");
     }
     cli_json_end_object(json);
 }
 
-static void bytes_json(cli_json *json, const ordo_io_bytes *b)
+static void bytes_json(cli_json *json, const cli_forecast *f)
 {
     cli_json_object(json, "bytes_per_score");
-    cli_json_real(json, "flash", b->flash_reduce);
-    cli_json_real(json, "split", b->split);
-    cli_json_real(json, "phase", b->phase);
-    cli_json_real(json, "phase_hbm", b->phase_hbm);
-    cli_json_text(json, "fewest", ordo_io_algorithm_name(b->fewest));
+    cli_json_real(json, "flash", f->flash_bytes);
+    cli_json_real(json, "split", f->split_bytes);
+    cli_json_real(json, "phase", f->phase_bytes);
+    cli_json_real(json, "phase_hbm", f->phase_hbm_bytes);
+    cli_json_text(json, "fewest", f->fewest);
     cli_json_end_object(json);
 }
 
@@ -269,17 +272,16 @@ static void report_json(cli_json *json, const void *report)
     cli_levels_json(json, "kept", info->kept);
     cli_levels_json(json, "not_kept", info->not_kept);
     dropout_json(json, info);
-    cli_json_real(json, "predicted_ns", info->predicted_ns >= 0 ? info->predicted_ns : NAN);
     price_json(json, r);
-    if (r->counted)
-        bytes_json(json, &r->bytes);
+    if (r->forecast.counted)
+        bytes_json(json, &r->forecast);
     if (r->checked)
         cli_json_uint(json, "pairs_checked", r->pairs);
     cli_json_text(json, "numeric_key", info->numeric_key);
     cli_json_text(json, "note", info->note);
     cli_json_text(json, "line", r->line);
     if (r->memory)
-        cli_plan_memory_json(json, r);
+        cli_lab()->memory_json(json, r->memory, &r->problem);
 }
 
 int cli_plan_show(const cli_json_target *target, const cli_plan_report *reports, size_t count)

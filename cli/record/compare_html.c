@@ -2,7 +2,7 @@
  */
 #include "record/compare.h"
 
-#include "kit/chart.h"
+#include "kit/page.h"
 
 #include <inttypes.h>
 
@@ -12,7 +12,7 @@ static void write_files(FILE *out, const cli_comparison *c)
     fputs("<table>\n<tr><th>run</th><th>file</th><th>recorded steps</th></tr>\n", out);
     for (int i = 0; i < 2; i++) {
         fprintf(out, "<tr><td class=\"%c\">%c</td><td class=\"text\">", 'a' + i, 'A' + i);
-        cli_chart_escape(out, c->path[i]);
+        cli_page_escape(out, c->path[i]);
         fprintf(out, "</td><td>%" PRId64 "</td></tr>\n", steps[i]);
     }
     fputs("</table>\n", out);
@@ -31,7 +31,7 @@ bool cli_compare_html(FILE *out, const cli_comparison *c)
         ".same{fill:#59a14f;fill-opacity:.25}.g{fill:#f28e2b}.w{fill:#4e79a7}"
         ".gw{fill:#d6453d}\n");
     fprintf(out, "<h1>Two recorded runs: %s</h1>\n<pre>", c->info.equal ? "equal" : "DIFFERENT");
-    cli_chart_escape(out, c->info.text);
+    cli_page_escape(out, c->info.text);
     fputs("</pre>\n", out);
     write_files(out, c);
     fputs("<h2>Loss</h2>\n<div class=\"chart\">\n", out);

@@ -1,7 +1,7 @@
 /* compare_svg.c: the loss curves of two runs, and a map of layers and steps. */
 #include "record/compare.h"
 
-#include "kit/chart.h"
+#include "kit/page.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,7 +203,7 @@ static void draw_label(FILE *out, const layers *l, size_t layer, double y)
     memcpy(text, l->name[layer] + skip, length - skip);
     text[length - skip] = '\0';
     fprintf(out, "<text x=\"%d\" y=\"%.0f\" text-anchor=\"end\">", LEFT - 8, y + ROW - 3);
-    cli_chart_escape(out, text);
+    cli_page_escape(out, text);
     fputs("</text>", out);
 }
 

@@ -2,7 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "cli/block.h"
 
-#include "commands.h"
+#include "cli/lab.h"
 #include "kit/device.h"
 #include "kit/digest.h"
 #include "kit/message.h"

@@ -1,7 +1,7 @@
 /* io.c: `ordo io`: words that attention algorithms move between two memories. */
 #include "cli/io.h"
 
-#include "commands.h"
+#include "cli/lab.h"
 #include "kit/args.h"
 #include "kit/message.h"
 #include "kit/output.h"

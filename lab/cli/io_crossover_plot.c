@@ -1,7 +1,7 @@
 /* io_crossover_plot.c: forms of the backward pass over head size, as SVG: bytes per score, and
  * rates at most with those measured. */
 #include "cli/io_crossover.h"
-#include "kit/chart.h"
+#include "kit/page.h"
 
 #include <math.h>
 
@@ -145,8 +145,8 @@ void cli_crossover_svg(FILE *out, const void *what)
             ".curve{fill:none;stroke-width:2}.measured{stroke:#111}</style>\n"
             "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"24\">",
             WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    cli_chart_escape(out, "Forms of the backward pass over head size: ");
-    cli_chart_escape(out, c->title);
+    cli_page_escape(out, "Forms of the backward pass over head size: ");
+    cli_page_escape(out, c->title);
     fputs("</text>\n", out);
     const panel bytes = { out, c, LEFT, axis_end(largest(c, false)) };
     const panel rates = { out, c, LEFT + PANEL_W + GAP, axis_end(largest(c, true)) };

@@ -1,6 +1,6 @@
 /* io_report.c: `ordo io` as tables and as JSON. */
 #include "cli/io.h"
-#include "kit/io_tiles.h"
+#include "cli/io_tiles.h"
 #include "kit/message.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* model.c: `ordo model`: dispatches to its parts. */
 #include "cli/model.h"
 
-#include "commands.h"
+#include "cli/lab.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* model_report.c: `ordo model report`: one block as a self-contained HTML page. */
 #include "cli/model_block.h"
 #include "cli/model_grid.h"
-#include "kit/chart.h"
+#include "kit/page.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void write_question(FILE *out, const page *p)
     const cli_model_args *m = p->priced.model;
     char advice[160];
     fputs("<h1>Attention dropout in a transformer block, priced</h1>\n<p>", out);
-    cli_chart_escape(out, ordo_machine_title(m->machine));
+    cli_page_escape(out, ordo_machine_title(m->machine));
     fprintf(out,
             ", %s calibration%s. Batch %" PRId64 ", %" PRId64 " rows%s, width %" PRId64 ", %" PRId64
             " heads of %" PRId64 " on this rank, %s. Keep bits: Philox with %" PRId64
@@ -137,7 +137,7 @@ static void write_constants(FILE *out, const ordo_model *model)
                 "<tr><td>%s</td><td>%.6g</td><td class=\"text\">%s</td><td class=\"text\">%s</td>"
                 "<td class=\"text\">",
                 c.name, c.value, c.unit, c.kind);
-        cli_chart_escape(out, c.changed ? "set on the command line" : c.source);
+        cli_page_escape(out, c.changed ? "set on the command line" : c.source);
         fputs("</td></tr>\n", out);
     }
     fputs("</table>\n</details>\n", out);

@@ -4,7 +4,7 @@
  * it, the same distance the same strength. Others go from pale to dark on a logarithmic scale,
  * since memory and time span decades. Every cell says its value, so the colours only guide. */
 #include "cli/model_grid.h"
-#include "kit/chart.h"
+#include "kit/page.h"
 
 #include <math.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static const char *ink(rgb c)
 static void text_at(FILE *out, double x, double y, const char *class, const char *text)
 {
     fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
-    cli_chart_escape(out, text);
+    cli_page_escape(out, text);
     fputs("</text>\n", out);
 }
 
@@ -157,7 +157,7 @@ static void draw_axes(FILE *out, const cli_heat *h)
         text_at(out, -8, (double)(y * CELL_H) + CELL_H / 2.0 + 4, "tick end", h->y.text[y]);
     text_at(out, width / 2, height + 36, "axis", label_of(&h->x));
     fprintf(out, "<text class=\"axis\" transform=\"translate(-50 %.1f) rotate(-90)\">", height / 2);
-    cli_chart_escape(out, label_of(&h->y));
+    cli_page_escape(out, label_of(&h->y));
     fputs("</text>\n", out);
 }
 
@@ -206,7 +206,7 @@ void cli_grid_svg(FILE *out, const void *what)
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 "
         "%.0f %.0f\" role=\"img\">\n<title>",
         width, height, width, height);
-    cli_chart_escape(out, g->title);
+    cli_page_escape(out, g->title);
     fputs(
         "</title>\n<style>\n"
         ".heat text{font:12px system-ui,sans-serif;fill:#222}.heat .title{font-size:14px;"

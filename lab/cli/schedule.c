@@ -2,7 +2,7 @@
 #include "cli/schedule.h"
 #include "cli/schedule_ranks.h"
 
-#include "commands.h"
+#include "cli/lab.h"
 #include "kit/args.h"
 #include "kit/message.h"
 #include "kit/output.h"

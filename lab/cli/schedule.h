@@ -2,7 +2,7 @@
 #ifndef CLI_SCHEDULE_H
 #define CLI_SCHEDULE_H
 
-#include "kit/chart.h"
+#include "cli/schedule_chart.h"
 #include "kit/report.h"
 
 typedef struct cli_schedule_report {

@@ -4,8 +4,8 @@
  * spans narrower than a pixel are drawn as one, so that a file has a bound that does not depend on
  * the problem. */
 #include "cli/schedule_ranks.h"
+#include "kit/page.h"
 
-#include "kit/chart.h"
 #include "kit/json.h"
 
 #include <inttypes.h>

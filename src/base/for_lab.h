@@ -5,6 +5,8 @@
 #ifndef BASE_FOR_LAB_H
 #define BASE_FOR_LAB_H
 
+#ifndef ORDO_FOR_LAB /* empty in a build without the laboratory */
 #define ORDO_FOR_LAB __attribute__((visibility("default")))
+#endif
 
 #endif

@@ -32,6 +32,10 @@ refuses() { # status, text, args...
     grep -qF -- "$text" "$err" || fail "ordo $*: expected to read: $text"
 }
 
+lab() { # whether the command has the subcommands of the laboratory
+    [ "${ORDO_LAB-ON}" = ON ]
+}
+
 prints() { # text that must be in $out
     grep -qF -- "$1" "$out" || fail "expected in the output: $1"
 }

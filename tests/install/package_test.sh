@@ -38,13 +38,18 @@ exports() { # library, names of another
 declared() { # headers
     sed -n "s/^ORDO_API .*\\(ordo_[a-z0-9_]*\\)(.*/\\1/p" "$@" | sort -u
 }
-used=$(nm -D --undefined-only "$lib/libordo_lab.so" | awk '/ ordo_/ { print $2 }' | sort -u)
+used=
+[ "$ORDO_LAB" = OFF ] || used=$(nm -D --undefined-only "$lib/libordo_lab.so" | awk '/ ordo_/ { print $2 }' | sort -u)
 internal=$(comm -23 <(echo "$used") <(declared "$tmp"/ordo/include/ordo/*.h))
 difference=$(diff <(declared "$tmp"/ordo/include/ordo/*.h) <(exports libordo "$internal")) ||
     fail "the headers declare (<) and libordo.so exports (>):" $difference
-difference=$(diff <(declared "$tmp"/ordo/include/ordo/lab/*.h) <(exports libordo_lab)) ||
-    fail "the headers declare (<) and libordo_lab.so exports (>):" $difference
-for name in libordo libordo_lab; do
+libraries=libordo programs="shared static cxx"
+if [ "$ORDO_LAB" = ON ]; then
+    libraries="$libraries libordo_lab" programs="$programs lab lab_static"
+    difference=$(diff <(declared "$tmp"/ordo/include/ordo/lab/*.h) <(exports libordo_lab)) ||
+        fail "the headers declare (<) and libordo_lab.so exports (>):" $difference
+fi
+for name in $libraries; do
     readelf -d "$lib/$name.so" | grep -q "SONAME.*\[$name\.so\.0\]" || fail "SONAME is not $name.so.0"
 done
 readelf -d "$lib/libordo.so" | grep -q 'NEEDED.*libordo_lab' && fail "libordo needs libordo_lab"
@@ -54,13 +59,13 @@ step "only public names and what libordo_lab uses; SONAMEs"
 
 cmake -S "$outside" -B "$tmp/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/ordo" >"$tmp/log"
 cmake --build "$tmp/cmake" >"$tmp/log" || { cat "$tmp/log"; fail "find_package"; }
-for program in shared static cxx lab lab_static; do
+for program in $programs; do
     env -u LD_LIBRARY_PATH "$tmp/cmake/$program" || fail "find_package, $program"
 done
 readelf -d "$tmp/cmake/shared" | grep -q 'NEEDED.*libordo' || fail "ordo::ordo is not the shared library"
 readelf -d "$tmp/cmake/static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_static is the shared library"
-readelf -d "$tmp/cmake/lab" | grep -q 'NEEDED.*libordo_lab' || fail "ordo::ordo_lab is not the shared library"
-readelf -d "$tmp/cmake/lab_static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_lab_static is shared"
+[ "$ORDO_LAB" = OFF ] || readelf -d "$tmp/cmake/lab" | grep -q 'NEEDED.*libordo_lab' || fail "ordo::ordo_lab is not the shared library"
+[ "$ORDO_LAB" = ON ] && readelf -d "$tmp/cmake/lab_static" | grep -q 'NEEDED.*libordo' && fail "ordo::ordo_lab_static is shared"
 step "find_package: shared, static, C++, laboratory"
 
 # find_package(ordo VERSION): versions with the API of this one, and no others.
@@ -88,11 +93,15 @@ version=$("$ORDO" --version | sed -n "1s/^ordo \([0-9.]*\).*/\1/p")
 $CC "$outside/main.c" $(pkg-config --cflags --libs ordo) -o "$tmp/pc-shared"
 env -u LD_LIBRARY_PATH "$tmp/pc-shared" || fail "pkg-config, shared: the program does not start"
 readelf -d "$tmp/pc-shared" | grep -q 'NEEDED.*libordo' || fail "pkg-config: not the shared library"
-$CC "$outside/lab.c" $(pkg-config --cflags --libs ordo_lab) -o "$tmp/pc-lab"
-env -u LD_LIBRARY_PATH "$tmp/pc-lab" || fail "pkg-config, laboratory: the program does not start"
-rm "$lib"/libordo.so* "$lib"/libordo_lab.so* # or the linker would prefer it
+if [ "$ORDO_LAB" = ON ]; then
+    $CC "$outside/lab.c" $(pkg-config --cflags --libs ordo_lab) -o "$tmp/pc-lab"
+    env -u LD_LIBRARY_PATH "$tmp/pc-lab" || fail "pkg-config, laboratory: the program does not start"
+fi
+rm -f "$lib"/libordo.so* "$lib"/libordo_lab.so* # or the linker would prefer it
 $CC "$outside/main.c" $(pkg-config --static --cflags --libs ordo) -o "$tmp/pc-static"
 "$tmp/pc-static" || fail "pkg-config, static"
-$CC "$outside/lab.c" $(pkg-config --static --cflags --libs ordo_lab) -o "$tmp/pc-lab-static"
-"$tmp/pc-lab-static" || fail "pkg-config, laboratory, static"
+if [ "$ORDO_LAB" = ON ]; then
+    $CC "$outside/lab.c" $(pkg-config --static --cflags --libs ordo_lab) -o "$tmp/pc-lab-static"
+    "$tmp/pc-lab-static" || fail "pkg-config, laboratory, static"
+fi
 step "pkg-config: shared, static"

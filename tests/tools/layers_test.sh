@@ -50,6 +50,7 @@ plant check-layers src/plan/a.c '#include "base/../model/model.h"' 'plan may not
 plant check-layers cli/a.c '#include "plan/plan.h"' 'cli may not include plan/plan.h'
 plant check-layers cli/kit/a.c '#include "args.h"' 'cli/kit may not include args.h'
 plant check-layers cli/kit/a.c '#include "attention/run.h"' 'cli/kit may not include attention/run.h'
+plant check-layers cli/attention/plan.c '#include "ordo/lab/model.h"' 'may not include ordo/lab/model.h'
 plant check-layers cli/attention/a.c '#include "cli/io.h"' 'cli/attention may not include cli/io.h'
 plant check-layers lab/cli/a.c '#include "attention/run.h"' 'lab/cli may not include attention/run.h'
 plant check-layers lab/cli/io.c '#include "cli/model.h"' 'may not include cli/model.h of another'

@@ -6,10 +6,17 @@ grep -qE '^ordo [0-9]+\.[0-9]+\.[0-9]+' "$out" || fail "--version"
 status 0 --help
 prints "Commands:"
 status 0 help
-for command in info plan schedule run verify bench mask block model io; do
+commands="info plan run verify bench mask"
+if lab; then
+    prints "Laboratory:"
+    commands="$commands schedule block model io"
+else
+    grep -q "Laboratory" "$out" && fail "a laboratory in a command that was built without"
+fi
+for command in $commands; do
     prints "  $command "
 done
-for command in info plan schedule run verify bench mask block model io; do
+for command in $commands; do
     for ask in "$command --help" "help $command" "$command -h"; do
         # shellcheck disable=SC2086
         "$ORDO" $ask >"$work/help" 2>"$err" || fail "$ask"
@@ -26,13 +33,19 @@ done
 
 "$ORDO" >"$out" 2>"$err"
 [ $? -eq 2 ] || fail "no command: expected exit status 2"
-refuses 2 "did you mean 'schedule'?" schedul
+refuses 2 "did you mean 'verify'?" verfy
+if lab; then
+    refuses 2 "did you mean 'schedule'?" schedul
+else
+    refuses 2 "unknown command 'schedule'" schedule
+    refuses 3 "built without the laboratory" plan --seq 8 --memory
+fi
 refuses 2 "unknown command 'frobnicate'" frobnicate
 refuses 2 "unknown command 'frobnicate'" help frobnicate
 refuses 2 "unknown option '--frobnicate'" --frobnicate
 
 # Every example of every help runs, but those that read or write a file.
-for command in info plan schedule run verify bench mask block model io; do
+for command in $commands; do
     "$ORDO" "$command" --help | sed -n '/^Examples:/,$p' | sed 1d |
         sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' | grep -v -e --svg -e --picture -e --out-dir -e --write >"$work/examples"
     while read -r line; do

@@ -59,20 +59,22 @@ rejects --seq -1 plan
 every verify "$problem" --seq 32
 every bench "$problem" attention --seq 32
 every mask "$problem" --seq 32 --dropout 0.5 --dump
-every schedule "--tiles" --tiles 4
-rejects --tiles 0 schedule
-every "schedule --ranks 8" "--ranks"
-rejects --ranks 0 schedule
-every block "--seq --embed --heads" --seq 8 --embed 8 --heads 2
-every io "--n --d --cache" --n 32 --d 8 --cache 200 --model lru
-for name in --n --d --cache; do
-    rejects $name -1 io
-    rejects $name 0 io
-    rejects $name 1e30 io
-done
-every "model kernel" "--seq" --kernel attention --seq 1k
-every "model block" "--seq --embed" --seq 1k --embed 1k
-every "model validate" "" "$ORDO_SOURCE/lab/bench/measured/h200.json"
+if lab; then
+    every schedule "--tiles" --tiles 4
+    rejects --tiles 0 schedule
+    every "schedule --ranks 8" "--ranks"
+    rejects --ranks 0 schedule
+    every block "--seq --embed --heads" --seq 8 --embed 8 --heads 2
+    every io "--n --d --cache" --n 32 --d 8 --cache 200 --model lru
+    for name in --n --d --cache; do
+        rejects $name -1 io
+        rejects $name 0 io
+        rejects $name 1e30 io
+    done
+    every "model kernel" "--seq" --kernel attention --seq 1k
+    every "model block" "--seq --embed" --seq 1k --embed 1k
+    every "model validate" "" "$ORDO_SOURCE/lab/bench/measured/h200.json"
+fi
 
 # What would be ignored is refused by name.
 for words in "--bits 16" "--rounds 10" "--keying fa2" "--offset 3" "--dropout 0 --bits 16"; do
@@ -82,15 +84,17 @@ for words in "--bits 16" "--rounds 10" "--keying fa2" "--offset 3" "--dropout 0 
         refuses 2 "${name% *}: expected only with --dropout above 0" $command --seq 8 $words
     done
 done
-for words in "--bits 16" "--offset 3" "--beside qkv" "--generator compare"; do
-    # shellcheck disable=SC2086
-    refuses 2 "${words% *}: expected only with --dropout above 0" block --seq 8 --embed 8 --heads 1 $words
-done
-refuses 2 "--memory and --line: expected one of them" plan --seq 8 --memory --line
-refuses 2 "--memory and --contract: expected one of them" plan --seq 8 --memory --contract
 refuses 2 "--json and --line: expected one of them" plan --seq 8 --json --line
-refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2
-refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2 --issue head
-echo '{"kernel": [], "kernels": [{"kind": "rng", "elements": 64}]}' >"$work/kernels.json"
-refuses 2 '"kernels", not "kernel"' model overlap "$work/kernels.json"
+if lab; then
+    for words in "--bits 16" "--offset 3" "--beside qkv" "--generator compare"; do
+        # shellcheck disable=SC2086
+        refuses 2 "${words% *}: expected only with --dropout above 0" block --seq 8 --embed 8 --heads 1 $words
+    done
+    refuses 2 "--memory and --line: expected one of them" plan --seq 8 --memory --line
+    refuses 2 "--memory and --contract: expected one of them" plan --seq 8 --memory --contract
+    refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2
+    refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2 --issue head
+    echo '{"kernel": [], "kernels": [{"kind": "rng", "elements": 64}]}' >"$work/kernels.json"
+    refuses 2 '"kernels", not "kernel"' model overlap "$work/kernels.json"
+fi
 finish

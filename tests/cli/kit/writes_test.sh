@@ -19,7 +19,7 @@ soon() {
 # A device that is full; the output is larger than any buffer, so that an early write fails.
 if [ -w /dev/full ]; then
     refuses 4 "cannot write /dev/full: No space left" mask --seq 1k --dropout 0.1 --export /dev/full
-    refuses 4 "cannot write /dev/full: No space left" schedule --tiles 64 --heads 8 --svg /dev/full
+    lab && refuses 4 "cannot write /dev/full: No space left" schedule --tiles 64 --heads 8 --svg /dev/full
     "$ORDO" mask --seq 1k --dropout 0.1 --dump 2>"$err" >/dev/full
     [ $? -eq 4 ] || fail "--dump to a full device: expected exit status 4"
     grep -q "standard output: No space left" "$err" || fail "--dump to a full device: no reason given"
@@ -42,7 +42,7 @@ limited() { # folder or file in it, args...
 limited mask --seq 1k --dropout 0.1 --export small/mask
 limited mask --seq 1k --dropout 0.1 --picture small/mask.png
 limited run --seq 256 --device cpu --out-dir small
-limited schedule --tiles 64 --heads 8 --svg small/a.svg --json=small/a.json
+lab && limited schedule --tiles 64 --heads 8 --svg small/a.svg --json=small/a.json
 
 # A disk that is full, where one can be mounted: the last of several files does not fit.
 mkdir disk
@@ -67,21 +67,23 @@ long="--seq 3k --heads 8 --threads 1"
     early "cannot write .: Is a directory" bench attention $long --seconds 1000 --json=.
     early "cannot make no/folder: No such file" run --seq 8k --heads 64 --threads 1 --force --out-dir no/folder
 }
-early "cannot write no/a: No such file" block --seq 16 --embed 16 --heads 2 --time 1000 --json=no/a
-early "cannot write no/a: No such file" io --n 16k --d 64 --cache 700 --model lru --json=no/a
-early "cannot write no/a: No such file" model grid --figure 5 --svg no/a
-for option in svg html trace; do
-    early "cannot write no/a: No such file" schedule --tiles 512 --heads 64 --order all --$option no/a
-done
+if lab; then
+    early "cannot write no/a: No such file" block --seq 16 --embed 16 --heads 2 --time 1000 --json=no/a
+    early "cannot write no/a: No such file" io --n 16k --d 64 --cache 700 --model lru --json=no/a
+    early "cannot write no/a: No such file" model grid --figure 5 --svg no/a
+    for option in svg html trace; do
+        early "cannot write no/a: No such file" schedule --tiles 512 --heads 64 --order all --$option no/a
+    done
+fi
 # A pipe is not opened for that: its reader gets one stream. What exists stays as it is.
 mkfifo pipe
 cat pipe >read.txt &
-status 0 schedule --tiles 4 --json=pipe
+status 0 plan --seq 4 --json=pipe
 wait $!
 "$work/json_check" <read.txt 2>"$err" || fail "--json=pipe: the reader got no JSON"
 mkdir kept
 echo old >kept/file
-refuses 2 "--tiles: missing" schedule --svg kept/file --html kept/new
+refuses 2 "--seq: missing" run --save kept/file --json=kept/new
 [ "$(ls -A kept) $(cat kept/file)" = "file old" ] || fail "a refused command left $(ls -A kept)"
 status 0 run --seq 4 --out-dir kept
 refuses 3 "floating-point operations" run --seq 64k --heads 64 --out-dir folder

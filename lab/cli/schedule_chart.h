@@ -1,6 +1,6 @@
-/* chart.h: replayed schedules as pictures: text, SVG, HTML, and traces for Perfetto. */
-#ifndef CLI_CHART_H
-#define CLI_CHART_H
+/* schedule_chart.h: replayed schedules as pictures: text, SVG, HTML, and traces for Perfetto. */
+#ifndef CLI_SCHEDULE_CHART_H
+#define CLI_SCHEDULE_CHART_H
 
 #include "ordo/lab/sim.h"
 #include "ordo/ordo.h"
@@ -68,10 +68,6 @@ bool cli_cells_make(cli_cells *cells, const cli_replay *replay, const ordo_sched
 cli_state cli_cells_state(const cli_cells *cells, int64_t row, int64_t column);
 void cli_cells_free(cli_cells *cells);
 
-int64_t cli_chart_longest(const cli_chart *chart);  /* largest makespan */
-void cli_chart_escape(FILE *out, const char *text); /* for XML and HTML */
-
-/* The beginning of an HTML page, up to <body>; `style` is CSS beside the common rules. */
-void cli_page_start(FILE *out, const char *title, const char *style);
+int64_t cli_chart_longest(const cli_chart *chart); /* largest makespan */
 
 #endif

@@ -1,5 +1,7 @@
-/* chart_html.c: a self-contained page: the figures, the chart, and what each order does. */
-#include "kit/chart.h"
+/* schedule_chart_html.c: a self-contained page: the figures, the chart, and what each order does.
+ */
+#include "cli/schedule_chart.h"
+#include "kit/page.h"
 
 #include <inttypes.h>
 
@@ -31,26 +33,6 @@ static const char *const about[ORDO_ORDER_COUNT + 1] = {
         "heads level the uneven end.",
 };
 
-void cli_page_start(FILE *out, const char *title, const char *style)
-{
-    fprintf(out,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-            "<title>%s</title>\n<style>\n"
-            ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--soft:#666;--line:#d5d8dc}\n"
-            "@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#15181c;--soft:#999;"
-            "--line:#3a4048}}\n"
-            "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);"
-            "max-width:1180px;margin:2rem auto;padding:0 1rem}\n"
-            "h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p{max-width:46rem}\n"
-            "table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
-            "th,td{padding:.3rem .8rem;border-bottom:1px solid var(--line);text-align:right}\n"
-            "th:first-child,td:first-child,td.text{text-align:left}th{color:var(--soft);"
-            "font-weight:500}\ntr.best td{font-weight:600}\n"
-            ".chart{overflow-x:auto}.soft{color:var(--soft)}\n%s</style>\n</head>\n<body>\n",
-            title, style);
-}
-
 static void write_question(FILE *out, const ordo_schedule *s)
 {
     fprintf(out,
@@ -81,7 +63,7 @@ static void write_table(FILE *out, const cli_chart *chart)
         if (r->status != ORDO_OK) {
             fprintf(out, "<tr class=\"soft\"><td>%s</td><td class=\"text\" colspan=\"6\">",
                     ordo_order_name(r->order));
-            cli_chart_escape(out, r->why);
+            cli_page_escape(out, r->why);
             fputs("</td></tr>\n", out);
             continue;
         }
@@ -108,10 +90,10 @@ static void write_orders(FILE *out, const cli_chart *chart)
             continue;
         told[order] = true;
         fprintf(out, "<dt>%s</dt><dd>", ordo_order_name(order));
-        cli_chart_escape(out, about[order]);
+        cli_page_escape(out, about[order]);
         if (r->status == ORDO_OK && r->info.note[0] != '\0') {
             fputs(" <span class=\"soft\">", out);
-            cli_chart_escape(out, r->info.note);
+            cli_page_escape(out, r->info.note);
             fputs("</span>", out);
         }
         fputs("</dd>\n", out);

@@ -1,21 +1,20 @@
-/* plan_memory.c: `ordo plan --memory`: what the theory of I/O prefers at each memory level. */
-#include "attention/plan_report.h"
-#include "kit/io_tiles.h"
+/* io_advice.c: `ordo plan --memory`: what the theory of I/O prefers at each memory level. */
+#include "cli/io_tiles.h"
+#include "cli/lab.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 /* Visit every level and pass; `visit` returns nothing, errors end the walk quietly: the plan
  * itself was made, and its problem may be one that the theory does not cover. */
-static void walk(const cli_plan_report *r, void *context,
+static void walk(const ordo_machine *machine, const ordo_problem *problem, void *context,
                  void (*visit)(void *context, ordo_io_pass pass, const ordo_io_advice *advice))
 {
     for (int pass = ORDO_IO_FORWARD; pass <= ORDO_IO_BACKWARD; pass++)
         for (int i = 0;; i++) {
             ordo_io_advice advice;
             bool end;
-            if (ordo_io_advise(r->memory, &r->problem, (ordo_io_pass)pass, i, &advice, &end) !=
-                    ORDO_OK ||
+            if (ordo_io_advise(machine, problem, (ordo_io_pass)pass, i, &advice, &end) != ORDO_OK ||
                 end)
                 break;
             visit(context, (ordo_io_pass)pass, &advice);
@@ -42,13 +41,13 @@ static void print_advice(void *context, ordo_io_pass pass, const ordo_io_advice 
     putchar('\n');
 }
 
-void cli_plan_memory_text(const cli_plan_report *r)
+void cli_io_advice_text(const ordo_machine *machine, const ordo_problem *problem)
 {
     printf("\nmemory of %s: what moves the fewest words; the plan keeps its tiles\n\n",
-           ordo_machine_name(r->memory));
+           ordo_machine_name(machine));
     printf("  %-9s %-10s %9s %-10s %4s %7s %-7s %-22s %12s %8s %12s\n", "pass", "level", "bytes",
            "kind", "line", "GB/s", "best", "tiles", "bytes moved", "/bound", "least us");
-    walk(r, NULL, print_advice);
+    walk(machine, problem, NULL, print_advice);
 }
 
 static void advice_json(void *context, ordo_io_pass pass, const ordo_io_advice *a)
@@ -81,9 +80,9 @@ static void advice_json(void *context, ordo_io_pass pass, const ordo_io_advice *
     cli_json_end_object(json);
 }
 
-void cli_plan_memory_json(cli_json *json, const cli_plan_report *r)
+void cli_io_advice_json(cli_json *json, const ordo_machine *machine, const ordo_problem *problem)
 {
     cli_json_array(json, "memory");
-    walk(r, json, advice_json);
+    walk(machine, problem, json, advice_json);
     cli_json_end_array(json);
 }

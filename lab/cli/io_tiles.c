@@ -1,5 +1,5 @@
 /* io_tiles.c: the tiles of an algorithm of the I/O model as text. */
-#include "kit/io_tiles.h"
+#include "cli/io_tiles.h"
 
 #include <inttypes.h>
 #include <stdio.h>

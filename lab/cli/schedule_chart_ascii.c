@@ -1,8 +1,8 @@
-/* chart_ascii.c: a schedule as text, one line per worker.
+/* schedule_chart_ascii.c: a schedule as text, one line per worker.
  *
  * A letter is the head at work, a dot a worker that waits for its turn, a blank one that
  * has nothing to do; capitals are on the critical path. */
-#include "kit/chart.h"
+#include "cli/schedule_chart.h"
 
 #include <inttypes.h>
 

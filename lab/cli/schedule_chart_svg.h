@@ -1,8 +1,8 @@
-/* chart_svg.h: what the two files that draw SVG share. */
-#ifndef CLI_CHART_SVG_H
-#define CLI_CHART_SVG_H
+/* schedule_chart_svg.h: what the two files that draw SVG share. */
+#ifndef CLI_SCHEDULE_CHART_SVG_H
+#define CLI_SCHEDULE_CHART_SVG_H
 
-#include "kit/chart.h"
+#include "cli/schedule_chart.h"
 
 enum {
     SVG_PALETTE = 10,

@@ -1,9 +1,9 @@
-/* chart_trace.c: schedules in the Trace Event format, which Perfetto opens.
+/* schedule_chart_trace.c: schedules in the Trace Event format, which Perfetto opens.
  *
  * One process per order, one thread per worker, and one more where reductions overlap the
  * computation. A unit of time becomes a microsecond, the unit of the format. An arrow goes
  * from the turn before to each step that had to wait for it. */
-#include "kit/chart.h"
+#include "cli/schedule_chart.h"
 
 #include <inttypes.h>
 

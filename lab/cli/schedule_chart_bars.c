@@ -1,5 +1,5 @@
-/* chart_bars.c: the lanes of an SVG chart: steps one by one, or time in cells. */
-#include "kit/chart_svg.h"
+/* schedule_chart_bars.c: the lanes of an SVG chart: steps one by one, or time in cells. */
+#include "cli/schedule_chart_svg.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
-/* chart.c: what the pictures of a schedule share: intervals of time, and cells. */
-#include "kit/chart.h"
+/* schedule_chart.c: what the pictures of a schedule share: intervals of time, and cells. */
+#include "cli/schedule_chart.h"
 
 #include <stdlib.h>
 
@@ -118,16 +118,4 @@ int64_t cli_chart_longest(const cli_chart *chart)
         if (chart->replays[i].status == ORDO_OK && chart->replays[i].info.makespan > longest)
             longest = chart->replays[i].info.makespan;
     return longest;
-}
-
-void cli_chart_escape(FILE *out, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '&': fputs("&amp;", out); break;
-        case '"': fputs("&quot;", out); break;
-        default: putc(*text, out);
-        }
 }
