@@ -133,6 +133,8 @@ static int finish(request *r)
     const ordo_backend backend = r->runs.job.options.backend;
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
+    if (r->runs.delay_us >= 0 && backend != ORDO_BACKEND_CPU)
+        return cli_usage("--delay: only backend cpu has threads that wait for turns");
     bool good = true;
     if (backend == ORDO_BACKEND_CPU || backend == ORDO_BACKEND_EMULATOR) {
         good = fill_list(threads, (const int64_t[]) { 1, 2, 4, 8 }, 4);
@@ -144,8 +146,8 @@ static int finish(request *r)
     }
     if (!good)
         return cli_out_of_memory();
-    if (backend != ORDO_BACKEND_CPU)
-        r->runs.delay_us = 0;
+    if (r->runs.delay_us < 0) /* not given */
+        r->runs.delay_us = backend == ORDO_BACKEND_CPU ? 100 : 0;
     unsetenv("ORDO_CPU_DELAY"); /* delays come and go with the checks */
     return CLI_OK;
 }
@@ -155,7 +157,7 @@ int cli_verify(int argc, char **argv)
     request r = {
         .runs = { .job = CLI_JOB_INIT,
                   .repeats = 2,
-                  .delay_us = 100,
+                  .delay_us = -1,
                   .cut = -1,
                   .argc = argc,
                   .argv = argv },

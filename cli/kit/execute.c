@@ -79,6 +79,9 @@ static int choose_segments(cli_job *job)
 /* Hosts make bits inside the passes; a device makes them before unless told otherwise. */
 static int choose_dropout(cli_job *job)
 {
+    if (job->problem.dropout == 0 && (job->mode >= 0 || job->backward >= 0))
+        return cli_usage("--%s: expected only with --dropout above 0",
+                         job->mode >= 0 ? "dropout-mode" : "backward-bits");
     CLI_TRY(choose_segments(job));
     if (job->mode == PIPELINED) {
         job->dropout = CLI_PIPELINED;

@@ -102,6 +102,16 @@ static int add_orders(const char *names, const ordo_schedule *schedule, cli_repl
     return status;
 }
 
+/* Only these orders have groups; any may have been asked for by "auto". */
+static int check_group(const request *r, const cli_replay *replays, size_t count)
+{
+    bool grouped = r->group == NULL;
+    for (size_t i = 0; i < count; i++)
+        grouped |= replays[i].chosen || replays[i].order == ORDO_ORDER_SHIFT ||
+                   replays[i].order == ORDO_ORDER_SYMMETRIC;
+    return grouped ? CLI_OK : cli_usage("--group: expected only with order shift or symmetric");
+}
+
 /* Replay one order. One that cannot run here is noted, and is fatal only on its own. */
 static int replay(const ordo_schedule *schedule, cli_replay *r)
 {
@@ -214,6 +224,8 @@ static int run_request(const request *r)
         status = make_schedule(r, &schedule);
     if (status == CLI_OK)
         status = add_orders(r->order ? r->order : "auto", &schedule, replays, &count);
+    if (status == CLI_OK)
+        status = check_group(r, replays, count);
     if (status == CLI_OK)
         status = replay_all(&schedule, replays, count);
     const bool invalid = status == CLI_FAILED && count > 0 && replays[0].status == ORDO_OK;

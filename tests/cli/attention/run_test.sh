@@ -73,7 +73,7 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
     refuses 2 "--dropout-mode: the plan has segments; expected pipelined" run --plan "$two" --dropout-mode fused
     refuses 2 "--dropout-mode pipelined: the plan has no segments" run --plan "$(line $drops)" --dropout-mode pipelined
     refuses 2 "--backward-bits: with dropout mode pipelined" run --plan "$two" --backward-bits keep
-    refuses 2 "segments 8: expected 0 with dropout.p 0" run --device cpu --seq 600 --dropout-mode pipelined
+    refuses 2 "--dropout-mode: expected only with --dropout above 0" run --device cpu --seq 600 --dropout-mode pipelined
     refuses 3 "segments 2, layout packed" plan --device cpu --cu-seqlens 0,200,300 --dropout 0.1 --segments 2
 }
 

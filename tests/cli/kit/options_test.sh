@@ -84,6 +84,13 @@ for words in "--bits 16" "--rounds 10" "--keying fa2" "--offset 3" "--dropout 0 
         refuses 2 "${name% *}: expected only with --dropout above 0" $command --seq 8 $words
     done
 done
+for command in run verify "bench attention"; do
+    # shellcheck disable=SC2086
+    for words in "--dropout-mode fused" "--backward-bits keep"; do
+        refuses 2 "${words% *}: expected only with --dropout above 0" $command --seq 8 $words
+    done
+done
+refuses 2 "--delay: only backend cpu" verify --seq 8 --device ref --delay 5
 refuses 2 "--json and --line: expected one of them" plan --seq 8 --json --line
 if lab; then
     for words in "--bits 16" "--offset 3" "--beside qkv" "--generator compare"; do
@@ -92,6 +99,9 @@ if lab; then
     done
     refuses 2 "--memory and --line: expected one of them" plan --seq 8 --memory --line
     refuses 2 "--memory and --contract: expected one of them" plan --seq 8 --memory --contract
+    refuses 2 "--group: expected only with order shift or symmetric" schedule --tiles 8 --order ascending,spt --group 2
+    status 0 schedule --tiles 8 --order ascending,shift --group 2
+    status 0 schedule --tiles 8 --group 2
     refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2
     refuses 2 "--section: expected only with --issue key" schedule --tiles 8 --heads 4 --section 2 --issue head
     echo '{"kernel": [], "kernels": [{"kind": "rng", "elements": 64}]}' >"$work/kernels.json"
