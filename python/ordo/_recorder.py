@@ -85,7 +85,7 @@ class Recorder:
         self._file = _File(self.path, sync_seconds)
         try:
             if model is not None:
-                from .torch._record import Model
+                from .run._record import Model
 
                 self._model = Model(model)
             self._file.append({**self._header(), **({"resumed": True} if self._file.old else {})})
@@ -176,7 +176,7 @@ class Recorder:
         versions = {"ordo": version(), "python": platform.python_version(), "numpy": np.__version__}
         device = f"cpu {platform.machine()}"
         if "torch" in sys.modules:
-            from .torch._record import device_of, versions_of
+            from .run._record import device_of, versions_of
 
             versions.update(versions_of())
             device = device_of(self._model)
@@ -239,7 +239,7 @@ class _Gather:
 
     def start(self) -> Any:
         if any(is_tensor(x) for x in (*self._tensors, *self._words)):
-            from .torch._record import Fetch
+            from .run._record import Fetch
 
             return Fetch(self._tensors, self._words)
         return _Done(_pieces.of_arrays(self._tensors))

@@ -12,6 +12,9 @@ CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, auto
 2.10 or later, and libordo_torch.so, whose operators are compiled to PyTorch's stable ABI.
 """
 
+from ..run._reproducible import Reproducible, Setting, reproducible
+from ..run._unordered import Operation
+from ..run._verify import Verdict, verify
 from ._attention import attention
 from ._backward_part import backward_part
 from ._blocks import block_mask
@@ -27,11 +30,8 @@ from ._flash import (
 from ._lengths import check_lengths
 from ._module import Attention
 from ._prepare import prepare_dropout
-from ._reproducible import Reproducible, Setting, reproducible
 from ._sdpa import register
 from ._sum import tree_sum
-from ._unordered import Operation
-from ._verify import Verdict, verify
 
 from . import _flops  # noqa: F401  # isort: skip  # formulas of FlopCounterMode
 

@@ -19,7 +19,7 @@ from math64 import same
 from ordo._problem import dropout_of
 from ordo.torch._attention import Arguments, run_inputs
 from ordo.torch._mask import keep_mask
-from ordo.torch._reproducible import needs_cublas_variable
+from ordo.run._reproducible import needs_cublas_variable
 
 try:
     import triton

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import ordo
+import ordo.run._record
 import ordo.torch
 import pytest
 import torch
@@ -186,7 +187,7 @@ def test_sinks():
 
 def test_recorder_sees_the_calls():
     q, k, v = tensors()
-    model = ordo.torch._record.Model(torch.nn.Linear(1, 1))
+    model = ordo.run._record.Model(torch.nn.Linear(1, 1))
     try:
         mask = ordo.BlockMask.from_chunks(400, 400, 90)
         ordo.torch.attention(q, k, v, block_mask=mask, dropout_p=0.1, seed=(3, 4))

@@ -175,7 +175,7 @@ def test_types_strides_and_names(tmp_path):
 
 
 def test_nothing_stays_behind(tmp_path):
-    from ordo.torch import _watch
+    from ordo.run import _watch
 
     model = Tiny()
     recorder = ordo.Recorder(tmp_path / "a.jsonl", model)

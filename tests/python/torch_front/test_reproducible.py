@@ -10,7 +10,8 @@ from pathlib import Path
 import ordo
 import pytest
 import torch
-from ordo.torch import _reproducible, reproducible
+from ordo.run import _reproducible
+from ordo.torch import reproducible
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_modules_are_named(reproduced):
 
 
 def test_modules_on_cuda_are_named(monkeypatch):
-    from ordo.torch import _unordered
+    from ordo.run import _unordered
 
     model = torch.nn.Sequential(
         torch.nn.MaxPool3d(2), torch.nn.Upsample(mode="nearest"), torch.nn.Upsample(mode="bicubic"),

@@ -13,10 +13,9 @@ FOLDER = Path(ordo.__file__).parent
 
 # Lowest first.
 ORDER = [
-    "_front", "_inputs", "_layout", "_numbers", "_lengths", "_plans", "_node", "_flops", "_watch", "_seed",
+    "_front", "_inputs", "_layout", "_numbers", "_lengths", "_plans", "_node", "_flops", "_seed",
     "_dropout", "_parts", "_blocks", "_mask",
-    "_attention", "_repeated", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_record", "_sum",
-    "_verify_run", "_verify_group", "_verify", "_unordered", "_reproducible", "__init__",
+    "_attention", "_repeated", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum", "__init__",
 ]  # fmt: skip
 
 

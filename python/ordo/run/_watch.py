@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from .._plan import Plan
-from ._inputs import lists_of, rules_of
-from ._node import rows_first
-from ._plans import plan_of
+from ..torch._inputs import lists_of, rules_of
+from ..torch._node import rows_first
+from ..torch._plans import plan_of
 
 Watch = Callable[[Plan, Tensor | None], None]
 watchers: list[Watch] = []

@@ -1,0 +1,4 @@
+"""Around a training step: settings that make it repeat, runs compared, and what the recorder takes.
+
+The public names, verify() and reproducible() and what they give, are in ordo.torch.
+"""
