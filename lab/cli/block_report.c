@@ -1,4 +1,4 @@
-/* block_report.c: see the header. */
+/* block_report.c: prints the results of ordo block. */
 #include "cli/block.h"
 
 #include "kit/message.h"

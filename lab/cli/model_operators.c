@@ -1,4 +1,4 @@
-/* model_operators.c: see the header.
+/* model_operators.c: reads a list of kernels from JSON.
  *
  *   {"kernels": [
  *     {"name": "qkv", "kind": "gemm", "m": 8192, "n": 6144, "k": 4096},

@@ -1,4 +1,4 @@
-/* audit_blank.c: see the header. */
+/* audit_blank.c: compares the fixed results of rows that belong to no sequence. */
 #include "api/audit_blank.h"
 
 #include "base/half.h"

@@ -1,4 +1,4 @@
-/* blank.c: see the header. */
+/* blank.c: writes the fixed results of rows without keys and of keys without rows. */
 #include "api/blank.h"
 
 #include "api/cuda_module.h"

@@ -1,4 +1,4 @@
-/* cuda_pass.c: see the header. */
+/* cuda_pass.c: checks a call of a cuda plan and turns it into a pass of numbers. */
 #include "api/cuda_pass.h"
 
 #include "api/cuda_module.h"

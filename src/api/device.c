@@ -33,7 +33,7 @@ static ordo_status missing(const char *name)
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer to write to", name);
 }
 
-/* Of what is read or written, where there are any bytes. */
+/* Refuses NULL for memory that is read or written, where there are any bytes. */
 static ordo_status nothing_there(const char *name, size_t bytes)
 {
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %zu bytes of memory", name, bytes);

@@ -48,7 +48,7 @@ static ordo_cuda_bits launch_of(const ordo_dropout_view *m, int64_t first, int64
     };
 }
 
-/* Of which the device alone knows lengths or ids: a table behind the bits, made there. */
+/* Keep bits where only the device knows lengths or ids: it makes a table after the bits. */
 static ordo_cuda_bits ragged_of(const ordo_dropout_view *m, uint32_t *words, void *stream)
 {
     const ordo_problem *p = &m->problem;

@@ -1,4 +1,4 @@
-/* limits.c: see the header. */
+/* limits.c: states the limits of each backend, for the passes and for callers. */
 #include "api/limits.h"
 
 #include "base/status.h"

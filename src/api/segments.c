@@ -1,4 +1,4 @@
-/* segments.c: see the header.
+/* segments.c: runs the segments of a plan one after the other.
  *
  * Two masks serve the segments alternately. With a second stream, the bits of the next segment are
  * made there while the kernels of this one run:

@@ -1,4 +1,4 @@
-/* sink.c: see the header. */
+/* sink.c: computes the results of an empty problem that has sinks. */
 #include "api/sink.h"
 
 #include "base/half.h"

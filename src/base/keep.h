@@ -31,7 +31,7 @@ typedef struct ordo_keep {
     ordo_keying keying;
 } ordo_keep;
 
-/* Of dropping probability p: the nearest threshold. 0 and, for p > 0, 2^bits are unusable. */
+/* The threshold nearest to a probability p of dropping. 0 and, for p > 0, 2^bits are unusable. */
 ORDO_HD uint32_t ordo_keep_threshold(double p, int bits)
 {
     return (uint32_t)((1 - p) * (double)(1u << bits) + 0.5);

@@ -13,7 +13,7 @@ ORDO_HD float ordo_merge_top(float top, float lse)
     return top != top || top >= lse ? top : lse;
 }
 
-/* Of a part that saw anything. A NaN goes round exp2: those that a GPU makes have a payload. */
+/* The weight of a part that saw a key. NaN does not enter exp2: those of a GPU have a payload. */
 ORDO_HD float ordo_merge_weight(float lse, float top)
 {
     const float x = ordo_f32_from_f64(((double)lse - (double)top) * ORDO_LOG2_E);

@@ -1,5 +1,5 @@
-/* pool.c: see the header. Workers sleep on one condition; a generation number tells a new task
- * from the one they have done. */
+/* pool.c: the workers of the process. They sleep on one condition; a generation number tells a new
+ * task from the one they have done. */
 #include "base/pool.h"
 
 #include <pthread.h>

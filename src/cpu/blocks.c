@@ -1,4 +1,4 @@
-/* blocks.c: see the header. */
+/* blocks.c: makes the lists of a block mask, and hides what its intervals leave out. */
 #include "cpu/blocks.h"
 
 #include <stdlib.h>

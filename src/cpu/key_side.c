@@ -1,4 +1,4 @@
-/* key_side.c: see the header. */
+/* key_side.c: loads carried sums of dK and dV into a chain, and stores its results. */
 #include "cpu/key_side.h"
 
 #include <string.h>

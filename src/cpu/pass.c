@@ -1,4 +1,4 @@
-/* pass.c: see the header. */
+/* pass.c: computes addresses, lengths and tiles for both passes. */
 #include "cpu/pass.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-/* query_side.c: see the header. */
+/* query_side.c: prepares query tiles for the chains of a backward pass. */
 #include "cpu/query_side.h"
 
 #include <assert.h>

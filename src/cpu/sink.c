@@ -1,4 +1,4 @@
-/* sink.c: see the header. */
+/* sink.c: adds the sink to row sums, and computes its gradient. */
 #include "cpu/sink.h"
 
 #include <math.h>

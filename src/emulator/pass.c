@@ -1,4 +1,4 @@
-/* pass.c: see the header. */
+/* pass.c: makes the description of a pass from a plan and a call. */
 #include "emulator/pass.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
-/* repair.c: see the header. 32 lanes of a warp share a row: each computes every 32nd score, and the
- * weighted rows are added in ascending order. A score of NaN or +inf makes the row NaN. */
+/* repair.c: computes rows again as a device does. 32 lanes of a warp share a row: each computes
+ * every 32nd score, and the weighted rows are added in ascending order. A score of NaN or +inf
+ * makes the row NaN. */
 #include "emulator/repair.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* run.c: see the header.
+/* run.c: divides a pass into units and runs them on threads.
  *
  * Threads draw units from one counter. In a backward pass the units of keys come first and leave dS
  * for the units of queries, if the dS of one key head fits DS_BYTES; heads are taken in sections

@@ -1,4 +1,4 @@
-/* tiles.c: see the header. */
+/* tiles.c: copies rows of tensors into the operands of products. */
 #include "emulator/tiles.h"
 
 enum { MOST = 576 }; /* columns of a row */

@@ -1,4 +1,4 @@
-/* forms.c: see the header. */
+/* forms.c: counts the bytes that each form of the backward pass moves. */
 #include "plan/forms.h"
 
 #include "plan/phase.h"
@@ -44,8 +44,8 @@ static ordo_traffic separate(int64_t products)
                             (int64_t)PHASE_ROWS * PHASE_COLS };
 }
 
-/* Of a query tile and the keys of a chain: q and dout; dS stored, and read by the product for dq,
- * which reads k. */
+/* The bytes of one query tile and the keys of one chain: q and dout are read, dS is stored, and the
+ * product for dq reads dS and k. */
 static ordo_traffic chained(int64_t d, int64_t dv)
 {
     return (ordo_traffic) { 2 * (d + dv) * PHASE_ROWS + (2 + 2) * PHASE_ROWS * CHAIN_KEYS +

@@ -1,4 +1,4 @@
-/* lists.c: see the header. */
+/* lists.c: lists the key tiles that each query tile sees through a block mask. */
 #include "plan/lists.h"
 
 #include <stdlib.h>

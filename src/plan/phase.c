@@ -1,4 +1,4 @@
-/* phase.c: see the header. */
+/* phase.c: sizes of panels and of the workspace of passes by phases. */
 #include "plan/phase.h"
 
 #include "base/checked.h"

@@ -50,8 +50,8 @@ int32_t ordo_plan_coresident(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     int64_t q_len = p->q_len, kv_len = p->kv_len;
-    /* Of a packed or padded batch other lengths than the largest can need more: symmetric folds
-     * where they are equal, and twin pins a head in pairs only where the workers hold it. */
+    /* In a packed or padded batch lengths below the largest can need more: symmetric folds where
+     * they are equal, and twin pins a head in pairs only where the workers hold it. */
     if (p->layout != ORDO_DENSE && plan->order == ORDO_ORDER_SYMMETRIC)
         q_len = kv_len = ordo_min32((int32_t)q_len, (int32_t)kv_len);
     if (p->layout != ORDO_DENSE && plan->order == ORDO_ORDER_TWIN &&

@@ -1,4 +1,4 @@
-/* segments.c: see the header. */
+/* segments.c: divides the rows of a plan into segments. */
 #include "plan/segments.h"
 
 #include "base/checked.h"

@@ -1,4 +1,4 @@
-/* workspace.c: see the header. */
+/* workspace.c: adds up the parts of the workspaces, with checks against overflow. */
 #include "plan/workspace.h"
 
 #include "base/checked.h"

@@ -86,12 +86,13 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
  * chains. */
 enum { COLUMNS_IN_FLIGHT = 2048, FEW_STEPS = 8, WAVES = 2 };
 
-/* Of a GPU, as measured on an H200: few heads share the cache well, but their chains must not queue
- * for each other. COLUMNS_IN_FLIGHT is the rule under masks that cut, where fewer heads gain 2 % at
- * 16k tokens but queue (0.95 of unordered), and twice that for chains of few steps (6 to 10 %).
- * Under a full mask, where all chains of a head walk in step and no more of them are at work than
- * they have steps, two waves of chains: 2 to 12 % faster from 4k tokens on. Sections are even, for
- * a last one of few heads would stall. On a CPU: one head per thread, because nobody waits. */
+/* The heads of a section. On a GPU few heads share the cache well, but their chains must not queue
+ * for each other (measured on an H200). COLUMNS_IN_FLIGHT is the rule under masks that cut, where
+ * fewer heads gain 2 % at 16k tokens but queue (0.95 of unordered), and twice that for chains of
+ * few steps (6 to 10 %). Under a full mask, where all chains of a head walk in step and no more of
+ * them are at work than they have steps, two waves of chains: 2 to 12 % faster from 4k tokens on.
+ * Sections are even, for a last one of few heads would stall. On a CPU: one head per thread,
+ * because nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;

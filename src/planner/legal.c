@@ -1,5 +1,5 @@
-/* legal.c: see the header. Checks are grouped by what they look at; each message names the field.
- */
+/* legal.c: refuses the plans that no pass of their backend can run. Checks are grouped by what they
+ * look at; each message names the field. */
 #include "planner/legal.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* predict.c: see the header. */
+/* predict.c: predicts the share of the workers' time that a backward pass uses. */
 #include "planner/predict.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* price_plan.c: see the header.
+/* price_plan.c: predicts both passes of a plan, and chooses where its keep bits are made.
  *
  * Attention alone has no other work to hide the making of keep bits under, so the choice is between
  * making them once, in a kernel before the forward pass (sequential), and inside each pass (fused).

@@ -1,4 +1,4 @@
-/* replay.c: see the header. */
+/* replay.c: simulates the makespan of a run, or extrapolates it from a part of the run. */
 #include "planner/replay.h"
 
 #include <math.h>

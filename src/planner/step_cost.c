@@ -1,4 +1,4 @@
-/* step_cost.c: see the header. */
+/* step_cost.c: computes the clocks of one backward step from the rates of the machine. */
 #include "planner/step_cost.h"
 
 #include <math.h>

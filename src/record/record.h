@@ -1,6 +1,6 @@
 /* record.h: the file of a recorded run in memory. docs/guide/recorder.md describes the format.
  *
- * Of a step that was recorded more than once, as after a restart, the last record counts. */
+ * If a step was recorded more than once, as after a restart, its last record counts. */
 #ifndef RECORD_RECORD_H
 #define RECORD_RECORD_H
 

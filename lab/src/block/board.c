@@ -1,4 +1,4 @@
-/* board.c: see the header. The library stays loaded. */
+/* board.c: reads energy and clock by NVML. The library stays loaded. */
 #include "block/board.h"
 
 #include <dlfcn.h>

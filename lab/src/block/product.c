@@ -1,4 +1,4 @@
-/* product.c: see the header.
+/* product.c: matrix products on the host.
  *
  * Workers take the next tile of C until none is left. A tile is summed in f32 while panels of A and
  * B, converted to f32 and stored by k, pass by; blocks of REGISTER_ROWS x REGISTER_COLUMNS stay in

@@ -37,8 +37,7 @@ ordo_status ordo_io_lru_create(ordo_io_lru *lru, ordo_io_extent memory, int64_t 
 void ordo_io_lru_destroy(ordo_io_lru *lru);
 void ordo_io_lru_take(void *lru, const uint32_t *accesses, size_t count);
 
-/* Of a fully associative cache: whether it holds a line, and forget a line without writing it
- * back. */
+/* Say whether a fully associative cache holds a line; forget a line without writing it back. */
 bool ordo_io_lru_holds(const ordo_io_lru *lru, uint32_t line);
 void ordo_io_lru_drop(ordo_io_lru *lru, uint32_t line);
 

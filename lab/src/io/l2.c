@@ -1,4 +1,4 @@
-/* l2.c: see the header. */
+/* l2.c: simulates the parts of L2 and counts the bytes that pass them. */
 #include "io/l2.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* schedule.c: see the header. */
+/* schedule.c: turns an ordo_schedule into a run of the simulator, and chooses an order. */
 #include "sim/schedule.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* ops/memory.cu: see the header. */
+/* ops/memory.cu: calls the CUDA runtime for memory, streams and events. */
 #include "cuda/ops/memory.h"
 
 #include <stdio.h>

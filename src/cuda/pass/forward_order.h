@@ -73,8 +73,8 @@ ORDO_HD ordo_forward_unit ordo_forward_issue(const ordo_forward_issue_order *ord
     return unit;
 }
 
-/* Of a packed or padded batch: sequence after sequence, each in the order of a dense one. `order`
- * has the tile sizes and heads; the sequence's own lengths are in the table. */
+/* The place of a ticket in a packed or padded batch: sequences come one after the other, each in
+ * the order of a dense one. `order` has tile sizes and heads; the table has the lengths. */
 ORDO_HD ordo_forward_place ordo_forward_issue_ragged(const ordo_forward_issue_order *order,
                                                      const ordo_cuda_batch *batch, int32_t head_dim,
                                                      int32_t group_heads, int32_t ticket)

@@ -42,7 +42,7 @@ ORDO_HD ordo_keep_product ordo_keep_multiply(uint32_t multiplier, uint32_t x)
     return halves;
 }
 
-/* Of all rounds. */
+/* The keys of all rounds. */
 typedef struct ordo_keep_keys {
     uint32_t key0[ORDO_KEEP_TILE_ROUNDS], key1[ORDO_KEEP_TILE_ROUNDS];
 } ordo_keep_keys;

@@ -16,8 +16,8 @@ typedef struct ordo_cuda_sequence {
     int32_t low, high;     /* of its band */
     int32_t diagonal;      /* ALiBi: row i's own column is i + diagonal */
     uint32_t id;           /* for dropout */
-    /* Of the sequences before it, for one head: tiles of queries of the forward pass; of queries
-     * and keys of the backward pass. */
+    /* Numbers of tiles of all sequences before it, for one head: queries of the forward pass,
+     * queries and keys of the backward pass. */
     int32_t forward_tile, query_tile, key_tile;
     int32_t keep_across; /* blocks of keep bits side by side */
     int64_t keep;        /* its first block of keep bits, of its first head */

@@ -14,7 +14,7 @@
 
 #include "base/hd.h"
 
-/* Of a row that has seen no key yet 0: its scores are -inf, and stay so. */
+/* What is subtracted from scaled scores; 0 for a row that has seen no key: its scores stay -inf. */
 ORDO_HD float ordo_softmax_shift(float max, float scale_log2)
 {
     return max == -INFINITY ? 0.0f : max * scale_log2;

@@ -23,8 +23,8 @@ ORDO_HD int32_t ordo_cut(int64_t x, int64_t most)
     return (int32_t)(x < 0 ? 0 : x > most ? most : x);
 }
 
-/* Of a packed sequence: `begin` is the largest end up to its own beginning, of ends cut to the
- * rows there are; so sequences never overlap and together have no more than those rows. */
+/* The rows of a packed sequence. `begin` is the largest end before it, cut to the rows that exist,
+ * so that sequences never overlap and together have no more than those rows. */
 ORDO_HD ordo_rows ordo_packed_rows(int32_t begin, int32_t end, int64_t rows, int32_t longest)
 {
     const int32_t stop = ordo_cut(end, rows);
@@ -34,7 +34,7 @@ ORDO_HD ordo_rows ordo_packed_rows(int32_t begin, int32_t end, int64_t rows, int
     return r;
 }
 
-/* Of a padded one; `lengths` NULL: all are the longest. */
+/* The rows of a padded sequence. If `lengths` is NULL, all are the longest. */
 ORDO_HD ordo_rows ordo_padded_rows(const int32_t *lengths, int32_t b, int32_t longest)
 {
     ordo_rows r;

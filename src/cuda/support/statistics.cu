@@ -154,7 +154,7 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     return args;
 }
 
-/* Of general passes. */
+/* The instance for general passes. */
 template <int D, int ROWS> static const void *begin_general(bool f16)
 {
     return f16 ? (const void *)begin_kernel<D, ROWS, false, true, true>

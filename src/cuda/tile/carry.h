@@ -64,7 +64,7 @@ ORDO_DEVICE void carry_load(float (&d)[N], float *sums, const carry_tile &tile, 
 
 /* ---- 16 keys of a warp that all exist, in rows of 2 N columns: 16 bytes per thread ----
  *
- * Of 16 columns, four threads have pairs 0 and 4, 1 and 5, 2 and 6, 3 and 7; they access pairs 0
+ * In 16 columns, four threads have pairs 0 and 4, 1 and 5, 2 and 6, 3 and 7; they access pairs 0
  * and 1, 4 and 5, 2 and 3, 6 and 7. So two neighbours exchange one pair each: 64 bytes of a row at
  * a time instead of 32. */
 template <int N> ORDO_DEVICE bool carry_whole(const carry_tile &tile, int thread)

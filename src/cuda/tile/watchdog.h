@@ -36,8 +36,8 @@ typedef enum ordo_wait {
 #endif
 enum { ORDO_WATCH_BLOCKS = 256, ORDO_WATCH_WARPS = 16 };
 
-/* Of one warp of a block, which stands for all whose number is the same modulo ORDO_WATCH_BLOCKS.
- */
+/* The report of one warp of one block, which stands for all blocks whose number is the same modulo
+ * ORDO_WATCH_BLOCKS. */
 typedef struct ordo_watch_line {
     uint64_t now;   /* when it was written, ns; 0: never */
     uint64_t grid;  /* number of the launch */

@@ -109,7 +109,7 @@ struct backward_math {
         mbar_wait(Z::DQ_EMPTY + 8 * (j % Z::DQ_BUFFERS), (j / Z::DQ_BUFFERS & 1) ^ 1);
     }
 
-    /* Of step j, once its buffer is free. */
+    /* Stores the partial dQ of step j; its buffer must be free. */
     __device__ __forceinline__ void put_dq(const float (&d)[32], uint32_t j) const
     {
         const uint32_t buffer = j % Z::DQ_BUFFERS;

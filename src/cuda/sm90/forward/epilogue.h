@@ -34,7 +34,7 @@ ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, con
     }
 }
 
-/* Of a thread's two rows: the factor of O, and whether the row sees no key. */
+/* The factors of O of a thread's two rows, and whether each row sees no key. */
 struct forward_weights {
     float weight[2];
     bool sees_nothing[2];

@@ -64,8 +64,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
         return query(stage) + of_unit(unit, UNIT_DIAGONAL) - key(unit);
     }
 
-    /* Of a ragged batch: K or V, once a unit; dO, and Q as soon as a step's record is there. Q
-     * becomes zero before S, which a full P implies. */
+    /* Clear the rows beyond a sequence in a ragged batch: of K or V once per unit, of dO and Q as
+     * soon as a step's record is there. Q becomes zero before S, which a full P implies. */
     template <int COLUMNS>
     __device__ __forceinline__ void zero_keys(uint32_t tile, uint32_t unit, int mine) const
     {

@@ -236,7 +236,7 @@ ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
         mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
 #pragma unroll 1
         for (uint32_t w = thread; w < WIDE_TILE * 4; w += WIDE_MAKERS) {
-            /* Of sixteen rows: row % 8, quad, row / 8. */
+            /* The place of a word in sixteen rows: row % 8, quad, row / 8. */
             const uint32_t line = w / 64 * 16 + w % 2 * 8 + w % 64 / 8;
             ordo_keep keep = keep_now(args.maker);
             asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
