@@ -297,7 +297,7 @@ int cli_block(int argc, char **argv)
         OPT_FLAG("--bare", &r.bare, "without norms and residuals"),
         OPT_FLAG("--causal", &r.causal, "causal mask"),
         OPT_CHOICE("--precision", "bf16|fp8|f32", &r.precision,
-                   "of the products (default bf16); fp8 on cuda, f32 on cpu"),
+                   "of the products (default bf16); cuda: fp8 (attention bf16), cpu: f32"),
     };
     cli_option dropout[] = {
         OPT_REAL("--dropout", "P", &r.dropout, "probability of dropping (default 0)"),

@@ -145,7 +145,9 @@ static void print_report(const cli_block_report *r)
            r->info.mlp, job->gated ? " gated" : "", job->bare ? ", bare" : "",
            job->causal ? ", causal" : "");
     printf("device     %s, %s, forward%s\n", job->backend == ORDO_BACKEND_CUDA ? "cuda" : "cpu",
-           precision_name(job->precision), job->backward ? " and backward" : "");
+           job->precision == ORDO_PRECISION_FP8 ? "fp8 products, bf16 attention"
+                                                : precision_name(job->precision),
+           job->backward ? " and backward" : "");
     if (job->dropout > 0)
         printf("dropout    %g (%g), generator %s, %d rounds, %" PRIu64
                " bytes of bits, overlapped beside %s\n",

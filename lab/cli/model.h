@@ -56,6 +56,9 @@ int cli_model_finish(cli_model_args *args, bool paper);
 
 ordo_block cli_block_of(const cli_block_args *args);
 
+/* The precision of a block's products, and of its attention where that is another. */
+const char *cli_block_precision(const cli_model_args *model, const cli_block_args *block);
+
 /* The paper's setting: 32 bits per element, compared one by one. */
 bool cli_block_is_paper(const cli_block_args *args);
 

@@ -36,7 +36,7 @@ cli_section cli_block_section(cli_block_args *a)
     a->overlap = 1;
     const cli_option options[CLI_MODEL_BLOCK] = {
         OPT_CHOICE("--precision", "bf16|fp8|f16|f32", &a->precision,
-                   "precision of the products (default bf16)"),
+                   "of the products (default bf16); fp8: attention is bf16 in silicon"),
         OPT_INT("--seq", "N", &a->seq, 1, LONGEST, "rows per sequence"),
         OPT_INT("--embed", "N", &a->embed, 1, 1 << 24, "width of the model"),
         OPT_INT("--batch", "N", &a->batch, 1, 1 << 24, "sequences (default 1)"),
@@ -60,6 +60,14 @@ cli_section cli_block_section(cli_block_args *a)
     };
     memcpy(a->options, options, sizeof options);
     return (cli_section) { "Block", a->options, CLI_MODEL_BLOCK };
+}
+
+const char *cli_block_precision(const cli_model_args *model, const cli_block_args *block)
+{
+    const bool own = model->calibration != ORDO_CALIBRATION_PAPER;
+    return own && block->precision == ORDO_PRECISION_FP8
+               ? "fp8 products, bf16 attention"
+               : ordo_precision_name((ordo_precision)block->precision);
 }
 
 bool cli_block_is_paper(const cli_block_args *a)

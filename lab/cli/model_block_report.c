@@ -176,8 +176,8 @@ static void print_question(const cli_priced_block *p)
         printf(", %s", m->set.at[i]);
     printf("\nblock: %s, batch %" PRId64 ", %" PRId64 " rows%s, width %" PRId64 ", %" PRId64
            " heads of %" PRId64 " here; keep bits: Philox-%" PRId64 ", %" PRId64 " bits, %s\n",
-           ordo_precision_name((ordo_precision)a->precision), a->batch, a->seq,
-           a->causal ? " causal" : "", a->embed, p->report.heads, a->head_dim, a->rounds, a->bits,
+           cli_block_precision(m, a), a->batch, a->seq, a->causal ? " causal" : "", a->embed,
+           p->report.heads, a->head_dim, a->rounds, a->bits,
            ordo_generator_name((ordo_generator)a->generator));
 }
 

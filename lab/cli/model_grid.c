@@ -39,8 +39,8 @@ static int make_figure(request *r, const cli_syntax *syntax, cli_grid *grid, cli
         return cli_usage("--figure: a figure has its own axes; expected no --x, --y or --value");
     if (r->measured && !cli_figure_compares(r->figure))
         return cli_usage(
-            "--measured: figures 6, 10 and 13 show measured values, figure %d does not",
-            cli_figure_number(r->figure));
+            "--measured: figures 13, cost and speedup show measured values, figure %s does not",
+            cli_figure_name(r->figure));
     CLI_TRY(figure_block(r, syntax));
     if (!cli_args_given(syntax, "--machine"))
         r->model.machine_name = "h100";
@@ -59,7 +59,7 @@ static int make_grid(request *r, const cli_syntax *syntax, cli_grid *grid, cli_m
     if (r->figure >= 0)
         return make_figure(r, syntax, grid, measured);
     if (r->measured)
-        return cli_usage("--measured: expected --figure 6, 10 or 13");
+        return cli_usage("--measured: expected --figure 13, cost or speedup");
     if (!r->x || !r->y)
         return cli_usage("expected --figure N, or two axes: --x seq=2k,4k --y embed=4k,8k");
     CLI_TRY(cli_model_open(&r->model, cli_block_is_paper(&r->block)));
@@ -85,9 +85,9 @@ int cli_model_grid(int argc, char **argv)
     cli_measured measured = { .count = 0 };
     cli_option options[] = {
         OPT_CHOICE("--figure", CLI_FIGURES, &r.figure,
-                   "figure of arXiv 2410.07531 (default machine h100)"),
+                   "figure of arXiv 2410.07531, or a view (default h100)"),
         OPT_TEXT("--measured", "FILE", &r.measured,
-                 "figures 6, 10 and 13: measured blocks beside the modelled ones"),
+                 "13, cost and speedup: measured blocks beside the modelled ones"),
         OPT_TEXT("--x", "NAME=VALUES", &r.x,
                  "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
         OPT_TEXT("--y", "NAME=VALUES", &r.y, "the other axis"),
@@ -107,7 +107,7 @@ int cli_model_grid(int argc, char **argv)
         "model grid --figure N | --x NAME=VALUES --y NAME=VALUES [OPTIONS]", about, sections, 3,
         "  ordo model grid --figure 5\n"
         "  ordo model grid --figure 13 --svg figure13.svg\n"
-        "  ordo model grid --figure 10 --precision bf16 --bits 8 --generator sliced\n"
+        "  ordo model grid --figure speedup --precision bf16 --bits 8 --generator sliced\n"
         "  ordo model grid --x seq=2k,8k,32k --y tensor=1x,2x,4x --embed 4k --value dropout_cost\n"
     };
     int status = CLI_OK;

@@ -37,7 +37,7 @@ typedef struct cli_heat {
 typedef struct cli_grid {
     const cli_model_args *model;
     char title[160];
-    int figure;           /* 0: none of the paper's */
+    const char *figure;   /* a number of the paper's, or a word; NULL: axes */
     bool compares;        /* a figure that shows measured values too, if they are given */
     const char *measured; /* the file that they come from, or NULL */
     cli_heat heats[CLI_HEATS_MOST];
@@ -75,10 +75,10 @@ int cli_grid_figure(cli_grid *grid, const cli_model_args *model, const cli_block
                     int figure, const cli_measured *measured);
 void cli_grid_free(cli_grid *grid);
 
-/* The figures by index in the order of CLI_FIGURES: their numbers, and whether one is compared with
+/* The figures by index in the order of CLI_FIGURES: their names, and whether one is compared with
  * measured values. */
-#define CLI_FIGURES "5|6|8|9|10|11|12|13|14"
-int cli_figure_number(int index);
+#define CLI_FIGURES "5|6|8|9|10|11|12|13|14|cost|speedup"
+const char *cli_figure_name(int index);
 bool cli_figure_compares(int index);
 
 /* How modelled values differ from those of a map of measurements: model minus measurement. */

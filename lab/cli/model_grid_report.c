@@ -2,6 +2,7 @@
 #include "cli/model_grid.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void print_heat(const cli_heat *h)
 {
@@ -105,8 +106,10 @@ void cli_grid_fields(cli_json *json, const void *what)
 {
     const cli_grid *g = what;
     cli_json_text(json, "title", g->title);
-    if (g->figure)
-        cli_json_int(json, "figure", g->figure);
+    if (g->figure && g->figure[0] <= '9')
+        cli_json_int(json, "figure", strtol(g->figure, NULL, 10));
+    else if (g->figure)
+        cli_json_text(json, "view", g->figure);
     if (g->measured)
         cli_json_text(json, "measured", g->measured);
     else if (g->compares)

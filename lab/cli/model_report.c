@@ -38,7 +38,7 @@ static void write_question(FILE *out, const page *p)
             : m->state == 1                          ? ", burst"
                                                      : ", steady state",
             a->batch, a->seq, a->causal ? " causal" : "", a->embed, p->priced.report.heads,
-            a->head_dim, ordo_precision_name((ordo_precision)a->precision), a->rounds, a->bits,
+            a->head_dim, cli_block_precision(m, a), a->rounds, a->bits,
             ordo_generator_name((ordo_generator)a->generator));
     cli_block_advice(&p->priced, advice, sizeof advice);
     fprintf(out, "<p class=\"advice\" id=\"recommended\">Recommended: %s.</p>\n", advice);

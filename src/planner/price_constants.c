@@ -183,9 +183,13 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_GEMM_ISSUE_OUTPUT] = { "gemm_issue_output", "", "instructions an output element", 0,
                                    1e6, BOTH(IS(8, FITTED, "assumed: never binds")) },
     [ORDO_C_GEMM_MULTICAST] = { "gemm_multicast", "", "workers that share a read of L2", 1, 64,
-                                BOTH(IS(2, FITTED, "assumed: clusters of two")) },
+                                IS(2, FITTED, "assumed: clusters of two"),
+                                IS(1, COUNTED, "its table of limiters has no multicast") },
     [ORDO_C_GEMM_REGISTERS] = { "gemm_registers", "count", "of a GEMM's thread", 1, 255,
-                                IS(168, COUNTED, CUBLASLT), IS(160, COUNTED, PAPER) },
+                                IS(168, COUNTED, CUBLASLT),
+                                IS(160, FITTED,
+                                   "derived: the most that leaves the generator the 6 % which it "
+                                   "states") },
     [ORDO_C_GEMM_THREADS] = { "gemm_threads", "count", "of a GEMM's block", 1, 2048,
                               BOTH(IS(384, COUNTED, CUBLASLT)) },
 

@@ -20,7 +20,7 @@ grep -q '<parsererror' "$work/dom" && fail "the browser could not parse it"
 view --window-size=1200,2600 --screenshot="$work/page.png" "file://$work/page.html" >/dev/null
 [ "$(wc -c <"$work/page.png")" -gt 50000 ] || fail "the picture is empty"
 
-for figure in 5 6 8 9 10 11 12 13 14; do
+for figure in 5 6 8 9 11 12 13 14 cost speedup; do
     status 0 model grid --figure $figure --svg "$work/figure.svg"
     view --dump-dom "file://$work/figure.svg" >"$work/dom" || fail "figure $figure: the browser failed"
     grep -q '<parsererror' "$work/dom" && fail "figure $figure: not XML"

@@ -99,16 +99,25 @@ for figure in 5 6 8 9 10 11 12 13 14; do
 done
 status 0 model grid --figure 13
 prints "-4.7 (3)"
-# Figures 6, 10 and 11: the model's values at 8k x 4k (1.348, 1.305 and 1.070 of no dropout; 1.26 and
-# 1.22; Philox-3 and -10), and no measurement unless a file has it.
+# Figures 6, 10 and 11: run times at 8k x 4k (GEMMs, attention, bits), and those of the bits by rounds.
 status 0 model grid --figure 6
+prints "1.862 (2)"
+prints "0.949 (2)"
+prints "0.864 (2)"
+refuses 2 "figures 13, cost and speedup show measured values" model grid --figure 6 --measured no.json
+status 0 model grid --figure 10
+prints "0.586 (2)"
+# Cost and speedup: the model's values at 8k x 4k (1.348, 1.305 and 1.070 of no dropout; 1.26 and 1.22),
+# and no measurement unless a file has it.
+status 0 model grid --figure cost
 prints "34.8 (2)"
 prints "30.5 (2)"
 prints "7.0 (2)"
 prints "not measured"
-json model grid --figure 10
+json model grid --figure speedup
+says view speedup
 says measured "not measured"
-grep -qE '"measured": true' "$out" && fail "figure 10: measured values without a file"
+grep -qE '"measured": true' "$out" && fail "speedup: measured values without a file"
 status 0 model grid --figure 11
 prints "0.586 (2)"
 prints "1.29 (3)"
@@ -138,26 +147,26 @@ cells() { # FIGURE VALUES: the measured cells of all maps, in order
         on && $1 ~ /k$/ { for (i = 2; i <= NF; i++) if ($i != "-" && $i + 0 != 0 && $2 != "2k") printf "%s ", $i }' "$out")
     [ "$got" = "$2 " ] || fail "figure $1: measured cells $got, expected $2"
 }
-cells 6 "25.0 50.0 -20.0"
-cells 10 "1.56 1.88"
+cells cost "25.0 50.0 -20.0"
+cells speedup "1.56 1.88"
 cells 13 "25.0"
 # shellcheck disable=SC2086
-json model grid --figure 10 $own
+json model grid --figure speedup $own
 says machine h200
 says calibration silicon
-[ "$(grep -c '"cells": 1,' "$out")" -eq 2 ] || fail "figure 10: cells that were measured"
+[ "$(grep -c '"cells": 1,' "$out")" -eq 2 ] || fail "speedup: cells that were measured"
 # The mean of model minus measurement is that of the one cell.
 json model block --seq 8k --embed 4k
 want=$(field overlapped_over_sequential)
 # shellcheck disable=SC2086
-json model grid --figure 10 $own
+json model grid --figure speedup $own
 awk -v want="${want%,}" '/"mean":/ { sub(/.*: /, ""); d = $0 + 0.005 / 0.0032 - want; exit !(d < 1e-9 && d > -1e-9) }' "$out" ||
-    fail "figure 10: model minus measurement"
+    fail "speedup: model minus measurement"
 # shellcheck disable=SC2086
-status 0 model grid --figure 6 $own --svg "$work/figure.svg"
-[ "$(grep -c 'not measured</title>' "$work/figure.svg")" -eq 123 ] || fail "figure 6: cells without a measurement"
-grep -q 'nan' "$work/figure.svg" && fail "figure 6: nan in the drawing"
-status 0 model grid --figure 10 --measured "$work/block.json" # fp8, compared: no such row
+status 0 model grid --figure cost $own --svg "$work/figure.svg"
+[ "$(grep -c 'not measured</title>' "$work/figure.svg")" -eq 123 ] || fail "cost: cells without a measurement"
+grep -q 'nan' "$work/figure.svg" && fail "cost: nan in the drawing"
+status 0 model grid --figure speedup --measured "$work/block.json" # fp8, compared: no such row
 prints "not measured: the file has no row of these blocks"
 status 0 model validate "$work/block.json"
 prints "overlapped-qkv"
@@ -401,8 +410,8 @@ refuses 2 "did you mean 'grid'?" model gird
 refuses 2 "expected --figure N, or two axes" model grid
 refuses 2 "--figure 7: expected" model grid --figure 7
 refuses 2 "figure 5 does not" model grid --figure 5 --measured "$work/block.json"
-refuses 2 "expected --figure 6, 10 or 13" model grid --x seq=2k --y embed=4k --measured "$work/block.json"
-refuses 2 "no such measured.json" model grid --figure 6 --measured "$work/no such measured.json"
+refuses 2 "expected --figure 13, cost or speedup" model grid --x seq=2k --y embed=4k --measured "$work/block.json"
+refuses 2 "no such measured.json" model grid --figure cost --measured "$work/no such measured.json"
 refuses 2 "a figure has its own block" model grid --figure 5 --seq 8k
 refuses 2 "--y seq=4k: --x has seq already" model grid --x seq=2k --y seq=4k --embed 4k
 refuses 2 "--value speed: unknown" model grid --x seq=2k --y embed=4k --value speed

@@ -134,6 +134,7 @@ static void check_row(char **w)
     CHECK_INT(ordo_model_scale(model, "tensor", strtod(w[TENSOR], NULL)), ORDO_OK);
     CHECK_INT(ordo_model_scale(model, "l2", strtod(w[L2], NULL)), ORDO_OK);
     CHECK_INT(ordo_model_scale(model, "hbm", strtod(w[HBM], NULL)), ORDO_OK);
+    CHECK_INT(ordo_model_set(model, "gemm_multicast", 2), ORDO_OK); /* as that program has it */
     for (int i = 0; i < 9; i++)
         CHECK_INT(ordo_model_set(model, constants[i], strtod(w[CONSTANTS + i], NULL)), ORDO_OK);
     const double efficiency = strtod(w[CONSTANTS + 7], NULL);
