@@ -4,6 +4,9 @@ FUZZ_SECONDS ?= 20
 SOAK_HOURS ?= 0
 JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+# Half of a preset's tests if ORDO_SAMPLE is set; tools/sample has more.
+drawn = $${ORDO_SAMPLE:+-R "$$(ctest -N --preset $(1) | sed -nE 's/.*Test +\#[0-9]+: //p' | tools/sample 2 | \
+	sed 's/.*/^&$$/' | paste -sd '|')"}
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
 .PHONY: wheel debian docs python-test python-torch-test python-wheel-test setup-build setup-test setup-long setup-lint setup-python setup-debian everything
@@ -25,7 +28,7 @@ test: everything ## build and run the tests
 	@ctest --preset release --no-tests=error
 
 test-long: everything setup-long ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
-	@ctest --preset long --no-tests=error
+	@ctest --preset long --no-tests=error $(call drawn,long)
 	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
 
 soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 kills: hours; SOAK_HOURS limits them
@@ -33,11 +36,11 @@ soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 k
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@tools/build asan
-	@ctest --preset asan --no-tests=error
+	@ctest --preset asan --no-tests=error $(call drawn,asan)
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer
-	@tools/build tsan
+	@tools/build tsan threaded_tests
 	@$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan --no-tests=error
 
 test-gpu: setup-build ## run every test that needs a GPU, in one table; TEST_GPU="--only grid" and so on

@@ -1,7 +1,7 @@
 # .ci/stage counts what ran, and is not content with nothing.
 set -u
 failed=0
-unset ORDO_CI_ALLOW_SKIP
+unset ORDO_CI_ALLOW_SKIP ORDO_SAMPLE
 
 # counts STATUS RESULT COMMAND: the exit status and the numbers of a stage that runs a shell command.
 counts() {
@@ -47,7 +47,7 @@ chmod +x "$tree"/*/*
 for empty in '' test test-tsan python-torch-test; do
     said=$(EMPTY=$empty PATH=$tree/bin:$PATH "$tree/.ci/run" 2>&1)
     status=$?
-    stages=$(grep -c '^stage ' "$tree/.ci/run")
+    stages=$(grep -vc '^#' "$tree/.ci/stages")
     bad=0
     [ -z "$empty" ] || bad=1
     expected="$((stages - bad)) passed, $bad failed, 0 skipped"
@@ -55,6 +55,22 @@ for empty in '' test test-tsan python-torch-test; do
         echo "FAIL .ci/run with make $empty empty: exit status $status, $(echo "$said" | tail -n 1)"
         failed=1
     fi
+done
+
+# A stage may take twice what it usually takes, and all of them together 85 minutes.
+awk -F'|' '!/^#/ && (NF != 4 || $1 < 2 * $2) { print "FAIL .ci/stages: " $0; bad = 1 } !/^#/ { sum += $1 }
+    END { if (sum > 5100 || sum == 0) { print "FAIL .ci/stages: limits of " sum " s"; bad = 1 } exit bad }' \
+    "$ORDO_SOURCE/.ci/stages" || failed=1
+
+# What is drawn: each name once in N days, the same ones on a day, and all without a day.
+seven=$(seq 7 | "$ORDO_SOURCE/tools/sample" 3 | wc -l)
+once=$(for day in 20000 20001 20002; do seq 7 | ORDO_SAMPLE=$day "$ORDO_SOURCE/tools/sample" 3; done | sort | tr '\n' ' ')
+if [ "$seven" != 7 ] || [ "$once" != "1 2 3 4 5 6 7 " ]; then
+    echo "FAIL tools/sample: $seven of 7 without a day; in three days: $once"
+    failed=1
+fi
+for wrong in 0 x ''; do
+    "$ORDO_SOURCE/tools/sample" "$wrong" </dev/null 2>/dev/null && failed=1
 done
 
 # No test run accepts that there are no tests.
