@@ -12,7 +12,7 @@
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention and compare it with the peak of the machine")                         \
     X(compare, "compare the records of two training runs")                                         \
-    X(mask, "make dropout masks: statistics, rows, pictures")
+    X(keep, "make the keep bits of dropout: statistics, rows, pictures")
 
 #define CLI_DECLARE(name, summary) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

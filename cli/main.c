@@ -46,8 +46,19 @@ static void print_usage(FILE *out)
           out);
 }
 
+/* What the version before called a command; the next version does not know it. */
+static const struct {
+    const char *old, *name;
+} renamed[] = { { "mask", "keep" } };
+
 static const cli_command *find(const char *name)
 {
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (strcmp(renamed[i].old, name) == 0) {
+            name = renamed[i].name;
+            cli_error(CLI_OK, "note: %s will not be accepted by the next version; expected %s",
+                      renamed[i].old, name);
+        }
     for (size_t i = 0; command_at(i); i++)
         if (strcmp(command_at(i)->name, name) == 0)
             return command_at(i);

@@ -43,7 +43,7 @@ shape="--device cpu --seq 300 --batch 2 --heads 4 --kv-heads 2 --dim 16 --mask c
         case $name in
         --seq | --kv-seq | --batch | --heads | --kv-heads | --dim | --v-dim | --bits | --rounds) value=8 ;;
         esac
-        for command in run verify "bench attention" mask; do
+        for command in run verify "bench attention" keep; do
             refuses 2 "$name: the line of --plan states it" $command --plan "$plan" $name ${value:+"$value"}
         done
     done
@@ -54,9 +54,9 @@ shape="--device cpu --seq 300 --batch 2 --heads 4 --kv-heads 2 --dim 16 --mask c
     prints "every bit equal"
     status 0 bench attention --plan "$plan" --pass forward --seconds 0.001
     prints "batch 2, heads 4 over 2, dim 16, window 90,0, dropout 0.1"
-    json mask --plan "$plan" --seed 5
+    json keep --plan "$plan" --seed 5
     kept=$(field kept)
-    json mask $shape --seed 5
+    json keep $shape --seed 5
     is kept "$kept"
 }
 

@@ -53,12 +53,12 @@ every() {
 }
 
 problem="$("$ORDO" plan --help | sed -n '/^The problem/,/^$/s/^  \(--[a-z-]*\) .*/\1/p' | tr '\n' ' ')"
-every plan "--seq" --seq 32 # the table of problems is the same in run, verify, bench, mask
+every plan "--seq" --seq 32 # the table of problems is the same in run, verify, bench, keep
 rejects --seq 0 plan
 rejects --seq -1 plan
 every verify "$problem" --seq 32
 every bench "$problem" attention --seq 32
-every mask "$problem" --seq 32 --dropout 0.5 --dump
+every keep "$problem" --seq 32 --dropout 0.5 --dump
 if lab; then
     every schedule "--tiles" --tiles 4
     rejects --tiles 0 schedule

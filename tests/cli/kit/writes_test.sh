@@ -18,13 +18,13 @@ soon() {
 
 # A device that is full; the output is larger than any buffer, so that an early write fails.
 if [ -w /dev/full ]; then
-    refuses 4 "cannot write /dev/full: No space left" mask --seq 1k --dropout 0.1 --export /dev/full
+    refuses 4 "cannot write /dev/full: No space left" keep --seq 1k --dropout 0.1 --export /dev/full
     lab && refuses 4 "cannot write /dev/full: No space left" schedule --tiles 64 --heads 8 --svg /dev/full
-    "$ORDO" mask --seq 1k --dropout 0.1 --dump 2>"$err" >/dev/full
+    "$ORDO" keep --seq 1k --dropout 0.1 --dump 2>"$err" >/dev/full
     [ $? -eq 4 ] || fail "--dump to a full device: expected exit status 4"
     grep -q "standard output: No space left" "$err" || fail "--dump to a full device: no reason given"
     # It stops there: 10^12 elements would take hours.
-    soon mask --seq 1000m --kv-seq 1k --dropout 0.1 --export /dev/full --force 2>"$err" >"$out"
+    soon keep --seq 1000m --kv-seq 1k --dropout 0.1 --export /dev/full --force 2>"$err" >"$out"
     [ $? -eq 4 ] || fail "--export --force to a full device: expected exit status 4"
 fi
 
@@ -39,8 +39,8 @@ limited() { # folder or file in it, args...
     grep -q "cannot write small/.*: File too large" "$err" || fail "ordo $*: no reason given"
     nothing_in small
 }
-limited mask --seq 1k --dropout 0.1 --export small/mask
-limited mask --seq 1k --dropout 0.1 --picture small/mask.png
+limited keep --seq 1k --dropout 0.1 --export small/mask
+limited keep --seq 1k --dropout 0.1 --picture small/mask.png
 limited run --seq 256 --device cpu --out-dir small
 lab && limited schedule --tiles 64 --heads 8 --svg small/a.svg --json=small/a.json
 
@@ -91,17 +91,17 @@ refuses 3 "floating-point operations" run --seq 64k --heads 64 --out-dir folder
 
 # A file that no disk holds is refused before it is begun; a part of it, or a stream, is not.
 refuses 3 "mask.bin: 1.1e+18 elements, expected at most 2^38" \
-    mask --seq 1000m --dropout 0.1 --export "$work/mask.bin"
-refuses 3 "1.41e+15 elements" mask --cu-seqlens 0,16m,48m --dropout 0.1 --export mask.bin --heads 1
+    keep --seq 1000m --dropout 0.1 --export "$work/mask.bin"
+refuses 3 "1.41e+15 elements" keep --cu-seqlens 0,16m,48m --dropout 0.1 --export mask.bin --heads 1
 [ -e mask.bin ] && fail "a refused export left a file"
-status 0 mask --seq 1000m --heads 4 --dropout 0.1 --export mask.bin --rows 7..9 --cols 5..8
+status 0 keep --seq 1000m --heads 4 --dropout 0.1 --export mask.bin --rows 7..9 --cols 5..8
 [ "$(wc -c <mask.bin)" -eq 24 ] || fail "--export of a part: wrong size"
 
 # A reader that leaves ends the writer, early and without a word.
-quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --dump 2>"$err" | head -c 100 | wc -c)
+quiet=$("$ORDO" keep --seq 1000m --kv-seq 1k --dropout 0.1 --dump 2>"$err" | head -c 100 | wc -c)
 [ "$quiet" -eq 100 ] || fail "--dump into head: $quiet bytes"
 [ -s "$err" ] && fail "--dump into head: wrote to stderr"
-quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export - 2>"$err" | head -c 100 | wc -c)
+quiet=$("$ORDO" keep --seq 1000m --kv-seq 1k --dropout 0.1 --export - 2>"$err" | head -c 100 | wc -c)
 [ "$quiet" -eq 100 ] || fail "--export - into head: $quiet bytes"
 [ -s "$err" ] && fail "--export - into head: wrote to stderr"
 
@@ -109,7 +109,7 @@ quiet=$("$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --export - 2>"$err" |
 for number in "INT 130" "TERM 143"; do
     mkdir interrupted
     env --default-signal="${number% *}" \
-        "$ORDO" mask --seq 1000m --kv-seq 1k --dropout 0.1 --force --export interrupted/mask --format bits >"$out" 2>"$err" &
+        "$ORDO" keep --seq 1000m --kv-seq 1k --dropout 0.1 --force --export interrupted/mask --format bits >"$out" 2>"$err" &
     pid=$!
     while [ -z "$(ls -A interrupted)" ] && kill -0 $pid; do
         sleep 0.05

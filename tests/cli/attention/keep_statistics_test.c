@@ -1,6 +1,6 @@
-/* mask_statistics_test.c: masks of 7 and 10 rounds pass the battery on 2^22 bits and more; the same
+/* keep_statistics_test.c: masks of 7 and 10 rounds pass the battery on 2^22 bits and more; the same
  * battery finds 3 rounds out. Seeds are fixed, so the numbers are the same in every run. */
-#include "attention/mask_statistics.c" /* NOLINT(bugprone-suspicious-include) */
+#include "attention/keep_statistics.c" /* NOLINT(bugprone-suspicious-include) */
 #include "check.h"
 
 /* 4 heads of 1024 x 1024: 2^22 elements, and about as many pairs of each kind. */
@@ -15,20 +15,20 @@ static ordo_problem square(int rounds, int bits, double p)
     return problem;
 }
 
-static cli_mask_statistics measure(const ordo_problem *p, uint64_t seed, int experiment)
+static cli_keep_statistics measure(const ordo_problem *p, uint64_t seed, int experiment)
 {
-    cli_mask_statistics s;
+    cli_keep_statistics s;
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
     call.seed = seed;
     call.offset = 7;
     call.experiment_rounds = experiment;
-    const ordo_status status = cli_mask_measure(p, &call, &s);
+    const ordo_status status = cli_keep_measure(p, &call, &s);
     if (status != ORDO_OK)
         CHECK_FAIL("%s: %s", ordo_status_name(status), ordo_last_error());
     return s;
 }
 
-static void check_clean(const cli_mask_statistics *s, const char *what)
+static void check_clean(const cli_keep_statistics *s, const char *what)
 {
     CHECK(s->enough && fabs(s->z) < CLI_RATE_LIMIT);
     if (!(fabs(s->z) < CLI_RATE_LIMIT))
@@ -39,7 +39,7 @@ static void check_clean(const cli_mask_statistics *s, const char *what)
             CHECK_FAIL("%s: %s z %.2f", what, cli_lag_name((cli_lag)i), s->lags[i].z);
     }
     const char *which;
-    CHECK(!cli_mask_suspicious(s, &which));
+    CHECK(!cli_keep_suspicious(s, &which));
     CHECK(which == NULL);
 }
 
@@ -55,7 +55,7 @@ TEST(seven_rounds_and_more_look_independent)
             snprintf(what, sizeof what, "%d rounds, %d bits, p %g, seed %d", cases[i].rounds,
                      cases[i].bits, cases[i].p, (int)seed);
             const ordo_problem p = square(cases[i].rounds, cases[i].bits, cases[i].p);
-            const cli_mask_statistics s = measure(&p, seed, 0);
+            const cli_keep_statistics s = measure(&p, seed, 0);
             CHECK_INT(s.info.elements, 1 << 22);
             check_clean(&s, what);
         }
@@ -65,7 +65,7 @@ TEST(the_mask_of_fa2_looks_independent)
 {
     ordo_problem p = square(0, 0, 0.1);
     p.dropout.keying = ORDO_KEYING_FA2;
-    const cli_mask_statistics s = measure(&p, 3, 0);
+    const cli_keep_statistics s = measure(&p, 3, 0);
     check_clean(&s, "fa2");
 }
 
@@ -73,10 +73,10 @@ TEST(the_mask_of_fa2_looks_independent)
 TEST(three_rounds_are_found_out)
 {
     const ordo_problem p = square(0, 8, 0.1);
-    const cli_mask_statistics s = measure(&p, 1, 3);
+    const cli_keep_statistics s = measure(&p, 1, 3);
     const char *which = NULL;
     CHECK_INT(s.info.rounds, 3);
-    CHECK(cli_mask_suspicious(&s, &which) && which != NULL);
+    CHECK(cli_keep_suspicious(&s, &which) && which != NULL);
     CHECK(s.lags[CLI_LAG_ROW].correlation > 0.1);
     CHECK(s.lags[CLI_LAG_ROW].z > 100);
     CHECK(s.lags[CLI_LAG_SITE].z > 100);
@@ -88,8 +88,8 @@ TEST(three_rounds_are_found_out)
 TEST(five_rounds_are_found_out)
 {
     const ordo_problem p = square(0, 8, 0.1);
-    const cli_mask_statistics s = measure(&p, 1, 5);
-    CHECK(cli_mask_suspicious(&s, NULL));
+    const cli_keep_statistics s = measure(&p, 1, 5);
+    CHECK(cli_keep_suspicious(&s, NULL));
 }
 
 /* Counts against a plain loop over elements, on ragged shapes. */
@@ -98,7 +98,7 @@ TEST(counts_are_those_of_a_plain_loop)
     static const int32_t cu_q[] = { 0, 37, 70 }, cu_kv[] = { 0, 130, 430 };
     ordo_problem p = square(7, 8, 0.25);
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-    cli_mask_statistics s;
+    cli_keep_statistics s;
     p.layout = ORDO_PACKED;
     p.batch = 2;
     p.heads = 3;
@@ -108,7 +108,7 @@ TEST(counts_are_those_of_a_plain_loop)
     p.total_kv = 430;
     call.cu_q = cu_q;
     call.cu_kv = cu_kv;
-    CHECK(cli_mask_measure(&p, &call, &s) == ORDO_OK);
+    CHECK(cli_keep_measure(&p, &call, &s) == ORDO_OK);
     uint64_t kept = 0, pairs[CLI_LAGS] = { 0 }, both[CLI_LAGS] = { 0 };
     ordo_dropout_call site = call;
     site.offset = 1;

@@ -1,5 +1,5 @@
-/* mask_report.c: statistics of a dropout mask, for people and as JSON. */
-#include "attention/mask_report.h"
+/* keep_report.c: statistics of the keep bits of dropout, for people and as JSON. */
+#include "attention/keep_report.h"
 
 #include "kit/problem_args.h"
 
@@ -16,8 +16,8 @@ static void print_z(double z, bool enough, int limit)
 
 static void print_one(const void *report)
 {
-    const cli_mask_report *r = report;
-    const cli_mask_statistics *s = &r->statistics;
+    const cli_keep_report *r = report;
+    const cli_keep_statistics *s = &r->statistics;
     const ordo_dropout_info *info = &s->info;
     char text[512];
     cli_problem_describe(&r->problem, text, sizeof text);
@@ -55,8 +55,8 @@ static void lag_json(cli_json *json, const char *name, const cli_lag_count *l)
 
 static void report_json(cli_json *json, const void *report)
 {
-    const cli_mask_report *r = report;
-    const cli_mask_statistics *s = &r->statistics;
+    const cli_keep_report *r = report;
+    const cli_keep_statistics *s = &r->statistics;
     const ordo_dropout_info *info = &s->info;
     cli_problem_json(json, "problem", &r->problem);
     cli_json_text(json, "keying", ordo_keying_name(info->keying));
@@ -80,11 +80,11 @@ static void report_json(cli_json *json, const void *report)
     for (int i = 0; i < CLI_LAGS; i++)
         lag_json(json, cli_lag_name((cli_lag)i), &s->lags[i]);
     cli_json_end_array(json);
-    cli_json_bool(json, "suspicious", cli_mask_suspicious(s, NULL));
+    cli_json_bool(json, "suspicious", cli_keep_suspicious(s, NULL));
 }
 
-int cli_mask_show(const cli_json_target *target, const cli_mask_report *reports, size_t count)
+int cli_keep_show(const cli_json_target *target, const cli_keep_report *reports, size_t count)
 {
     return cli_report_results(
-        target, &(cli_results) { "mask", report_json, print_one, reports, sizeof *reports, count });
+        target, &(cli_results) { "keep", report_json, print_one, reports, sizeof *reports, count });
 }

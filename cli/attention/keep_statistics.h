@@ -1,10 +1,10 @@
-/* mask_statistics.h: statistical tests of a dropout mask.
+/* keep_statistics.h: statistical tests of the keep bits of dropout.
  *
  * Two things are measured: the rate of kept elements, and the correlation of neighbours, where
  * "neighbour" means one step along each word of the generator's counter. A generator with too few
  * rounds shows in the second. z counts standard deviations from what independent draws give. */
-#ifndef CLI_MASK_STATISTICS_H
-#define CLI_MASK_STATISTICS_H
+#ifndef CLI_KEEP_STATISTICS_H
+#define CLI_KEEP_STATISTICS_H
 
 #include "ordo/ordo.h"
 
@@ -24,23 +24,23 @@ typedef struct cli_lag_count {
     bool enough; /* pairs to judge by */
 } cli_lag_count;
 
-typedef struct cli_mask_statistics {
+typedef struct cli_keep_statistics {
     ordo_dropout_info info;
     uint64_t kept;
     double rate, expected, z;
     bool enough;
     cli_lag_count lags[CLI_LAGS];
-} cli_mask_statistics;
+} cli_keep_statistics;
 
 /* Limits of |z|: independent draws exceed them once in 16 thousand and in 1.7 million cases. */
 enum { CLI_RATE_LIMIT = 4, CLI_LAG_LIMIT = 5 };
 
-/* Make the mask (of this offset and of the next call's) block by block and count. */
-ordo_status cli_mask_measure(const ordo_problem *problem, const ordo_dropout_call *call,
-                             cli_mask_statistics *statistics);
+/* Make the bits (of this offset and of the next call's) block by block and count. */
+ordo_status cli_keep_measure(const ordo_problem *problem, const ordo_dropout_call *call,
+                             cli_keep_statistics *statistics);
 
 /* Returns whether a statistic exceeds its limit; `which`, if not NULL, gets its name. */
-bool cli_mask_suspicious(const cli_mask_statistics *statistics, const char **which);
+bool cli_keep_suspicious(const cli_keep_statistics *statistics, const char **which);
 
 const char *cli_lag_name(cli_lag lag);
 

@@ -1,5 +1,5 @@
-/* mask.c: `ordo mask`: statistics of a dropout mask, its rows, or a picture of it. */
-#include "attention/mask_report.h"
+/* keep.c: `ordo keep`: statistics of the keep bits of dropout, their rows, or a picture of them. */
+#include "attention/keep_report.h"
 #include "commands.h"
 #include "kit/args.h"
 #include "kit/message.h"
@@ -57,7 +57,7 @@ static int finish(request *r)
     if (r->problem.dropout == 0)
         return cli_usage("--dropout: missing; expected a probability above 0, such as 0.1");
     if (r->problem.threads.count > 1)
-        return cli_usage("--threads: expected one number; a mask does not depend on it");
+        return cli_usage("--threads: expected one number; keep bits do not depend on it");
     if (r->dump + (r->export != NULL) + (r->picture != NULL) > 1)
         return cli_usage("--dump, --export, --picture: expected one of them at a time");
     if (r->format != ORDO_DROPOUT_BYTES && !r->export)
@@ -96,14 +96,14 @@ static void warn(const ordo_dropout_call *call)
 {
     if (call->experiment_rounds)
         cli_error(CLI_OK,
-                  "warning: %d rounds are an experiment; such masks are correlated from row to "
+                  "warning: %d rounds are an experiment; such bits are correlated from row to "
                   "row, head to head and step to step: not for training",
                   call->experiment_rounds);
 }
 
 /* ---- statistics ---- */
 
-static int measure(const request *r, cli_mask_report *report)
+static int measure(const request *r, cli_keep_report *report)
 {
     ordo_dropout_info info;
     ordo_status status = ordo_dropout_query(&report->problem, &report->call, &info);
@@ -114,7 +114,7 @@ static int measure(const request *r, cli_mask_report *report)
                          info.elements);
     cli_progress_start("counting");
     if (status == ORDO_OK)
-        status = cli_mask_measure(&report->problem, &report->call, &report->statistics);
+        status = cli_keep_measure(&report->problem, &report->call, &report->statistics);
     cli_progress_stop();
     return cli_library(status);
 }
@@ -122,7 +122,7 @@ static int measure(const request *r, cli_mask_report *report)
 static int statistics(const request *r)
 {
     const size_t count = cli_problem_count(&r->problem);
-    cli_mask_report *reports = calloc(count, sizeof *reports);
+    cli_keep_report *reports = calloc(count, sizeof *reports);
     if (reports == NULL)
         return cli_out_of_memory();
     int status = CLI_OK;
@@ -132,10 +132,10 @@ static int statistics(const request *r)
         status = measure(r, &reports[i]);
     }
     if (status == CLI_OK)
-        status = cli_mask_show(&r->problem.json, reports, count);
+        status = cli_keep_show(&r->problem.json, reports, count);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {
         const char *which;
-        if (cli_mask_suspicious(&reports[i].statistics, &which))
+        if (cli_keep_suspicious(&reports[i].statistics, &which))
             status = cli_error(CLI_DIFFERENT, "%s: not what independent draws would give", which);
     }
     free(reports);
@@ -303,7 +303,7 @@ static int report_written(const sink *s)
 {
     const request *r = s->request;
     if (r->problem.json.on)
-        return cli_report_json(&r->problem.json, "mask", written_fields, s);
+        return cli_report_json(&r->problem.json, "keep", written_fields, s);
     if (!cli_is_stdout(path_of(r)))
         printf("%-10s %s: kept %" PRIu64 " of %" PRIu64 "\n", kind_of(r), path_of(r), s->kept,
                s->elements);
@@ -335,7 +335,7 @@ static int rows(const request *r)
     return status == CLI_OK && !r->dump ? report_written(&s) : status;
 }
 
-int cli_mask(int argc, char **argv)
+int cli_keep(int argc, char **argv)
 {
     request r = { .experiment = -1, .sequence = -1, .head = -1 };
     cli_option more[] = {
@@ -356,21 +356,18 @@ int cli_mask(int argc, char **argv)
         OPT_FLAG("--force", &r.force, "count or write any number of elements"),
     };
     const cli_section sections[] = { cli_problem_section(&r.problem),
-                                     CLI_SECTION("The mask", more) };
+                                     CLI_SECTION("The keep bits", more) };
     const cli_syntax syntax = {
-        "mask (--seq N --dropout P | --plan LINE) [OPTIONS]",
-        "Make the dropout mask of a problem. Without --dump, --export or --picture, print how "
-        "many\n"
-        "elements it keeps and the correlation of neighbours along each coordinate that the "
-        "random\n"
-        "numbers depend on; z is the distance from the expected value in standard deviations. If "
-        "a\n"
-        "mask is suspicious, the exit status is 1.",
+        "keep (--seq N --dropout P | --plan LINE) [OPTIONS]",
+        "Make the keep bits of dropout of a problem. Without --dump, --export or --picture, print\n"
+        "how many elements are kept and the correlation of neighbours along each coordinate that\n"
+        "the random numbers depend on; z is the distance from the expected value in standard\n"
+        "deviations. If the bits are suspicious, the exit status is 1.",
         sections, 2,
-        "  ordo mask --seq 1k --heads 4 --dropout 0.1\n"
-        "  ordo mask --seq 64 --kv-seq 128 --dropout 0.1 --seed 7 --dump --rows 0..8\n"
-        "  ordo mask --seq 1k --dropout 0.1 --picture mask.png --rows 0..128 --cols 0..128\n"
-        "  ordo mask --batch 2 --heads 8 --seq 512 --dropout 0.1 --keying fa2 --json\n"
+        "  ordo keep --seq 1k --heads 4 --dropout 0.1\n"
+        "  ordo keep --seq 64 --kv-seq 128 --dropout 0.1 --seed 7 --dump --rows 0..8\n"
+        "  ordo keep --seq 1k --dropout 0.1 --picture bits.png --rows 0..128 --cols 0..128\n"
+        "  ordo keep --batch 2 --heads 8 --seq 512 --dropout 0.1 --keying fa2 --json\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status) && (status = finish(&r)) == CLI_OK) {

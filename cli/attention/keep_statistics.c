@@ -1,8 +1,8 @@
-/* mask_statistics.c: count kept elements and kept pairs of a dropout mask, 32 at a time.
+/* keep_statistics.c: count kept elements and kept pairs of the bits of dropout, 32 at a time.
  *
  * Neighbours along any word of the counter stand at the same bit of two words, so a pair of words
  * is 32 pairs of elements; only the next column is another bit of the same word. */
-#include "attention/mask_statistics.h"
+#include "attention/keep_statistics.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static void valid_quads(const head *h, int64_t across, uint32_t valid[4])
 }
 
 /* Pairs inside one block, and with the same block of the next head and of the next call. */
-static void count_block(cli_mask_statistics *s, const head *h, const uint32_t *here,
+static void count_block(cli_keep_statistics *s, const head *h, const uint32_t *here,
                         const uint32_t *next_head, const uint32_t *next_site,
                         const uint32_t valid[4], int64_t rows)
 {
@@ -89,16 +89,16 @@ static void count_block(cli_mask_statistics *s, const head *h, const uint32_t *h
         }
 }
 
-static void count_neighbour(cli_mask_statistics *s, const uint32_t *here, const uint32_t valid[4],
+static void count_neighbour(cli_keep_statistics *s, const uint32_t *here, const uint32_t valid[4],
                             int64_t rows)
 {
     for (int row = 0; row < rows; row++)
-        for (int q = 0; q < 4; q++) /* bits past the last column are no part of the mask */
+        for (int q = 0; q < 4; q++) /* bits past the last column are none of the problem */
             add(&s->lags[CLI_LAG_BLOCK], here[word_at(row, q)], here[WORDS + word_at(row, q)],
                 valid[q]);
 }
 
-static void count_chunk(cli_mask_statistics *s, const head *h, uint64_t start, uint64_t blocks,
+static void count_chunk(cli_keep_statistics *s, const head *h, uint64_t start, uint64_t blocks,
                         const buffers *b)
 {
     for (uint64_t n = 0; n < blocks; n++) {
@@ -116,7 +116,7 @@ static void count_chunk(cli_mask_statistics *s, const head *h, uint64_t start, u
     }
 }
 
-static ordo_status count_head(cli_mask_statistics *s, const ordo_problem *p,
+static ordo_status count_head(cli_keep_statistics *s, const ordo_problem *p,
                               const ordo_dropout_call *call, const ordo_dropout_call *next,
                               const head *h, const buffers *b)
 {
@@ -148,7 +148,7 @@ static ordo_dropout_call next_call(const ordo_problem *p, const ordo_dropout_cal
     return next;
 }
 
-static ordo_status count_all(cli_mask_statistics *s, const ordo_problem *p,
+static ordo_status count_all(cli_keep_statistics *s, const ordo_problem *p,
                              const ordo_dropout_call *call, const buffers *b)
 {
     const ordo_dropout_call next = next_call(p, call);
@@ -174,7 +174,7 @@ static ordo_status count_all(cli_mask_statistics *s, const ordo_problem *p,
 
 /* Under independence a kept element is 1 with probability p, and (a - p)(b - p) of a pair has
  * mean 0 and variance (p (1 - p))^2. Few expected events of the rarer kind say nothing. */
-static void conclude(cli_mask_statistics *s)
+static void conclude(cli_keep_statistics *s)
 {
     const double p = 1 - s->info.p_used, q = s->info.p_used, rare = p < q ? p : q;
     const double n = (double)s->info.elements;
@@ -193,10 +193,10 @@ static void conclude(cli_mask_statistics *s)
     }
 }
 
-ordo_status cli_mask_measure(const ordo_problem *problem, const ordo_dropout_call *call,
-                             cli_mask_statistics *s)
+ordo_status cli_keep_measure(const ordo_problem *problem, const ordo_dropout_call *call,
+                             cli_keep_statistics *s)
 {
-    *s = (cli_mask_statistics) { 0 };
+    *s = (cli_keep_statistics) { 0 };
     ordo_status status = ordo_dropout_query(problem, call, &s->info);
     if (status != ORDO_OK)
         return status;
@@ -213,7 +213,7 @@ ordo_status cli_mask_measure(const ordo_problem *problem, const ordo_dropout_cal
     return status;
 }
 
-bool cli_mask_suspicious(const cli_mask_statistics *s, const char **which)
+bool cli_keep_suspicious(const cli_keep_statistics *s, const char **which)
 {
     const char *found = s->enough && fabs(s->z) >= CLI_RATE_LIMIT ? "keep rate" : NULL;
     for (int i = 0; i < CLI_LAGS && found == NULL; i++)
