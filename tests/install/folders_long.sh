@@ -19,7 +19,7 @@ build() { # folder, targets...
 }
 one=$work/one other=$work/a/folder/with/another/name
 build "$one" ordo_torch
-build "$other" ordo ordo_lab ordo_torch ordo_command
+build "$other" ordo ordo_lab ordo_torch ordo-cli
 failed=0
 same() {
     if ! cmp "$1" "$2"; then
