@@ -36,6 +36,7 @@ from ._machine import (
 from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Problem, Shard
 from ._recorder import Recorder
+from ._save_call import save_call
 from ._sum import tree_sum
 from ._verify import verify as _verify_structs
 
@@ -73,6 +74,7 @@ __all__ = [
     "digest",
     "dropout",
     "forward",
+    "save_call",
     "tree_sum",
     "version",
 ]
