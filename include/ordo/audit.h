@@ -45,7 +45,7 @@ typedef struct ordo_audit_unit {
     size_t size; /* sizeof(ordo_audit_unit) */
     ordo_audit_kind kind;
     int64_t sequence, head; /* a query head, or of ORDO_AUDIT_DK_DV a key head */
-    int64_t row, rows;      /* of the sequence; of ORDO_AUDIT_BLANK only their number */
+    int64_t row, rows;      /* rows of the sequence; ORDO_AUDIT_BLANK: only their number */
     int64_t scores;         /* products q.k that it computes, hidden ones included: the work; none
                              * in the last two kinds */
 } ordo_audit_unit;
@@ -58,7 +58,7 @@ typedef struct ordo_audit_difference {
     size_t size; /* sizeof(ordo_audit_difference) */
     bool differs;
     char tensor[8];                      /* "o", "lse", "dq", "dk", "dv", "dsink" */
-    int64_t sequence, row, head, column; /* of the element; 0 where it has none */
+    int64_t sequence, row, head, column; /* place of the element; 0 where it has none */
     int64_t count;                       /* elements of the unit that differ */
     uint32_t found, expected;            /* bits: 16 of a tensor, 32 of lse and dsink */
     double found_value, expected_value;

@@ -54,7 +54,7 @@ typedef struct ordo_block_mask {
     int64_t q_len, kv_len; /* those of the problem */
     int64_t sequences;     /* 1: all have the same mask; else the batch of the problem */
     int64_t heads;         /* 1: all have the same mask; else the query heads of the problem */
-    int64_t entries;       /* of key */
+    int64_t entries;       /* number of elements of key */
     const int32_t *start;  /* (masks, nq + 1): row i of a mask has entries start[i] up to, and not
                             * including, start[i + 1] of key; rows do not decrease */
     const int32_t *key;    /* (entries): a block of columns, with ORDO_BLOCK_WHOLE or without; the

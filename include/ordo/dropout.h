@@ -48,7 +48,7 @@ typedef struct ordo_dropout_call {
     uint64_t offset;
     const int32_t *cu_q, *cu_kv; /* packed: batch + 1 ends, from 0, not decreasing; else NULL */
     const int64_t *sequence_ids; /* batch ids; NULL = batch0, batch0 + 1, ... */
-    int threads;                 /* of ordo_dropout_fill(): 0 = as many as the process may use */
+    int threads;                 /* for ordo_dropout_fill(): 0 = as many as the process may use */
 
     /* 0 = the problem's rounds. 3 or 5 are for experiments with speed: such masks are correlated
      * between rows, heads and steps, and must not be used for training. */
@@ -74,13 +74,13 @@ typedef struct ordo_dropout_call {
 #define ORDO_DROPOUT_CALL_INIT ORDO_SIZED(ordo_dropout_call)
 
 typedef struct ordo_dropout_info {
-    uint64_t blocks;   /* of 16 rows x 128 columns, over all sequences and heads */
-    uint64_t bytes;    /* of the packed bits: 256 per block; on_device: and of the table */
+    uint64_t blocks;   /* number of 16 rows x 128 columns, over all sequences and heads */
+    uint64_t bytes;    /* size of the packed bits: 256 per block; on_device: and the table */
     uint64_t elements; /* rows x columns, over all sequences and heads */
     ordo_keying keying;
     int rounds, bits, threshold; /* keep if a draw of `bits` bits is below threshold */
     double p_used;               /* 1 - threshold / 2^bits */
-    double scale;                /* of kept elements: 2^bits / threshold; fa2: 1 / (1 - p) */
+    double scale;                /* factor of kept elements: 2^bits / threshold; fa2: 1 / (1 - p) */
 } ordo_dropout_info;
 
 /* Check the arguments and fill in sizes and parameters. Returns ORDO_ERR_OVERFLOW if the bits need

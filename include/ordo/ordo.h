@@ -1,7 +1,7 @@
 /* ordo/ordo.h: all of libordo: problems, plans, attention, audits, dropout, digests, records,
  * sums, devices, machines, block masks.
  *
- * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a library of its own.
+ * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a separate library.
  *
  * Every function computes in the default floating-point environment, whatever rounding, flushing or
  * traps its caller has set, and leaves that environment and its flags as they were. */

@@ -148,8 +148,8 @@ typedef struct ordo_plan_info {
     ordo_tile forward_tile, backward_tile;
     int64_t query_tiles, key_tiles; /* backward tiles of the longest sequence */
     ordo_order order;               /* the order that is executed */
-    ordo_order order_asked;         /* the one asked for; another if the shape does not allow it */
-    int64_t group;                  /* 0 if the order has no groups */
+    ordo_order order_asked; /* the one requested; order differs if the shape does not allow it */
+    int64_t group;          /* 0 if the order has no groups */
     int64_t split;
     ordo_issue issue;
     int64_t section;
@@ -161,7 +161,7 @@ typedef struct ordo_plan_info {
     unsigned not_kept; /* the other levels */
     int dropout_rounds, dropout_bits, dropout_threshold; /* keep if draw < threshold */
     double dropout_p_used;                               /* 1 - threshold / 2^bits */
-    double predicted_ns;   /* of the backward pass in dropout_mode; negative: no rates known */
+    double predicted_ns;   /* backward pass in dropout_mode; negative: no rates known */
     char numeric_key[160]; /* plans with equal keys give equal bits */
     char note[256];        /* what was replaced, which levels are not kept, and why; or "" */
 
@@ -180,8 +180,8 @@ typedef struct ordo_plan_info {
      *               than FUSED */
     ordo_dropout_mode dropout_mode;
     bool dropout_keep_bits;
-    uint64_t dropout_mask_bytes; /* of the bits; packed: at most; UINT64_MAX: more than 2^60 */
-    int64_t segments;            /* of rows; 0: none */
+    uint64_t dropout_mask_bytes; /* size of the bits; packed: at most; UINT64_MAX: above 2^60 */
+    int64_t segments;            /* number of segments of rows; 0: none */
     uint64_t segment_bytes;      /* memory for the bits of segments, included in the workspace of
                                   * both passes: for n > 1 segments about 2/n of
                                   * dropout_mask_bytes */

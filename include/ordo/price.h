@@ -61,7 +61,7 @@ enum { ORDO_GENERATORS = 4 };
 
 /* Generator of keep bits. */
 typedef struct ordo_rng {
-    int rounds; /* of Philox; 0 = 7 */
+    int rounds; /* rounds of Philox; 0 = 7 */
     int bits;   /* per element; 0 = 8 */
     ordo_generator generator;
 } ordo_rng;
@@ -104,7 +104,7 @@ typedef struct ordo_attention_shape {
 typedef struct ordo_plan_price {
     ordo_kernel_time forward, backward;
     ordo_kernel_time rng;   /* making the keep bits in a kernel of their own; 0 without dropout */
-    double utilization;     /* of the workers, by the backward timeline */
+    double utilization;     /* share of the workers in use, by the backward timeline */
     ordo_dropout_mode mode; /* the recommended one, as in ordo_plan_info; fused without dropout */
     /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;
      * overlapped leaves out the time of making them, which other work hides at best. */

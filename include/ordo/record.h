@@ -41,7 +41,7 @@ typedef struct ordo_comparison_info {
     int64_t steps;         /* recorded in both files, and compared */
     int64_t first, last;   /* numbers of the first and the last of these */
     int64_t tensors;       /* names of weights and gradients in either file */
-    int64_t equal_steps;   /* of the compared steps, before the first that differs */
+    int64_t equal_steps;   /* compared steps before the first that differs */
     int64_t step;          /* the first that differs; 0 if equal */
     const char *different; /* what differs there first: "batch", "seeds", "weight NAME", "loss" or
                             * "gradient NAME"; "" if equal */

@@ -29,10 +29,10 @@ enum { ORDO_SUM_MOST = 256 };
 
 typedef struct ordo_sum {
     size_t size;               /* sizeof(ordo_sum) */
-    ordo_dtype dtype;          /* of the inputs: f32, bf16 or f16, converted to f32 exactly */
-    int threads;               /* of ordo_sum_tree(): 0 = as many as the process may use */
+    ordo_dtype dtype;          /* type of the inputs: f32, bf16 or f16, converted to f32 exactly */
+    int threads;               /* for ordo_sum_tree(): 0 = as many as the process may use */
     int64_t count;             /* inputs, 1 ... ORDO_SUM_MOST */
-    int64_t elements;          /* of each input and of out; 0: nothing is read or written */
+    int64_t elements;          /* number in each input and in out; 0: nothing is read or written */
     const void *const *inputs; /* `count` arrays; the array of pointers is on the host */
 
     /* Overwritten. It may be one of the inputs itself, if those are f32 (a += b); apart from that
