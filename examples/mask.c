@@ -27,7 +27,7 @@ int main(void)
     printf("p %g of 0.1 asked, scale %.9g, %llu bytes of bits\n", info.p_used, info.scale,
            (unsigned long long)info.bytes);
 
-    /* What ordo_call.mask_bits takes. */
+    /* What ordo_call.keep_bits takes. */
     uint32_t *bits = malloc(info.bytes);
     if (bits == NULL)
         return 1;

@@ -217,7 +217,7 @@ static inline void case_store_bits(attention_case *c, uint64_t *seed)
     c->bits = case_alloc((size_t)blocks * ORDO_KEEP_WORDS, 4);
     for (int64_t w = 0; w < blocks * ORDO_KEEP_WORDS; w++)
         c->bits[w] = (uint32_t)(check_random(seed) | check_random(seed));
-    c->call.mask_bits = c->bits;
+    c->call.keep_bits = c->bits;
 }
 
 static inline void case_close(attention_case *c)

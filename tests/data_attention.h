@@ -38,7 +38,7 @@ typedef struct attention_case {
     int32_t cu_q[DATA_MAX], cu_kv[DATA_MAX], q_lens[DATA_MAX], kv_lens[DATA_MAX];
     float slopes[DATA_MAX];
     bool has_bits;
-    uint32_t mask_bits[16 * ORDO_KEEP_WORDS]; /* in storage order */
+    uint32_t keep_bits[16 * ORDO_KEEP_WORDS]; /* in storage order */
 } attention_case;
 
 /* Next word, or NULL; spaces, line ends and comments separate words. */
@@ -99,7 +99,7 @@ static inline void data_keep(attention_case *c, data_list list)
             for (int64_t i = 0; i < rows; i++)
                 for (uint32_t j = 0; j < cols; j++)
                     if (list.at[next++] != 0)
-                        c->mask_bits[block * ORDO_KEEP_WORDS +
+                        c->keep_bits[block * ORDO_KEEP_WORDS +
                                      ordo_keep_index(cols, i, ordo_keep_block(j),
                                                      ordo_keep_quad(j))] |= 1u << ordo_keep_bit(j);
     }

@@ -83,7 +83,7 @@ static ordo_call call_of(const contender *c)
     ordo_call call = cli_tensors_call(&c->subject->tensors);
     call.seed = 1;
     call.threads = c->threads;
-    call.mask_bits = c->given ? c->subject->bits : NULL;
+    call.keep_bits = c->given ? c->subject->bits : NULL;
     call.workspace = c->subject->workspace;
     call.workspace_bytes = ordo_plan_workspace(c->subject->plan);
     return call;

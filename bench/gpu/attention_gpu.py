@@ -190,7 +190,7 @@ class Ours:
             self.call.cu_q = self.call.cu_kv = self.ends.data_ptr()
         self.bits = bits
         if bits is not None:
-            self.call.mask_bits = bits.words.data_ptr()
+            self.call.keep_bits = bits.words.data_ptr()
         if blocks is not None:
             self.lists, self.mask = blocks_on(blocks, self.lse.device), blocks.to_c()
             for name, x in self.lists._asdict().items():

@@ -48,7 +48,7 @@ static void row(const cut_shape &z, const char *mask, const char *dropout, bool 
             (size_t)(z.heads * ordo_keep_blocks(z.q_len, z.kv_len)) * ORDO_KEEP_WORDS;
         uint32_t *bits = c.take<uint32_t>(words);
         random_words<<<1024, 256>>>(bits, words);
-        c.call.mask_bits = bits;
+        c.call.keep_bits = bits;
     }
     c.forward();
     c.poison();

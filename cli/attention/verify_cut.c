@@ -100,7 +100,7 @@ static ordo_call call_of(const cutting *x, const piece *p)
     c.lse = x->lse;
     c.cu_q = c.cu_kv = c.q_lens = c.kv_lens = NULL;
     c.sequence_ids = NULL;
-    c.mask_bits = NULL;
+    c.keep_bits = NULL;
     c.seed = x->t->request->job.problem.seed;
     c.offset = x->t->request->job.problem.offset;
     c.threads = (int)x->t->report->is.threads;

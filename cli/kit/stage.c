@@ -161,7 +161,7 @@ ordo_status cli_stage_launch_bits(const cli_stage *s)
 
 ordo_status cli_stage_before_pass(const cli_stage *s)
 {
-    return s->call.mask_bits && s->dropout == CLI_SEQUENTIAL_REGENERATE ? cli_stage_launch_bits(s)
+    return s->call.keep_bits && s->dropout == CLI_SEQUENTIAL_REGENERATE ? cli_stage_launch_bits(s)
                                                                         : ORDO_OK;
 }
 
@@ -170,7 +170,7 @@ int cli_stage_bits(cli_stage *s)
     const ordo_dropout_call drop = drop_call(s);
     ordo_dropout_info info;
     ordo_status status = ORDO_OK;
-    s->call.mask_bits = NULL;
+    s->call.keep_bits = NULL;
     if (!s->device || s->tensors->problem.dropout.p == 0 || s->dropout == CLI_FUSED ||
         s->dropout == CLI_PIPELINED)
         return CLI_OK;
@@ -181,7 +181,7 @@ int cli_stage_bits(cli_stage *s)
     }
     if (status == ORDO_OK && s->dropout == CLI_SEQUENTIAL_KEEP)
         status = cli_stage_launch_bits(s);
-    s->call.mask_bits = s->bits;
+    s->call.keep_bits = s->bits;
     return cli_library(status);
 }
 

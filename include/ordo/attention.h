@@ -111,8 +111,12 @@ typedef struct ordo_call {
     const float *slopes;         /* ALiBi: one slope per query head */
     int64_t slopes_batch_stride; /* 0: all sequences use the same slopes */
 
-    const uint32_t *mask_bits; /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL;
-                                * plans with segments make their own: NULL */
+    /* keep bits, ordered as in docs/design/dropout-bits.md, or NULL; plans with segments make their
+     * own: NULL */
+    union {
+        const uint32_t *keep_bits;
+        const uint32_t *mask_bits; /* the name of version 0.1.0; the next version removes it */
+    };
     uint64_t seed, offset;
     const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read in place of seed and offset */
 
@@ -201,15 +205,15 @@ typedef struct ordo_backend_limits {
     size_t size;               /* sizeof(ordo_backend_limits) */
     unsigned dtypes;           /* one bit per type: 1u << ORDO_BF16, ... */
     bool unequal_head_dims;    /* v_head_dim may differ from head_dim */
-    bool makes_fa2_bits;       /* keying fa2 needs no call.mask_bits */
+    bool makes_fa2_bits;       /* keying fa2 needs no call.keep_bits */
     int64_t head_dim_max;      /* largest head_dim and v_head_dim */
     int64_t head_dim_multiple; /* head_dim and v_head_dim are multiples of this. Columns of zeros
                                 * fill q, k and v up to one and change no result, if the scale is
                                 * given: its default depends on head_dim. */
-    int64_t tensor_align;      /* addresses and strides of tensors, and mask_bits, are multiples of
+    int64_t tensor_align;      /* addresses and strides of tensors, and keep_bits, are multiples of
                                 * this many bytes; 0: of one element */
     int64_t made_bits_head_dim_max; /* above this head_dim or v_head_dim dropout needs
-                                     * call.mask_bits */
+                                     * call.keep_bits */
 } ordo_backend_limits;
 
 #define ORDO_BACKEND_LIMITS_INIT ORDO_SIZED(ordo_backend_limits)

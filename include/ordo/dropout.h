@@ -6,7 +6,7 @@
  *
  * and of the problem's dropout parameters: every backend, both passes and any later recomputation
  * agree bit for bit, however the work is cut. With bits made ahead of time a pass reads
- * call.mask_bits instead of generating them; it computes the same either way.
+ * call.keep_bits instead of generating them; it computes the same either way.
  *
  * An element is kept with probability threshold / 2^bits, exactly, and then multiplied by exactly
  * 2^bits / threshold. docs/design/dropout-bits.md defines the function, the order of the bits, and
@@ -104,7 +104,7 @@ ORDO_API ordo_status ordo_dropout_fill(const ordo_problem *problem, const ordo_d
                                        size_t bytes);
 
 /* Fill the words of the whole problem on the current device and `stream`, a cudaStream_t. `words`
- * is device memory, 16-byte aligned, and is what call.mask_bits of backend cuda expects. The call
+ * is device memory, 16-byte aligned, and is what call.keep_bits of backend cuda expects. The call
  * launches kernels and does not wait for them. Arrays of `call` are on the host, and there is one
  * launch for each run of sequences of equal length and consecutive ids; with on_device they are on
  * the device, and there are two launches in all. */

@@ -167,7 +167,7 @@ typedef struct ordo_plan_info {
 
     /* The recommended way to make the keep bits of dropout. It changes no bit.
      *
-     *   FUSED       call.mask_bits is NULL, and each pass makes the bits. Also the value of plans
+     *   FUSED       call.keep_bits is NULL, and each pass makes the bits. Also the value of plans
      *               without dropout, and of those without a known machine (ordo_plan_parse())
      *   SEQUENTIAL  call ordo_dropout_fill_device() or ordo_dropout_fill() before the forward pass:
      *               this is faster by more than the noise of measurements and the cost of the call,

@@ -160,7 +160,7 @@ static bool run_cpu(kept_plan *of, const request *r, int pass, ordo_call *call, 
     }
     block *bits = whole ? new_block((size_t)of->bits_bytes) : NULL; /* else the pass makes them */
     if (bits) {
-        call->mask_bits = (void *)((char *)bits + ALIGN);
+        call->keep_bits = (void *)((char *)bits + ALIGN);
         if (!make_bits(of, r, false, (char *)bits + ALIGN, (size_t)of->bits_bytes, NULL)) {
             free(bits);
             return false;
@@ -208,7 +208,7 @@ static bool run_cuda(kept_plan *of, const request *r, int pass, ordo_call *call,
         failed = torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size) + ahead, &work) !=
                  TORCH_DONE;
         if (!failed)
-            call->mask_bits = (void *)((char *)work + rounded(size));
+            call->keep_bits = (void *)((char *)work + rounded(size));
     }
     if (failed && of->bits_needed)
         return no_memory((int64_t)(rounded(size) + of->bits_bytes));
@@ -261,8 +261,8 @@ static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
     bool whole = false;
     const segmented *parts = NULL;
     if (list[BITS].data) {
-        call->mask_bits = list[BITS].data;
-    } else if (!call->mask_bits && of->bits_bytes) {
+        call->keep_bits = list[BITS].data;
+    } else if (!call->keep_bits && of->bits_bytes) {
         const uint64_t room = room_on(&r->x[0]), bytes = of->bits_bytes;
         whole = bytes <= room && !of->pipelined;
         if (!whole) { /* the gradient of sinks is a sum over all rows: no segments */
@@ -359,7 +359,7 @@ static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
             done = allocate(&none, u8_type, q, &made[KEPT]);
         } else if (keeps) {
             done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
-            call.mask_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
+            call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
         }
         done = done && launch(of, r, 0, &call);
     }

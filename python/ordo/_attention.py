@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int, c_uint64, c_void_p, pointer
 from typing import Any, Literal
@@ -51,11 +52,12 @@ def forward(
     sequence_ids: Numbers = None,
     slopes: Array | Sequence[float] | None = None,
     sink: Array | Sequence[float] | None = None,
-    mask_bits: Array | None = None,
+    keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
+    mask_bits: Array | None = None,
 ) -> tuple[Array, Array]:
     """Forward attention: (o, lse).
 
@@ -69,7 +71,7 @@ def forward(
         slopes          of ALiBi: (heads,) or (batch, heads)
         sink            (heads,): a learned logit of each head in the softmax of every row; lse
                         includes it
-        mask_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
+        keep_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
         block_mask      a BlockMask, with its limits in problem.blocks
         seed, offset    of dropout: never the same pair twice
         threads         0 = all the process may use; changes no bit
@@ -85,8 +87,8 @@ def forward(
     set_tensor(call.o, "o", o, shapes["o"], dtype, output=True)
     call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits,
-        block_mask, seed, offset, threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
+        _renamed(keep_bits, mask_bits), block_mask, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
     del held  # the arrays behind the addresses had to live until here
@@ -119,11 +121,12 @@ def backward(
     sink: Array | Sequence[float] | None = None,
     dsink: Array | None = None,
     dsink_parts: Array | None = None,
-    mask_bits: Array | None = None,
+    keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
+    mask_bits: Array | None = None,
 ) -> tuple[Any, Any, Any]:
     """Backward attention: (dq, dk, dv) from dout, the gradient of o.
 
@@ -172,8 +175,8 @@ def backward(
         if given is not None:
             setattr(call, name, address(flat_f32(name, given, shape, output=True)))
     held += _set_rest(
-        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink, mask_bits,
-        block_mask, seed, offset, threads,
+        call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
+        _renamed(keep_bits, mask_bits), block_mask, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
@@ -248,6 +251,16 @@ def wanted_gradients(
     return wanted
 
 
+def _renamed(keep_bits: Array | None, mask_bits: Array | None) -> Array | None:
+    """keep_bits, or its name in version 0.1.0, which the next version refuses."""
+    if mask_bits is None:
+        return keep_bits
+    if keep_bits is not None:
+        raise Error("argument", "mask_bits: expected None with keep_bits, its new name")
+    warnings.warn("ordo: mask_bits is keep_bits now", FutureWarning, stacklevel=3)
+    return mask_bits
+
+
 def _set_rest(
     call: Any,
     plan: Plan,
@@ -258,7 +271,7 @@ def _set_rest(
     sequence_ids: Numbers,
     slopes: Any,
     sink: Any,
-    mask_bits: Array | None,
+    keep_bits: Array | None,
     block_mask: BlockMask | None,
     seed: int,
     offset: int,
@@ -284,9 +297,9 @@ def _set_rest(
     if sink is not None:
         held.append(sink_of(sink, p.heads))
         call.sink = address(held[-1])
-    if mask_bits is not None:
-        held.append(dropout.check_words(plan.problem, mask_bits, cu_q, cu_kv))
-        call.mask_bits = address(held[-1])
+    if keep_bits is not None:
+        held.append(dropout.check_words(plan.problem, keep_bits, cu_q, cu_kv))
+        call.keep_bits = address(held[-1])
     if block_mask is not None:
         held.append(block_mask.to_c())
         call.block_mask = pointer(held[-1])

@@ -238,7 +238,7 @@ class ordo_call(Struct):
         ("sequence_ids", c_void_p),
         ("slopes", c_void_p),
         ("slopes_batch_stride", c_int64),
-        ("mask_bits", c_void_p),
+        ("keep_bits", c_void_p),
         ("seed", c_uint64),
         ("offset", c_uint64),
         ("seed_ptr", c_void_p),

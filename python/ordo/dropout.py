@@ -134,7 +134,7 @@ def fill(
 ) -> Array:
     """Packed keep bits in storage order: 64 uint32 a block, `count` blocks from `first` on.
 
-    All blocks by default: what forward() and backward() take as `mask_bits`. Any cut of the
+    All blocks by default: what forward() and backward() take as `keep_bits`. Any cut of the
     blocks and any number of threads give the same words.
     """
     call = _Call(problem, seed, offset, cu_q, cu_kv, sequence_ids, threads, experiment_rounds)
@@ -231,9 +231,9 @@ def _words(name: str, words: Any) -> Array:
 def check_words(problem: Problem, words: Any, cu_q: Numbers, cu_kv: Numbers) -> Array:
     """Packed bits of a whole problem: as many as it has, for the library cannot count them."""
     needed = _Call(problem, 0, 0, cu_q, cu_kv, None).info().bytes
-    made = _words("mask_bits", words)
+    made = _words("keep_bits", words)
     if made.nbytes < needed:
-        raise Error("shape", f"mask_bits {made.nbytes} bytes: expected {needed}")
+        raise Error("shape", f"keep_bits {made.nbytes} bytes: expected {needed}")
     return made
 
 

@@ -103,9 +103,9 @@ static ordo_status check_sink(const backend *b, const ordo_problem *p, const ord
 /* What a call must not give to a plan that runs in segments of rows. */
 static ordo_status check_segmented(const ordo_plan *plan, const ordo_call *call)
 {
-    if (call->mask_bits)
+    if (call->keep_bits)
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "mask_bits given: expected NULL, because this plan makes the bits of its "
+                         "keep_bits given: expected NULL, because this plan makes the bits of its "
                          "%" PRId64 " segments",
                          plan->segments);
     if (call->dsink || call->dsink_parts)

@@ -372,10 +372,10 @@ static ordo_status check_bits(buffers *list, const ordo_problem *p, bool host, c
     if (!ordo_mul_fits(&bytes, (uint64_t)p->batch) || !ordo_mul_fits(&bytes, (uint64_t)p->heads) ||
         !ordo_mul_fits(&bytes, 4 * ORDO_KEEP_WORDS) || bytes > UINT64_C(1) << 62)
         return ordo_fail(ORDO_ERR_OVERFLOW,
-                         "mask_bits of batch %" PRId64 " x heads %" PRId64 " x %" PRId64
+                         "keep_bits of batch %" PRId64 " x heads %" PRId64 " x %" PRId64
                          " x %" PRId64 ": expected at most 2^62 bytes",
                          p->batch, p->heads, p->q_len, p->kv_len);
-    return add_array(list, "mask_bits", c->mask_bits, 4, bits_words(p, host, c), 1, 0, false);
+    return add_array(list, "keep_bits", c->keep_bits, 4, bits_words(p, host, c), 1, 0, false);
 }
 
 ordo_status ordo_check_keys(const ordo_problem *p, uint64_t offset, const int64_t *ids)
@@ -395,11 +395,11 @@ static ordo_status check_dropout(buffers *list, const ordo_problem *p, bool host
                                  const ordo_call *c)
 {
     if (p->dropout.p == 0) {
-        if (c->mask_bits)
-            return ordo_fail(ORDO_ERR_ARGUMENT, "mask_bits given: expected NULL with dropout.p 0");
+        if (c->keep_bits)
+            return ordo_fail(ORDO_ERR_ARGUMENT, "keep_bits given: expected NULL with dropout.p 0");
         return ORDO_OK;
     }
-    if (c->mask_bits)
+    if (c->keep_bits)
         return check_bits(list, p, host, c);
 
     uint64_t offset = c->offset;

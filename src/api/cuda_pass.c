@@ -81,19 +81,19 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
     const ordo_problem *p = &plan->problem;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     const int most = ordo_family_find(plan->family)->made_bits_max;
-    if (p->dropout.p > 0 && !call->mask_bits && dim <= most && ordo_plan_by_phases(plan, which))
+    if (p->dropout.p > 0 && !call->keep_bits && dim <= most && ordo_plan_by_phases(plan, which))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "mask_bits NULL, backward_tile %" PRId64 "x%" PRId64
+                         "keep_bits NULL, backward_tile %" PRId64 "x%" PRId64
                          ": backend cuda expects bits made by ordo_dropout_fill_device() by phases",
                          plan->backward_tile.q, plan->backward_tile.k);
-    if (p->dropout.p > 0 && !call->mask_bits && dim > most)
+    if (p->dropout.p > 0 && !call->keep_bits && dim > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "mask_bits NULL, head size %" PRId64
+                         "keep_bits NULL, head size %" PRId64
                          ": backend cuda expects bits made by ordo_dropout_fill_device() above %d",
                          dim, most);
-    if (p->dropout.p > 0 && !call->mask_bits && p->dropout.keying == ORDO_KEYING_FA2)
+    if (p->dropout.p > 0 && !call->keep_bits && p->dropout.keying == ORDO_KEYING_FA2)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
+                         "keep_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
                          "ordo_dropout_fill_device()");
     if (call->block_mask && call->block_mask->first &&
         call->block_mask->sequences * call->block_mask->heads > INT32_MAX / (p->q_len + 1))
@@ -101,10 +101,10 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
                          "block_mask.sequences %" PRId64 " x heads %" PRId64 " x q_len %" PRId64
                          ": backend cuda expects less than 2^31 intervals",
                          call->block_mask->sequences, call->block_mask->heads, p->q_len);
-    if ((uintptr_t)call->mask_bits % COPY_BYTES != 0)
+    if ((uintptr_t)call->keep_bits % COPY_BYTES != 0)
         return ordo_fail(ORDO_ERR_ALIGN,
-                         "mask_bits %p: backend cuda expects a multiple of %d bytes",
-                         (const void *)call->mask_bits, COPY_BYTES);
+                         "keep_bits %p: backend cuda expects a multiple of %d bytes",
+                         (const void *)call->keep_bits, COPY_BYTES);
     return ORDO_OK;
 }
 
@@ -251,7 +251,7 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
 /* Whether the device makes the bits while it uses them. */
 static bool made_inside(const ordo_problem *p, const ordo_call *call)
 {
-    return p->dropout.p > 0 && !call->mask_bits;
+    return p->dropout.p > 0 && !call->keep_bits;
 }
 
 /* A dense batch whose ids only the device knows is a padded one of which nothing is padding. */
@@ -383,7 +383,7 @@ static void take_dropout(const ordo_problem *p, const ordo_call *call, ordo_cuda
     if (p->dropout.p == 0)
         return;
     pass->keep_scale = (float)ordo_keep_scale(&p->dropout);
-    pass->keep_bits = call->mask_bits;
+    pass->keep_bits = call->keep_bits;
     pass->keep = ordo_keep_of(&p->dropout, call->seed, call->offset);
     pass->seed_ptr = call->seed_ptr;
     pass->offset_ptr = call->offset_ptr;

@@ -84,7 +84,7 @@ static ordo_call call_of(const segmented *s, int64_t nth)
     c.q = from_row(p, c.q, p->head_dim, first);
     c.o = from_row(p, c.o, p->v_head_dim, first);
     c.lse += first;
-    c.mask_bits = (const uint32_t *)mask_at(s, nth);
+    c.keep_bits = (const uint32_t *)mask_at(s, nth);
     c.workspace = mask_at(s, 0) + (uint64_t)s->sizes.buffers * s->sizes.bits;
     if (s->pass == ORDO_BACKWARD) {
         c.dout = from_row(p, c.dout, p->v_head_dim, first);

@@ -281,8 +281,8 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, cons
         for (int64_t r16 = row / 16; r16 * 16 < row + patch->rows; r16++) {
             uint32_t made[ORDO_KEEP_WORDS];
             const uint32_t *from = made;
-            if (pass->call->mask_bits)
-                from = pass->call->mask_bits + (first + r16 * across + c128) * ORDO_KEEP_WORDS;
+            if (pass->call->keep_bits)
+                from = pass->call->keep_bits + (first + r16 * across + c128) * ORDO_KEEP_WORDS;
             else
                 ordo_mask_fill(&pass->keep, bh, (uint32_t)(p->shard.row0 + r16 * 16),
                                (uint32_t)(p->shard.col0 / ORDO_KEEP_COLS + c128), 1, made);

@@ -130,7 +130,7 @@ static bool plain(const ordo_emulator_pass *pass)
     const ordo_problem *p = pass->problem;
     const ordo_call *c = pass->call;
     const int bucket = bucket_of(plan);
-    const bool made = pass->dropout && !c->mask_bits;
+    const bool made = pass->dropout && !c->keep_bits;
     return p->layout == ORDO_DENSE && !(made && c->sequence_ids) && bucket <= 128 &&
            p->head_dim == bucket && p->v_head_dim == bucket &&
            !(p->window.on && p->window.left >= 0) &&
@@ -353,7 +353,7 @@ void ordo_emulator_kept(const ordo_emulator_pass *pass, int64_t b, int64_t head,
 {
     const ordo_problem *p = pass->problem;
     const ordo_emulator_sequence *s = &pass->sequences[b];
-    const uint32_t *given = pass->call->mask_bits;
+    const uint32_t *given = pass->call->keep_bits;
     const uint32_t bh = s->id * (uint32_t)p->shard.heads_total + (uint32_t)(p->shard.head0 + head);
     const int32_t end = key0 + keys;
     memset(words, 0xff, 8 * sizeof *words);

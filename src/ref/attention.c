@@ -34,7 +34,7 @@ static sequence sequence_at(const ordo_problem *p, const ordo_ref_call *c, int64
     s.col_space = space(p, c->cu_kv, b, p->kv_len);
     s.rows = padded ? c->q_lens[b] : s.row_space;
     s.cols = padded ? c->kv_lens[b] : s.col_space;
-    if (c->mask_bits)
+    if (c->keep_bits)
         for (int64_t a = 0; a < b; a++)
             s.first_block += p->heads * ordo_keep_blocks(space(p, c->cu_q, a, p->q_len),
                                                          space(p, c->cu_kv, a, p->kv_len));
@@ -170,9 +170,9 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         head.keep = ordo_keep_of(&p->dropout, c->seed, c->offset);
         head.bh = (uint32_t)(id * p->shard.heads_total + p->shard.head0 + h);
         head.bits_cols = s->col_space;
-        if (c->mask_bits)
+        if (c->keep_bits)
             head.bits =
-                c->mask_bits + (s->first_block + h * ordo_keep_blocks(s->row_space, s->col_space)) *
+                c->keep_bits + (s->first_block + h * ordo_keep_blocks(s->row_space, s->col_space)) *
                                    ORDO_KEEP_WORDS;
     }
     return head;

@@ -38,7 +38,7 @@ typedef struct ordo_ref_call {
     const float *slopes;
     int64_t slopes_batch_stride;
     ordo_ref_tensor sink, dsink, dsink_parts; /* per head, the last one (batch, heads); or NULL */
-    const uint32_t *mask_bits;                /* NULL = generate from seed and offset */
+    const uint32_t *keep_bits;                /* NULL = generate from seed and offset */
     uint64_t seed, offset;
     const ordo_block_mask *block_mask; /* NULL = none */
 } ordo_ref_call;

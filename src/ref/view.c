@@ -82,7 +82,7 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .sink = per_head(0, (void *)call->sink), /* only read */
         .dsink = per_head(0, call->dsink),
         .dsink_parts = per_head(p->heads, call->dsink_parts),
-        .mask_bits = call->mask_bits,
+        .keep_bits = call->keep_bits,
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,
         .block_mask = call->block_mask,

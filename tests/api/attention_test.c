@@ -239,7 +239,7 @@ TEST(slopes_and_dropout)
     ordo_problem p = small();
     fixture *f = fixture_create(&p);
     REFUSE(f, forward, f->call.slopes = f->slopes, ORDO_ERR_ARGUMENT, "slopes given");
-    REFUSE(f, forward, f->call.mask_bits = f->bits, ORDO_ERR_ARGUMENT, "mask_bits given");
+    REFUSE(f, forward, f->call.keep_bits = f->bits, ORDO_ERR_ARGUMENT, "keep_bits given");
     fixture_destroy(f);
 
     p.alibi = true;
@@ -278,16 +278,16 @@ TEST(arrays_beside_the_tensors)
     memset(f->dq, 0, sizeof f->dq);
     REFUSE(f, forward, c->sequence_ids = o, ORDO_ERR_ARGUMENT, "o and sequence_ids overlap");
     REFUSE(f, backward, c->seed_ptr = dq, ORDO_ERR_ARGUMENT, "dq and seed_ptr overlap");
-    REFUSE(f, forward, c->mask_bits = f->bits;
-           c->lse = (void *)(f->bits + 511), ORDO_ERR_ARGUMENT, "lse and mask_bits overlap");
+    REFUSE(f, forward, c->keep_bits = f->bits;
+           c->lse = (void *)(f->bits + 511), ORDO_ERR_ARGUMENT, "lse and keep_bits overlap");
     REFUSE(f, forward, c->offset_ptr = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "offset_ptr",
            "multiple of 8");
     REFUSE(f, forward, c->seed_ptr = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "seed_ptr");
     REFUSE(f, forward, c->sequence_ids = (void *)(f->dlse + 1), ORDO_ERR_ALIGN, "sequence_ids");
     REFUSE(f, forward, c->slopes = (void *)((char *)f->slopes + 1), ORDO_ERR_ALIGN, "slopes",
            "multiple of 4");
-    REFUSE(f, forward, c->mask_bits = (void *)((char *)f->bits + 2), ORDO_ERR_ALIGN, "mask_bits");
-    c->mask_bits = f->bits; /* 2 x 4 blocks of 64 words: lse may begin behind them */
+    REFUSE(f, forward, c->keep_bits = (void *)((char *)f->bits + 2), ORDO_ERR_ALIGN, "keep_bits");
+    c->keep_bits = f->bits; /* 2 x 4 blocks of 64 words: lse may begin behind them */
     c->lse = (void *)f->q, c->q.data = f->k, c->slopes = f->slopes;
     CHECK_INT(ordo_attention_forward(f->plan, c), ORDO_OK);
     fixture_destroy(f);
@@ -341,7 +341,7 @@ TEST(three_ways_to_give_a_mask)
                 f->bits[bh * ORDO_KEEP_WORDS + ordo_keep_index(6, row, 0, quad)] =
                     ordo_keep_word(&keep, bh, row, 0, quad);
     f->call.seed_ptr = f->call.offset_ptr = NULL;
-    f->call.mask_bits = f->bits;
+    f->call.keep_bits = f->bits;
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
     CHECK_BITS(first, f->o, 120);
     fixture_destroy(f);
@@ -377,7 +377,7 @@ static void visit(const attention_case *k)
     if (k->dlse.count == 0)
         f->call.dlse = NULL;
     if (k->has_bits)
-        f->call.mask_bits = k->mask_bits;
+        f->call.keep_bits = k->keep_bits;
     if (ordo_attention_forward(f->plan, &f->call) != ORDO_OK ||
         ordo_attention_backward(f->plan, &f->call) != ORDO_OK)
         CHECK_FAIL("%s: %s", k->name, ordo_last_error());

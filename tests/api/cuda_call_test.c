@@ -431,7 +431,7 @@ TEST(memory_of_a_device_is_out_of_reach)
             ordo_call call = ORDO_CALL_INIT;
             name_everything(p, device, &call);
             call.workspace_bytes = ordo_plan_workspace(plan);
-            call.mask_bits = given ? (const uint32_t *)(device + (PIECES - 1) * REACH) : NULL;
+            call.keep_bits = given ? (const uint32_t *)(device + (PIECES - 1) * REACH) : NULL;
             const int before = passes->forward + passes->dropout;
             CHECK_INT(ordo_attention_forward(plan, &call), ORDO_OK);
             CHECK_INT(ordo_attention_backward(plan, &call), ORDO_OK);

@@ -133,7 +133,7 @@ TEST(workspace_of_chained_passes)
         r.options.backward_tile = (ordo_tile) { 128, 256 };
         fixture *f = open_fixture(&r);
         ordo_cuda_pass pass;
-        f->call.mask_bits = bits;
+        f->call.keep_bits = bits;
         CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
         const char *first = (char *)(dropped ? pass.phase.p : pass.phase.ds);
         CHECK(pass.form == (dropped ? ORDO_FORM_PHASE : ORDO_FORM_CHAIN) &&
@@ -156,10 +156,10 @@ TEST(passes_by_phases_make_no_bits)
     r.problem.dropout.p = 0.1;
     fixture *f = open_fixture(&r);
     ordo_cuda_pass pass;
-    f->call.mask_bits = NULL;
+    f->call.keep_bits = NULL;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(ordo_last_error(), "mask_bits NULL, head size 512");
-    f->call.mask_bits = bits;
+    CHECK_HAS(ordo_last_error(), "keep_bits NULL, head size 512");
+    f->call.keep_bits = bits;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
     CHECK_INT(ordo_plan_query(f->plan, &info), ORDO_OK);
     CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_SEQUENTIAL);
@@ -291,7 +291,7 @@ TEST(problems_refused_by_name)
                               "zeros up to 208");
     REFUSE(p->v_head_dim = 60, "v_head_dim 60: backend cuda expects a multiple of 8");
     REFUSE((p->dropout.p = 0.25, p->dropout.keying = ORDO_KEYING_FA2),
-           "mask_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
+           "keep_bits NULL, dropout.keying fa2: backend cuda expects bits made by "
            "ordo_dropout_fill_device()");
 }
 
@@ -486,21 +486,21 @@ TEST(dropout_bits_and_scale)
 
     r.problem.dropout.p = 0.1;
     f = open_fixture(&r);
-    f->call.mask_bits = (const uint32_t *)f->q; /* any address */
+    f->call.keep_bits = (const uint32_t *)f->q; /* any address */
     for (int which = ORDO_FORWARD; which <= ORDO_BACKWARD; which++) {
         CHECK_INT(ordo_cuda_pass_make(f->plan, (ordo_pass)which, &f->call, &pass), ORDO_OK);
         CHECK(pass.keep_scale == (float)(256.0 / 230));
-        CHECK(pass.keep_bits == f->call.mask_bits);
+        CHECK(pass.keep_bits == f->call.keep_bits);
     }
-    f->call.mask_bits += 2;
+    f->call.keep_bits += 2;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_ALIGN);
-    CHECK_HAS(ordo_last_error(), "mask_bits 0x");
+    CHECK_HAS(ordo_last_error(), "keep_bits 0x");
     CHECK_HAS(ordo_last_error(), "backend cuda expects a multiple of 16 bytes");
     close_fixture(f);
 
     r.problem.dropout.keying = ORDO_KEYING_FA2;
     f = open_fixture(&r);
-    f->call.mask_bits = (const uint32_t *)f->q;
+    f->call.keep_bits = (const uint32_t *)f->q;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
     CHECK(pass.keep_scale == 1.0f / (1.0f - 0.1f));
     close_fixture(f);
@@ -547,7 +547,7 @@ TEST(dropout_made_inside)
     CHECK_INT(pass.ragged.shift, 1000 + 32 - 128 - (COLS - ROWS));
     CHECK(pass.table &&
           (char *)(pass.table + BATCH + 1) <= (char *)f->call.workspace + forward_bytes(f->plan));
-    f->call.mask_bits = (const uint32_t *)f->q; /* read instead: ids say nothing */
+    f->call.keep_bits = (const uint32_t *)f->q; /* read instead: ids say nothing */
     CHECK_INT(pass_of(f, ORDO_FORWARD).layout, ORDO_DENSE);
     close_fixture(f);
 }

@@ -444,7 +444,7 @@ TEST(a_pass_makes_the_same_bits_itself)
         call.o.data = made;
         must(ordo_attention_forward(plan, &call));
         call.o.data = given;
-        call.mask_bits = words;
+        call.keep_bits = words;
         call.seed = call.offset = 0;
         must(ordo_attention_forward(plan, &call));
         CHECK_BITS(made, given, sizeof made / sizeof *made);

@@ -90,7 +90,7 @@ TEST(bits_of_keying_fa2_are_made_inside_or_given)
     fixture *f = open_fixture(&r);
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass),
               limits_of(ORDO_BACKEND_CUDA).makes_fa2_bits ? ORDO_OK : ORDO_ERR_UNSUPPORTED);
-    f->call.mask_bits = (const uint32_t *)f->k;
+    f->call.keep_bits = (const uint32_t *)f->k;
     CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
     close_fixture(f);
     CHECK(limits_of(ORDO_BACKEND_CPU).makes_fa2_bits && limits_of(ORDO_BACKEND_REF).makes_fa2_bits);

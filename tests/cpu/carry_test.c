@@ -44,7 +44,7 @@ static void take_bits(const attention_case *whole, attention_case *part, int64_t
         memcpy(part->bits + head * some * ORDO_KEEP_WORDS,
                whole->bits + (head * all + before) * ORDO_KEEP_WORDS,
                (size_t)(some * ORDO_KEEP_WORDS) * 4);
-    part->call.mask_bits = part->bits;
+    part->call.keep_bits = part->bits;
 }
 
 /* Rows first .. end - 1 of a dense case that has run, with the whole's o, lse and keys. */

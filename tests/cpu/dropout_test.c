@@ -99,7 +99,7 @@ TEST(given_bits_or_generated_ones)
         case_random(&c, &seed, trial % 4 ? 60 : 300);
         free(c.bits);
         c.bits = NULL;
-        c.call.mask_bits = NULL;
+        c.call.keep_bits = NULL;
         if (c.problem.dropout.p == 0)
             c.problem.dropout.p = 0.25;
         ordo_plan *plan = case_plan(&c, NULL);
@@ -117,13 +117,13 @@ TEST(given_bits_or_generated_ones)
         c.bits = case_alloc((size_t)info.bytes / 4, 4);
         CHECK(ordo_dropout_fill(&c.problem, &call, 0, info.blocks, c.bits, (size_t)info.bytes) ==
               ORDO_OK);
-        c.call.mask_bits = c.bits;
+        c.call.keep_bits = c.bits;
         c.call.seed++;
         CHECK(case_run(&c, plan, 3) == ORDO_OK);
         case_same(&c, &one, "given bits");
 
         const uint64_t by_pointer[] = { call.seed, call.offset };
-        c.call.mask_bits = NULL;
+        c.call.keep_bits = NULL;
         c.call.offset++;
         c.call.seed_ptr = &by_pointer[0];
         c.call.offset_ptr = &by_pointer[1];

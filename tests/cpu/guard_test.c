@@ -83,7 +83,7 @@ static void guard_call(guards *all, attention_case *c)
         { &c->call.kv_lens, batch * 4 },
         { &c->call.sequence_ids, batch * 8 },
         { &c->call.slopes, slopes * 4 },
-        { &c->call.mask_bits, (size_t)bit_words(c) * 4 },
+        { &c->call.keep_bits, (size_t)bit_words(c) * 4 },
     };
     for (size_t x = 0; x < sizeof arrays / sizeof arrays[0]; x++)
         guard(all, arrays[x].place, arrays[x].bytes);

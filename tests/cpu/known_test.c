@@ -73,7 +73,7 @@ static void run(const attention_case *c, ordo_dtype type)
                            .q_lens = padded ? c->q_lens : NULL,
                            .kv_lens = padded ? c->kv_lens : NULL,
                            .slopes = problem.alibi ? c->slopes : NULL,
-                           .mask_bits = c->has_bits ? c->mask_bits : NULL,
+                           .keep_bits = c->has_bits ? c->keep_bits : NULL,
                            .workspace = f.work,
                            .workspace_bytes = sizeof f.work,
                            .threads = 2 };

@@ -234,10 +234,10 @@ TEST(workspace)
     CHECK_INT(ordo_attention_backward(plan, &c.call), ORDO_ERR_SHAPE);
     c.call.workspace_bytes++;
     uint32_t bits[64] = { 0 };
-    c.call.mask_bits = bits;
+    c.call.keep_bits = bits;
     CHECK_INT(ordo_attention_forward(plan, &c.call), ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "mask_bits given: expected NULL, because this plan makes");
-    c.call.mask_bits = NULL;
+    CHECK_HAS(ordo_last_error(), "keep_bits given: expected NULL, because this plan makes");
+    c.call.keep_bits = NULL;
     float sink[CASE_SLOPES] = { 0 }, dsink[CASE_SLOPES] = { 0 };
     c.call.sink = sink;
     c.call.dsink = dsink;

@@ -289,13 +289,13 @@ static inline void check_segments(trial *t, uint64_t *state)
     options.order = t->c.order;
     options.segments = draw_segments(t, state);
     (void)snprintf(how, sizeof how, "%d segments", (int)options.segments);
-    const uint32_t *const bits = t->whole.call.mask_bits;
-    t->whole.call.mask_bits = NULL;
+    const uint32_t *const bits = t->whole.call.keep_bits;
+    t->whole.call.keep_bits = NULL;
     t->whole.call.side_stream = check_between(state, 0, 1) ? t->lab.side : NULL;
     if (fine(t, "segments", ordo_plan_create(&plan, p, t->lab.machine, &options)) &&
         run(t, "segments", &t->whole, &t->c, plan))
         (void)kept_again(t, "segments", how);
-    t->whole.call.mask_bits = bits;
+    t->whole.call.keep_bits = bits;
     ordo_plan_destroy(plan);
 }
 

@@ -277,12 +277,12 @@ static inline ordo_status grid_make_bits_here(grid_lab *lab, const grid_case *c)
     return ordo_dropout_fill(&c->problem, &call, 0, info.blocks, (void *)lab->bits.at, info.bytes);
 }
 
-/* Bits for call.mask_bits: one piece for all images, so they are those of the last one loaded. */
+/* Bits for call.keep_bits: one piece for all images, so they are those of the last one loaded. */
 static inline ordo_status grid_make_bits(grid_lab *lab, grid_image *image, const grid_case *c)
 {
     const ordo_status status =
         lab->cuda ? grid_make_bits_there(lab, image, c) : grid_make_bits_here(lab, c);
-    image->call.mask_bits = (const void *)lab->bits.at;
+    image->call.keep_bits = (const void *)lab->bits.at;
     return status;
 }
 

@@ -142,7 +142,7 @@ struct cut_case : device_memory {
         call.dq.data = dq, call.dk.data = dk, call.dv.data = dv;
         call.lse = lse, call.dlse = dlse, call.slopes = slopes, call.seed = 5;
         if (z.given && z.dropout > 0)
-            call.mask_bits = bits();
+            call.keep_bits = bits();
         give_workspace(call, plan);
     }
 
@@ -183,7 +183,7 @@ struct cut_case : device_memory {
         const size_t some = block * (size_t)ordo_keep_blocks(rows, z.kv_len);
         const size_t before = block * (size_t)ordo_keep_blocks(first, z.kv_len);
         uint32_t *to = take<uint32_t>(some / 4 * (size_t)(z.batch * z.heads));
-        MUST(cudaMemcpy2D(to, some, (const char *)call.mask_bits + before, all, some,
+        MUST(cudaMemcpy2D(to, some, (const char *)call.keep_bits + before, all, some,
                           (size_t)(z.batch * z.heads), cudaMemcpyDeviceToDevice));
         return to;
     }
@@ -202,8 +202,8 @@ struct cut_case : device_memory {
         x.call.lse = lines_of(lse, first, p.q_len);
         if (dlse)
             x.call.dlse = lines_of(dlse, first, p.q_len);
-        if (call.mask_bits)
-            x.call.mask_bits = bits_of(first, p.q_len);
+        if (call.keep_bits)
+            x.call.keep_bits = bits_of(first, p.q_len);
         x.call.dk_sums = dk_sums, x.call.dv_sums = dv_sums;
         give_workspace(x.call, x.plan);
         return x;

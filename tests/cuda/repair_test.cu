@@ -181,7 +181,7 @@ static ordo_call host_call(two_sided &t)
     c.lse = t.lse.data(), c.dlse = or_null(t.dlse);
     c.cu_q = or_null(t.cu_q), c.cu_kv = or_null(t.cu_kv);
     c.q_lens = or_null(t.q_lens), c.kv_lens = or_null(t.kv_lens);
-    c.sequence_ids = or_null(t.ids), c.mask_bits = or_null(t.words);
+    c.sequence_ids = or_null(t.ids), c.keep_bits = or_null(t.words);
     c.slopes = or_null(t.slopes), c.slopes_batch_stride = t.slopes.empty() ? 0 : t.p.heads;
     c.seed = t.seed, c.offset = t.offset;
     return c;
@@ -200,7 +200,7 @@ static ordo_call device_call(two_sided &t, bool results)
     c.dlse = t.up(t.dlse);
     c.cu_q = t.up(t.cu_q), c.cu_kv = t.up(t.cu_kv);
     c.q_lens = t.up(t.q_lens), c.kv_lens = t.up(t.kv_lens);
-    c.sequence_ids = t.up(t.ids), c.mask_bits = t.up(t.words), c.slopes = t.up(t.slopes);
+    c.sequence_ids = t.up(t.ids), c.keep_bits = t.up(t.words), c.slopes = t.up(t.slopes);
     std::vector<uint64_t> behind = { t.seed, t.offset };
     c.seed_ptr = t.up(behind);
     c.offset_ptr = c.seed_ptr + 1;

@@ -231,7 +231,7 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     m->bits = block_open(keep_words(p, m) * sizeof(uint32_t), r);
     const int given = byte(r);
     if (given == 255 || (given % 4 == 1 && p->dropout.p > 0))
-        m->call.mask_bits = block_data(&m->bits);
+        m->call.keep_bits = block_data(&m->bits);
     m->call.threads = byte(r) == 255 ? -1 : byte(r) % 5;
     switch (byte(r)) { /* now and then something is missing or crooked */
     case 255: m->call.k.data = NULL; break;

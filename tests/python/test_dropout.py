@@ -60,8 +60,13 @@ def test_kernels_keep_what_the_mask_says(backend, keying):
             mask = dropout.export(plan, sequence=b, head=h, seed=9, offset=4)
             assert np.array_equal(o[b, :, h] != 0, mask)
     bits = dropout.fill(plan, seed=9, offset=4)
-    given, _ = ordo.forward(plan, q, q, v, mask_bits=bits)
+    given, _ = ordo.forward(plan, q, q, v, keep_bits=bits)
     assert np.array_equal(o.view(np.uint32), given.view(np.uint32))
+    with pytest.warns(FutureWarning, match="mask_bits is keep_bits now"):
+        given, _ = ordo.forward(plan, q, q, v, mask_bits=bits)
+    assert np.array_equal(o.view(np.uint32), given.view(np.uint32))
+    with pytest.raises(ordo.Error, match="mask_bits: expected None with keep_bits"):
+        ordo.forward(plan, q, q, v, keep_bits=bits, mask_bits=bits)
 
 
 def test_packed_sequences():
@@ -83,7 +88,7 @@ def test_refusals():
         (lambda: dropout.keep(PROBLEM, 0, 3, 0, 0), "head 3"),
         (lambda: dropout.export(PROBLEM, sequence=2), "sequence 2: expected 0..1"),
         (lambda: dropout.export(PROBLEM, rows=(0, 41)), "rows (0, 41)"),
-        (lambda: dropout.export(PROBLEM, words=words[:-1]), "mask_bits"),
+        (lambda: dropout.export(PROBLEM, words=words[:-1]), "keep_bits"),
         (lambda: dropout.export(PROBLEM, words=words.astype(np.int64)), "uint32"),
         (lambda: dropout.fill(PROBLEM, first=1, count=10**6), "first 1"),
         (lambda: dropout.fill(PROBLEM, out=words[: len(words) // 2].copy()), "bytes"),

@@ -76,7 +76,7 @@ def test_masks_of_arrays_are_not_ignored(arrays):
         ("lse", np.ma.masked_array(zeros(2, 4, 8))),
         ("q_lens", np.ma.masked_array([8, 8])),
         ("slopes", np.ma.masked_array([1.0, 1.0, 1.0, 1.0])),
-        ("mask_bits", np.ma.masked_array(whole)),
+        ("keep_bits", np.ma.masked_array(whole)),
     ):
         words = f"{name} MaskedArray: expected a numpy array without a mask"
         status, text = refused(ordo.forward, PLAN, **{**arrays, name: value})
@@ -174,7 +174,7 @@ def test_numbers(arrays):
         (dict(cu_q=[0, 8, 16]), "cu_q given: expected NULL in dense layout"),
         (dict(q_lens=[8]), "q_lens.shape (1,): expected (2,)"),
         (dict(slopes=[1, 1, 1, 1]), "slopes given: expected NULL without alibi"),
-        (dict(mask_bits=np.zeros(10, np.uint32)), "mask_bits"),
+        (dict(keep_bits=np.zeros(10, np.uint32)), "keep_bits"),
     ):
         assert words in refused(ordo.forward, PLAN, **arrays, **rest)[1]
 

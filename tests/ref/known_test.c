@@ -53,7 +53,7 @@ static void visit(const attention_case *c)
         .q_lens = c->q_lens,
         .kv_lens = c->kv_lens,
         .slopes = c->slopes,
-        .mask_bits = c->has_bits ? c->mask_bits : NULL,
+        .keep_bits = c->has_bits ? c->keep_bits : NULL,
     };
     CHECK(ordo_ref_forward_f64(&p, &call) == ORDO_OK);
     CHECK(ordo_ref_backward_f64(&p, &call) == ORDO_OK);

@@ -52,7 +52,7 @@ static inline void trial_connect(trial *t)
     t->c.q_lens = t->q_lens;
     t->c.kv_lens = t->kv_lens;
     t->c.slopes = t->slopes;
-    t->c.mask_bits = t->bits;
+    t->c.keep_bits = t->bits;
 }
 
 /* A sink for each head, with its gradients. */

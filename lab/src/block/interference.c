@@ -59,7 +59,7 @@ static ordo_status attend(const pair *p, bool drops, bool given, bool backward)
     ordo_call call = p->r->call;
     const ordo_plan *plan = p->r->plans[drops];
     if (given)
-        call.mask_bits = p->r->masks[0];
+        call.keep_bits = p->r->masks[0];
     return backward ? ordo_attention_backward(plan, &call) : ordo_attention_forward(plan, &call);
 }
 

@@ -164,7 +164,7 @@ static ordo_call call_of(const runner *r)
 {
     ordo_call call = r->call;
     if (r->mode == ORDO_BLOCK_SEQUENTIAL || overlaps(r))
-        call.mask_bits = r->masks[r->current];
+        call.keep_bits = r->masks[r->current];
     return call;
 }
 

@@ -106,7 +106,7 @@ static ordo_call call_of(const ordo_block_runner *r, bool backward, int64_t nth)
     call.q = from_row(r, call.q, first);
     call.o = from_row(r, call.o, first);
     call.lse = r->at.lse + first * r->job.batch * r->job.heads;
-    call.mask_bits = p->masks[nth % 2];
+    call.keep_bits = p->masks[nth % 2];
     if (backward) {
         call.dout = from_row(r, call.dout, first);
         call.dq = from_row(r, call.dq, first);
