@@ -235,7 +235,7 @@ static void measure_masks(void)
 /* ---- GEMMs of a transformer block of ROWS x WIDTH ---- */
 
 enum { GEMMS = 4 };
-static const char *const gemm_names[GEMMS] = { "qkv", "proj", "fc1", "fc2" };
+static const char *const gemm_names[GEMMS] = { "qkv", "out", "up", "down" };
 
 __global__ void fill_kernel(uint32_t *to, size_t words, uint32_t keep, uint32_t set)
 {

@@ -303,7 +303,7 @@ int cli_block(int argc, char **argv)
         OPT_REAL("--dropout", "P", &r.dropout, "probability of dropping (default 0)"),
         OPT_CHOICE("--dropout-mode", "none|fused|sequential|overlapped|pipelined|all", &r.mode,
                    "how keep bits are made (default all)"),
-        OPT_CHOICE("--beside", "qkv|out|mlp|all", &r.beside,
+        OPT_CHOICE("--overlap", "qkv|out|up|down|mlp|all", &r.beside,
                    "overlapped: beside which products (default all)"),
         OPT_CHOICE("--backward-bits", "keep|regenerate", &r.backward_bits,
                    "read the forward bits (default), or make them again"),
@@ -343,7 +343,7 @@ int cli_block(int argc, char **argv)
         "  ordo block --seq 100 --embed 48 --heads 6 --kv-heads 2 --mlp 96 --gated --precision "
         "f32\n"
         "  ordo block --seq 64 --embed 64 --heads 4 --dropout 0.1 --dropout-mode overlapped \\\n"
-        "      --beside qkv --check --time 0.1 --json\n"
+        "      --overlap qkv --check --time 0.1 --json\n"
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {

@@ -33,7 +33,7 @@ cli_section cli_block_section(cli_block_args *a)
     a->head_dim = 128;
     a->rounds = 7;
     a->bits = 8;
-    a->overlap = 1;
+    a->overlap = ORDO_BLOCK_BESIDE_ALL - 1;
     const cli_option options[CLI_MODEL_BLOCK] = {
         OPT_CHOICE("--precision", "bf16|fp8|f16|f32", &a->precision,
                    "of the products (default bf16); fp8: attention is bf16 in silicon"),
@@ -47,7 +47,7 @@ cli_section cli_block_section(cli_block_args *a)
         OPT_INT("--bits", "N", &a->bits, 1, 32, "random bits per element (default 8)"),
         OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &a->generator,
                    "how keep bits follow from random bits (default sliced)"),
-        OPT_CHOICE("--overlap", "qkv|all", &a->overlap,
+        OPT_CHOICE("--overlap", "qkv|out|up|down|mlp|all", &a->overlap,
                    "GEMMs that can hide the making of bits (default all)"),
         OPT_FLAG("--causal", &a->causal, "causal mask"),
         OPT_FLAG("--backward", &a->backward, "price the backward pass too"),
@@ -86,7 +86,7 @@ ordo_block cli_block_of(const cli_block_args *a)
     b.kv_heads = a->kv_heads;
     b.causal = a->causal;
     b.rng = (ordo_rng) { (int)a->rounds, (int)a->bits, (ordo_generator)a->generator };
-    b.overlap_qkv_only = a->overlap == 0;
+    b.beside = (ordo_block_beside)(a->overlap + 1);
     b.segments = a->segments;
     b.tensor_parallel = a->tensor_parallel;
     b.sequence_parallel = a->sequence_parallel;

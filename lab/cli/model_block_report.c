@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "proj", "fc1", "fc2" };
+const char *const cli_gemm_names[ORDO_BLOCK_GEMMS] = { "qkv", "out", "up", "down" };
 
 const cli_training_way cli_training_ways[CLI_TRAINING_WAYS] = {
     { "none_ms", "no dropout", offsetof(ordo_training, none) },

@@ -67,7 +67,11 @@ static const figure figures[] = {
       { { "overlapped_over_sequential", "Philox-7: overlapped over sequential (region)" },
         { "overlapped_over_sequential", "Philox-5", .rounds = 5 },
         { "overlapped_over_sequential", "Philox-3", .rounds = 3 } } },
-    { "13", true, true, "one GEMM to hide under", { { "overlapped_gain" } } },
+    { "13",
+      true,
+      true,
+      "one GEMM to hide under",
+      { { "hiding_gain", "first GEMM and attention: gain of overlapped over fused, %" } } },
     { "14",
       false,
       false,
@@ -174,7 +178,7 @@ int cli_grid_figure(cli_grid *grid, const cli_model_args *model, const cli_block
     cli_start from = { .model = model, .block = *block };
     /* A measured block is a whole one, not its first GEMM and attention. */
     const panel whole = { "overlapped_qkv_gain" };
-    from.block.overlap = f->qkv_only && !measured ? 0 : 1;
+    from.block.overlap = (f->qkv_only ? ORDO_BLOCK_BESIDE_QKV : ORDO_BLOCK_BESIDE_ALL) - 1;
     grid->model = model;
     const bool numbered = f->name[0] >= '0' && f->name[0] <= '9';
     grid->figure = f->name;

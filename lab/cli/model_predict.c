@@ -105,7 +105,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     b.head_dim = whole(r->head_dim);
     b.causal = cli_row_causal(r);
     b.rng = rng_of(r);
-    b.overlap_qkv_only = strcmp(r->overlap, "qkv") == 0;
+    b.beside = strcmp(r->overlap, "qkv") == 0 ? ORDO_BLOCK_BESIDE_QKV : ORDO_BLOCK_BESIDE_ALL;
     const ordo_status status = ordo_model_block(model, &b, &report);
     if (status != ORDO_OK)
         return status;
@@ -125,7 +125,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
                         : mode == ORDO_DROPOUT_MODE_OVERLAPPED ? t->overlapped_kept
                                                                : t->none;
     } else if (strcmp(r->mode, "overlapped-qkv") == 0) {
-        return cli_block_beside_qkv(model, &b, &report, &time->seconds);
+        return cli_block_beside_qkv(model, &b, &time->seconds);
     } else {
         time->seconds = mode >= 0 ? report.mode[mode] : report.none;
     }

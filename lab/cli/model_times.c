@@ -15,17 +15,14 @@ cli_block_times cli_block_times_of(const ordo_block_report *r)
     };
 }
 
-ordo_status cli_block_beside_qkv(const ordo_model *model, const ordo_block *block,
-                                 const ordo_block_report *report, double *seconds)
+ordo_status cli_block_beside_qkv(const ordo_model *model, const ordo_block *block, double *seconds)
 {
     ordo_block first = *block;
-    ordo_block_report part;
-    first.overlap_qkv_only = true;
-    const ordo_status status = ordo_model_block(model, &first, &part);
-    if (status == ORDO_OK) /* what overlap saves there, it saves in the whole block */
-        *seconds =
-            report->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] -
-            (part.mode[ORDO_DROPOUT_MODE_SEQUENTIAL] - part.mode[ORDO_DROPOUT_MODE_OVERLAPPED]);
+    ordo_block_report report;
+    first.beside = ORDO_BLOCK_BESIDE_QKV;
+    const ordo_status status = ordo_model_block(model, &first, &report);
+    if (status == ORDO_OK)
+        *seconds = report.mode[ORDO_DROPOUT_MODE_OVERLAPPED];
     return status;
 }
 

@@ -15,11 +15,8 @@ typedef struct cli_block_times {
 /* What a report says; overlapped_qkv is not known. */
 cli_block_times cli_block_times_of(const ordo_block_report *report);
 
-/* Time of the whole block if bits are made beside the first GEMM only. `report` is that of `block`
- * with bits made beside all. (overlap_qkv_only prices the first GEMM and attention by themselves.)
- */
-ordo_status cli_block_beside_qkv(const ordo_model *model, const ordo_block *block,
-                                 const ordo_block_report *report, double *seconds);
+/* Time of the block if bits are made beside the first GEMM only. */
+ordo_status cli_block_beside_qkv(const ordo_model *model, const ordo_block *block, double *seconds);
 
 /* Times of the rows of kind "block" that have the sizes, precision and generator of `block`, in the
  * steady state. */

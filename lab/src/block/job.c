@@ -24,7 +24,7 @@ const char *ordo_block_mode_name(ordo_block_mode mode)
 
 const char *ordo_block_beside_name(ordo_block_beside beside)
 {
-    static const char *const names[] = { "default", "qkv", "out", "mlp", "all" };
+    static const char *const names[] = { "default", "qkv", "out", "up", "down", "mlp", "all" };
     const unsigned index = (unsigned)beside;
     return index < sizeof names / sizeof names[0] ? names[index] : "unknown";
 }

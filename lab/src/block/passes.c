@@ -200,9 +200,13 @@ static ordo_status forward(runner *r)
     ORDO_TRY(end_next_bits(r, ORDO_BLOCK_BESIDE_OUT));
     ORDO_TRY(norm(r, ORDO_BLOCK_G2, at->h, at->n2, at->factor2));
     ORDO_TRY(begin_next_bits(r, ORDO_BLOCK_BESIDE_MLP));
+    ORDO_TRY(begin_next_bits(r, ORDO_BLOCK_BESIDE_UP));
     ORDO_TRY(project(r, BLOCK_UP, at->n2, at->u));
+    ORDO_TRY(end_next_bits(r, ORDO_BLOCK_BESIDE_UP));
     ORDO_TRY(r->ops->activate(r->device, &act));
+    ORDO_TRY(begin_next_bits(r, ORDO_BLOCK_BESIDE_DOWN));
     ORDO_TRY(project_and_add(r, BLOCK_DOWN, at->g, at->h, r->tensors[ORDO_BLOCK_Y]));
+    ORDO_TRY(end_next_bits(r, ORDO_BLOCK_BESIDE_DOWN));
     return end_next_bits(r, ORDO_BLOCK_BESIDE_MLP);
 }
 

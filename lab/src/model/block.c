@@ -46,9 +46,12 @@ typedef struct parts {
     double elements;
     ordo_priced gemm[ORDO_BLOCK_GEMMS];
     ordo_priced attention, with_mask, fused, rng, memory;
-    sum gemms;   /* the GEMMs to overlap with */
-    double tail; /* idle time of their last waves, in seconds */
-    double gaps; /* share of making the bits that runs beside other kernels */
+    sum gemms;             /* all four */
+    sum hiding;            /* those that can hide the bits */
+    double tails;          /* idle time of the last waves of all, in seconds */
+    double tail;           /* of those that hide */
+    double gaps_of_passes; /* share of making the bits that runs beside other kernels of a pass */
+    double gaps;           /* of it, where the bits are made; a GEMM has none */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -62,9 +65,22 @@ static int64_t rows_of(const ordo_block *b)
     return b->seq / b->sequence_parallel;
 }
 
-static int gemms_of(const ordo_block *b)
+/* Whether the bits can be made beside GEMM number i. */
+static bool hides(const ordo_block *b, int i)
 {
-    return b->overlap_qkv_only ? 1 : ORDO_BLOCK_GEMMS;
+    switch (b->beside) {
+    case ORDO_BLOCK_BESIDE_QKV: return i == ORDO_BLOCK_QKV;
+    case ORDO_BLOCK_BESIDE_OUT: return i == ORDO_BLOCK_OUT;
+    case ORDO_BLOCK_BESIDE_UP: return i == ORDO_BLOCK_UP;
+    case ORDO_BLOCK_BESIDE_DOWN: return i == ORDO_BLOCK_DOWN;
+    case ORDO_BLOCK_BESIDE_MLP: return i == ORDO_BLOCK_UP || i == ORDO_BLOCK_DOWN;
+    default: return true;
+    }
+}
+
+static bool hides_all(const ordo_block *b)
+{
+    return b->beside == ORDO_BLOCK_BESIDE_DEFAULT || b->beside == ORDO_BLOCK_BESIDE_ALL;
 }
 
 /* GEMM number i over `rows` rows; tensor-parallel ranks share its heads or its inner size. */
@@ -171,10 +187,13 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
         const ordo_gemm g = gemm_of(b, i, rows_of(b));
         p.gemm[i] = ordo_price_gemm(model, &g);
-        if (i < gemms_of(b)) {
-            add(&p.gemms, &p.gemm[i]);
-            p.tail += cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
-        }
+        const double tail = cpu ? 0 : p.gemm[i].time.seconds * ordo_gemm_tail(model, &g);
+        add(&p.gemms, &p.gemm[i]);
+        p.tails += tail;
+        if (!hides(b, i))
+            continue;
+        add(&p.hiding, &p.gemm[i]);
+        p.tail += tail;
     }
     p.elements =
         share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
@@ -188,8 +207,9 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
                            shape.causal ? ordo_price_visible(model, &shape) : p.elements);
     if (ordo_model_on(model, ORDO_C_COUNT_MEMORY))
         p.memory = memory_steps(model, b);
-    if (!cpu && !b->overlap_qkv_only)
-        p.gaps = ordo_model_value(model, ORDO_C_GAP_SHARE);
+    if (!cpu)
+        p.gaps_of_passes = ordo_model_value(model, ORDO_C_GAP_SHARE);
+    p.gaps = hides_all(b) ? p.gaps_of_passes : 0;
     return p;
 }
 
@@ -248,10 +268,14 @@ static double pipelined(const parts *p, int64_t n)
     shares.value[ORDO_C_WHOLE_WAVES] = 0;
     const int64_t rows = rows_of(b) / n;
     const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
-    double gemm = 0, tail = 0;
-    for (int i = 0; i < gemms_of(b); i++) {
+    double gemm = 0, tail = 0, others = 0;
+    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
         const ordo_gemm g = gemm_of(b, i, rows);
         const double each = segment_gemm(p->model, &g, gemm_of(b, i, rows * n));
+        if (!hides(b, i)) {
+            others += each;
+            continue;
+        }
         gemm += each;
         tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
     }
@@ -272,7 +296,7 @@ static double pipelined(const parts *p, int64_t n)
         .awaited = true,
     };
     const double launch = ordo_model_value(p->model, ORDO_C_SEGMENT_LAUNCH) * 1e-9;
-    return (double)n * (ordo_overlap(p->model, &beside).seconds + attention + launch) +
+    return (double)n * (ordo_overlap(p->model, &beside).seconds + others + attention + launch) +
            p->memory.time.seconds;
 }
 
@@ -295,7 +319,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     const double fixed = r->communication_seconds;
     const double masked = with_attention(p, &p->with_mask, NULL);
     const double sequential = with_attention(p, &p->with_mask, &p->rng);
-    const double gemm = total(model, p->gemms);
+    const double gemm = total(model, p->hiding);
     const ordo_beside alone = {
         .gemm = gemm,
         .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - masked : p->rng.clock_seconds,
@@ -305,7 +329,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     };
     ordo_beside beside = alone; /* in a block there are more kernels than GEMMs */
     beside.gaps = p->gaps;
-    beside.awaited = b->overlap_qkv_only;
+    beside.awaited = !hides_all(b);
     const ordo_hidden hidden = ordo_overlap(model, &beside);
     r->gemm_seconds = gemm;
     r->none = fixed + with_attention(p, &p->attention, NULL);
@@ -341,7 +365,7 @@ static void price_training(const parts *p, ordo_block_report *r)
 {
     const ordo_model *model = p->model;
     ordo_training *t = &r->training;
-    const double g = r->gemm_seconds, rng = p->rng.time.seconds;
+    const double g = total(model, p->gemms), rng = p->rng.time.seconds;
     const double forward = p->attention.time.seconds, masked = p->with_mask.time.seconds;
     const double fused = p->fused.time.seconds;
     const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
@@ -354,17 +378,18 @@ static void price_training(const parts *p, ordo_block_report *r)
         backward_fused = backward_masked + (fused - masked);
     }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
-    ordo_beside once = { .gemm = g,
+    ordo_beside once = { .gemm = r->gemm_seconds,
                          .rng = rng,
                          .steal = steal_of(p, p->elements),
                          .tail = p->tail,
                          .gaps = p->gaps,
-                         .awaited = p->block->overlap_qkv_only };
+                         .awaited = !hides_all(p->block) };
     ordo_beside again = once;
-    again.gemm *= 1.5;
-    again.tail *= 1.5;
+    again.gemm = 1.5 * g;
+    again.tail = 1.5 * p->tails;
+    again.gaps = p->gaps_of_passes;
     again.awaited = true;
-    const double first = ordo_overlap(model, &once).seconds;
+    const double first = ordo_overlap(model, &once).seconds + (g - r->gemm_seconds);
     const double second = ordo_overlap(model, &again).seconds;
     t->none = fixed + 3 * g + forward + backward;
     t->sequential_kept = fixed + 3 * g + rng + masked + backward_masked;

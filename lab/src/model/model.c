@@ -225,6 +225,7 @@ static ordo_status check_block(const ordo_model *model, ordo_block *b)
     ORDO_TRY(ordo_check_range("head_dim", b->head_dim, 1, DEEPEST));
     ORDO_TRY(ordo_check_range("tensor_parallel", b->tensor_parallel, 1, MOST));
     ORDO_TRY(ordo_check_range("sequence_parallel", b->sequence_parallel, 1, MOST));
+    ORDO_TRY(ordo_check_range("beside", b->beside, 0, ORDO_BLOCK_BESIDE_ALL));
     b->kv_heads = b->kv_heads ? b->kv_heads : b->embed / b->head_dim;
     if (b->segments == 0)
         b->segments = default_segments(b->seq / b->sequence_parallel);

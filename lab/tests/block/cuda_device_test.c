@@ -46,7 +46,7 @@ TEST(all_modes_that_drop_have_the_same_bits)
                                                  ORDO_BLOCK_OVERLAPPED_QKV, ORDO_BLOCK_SEQUENTIAL,
                                                  ORDO_BLOCK_PIPELINED,      ORDO_BLOCK_OVERLAPPED };
         ordo_block_job job = device_job();
-        job.beside = (ordo_block_beside)(which % 5);
+        job.beside = (ordo_block_beside)(which % (ORDO_BLOCK_BESIDE_ALL + 1));
         job.modes = (1u << ORDO_BLOCK_MODES) - 1;
         job.precision = which / 5 & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
         job.regenerate = job.bare = which / 10;

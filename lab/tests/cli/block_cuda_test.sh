@@ -12,7 +12,7 @@ json block --device cuda $shape
 is digests_equal true
 is device '"cuda"'
 field digest_dw >"$work/dw"
-for more in "--beside out" "--beside mlp" "--beside qkv" "--backward-bits regenerate"; do
+for more in "--overlap out" "--overlap mlp" "--overlap qkv" "--backward-bits regenerate"; do
     json block --device cuda $shape $more
     is digests_equal true
     [ "$(field digest_dw)" = "$(cat "$work/dw")" ] || fail "$more changes digest_dw"

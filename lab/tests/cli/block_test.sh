@@ -23,7 +23,8 @@ done
 grep -q '"repeats": false' "$out" && fail "a mode does not repeat itself"
 
 # Every mode by itself, with any number of threads, beside any product, with bits made again.
-for mode in fused sequential "overlapped --beside qkv" "overlapped --beside out" "overlapped --beside mlp" \
+for mode in fused sequential "overlapped --overlap qkv" "overlapped --overlap out" "overlapped --overlap up" \
+    "overlapped --overlap down" "overlapped --overlap mlp" \
     "pipelined --segments 2" "overlapped --backward-bits regenerate" "sequential --backward-bits regenerate"; do
     json block $small --dropout 0.1 --threads 3 --dropout-mode $mode
     is digests_equal null

@@ -110,7 +110,7 @@ static void price_block(reader *r, const ordo_model *model)
     b.kv_heads = size_of(r);
     b.causal = byte(r) % 2;
     b.rng = (ordo_rng) { byte(r) % 12, byte(r) % 34, (ordo_generator)(byte(r) % 4) };
-    b.overlap_qkv_only = byte(r) % 2;
+    b.beside = (ordo_block_beside)(byte(r) % (ORDO_BLOCK_BESIDE_ALL + 2));
     b.segments = size_of(r);
     b.tensor_parallel = size_of(r);
     b.sequence_parallel = size_of(r);

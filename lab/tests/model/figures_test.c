@@ -25,7 +25,7 @@ static ordo_model *h100(double tensor)
 }
 
 static ordo_block_report price(const ordo_model *model, int64_t seq, int64_t embed, int rounds,
-                               bool qkv_only)
+                               ordo_block_beside beside)
 {
     ordo_block block = ORDO_BLOCK_INIT;
     ordo_block_report report = { 0 };
@@ -33,7 +33,7 @@ static ordo_block_report price(const ordo_model *model, int64_t seq, int64_t emb
     block.seq = seq;
     block.embed = embed;
     block.rng = (ordo_rng) { rounds, 32, ORDO_GENERATOR_COMPARE };
-    block.overlap_qkv_only = qkv_only;
+    block.beside = beside;
     CHECK_INT(ordo_model_block(model, &block, &report), ORDO_OK);
     return report;
 }
@@ -41,17 +41,17 @@ static ordo_block_report price(const ordo_model *model, int64_t seq, int64_t emb
 TEST(headlines)
 {
     ordo_model *model = h100(1);
-    const ordo_block_report llama3 = price(model, 8192, 4096, 7, false);
+    const ordo_block_report llama3 = price(model, 8192, 4096, 7, ORDO_BLOCK_BESIDE_ALL);
     CHECK_NEAR(llama3.overlapped_over_sequential, 1.26, 0.01);
     CHECK_NEAR(llama3.overlapped_over_fused, 1.22, 0.01);
-    const ordo_block_report gpt4 = price(model, 32768, 12288, 7, false);
+    const ordo_block_report gpt4 = price(model, 32768, 12288, 7, ORDO_BLOCK_BESIDE_ALL);
     CHECK_NEAR(gpt4.overlapped_over_sequential, 1.25, 0.01);
     CHECK_NEAR(gpt4.overlapped_over_fused, 1.2, 0.01);
-    const ordo_block_report llama2 = price(model, 4096, 4096, 7, false);
+    const ordo_block_report llama2 = price(model, 4096, 4096, 7, ORDO_BLOCK_BESIDE_ALL);
     CHECK_NEAR(llama2.overlapped_over_sequential, 1.14, 0.01);
     CHECK_NEAR(llama3.attention_made.seconds / llama3.attention.seconds, 1.90, 0.005);
     CHECK_NEAR(llama3.mode[ORDO_DROPOUT_MODE_FUSED] / llama3.none, 1.3, 0.02);
-    const ordo_block_report longest = price(model, 65536, 4096, 7, false);
+    const ordo_block_report longest = price(model, 65536, 4096, 7, ORDO_BLOCK_BESIDE_ALL);
     CHECK_NEAR(longest.mode[ORDO_DROPOUT_MODE_FUSED] / longest.none, 1.7, 0.04);
     CHECK(llama3.hidden_in_fused > 0.10 && llama3.hidden_in_fused < 0.20);
     ordo_model_destroy(model);
@@ -62,7 +62,7 @@ TEST(headlines)
 TEST(limiters)
 {
     ordo_model *model = h100(1);
-    const ordo_block_report r = price(model, 8192, 4096, 7, false);
+    const ordo_block_report r = price(model, 8192, 4096, 7, ORDO_BLOCK_BESIDE_ALL);
     for (int i = 0; i < ORDO_BLOCK_GEMMS; i++)
         CHECK_INT(r.gemm[i].limiter, ORDO_LIMIT_MMA);
     CHECK_INT(r.attention.limiter, ORDO_LIMIT_RF_READ);
@@ -94,8 +94,8 @@ TEST(fewer_rounds)
 TEST(inversion)
 {
     ordo_model *model = h100(1);
-    const ordo_block_report seven = price(model, 16384, 6144, 7, false);
-    const ordo_block_report five = price(model, 16384, 6144, 5, false);
+    const ordo_block_report seven = price(model, 16384, 6144, 7, ORDO_BLOCK_BESIDE_ALL);
+    const ordo_block_report five = price(model, 16384, 6144, 5, ORDO_BLOCK_BESIDE_ALL);
     CHECK(seven.exposed > 0);
     CHECK(five.exposed == 0);
     CHECK(seven.overlapped_over_sequential < five.overlapped_over_sequential);
@@ -124,7 +124,8 @@ TEST(figure_5)
     ordo_model *model = h100(1);
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
-            const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
+            const ordo_block_report r =
+                price(model, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL);
             CHECK_NEAR(r.fused_over_sequential, fusion[w][l], 0.01);
             CHECK_NEAR(r.overlapped_over_sequential, overlap[w][l], 0.01);
             CHECK_INT(r.region, region[w][l]);
@@ -149,10 +150,10 @@ TEST(figures_8_and_9)
     ordo_model *model = h100(1), *twice = h100(2);
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
-            const double now =
-                price(model, lengths[l], widths[w], 7, false).overlapped_over_sequential;
-            const double then =
-                price(twice, lengths[l], widths[w], 7, false).overlapped_over_sequential;
+            const double now = price(model, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL)
+                                   .overlapped_over_sequential;
+            const double then = price(twice, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL)
+                                    .overlapped_over_sequential;
             CHECK_NEAR(then, overlap[w][l], 0.01);
             CHECK_NEAR(100 * (then - now), points[w][l], 1);
         }
@@ -185,7 +186,7 @@ TEST(figure_12)
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         for (int k = 0; k < 3; k++) {
             const ordo_block_report r =
-                price(model, cells[i].seq, cells[i].embed, rounds[k], false);
+                price(model, cells[i].seq, cells[i].embed, rounds[k], ORDO_BLOCK_BESIDE_ALL);
             CHECK_NEAR(r.overlapped_over_sequential, cells[i].over_sequential[k], 0.01);
             CHECK_NEAR(r.overlapped_over_fused, cells[i].over_fusion[k], 0.01);
             CHECK_INT(r.exposed > 0, cells[i].outlasts[k]);
@@ -207,10 +208,40 @@ TEST(figure_13)
     ordo_model *model = h100(1);
     for (size_t i = 0; i < 3; i++)
         for (int l = 0; l < LENGTHS; l++) {
-            const ordo_block_report r = price(model, lengths[l], lines[i].embed, 7, true);
-            CHECK_NEAR(100 * (r.overlapped_over_fused - 1), lines[i].gain[l], 0.06);
-            CHECK_INT(r.overlapped_over_fused > 1, lines[i].gain[l] > 0);
+            const ordo_block_report r =
+                price(model, lengths[l], lines[i].embed, 7, ORDO_BLOCK_BESIDE_QKV);
+            const double fused = r.gemm_seconds + r.attention_made.seconds;
+            const double overlapped = r.gemm_beside_rng + r.attention_given.seconds;
+            CHECK_NEAR(100 * (fused / overlapped - 1), lines[i].gain[l], 0.06);
+            CHECK_INT(overlapped<fused, lines[i].gain[l]> 0);
         }
+    ordo_model_destroy(model);
+}
+
+/* Whatever hides the bits, the block is the whole one; what hides more is not slower. */
+TEST(every_gemm_by_itself)
+{
+    ordo_model *model = h100(1);
+    const ordo_block_report all = price(model, 16384, 4096, 7, ORDO_BLOCK_BESIDE_ALL);
+    const double *mode = all.mode;
+    double sum = 0;
+    for (int at = ORDO_BLOCK_BESIDE_QKV; at < ORDO_BLOCK_BESIDE_ALL; at++) {
+        const ordo_block_report r = price(model, 16384, 4096, 7, (ordo_block_beside)at);
+        CHECK(r.none == all.none);
+        CHECK(r.mode[ORDO_DROPOUT_MODE_SEQUENTIAL] == mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+        CHECK(r.mode[ORDO_DROPOUT_MODE_FUSED] == mode[ORDO_DROPOUT_MODE_FUSED]);
+        CHECK(r.mode[ORDO_DROPOUT_MODE_OVERLAPPED] > mode[ORDO_DROPOUT_MODE_OVERLAPPED]);
+        CHECK(r.mode[ORDO_DROPOUT_MODE_OVERLAPPED] < mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+        CHECK(r.training.none == all.training.none && r.training.fused == all.training.fused);
+        if (at <= ORDO_BLOCK_BESIDE_DOWN) {
+            CHECK_NEAR(r.gemm_seconds, r.gemm[at - ORDO_BLOCK_BESIDE_QKV].seconds, 0);
+            sum += r.gemm_seconds;
+        } else {
+            CHECK_NEAR(r.gemm_seconds,
+                       r.gemm[ORDO_BLOCK_UP].seconds + r.gemm[ORDO_BLOCK_DOWN].seconds, 1e-15);
+        }
+    }
+    CHECK_NEAR(sum, all.gemm_seconds, 1e-12);
     ordo_model_destroy(model);
 }
 
@@ -220,15 +251,18 @@ TEST(figure_14)
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
             const double gib = 0x1p-30;
-            const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
+            const ordo_block_report r =
+                price(model, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL);
             const double expected =
                 (double)widths[w] / 128 * (double)lengths[l] * (double)lengths[l] / 8 * gib;
             CHECK_NEAR(r.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * gib, expected, 0);
             CHECK(r.mask_bytes[ORDO_DROPOUT_MODE_FUSED] == 0);
         }
-    CHECK_NEAR(price(model, 8192, 4096, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0x1p28,
-               0);
-    CHECK_NEAR(price(model, 65536, 16384, 7, false).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
+    CHECK_NEAR(
+        price(model, 8192, 4096, 7, ORDO_BLOCK_BESIDE_ALL).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
+        0x1p28, 0);
+    CHECK_NEAR(price(model, 65536, 16384, 7, ORDO_BLOCK_BESIDE_ALL)
+                   .mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
                0x1p36, 0);
     ordo_model_destroy(model);
 }
@@ -243,7 +277,8 @@ TEST(grid_of_figure_5)
     int fits = 0;
     for (int w = 0; w < WIDTHS; w++)
         for (int l = 0; l < LENGTHS; l++) {
-            const ordo_block_report r = price(model, lengths[l], widths[w], 7, false);
+            const ordo_block_report r =
+                price(model, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL);
             const double cost = r.mode[r.best] / r.none;
             least = fmin(least, cost);
             most = fmax(most, cost);
@@ -261,5 +296,5 @@ TEST(grid_of_figure_5)
 }
 
 CHECK_MAIN(RUN(headlines), RUN(limiters), RUN(fewer_rounds), RUN(inversion), RUN(figure_5),
-           RUN(figures_8_and_9), RUN(figure_12), RUN(figure_13), RUN(figure_14),
-           RUN(grid_of_figure_5))
+           RUN(figures_8_and_9), RUN(figure_12), RUN(figure_13), RUN(every_gemm_by_itself),
+           RUN(figure_14), RUN(grid_of_figure_5))

@@ -19,7 +19,7 @@ static ordo_block random_block(uint64_t *seed)
     b.embed = b.head_dim * 8 * check_between(seed, 1, 16);
     b.seq = 128 * check_between(seed, 1, 256);
     b.causal = check_between(seed, 0, 1) == 1;
-    b.overlap_qkv_only = check_between(seed, 0, 3) == 0;
+    b.beside = (ordo_block_beside)check_between(seed, 0, ORDO_BLOCK_BESIDE_ALL);
     b.tensor_parallel = check_between(seed, 0, 2) == 0 ? 8 : 1;
     b.segments = 1;
     b.rng = counted[check_between(seed, 0, 5)];

@@ -125,7 +125,7 @@ TEST(registers_decide_residency)
     /* Beside QKV alone there are no gaps, and attention waits for the bits. */
     CHECK_INT(ordo_model_set(model, "gap_share", 0.13), ORDO_OK);
     ordo_block block = block_8k(ORDO_PRECISION_BF16);
-    block.overlap_qkv_only = true;
+    block.beside = ORDO_BLOCK_BESIDE_QKV;
     const ordo_block_report qkv = price(model, block);
     CHECK_NEAR(qkv.mode[ORDO_DROPOUT_MODE_OVERLAPPED] - qkv.mode[ORDO_DROPOUT_MODE_SEQUENTIAL],
                27.2e-6, 1e-9);

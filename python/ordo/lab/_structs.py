@@ -189,7 +189,7 @@ class ordo_block(Struct):
         ("kv_heads", c_int64),
         ("causal", c_bool),
         ("rng", ordo_rng),
-        ("overlap_qkv_only", c_bool),
+        ("beside", c_int),
         ("segments", c_int64),
         ("tensor_parallel", c_int64),
         ("sequence_parallel", c_int64),

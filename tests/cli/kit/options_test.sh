@@ -93,7 +93,7 @@ done
 refuses 2 "--delay: only backend cpu" verify --seq 8 --device ref --delay 5
 refuses 2 "--json and --line: expected one of them" plan --seq 8 --json --line
 if lab; then
-    for words in "--bits 16" "--offset 3" "--beside qkv" "--generator compare"; do
+    for words in "--bits 16" "--offset 3" "--overlap qkv" "--generator compare"; do
         # shellcheck disable=SC2086
         refuses 2 "${words% *}: expected only with --dropout above 0" block --seq 8 --embed 8 --heads 1 $words
     done

@@ -18,6 +18,7 @@
 #ifndef ORDO_LAB_BLOCK_H
 #define ORDO_LAB_BLOCK_H
 
+#include "ordo/lab/model.h" /* ordo_block_beside */
 #include "ordo/plan.h"
 #include "ordo/price.h" /* precision and generator */
 
@@ -41,16 +42,6 @@ enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
  * made while the QKV projection runs (in the backward pass, while the gradients of the products
  * that follow attention are computed), and the bits of every other segment while attention of the
  * segment before it runs. So the bits of two segments are in memory. */
-
-/* The products during which overlapped bits are made. During any but qkv, the bits of a pass are
- * made in the pass before it, as in a stack of blocks; that takes memory for two masks. */
-typedef enum ordo_block_beside {
-    ORDO_BLOCK_BESIDE_DEFAULT = 0, /* all, if the memory for bits holds two masks; else qkv */
-    ORDO_BLOCK_BESIDE_QKV = 1,
-    ORDO_BLOCK_BESIDE_OUT = 2,
-    ORDO_BLOCK_BESIDE_MLP = 3,
-    ORDO_BLOCK_BESIDE_ALL = 4 /* out, both of the MLP, and qkv of the next pass */
-} ordo_block_beside;
 
 /* A block and how it is run. A zeroed field means its default. */
 typedef struct ordo_block_job {

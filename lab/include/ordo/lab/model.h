@@ -90,7 +90,19 @@ ORDO_API ordo_status ordo_model_memory(const ordo_model *model, double read_byte
 
 /* ---- a transformer block ---- */
 
-enum { ORDO_BLOCK_QKV, ORDO_BLOCK_PROJ, ORDO_BLOCK_FC1, ORDO_BLOCK_FC2, ORDO_BLOCK_GEMMS };
+enum { ORDO_BLOCK_QKV, ORDO_BLOCK_OUT, ORDO_BLOCK_UP, ORDO_BLOCK_DOWN, ORDO_BLOCK_GEMMS };
+
+/* The products during which overlapped bits are made. During any but qkv, the bits of a pass are
+ * made in the pass before it, as in a stack of blocks; that takes memory for two masks. */
+typedef enum ordo_block_beside {
+    ORDO_BLOCK_BESIDE_DEFAULT = 0, /* all, if the memory for bits holds two masks; else qkv */
+    ORDO_BLOCK_BESIDE_QKV = 1,
+    ORDO_BLOCK_BESIDE_OUT = 2,
+    ORDO_BLOCK_BESIDE_UP = 3,
+    ORDO_BLOCK_BESIDE_DOWN = 4,
+    ORDO_BLOCK_BESIDE_MLP = 5, /* up and down */
+    ORDO_BLOCK_BESIDE_ALL = 6  /* out, both of the MLP, and qkv of the next pass */
+} ordo_block_beside;
 
 typedef struct ordo_block {
     size_t size; /* sizeof(ordo_block) */
@@ -101,9 +113,9 @@ typedef struct ordo_block {
     int64_t kv_heads; /* 0 = number of heads; must divide it */
     bool causal;
     ordo_rng rng;
-    bool overlap_qkv_only;   /* overlap making the bits with the first GEMM, not with all four */
-    int64_t segments;        /* of the pipelined mode; 0 = 8, or fewer if the rows do not divide */
-    int64_t tensor_parallel; /* ranks that share the heads; 0 = 1 */
+    ordo_block_beside beside; /* GEMMs that can hide making the bits; default: all */
+    int64_t segments;         /* of the pipelined mode; 0 = 8, or fewer if the rows do not divide */
+    int64_t tensor_parallel;  /* ranks that share the heads; 0 = 1 */
     int64_t sequence_parallel; /* ranks that share the rows; 0 = 1 */
     double utilization;        /* of the workers in the backward pass; 0 = 1 */
 } ordo_block;
@@ -123,20 +135,20 @@ typedef struct ordo_block_report {
     int64_t heads;
     double elements; /* live scores of this rank */
     ordo_kernel_time gemm[ORDO_BLOCK_GEMMS];
-    ordo_kernel_time attention;          /* forward, without dropout */
-    ordo_kernel_time attention_given;    /* forward, keep bits given */
-    ordo_kernel_time attention_made;     /* forward, keep bits made inside */
-    ordo_kernel_time attention_backward; /* without dropout */
-    ordo_kernel_time rng;                /* making the keep bits in a kernel of their own */
-    double gemm_seconds;                 /* of the GEMMs to overlap with: all four, or the first */
-    double gemm_then_rng;                /* these GEMMs, then the bits */
-    double gemm_beside_rng;              /* these GEMMs and the bits at the same time */
-    double memory_seconds;               /* layer norms, residuals, activation */
-    double communication_seconds;        /* between ranks, not overlapped; 0 if not known */
-    double none;                         /* forward pass without dropout */
-    double mode[ORDO_DROPOUT_MODES];     /* forward pass in each dropout mode */
-    double exposed;                      /* time of making bits that the GEMMs do not cover */
-    double hidden_in_fused;              /* share of the time of making bits that fused hides */
+    ordo_kernel_time attention;            /* forward, without dropout */
+    ordo_kernel_time attention_given;      /* forward, keep bits given */
+    ordo_kernel_time attention_made;       /* forward, keep bits made inside */
+    ordo_kernel_time attention_backward;   /* without dropout */
+    ordo_kernel_time rng;                  /* making the keep bits in a kernel of their own */
+    double gemm_seconds;                   /* of the GEMMs that can hide making the bits */
+    double gemm_then_rng;                  /* these GEMMs, then the bits */
+    double gemm_beside_rng;                /* these GEMMs and the bits at the same time */
+    double memory_seconds;                 /* layer norms, residuals, activation */
+    double communication_seconds;          /* between ranks, not overlapped; 0 if not known */
+    double none;                           /* forward pass without dropout */
+    double mode[ORDO_DROPOUT_MODES];       /* forward pass in each dropout mode */
+    double exposed;                        /* time of making bits that the GEMMs do not cover */
+    double hidden_in_fused;                /* share of the time of making bits that fused hides */
     double mask_bytes[ORDO_DROPOUT_MODES]; /* memory for bits in each mode */
     int64_t segments;                      /* of the pipelined mode */
     bool mask_fits;                        /* the bits of all scores fit the machine's memory */
