@@ -142,6 +142,7 @@ def _within(name: str, least: int, most: int, limit: int) -> None:
         raise Error("argument", f"{name} {wrong}: expected 0..{limit}, {_LIMITS[name]}")
 
 
+_ONCE = "expected each sequence once, with"
 _LIMITS = {
     "cache_seqlens": "the room in the cache",
     "cache_batch_idx": "the sequences of the cache",
@@ -162,7 +163,14 @@ def _rows(q: Tensor, cache: Cache, used: Tensor) -> tuple[Tensor, Tensor]:
         raise Error("shape", f"cache_batch_idx.shape {tuple(index.shape)}: expected ({batch},)")
     name = "cache_batch_idx" if cache.new_k is None else "cache_batch_idx, with k"
     used = _inside(name, index, there - 1, used)
+    if cache.new_k is not None and not index.is_cpu:  # PyTorch then stops the program
+        torch._assert_async(_distinct(index), f"cache_batch_idx: {_ONCE} k and v")
     return index.long(), used
+
+
+def _distinct(index: Tensor) -> Tensor:
+    """Whether no two entries are equal."""
+    return (index[:, None] == index).sum() == len(index)
 
 
 def _apart(x: Any, cache: Cache) -> Any:
@@ -231,7 +239,7 @@ def _look(name: str, x: Tensor, limit: int) -> None:
         _within(name, int(x.min()), int(x.max()), limit)
     if written and len(x.unique()) < len(x):  # one would overwrite the other's new keys
         numbers = x.tolist()
-        raise Error("argument", f"{name} {numbers}: expected each sequence once, {written} and v")
+        raise Error("argument", f"{name} {numbers}: {_ONCE} {written.removeprefix('with ')} and v")
 
 
 def _numbers_inside(x: Tensor, name: str, limit: int, then: Tensor) -> Tensor:

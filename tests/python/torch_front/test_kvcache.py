@@ -315,3 +315,21 @@ def test_an_open_window_turns_queries_as_no_window_does():
             )
         )
     assert all(same(x, made[0]) for x in made)
+
+
+@pytest.mark.parametrize("new, pairs", [(True, 1), (False, 0)])
+def test_a_device_stops_where_one_sequence_gets_keys_twice(monkeypatch, new, pairs):
+    """Entries on a device are not read by the host: the check is an assertion there."""
+    from ordo.compat import _cache
+
+    checks = []
+    monkeypatch.setattr(torch, "_assert_async", lambda holds, says: checks.append((holds, says)))
+    q = torch.empty(3, 1, 2, 16, device="meta")
+    keys = torch.empty(4, 8, 2, 16, device="meta")
+    added = q if new else None
+    index = torch.zeros(3, dtype=torch.int32, device="meta")
+    _cache._rows(q, _cache.Cache(keys, keys, added, added, None, index, None), index)
+    assert len(checks) == pairs
+    assert all("cache_batch_idx: expected each sequence once" in says for _, says in checks)
+    for entries, once in (([3, 0, 2], True), ([3, 0, 3], False), ([], True)):
+        assert _cache._distinct(torch.tensor(entries, dtype=torch.int32)).item() is once
