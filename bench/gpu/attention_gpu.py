@@ -241,11 +241,11 @@ class Peer:
 
     def __init__(self, shape: Shape, given: dict[str, torch.Tensor]) -> None:
         self.shape = shape
-        self.q, self.k, self.v = (self.turned(given[x]).detach().requires_grad_() for x in "qkv")
-        self.dout = self.turned(given["dout"])
+        self.q, self.k, self.v = (self.transposed(given[x]).detach().requires_grad_() for x in "qkv")
+        self.dout = self.transposed(given["dout"])
         self.o: torch.Tensor | None = None
 
-    def turned(self, x: torch.Tensor) -> torch.Tensor:
+    def transposed(self, x: torch.Tensor) -> torch.Tensor:
         """To this peer's order of dimensions, and back."""
         return x
 
@@ -272,7 +272,7 @@ class Peer:
     def results(self) -> dict[str, torch.Tensor]:
         gradients = self.gradients()
         found = zip(("o", *GRADIENTS), (self.output(), *gradients))
-        return {name: self.turned(x.detach()) for name, x in found}
+        return {name: self.transposed(x.detach()) for name, x in found}
 
 
 class Recorder:
@@ -360,7 +360,7 @@ class Torch(Peer):
         if shape.q_len != shape.kv_len and shape.high is not None:
             self.mask = visible(shape)  # is_causal aligns top-left
 
-    def turned(self, x: torch.Tensor) -> torch.Tensor:
+    def transposed(self, x: torch.Tensor) -> torch.Tensor:
         return x.transpose(1, 2)
 
     def attend(self) -> torch.Tensor:

@@ -319,7 +319,7 @@ static bool fit(const char *name, tensor **x, view *seen, bool heads_first)
     ordo_tensor unused;
     view rows = *seen;
     if (heads_first)
-        rows.shape = turned(rows.shape);
+        rows.shape = transposed(rows.shape);
     if (describe(&rows, &unused))
         return true;
     const shape dense = dense_like(&seen->shape, heads_first);
@@ -344,14 +344,14 @@ static bool turn(const char *name, const request *r, tensor **x, view *seen, boo
         return false;
     view rows = *seen;
     if (heads_first)
-        rows.shape = turned(rows.shape);
+        rows.shape = transposed(rows.shape);
     if (r->packed && rows.shape.axes == 4 && !flatten(&rows.shape)) {
         seen->shape.strides[3] = 0; /* which the library takes of none: fit() copies */
         if (!fit(name, x, seen, heads_first))
             return false;
         rows = *seen;
         if (heads_first)
-            rows.shape = turned(rows.shape);
+            rows.shape = transposed(rows.shape);
         flatten(&rows.shape);
     }
     *seen = rows;

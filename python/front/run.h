@@ -301,7 +301,7 @@ static shape result_like(const request *r, const shape *x, bool heads_first)
     const shape whole = laid.shape;
     ordo_tensor unused;
     if (heads_first)
-        laid.shape = turned(laid.shape);
+        laid.shape = transposed(laid.shape);
     const bool taken = !r->packed || laid.shape.axes == 3 || flatten(&laid.shape);
     return taken && describe(&laid, &unused) ? whole : dense_like(x, heads_first);
 }
@@ -315,7 +315,7 @@ static shape out_shape(const request *r)
     if (heads_first) {
         const int64_t sizes[4] = { q->sizes[0], q->sizes[2], q->sizes[1], r->given[2].sizes[3] };
         o = contiguous(4, sizes);
-        o = like ? turned(o) : o;
+        o = like ? transposed(o) : o;
     }
     return like && same_sizes(&o, q) ? result_like(r, q, heads_first) : o;
 }
@@ -327,7 +327,7 @@ static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_
     if (!look("result", x, &seen))
         return false;
     if (heads_first)
-        seen.shape = turned(seen.shape);
+        seen.shape = transposed(seen.shape);
     if (r->packed && seen.shape.axes == 4)
         flatten(&seen.shape);
     return describe(&seen, made) || REFUSE("internal", "a result of strides that are not taken");
@@ -408,8 +408,8 @@ static bool check_query(const request *r)
     view q, dout;
     if (!look("q", r->q, &q) || !look("dout", r->dout, &dout))
         return false;
-    const bool turns = r->flags & HEADS_FIRST && !(r->flags & LIKE_Q) && dout.shape.axes == 4;
-    shape as = turns ? turned(dout.shape) : dout.shape;
+    const bool heads_first = r->flags & HEADS_FIRST && !(r->flags & LIKE_Q) && dout.shape.axes == 4;
+    shape as = heads_first ? transposed(dout.shape) : dout.shape;
     if (as.axes > 0 && as.axes == q.shape.axes)
         as.sizes[as.axes - 1] = q.shape.sizes[as.axes - 1]; /* v may have another head size */
     if (!same_sizes(&q.shape, &as))

@@ -142,7 +142,7 @@ static bool is_contiguous(const shape *x)
 }
 
 /* Exchange axes 1 and 2, of (batch, head, row, dim). */
-static shape turned(shape x)
+static shape transposed(shape x)
 {
     const int64_t size = x.sizes[1], stride = x.strides[1];
     x.sizes[1] = x.sizes[2], x.strides[1] = x.strides[2];
@@ -168,8 +168,8 @@ static shape dense_like(const shape *x, bool heads_first)
 {
     if (!heads_first || x->axes != 4)
         return contiguous(x->axes, x->sizes);
-    const shape rows_first = turned(*x);
-    return turned(contiguous(4, rows_first.sizes));
+    const shape rows_first = transposed(*x);
+    return transposed(contiguous(4, rows_first.sizes));
 }
 
 /* x with its strides if no two elements share a place and there are no holes; else contiguous: what

@@ -39,7 +39,7 @@ typedef struct backward {
     float *dq, *partial;            /* rows x columns */
     float *lse2, *delta;            /* rows */
     uint16_t *p_halves, *ds_halves; /* rows x keys */
-    uint16_t *turned, *row;
+    uint16_t *transposed, *row;
     int32_t *order; /* key tiles of a query tile, by turn */
 } backward;
 
@@ -70,8 +70,8 @@ static size_t lay_out(const ordo_emulator_pass *pass, void *memory, backward *w)
     w->delta = ordo_emulator_take(&arena, (size_t)rows * sizeof *w->delta);
     w->p_halves = ordo_emulator_take(&arena, scores * sizeof *w->p_halves);
     w->ds_halves = ordo_emulator_take(&arena, scores * sizeof *w->ds_halves);
-    w->turned = ordo_emulator_take(&arena, (most > (size_t)rows ? most : (size_t)rows) *
-                                               (size_t)keys * sizeof *w->turned);
+    w->transposed = ordo_emulator_take(&arena, (most > (size_t)rows ? most : (size_t)rows) *
+                                                   (size_t)keys * sizeof *w->transposed);
     w->row = ordo_emulator_take(&arena, 2 * most * sizeof *w->row);
     w->order = ordo_emulator_take(&arena, key_tiles * sizeof *w->order);
     return arena.used;
@@ -285,10 +285,10 @@ static void load_queries(backward *w, int64_t head, int32_t row0)
 static void load_keys(backward *w, int64_t kv_head, int32_t key0)
 {
     const ordo_emulator_pass *pass = w->pass;
-    ordo_emulator_load_turned(pass, &w->kt, &pass->call->k, ORDO_EMULATOR_KEYS, pass->dim, w->b,
-                              kv_head, key0, w->keys, w->turned);
-    ordo_emulator_load_turned(pass, &w->vt, &pass->call->v, ORDO_EMULATOR_KEYS, pass->v_dim, w->b,
-                              kv_head, key0, w->keys, w->turned);
+    ordo_emulator_load_transposed(pass, &w->kt, &pass->call->k, ORDO_EMULATOR_KEYS, pass->dim, w->b,
+                                  kv_head, key0, w->keys, w->transposed);
+    ordo_emulator_load_transposed(pass, &w->vt, &pass->call->v, ORDO_EMULATOR_KEYS, pass->v_dim,
+                                  w->b, kv_head, key0, w->keys, w->transposed);
 }
 
 static uint16_t *ds_at(const backward *w, const ordo_emulator_ds *ds, int64_t head, int32_t i,
@@ -405,12 +405,12 @@ void ordo_emulator_key_unit(const ordo_emulator_pass *pass, int64_t b, int64_t k
             if (ds && ds->data)
                 memcpy(ds_at(&w, ds, head, i, j), w.ds_halves,
                        (size_t)w.rows * (size_t)w.keys * sizeof *w.ds_halves);
-            ordo_emulator_turn(w.turned, w.p_halves, w.rows, w.keys);
+            ordo_emulator_transpose(w.transposed, w.p_halves, w.rows, w.keys);
             for (int n = 0; n < w.keys; n++)
-                ordo_emulator_tile_set(&w.pt, n, w.turned + (ptrdiff_t)n * w.rows, w.rows);
-            ordo_emulator_turn(w.turned, w.ds_halves, w.rows, w.keys);
+                ordo_emulator_tile_set(&w.pt, n, w.transposed + (ptrdiff_t)n * w.rows, w.rows);
+            ordo_emulator_transpose(w.transposed, w.ds_halves, w.rows, w.keys);
             for (int n = 0; n < w.keys; n++)
-                ordo_emulator_tile_set(&w.dst, n, w.turned + (ptrdiff_t)n * w.rows, w.rows);
+                ordo_emulator_tile_set(&w.dst, n, w.transposed + (ptrdiff_t)n * w.rows, w.rows);
             ordo_emulator_product(w.dv, pass->v_wide, w.keys, &w.pt, 0, 0, &w.dout, 0, 0,
                                   pass->v_wide, w.rows, true);
             ordo_emulator_product(w.dk, pass->wide, w.keys, &w.dst, 0, 0, &w.q, 0, 0, pass->wide,

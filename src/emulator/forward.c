@@ -53,7 +53,7 @@ typedef struct forward {
     int count;
     ordo_emulator_tile kt, v, p;
     float *s;
-    uint16_t *halves, *turned;
+    uint16_t *halves, *transposed;
 } forward;
 
 static size_t lay_out(const ordo_emulator_pass *pass, void *memory, forward *f)
@@ -75,7 +75,7 @@ static size_t lay_out(const ordo_emulator_pass *pass, void *memory, forward *f)
     f->s = ordo_emulator_take(&arena, ROWS * (size_t)columns * sizeof *f->s);
     f->halves = ordo_emulator_take(&arena, (most > (size_t)columns ? most : (size_t)columns) *
                                                sizeof *f->halves);
-    f->turned = ordo_emulator_take(&arena, most * (size_t)columns * sizeof *f->turned);
+    f->transposed = ordo_emulator_take(&arena, most * (size_t)columns * sizeof *f->transposed);
     return arena.used;
 }
 
@@ -330,9 +330,9 @@ void ordo_emulator_forward_unit(const ordo_emulator_pass *pass, int64_t b, int64
             if (!walks(&f.blocks[x].walk, j))
                 continue;
             if (!loaded) {
-                ordo_emulator_load_turned(pass, &f.kt, &pass->call->k, ORDO_EMULATOR_KEYS,
-                                          pass->dim, b, head / pass->group, j * f.columns,
-                                          f.columns, f.turned);
+                ordo_emulator_load_transposed(pass, &f.kt, &pass->call->k, ORDO_EMULATOR_KEYS,
+                                              pass->dim, b, head / pass->group, j * f.columns,
+                                              f.columns, f.transposed);
                 ordo_emulator_load(pass, &f.v, &pass->call->v, ORDO_EMULATOR_KEYS, pass->v_dim, b,
                                    head / pass->group, j * f.columns, f.columns);
             }

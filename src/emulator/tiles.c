@@ -30,22 +30,23 @@ void ordo_emulator_load(const ordo_emulator_pass *pass, ordo_emulator_tile *tile
                                dim);
 }
 
-void ordo_emulator_load_turned(const ordo_emulator_pass *pass, ordo_emulator_tile *tile,
-                               const ordo_tensor *tensor, ordo_emulator_side side, int dim,
-                               int64_t b, int64_t head, int32_t row, int count, uint16_t *turned)
+void ordo_emulator_load_transposed(const ordo_emulator_pass *pass, ordo_emulator_tile *tile,
+                                   const ordo_tensor *tensor, ordo_emulator_side side, int dim,
+                                   int64_t b, int64_t head, int32_t row, int count,
+                                   uint16_t *transposed)
 {
     const ordo_emulator_rows rows = ordo_emulator_rows_of(pass, tensor, side, dim, b, head);
     const int32_t end = length(pass, side, b);
     for (int i = 0; i < count; i++) {
         const uint16_t *from = rows.data + (row + i) * rows.stride;
         for (int c = 0; c < dim; c++)
-            turned[c * count + i] = row + i < end ? from[c] : 0;
+            transposed[c * count + i] = row + i < end ? from[c] : 0;
     }
     for (int c = 0; c < dim; c++)
-        ordo_emulator_tile_set(tile, c, turned + (ptrdiff_t)c * count, count);
+        ordo_emulator_tile_set(tile, c, transposed + (ptrdiff_t)c * count, count);
 }
 
-void ordo_emulator_turn(uint16_t *to, const uint16_t *from, int rows, int columns)
+void ordo_emulator_transpose(uint16_t *to, const uint16_t *from, int rows, int columns)
 {
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++)

@@ -15,12 +15,13 @@ void ordo_emulator_load(const ordo_emulator_pass *pass, ordo_emulator_tile *tile
                         const ordo_tensor *tensor, ordo_emulator_side side, int dim, int64_t b,
                         int64_t head, int32_t row, int count);
 
-/* The same rows as columns. `turned` has room for dim x count elements. */
-void ordo_emulator_load_turned(const ordo_emulator_pass *pass, ordo_emulator_tile *tile,
-                               const ordo_tensor *tensor, ordo_emulator_side side, int dim,
-                               int64_t b, int64_t head, int32_t row, int count, uint16_t *turned);
+/* The same rows as columns. `transposed` has room for dim x count elements. */
+void ordo_emulator_load_transposed(const ordo_emulator_pass *pass, ordo_emulator_tile *tile,
+                                   const ordo_tensor *tensor, ordo_emulator_side side, int dim,
+                                   int64_t b, int64_t head, int32_t row, int count,
+                                   uint16_t *transposed);
 
 /* to[c][r] = from[r][c] */
-void ordo_emulator_turn(uint16_t *to, const uint16_t *from, int rows, int columns);
+void ordo_emulator_transpose(uint16_t *to, const uint16_t *from, int rows, int columns);
 
 #endif

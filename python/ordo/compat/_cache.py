@@ -21,7 +21,7 @@ from ._passes import check_integers, check_tensors
 class Rotary(NamedTuple):
     """Rotary position embedding of new keys, and of the queries."""
 
-    cos: Tensor  # (position, half of the dimensions that are turned)
+    cos: Tensor  # (position, half of the dimensions that are rotated)
     sin: Tensor
     interleaved: bool  # whether the pairs are neighbours, else the two halves
     start: Tensor | None = None  # position of the first new key; None = the length used
@@ -38,7 +38,7 @@ def rotary_of(
     check_tensors(rotary_cos=cos, rotary_sin=sin)
     if cos.dim() != 2:
         shape = tuple(cos.shape)
-        raise Error("shape", f"rotary_cos.shape {shape}: expected (position, half of the turned)")
+        raise Error("shape", f"rotary_cos.shape {shape}: expected (position, half of the rotated)")
     if sin.shape != cos.shape:
         shape, expected = tuple(sin.shape), tuple(cos.shape)
         raise Error("shape", f"rotary_sin.shape {shape}: expected that of rotary_cos, {expected}")
@@ -187,7 +187,7 @@ def _apart(x: Any, cache: Cache) -> Any:
 def _turn(
     q: Tensor, new: Tensor | None, cache: Cache, used: Tensor, arguments: Arguments
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and new keys, turned by their positions; the lengths, which follow the check of them.
+    """Queries and new keys, rotated by their positions; the lengths, which follow their check.
 
     Without a causal mask or a window all queries are at the first new position.
     """
@@ -207,8 +207,8 @@ def _turn(
     used = _inside("rotary position", places, len(rotary.cos) - 1, used)
     moving = bool(arguments.causal) or window_of(arguments.window) != OPEN
     queries = places[:, : q.shape[1]] if moving else places[:, :1]
-    new = _turned(new, rotary, places[:, : new.shape[1]])
-    return _turned(q, rotary, queries), new, used
+    new = _rotated(new, rotary, places[:, : new.shape[1]])
+    return _rotated(q, rotary, queries), new, used
 
 
 # ---- numbers of a list, checked in graphs too ----
@@ -255,7 +255,7 @@ def _numbers_inside_fake(x: Tensor, name: str, limit: int, then: Tensor) -> Tens
     return torch.empty_like(then)
 
 
-def _turned(x: Tensor, rotary: Rotary, places: Tensor) -> Tensor:
+def _rotated(x: Tensor, rotary: Rotary, places: Tensor) -> Tensor:
     cos, sin = (table[places].unsqueeze(2).float() for table in (rotary.cos, rotary.sin))
     width = 2 * cos.shape[-1]
     if width > x.shape[-1]:

@@ -213,8 +213,8 @@ def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
     """As attention() takes them."""
     if not flags & f.HEADS_FIRST:
         return list(tensors)
-    turned = [x.transpose(1, 2) for x in tensors]
-    return [x.flatten(0, 1) for x in turned] if flags & f.CU_Q else turned
+    transposed = [x.transpose(1, 2) for x in tensors]
+    return [x.flatten(0, 1) for x in transposed] if flags & f.CU_Q else transposed
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, flags: int, more: Any, dropout_p: float) -> Any:

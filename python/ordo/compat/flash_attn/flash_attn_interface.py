@@ -67,7 +67,7 @@ def flash_attn_with_kvcache(
     """out (batch, row, head, dim); with return_softmax_lse (out, lse). No gradients.
 
     k_cache and v_cache are (batch, row, kv_head, dim), of which each sequence uses the first
-    cache_seqlens rows (None: all). k and v, if given, are written behind them, in place, turned by
+    cache_seqlens rows (None: all). k and v, if given, are written behind them, in place, rotated by
     rotary_cos and rotary_sin at their positions, and take part. num_splits changes nothing.
     """
     _passes.refuse(cache_leftpad=cache_leftpad, block_table=block_table)
