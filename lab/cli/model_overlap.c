@@ -13,7 +13,70 @@ typedef struct request {
     cli_operators *kernels;
     ordo_operator_time times[ORDO_OPERATORS_MOST];
     ordo_overlap_report report;
+    bool pairs;
+    ordo_pair_report *of_pairs; /* of kernels i < k, in order */
 } request;
+
+/* ---- pairs ---- */
+
+static int price_pairs(request *r)
+{
+    const size_t count = r->kernels->count;
+    size_t n = 0;
+    r->of_pairs = calloc(count * count + 1, sizeof *r->of_pairs);
+    if (!r->of_pairs)
+        return cli_out_of_memory();
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count; k++)
+            CLI_TRY(cli_library(ordo_model_pair(r->model.model, &r->kernels->list[i],
+                                                &r->kernels->list[k], &r->of_pairs[n++])));
+    return CLI_OK;
+}
+
+static void print_pairs(const void *what)
+{
+    const request *r = what;
+    const cli_operators *l = r->kernels;
+    size_t n = 0;
+    printf("%s, %s calibration: two kernels of %s by themselves\n\n%-22s %-22s %12s %12s %9s\n",
+           ordo_machine_title(r->model.machine),
+           ordo_calibration_name((ordo_calibration)r->model.calibration),
+           r->path ? r->path : r->preset.name, "first", "second", "in turn us", "together us",
+           "faster");
+    for (size_t i = 0; i < l->count; i++)
+        for (size_t k = i + 1; k < l->count; k++) {
+            const ordo_pair_report *p = &r->of_pairs[n++];
+            printf("%-22s %-22s %12.1f %12.1f %+7.1f %%%s\n", l->name[i], l->name[k],
+                   p->in_turn * 1e6, p->together * 1e6, 100 * (p->in_turn / p->together - 1),
+                   p->no_difference ? "" : "  together");
+        }
+    puts("\nby prediction, not measured; \"together\" where it gains more than measurements vary");
+}
+
+static void pairs_json(cli_json *json, const void *what)
+{
+    const request *r = what;
+    const cli_operators *l = r->kernels;
+    size_t n = 0;
+    cli_json_array(json, "pairs");
+    for (size_t i = 0; i < l->count; i++)
+        for (size_t k = i + 1; k < l->count; k++) {
+            const ordo_pair_report *p = &r->of_pairs[n++];
+            cli_json_object(json, NULL);
+            cli_json_text(json, "first", l->name[i]);
+            cli_json_text(json, "second", l->name[k]);
+            cli_json_real(json, "first_seconds", p->first);
+            cli_json_real(json, "second_seconds", p->second);
+            cli_json_real(json, "in_turn_seconds", p->in_turn);
+            cli_json_real(json, "together_seconds", p->together);
+            cli_json_bool(json, "no_difference", p->no_difference);
+            cli_json_end_object(json);
+        }
+    cli_json_end_array(json);
+    cli_json_bool(json, "measured", false);
+}
+
+/* ---- the keep bits ---- */
 
 static void print_times(const void *what)
 {
@@ -95,6 +158,10 @@ static int run(request *r, const cli_section *preset)
     CLI_TRY(r->path ? cli_operators_read(r->kernels, r->path)
                     : cli_operators_preset(r->kernels, &r->preset));
     CLI_TRY(cli_model_finish(&r->model, r->preset.bits == 32));
+    if (r->pairs) {
+        CLI_TRY(price_pairs(r));
+        return cli_model_show(&r->model, "overlap", print_pairs, pairs_json, r);
+    }
     CLI_TRY(cli_library(ordo_model_overlap(r->model.model, r->kernels->list, r->kernels->count,
                                            r->times, &r->report)));
     return cli_model_show(&r->model, "overlap", print_times, times_json, r);
@@ -118,11 +185,16 @@ int cli_model_overlap(int argc, char **argv)
         OPT_CHOICE("--generator", "sliced|swar|compare|sliced-any", &r.preset.generator,
                    "how they compare"),
     };
-    const cli_section sections[] = { CLI_SECTION("Preset", options), cli_model_section(&r.model) };
+    cli_option output[] = {
+        OPT_FLAG("--pairs", &r.pairs, "every two kernels: one after the other, and together"),
+    };
+    const cli_section sections[] = { CLI_SECTION("Preset", options), CLI_SECTION("Output", output),
+                                     cli_model_section(&r.model) };
     const cli_syntax syntax = {
         "model overlap FILE.json|--preset NAME [OPTIONS]",
         "Find where in a list of kernels the keep bits of dropout are best made: where the list\n"
-        "has them, on a stream of their own beside another kernel, or inside attention.\n"
+        "has them, on a stream of their own beside another kernel, or inside attention. With\n"
+        "--pairs, any two kernels of the list by themselves, whether or not one makes bits.\n"
         "\n"
         "FILE is {\"kernels\": [..]}, - for standard input. A kernel has a \"kind\" and may have "
         "a\n"
@@ -135,11 +207,12 @@ int cli_model_overlap(int argc, char **argv)
         "  norm, optimizer, memory        rows and width; parameters; read_bytes, write_bytes\n"
         "  all-reduce                     bytes, ranks\n"
         "  measured                       seconds; shares used: tensor, memory, slots, link",
-        sections, 2,
+        sections, 3,
         "  ordo model overlap --preset llama3-8b --seq 8k --causal\n"
         "  ordo model overlap --preset gpt3 --machine h100 --calibration paper --precision fp8 \\\n"
         "      --seq 32k --bits 32 --generator compare --json\n"
         "  ordo model overlap --preset moe --seq 4k --batch 2\n"
+        "  ordo model overlap --preset llama3-8b --tensor-parallel 8 --pairs\n"
     };
     int status = CLI_OK;
     if (argc > 1 && (argv[1][0] != '-' || argv[1][1] == '\0')) {
@@ -149,6 +222,7 @@ int cli_model_overlap(int argc, char **argv)
     }
     if (cli_args_read(&syntax, argc, argv, &status))
         status = run(&r, &sections[0]);
+    free(r.of_pairs);
     free(r.kernels);
     cli_model_free(&r.model);
     return status;

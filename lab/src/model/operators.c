@@ -430,3 +430,29 @@ ordo_status ordo_model_overlap(const ordo_model *model, const ordo_operator *ope
     *report = r;
     return ORDO_OK;
 }
+
+ordo_status ordo_model_pair(const ordo_model *model, const ordo_operator *first,
+                            const ordo_operator *second, ordo_pair_report *report)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!model || !first || !second || !report)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         !model    ? "model"
+                         : !first  ? "first"
+                         : !second ? "second"
+                                   : "report");
+    ordo_operator both[] = { *first, *second };
+    job_list l = { .model = model, .operators = both, .count = 2 };
+    for (size_t i = 0; i < 2; i++) {
+        both[i].after = NULL;
+        both[i].after_count = 0;
+        both[i].stream = (int64_t)i;
+        ORDO_TRY(price_job(model, &both[i], &l.jobs[i]));
+    }
+    ordo_pair_report r = { .first = l.jobs[0].seconds, .second = l.jobs[1].seconds };
+    r.in_turn = r.first + r.second;
+    r.together = simulate(&l) + ordo_model_value(model, ORDO_C_FORK_JOIN) * 1e-9;
+    r.no_difference = r.in_turn <= r.together * (1 + ordo_model_value(model, ORDO_C_NOISE));
+    *report = r;
+    return ORDO_OK;
+}

@@ -99,6 +99,14 @@ for figure in 5 6 8 9 10 11 12 13 14; do
 done
 status 0 model grid --figure 13
 prints "-4.7 (3)"
+# Any two kernels of a list, also of one that makes no bits.
+echo '{"kernels": [{"kind": "gemm", "name": "up", "m": 8192, "n": 4096, "k": 4096, "precision": "bf16"},
+    {"kind": "all-reduce", "name": "sum", "bytes": 1e9, "ranks": 8}, {"kind": "measured", "name": "other", "seconds": 1e-4}]}' \
+    >"$work/pairs.json"
+status 0 model overlap "$work/pairs.json" --pairs
+prints "up                     sum"
+json model overlap "$work/pairs.json" --pairs
+[ "$(grep -c '"together_seconds"' "$out")" -eq 3 ] || fail "--pairs: expected three pairs"
 # Figures 6, 10 and 11: run times at 8k x 4k (GEMMs, attention, bits), and those of the bits by rounds.
 status 0 model grid --figure 6
 prints "1.862 (2)"

@@ -204,5 +204,40 @@ TEST(bad_lists_are_refused)
     ordo_machine_destroy(machine);
 }
 
-CHECK_MAIN(RUN(a_block_is_a_list), RUN(memory_hides_what_products_do_not),
+/* Any two kernels: what shares nothing runs at the same time, products share nothing with products,
+ * and bits beside a product are what the list says of them. */
+TEST(any_pair)
+{
+    const ordo_rng rng = { 7, 32, ORDO_GENERATOR_COMPARE };
+    ordo_model *model = model_of("h100", ORDO_CALIBRATION_PAPER);
+    CHECK_INT(ordo_model_set(model, "fork_join", 1000), ORDO_OK);
+    const ordo_operator gemm = gemm_of(ORDO_PRECISION_FP8, 8192, 12288, 4096);
+    const ordo_operator bits = bits_of(rng, 1e8);
+    const ordo_operator link = { .kind = ORDO_OPERATOR_MEASURED,
+                                 .seconds = 1e-4,
+                                 .use = { [ORDO_RESOURCE_LINK] = 1 } };
+    const ordo_operator half = { .kind = ORDO_OPERATOR_MEASURED,
+                                 .seconds = 2e-4,
+                                 .use = { [ORDO_RESOURCE_MEMORY] = 0.75 } };
+    ordo_pair_report r = { 0 };
+    CHECK_INT(ordo_model_pair(model, &gemm, &link, &r), ORDO_OK);
+    CHECK_NEAR(r.in_turn, r.first + 1e-4, 1e-15);
+    CHECK_NEAR(r.together, fmax(r.first, 1e-4) + 1e-6, 1e-12);
+    CHECK(!r.no_difference);
+    CHECK_INT(ordo_model_pair(model, &gemm, &gemm, &r), ORDO_OK);
+    CHECK_NEAR(r.together, 2 * r.first + 1e-6, 1e-12);
+    CHECK(r.no_difference);
+    CHECK_INT(ordo_model_pair(model, &half, &half, &r), ORDO_OK); /* 1.5 of the memory */
+    CHECK_NEAR(r.together, 3e-4 + 1e-6, 1e-12);
+    CHECK_INT(ordo_model_pair(model, &gemm, &bits, &r), ORDO_OK);
+    CHECK(r.together < r.in_turn && r.together > fmax(r.first, r.second));
+    CHECK_INT(ordo_model_pair(model, &gemm, NULL, &r), ORDO_ERR_ARGUMENT);
+    CHECK_INT(
+        ordo_model_pair(model, &gemm, &(ordo_operator) { .kind = ORDO_OPERATOR_MEASURED }, &r),
+        ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "expected the time of a measured kernel");
+    ordo_model_destroy(model);
+}
+
+CHECK_MAIN(RUN(any_pair), RUN(a_block_is_a_list), RUN(memory_hides_what_products_do_not),
            RUN(resources_are_shared), RUN(bad_lists_are_refused))

@@ -66,6 +66,15 @@ PROTOTYPES: dict[str, Prototype] = {
             POINTER(s.ordo_overlap_report),
         ],
     ),
+    "ordo_model_pair": (
+        RESULT,
+        [
+            HANDLE,
+            POINTER(s.ordo_operator),
+            POINTER(s.ordo_operator),
+            POINTER(s.ordo_pair_report),
+        ],
+    ),
     "ordo_model_plan": (RESULT, [HANDLE, HANDLE, POINTER(s.ordo_plan_price)]),
     "ordo_calibration_name": (c_char_p, [c_int]),
     "ordo_precision_name": (c_char_p, [c_int]),

@@ -275,6 +275,16 @@ class ordo_operator_time(Struct):
     ]
 
 
+class ordo_pair_report(Struct):
+    _fields_ = [
+        ("first", c_double),
+        ("second", c_double),
+        ("in_turn", c_double),
+        ("together", c_double),
+        ("no_difference", c_bool),
+    ]
+
+
 class ordo_overlap_report(Struct):
     _fields_ = [
         ("rng", c_int64),

@@ -231,6 +231,20 @@ ORDO_API ordo_status ordo_model_overlap(const ordo_model *model, const ordo_oper
                                         size_t count, ordo_operator_time *times,
                                         ordo_overlap_report *report);
 
+/* Two kernels by themselves. */
+typedef struct ordo_pair_report {
+    double first, second; /* each alone */
+    double in_turn;       /* one after the other, on one stream */
+    double together;      /* begun at the same time on two streams, what the second one costs
+                             included */
+    bool no_difference;   /* together gains no more than measurements vary */
+} ordo_pair_report;
+
+/* Price any two kernels, of any kinds, one after the other and at the same time, by the rules of
+ * ordo_model_overlap(). Their streams, and what they wait for, are ignored. */
+ORDO_API ordo_status ordo_model_pair(const ordo_model *model, const ordo_operator *first,
+                                     const ordo_operator *second, ordo_pair_report *report);
+
 /* ---- a plan ---- */
 
 /* Predict the times of a plan on the machine of the model. The timeline of its backward pass gives
