@@ -37,6 +37,7 @@
 
 #include "attention_case.h"
 #include "base/blocks.h"
+#include "visible.h"
 
 #define U     0x1p-24
 #define EXP2  (1.25 * U)   /* tests/base/exp2_test.c */
@@ -88,14 +89,7 @@ static inline double tiles_of(const bound_head *h)
 static inline bool bound_visible(const bound_head *h, int64_t i, int64_t j)
 {
     const int64_t right = j + h->p->shard.col0 - i - h->p->shard.row0 - h->diagonal;
-    const ordo_window *w = &h->p->window;
-    if (h->p->mask != ORDO_MASK_FULL && right > 0)
-        return false;
-    if (w->on && w->left >= 0 && right < -w->left)
-        return false;
-    if (w->on && w->right >= 0 && right > w->right)
-        return false;
-    return !h->blocks.start || ordo_block_sees(&h->blocks, i, j);
+    return rules_see(h->p, right) && (!h->blocks.start || ordo_block_sees(&h->blocks, i, j));
 }
 
 static inline double bound_kept(const bound_head *h, int64_t i, int64_t j)

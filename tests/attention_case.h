@@ -159,6 +159,17 @@ static inline void case_fill_sinks(attention_case *c, uint64_t seed)
     c->call.dsink_parts = c->dsink_parts;
 }
 
+/* Random rules: a mask, a window, a cap of logits, slopes. */
+static inline void case_draw_rules(ordo_problem *p, uint64_t *seed)
+{
+    p->mask = (ordo_mask)check_between(seed, 0, 2);
+    if (check_between(seed, 0, 2) == 0)
+        p->window =
+            (ordo_window) { true, check_between(seed, -1, 150), check_between(seed, -1, 90) };
+    p->softcap = check_between(seed, 0, 3) ? 0 : 3;
+    p->alibi = check_between(seed, 0, 3) == 0;
+}
+
 /* The problem must be filled in, kv_heads, kv_len and v_head_dim included; lengths and ids in
  * the case. Allocates and fills everything. The call then points into the case: do not copy it. */
 static inline void case_open(attention_case *c, uint64_t seed)

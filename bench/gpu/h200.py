@@ -82,6 +82,33 @@ def time_ms(run, args) -> float:
     return triton.testing.do_bench(run, warmup=args.warmup, rep=args.rep, return_mode="median")
 
 
+def add_options(parser) -> None:
+    """What every benchmark takes that prints rows, as tables or as JSON."""
+    parser.add_argument("--no-build", action="store_true", help="take build/ as it is")
+    parser.add_argument("--list", action="store_true", help="only say which rows there are")
+    parser.add_argument("--replay", metavar="FILE", help="print what --json gave, measure nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+
+
+def show(made: dict, args, print_all) -> int:
+    """Prints the state and the rows of such a benchmark; its exit status."""
+    if args.json:
+        print(json.dumps(made, indent=1))
+    else:
+        print_all(made, args.markdown)
+    return 1 if "fault" in made["state"] else 0
+
+
+def write_json(made: dict, path: str | None) -> bool:
+    """Writes JSON where --json FILE says; whether that is the output, which has room for nothing else."""
+    if path and path != "-":
+        Path(path).write_text(json.dumps(made, indent=1) + "\n")
+    elif path:
+        sys.stdout.write(json.dumps(made, indent=1) + "\n")
+    return path == "-"
+
+
 def save(path: str | None, made: dict) -> None:
     """Write what has been measured so far as JSON; a reader never sees half a file."""
     if path:

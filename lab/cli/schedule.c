@@ -9,7 +9,6 @@
 #include "kit/plan_args.h"
 #include "kit/problem_args.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_REPLAYS = 32 };
@@ -175,16 +174,6 @@ static int check_trace(const char *path, const cli_chart *chart)
                      path, (unsigned long long)steps, (unsigned long long)most);
 }
 
-/* Width of the terminal: COLUMNS, or 100. */
-static int terminal_width(void)
-{
-    const char *text = getenv("COLUMNS");
-    int64_t width = 100;
-    if (text)
-        (void)cli_read_size(text, 20, 1000, &width);
-    return (int)width;
-}
-
 static int write_report(const request *r, const cli_schedule_report *report)
 {
     CLI_TRY(check_trace(r->trace, &report->chart));
@@ -199,7 +188,7 @@ static int write_report(const request *r, const cli_schedule_report *report)
     if (taken)
         return CLI_OK;
     cli_schedule_text(report);
-    if (r->ascii && !cli_chart_ascii(stdout, &report->chart, terminal_width()))
+    if (r->ascii && !cli_chart_ascii(stdout, &report->chart, cli_terminal_width()))
         return cli_out_of_memory();
     return CLI_OK;
 }

@@ -70,4 +70,7 @@ void cli_cells_free(cli_cells *cells);
 
 int64_t cli_chart_longest(const cli_chart *chart); /* largest makespan */
 
+/* Columns of the terminal: COLUMNS, or 100. */
+int cli_terminal_width(void);
+
 #endif

@@ -4,7 +4,10 @@
  * has nothing to do; capitals are on the critical path. */
 #include "cli/schedule_chart.h"
 
+#include "kit/numbers.h"
+
 #include <inttypes.h>
+#include <stdlib.h>
 
 enum { MOST_ROWS = 64, MARGIN = 6, NARROWEST = 20 };
 
@@ -57,4 +60,13 @@ bool cli_chart_ascii(FILE *out, const cli_chart *chart, int width)
         chart->schedule.heads > 26 ? " (after z comes a again)" : "",
         overlap ? " (reductions run behind it)" : "", unit);
     return true;
+}
+
+int cli_terminal_width(void)
+{
+    const char *text = getenv("COLUMNS");
+    int64_t width = 100;
+    if (text)
+        (void)cli_read_size(text, 20, 1000, &width);
+    return (int)width;
 }

@@ -2,6 +2,7 @@
  * them. */
 #include "cli/schedule_ranks.h"
 
+#include "cli/schedule_chart.h"
 #include "kit/args.h"
 #include "kit/message.h"
 #include "kit/output.h"
@@ -10,7 +11,6 @@
 #include "ordo/status.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST      (INT64_C(1) << 32)
@@ -186,15 +186,6 @@ static void report_json(cli_json *json, const void *what)
     cli_json_end_array(json);
 }
 
-static int terminal_width(void)
-{
-    const char *text = getenv("COLUMNS");
-    int64_t width = 100;
-    if (text)
-        (void)cli_read_size(text, 20, 1000, &width);
-    return (int)width;
-}
-
 static int write_report(const request *r, cli_rank_report *report)
 {
     const bool taken = cli_json_on_stdout(&r->json) || cli_is_stdout(r->svg) ||
@@ -210,7 +201,7 @@ static int write_report(const request *r, cli_rank_report *report)
     if (taken)
         return CLI_OK;
     print_text(report);
-    report->width = terminal_width();
+    report->width = cli_terminal_width();
     if (r->ascii)
         cli_rank_ascii(stdout, report);
     return CLI_OK;

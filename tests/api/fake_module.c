@@ -88,19 +88,27 @@ static void copy_tensor(const ordo_cuda_pass *p, const ordo_cuda_tensor *to,
                 memcpy(element(to, b, row, h), element(from, b, row, h), (size_t)p->head_dim * 2);
 }
 
+/* What both passes begin with; false if they may touch no memory. */
+static bool begin_pass(const ordo_cuda_pass *p)
+{
+    fake_passes.last = *p;
+    launched(FAKE_PASS, p->stream, p->keep_bits);
+    if (getenv("FAKE_BLIND"))
+        return false;
+    *p->ticket = 1;
+    if (p->table)
+        host_table(p, p->table);
+    host_tiles(p);
+    return true;
+}
+
 static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
 {
     const int64_t rows = p->q_rows, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     (void)why, (void)why_size;
     fake_passes.forward++;
-    fake_passes.last = *p;
-    launched(FAKE_PASS, p->stream, p->keep_bits);
-    if (getenv("FAKE_BLIND"))
+    if (!begin_pass(p))
         return ORDO_OK;
-    *p->ticket = 1;
-    if (p->table)
-        host_table(p, p->table);
-    host_tiles(p);
     if (getenv("FAKE_ATTENTION")) {
         fake_attention_forward(p);
         return ORDO_OK;
@@ -124,14 +132,8 @@ static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
     const int64_t tiles = heads * p->batch.tiles;
     const int64_t columns = p->form == ORDO_FORM_FLASH ? ordo_pass_bucket(p) : 0; /* of dq_sum */
     (void)why, (void)why_size;
-    fake_passes.last = *p;
-    launched(FAKE_PASS, p->stream, p->keep_bits);
-    if (getenv("FAKE_BLIND"))
+    if (!begin_pass(p))
         return ORDO_OK;
-    *p->ticket = 1;
-    if (p->table)
-        host_table(p, p->table);
-    host_tiles(p);
     for (int64_t x = 0; x < tiles; x++)
         p->turns[x] = 2;
     for (int64_t x = 0; x < tiles * band->bq; x++)

@@ -202,12 +202,7 @@ static void dense(attention_case *c, uint64_t *seed)
     p->v_head_dim = dims[check_between(seed, 0, 3)];
     p->q_len = check_between(seed, 1, 330);
     p->kv_len = check_between(seed, 0, 1) ? p->q_len : check_between(seed, 1, 400);
-    p->mask = (ordo_mask)check_between(seed, 0, 2);
-    if (check_between(seed, 0, 2) == 0)
-        p->window =
-            (ordo_window) { true, check_between(seed, -1, 150), check_between(seed, -1, 90) };
-    p->softcap = check_between(seed, 0, 3) ? 0 : 3;
-    p->alibi = check_between(seed, 0, 3) == 0;
+    case_draw_rules(p, seed);
     p->dropout.p = check_between(seed, 0, 1) ? 0.17 : 0;
     c->dlse = check_between(seed, 0, 2) ? NULL : (float *)1;
     for (int b = 0; b < p->batch; b++)

@@ -19,12 +19,7 @@ static void draw(attention_case *c, uint64_t *seed, int most)
     p->v_head_dim = dims[check_between(seed, 0, 3)];
     p->q_len = check_between(seed, 1, most);
     p->kv_len = check_between(seed, 0, 1) ? p->q_len : check_between(seed, 1, most);
-    p->mask = (ordo_mask)check_between(seed, 0, 2);
-    if (check_between(seed, 0, 2) == 0)
-        p->window =
-            (ordo_window) { true, check_between(seed, -1, 150), check_between(seed, -1, 90) };
-    p->softcap = check_between(seed, 0, 3) ? 0 : 3;
-    p->alibi = check_between(seed, 0, 3) == 0;
+    case_draw_rules(p, seed);
     p->dropout.p = 0.17;
     p->dropout.keying = check_between(seed, 0, 3) ? ORDO_KEYING_ORDO : ORDO_KEYING_FA2;
     if (check_between(seed, 0, 3) == 0) { /* some rows of longer sequences */

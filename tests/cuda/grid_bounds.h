@@ -29,6 +29,7 @@
 #define TESTS_CUDA_GRID_BOUNDS_H
 
 #include "grid_oracle.h"
+#include "visible.h"
 
 #define GRID_E    0x1p-22
 #define GRID_TINY 0x1p-126 /* smaller probabilities become 0 */
@@ -81,14 +82,7 @@ static inline float grid_dot(const float *a, const float *b, int64_t n, float *m
 static inline bool grid_visible(const grid_head *h, int64_t i, int64_t j)
 {
     const int64_t right = j - i - h->diagonal;
-    const ordo_window *w = &h->p->window;
-    if (h->p->mask != ORDO_MASK_FULL && right > 0)
-        return false;
-    if (w->on && w->left >= 0 && right < -w->left)
-        return false;
-    if (w->on && w->right >= 0 && right > w->right)
-        return false;
-    return grid_block_sees(h->blocks, h->sequence, h->head, i, j);
+    return rules_see(h->p, right) && grid_block_sees(h->blocks, h->sequence, h->head, i, j);
 }
 
 static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)

@@ -33,13 +33,7 @@ static ordo_problem read_problem(reader *r)
     p.softcap = real(r);
     p.alibi = byte(r) % 2;
     p.dropout = (ordo_dropout) { real(r), byte(r) % 12, byte(r) % 18, (ordo_keying)(byte(r) % 3) };
-    p.shard.batch0 = number(r, 9);
-    p.shard.head0 = number(r, 6);
-    p.shard.heads_total = number(r, 12);
-    p.shard.row0 = 16 * (byte(r) % 3) + byte(r) % 2;
-    p.shard.col0 = 128 * (byte(r) % 2);
-    p.shard.q_total = number(r, 120);
-    p.shard.kv_total = number(r, 200);
+    p.shard = read_shard(r);
     p.extras = byte(r) == 255;
     return p;
 }

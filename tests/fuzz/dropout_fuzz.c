@@ -28,13 +28,7 @@ static ordo_problem read_problem(reader *r)
     p.dropout.rounds = byte(r) % 12;
     p.dropout.bits = byte(r) % 18;
     p.dropout.keying = (ordo_keying)(byte(r) % 3);
-    p.shard.batch0 = number(r, 9);
-    p.shard.head0 = number(r, 6);
-    p.shard.heads_total = number(r, 12);
-    p.shard.row0 = 16 * (byte(r) % 3) + byte(r) % 2;
-    p.shard.col0 = 128 * (byte(r) % 2);
-    p.shard.q_total = number(r, 120);
-    p.shard.kv_total = number(r, 200);
+    p.shard = read_shard(r);
     return p;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/gap.h"
 #include "ordo/machine.h"
+#include "ordo/problem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -87,6 +88,20 @@ static inline double real(reader *r)
     static const double odd[] = { 0, 0.1, 0.17, 0.5, 1, 2.5, 30, -1, 0.999, 1e-30, 1e30, -0.0 };
     const int b = byte(r);
     return b < 12 ? odd[b] : b == 255 ? (double)NAN : b == 254 ? (double)INFINITY : b / 64.0;
+}
+
+/* A part of a problem: most of them no kernel takes. */
+static inline ordo_shard read_shard(reader *r)
+{
+    ordo_shard shard = { .batch0 = number(r, 9) };
+    shard.head0 = number(r, 6);
+    shard.heads_total = number(r, 12);
+    shard.row0 = 16 * (byte(r) % 3);
+    shard.row0 += byte(r) % 2;
+    shard.col0 = 128 * (byte(r) % 2);
+    shard.q_total = number(r, 120);
+    shard.kv_total = number(r, 200);
+    return shard;
 }
 
 /* ---- memory ---- */
