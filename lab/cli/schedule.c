@@ -16,8 +16,9 @@ enum { MOST_REPLAYS = 32 };
 
 typedef struct request {
     int mask, assign, issue; /* -1: not given */
-    const char *tiles, *order, *group, *ratio;
-    int64_t heads, workers, compute, reduce, compute_partial, latency, overlap, split, section;
+    const char *tiles, *order, *group, *ratio, *window;
+    int64_t heads, kv_heads, workers, compute, reduce, compute_partial, latency, overlap, split,
+        section;
     bool ascii, critical;
     const char *svg, *trace, *html;
     cli_json_target json;
@@ -45,6 +46,11 @@ static int make_schedule(const request *r, ordo_schedule *s)
     if (r->section > 0 && r->issue != ORDO_ISSUE_KEY - 1)
         return cli_usage("--section: expected only with --issue key");
     s->mask = (ordo_mask)r->mask;
+    s->kv_heads = r->kv_heads;
+    s->window.on = r->window != NULL;
+    if (r->window && !cli_read_pair(r->window, ',', -1, MOST, &s->window.left, &s->window.right))
+        return cli_usage("--window %s: expected two whole numbers, such as 4,0; -1 = open",
+                         r->window);
     s->heads = r->heads;
     s->workers = r->workers > 0 ? r->workers : s->key_tiles;
     s->split = r->split;
@@ -253,6 +259,10 @@ int cli_schedule(int argc, char **argv)
                    "which keys a query row sees (default full)"),
         OPT_TEXT("--tiles", "N[xM]", &r.tiles, "key tiles [x query tiles] per head"),
         OPT_INT("--heads", "N", &r.heads, 1, MOST, "heads (default 1)"),
+        OPT_INT("--kv-heads", "N", &r.kv_heads, 1, MOST,
+                "key heads; a chain takes the heads that share its keys (default --heads)"),
+        OPT_TEXT("--window", "L,R", &r.window,
+                 "key tiles to the left and right that a row sees; -1 = all"),
         OPT_INT("--workers", "N", &r.workers, 1, MOST, "workers (default as many as key tiles)"),
         OPT_TEXT("--ratio", "S", &r.ratio, "key rows / query rows of a tile: 2, 8/5"),
         OPT_INT("--compute", "T", &r.compute, 0, MOST,
@@ -304,6 +314,7 @@ int cli_schedule(int argc, char **argv)
         "  ordo schedule --mask causal --tiles 64 --ratio 2 --heads 32 --workers 132 --overlap 1 "
         "\\\n"
         "                --latency 3 --order all --json\n"
+        "  ordo schedule --mask causal --tiles 32 --heads 8 --kv-heads 2 --window 8,0 --order all\n"
     };
     int status = CLI_OK;
     return cli_args_read(&syntax, argc, argv, &status) ? run_request(&r) : status;

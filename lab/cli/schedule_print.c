@@ -193,6 +193,11 @@ static void schedule_json(cli_json *json, const cli_chart *chart)
     cli_json_int(json, "key_tiles", s->key_tiles);
     cli_json_int(json, "query_tiles", query_tiles);
     cli_json_int(json, "heads", s->heads);
+    cli_json_int(json, "kv_heads", s->kv_heads ? s->kv_heads : s->heads);
+    if (s->window.on) {
+        cli_json_int(json, "window_left", s->window.left);
+        cli_json_int(json, "window_right", s->window.right);
+    }
     cli_json_int(json, "workers", s->workers);
     cli_json_int(json, "compute", s->compute);
     cli_json_int(json, "compute_partial", s->compute_partial ? s->compute_partial : s->compute);

@@ -24,6 +24,14 @@ static ordo_status check_fields(const ordo_schedule *s)
     ORDO_TRY(ordo_check_range("key_tiles", s->key_tiles, 1, TILES_MAX));
     ORDO_TRY(ordo_check_range("query_tiles", s->query_tiles, 0, TILES_MAX));
     ORDO_TRY(ordo_check_range("heads", s->heads, 1, TILES_MAX));
+    ORDO_TRY(ordo_check_range("kv_heads", s->kv_heads, 0, s->heads));
+    if (s->kv_heads > 0 && s->heads % s->kv_heads != 0)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "kv_heads %lld: expected a divisor of heads %lld",
+                         (long long)s->kv_heads, (long long)s->heads);
+    if (s->window.on) {
+        ORDO_TRY(ordo_check_range("window.left", s->window.left, -1, TILES_MAX));
+        ORDO_TRY(ordo_check_range("window.right", s->window.right, -1, TILES_MAX));
+    }
     ORDO_TRY(ordo_check_range("workers", s->workers, 1, ORDO_WORKERS_MAX));
     ORDO_TRY(ordo_check_range("group", s->group, ORDO_GROUP_WAVES, TILES_MAX));
     ORDO_TRY(ordo_check_range("split", s->split, 0, ORDO_SPLIT_MAX));
@@ -77,13 +85,13 @@ static ordo_status make_band(const ordo_schedule *s, ordo_band *band)
         return ordo_fail(
             ORDO_ERR_OVERFLOW, "tiles %lldx%lld in ratio %lld/%lld: more than 2^30 rows",
             (long long)s->key_tiles, (long long)s->query_tiles, (long long)bk, (long long)bq);
-    const int64_t high = ordo_band_diagonal(s->mask, q_len, kv_len);
-    *band = (ordo_band) { .q_len = (int32_t)q_len,
-                          .kv_len = (int32_t)kv_len,
-                          .bq = (int32_t)bq,
-                          .bk = (int32_t)bk,
-                          .low = -ORDO_BAND_OPEN,
-                          .high = s->mask == ORDO_MASK_FULL ? ORDO_BAND_OPEN : (int32_t)high };
+    *band = (ordo_band) {
+        .q_len = (int32_t)q_len, .kv_len = (int32_t)kv_len, .bq = (int32_t)bq, .bk = (int32_t)bk
+    };
+    const int64_t left = s->window.on ? s->window.left : -1;
+    const int64_t right = s->window.on ? s->window.right : -1;
+    ordo_band_limit(s->mask, ordo_band_diagonal(s->mask, q_len, kv_len), left < 0 ? -1 : left * bk,
+                    right < 0 ? -1 : right * bk, &band->low, &band->high);
     return ORDO_OK;
 }
 
@@ -136,15 +144,16 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
     ORDO_TRY(check_fields(s));
     ordo_band band;
     ORDO_TRY(make_band(s, &band));
+    const int64_t kv_heads = s->kv_heads ? s->kv_heads : s->heads;
     *run = (ordo_run) {
         .band = band,
         .sequences = 1,
-        .kv_heads = (int32_t)s->heads,
-        .group_heads = 1,
+        .kv_heads = (int32_t)kv_heads,
+        .group_heads = (int32_t)(s->heads / kv_heads),
         .order = s->order,
         .group = s->group > 0 ? (int32_t)s->group : 0,
         .issue = s->issue ? s->issue : ORDO_ISSUE_HEAD,
-        .section = (int32_t)(s->section ? s->section : s->heads),
+        .section = (int32_t)(s->section ? s->section : kv_heads),
         .workers = (int32_t)s->workers,
     };
     replace_order(run, info);

@@ -72,4 +72,13 @@ refuses 2 "--ratio 1/0: expected" schedule --tiles 4 --ratio 1/0
 refuses 2 "--group many: expected" schedule --tiles 4 --group many
 refuses 2 "--ascii: takes no value" schedule --tiles 4 --ascii=yes
 refuses 2 "expected at most one of" schedule --tiles 4 --json --svg -
+# Eight heads on two key heads, and a window of two key tiles: 1 + 2 + 5 x 3 tiles a head.
+json schedule --mask causal --tiles 7 --heads 8 --kv-heads 2 --window 2,0 --order descending
+is tasks 144
+is valid true
+grep -q '"kv_heads": 2' "$out" || fail "no key heads"
+grep -q '"window_left": 2' "$out" || fail "no window"
+refuses 2 "kv_heads 3: expected a divisor of heads 8" schedule --tiles 7 --heads 8 --kv-heads 3 --order descending
+refuses 2 "--window 2: expected two whole numbers" schedule --tiles 7 --window 2
+
 finish

@@ -55,6 +55,52 @@ TEST(the_size_of_a_grid)
     }
 }
 
+/* Windows are in key tiles, from the diagonal of the mask; tiles are counted row by row. */
+TEST(windows)
+{
+    static const int rows[][5] = {
+        /* causal, left, right, ratio, -> live pairs of 6 key tiles */
+        { 1, -1, 0, 1, 21 }, { 1, 0, 0, 1, 6 },    { 1, 1, 0, 1, 11 },  { 1, 2, -1, 1, 15 },
+        { 0, 1, 1, 1, 16 },  { 0, -1, -1, 1, 36 }, { 0, -1, 0, 1, 21 }, { 1, 1, 0, 2, 22 },
+    };
+    for (size_t x = 0; x < sizeof rows / sizeof *rows; x++) {
+        ordo_schedule s = example();
+        s.order = ORDO_ORDER_DESCENDING;
+        s.heads = 1;
+        s.key_tiles = 6;
+        s.mask = rows[x][0] ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL;
+        s.window = (ordo_window) { true, rows[x][1], rows[x][2] };
+        s.ratio_num = rows[x][3];
+        s.ratio_den = 1;
+        ordo_timeline_info info = { 0 };
+        CHECK(info_of(&s, &info) == ORDO_OK);
+        CHECK(info.valid);
+        CHECK_INT(info.tasks, rows[x][4]);
+    }
+}
+
+/* Chains of shared keys take their heads one by one: fewer and longer chains, the same tasks. */
+TEST(grouped_heads)
+{
+    ordo_schedule s = example();
+    ordo_timeline_info alone = { 0 }, shared = { 0 };
+    s.order = ORDO_ORDER_DESCENDING;
+    CHECK(info_of(&s, &alone) == ORDO_OK);
+    s.kv_heads = 1;
+    CHECK(info_of(&s, &shared) == ORDO_OK);
+    CHECK(alone.valid && shared.valid);
+    CHECK_INT(shared.tasks, alone.tasks);
+    CHECK_INT(shared.bound_work, alone.bound_work);
+    CHECK_INT(shared.bound_chain, 4 * alone.bound_chain);
+    CHECK_INT(shared.heads, 4);
+    CHECK(shared.makespan >= shared.bound_chain);
+    CHECK_INT(shared.closed_form, -1);
+    s.kv_heads = 3;
+    ordo_timeline *none = NULL;
+    CHECK_INT(ordo_timeline_create(&none, &s), ORDO_ERR_ARGUMENT);
+    CHECK_HAS(ordo_last_error(), "kv_heads 3: expected a divisor of heads 4");
+}
+
 static void check_info(const ordo_schedule *s, const ordo_timeline_info *info)
 {
     CHECK(info->exact && info->valid);
@@ -424,8 +470,8 @@ TEST(nothing_given)
     ordo_timeline_destroy(NULL);
 }
 
-CHECK_MAIN(RUN(the_example), RUN(the_size_of_a_grid), RUN(random_schedules_add_up),
-           RUN(closed_forms_are_the_makespan), RUN(records_explain_the_makespan),
-           RUN(without_a_record_there_is_nothing_to_read), RUN(fields_out_of_range_are_named),
-           RUN(schedules_that_cannot_run_are_refused_by_name), RUN(symmetric_is_replaced_by_name),
-           RUN(structs_of_other_versions), RUN(nothing_given))
+CHECK_MAIN(RUN(the_example), RUN(the_size_of_a_grid), RUN(windows), RUN(grouped_heads),
+           RUN(random_schedules_add_up), RUN(closed_forms_are_the_makespan),
+           RUN(records_explain_the_makespan), RUN(without_a_record_there_is_nothing_to_read),
+           RUN(fields_out_of_range_are_named), RUN(schedules_that_cannot_run_are_refused_by_name),
+           RUN(symmetric_is_replaced_by_name), RUN(structs_of_other_versions), RUN(nothing_given))

@@ -35,6 +35,8 @@ class Schedule:
     ratio_den: int = 0
     mask: Mask = "full"
     heads: int = 1
+    kv_heads: int = 0  # a chain takes the heads that share its keys; 0 = heads
+    window: tuple[int, int] | None = None  # key tiles left and right of the diagonal; -1 = open
     workers: int = 0  # 0 = key_tiles
     order: Order | Literal["auto"] = "auto"  # auto: the least makespan
     group: int | Literal["waves"] = 0  # of shift and symmetric: 0 = waves
@@ -56,7 +58,9 @@ class Schedule:
         return TABLES["order"].word(order.value)  # type: ignore[return-value]
 
     def _c(self, order: int) -> Any:
+        left, right = self.window or (0, 0)
         changed = {
+            "window": SimpleNamespace(on=self.window is not None, left=left, right=right),
             "order": TABLES["order"].word(order),
             "group": group_number(self.group),
             "workers": self.workers or self.key_tiles,

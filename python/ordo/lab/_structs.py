@@ -45,6 +45,8 @@ class ordo_schedule(Struct):
         ("compute_partial", c_int64),
         ("overlap", c_int64),
         ("record", c_bool),
+        ("kv_heads", c_int64),
+        ("window", ordo_window),
     ]
     _words_ = {"mask": "mask", "order": "order", "issue": "issue", "assign": "assign"}
 

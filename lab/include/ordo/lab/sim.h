@@ -28,7 +28,9 @@ typedef struct ordo_schedule {
     int64_t compute, reduce, latency;
     int64_t compute_partial; /* time of the tiles that the mask cuts; 0 = compute */
     int64_t overlap;         /* additions that may run while later steps compute; 0 = none */
-    bool record; /* keep every step, for ordo_timeline_step_at() and the critical path */
+    bool record;        /* keep every step, for ordo_timeline_step_at() and the critical path */
+    int64_t kv_heads;   /* a chain takes the heads that share its keys; 0 = heads */
+    ordo_window window; /* in key tiles, beside the diagonal of the mask */
 } ordo_schedule;
 
 #define ORDO_SCHEDULE_INIT ORDO_SIZED(ordo_schedule)
