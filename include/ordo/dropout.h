@@ -29,7 +29,7 @@ typedef enum ordo_keep_source {
 
 /* Where the keep bits are made, seen from the whole training step. */
 typedef enum ordo_dropout_mode {
-    ORDO_DROPOUT_MODE_SEQUENTIAL = 0, /* by a kernel of their own, before attention */
+    ORDO_DROPOUT_MODE_SEQUENTIAL = 0, /* by a separate kernel, before attention */
     ORDO_DROPOUT_MODE_FUSED = 1,      /* inside attention */
     ORDO_DROPOUT_MODE_OVERLAPPED = 2, /* by a kernel that runs beside the GEMMs before attention */
     ORDO_DROPOUT_MODE_PIPELINED = 3   /* overlapped, by segments of rows: less memory for bits */

@@ -103,7 +103,7 @@ typedef struct ordo_attention_shape {
 /* Both passes of a plan. With dropout the passes are those of the recommended mode. */
 typedef struct ordo_plan_price {
     ordo_kernel_time forward, backward;
-    ordo_kernel_time rng;   /* making the keep bits in a kernel of their own; 0 without dropout */
+    ordo_kernel_time rng;   /* making the keep bits in a separate kernel; 0 without dropout */
     double utilization;     /* share of the workers in use, by the backward timeline */
     ordo_dropout_mode mode; /* the recommended one, as in ordo_plan_info; fused without dropout */
     /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;

@@ -82,7 +82,7 @@ static ordo_status check_sizes(ordo_problem *p)
     return ORDO_OK;
 }
 
-/* More rows than sequences of the stated length have are fine: some lie behind the last end. */
+/* More rows than sequences of the stated length have are fine: some lie after the last end. */
 static ordo_status check_total(const char *name, int64_t total)
 {
     if (total < 0)

@@ -164,7 +164,7 @@ ORDO_HD int64_t ordo_keep_index(int64_t cols, int64_t row, int64_t block, int64_
     return place * ORDO_KEEP_WORDS + ((row & 7) * 4 + quad) * 2 + (row >> 3 & 1);
 }
 
-/* The same question asked of stored bits; `words` starts at the head's first word. */
+/* The same for stored bits; `words` starts at the head's first word. */
 ORDO_HD bool ordo_keep_stored(const uint32_t *words, int64_t cols, int64_t row, int64_t col)
 {
     const uint32_t c = (uint32_t)col;

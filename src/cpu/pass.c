@@ -275,7 +275,7 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, cons
     const int64_t first = s->block + head * ordo_keep_blocks(stored_rows, stored_cols);
     const uint32_t bh = (uint32_t)((int64_t)s->id * p->shard.heads_total + p->shard.head0 + head);
     const int64_t row = patch->row, col = patch->col, c0 = col / ORDO_KEEP_COLS;
-    if (patch->cols == 0) /* its column may lie in a block behind the last */
+    if (patch->cols == 0) /* its column may lie in a block after the last */
         return;
     for (int64_t c128 = c0; c128 * ORDO_KEEP_COLS < col + patch->cols; c128++)
         for (int64_t r16 = row / 16; r16 * 16 < row + patch->rows; r16++) {

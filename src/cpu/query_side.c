@@ -92,7 +92,7 @@ static void prepare_tile(const ordo_query_side *side, int64_t b, int64_t head, i
     kernels->load(scratch, p->v_ld, o.data, dtype, o.stride, rows, p->v_dim);
     kernels->row_dot(rows, p->v_dim, t.dout, scratch, p->v_ld, t.delta);
     for (int r = 0; r < rows; r++) {
-        const bool blind = lse[r] == -INFINITY; /* saw nothing: its dlse is not asked for */
+        const bool blind = lse[r] == -INFINITY; /* saw nothing: its dlse is not needed */
         t.lse2[r] = blind ? INFINITY : ordo_f32_from_f64((double)lse[r] * ORDO_LOG2_E);
         t.delta[r] = blind ? 0 : dlse ? t.delta[r] - dlse[r] : t.delta[r];
     }

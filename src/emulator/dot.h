@@ -23,7 +23,7 @@
 
 typedef struct ordo_emulator_arithmetic {
     const char *name;
-    int fraction; /* bits of an aligned term behind the point of 2^E */
+    int fraction; /* bits of an aligned term after the point of 2^E */
     int terms;    /* products of one sum: 16, or 8 and then 8 more with the first result as c */
 } ordo_emulator_arithmetic;
 

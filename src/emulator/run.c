@@ -444,7 +444,7 @@ ordo_status ordo_emulator_unit_describe(const ordo_plan *plan, const ordo_call *
     return status;
 }
 
-/* Units that are compared; each has an answer of its own. */
+/* Units that are compared; each has a separate answer. */
 typedef struct checks {
     const ordo_emulator_pass *pass;
     int64_t first, count;

@@ -40,7 +40,7 @@ static int64_t interpolate(const coefficients *rom, int bias, uint32_t fraction,
     return (int64_t)c->c0 * 4096 + bias + (int64_t)c->c1 * x + c->c2 * upper_square(x, bits);
 }
 
-/* |x| in fixed point with 23 bits behind the point, cut off; of a negative x that is not whole, the
+/* |x| in fixed point with 23 bits after the point, cut off; of a negative x that is not whole, the
  * bits are inverted, which is 2^-23 too small. */
 float ordo_emulator_ex2(float x)
 {
@@ -61,7 +61,7 @@ float ordo_emulator_ex2(float x)
     return ordo_f32_of_bits((uint32_t)exponent << 23 | (uint32_t)(q >> 15));
 }
 
-/* Exponent + Q in two's complement; of a negative logarithm the bits are inverted. 36 bits behind
+/* Exponent + Q in two's complement; of a negative logarithm the bits are inverted. 36 bits after
  * the point remain, then 24 bits in all. */
 float ordo_emulator_lg2(float x)
 {

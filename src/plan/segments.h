@@ -2,7 +2,7 @@
  * (docs/adr/0014-segments-are-a-choice-of-the-plan.md).
  *
  * A plan with `segments` cuts the rows of a dense problem where a tile of the backward pass and a
- * block of keep bits begin. Each segment is a plan of its own, with the tiles and the order of the
+ * block of keep bits begin. Each segment is a separate plan, with the tiles and the order of the
  * whole; the sums of dk and dv go on from one to the next. So the results have the bits of one
  * pass. */
 #ifndef PLAN_SEGMENTS_H

@@ -140,7 +140,7 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
     return ORDO_OK;
 }
 
-/* Segments as asked for, or the fewest whose bits fit the memory for them. */
+/* Segments as requested, or the fewest whose bits fit the memory for them. */
 static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
 {
     uint64_t bytes = 0;

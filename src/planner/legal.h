@@ -24,7 +24,7 @@ ordo_status ordo_plan_legal_tiles(const ordo_plan *plan);
 /* The plan, whose order is set, may have segments: whether so many can be had is not checked. */
 ordo_status ordo_plan_legal_segments(const ordo_plan *plan);
 
-/* The order that runs when plan->order_asked is asked for: symmetric needs a causal triangle, and
+/* The order that runs when plan->order_asked is requested: symmetric needs a causal triangle, and
  * is replaced by shift or spt elsewhere. */
 ordo_order ordo_plan_replaced_order(const ordo_plan *plan);
 

@@ -54,7 +54,7 @@ static void find_first(ordo_comparison *c)
     }
 }
 
-/* A step that one file holds twice, if it is not behind the first that differs between them. */
+/* A step that one file holds twice, if it is not after the first that differs between them. */
 static void find_repeated(ordo_comparison *c, const ordo_record *r, char name)
 {
     const ordo_record_step *before = r->changed;

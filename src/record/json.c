@@ -100,7 +100,7 @@ static bool read_code_point(ordo_json *j, uint32_t *code)
     return true;
 }
 
-/* One escape, behind its backslash: 1 to 4 bytes at `to`; 0 on an error. */
+/* One escape, after its backslash: 1 to 4 bytes at `to`; 0 on an error. */
 static int unescape(ordo_json *j, char *to)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";

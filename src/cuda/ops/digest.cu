@@ -40,7 +40,7 @@ typedef struct range {
 /* Piece number `x` of the launch. */
 ORDO_DEVICE range piece_at(const digest_args &args, int64_t x)
 {
-    int low = 0, high = args.count; /* the last span whose first piece is not behind x */
+    int low = 0, high = args.count; /* the last span whose first piece is not after x */
     while (high - low > 1) {
         const int middle = (low + high) / 2;
         if (args.at[middle].first <= x)

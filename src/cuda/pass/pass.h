@@ -149,7 +149,7 @@ ORDO_HD bool ordo_pass_ruled(const ordo_cuda_pass *pass)
     return pass->softcap > 0.0f || pass->slopes || pass->scale < 0.0f;
 }
 
-/* Index of a flag behind the ticket: nonzero if a pass has written a value that is not finite. */
+/* Index of a flag after the ticket: nonzero if a pass has written a value that is not finite. */
 enum { ORDO_NOT_FINITE = 1 };
 
 #ifdef __cplusplus

@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
     all.key_tile = (int32_t)c.key_tile;
     all.keep = c.keep;
     pass.table[pass.batch.sequences] = all;
-    if (pass.ticket) /* and the flag behind it: a pass has one launch less */
+    if (pass.ticket) /* and the flag after it: a pass has one launch less */
         pass.ticket[0] = pass.ticket[ORDO_NOT_FINITE] = 0;
 }
 

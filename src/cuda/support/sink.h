@@ -5,7 +5,7 @@
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
-/* Launch what writes dsink_parts and dsink, as far as they are wanted, behind the other kernels of
+/* Launch what writes dsink_parts and dsink, as far as they are wanted, after the other kernels of
  * the pass: it reads delta, and may write to turns. */
 ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

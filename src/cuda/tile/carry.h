@@ -46,7 +46,7 @@ ORDO_DEVICE float *carry_row_at(float *sums, const carry_tile &tile, int thread,
     return at;
 }
 
-/* d = the sums, of rows that exist, and zeros behind the last column. Rows that do not exist are
+/* d = the sums, of rows that exist, and zeros after the last column. Rows that do not exist are
  * zeros: nothing is made of them. `thread` of the warpgroup. */
 template <int N>
 ORDO_DEVICE void carry_load(float (&d)[N], float *sums, const carry_tile &tile, int thread)

@@ -16,9 +16,9 @@
  *                  slope        ALiBi's
  *                  head         query head; above it STEP_ENDS, STEP_CUT and STEP_PARTIAL
  *                  keep         bits given: first block of 64 words; made: sequence and head,
- *                               and behind that the first row and the block of the whole problem
+ *                               and after that the first row and the block of the whole problem
  *                  interval     block masks: place of the first query among the intervals,
- *                               and behind that the first key, in its sequence
+ *                               and after that the first key, in its sequence
  *
  *   general_chain  steps        of all its query heads
  *                  key          first key, in the tensor
@@ -234,7 +234,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
     }
 
-    /* The ticket behind `last`, -1 at first. This thread takes it while consumers are still busy
+    /* The ticket after `last`, -1 at first. This thread takes it while consumers are still busy
      * with the unit before: see ordo_run_dealt(). Drawn: all earlier ones are taken. */
     __device__ __forceinline__ int64_t next(bool dealt, int64_t last) const
     {

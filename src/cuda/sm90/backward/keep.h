@@ -15,7 +15,7 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
     }
 
     /* Keep bits are applied with the exponentials, which leave time for it. Given ones at head size
-     * 128 are applied behind them, which is faster there; and general instances of head size 64
+     * 128 are applied after them, which is faster there; and general instances of head size 64
      * that make them have the registers only when dS is computed. */
     enum { AFTER_EXP = D == 128 && SOURCE == ORDO_KEEP_GIVEN };
     enum { WITH_DS = Z::MADE && GENERAL && D == 64 };

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(384, 1)
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
-     * before the last product of dP, which then waits for it behind the others' operands. */
+     * before the last product of dP, which then waits for it after the others' operands. */
     const bool CUT_AHEAD = CARRY && !GENERAL;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);

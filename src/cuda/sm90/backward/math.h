@@ -29,7 +29,7 @@ struct backward_math {
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two consumer warpgroups; in the block */
     const KEEP keep;
-    const uint32_t k_low; /* V lies behind K alike */
+    const uint32_t k_low; /* V lies after K alike */
     uint32_t dq_at, ds_at;
 
     __device__ __forceinline__ backward_math(int mine_, int thread_)

@@ -16,7 +16,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
  * its last turn. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size);
 
-/* The general instances for buckets 64 and 128, behind the table of sequences. */
+/* The general instances for buckets 64 and 128, after the table of sequences. */
 ordo_status ordo_backward_general_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 ordo_status ordo_backward_general_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
 

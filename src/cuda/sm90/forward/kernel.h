@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                                          lane % 4);
         }
         /* By parts: draw 0 is made while S is computed, draw 1 between the maxima and the end of O.
-         * The branches keep the compiler from moving both behind the exponentials. */
+         * The branches keep the compiler from moving both to after the exponentials. */
         auto draw = [&](int number) {
             const uint32_t place = args.maker.block0 + (uint32_t)tile;
             if (usual) {

@@ -125,7 +125,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
-    /* The ticket and the flag behind it, unless ordo_cuda_sequences() has cleared them. */
+    /* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */
     if (!pass->table)
         CUDA_CALL(
             cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
             if constexpr (RULE == ORDO_RULE_DISTANCE)
                 subtract_distance<-1>(s, slope, away);
             if (tile < cut_from && tile >= cut_to) {
-                find_top(); /* in both branches: the compiler waits for the outputs behind them */
+                find_top(); /* in both branches: the compiler waits for the outputs after them */
             } else {
                 mask();
                 find_top();

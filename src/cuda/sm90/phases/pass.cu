@@ -12,7 +12,7 @@
 #include "cuda/support/sequences.h"
 #include "cuda/support/statistics.h"
 
-/* Counters behind the flag: one per kernel of a panel, zeroed together. */
+/* Counters after the flag: one per kernel of a panel, zeroed together. */
 enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };
 
 /* ---- maps: boxes of 64 x 64 ---- */
@@ -189,7 +189,7 @@ static ordo_status launch_outputs(const ordo_cuda_pass *pass, const phase_maps *
                   why, why_size);
 }
 
-/* `kind`: early only behind the kernel by keys, which begins when all that is read here has been
+/* `kind`: early only after the kernel by keys, which begins when all that is read here has been
  * written. */
 static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
                                   const ordo_phase_panel *panel, const ordo_phase_lines *lines,

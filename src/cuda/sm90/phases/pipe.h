@@ -79,7 +79,7 @@ template <int N> ORDO_DEVICE void phase_begin(void)
 /* ---- loads: one thread ---- */
 
 /* The next unit of a kernel. Drawn when the loads of the one before have been issued, not earlier:
- * a unit drawn ahead waits behind a long one while other blocks are idle. */
+ * a unit drawn ahead waits for a long one while other blocks are idle. */
 ORDO_DEVICE int64_t phase_draw(const ordo_phase_common &all)
 {
     return atomicAdd(all.ticket, 1);
