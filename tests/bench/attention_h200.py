@@ -11,6 +11,7 @@ from pretend import run
 
 bench = pretend.load("attention_h200")
 bench.UNORDERED = Path("/nowhere")
+bench.host_ms = lambda run: run() * 0  # a busy machine is not bound by the host
 MS = {"ours": 2.0, "fa3": 1.0, "fa3_det": 4.0, "cudnn": 5.0, "flash": 8.0, "flash_det": 10.0}
 called: list = []  # contestants in the order in which they were timed
 

@@ -1,4 +1,4 @@
-"""tests/bench/phase_test.sh: bench/gpu/phase_h200 without PyTorch, without a GPU."""
+"""tests/bench/phase_long.sh: bench/gpu/phase_h200 without PyTorch, without a GPU."""
 
 import json
 import subprocess
