@@ -22,6 +22,7 @@ typedef struct report {
     char host_error[256];
     backend_report backends[BACKENDS];
     char cuda_path[1024], cuda_error[512]; /* "" if not known, if there is none */
+    bool counted;                          /* the driver says how many devices there are */
     int devices;
     ordo_device device[MOST_DEVICES];
 } report;
@@ -36,6 +37,7 @@ static void look_for_devices(report *r)
         snprintf(r->cuda_error, sizeof r->cuda_error, "%s", ordo_last_error());
         return;
     }
+    r->counted = true;
     for (int i = 0; i < count && i < MOST_DEVICES; i++)
         if (ordo_device_query(i, &r->device[r->devices]) == ORDO_OK)
             r->devices++;
@@ -126,18 +128,11 @@ static void print_host(const ordo_machine *host)
         }
 }
 
-/* Whether the list of backends has told why there are no devices. */
-static bool told(const report *r)
-{
-    const char *why = r->backends[ORDO_BACKEND_CUDA - ORDO_BACKEND_REF].why_not;
-    return why && strstr(why, r->cuda_error);
-}
-
 static void print_devices(const report *r)
 {
     if (r->cuda_path[0])
         printf("cuda       module %s\n", r->cuda_path);
-    if (r->cuda_error[0] && !told(r))
+    if (r->cuda_error[0] && r->counted) /* else the list of backends has said why */
         printf("%s %s\n", r->cuda_path[0] ? "          " : "cuda      ", r->cuda_error);
     if (!r->cuda_error[0] && r->devices == 0)
         puts("           no device");
