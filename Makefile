@@ -4,8 +4,8 @@ FUZZ_SECONDS ?= 20
 SOAK_HOURS ?= 0
 JOBS := $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
-# Half of a preset's tests if ORDO_SAMPLE is set; tools/sample has more.
-drawn = $${ORDO_SAMPLE:+-R "$$(ctest -N --preset $(1) | sed -nE 's/.*Test +\#[0-9]+: //p' | tools/sample 2 | \
+# One in N of a preset's tests if ORDO_SAMPLE is set; tools/sample has more.
+drawn = $${ORDO_SAMPLE:+-R "$$(ctest -N --preset $(1) | sed -nE 's/.*Test +\#[0-9]+: //p' | tools/sample $(2) | \
 	sed 's/.*/^&$$/' | paste -sd '|')"}
 
 .PHONY: all demo train test test-long test-asan test-tsan test-gpu soak bench lint format install clean help
@@ -28,7 +28,7 @@ test: everything ## build and run the tests
 	@ctest --preset release --no-tests=error
 
 test-long: everything setup-long ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
-	@ctest --preset long --no-tests=error $(call drawn,long)
+	@ctest --preset long --no-tests=error $(call drawn,long,6)
 	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
 
 soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 kills: hours; SOAK_HOURS limits them
@@ -36,7 +36,7 @@ soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 k
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@tools/build asan
-	@ctest --preset asan --no-tests=error $(call drawn,asan)
+	@ctest --preset asan --no-tests=error $(call drawn,asan,4)
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer
