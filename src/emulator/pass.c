@@ -184,7 +184,7 @@ ordo_status ordo_emulator_open(ordo_emulator_pass *pass, const ordo_plan *plan, 
     ORDO_TRY(check(plan, which));
     pass->rule = ordo_score_rule_of(scale, (float)p->softcap, p->alibi);
     pass->ruled = p->softcap > 0 || p->alibi || scale < 0.0f;
-    pass->scale_log2 = pass->ruled ? pass->rule.unit : scale * (float)ORDO_LOG2_E;
+    pass->scale_log2 = pass->ruled ? pass->rule.to_log2 : scale * (float)ORDO_LOG2_E;
     pass->natural = pass->ruled ? pass->rule.natural : scale;
     if (pass->dropout) {
         pass->keep = ordo_keep_of(&p->dropout, call->seed_ptr ? *call->seed_ptr : call->seed,

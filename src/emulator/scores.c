@@ -25,7 +25,7 @@ void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, f
     if (rule->cap > 0.0f)
         for (int j = 0; j < n; j++)
             s[j] = cap_score(s[j], rule);
-    else if (rule->unit == 1.0f)
+    else if (rule->to_log2 == 1.0f)
         for (int j = 0; j < n; j++)
             s[j] *= rule->scale;
     for (int j = 0; rule->biased && j < n; j++)

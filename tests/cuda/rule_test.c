@@ -12,7 +12,7 @@ static double near_error(float scale, float softcap)
     const ordo_score_rule rule = ordo_score_rule_of(scale, softcap, false);
     const double to = (double)scale / (double)softcap;
     double most = 0;
-    CHECK(rule.edge > 0.0f && rule.unit == 1.0f);
+    CHECK(rule.edge > 0.0f && rule.to_log2 == 1.0f);
     for (int n = 1; n <= 20000; n++) {
         const float qk = (n % 2 ? rule.edge : -rule.edge) * (float)n / 20000.0f;
         const double want = (double)softcap * tanh(to * (double)qk) * ORDO_LOG2_E;
@@ -67,8 +67,8 @@ TEST(coefficients_out_of_range_switch_the_polynomial_off)
 /* What ALiBi gives, in the arithmetic of the kernels. */
 static float biased(float qk, float slope, float distance, const ordo_score_rule *rule)
 {
-    const float score = rule->unit == 1.0f ? qk * rule->scale : qk;
-    return fmaf(-(slope * rule->slope), distance, score) * rule->unit;
+    const float score = rule->to_log2 == 1.0f ? qk * rule->scale : qk;
+    return fmaf(-(slope * rule->slope), distance, score) * rule->to_log2;
 }
 
 TEST(alibi_is_exact_at_any_scale)
@@ -77,12 +77,12 @@ TEST(alibi_is_exact_at_any_scale)
         for (int sign = -1; sign <= 1; sign += 2) {
             const float scale = ldexpf(1.3f * (float)sign, e), qk = ldexpf(1.7f, -e);
             const ordo_score_rule rule = ordo_score_rule_of(scale, 0.0f, true);
-            CHECK(rule.unit > 0.0f && rule.biased && rule.cap == 0.0f);
+            CHECK(rule.to_log2 > 0.0f && rule.biased && rule.cap == 0.0f);
             for (int distance = 0; distance < 1000000; distance = 3 * distance + 1) {
                 const double x = (double)scale * (double)qk, bias = 0.3f * (double)distance;
                 const double got = (double)biased(qk, 0.3f, (float)distance, &rule);
                 CHECK(fabs(got - (x - bias) * ORDO_LOG2_E) <= 0x1p-22 * (fabs(x) + bias));
-                CHECK(fabs((double)rule.natural / (double)rule.unit - ORDO_LN_2) <= 0x1p-23);
+                CHECK(fabs((double)rule.natural / (double)rule.to_log2 - ORDO_LN_2) <= 0x1p-23);
             }
         }
 }

@@ -3,9 +3,9 @@
  *
  *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
  *
- * A rule gives a number that times `unit` is the logit in base 2. With softcap, or a scale that is
- * negative or extreme, that is the logit itself. Else the score stays as it is, ALiBi is divided by
- * the scale, and the softmax scales both at once, as it does without a rule.
+ * A rule gives a number that times `to_log2` is the logit in base 2. With softcap, or a scale that
+ * is negative or extreme, that is the logit itself. Else the score stays as it is, ALiBi is divided
+ * by the scale, and the softmax scales both at once, as it does without a rule.
  *
  * tanh up to 1/2 is an odd polynomial of degree 7, computed from the score, with scale, softcap and
  * log2(e) in its coefficients: a relative error of 5.3e-7, and 2^-22 for its roundings. Beyond that
@@ -22,7 +22,7 @@
 
 typedef struct ordo_score_rule {
     float scale;   /* times log2(e) */
-    float unit;    /* from what the rule gives to a logit in base 2 */
+    float to_log2; /* from what the rule gives to a logit in base 2 */
     float natural; /* and to a logit */
     float slope;   /* from ALiBi's slope to what a step of distance subtracts */
     bool biased;   /* ALiBi */
@@ -64,7 +64,7 @@ ORDO_HD ordo_score_rule ordo_score_rule_of(float scale, float softcap, bool alib
     const bool raw = softcap == 0.0f && scale >= 0x1p-20f && scale <= 0x1p20f;
     ordo_score_rule rule;
     rule.scale = scale * log2_e;
-    rule.unit = raw ? rule.scale : 1.0f;
+    rule.to_log2 = raw ? rule.scale : 1.0f;
     rule.natural = raw ? scale : (float)ORDO_LN_2;
     rule.slope = raw ? 1.0f / scale : log2_e;
     rule.biased = alibi;

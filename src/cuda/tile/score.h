@@ -98,7 +98,7 @@ ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, F place)
 {
     if (rule.cap > 0.0f) {
         cap_scores<AT_ONCE>(s, rule);
-    } else if (rule.unit == 1.0f) {
+    } else if (rule.to_log2 == 1.0f) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             s[i] *= rule.scale;
@@ -124,7 +124,7 @@ ORDO_DEVICE void relative_logits(float (&s)[N], const ordo_score_rule &rule, boo
         apply_rule<SIGN, AT_ONCE>(s, rule, place);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            s[i] = fmaf(s[i], rule.unit, -lse(i));
+            s[i] = fmaf(s[i], rule.to_log2, -lse(i));
     }
 }
 

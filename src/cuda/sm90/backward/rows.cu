@@ -126,7 +126,7 @@ static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *ar
     args->ruled = ordo_pass_ruled(pass);
     args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     if (args->ruled)
-        args->scale_log2 = args->rule.unit;
+        args->scale_log2 = args->rule.to_log2;
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;
     args->maker = ordo_keep_maker_of(pass);

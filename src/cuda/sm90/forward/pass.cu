@@ -39,7 +39,7 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
         return ORDO_RULE_NONE;
     if (rule.cap > 0.0f)
         return rule.biased || ordo_pass_bucket(pass) == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;
-    return rule.unit == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
+    return rule.to_log2 == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
 }
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
@@ -74,7 +74,7 @@ static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
     args->ruled = ordo_pass_ruled(pass);
     if (args->ruled) {
         args->scale = args->rule.natural;
-        args->scale_log2 = args->rule.unit;
+        args->scale_log2 = args->rule.to_log2;
     }
     args->slopes = pass->slopes;
     args->slopes_sequence = pass->slopes_sequence;

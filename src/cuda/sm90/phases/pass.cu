@@ -128,7 +128,7 @@ static ordo_status launch_softmax(const ordo_cuda_pass *pass, const phase_maps *
     args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     args.ruled = ordo_pass_ruled(pass);
     args.scale = args.ruled ? args.rule.natural : pass->scale;
-    args.scale_log2 = args.ruled ? args.rule.unit : pass->scale * (float)ORDO_LOG2_E;
+    args.scale_log2 = args.ruled ? args.rule.to_log2 : pass->scale * (float)ORDO_LOG2_E;
     args.keep_scale = ordo_pass_dv_scale(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;

@@ -148,7 +148,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct wide_keys_mat
             });
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] = fmaf(s[i], args.rule.unit, -lse[i / 4 * 2 + i % 2]);
+                s[i] = fmaf(s[i], args.rule.to_log2, -lse[i / 4 * 2 + i % 2]);
         }
         if (of_step(stage, STEP_CUT) != WIDE_WHOLE)
             mask(s, unit, stage);
