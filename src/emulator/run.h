@@ -11,7 +11,8 @@ ordo_status ordo_emulator_forward(const ordo_plan *plan, const ordo_call *call);
 ordo_status ordo_emulator_backward(const ordo_plan *plan, const ordo_call *call);
 
 /* The functions of ordo/audit.h for a checked call, and units that the pass has; those of blank
- * rows are not among them. */
+ * rows are not among them. `difference` is set, too, where rows that are not known make the status
+ * ORDO_ERR_UNSUPPORTED. */
 ordo_status ordo_emulator_unit_count(const ordo_plan *plan, const ordo_call *call, ordo_pass which,
                                      int64_t *count);
 ordo_status ordo_emulator_unit_describe(const ordo_plan *plan, const ordo_call *call,
