@@ -47,7 +47,16 @@ refuses 2 "expected at most 2^26" io --n 16m --d 32 --cache 1k --block-mask chun
 
 json io --pass backward --n 96 --d 32 --cache 512
 is algorithm '"phase"'
-is bound_name '"small-cache"'
+is bound_name '"products"'
+is regime '"small"'
+[ "$(grep -c '"holds": ' "$out")" -eq 6 ] || fail "expected every bound"
+# The text has the regime, every bound with its ratio, and what the bound of the gradient assumes.
+status 0 io --pass gradient --algorithm phase --n 512 --d 64 --cache 1k --predict
+prints "regime     small cache: M = 0.25 d^2"
+prints "asymptotic-small"
+prints "if each entry of o is computed once; the best"
+status 0 io --pass gradient --algorithm phase --n 4k --d 64 --cache 1k --predict
+prints "always; the best"
 json io --pass gradient --n 32 --d 8 --cache 100
 json io --algorithm all --n 64 --d 16 --cache 200 --mask causal --window 20,0 --dropout 0.1 --heads 4 --kv-heads 2 --dv 8 --kv 70
 [ "$(grep -c '"algorithm":' "$out")" -eq 5 ] || fail "--algorithm all: expected 5 forward algorithms"
@@ -59,6 +68,10 @@ json io --algorithm fused --n 64 --d 16 --cache 256 --model lru --outer 2k
 json io --algorithm flash --n 1m --d 128 --cache 100k --predict
 is loads null
 
+# Words as multiples of the bound.
+status 0 io --pass backward --n 512 --d 32 --sweep cache=128..16k --ratio --svg "$work/ratio.svg"
+grep -q 'words moved / lower bound' "$work/ratio.svg" || fail "--ratio: another axis"
+refuses 2 "--ratio: expected only with --sweep and --svg" io --n 64 --d 16 --cache 256 --ratio
 # The sweep: every algorithm, the bound, and the crossover on one plot.
 status 0 io --pass backward --n 4k --d 64 --sweep cache=512..64k --svg "$work/plot.svg"
 for part in phase fused split flash 'lower bound' 'flash from 1.' '</svg>'; do
