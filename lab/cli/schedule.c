@@ -260,7 +260,7 @@ int cli_schedule(int argc, char **argv)
         OPT_TEXT("--tiles", "N[xM]", &r.tiles, "key tiles [x query tiles] per head"),
         OPT_INT("--heads", "N", &r.heads, 1, MOST, "heads (default 1)"),
         OPT_INT("--kv-heads", "N", &r.kv_heads, 1, MOST,
-                "key heads; a chain takes the heads that share its keys (default --heads)"),
+                "key heads; a chain takes all heads of its keys (default --heads)"),
         OPT_TEXT("--window", "L,R", &r.window,
                  "key tiles to the left and right that a row sees; -1 = all"),
         OPT_INT("--workers", "N", &r.workers, 1, MOST, "workers (default as many as key tiles)"),
