@@ -1,6 +1,8 @@
 /* The layouts of the CUDA kernels, without a device: layout.h against what the instructions are
  * documented to do, emulated here element by element. */
-#include "cuda/tile/layout.h"
+#include "cuda/sm90/descriptor.h"
+#include "cuda/tile/fragment.h"
+#include "cuda/tile/swizzle.h"
 
 #include "base/keep.h"
 #include "check.h"

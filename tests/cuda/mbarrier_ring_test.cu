@@ -2,7 +2,7 @@
  * arrival a warp, 100,000 rounds with random delays on both sides; every word is checked.
  * Without a device: compiled, and skipped. */
 #define ORDO_WATCHDOG
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/ptx.h"
 #include "on_device.h"
 
 enum {

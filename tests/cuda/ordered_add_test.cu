@@ -11,7 +11,7 @@
  * turns counted without release, which goes wrong only under load, so that "not observed" is
  * reported and does not fail. Without a device: compiled, and skipped. */
 #define ORDO_WATCHDOG
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/ptx.h"
 #include "on_device.h"
 #include "plan/issue.h"
 

@@ -5,8 +5,8 @@
 #define ORDO_WATCH_NS 500000000ull
 #include <unistd.h>
 
+#include "cuda/sm90/ptx.h"
 #include "cuda/support/watchdog_host.h"
-#include "cuda/tile/ptx.h"
 #include "on_device.h"
 
 enum { BAR = ORDO_SMEM_BASE, NAMED = 5, VALUE = 77, SHARED_BYTES = 8 };

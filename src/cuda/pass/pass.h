@@ -95,8 +95,8 @@ typedef struct ordo_cuda_pass {
      * plain passes, else (head, tile of all sequences): batch.tiles a head. */
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
     int32_t *turns;  /* one counter per query tile */
-    float *dq_sum;   /* one f32 tile per query tile, in the order of the registers: layout.h */
-    float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens: layout.h.
+    float *dq_sum;   /* one f32 tile per query tile, in the order of the registers (fragment.h) */
+    float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens (fragment.h).
                       * Forward, by phases: the factor of a row's outputs */
     float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
     ordo_cuda_phase phase;

@@ -7,12 +7,14 @@
 #include <cuda.h>
 #include <math.h>
 
+#include "cuda/sm90/descriptor.h"
+#include "cuda/sm90/ptx.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/zero_rows.h"
+#include "cuda/tile/fragment.h"
 #include "cuda/tile/put_rows.h"
 #include "cuda/tile/score.h"
-#include "cuda/tile/zero_rows.h"
+#include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
 
 enum {

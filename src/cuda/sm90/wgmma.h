@@ -1,6 +1,6 @@
 /* sm90/wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 or f16 in, f32 out.
  *
- * d is a thread's part of 64 x N accumulators (N / 2 of them; layout.h says which). B is always a
+ * d is a thread's part of 64 x N accumulators (N / 2 of them; tile/fragment.h says which). B is always a
  * tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor. `add` false
  * writes the product instead of adding it, so accumulators are never cleared. A transposed operand
  * is one whose rows are the k of the product.
@@ -10,8 +10,8 @@
 #ifndef CUDA_SM90_WGMMA_H
 #define CUDA_SM90_WGMMA_H
 
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/descriptor.h"
+#include "cuda/sm90/ptx.h"
 
 ORDO_DEVICE void wgmma_fence(void)
 {

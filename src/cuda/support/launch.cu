@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "cuda/tile/layout.h"
+#include "cuda/tile/swizzle.h"
 #ifdef ORDO_WATCHDOG
 #include "cuda/support/watchdog_host.h"
 #endif

@@ -6,7 +6,7 @@
 #include "base/sink.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/statistics.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 
 enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 

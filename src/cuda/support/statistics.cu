@@ -5,7 +5,7 @@
 
 #include "base/constants.h"
 #include "cuda/support/launch.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 #include "plan/family_sm90.h"
 
 /* Dot product of eight pairs, in ascending order. */

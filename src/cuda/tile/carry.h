@@ -7,7 +7,7 @@
 #define CUDA_TILE_CARRY_H
 
 #include "cuda/pass/pass.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 #include "cuda/tile/ptx.h"
 
 /* 64 keys of one key head in the carried sums. */

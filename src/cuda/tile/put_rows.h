@@ -4,7 +4,7 @@
 #define CUDA_TILE_PUT_ROWS_H
 
 #include "cuda/pass/pass.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 #include "cuda/tile/ptx.h"
 
 /* Four threads hold a 4 x 4 matrix by rows; afterwards by columns. */

@@ -4,7 +4,6 @@
 #define CUDA_TILE_SCORE_H
 
 #include "cuda/pass/rule.h"
-#include "cuda/tile/layout.h"
 #include "cuda/tile/ptx.h"
 
 ORDO_DEVICE float log2_approx(float x)

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "cuda/pass/shrink.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 #include "cuda/tile/score.h"
 
 /* A thread's part of a row pair: rows r and r + 8 of its warp's sixteen. */

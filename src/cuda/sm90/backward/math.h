@@ -7,7 +7,7 @@
 
 #include "cuda/sm90/backward/keep.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/tile/zero_rows.h"
+#include "cuda/sm90/zero_rows.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may

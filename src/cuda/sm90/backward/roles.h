@@ -5,8 +5,9 @@
 #define CUDA_SM90_BACKWARD_ROLES_H
 
 #include "cuda/sm90/backward/args.h"
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/ptx.h"
+#include "cuda/tile/fragment.h"
+#include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
 
 /* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and

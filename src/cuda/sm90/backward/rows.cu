@@ -5,7 +5,7 @@
 #include "cuda/support/launch.h"
 #include "cuda/support/repair.h"
 #include "cuda/support/unseen.h"
-#include "cuda/tile/layout.h"
+#include "cuda/tile/fragment.h"
 #include "plan/family_sm90.h"
 
 /* Number x of all query heads in the order in which their chains are issued. */

@@ -18,7 +18,7 @@
 #include "cuda/sm90/forward/blocks.h"
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/tile/zero_rows.h"
+#include "cuda/sm90/zero_rows.h"
 
 template <bool X> struct constant {
     static const bool value = X;

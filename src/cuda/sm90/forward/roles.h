@@ -7,8 +7,8 @@
 #define CUDA_SM90_FORWARD_ROLES_H
 
 #include "cuda/sm90/forward/args.h"
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/ptx.h"
+#include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
 
 /* A unit of the plain kernel. */

@@ -11,7 +11,7 @@
 
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/tile/zero_rows.h"
+#include "cuda/sm90/zero_rows.h"
 
 /* Masks what a thread's rows do not see, columns counted from its first one. The second row is 8
  * rows on and its limit 8 columns on, so that one comparison serves both. */

@@ -2,8 +2,8 @@
  * caller, row by row, and only rows that are finite throughout. For head sizes above 256: several
  * blocks compute the columns of a row, and none knows whether those of the others are finite. */
 #include "cuda/sm90/phases/leave.h"
+#include "cuda/sm90/ptx.h"
 #include "cuda/support/launch.h"
-#include "cuda/tile/ptx.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 

@@ -9,11 +9,13 @@
 #ifndef CUDA_SM90_PHASES_PIPE_H
 #define CUDA_SM90_PHASES_PIPE_H
 
+#include "cuda/sm90/descriptor.h"
 #include "cuda/sm90/phases/args.h"
+#include "cuda/sm90/ptx.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
-#include "cuda/tile/zero_rows.h"
+#include "cuda/sm90/zero_rows.h"
+#include "cuda/tile/fragment.h"
+#include "cuda/tile/swizzle.h"
 
 enum {
     PHASE_BOX_BYTES = PHASE_STEP * ORDO_LINE_BYTES,

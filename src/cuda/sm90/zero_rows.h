@@ -1,14 +1,14 @@
-/* tile/zero_rows.h: zeros in those rows of a loaded tile that lie beyond its sequence: padding,
+/* sm90/zero_rows.h: zeros in those rows of a loaded tile that lie beyond its sequence: padding,
  * or rows of the next sequence. They are only ever multiplied by zero, but a NaN there would
  * spread.
  *
  * Every consumer warpgroup does it before its own products read the tile: all write the same zeros,
  * so none waits for another. */
-#ifndef CUDA_TILE_ZERO_ROWS_H
-#define CUDA_TILE_ZERO_ROWS_H
+#ifndef CUDA_SM90_ZERO_ROWS_H
+#define CUDA_SM90_ZERO_ROWS_H
 
-#include "cuda/tile/layout.h"
-#include "cuda/tile/ptx.h"
+#include "cuda/sm90/ptx.h"
+#include "cuda/tile/swizzle.h"
 
 /* Rows `valid` .. rows - 1 of a tile of `panels` panels, by the 128 threads of a warpgroup that
  * meet at `barrier`. A line of a panel stays itself under the swizzle. */
