@@ -4,6 +4,9 @@ backward pass; seeds and plans of attention; CUDA where there is a GPU."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import ordo
 import pytest
@@ -80,6 +83,12 @@ def test_a_run_repeats(good, tmp_path):
     train(tmp_path / "again.jsonl", every=3)
     found = ordo.compare(good, tmp_path / "again.jsonl")
     assert found and found.steps == 7, str(found)
+
+
+def test_a_recorder_is_the_first_that_is_used(tmp_path):
+    program = "import torch, ordo; ordo.Recorder('record.jsonl', torch.nn.Linear(2, 2)).close()"
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=settings, check=True)
 
 
 def test_backward_order_seeds_and_plans(good):
