@@ -1,6 +1,6 @@
 # libordo_lab, which links libordo: docs/adr/0034-the-laboratory-is-a-library.md.
 set(lab_objects)
-foreach(folder block io model sim)
+foreach(folder block io model price sim)
     file(GLOB files CONFIGURE_DEPENDS lab/src/${folder}/*.c)
     add_library(ordo_lab_${folder} OBJECT ${files})
     target_include_directories(ordo_lab_${folder} PRIVATE include lab/include src lab/src)

@@ -4,7 +4,6 @@
 
 #include "check.h"
 #include "plan/issue.h"
-#include "planner/costs.h"
 
 /* nk x nq tiles of bk columns and bq rows, m heads on n workers; waves, head after head. */
 static inline ordo_run run_of(bool causal, int nk, int bk, int nq, int bq, int m, int n,
@@ -77,18 +76,6 @@ static inline ordo_run random_run(uint64_t *seed, ordo_order order, int most)
     if (together > run.workers)
         run.workers = together;
     return run;
-}
-
-/* Costs of all kinds. */
-static inline ordo_costs random_costs(uint64_t *seed)
-{
-    ordo_costs costs = { .compute = check_between(seed, 1, 9),
-                         .reduce = check_between(seed, 1, 9),
-                         .latency = check_between(seed, 0, 6),
-                         .overlap = (int)check_between(seed, 0, 3),
-                         .split = (int)check_between(seed, 1, 3) };
-    costs.compute_partial = check_between(seed, 0, 1) ? costs.compute : check_between(seed, 1, 9);
-    return costs;
 }
 
 /* A line that reproduces a failing run. */

@@ -30,7 +30,7 @@ static const struct {
     const char *fields;
 } irrelevant[] = {
     { ~0u, " ordo-plan/1 backend family revision fq fk bq bk order asked group split issue section "
-           "assign workers predicted_ns key " },
+           "assign workers key " },
     { ORDO_PROMISE_BATCH, " layout batch batch0 total_q total_kv " },
     { ORDO_PROMISE_SPLIT, " heads kv_heads head0 heads_total " },
     { ORDO_PROMISE_CUT, " q_len kv_len row0 col0 q_total kv_total " },

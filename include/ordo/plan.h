@@ -161,7 +161,7 @@ typedef struct ordo_plan_info {
     unsigned not_kept; /* the other levels */
     int dropout_rounds, dropout_bits, dropout_threshold; /* keep if draw < threshold */
     double dropout_p_used;                               /* 1 - threshold / 2^bits */
-    double predicted_ns;   /* backward pass in dropout_mode; negative: no rates known */
+    double unused;         /* -1; predicted_ns of version 0.1, where that was "not known" */
     char numeric_key[160]; /* plans with equal keys give equal bits */
     char note[256];        /* what was replaced, which levels are not kept, and why; or "" */
 
@@ -190,8 +190,8 @@ typedef struct ordo_plan_info {
 #define ORDO_PLAN_INFO_INIT ORDO_SIZED(ordo_plan_info)
 
 /* Fill in `info`; set info->size before (ORDO_PLAN_INFO_INIT). Fields of later versions are not
- * written to a program that was compiled without them. predicted_ns and dropout_mode come from one
- * prediction, which ordo_model_plan() of ordo/lab/model.h gives in full. */
+ * written to a program that was compiled without them. ordo_model_plan() of ordo/lab/model.h
+ * predicts the times of a plan. */
 ORDO_API ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info);
 
 /* Fill in the problem of a plan, with a value in place of every default. Set problem->size before

@@ -7,7 +7,7 @@
 
 #include "measure.h"
 #include "ordo/plan.h"
-#include "planner/timeline.h"
+#include "sim/simulate.h"
 
 static long peak_kib(void)
 {

@@ -65,7 +65,6 @@ class PlanInfo:
     dropout_bits: int
     dropout_threshold: int  # keep if draw < threshold
     dropout_p_used: float
-    predicted_ns: float  # of the backward pass; negative if the machine gives no rates
     numeric_key: str  # same key, same bits
     note: str  # what was replaced and why, which levels fell and why
     dropout_mode: DropoutMode  # where to make the keep bits; changes no bit

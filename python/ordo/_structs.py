@@ -172,7 +172,7 @@ class ordo_plan_info(Struct):
         ("dropout_bits", c_int),
         ("dropout_threshold", c_int),
         ("dropout_p_used", c_double),
-        ("predicted_ns", c_double),
+        ("unused", c_double),
         ("numeric_key", c_char * 160),
         ("note", c_char * 256),
         ("dropout_mode", c_int),

@@ -12,9 +12,8 @@
 #include "plan/check.h"
 #include "plan/workspace.h"
 #include "planner/choose.h"
+#include "planner/dropout_mode.h"
 #include "planner/legal.h"
-#include "planner/makespan.h"
-#include "planner/price_plan.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
 
@@ -66,9 +65,6 @@ static ordo_status read_back(ordo_plan *plan, const char *text)
                          "plan: expected a value, not a default, in every field of its problem");
     plan->problem = filled.problem;
     plan->threshold = ordo_dropout_threshold(&plan->problem);
-    if (plan->predicted_ns < -1)
-        return ordo_fail(ORDO_ERR_PARSE, "plan: predicted_ns=%lld: expected -1 or a time",
-                         (long long)plan->predicted_ns);
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
     plan->dropout_mode = ordo_plan_default_mode(plan);
@@ -223,7 +219,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .dropout_rounds = p->dropout.rounds,
         .dropout_bits = p->dropout.bits,
         .dropout_threshold = plan->threshold,
-        .predicted_ns = (double)plan->predicted_ns,
+        .unused = -1,
         .dropout_mode = plan->dropout_mode,
         .dropout_keep_bits = plan->keep_bits,
         .dropout_mask_bytes = mask_bytes(p),
@@ -249,14 +245,10 @@ ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
             *pairs = 0;
         return ORDO_OK;
     }
-    const ordo_costs unit = { .compute = 1, .compute_partial = 1, .reduce = 1, .split = 1 };
     ordo_run run = ordo_plan_run(plan, 1, p->q_len, p->kv_len);
     uint64_t cost = ordo_run_check_cost(&run, 0);
-    if (cost <= CHECK_MAX) { /* then its live tiles can be counted */
-        ordo_bounds one;
-        ORDO_TRY(ordo_makespan_bounds(&run, 1, &unit, &one));
-        cost += one.tasks;
-    }
+    if (cost <= CHECK_MAX) /* then its live tiles can be counted */
+        cost += ordo_run_tasks(&run);
     if (cost > CHECK_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "plan check: %llu tile pairs per sequence: expected at most %d",

@@ -92,7 +92,6 @@ static const field fields[] = {
     { "assign", NAME, AT(assign), assign_at },
     { "workers", I64, AT(workers), NULL },
     { "segments", I64, AT(segments), NULL, true },
-    { "predicted_ns", I64, AT(predicted_ns), NULL },
     { "blocks", I64, AT(problem.blocks.entries), NULL, true },
     { "blocks_per_sequence", TRUTH, AT(problem.blocks.per_sequence), NULL, true },
     { "blocks_per_head", TRUTH, AT(problem.blocks.per_head), NULL, true },
@@ -281,25 +280,56 @@ static ordo_status read_line(ordo_plan *plan, char *line)
     return ORDO_OK;
 }
 
+/* Lines of version 0.1 have a word " predicted_ns=N" behind the workers and the segments, which
+ * says nothing of the plan: take it out. */
+static ordo_status skip_prediction(char *line, size_t *length)
+{
+    static const char name[] = " predicted_ns=";
+    char *word = strstr(line, name), *before = word;
+    if (!word)
+        return ORDO_OK;
+    while (before > line && *--before != ' ')
+        continue;
+    char *value = word + strlen(name), *end = strchr(value, ' ');
+    if (end)
+        *end = 0;
+    int64_t ns;
+    if ((strncmp(before, " workers=", 9) != 0 && strncmp(before, " segments=", 10) != 0) ||
+        !read_integer(value, &ns) || ns < -1)
+        return ordo_fail(ORDO_ERR_PARSE,
+                         "plan: predicted_ns=%.40s: expected -1 or a time behind "
+                         "the workers and the segments, or nothing",
+                         value);
+    const size_t rest = end ? (size_t)(line + *length - end) : 0;
+    if (end)
+        *end = ' ';
+    memmove(word, end ? end : word, rest);
+    *length = (size_t)(word - line) + rest;
+    line[*length] = 0;
+    return ORDO_OK;
+}
+
 ordo_status ordo_plan_read(ordo_plan *plan, const char *text)
 {
-    char line[ORDO_PLAN_LINE_MAX];
+    char asked[ORDO_PLAN_LINE_MAX], line[ORDO_PLAN_LINE_MAX];
     size_t length = strnlen(text, sizeof line + 1);
     if (length > 0 && length <= sizeof line && text[length - 1] == '\n')
         length--; /* as read from a file */
     if (length >= sizeof line)
         return ordo_fail(ORDO_ERR_PARSE, "plan: longer than %d bytes", ORDO_PLAN_LINE_MAX - 1);
-    memcpy(line, text, length);
-    line[length] = 0;
+    memcpy(asked, text, length);
+    asked[length] = 0;
+    ORDO_TRY(skip_prediction(asked, &length));
+    memcpy(line, asked, length + 1);
     ORDO_TRY(read_line(plan, line));
     /* A plan has one spelling, its key included: the text must be what it would print. */
     char again[ORDO_PLAN_LINE_MAX];
     const size_t size = ordo_plan_write(plan, again);
     size_t same = 0;
-    while (same < length && same < size && text[same] == again[same])
+    while (same < length && same < size && asked[same] == again[same])
         same++;
     if (same != length || same != size)
         return ordo_fail(ORDO_ERR_PARSE, "plan: \"%.32s\" at byte %zu: expected \"%.32s\"",
-                         text + same, same, again + same);
+                         asked + same, same, again + same);
     return ORDO_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef BASE_MACHINE_H
 #define BASE_MACHINE_H
 
+#include "base/for_lab.h"
 #include "ordo/machine.h"
 
 /* A row of the table of keys: the public part, and the values that the reader accepts. */
@@ -31,10 +32,10 @@ struct ordo_machine {
     ordo_machine_entry entries[]; /* one per row of the table of keys, in that order */
 };
 
-const ordo_machine_rule *ordo_machine_rule_at(size_t index); /* NULL past the end */
+ORDO_FOR_LAB const ordo_machine_rule *ordo_machine_rule_at(size_t index); /* NULL past the end */
 
 /* Return the index of a key by name; ordo_machine_key_count() if there is none. */
-size_t ordo_machine_rule_find(const char *name, size_t length);
+ORDO_FOR_LAB size_t ordo_machine_rule_find(const char *name, size_t length);
 
 /* Return the key with the most similar name, or NULL if none is similar. */
 const char *ordo_machine_nearest(const char *name, size_t length);

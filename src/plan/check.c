@@ -222,6 +222,14 @@ static ordo_status check_heads(const ordo_run *run, uint64_t *pairs)
     return ORDO_OK;
 }
 
+uint64_t ordo_run_tasks(const ordo_run *run)
+{
+    uint64_t pairs = 0;
+    for (int32_t j = 0; j < ordo_band_key_tiles(&run->band); j++)
+        pairs += (uint64_t)ordo_span_count(ordo_band_queries(&run->band, j));
+    return pairs * (uint64_t)run->sequences * (uint64_t)run->kv_heads * (uint64_t)run->group_heads;
+}
+
 uint64_t ordo_run_check_cost(const ordo_run *run, uint64_t tasks)
 {
     const uint64_t heads = (uint64_t)run->sequences * (uint64_t)run->kv_heads; /* below 2^30 */

@@ -5,6 +5,9 @@
 #include "base/for_lab.h"
 #include "plan/issue.h"
 
+/* The number of live tile pairs of a run whose tiles are less than 2^62. */
+uint64_t ordo_run_tasks(const ordo_run *run);
+
 /* The effort of ordo_run_check() in tile pairs, each of which takes a few dozen ns. `tasks` is the
  * number of live tile pairs of the run. UINT64_MAX if the effort does not fit. */
 ORDO_FOR_LAB uint64_t ordo_run_check_cost(const ordo_run *run, uint64_t tasks);

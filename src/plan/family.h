@@ -6,6 +6,7 @@
 #ifndef PLAN_FAMILY_H
 #define PLAN_FAMILY_H
 
+#include "base/for_lab.h"
 #include "plan/plan.h"
 
 /* Sets of CUDA kernels. A family has one set of bits, whichever of them runs it. */
@@ -52,14 +53,15 @@ const ordo_family *ordo_family_of(int capability);
 bool ordo_family_runs(const ordo_family *family, ordo_backend backend);
 
 /* The first family of a backend. Backends ref, cpu and emulator have one each. */
-const ordo_family *ordo_family_first(ordo_backend backend);
+ORDO_FOR_LAB const ordo_family *ordo_family_first(ordo_backend backend);
 
 /* "sm80, sm90": the names of all families of a backend. */
 void ordo_family_names(ordo_backend backend, char *text, size_t capacity);
 
 /* The row for a problem, by head size alone: never by batch, heads, lengths, workers or caches.
  * NULL if the family has none for this head size. */
-const ordo_family_row *ordo_family_row_of(const ordo_family *family, const ordo_problem *problem);
+ORDO_FOR_LAB const ordo_family_row *ordo_family_row_of(const ordo_family *family,
+                                                       const ordo_problem *problem);
 
 /* The default tiling of the backward pass, by head size and whether the problem drops. */
 const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_problem *problem);

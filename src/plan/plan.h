@@ -34,7 +34,6 @@ struct ordo_plan {
     int64_t lse_rows;               /* rows of a head in lse, dlse of a segment; 0: q_len */
     int64_t workspace_limit;        /* bytes; 0: the default */
     int threshold;                  /* dropout: keep if draw < threshold */
-    int64_t predicted_ns;           /* -1: unknown */
     ordo_dropout_mode dropout_mode; /* recommended; not part of the line */
     bool keep_bits;                 /* the backward pass reads the bits of the forward pass */
     char note[256];
@@ -86,7 +85,7 @@ unsigned ordo_plan_promise(const ordo_plan *plan);
  * tiles in one order, upwards or downwards, so that a part of the rows can continue the sums of the
  * part before it. Symmetric cannot, not even where it becomes spt: a part would, the whole sequence
  * might not. */
-bool ordo_plan_carries(const ordo_plan *plan);
+ORDO_FOR_LAB bool ordo_plan_carries(const ordo_plan *plan);
 
 /* "shift.g32/k1": the order's part of the numeric key. */
 ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,

@@ -39,6 +39,14 @@ static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
     return form == ORDO_FORM_PHASE || form == ORDO_FORM_CHAIN;
 }
 
+/* The number of sequences of maximal length that stand for a batch: its size; of a packed batch as
+ * many as its rows fill, but no more than it has, since rows may follow the last end. */
+static inline int64_t ordo_plan_sequences(const ordo_problem *p)
+{
+    const int64_t filled = p->layout == ORDO_PACKED ? (p->total_q + p->q_len - 1) / p->q_len : 0;
+    return p->layout == ORDO_PACKED && filled < p->batch ? filled : p->batch;
+}
+
 /* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
  * that run by phases make none. */
 static inline bool ordo_plan_needs_bits(const ordo_plan *plan)

@@ -13,7 +13,7 @@
 #include "plan/segments.h"
 #include "plan/workspace.h"
 #include "planner/legal.h"
-#include "planner/price_plan.h"
+#include "planner/dropout_mode.h"
 
 /* Default group sizes. They are part of the numeric key, so they never depend on the machine. */
 enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 };
@@ -257,6 +257,6 @@ ordo_status ordo_plan_choose(ordo_plan *plan, const ordo_machine *machine,
     ORDO_TRY(choose_rest(plan, machine, options)); /* sections follow the rows of a segment */
     ORDO_TRY(ordo_plan_legal(plan));
     ordo_plan_annotate(plan);
-    ordo_plan_predict(plan, machine);
+    ordo_plan_advise(plan, machine);
     return ORDO_OK;
 }

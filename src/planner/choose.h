@@ -1,5 +1,5 @@
 /* choose.h: fill in a plan. What decides bits comes from the committed table or from explicit
- * options. The machine decides only what changes no bit, and the prediction. */
+ * options. The machine decides only what changes no bit. */
 #ifndef PLANNER_CHOOSE_H
 #define PLANNER_CHOOSE_H
 

@@ -82,7 +82,7 @@ static bool read_plans(ordo_json *j, line *l)
     if (!read_text(j, &l->step.plans, l))
         return false;
     remove_word(l->step.plans, " workers=");
-    remove_word(l->step.plans, " predicted_ns=");
+    remove_word(l->step.plans, " predicted_ns="); /* lines of version 0.1 */
     return true;
 }
 

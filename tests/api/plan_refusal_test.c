@@ -245,10 +245,9 @@ TEST(success_leaves_the_last_message_alone)
     snprintf(said, sizeof said, "%s", ordo_last_error());
     for (int x = 0; x < 3; x++) {
         request r = x == 0 ? on_h200() : x == 1 ? on_host() : on_ref();
-        if (x == 0) /* so large that there is no prediction */
+        if (x == 0) /* as large as a plan may be */
             r.problem.q_len = r.problem.kv_len = 1 << 30;
-        const ordo_plan_info info = info_of(&r);
-        CHECK(x == 1 || info.predicted_ns < 0);
+        (void)info_of(&r);
         CHECK_TEXT(ordo_last_error(), said);
     }
 }

@@ -125,7 +125,7 @@ TEST(lines)
     r.options.segments = 4;
     plan = make(&r);
     CHECK_INT(ordo_plan_print(plan, line, sizeof line, NULL), ORDO_OK);
-    CHECK_HAS(line, " workers=132 segments=4 predicted_ns=");
+    CHECK_HAS(line, " workers=132 segments=4 key=");
     CHECK_INT(ordo_plan_parse(&read, line), ORDO_OK);
     CHECK_INT(ordo_plan_print(read, again, sizeof again, NULL), ORDO_OK);
     CHECK_TEXT(again, line);

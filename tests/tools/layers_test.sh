@@ -28,12 +28,12 @@ allow() { # tool, file, line
     "$ORDO_SOURCE/tools/$1" "$copy/tree" || fail "$1 refused in $2: $3"
 }
 
-plant check-layers src/plan/a.c '#include "planner/price.h"' 'plan may not include planner/price.h'
+plant check-layers src/plan/a.c '#include "price/price.h"' 'plan may not include price/price.h'
 plant check-layers src/planner/a.c '#include "model/model.h"' 'planner may not include model/model.h'
 plant check-layers src/api/a.c '#include "ordo/lab/sim.h"' 'api may not include ordo/lab/sim.h'
 plant check-layers include/ordo/a.h '#include "ordo/lab.h"' 'include may not include ordo/lab.h'
 plant check-layers lab/src/sim/a.h '#include "model/model.h"' 'sim may not include model/model.h'
-plant check-layers lab/src/io/a.h '#include "sim/schedule.h"' 'io may not include sim/schedule.h'
+plant check-layers lab/src/io/a.h '#include "model/model.h"' 'io may not include model/model.h'
 plant check-layers src/base/a.c '#include "plan/plan.h"' 'base may not include plan/plan.h'
 plant check-layers src/ref/a.c '#include "plan/plan.h"' 'ref may not include plan/plan.h'
 plant check-layers src/cuda/a.cu '  #  include <cpu/cpu.h>' 'cuda may not include cpu/cpu.h'
@@ -70,8 +70,8 @@ allow check-layers cli/attention/run.c '#include "attention/run_report.h"'
 allow check-layers include/ordo/a.h '#include <stdint.h>'
 allow check-layers lab/include/ordo/lab/a.h '#include "ordo/lab/io.h"'
 allow check-layers lab/include/ordo/lab.h '#include "ordo/lab/io.h"'
-allow check-layers lab/src/model/a.c '#include "planner/price.h"'
-allow check-layers lab/src/io/a.c '#include "planner/timeline.h"'
+allow check-layers lab/src/model/a.c '#include "price/price.h"'
+allow check-layers lab/src/io/a.c '#include "sim/simulate.h"'
 allow check-layers lab/cli/a.c '#include "ordo/lab/model.h"'
 
 # Symbols: a function declared by hand reaches up, or in a circle, where no include shows it.

@@ -6,8 +6,8 @@
 #include "base/status.h"
 #include "io/hbm.h"
 #include "plan/plan.h"
-#include "planner/step_cost.h"
-#include "planner/timeline.h"
+#include "price/step_cost.h"
+#include "sim/simulate.h"
 
 enum { MOST_STEPS = 1 << 22 };
 

@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "planner/price_plan.h"
+#include "price/price_plan.h"
 
 /* Larger sizes are refused: values computed from them could overflow. */
 enum { LONGEST = 1 << 28, WIDEST = 1 << 24, MOST = 1 << 24, DEEPEST = 1 << 16 };

@@ -3,7 +3,7 @@
 #define MODEL_MODEL_H
 
 #include "ordo/lab/model.h"
-#include "planner/price.h"
+#include "price/price.h"
 
 /* Prices of single kernels; the arguments are already checked. */
 ordo_priced ordo_price_gemm(const ordo_model *model, const ordo_gemm *gemm);

@@ -3,7 +3,7 @@
 #define SIM_CRITICAL_H
 
 #include "ordo/lab/sim.h"
-#include "planner/timeline.h"
+#include "sim/simulate.h"
 
 /* Write the critical path of a record to *path, last step first. The caller frees *path. Returns
  * ORDO_ERR_MEMORY if there is no room for it. */

@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "plan/check.h"
 #include "plan/plan.h"
-#include "planner/makespan.h"
-#include "planner/replay.h"
+#include "sim/makespan.h"
+#include "sim/replay.h"
 
 enum {
     TILES_MAX = 1 << 20,

@@ -3,7 +3,7 @@
 #define SIM_SCHEDULE_H
 
 #include "ordo/lab/sim.h"
-#include "planner/timeline.h"
+#include "sim/simulate.h"
 
 /* Turn a schedule into a run and costs: check every field, fill in defaults, and replace an order
  * that the shape does not allow; `info` then has a note. Returns ORDO_ERR_ARGUMENT for a field out

@@ -4,8 +4,8 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "planner/replay.h"
 #include "sim/critical.h"
+#include "sim/replay.h"
 #include "sim/schedule.h"
 
 enum { RECORD_MAX = 1 << 24 }; /* steps that may be recorded: about 2 GiB */

@@ -197,7 +197,6 @@ static ordo_plan *ask_plan(answers *a, const ordo_problem *problem, const ordo_m
     ASK(ordo_plan_query(plan, &info));
     NOTE(info.dropout_threshold);
     NOTE(info.dropout_p_used);
-    NOTE(info.predicted_ns);
     note_text(a, info.numeric_key);
     ASK(ordo_plan_problem(plan, &held));
     NOTE(held.scale);

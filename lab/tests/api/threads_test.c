@@ -97,7 +97,7 @@ static int compare(int index, const result *got, const result *expected)
     int failures = 0;
     EXPECT(strcmp(got->line, expected->line) == 0);
     EXPECT(strcmp(got->info.numeric_key, expected->info.numeric_key) == 0);
-    EXPECT(got->info.predicted_ns == expected->info.predicted_ns);
+    EXPECT(got->info.dropout_mode == expected->info.dropout_mode);
     EXPECT(got->timeline.makespan == expected->timeline.makespan);
     EXPECT(got->timeline.stall == expected->timeline.stall);
     EXPECT(got->best == expected->best);

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 ORDO = sys.argv[1]
 ROWS = ROOT / "lab" / "bench" / "measured" / "h200-prices.json"
-CONSTANTS = ROOT / "src" / "planner" / "price_constants.c"
+CONSTANTS = ROOT / "lab" / "src" / "price" / "price_constants.c"
 
 
 def run(file: Path, *words: str) -> subprocess.CompletedProcess:

@@ -2,6 +2,7 @@
 #include "sim/critical.h"
 
 #include "schedules.h"
+#include "tests/sim/random_costs.h"
 
 static bool on_path(const ordo_record *record, const ordo_critical *path, uint64_t count)
 {

@@ -1,6 +1,6 @@
 /* timeline_large_long.c: schedules too large to simulate whole, and the choice of an order. */
-#include "planner/replay.h"
 #include "random_schedule.h"
+#include "sim/replay.h"
 #include "sim/schedule.h"
 #include "timing.h"
 

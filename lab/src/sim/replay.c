@@ -1,5 +1,5 @@
 /* replay.c: simulates the makespan of a run, or extrapolates it from a part of the run. */
-#include "planner/replay.h"
+#include "sim/replay.h"
 
 #include <math.h>
 

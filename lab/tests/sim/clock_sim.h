@@ -9,7 +9,7 @@
 
 #include "check.h"
 #include "plan/issue.h"
-#include "planner/costs.h"
+#include "sim/costs.h"
 
 enum { CLOCK_STEPS = 4096 };
 

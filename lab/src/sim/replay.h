@@ -1,10 +1,9 @@
 /* replay.h: the makespan of runs, simulated, or extrapolated from the simulation of a part. */
-#ifndef PLANNER_REPLAY_H
-#define PLANNER_REPLAY_H
+#ifndef SIM_REPLAY_H
+#define SIM_REPLAY_H
 
-#include "base/for_lab.h"
-#include "planner/makespan.h"
-#include "planner/timeline.h"
+#include "sim/makespan.h"
+#include "sim/simulate.h"
 
 /* The number of tasks up to which a run is simulated and not extrapolated, and up to which two
  * parts of it are simulated before it is refused: about one second and three. */
@@ -13,14 +12,13 @@ enum { ORDO_REPLAY_BUDGET = 1 << 26, ORDO_REPLAY_LIMIT = 1 << 27 };
 /* Simulate one run with the given bounds. If it has more than `budget` tasks, simulate some heads
  * and twice as many and extrapolate linearly: heads are alike, so the makespan grows evenly once
  * all workers are busy. *exact tells whether all of the run was simulated. */
-ORDO_FOR_LAB ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs,
-                                     const ordo_bounds *bounds, uint64_t budget, ordo_times *times,
-                                     bool *exact);
+ordo_status ordo_replay(const ordo_run *run, const ordo_costs *costs, const ordo_bounds *bounds,
+                        uint64_t budget, ordo_times *times, bool *exact);
 
 /* Estimate the makespan of a run within the effort of `budget` tasks, however large it is:
  * simulated or extrapolated as above and, if a few heads are still too many, on the run at half the
  * scale, or a quarter, ... The error is some percent for orders without groups. */
-ORDO_FOR_LAB ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs,
-                                              uint64_t budget, int64_t *makespan);
+ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
+                                 int64_t *makespan);
 
 #endif

@@ -6,15 +6,13 @@
  * for one more call: a training step that is limited by the host gains nothing from a faster
  * device. The bits must also fit: a mask is written where it takes a small part of the machine's
  * memory, else in segments, and kept for the backward pass where one per layer does. */
-#include "planner/price_plan.h"
-
-#include <math.h>
-#include <stdio.h>
+#include "price/price_plan.h"
 
 #include "base/keep.h"
 #include "base/status.h"
 #include "plan/sizes.h"
-#include "planner/predict.h"
+#include "planner/dropout_mode.h"
+#include "price/predict.h"
 
 /* The memory over one mask: at least this to make it, and this to keep one for every layer. */
 enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
@@ -26,7 +24,7 @@ ordo_attention_shape ordo_plan_shape(const ordo_problem *p)
     return (ordo_attention_shape) {
         .size = sizeof(ordo_attention_shape),
         .precision = of[p->dtype],
-        .batch = ordo_priced_sequences(p),
+        .batch = ordo_plan_sequences(p),
         .heads = p->heads,
         .kv_heads = p->kv_heads,
         .q_len = p->q_len,
@@ -152,39 +150,4 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
     }
     *price = made;
     return ORDO_OK;
-}
-
-ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan)
-{
-    if (plan->segments > 0)
-        return ORDO_DROPOUT_MODE_PIPELINED;
-    return ordo_plan_needs_bits(plan) ? ORDO_DROPOUT_MODE_SEQUENTIAL : ORDO_DROPOUT_MODE_FUSED;
-}
-
-static ordo_status price(const ordo_plan *plan, const ordo_machine *machine, ordo_plan_price *price)
-{
-    ordo_model model;
-    ORDO_TRY(ordo_model_resolve(&model, machine, ORDO_CALIBRATION_SILICON));
-    return ordo_price_plan(&model, plan, price);
-}
-
-void ordo_plan_predict(ordo_plan *plan, const ordo_machine *machine)
-{
-    char said[512];
-    ordo_plan_price priced;
-    snprintf(said, sizeof said, "%s", ordo_last_error());
-    plan->predicted_ns = -1;
-    plan->dropout_mode = ordo_plan_default_mode(plan);
-    plan->keep_bits = false;
-    if (!machine || plan->backend == ORDO_BACKEND_REF || plan->problem.blocks.entries > 0)
-        return; /* what a block mask leaves is known when a pass is called */
-    if (price(plan, machine, &priced) != ORDO_OK) {
-        ordo_set_error("%s", said); /* a plan without a prediction is no failure */
-        return;
-    }
-    plan->predicted_ns = llround(priced.backward.seconds * 1e9);
-    if (plan->problem.dropout.p > 0) {
-        plan->dropout_mode = priced.mode;
-        plan->keep_bits = priced.keep_bits;
-    }
 }

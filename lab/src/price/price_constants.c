@@ -3,7 +3,7 @@
  * A row names the machine's key that gives the value, if any, and what stands in for it: nothing
  * (the machine must give it, or the limiter does not exist there), or a constant of the
  * calibration with its kind and source. To add a constant, add a row and an index in price.h. */
-#include "planner/price.h"
+#include "price/price.h"
 
 #define COUNTED "counted"
 #define FITTED  "fitted"

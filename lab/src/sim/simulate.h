@@ -1,4 +1,4 @@
-/* timeline.h: simulate runs of a plan on workers, in integer time.
+/* simulate.h: simulate runs of a plan on workers, in integer time.
  *
  * The simulation follows data, not a clock: a worker continues until it needs a turn that is not
  * done yet, parks on that query tile, and is woken by the turn before. Nothing else determines a
@@ -12,15 +12,14 @@
  * a worker computes and adds alternately. With overlap D its additions run behind the computation,
  * and up to D of them are pending. Memory holds the query tiles of the heads in flight, and the
  * workers. */
-#ifndef PLANNER_TIMELINE_H
-#define PLANNER_TIMELINE_H
+#ifndef SIM_SIMULATE_H
+#define SIM_SIMULATE_H
 
 #include <stdbool.h>
 
-#include "base/for_lab.h"
 #include "ordo/status.h"
 #include "plan/issue.h"
-#include "planner/costs.h"
+#include "sim/costs.h"
 
 /* Results. Times are summed over the workers, except for the makespan. */
 typedef struct ordo_times {
@@ -47,8 +46,7 @@ typedef struct ordo_record {
  * runs must have the same workers and assignment. If `record` is not NULL, every step is recorded;
  * the caller frees record->steps. Returns ORDO_ERR_UNSUPPORTED if the runs deadlock on these
  * workers. */
-ORDO_FOR_LAB ordo_status ordo_timeline_simulate(const ordo_run *runs, int32_t count,
-                                                const ordo_costs *costs, ordo_times *times,
-                                                ordo_record *record);
+ordo_status ordo_timeline_simulate(const ordo_run *runs, int32_t count, const ordo_costs *costs,
+                                   ordo_times *times, ordo_record *record);
 
 #endif

@@ -1,5 +1,5 @@
 /* price_model.c: make a model from a machine and the table of constants. */
-#include "planner/price.h"
+#include "price/price.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* makespan_test.c: closed forms equal the simulation wherever they speak; bounds equal a count
  * by hand and are never above it. */
-#include "planner/makespan.h"
+#include "sim/makespan.h"
 
-#include "planner/timeline.h"
 #include "schedules.h"
+#include "sim/simulate.h"
+#include "tests/sim/random_costs.h"
 
 enum { SQUARES = 5000 };
 

@@ -2,12 +2,11 @@
  *
  * A model is a machine under a calibration: a value for every constant. The price of a kernel is
  * its predicted time, that of its slowest limiter. */
-#ifndef PLANNER_PRICE_H
-#define PLANNER_PRICE_H
+#ifndef PRICE_PRICE_H
+#define PRICE_PRICE_H
 
 #include <math.h>
 
-#include "base/for_lab.h"
 #include "ordo/machine.h"
 #include "ordo/price.h"
 
@@ -134,7 +133,7 @@ typedef struct ordo_constant_row {
     ordo_origin silicon, paper;
 } ordo_constant_row;
 
-ORDO_FOR_LAB extern const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS];
+extern const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS];
 
 typedef struct ordo_model {
     const ordo_machine *machine;
@@ -148,8 +147,8 @@ typedef struct ordo_model {
 /* Fill in every constant of `model` from `machine`, which must outlive it. Returns
  * ORDO_ERR_ARGUMENT for an unknown calibration, and ORDO_ERR_UNSUPPORTED if the machine lacks a
  * rate that the calibration needs, naming all of them. */
-ORDO_FOR_LAB ordo_status ordo_model_resolve(ordo_model *model, const ordo_machine *machine,
-                                            ordo_calibration calibration);
+ordo_status ordo_model_resolve(ordo_model *model, const ordo_machine *machine,
+                               ordo_calibration calibration);
 
 static inline double ordo_model_value(const ordo_model *model, ordo_constant constant)
 {
@@ -162,21 +161,21 @@ static inline bool ordo_model_on(const ordo_model *model, ordo_constant constant
 }
 
 /* Bytes of an operand element. */
-ORDO_FOR_LAB int ordo_precision_bytes(ordo_precision precision);
+int ordo_precision_bytes(ordo_precision precision);
 
 /* flop per clock and worker; 0 if the machine has no such products. */
-ORDO_FOR_LAB double ordo_model_tensor(const ordo_model *model, ordo_precision precision);
+double ordo_model_tensor(const ordo_model *model, ordo_precision precision);
 
 /* Energy of one flop in J; 0 if unknown. */
-ORDO_FOR_LAB double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision);
+double ordo_model_flop_energy(const ordo_model *model, ordo_precision precision);
 
 /* Return the counts of a generator, or NULL if they are not known. Fields that are 0 mean the
  * defaults. */
-ORDO_FOR_LAB const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
+const ordo_kernel_counts *ordo_rng_counts(const ordo_rng *rng);
 const ordo_kernel_counts *ordo_attention_counts(bool backward);
 
 /* Every description of a kernel, by index; NULL past the last. */
-ORDO_FOR_LAB const ordo_kernel_counts *ordo_price_counts(size_t index);
+const ordo_kernel_counts *ordo_price_counts(size_t index);
 
 /* Return the cost of a generator on a CPU core, relative to the default generator: by counted
  * instructions where there are any, else in the ratio of the GPU's instructions. */
@@ -190,29 +189,27 @@ typedef struct ordo_priced {
     double joules;        /* 0 if unknown */
 } ordo_priced;
 
-ORDO_FOR_LAB ordo_priced ordo_price_attention(const ordo_model *model,
-                                              const ordo_attention_shape *shape);
-ORDO_FOR_LAB ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
-                                        double elements);
+ordo_priced ordo_price_attention(const ordo_model *model, const ordo_attention_shape *shape);
+ordo_priced ordo_price_rng(const ordo_model *model, const ordo_kernel_counts *counts,
+                           double elements);
 
 /* The constant that the time of a pass on a GPU is multiplied by: one for each pass, class of head
  * sizes and source of keep bits. */
-ORDO_FOR_LAB ordo_constant ordo_price_time_constant(const ordo_attention_shape *shape);
+ordo_constant ordo_price_time_constant(const ordo_attention_shape *shape);
 
 /* Return the number of scores that a kernel with tiles bq x bk computes: all, or those of live
  * tiles. */
-ORDO_FOR_LAB double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
+double ordo_live_elements(const ordo_attention_shape *shape, int64_t bq, int64_t bk);
 
 /* Return how many elements of keep bits take as long as those that a causal mask leaves. A GPU
  * makes lines of unequal length, one warp each: when no line is left to begin, the warps end one
  * after the other, and on average half of them idle for the time of the longest line. Under a full
  * mask all lines are equal. */
-ORDO_FOR_LAB double ordo_price_visible(const ordo_model *model, const ordo_attention_shape *shape);
+double ordo_price_visible(const ordo_model *model, const ordo_attention_shape *shape);
 
 /* Complete a price from its limiters: the longest, the launch, and the power limit where it acts.
  */
-ORDO_FOR_LAB ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time,
-                                           double joules);
+ordo_priced ordo_price_finish(const ordo_model *model, ordo_kernel_time time, double joules);
 
 /* ---- arithmetic that prices share ---- */
 

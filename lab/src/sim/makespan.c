@@ -3,7 +3,7 @@
  *
  * The bounds of work and chain count a step as c + r without overlap. With overlap they count the
  * longer of the two pipelines, plus the first or last step of the other. */
-#include "planner/makespan.h"
+#include "sim/makespan.h"
 
 #include "base/checked.h"
 #include "base/status.h"

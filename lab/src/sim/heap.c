@@ -1,5 +1,5 @@
 /* heap.c: a binary heap with the position of each worker. */
-#include "planner/heap.h"
+#include "sim/heap.h"
 
 #include <assert.h>
 #include <stdlib.h>

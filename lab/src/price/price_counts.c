@@ -4,7 +4,7 @@
  * with threshold, packing, store and loop control. `uniform` counts instructions of the uniform
  * datapath, which use the same dispatch slot on Hopper. It was counted in the kernels that ran
  * there; elsewhere the source says what replaces it. */
-#include "planner/price.h"
+#include "price/price.h"
 
 #define COUNTED "counted"
 #define FITTED  "fitted"

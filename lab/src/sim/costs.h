@@ -1,6 +1,6 @@
 /* costs.h: the cost of one step in whole units of time, for the simulator and the bounds. */
-#ifndef PLANNER_COSTS_H
-#define PLANNER_COSTS_H
+#ifndef SIM_COSTS_H
+#define SIM_COSTS_H
 
 #include <stdint.h>
 

@@ -1,11 +1,10 @@
 /* makespan.h: bounds and closed forms of the makespan of a schedule, without simulation. */
-#ifndef PLANNER_MAKESPAN_H
-#define PLANNER_MAKESPAN_H
+#ifndef SIM_MAKESPAN_H
+#define SIM_MAKESPAN_H
 
-#include "base/for_lab.h"
 #include "ordo/status.h"
 #include "plan/issue.h"
-#include "planner/costs.h"
+#include "sim/costs.h"
 
 /* Lower bounds: no schedule of these runs on these workers is shorter than any of the three. */
 typedef struct ordo_bounds {
@@ -23,12 +22,12 @@ static inline int64_t ordo_bounds_most(const ordo_bounds *bounds)
 
 /* Compute the bounds of `count` runs. Returns ORDO_ERR_OVERFLOW if the sum of all costs is too
  * large. */
-ORDO_FOR_LAB ordo_status ordo_makespan_bounds(const ordo_run *runs, int32_t count,
-                                              const ordo_costs *costs, ordo_bounds *bounds);
+ordo_status ordo_makespan_bounds(const ordo_run *runs, int32_t count, const ordo_costs *costs,
+                                 ordo_bounds *bounds);
 
 /* Return the exact makespan if a formula is known, else -1. Formulas are known for one run with
  * equal numbers of key tiles, query tiles and workers, a full or causal mask, and the assignment of
  * its order in docs/design/orders.md. */
-ORDO_FOR_LAB int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs);
+int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs);
 
 #endif

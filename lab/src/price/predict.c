@@ -1,26 +1,19 @@
 /* predict.c: predicts the share of the workers' time that a backward pass uses. */
-#include "planner/predict.h"
+#include "price/predict.h"
 
 #include "base/status.h"
-#include "planner/makespan.h"
-#include "planner/replay.h"
-#include "planner/step_cost.h"
+#include "plan/sizes.h"
+#include "price/step_cost.h"
+#include "sim/makespan.h"
+#include "sim/replay.h"
 
 enum { BUDGET = 1 << 20 }; /* tasks: about 30 ms */
-
-int64_t ordo_priced_sequences(const ordo_problem *p)
-{
-    if (p->layout != ORDO_PACKED)
-        return p->batch;
-    const int64_t filled = (p->total_q + p->q_len - 1) / p->q_len;
-    return filled < p->batch ? filled : p->batch;
-}
 
 /* All sequences as one run. */
 static ordo_run whole_run(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    return ordo_plan_run(plan, ordo_priced_sequences(p), p->q_len, p->kv_len);
+    return ordo_plan_run(plan, ordo_plan_sequences(p), p->q_len, p->kv_len);
 }
 
 ordo_status ordo_plan_measure(const ordo_plan *plan, const ordo_machine *machine,

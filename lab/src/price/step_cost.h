@@ -1,11 +1,10 @@
 /* step_cost.h: the cost of one backward step of a plan on a machine, in clocks. */
-#ifndef PLANNER_STEP_COST_H
-#define PLANNER_STEP_COST_H
+#ifndef PRICE_STEP_COST_H
+#define PRICE_STEP_COST_H
 
-#include "base/for_lab.h"
 #include "ordo/machine.h"
 #include "plan/plan.h"
-#include "planner/costs.h"
+#include "sim/costs.h"
 
 /* Write the costs of a step: five products, one addition to the tile's dQ, one flag.
  *
@@ -15,7 +14,6 @@
  *
  * On a GPU up to two additions run while later steps compute; a CPU thread computes and adds
  * alternately. Returns ORDO_ERR_UNSUPPORTED if the machine does not state a rate. */
-ORDO_FOR_LAB ordo_status ordo_step_cost(const ordo_plan *plan, const ordo_machine *machine,
-                                        ordo_costs *clocks);
+ordo_status ordo_step_cost(const ordo_plan *plan, const ordo_machine *machine, ordo_costs *clocks);
 
 #endif

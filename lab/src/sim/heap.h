@@ -1,7 +1,7 @@
 /* heap.h: a priority queue of workers by the time at which they become free; of equal times the
  * lowest worker comes first. */
-#ifndef PLANNER_HEAP_H
-#define PLANNER_HEAP_H
+#ifndef SIM_HEAP_H
+#define SIM_HEAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

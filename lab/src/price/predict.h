@@ -1,14 +1,9 @@
 /* predict.h: how well the backward pass of a plan uses its workers. */
-#ifndef PLANNER_PREDICT_H
-#define PLANNER_PREDICT_H
+#ifndef PRICE_PREDICT_H
+#define PRICE_PREDICT_H
 
 #include "ordo/machine.h"
 #include "plan/plan.h"
-
-/* Return the number of sequences of maximal length that predictions assume: the batch size; for a
- * packed batch as many as its rows fill, but no more than it has, since rows may follow the last
- * end. */
-int64_t ordo_priced_sequences(const ordo_problem *problem);
 
 /* Inputs of the cost model for the backward pass. */
 typedef struct ordo_plan_work {

@@ -1,5 +1,5 @@
 /* step_cost.c: computes the clocks of one backward step from the rates of the machine. */
-#include "planner/step_cost.h"
+#include "price/step_cost.h"
 
 #include <math.h>
 

@@ -1,9 +1,10 @@
 /* The timeline: known makespans, and an independent simulator that follows a clock. */
-#include "planner/timeline.h"
+#include "sim/simulate.h"
 
 #include "clock_sim.h"
 #include "ordo/status.h"
 #include "schedules.h"
+#include "tests/sim/random_costs.h"
 
 #define PINNED     ORDO_ASSIGN_PINNED
 #define FIRST_FREE ORDO_ASSIGN_FIRST_FREE

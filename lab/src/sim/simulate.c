@@ -1,11 +1,11 @@
 /* timeline.c: the simulator; timeline.h says what it computes and why it is exact. */
-#include "planner/timeline.h"
+#include "sim/simulate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "planner/heap.h"
+#include "sim/heap.h"
 
 enum { ACCUMULATORS_MAX = 1 << 25 }; /* of all heads in flight: 800 MB */
 

@@ -11,7 +11,7 @@
  * products, and each tile has a start and an end; a wide multiplication takes tensor cycles from
  * its scheduler; and energy / power limit is one more limiter in steady state, which the governor
  * reaches after milliseconds. */
-#include "planner/price.h"
+#include "price/price.h"
 
 #include "base/keep.h"
 #include "plan/family.h"

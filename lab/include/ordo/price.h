@@ -1,8 +1,7 @@
 /* ordo/price.h: types for predicted kernel times.
  *
- * A kernel takes as long as its slowest limiter. The planner predicts attention and the making of
- * keep bits with these types, and ordo/lab/model.h makes the predictions public. This header
- * declares no function, and ordo/ordo.h does not include it. Times are in seconds. */
+ * A kernel takes as long as its slowest limiter. ordo/lab/model.h predicts with these types. This
+ * header declares no function. Times are in seconds. */
 #ifndef ORDO_PRICE_H
 #define ORDO_PRICE_H
 
@@ -100,12 +99,13 @@ typedef struct ordo_attention_shape {
 } ordo_attention_shape;
 #define ORDO_ATTENTION_SHAPE_INIT ORDO_SIZED(ordo_attention_shape)
 
-/* Both passes of a plan. With dropout the passes are those of the recommended mode. */
+/* Both passes of a plan. With dropout the passes are those of the mode that the model recommends;
+ * the plan's own follows from a rule that comes close. */
 typedef struct ordo_plan_price {
     ordo_kernel_time forward, backward;
     ordo_kernel_time rng;   /* making the keep bits in a separate kernel; 0 without dropout */
     double utilization;     /* share of the workers in use, by the backward timeline */
-    ordo_dropout_mode mode; /* the recommended one, as in ordo_plan_info; fused without dropout */
+    ordo_dropout_mode mode; /* the recommended one; fused without dropout */
     /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;
      * overlapped leaves out the time of making them, which other work hides at best. */
     double mode_seconds[ORDO_DROPOUT_MODES];
