@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch._attention import Arguments, prepare
+from .torch._call import Arguments, draw, plain, prepare
 from .torch._dropout import PreparedDropout, dropout_mode, made_ahead, make_ahead
 from .torch._inputs import Lists
-from .torch._node import plain
-from .torch._seed import draw
 
 _RULES = Arguments._fields.index("seed")
 _Dropout = torch.nn.modules.dropout._DropoutNd

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ._transformers_mask import Pattern
 from ._transformers_padding import once, take
-from .torch._attention import Arguments, call
+from .torch._attention import call
+from .torch._call import Arguments
 
 
 class _Chunks(NamedTuple):

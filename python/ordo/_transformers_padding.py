@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ._library import Error
-from .torch._attention import Arguments, call
+from .torch._attention import call
+from .torch._call import Arguments
 
 class _Kept(dict[tuple[str, bool], Any]):
     """What is known of one mask, by kind and whether in inference mode: (the mask's version, the

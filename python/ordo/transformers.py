@@ -44,7 +44,8 @@ from ._transformers_mask import (
     warn_of_own_code,
 )
 from ._transformers_padding import once, padded, right_padded
-from .torch._attention import Arguments, call
+from .torch._attention import call
+from .torch._call import Arguments
 from .torch._repeated import Repeated
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]

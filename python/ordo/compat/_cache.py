@@ -9,11 +9,9 @@ from torch import Tensor
 
 from .._convert import integer
 from .._library import Error
-from ..torch._attention import Arguments, prepare
+from ..torch._call import OPEN, Arguments, plain, prepare, window_of
 from ..torch._attention import attend as attend_all
 from ..torch._inputs import check
-from ..torch._node import plain
-from ..torch._numbers import OPEN, window_of
 from ..torch._plans import plan_of
 from ._passes import check_integers, check_tensors
 

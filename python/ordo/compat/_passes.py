@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .._library import Error
 from ..torch import _parts
-from ..torch._attention import Arguments, prepare, run_inputs
+from ..torch._attention import run_inputs
+from ..torch._call import Arguments, prepare, rng_of
 from ..torch._mask import signed_probabilities
-from ..torch._seed import rng_of
 
 
 def forward(

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ..torch._attention import Arguments, call
+from ..torch._attention import call
+from ..torch._call import Arguments
 from ..torch._flash import _parts
 from . import _cache, _combine, _passes
 

@@ -27,7 +27,7 @@ from ._flash import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
-from ._lengths import check_lengths
+from ._call import check_lengths
 from ._module import Attention
 from ._prepare import prepare_dropout
 from ._sdpa import register

@@ -13,7 +13,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from . import _inputs, _parts
-from ._attention import Arguments, prepare
+from ._call import Arguments, prepare
 from ._plans import plan_of
 
 Some = tuple[Tensor | None, Tensor | None, Tensor | None]

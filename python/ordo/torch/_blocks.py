@@ -45,16 +45,16 @@ def blocks_on(mask: BlockMask, device: torch.device) -> Blocks:
     if device.type == "cuda":
         place = device, _stream(device.index)  # type: ignore[misc]
         if torch.cuda.is_current_stream_capturing():
-            there = _there(mask, device, "a CUDA graph")
-            if not any(there is x for x in _captured):
-                _captured.append(there)
-            return there
-    there = mask.held.get(place)
+            known = _there(mask, device, "a CUDA graph")
+            if not any(known is x for x in _captured):
+                _captured.append(known)
+            return known
+    there: Blocks | None = mask.held.get(place)
     if there is None:
         with torch.inference_mode(False):  # a later call may have gradients
             there = _upload(mask, device)
         mask.held[place] = mask.held[device] = there
-    return there  # type: ignore[no-any-return]
+    return there
 
 
 def _upload(mask: BlockMask, device: torch.device) -> Blocks:
@@ -234,7 +234,8 @@ def _intervals(mask: Any, parts: Any, rows: int, columns: int) -> Any:
         np.add.at(between, at, np.maximum(inside, 0))
     wrong = np.argwhere(seen != between)
     if len(wrong):
-        _refuse(mask, parts, *wrong[0], first, last, columns)
+        b, h, row = wrong[0]
+        _refuse(mask, parts, b, h, row, first, last, columns)
     return tuple(np.ascontiguousarray(x[..., :rows]) for x in (first, last))
 
 

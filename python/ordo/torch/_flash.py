@@ -19,9 +19,11 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import Arguments, call, known_call, run_inputs
+from ._attention import call, run_inputs
+from ._call import Arguments, known_call
 from ._inputs import empty
 from ._mask import signed_probabilities
+from ._node import run
 
 Seed = int | Sequence[int] | None
 Window = tuple[int, int]
@@ -55,9 +57,9 @@ def flash_attn_func(
         and not return_attn_probs and type(dropout_p) in (float, int)
     ):  # fmt: skip
         rules = causal, window_size, softmax_scale, softcap, dropout_p, "ordo", None
-        done = known_call(q, k, v, rules)
-        if done is not None:
-            return done[0]
+        known = known_call(q, k, v, rules)
+        if known is not None:
+            return run(*known)[0]
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, dropout_p, seed=seed, rng_state=rng_state,
         generator=generator, slopes=alibi_slopes,

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from .._library import Error
 from . import _front as f
+from ._dropout import provide
 from ._inputs import Call, check, check_saved, lists_of
 
 
@@ -24,30 +25,13 @@ Pair = tuple[Tensor, Tensor]  # o and lse
 _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
-_traced = torch._C._get_tracing_state  # by torch.jit.trace
+_traced = torch._C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
-    return not (
-        _compiling()
-        or type(q) not in _PLAIN
-        or type(k) not in _PLAIN
-        or type(v) not in _PLAIN
-        or _modes()
-        or _transforms()
-        or _traced()
-        or not (q.is_cpu or q.is_cuda)
-        or q.is_nested
-        or k.is_nested
-        or v.is_nested
-    )
-
-
-def run(q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, call: Call) -> Pair:
+def run(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
     """(o, lse), with gradients for q, k, v and sink from both."""
     if _compiling() or _traced():  # never the Function: inside torch.func.grad Dynamo drops its formula
         return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
@@ -57,6 +41,8 @@ def run(q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, call: Call) -> Pai
             "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
             "torch.autograd.grad() or backward()",
         )
+    if call.flags & f.RNG:
+        provide(q.device)
     try:
         if forward_ad._current_level >= 0 or (
             _grad_enabled()

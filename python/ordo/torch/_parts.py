@@ -14,7 +14,7 @@ from torch import Tensor
 from . import _front as f
 from ._dropout import provide
 from ._inputs import Lists, Rules, call_of
-from ._layout import filled, width_of
+from ._call import filled, width_of
 
 CARRY_IN, CARRY_OUT = 1, 2
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._attention import Arguments, prepare
+from ._call import Arguments, prepare
 from ._dropout import PreparedDropout, make_ahead
 
 

@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._attention import Arguments, _autocasts, _cast, prepare
-from ._dropout import made_ahead, provide
+from ._call import Arguments, _autocasts, _cast, checked, plain, prepare, rng_of, width_of
+from ._dropout import made_ahead
 from ._inputs import Call, Lists, call_of
-from ._layout import width_of
-from ._lengths import checked
-from ._node import plain, run
-from ._seed import rng_of
+from ._node import run
 
 
 class Repeated:
@@ -47,9 +44,8 @@ class Repeated:
         if call is None:
             return None
         if call.dropout_p > 0:
-            provide(q.device)
             call = call._replace(more=(rng_of(q), *call.more))
-        return run(q, k, v, None, call)[0]
+        return run(q, k, v, call)[0]
 
     def _learn(self, q: Tensor, k: Tensor, v: Tensor) -> Call | None:
         """The call, without seed and offset; None if its bits are made ahead of it, for each layer.

@@ -27,7 +27,7 @@ from . import _front as f
 from ._inputs import DTYPES, NO_LISTS, Lists, Rules, empty
 from ._mask import signed_probabilities
 from ._parts import Saved, backward, forward
-from ._seed import rng_of
+from ._call import rng_of
 
 NAME = "ORDO"
 

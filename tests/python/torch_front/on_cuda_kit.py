@@ -17,7 +17,8 @@ import ordo.torch
 import torch
 from math64 import same
 from ordo._problem import dropout_of
-from ordo.torch._attention import Arguments, run_inputs
+from ordo.torch._attention import run_inputs
+from ordo.torch._call import Arguments
 from ordo.torch._mask import keep_mask
 from ordo.run._reproducible import needs_cublas_variable
 

@@ -18,7 +18,8 @@ from on_cuda_kit import (
     CHECKS, DROPPED, Wrong, both, captured, check, cuda, expect, host_mask, kept_scale, off, tensors,
     wait, without_waiting,
 )  # fmt: skip
-from ordo.torch._attention import Arguments, run_inputs
+from ordo.torch._attention import run_inputs
+from ordo.torch._call import Arguments
 from ordo.torch._mask import signed_probabilities
 
 ENDS = (0, 100, 100, 384, 700)  # the second one is empty

@@ -8,7 +8,8 @@ import ordo.torch
 import pytest
 import torch
 from math64 import close, same
-from ordo.torch._attention import Arguments, call, run_inputs
+from ordo.torch._attention import call, run_inputs
+from ordo.torch._call import Arguments
 from ordo.torch._mask import keep_mask
 from ordo.torch._plans import plan_of
 from torch.autograd import forward_ad

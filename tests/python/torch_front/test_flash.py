@@ -89,7 +89,8 @@ def test_flash_attention_2s_mask_by_name():
     """The vector of docs/design/dropout-bits.md: batch 1 of two, head 2 of three."""
     q = torch.zeros(2, 64, 3, 8)
     k = torch.zeros(2, 128, 3, 8)
-    from ordo.torch._attention import Arguments, run_inputs
+    from ordo.torch._attention import run_inputs
+    from ordo.torch._call import Arguments
     from ordo.torch._mask import keep_mask
 
     seed = (0x0123456789ABCDEF, 0x100001000)

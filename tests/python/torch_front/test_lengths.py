@@ -11,8 +11,8 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _lengths
-from ordo.torch._inputs import Lists
+from ordo.torch import _call
+from ordo.torch._inputs import Lists, Rules
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 
@@ -95,8 +95,8 @@ def test_gaps_need_no_longest_length_and_keep_the_mask_of_dropout():
 
 def test_lengths_that_repeat_the_ends_move_nothing():
     cu_q, used_q, cu_k, used_k = GAPS["repeated"]
-    assert _lengths.close_gaps("q", 20, cu_q, used_q, look=True) is None
-    moved = _lengths.close_gaps("q", 20, cu_q, used_q, look=False)  # as on CUDA, without a wait
+    assert _call.close_gaps("q", 20, cu_q, used_q, look=True) is None
+    moved = _call.close_gaps("q", 20, cu_q, used_q, look=False)  # as on CUDA, without a wait
     assert moved.ends.tolist() == cu_q.tolist() and moved.rows.tolist() == list(range(20))
 
 
@@ -158,25 +158,28 @@ WRONG = {
 }
 
 
+def checked_as(rows, columns, lists, longest=0):
+    """As with check_lengths(), on any device."""
+    q, k = torch.empty(rows, 2, 16), torch.empty(columns, 2, 16)
+    rules = Rules(longest, longest, 1.0, "full", -1, -1, 0.0, 0.0, "ordo", ())
+    _call.check_values(q, k, lists, rules)
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_ends(case):
     changed, message = WRONG[case]
     rules = dict(cu_q=ints(0, 9, 20), cu_kv=ints(0, 9, 20), max_q=11, max_kv=11)
     with pytest.raises(ordo.Error, match=message):
         ordo.torch.attention(*inputs(20, 20), **{**rules, **changed})
-    problem = ordo.Problem(
-        layout="packed", batch=2, q_len=11, kv_len=11, total_q=20, total_kv=20, head_dim=16
-    )
     lists = {**rules, **changed}
     with pytest.raises(ordo.Error, match=message):
-        _lengths.check(problem, Lists(cu_q=lists["cu_q"], cu_kv=lists["cu_kv"]))
+        checked_as(20, 20, Lists(cu_q=lists["cu_q"], cu_kv=lists["cu_kv"]), 11)
 
 
 def test_wrong_lengths():
-    padded = ordo.Problem(layout="padded", batch=2, q_len=11, kv_len=9, head_dim=16)
-    _lengths.check(padded, Lists(q_lens=ints(11, 0), kv_lens=ints(9, 9)))
+    checked_as(11, 9, Lists(q_lens=ints(11, 0), kv_lens=ints(9, 9)))
     with pytest.raises(ordo.Error, match=r"kv_lens\[1\] 10: expected 0..9"):
-        _lengths.check(padded, Lists(q_lens=ints(11, 0), kv_lens=ints(9, 10)))
+        checked_as(11, 9, Lists(q_lens=ints(11, 0), kv_lens=ints(9, 10)))
     given, cu = inputs(20, 20), ints(0, 9, 20)
     for used, message in (
         (ints(9, 12), r"q_lens\[1\] 12: expected 0..11"),
@@ -191,7 +194,7 @@ def test_wrong_lengths():
 
 
 def test_used_lengths_that_cannot_be_looked_at_are_clamped():
-    moved = _lengths.close_gaps("q", 20, ints(0, 9, 20), ints(-3, 99), look=False)
+    moved = _call.close_gaps("q", 20, ints(0, 9, 20), ints(-3, 99), look=False)
     assert moved.ends.tolist() == [0, 0, 11]
     assert moved.rows.tolist() == [*range(9, 20), *range(9)]
 
@@ -200,7 +203,7 @@ def test_the_switch(monkeypatch):
     from ordo.torch import _attention
 
     looked = []
-    monkeypatch.setattr(_attention, "check_lists", lambda *given: looked.append(given))
+    monkeypatch.setattr(_attention, "check_values", lambda *given: looked.append(given))
     given = inputs(20, 20)
     call = dict(cu_q=ints(0, 9, 20), max_q=11)
     ordo.torch.attention(*given, **call)
@@ -212,7 +215,7 @@ def test_the_switch(monkeypatch):
         torch.autograd.grad(o.sum(), given)
     finally:
         ordo.torch.check_lengths(False)
-    assert len(looked) == 2 and looked[0][1].cu_q is call["cu_q"]
+    assert len(looked) == 2 and looked[0][2].cu_q is call["cu_q"]
     ordo.torch.attention(*given, **call)
     assert len(looked) == 2
 
@@ -256,11 +259,11 @@ def test_lengths_beyond_int32_do_not_wrap_around(far):
 def test_on_a_device_lengths_beyond_int32_are_clamped_to_the_rows():
     """close_gaps() of CUDA tensors, whose values nobody looks at."""
     far = torch.tensor([2**32 + 3, -(2**32) + 3])
-    moved = _lengths.close_gaps("q", 20, ints(0, 9, 20), far, look=False)
+    moved = _call.close_gaps("q", 20, ints(0, 9, 20), far, look=False)
     assert moved.ends.tolist() == [0, 9, 9]
-    assert _lengths.as_int32("kv_lens", far).tolist() == [2**31 - 1, -(2**31) + 1]
+    assert _call.as_int32("kv_lens", far).tolist() == [2**31 - 1, -(2**31) + 1]
     same_list = ints(1, 2)
-    assert _lengths.as_int32("kv_lens", same_list) is same_list
+    assert _call.as_int32("kv_lens", same_list) is same_list
 
 
 def test_int64_lengths_have_the_bits_of_int32():

@@ -9,7 +9,8 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn
-from ordo.torch._attention import Arguments, run_inputs
+from ordo.torch._attention import run_inputs
+from ordo.torch._call import Arguments
 from ordo.torch._inputs import call_of
 from ordo.torch._mask import keep_mask, signed_probabilities
 

@@ -79,7 +79,7 @@ def test_opcheck_of_the_draw():
 def test_the_operator_has_the_bits_and_gradients_of_the_function(case):
     rows, lists, plain = CASES[case]
     inputs = [drawn(*rows, heads, 16, seed=heads) for heads in (4, 2, 2)]
-    short = _node.run(*inputs, None, call_of(lists, plain))
+    short = _node.run(*inputs, call_of(lists, plain))
     long = torch.ops.ordo.forward(*inputs, *call_of(lists, plain))[:2]
     assert all(same(x, y) for x, y in zip(short, long))
     dout, dlse = torch.rand_like(short[0]), torch.rand_like(short[1])

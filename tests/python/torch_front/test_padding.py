@@ -10,7 +10,7 @@ from math64 import same
 pytest.importorskip("transformers")
 
 from ordo import _transformers_padding as padding  # noqa: E402
-from ordo.torch._attention import Arguments  # noqa: E402
+from ordo.torch._call import Arguments  # noqa: E402
 
 ROWS = 20
 MASKS = {

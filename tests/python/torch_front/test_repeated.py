@@ -6,7 +6,8 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch._attention import Arguments, call
+from ordo.torch._attention import call
+from ordo.torch._call import Arguments
 from ordo.torch._repeated import Repeated
 
 

@@ -8,7 +8,7 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.torch._attention import Arguments
+from ordo.torch._call import Arguments
 from ordo.torch._repeated import Repeated
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import ordo
 import pytest
-from ordo.torch import _layout
+from ordo.torch import _call
 
 FOLDER = Path(ordo.__file__).parent
 
 # Lowest first.
 ORDER = [
-    "_front", "_inputs", "_layout", "_numbers", "_lengths", "_plans", "_node", "_flops", "_seed",
-    "_dropout", "_parts", "_blocks", "_mask",
-    "_attention", "_repeated", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum", "__init__",
+    "_front", "_inputs", "_plans", "_blocks", "_dropout", "_node", "_flops", "_call", "_parts", "_mask",
+    "_attention", "_repeated", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum",
+    "__init__",
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_nothing_reads_the_text_of_an_error():
                           (20, 36, 40), (128, 64, 0), (255, 256, 256)]
 )  # fmt: skip
 def test_head_sizes_are_filled_up_to_what_cuda_takes(dim, v_dim, width):
-    assert _layout.fill_width(dim, v_dim) == width
+    assert _call.fill_width(dim, v_dim) == width
 
 
 def test_limits_are_those_of_plans():

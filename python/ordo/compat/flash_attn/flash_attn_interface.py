@@ -20,7 +20,7 @@ from ...torch import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
-from ...torch._attention import Arguments
+from ...torch._call import Arguments
 from .. import _cache, _passes
 
 __all__ = [

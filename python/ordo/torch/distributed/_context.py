@@ -12,13 +12,10 @@ from ..._library import Error
 from ..._plan import Plan
 from ..._problem import Shard
 from ..._words import Keying
-from .. import _lengths
-from .._attention import Arguments, numbers
-from .._attention import _check_kinds as check_kinds
+from .. import _call
+from .._call import Arguments, check_kinds, mask_of, numbers, rng_of, window_of
 from .._inputs import Lists, Rules, check
-from .._numbers import mask_of, window_of
 from .._plans import plan_of
-from .._seed import rng_of
 from . import _agree, _heads
 from ._auto import Link, choose
 from ._exchange import Ranks
@@ -330,9 +327,9 @@ def _differences(ends: list[int]) -> list[int]:
 
 
 def _ends(name: str, ends: Tensor, total: int, longest: int | None) -> list[int]:
-    _lengths.check_type(name, ends)
+    _call.check_type(name, ends)
     found: list[int] = ends.tolist()
-    _lengths._check_ends(name, found, total, total if longest is None else longest)
+    _call.check_ends(name, found, total, total if longest is None else longest)
     return found
 
 
@@ -340,7 +337,7 @@ def _lengths_of(name: str, lengths: Tensor | None, rooms: list[int]) -> list[int
     """The lengths given, or all of the room."""
     if lengths is None:
         return rooms
-    _lengths.check_type(name, lengths)
+    _call.check_type(name, lengths)
     found: list[int] = lengths.tolist()
-    _lengths._check_each(name, found, rooms)
+    _call.check_each(name, found, rooms)
     return found

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..._library import Error
 from ..._problem import Shard
-from .._attention import Arguments, call
+from .._attention import call
+from .._call import Arguments
 from ._exchange import Form, Ranks, swap
 from ._job import WHAT
 from ._shards import Rows, part_of, whole_of

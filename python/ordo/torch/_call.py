@@ -1,0 +1,639 @@
+"""What the functions are given, made the tensors and numbers of an operator: a Call.
+
+Rules that are known have their call in a table. All others go through prepare(): numbers that come as
+tensors, lengths and ends as int32, the type of autocast, the lists of a block mask, and seed and
+offset, drawn last, after everything that can be refused has been refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+import torch
+from torch import SymInt, Tensor
+
+from .. import _words
+from .._convert import integer, real
+from .._library import Error
+from .._machine import backend_limits
+from .._problem import Shard
+from . import _front as f
+from ._blocks import lists_of_mask
+from ._inputs import (
+    NO_LISTS,
+    Call,
+    Lists,
+    Rules,
+    call_of,
+    check,
+    check_rng,
+    refuse_negative,
+    sequences,
+)
+
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+_traced = torch._C._get_tracing_state  # by torch.jit.trace
+_PLAIN = (Tensor, torch.nn.Parameter)
+_autocasts = torch._C._is_any_autocast_enabled
+_CUDA = backend_limits("cuda")
+
+# Types of numbers that are known as they are; numbers() converts or refuses others, which may
+# compare equal.
+_SIDES = {int, bool, type(None)}  # of a window
+_REALS = {int, float, bool, type(None)}
+KEPT = 4096
+_rules: dict[Any, Any] = {}  # Known, by the arguments of calls without lists
+_shapes: set[Any] = set()  # of calls with dropout that have been checked
+
+
+class Arguments(NamedTuple):
+    """The keywords of attention(): rules, the source of random numbers, lists."""
+
+    causal: Any = False
+    window: tuple[int, int] = (-1, -1)
+    scale: float | None = None
+    softcap: float = 0.0
+    dropout_p: float = 0.0
+    keying: str = "ordo"
+    shard: Shard | None = None
+
+    seed: int | Sequence[int] | None = None
+    rng_state: Tensor | None = None
+    generator: torch.Generator | None = None
+
+    slopes: Tensor | None = None
+    cu_q: Tensor | None = None
+    cu_kv: Tensor | None = None
+    max_q: int | None = None
+    max_kv: int | None = None
+    q_lens: Tensor | None = None
+    kv_lens: Tensor | None = None
+    sequence_ids: Tensor | None = None
+    prepared: Any = None  # a PreparedDropout
+    sink: Tensor | None = None
+    block_mask: Any = None
+
+
+_RULES = Arguments._fields.index("seed")
+
+Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    return not (
+        _compiling()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or _modes()
+        or _transforms()
+        or _traced()
+        or not (q.is_cpu or q.is_cuda)
+        or q.is_nested
+        or k.is_nested
+        or v.is_nested
+    )
+
+
+# ---- calls without lists whose rules are known ----
+
+
+def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor, Tensor, Call] | None:
+    """q, k, v and the call of plain tensors whose rules are known; None if they are not."""
+    if not plain(q, k, v):
+        return None
+    try:
+        known = _rules.get(rules)
+    except TypeError:  # a list or an array, which numbers() makes plain
+        return None
+    if known is None:
+        return None
+    _, (left, right), scale, softcap, dropout_p, *_ = rules
+    if not (
+        type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
+        and type(softcap) in _REALS and type(dropout_p) in _REALS
+    ):  # fmt: skip
+        return None
+    if _autocasts():
+        q, k, v = _cast(q, k, v)
+    if q.is_cuda and width_of(q, v):
+        return None
+    more: Any = ()
+    if known.dropout_p > 0:
+        if _seen(q, k, v, rules) not in _shapes:
+            return None
+        more = (rng_of(q),)
+    own, default, _, softcap, dropout_p, sizes = known.call
+    scale = default or max(q.shape[-1], 1) ** -0.5
+    return q, k, v, Call(own, scale, more, softcap, dropout_p, sizes)
+
+
+class Known(NamedTuple):
+    """Rules whose call is known; its scale is 0 where it is the default."""
+
+    call: Call
+    dropout_p: float
+
+
+def _seen(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Any:
+    """What says that a call with dropout is not refused: so that nothing is drawn for one that is."""
+    return (
+        q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, rules,
+        q.layout, k.layout, v.layout,
+    )  # fmt: skip
+
+
+def learn(q: Tensor, k: Tensor, v: Tensor, a: Arguments, inputs: Inputs) -> None:
+    """Keep the rules of a call without lists that was not refused."""
+    if any(x is not None for x in (*inputs[3][1:], *a[_RULES:])) or not plain(q, k, v):
+        return
+    a, rules = numbers(a), inputs[4]
+    key = a[:_RULES]
+    if len(_rules) >= KEPT or len(_shapes) >= KEPT:
+        forget_rules()
+    whole = call_of(NO_LISTS, rules if a.scale is not None else rules._replace(scale=0.0))
+    drops = rules.dropout_p > 0
+    _rules[key] = Known(whole._replace(flags=whole.flags | (f.RNG if drops else 0)), rules.dropout_p)
+    if drops:
+        _shapes.add(_seen(*_cast(q, k, v), key))
+
+
+def forget_rules() -> None:
+    _rules.clear()
+    _shapes.clear()
+
+
+# ---- every call ----
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
+    """Convert the caller's arguments to those of the operator."""
+    check_kinds(q, k, v, a)
+    check_packed(a)
+    if a.sink is not None:
+        _check_sink(q, a.sink)
+    a = numbers(a)
+    q, k, v = _cast(q, k, v)
+    if a.scale is None:
+        dim = q.shape[-1]
+        if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
+            dim = int(dim)
+        scale = max(dim, 1) ** -0.5
+    else:
+        scale = float(real_of("scale", a.scale))
+    if scale == 0:
+        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
+    lists, max_q, max_kv = _lists(q, k, a)
+    if a.block_mask is not None:
+        lists = _with_mask(q, k, lists, max_q, max_kv, a.block_mask)
+    left, right = window_of(a.window)
+    rules = Rules(
+        max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
+        () if a.shard is None else _numbers_of(a.shard),
+    )  # fmt: skip
+    if a.dropout_p > 0:  # last: a call that is refused has drawn nothing
+        if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
+            raise Error(
+                "unsupported",
+                "dropout_p on a DTensor: ranks would draw masks of their own; call attention() on "
+                "q.to_local() with shard=ordo.Shard(...) and a common seed",
+            )
+        if a.seed is None and a.rng_state is None:
+            _check_once(q, k, v, lists, rules)
+        lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
+    return q, k, v, NO_LISTS if all(x is None for x in lists) else lists, rules
+
+
+def _check_once(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise Error if a call is refused, which the operators would do after a seed was drawn."""
+    if not plain(q, k, v):
+        check(q, k, v, lists)
+        return
+    looks = [None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in lists]
+    key = _seen(q, k, v, rules), tuple(looks)
+    if key in _shapes:
+        return
+    check(q, k, v, lists)
+    unread = torch.empty(2, dtype=torch.int64, device=q.device)
+    width = width_of(q, v)
+    if width:
+        q, k, v = filled(width, q, k, v)
+    flags, *rest = call_of(lists._replace(rng=unread), rules)
+    try:
+        f.keep_bits(q, k, v, flags | f.ASK, *rest)  # which makes the plan, and no bits
+    except RuntimeError as error:
+        raise f.error_of(error, q.device) from None
+    if len(_shapes) >= KEPT:
+        _shapes.clear()
+    _shapes.add(key)
+
+
+def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The tensors in the type of autocast, where it is enabled."""
+    device = "cuda" if q.is_cuda else "cpu"
+    if not torch.is_autocast_enabled(device):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(device)
+    if q.dtype is k.dtype is v.dtype is dtype:
+        return q, k, v
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+_TENSORS = ("q", "k", "v", "slopes", "cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids")
+
+
+def check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
+    """Raise Error for an argument that is no tensor, or a nested or sparse one."""
+    given = q, k, v, a.slopes, a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids
+    for name, x in zip(_TENSORS, given):
+        if x is None and name not in ("q", "k", "v"):
+            continue
+        if not isinstance(x, Tensor):
+            shown = repr(x) if len(repr(x)) <= 60 else f"of type {type(x).__name__}"
+            raise Error("argument", f"{name} {shown}: expected a tensor")
+        if x.is_nested:
+            raise Error(
+                "unsupported",
+                f"{name}.is_nested True: expected a plain tensor; sequences of their own lengths "
+                "are given by cu_q and cu_kv",
+            )
+        if x.layout is not torch.strided:
+            raise Error(
+                "unsupported",
+                f"{name}.layout {x.layout}: expected torch.strided; {name}.to_dense() has that",
+            )
+        if name not in ("q", "k", "v"):
+            refuse_negative(name, x)
+
+
+def _check_sink(q: Tensor, sink: Any) -> None:
+    if not isinstance(sink, Tensor):
+        raise Error("argument", f"sink {sink!r}: expected a tensor")
+    if sink.shape != (q.shape[-2],):
+        raise Error("shape", f"sink.shape {tuple(sink.shape)}: expected ({q.shape[-2]},)")
+    _refuse_complex("sink", sink)
+
+
+def _refuse_complex(name: str, x: Tensor) -> None:
+    """A cast would leave the imaginary part out."""
+    if x.dtype.is_complex:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected real numbers")
+
+
+def check_packed(a: Arguments) -> None:
+    """Raise Error for what belongs to packed sequences where there are none."""
+    if a.cu_q is None and (a.cu_kv is not None or a.max_q is not None or a.max_kv is not None):
+        for name in ("cu_kv", "max_q", "max_kv"):
+            if getattr(a, name) is not None:
+                raise Error("argument", f"{name} given, cu_q None: expected cu_q beside {name}")
+
+
+def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
+    cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
+    slopes, max_q, max_kv = None, 0, 0
+    if a.cu_q is not None:
+        cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
+    elif a.q_lens is not None or a.kv_lens is not None:
+        q_lens = full_lengths("q_lens", q, a.q_lens)
+        kv_lens = full_lengths("kv_lens", k, a.kv_lens)
+    if a.slopes is not None:
+        if a.slopes.requires_grad:
+            raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
+        _refuse_complex("slopes", a.slopes)
+        slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
+    return Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
+
+
+def _with_mask(q: Tensor, k: Tensor, lists: Lists, max_q: int, max_kv: int, mask: Any) -> Lists:
+    """The lists with those of a block mask."""
+    if type(q).__name__ == "DTensor":
+        raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
+    packed = lists.cu_q is not None
+    if q.dim() != 4 - packed or k.dim() != 4 - packed:
+        check(q, k, k, lists)
+    if not packed:
+        max_q, max_kv = q.shape[1], k.shape[1]
+    made = lists_of_mask(mask, q, max_q, max_kv, sequences(q, lists), packed)
+    return Lists(*lists[:7], *made)
+
+
+def _numbers_of(shard: Shard) -> tuple[int, ...]:
+    return tuple(getattr(shard, name) for name in Shard.__dataclass_fields__)
+
+
+def with_prepared(a: Arguments) -> Arguments:
+    """The arguments with the seed and offset that were drawn ahead."""
+    if not hasattr(a.prepared, "rng_state"):
+        raise Error("argument", f"prepared {a.prepared!r}: expected what prepare_dropout() returns")
+    if a.seed is not None or a.rng_state is not None or a.generator is not None:
+        raise Error("argument", "seed, rng_state, generator: expected none beside prepared")
+    if not real_of("dropout_p", a.dropout_p) > 0:
+        raise Error("argument", f"dropout_p {a.dropout_p}: expected more than 0 beside prepared")
+    return a._replace(rng_state=a.prepared.rng_state)
+
+
+# ---- numbers ----
+
+
+_TRUTHS = {int, bool, str, type(None)}
+
+
+def numbers(a: Arguments) -> Arguments:
+    """The arguments with plain numbers in place of tensors, NumPy scalars and lists."""
+    causal, window, scale, softcap, dropout_p, *_ = a
+    if (
+        type(window) is tuple and _SIDES.issuperset(map(type, (*window, a.max_q, a.max_kv)))
+        and type(causal) in _TRUTHS and type(scale) in _REALS and type(softcap) in (float, int)
+        and type(dropout_p) in (float, int)
+    ):  # fmt: skip
+        return a
+    return a._replace(
+        causal=causal if isinstance(causal, str) else bool(causal),
+        window=window_of(window),
+        scale=None if scale is None else real_of("scale", scale),
+        softcap=real_of("softcap", softcap),
+        dropout_p=real_of("dropout_p", dropout_p),
+        max_q=length_of("max_q", a.max_q),
+        max_kv=length_of("max_kv", a.max_kv),
+    )
+
+
+OPEN = (-1, -1)
+
+
+def mask_of(causal: Any) -> str:
+    """The library's word; also of a tensor or a number."""
+    return _words.mask_of(causal if isinstance(causal, str) else bool(causal))
+
+
+def window_of(window: Any) -> tuple[int, int]:
+    """(left, right) of a pair of any kind; None, or a side that is None or negative, is open."""
+    if window is None:
+        return OPEN
+    try:
+        left, right = window.tolist() if isinstance(window, Tensor) else window
+    except (TypeError, ValueError):
+        raise Error("argument", f"window {window!r}: expected (left, right)") from None
+    return _side(left), _side(right)
+
+
+def _side(x: Any) -> Any:
+    if x is None:
+        return -1
+    return max(x if isinstance(x, (int, SymInt)) else integer("window", x), -1)
+
+
+def real_of(name: str, x: Any) -> float:
+    """A float. No gradient flows to it, so a tensor that asks for one is refused."""
+    if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
+        raise Error("unsupported", f"{name}.requires_grad True: {name} has no gradient")
+    return x if isinstance(x, (int, float)) else real(name, x)
+
+
+def length_of(name: str, x: Any) -> Any:
+    """The longest length of a packed batch."""
+    if x is None or isinstance(x, (int, SymInt)):
+        return x
+    number = real(name, x)
+    if number != int(number):
+        raise Error("argument", f"{name} {x!r}: expected an integer")
+    return int(number)
+
+
+# ---- lengths ----
+
+
+class _Switch:
+    on = False
+
+
+def check_lengths(on: bool = True) -> None:
+    """Have every forward pass check its lengths, and raise Error if they are wrong.
+
+    For CUDA tensors: there cu_q, cu_kv, q_lens and kv_lens are read by the kernels alone, which
+    clamp what is wrong, and rows left to no sequence are zeros. With this switch on, a forward pass
+    copies them to the host first and checks that ends begin at 0, do not decrease and do not exceed
+    the rows of the tensor, and that no sequence is longer than max_q or max_kv. It waits for the
+    device, and cannot be captured in a CUDA graph. Lengths of CPU tensors are always checked.
+    """
+    _Switch.on = on
+
+
+def checked() -> bool:
+    return _Switch.on
+
+
+def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise Error if a list of lengths is wrong. Waits for the device."""
+    rows, columns = q.shape[-3], k.shape[-3]
+    for name, ends, total, longest in (
+        ("cu_q", lists.cu_q, rows, rules.max_q),
+        ("cu_kv", lists.cu_kv, columns, rules.max_kv),
+    ):
+        if ends is not None:
+            check_ends(name, ends.tolist(), total, longest)
+    for name, lengths, most in (("q_lens", lists.q_lens, rows), ("kv_lens", lists.kv_lens, columns)):
+        if lengths is not None:
+            check_each(name, lengths.tolist(), [most] * len(lengths))
+
+
+def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
+    if ends[0] != 0:
+        raise Error("shape", f"{name}[0] {ends[0]}: expected 0")
+    for b, (begin, end) in enumerate(zip(ends, ends[1:]), 1):
+        most = min(begin + longest, total)
+        if not begin <= end <= most:
+            raise Error(
+                "shape",
+                f"{name}[{b}] {end}: expected {begin}..{most} (a sequence of 0..{longest}, "
+                f"{total} rows in all)",
+            )
+
+
+def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
+    for b, (length, room) in enumerate(zip(lengths, rooms)):
+        if not 0 <= length <= room:
+            raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")
+
+
+# ---- as the library takes them ----
+
+_MOST = 2**31 - 1
+
+
+def check_type(name: str, x: Tensor) -> None:
+    """Raise Error unless lengths or ends are int32 or int64."""
+    if x.dtype is not torch.int32 and x.dtype is not torch.int64:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")
+
+
+def as_int32(name: str, x: Tensor) -> Tensor:
+    """Lengths or ends as int32, without a look at them. A number that int32 does not have becomes
+    the nearest: no tensor has so many rows, so that it is as wrong as before."""
+    if x.dtype is torch.int32:
+        return x
+    check_type(name, x)
+    return x.clamp(-_MOST, _MOST).to(torch.int32)
+
+
+# ---- what is left out of a call ----
+
+
+def ends_of(
+    cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
+) -> tuple[Tensor, Tensor, int, int]:
+    """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
+    if cu_kv is None and max_kv is None:
+        max_kv = max_q
+    cu_kv = ends_beside(cu_q, cu_kv, same)
+    ends = as_int32("cu_q", cu_q)
+    cu_q, cu_kv = ends, ends if cu_kv is cu_q else as_int32("cu_kv", cu_kv)
+    if max_q is None:
+        max_q = _longest_of(cu_q)
+    if max_kv is None:
+        max_kv = max_q if cu_kv is cu_q else _longest_of(cu_kv)
+    return cu_q, cu_kv, max(int(max_q), 1), max(int(max_kv), 1)
+
+
+def ends_beside(cu_q: Tensor, cu_kv: Tensor | None, same: bool) -> Tensor:
+    """Ends of the keys: those of the queries if none are given."""
+    if cu_kv is None and not same:
+        raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
+    return cu_q if cu_kv is None else cu_kv
+
+
+def _longest_of(ends: Tensor) -> Any:
+    return ends.diff().max().item() if ends.shape[0] > 1 else 0
+
+
+def full_lengths(name: str, x: Tensor, lens: Tensor | None) -> Tensor:
+    """Lengths as int32; all rows of x if none are given."""
+    if lens is not None:
+        return as_int32(name, lens)
+    return torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
+
+
+# ---- packed sequences with gaps ----
+
+
+class Moved(NamedTuple):
+    """Rows of a packed tensor with the used ones in front."""
+
+    rows: Tensor  # which row comes where
+    back: Tensor  # where each row is
+    ends: Tensor
+
+
+def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -> Moved | None:
+    """How to move `count` rows so that each sequence is `used` long; None if nothing is to move.
+
+    `which` is "q" or "kv". With `look` the values are checked; otherwise what is wrong is clamped.
+    """
+    name, batch = f"{which}_lens", ends.shape[0] - 1
+    if used.shape != (batch,):
+        raise Error("shape", f"{name}.shape {tuple(used.shape)}: expected ({batch},)")
+    if used.device != ends.device:
+        raise Error(
+            "argument", f"{name}.device {used.device}: expected that of cu_{which}, {ends.device}"
+        )
+    if batch == 0:
+        return None
+    check_type(f"cu_{which}", ends)
+    check_type(name, used)
+    if look:
+        check_ends(f"cu_{which}", ends.tolist(), count, count)
+        check_each(name, used.tolist(), ends.diff().tolist())
+    ends, used = as_int32(f"cu_{which}", ends), as_int32(name, used)
+    room = ends.diff()
+    if look and torch.equal(used, room):
+        return None
+    lengths = used.minimum(room).clamp(min=0)
+    row = torch.arange(count, dtype=torch.int32, device=ends.device)
+    at = torch.searchsorted(ends, row, right=True) - 1
+    sequence = at.clamp(0, batch - 1)
+    unused = (row - ends[sequence] >= lengths[sequence]) | (at != sequence)
+    rows = torch.argsort(unused.to(torch.uint8), stable=True)
+    moved = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    return Moved(rows, torch.argsort(rows), moved)
+
+
+# ---- seed and offset of dropout ----
+
+_LIMIT = 2**32
+
+
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if generator is not None:
+        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+    drawn: Tensor = torch.ops.ordo.draw(like) if torch.compiler.is_compiling() else f.draw(like)
+    return drawn
+
+
+def rng_of(
+    q: Tensor,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
+    if seed is None and rng_state is None:
+        return draw(q, generator)
+    if generator is not None or (seed is not None and rng_state is not None):
+        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
+    if rng_state is not None:
+        if not isinstance(rng_state, Tensor):
+            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
+        check_rng(rng_state, q)
+        return rng_state
+    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
+    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
+        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
+    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
+    if q.is_cpu:
+        return torch.tensor(signed, dtype=torch.int64, device=q.device)
+    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
+    made[:1].fill_(signed[0])
+    return made
+
+
+def _pair(seed: Any) -> tuple[int, ...]:
+    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
+    given = seed.tolist() if hasattr(seed, "tolist") else seed
+    try:
+        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
+    except TypeError:
+        return ()
+
+
+# ---- head sizes ----
+
+
+def fill_width(dim: int, v_dim: int) -> int:
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
+    step = _CUDA.head_dim_multiple
+    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
+        return 0
+    return round_up(max(dim, v_dim), step)
+
+
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
+
+
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+
+
+def round_up(size: int, step: int) -> int:
+    return -(-size // step) * step
