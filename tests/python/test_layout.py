@@ -18,7 +18,8 @@ STRUCTS = {kind.__name__: kind for kind in _structs.Struct.__subclasses__()}
 
 @pytest.fixture(scope="module")
 def headers(root):
-    return declared(root / "include/ordo") + declared(root / "lab/include/ordo/lab")
+    folders = ("include/ordo", "lab/include/ordo", "lab/include/ordo/lab")
+    return "".join(declared(root / folder) for folder in folders)
 
 
 def declared(folder):
