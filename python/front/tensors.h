@@ -130,15 +130,21 @@ static shape contiguous(int64_t axes, const int64_t *sizes)
     return made;
 }
 
+static bool is_empty(const shape *x)
+{
+    for (int64_t i = 0; i < x->axes; i++)
+        if (x->sizes[i] == 0)
+            return true;
+    return false;
+}
+
 static bool is_contiguous(const shape *x)
 {
     const shape dense = contiguous(x->axes, x->sizes);
-    bool same = true, empty = false;
-    for (int64_t i = 0; i < x->axes; i++) {
-        same = same && (x->sizes[i] == 1 || x->strides[i] == dense.strides[i]);
-        empty = empty || x->sizes[i] == 0;
-    }
-    return same || empty;
+    for (int64_t i = 0; i < x->axes; i++)
+        if (x->sizes[i] != 1 && x->strides[i] != dense.strides[i])
+            return is_empty(x);
+    return true;
 }
 
 /* Exchange axes 1 and 2, of (batch, head, row, dim). */
@@ -153,8 +159,8 @@ static shape transposed(shape x)
 /* (row, head, dim) in place of (batch, row, head, dim); false if there is no such view. */
 static bool flatten(shape *x)
 {
-    if (x->axes != 4 ||
-        (x->sizes[0] != 1 && x->sizes[1] != 1 && x->strides[0] != x->sizes[1] * x->strides[1]))
+    if (x->axes != 4 || (x->sizes[0] != 1 && x->sizes[1] != 1 && !is_empty(x) &&
+                         x->strides[0] != x->sizes[1] * x->strides[1]))
         return false;
     const int64_t step = x->sizes[1] == 1 ? x->strides[0] : x->strides[1];
     *x = (shape) { 3,

@@ -9,7 +9,7 @@ import ordo.torch
 import pytest
 import torch
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _sdpa
+from ordo.torch import _front, _sdpa
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 # (batch, rows, columns)
@@ -82,6 +82,19 @@ def test_packed(case):
         inputs,
         *flash_attn_3.flash_attn_varlen_func(*inputs, *lists, *longest, return_attn_probs=True),
     )
+
+
+@pytest.mark.parametrize("batch, rows", [(0, 5), (2, 0)])
+def test_packed_with_heads_first(batch, rows):
+    """The rows of (batch, head, row, dim) are packed rows, whatever the strides of no elements."""
+    inputs = [ones(batch, heads, rows, dim) for heads, dim in ((4, 16), (2, 16), (2, 24))]
+    ends = torch.zeros(3, dtype=torch.int32)
+    flags = _front.HEADS_FIRST | _front.CU_Q | _front.CU_KV
+    rest = flags, 0.25, [ends, ends], 0.0, 0.0, (-1, -1, 5, 5, *[0] * 7)
+    o, lse, _ = torch.ops.ordo.forward(*inputs, *rest)
+    assert o.shape == (batch, rows, 4, 24) and lse.shape == (4, 0)
+    grads = torch.autograd.grad(o.sum(), inputs)
+    assert [x.shape for x in grads] == [x.shape for x in inputs]
 
 
 @pytest.mark.parametrize("case", DENSE)
