@@ -219,16 +219,25 @@ _library.define(
 
 
 def _inside(name: str, x: Tensor, limit: int, then: Tensor) -> Tensor:
-    """`then`, if the numbers x are 0..limit; else Error. Those on a device are not looked at.
+    """`then`, if the numbers x are 0..limit; else Error. Those on a device are compared there, where
+    PyTorch stops the program: it takes negative indices for places from the end.
 
     What is computed from the result comes after the check: a graph has no other order."""
     if not x.is_cpu:
+        name = name.partition(", ")[0]
+        expected = f"expected no negative number, and none beyond {_LIMITS[name]}"
+        torch._assert_async(_all_within(x, limit), f"{name}: {expected}")
         return then
     if plain(x, x, then):
         _look(name, x, limit)
         return then
     made: Tensor = torch.ops.ordo.numbers_inside(x, name, limit, then)
     return made
+
+
+def _all_within(x: Tensor, limit: int) -> Tensor:
+    """Whether all numbers are 0..limit, without a look at them."""
+    return (x.long().clamp(0, limit) == x).all()
 
 
 def _look(name: str, x: Tensor, limit: int) -> None:

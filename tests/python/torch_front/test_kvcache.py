@@ -10,6 +10,7 @@ import pytest
 import torch
 from math64 import same
 from ordo.compat import flash_attn, flash_attn_3
+from ordo.torch._call import Arguments
 
 BOTH = pytest.mark.parametrize("module", [flash_attn, flash_attn_3])
 WINDOW = (37, 0)
@@ -317,19 +318,45 @@ def test_an_open_window_turns_queries_as_no_window_does():
     assert all(same(x, made[0]) for x in made)
 
 
+def asserted(monkeypatch):
+    """(whether it holds, words) of each assertion on a device."""
+    made = []
+    monkeypatch.setattr(torch, "_assert_async", lambda holds, says: made.append((holds, says)))
+    return made
+
+
 @pytest.mark.parametrize("new, pairs", [(True, 1), (False, 0)])
 def test_a_device_stops_where_one_sequence_gets_keys_twice(monkeypatch, new, pairs):
     """Entries on a device are not read by the host: the check is an assertion there."""
     from ordo.compat import _cache
 
-    checks = []
-    monkeypatch.setattr(torch, "_assert_async", lambda holds, says: checks.append((holds, says)))
+    checks = asserted(monkeypatch)
     q = torch.empty(3, 1, 2, 16, device="meta")
     keys = torch.empty(4, 8, 2, 16, device="meta")
     added = q if new else None
     index = torch.zeros(3, dtype=torch.int32, device="meta")
     _cache._rows(q, _cache.Cache(keys, keys, added, added, None, index, None), index)
-    assert len(checks) == pairs
-    assert all("cache_batch_idx: expected each sequence once" in says for _, says in checks)
+    said = [says for _, says in checks if "expected each sequence once" in says]
+    assert len(said) == pairs and all(x.startswith("cache_batch_idx: ") for x in said)
     for entries, once in (([3, 0, 2], True), ([3, 0, 3], False), ([], True)):
         assert _cache._distinct(torch.tensor(entries, dtype=torch.int32)).item() is once
+
+
+def test_a_device_stops_where_a_number_is_not_in_the_cache(monkeypatch):
+    """PyTorch would take -1 for the last sequence, or the last row, and not stop."""
+    from ordo.compat import _cache
+
+    checks = asserted(monkeypatch)
+    q = torch.empty(3, 1, 2, 16, device="meta")
+    keys = torch.empty(4, 8, 2, 16, device="meta")
+    table = torch.empty(8, 4, device="meta")
+    some = torch.zeros(3, dtype=torch.int32, device="meta")
+    cache = _cache.Cache(keys, keys, q, q, some, some, _cache.Rotary(table, table, True))
+    _, used = _cache._rows(q, cache, _cache._lengths(q, cache))
+    _cache._turn(q, q, cache, used, Arguments(causal=True))
+    said = [says.partition(": ") for _, says in checks if "negative" in says]
+    assert [x[0] for x in said] == ["cache_seqlens", "cache_batch_idx", "rotary position"]
+    for entries, inside in (([3, 0], True), ([-1, 0], False), ([4, 0], False), ([], True)):
+        for dtype in (torch.int32, torch.int64):
+            assert _cache._all_within(torch.tensor(entries, dtype=dtype), 3).item() is inside
+    assert _cache._all_within(torch.tensor([255], dtype=torch.uint8), 300).item()
