@@ -32,7 +32,8 @@ int cli_digest_read(const char *path, cli_digest_block **blocks, size_t *count);
 void cli_digest_free(cli_digest_block *blocks, size_t count);
 
 /* Whether two plans' lines promise the same bits. Words that change no bit (issue, section,
- * assign, workers, and predicted_ns of version 0.1) may differ; of the others the first that does is copied. */
+ * assign, workers, and predicted_ns of version 0.1) may differ; of the others the first that does
+ * is copied. */
 bool cli_digest_same_plan(const char *here, const char *there, char *here_word, char *there_word,
                           size_t capacity);
 

@@ -12,8 +12,8 @@
 #include "plan/forms.h"
 #include "plan/segments.h"
 #include "plan/workspace.h"
-#include "planner/legal.h"
 #include "planner/dropout_mode.h"
+#include "planner/legal.h"
 
 /* Default group sizes. They are part of the numeric key, so they never depend on the machine. */
 enum { GROUP_SHIFT = 32, GROUP_SYMMETRIC = 16 };

@@ -19,7 +19,7 @@ enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
 
 /* Written by build/bench/fit_dropout_mode. */
 static const ordo_dropout_saving saving[] = {
-    { 64, -0.26, 0.54, -0.3 },  { 96, -0.16, 0.85, -7.0 },   { 128, -0.18, 0.68, 4.1 },
+    { 64, -0.26, 0.54, -0.3 },  { 96, -0.16, 0.85, -7.0 },  { 128, -0.18, 0.68, 4.1 },
     { 160, 0.48, 0.95, -58.9 }, { 192, 0.04, 1.68, -77.3 }, { 256, -0.56, 1.71, -47.1 },
 };
 enum { CLASSES = sizeof saving / sizeof saving[0], GENERATOR = 7 * 8, ROWS = 128, COLUMNS = 128 };

@@ -106,7 +106,8 @@ static double former(const ordo_io_problem *p, double live)
 {
     const bool forward = p->pass == ORDO_IO_FORWARD, full = p->mask == ORDO_MASK_FULL;
     const double heads = (double)p->kv_heads, m = (double)p->cache_words;
-    const double n = (double)(p->q_len * p->heads / p->kv_heads), k = (double)p->kv_len;
+    const int64_t rows = p->q_len * p->heads / p->kv_heads;
+    const double n = (double)rows, k = (double)p->kv_len;
     const double dk = (double)p->head_dim, dv = (double)p->v_head_dim, d = dk + dv;
     const double made = live * (forward ? d : 3 * dk + 2 * dv), kept = (forward ? 2 : 4) * live;
     const double outputs = forward ? n * dv : (n + k) * dk + k * dv;

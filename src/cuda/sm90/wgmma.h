@@ -1,9 +1,9 @@
 /* sm90/wgmma.h: the matrix products of a warpgroup: m64nNk16, bf16 or f16 in, f32 out.
  *
- * d is a thread's part of 64 x N accumulators (N / 2 of them; tile/fragment.h says which). B is always a
- * tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor. `add` false
- * writes the product instead of adding it, so accumulators are never cleared. A transposed operand
- * is one whose rows are the k of the product.
+ * d is a thread's part of 64 x N accumulators (N / 2 of them; tile/fragment.h says which). B is
+ * always a tile in shared memory, A one too (ss) or four registers (rs), each by a descriptor.
+ * `add` false writes the product instead of adding it, so accumulators are never cleared. A
+ * transposed operand is one whose rows are the k of the product.
  *
  * A group is issued between wgmma_fence() and wgmma_commit(); until wgmma_wait<N>() has left no
  * more than the N newest groups, its registers and tiles are its own. */

@@ -44,8 +44,8 @@ ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *
 
 typedef enum ordo_launch {
     ORDO_LAUNCH_PLAIN,
-    ORDO_LAUNCH_EARLY,   /* programmatic dependent launch, from compute capability 9.0 on: the kernel
-                            calls grid_wait() itself */
+    ORDO_LAUNCH_EARLY, /* programmatic dependent launch, from compute capability 9.0 on: the kernel
+                          calls grid_wait() itself */
     ORDO_LAUNCH_TOGETHER /* all blocks are resident, or the launch fails */
 } ordo_launch;
 
