@@ -205,6 +205,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
             )
         if a.seed is None and a.rng_state is None:
             _check_once(q, k, v, lists, rules)
+            if (q.is_cpu or checked()) and plain(q, k, v):
+                check_values(q, k, lists, rules)
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, NO_LISTS if all(x is None for x in lists) else lists, rules
 

@@ -108,6 +108,8 @@ REFUSED = {
     "lengths of another length": (lambda: attention(Q, K, V, q_lens=ints(1, 2, 3)), "q_lens.shape"),
     "ids of another type": (lambda: attention(Q, K, V, dropout_p=0.5, sequence_ids=ints(1, 2)), "sequence_ids.dtype"),
     "a sequence longer than max_q": (lambda: attention(*FLAT, cu_q=ENDS, max_q=4), "cu_q"),
+    "a sequence longer than max_q, with dropout": (lambda: attention(*FLAT, cu_q=ENDS, max_q=4, dropout_p=0.5), "cu_q"),
+    "a length beyond the rows, with dropout": (lambda: attention(Q, K, V, q_lens=ints(10, 1), dropout_p=0.5), "q_lens"),
     "rng of another length": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.tensor([1, 2, 3])), "rng"),
     "rng as floats": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.ones(2)), "rng"),
     "two sources": (lambda: attention(Q, K, V, dropout_p=0.5, seed=1, generator=torch.Generator()), "seed"),
