@@ -11,6 +11,8 @@
  * serve every GPU; lab/tests/model/dropout_mode_test.c compares the choice with the model's. */
 #include "planner/dropout_mode.h"
 
+#include <math.h>
+
 #include "base/keep.h"
 #include "plan/sizes.h"
 
@@ -19,13 +21,14 @@ enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
 
 /* Written by build/bench/fit_dropout_mode. */
 static const ordo_dropout_saving saving[] = {
-    { 64, -0.26, 0.54, -0.3 },  { 96, -0.16, 0.85, -7.0 },  { 128, -0.18, 0.68, 4.1 },
-    { 160, 0.48, 0.95, -58.9 }, { 192, 0.04, 1.68, -77.3 }, { 256, -0.56, 1.71, -47.1 },
+    { 64, -0.25, 0.53, 3.1 },   { 96, -0.15, 0.77, -14.2 },  { 128, -0.27, 0.76, 7.6 },
+    { 160, 0.45, 1.18, -75.3 }, { 192, 0.67, 1.35, -128.0 }, { 256, -0.49, 1.57, -44.1 },
 };
-enum { CLASSES = sizeof saving / sizeof saving[0], GENERATOR = 7 * 8, ROWS = 128, COLUMNS = 128 };
+enum { CLASSES = sizeof saving / sizeof saving[0], WIDE = 128, WAIT = 8 };
 
-static const double MAKE = 0.115e-12; /* seconds of that generator for one bit */
-static const double CALL = 67e-6;     /* one more kernel, where the host is the limit */
+static const double MAKE = 0.0943e-12; /* seconds for one bit, with 7 rounds and 8 bits */
+static const double CALL = 67e-6;      /* one more kernel, where the host is the limit */
+static const double IDLE = 32 * 1024;  /* bits of 128 columns that a worker could make at the end */
 
 /* The pairs of a row below `rows` and a column below `columns` with column - row <= diagonal. */
 static double pairs(double rows, double columns, double diagonal)
@@ -33,63 +36,65 @@ static double pairs(double rows, double columns, double diagonal)
     const double ends[2] = { rows + diagonal, diagonal };
     double sum[2];
     for (int i = 0; i < 2; i++) {
-        const double m = ends[i] < 0 ? 0 : ends[i], inside = m < columns ? m : columns;
+        const double m = fmax(ends[i], 0), inside = fmin(m, columns);
         sum[i] = inside * (inside + 1) / 2 + (m - inside) * columns;
     }
     return sum[0] - sum[1];
 }
 
-static int64_t pieces(int64_t length, int64_t piece)
+static double pieces(int64_t length, int64_t piece)
 {
-    return (length + piece - 1) / piece;
+    return (double)((length + piece - 1) / piece);
 }
 
-/* How much longer `count` units take on the workers than if all workers were always busy. */
-static double stretch(const ordo_plan *plan, double count)
+/* How much longer `count` equal units take than if all workers were always busy. */
+static double stretch(double workers, double count)
 {
-    const double workers = (double)plan->workers, waves = count / workers;
-    return waves >= 64 ? 1 : workers * (double)(int64_t)(waves + 1 - 1e-9) / count;
+    return ceil(count / workers) * workers / count;
 }
 
 static double all_bits(const ordo_problem *p)
 {
-    const double blocks =
-        (double)pieces(p->q_len, ORDO_KEEP_ROWS) * (double)pieces(p->kv_len, ORDO_KEEP_COLS);
-    return (double)ordo_plan_sequences(p) * (double)p->heads * blocks * ORDO_KEEP_ROWS *
-           ORDO_KEEP_COLS;
+    return (double)ordo_plan_sequences(p) * (double)p->heads * pieces(p->q_len, ORDO_KEEP_ROWS) *
+           pieces(p->kv_len, ORDO_KEEP_COLS) * ORDO_KEEP_ROWS * ORDO_KEEP_COLS;
 }
 
 ordo_dropout_terms ordo_plan_dropout_terms(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const ordo_run run = ordo_plan_run(plan, 1, p->q_len, p->kv_len);
-    const double low = (double)run.band.low, high = (double)run.band.high;
-    const double q = (double)p->q_len, kv = (double)p->kv_len;
-    const int cuts = (run.band.low != -ORDO_BAND_OPEN) + (run.band.high != ORDO_BAND_OPEN);
-    const int64_t rows = cuts && p->kv_len < p->q_len ? p->kv_len : p->q_len;
-    const double sequences = (double)ordo_plan_sequences(p), heads = sequences * (double)p->heads;
-    const double units = heads * (double)pieces(rows, ROWS), elements = all_bits(p);
-    double visible = q * kv;
-    if (cuts) { /* tiles that a mask cuts are computed whole */
-        visible = pairs(q, kv, high < kv ? high : kv) - pairs(q, kv, low - 1 > -q ? low - 1 : -q) +
-                  (double)cuts * COLUMNS * (double)rows;
-        visible = visible < q * kv ? visible : q * kv;
-    }
-    visible *= heads;
-    const int64_t steps = pieces(rows, plan->backward_tile.q) * (p->heads / p->kv_heads);
-    const int64_t keys = pieces(p->kv_len, COLUMNS);
-    const double chains = sequences * (double)p->kv_heads * (double)(keys < steps ? keys : steps);
-    const double generator = (double)(p->dropout.rounds * p->dropout.bits) / GENERATOR;
-    const bool hidden = p->layout == ORDO_DENSE && cuts && visible < elements;
+    const ordo_tile tile = plan->backward_tile;
+    const ordo_band band = ordo_plan_band(plan, p->q_len, p->kv_len);
+    const int edges = (band.low != -ORDO_BAND_OPEN) + (band.high != ORDO_BAND_OPEN);
+    const double q = (double)p->q_len, kv = (double)p->kv_len, workers = (double)plan->workers;
+    const double low = fmax(band.low - 1, -q), high = fmin(band.high, kv);
+    const double heads = (double)ordo_plan_sequences(p) * (double)p->heads;
+    const double group = (double)(p->heads / p->kv_heads);
+    const double units = heads * pieces(p->q_len, WIDE);
+    const double whole = p->mask == ORDO_MASK_FULL ? q * kv : pairs(q, kv, high);
+    /* Tiles that an edge of the mask cuts are computed whole. */
+    const double edge = edges * (double)(tile.q + tile.k) / 2 * fmin(q, kv);
+    const double visible = fmin(pairs(q, kv, high) - pairs(q, kv, low) + edge, q * kv);
+    const double idle = IDLE * workers * fmin(pieces(p->kv_len, WIDE), 64);
+    /* Chains of the backward pass, one for each tile of keys: the longest, in units of the work of
+     * a worker, and how much longer all take. Those of unequal length fill the workers better. */
+    const double area = (double)(tile.q * tile.k), keys = pieces(p->kv_len, tile.k);
+    const double steps = pieces(p->q_len, tile.q) * group;
+    const double rows = fmin(high - low + (double)(tile.q + tile.k), q);
+    const double longest = rows / (double)tile.q * group * area * workers / (heads * visible);
+    const double even = stretch(workers, heads / group * fmin(keys, steps));
+    const double slow = edges > 0 ? fmax(longest, 1 + 0.15 * longest) : even;
+    const double waiting = 1 + (tile.k < WIDE ? WAIT : 0) * (edges == 1 ? 2 : 1) / steps;
+    const double generator = (p->dropout.rounds - 1) * p->dropout.bits / 48.0;
+    const double some = heads * visible + (p->window.on ? 0 : idle), all = all_bits(p);
+    const double made = p->layout == ORDO_DENSE && edges > 0 ? fmin(some, all) : all;
     ordo_dropout_terms terms = {
-        .scores = visible * (stretch(plan, units) + 2 * stretch(plan, chains)) / 3,
+        .scores = heads * visible * (stretch(workers, units) + 2 * slow * waiting) / 3,
         .generator = generator,
-        .units = units,
-        .make_seconds = MAKE * generator * (hidden ? visible : elements) + CALL,
+        .units = units * (p->window.on ? fmin(visible / whole, 1) : 1),
+        .make_seconds = MAKE * generator * made + CALL,
     };
     while (terms.at < CLASSES - 1 && (double)p->head_dim > saving[terms.at].head_dim)
         terms.at++;
-    terms.generator *= (double)p->head_dim / saving[terms.at].head_dim;
     return terms;
 }
 
@@ -102,14 +107,6 @@ const ordo_dropout_saving *ordo_dropout_savings(int *count)
 {
     *count = CLASSES;
     return saving;
-}
-
-/* Whether the passes with given bits, the bits and the calls take less time than fused passes; the
- * bits are made once, or again for the backward pass. */
-static bool pays(const ordo_plan *plan, int times)
-{
-    const ordo_dropout_terms terms = ordo_plan_dropout_terms(plan);
-    return ordo_dropout_saved(&terms, &saving[terms.at]) > times * terms.make_seconds;
 }
 
 ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan)
@@ -136,7 +133,10 @@ void ordo_plan_advise(ordo_plan *plan, const ordo_machine *machine)
         (void)ordo_machine_get(machine, "memory_bytes", &memory); /* else there is enough */
     const bool fits = memory <= 0 || bytes * MAKE_SHARE <= memory;
     const bool keep = memory <= 0 || bytes * KEEP_SHARE <= memory;
-    if (plan->segments > 0 || (!ordo_plan_needs_bits(plan) && !pays(plan, keep ? 1 : 2)))
+    const ordo_dropout_terms terms = ordo_plan_dropout_terms(plan);
+    const double make = (keep ? 1 : 2) * terms.make_seconds; /* again for the backward pass */
+    const bool pays = ordo_dropout_saved(&terms, &saving[terms.at]) > make;
+    if (plan->segments > 0 || (!ordo_plan_needs_bits(plan) && !pays))
         return;
     if (fits)
         plan->dropout_mode = ORDO_DROPOUT_MODE_SEQUENTIAL;

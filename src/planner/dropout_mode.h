@@ -19,15 +19,15 @@ ORDO_FOR_LAB ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan);
 typedef struct ordo_dropout_saving {
     double head_dim; /* the largest of the class */
     double fixed;    /* picoseconds for each score */
-    double made;     /* the same for a generator of 7 rounds and 8 bits at that head size */
+    double made;     /* the same for a generator of 7 rounds and 8 bits */
     double start;    /* nanoseconds for 128 rows of a head */
 } ordo_dropout_saving;
 
 typedef struct ordo_dropout_terms {
     int at;              /* the class */
     double scores;       /* visible ones, more where workers wait for others */
-    double generator;    /* instructions over those of the generator and head size of `made` */
-    double units;        /* 128 rows of a head */
+    double generator;    /* instructions over those of the generator of `made` */
+    double units;        /* 128 rows of a head; under a window the share that it leaves */
     double make_seconds; /* making the bits, and the call for it */
 } ordo_dropout_terms;
 

@@ -4,8 +4,7 @@
 
 enum { PROBLEMS = 2000 };
 
-/* The same mode for at least 95 % of the problems, more than 3 % of the time lost for less than 1
- * %, and never more than 10 %. */
+/* The same mode for at least 95 % of the problems, and never more than 3 % of the time lost. */
 TEST(the_rule_chooses_as_the_model)
 {
     ordo_machine *h200 = NULL;
@@ -13,7 +12,7 @@ TEST(the_rule_chooses_as_the_model)
     CHECK_INT(ordo_machine_create(&h200, "h200"), ORDO_OK);
     CHECK_INT(ordo_model_create(&model, h200, ORDO_CALIBRATION_SILICON), ORDO_OK);
     const double call = constant(model, "call") * 1e-9;
-    int same = 0, above = 0, modes[ORDO_DROPOUT_MODES] = { 0 };
+    int same = 0, modes[ORDO_DROPOUT_MODES] = { 0 };
     double worst = 0;
     random_state = 20261118; /* not that of lab/bench/fit_dropout_mode.c */
     for (int i = 0; i < PROBLEMS; i++) {
@@ -24,16 +23,13 @@ TEST(the_rule_chooses_as_the_model)
         const double chosen = cost(&d.price, d.info.dropout_mode, d.info.dropout_keep_bits, call);
         const double best = cost(&d.price, d.price.mode, d.price.keep_bits, call);
         const double lost = chosen / best - 1;
-        above += lost > 0.03;
         worst = lost > worst ? lost : worst;
         ordo_plan_destroy(d.plan);
     }
-    printf("%d of %d as the model, %d lose more than 3 %% and none more than %.4f; %d fused, %d "
-           "sequential\n",
-           same, PROBLEMS, above, worst, modes[ORDO_DROPOUT_MODE_FUSED],
-           modes[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+    printf("%d of %d as the model, none loses more than %.4f; %d fused, %d sequential\n", same,
+           PROBLEMS, worst, modes[ORDO_DROPOUT_MODE_FUSED], modes[ORDO_DROPOUT_MODE_SEQUENTIAL]);
     CHECK(same >= 0.95 * PROBLEMS);
-    CHECK(above < 0.01 * PROBLEMS && worst <= 0.1);
+    CHECK(worst <= 0.03);
     CHECK(modes[ORDO_DROPOUT_MODE_FUSED] > PROBLEMS / 5);
     CHECK(modes[ORDO_DROPOUT_MODE_SEQUENTIAL] > PROBLEMS / 5);
     ordo_model_destroy(model);

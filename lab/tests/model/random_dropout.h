@@ -40,7 +40,8 @@ static inline ordo_problem draw(void)
     const int64_t layout = check_between(&random_state, 0, 7);
     if (layout == 0) {
         p.layout = ORDO_PACKED;
-        p.total_q = p.total_kv = p.batch * p.q_len - check_between(&random_state, 0, p.q_len);
+        p.total_q = p.total_kv =
+            p.batch * p.q_len - check_between(&random_state, 0, p.q_len - 1); /* not empty */
     } else if (layout == 1) {
         p.layout = ORDO_PADDED;
     }
