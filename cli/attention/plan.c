@@ -204,6 +204,15 @@ static int run_request(request *r)
     return status;
 }
 
+#define EXAMPLES                                                                                   \
+    "  ordo plan --heads 32 --kv-heads 8 --seq 4k --dim 128 --mask causal --dtype bf16\n"          \
+    "  ordo plan --seq 1k,4k,16k --heads 16 --dim 128 --dtype bf16 --machine h200 --json\n"        \
+    "  ordo plan --seq 1000 --order spt --tile-backward 64x128 --mask causal --check\n"            \
+    "  ordo plan --seq 4k --line | ordo plan --read -\n"                                           \
+    "  ordo plan --seq 8k --heads 32 --dtype bf16 --machine h200 --contract\n"
+#define MEMORY_EXAMPLE                                                                             \
+    "  ordo plan --seq 8k --heads 32 --dim 256 --dtype bf16 --machine h200 --memory\n"
+
 int cli_plan(int argc, char **argv)
 {
     request r = { 0 };
@@ -223,13 +232,7 @@ int cli_plan(int argc, char **argv)
         "plan --seq N [OPTIONS]",
         "Turn a problem into a plan: tiles, the order of every sum, workspace, and the levels of\n"
         "the promise that it keeps. A list of values makes one plan for each value.",
-        sections, 3,
-        "  ordo plan --heads 32 --kv-heads 8 --seq 4k --dim 128 --mask causal --dtype bf16\n"
-        "  ordo plan --seq 1k,4k,16k --heads 16 --dim 128 --dtype bf16 --machine h200 --json\n"
-        "  ordo plan --seq 1000 --order spt --tile-backward 64x128 --mask causal --check\n"
-        "  ordo plan --seq 4k --line | ordo plan --read -\n"
-        "  ordo plan --seq 8k --heads 32 --dim 256 --dtype bf16 --machine h200 --memory\n"
-        "  ordo plan --seq 8k --heads 32 --dtype bf16 --machine h200 --contract\n"
+        sections, 3, cli_lab() ? EXAMPLES MEMORY_EXAMPLE : EXAMPLES
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))
