@@ -44,7 +44,7 @@ static double pairs(double rows, double columns, double diagonal)
 
 static double pieces(int64_t length, int64_t piece)
 {
-    return (double)((length + piece - 1) / piece);
+    return ceil((double)length / (double)piece);
 }
 
 /* How much longer `count` equal units take than if all workers were always busy. */
@@ -68,7 +68,7 @@ ordo_dropout_terms ordo_plan_dropout_terms(const ordo_plan *plan)
     const double q = (double)p->q_len, kv = (double)p->kv_len, workers = (double)plan->workers;
     const double low = fmax(band.low - 1, -q), high = fmin(band.high, kv);
     const double heads = (double)ordo_plan_sequences(p) * (double)p->heads;
-    const double group = (double)(p->heads / p->kv_heads);
+    const double group = (double)p->heads / (double)p->kv_heads;
     const double units = heads * pieces(p->q_len, WIDE);
     const double whole = p->mask == ORDO_MASK_FULL ? q * kv : pairs(q, kv, high);
     /* Tiles that an edge of the mask cuts are computed whole. */
