@@ -116,22 +116,27 @@ static bool read_rest(request *r, const StableIValue *stack)
         return REFUSE("internal", "more: PyTorch cannot read its length");
     for (; at < count; at++) { /* owned before anything is refused */
         StableIValue item = 0;
-        if (at >= MORE || torch.torch_list_get_item(r->more_list, at, &item) != TORCH_DONE)
-            return REFUSE("argument", "more: %zu tensors", count);
-        r->more[at] = tensor_of(item);
+        if (torch.torch_list_get_item(r->more_list, at, &item) != TORCH_DONE)
+            return REFUSE("internal", "more: PyTorch cannot read it");
+        if (at < MORE)
+            r->more[at] = tensor_of(item);
+        else
+            release(tensor_of(item));
     }
     if (r->flags & ~(int64_t)KNOWN_FLAGS)
         return REFUSE("unsupported", "flags %" PRId64 ": expected those of this version, below %d",
                       r->flags, KNOWN_FLAGS + 1);
-    for (int i = MORE - 1; i >= 0; i--) { /* from the last: each goes up to its own place */
-        const bool named = r->flags >> i & 1;
-        if (named && (at == 0 || !more_names[i]))
-            return REFUSE("argument", "more: %zu tensors: expected one per flag", count);
-        if (named && --at != (size_t)i)
-            r->more[i] = r->more[at], r->more[at] = NULL;
+    size_t named = 0;
+    bool known = true;
+    for (int i = 0; i < MORE; i++) {
+        named += r->flags >> i & 1;
+        known = known && (more_names[i] || !(r->flags >> i & 1));
     }
-    if (at != 0)
+    if (named != count || !known)
         return REFUSE("argument", "more: %zu tensors: expected one per flag", count);
+    for (int i = MORE - 1; i >= 0; i--) /* from the last: each goes up to its own place */
+        if (r->flags >> i & 1 && --at != (size_t)i)
+            r->more[i] = r->more[at], r->more[at] = NULL;
     if (torch.torch_list_size(r->sizes_list, &count) != TORCH_DONE || (count && count != SIZES))
         return REFUSE("argument", "sizes: %zu numbers: expected none or %d", count, SIZES);
     for (size_t i = 0; i < count; i++) {

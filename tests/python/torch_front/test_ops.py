@@ -99,6 +99,15 @@ def test_unknown_flags_and_other_numbers_of_tensors_are_refused():
             torch.ops.ordo.forward(q, k, v, flags, 0.25, more)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 17])
+def test_a_refused_call_releases_its_tensors(count):
+    q, k, v = (drawn(2, 7, heads, 16) for heads in (4, 2, 2))
+    more = [torch.tensor([1, 2, 3]) for _ in range(count)]
+    with pytest.raises(RuntimeError, match="more: |rng.shape"):
+        torch.ops.ordo.forward(q.detach(), k.detach(), v.detach(), _front.RNG, 0.25, more)
+    assert [x._use_count() for x in more] == [1] * count
+
+
 def step(q, k, v, **keywords):
     return ordo.torch.attention(q, k, v, causal=True, **keywords)[0]
 
