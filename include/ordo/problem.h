@@ -124,7 +124,7 @@ typedef struct ordo_problem {
  * names the field, its value and what was expected. */
 ORDO_API ordo_status ordo_problem_check(const ordo_problem *problem);
 
-/* diag, as above, of a sequence of q_len rows and kv_len columns. */
+/* diag, as above, of a sequence of q_len rows and kv_len columns; a length below 0 counts as 0. */
 ORDO_API int64_t ordo_mask_diagonal(ordo_mask mask, int64_t q_len, int64_t kv_len);
 
 /* Names as the command spells them: "bf16", "causal-top-left", "packed", ...; "unknown" for other

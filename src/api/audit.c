@@ -120,7 +120,7 @@ ordo_status ordo_audit_check(const ordo_plan *plan, const ordo_call *call, ordo_
         return missing("difference");
     ORDO_TRY(open_audit(&a, plan, call, pass));
     ORDO_TRY(check_index(&a, index, count));
-    const bool blank = index + count > a.units;
+    const bool blank = count > 0 && index + count > a.units;
     const int64_t computed = count - blank;
     ordo_status status = ORDO_OK;
     if (computed > 0)

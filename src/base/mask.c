@@ -15,7 +15,7 @@ const char *ordo_mask_name(ordo_mask mask)
 
 int64_t ordo_mask_diagonal(ordo_mask mask, int64_t q_len, int64_t kv_len)
 {
-    return ordo_band_diagonal(mask, q_len, kv_len);
+    return ordo_band_diagonal(mask, q_len < 0 ? 0 : q_len, kv_len < 0 ? 0 : kv_len);
 }
 
 ordo_status ordo_check_mask(const char *field, ordo_mask mask)

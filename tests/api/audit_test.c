@@ -230,6 +230,29 @@ TEST(what_is_not_finite)
     case_close(&c);
 }
 
+/* No unit is compared where none is named, whichever the index is. */
+TEST(no_units_have_no_difference)
+{
+    attention_case c;
+    int64_t count = 0;
+    open_case(&c, ORDO_PADDED, 64);
+    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
+              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
+    CHECK(case_run(&c, emulator, 2) == ORDO_OK);
+    CHECK(ordo_audit_unit_count(cuda, &c.call, ORDO_AUDIT_FORWARD, &count) == ORDO_OK);
+    for (int64_t b = 1; b <= c.problem.batch; b++) /* some of these rows belong to no sequence */
+        c.call.lse[b * c.problem.heads * c.problem.q_len - 1] = 1;
+    CHECK(check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
+    for (int64_t index = 0; index <= count; index++) {
+        ordo_audit_difference d = ORDO_AUDIT_DIFFERENCE_INIT;
+        CHECK(ordo_audit_check(cuda, &c.call, ORDO_AUDIT_FORWARD, index, 0, &d) == ORDO_OK);
+        CHECK(!d.differs && d.count == 0);
+    }
+    ordo_plan_destroy(emulator);
+    ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
 TEST(what_cannot_be_audited_is_named)
 {
     attention_case c;
@@ -254,4 +277,4 @@ TEST(what_cannot_be_audited_is_named)
 
 CHECK_MAIN(RUN(a_wrong_bit_is_found_where_it_is), RUN(every_element_is_in_a_unit),
            RUN(an_empty_problem_has_a_unit), RUN(what_is_not_finite),
-           RUN(what_cannot_be_audited_is_named))
+           RUN(no_units_have_no_difference), RUN(what_cannot_be_audited_is_named))

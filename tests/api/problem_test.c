@@ -410,6 +410,9 @@ TEST(names)
     CHECK_INT(ordo_mask_diagonal(ORDO_MASK_FULL, 3, 10), 7);
     CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL, 10, 3), -7);
     CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL_TOP_LEFT, 3, 10), 0);
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL, INT64_MAX, 0), -INT64_MAX);
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_CAUSAL, INT64_MIN, INT64_MAX), INT64_MAX);
+    CHECK_INT(ordo_mask_diagonal(ORDO_MASK_FULL, INT64_MAX, INT64_MIN), -INT64_MAX);
     CHECK_TEXT(ordo_layout_name(ORDO_PACKED), "packed");
     CHECK_TEXT(ordo_layout_name((ordo_layout)9), "unknown");
 }
