@@ -271,8 +271,10 @@ static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
             whole = of->bits_needed && !parts;
         }
     }
-    return of->key.device_type == cuda_type ? run_cuda(of, r, pass, call, whole, parts)
-                                            : run_cpu(of, r, pass, call, whole, parts);
+    const bool done = of->key.device_type == cuda_type ? run_cuda(of, r, pass, call, whole, parts)
+                                                       : run_cpu(of, r, pass, call, whole, parts);
+    call->block_mask = NULL;
+    return done;
 }
 
 /* Make the device of the call current, if it is not. */
