@@ -145,6 +145,9 @@ def _converted(mask: Any, batch: int | None, heads: int | None) -> BlockMask:
             )
     rows, columns = mask.seq_lengths
     shape, blocks = mask.kv_num_blocks.shape[:2], -(-rows // BLOCK)
+    if mask.kv_num_blocks.shape[2] < blocks:  # a part of a mask, which has the lengths of the whole
+        found = f"block_mask.kv_num_blocks.shape {tuple(mask.kv_num_blocks.shape)}"
+        raise Error("shape", f"{found}: expected {blocks} rows of blocks, of {rows} rows")
     parts = _places(mask.kv_num_blocks, mask.kv_indices, blocks)
     fulls = _places(mask.full_kv_num_blocks, mask.full_kv_indices, blocks)
     first, last = _intervals(mask, parts, rows, columns)

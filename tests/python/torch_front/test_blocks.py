@@ -258,6 +258,9 @@ def test_refusals():
     refused("mask_mod: row 3 sees columns 0 and 3, but not 1", block_mask=odd)
     small = create_block_mask(causal, None, None, 400, 400, device="cpu", BLOCK_SIZE=64)
     refused("BLOCK_SIZE", block_mask=small)
+    part = flex_of(causal)[:, :, :2]
+    part.mask_mod = causal
+    refused(r"kv_num_blocks.shape \(1, 1, 2\): expected 4 rows of blocks, of 400", block_mask=part)
     refused("block_mask", block_mask=5)
     refused("block_mask.q_len 300", block_mask=ordo.BlockMask.from_chunks(300, 400, 7))
 
