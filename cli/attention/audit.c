@@ -21,6 +21,7 @@ typedef struct request {
     int pass; /* index in "forward|backward|both" */
     int64_t sample, threads;
     uint64_t seed;
+    bool seeded; /* --seed was given */
     cli_json_target json;
 } request;
 
@@ -337,6 +338,8 @@ static int run_audit(audit *a, const request *r)
         count++;
     if (count == 0)
         return cli_usage("expected a file: what `ordo run --save FILE` writes");
+    if (r->seeded && r->sample == 0)
+        return cli_usage("--seed: expected only with --sample");
     CLI_TRY(cli_audit_read(&a->record, r->files, count, r->plan, r->inputs));
     a->info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
     CLI_TRY(cli_library(ordo_plan_query(a->record.plan, &a->info)));
@@ -360,7 +363,7 @@ int cli_audit(int argc, char **argv)
     request r = { .pass = 2 };
     cli_option options[] = {
         OPT_INT("--sample", "N", &r.sample, 1, INT64_MAX, "check N units drawn at random"),
-        OPT_U64("--seed", "N", &r.seed, "of the draw (default 0)"),
+        OPT_U64("--seed", "N", &r.seed, "of the draw of --sample (default 0)"),
         OPT_CHOICE("--pass", "forward|backward|both", &r.pass, "what to check (default both)"),
         OPT_INT("--threads", "N", &r.threads, 1, MOST_THREADS, "(default: all cores)"),
         OPT_TEXT("--plan", "LINE", &r.plan, "the plan's line, if no file has it"),
@@ -388,6 +391,7 @@ int cli_audit(int argc, char **argv)
     audit a = { .lock = PTHREAD_MUTEX_INITIALIZER, .first = -1, .first_unknown = -1 };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
+        r.seeded = options[1].given;
         status = run_audit(&a, &r);
         cli_audit_free(&a.record);
         free(a.items);

@@ -33,13 +33,9 @@ static const double IDLE = 32 * 1024;  /* bits of 128 columns that a worker coul
 /* The pairs of a row below `rows` and a column below `columns` with column - row <= diagonal. */
 static double pairs(double rows, double columns, double diagonal)
 {
-    const double ends[2] = { rows + diagonal, diagonal };
-    double sum[2];
-    for (int i = 0; i < 2; i++) {
-        const double m = fmax(ends[i], 0), inside = fmin(m, columns);
-        sum[i] = inside * (inside + 1) / 2 + (m - inside) * columns;
-    }
-    return sum[0] - sum[1];
+    const double end = fmax(rows + diagonal, 0), begin = fmax(diagonal, 0);
+    const double a = fmin(end, columns), b = fmin(begin, columns);
+    return (a * (a + 1) / 2 + (end - a) * columns) - (b * (b + 1) / 2 + (begin - b) * columns);
 }
 
 static double pieces(int64_t length, int64_t piece)
@@ -75,15 +71,16 @@ ordo_dropout_terms ordo_plan_dropout_terms(const ordo_plan *plan)
     const double edge = edges * (double)(tile.q + tile.k) / 2 * fmin(q, kv);
     const double visible = fmin(pairs(q, kv, high) - pairs(q, kv, low) + edge, q * kv);
     const double idle = IDLE * workers * fmin(pieces(p->kv_len, WIDE), 64);
-    /* Chains of the backward pass, one for each tile of keys: the longest, in units of the work of
-     * a worker, and how much longer all take. Those of unequal length fill the workers better. */
+    /* The longest chain of the backward pass over the mean work of a worker, and how much longer
+     * all take than work alone: chains of narrow tiles also wait for each other's additions. */
     const double area = (double)(tile.q * tile.k), keys = pieces(p->kv_len, tile.k);
     const double steps = pieces(p->q_len, tile.q) * group;
     const double rows = fmin(high - low + (double)(tile.q + tile.k), q);
     const double longest = rows / (double)tile.q * group * area * workers / (heads * visible);
     const double even = stretch(workers, heads / group * fmin(keys, steps));
     const double slow = edges > 0 ? fmax(longest, 1 + 0.15 * longest) : even;
-    const double waiting = 1 + (tile.k < WIDE ? WAIT : 0) * (edges == 1 ? 2 : 1) / steps;
+    const double cut = edges > 0 ? fmin(2 * visible / (q * kv), 1) : 0;
+    const double waiting = 1 + (tile.k < WIDE ? WAIT : 0) * (1 + cut) / steps;
     const double generator = (p->dropout.rounds - 1) * p->dropout.bits / 48.0;
     const double some = heads * visible + (p->window.on ? 0 : idle), all = all_bits(p);
     const double made = p->layout == ORDO_DENSE && edges > 0 ? fmin(some, all) : all;

@@ -135,6 +135,7 @@ status 0 audit packed.safetensors
 status 0 audit one.safetensors
 prints "equal      every bit of 2 units: o lse"
 refuses 2 "--pass backward: no dq, dk or dv" audit one.safetensors --pass backward
+refuses 2 "--seed: expected only with --sample" audit one.safetensors --seed 7
 for tensor in q k v o lse; do
     descr="'<f2'" shape="(1, 70, 1, 64)" bytes=$((70 * 64 * 2))
     [ $tensor = lse ] && descr="'<f4'" shape="(1, 1, 70)" bytes=$((70 * 4))
