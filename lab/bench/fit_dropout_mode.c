@@ -69,8 +69,8 @@ static void least_squares(int count, int at, double noise, ordo_dropout_saving *
 
 static void improve(int count, int at, ordo_dropout_saving *s)
 {
-    double least = penalty(count, at, s);
-    for (double step = 0.32; step > 0.004; step /= 2)
+    double least = penalty(count, at, s), step = 0.32;
+    for (int halving = 0; halving < 7; halving++, step /= 2)
         for (int k = 0; k < 6; k++) {
             ordo_dropout_saving t = *s;
             double *value = k / 2 == 0 ? &t.fixed : k / 2 == 1 ? &t.made : &t.start;
