@@ -85,7 +85,8 @@ def audit(
     for name, value in (("sample", sample), ("threads", threads)):
         if integer(name, value):
             command.append(f"--{name}={integer(name, value)}")
-    command.append(f"--seed={integer('seed', seed, c_uint64)}")
+    if integer("seed", seed, c_uint64) or sample:
+        command.append(f"--seed={integer('seed', seed, c_uint64)}")
     command += [os.path.abspath(_path(x)) for x in files]  # none looks like an option
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode not in (0, 1):
