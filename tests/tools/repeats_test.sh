@@ -2,7 +2,7 @@
 # tools/check-repeats finds a passage of six lines that is written twice, whatever its indentation and
 # comments, and counts neither five lines nor lists of names.
 set -u
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+command -v python3 >/dev/null && command -v git >/dev/null || { echo "no python3 or no git"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
