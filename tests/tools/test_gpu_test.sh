@@ -1,6 +1,6 @@
 # tools/test-gpu counts what its stages say, ends one that hangs with all that it started, resumes,
 # keeps its budget, and always ends with one table: with stages made up for this test.
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+command -v python3 >/dev/null && command -v git >/dev/null || { echo "no python3 or no git"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export work
