@@ -4,35 +4,19 @@
  * one line. Doubles get the fewest digits that read back as the same number. */
 #include "kit/json.h"
 
+#include "base/json.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-
-int cli_utf8_length(const unsigned char *s)
-{
-    const int length = s[0] < 0x80   ? 1
-                       : s[0] < 0xc2 ? 0
-                       : s[0] < 0xe0 ? 2
-                       : s[0] < 0xf0 ? 3
-                       : s[0] < 0xf5 ? 4
-                                     : 0;
-    for (int i = 1; i < length; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    /* Overlong forms, surrogates, and what lies past the last code point. */
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return length;
-}
 
 static void quote(FILE *out, const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
     putc('"', out);
     while (*s) {
-        const int length = cli_utf8_length(s);
+        const int length = ordo_utf8_length(s);
         if (*s == '"' || *s == '\\')
             fprintf(out, "\\%c", *s);
         else if (*s == '\n')

@@ -28,7 +28,4 @@ void cli_json_real(cli_json *json, const char *key, double value); /* NaN, infin
 void cli_json_bool(cli_json *json, const char *key, bool value);
 void cli_json_null(cli_json *json, const char *key);
 
-/* Length of the UTF-8 sequence at s, which ends with a NUL somewhere; 0 if there is none. */
-int cli_utf8_length(const unsigned char *s);
-
 #endif

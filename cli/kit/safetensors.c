@@ -58,103 +58,103 @@ static const struct {
 enum { TYPES = sizeof types / sizeof types[0] };
 
 /* A text that was asked for. */
-static bool take_text(cli_json_reader *r, cli_metadata *to)
+static bool take_text(ordo_json *r, cli_metadata *to)
 {
     const size_t capacity = (size_t)(r->end - r->at) + 1;
     if (to->text)
-        return cli_json_bad(r, "no second text of the same name before this");
+        return ordo_json_bad(r, "no second text of the same name before this");
     char *text = malloc(capacity);
     if (text == NULL)
-        return cli_json_bad(r, "more memory");
-    const bool good = cli_json_string(r, text, capacity);
+        return ordo_json_bad(r, "more memory");
+    const bool good = ordo_json_string(r, text, capacity);
     to->text = good ? realloc(text, strlen(text) + 1) : NULL;
     if (to->text == NULL)
         free(text);
-    return good && (to->text || cli_json_bad(r, "more memory"));
+    return good && (to->text || ordo_json_bad(r, "more memory"));
 }
 
 /* {"any": "text", ...} */
-static bool read_metadata(cli_json_reader *r, cli_metadata *texts, size_t count)
+static bool read_metadata(ordo_json *r, cli_metadata *texts, size_t count)
 {
     char key[64], text[16];
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
+    while (ordo_json_next(r, '}', &first)) {
         size_t x = 0;
-        if (!cli_json_key(r, key, sizeof key))
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         while (x < count && strcmp(texts[x].name, key) != 0)
             x++;
-        if (!(x < count ? take_text(r, &texts[x]) : cli_json_string(r, text, sizeof text)))
+        if (!(x < count ? take_text(r, &texts[x]) : ordo_json_string(r, text, sizeof text)))
             return false;
     }
     return !r->bad;
 }
 
-static bool read_shape(cli_json_reader *r, entry *e)
+static bool read_shape(ordo_json *r, entry *e)
 {
     bool first = true;
-    while (cli_json_next(r, ']', &first)) {
+    while (ordo_json_next(r, ']', &first)) {
         if (e->dims == CLI_ARRAY_DIMS)
-            return cli_json_bad(r, "at most 8 dimensions");
-        if (!cli_json_count(r, &e->shape[e->dims++]))
+            return ordo_json_bad(r, "at most 8 dimensions");
+        if (!ordo_json_count(r, &e->shape[e->dims++]))
             return false;
     }
     return !r->bad;
 }
 
-static bool read_offsets(cli_json_reader *r, entry *e)
+static bool read_offsets(ordo_json *r, entry *e)
 {
     int64_t offsets[2] = { 0 };
     int count = 0;
     bool first = true;
-    while (cli_json_next(r, ']', &first)) {
+    while (ordo_json_next(r, ']', &first)) {
         if (count == 2)
-            return cli_json_bad(r, "two offsets");
-        if (!cli_json_count(r, &offsets[count++]))
+            return ordo_json_bad(r, "two offsets");
+        if (!ordo_json_count(r, &offsets[count++]))
             return false;
     }
     e->begin = offsets[0];
     e->end = offsets[1];
-    return count == 2 && !r->bad ? true : cli_json_bad(r, "two offsets");
+    return count == 2 && !r->bad ? true : ordo_json_bad(r, "two offsets");
 }
 
-static bool read_entry(cli_json_reader *r, entry *e)
+static bool read_entry(ordo_json *r, entry *e)
 {
     static const char *const keys[] = { "dtype", "shape", "data_offsets" };
     bool seen[3] = { false }, first = true;
-    while (cli_json_next(r, '}', &first)) {
+    while (ordo_json_next(r, '}', &first)) {
         char key[16];
         int which = 0;
-        if (!cli_json_key(r, key, sizeof key))
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         while (which < 3 && strcmp(key, keys[which]) != 0)
             which++;
         if (which == 3 || seen[which])
-            return cli_json_bad(r, "dtype, shape and data_offsets, each once");
+            return ordo_json_bad(r, "dtype, shape and data_offsets, each once");
         seen[which] = true;
-        if (!(which == 0   ? cli_json_string(r, e->dtype, sizeof e->dtype)
+        if (!(which == 0   ? ordo_json_string(r, e->dtype, sizeof e->dtype)
               : which == 1 ? read_shape(r, e)
                            : read_offsets(r, e)))
             return false;
     }
     if (!r->bad && !(seen[0] && seen[1] && seen[2]))
-        return cli_json_bad(r, "dtype, shape and data_offsets before this");
+        return ordo_json_bad(r, "dtype, shape and data_offsets before this");
     return !r->bad;
 }
 
-static bool entry_fits(cli_json_reader *r, const entry *e, int64_t data_bytes, int *type)
+static bool entry_fits(ordo_json *r, const entry *e, int64_t data_bytes, int *type)
 {
     int64_t bytes;
     if (e->begin > e->end || e->end > data_bytes)
-        return cli_json_bad(r, "offsets inside the data before this");
+        return ordo_json_bad(r, "offsets inside the data before this");
     for (*type = 0; *type < TYPES && strcmp(types[*type].name, e->dtype) != 0;)
         ++*type;
     if (*type == TYPES) /* a type younger than this reader: no array of ours */
         return true;
     if (!cli_array_size(e->shape, e->dims, types[*type].width, &bytes))
-        return cli_json_bad(r, "a shape of less than 2^62 bytes before this");
+        return ordo_json_bad(r, "a shape of less than 2^62 bytes before this");
     if (bytes != e->end - e->begin)
-        return cli_json_bad(r, "offsets that fit the shape before this");
+        return ordo_json_bad(r, "offsets that fit the shape before this");
     return true;
 }
 
@@ -173,16 +173,15 @@ static bool add_range(ranges *list, const entry *e)
 }
 
 /* `path` marks the array as found: its name for now, the file's path in the end. */
-static bool take_entry(cli_json_reader *r, const entry *e, int type, const char *name,
-                       cli_array *array)
+static bool take_entry(ordo_json *r, const entry *e, int type, const char *name, cli_array *array)
 {
     if (array->path)
-        return cli_json_bad(r, "no second array of the same name before this");
+        return ordo_json_bad(r, "no second array of the same name before this");
     if (type == TYPES || types[type].element < 0) {
         char expected[128];
         snprintf(expected, sizeof expected, "%s as F32, F16 or BF16 before this, not %s", e->name,
                  e->dtype);
-        return cli_json_bad(r, expected);
+        return ordo_json_bad(r, expected);
     }
     array->path = name;
     array->element = (cli_element)types[type].element;
@@ -193,15 +192,15 @@ static bool take_entry(cli_json_reader *r, const entry *e, int type, const char 
     return true;
 }
 
-static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const *names,
-                        size_t count, char other[CLI_ARRAY_NAME], cli_metadata *texts,
-                        size_t text_count, int64_t data_bytes, ranges *list)
+static bool read_header(ordo_json *r, cli_array *arrays, const char *const *names, size_t count,
+                        char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
+                        int64_t data_bytes, ranges *list)
 {
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
+    while (ordo_json_next(r, '}', &first)) {
         entry e = { .dims = 0 };
         int type = TYPES;
-        if (!cli_json_key(r, e.name, sizeof e.name))
+        if (!ordo_json_key(r, e.name, sizeof e.name))
             return false;
         if (strcmp(e.name, "__metadata__") == 0) {
             if (!read_metadata(r, texts, text_count))
@@ -218,9 +217,9 @@ static bool read_header(cli_json_reader *r, cli_array *arrays, const char *const
         if (which == count && other)
             memcpy(other, e.name, sizeof e.name);
         if (!add_range(list, &e))
-            return cli_json_bad(r, "more memory");
+            return ordo_json_bad(r, "more memory");
     }
-    return cli_json_done(r);
+    return ordo_json_done(r);
 }
 
 static int by_begin(const void *a, const void *b)
@@ -255,7 +254,7 @@ bool cli_safetensors_parse(cli_array *arrays, const char *const *names, size_t c
                            char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
                            const char *header, size_t length, int64_t file_bytes, char why[CLI_WHY])
 {
-    cli_json_reader r = cli_json_reader_of(header, length);
+    ordo_json r = ordo_json_of(header, length);
     ranges list = { 0 };
     const int64_t start = 8 + (int64_t)length, data_bytes = file_bytes - start;
     bool good = length > 0 && header[0] == '{';

@@ -77,12 +77,12 @@ typedef struct figures {
     double sm;                     /* bytes per score */
 } figures;
 
-static bool read_figures(cli_json_reader *r, figures *f)
+static bool read_figures(ordo_json *r, figures *f)
 {
     char key[32], name[32];
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         double *to = strcmp(key, "ours_bwd") == 0 ? &f->ours
                      : strcmp(key, "sm") == 0     ? &f->sm
@@ -91,28 +91,28 @@ static bool read_figures(cli_json_reader *r, figures *f)
             snprintf(name, sizeof name, "%s_bwd", cli_form_names[i]);
             to = strcmp(key, name) == 0 ? &f->forms[i] : NULL;
         }
-        const bool null = cli_json_peek(r) == 'n'; /* not counted */
-        if (!(to && !null ? cli_json_number(r, to) : cli_json_skip(r)))
+        const bool null = ordo_json_peek(r) == 'n'; /* not counted */
+        if (!(to && !null ? cli_json_number(r, to) : ordo_json_skip(r)))
             return false;
     }
     return !r->bad;
 }
 
-static bool read_row(cli_json_reader *r, figures *f)
+static bool read_row(ordo_json *r, figures *f)
 {
     char key[32];
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         const bool read = strcmp(key, "dim") == 0     ? cli_json_number(r, &f->dim)
                           : strcmp(key, "seq") == 0   ? cli_json_number(r, &f->seq)
                           : strcmp(key, "v_dim") == 0 ? cli_json_number(r, &f->v_dim)
-                          : strcmp(key, "mask") == 0  ? cli_json_string(r, f->mask, sizeof f->mask)
-                          : strcmp(key, "form") == 0  ? cli_json_string(r, f->form, sizeof f->form)
-                          : strcmp(key, "pass") == 0  ? cli_json_string(r, f->pass, sizeof f->pass)
+                          : strcmp(key, "mask") == 0  ? ordo_json_string(r, f->mask, sizeof f->mask)
+                          : strcmp(key, "form") == 0  ? ordo_json_string(r, f->form, sizeof f->form)
+                          : strcmp(key, "pass") == 0  ? ordo_json_string(r, f->pass, sizeof f->pass)
                           : strcmp(key, "figures") == 0 ? read_figures(r, f)
-                                                        : cli_json_skip(r);
+                                                        : ordo_json_skip(r);
         if (!read)
             return false;
     }
@@ -139,20 +139,20 @@ static void take(cli_crossover *c, const figures *f)
     }
 }
 
-static bool read_document(cli_json_reader *r, void *into)
+static bool read_document(ordo_json *r, void *into)
 {
     char key[32];
     bool first = true, found = false;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         if (strcmp(key, "rows") != 0) {
-            if (!cli_json_skip(r))
+            if (!ordo_json_skip(r))
                 return false;
             continue;
         }
         found = true;
-        for (bool row = true; cli_json_next(r, ']', &row);) {
+        for (bool row = true; ordo_json_next(r, ']', &row);) {
             figures f = { .dim = 0 };
             if (!read_row(r, &f))
                 return false;
@@ -161,7 +161,7 @@ static bool read_document(cli_json_reader *r, void *into)
         if (r->bad)
             return false;
     }
-    return r->bad ? false : found ? cli_json_done(r) : cli_json_bad(r, "\"rows\" of head sizes");
+    return r->bad ? false : found ? ordo_json_done(r) : ordo_json_bad(r, "\"rows\" of head sizes");
 }
 
 /* ---- output ---- */

@@ -59,24 +59,24 @@ static const field fields[] = {
 };
 
 /* A number, or the median of a spread. */
-static bool read_spread(cli_json_reader *r, double *value)
+static bool read_spread(ordo_json *r, double *value)
 {
     char key[CLI_MEASURED_WORD];
     bool first = true;
-    if (cli_json_peek(r) != '{')
+    if (ordo_json_peek(r) != '{')
         return cli_json_number(r, value);
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
-        if (!(strcmp(key, "median") == 0 ? cli_json_number(r, value) : cli_json_skip(r)))
+        if (!(strcmp(key, "median") == 0 ? cli_json_number(r, value) : ordo_json_skip(r)))
             return false;
     }
     return !r->bad;
 }
 
-static bool read_members(cli_json_reader *r, cli_measured_row *to);
+static bool read_members(ordo_json *r, cli_measured_row *to);
 
-static bool read_member(cli_json_reader *r, const char *key, cli_measured_row *to)
+static bool read_member(ordo_json *r, const char *key, cli_measured_row *to)
 {
     if (strcmp(key, "seconds") == 0)
         return read_spread(r, &to->seconds);
@@ -85,40 +85,40 @@ static bool read_member(cli_json_reader *r, const char *key, cli_measured_row *t
     if (strcmp(key, "problem") == 0)
         return read_members(r, to);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        if (strcmp(fields[i].name, key) != 0 || cli_json_peek(r) == 'n') /* null */
+        if (strcmp(fields[i].name, key) != 0 || ordo_json_peek(r) == 'n') /* null */
             continue;
         char *at = (char *)to + fields[i].at;
         if (fields[i].kind == 0)
             return cli_json_number(r, (double *)(void *)at);
         if (fields[i].kind == 2)
-            return cli_json_flag(r, (bool *)(void *)at);
-        return cli_json_string(r, at,
-                               strcmp(key, "label") == 0 ? sizeof to->label : CLI_MEASURED_WORD);
+            return ordo_json_flag(r, (bool *)(void *)at);
+        return ordo_json_string(r, at,
+                                strcmp(key, "label") == 0 ? sizeof to->label : CLI_MEASURED_WORD);
     }
-    return cli_json_skip(r);
+    return ordo_json_skip(r);
 }
 
-static bool read_members(cli_json_reader *r, cli_measured_row *to)
+static bool read_members(ordo_json *r, cli_measured_row *to)
 {
     char key[CLI_MEASURED_WORD];
     bool first = true;
-    while (cli_json_next(r, '}', &first))
-        if (!cli_json_key(r, key, sizeof key) || !read_member(r, key, to))
+    while (ordo_json_next(r, '}', &first))
+        if (!ordo_json_key(r, key, sizeof key) || !read_member(r, key, to))
             return false;
     return !r->bad;
 }
 
-static bool read_results(cli_json_reader *r, cli_measured *t)
+static bool read_results(ordo_json *r, cli_measured *t)
 {
     size_t room = 0;
     bool first = true;
     t->count = 0;
-    while (cli_json_next(r, ']', &first)) {
+    while (ordo_json_next(r, ']', &first)) {
         if (t->count == room) {
             room = room ? 2 * room : 64;
             cli_measured_row *more = realloc(t->rows, room * sizeof *more);
             if (!more)
-                return cli_json_bad(r, "less, for want of memory");
+                return ordo_json_bad(r, "less, for want of memory");
             t->rows = more;
         }
         t->rows[t->count] = (cli_measured_row) { .seconds = 0 };
@@ -129,22 +129,22 @@ static bool read_results(cli_json_reader *r, cli_measured *t)
     return !r->bad;
 }
 
-static bool read_document(cli_json_reader *r, void *into)
+static bool read_document(ordo_json *r, void *into)
 {
     cli_measured *t = into;
     char key[CLI_MEASURED_WORD];
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         const bool read = strcmp(key, "results") == 0 && !t->rows ? read_results(r, t)
                           : strcmp(key, "machine") == 0
-                              ? cli_json_string(r, t->machine, sizeof t->machine)
-                              : cli_json_skip(r);
+                              ? ordo_json_string(r, t->machine, sizeof t->machine)
+                              : ordo_json_skip(r);
         if (!read)
             return false;
     }
-    return cli_json_done(r);
+    return ordo_json_done(r);
 }
 
 int cli_measured_read(cli_measured *t, const char *path)

@@ -159,13 +159,13 @@ static ordo_operator *add(cli_operators *list, const stated *s, int kind)
 
 /* ---- a file ---- */
 
-static bool read_after(cli_json_reader *r, cli_operators *list, size_t *count)
+static bool read_after(ordo_json *r, cli_operators *list, size_t *count)
 {
     bool first = true;
-    while (cli_json_next(r, ']', &first)) {
+    while (ordo_json_next(r, ']', &first)) {
         if (*count == CLI_OPERATOR_AFTER)
-            return cli_json_bad(r, "at most 8 names in \"after\"");
-        if (!cli_json_string(r, list->waits[list->count][(*count)++], CLI_OPERATOR_NAME))
+            return ordo_json_bad(r, "at most 8 names in \"after\"");
+        if (!ordo_json_string(r, list->waits[list->count][(*count)++], CLI_OPERATOR_NAME))
             return false;
     }
     return !r->bad;
@@ -184,9 +184,9 @@ static const char *expected_in(range of, double x)
     return NULL;
 }
 
-static bool read_in_range(cli_json_reader *r, const char *key, range of, double *value)
+static bool read_in_range(ordo_json *r, const char *key, range of, double *value)
 {
-    (void)cli_json_peek(r); /* skips blanks */
+    (void)ordo_json_peek(r); /* skips blanks */
     const char *text = r->at;
     if (!cli_json_number(r, value))
         return false;
@@ -197,40 +197,40 @@ static bool read_in_range(cli_json_reader *r, const char *key, range of, double 
     snprintf(said, sizeof said, "%s for \"%s\", not %.*s", expected, key, (int)(r->at - text),
              text);
     r->at = text;
-    return cli_json_bad(r, said);
+    return ordo_json_bad(r, said);
 }
 
-static bool read_member(cli_json_reader *r, const char *key, stated *s)
+static bool read_member(ordo_json *r, const char *key, stated *s)
 {
     if (strcmp(key, "name") == 0)
-        return cli_json_string(r, s->name, sizeof s->name);
+        return ordo_json_string(r, s->name, sizeof s->name);
     if (strcmp(key, "kind") == 0)
-        return cli_json_string(r, s->kind, sizeof s->kind);
+        return ordo_json_string(r, s->kind, sizeof s->kind);
     if (strcmp(key, "precision") == 0)
-        return cli_json_string(r, s->precision, sizeof s->precision);
+        return ordo_json_string(r, s->precision, sizeof s->precision);
     if (strcmp(key, "generator") == 0)
-        return cli_json_string(r, s->generator, sizeof s->generator);
+        return ordo_json_string(r, s->generator, sizeof s->generator);
     if (strcmp(key, "causal") == 0)
-        return cli_json_flag(r, &s->causal);
+        return ordo_json_flag(r, &s->causal);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (strcmp(numbers[i].name, key) == 0)
             return read_in_range(r, key, numbers[i].range,
                                  (double *)(void *)((char *)s + numbers[i].at));
     char said[96];
     snprintf(said, sizeof said, "a key of a kernel, not \"%.40s\"", key);
-    return cli_json_bad(r, said);
+    return ordo_json_bad(r, said);
 }
 
-static bool read_kernel(cli_json_reader *r, cli_operators *list)
+static bool read_kernel(ordo_json *r, cli_operators *list)
 {
     stated s = { .m = 0 };
     char key[CLI_OPERATOR_NAME];
     size_t waits = 0;
     bool first = true;
     if (list->count == ORDO_OPERATORS_MOST)
-        return cli_json_bad(r, "at most 256 kernels");
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+        return ordo_json_bad(r, "at most 256 kernels");
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         if (!(strcmp(key, "after") == 0 ? read_after(r, list, &waits) : read_member(r, key, &s)))
             return false;
@@ -239,34 +239,34 @@ static bool read_kernel(cli_json_reader *r, cli_operators *list)
         return false;
     const int kind = s.kind[0] == '\0' ? -1 : word_of(s.kind, kinds, KINDS);
     if (kind < 0)
-        return cli_json_bad(r, "\"kind\" gemm, attention, attention-backward, rng, memory, norm, "
-                               "optimizer, all-reduce or measured");
+        return ordo_json_bad(r, "\"kind\" gemm, attention, attention-backward, rng, memory, norm, "
+                                "optimizer, all-reduce or measured");
     ordo_operator *o = add(list, &s, kind);
     o->after_count = waits;
     return true;
 }
 
-static bool read_document(cli_json_reader *r, void *into)
+static bool read_document(ordo_json *r, void *into)
 {
     cli_operators *list = into;
     char key[CLI_OPERATOR_NAME];
     bool first = true;
-    while (cli_json_next(r, '}', &first)) {
-        if (!cli_json_key(r, key, sizeof key))
+    while (ordo_json_next(r, '}', &first)) {
+        if (!ordo_json_key(r, key, sizeof key))
             return false;
         bool element = true;
         if (strcmp(key, "kernels") != 0) {
             char said[96];
             snprintf(said, sizeof said, "\"kernels\", not \"%.40s\"", key);
-            return cli_json_bad(r, said);
+            return ordo_json_bad(r, said);
         }
-        while (cli_json_next(r, ']', &element))
+        while (ordo_json_next(r, ']', &element))
             if (!read_kernel(r, list))
                 return false;
         if (r->bad)
             return false;
     }
-    return cli_json_done(r);
+    return ordo_json_done(r);
 }
 
 static size_t find_name(const cli_operators *list, size_t from, const char *name)

@@ -5,9 +5,10 @@
  * lines that are no valid header or step are damage: counted and ignored. */
 #include "record/record.h"
 
+#include "base/decimal.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "ordo/digest.h"
-#include "record/json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -53,15 +54,67 @@ static bool no_memory(line *l)
     return false;
 }
 
-/* The value at hand as text of its own; a key given twice counts as it came last. */
+/* The value at hand as text of its own, without blanks between tokens; a key given twice counts as
+ * it came last. */
 static bool read_text(ordo_json *j, char **text, line *l)
 {
-    char *from, *end;
-    if (!ordo_json_raw(j, &from, &end))
+    (void)ordo_json_peek(j);
+    const char *from = j->at;
+    if (!ordo_json_skip(j))
         return false;
     free(*text);
-    *text = strndup(from, (size_t)(end - from));
-    return *text != NULL || no_memory(l);
+    char *to = *text = malloc((size_t)(j->at - from) + 1);
+    if (!to)
+        return no_memory(l);
+    bool quoted = false;
+    for (; from < j->at; from++) {
+        if (*from == '"')
+            quoted = !quoted;
+        else if (!quoted && strchr(" \t\r\n", *from))
+            continue;
+        else if (*from == '\\')
+            *to++ = *from++;
+        *to++ = *from;
+    }
+    *to = '\0';
+    return true;
+}
+
+/* Where the next string may be decoded: in its place, for the text of a line is the reader's. */
+static char *here(ordo_json *j)
+{
+    (void)ordo_json_peek(j);
+    return (char *)(uintptr_t)j->at;
+}
+
+/* 16 hexadecimal digits as a string. */
+static bool read_digest(ordo_json *j, uint64_t *value)
+{
+    char text[32], *end;
+    if (!ordo_json_string(j, text, sizeof text))
+        return false;
+    *value = strtoull(text, &end, 16);
+    if (end != text + 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
+        return ordo_json_bad(j, "16 hexadecimal digits before this");
+    return true;
+}
+
+/* NaN for null, and for a number that base/decimal.h does not read exactly. */
+static bool read_real(ordo_json *j, double *value)
+{
+    const char *from;
+    *value = NAN;
+    if (ordo_json_peek(j) == 'n')
+        return ordo_json_skip(j);
+    if (!ordo_json_number(j, &from))
+        return false;
+    const bool negative = *from == '-';
+    from += negative;
+    if (!ordo_decimal_read(from, (size_t)(j->at - from), value))
+        *value = NAN;
+    else if (negative)
+        *value = -*value;
+    return true;
 }
 
 /* Remove a word of the form " word=value" from a text. */
@@ -104,9 +157,9 @@ static bool add_digest(line *l, const char *name, bool gradient, uint64_t value)
 static bool read_digests(ordo_json *j, line *l, bool gradient)
 {
     for (bool first = true; ordo_json_next(j, '}', &first);) {
-        char *name;
+        char *name = here(j);
         uint64_t value;
-        if (!ordo_json_key(j, &name) || !ordo_json_digest(j, &value) ||
+        if (!ordo_json_key(j, name, SIZE_MAX) || !read_digest(j, &value) ||
             !add_digest(l, name, gradient, value))
             return false;
     }
@@ -115,8 +168,8 @@ static bool read_digests(ordo_json *j, line *l, bool gradient)
 
 static bool read_digest_name(ordo_json *j, line *l)
 {
-    char *name;
-    if (!ordo_json_string(j, &name))
+    char *name = here(j);
+    if (!ordo_json_string(j, name, SIZE_MAX))
         return false;
     l->other_digest = strcmp(name, ORDO_DIGEST_NAME) != 0;
     return true;
@@ -124,7 +177,6 @@ static bool read_digest_name(ordo_json *j, line *l)
 
 static bool read_member(ordo_json *j, const char *key, line *l)
 {
-    char *from, *end;
     if (strcmp(key, "ordo_record") == 0) {
         l->kind = LINE_HEADER;
         return ordo_json_int(j, &l->format);
@@ -134,9 +186,9 @@ static bool read_member(ordo_json *j, const char *key, line *l)
         return ordo_json_int(j, &l->step.step);
     }
     if (strcmp(key, "loss") == 0)
-        return l->step.has_loss = ordo_json_digest(j, &l->step.loss);
+        return l->step.has_loss = read_digest(j, &l->step.loss);
     if (strcmp(key, "loss_value") == 0)
-        return ordo_json_real(j, &l->step.loss_value);
+        return read_real(j, &l->step.loss_value);
     if (strcmp(key, "ranks") == 0)
         return ordo_json_int(j, &l->session.ranks);
     if (strcmp(key, "rank") == 0)
@@ -157,18 +209,19 @@ static bool read_member(ordo_json *j, const char *key, line *l)
     for (int i = 0; i < 4; i++)
         if (strcmp(key, texts[i].key) == 0)
             return read_text(j, texts[i].text, l);
-    return ordo_json_raw(j, &from, &end); /* of a later version */
+    return ordo_json_skip(j); /* of a later version */
 }
 
 /* Read one line; everything in it is freed unless its kind says that it counts. */
 static line read_line(char *text, size_t length, ordo_names *names)
 {
     line l = { .session = { .ranks = 1 }, .step = { .loss_value = NAN }, .names = names };
-    ordo_json j = { text, text + length, false };
-    char *key;
+    ordo_json j = ordo_json_of(text, length);
     bool good = true;
-    for (bool first = true; good && ordo_json_next(&j, '}', &first);)
-        good = ordo_json_key(&j, &key) && read_member(&j, key, &l);
+    for (bool first = true; good && ordo_json_next(&j, '}', &first);) {
+        char *key = here(&j);
+        good = ordo_json_key(&j, key, SIZE_MAX) && read_member(&j, key, &l);
+    }
     if (l.kind != LINE_NO_MEMORY && !(good && !j.bad && ordo_json_done(&j)))
         l.kind = LINE_OTHER;
     if (l.kind != LINE_HEADER) {

@@ -87,11 +87,11 @@ TEST(strings_decode_to_utf8)
 {
     static const char text[] = "\"a\\u00e9\\ud83d\\ude00\\n\\/\xc3\xa9\"";
     char out[32];
-    cli_json_reader r = cli_json_reader_of(text, sizeof text - 1);
-    CHECK(cli_json_string(&r, out, sizeof out) && cli_json_done(&r));
+    ordo_json r = ordo_json_of(text, sizeof text - 1);
+    CHECK(ordo_json_string(&r, out, sizeof out) && ordo_json_done(&r));
     CHECK(strcmp(out, "a\xc3\xa9\xf0\x9f\x98\x80\n/\xc3\xa9") == 0);
-    r = cli_json_reader_of(text, sizeof text - 1);
-    CHECK(cli_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
+    r = ordo_json_of(text, sizeof text - 1);
+    CHECK(ordo_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
 }
 
 CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(metadata), RUN(other_arrays),
