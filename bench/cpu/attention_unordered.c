@@ -84,9 +84,9 @@ int main(void)
         free(first);
         return 1;
     }
-    setenv("ORDO_CPU_DELAY", "300", 1);
+    ordo_delay_turns(300);
     const int ordered = repeat("plan order", ordo_attention_backward, plan, &tensors, &call, first);
-    unsetenv("ORDO_CPU_DELAY");
+    ordo_delay_turns(0);
     arrival_delay = 300;
     const int unordered = repeat("arrival", backward_unordered, plan, &tensors, &call, first);
     printf("in plan order %d result%s, in order of arrival %d different ones, of %d runs\n",

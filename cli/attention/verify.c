@@ -148,7 +148,6 @@ static int finish(request *r)
         return cli_out_of_memory();
     if (r->runs.delay_us < 0) /* not given */
         r->runs.delay_us = backend == ORDO_BACKEND_CPU ? 100 : 0;
-    unsetenv("ORDO_CPU_DELAY"); /* delays come and go with the checks */
     return CLI_OK;
 }
 

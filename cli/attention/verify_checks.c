@@ -117,7 +117,6 @@ static int repeat(trial *t, const ordo_plan *plan, int64_t threads, cli_check *c
 static int check_threads(trial *t, int64_t threads, int64_t delay_us)
 {
     cli_check *c = cli_verify_add(t->report);
-    char text[24];
     int used =
         snprintf(c->name, sizeof c->name, "%" PRId64 " thread%s", threads, threads == 1 ? "" : "s");
     if (delay_us > 0)
@@ -125,10 +124,9 @@ static int check_threads(trial *t, int64_t threads, int64_t delay_us)
                  delay_us);
     if (threads != t->report->is.threads && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
-    snprintf(text, sizeof text, "%" PRId64, delay_us);
-    setenv("ORDO_CPU_DELAY", text, 1);
+    ordo_delay_turns(delay_us);
     const int status = repeat(t, t->plan, threads, c);
-    unsetenv("ORDO_CPU_DELAY");
+    ordo_delay_turns(0);
     return status;
 }
 

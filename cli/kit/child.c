@@ -42,7 +42,7 @@ static bool is_named(const char *variable, const char *name)
     return strncmp(variable, name, length) == 0 && variable[length] == '=';
 }
 
-/* The environment of this process without three variables; the strings are borrowed. */
+/* The environment of this process without two variables; the strings are borrowed. */
 static char **environment(char *ask, char *target)
 {
     size_t count = 0, used = 0;
@@ -52,8 +52,7 @@ static char **environment(char *ask, char *target)
     if (made == NULL)
         return NULL;
     for (size_t i = 0; i < count; i++)
-        if (!is_named(environ[i], ASK) && !is_named(environ[i], "ORDO_CPU") &&
-            !is_named(environ[i], "ORDO_CPU_DELAY"))
+        if (!is_named(environ[i], ASK) && !is_named(environ[i], "ORDO_CPU"))
             made[used++] = environ[i];
     made[used++] = ask;
     if (*target)

@@ -166,6 +166,11 @@ typedef struct ordo_call {
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 
+/* For tests of the promise: in CPU backward passes that begin after this call, in any thread of the
+ * process, each thread sleeps for a random time of up to `us` microseconds before it adds to dq, so
+ * that the order of arrival varies. 0, as at the start, is no delay; at most 999999. */
+ORDO_API void ordo_delay_turns(int64_t us);
+
 /* Results over disjoint sets of keys that are to be merged, as a ring over sequence shards computes
  * them. */
 typedef struct ordo_combine {

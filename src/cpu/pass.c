@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,13 @@ static ordo_status take_workspace(ordo_cpu_pass *pass)
                            : ordo_fail(ORDO_ERR_MEMORY, "workspace: %zu bytes", (size_t)bytes);
 }
 
+static atomic_int longest_delay; /* in microseconds, of passes that begin from now on */
+
+void ordo_delay_turns(int64_t us)
+{
+    atomic_store(&longest_delay, us < 0 ? 0 : us > 999999 ? 999999 : (int)us);
+}
+
 ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const ordo_call *call)
 {
     const ordo_problem *p = &plan->problem;
@@ -89,8 +97,7 @@ ordo_status ordo_cpu_pass_open(ordo_cpu_pass *pass, const ordo_plan *plan, const
         pass->keep = ordo_keep_of(&p->dropout, seed, offset);
         pass->keep_scale = (float)ordo_keep_scale(&p->dropout);
     }
-    const char *delay = getenv("ORDO_CPU_DELAY");
-    pass->delay_us = delay ? atoi(delay) : 0;
+    pass->delay_us = atomic_load(&longest_delay);
     pass->sequences = calloc((size_t)p->batch + 1, sizeof *pass->sequences);
     if (!pass->sequences)
         return ordo_fail(ORDO_ERR_MEMORY, "batch %lld: no memory for its lengths",

@@ -48,9 +48,9 @@ TEST(a_thousand_repeats_under_load)
         case_results one = case_keep(&c);
         for (int repeat = 0; repeat < 1000; repeat++) {
             if (repeat % 5 == 0)
-                setenv("ORDO_CPU_DELAY", "5", 1);
+                ordo_delay_turns(5);
             CHECK(case_run(&c, plan, 1 + repeat % 9) == ORDO_OK);
-            unsetenv("ORDO_CPU_DELAY");
+            ordo_delay_turns(0);
             if (!case_same(&c, &one, "repeats"))
                 break;
         }

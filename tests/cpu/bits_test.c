@@ -125,11 +125,11 @@ TEST(repeats_under_load_and_delays)
         run(&c, plan, 1);
         case_results one = case_keep(&c);
         for (int repeat = 0; repeat < 34; repeat++) {
-            setenv("ORDO_CPU_DELAY", repeat % 2 ? "30" : "2", 1);
+            ordo_delay_turns(repeat % 2 ? 30 : 2);
             run(&c, plan, 2 + repeat % 7);
             case_same(&c, &one, "delays");
         }
-        unsetenv("ORDO_CPU_DELAY");
+        ordo_delay_turns(0);
         case_drop(&one);
         ordo_plan_destroy(plan);
         case_close(&c);

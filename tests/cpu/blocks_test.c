@@ -67,9 +67,9 @@ TEST(what_changes_no_bit)
         block_run(&c, plan, 1);
         case_results one = case_keep(&c);
         for (int threads = 2; threads <= 9; threads += 7) {
-            setenv("ORDO_CPU_DELAY", "20", 1);
+            ordo_delay_turns(20);
             block_run(&c, plan, threads);
-            unsetenv("ORDO_CPU_DELAY");
+            ordo_delay_turns(0);
             case_same(&c, &one, "threads and delays");
         }
         ordo_cpu_kernels_force(ordo_cpu_kernels_named("generic"));

@@ -79,11 +79,11 @@ TEST(one_head)
             case_put(&c, c.call.v.data, 200 * row + 1, NAN);
             case_put(&c, c.call.v.data, 31, -INFINITY);
         }
-        CHECK(setenv("ORDO_CPU_DELAY", kind % 2 ? "50" : "0", 1) == 0);
+        ordo_delay_turns(kind % 2 ? 50 : 0);
         compare(&c, NULL);
         case_close(&c);
     }
-    CHECK(unsetenv("ORDO_CPU_DELAY") == 0);
+    ordo_delay_turns(0);
 }
 
 /* Symmetric units of two key tiles are two chains, and need no others beside them. */
