@@ -168,9 +168,9 @@ __global__ void __launch_bounds__(384, 1)
                 wgmma_wait<1>();
                 m.arrive(Z::Q_EMPTY + 8 * stage);
             }
-            const uint32_t next_phase = (j + 1) >> 1 & 1;
+            const uint32_t next_parity = (j + 1) >> 1 & 1;
             if (!last)
-                mbar_wait(Z::Q_FULL + 8 * other, next_phase);
+                mbar_wait(Z::Q_FULL + 8 * other, next_parity);
             wgmma_pin(sc);
             wgmma_fence();
             m.s(sc, other); /* after the last step: of whatever is there, and dropped */
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(384, 1)
             if (!first) /* barriers are looked at while the tensor cores work */
                 m.wait_dq(j - 1);
             if (!last)
-                mbar_wait(Z::DO_FULL + 8 * other, next_phase);
+                mbar_wait(Z::DO_FULL + 8 * other, next_parity);
             wgmma_wait<1>();
             wgmma_pin(dq);
             if (QUERIES && !first)

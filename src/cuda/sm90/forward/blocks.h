@@ -94,7 +94,7 @@ template <class Z>
 ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, uint32_t drawn)
 {
     const uint32_t stage = forward_q_stage<Z>(drawn), full = Z::Q_FULL + 8 * stage;
-    mbar_wait(Z::Q_EMPTY + 8 * stage, forward_q_phase<Z>(drawn) ^ 1);
+    mbar_wait(Z::Q_EMPTY + 8 * stage, forward_q_parity<Z>(drawn) ^ 1);
     const forward_record *const record = forward_record_of<Z>(smem, drawn);
     mbar_expect(full, Z::Q_BYTES);
     const int row = record->q_row + record->row, head = record->head, batch = record->batch;
@@ -132,7 +132,7 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
         if (ticket < units) /* in the shadow of the loads issued so far */
             listed_describe<D, DV>(args, ticket, smem, drawn);
     }
-    mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_phase<Z>(drawn) ^ 1);
+    mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_parity<Z>(drawn) ^ 1);
     forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
 }

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
     const bool usual = ordo_keep_tile_makes(&maker);
     float o[DV / 2];
     uint32_t p[Z::COLUMNS / 4];
-    int stage = 0, phase = 0;
+    int stage = 0, parity = 0;
     uint32_t q_low = q_low0;
 
     auto scores = [&](float(&s)[Z::COLUMNS / 2], int at) {
@@ -85,14 +85,14 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
     auto advance = [&] {
         if (++stage == Z::STAGES) {
             stage = 0;
-            phase ^= 1;
+            parity ^= 1;
         }
     };
     /* A key tile that only other warpgroups see: release it and let the next warpgroup issue. */
     auto pass_on = [&](uint32_t k_empty) {
-        mbar_wait(Z::K_FULL + 8 * stage, phase);
+        mbar_wait(Z::K_FULL + 8 * stage, parity);
         mbar_arrive_warp(k_empty, lane);
-        mbar_wait(Z::V_FULL + 8 * stage, phase);
+        mbar_wait(Z::V_FULL + 8 * stage, parity);
         mbar_arrive_warp(Z::V_EMPTY + 8 * stage, lane);
         named_sync(PINGPONG + mine, 256);
         named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         named_arrive(PINGPONG, 256);
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
-        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
+        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
         const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
         const forward_slot unit =
             GENERAL ? forward_slot() : forward_slot_read<Z>(drawn); /* if not */
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         int32_t listed = 0; /* of the tile at hand: what its stage says */
         const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if BLOCKS */
         auto look = [&] {
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            mbar_wait(Z::K_FULL + 8 * stage, parity);
             listed = load_shared(Z::TILE + 4 * stage);
             tile = listed & LISTED_TILE;
         };
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         auto zero_v = [&] {
             const int valid = kv_len - tile * Z::COLUMNS;
             if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
-                mbar_wait(Z::V_FULL + 8 * stage, phase);
+                mbar_wait(Z::V_FULL + 8 * stage, parity);
                 zero_rows(Z::V + stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, valid, threadIdx.x,
                           OWN + mine);
             }
@@ -293,10 +293,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
             }
         };
 
-        int last_stage = stage, last_phase = phase;
+        int last_stage = stage, last_parity = parity;
         { /* the first tile: scores only */
             float s[Z::COLUMNS / 2];
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            mbar_wait(Z::K_FULL + 8 * stage, parity);
             wgmma_pin(s);
             wgmma_fence();
             scores(s, stage);
@@ -315,14 +315,14 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         auto step = [&](auto cut) {
             float s[Z::COLUMNS / 2];
             given();
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            mbar_wait(Z::K_FULL + 8 * stage, parity);
             named_sync(PINGPONG + mine, 256);
             wgmma_pin(s);
             wgmma_pin(o);
             wgmma_fence();
             scores(s, stage);
             wgmma_commit();
-            mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+            mbar_wait(Z::V_FULL + 8 * last_stage, last_parity);
             wgmma_fence();
             outputs(last_stage);
             wgmma_commit();
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
             for (int i = 0; i < DV / 2; i++)
                 o[i] *= state.shrink[i / 2 % 2];
             last_stage = stage;
-            last_phase = phase;
+            last_parity = parity;
             advance();
         };
         /* A loop of their own for whole tiles takes registers that not every instance has. */
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         }
         if (!Z::O_IN_Q)
             mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
-        mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+        mbar_wait(Z::V_FULL + 8 * last_stage, last_parity);
         wgmma_pin(o);
         wgmma_fence();
         outputs(last_stage);

@@ -119,13 +119,13 @@ template <class Z> ORDO_DEVICE void forward_barriers(void)
     mbar_init_fence();
 }
 
-/* Stage and phase of Q for unit number `drawn` of a block. */
+/* Stage and parity of Q for unit number `drawn` of a block. */
 template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
 {
     return Z::Q_STAGES == 1 ? 0 : drawn & 1;
 }
 
-template <class Z> ORDO_DEVICE uint32_t forward_q_phase(uint32_t drawn)
+template <class Z> ORDO_DEVICE uint32_t forward_q_parity(uint32_t drawn)
 {
     return Z::Q_STAGES == 1 ? drawn & 1 : drawn >> 1 & 1;
 }
@@ -224,7 +224,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
     using Z = forward_shape<D, DV, GENERAL>;
     const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
     const int units = forward_units<GENERAL>(args);
-    int k_stage = 0, k_phase = 1, v_stage = 0, v_phase = 1;
+    int k_stage = 0, k_parity = 1, v_stage = 0, v_parity = 1;
     uint32_t drawn = 0; /* units so far */
     if constexpr (GENERAL)
         if ((int)blockIdx.x < units)
@@ -234,7 +234,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         const forward_from from =
             forward_loads<D, DV, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
         auto load_k = [&](int tile) {
-            mbar_wait(Z::K_EMPTY + 8 * k_stage, k_phase);
+            mbar_wait(Z::K_EMPTY + 8 * k_stage, k_parity);
             mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
@@ -243,11 +243,11 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                          from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++k_stage == Z::STAGES) {
                 k_stage = 0;
-                k_phase ^= 1;
+                k_parity ^= 1;
             }
         };
         load_k(from.last); /* its stage is free before Q's */
-        mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+        mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
         if constexpr (!GENERAL)
             forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
         mbar_expect(q_full, Z::Q_BYTES);
@@ -261,7 +261,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         for (int tile = from.last; tile >= first; tile--) {
             if (tile > first)
                 load_k(tile - 1);
-            mbar_wait(Z::V_EMPTY + 8 * v_stage, v_phase);
+            mbar_wait(Z::V_EMPTY + 8 * v_stage, v_parity);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);
 #pragma unroll
             for (int p = 0; p < Z::V_PANELS; p++)
@@ -270,7 +270,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                          from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
             if (++v_stage == Z::STAGES) {
                 v_stage = 0;
-                v_phase ^= 1;
+                v_parity ^= 1;
             }
             if constexpr (GENERAL) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
@@ -279,7 +279,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         ticket = next;
     }
     const uint32_t q_stage = forward_q_stage<Z>(drawn);
-    mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_phase<Z>(drawn) ^ 1);
+    mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
     if constexpr (GENERAL)
         forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     else

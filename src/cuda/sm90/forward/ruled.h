@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     float s[Z::COLUMNS / 2], o[D / 2];
     uint32_t p[Z::COLUMNS / 4], q_low = 0;
-    int stage = 0, phase = 0, last_stage = 0, last_phase = 0;
+    int stage = 0, parity = 0, last_stage = 0, last_parity = 0;
 
     auto issue_scores = [&] {
         const uint32_t k_low = k_low0 + stage * (Z::K_BYTES / 16);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
     };
     auto issue_outputs = [&] { /* of the tile before */
                                const uint32_t v_low = v_low0 + last_stage * (Z::V_BYTES / 16);
-                               mbar_wait(Z::V_FULL + 8 * last_stage, last_phase);
+                               mbar_wait(Z::V_FULL + 8 * last_stage, last_parity);
                                wgmma_fence();
 #pragma unroll
                                for (int k = 0; k < Z::COLUMNS / 16; k++)
@@ -92,14 +92,14 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
     auto advance = [&] {
         if (++stage == Z::STAGES) {
             stage = 0;
-            phase ^= 1;
+            parity ^= 1;
         }
     };
     /* A key tile that only other warpgroups see: release it and let the next warpgroup issue. */
     auto pass_on = [&] {
-        mbar_wait(Z::K_FULL + 8 * stage, phase);
+        mbar_wait(Z::K_FULL + 8 * stage, parity);
         mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
-        mbar_wait(Z::V_FULL + 8 * stage, phase);
+        mbar_wait(Z::V_FULL + 8 * stage, parity);
         mbar_arrive_warp(Z::V_EMPTY + 8 * stage, lane);
         named_sync(PINGPONG + mine, 256);
         named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
         named_arrive(PINGPONG, 256);
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
-        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_phase<Z>(drawn));
+        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
         const forward_record &record = *forward_record_of<Z>(smem, drawn);
         if (record.head < 0)
             break;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
             if (end > record.kv_len) {
                 mask_end(s, record.kv_len - from);
                 if (args.batch.table) {
-                    mbar_wait(Z::V_FULL + 8 * stage, phase);
+                    mbar_wait(Z::V_FULL + 8 * stage, parity);
                     zero_rows(Z::V + stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS,
                               record.kv_len - at, threadIdx.x, OWN + mine);
                 }
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
             row_softmax(s, top[1], args.scale_log2, state, 1);
         };
 
-        mbar_wait(Z::K_FULL + 8 * stage, phase);
+        mbar_wait(Z::K_FULL + 8 * stage, parity);
         issue_scores();
         wgmma_commit(); /* no outputs yet */
 #pragma unroll 1
@@ -196,11 +196,11 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
             for (int i = 0; i < D / 2; i++)
                 o[i] *= state.shrink[i / 2 % 2];
             last_stage = stage;
-            last_phase = phase;
+            last_parity = parity;
             advance();
             if (--tile < stop)
                 break;
-            mbar_wait(Z::K_FULL + 8 * stage, phase);
+            mbar_wait(Z::K_FULL + 8 * stage, parity);
             named_sync(PINGPONG + mine, 256);
             issue_scores();
             issue_outputs();

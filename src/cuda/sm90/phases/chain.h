@@ -55,7 +55,7 @@ template <int D, int DV, bool F16> struct chain_math {
     using Z = chain_shape<D, DV>;
     const ordo_phase_chains &args;
     const int x;           /* thread of the warpgroup */
-    uint32_t stage, phase; /* of the step at hand */
+    uint32_t stage, parity; /* of the step at hand */
     uint32_t j;            /* steps of this block so far */
 
     __device__ __forceinline__ void arrive(uint32_t bar) const
@@ -70,7 +70,7 @@ template <int D, int DV, bool F16> struct chain_math {
 
     __device__ __forceinline__ int32_t of_step(int place) const
     {
-        return load_shared(Z::record(stage, phase) + 4 * place);
+        return load_shared(Z::record(stage, parity) + 4 * place);
     }
 
     __device__ __forceinline__ void advance(void)
@@ -78,24 +78,24 @@ template <int D, int DV, bool F16> struct chain_math {
         j++;
         if (++stage == Z::STAGES) {
             stage = 0;
-            phase ^= 1;
+            parity ^= 1;
         }
     }
 
     __device__ __forceinline__ uint32_t q(void) const
     {
-        return Z::q(stage, phase);
+        return Z::q(stage, parity);
     }
 
     __device__ __forceinline__ uint32_t dout(void) const
     {
-        return Z::dout(stage, phase);
+        return Z::dout(stage, parity);
     }
 
     /* Q; and dO, if it has no barrier of its own. */
     __device__ __forceinline__ void wait_q(void) const
     {
-        mbar_wait(Z::Q_FULL + 8 * stage, phase);
+        mbar_wait(Z::Q_FULL + 8 * stage, parity);
     }
 
     /* dO, if it has a barrier of its own. Both consumer warpgroups wait for both barriers of a step
@@ -104,7 +104,7 @@ template <int D, int DV, bool F16> struct chain_math {
     __device__ __forceinline__ void wait_dout(void) const
     {
         if (Z::SWAPPED)
-            mbar_wait(Z::DOUT_FULL + 8 * stage, phase);
+            mbar_wait(Z::DOUT_FULL + 8 * stage, parity);
     }
 
     /* dP has read dO. Where a stage is released as a whole, dK does it. */

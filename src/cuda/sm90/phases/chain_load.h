@@ -60,19 +60,19 @@ template <int D, int DV> struct chain_shape {
     static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
 
     /* Q, dO and the record of a step, by its stage and the parity of the uses of that stage. */
-    static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t phase)
+    static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t parity)
     {
-        return RING + stage * STAGE_BYTES + (SWAPPED ? phase * V_BYTES : 0);
+        return RING + stage * STAGE_BYTES + (SWAPPED ? parity * V_BYTES : 0);
     }
 
-    static __device__ __forceinline__ uint32_t dout(uint32_t stage, uint32_t phase)
+    static __device__ __forceinline__ uint32_t dout(uint32_t stage, uint32_t parity)
     {
-        return RING + stage * STAGE_BYTES + (SWAPPED ? (phase ^ 1) * K_BYTES : K_BYTES);
+        return RING + stage * STAGE_BYTES + (SWAPPED ? (parity ^ 1) * K_BYTES : K_BYTES);
     }
 
-    static __device__ __forceinline__ uint32_t record(uint32_t stage, uint32_t phase)
+    static __device__ __forceinline__ uint32_t record(uint32_t stage, uint32_t parity)
     {
-        return STEP + (SWAPPED ? phase * STAGES + stage : stage) * STEP_BYTES;
+        return STEP + (SWAPPED ? parity * STAGES + stage : stage) * STEP_BYTES;
     }
 };
 
@@ -92,7 +92,7 @@ template <int D, int DV> struct chain_loader {
     using Z = chain_shape<D, DV>;
     const ordo_phase_chains &args;
     const uint64_t reused; /* L2 policy */
-    uint32_t stage, phase, units;
+    uint32_t stage, parity, units;
 
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int sequence, int head,
                                                int key, int steps, int ends)
@@ -127,9 +127,9 @@ template <int D, int DV> struct chain_loader {
         const ordo_phase_factors *const f = args.product.factors;
         const uint32_t q_full = Z::Q_FULL + 8 * stage, dout_full = Z::DOUT_FULL + 8 * stage;
         const int q_bytes = Z::K_BYTES + Z::STAT_BYTES, dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
-        const uint32_t at = Z::record(stage, phase);
+        const uint32_t at = Z::record(stage, parity);
         const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
-        mbar_wait(Z::DOUT_EMPTY + 8 * stage, phase ^ 1);
+        mbar_wait(Z::DOUT_EMPTY + 8 * stage, parity ^ 1);
         store_shared(at + 4 * STEP_ROW, row);
         store_shared(at + 4 * STEP_CUT, cut);
         store_shared(
@@ -137,18 +137,18 @@ template <int D, int DV> struct chain_loader {
             __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
         store_shared(at + 4 * STEP_LINE, line);
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
-        wide_load<D>(Z::q(stage, phase), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
+        wide_load<D>(Z::q(stage, parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
         if (Z::SWAPPED) {
-            mbar_wait(Z::Q_EMPTY + 8 * stage, phase ^ 1);
+            mbar_wait(Z::Q_EMPTY + 8 * stage, parity ^ 1);
             mbar_expect(dout_full, dout_bytes);
         }
-        wide_load<DV>(Z::dout(stage, phase), &f[0].b, dout_full, s.q_row + row, q_head, s.batch,
+        wide_load<DV>(Z::dout(stage, parity), &f[0].b, dout_full, s.q_row + row, q_head, s.batch,
                       reused);
         bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, dout_full);
         if (++stage == Z::STAGES) {
             stage = 0;
-            phase ^= 1;
+            parity ^= 1;
         }
     }
 

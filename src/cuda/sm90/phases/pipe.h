@@ -51,14 +51,14 @@ template <int N> struct phase_shape {
 
 /* A place in the ring. */
 struct phase_ring {
-    uint32_t stage, phase;
+    uint32_t stage, parity;
 };
 
 template <int N> ORDO_DEVICE void phase_advance(phase_ring &ring)
 {
     if (++ring.stage == phase_shape<N>::STAGES) {
         ring.stage = 0;
-        ring.phase ^= 1;
+        ring.parity ^= 1;
     }
 }
 
@@ -101,7 +101,7 @@ template <int N> struct phase_loader {
     /* Wait until the next stage is empty. */
     __device__ __forceinline__ void take(void) const
     {
-        mbar_wait(Z::EMPTY + 8 * ring.stage, ring.phase ^ 1);
+        mbar_wait(Z::EMPTY + 8 * ring.stage, ring.parity ^ 1);
     }
 
     /* Word `place` of the record of the unit whose first stage has been taken. */
@@ -144,7 +144,7 @@ template <int N> struct phase_consumer {
     /* Wait for a unit's first stage: then its record can be read. */
     __device__ __forceinline__ void wait(void) const
     {
-        mbar_wait(Z::FULL + 8 * ring.stage, ring.phase);
+        mbar_wait(Z::FULL + 8 * ring.stage, ring.parity);
     }
 
     __device__ __forceinline__ int32_t told(int place) const
@@ -180,7 +180,7 @@ template <int N> struct phase_consumer {
             const uint32_t b = Z::RING + ring.stage * Z::STAGE_BYTES + Z::A_BYTES;
             const uint32_t a_low = ordo_descriptor_low(a, A_ROWS ? PHASE_BOX_BYTES : 16);
             const uint32_t b_low = ordo_descriptor_low(b, B_ROWS ? PHASE_BOX_BYTES : 16);
-            mbar_wait(Z::FULL + 8 * ring.stage, ring.phase);
+            mbar_wait(Z::FULL + 8 * ring.stage, ring.parity);
             if (B_ROWS && ragged) {
                 const int valid = load_shared(Z::VALID + 4 * ring.stage);
                 if (valid < PHASE_STEP)
