@@ -203,8 +203,8 @@ static ordo_status check_residency(const ordo_run *run, int32_t workers, bool pi
 
 /* ---- */
 
-/* Two heads of a run differ only in their walk's kind and phase: check each kind once. Waves
- * give every head its own phase. */
+/* Two heads of a run differ only in their walk's kind and `missing`: check each kind once. Waves
+ * give every head its own number. */
 static ordo_status check_heads(const ordo_run *run, uint64_t *pairs)
 {
     const int32_t heads = run->sequences * run->kv_heads;

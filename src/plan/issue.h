@@ -74,9 +74,9 @@ ORDO_HD ordo_walk ordo_run_walk(const ordo_run *run, int32_t head)
     walk.nq = ordo_band_query_tiles(&run->band);
     walk.nk = ordo_band_key_tiles(&run->band);
     walk.group = run->group > 0 ? run->group : run->workers;
-    walk.phase = 0;
+    walk.missing = 0;
     if (run->group == 0) /* waves: the head begins where the one before it ended */
-        walk.phase = (int32_t)((int64_t)head * ordo_walk_units(&walk) % run->workers);
+        walk.missing = (int32_t)((int64_t)head * ordo_walk_units(&walk) % run->workers);
     return walk;
 }
 

@@ -36,9 +36,9 @@ typedef enum ordo_walk_kind {
 typedef struct ordo_walk {
     ordo_band band;
     ordo_walk_kind kind;
-    int32_t nq, nk; /* tile counts */
-    int32_t group;  /* shift: key tiles, symmetric: pairs of them; in one cyclic group */
-    int32_t phase;  /* units missing from the first group; 0 except for waves */
+    int32_t nq, nk;  /* tile counts */
+    int32_t group;   /* shift: key tiles, symmetric: pairs of them; in one cyclic group */
+    int32_t missing; /* units missing from the first group; 0 except for waves */
 } ordo_walk;
 
 /* A unit is what one worker takes at a time: one key tile, or a folded pair of key tiles. */
@@ -50,7 +50,7 @@ ORDO_HD int32_t ordo_walk_units(const ordo_walk *walk)
 /* The cyclic group of unit u: units [first, last]. */
 ORDO_HD ordo_span ordo_walk_group(const ordo_walk *walk, int32_t u)
 {
-    const int32_t begin = (u + walk->phase) / walk->group * walk->group - walk->phase;
+    const int32_t begin = (u + walk->missing) / walk->group * walk->group - walk->missing;
     ordo_span group;
     group.first = ordo_max32(begin, 0);
     group.last = ordo_min32(begin + walk->group, ordo_walk_units(walk)) - 1;

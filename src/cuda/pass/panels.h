@@ -88,7 +88,7 @@ ORDO_HD ordo_phase_walk ordo_phase_visits(const ordo_cuda_sequence *s,
 {
     ordo_walk chain;
     chain.band = ordo_sequence_band(s, PHASE_ROWS, keys);
-    chain.nq = chain.nk = chain.group = chain.phase = 0;            /* for other orders */
+    chain.nq = chain.nk = chain.group = chain.missing = 0;          /* for other orders */
     chain.kind = down ? ORDO_WALK_DESCENDING : ORDO_WALK_ASCENDING; /* plans have no other here */
     const int32_t steps = ordo_walk_steps(&chain, block), visit = ordo_walk_visit(&chain, block, 0);
     const int32_t low = panel->tile - s->query_tile, high = low + panel->tiles - 1;
