@@ -123,14 +123,14 @@ class Block:
         }
 
     def interference(self, seconds: float) -> dict:
-        """A product and a mask beside each other; on the CPU nothing."""
+        """A product and the making of keep bits beside each other; on the CPU nothing."""
         i = structs.ordo_block_interference()
         lib.ordo_block_interfere(self.runner, seconds, byref(i))
         said = {f"{name}_ms": 1e3 * getattr(i, name) for name, kind in i._fields_[:-1]}
         return said | {
             "product_slowdown": i.product_beside / i.product - 1,
-            "mask_slowdown": i.mask_beside / i.mask - 1,
-            "hidden": (i.then - i.both) / i.mask,
+            "bits_slowdown": i.bits_beside / i.bits - 1,
+            "hidden": (i.then - i.both) / i.bits,
             "dropping_alone": i.dropping / i.attention - 1,
             "algorithm": i.algorithm.decode(),
         }

@@ -58,22 +58,22 @@ def print_targets(made: dict, markdown: bool) -> None:
         lines.append([*line, percent(made.get("generation", {}).get(mode))])
     head = ["mode", "ms", "samples", "turns", "dropout", "generation"]
     print(h200.table([head, *lines], markdown))
-    if made.get("mask_ms"):
-        print(f"\nmask, ms in each turn: {' '.join(f'{ms:.4f}' for ms in made['mask_ms'])}")
+    if made.get("bits_ms"):
+        print(f"\nkeep bits, ms in each turn: {' '.join(f'{ms:.4f}' for ms in made['bits_ms'])}")
     print()
 
 
 def print_interference(rows: list[dict], markdown: bool) -> None:
-    print("interference, 8k x 4k: QKV projection and mask; hidden: share of the mask\n")
-    keys = ("product_slowdown", "mask_slowdown", "hidden", "dropping_alone")
+    print("interference, 8k x 4k: QKV projection and keep bits; hidden: share of the bits\n")
+    keys = ("product_slowdown", "bits_slowdown", "hidden", "dropping_alone")
     lines = []
     for made in rows:
         found, trace = made["said"].get("interference", {}), made["said"].get("trace", {})
         line = [made["what"]["precision"], made["what"]["way"], number(found.get("product_ms"))]
-        line += [number(found.get(f"{key}_ms")) for key in ("mask", "then", "both")]
+        line += [number(found.get(f"{key}_ms")) for key in ("bits", "then", "both")]
         line += [percent(found.get(key)) for key in keys] + [percent(trace.get("inside"))]
         lines.append([*line, found.get("algorithm", made["said"].get("refused", "-"))])
-    head = ["precision", "way", "product", "mask", "then", "both", *keys, "inside", "algorithm"]
+    head = ["precision", "way", "product", "bits", "then", "both", *keys, "inside", "algorithm"]
     print(h200.table([head, *lines], markdown) + "\n")
 
 

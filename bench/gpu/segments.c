@@ -217,7 +217,7 @@ static bool run_problem(lab *l, int64_t seq, ordo_mask mask, const int64_t *segm
         }
     printf("\n%" PRId64 " tokens, %s, %d heads of %d, p 0.1: a whole mask is %.0f MiB\n", seq,
            mask == ORDO_MASK_FULL ? "full" : "causal", HEADS, DIM,
-           (double)rows[0].info.dropout_mask_bytes / 0x1p20);
+           (double)rows[0].info.keep_bits_bytes / 0x1p20);
     const bool same = print_rows(rows, count, rounds);
     for (int i = 0; i < count; i++)
         ordo_plan_destroy(rows[i].plan);

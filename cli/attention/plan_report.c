@@ -57,17 +57,17 @@ static void print_mode(const cli_plan_report *r)
     if (r->info.segments > 0) {
         printf(", %" PRId64 " segments of rows: each pass makes its keep bits, %" PRIu64
                " of %" PRIu64 " B in memory\n",
-               r->info.segments, r->info.segment_bytes, r->info.dropout_mask_bytes);
+               r->info.segments, r->info.segment_bytes, r->info.keep_bits_bytes);
         return;
     }
     if (r->info.dropout_mode == ORDO_DROPOUT_MODE_PIPELINED) {
-        printf(": %" PRIu64 " B of keep bits; expected --segments or --mask-memory\n",
-               r->info.dropout_mask_bytes);
+        printf(": %" PRIu64 " B of keep bits; expected --segments or --keep-bits-memory\n",
+               r->info.keep_bits_bytes);
         return;
     }
     printf(", %s: make the keep bits %s (%" PRIu64 " B",
-           r->info.dropout_keep_bits ? "keep" : "regenerate",
-           r->info.dropout_keep_bits ? "once" : "before each pass", r->info.dropout_mask_bytes);
+           r->info.keep_bits_reused ? "keep" : "regenerate",
+           r->info.keep_bits_reused ? "once" : "before each pass", r->info.keep_bits_bytes);
     if (r->forecast.priced) {
         fputs(", ", stdout);
         print_time(r->forecast.rng_ns);
@@ -203,8 +203,8 @@ static void dropout_json(cli_json *json, const ordo_plan_info *info)
     cli_json_int(json, "threshold", info->dropout_threshold);
     cli_json_real(json, "p_used", info->dropout_p_used);
     cli_json_text(json, "mode", ordo_dropout_mode_name(info->dropout_mode));
-    cli_json_bool(json, "keep_bits", info->dropout_keep_bits);
-    cli_json_uint(json, "mask_bytes", info->dropout_mask_bytes);
+    cli_json_bool(json, "keep_bits_reused", info->keep_bits_reused);
+    cli_json_uint(json, "keep_bits_bytes", info->keep_bits_bytes);
     cli_json_int(json, "segments", info->segments);
     cli_json_uint(json, "segment_bytes", info->segment_bytes);
     cli_json_end_object(json);
@@ -233,7 +233,7 @@ static void price_json(cli_json *json, const cli_plan_report *r)
     if (r->problem.dropout.p > 0) {
         kernel_json(json, "rng", f->rng_ns, f->rng_limiter);
         cli_json_text(json, "dropout_mode", ordo_dropout_mode_name(r->info.dropout_mode));
-        cli_json_text(json, "backward_bits", r->info.dropout_keep_bits ? "keep" : "regenerate");
+        cli_json_text(json, "backward_bits", r->info.keep_bits_reused ? "keep" : "regenerate");
     }
     cli_json_end_object(json);
 }

@@ -155,7 +155,7 @@ static int run_piece(cutting *x, const piece *p)
     ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan_options options = r->job.options;
     options.segments = 0; /* of the whole */
-    options.mask_memory = 0;
+    options.keep_bits_memory = 0;
     ordo_status status = ordo_plan_create(&plan, &problem, r->job.problem.machine, &options);
     if (status == ORDO_OK)
         status = ordo_plan_query(plan, &info);

@@ -131,6 +131,23 @@ static int bad_value(const cli_option *o, const char *value)
     return cli_usage("%s '%s': expected %s", o->name, value, o->label ? o->label : "no value");
 }
 
+/* Options of version 0.1.0 under their new names; the next version does not know the old ones. */
+static const struct {
+    const char *was, *is;
+} renamed[] = { { "--mask-memory", "--keep-bits-memory" }, { "--split", "--accumulators" } };
+
+/* The option of this name, or of this old name, with a note. */
+static cli_option *find_renamed(const cli_syntax *syntax, const char *word, size_t length)
+{
+    cli_option *o = find(syntax, word, length);
+    for (size_t i = 0; !o && i < sizeof renamed / sizeof *renamed; i++)
+        if (strlen(renamed[i].was) == length && memcmp(renamed[i].was, word, length) == 0 &&
+            (o = find(syntax, renamed[i].is, strlen(renamed[i].is))) != NULL)
+            cli_error(CLI_OK, "note: %s will not be accepted by the next version; expected %s",
+                      renamed[i].was, renamed[i].is);
+    return o;
+}
+
 /* One option; `value` is what followed '=', or NULL. Advances over a value in argv. */
 static int take(cli_option *o, const char *value, int argc, char **argv, int *at)
 {
@@ -187,7 +204,7 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
             continue;
         }
         const size_t length = strcspn(word, "=");
-        cli_option *o = find(syntax, word, length);
+        cli_option *o = find_renamed(syntax, word, length);
         const char *value = word[length] == '=' ? word + length + 1 : NULL;
         *exit_status = o ? take(o, value, argc, argv, &i) : unknown(syntax, word, length);
         if (*exit_status != CLI_OK)

@@ -59,7 +59,7 @@ static int64_t most_segments(const cli_job *job)
 static int choose_segments(cli_job *job)
 {
     ordo_plan_options *o = &job->options;
-    const bool named = o->segments > 0 || o->mask_memory > 0;
+    const bool named = o->segments > 0 || o->keep_bits_memory > 0;
     if (named && job->mode >= 0 && job->mode != PIPELINED)
         return cli_usage("--dropout-mode: the plan has segments; expected pipelined");
     if (!named && job->mode == PIPELINED && job->problem.plan)

@@ -30,7 +30,7 @@ cli_section cli_choices_section(cli_choices *c)
                 "workers to plan for (default those of the machine)"),
         OPT_INT("--segments", "N", &c->segments, 1, MOST,
                 "segments of rows, with keep bits of two of them in memory"),
-        OPT_INT("--mask-memory", "BYTES", &c->mask_memory, 1, MOST,
+        OPT_INT("--keep-bits-memory", "BYTES", &c->keep_bits_memory, 1, MOST,
                 "as many segments as fit their keep bits into this memory"),
         OPT_INT("--workspace-limit", "BYTES", &c->workspace_limit, 1, MOST,
                 "bytes that a CUDA pass by phases fills (default 1.25 GiB)"),
@@ -67,7 +67,7 @@ int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
     options->assign = (ordo_assign)(c->assign + 1);
     options->workers = c->workers;
     options->segments = c->segments;
-    options->mask_memory = (uint64_t)c->mask_memory;
+    options->keep_bits_memory = (uint64_t)c->keep_bits_memory;
     options->workspace_limit = c->workspace_limit;
     return CLI_OK;
 }

@@ -78,8 +78,8 @@ typedef struct ordo_plan_options {
     int64_t workers; /* 0 = the workers of the machine */
 
     /* Dropout: a plan with segments runs each pass over `segments` ranges of rows, one after the
-     * other, so that the keep bits of two segments are in memory instead of the whole mask. The
-     * bits of a segment are made in the workspace while the segment before it runs
+     * other, so that the keep bits of two segments are in memory instead of all. The bits of
+     * a segment are made in the workspace while the segment before it runs
      * (call.side_stream). Segments change no bit of a result.
      *
      * All segments but the last have the same number of rows, a multiple of backward_tile.q and of
@@ -87,11 +87,14 @@ typedef struct ordo_plan_options {
      * with p > 0 and without a block mask, an order whose sums can be carried (ordo/attention.h),
      * and backend cpu or cuda.
      *
-     * mask_memory is the most bytes for these bits, 0 = no limit. If segments is 0, the fewest
+     * keep_bits_memory is the most bytes for these bits, 0 = no limit. If segments is 0, the fewest
      * segments that fit are chosen. ORDO_ERR_ARGUMENT, with the bytes needed, if it is too small.
      */
-    int64_t segments; /* 0 = none, unless mask_memory is given */
-    uint64_t mask_memory;
+    int64_t segments; /* 0 = none, unless keep_bits_memory is given */
+    union {
+        uint64_t keep_bits_memory;
+        uint64_t mask_memory; /* the name of version 0.1.0; the next version removes it */
+    };
 
     /* Bytes that the workspace of either pass should not exceed; 0 = 1.25 GiB. Only passes by
      * phases on backend cuda (forward above head size 256, backward above 128) divide their work
@@ -171,20 +174,26 @@ typedef struct ordo_plan_info {
      *               without dropout, and of those without a known machine (ordo_plan_parse())
      *   SEQUENTIAL  call ordo_dropout_fill_device() or ordo_dropout_fill() before the forward pass:
      *               this is faster by more than the noise of measurements and the cost of the call,
-     *               and other work may run at the same time. If dropout_keep_bits is true, keep the
-     *               bits for the backward pass; otherwise make them again, because one mask per
-     *               layer would take too much of the machine's memory. Also the value where no
-     *               pass of the backend can make the bits (ordo_backend_limits)
-     *   PIPELINED   this plan has segments. If `segments` is 0, the whole mask would take too much
-     *               memory, and a plan made with options.segments or options.mask_memory is faster
-     *               than FUSED */
+     *               and other work may run at the same time. If keep_bits_reused is true, keep the
+     *               bits for the backward pass; otherwise make them again, because those of
+     *               every layer would take too much of the machine's memory. Also the value where
+     * no pass of the backend can make the bits (ordo_backend_limits) PIPELINED   this plan has
+     * segments. If `segments` is 0, all bits at once would take too much memory, and a plan made
+     * with options.segments or options.keep_bits_memory is faster than FUSED */
     ordo_dropout_mode dropout_mode;
-    bool dropout_keep_bits;
-    uint64_t dropout_mask_bytes; /* size of the bits; packed: at most; UINT64_MAX: above 2^60 */
-    int64_t segments;            /* number of segments of rows; 0: none */
-    uint64_t segment_bytes;      /* memory for the bits of segments, included in the workspace of
-                                  * both passes: for n > 1 segments about 2/n of
-                                  * dropout_mask_bytes */
+    /* The second name is that of version 0.1.0; the next version removes it. */
+    union {
+        bool keep_bits_reused; /* the backward pass reads the bits of the forward pass */
+        bool dropout_keep_bits;
+    };
+    union {
+        uint64_t keep_bits_bytes; /* of all keep bits; packed: at most; UINT64_MAX: above 2^60 */
+        uint64_t dropout_mask_bytes;
+    };
+    int64_t segments;       /* number of segments of rows; 0: none */
+    uint64_t segment_bytes; /* memory for the bits of segments, included in the workspace of
+                             * both passes: for n > 1 segments about 2/n of
+                             * keep_bits_bytes */
     ordo_form backward_form;
 } ordo_plan_info;
 #define ORDO_PLAN_INFO_INIT ORDO_SIZED(ordo_plan_info)

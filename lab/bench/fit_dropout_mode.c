@@ -113,7 +113,7 @@ int main(int count, char **arguments)
         const drawn d = draw_plan(h200, model);
         const double given = d.price.mode_seconds[ORDO_DROPOUT_MODE_OVERLAPPED];
         const double fused = d.price.mode_seconds[ORDO_DROPOUT_MODE_FUSED];
-        const uint64_t bytes = d.info.dropout_mask_bytes;
+        const uint64_t bytes = d.info.keep_bits_bytes;
         double memory = 0;
         (void)ordo_machine_get(h200, "memory_bytes", &memory);
         const int times = (double)bytes * 64 <= memory ? 1 : 2;

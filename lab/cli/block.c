@@ -19,8 +19,8 @@ typedef struct request {
     int64_t seq, embed, heads, kv_heads, batch, mlp, segments, rounds, bits, threads, sm_target;
     bool gated, bare, causal, backward, check, force, small_tiles, interference, trace;
     double dropout, seconds;
-    uint64_t seed, offset, mask_memory;
-    bool limit_mask;
+    uint64_t seed, offset, keep_bits_memory;
+    bool limit_keep_bits;
     cli_json_target json;
 } request;
 
@@ -100,8 +100,8 @@ static ordo_block_job job_of(const request *r)
     job.modes = modes_of(r);
     job.beside = (ordo_block_beside)(r->beside + 1);
     job.regenerate = r->backward_bits == 1;
-    job.limit_mask = r->limit_mask;
-    job.mask_bytes = r->mask_memory;
+    job.limit_keep_bits = r->limit_keep_bits;
+    job.keep_bits_bytes = r->keep_bits_memory;
     job.segments = r->segments;
     job.threads = (int)r->threads;
     job.sm_target = (int)r->sm_target;
@@ -308,7 +308,7 @@ int cli_block(int argc, char **argv)
         OPT_CHOICE("--backward-bits", "keep|regenerate", &r.backward_bits,
                    "read the forward bits (default), or make them again"),
         OPT_INT("--segments", "N", &r.segments, 1, LONGEST, "segments of rows, of mode pipelined"),
-        OPT_U64("--mask-memory", "BYTES", &r.mask_memory, "most memory for keep bits"),
+        OPT_U64("--keep-bits-memory", "BYTES", &r.keep_bits_memory, "most memory for keep bits"),
         OPT_INT("--rounds", "N", &r.rounds, 1, 10, "of Philox: 7 (default), 10; experiments: 3, 5"),
         OPT_INT("--bits", "N", &r.bits, 1, 32, "random bits per element (default 8)"),
         OPT_CHOICE("--generator", "sliced|compare", &r.generator,
@@ -321,7 +321,8 @@ int cli_block(int argc, char **argv)
         OPT_FLAG("--backward", &r.backward, "run the backward pass too"),
         OPT_FLAG("--check", &r.check, "run every mode and compare, though one is named"),
         OPT_ABOVE("--time", "S", &r.seconds, "take times: S seconds or more per mode, alternately"),
-        OPT_FLAG("--interference", &r.interference, "cuda: a product and a mask beside each other"),
+        OPT_FLAG("--interference", &r.interference,
+                 "cuda: a product and the making of keep bits beside each other"),
         OPT_FLAG("--trace", &r.trace, "cuda: when both ran, by the clock of the device"),
         OPT_INT("--threads", "N", &r.threads, 1, 1024, "cpu (default as many as allowed)"),
         OPT_INT("--sm-target", "N", &r.sm_target, 1, 1 << 16, "cuda: SMs that a product may use"),
@@ -351,7 +352,7 @@ int cli_block(int argc, char **argv)
             if (dropout[i].given && dropout[i].target != &r.dropout &&
                 dropout[i].target != &r.mode && dropout[i].target != &r.seed)
                 return cli_usage("%s: expected only with --dropout above 0", dropout[i].name);
-        r.limit_mask = cli_args_given(&syntax, "--mask-memory");
+        r.limit_keep_bits = cli_args_given(&syntax, "--keep-bits-memory");
         status = run_request(&r);
     }
     return status;

@@ -9,9 +9,9 @@ static void interference_json(cli_json *json, const ordo_block_interference *i)
         const char *key;
         double seconds;
     } times[] = { { "product_ms", i->product },
-                  { "mask_ms", i->mask },
+                  { "bits_ms", i->bits },
                   { "product_beside_ms", i->product_beside },
-                  { "mask_beside_ms", i->mask_beside },
+                  { "bits_beside_ms", i->bits_beside },
                   { "then_ms", i->then },
                   { "both_ms", i->both },
                   { "attention_ms", i->attention },
@@ -23,8 +23,8 @@ static void interference_json(cli_json *json, const ordo_block_interference *i)
     for (size_t x = 0; x < sizeof times / sizeof times[0]; x++)
         cli_json_real(json, times[x].key, times[x].seconds * 1e3);
     cli_json_real(json, "product_slowdown", i->product_beside / i->product - 1);
-    cli_json_real(json, "mask_slowdown", i->mask_beside / i->mask - 1);
-    cli_json_real(json, "hidden", (i->then - i->both) / i->mask);
+    cli_json_real(json, "bits_slowdown", i->bits_beside / i->bits - 1);
+    cli_json_real(json, "hidden", (i->then - i->both) / i->bits);
     cli_json_real(json, "dropping_alone", i->dropping / i->attention - 1);
     cli_json_text(json, "algorithm", i->algorithm);
     cli_json_end_object(json);
@@ -34,11 +34,11 @@ static void trace_json(cli_json *json, const ordo_block_trace *t)
 {
     cli_json_object(json, "trace");
     cli_json_real(json, "product_alone_ms", t->product_alone * 1e3);
-    cli_json_real(json, "mask_alone_ms", t->mask_alone * 1e3);
+    cli_json_real(json, "bits_alone_ms", t->bits_alone * 1e3);
     cli_json_real(json, "product_begin_ms", t->product_begin * 1e3);
     cli_json_real(json, "product_end_ms", t->product_end * 1e3);
-    cli_json_real(json, "mask_begin_ms", t->mask_begin * 1e3);
-    cli_json_real(json, "mask_end_ms", t->mask_end * 1e3);
+    cli_json_real(json, "bits_begin_ms", t->bits_begin * 1e3);
+    cli_json_real(json, "bits_end_ms", t->bits_end * 1e3);
     cli_json_real(json, "ms", t->seconds * 1e3);
     cli_json_real(json, "inside", t->inside);
     cli_json_int(json, "warps", t->warps);
@@ -63,13 +63,13 @@ void cli_block_beside_json(cli_json *json, const cli_block_report *r)
 
 static void print_interference(const ordo_block_interference *i)
 {
-    printf("\nQKV projection (%s) and mask\n", i->algorithm);
-    printf("  product %.4f ms, beside masks %+.1f %%\n", i->product * 1e3,
+    printf("\nQKV projection (%s) and keep bits\n", i->algorithm);
+    printf("  product %.4f ms, beside keep bits %+.1f %%\n", i->product * 1e3,
            100 * (i->product_beside / i->product - 1));
-    printf("  mask %.4f ms, beside products %+.1f %%\n", i->mask * 1e3,
-           100 * (i->mask_beside / i->mask - 1));
-    printf("  one after the other %.4f ms, together %.4f ms: %.0f %% of the mask is hidden\n",
-           i->then * 1e3, i->both * 1e3, 100 * (i->then - i->both) / i->mask);
+    printf("  keep bits %.4f ms, beside products %+.1f %%\n", i->bits * 1e3,
+           100 * (i->bits_beside / i->bits - 1));
+    printf("  one after the other %.4f ms, together %.4f ms: %.0f %% of the bits is hidden\n",
+           i->then * 1e3, i->both * 1e3, 100 * (i->then - i->both) / i->bits);
     printf("  attention %.4f ms, dropping by given bits %+.1f %%", i->attention * 1e3,
            100 * (i->dropping / i->attention - 1));
     if (i->fused > 0)
@@ -80,14 +80,14 @@ static void print_interference(const ordo_block_interference *i)
     printf("\n");
 }
 
-/* A line of text: how many warps of the mask ran, as tenths of the most, and the product below. */
+/* A line of text: how many warps made bits, as tenths of the most, and the product below. */
 static void print_trace(const ordo_block_trace *t)
 {
     double most = 0;
     for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++)
         most = t->active[i] > most ? t->active[i] : most;
-    printf("\nTrace of %.4f ms; alone the product takes %.4f ms and the mask %.4f ms\n  mask     ",
-           t->seconds * 1e3, t->product_alone * 1e3, t->mask_alone * 1e3);
+    printf("\nTrace of %.4f ms; alone the product takes %.4f ms and the bits %.4f ms\n  bits     ",
+           t->seconds * 1e3, t->product_alone * 1e3, t->bits_alone * 1e3);
     for (int i = 0; i < ORDO_BLOCK_TRACE_POINTS; i++)
         putchar(".123456789#"[most > 0 ? (int)(10 * t->active[i] / most + 0.5) : 0]);
     printf("  %d warps on %d SMs\n  product  ", t->warps, t->sms);

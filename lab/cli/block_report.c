@@ -112,7 +112,7 @@ static void fields(cli_json *json, const void *what)
     cli_json_text(json, "beside", job->dropout > 0 ? ordo_block_beside_name(r->info.beside) : NULL);
     cli_json_text(json, "backward_bits", job->regenerate ? "regenerate" : "keep");
     cli_json_int(json, "segments", r->info.segments);
-    cli_json_uint(json, "mask_bytes", r->info.mask_bytes);
+    cli_json_uint(json, "keep_bits_bytes", r->info.keep_bits_bytes);
     cli_json_uint(json, "bits_bytes", r->info.bits_bytes);
     cli_json_uint(json, "seed", job->seed);
     cli_json_uint(json, "offset", job->offset);
@@ -154,7 +154,8 @@ static void print_report(const cli_block_report *r)
                job->dropout, r->info.p_used, generator_name(job), job->rounds ? job->rounds : 7,
                r->info.bits_bytes, ordo_block_beside_name(r->info.beside));
     if (job->rounds == 3 || job->rounds == 5)
-        printf("           %d rounds are an experiment: such masks are correlated\n", job->rounds);
+        printf("           %d rounds are an experiment: such keep bits are correlated\n",
+               job->rounds);
     printf("\n  %-14s  %-16s", "mode", "o");
     if (job->backward)
         printf("  %-16s  %-16s", "dx", "dw");

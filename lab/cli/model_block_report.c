@@ -34,7 +34,7 @@ static ordo_dropout_mode next_best(const ordo_block_report *r)
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
         const bool whole = i == ORDO_DROPOUT_MODE_SEQUENTIAL || i == ORDO_DROPOUT_MODE_OVERLAPPED;
         if (i == (int)r->best ||
-            (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits))
+            (whole ? !r->keep_bits_fit : i == ORDO_DROPOUT_MODE_PIPELINED && r->keep_bits_fit))
             continue;
         if (least == 0 || r->mode[i] < least) {
             least = r->mode[i];
@@ -79,7 +79,7 @@ static void print_kernel(const char *name, const ordo_kernel_time *t)
 static void print_mode(const ordo_block_report *r, ordo_dropout_mode mode)
 {
     printf("  %-20s %11.4f ms   %+6.1f %%   bits %10.1f MiB%s\n", ordo_dropout_mode_name(mode),
-           r->mode[mode] * 1e3, 100 * (r->mode[mode] / r->none - 1), r->mask_bytes[mode] / MIB,
+           r->mode[mode] * 1e3, 100 * (r->mode[mode] / r->none - 1), r->keep_bits_bytes[mode] / MIB,
            mode == r->best ? "   <- recommended" : "");
 }
 
@@ -92,7 +92,7 @@ typedef struct training_advice {
 
 static int recommended_way(const ordo_block_report *r)
 {
-    const bool keep = r->training_keeps_mask;
+    const bool keep = r->training_reuses_keep_bits;
     if (r->training_best == ORDO_DROPOUT_MODE_FUSED)
         return CLI_TRAIN_FUSED;
     if (r->training_best == ORDO_DROPOUT_MODE_OVERLAPPED)
@@ -108,7 +108,7 @@ static training_advice advise_training(const cli_priced_block *p)
     double least = INFINITY;
     for (int i = CLI_TRAIN_NONE + 1; i < CLI_TRAINING_WAYS; i++) {
         const double seconds = cli_training_seconds(&r->training, i);
-        if (i != a.best && (r->mask_fits || i == CLI_TRAIN_FUSED) && seconds < least) {
+        if (i != a.best && (r->keep_bits_fit || i == CLI_TRAIN_FUSED) && seconds < least) {
             least = seconds;
             a.next = i;
         }
@@ -213,7 +213,7 @@ void cli_block_text(const void *priced)
     if (!r->coresident && ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CUDA)
         puts("  The GEMMs and the kernel that makes the bits do not fit one multiprocessor "
              "together:\n  bits made on a second stream run between the GEMMs");
-    if (!r->mask_fits)
+    if (!r->keep_bits_fit)
         puts("  the bits of the whole block do not fit this machine's memory");
     cli_block_advice(p, advice, sizeof advice);
     printf("  recommended: %s\n", advice);
@@ -246,7 +246,7 @@ static void training_json(cli_json *json, const cli_priced_block *p)
 {
     const ordo_block_report *r = &p->report;
     const training_advice a = advise_training(p);
-    const bool keeps = r->training_best != ORDO_DROPOUT_MODE_FUSED && r->training_keeps_mask;
+    const bool keeps = r->training_best != ORDO_DROPOUT_MODE_FUSED && r->training_reuses_keep_bits;
     cli_json_object(json, "training");
     for (int i = 0; i < CLI_TRAINING_WAYS; i++)
         cli_json_real(json, cli_training_ways[i].key, cli_training_seconds(&r->training, i) * 1e3);
@@ -318,9 +318,10 @@ void cli_block_fields(cli_json *json, const void *priced)
     cli_json_real(json, "overlapped_over_fused", r->overlapped_over_fused);
     cli_json_real(json, "fused_over_sequential", r->fused_over_sequential);
     cli_json_real(json, "hidden_in_fused", r->hidden_in_fused);
-    cli_json_real(json, "mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED]);
-    cli_json_real(json, "pipelined_mask_bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED]);
-    cli_json_bool(json, "mask_fits", r->mask_fits);
+    cli_json_real(json, "keep_bits_bytes", r->keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED]);
+    cli_json_real(json, "pipelined_keep_bits_bytes",
+                  r->keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED]);
+    cli_json_bool(json, "keep_bits_fit", r->keep_bits_fit);
     cli_json_bool(json, "coresident", r->coresident);
     cli_json_int(json, "region", r->region);
     cli_json_text(json, "recommended", ordo_dropout_mode_name(r->best));

@@ -18,7 +18,7 @@ enum {
     SEQUENTIAL_COST,
     FUSED_COST,
     OVERLAPPED_COST,
-    MASK_GIB,
+    BITS_GIB,
     GEMM_MS,
     ATTENTION_MS,
     RNG_MS,
@@ -40,7 +40,7 @@ static const cli_quantity quantities[] = {
     { SEQUENTIAL_COST, "sequential_cost", "cost of dropout, sequential, %", 1, NAN },
     { FUSED_COST, "fused_cost", "cost of dropout, fused, %", 1, NAN },
     { OVERLAPPED_COST, "overlapped_cost", "cost of dropout, overlapped, %", 1, NAN },
-    { MASK_GIB, "mask_gib", "keep bits, GiB", 3, NAN },
+    { BITS_GIB, "bits_gib", "keep bits, GiB", 3, NAN },
     { GEMM_MS, "gemm_ms", "GEMMs, ms", 3, NAN },
     { ATTENTION_MS, "attention_ms", "attention, ms", 3, NAN },
     { RNG_MS, "rng_ms", "making the bits, ms", 3, NAN },
@@ -73,7 +73,7 @@ static double value_of(const cli_quantity *quantity, const ordo_block_report *r)
         return 100 * ((r->gemm_seconds + r->attention_made.seconds) /
                           (r->gemm_beside_rng + r->attention_given.seconds) -
                       1);
-    case MASK_GIB: return r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
+    case BITS_GIB: return r->keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * 0x1p-30;
     case GEMM_MS: return r->gemm_seconds * 1e3;
     case ATTENTION_MS: return r->attention.seconds * 1e3;
     case RNG_MS: return r->rng.seconds * 1e3;

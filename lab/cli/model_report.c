@@ -55,7 +55,7 @@ static void write_modes(FILE *out, const ordo_block_report *r)
         fprintf(out, "<tr%s><td>%s</td><td>%.4f</td><td>%+.1f %%</td><td>%.1f</td></tr>\n",
                 i == (int)r->best ? " class=\"best\"" : "",
                 ordo_dropout_mode_name((ordo_dropout_mode)i), r->mode[i] * 1e3,
-                100 * (r->mode[i] / r->none - 1), r->mask_bytes[i] / MIB);
+                100 * (r->mode[i] / r->none - 1), r->keep_bits_bytes[i] / MIB);
     fprintf(out, "</table>\n<p>Region %d: %s%s</p>\n", r->region,
             r->region == 3   ? "making the bits outlasts the GEMMs that could cover it."
             : r->region == 2 ? "making the bits hides under the GEMMs."

@@ -174,12 +174,12 @@ static bool machine_of(int32_t device, const ordo_machine **found)
     return status == ORDO_OK || library_refused(status);
 }
 
-static ordo_status create(const kept_plan *of, const ordo_machine *machine, uint64_t mask_memory,
-                          ordo_plan **plan, ordo_plan_info *info)
+static ordo_status create(const kept_plan *of, const ordo_machine *machine,
+                          uint64_t keep_bits_memory, ordo_plan **plan, ordo_plan_info *info)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     options.backend = of->key.device_type == cuda_type ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
-    options.mask_memory = mask_memory;
+    options.keep_bits_memory = keep_bits_memory;
     *plan = NULL;
     const ordo_status status = library.ordo_plan_create(plan, &of->problem, machine, &options);
     return status ? status : library.ordo_plan_query(*plan, info);
@@ -202,7 +202,7 @@ static bool size_bits(const ordo_problem *p, uint64_t *bytes)
 
 /* Where the keep bits of the calls of a plan are made; changes no bit. auto: as the plan
  * recommends. fused: inside each pass. sequential: before the forward pass, and kept for the
- * backward pass as far as set_mask_memory() allows, else made again. overlapped: the same, and
+ * backward pass as far as set_keep_bits_memory() allows, else made again. overlapped: the same, and
  * prepare_dropout() makes them on another stream. pipelined: by each pass in segments of rows, with
  * the bits of two segments in memory: a quarter of the mask or less. */
 static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
@@ -222,7 +222,7 @@ static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
     const bool fused =
         mode == FUSED || (mode == AUTO && info->dropout_mode == ORDO_DROPOUT_MODE_FUSED);
     of->pipelined = mode == PIPELINED;
-    of->keeps = mode == AUTO ? info->dropout_keep_bits : mode != FUSED && mode != PIPELINED;
+    of->keeps = mode == AUTO ? info->keep_bits_reused : mode != FUSED && mode != PIPELINED;
     const ordo_problem *p = &of->problem;
     if (drops && of->key.device_type == cuda_type) {
         ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;

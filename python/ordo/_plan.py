@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import warnings
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -68,11 +69,26 @@ class PlanInfo:
     numeric_key: str  # same key, same bits
     note: str  # what was replaced and why, which levels fell and why
     dropout_mode: DropoutMode  # where to make the keep bits; changes no bit
-    dropout_keep_bits: bool  # the backward pass reads those of the forward pass, or makes its own
-    dropout_mask_bytes: int  # of the keep bits; packed: at most
+    keep_bits_reused: bool  # the backward pass reads those of the forward pass, or makes its own
+    keep_bits_bytes: int  # of the keep bits; packed: at most
     segments: int  # of rows; 0: none
     segment_bytes: int  # of the keep bits of segments that are in memory at one time
     backward_form: Form  # how the backward pass is divided into products
+
+    @property
+    def dropout_keep_bits(self) -> bool:
+        """The name of keep_bits_reused in version 0.1.0; the next version removes it."""
+        return bool(_renamed("dropout_keep_bits", "keep_bits_reused", self.keep_bits_reused))
+
+    @property
+    def dropout_mask_bytes(self) -> int:
+        """The name of keep_bits_bytes in version 0.1.0; the next version removes it."""
+        return int(_renamed("dropout_mask_bytes", "keep_bits_bytes", self.keep_bits_bytes))
+
+
+def _renamed(was: str, now: str, value: Any) -> Any:
+    warnings.warn(f"ordo: {was} is {now} now", FutureWarning, stacklevel=3)
+    return value
 
 
 class Plan:
@@ -81,9 +97,9 @@ class Plan:
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
     "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments`,
-    `mask_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
-    `mask_memory` bytes, both passes run in segments of rows and have the keep bits of two of them
-    in memory (ordo/plan.h).
+    `keep_bits_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
+    `keep_bits_memory` bytes, both passes run in segments of rows and have the keep bits of two
+    of them in memory (ordo/plan.h).
 
     A plan is immutable, may be used from many threads at once, and pickles as its line.
     """
@@ -104,9 +120,12 @@ class Plan:
         assign: Assign = "default",
         workers: int = 0,
         segments: int = 0,
-        mask_memory: int = 0,
+        keep_bits_memory: int = 0,
         workspace_limit: int = 0,
+        mask_memory: int = 0,
     ) -> None:
+        if mask_memory:
+            keep_bits_memory = _renamed("mask_memory", "keep_bits_memory", mask_memory)
         if isinstance(machine, str):
             machine = Machine(machine)
         options = s.sized(s.ordo_plan_options)
@@ -122,7 +141,7 @@ class Plan:
             assign=assign,
             workers=workers,
             segments=segments,
-            mask_memory=mask_memory,
+            keep_bits_memory=keep_bits_memory,
             workspace_limit=workspace_limit,
         )
         fill(options, choices)

@@ -141,7 +141,7 @@ class ordo_plan_options(Struct):
         ("assign", c_int),
         ("workers", c_int64),
         ("segments", c_int64),
-        ("mask_memory", c_uint64),
+        ("keep_bits_memory", c_uint64),
         ("workspace_limit", c_int64),
     ]
     _words_ = {"backend": "backend", "order": "order", "issue": "issue", "assign": "assign"}
@@ -176,8 +176,8 @@ class ordo_plan_info(Struct):
         ("numeric_key", c_char * 160),
         ("note", c_char * 256),
         ("dropout_mode", c_int),
-        ("dropout_keep_bits", c_bool),
-        ("dropout_mask_bytes", c_uint64),
+        ("keep_bits_reused", c_bool),
+        ("keep_bits_bytes", c_uint64),
         ("segments", c_int64),
         ("segment_bytes", c_uint64),
         ("backward_form", c_int),

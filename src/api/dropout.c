@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
-#include "cpu/mask.h"
+#include "cpu/keep.h"
 #include "plan/band.h"
 #include "plan/sizes.h"
 
@@ -201,7 +201,7 @@ void ordo_dropout_blocks(const ordo_dropout_view *m, const ordo_dropout_sequence
                          int64_t down, int64_t across, int64_t count, uint32_t *words)
 {
     const ordo_shard *shard = &m->problem.shard;
-    ordo_mask_fill(&m->keep, s->bh + (uint32_t)head,
+    ordo_keep_fill(&m->keep, s->bh + (uint32_t)head,
                    (uint32_t)(shard->row0 + down * ORDO_KEEP_ROWS),
                    (uint32_t)(shard->col0 / ORDO_KEEP_COLS + across), count, words);
 }

@@ -151,7 +151,7 @@ size_t ordo_plan_workspace(const ordo_plan *plan)
 }
 
 /* Bytes of the keep bits; UINT64_MAX if they are more than can be made. */
-static uint64_t mask_bytes(const ordo_problem *p)
+static uint64_t keep_bits_bytes(const ordo_problem *p)
 {
     if (p->dropout.p <= 0)
         return 0;
@@ -221,8 +221,8 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .dropout_threshold = plan->threshold,
         .unused = -1,
         .dropout_mode = plan->dropout_mode,
-        .dropout_keep_bits = plan->keep_bits,
-        .dropout_mask_bytes = mask_bytes(p),
+        .keep_bits_reused = plan->keep_bits_reused,
+        .keep_bits_bytes = keep_bits_bytes(p),
         .segments = plan->segments,
         .segment_bytes = segment_bytes(plan),
         .backward_form = plan->backward_form,

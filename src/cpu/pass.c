@@ -10,7 +10,7 @@
 #include "base/constants.h"
 #include "base/half.h"
 #include "base/status.h"
-#include "cpu/mask.h"
+#include "cpu/keep.h"
 
 /* ---- opening ---- */
 
@@ -291,7 +291,7 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, cons
             if (pass->call->keep_bits)
                 from = pass->call->keep_bits + (first + r16 * across + c128) * ORDO_KEEP_WORDS;
             else
-                ordo_mask_fill(&pass->keep, bh, (uint32_t)(p->shard.row0 + r16 * 16),
+                ordo_keep_fill(&pass->keep, bh, (uint32_t)(p->shard.row0 + r16 * 16),
                                (uint32_t)(p->shard.col0 / ORDO_KEEP_COLS + c128), 1, made);
             for (int x = 0; x < 16; x++) {
                 const int64_t r = r16 * 16 + x - row; /* tiles need not begin at a block */

@@ -35,7 +35,7 @@ struct ordo_plan {
     int64_t workspace_limit;        /* bytes; 0: the default */
     int threshold;                  /* dropout: keep if draw < threshold */
     ordo_dropout_mode dropout_mode; /* recommended; not part of the line */
-    bool keep_bits;                 /* the backward pass reads the bits of the forward pass */
+    bool keep_bits_reused;          /* the backward pass reads the bits of the forward pass */
     char note[256];
 };
 

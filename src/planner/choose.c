@@ -144,14 +144,15 @@ static ordo_status choose_rest(ordo_plan *plan, const ordo_machine *machine,
 static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
 {
     uint64_t bytes = 0;
-    plan->segments = o->segments ? o->segments : o->mask_memory > 0;
-    if (o->mask_memory == 0 || ordo_problem_empty(&plan->problem))
+    plan->segments = o->segments ? o->segments : o->keep_bits_memory > 0;
+    if (o->keep_bits_memory == 0 || ordo_problem_empty(&plan->problem))
         return ORDO_OK;
     if (plan->problem.dropout.p == 0)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "mask_memory %" PRIu64 ": expected 0 with dropout.p 0",
-                         o->mask_memory);
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "keep_bits_memory %" PRIu64 ": expected 0 with dropout.p 0",
+                         o->keep_bits_memory);
     ORDO_TRY(ordo_plan_legal_segments(plan));
-    const int64_t fewest = ordo_segments_within(plan, o->mask_memory);
+    const int64_t fewest = ordo_segments_within(plan, o->keep_bits_memory);
     if (o->segments == 0) /* if none fit, those of the fewest rows for the message */
         plan->segments = fewest ? fewest : ordo_segment_count(plan, ORDO_LENGTH_MAX);
     if (fewest > 0 && plan->segments >= fewest)
@@ -161,9 +162,9 @@ static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
     if (!ordo_segment_bits(plan, rows, &bytes) || !ordo_mul_fits(&bytes, (uint64_t)masks))
         bytes = UINT64_MAX;
     return ordo_fail(ORDO_ERR_ARGUMENT,
-                     "mask_memory %" PRIu64 ": the keep bits of %s %" PRId64 " rows take %" PRIu64
-                     " bytes; expected that or more",
-                     o->mask_memory, masks == 2 ? "two segments of" : "one segment of", rows,
+                     "keep_bits_memory %" PRIu64 ": the keep bits of %s %" PRId64
+                     " rows take %" PRIu64 " bytes; expected that or more",
+                     o->keep_bits_memory, masks == 2 ? "two segments of" : "one segment of", rows,
                      bytes);
 }
 

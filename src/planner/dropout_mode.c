@@ -118,7 +118,7 @@ void ordo_plan_advise(ordo_plan *plan, const ordo_machine *machine)
     const ordo_problem *p = &plan->problem;
     double memory = 0;
     plan->dropout_mode = ordo_plan_default_mode(plan);
-    plan->keep_bits = false;
+    plan->keep_bits_reused = false;
     if (!machine || p->dropout.p == 0 || !ordo_plan_of_kernels(plan) || p->blocks.entries > 0)
         return; /* what a block mask leaves is known when a pass is called */
     if (ordo_problem_empty(p)) {
@@ -139,5 +139,5 @@ void ordo_plan_advise(ordo_plan *plan, const ordo_machine *machine)
         plan->dropout_mode = ORDO_DROPOUT_MODE_SEQUENTIAL;
     else if (p->layout == ORDO_DENSE && ordo_plan_carries(plan))
         plan->dropout_mode = ORDO_DROPOUT_MODE_PIPELINED;
-    plan->keep_bits = fits && keep;
+    plan->keep_bits_reused = fits && keep;
 }

@@ -236,7 +236,7 @@ TEST(long_sequences_allocate_two_segments)
     r.problem.batch = 1;
     r.problem.heads = r.problem.kv_heads = 32;
     r.problem.q_len = 131072;
-    r.options.mask_memory = 64 << 20;
+    r.options.keep_bits_memory = 64 << 20;
     ordo_plan *plan = make(&r);
     ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);

@@ -50,8 +50,8 @@ class Block:
 
     def interference(self, seconds: float):
         self.board.now += self.board.extra * seconds
-        beside = {"mask_ms": 0.4, "product_ms": 1.0, "product_slowdown": 0.04}
-        beside |= {"mask_slowdown": 0.5, "hidden": 0.5, "dropping_alone": 0.12}
+        beside = {"bits_ms": 0.4, "product_ms": 1.0, "product_slowdown": 0.04}
+        beside |= {"bits_slowdown": 0.5, "hidden": 0.5, "dropping_alone": 0.12}
         return beside | {"then_ms": 1.4, "both_ms": 1.3, "algorithm": "algorithm 1"}
 
     def trace(self):
@@ -105,7 +105,7 @@ def test_parts(folder: Path) -> None:
     assert abs(full["dropout"]["overlapped"] - 0.05) < 1e-9, full["dropout"]
     assert abs(full["generation"]["sequential"] - 0.04) < 1e-9, full["generation"]
     assert abs(full["generation"]["overlapped"] + 0.01) < 1e-9, full["generation"]
-    assert len(full["mask_ms"]) == block.TURNS > 2
+    assert len(full["bits_ms"]) == block.TURNS > 2
     assert len(results["figure"]) == FIGURE >= 24
     shapes = {(r["what"]["seq"], r["what"]["embed"]) for r in results["figure"]}
     assert len(shapes) >= 12 and max(shapes)[0] == 32768 and max(e for s, e in shapes) == 16384

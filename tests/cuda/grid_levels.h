@@ -240,11 +240,11 @@ static inline void check_device_bits(trial *t)
         abort();
     grid_must(ordo_dropout_fill(&t->c.problem, &call, 0, info.blocks, host, info.bytes),
               "ordo_dropout_fill");
-    if (fine(t, "mask", grid_make_bits(&t->lab, &whole, &t->c))) {
+    if (fine(t, "keep bits", grid_make_bits(&t->lab, &whole, &t->c))) {
         grid_move(&t->lab, made, t->lab.bits.at, info.bytes);
         for (size_t x = 0; x < info.bytes / 4; x++)
             if (made[x] != host[x]) {
-                fail(t, "mask", "word %zu is %#x, on the host %#x", x, made[x], host[x]);
+                fail(t, "keep bits", "word %zu is %#x, on the host %#x", x, made[x], host[x]);
                 break;
             }
     }
@@ -258,7 +258,7 @@ static inline void check_mask(trial *t)
         return;
     const ordo_problem *p = &t->c.problem;
     if (!t->s->cuda || !grid_by_phases(p)) /* else no pass makes them */
-        check_same(t, "mask", t->c.bits_given ? "bits made inside" : "bits given",
+        check_same(t, "keep bits", t->c.bits_given ? "bits made inside" : "bits given",
                    (grid_part) { .layout = p->layout }, true);
     if (t->s->cuda)
         check_device_bits(t);

@@ -46,7 +46,7 @@ static ordo_plan_options read_options(reader *r)
     if (first >= 192 && first < 224)
         o.segments = first - 191;
     else if (first >= 224 && first < 255)
-        o.mask_memory = (uint64_t)(first - 223) * 1024;
+        o.keep_bits_memory = (uint64_t)(first - 223) * 1024;
     o.forward_tile.q = extent(r);
     o.forward_tile.k = extent(r);
     o.backward_tile.q = extent(r);
@@ -387,9 +387,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    const bool segments = options.segments > 0 || options.mask_memory > 0;
+    const bool segments = options.segments > 0 || options.keep_bits_memory > 0;
     options.segments = 0;
-    options.mask_memory = 0;
+    options.keep_bits_memory = 0;
     if (ordo_plan_problem(plan, &p) != ORDO_OK ||
         (segments && ordo_plan_create(&whole, &asked, fuzz_host(), &options) != ORDO_OK))
         abort();

@@ -6,7 +6,7 @@ fail() {
     echo "FAIL $*"
     failed=1
 }
-for name in first attention mask; do
+for name in first attention keep_bits; do
     "$ORDO_BUILD/examples/$name" >"$ORDO_BUILD/examples/$name.said" || fail "$name: exit status $?"
     [ -s "$ORDO_BUILD/examples/$name.said" ] || fail "$name says nothing"
     ORDO_CPU=generic taskset -c 0 "$ORDO_BUILD/examples/$name" | cmp - "$ORDO_BUILD/examples/$name.said" ||

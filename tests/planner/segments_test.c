@@ -28,7 +28,7 @@ TEST(memory_of_the_bits)
 {
     request r = long_context();
     const ordo_plan_info none = info_of(&r);
-    CHECK_INT(none.dropout_mask_bytes, 64 * GIB);
+    CHECK_INT(none.keep_bits_bytes, 64 * GIB);
     CHECK_INT(none.segments, 0);
     CHECK_INT(none.segment_bytes, 0);
     CHECK_INT(none.dropout_mode, ORDO_DROPOUT_MODE_PIPELINED);
@@ -37,9 +37,9 @@ TEST(memory_of_the_bits)
         const ordo_plan_info info = info_of(&r);
         CHECK_INT(info.segments, n);
         CHECK_INT(info.segment_bytes, n == 1 ? 64 * GIB : 128 * GIB / (uint64_t)n);
-        CHECK_INT(info.dropout_mask_bytes, 64 * GIB);
+        CHECK_INT(info.keep_bits_bytes, 64 * GIB);
         CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_PIPELINED);
-        CHECK(!info.dropout_keep_bits);
+        CHECK(!info.keep_bits_reused);
         CHECK_TEXT(info.numeric_key, none.numeric_key);
         CHECK(info.forward_workspace_bytes > info.segment_bytes);
         CHECK(info.forward_workspace_bytes < info.segment_bytes + (1 << 20));
@@ -63,13 +63,13 @@ TEST(segments_by_memory)
         { 64 << 20, 2048 }, { 100 << 20, 2048 }, { 128 << 20, 1024 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        r.options.mask_memory = rows[i].memory;
+        r.options.keep_bits_memory = rows[i].memory;
         const ordo_plan_info info = info_of(&r);
         CHECK_INT(info.segments, rows[i].segments);
         CHECK(info.segment_bytes <= rows[i].memory);
     }
     r.options.segments = 64; /* more than needed */
-    r.options.mask_memory = 16 * GIB;
+    r.options.keep_bits_memory = 16 * GIB;
     CHECK_INT(info_of(&r).segments, 64);
 }
 
@@ -152,7 +152,7 @@ static void refuse(request r, int64_t segments, uint64_t memory, ordo_status sta
 {
     ordo_plan *plan = NULL;
     r.options.segments = segments;
-    r.options.mask_memory = memory;
+    r.options.keep_bits_memory = memory;
     CHECK_INT(create(&r, &plan), status);
     CHECK_HAS(ordo_last_error(), message);
     ordo_plan_destroy(plan);
@@ -165,15 +165,16 @@ TEST(refusals)
            "segments 17: 1024 rows in multiples of 64 are 16 segments; expected that or fewer");
     refuse(r, 9, 0, ORDO_ERR_SHAPE, "are 8 segments");
     refuse(r, -1, 0, ORDO_ERR_ARGUMENT, "segments -1: expected 1..");
-    refuse(r, 0, 1, ORDO_ERR_ARGUMENT,
-           "mask_memory 1: the keep bits of two segments of 64 rows take 262144 bytes; expected "
-           "that or more");
+    refuse(
+        r, 0, 1, ORDO_ERR_ARGUMENT,
+        "keep_bits_memory 1: the keep bits of two segments of 64 rows take 262144 bytes; expected "
+        "that or more");
     refuse(r, 2, 262144, ORDO_ERR_ARGUMENT,
-           "mask_memory 262144: the keep bits of two segments of 512 rows take 2097152 bytes");
+           "keep_bits_memory 262144: the keep bits of two segments of 512 rows take 2097152 bytes");
     refuse(r, 1, 262144, ORDO_ERR_ARGUMENT,
            "the keep bits of one segment of 1024 rows take 2097152");
     refuse(on_h200(), 2, 0, ORDO_ERR_ARGUMENT, "segments 2: expected 0 with dropout.p 0");
-    refuse(on_h200(), 0, 64, ORDO_ERR_ARGUMENT, "mask_memory 64: expected 0 with dropout.p 0");
+    refuse(on_h200(), 0, 64, ORDO_ERR_ARGUMENT, "keep_bits_memory 64: expected 0 with dropout.p 0");
     refuse(on_h200(), 0, 1 << 20, ORDO_ERR_ARGUMENT, "expected 0 with dropout.p 0");
     refuse(packed(r), 2, 0, ORDO_ERR_UNSUPPORTED,
            "segments 2, layout packed: expected layout dense");

@@ -118,7 +118,7 @@ def test_interference_and_trace_have_the_names_of_the_command(bench, monkeypatch
     with run.Block(bench.row(2048, 4096), "cpu") as block:
         beside = block.interference(1.0)
         assert beside["product_ms"] == 1 and beside["backward_dropping_ms"] == 11
-        assert beside["mask_slowdown"] == 1 and beside["hidden"] == (5 - 6) / 2, beside
+        assert beside["bits_slowdown"] == 1 and beside["hidden"] == (5 - 6) / 2, beside
         assert beside["algorithm"] == "algorithm 1"
         same = True
         assert block.trace()["inside"] == 0.25 and block.trace()["active_warps"][3] == 7

@@ -40,17 +40,27 @@ def test_memory():
     )
     for plan, segments, gib in (
         (ordo.Plan(p, "h200", segments=16), 16, 8),
-        (ordo.Plan(p, "h200", mask_memory=2**32), 32, 4),
+        (ordo.Plan(p, "h200", keep_bits_memory=2**32), 32, 4),
     ):
         info = plan.info
         assert (info.segments, info.segment_bytes) == (segments, gib * 2**30)
-        assert info.dropout_mask_bytes == 64 * 2**30
-        assert info.dropout_mode == "pipelined" and not info.dropout_keep_bits
+        assert info.keep_bits_bytes == 64 * 2**30
+        assert info.dropout_mode == "pipelined" and not info.keep_bits_reused
         assert ordo.Plan.parse(plan.line).info.segments == segments
+
+
+def test_names_of_version_0_1_work_with_a_warning():
+    with pytest.warns(FutureWarning, match="mask_memory is keep_bits_memory now"):
+        info = ordo.Plan(problem(), backend="cpu", mask_memory=50000).info
+    assert info == ordo.Plan(problem(), backend="cpu", keep_bits_memory=50000).info
+    with pytest.warns(FutureWarning, match="dropout_mask_bytes is keep_bits_bytes now"):
+        assert info.dropout_mask_bytes == info.keep_bits_bytes
+    with pytest.warns(FutureWarning, match="dropout_keep_bits is keep_bits_reused now"):
+        assert info.dropout_keep_bits == info.keep_bits_reused
 
 
 def test_refusals():
     with pytest.raises(ordo.Error, match="segments 6: 300 rows in multiples of 64 are 5 segments"):
         ordo.Plan(problem(), backend="cpu", segments=6)
-    with pytest.raises(ordo.Error, match="mask_memory 1000: the keep bits of two segments of 64"):
-        ordo.Plan(problem(), backend="cpu", mask_memory=1000)
+    with pytest.raises(ordo.Error, match="keep_bits_memory 1000: the keep bits of two segments"):
+        ordo.Plan(problem(), backend="cpu", keep_bits_memory=1000)

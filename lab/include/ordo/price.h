@@ -109,7 +109,7 @@ typedef struct ordo_plan_price {
     /* Forward + backward; 0 for pipelined. Sequential keeps the bits for the backward pass;
      * overlapped leaves out the time of making them, which other work hides at best. */
     double mode_seconds[ORDO_DROPOUT_MODES];
-    bool keep_bits; /* sequential: the backward pass reads the bits of the forward pass */
+    bool keep_bits_reused; /* sequential: the backward pass reads the bits of the forward pass */
 } ordo_plan_price;
 
 #ifdef __cplusplus

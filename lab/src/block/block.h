@@ -50,7 +50,7 @@ typedef struct block_activation {
     void *g, *du;
 } block_activation;
 
-/* Keep bits to be made: all words of the mask of `problem`. */
+/* Keep bits to be made: all words of `problem`. */
 typedef struct block_bits {
     const ordo_problem *problem;
     const ordo_block_job *job;
@@ -111,8 +111,8 @@ typedef struct block_segment {
 
 typedef struct block_pipeline {
     block_segment *segments; /* job.segments of them; NULL without the mode */
-    uint32_t *masks[2];      /* of the segments in turn; the second NULL if there is one segment */
-    uint64_t mask_bytes;
+    uint32_t *bits[2];       /* of the segments in turn; the second NULL if there is one segment */
+    uint64_t keep_bits_bytes;
     float *dk_sums, *dv_sums; /* of the backward pass, from segment to segment */
     bool down;                /* the backward pass visits the last segment first */
 } block_pipeline;
@@ -129,11 +129,11 @@ struct ordo_block_runner {
     ordo_plan *plans[2];  /* without and with dropout */
     ordo_problem problem; /* with dropout */
     ordo_call call;
-    uint64_t mask_bytes;
+    uint64_t keep_bits_bytes;
     double p_used;
-    uint32_t *masks[2]; /* the second for bits of the next pass; NULL if not needed */
-    int current;        /* mask of the latest forward pass */
-    bool next_ready;    /* the other mask has the bits of the next overlapped pass */
+    uint32_t *bits[2]; /* the second for bits of the next pass; NULL if not needed */
+    int current;       /* bits of the latest forward pass */
+    bool next_ready;   /* the other place has the bits of the next overlapped pass */
     block_pipeline pipeline;
     bool ran; /* a forward pass has run, in this mode: */
     ordo_block_mode mode;
@@ -153,7 +153,7 @@ int64_t ordo_block_segment_rows(const ordo_block_job *job);
 ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job);
 
 bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
-bool ordo_block_needs_mask(const ordo_block_job *job); /* one of its modes keeps bits */
+bool ordo_block_needs_bits(const ordo_block_job *job); /* one of its modes keeps bits */
 
 /* pipeline.c: plan the segments, which says how much workspace they need; allocate their memory;
  * begin to make the bits of the first segment of a pass; and that pass of attention. */

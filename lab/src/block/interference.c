@@ -1,4 +1,4 @@
-/* interference.c: a product and the making of a mask beside each other on a device.
+/* interference.c: a product and the making of keep bits beside each other on a device.
  *
  * "Beside" is measured from one side at a time: the other side has three times the work, so that it
  * runs all the while. */
@@ -25,7 +25,7 @@ static ordo_status check_device(const ordo_block_runner *r)
     if (r->job.backend != ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: interference is measured on cuda",
                          ordo_backend_name(r->job.backend));
-    if (r->masks[0] == NULL)
+    if (r->bits[0] == NULL)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "modes %#x: expected dropout and a mode that keeps bits", r->job.modes);
     return ORDO_OK;
@@ -47,10 +47,10 @@ static ordo_status multiply(const pair *p)
     return r->ops->multiply(r->device, &product);
 }
 
-static ordo_status make_mask(const pair *p, void *stream)
+static ordo_status make_bits(const pair *p, void *stream)
 {
     const ordo_block_runner *r = p->r;
-    const block_bits bits = { &r->problem, &r->job, r->masks[0], r->mask_bytes };
+    const block_bits bits = { &r->problem, &r->job, r->bits[0], r->keep_bits_bytes };
     return ordo_block_cuda_bits(r->device, &bits, stream);
 }
 
@@ -59,7 +59,7 @@ static ordo_status attend(const pair *p, bool drops, bool given, bool backward)
     ordo_call call = p->r->call;
     const ordo_plan *plan = p->r->plans[drops];
     if (given)
-        call.keep_bits = p->r->masks[0];
+        call.keep_bits = p->r->bits[0];
     return backward ? ordo_attention_backward(plan, &call) : ordo_attention_forward(plan, &call);
 }
 
@@ -72,19 +72,19 @@ static ordo_status wait_for(const pair *p, void *stream, void *event)
 
 /* ---- times ---- */
 
-enum { PRODUCT, MASK, THEN, BOTH, ATTENTION, DROPPING, FUSED, BACKWARD, BACKWARD_DROPPING, KINDS };
+enum { PRODUCT, BITS, THEN, BOTH, ATTENTION, DROPPING, FUSED, BACKWARD, BACKWARD_DROPPING, KINDS };
 
 static ordo_status launch(const pair *p, int kind)
 {
     switch (kind) {
     case PRODUCT: return multiply(p);
-    case MASK: return make_mask(p, p->parts.stream);
-    case THEN: ORDO_TRY(multiply(p)); return make_mask(p, p->parts.stream);
+    case BITS: return make_bits(p, p->parts.stream);
+    case THEN: ORDO_TRY(multiply(p)); return make_bits(p, p->parts.stream);
     case BOTH:
         ORDO_TRY(ordo_device_event_record(p->first_end, p->parts.stream));
         ORDO_TRY(wait_for(p, p->parts.side, p->first_end));
         ORDO_TRY(multiply(p)); /* first: it has its multiprocessors before small blocks take them */
-        ORDO_TRY(make_mask(p, p->parts.side));
+        ORDO_TRY(make_bits(p, p->parts.side));
         ORDO_TRY(ordo_device_event_record(p->second_end, p->parts.side));
         return wait_for(p, p->parts.stream, p->second_end);
     case ATTENTION: return attend(p, false, false, false);
@@ -149,44 +149,42 @@ static ordo_status time_kinds(const pair *p, double interval, double result[KIND
     return ORDO_OK;
 }
 
-/* `products` on one stream and `masks` on the other, begun together. */
-static ordo_status time_beside(const pair *p, int products, int masks, double *of_products,
-                               double *of_masks)
+/* `products` on one stream and `sets` of keep bits on the other, begun together. */
+static ordo_status time_beside(const pair *p, int products, int sets, double *of_products,
+                               double *of_bits)
 {
     ORDO_TRY(ordo_device_event_record(p->begin, p->parts.stream));
     ORDO_TRY(wait_for(p, p->parts.side, p->begin));
-    for (int i = 0, j = 0; i < products || j < masks;) { /* feed both streams evenly */
-        const bool first =
-            j >= masks || (i < products && (double)i / products <= (double)j / masks);
-        ORDO_TRY(first ? multiply(p) : make_mask(p, p->parts.side));
+    for (int i = 0, j = 0; i < products || j < sets;) { /* feed both streams evenly */
+        const bool first = j >= sets || (i < products && (double)i / products <= (double)j / sets);
+        ORDO_TRY(first ? multiply(p) : make_bits(p, p->parts.side));
         i += first;
         j += !first;
     }
     ORDO_TRY(ordo_device_event_record(p->first_end, p->parts.stream));
     ORDO_TRY(ordo_device_event_record(p->second_end, p->parts.side));
     ORDO_TRY(ordo_device_event_elapsed(p->begin, p->first_end, of_products));
-    ORDO_TRY(ordo_device_event_elapsed(p->begin, p->second_end, of_masks));
+    ORDO_TRY(ordo_device_event_elapsed(p->begin, p->second_end, of_bits));
     *of_products /= products;
-    *of_masks /= masks;
+    *of_bits /= sets;
     return ORDO_OK;
 }
 
 static ordo_status measure(const pair *p, double seconds, ordo_block_interference *out)
 {
     const double interval = seconds / (REPEATS * (KINDS + 8));
-    double kinds[KINDS], product_beside[REPEATS], mask_beside[REPEATS], ignored;
-    ORDO_TRY(make_mask(p, p->parts.stream)); /* for attention that reads it */
+    double kinds[KINDS], product_beside[REPEATS], bits_beside[REPEATS], ignored;
+    ORDO_TRY(make_bits(p, p->parts.stream)); /* for attention that reads it */
     ORDO_TRY(time_kinds(p, interval, kinds));
-    const int products = launches(interval, kinds[PRODUCT]),
-              masks = launches(interval, kinds[MASK]);
+    const int products = launches(interval, kinds[PRODUCT]), sets = launches(interval, kinds[BITS]);
     for (int i = 0; i < REPEATS; i++) {
-        ORDO_TRY(time_beside(p, products, 3 * masks, &product_beside[i], &ignored));
-        ORDO_TRY(time_beside(p, 3 * products, masks, &ignored, &mask_beside[i]));
+        ORDO_TRY(time_beside(p, products, 3 * sets, &product_beside[i], &ignored));
+        ORDO_TRY(time_beside(p, 3 * products, sets, &ignored, &bits_beside[i]));
     }
     *out = (ordo_block_interference) { .product = kinds[PRODUCT],
-                                       .mask = kinds[MASK],
+                                       .bits = kinds[BITS],
                                        .product_beside = median(product_beside, REPEATS),
-                                       .mask_beside = median(mask_beside, REPEATS),
+                                       .bits_beside = median(bits_beside, REPEATS),
                                        .then = kinds[THEN],
                                        .both = kinds[BOTH],
                                        .attention = kinds[ATTENTION],
@@ -217,11 +215,11 @@ static ordo_status open_pair(pair *p, ordo_block_runner *r)
                                      ? ORDO_BLOCK_SEQUENTIAL
                                  : ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED)
                                      ? ORDO_BLOCK_OVERLAPPED
-                                     : ORDO_BLOCK_OVERLAPPED_QKV; /* one of them: there is a mask */
+                                     : ORDO_BLOCK_OVERLAPPED_QKV; /* one of them: there are bits */
     *p = (pair) { .r = r };
     ORDO_TRY(ordo_block_forward(r, mode));
     ORDO_TRY(r->ops->join(r->device));
-    r->next_ready = false; /* masks[0] is overwritten */
+    r->next_ready = false; /* bits[0] is overwritten */
     ordo_block_cuda_parts(r->device, &p->parts);
     ORDO_TRY(ordo_device_event_create(&p->begin));
     ORDO_TRY(ordo_device_event_create(&p->first_end));
@@ -258,7 +256,7 @@ typedef struct traced {
     uint64_t around[MARKS];
 } traced;
 
-static ordo_status run_traced(const pair *p, traced *t, bool product, bool mask)
+static ordo_status run_traced(const pair *p, traced *t, bool product, bool dropout)
 {
     const ordo_block_runner *r = p->r;
     const ordo_problem *problem = &r->problem;
@@ -286,7 +284,7 @@ static ordo_status run_traced(const pair *p, traced *t, bool product, bool mask)
         if (status == ORDO_OK)
             status = p->parts.module->stamp(&t->marks[1], p->parts.stream, why, sizeof why);
     }
-    if (mask && status == ORDO_OK)
+    if (dropout && status == ORDO_OK)
         status = p->parts.module->traced_bits(&bits, p->parts.side, why, sizeof why);
     if (status != ORDO_OK)
         return ordo_fail(status, "%s", why);
@@ -326,8 +324,8 @@ static void summarise(const traced *t, ordo_block_trace *out)
     double inside = 0, all = 0;
     out->product_begin = (double)(t->around[0] - zero) * 1e-9;
     out->product_end = (double)(t->around[1] - zero) * 1e-9;
-    out->mask_begin = (double)(begin - zero) * 1e-9;
-    out->mask_end = (double)(end - zero) * 1e-9;
+    out->bits_begin = (double)(begin - zero) * 1e-9;
+    out->bits_end = (double)(end - zero) * 1e-9;
     out->seconds = (double)(last - zero) * 1e-9;
     out->warps = WARPS;
     for (int i = 0; i < WARPS; i++) {
@@ -350,9 +348,9 @@ static ordo_status compare_words(const pair *p, const traced *t, bool *same)
     const ordo_block_runner *r = p->r;
     ordo_dropout_call call = ordo_block_drop_call(&r->job);
     call.visible_only = 0;
-    ORDO_TRY(
-        ordo_dropout_fill_device(&r->problem, &call, r->masks[0], r->mask_bytes, p->parts.stream));
-    return ordo_device_equal(r->masks[0], t->words, r->mask_bytes, p->parts.stream, same);
+    ORDO_TRY(ordo_dropout_fill_device(&r->problem, &call, r->bits[0], r->keep_bits_bytes,
+                                      p->parts.stream));
+    return ordo_device_equal(r->bits[0], t->words, r->keep_bits_bytes, p->parts.stream, same);
 }
 
 static ordo_status trace_with(const pair *p, traced *t, ordo_block_trace *out)
@@ -362,7 +360,7 @@ static ordo_status trace_with(const pair *p, traced *t, ordo_block_trace *out)
     out->product_alone = (double)(t->around[1] - t->around[0]) * 1e-9;
     for (int i = 0; i < 3; i++)
         ORDO_TRY(run_traced(p, t, false, true));
-    out->mask_alone = (double)(last_end(t) - first_begin(t)) * 1e-9;
+    out->bits_alone = (double)(last_end(t) - first_begin(t)) * 1e-9;
     for (int i = 0; i < 3; i++)
         ORDO_TRY(run_traced(p, t, true, true));
     summarise(t, out);
@@ -379,7 +377,7 @@ static ordo_status trace_pair(const pair *p, ordo_block_trace *out)
     if (status == ORDO_OK)
         status = ordo_device_alloc(&marks, sizeof t->around);
     if (status == ORDO_OK)
-        status = ordo_device_alloc(&words, p->r->mask_bytes);
+        status = ordo_device_alloc(&words, p->r->keep_bits_bytes);
     if (status == ORDO_OK) {
         t->stamps = stamps;
         t->marks = marks;

@@ -201,14 +201,14 @@ ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job)
     return call;
 }
 
-bool ordo_block_needs_mask(const ordo_block_job *job)
+bool ordo_block_needs_bits(const ordo_block_job *job)
 {
     return ordo_block_has_mode(job, ORDO_BLOCK_SEQUENTIAL) ||
            ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) ||
            ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED_QKV);
 }
 
-static ordo_status check_segment_masks(const ordo_block_job *job)
+static ordo_status check_segment_bits(const ordo_block_job *job)
 {
     const ordo_dropout_call call = ordo_block_drop_call(job);
     ordo_dropout_info info;
@@ -216,18 +216,18 @@ static ordo_status check_segment_masks(const ordo_block_job *job)
         return ORDO_OK;
     const ordo_problem segment = ordo_block_segment(job, 0);
     ORDO_TRY(ordo_dropout_query(&segment, &call, &info));
-    const uint64_t masks = job->segments > 1 ? 2 : 1;
-    if (job->limit_mask && job->mask_bytes / masks < info.bytes)
+    const uint64_t sets = job->segments > 1 ? 2 : 1;
+    if (job->limit_keep_bits && job->keep_bits_bytes / sets < info.bytes)
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "mask_bytes %" PRIu64 ": dropout mode pipelined in %" PRId64
+                         "keep_bits_bytes %" PRIu64 ": dropout mode pipelined in %" PRId64
                          " segments keeps %" PRIu64 " bytes of bits; expected at least that, or "
                          "more segments",
-                         job->mask_bytes, job->segments, masks * info.bytes);
+                         job->keep_bits_bytes, job->segments, sets * info.bytes);
     return ORDO_OK;
 }
 
 /* The memory for bits, and where overlapped bits are made. */
-static ordo_status check_mask(ordo_block_job *job)
+static ordo_status check_bits(ordo_block_job *job)
 {
     const ordo_problem problem = ordo_block_problem(job, true);
     const ordo_dropout_call call = ordo_block_drop_call(job);
@@ -235,20 +235,20 @@ static ordo_status check_mask(ordo_block_job *job)
     if (job->dropout == 0)
         return ORDO_OK;
     ORDO_TRY(ordo_dropout_query(&problem, &call, &info));
-    const bool room_for_two = !job->limit_mask || job->mask_bytes / 2 >= info.bytes;
+    const bool room_for_two = !job->limit_keep_bits || job->keep_bits_bytes / 2 >= info.bytes;
     if (job->beside == ORDO_BLOCK_BESIDE_DEFAULT)
         job->beside = room_for_two ? ORDO_BLOCK_BESIDE_ALL : ORDO_BLOCK_BESIDE_QKV;
     const bool two =
         ordo_block_has_mode(job, ORDO_BLOCK_OVERLAPPED) && job->beside != ORDO_BLOCK_BESIDE_QKV;
     const uint64_t least = (two ? 2 : 1) * info.bytes;
-    if (ordo_block_needs_mask(job) && job->limit_mask && job->mask_bytes < least)
+    if (ordo_block_needs_bits(job) && job->limit_keep_bits && job->keep_bits_bytes < least)
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "mask_bytes %" PRIu64 ": dropout mode %s%s%s keeps %" PRIu64
+                         "keep_bits_bytes %" PRIu64 ": dropout mode %s%s%s keeps %" PRIu64
                          " bytes of bits; expected at least that, or mode fused, which keeps none",
-                         job->mask_bytes, two ? "overlapped" : "sequential or overlapped",
+                         job->keep_bits_bytes, two ? "overlapped" : "sequential or overlapped",
                          two ? " beside " : "", two ? ordo_block_beside_name(job->beside) : "",
                          least);
-    return check_segment_masks(job);
+    return check_segment_bits(job);
 }
 
 ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out)
@@ -261,5 +261,5 @@ ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out
     ORDO_TRY(check_modes(out));
     ORDO_TRY(check_generator(out));
     ORDO_TRY(ordo_check_range("threads", out->threads, 0, 1024));
-    return check_mask(out);
+    return check_bits(out);
 }

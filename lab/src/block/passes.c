@@ -2,7 +2,7 @@
  *
  * Keep bits: sequential makes them where attention needs them; overlapped starts to make them
  * before the products that it is to run beside, and joins before attention reads them. Beside out,
- * mlp or all, the bits are those of the next pass and go to the other mask, because the backward
+ * mlp or all, the bits are those of the next pass and go to the other place, because the backward
  * pass of this one still reads its own. For pipelined see pipeline.c. */
 #include <stdlib.h>
 
@@ -119,10 +119,10 @@ static ordo_block_beside beside_of(const runner *r)
     return r->mode == ORDO_BLOCK_OVERLAPPED_QKV ? ORDO_BLOCK_BESIDE_QKV : r->job.beside;
 }
 
-static ordo_status make_bits(const runner *r, int mask, bool beside)
+static ordo_status make_bits(const runner *r, int place, bool beside)
 {
     const block_bits bits = {
-        .problem = &r->problem, .job = &r->job, .words = r->masks[mask], .bytes = r->mask_bytes
+        .problem = &r->problem, .job = &r->job, .words = r->bits[place], .bytes = r->keep_bits_bytes
     };
     return r->ops->make_bits(r->device, &bits, beside);
 }
@@ -164,7 +164,7 @@ static ordo_call call_of(const runner *r)
 {
     ordo_call call = r->call;
     if (r->mode == ORDO_BLOCK_SEQUENTIAL || overlaps(r))
-        call.keep_bits = r->masks[r->current];
+        call.keep_bits = r->bits[r->current];
     return call;
 }
 

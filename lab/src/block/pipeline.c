@@ -44,11 +44,11 @@ ordo_status ordo_block_pipeline_allocate(ordo_block_runner *r)
     if (p->segments == NULL)
         return ORDO_OK;
     ORDO_TRY(ordo_dropout_query(&p->segments[0].problem, &call, &info));
-    p->mask_bytes = info.bytes;
+    p->keep_bits_bytes = info.bytes;
     for (int i = 0; i < 2 && i < r->job.segments; i++) {
-        void *mask = NULL;
-        ORDO_TRY(r->ops->allocate(r->device, &mask, info.bytes));
-        p->masks[i] = mask;
+        void *bits = NULL;
+        ORDO_TRY(r->ops->allocate(r->device, &bits, info.bytes));
+        p->bits[i] = bits;
     }
     float **const sums[] = { &p->dk_sums, &p->dv_sums };
     for (int i = 0; i < 2 && r->job.backward; i++) {
@@ -80,8 +80,8 @@ static ordo_status make_bits(const ordo_block_runner *r, bool backward, int64_t 
     const block_pipeline *p = &r->pipeline;
     const block_bits bits = { .problem = &segment_at(r, backward, nth)->problem,
                               .job = &r->job,
-                              .words = p->masks[nth % 2],
-                              .bytes = p->mask_bytes };
+                              .words = p->bits[nth % 2],
+                              .bytes = p->keep_bits_bytes };
     return r->ops->make_bits(r->device, &bits, true);
 }
 
@@ -106,7 +106,7 @@ static ordo_call call_of(const ordo_block_runner *r, bool backward, int64_t nth)
     call.q = from_row(r, call.q, first);
     call.o = from_row(r, call.o, first);
     call.lse = r->at.lse + first * r->job.batch * r->job.heads;
-    call.keep_bits = p->masks[nth % 2];
+    call.keep_bits = p->bits[nth % 2];
     if (backward) {
         call.dout = from_row(r, call.dout, first);
         call.dq = from_row(r, call.dq, first);
@@ -125,7 +125,7 @@ ordo_status ordo_block_pipeline_attend(const ordo_block_runner *r, bool backward
         const ordo_call call = call_of(r, backward, nth);
         ORDO_TRY(r->ops->join(r->device));
         if (nth + 1 < r->job.segments)
-            ORDO_TRY(make_bits(r, backward, nth + 1)); /* to the mask that attention read last */
+            ORDO_TRY(make_bits(r, backward, nth + 1)); /* to the place that attention read last */
         ORDO_TRY(backward ? ordo_attention_backward(plan, &call)
                           : ordo_attention_forward(plan, &call));
     }

@@ -89,7 +89,7 @@ static ordo_status take_activations(ordo_block_runner *r)
     return take_floats(r, &at->lse, r->rows * job->heads);
 }
 
-static ordo_status take_masks(ordo_block_runner *r)
+static ordo_status take_bits(ordo_block_runner *r)
 {
     const ordo_block_job *job = &r->job;
     const ordo_dropout_call call = ordo_block_drop_call(job);
@@ -98,14 +98,14 @@ static ordo_status take_masks(ordo_block_runner *r)
     if (job->dropout == 0)
         return ORDO_OK;
     ORDO_TRY(ordo_dropout_query(&r->problem, &call, &info));
-    r->mask_bytes = info.bytes;
+    r->keep_bits_bytes = info.bytes;
     r->p_used = info.p_used;
     const bool two = overlapped && job->beside != ORDO_BLOCK_BESIDE_QKV;
-    const int masks = two ? 2 : ordo_block_needs_mask(job);
-    for (int i = 0; i < masks; i++) {
+    const int sets = two ? 2 : ordo_block_needs_bits(job);
+    for (int i = 0; i < sets; i++) {
         void *taken = NULL;
         ORDO_TRY(r->ops->allocate(r->device, &taken, info.bytes));
-        r->masks[i] = taken;
+        r->bits[i] = taken;
     }
     return ORDO_OK;
 }
@@ -213,7 +213,7 @@ static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
     r->ops = ops;
     ORDO_TRY(fill_tensors(r));
     ORDO_TRY(take_activations(r));
-    ORDO_TRY(take_masks(r));
+    ORDO_TRY(take_bits(r));
     ORDO_TRY(ordo_block_pipeline_allocate(r));
     if (r->call.workspace_bytes > 0)
         ORDO_TRY(ops->allocate(r->device, &r->call.workspace, r->call.workspace_bytes));
@@ -272,13 +272,13 @@ ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
                                 .kv_heads = r->job.kv_heads,
                                 .mlp = r->job.mlp,
                                 .p_used = r->p_used,
-                                .mask_bytes = r->mask_bytes,
+                                .keep_bits_bytes = r->keep_bits_bytes,
                                 .segments = r->job.segments,
                                 .beside = r->job.beside,
                                 .flops = flops_of(r) };
     for (int i = 0; i < 2; i++)
-        info->bits_bytes +=
-            (r->masks[i] ? r->mask_bytes : 0) + (r->pipeline.masks[i] ? r->pipeline.mask_bytes : 0);
+        info->bits_bytes += (r->bits[i] ? r->keep_bits_bytes : 0) +
+                            (r->pipeline.bits[i] ? r->pipeline.keep_bits_bytes : 0);
     memcpy(info->numeric_key, plan.numeric_key, sizeof info->numeric_key);
     return ORDO_OK;
 }

@@ -45,7 +45,7 @@ typedef struct parts {
     const ordo_kernel_counts *rng_counts;
     double elements;
     ordo_priced gemm[ORDO_BLOCK_GEMMS];
-    ordo_priced attention, with_mask, fused, rng, memory;
+    ordo_priced attention, with_bits, fused, rng, memory;
     sum gemms;             /* all four */
     sum hiding;            /* those that can hide the bits */
     double tails;          /* idle time of the last waves of all, in seconds */
@@ -198,10 +198,10 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
     p.elements =
         share * (double)b->batch * (double)heads_of(b) * (double)b->seq * (double)rows_of(b);
     p.attention = attention_of(&p, shape_of(model, b, ORDO_KEEP_NONE), share);
-    p.with_mask = attention_of(&p, shape_of(model, b, ORDO_KEEP_GIVEN), share);
+    p.with_bits = attention_of(&p, shape_of(model, b, ORDO_KEEP_GIVEN), share);
     p.fused = attention_of(&p, shape_of(model, b, ORDO_KEEP_MADE), share);
-    at_least(&p.with_mask, &p.attention);
-    at_least(&p.fused, &p.with_mask);
+    at_least(&p.with_bits, &p.attention);
+    at_least(&p.fused, &p.with_bits);
     const ordo_attention_shape shape = shape_of(model, b, ORDO_KEEP_NONE);
     p.rng = ordo_price_rng(model, counts,
                            shape.causal ? ordo_price_visible(model, &shape) : p.elements);
@@ -238,7 +238,7 @@ static double communication(const ordo_model *model, const ordo_block *b)
     return (reduced + gathered) / link;
 }
 
-static double mask_bytes(const ordo_block *b, int64_t rows)
+static double keep_bits_bytes(const ordo_block *b, int64_t rows)
 {
     return (double)b->batch * (double)heads_of(b) * (double)rows * (double)b->seq / 8;
 }
@@ -317,8 +317,8 @@ static void price_modes(const parts *p, ordo_block_report *r)
     const ordo_model *model = p->model;
     const ordo_block *b = p->block;
     const double fixed = r->communication_seconds;
-    const double masked = with_attention(p, &p->with_mask, NULL);
-    const double sequential = with_attention(p, &p->with_mask, &p->rng);
+    const double masked = with_attention(p, &p->with_bits, NULL);
+    const double sequential = with_attention(p, &p->with_bits, &p->rng);
     const double gemm = total(model, p->hiding);
     const ordo_beside alone = {
         .gemm = gemm,
@@ -341,7 +341,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->gemm_then_rng = gemm + alone.rng;
     r->gemm_beside_rng = ordo_overlap(model, &alone).seconds;
     r->hidden_in_fused =
-        1 - (p->fused.clock_seconds - p->with_mask.clock_seconds) / p->rng.clock_seconds;
+        1 - (p->fused.clock_seconds - p->with_bits.clock_seconds) / p->rng.clock_seconds;
     const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
     r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
 }
@@ -366,16 +366,16 @@ static void price_training(const parts *p, ordo_block_report *r)
     const ordo_model *model = p->model;
     ordo_training *t = &r->training;
     const double g = total(model, p->gemms), rng = p->rng.time.seconds;
-    const double forward = p->attention.time.seconds, masked = p->with_mask.time.seconds;
+    const double forward = p->attention.time.seconds, masked = p->with_bits.time.seconds;
     const double fused = p->fused.time.seconds;
     const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
     double backward = r->attention_backward.seconds;
-    double backward_masked = fmax(backward, backward_seconds(p, ORDO_KEEP_GIVEN));
-    double backward_fused = fmax(backward_masked, backward_seconds(p, ORDO_KEEP_MADE));
+    double backward_given = fmax(backward, backward_seconds(p, ORDO_KEEP_GIVEN));
+    double backward_fused = fmax(backward_given, backward_seconds(p, ORDO_KEEP_MADE));
     if (factor > 0) {
         backward = factor * forward;
-        backward_masked = backward + 2 * (masked - forward);
-        backward_fused = backward_masked + (fused - masked);
+        backward_given = backward + 2 * (masked - forward);
+        backward_fused = backward_given + (fused - masked);
     }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
     ordo_beside once = { .gemm = r->gemm_seconds,
@@ -392,11 +392,11 @@ static void price_training(const parts *p, ordo_block_report *r)
     const double first = ordo_overlap(model, &once).seconds + (g - r->gemm_seconds);
     const double second = ordo_overlap(model, &again).seconds;
     t->none = fixed + 3 * g + forward + backward;
-    t->sequential_kept = fixed + 3 * g + rng + masked + backward_masked;
+    t->sequential_kept = fixed + 3 * g + rng + masked + backward_given;
     t->sequential_regenerated = t->sequential_kept + rng;
     t->fused = fixed + 3 * g + fused + backward_fused;
-    t->overlapped_kept = fixed + first + 2 * g + masked + backward_masked;
-    t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_masked;
+    t->overlapped_kept = fixed + first + 2 * g + masked + backward_given;
+    t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_given;
 }
 
 /* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined remain.
@@ -406,7 +406,7 @@ static void choose(ordo_block_report *r, double noise)
     double best = INFINITY, next = INFINITY;
     for (int i = 0; i < ORDO_DROPOUT_MODES; i++) {
         const bool whole = i == ORDO_DROPOUT_MODE_SEQUENTIAL || i == ORDO_DROPOUT_MODE_OVERLAPPED;
-        if (whole ? !r->mask_fits : i == ORDO_DROPOUT_MODE_PIPELINED && r->mask_fits)
+        if (whole ? !r->keep_bits_fit : i == ORDO_DROPOUT_MODE_PIPELINED && r->keep_bits_fit)
             continue;
         if (r->mode[i] < best) {
             next = best;
@@ -438,13 +438,13 @@ static void choose(ordo_block_report *r, double noise)
     double least = INFINITY;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) { /* overlapped last */
         const bool beside = ways[i].mode == ORDO_DROPOUT_MODE_OVERLAPPED;
-        const bool fits = r->mask_fits || ways[i].mode == ORDO_DROPOUT_MODE_FUSED;
+        const bool fits = r->keep_bits_fit || ways[i].mode == ORDO_DROPOUT_MODE_FUSED;
         const bool again = r->training_best == ways[i].mode && least < INFINITY;
         const double most = beside && !again ? least / (1 + noise) : least;
         if (ways[i].seconds < most && fits) {
             least = ways[i].seconds;
             r->training_best = ways[i].mode;
-            r->training_keeps_mask = ways[i].kept;
+            r->training_reuses_keep_bits = ways[i].kept;
         }
     }
 }
@@ -457,7 +457,7 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
         .heads = heads_of(b),
         .elements = p.elements,
         .attention = p.attention.time,
-        .attention_given = p.with_mask.time,
+        .attention_given = p.with_bits.time,
         .attention_made = p.fused.time,
         .rng = p.rng.time,
         .memory_seconds = p.memory.time.seconds,
@@ -469,12 +469,12 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
         r->gemm[i] = p.gemm[i].time;
     r->attention_backward = backward_time(&p, ORDO_KEEP_NONE);
     const int64_t rows = rows_of(b);
-    r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] = r->mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] =
-        mask_bytes(b, rows);
-    r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] =
-        (b->segments < 2 ? 1 : 2) * mask_bytes(b, rows / b->segments);
+    r->keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] =
+        r->keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] = keep_bits_bytes(b, rows);
+    r->keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] =
+        (b->segments < 2 ? 1 : 2) * keep_bits_bytes(b, rows / b->segments);
     const double memory = ordo_model_value(model, ORDO_C_MEMORY);
-    r->mask_fits = memory <= 0 || r->mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
+    r->keep_bits_fit = memory <= 0 || r->keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
     price_modes(&p, r);
     r->overlapped_over_sequential =
         r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] / r->mode[ORDO_DROPOUT_MODE_OVERLAPPED];

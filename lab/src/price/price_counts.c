@@ -118,7 +118,7 @@ const ordo_kernel_counts *ordo_attention_counts(bool backward)
 }
 
 /* Instructions per element of ordo's own generator on a CPU with NEON, counted by valgrind in the
- * loops of bench/cpu/mask.c. */
+ * loops of bench/cpu/keep.c. */
 static const struct {
     int rounds, bits;
     double instructions;

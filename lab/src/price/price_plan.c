@@ -106,13 +106,13 @@ static void price_dropout(const ordo_model *model, const ordo_attention_shape *s
     price->mode_seconds[ORDO_DROPOUT_MODE_FUSED] = fused;
     const bool must = plan->segments > 0 || ordo_plan_needs_bits(plan);
     price->mode = made_before(model, plan, bytes);
-    price->keep_bits =
+    price->keep_bits_reused =
         price->mode == ORDO_DROPOUT_MODE_SEQUENTIAL && fits(model, bytes, KEEP_SHARE);
-    const double made = price->keep_bits ? kept + call : again + 2 * call;
+    const double made = price->keep_bits_reused ? kept + call : again + 2 * call;
     if (must || (made < fused * noise && price->mode != ORDO_DROPOUT_MODE_FUSED))
         return;
     price->mode = ORDO_DROPOUT_MODE_FUSED;
-    price->keep_bits = false;
+    price->keep_bits_reused = false;
     price->forward = forward;
     price->backward = backward;
 }

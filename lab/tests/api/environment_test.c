@@ -112,7 +112,7 @@ static void ask_block(answers *a, const ordo_model *model)
                                r.margin };
     NOTE(numbers);
     NOTE(r.mode);
-    NOTE(r.mask_bytes);
+    NOTE(r.keep_bits_bytes);
     NOTE(r.training);
     note_time(a, &r.attention_made);
     note_time(a, &r.attention_backward);

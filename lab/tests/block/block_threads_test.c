@@ -74,10 +74,10 @@ TEST(hidden_bits_are_not_made)
         job.causal = causal;
         job.modes = 1u << ORDO_BLOCK_SEQUENTIAL;
         ordo_block_runner *runner = runner_of(&job);
-        memset(runner->masks[0], UNTOUCHED, runner->mask_bytes);
+        memset(runner->bits[0], UNTOUCHED, runner->keep_bits_bytes);
         CHECK_INT(ordo_block_forward(runner, ORDO_BLOCK_SEQUENTIAL), ORDO_OK);
         for (int block = 0; block < DOWN * ACROSS; block++) { /* of the first head */
-            const uint32_t word = runner->masks[0][block * BLOCK_WORDS];
+            const uint32_t word = runner->bits[0][block * BLOCK_WORDS];
             const bool hidden = causal && block % ACROSS == 1 && block / ACROSS < 128 / 16;
             CHECK((word == UNTOUCHED * 0x01010101u) == hidden);
         }
@@ -101,7 +101,7 @@ TEST(pipelined_has_the_bits_of_the_other_modes)
         ordo_block_runner *runner = runner_of(&job);
         CHECK_INT(ordo_block_query(runner, &info), ORDO_OK);
         CHECK_INT(info.segments, expected[which % 4]);
-        CHECK(info.segments < 5 || info.bits_bytes < info.mask_bytes);
+        CHECK(info.segments < 5 || info.bits_bytes < info.keep_bits_bytes);
         const uint64_t pipelined = run(runner, ORDO_BLOCK_PIPELINED);
         CHECK(run(runner, ORDO_BLOCK_FUSED) == pipelined);
         CHECK(run(runner, ORDO_BLOCK_PIPELINED) == pipelined);
@@ -348,12 +348,12 @@ TEST(bad_jobs_are_refused_by_name)
     REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode fused", job.rounds = 3);
     REFUSES(ORDO_ERR_ARGUMENT, "segments -1", job.segments = -1,
             job.modes = 1u << ORDO_BLOCK_PIPELINED);
-    REFUSES(ORDO_ERR_ARGUMENT, "mask_bytes 5: dropout mode pipelined in 2 segments",
-            job.modes = 1u << ORDO_BLOCK_PIPELINED, job.limit_mask = true, job.mask_bytes = 5,
-            job.seq = 100);
+    REFUSES(ORDO_ERR_ARGUMENT, "keep_bits_bytes 5: dropout mode pipelined in 2 segments",
+            job.modes = 1u << ORDO_BLOCK_PIPELINED, job.limit_keep_bits = true,
+            job.keep_bits_bytes = 5, job.seq = 100);
     REFUSES(ORDO_ERR_ARGUMENT, "segments 4", job.segments = 4);
     REFUSES(ORDO_ERR_ARGUMENT, "dropout 0", job.dropout = 0, job.modes = 1u << ORDO_BLOCK_FUSED);
-    REFUSES(ORDO_ERR_ARGUMENT, "mask_bytes 0: dropout mode", job.limit_mask = true);
+    REFUSES(ORDO_ERR_ARGUMENT, "keep_bits_bytes 0: dropout mode", job.limit_keep_bits = true);
     REFUSES(ORDO_ERR_UNSUPPORTED, "precision fp8: backend cpu multiplies bf16 and f32",
             job.precision = ORDO_PRECISION_FP8);
     REFUSES(ORDO_ERR_UNSUPPORTED, "generator compare", job.generator = ORDO_GENERATOR_COMPARE);
@@ -376,22 +376,22 @@ TEST(the_memory_for_bits_decides_what_they_run_beside)
     ordo_block_runner *runner = runner_of(&job);
     CHECK_INT(ordo_block_query(runner, &info), ORDO_OK);
     CHECK_INT(info.beside, ORDO_BLOCK_BESIDE_ALL);
-    CHECK_INT(info.bits_bytes, 2 * info.mask_bytes);
+    CHECK_INT(info.bits_bytes, 2 * info.keep_bits_bytes);
     const uint64_t expected = run(runner, ORDO_BLOCK_OVERLAPPED);
     ordo_block_runner_destroy(runner);
 
-    job.limit_mask = true;
-    job.mask_bytes = info.mask_bytes;
+    job.limit_keep_bits = true;
+    job.keep_bits_bytes = info.keep_bits_bytes;
     runner = runner_of(&job);
     CHECK_INT(ordo_block_query(runner, &info), ORDO_OK);
     CHECK_INT(info.beside, ORDO_BLOCK_BESIDE_QKV);
-    CHECK_INT(info.bits_bytes, info.mask_bytes);
+    CHECK_INT(info.bits_bytes, info.keep_bits_bytes);
     CHECK(run(runner, ORDO_BLOCK_OVERLAPPED) == expected);
     ordo_block_runner_destroy(runner);
 
     job.beside = ORDO_BLOCK_BESIDE_MLP;
     refuses(&job, ORDO_ERR_ARGUMENT, "overlapped beside mlp");
-    job.mask_bytes = 0;
+    job.keep_bits_bytes = 0;
     job.beside = ORDO_BLOCK_BESIDE_DEFAULT;
     job.modes = 1u << ORDO_BLOCK_FUSED;
     runner = runner_of(&job);

@@ -123,11 +123,11 @@ TEST(a_trace_makes_the_same_bits_and_interference_is_measured)
     const uint64_t before = run(runner, ORDO_BLOCK_OVERLAPPED);
     CHECK_INT(ordo_block_trace_run(runner, &trace), ORDO_OK);
     CHECK(trace.same_words);
-    CHECK(trace.product_end > trace.product_begin && trace.mask_end > trace.mask_begin);
-    CHECK(trace.seconds >= trace.product_end && trace.seconds >= trace.mask_end);
+    CHECK(trace.product_end > trace.product_begin && trace.bits_end > trace.bits_begin);
+    CHECK(trace.seconds >= trace.product_end && trace.seconds >= trace.bits_end);
     CHECK(trace.sms > 1 && trace.inside >= 0 && trace.inside <= 1);
     CHECK_INT(ordo_block_interfere(runner, 0.2, &found), ORDO_OK);
-    CHECK(found.product > 0 && found.mask > 0 && found.both > 0 && found.then > 0);
+    CHECK(found.product > 0 && found.bits > 0 && found.both > 0 && found.then > 0);
     CHECK(found.backward > 0 && found.fused > 0 && strlen(found.algorithm) > 0);
     CHECK_INT(ordo_block_backward(runner), ORDO_ERR_ARGUMENT); /* activations were overwritten */
     CHECK(run(runner, ORDO_BLOCK_OVERLAPPED) == before);

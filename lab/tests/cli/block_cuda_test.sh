@@ -34,13 +34,13 @@ refuses 3 "dropout mode pipelined" block --device cuda $shape --generator compar
 
 # Measurements.
 json block --device cuda $shape --interference --trace --time 0.01
-for name in product_ms mask_ms product_beside_ms mask_beside_ms then_ms both_ms attention_ms dropping_ms fused_ms \
-    backward_ms backward_dropping_ms mask_slowdown inside; do
+for name in product_ms bits_ms product_beside_ms bits_beside_ms then_ms both_ms attention_ms dropping_ms fused_ms \
+    backward_ms backward_dropping_ms bits_slowdown inside; do
     grep -q "\"$name\": [0-9.e-]" "$out" || fail "no $name"
 done
 grep -q '"same_words": true' "$out" || fail "the trace made other words"
 status 0 block --device cuda $shape --interference --trace --time 0.01
-prints "of the mask is hidden"
+prints "of the bits is hidden"
 prints "16896 warps on 132 SMs"
 
 refuses 3 "precision f32: backend cuda multiplies bf16 and fp8" block --device cuda $shape --precision f32

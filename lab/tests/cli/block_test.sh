@@ -12,7 +12,7 @@ is digests_equal true
 is device '"cpu"'
 is head_dim 8
 is beside '"all"'
-is mask_bytes 18432
+is keep_bits_bytes 18432
 is segments 3
 is bits_bytes 53248
 for name in digest_o digest_dx digest_dw; do
@@ -58,8 +58,8 @@ refuses 2 "heads 3: expected a divisor of embed 32" block --seq 8 --embed 32 --h
 refuses 2 "kv_heads 3: expected a divisor of heads 4" block --seq 8 --embed 32 --heads 4 --kv-heads 3
 refuses 2 "dropout 1.5" block --seq 8 --embed 32 --heads 4 --dropout 1.5
 refuses 2 "--dropout: missing or 0" block --seq 8 --embed 32 --heads 4 --dropout-mode fused
-refuses 2 "mask_bytes 0: dropout mode" block $small --dropout 0.1 --dropout-mode sequential --mask-memory 0
-status 0 block $small --dropout 0.1 --dropout-mode fused --mask-memory 0
+refuses 2 "keep_bits_bytes 0: dropout mode" block $small --dropout 0.1 --dropout-mode sequential --keep-bits-memory 0
+status 0 block $small --dropout 0.1 --dropout-mode fused --keep-bits-memory 0
 json block $small --dropout 0.1 --dropout-mode pipelined --rounds 5 --check
 is digests_equal true
 refuses 2 "segments 4" block $small --dropout 0.1 --dropout-mode overlapped --segments 4

@@ -122,7 +122,7 @@ static void price_block(reader *r, const ordo_model *model)
     must(sound(report.none) && sound(report.gemm_seconds) && sound(report.communication_seconds));
     must((unsigned)report.best < ORDO_DROPOUT_MODES && report.region >= 1 && report.region <= 3);
     for (int x = 0; x < ORDO_DROPOUT_MODES; x++)
-        must(sound(report.mode[x]) && sound(report.mask_bytes[x]));
+        must(sound(report.mode[x]) && sound(report.keep_bits_bytes[x]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

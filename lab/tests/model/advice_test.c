@@ -67,9 +67,9 @@ TEST(the_faster_mode_is_advised)
         const ordo_problem problem =
             problem_of(rows[i].batch, rows[i].heads, rows[i].seq, rows[i].dim, rows[i].mask, 0.1);
         const ordo_plan_info info = info_of(&problem, h200);
-        if (info.dropout_mode != rows[i].mode || info.dropout_keep_bits != rows[i].keep)
+        if (info.dropout_mode != rows[i].mode || info.keep_bits_reused != rows[i].keep)
             CHECK_FAIL("row %zu: %s, keep %d", i, ordo_dropout_mode_name(info.dropout_mode),
-                       info.dropout_keep_bits);
+                       info.keep_bits_reused);
     }
     ordo_machine_destroy(h200);
 }
@@ -161,7 +161,7 @@ TEST(the_model_advises_the_same)
             CHECK_INT(ordo_model_plan(model, plan, &price), ORDO_OK);
             CHECK(price.backward.seconds > 0);
             CHECK_INT(info.dropout_mode, price.mode);
-            CHECK_INT(info.dropout_keep_bits, price.keep_bits);
+            CHECK_INT(info.keep_bits_reused, price.keep_bits_reused);
             ordo_plan_destroy(plan);
         }
         ordo_model_destroy(model);
@@ -226,7 +226,7 @@ static void check_bytes(const ordo_problem *problem, const ordo_dropout_call *ca
     ordo_machine *h200 = machine("h200");
     ordo_dropout_info bits = { 0 };
     CHECK_INT(ordo_dropout_query(problem, call, &bits), ORDO_OK);
-    CHECK_INT(info_of(problem, h200).dropout_mask_bytes, bits.blocks * 256);
+    CHECK_INT(info_of(problem, h200).keep_bits_bytes, bits.blocks * 256);
     CHECK(bits.blocks > 0);
     ordo_machine_destroy(h200);
 }
@@ -254,7 +254,7 @@ TEST(plans_that_have_no_choice)
     ordo_problem problem = problem_of(1, 32, 8192, 128, ORDO_MASK_CAUSAL, 0);
     ordo_plan_info info = info_of(&problem, h200), again = ORDO_PLAN_INFO_INIT;
     CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_FUSED);
-    CHECK(!info.dropout_keep_bits && info.dropout_mask_bytes == 0);
+    CHECK(!info.keep_bits_reused && info.keep_bits_bytes == 0);
 
     /* Making bits is a hundredth of a pass on a CPU, which no prediction can tell. */
     problem.dropout.p = 0.1;
@@ -269,7 +269,7 @@ TEST(plans_that_have_no_choice)
     CHECK_INT(ordo_plan_query(read, &again), ORDO_OK);
     CHECK_INT(again.dropout_mode, ORDO_DROPOUT_MODE_FUSED);
     CHECK_TEXT(again.numeric_key, info.numeric_key);
-    CHECK_INT(again.dropout_mask_bytes, info.dropout_mask_bytes);
+    CHECK_INT(again.keep_bits_bytes, info.keep_bits_bytes);
     ordo_plan_destroy(read);
     ordo_plan_destroy(plan);
 

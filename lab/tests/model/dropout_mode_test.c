@@ -18,10 +18,10 @@ TEST(the_rule_chooses_as_the_model)
     for (int i = 0; i < PROBLEMS; i++) {
         const drawn d = draw_plan(h200, model);
         modes[d.price.mode]++;
-        same +=
-            d.info.dropout_mode == d.price.mode && d.info.dropout_keep_bits == d.price.keep_bits;
-        const double chosen = cost(&d.price, d.info.dropout_mode, d.info.dropout_keep_bits, call);
-        const double best = cost(&d.price, d.price.mode, d.price.keep_bits, call);
+        same += d.info.dropout_mode == d.price.mode &&
+                d.info.keep_bits_reused == d.price.keep_bits_reused;
+        const double chosen = cost(&d.price, d.info.dropout_mode, d.info.keep_bits_reused, call);
+        const double best = cost(&d.price, d.price.mode, d.price.keep_bits_reused, call);
         const double lost = chosen / best - 1;
         worst = lost > worst ? lost : worst;
         ordo_plan_destroy(d.plan);

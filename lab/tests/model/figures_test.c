@@ -255,14 +255,14 @@ TEST(figure_14)
                 price(model, lengths[l], widths[w], 7, ORDO_BLOCK_BESIDE_ALL);
             const double expected =
                 (double)widths[w] / 128 * (double)lengths[l] * (double)lengths[l] / 8 * gib;
-            CHECK_NEAR(r.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * gib, expected, 0);
-            CHECK(r.mask_bytes[ORDO_DROPOUT_MODE_FUSED] == 0);
+            CHECK_NEAR(r.keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] * gib, expected, 0);
+            CHECK(r.keep_bits_bytes[ORDO_DROPOUT_MODE_FUSED] == 0);
         }
-    CHECK_NEAR(
-        price(model, 8192, 4096, 7, ORDO_BLOCK_BESIDE_ALL).mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
-        0x1p28, 0);
+    CHECK_NEAR(price(model, 8192, 4096, 7, ORDO_BLOCK_BESIDE_ALL)
+                   .keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
+               0x1p28, 0);
     CHECK_NEAR(price(model, 65536, 16384, 7, ORDO_BLOCK_BESIDE_ALL)
-                   .mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
+                   .keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL],
                0x1p36, 0);
     ordo_model_destroy(model);
 }

@@ -123,7 +123,7 @@ static void compare(char **w, const ordo_block_report *r)
     same("fused", r->attention_made.limiter, w[FUSED_LIMITER]);
     if (!one)
         near("pipelined", r->mode[ORDO_DROPOUT_MODE_PIPELINED], w[PIPELINED]);
-    near("pipelined bytes", r->mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], w[PIPELINED_BYTES]);
+    near("pipelined bytes", r->keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED], w[PIPELINED_BYTES]);
     const ordo_training *t = &r->training;
     const double training[] = { t->none,  t->sequential_kept, t->sequential_regenerated,
                                 t->fused, t->overlapped_kept, t->overlapped_regenerated };

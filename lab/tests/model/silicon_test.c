@@ -378,12 +378,12 @@ TEST(shards_divide_the_work)
     CHECK_INT(heads.heads, whole.heads / 4);
     CHECK_NEAR(heads.elements * 4, whole.elements, 0);
     CHECK_NEAR(rows.elements * 4, whole.elements, 0);
-    CHECK_NEAR(heads.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
-               whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
-    CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
-               whole.mask_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
-    CHECK_NEAR(rows.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
-               whole.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
+    CHECK_NEAR(heads.keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
+               whole.keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
+    CHECK_NEAR(rows.keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] * 4,
+               whole.keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL], 0);
+    CHECK_NEAR(rows.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
+               whole.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
     CHECK_NEAR(heads.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
     CHECK_NEAR(rows.gemm_seconds * 4 / whole.gemm_seconds, 1, 0.01);
     CHECK(heads.communication_seconds > 0 && rows.communication_seconds > 0);
@@ -414,14 +414,14 @@ TEST(pipelines_save_memory)
     const ordo_block_report four = price(model, block);
     block.segments = 16;
     const ordo_block_report sixteen = price(model, block);
-    CHECK_NEAR(sixteen.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
-               four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
-    CHECK_NEAR(four.mask_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 2,
-               four.mask_bytes[ORDO_DROPOUT_MODE_OVERLAPPED], 0);
+    CHECK_NEAR(sixteen.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
+               four.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
+    CHECK_NEAR(four.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 2,
+               four.keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED], 0);
     CHECK(sixteen.mode[ORDO_DROPOUT_MODE_PIPELINED] > four.mode[ORDO_DROPOUT_MODE_PIPELINED]);
     CHECK_INT(ordo_model_set(model, "memory", 1e6), ORDO_OK);
     const ordo_block_report small = price(model, block);
-    CHECK(!small.mask_fits);
+    CHECK(!small.keep_bits_fit);
     CHECK(small.best == ORDO_DROPOUT_MODE_FUSED || small.best == ORDO_DROPOUT_MODE_PIPELINED);
     CHECK_INT(small.training_best, ORDO_DROPOUT_MODE_FUSED);
     ordo_model_destroy(model);

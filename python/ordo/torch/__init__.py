@@ -18,7 +18,7 @@ from ..run._verify import Verdict, verify
 from ._attention import attention
 from ._backward_part import backward_part
 from ._blocks import block_mask
-from ._dropout import PreparedDropout, set_mask_memory
+from ._dropout import PreparedDropout, set_keep_bits_memory, set_mask_memory
 from ._flash import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -55,6 +55,7 @@ __all__ = [
     "prepare_dropout",
     "register",
     "reproducible",
+    "set_keep_bits_memory",
     "set_mask_memory",
     "tree_sum",
     "verify",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from operator import index
 from typing import Any
 
@@ -14,39 +15,46 @@ from .._library import Error
 from . import _front as f
 from ._inputs import Lists, Rules, call_of, sequences
 
-_SHARE = 1 / 8  # of the free memory, unless set_mask_memory() says otherwise
+_SHARE = 1 / 8  # of the free memory, unless set_keep_bits_memory() says otherwise
 _limit: int | float = _SHARE
 _limits: dict[torch.device, int] = {}  # in bytes, once they have been computed
 
 
-def set_mask_memory(limit: int | float | None) -> None:
+def set_keep_bits_memory(limit: int | float | None) -> None:
     """Limit the memory of keep bits on each device: bytes (an int) or a share of the free memory
     (a float, more than 0 and at most 1). None is the default, an eighth of the free memory.
 
     The free memory is what is free when bits are first made on a device after this call. Bits that
-    no longer fit are not kept for the backward pass but made again; if one mask does not fit,
+    no longer fit are not kept for the backward pass but made again; if those of a call do not fit,
     passes run in segments of rows, with the bits of two segments in memory, or, if these do not fit
     either, make their own bits while they use them, which needs no memory and takes longer. No bit
-    of a result depends on the limit. To make no masks at all, set ORDO_DROPOUT_MODE=fused.
+    of a result depends on the limit. To make none ahead, set ORDO_DROPOUT_MODE=fused.
     """
     global _limit
     _limit = _SHARE if limit is None else _checked(limit)
     _limits.clear()
 
 
+def set_mask_memory(limit: int | float | None) -> None:
+    """The name of set_keep_bits_memory() in version 0.1.0; the next version removes it."""
+    message = "ordo: set_mask_memory is set_keep_bits_memory now"
+    warnings.warn(message, FutureWarning, stacklevel=2)
+    set_keep_bits_memory(limit)
+
+
 def _checked(limit: Any) -> int | float:
     expected = "expected bytes (an int), a share of the free memory (a float in (0, 1]) or None"
     if isinstance(limit, float):
         if not (math.isfinite(limit) and 0 < limit <= 1):
-            raise Error("argument", f"mask memory {limit!r}: {expected}")
+            raise Error("argument", f"memory of keep bits {limit!r}: {expected}")
         return limit
     try:
         size = None if isinstance(limit, bool) else index(limit)
     except TypeError:
         size = None
     if size is None or size < 1:
-        more = "; ORDO_DROPOUT_MODE=fused makes no masks" if size == 0 else ""
-        raise Error("argument", f"mask memory {limit!r}: {expected}{more}")
+        more = "; ORDO_DROPOUT_MODE=fused makes none ahead" if size == 0 else ""
+        raise Error("argument", f"memory of keep bits {limit!r}: {expected}{more}")
     return size
 
 

@@ -45,7 +45,7 @@ def prepare_dropout(
     arguments. dtype is that of q, by default bfloat16 on CUDA and float32 on the CPU. The bits are
     made on `stream`, by default one of ordo's own, and attention() waits for them there; on the CPU
     they are made at once. They are made only if the mode says so (ORDO_DROPOUT_MODE, or what the
-    plan recommends) and set_mask_memory() leaves room. Results are the same in any case.
+    plan recommends) and set_keep_bits_memory() leaves room. Results are the same in any case.
     """
     place = _device(device)
     _check_stream(stream, place)

@@ -65,14 +65,14 @@ h200="--seq 8k --heads 32 --dim 128 --dtype bf16 --machine h200 --dropout 0.1"
     status 0 plan $h200
     prints "dropout mode   sequential, keep: "
     json plan $h200
-    tr -d ' \n' <"$out" | grep -qF '"mode":"sequential","keep_bits":true' ||
+    tr -d ' \n' <"$out" | grep -qF '"mode":"sequential","keep_bits_reused":true' ||
         fail "no advice on dropout in the JSON"
     lab && ! tr -d ' \n' <"$out" | grep -qF '"dropout_mode":"sequential","backward_bits":"keep"' &&
         fail "no advice on dropout in the model of the JSON"
     status 0 plan $h200 --segments 16
     prints "dropout mode   pipelined, 16 segments of rows: each pass makes its keep bits, 33554432 of 268435456 B"
     status 0 plan ${h200#--seq 8k} --seq 128k
-    prints "dropout mode   pipelined: 68719476736 B of keep bits; expected --segments or --mask-memory"
+    prints "dropout mode   pipelined: 68719476736 B of keep bits; expected --segments or --keep-bits-memory"
 }
 
 # The contract names what two parties compare, and leaves out what a kept level proves irrelevant.

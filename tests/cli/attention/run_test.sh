@@ -55,7 +55,7 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
 {
     json run $drops --dropout-mode fused
     inside=$(field digests)
-    for many in "--segments 2" "--segments 5" "--mask-memory 20000"; do
+    for many in "--segments 2" "--segments 5" "--keep-bits-memory 20000"; do
         json run --plan "$(line $drops $many)"
         [ "$(field digests)" = "$inside" ] || fail "$many: other digests"
         grep -q '"dropout_mode": "pipelined"' "$out" || fail "$many: not pipelined"
@@ -67,8 +67,12 @@ drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
     status 0 run --plan "$(line $drops --segments 5)" --dropout-mode pipelined
     prints "dropout    pipelined, 5 segments, 12288 B of keep bits"
     refuses 2 "segments 6: 300 rows in multiples of 64 are 5 segments" plan $drops --segments 6
-    refuses 2 "mask_memory 999: the keep bits of two segments" plan $drops --mask-memory 999
-    refuses 2 "--mask-memory 0: expected" plan $drops --mask-memory 0
+    refuses 2 "keep_bits_memory 999: the keep bits of two segments" plan $drops --keep-bits-memory 999
+    refuses 2 "--keep-bits-memory 0: expected" plan $drops --keep-bits-memory 0
+    status 0 plan $drops --mask-memory 20000 --line
+    grep -q "note: --mask-memory will not be accepted by the next version; expected --keep-bits-memory" "$err" ||
+        fail "--mask-memory: no note"
+    [ "$(cat "$out")" = "$(line $drops --keep-bits-memory 20000)" ] || fail "--mask-memory: another plan"
     two=$(line $drops --segments 2)
     refuses 2 "--dropout-mode: the plan has segments; expected pipelined" run --plan "$two" --dropout-mode fused
     refuses 2 "--dropout-mode pipelined: the plan has no segments" run --plan "$(line $drops)" --dropout-mode pipelined

@@ -4,7 +4,7 @@
 
 # Options that take 0, any sign, and numbers of any size.
 zero=" --softcap --dropout --seed --offset --q-lens --kv-lens --delay --latency --overlap \
---sequence --head --read --write --most --most-ratio --link-us --mask-memory "
+--sequence --head --read --write --most --most-ratio --link-us --keep-bits-memory "
 negative=" --scale "
 huge=" --scale --softcap --read --write --most --most-ratio "
 

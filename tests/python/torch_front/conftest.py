@@ -17,4 +17,4 @@ def as_it_was():
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
     torch._dynamo.reset()
-    ordo.torch.set_mask_memory(None)
+    ordo.torch.set_keep_bits_memory(None)

@@ -138,7 +138,7 @@ def prepared_dropout():
 
 
 @check
-def mask_memory():
+def keep_bits_memory():
     """Bits kept, made again and made inside by the limit of their memory: equal results, also from
     a graph; kept bits are released."""
     if not cuda():
@@ -152,22 +152,22 @@ def mask_memory():
     _node.f.hold = lambda device, size: held.append(size) or real(device, size)
     made, said, one = {}, [], 16 * 16384 * 16384 // 8
     for name, limit in (("kept", None), ("again", one + one // 2), ("inside", 1)):
-        ordo.torch.set_mask_memory(limit)
+        ordo.torch.set_keep_bits_memory(limit)
         o = ordo.torch.attention(*inputs, **rules)[0]
         said.append(f"{name} {sum(held)} B")
         del o
         made[name] = both(inputs, dout, **rules)
         expect(sum(held) == 0, f"{name}: bits are still held")
-    ordo.torch.set_mask_memory(None)
+    ordo.torch.set_keep_bits_memory(None)
     equal(made["kept"], made["again"], "made again")
     equal(made["kept"], made["inside"], "made inside")
     torch.cuda.empty_cache()
-    ordo.torch.set_mask_memory(1 << 50)
+    ordo.torch.set_keep_bits_memory(1 << 50)
     left = one - (64 << 20)  # too little for the bits, enough for all the rest
     full = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
     equal(made["kept"], both(inputs, dout, **rules), "on a full device")
     del full
-    ordo.torch.set_mask_memory(None)
+    ordo.torch.set_keep_bits_memory(None)
     _node.f.hold = real
     return "equal bits; " + ", ".join(said)
 

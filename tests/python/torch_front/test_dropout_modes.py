@@ -129,8 +129,8 @@ def test_a_compiled_graph_has_the_same_bits(monkeypatch, fills):
 
 @pytest.mark.parametrize("limit", [0, -1, 0.0, -0.5, 1.5, math.nan, math.inf, True, "1 GB", [1]])
 def test_wrong_limits_are_refused(limit):
-    with pytest.raises(ordo.Error, match="mask memory .*: expected bytes") as error:
-        ordo.torch.set_mask_memory(limit)
+    with pytest.raises(ordo.Error, match="memory of keep bits .*: expected bytes") as error:
+        ordo.torch.set_keep_bits_memory(limit)
     assert error.value.status == "argument" and repr(limit) in str(error.value)
     assert _dropout._limit == _dropout._SHARE
 
@@ -138,13 +138,13 @@ def test_wrong_limits_are_refused(limit):
 def test_limits_are_bytes_or_a_share():
     here = torch.device("cpu")
     for limit in (1, 10**9, np.int64(77)):
-        ordo.torch.set_mask_memory(limit)
+        ordo.torch.set_keep_bits_memory(limit)
         assert _dropout._limit_of(here) == limit
-    ordo.torch.set_mask_memory(1.0)
+    ordo.torch.set_keep_bits_memory(1.0)
     whole = _dropout._limit_of(here)
-    ordo.torch.set_mask_memory(0.25)
+    ordo.torch.set_keep_bits_memory(0.25)
     assert 0.1 < _dropout._limit_of(here) / whole < 0.4
-    ordo.torch.set_mask_memory(None)
+    ordo.torch.set_keep_bits_memory(None)
     assert 0.05 < _dropout._limit_of(here) / whole < 0.2
 
 
@@ -152,7 +152,7 @@ def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
     inputs, dout = tensors(SQUARE)
     wanted = results(inputs, dout)
     choose(monkeypatch, "sequential")
-    ordo.torch.set_mask_memory(1)
+    ordo.torch.set_keep_bits_memory(1)
     assert all(same(x, y) for x, y in zip(results(inputs, dout), wanted))
     assert len(fills) == 0
 
@@ -182,7 +182,7 @@ def test_a_mask_that_does_not_fit_is_made_in_segments(monkeypatch, fills):
     assert len(fills) == 1 and fills.segmented == 0
     for limit, segmented in ((whole - 1, 2), (whole // 2, 2), (whole // 8, 0)):
         fills.clear()
-        ordo.torch.set_mask_memory(limit)
+        ordo.torch.set_keep_bits_memory(limit)
         made = results(inputs, dout)
         assert all(same(x, y) for x, y in zip(made, kept))
         assert fills.segmented == segmented and len(fills) == 0

@@ -36,7 +36,7 @@ def run(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
     """What is wrong with a case."""
     mode = case.values["mode"]
     patch.setenv("ORDO_DROPOUT_MODE", MODES.get(mode, mode))
-    ordo.torch.set_mask_memory(4096 if mode == "little memory" else None)
+    ordo.torch.set_keep_bits_memory(4096 if mode == "little memory" else None)
     ordo.torch._attention.forget()
     with contextlib.ExitStack() as stack:
         if case.values["entry"] == "sdpa":

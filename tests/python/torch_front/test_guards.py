@@ -270,7 +270,7 @@ def test_bits_are_not_kept_under_hooks(monkeypatch):
     ordo.torch._attention.forget()
     inputs, counts = tensors(), []
     for memory in (1, None):
-        ordo.torch.set_mask_memory(memory)
+        ordo.torch.set_keep_bits_memory(memory)
         saved = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: (saved.append(x), x)[1], lambda x: x):
             attention(*inputs, dropout_p=0.5)

@@ -63,11 +63,11 @@ typedef struct ordo_block_job {
     uint64_t seed, offset;    /* of inputs, weights and keep bits */
     unsigned modes;           /* 1u << mode for each that will run; 0 = all but pipelined */
     ordo_block_beside beside;
-    bool regenerate;     /* the backward pass makes the bits again instead of keeping them */
-    bool limit_mask;     /* mask_bytes is the most memory for keep bits */
-    uint64_t mask_bytes; /* in use only if limit_mask is true */
-    int64_t segments;    /* of pipelined; 0 = 8; fewer if segments would be short */
-    int threads;         /* cpu: 0 = as many as the process may use */
+    bool regenerate;          /* the backward pass makes the bits again instead of keeping them */
+    bool limit_keep_bits;     /* keep_bits_bytes is the most memory for keep bits */
+    uint64_t keep_bits_bytes; /* in use only if limit_keep_bits is true */
+    int64_t segments;         /* of pipelined; 0 = 8; fewer if segments would be short */
+    int threads;              /* cpu: 0 = as many as the process may use */
 
     /* Products of cuda: multiprocessors that each may use (0 = all), and whether the smallest tile
      * is chosen instead of the first algorithm offered. For measurements of interference. */
@@ -77,7 +77,7 @@ typedef struct ordo_block_job {
 
 #define ORDO_BLOCK_JOB_INIT ORDO_SIZED(ordo_block_job)
 
-/* Experiments: with 3 or 5 rounds masks are correlated and must not be used for training. The
+/* Experiments: with 3 or 5 rounds keep bits are correlated and must not be used for training. The
  * generator `compare` draws 32 bits per element from a linear counter and compares them one by one,
  * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h, and only cuda has it. Both
  * exist only as kernels of their own: passes that make bits inside are refused with them. */
@@ -141,8 +141,8 @@ ORDO_API ordo_status ordo_block_backward(ordo_block_runner *runner);
 typedef struct ordo_block_info {
     int64_t head_dim, kv_heads, mlp;
     double p_used;            /* 0 without dropout */
-    uint64_t mask_bytes;      /* of one mask */
-    uint64_t bits_bytes;      /* memory held for masks */
+    uint64_t keep_bits_bytes; /* of one pass */
+    uint64_t bits_bytes;      /* memory held for keep bits */
     int64_t segments;         /* of the mode pipelined; 0 if not among the modes */
     ordo_block_beside beside; /* of the mode overlapped */
     double flops;             /* of the products and of attention: forward, and backward if run */
@@ -168,15 +168,15 @@ ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_bl
 
 /* ---- interference, on cuda ---- */
 
-/* Seconds of one QKV projection, of one mask and of attention, alone and beside each other: medians
- * in steady state. A job with dropout and a mode that keeps bits. */
+/* Seconds of one QKV projection, of the keep bits of one pass and of attention, alone and beside
+ * each other: medians in steady state. A job with dropout and a mode that keeps bits. */
 typedef struct ordo_block_interference {
-    double product, mask;       /* each alone */
-    double product_beside;      /* while masks are made all the time */
-    double mask_beside;         /* while products run all the time */
-    double then, both;          /* one product and one mask: one after the other, and together */
-    double attention, dropping; /* forward, without dropout and with given bits */
-    double fused;               /* with bits made inside; 0 if not among the modes */
+    double product, bits;  /* each alone */
+    double product_beside; /* while bits are made all the time */
+    double bits_beside;    /* while products run all the time */
+    double then, both; /* one product and the bits of a pass: one after the other, and together */
+    double attention, dropping;         /* forward, without dropout and with given bits */
+    double fused;                       /* with bits made inside; 0 if not among the modes */
     double backward, backward_dropping; /* the same backward; 0 without backward pass */
     char algorithm[64];                 /* of the product, as cuBLASLt numbers it */
 } ordo_block_interference;
@@ -185,16 +185,16 @@ typedef struct ordo_block_interference {
 ORDO_API ordo_status ordo_block_interfere(ordo_block_runner *runner, double seconds,
                                           ordo_block_interference *interference);
 
-/* One QKV projection and one mask at the same time, by the clock of the device: the product between
- * two marks on its stream, the mask by a kernel that notes when each of its warps began and ended.
- * That kernel makes the words of ordo/dropout.h with 7 rounds and 8 bits. */
+/* One QKV projection and the keep bits of one pass at the same time, by the clock of the device:
+ * the product between two marks on its stream, the bits by a kernel that notes when each of its
+ * warps began and ended. That kernel makes the words of ordo/dropout.h with 7 rounds and 8 bits. */
 enum { ORDO_BLOCK_TRACE_POINTS = 64 };
 typedef struct ordo_block_trace {
-    double product_alone, mask_alone;                        /* seconds, measured in the same way */
-    double product_begin, product_end, mask_begin, mask_end; /* from the first of all begins */
+    double product_alone, bits_alone;                        /* seconds, measured in the same way */
+    double product_begin, product_end, bits_begin, bits_end; /* from the first of all begins */
     double seconds;                                          /* until the last of all ends */
     double inside;   /* share of the warps' time between the marks of the product */
-    int warps, sms;  /* of the mask, and multiprocessors that they ran on */
+    int warps, sms;  /* of the bits, and multiprocessors that they ran on */
     bool same_words; /* as libordo made */
     double active[ORDO_BLOCK_TRACE_POINTS]; /* warps that ran, on average in equal parts of it */
 } ordo_block_trace;

@@ -93,9 +93,11 @@ ORDO_API ordo_status ordo_model_memory(const ordo_model *model, double read_byte
 enum { ORDO_BLOCK_QKV, ORDO_BLOCK_OUT, ORDO_BLOCK_UP, ORDO_BLOCK_DOWN, ORDO_BLOCK_GEMMS };
 
 /* The products during which overlapped bits are made. During any but qkv, the bits of a pass are
- * made in the pass before it, as in a stack of blocks; that takes memory for two masks. */
+ * made in the pass before it, as in a stack of blocks; that takes memory for the bits of two
+ * passes. */
 typedef enum ordo_block_beside {
-    ORDO_BLOCK_BESIDE_DEFAULT = 0, /* all, if the memory for bits holds two masks; else qkv */
+    ORDO_BLOCK_BESIDE_DEFAULT =
+        0, /* all, if the memory for bits holds those of two passes; else qkv */
     ORDO_BLOCK_BESIDE_QKV = 1,
     ORDO_BLOCK_BESIDE_OUT = 2,
     ORDO_BLOCK_BESIDE_UP = 3,
@@ -135,24 +137,24 @@ typedef struct ordo_block_report {
     int64_t heads;
     double elements; /* live scores of this rank */
     ordo_kernel_time gemm[ORDO_BLOCK_GEMMS];
-    ordo_kernel_time attention;            /* forward, without dropout */
-    ordo_kernel_time attention_given;      /* forward, keep bits given */
-    ordo_kernel_time attention_made;       /* forward, keep bits made inside */
-    ordo_kernel_time attention_backward;   /* without dropout */
-    ordo_kernel_time rng;                  /* making the keep bits in a kernel of their own */
-    double gemm_seconds;                   /* of the GEMMs that can hide making the bits */
-    double gemm_then_rng;                  /* these GEMMs, then the bits */
-    double gemm_beside_rng;                /* these GEMMs and the bits at the same time */
-    double memory_seconds;                 /* layer norms, residuals, activation */
-    double communication_seconds;          /* between ranks, not overlapped; 0 if not known */
-    double none;                           /* forward pass without dropout */
-    double mode[ORDO_DROPOUT_MODES];       /* forward pass in each dropout mode */
-    double exposed;                        /* time of making bits that the GEMMs do not cover */
-    double hidden_in_fused;                /* share of the time of making bits that fused hides */
-    double mask_bytes[ORDO_DROPOUT_MODES]; /* memory for bits in each mode */
-    int64_t segments;                      /* of the pipelined mode */
-    bool mask_fits;                        /* the bits of all scores fit the machine's memory */
-    bool coresident;                       /* both kernels fit one multiprocessor together */
+    ordo_kernel_time attention;          /* forward, without dropout */
+    ordo_kernel_time attention_given;    /* forward, keep bits given */
+    ordo_kernel_time attention_made;     /* forward, keep bits made inside */
+    ordo_kernel_time attention_backward; /* without dropout */
+    ordo_kernel_time rng;                /* making the keep bits in a kernel of their own */
+    double gemm_seconds;                 /* of the GEMMs that can hide making the bits */
+    double gemm_then_rng;                /* these GEMMs, then the bits */
+    double gemm_beside_rng;              /* these GEMMs and the bits at the same time */
+    double memory_seconds;               /* layer norms, residuals, activation */
+    double communication_seconds;        /* between ranks, not overlapped; 0 if not known */
+    double none;                         /* forward pass without dropout */
+    double mode[ORDO_DROPOUT_MODES];     /* forward pass in each dropout mode */
+    double exposed;                      /* time of making bits that the GEMMs do not cover */
+    double hidden_in_fused;              /* share of the time of making bits that fused hides */
+    double keep_bits_bytes[ORDO_DROPOUT_MODES]; /* memory for bits in each mode */
+    int64_t segments;                           /* of the pipelined mode */
+    bool keep_bits_fit; /* the bits of all scores fit the machine's memory */
+    bool coresident;    /* both kernels fit one multiprocessor together */
     double overlapped_over_sequential, overlapped_over_fused, fused_over_sequential;
     int region; /* making bits takes 1: less than half the GEMMs' time, 2: less, 3: more */
     ordo_dropout_mode best; /* the fastest mode whose bits fit memory; overlapped only if it gains
@@ -160,7 +162,7 @@ typedef struct ordo_block_report {
     double margin;          /* time of the second best mode / time of the best - 1 */
     ordo_training training;
     ordo_dropout_mode training_best; /* the fastest for forward and backward pass */
-    bool training_keeps_mask;        /* with it the backward pass reads the kept bits */
+    bool training_reuses_keep_bits;  /* with it the backward pass reads the kept bits */
     bool no_difference;              /* margin is within the noise of measurements */
 } ordo_block_report;
 

@@ -54,9 +54,9 @@ template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
 template <int D, int DV, bool F16> struct chain_math {
     using Z = chain_shape<D, DV>;
     const ordo_phase_chains &args;
-    const int x;           /* thread of the warpgroup */
+    const int x;            /* thread of the warpgroup */
     uint32_t stage, parity; /* of the step at hand */
-    uint32_t j;            /* steps of this block so far */
+    uint32_t j;             /* steps of this block so far */
 
     __device__ __forceinline__ void arrive(uint32_t bar) const
     {

@@ -1,7 +1,7 @@
-/* Dropout masks on one core: elements a second and instructions an element.
+/* Keep bits on one core: elements a second and instructions an element.
  *
  * A is the library's generator, bit-sliced: `bits` random words decide 32 elements at once. B is
- * what one writes first: a 32-bit draw an element, compared and packed; its mask is another one.
+ * what one writes first: a 32-bit draw an element, compared and packed; its keep bits are others.
  * Target: A at least 4 times as fast as B. Both write to a buffer that stays in the cache. */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #endif
 
 #include "base/keep.h"
-#include "cpu/mask.h"
+#include "cpu/keep.h"
 #include "measure.h"
 
 enum { BLOCKS = 64, ROWS = 8, TRIALS = 101, ELEMENTS = BLOCKS * ROWS * 2048 };
@@ -45,7 +45,7 @@ static uint64_t read_counter(int counter)
     return value;
 }
 
-/* One 32-bit draw an element, counters in a line. Not the library's mask. */
+/* One 32-bit draw an element, counters in a line. Not the keep bits of the library. */
 __attribute__((noinline)) static void one_draw_an_element(uint64_t seed, uint64_t first,
                                                           uint32_t threshold, uint32_t *words,
                                                           int64_t count)
@@ -64,7 +64,7 @@ __attribute__((noinline)) static void one_draw_an_element(uint64_t seed, uint64_
 
 typedef struct contender {
     char name[48];
-    const ordo_mask_kernel *kernel; /* NULL: B */
+    const ordo_keep_kernel *kernel; /* NULL: B */
     ordo_keep keep;
     double seconds[TRIALS];
     uint64_t instructions;
@@ -100,9 +100,9 @@ int main(void)
 
     all[count++] = (contender) { "one 32-bit draw an element, 7 rounds", NULL, plain, { 0 }, 0 };
     for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++)
-        for (size_t k = 0; ordo_mask_kernel_at(k) && (k == 0 || v == 0); k++) {
+        for (size_t k = 0; ordo_keep_kernel_at(k) && (k == 0 || v == 0); k++) {
             contender *c = &all[count++];
-            c->kernel = ordo_mask_kernel_at(k);
+            c->kernel = ordo_keep_kernel_at(k);
             c->keep = plain;
             c->keep.rounds = variants[v].rounds;
             c->keep.bits = variants[v].bits;

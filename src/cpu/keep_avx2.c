@@ -1,4 +1,4 @@
-/* mask_avx2.c: keep bits on x86-64 with AVX2. */
+/* keep_avx2.c: keep bits on x86-64 with AVX2. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -20,10 +20,10 @@ TARGET static inline void wide(vec v, uint32_t m, vec *high, vec *low)
     *low = (vec)_mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);
 }
 
-#include "cpu/mask_body.h"
+#include "cpu/keep_body.h"
 
-const ordo_mask_kernel ordo_mask_avx2 = { "avx2", fill };
+const ordo_keep_kernel ordo_keep_avx2 = { "avx2", fill };
 
 #else
-typedef int ordo_no_mask_avx2; /* not this machine */
+typedef int ordo_no_keep_avx2; /* not this machine */
 #endif

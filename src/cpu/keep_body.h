@@ -1,4 +1,4 @@
-/* mask_body.h: the generator of keep bits, written once over vectors of LANES words.
+/* keep_body.h: the generator of keep bits, written once over vectors of LANES words.
  *
  * Included by one file per target, which defines LANES, TOGETHER (vectors in flight), TARGET (an
  * attribute for every function), the type vec, and
@@ -16,7 +16,7 @@
  *
  * So M0 c0' is computed once for a row of blocks, and a lane pays for one product of round 3 and
  * two of each later round: 9 of the 14 at 7 rounds. Keying fa2 has the same kind of saving. */
-#include "cpu/mask.h"
+#include "cpu/keep.h"
 
 #include <assert.h>
 #include <string.h>

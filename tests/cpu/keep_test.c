@@ -1,7 +1,7 @@
-/* mask_test.c: each kernel of keep bits makes the words of ordo_keep_word(). */
+/* keep_test.c: each kernel of keep bits makes the words of ordo_keep_word(). */
 #include "base/keep.h"
 #include "check.h"
-#include "cpu/mask.h"
+#include "cpu/keep.h"
 
 enum { BLOCKS = 5 };
 
@@ -25,7 +25,7 @@ static ordo_keep random_keep(uint64_t *state)
     return keep;
 }
 
-static void compare(const ordo_mask_kernel *kernel, const ordo_keep *keep, uint32_t bh,
+static void compare(const ordo_keep_kernel *kernel, const ordo_keep *keep, uint32_t bh,
                     uint32_t row, uint32_t block)
 {
     uint32_t words[BLOCKS * ORDO_KEEP_WORDS + 1];
@@ -47,15 +47,15 @@ static void compare(const ordo_mask_kernel *kernel, const ordo_keep *keep, uint3
 
 TEST(every_kernel_makes_the_words_of_the_definition)
 {
-    for (size_t k = 0; ordo_mask_kernel_at(k); k++) {
+    for (size_t k = 0; ordo_keep_kernel_at(k); k++) {
         uint64_t state = 4711;
-        printf("  %s, seed %" PRIu64 "\n", ordo_mask_kernel_at(k)->name, state);
+        printf("  %s, seed %" PRIu64 "\n", ordo_keep_kernel_at(k)->name, state);
         for (int trial = 0; trial < 300; trial++) {
             const ordo_keep keep = random_keep(&state);
             const uint32_t bh = (uint32_t)(check_random(&state) >> check_between(&state, 32, 63));
             const uint32_t row = (uint32_t)check_between(&state, 0, (1 << 26) - 1) * 16;
             const uint32_t block = (uint32_t)check_between(&state, 0, (1 << 23) - BLOCKS);
-            compare(ordo_mask_kernel_at(k), &keep, bh, row, block);
+            compare(ordo_keep_kernel_at(k), &keep, bh, row, block);
         }
     }
 }
@@ -63,11 +63,11 @@ TEST(every_kernel_makes_the_words_of_the_definition)
 /* Every threshold of 8 bits, in both keyings. */
 TEST(every_threshold)
 {
-    for (size_t k = 0; ordo_mask_kernel_at(k); k++)
+    for (size_t k = 0; ordo_keep_kernel_at(k); k++)
         for (int keying = 0; keying < 2; keying++)
             for (uint32_t t = 1; t < 256; t++) {
                 const ordo_keep keep = { 5, 6, 7, 8, t, (ordo_keying)keying };
-                compare(ordo_mask_kernel_at(k), &keep, t, 16 * t, t);
+                compare(ordo_keep_kernel_at(k), &keep, t, 16 * t, t);
             }
 }
 
@@ -77,7 +77,7 @@ TEST(keeping_all_is_all_ones)
                                 { .rounds = 7, .bits = 8, .threshold = 256 } };
     for (int i = 0; i < 2; i++) {
         uint32_t words[2 * ORDO_KEEP_WORDS] = { 0 };
-        ordo_mask_fill(&keeps[i], 1, 16, 3, 2, words);
+        ordo_keep_fill(&keeps[i], 1, 16, 3, 2, words);
         for (int w = 0; w < 2 * ORDO_KEEP_WORDS; w++)
             CHECK(words[w] == 0xffffffff);
     }

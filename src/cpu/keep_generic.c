@@ -1,4 +1,4 @@
-/* mask_generic.c: keep bits on any machine. */
+/* keep_generic.c: keep bits on any machine. */
 #include <stdint.h>
 
 #define LANES    4
@@ -19,6 +19,6 @@ static inline void wide(vec v, uint32_t m, vec *high, vec *low)
     *low = down;
 }
 
-#include "cpu/mask_body.h"
+#include "cpu/keep_body.h"
 
-const ordo_mask_kernel ordo_mask_generic = { "generic", fill };
+const ordo_keep_kernel ordo_keep_generic = { "generic", fill };

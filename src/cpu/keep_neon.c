@@ -1,4 +1,4 @@
-/* mask_neon.c: keep bits on 64-bit ARM. */
+/* keep_neon.c: keep bits on 64-bit ARM. */
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -17,10 +17,10 @@ static inline void wide(vec v, uint32_t m, vec *high, vec *low)
     *low = vuzp1q_u32(a, b);
 }
 
-#include "cpu/mask_body.h"
+#include "cpu/keep_body.h"
 
-const ordo_mask_kernel ordo_mask_neon = { "neon", fill };
+const ordo_keep_kernel ordo_keep_neon = { "neon", fill };
 
 #else
-typedef int ordo_no_mask_neon; /* not this machine */
+typedef int ordo_no_keep_neon; /* not this machine */
 #endif

@@ -1,4 +1,4 @@
-/* mask_avx512.c: keep bits on x86-64 with AVX-512. */
+/* keep_avx512.c: keep bits on x86-64 with AVX-512. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -10,7 +10,7 @@
 
 typedef uint32_t vec __attribute__((vector_size(4 * LANES)));
 
-/* As in mask_avx2.c. */
+/* As in keep_avx2.c. */
 TARGET static inline void wide(vec v, uint32_t m, vec *high, vec *low)
 {
     const __m512i factor = _mm512_set1_epi32((int)m), even = (__m512i)v;
@@ -20,10 +20,10 @@ TARGET static inline void wide(vec v, uint32_t m, vec *high, vec *low)
     *low = (vec)_mm512_mask_blend_epi32(0xaaaa, a, _mm512_slli_epi64(b, 32));
 }
 
-#include "cpu/mask_body.h"
+#include "cpu/keep_body.h"
 
-const ordo_mask_kernel ordo_mask_avx512 = { "avx512", fill };
+const ordo_keep_kernel ordo_keep_avx512 = { "avx512", fill };
 
 #else
-typedef int ordo_no_mask_avx512; /* not this machine */
+typedef int ordo_no_keep_avx512; /* not this machine */
 #endif
