@@ -1,4 +1,5 @@
-/* blocks_identity_test.c: block masks that hide what another mask hides have its bits. */
+/* blocks_identity_test.c: block masks that hide what another mask hides have its bits: what the
+ * grid (cuda/grid_test.c, level blocks) does not draw. */
 #include "block_case.h"
 
 /* Run the case as it is, then with the mask `by` and this block mask: the bits are the same. */
@@ -18,36 +19,6 @@ static void same_with(attention_case *c, ordo_mask by, ordo_window window, ordo_
     case_same(c, &one, what);
     case_drop(&one);
     ordo_plan_destroy(plan);
-}
-
-TEST(the_mask_of_a_causal_mask)
-{
-    const ordo_window none = { false, 0, 0 };
-    for (int trial = 0; trial < 6; trial++) {
-        const ordo_mask mask = trial == 5 ? ORDO_MASK_CAUSAL_TOP_LEFT : ORDO_MASK_CAUSAL;
-        attention_case c;
-        block_open(&c, ORDO_DENSE, mask, trial);
-        ordo_block_mask *blocks = NULL;
-        block_must(
-            ordo_block_mask_from_band(&blocks, c.problem.q_len, c.problem.kv_len, mask, NULL));
-        same_with(&c, c.problem.alibi ? mask : ORDO_MASK_FULL, none, blocks, trial, "causal");
-        case_close(&c);
-    }
-}
-
-TEST(the_mask_of_a_window)
-{
-    const ordo_window none = { false, 0, 0 }, window = { true, 90, 35 };
-    for (int trial = 0; trial < 4; trial++) {
-        attention_case c;
-        block_open(&c, ORDO_DENSE, ORDO_MASK_FULL, trial);
-        c.problem.window = window;
-        ordo_block_mask *blocks = NULL;
-        block_must(ordo_block_mask_from_band(&blocks, c.problem.q_len, c.problem.kv_len,
-                                             ORDO_MASK_FULL, &window));
-        same_with(&c, ORDO_MASK_FULL, none, blocks, trial, "window");
-        case_close(&c);
-    }
 }
 
 /* In every layout: one mask for sequences of different lengths, whose own mask stays. */
@@ -150,6 +121,5 @@ TEST(needless_entries)
     }
 }
 
-CHECK_MAIN(RUN(the_mask_of_a_causal_mask), RUN(the_mask_of_a_window),
-           RUN(chunks_as_long_as_the_sequence), RUN(documents_are_a_packed_batch),
+CHECK_MAIN(RUN(chunks_as_long_as_the_sequence), RUN(documents_are_a_packed_batch),
            RUN(needless_entries))

@@ -15,19 +15,21 @@ typedef enum grid_block_kind {
     GRID_PREFIX,    /* `size` columns, and those up to the row's own */
     GRID_INTERVALS, /* of any length up to 2 `size`, some of them empty */
     GRID_SPARSE,    /* whole blocks, `size` of 256 */
+    GRID_BAND, /* columns row + low to row + high: what a mask or a window shows; never drawn */
     GRID_BLOCK_KINDS
 } grid_block_kind;
 
 typedef struct grid_blocks {
     grid_block_kind kind;
-    int64_t size;
+    int64_t size, low, high;
     uint64_t seed;
     bool per_sequence, per_head;
     int64_t sequence0, head0, row0, col0;
 } grid_blocks;
 
 static const char *const grid_block_names[GRID_BLOCK_KINDS] = { "none",   "chunks",    "documents",
-                                                                "prefix", "intervals", "sparse" };
+                                                                "prefix", "intervals", "sparse",
+                                                                "band" };
 
 /* A number of the mask of (sequence, head), by place. */
 static inline uint64_t grid_block_hash(const grid_blocks *x, int64_t sequence, int64_t head,
@@ -44,7 +46,13 @@ static inline uint64_t grid_block_hash(const grid_blocks *x, int64_t sequence, i
 static inline void grid_block_interval(const grid_blocks *x, int64_t sequence, int64_t head,
                                        int64_t row, int64_t *first, int64_t *last)
 {
-    const int64_t at = x->row0 + row, chunk = at / x->size * x->size;
+    const int64_t at = x->row0 + row;
+    if (x->kind == GRID_BAND) {
+        *first = at + x->low;
+        *last = at + x->high;
+        return;
+    }
+    const int64_t chunk = at / x->size * x->size;
     const uint64_t here = grid_block_hash(x, sequence, head, at, 0);
     const int64_t middle =
         chunk + (int64_t)(grid_block_hash(x, sequence, head, chunk, 1) % (uint64_t)x->size);

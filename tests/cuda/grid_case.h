@@ -265,6 +265,7 @@ typedef struct grid_part {
     int64_t kv_head, kv_heads;
     bool lone; /* all sequences but this one become NaN, and are not compared */
     int64_t sane;
+    unsigned tensors; /* bits of the outputs that are compared; 0: all of them */
 } grid_part;
 
 static inline void grid_copy_inputs(grid_case *to, const grid_case *from, const grid_part *part)
@@ -388,7 +389,7 @@ static inline bool grid_differ(const grid_case *whole, const grid_case *part, co
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++) {
         const bool keys = grid_tensors[t].keys;
         const int64_t head0 = keys ? p->kv_head : p->kv_head * group;
-        for (int64_t b = 0; b < part->problem.batch; b++)
+        for (int64_t b = 0; b < part->problem.batch && (!p->tensors || p->tensors >> t & 1); b++)
             for (int64_t r = 0; r < grid_length(part, keys, b) && !(p->lone && b != p->sane); r++)
                 for (int64_t h = 0; h < grid_heads(part, t); h++) {
                     *at = (grid_place) { .tensor = t, .sequence = b, .head = h, .row = r };

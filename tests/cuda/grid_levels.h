@@ -70,8 +70,8 @@ static inline bool dense_alone(const grid_case *c, int64_t b)
 static inline void check_alone(trial *t, int64_t b)
 {
     if (dense_alone(&t->c, b))
-        check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 }, false);
-    check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 }, false);
+        check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 });
+    check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 });
 }
 
 /* One sequence of a drawn combination, each of a fixed one; and one beside NaN. */
@@ -82,7 +82,7 @@ static inline void check_batch(trial *t, uint64_t *state)
         check_alone(t, b);
     if (batch > 1)
         check_same(t, "batch", "beside NaN",
-                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = one }, false);
+                   (grid_part) { .layout = t->c.problem.layout, .lone = true, .sane = one });
 }
 
 static inline void check_layout(trial *t)
@@ -90,8 +90,7 @@ static inline void check_layout(trial *t)
     static const char *const names[] = { "dense", "packed", "padded" };
     for (int layout = ORDO_PACKED; layout <= ORDO_PADDED; layout++)
         if (layout != (int)t->c.problem.layout)
-            check_same(t, "layout", names[layout], (grid_part) { .layout = (ordo_layout)layout },
-                       false);
+            check_same(t, "layout", names[layout], (grid_part) { .layout = (ordo_layout)layout });
 }
 
 static inline void check_split(trial *t, uint64_t *state)
@@ -100,15 +99,13 @@ static inline void check_split(trial *t, uint64_t *state)
     const ordo_layout layout = p->layout;
     if (p->kv_heads > 1) {
         const int64_t cut = check_between(state, 1, p->kv_heads - 1);
-        check_same(t, "split", "first heads", (grid_part) { layout, 0, 0, 0, cut }, false);
-        check_same(t, "split", "last heads", (grid_part) { layout, 0, 0, cut, p->kv_heads - cut },
-                   false);
+        check_same(t, "split", "first heads", (grid_part) { layout, 0, 0, 0, cut });
+        check_same(t, "split", "last heads", (grid_part) { layout, 0, 0, cut, p->kv_heads - cut });
     }
     if (p->batch > 1) {
         const int64_t cut = check_between(state, 1, p->batch - 1);
-        check_same(t, "split", "first sequences", (grid_part) { layout, 0, cut, 0, 0 }, false);
-        check_same(t, "split", "last sequences", (grid_part) { layout, cut, p->batch - cut, 0, 0 },
-                   false);
+        check_same(t, "split", "first sequences", (grid_part) { layout, 0, cut, 0, 0 });
+        check_same(t, "split", "last sequences", (grid_part) { layout, cut, p->batch - cut, 0, 0 });
     }
 }
 
@@ -257,11 +254,185 @@ static inline void check_mask(trial *t)
     if (t->c.problem.dropout.p == 0)
         return;
     const ordo_problem *p = &t->c.problem;
+    grid_case swapped = t->c;
+    swapped.bits_given = !t->c.bits_given;
     if (!t->s->cuda || !grid_by_phases(p)) /* else no pass makes them */
-        check_same(t, "keep bits", t->c.bits_given ? "bits made inside" : "bits given",
-                   (grid_part) { .layout = p->layout }, true);
+        check_same_of(t, "keep bits", t->c.bits_given ? "bits made inside" : "bits given", &swapped,
+                      (grid_part) { .layout = p->layout });
     if (t->s->cuda)
         check_device_bits(t);
+}
+
+/* Dropout changes no lse. Above 128 columns passes with dropout have other tiles. */
+static inline void check_lse(trial *t)
+{
+    grid_case whole = t->c;
+    if (whole.problem.dropout.p == 0 || whole.problem.head_dim > 128 ||
+        whole.problem.v_head_dim > 128)
+        return;
+    whole.problem.dropout.p = 0;
+    check_same_of(t, "lse", "without dropout", &whole,
+                  (grid_part) { .layout = whole.problem.layout, .tensors = 1u << GRID_LSE });
+}
+
+static inline bool order_of_blocks(ordo_order order)
+{
+    return order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING ||
+           order == ORDO_ORDER_SPT;
+}
+
+/* A block mask that shows what the mask and the window show. */
+static inline void check_blocks(trial *t)
+{
+    grid_case c = t->c;
+    ordo_problem *p = &c.problem;
+    const int64_t diagonal = ordo_mask_diagonal(p->mask, p->q_len, p->kv_len);
+    const bool causal = p->mask != ORDO_MASK_FULL;
+    if (p->layout != ORDO_DENSE || c.mask || grid_cut(&c) || p->head_dim > t->s->limits.blocks ||
+        p->v_head_dim > t->s->limits.blocks || !order_of_blocks(t->info.order))
+        return;
+    c.blocks = (grid_blocks) { .kind = GRID_BAND, .size = 1, .low = -INT32_MAX, .high = INT32_MAX };
+    if (p->window.on && p->window.left >= 0)
+        c.blocks.low = diagonal - p->window.left;
+    if (p->window.on && p->window.right >= 0)
+        c.blocks.high = diagonal + p->window.right;
+    if (causal && c.blocks.high > diagonal)
+        c.blocks.high = diagonal;
+    c.order = t->info.order;
+    p->mask = p->alibi ? p->mask : ORDO_MASK_FULL; /* distances are from the mask's diagonal */
+    p->window = (ordo_window) { 0 };
+    check_same_of(t, "blocks", "the mask in lists", &c, (grid_part) { .layout = p->layout });
+}
+
+/* An output that a pass was not asked for, which it must leave as it was: what it should have been
+ * takes its place. */
+static inline void check_left(trial *t, int tensor)
+{
+    const size_t bytes = grid_bytes(&t->c, tensor), at = t->whole.at[tensor];
+    unsigned char *left = malloc(bytes + 1);
+    if (!left)
+        abort();
+    grid_move(&t->lab, left, t->whole.memory.at + at, bytes);
+    for (size_t x = 0; x < bytes; x++)
+        if (left[x] != GRID_NOT_WRITTEN) {
+            fail(t, "some", "%s is written and was not asked for", grid_tensors[tensor].name);
+            break;
+        }
+    free(left);
+    grid_move(&t->lab, t->whole.memory.at + at, t->lab.copy.at + (at - t->whole.outputs), bytes);
+}
+
+/* Only dk and dv, then only dq. */
+static inline void check_some(trial *t)
+{
+    ordo_call *call = &t->whole.call;
+    const ordo_call all = *call;
+    for (int queries = 0; queries < 2; queries++) {
+        call->dq.data = queries ? all.dq.data : NULL;
+        call->dk.data = queries ? NULL : all.dk.data;
+        call->dv.data = queries ? NULL : all.dv.data;
+        const bool ran = run(t, "some", &t->whole, &t->c, t->plan);
+        call->dq.data = all.dq.data;
+        call->dk.data = all.dk.data;
+        call->dv.data = all.dv.data;
+        if (!ran)
+            return;
+        for (int tensor = GRID_DQ; tensor <= GRID_DV; tensor++)
+            if ((tensor == GRID_DQ) == !queries)
+                check_left(t, tensor);
+        if (!kept_again(t, "some", queries ? "dq alone" : "dk and dv alone"))
+            return;
+    }
+}
+
+/* Every element of a tensor of the class that the definition gives it: finite, NaN, or one of the
+ * infinities. */
+static inline void check_classes(trial *t, const grid_case *c, const grid_exact *exact, int tensor)
+{
+    const bool keys = grid_tensors[tensor].keys, row = grid_tensors[tensor].row;
+    for (int64_t b = 0; b < c->problem.batch; b++)
+        for (int64_t r = 0; r < grid_length(c, keys, b); r++)
+            for (int64_t h = 0; h < grid_heads(c, tensor); h++)
+                for (int64_t d = 0; d < grid_dim(c, tensor); d++) {
+                    const size_t i = grid_at(c, tensor, b, r, h) / grid_width(tensor) + (size_t)d;
+                    const double want = (double)exact->data[tensor][i];
+                    const double got =
+                        row ? (double)((const float *)(void *)c->data[tensor])[i]
+                            : grid_value(c, ((const uint16_t *)(void *)c->data[tensor])[i]);
+                    const bool same = isfinite(want) ? isfinite(got) || fabs(want) > 6e4
+                                                     : got == want || (isnan(got) && isnan(want));
+                    if (!same) {
+                        fail(t, "nan", "%s(sequence %d, head %d, row %d, %d) is %g, exactly %g",
+                             grid_tensors[tensor].name, (int)b, (int)h, (int)r, (int)d, got, want);
+                        return;
+                    }
+                }
+}
+
+/* One number of an input is NaN or an infinity: it shows where the definition has it so, and its
+ * sequence alone has the same bits. */
+static inline void check_nan(trial *t, uint64_t *state)
+{
+    static const uint16_t bf16[] = { 0x7fc0, 0x7f80, 0xff80 }, f16[] = { 0x7e00, 0x7c00, 0xfc00 };
+    const ordo_problem *p = &t->c.problem;
+    const int tensor = (int)check_between(state, GRID_Q, GRID_DOUT);
+    const bool keys = grid_tensors[tensor].keys;
+    const int64_t b = check_between(state, 0, p->batch - 1), rows = grid_length(&t->c, keys, b);
+    const uint16_t *values = p->dtype == ORDO_F16 ? f16 : bf16;
+    grid_part all = { .layout = p->layout };
+    ordo_problem resolved = ORDO_PROBLEM_INIT;
+    grid_case c;
+    grid_exact exact;
+    if (t->s->fake || rows == 0 || p->dropout.p > 0 || t->c.sinks || t->c.mask)
+        return;
+    grid_part_of(&c, &t->c, &all);
+    const int64_t row = check_between(state, 0, rows - 1);
+    const int64_t head = check_between(state, 0, grid_heads(&c, tensor) - 1);
+    memcpy(c.data[tensor] + grid_at(&c, tensor, b, row, head) +
+               2 * (size_t)check_between(state, 0, grid_dim(&c, tensor) - 1),
+           &values[check_between(state, 0, 2)], sizeof values[0]);
+    if (run_other(t, "nan", "one number", &c, &resolved)) {
+        grid_part alone = { ORDO_PACKED, b, 1, 0, 0 };
+        grid_case one;
+        grid_place at;
+        grid_part_of(&one, &c, &alone);
+        if (run_other(t, "nan", "its sequence alone", &one, &resolved) &&
+            grid_differ(&c, &one, &alone, &at))
+            fail_at(t, "nan", "its sequence alone", &at);
+        grid_close(&one);
+        grid_ask_oracle(&c, &exact);
+        for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
+            check_classes(t, &c, &exact, x);
+        grid_exact_close(&exact);
+    }
+    grid_close(&c);
+}
+
+/* Lists of nonsense in the memory of a device, where nobody can refuse them: the passes end, and
+ * twice alike. Replaces the case's lists: the last level. */
+static inline void check_nonsense(trial *t, uint64_t *state)
+{
+    if (!t->s->cuda || !t->c.mask || t->s->fake) /* which reads lists on the host */
+        return;
+    for (int list = 0; list < 4; list++) {
+        size_t count = 0;
+        (void)grid_list(t->c.mask, list, &count);
+        int32_t *x = malloc((count + 1) * sizeof *x);
+        if (!x)
+            abort();
+        for (size_t i = 0; i < count; i++) {
+            x[i] = (int32_t)check_random(state);
+            if (check_between(state, 0, 2) == 0)
+                x[i] = (int32_t)check_between(state, 0, t->c.mask->entries);
+        }
+        grid_move(&t->lab, t->whole.memory.at + t->whole.lists[list], x, count * sizeof *x);
+        free(x);
+    }
+    if (!run(t, "nonsense", &t->whole, &t->c, t->plan))
+        return;
+    grid_keep_outputs(&t->lab, &t->whole);
+    if (run(t, "nonsense", &t->whole, &t->c, t->plan) && !grid_outputs_kept(&t->lab, &t->whole))
+        fail(t, "nonsense", "other bits the second time");
 }
 
 /* A number of segments that the rows can have: up to six. */

@@ -30,6 +30,8 @@ typedef struct session {
     long threads;
     ordo_backend backend;
     bool cuda; /* that is the backend */
+    bool
+        fake; /* cuda is tests/api/fake_module.c, which knows no NaN and has no memory of its own */
     bool together, json;
     bool against;               /* compare with the emulator, and check nothing else */
     bool fixed;                 /* the combinations of grid_fixed.h, not drawn ones */

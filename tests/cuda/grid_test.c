@@ -20,6 +20,11 @@
  *   mask      from bits given and bits made inside; the bits of the device and of the host
  *   segments  from passes in segments of rows that make their bits, on one stream or two
  *   dropped   and the positions read back are the exporter's
+ *   lse       without dropout: that changes no lse
+ *   blocks    under a block mask that shows what the mask and the window show
+ *   some      of dq alone, of dk and dv alone; what is not asked for is not written
+ *   nan       with one NaN or infinity: it shows where the definition has it, and nowhere else
+ *   nonsense  cuda: under lists of nonsense the passes end
  *
  * or, with --against emulator, that the emulator gives their bits, and nothing else.
  *
@@ -131,6 +136,7 @@ static bool check_bits(trial *t)
     grid_keep_outputs(&t->lab, &t->whole);
     check_repeat(t);
     check_portable(t);
+    check_some(t); /* before other images: keep bits are those of the last one loaded */
     check_batch(t, &state);
     check_layout(t);
     check_split(t, &state);
@@ -138,6 +144,10 @@ static bool check_bits(trial *t)
     check_dropped(t, &state);
     check_cut(t, &state);
     check_segments(t, &state);
+    check_lse(t);
+    check_blocks(t);
+    check_nan(t, &state);
+    check_nonsense(t, &state);
     return true;
 }
 
@@ -339,6 +349,7 @@ int main(int argc, char **argv)
     };
     const char *why = "";
     parse(&s, argc, argv);
+    s.fake = s.cuda && getenv("FAKE_ATTENTION") != NULL;
     if (s.cuda && !ordo_backend_available(ORDO_BACKEND_CUDA, &why)) {
         printf("grid_test: skipped: %s\n", why);
         return 77;
