@@ -23,8 +23,8 @@ check() { # level, options...
     grep -qF "$line" <<<"$again" || say "--wrong $level: not found again by: ${line##*; }"
 }
 
-for level in oracle repeat portable batch layout split cut mask dropped segments blocks some; do
-    check $level --count 16 --work 0.3
+for level in oracle repeat portable batch layout split cut "keep bits" dropped segments blocks some; do
+    check "$level" --count 16 --work 0.3
 done
 check split --fixed --longest 8 --with D40,dlse
 
