@@ -60,7 +60,7 @@ class Case:
         rows = even(n, ranks, layout)
         document = Document(0, 1, 0, (0, n), (0, n))
         return Job(Ranks(None, rank, ranks), rows, rows, (document,), self.rules, self.q.shape[2],
-                   self.k.shape[2], self.rng, None, None)  # fmt: skip
+                   self.k.shape[2], Lists(self.rng))  # fmt: skip
 
     def once(self) -> Results:
         lists = Lists(rng=self.rng)

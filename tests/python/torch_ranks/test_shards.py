@@ -6,12 +6,12 @@ import ordo
 import pytest
 import torch
 from ordo.torch.distributed import context_parallel_attention
-from ordo.torch._inputs import Rules
+from ordo.torch._inputs import Lists, Rules
 from ordo.torch.distributed import _auto
 from ordo.torch.distributed._auto import Link, gather_time, relay_time
-from ordo.torch.distributed._chain import chain_of, messages, timetable
 from ordo.torch.distributed._exchange import Ranks
 from ordo.torch.distributed._job import KEY_TILE, Document, Job
+from ordo.torch.distributed._relay import chain_of, messages, timetable
 from ordo.torch.distributed._shards import even, rows_of
 
 
@@ -45,7 +45,7 @@ def test_a_tile_belongs_to_the_rank_that_holds_its_first_row():
     whole = Document(0, 1, 0, (0, 143), (0, 143))
     chain = chain_of(whole, rows, rows, 64, True)
     assert [(s.rank, s.first, s.last) for s in chain.stages] == [(3, 64, 143), (0, 0, 64)]
-    assert sum(p.held.last - p.held.first for p in chain.pieces) == 143
+    assert sum(p.held.length for p in chain.pieces) == 143
     chain = chain_of(whole, rows, rows, 16, False)
     assert [(s.rank, s.first, s.last) for s in chain.stages] == [
         (0, 0, 16), (1, 16, 64), (3, 64, 143)
@@ -81,8 +81,7 @@ def shape(ranks, kv_heads=4, heads=16, sequences=1, rows=16384, dim=128, p=0.0):
     document = Document(0, sequences, 0, (0, rows), (0, rows))
     rules = Rules(0, 0, 1.0, "full", -1, -1, 0.0, p, "ordo", ())
     shards = even(rows, ranks, "contiguous")
-    job = Job(Ranks(None, 0, ranks), shards, shards, (document,), rules, heads, kv_heads, None,
-              None, None)  # fmt: skip
+    job = Job(Ranks(None, 0, ranks), shards, shards, (document,), rules, heads, kv_heads, Lists())
     problem = ordo.Problem(
         dtype="bf16", batch=sequences, heads=heads, kv_heads=kv_heads, q_len=rows // ranks,
         kv_len=rows // ranks, head_dim=dim, dropout=p,

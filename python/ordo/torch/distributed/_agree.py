@@ -1,117 +1,80 @@
 """Whether all ranks call with the same arguments: one small gather before anything else.
 
-Each rank describes its call by the same number of integers. What must be equal is compared on
-every rank alike, so that all of them raise the same error, or none does. A rank that has already
-refused its arguments sends the message instead, and the others raise it.
+Ranks that disagree would wait for each other for ever, or add what does not belong together. Each
+rank describes its call, all ranks compare all descriptions, and all of them raise the same error. A
+rank that has already refused its arguments sends the message instead, and the others raise it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
+import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..._library import Error
-from ..._words import Mask
 from ._exchange import Form, Ranks, gather
 
-_TEXT = 480  # bytes of a message
-WHAT = "context_parallel_attention"
-
-# How to print a value; other values are integers.
-_WORDS: dict[str, Sequence[str]] = {
-    "method": ("auto", "heads", "gather", "relay"),
-    "layout": ("contiguous", "zigzag"),
-    "dtype": ("torch.float32", "torch.bfloat16", "torch.float16"),
-    "device": ("cpu", "cuda"),
-    "causal": get_args(Mask),
-    "keying": ("ordo", "fa2"),
-    "seed given": ("no", "yes"),
-    "packed": ("no", "yes"),
-}
-_REALS = ("scale", "softcap", "dropout_p")
-_LISTS = ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes")
-# each rank's own
-FREE = ("rows", "columns", "drawn seed", "drawn offset", "link", "rate", "workers")
-
-
-def word(name: str, value: Any) -> int:
-    """The number of one of the words that an argument may be."""
-    return _WORDS[name].index(str(value))
-
-
-def real(value: float) -> int:
-    return int(struct.unpack("q", struct.pack("d", float(value)))[0])
-
-
-def real_of(value: int) -> float:
-    return float(struct.unpack("d", struct.pack("q", value))[0])
-
-
-def list_digest(x: Tensor | None) -> int:
-    """A number for the shape and the values of a tensor; 0 for None. Waits for the device."""
-    if x is None:
-        return 0
-    made = hashlib.blake2b(repr(tuple(x.shape)).encode(), digest_size=8)
-    made.update(x.detach().double().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return int(struct.unpack("q", made.digest())[0])
-
-
-def _shown(name: str, value: int) -> str:
-    if name in _WORDS:
-        return _WORDS[name][value]
-    if name in _REALS:
-        return repr(real_of(value))
-    return str(value)
-
-
-def device_of(ranks: Ranks, device: Any) -> Any:
-    """Where the description travels: the CPU where the group has a backend for it."""
-    types = getattr(ranks.group, "_device_types", [])
-    if torch.device("cpu") in types or not types:
-        return torch.device("cpu")
-    return device if device.type != "cpu" else torch.device("cuda", torch.cuda.current_device())
+Facts = Mapping[str, Any]
+_ROOM = 2048  # bytes of a description that need one gather only
 
 
 def agree(
-    ranks: Ranks, facts: Mapping[str, int], names: Sequence[str], failure: Any, device: Any
-) -> list[dict[str, int]]:
-    """The facts of every rank. Raises Error on every rank if those that must be equal are not.
+    ranks: Ranks, what: str, facts: Facts, failure: Exception | None = None,
+    free: Sequence[str] = (), device: Any = None,
+) -> Sequence[Facts]:  # fmt: skip
+    """The facts of every rank. Raises Error on every rank if one differs that is not `free`; those
+    that a rank does not state are not compared.
 
-    `failure` is what this rank refused its arguments with, or None: it is raised here, and its
-    message on the other ranks.
+    `failure` is what this rank refused its arguments with: it is raised here, and its message on
+    the other ranks.
     """
-    text = str(failure).encode()[:_TEXT] if failure is not None else b""
-    letters = list(struct.unpack(f"{_TEXT // 8}q", text.ljust(_TEXT, b"\0")))
-    values = [int(failure is not None), *(facts.get(name, 0) for name in names), *letters]
-    here = torch.tensor(values, dtype=torch.int64, device=device_of(ranks, device))
-    form = Form((len(values),), torch.int64)
-    found = gather(ranks, f"{WHAT} (agreement on arguments)", [here], [[form]] * ranks.size)
+    if ranks.size == 1:
+        if failure is not None:
+            raise failure
+        return [facts]
+    found = _gather(ranks, what, pickle.dumps((facts, failure and str(failure))), device)
     if failure is not None:
         raise failure
-    table = [each[0].tolist() for each in found]
-    for rank, row in enumerate(table):
-        if row[0]:
-            raw = struct.pack(f"{_TEXT // 8}q", *row[1 + len(names) :]).rstrip(b"\0")
-            message = raw.decode(errors="ignore")
-            raise Error("argument", f"{WHAT}: rank {rank} refused its arguments: {message}")
-    described = [dict(zip(names, row[1:])) for row in table]
-    for name in names:
-        if name not in FREE:
-            _compare(name, [each[name] for each in described])
+    for rank, (_, message) in enumerate(found):
+        if message is not None:
+            raise Error("argument", f"{what}: rank {rank} refused its arguments: {message}")
+    described: list[Facts] = [each for each, _ in found]
+    for name in dict.fromkeys(name for each in described for name in each):
+        if name not in free:
+            _compare(f"{what}: {name}", {r: x[name] for r, x in enumerate(described) if name in x})
     return described
 
 
-def _compare(name: str, values: Sequence[int]) -> None:
-    for rank, value in enumerate(values):
-        if value == values[0]:
-            continue
-        if name in _LISTS:
-            differ = f"rank {rank} has another tensor than rank 0"
-        else:
-            differ = f"rank 0 has {_shown(name, values[0])}, rank {rank} {_shown(name, value)}"
-        raise Error("argument", f"{WHAT}: {name}: {differ}; expected the same on every rank")
+def _gather(ranks: Ranks, what: str, said: bytes, device: Any) -> list[Any]:
+    """What every rank says. It travels by the CPU where the group has a backend for it."""
+    types = getattr(ranks.group, "_device_types", [])
+    if torch.device("cpu") in types or not types:
+        device = torch.device("cpu")
+    elif device is None or device.type == "cpu":
+        device = torch.device("cuda", torch.cuda.current_device())
+    what += " (agreement on arguments)"
+    text = torch.frombuffer(bytearray(said.ljust(_ROOM, b"\0")), dtype=torch.uint8).to(device)
+    size = torch.tensor([len(said)], device=device)
+    forms = [Form.of(size), Form((_ROOM,), torch.uint8)]
+    found = gather(ranks, what, [size, text[:_ROOM]], [forms] * ranks.size)
+    sizes, texts = [int(each[0]) for each in found], [each[1] for each in found]
+    if max(sizes) > _ROOM:
+        rest = [[Form((max(size, _ROOM),), torch.uint8)] for size in sizes]
+        texts = [each[0] for each in gather(ranks, what, [text], rest)]
+    return [pickle.loads(x[:size].cpu().numpy().tobytes()) for x, size in zip(texts, sizes)]
+
+
+def _compare(what: str, values: Mapping[int, Any]) -> None:
+    """By rank."""
+    shown = {rank: x if isinstance(x, str) else repr(x) for rank, x in values.items()}
+    first, expected = next(iter(shown.items()))
+    for rank, value in shown.items():
+        if value != expected:
+            one, other = (x if len(x) < 80 else x[:70] + " …" for x in (expected, value))
+            raise Error(
+                "argument",
+                f"{what}: rank {first} has {one}, rank {rank} has "
+                f"{'another' if other == one else other}; expected the same on every rank",
+            )

@@ -12,17 +12,26 @@ from ..._library import Error
 from ..._plan import Plan
 from ..._problem import Shard
 from ..._words import Keying
-from .. import _call
-from .._call import Arguments, check_kinds, mask_of, numbers, rng_of, window_of
+from .._call import (
+    Arguments,
+    as_int32,
+    check_each,
+    check_ends,
+    check_kinds,
+    numbers,
+    prepare,
+    rng_of,
+)
 from .._inputs import Lists, Rules, check
 from .._plans import plan_of
-from . import _agree, _heads
+from . import _heads
+from ._agree import Facts, agree
 from ._auto import Link, choose
 from ._exchange import Ranks
 from ._gather import Gather
 from ._job import WHAT, Document, Job
-from ._relay import Relay, whole_plan
-from ._shards import Layout, Rows, check_layout, rows_of
+from ._relay import Relay
+from ._shards import Layout, check_layout, rows_of
 
 Method = Literal["auto", "heads", "gather", "relay"]
 METHODS = ("auto", "heads", "gather", "relay")
@@ -89,9 +98,8 @@ def context_parallel_attention(
         given = _given(q, k, v, a, method, layout)
     except Exception as error:  # raised by agree(), after the other ranks have heard of it
         failure = error
-    facts = given.facts if given else {}
-    device = q.device if isinstance(q, Tensor) else torch.device("cpu")
-    found = _agree.agree(ranks, facts, NAMES, failure, device)
+    device = q.device if isinstance(q, Tensor) else None
+    found = agree(ranks, WHAT, given.facts if given else {}, failure, _FREE, device)
     assert given is not None
     return _attend(ranks, given, found)
 
@@ -102,24 +110,15 @@ class Given(NamedTuple):
     q: Tensor
     k: Tensor
     v: Tensor
-    a: Arguments  # numbers; lists as given
+    a: Arguments  # with lists of lengths on the device
+    lists: Lists
     rules: Rules
-    rng: Tensor | None
-    method: str
-    layout: str
     plan: Plan  # of this rank's rows by themselves
-    facts: dict[str, int]
+    facts: Facts
 
 
-_SHARD = tuple(Shard.__dataclass_fields__)
-NAMES = (
-    "packed", "method", "layout", "dtype", "device", "batch", "rows", "columns", "heads",
-    "kv_heads", "head_dim", "v_head_dim", "causal", "window[0]", "window[1]", "scale", "softcap",
-    "dropout_p", "keying", "seed given", "seed", "offset", "drawn seed", "drawn offset", "cu_q",
-    "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes", "max_q", "max_kv", "q.requires_grad",
-    "k.requires_grad", "v.requires_grad", "link", "rate", "workers",
-    *(f"shard.{name}" for name in _SHARD),
-)  # fmt: skip
+_FREE = ("rows", "columns", "drawn", "link")  # each rank's own
+_LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
 
 
 def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: Any) -> Given:
@@ -127,217 +126,108 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         raise Error("argument", f"method {method!r}: expected auto, heads, gather or relay")
     check_layout(layout)
     check_kinds(q, k, v, a)
-    a = numbers(a)
-    device = "cuda" if q.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    left, right = window_of(a.window)
-    scale = q.shape[-1] ** -0.5 if a.scale is None else a.scale
-    if scale == 0:
-        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
-    rules = Rules(
-        0, 0, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying, _place(a)
-    )
-    rng = rng_of(q, a.seed, a.rng_state, a.generator) if a.dropout_p > 0 else None
-    plan = _check(q, k, v, a, rules, rng)
-    facts = _facts(q, k, v, a, rules, rng, method, layout)
-    return Given(q, k, v, a, rules, rng, method, layout, plan, facts)
-
-
-def _place(a: Arguments) -> tuple[int, ...]:
-    if a.shard is None:
-        return ()
     for name in ("row0", "col0", "q_total", "kv_total"):
-        if getattr(a.shard, name):
-            raise Error(
-                "argument",
-                f"shard.{name} {getattr(a.shard, name)}: expected 0; the layout places rows",
-            )
-    return tuple(getattr(a.shard, name) for name in _SHARD)
-
-
-def _check(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: Rules, rng: Tensor | None
-) -> Plan:
-    """Raise Error for what one rank can see to be wrong; else a plan of its rows by themselves."""
-    here, packed = q.device, a.cu_q is not None
-    if a.cu_kv is not None and not packed:
-        raise Error("argument", "cu_q None: expected a tensor beside cu_kv")
-    if a.slopes is not None and a.slopes.requires_grad:
-        raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
-    cu_q, cu_kv, q_lens, kv_lens = (
-        None if x is None else x.to(here, torch.int32)
-        for x in (a.cu_q, a.cu_kv, a.q_lens, a.kv_lens)
+        if a.shard is not None and getattr(a.shard, name):
+            wrong = f"shard.{name} {getattr(a.shard, name)}"
+            raise Error("argument", f"{wrong}: expected 0; the layout places rows")
+    a, given, packed = numbers(a), a, a.cu_q is not None
+    lengths = {name: getattr(a, name) for name in _LENGTHS}
+    lengths = {n: None if x is None else as_int32(n, x).to(q.device) for n, x in lengths.items()}
+    a = a._replace(**lengths)
+    # As a call on this rank's rows. Which of them a sequence has is known of the whole alone.
+    alone = a._replace(
+        seed=None, rng_state=torch.zeros(2, dtype=torch.int64, device=q.device), generator=None
     )
-    slopes = None if a.slopes is None else a.slopes.to(here, torch.float32).contiguous()
-    lists = Lists(rng, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes)
-    check(q, k, v, lists, rules.dropout_p)
     if packed:
-        q, k, v = q[None], k[None], v[None]
-    return plan_of(q, k, v, Lists(rng=rng, slopes=_flat(slopes, q)), rules)
-
-
-def _flat(slopes: Tensor | None, q: Tensor) -> Tensor | None:
-    """Slopes of one sequence, for plans, which do not look at the values."""
-    return None if slopes is None else slopes.new_zeros(q.shape[-2])
-
-
-def _facts(
-    q: Tensor, k: Tensor, v: Tensor, a: Arguments, rules: Rules, rng: Tensor | None, method: str,
-    layout: str,
-) -> dict[str, int]:  # fmt: skip
-    packed = a.cu_q is not None
-    given = a.seed is not None or a.rng_state is not None
-    pair = [0, 0] if rng is None else rng.tolist()
-    grad = torch.is_grad_enabled()
+        alone = alone._replace(cu_kv=a.cu_q if a.cu_kv is None else a.cu_kv, max_q=1, max_kv=1)
+    q, k, v, lists, rules = prepare(q, k, v, alone)
+    check(q, k, v, lists._replace(q_lens=a.q_lens, kv_lens=a.kv_lens), rules.dropout_p)
+    dense = lists._replace(cu_q=None, cu_kv=None, q_lens=None, kv_lens=None)
+    plan = plan_of(*((x[None] for x in (q, k, v)) if packed else (q, k, v)), dense, rules)
+    rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     facts = {
-        "packed": int(packed),
-        "method": _agree.word("method", method),
-        "layout": _agree.word("layout", layout),
-        "dtype": _agree.word("dtype", q.dtype),
-        "device": _agree.word("device", q.device.type),
-        "batch": 1 if packed else q.shape[0],
-        "rows": q.shape[-3],
-        "columns": k.shape[-3],
-        "heads": q.shape[-2],
-        "kv_heads": k.shape[-2],
-        "head_dim": q.shape[-1],
-        "v_head_dim": v.shape[-1],
-        "causal": _agree.word("causal", rules.mask),
-        "window[0]": rules.left,
-        "window[1]": rules.right,
-        "scale": _agree.real(rules.scale),
-        "softcap": _agree.real(rules.softcap),
-        "dropout_p": _agree.real(rules.dropout_p),
-        "keying": _agree.word("keying", rules.keying),
-        "seed given": int(given),
-        "max_q": -1 if a.max_q is None else a.max_q,
-        "max_kv": -1 if a.max_kv is None else a.max_kv,
-        "q.requires_grad": int(grad and q.requires_grad),
-        "k.requires_grad": int(grad and k.requires_grad),
-        "v.requires_grad": int(grad and v.requires_grad),
-    }
-    facts.update(zip(("seed", "offset") if given else ("drawn seed", "drawn offset"), pair))
-    for name in ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes"):
-        facts[name] = _agree.list_digest(getattr(a, name))
-    facts.update(zip(("link", "rate", "workers"), map(_agree.real, Link.of(q.device))))
-    facts.update(zip((f"shard.{name}" for name in _SHARD), rules.shard))
-    return facts
+        "packed": packed, "method": method, "layout": layout, "dtype": str(q.dtype),
+        "device": q.device.type, "batch": 1 if packed else q.shape[0], "rows": q.shape[-3],
+        "columns": k.shape[-3], "heads": q.shape[-2], "kv_heads": k.shape[-2],
+        "head_dim": q.shape[-1], "v_head_dim": v.shape[-1], "causal": rules.mask,
+        "window": (rules.left, rules.right), "max_q": a.max_q, "max_kv": a.max_kv,
+        "link": Link.of(q.device),
+    }  # fmt: skip
+    facts |= {name: getattr(rules, name) for name in ("scale", "softcap", "dropout_p", "keying", "shard")}
+    pair = None if rng is None else rng.tolist()
+    facts |= {"seed": pair, "drawn": None}
+    if a.seed is None and a.rng_state is None:
+        facts |= {"seed": "drawn", "drawn": pair}
+    grad = torch.is_grad_enabled()
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        facts[f"{name}.requires_grad"] = grad and x.requires_grad
+    for name in (*_LENGTHS, "sequence_ids", "slopes"):
+        x = getattr(given, name)
+        facts[name] = None if x is None else x.tolist()
+    return Given(q, k, v, a, dense._replace(rng=rng), rules, plan, facts)
 
 
 # ---- what all ranks know alike ----
 
 
-def _attend(
-    ranks: Ranks, given: Given, found: Sequence[dict[str, int]]
-) -> tuple[Tensor, Tensor]:
-    q, k, v, a = given.q, given.k, given.v, given.a
-    rows = rows_of([each["rows"] for each in found], given.layout)
-    columns = rows_of([each["columns"] for each in found], given.layout)
-    documents = _documents(given, rows, columns)
-    rng = given.rng
-    if rng is not None and a.seed is None and a.rng_state is None:
-        drawn = [found[0]["drawn seed"], found[0]["drawn offset"]]
-        rng = torch.tensor(drawn, dtype=torch.int64, device=q.device)
-    slopes = a.slopes
-    if slopes is not None:
-        slopes = slopes.to(q.device, torch.float32).contiguous()
-    job = Job(
-        ranks, rows, columns, documents, given.rules, q.shape[-2], k.shape[-2], rng,
-        a.sequence_ids, slopes,
-    )  # fmt: skip
-    method = given.method
+def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor, Tensor]:
+    q, k, v, a, lists, rules, plan, facts = given
+    method, layout = facts["method"], facts["layout"]
+    rows, columns = (rows_of([each[name] for each in found], layout) for name in ("rows", "columns"))
+    documents = _documents(facts, rows.total, columns.total)
+    if facts["drawn"] is not None:
+        lists = lists._replace(rng=rng_of(q, found[0]["drawn"]))
+    job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists)
     if method == "auto":
-        link = Link(*(_agree.real_of(found[0][name]) for name in ("link", "rate", "workers")))
-        method = choose(job, given.plan, q.element_size(), given.layout, link)
+        method = choose(job, plan, q.element_size(), layout, found[0]["link"])
     if method == "heads":
-        return _heads.attend(ranks, rows, columns, q, k, v, _whole(given, rng))
-    packed = a.cu_q is not None
-    if packed:
-        q, k, v = _selected(q, k, v, a)
-        q, k, v = q[None], k[None], v[None]
-    if method == "gather":
-        o, lse = Gather.apply(q, k, v, job)
-    else:
-        o, lse = Relay.apply(q, k, v, job, whole_plan(job, given.plan, q.device))
-    return (o[0], lse[0]) if packed else (o, lse)
-
-
-def _selected(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, ...]:
-    """Tensors whose gradients are added to 0 where a single call does so: where it leaves out rows
-    of packed sequences. A gradient of -0 becomes 0 by that."""
-
-    def select(x: Tensor, ends: Tensor | None, lengths: Tensor | None) -> Tensor:
-        if lengths is None or ends is None or torch.equal(ends.diff().cpu(), lengths.cpu()):
-            return x
-        return x.index_select(0, torch.arange(len(x), device=x.device))
-
+        whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)
+        return _heads.attend(ranks, rows, columns, q, k, v, whole)
+    run = (Gather if method == "gather" else Relay).apply
+    if not facts["packed"]:
+        return run(q, k, v, job, plan)  # type: ignore[no-any-return]
     cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
-    return select(q, a.cu_q, a.q_lens), select(k, cu_kv, a.kv_lens), select(v, cu_kv, a.kv_lens)
+    q, k, v = _selected(q, a.cu_q, a.q_lens), *(_selected(x, cu_kv, a.kv_lens) for x in (k, v))
+    o, lse = run(q[None], k[None], v[None], job, plan)
+    return o[0], lse[0]
 
 
-def _whole(given: Given, rng: Tensor | None) -> Arguments:
-    """The arguments of a call on whole sequences."""
-    a, device = given.a, given.q.device
-
-    def here(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.to(device)
-
-    return a._replace(
-        seed=None, rng_state=rng, generator=None, cu_q=here(a.cu_q), cu_kv=here(a.cu_kv),
-        q_lens=here(a.q_lens), kv_lens=here(a.kv_lens),
-    )  # fmt: skip
+def _selected(x: Tensor, ends: Any, lengths: Tensor | None) -> Tensor:
+    """A tensor whose gradient is added to 0 where a single call does so: where it leaves out rows
+    of packed sequences. A gradient of -0 becomes 0 by that."""
+    if lengths is None or torch.equal(ends.diff(), lengths):
+        return x
+    return x.index_select(0, torch.arange(len(x), device=x.device))
 
 
-def _documents(given: Given, rows: Rows, columns: Rows) -> tuple[Document, ...]:
+def _documents(facts: Facts, rows: int, columns: int) -> tuple[Document, ...]:
     """The documents of a call. Raises Error for lengths that do not fit; the same on every rank."""
-    a = given.a
-    if a.cu_q is not None:
-        return _packed(a, rows.total, columns.total)
-    batch = given.q.shape[0]
-    if a.q_lens is None and a.kv_lens is None:
-        return (Document(0, batch, 0, (0, rows.total), (0, columns.total)),)
-    q_lens = _lengths_of("q_lens", a.q_lens, [rows.total] * batch)
-    kv_lens = _lengths_of("kv_lens", a.kv_lens, [columns.total] * batch)
-    return tuple(
-        Document(b, 1, b, (0, m), (0, n)) for b, (m, n) in enumerate(zip(q_lens, kv_lens))
-    )
-
-
-def _packed(a: Arguments, rows: int, columns: int) -> tuple[Document, ...]:
-    assert a.cu_q is not None
-    cu_kv, max_kv = a.cu_kv, a.max_kv
+    batch, max_q, max_kv = facts["batch"], facts["max_q"], facts["max_kv"]
+    cu_q, cu_kv, q_lens, kv_lens = (facts[name] for name in _LENGTHS)
+    if cu_q is None:
+        if q_lens is None and kv_lens is None:
+            return (Document(0, batch, 0, (0, rows), (0, columns)),)
+        q_lens = _lengths("q_lens", q_lens, [rows] * batch)
+        kv_lens = _lengths("kv_lens", kv_lens, [columns] * batch)
+        pairs = enumerate(zip(q_lens, kv_lens))
+        return tuple(Document(b, 1, b, (0, m), (0, n)) for b, (m, n) in pairs)
     if cu_kv is None:
         if rows != columns:
             raise Error("argument", "cu_kv None: expected a tensor beside cu_q: k has other rows")
-        cu_kv, max_kv = a.cu_q, a.max_q if max_kv is None else max_kv
-    q_ends = _ends("cu_q", a.cu_q, rows, a.max_q)
-    kv_ends = _ends("cu_kv", cu_kv, columns, max_kv)
-    q_lens = _lengths_of("q_lens", a.q_lens, _differences(q_ends))
-    kv_lens = _lengths_of("kv_lens", a.kv_lens, _differences(kv_ends))
+        cu_kv, max_kv = cu_q, max_q if max_kv is None else max_kv
+    check_ends("cu_q", cu_q, rows, rows if max_q is None else max_q)
+    check_ends("cu_kv", cu_kv, columns, columns if max_kv is None else max_kv)
+    q_lens = _lengths("q_lens", q_lens, [b - a for a, b in zip(cu_q, cu_q[1:])])
+    kv_lens = _lengths("kv_lens", kv_lens, [b - a for a, b in zip(cu_kv, cu_kv[1:])])
     return tuple(
-        Document(d, 1, 0, (q_ends[d], q_ends[d] + m), (kv_ends[d], kv_ends[d] + n))
+        Document(d, 1, 0, (cu_q[d], cu_q[d] + m), (cu_kv[d], cu_kv[d] + n))
         for d, (m, n) in enumerate(zip(q_lens, kv_lens))
     )
 
 
-def _differences(ends: list[int]) -> list[int]:
-    return [b - a for a, b in zip(ends, ends[1:])]
-
-
-def _ends(name: str, ends: Tensor, total: int, longest: int | None) -> list[int]:
-    _call.check_type(name, ends)
-    found: list[int] = ends.tolist()
-    _call.check_ends(name, found, total, total if longest is None else longest)
-    return found
-
-
-def _lengths_of(name: str, lengths: Tensor | None, rooms: list[int]) -> list[int]:
+def _lengths(name: str, lengths: Any, rooms: list[int]) -> Any:
     """The lengths given, or all of the room."""
     if lengths is None:
         return rooms
-    _call.check_type(name, lengths)
-    found: list[int] = lengths.tolist()
-    _call.check_each(name, found, rooms)
-    return found
+    check_each(name, lengths, rooms)
+    return lengths

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +29,11 @@ class Ranks(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, group: Any) -> Ranks:
-        """Of the world if `group` is None."""
+    def of(cls, group: Any, alone: bool = False) -> Ranks:
+        """Of the world if `group` is None; with `alone`, one rank where there is none."""
         if not dist.is_available() or not dist.is_initialized():
+            if alone:
+                return cls(None, 0, 1)
             raise Error(
                 "argument",
                 "group: torch.distributed is not initialised; expected "
@@ -64,6 +66,14 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
 
+    @classmethod
+    def of(cls, x: Tensor, lengths: Mapping[int, int] = {}) -> Form:
+        """That of x, with other lengths of some axes."""
+        shape = list(x.shape)
+        for axis, length in lengths.items():
+            shape[axis] = length
+        return cls(tuple(shape), x.dtype)
+
     def size(self) -> int:
         """Bytes."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
@@ -77,7 +87,7 @@ def pack(tensors: Sequence[Tensor], buffer: Tensor) -> None:
     """Write tensors into a buffer of bytes, one behind the other."""
     at = 0
     for x in tensors:
-        form = Form(tuple(x.shape), x.dtype)
+        form = Form.of(x)
         view(buffer[at : at + form.room()], form).copy_(x)
         at += form.room()
 
@@ -111,14 +121,11 @@ def gather(
 
 
 def swap(
-    ranks: Ranks,
-    what: str,
-    outgoing: Sequence[Sequence[Tensor]],
-    forms: Sequence[Sequence[Form]],
+    ranks: Ranks, what: str, outgoing: Sequence[Sequence[Tensor]], forms: Sequence[Sequence[Form]],
     device: Any,
-) -> list[list[Tensor]]:
+) -> list[list[Tensor]]:  # fmt: skip
     """Send outgoing[r] to each rank r; returns what each rank sent here, of these forms."""
-    given = [sum(Form(tuple(x.shape), x.dtype).room() for x in each) for each in outgoing]
+    given = [sum(Form.of(x).room() for x in each) for each in outgoing]
     taken = [sum(form.room() for form in each) for each in forms]
     buffer = torch.zeros(sum(given), dtype=torch.uint8, device=device)
     for each, part in zip(outgoing, buffer.split(given)):

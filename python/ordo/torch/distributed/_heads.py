@@ -29,21 +29,15 @@ class Axes(NamedTuple):
     head: int
 
 
-def _form(x: Tensor, axes: Axes, rows: int, heads: int) -> Form:
-    shape = list(x.shape)
-    shape[axes.row], shape[axes.head] = rows, heads
-    return Form(tuple(shape), x.dtype)
-
-
 def _to_heads(ranks: Ranks, axes: Sequence[Axes], tensors: Sequence[Tensor]) -> list[Tensor]:
     n = ranks.size
-    split = [x.tensor_split(n, at.head) for x, at in zip(tensors, axes)]
-    outgoing = [[each[r] for each in split] for r in range(n)]
+    pairs = list(zip(tensors, axes))
+    split = [x.tensor_split(n, at.head) for x, at in pairs]
     forms = [
-        [_form(x, at, at.rows.counts[r], x.shape[at.head] // n) for x, at in zip(tensors, axes)]
+        [Form.of(x, {at.row: at.rows.counts[r], at.head: x.shape[at.head] // n}) for x, at in pairs]
         for r in range(n)
     ]
-    found = swap(ranks, f"{WHAT} (rows to heads)", outgoing, forms, tensors[0].device)
+    found = swap(ranks, f"{WHAT} (rows to heads)", list(zip(*split)), forms, tensors[0].device)
     return [whole_of([each[i] for each in found], at.row, at.rows) for i, at in enumerate(axes)]
 
 
@@ -51,40 +45,23 @@ def _to_rows(ranks: Ranks, axes: Sequence[Axes], tensors: Sequence[Tensor]) -> l
     n = ranks.size
     pairs = list(zip(tensors, axes))
     outgoing = [[part_of(x, at.row, at.rows.of(r)) for x, at in pairs] for r in range(n)]
-    mine = [_form(x, at, at.rows.counts[ranks.rank], x.shape[at.head]) for x, at in pairs]
+    mine = [Form.of(x, {at.row: at.rows.counts[ranks.rank]}) for x, at in pairs]
     found = swap(ranks, f"{WHAT} (heads to rows)", outgoing, [mine] * n, tensors[0].device)
     return [torch.cat([each[i] for each in found], at.head) for i, at in enumerate(axes)]
 
 
-class _ToHeads(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, ranks: Ranks, axes: Sequence[Axes], *tensors: Tensor) -> Any:
-        ctx.ranks, ctx.axes = ranks, axes
-        return tuple(_to_heads(ranks, axes, tensors))
+class Exchange(torch.autograd.Function):
+    """One of the two for the tensors, the other for their gradients."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, *_to_rows(ctx.ranks, ctx.axes, grads)
-
-
-class _ToRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, ranks: Ranks, axes: Sequence[Axes], *tensors: Tensor) -> Any:
-        ctx.ranks, ctx.axes = ranks, axes
-        return tuple(_to_rows(ranks, axes, tensors))
+    def forward(ctx: Any, there: Any, back: Any, ranks: Ranks, axes: Any, *tensors: Tensor) -> Any:
+        ctx.back = back, ranks, axes
+        return tuple(there(ranks, axes, tensors))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, *_to_heads(ctx.ranks, ctx.axes, grads)
-
-
-def check_heads(ranks: int, kv_heads: int) -> None:
-    if kv_heads % ranks:
-        raise Error(
-            "unsupported",
-            f"{WHAT}: method heads with {kv_heads} key heads: expected a multiple of {ranks}, the "
-            "number of ranks; gather and relay take any number",
-        )
+        back, ranks, axes = ctx.back
+        return None, None, None, None, *back(ranks, axes, grads)
 
 
 def attend(
@@ -92,19 +69,22 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """(o, lse) of this rank's rows. Lists in `a` are those of the whole."""
     heads, kv_heads = q.shape[-2], k.shape[-2]
-    check_heads(ranks.size, kv_heads)
+    if kv_heads % ranks.size:
+        raise Error(
+            "unsupported",
+            f"{WHAT}: method heads with {kv_heads} key heads: expected a multiple of {ranks.size}, "
+            "the number of ranks; gather and relay take any number",
+        )
+    exchange: Any = Exchange.apply
     queries, keys = Axes(rows, -3, -2), Axes(columns, -3, -2)
-    q, k, v = _ToHeads.apply(ranks, (queries, keys, keys), q, k, v)
+    q, k, v = exchange(_to_heads, _to_rows, ranks, (queries, keys, keys), q, k, v)
     mine = heads // ranks.size
-    slopes = a.slopes
-    if slopes is not None:
-        slopes = slopes[..., ranks.rank * mine : (ranks.rank + 1) * mine].contiguous()
+    own = slice(ranks.rank * mine, (ranks.rank + 1) * mine)
+    slopes = None if a.slopes is None else a.slopes[..., own].contiguous()
     given = a.shard or Shard()
     shard = Shard(
-        batch0=given.batch0,
-        head0=given.head0 + ranks.rank * mine,
-        heads_total=given.heads_total or heads,
+        batch0=given.batch0, head0=given.head0 + own.start, heads_total=given.heads_total or heads
     )
-    o, lse = call(q, k, v, a._replace(slopes=slopes, shard=shard))
-    pair: tuple[Tensor, Tensor] = _ToRows.apply(ranks, (queries, Axes(rows, -1, -2)), o, lse)
-    return pair
+    results = call(q, k, v, a._replace(slopes=slopes, shard=shard))
+    o, lse = exchange(_to_rows, _to_heads, ranks, (queries, Axes(rows, -1, -2)), *results)
+    return o, lse

@@ -9,7 +9,7 @@ o, lse and dq of some rows against all columns, dk and dv of whole key tiles aga
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -45,9 +45,7 @@ class Job(NamedTuple):
     rules: Rules  # with the caller's shard
     heads: int
     kv_heads: int
-    rng: Tensor | None
-    ids: Tensor | None
-    slopes: Tensor | None
+    lists: Lists  # rng, sequence_ids and slopes
 
 
 class Heads(NamedTuple):
@@ -57,60 +55,48 @@ class Heads(NamedTuple):
     number: int
 
 
-class Part(NamedTuple):
-    """What a chunk holds of a document."""
-
-    document: Document
-    first: int  # row or column in the document
-    length: int
-    at: int  # in the tensor of the rank that holds the chunk
-
-
-def parts(documents: Sequence[Document], chunks: Sequence[Chunk], axis: str) -> Iterator[Part]:
-    """The parts of documents that have rows and columns. `axis` says along which they are cut."""
-    for part in _overlaps(documents, chunks, axis):
-        (a, b), (c, d) = part.document.rows, part.document.columns
-        if a < b and c < d:
-            yield part
-
-
-def _overlaps(
-    documents: Sequence[Document], chunks: Sequence[Chunk], axis: str
-) -> Iterator[Part]:
-    for chunk in chunks:
-        for document in documents:
-            begin, end = document.rows if axis == "rows" else document.columns
-            first, last = max(begin, chunk.start), min(end, chunk.end)
-            if first < last:
-                at = first - chunk.start + chunk.at
-                yield Part(document, first - begin, last - first, at)
+def parts(job: Job, along: str) -> Iterator[tuple[Document, Chunk]]:
+    """What this rank holds of documents that have rows and columns, along one of the two."""
+    for document in job.documents:
+        if document.rows[0] < document.rows[1] and document.columns[0] < document.columns[1]:
+            for chunk in getattr(job, along).within(getattr(document, along)):
+                if chunk.rank == job.ranks.rank:
+                    yield document, chunk
 
 
 # ---- tensors ----
 
-
-def batch_of(x: Tensor, document: Document) -> Tensor:
-    return x[document.first : document.first + document.sequences]
-
-
-def columns_of(x: Tensor, document: Document, first: int = 0, last: int | None = None) -> Tensor:
-    """Columns first .. last of a document, of a tensor that holds all of them."""
-    begin, end = document.columns
-    stop = end if last is None else begin + last
-    return batch_of(x, document)[:, begin + first : stop]
+Around = tuple[int, int]  # rows of zeros in front of a part and behind it
+ROW_AXES = (1, 1, -1, 1, -1)  # of the tensors of Saved
 
 
-def rows_of(x: Tensor, document: Document) -> Tensor:
-    return batch_of(x, document)[:, document.rows[0] : document.rows[1]]
+def cut(
+    x: Tensor, axis: int, document: Document, first: int, last: int, around: Around = (0, 0)
+) -> Tensor:
+    """Places first ... last - 1 of an axis, of a document's sequences, with zeros around them."""
+    some = x[document.first : document.first + document.sequences]
+    some = some.narrow(axis, first, last - first)
+    if not any(around):
+        return some
+    return pad(some, around if axis == -1 else (0, 0, 0, 0, *around))
 
 
-def lse_rows_of(x: Tensor, document: Document) -> Tensor:
-    return batch_of(x, document)[..., document.rows[0] : document.rows[1]]
+def cut_rows(
+    x: Saved, document: Document, first: int, last: int, around: Around = (0, 0)
+) -> Saved:
+    made = (None if y is None else cut(y, axis, document, first, last, around)
+            for y, axis in zip(x, ROW_AXES))  # fmt: skip
+    return Saved(*made)  # type: ignore[arg-type]
+
+
+def places(document: Document, chunk: Chunk) -> tuple[Document, int, int]:
+    """Where a tensor of this rank holds a chunk of a document, for cut()."""
+    return document, chunk.at, chunk.at + chunk.length
 
 
 def part_call(
     job: Job, heads: Heads, document: Document, first: tuple[int, int]
-) -> tuple[Lists, Rules]:  # fmt: skip
+) -> tuple[Lists, Rules]:
     """Lists and rules of a part whose first row and column in the document are `first`."""
     group = job.heads // job.kv_heads
     shard = job.rules.shard or (0,) * 7
@@ -118,76 +104,48 @@ def part_call(
         shard[0] + document.at, shard[1] + heads.first * group, *first, shard[4] or job.heads,
         document.rows[1] - document.rows[0], document.columns[1] - document.columns[0],
     )  # fmt: skip
-    rules = job.rules._replace(max_q=0, max_kv=0, shard=where)
-    slopes = job.slopes
+    ids, slopes = job.lists.sequence_ids, job.lists.slopes
+    these = slice(document.at, document.at + document.sequences)
     if slopes is not None:
-        if slopes.dim() == 2:
-            slopes = slopes[document.at : document.at + document.sequences]
+        slopes = slopes[these] if slopes.dim() == 2 else slopes
         slopes = slopes[..., heads.first * group : (heads.first + heads.number) * group].contiguous()
-    ids = job.ids
-    if ids is not None:
-        ids = ids[document.at : document.at + document.sequences]
-    lists = Lists(rng=job.rng, sequence_ids=ids, slopes=slopes)
-    return lists, rules
+    lists = job.lists._replace(sequence_ids=None if ids is None else ids[these], slopes=slopes)
+    return lists, job.rules._replace(max_q=0, max_kv=0, shard=where)
 
 
 # ---- passes ----
 
 
-class Around(NamedTuple):
-    """Rows of zeros in front of a part and behind it."""
-
-    lead: int
-    tail: int
-
-
-def _around(job: Job, part: Part, backward: bool) -> Around:
+def _around(job: Job, document: Document, chunk: Chunk, backward: bool) -> Around:
     """What makes a part begin where dropout's tiles do. With a negative scale, whole tiles: then
     dq of a row that sees no key is -0 if its tile sees one, else 0."""
     if backward and job.rules.scale < 0:
-        rows = part.document.rows[1] - part.document.rows[0]
-        end = part.first + part.length
-        return Around(part.first % KEY_TILE, min(-end % KEY_TILE, rows - end))
-    return Around(part.first % _KEEP_ROWS if job.rules.dropout_p > 0 else 0, 0)
-
-
-def _rows(x: Tensor, part: Part, around: Around) -> Tensor:
-    some = batch_of(x, part.document)[:, part.at : part.at + part.length]
-    return pad(some, (0, 0, 0, 0, *around)) if any(around) else some
-
-
-def _lse_rows(x: Tensor, part: Part, around: Around) -> Tensor:
-    some = batch_of(x, part.document)[..., part.at : part.at + part.length]
-    return pad(some, around) if any(around) else some
+        rows = document.rows[1] - document.rows[0]
+        return chunk.start % KEY_TILE, min(-chunk.end % KEY_TILE, rows - chunk.end)
+    return chunk.start % _KEEP_ROWS if job.rules.dropout_p > 0 else 0, 0
 
 
 def forward(job: Job, heads: Heads, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor) -> None:
     """Write o and lse of this rank's rows, of some heads, with all keys. Others are left alone."""
-    for part in parts(job.documents, job.rows.of(job.ranks.rank), "rows"):
-        document, around = part.document, _around(job, part, False)
-        rows, lead = _rows(q, part, around), around.lead
-        keys, values = columns_of(k, document), columns_of(v, document)
-        lists, rules = part_call(job, heads, document, (part.first - lead, 0))
-        some, sums = _parts.forward(rows, keys, values, lists, rules)
-        here = slice(part.at, part.at + part.length)
-        batch_of(o, document)[:, here] = some[:, lead:]
-        batch_of(lse, document)[..., here] = sums[..., lead:]
+    for document, chunk in parts(job, "rows"):
+        here, around = places(document, chunk), _around(job, document, chunk, False)
+        keys, values = (cut(x, 1, document, *document.columns) for x in (k, v))
+        lists, rules = part_call(job, heads, document, (chunk.start - around[0], 0))
+        some, sums = _parts.forward(cut(q, 1, *here, around), keys, values, lists, rules)
+        cut(o, 1, *here).copy_(some[:, around[0] :])
+        cut(lse, -1, *here).copy_(sums[..., around[0] :])
 
 
 def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq: Tensor) -> None:
     """Write dq of this rank's rows, with all keys."""
-    for part in parts(job.documents, job.rows.of(job.ranks.rank), "rows"):
-        document, around = part.document, _around(job, part, True)
-        lead = around.lead
-        q, o, dout = (_rows(x, part, around) for x in (here.q, here.o, here.dout))
-        lse, dlse = (_lse_rows(x, part, around) for x in (here.lse, here.dlse))
-        keys, values = columns_of(k, document), columns_of(v, document)
-        lists, rules = part_call(job, heads, document, (part.first - lead, 0))
-        rows = Saved(q, o, lse, dout, dlse)
+    for document, chunk in parts(job, "rows"):
+        lead, tail = _around(job, document, chunk, True)
+        rows = cut_rows(here, *places(document, chunk), (lead, tail))
+        keys, values = (cut(x, 1, document, *document.columns) for x in (k, v))
+        lists, rules = part_call(job, heads, document, (chunk.start - lead, 0))
         found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=True, keys=False))[0]
         assert found is not None
-        some = found[:, lead : lead + part.length]
-        batch_of(dq, document)[:, part.at : part.at + part.length] = some
+        cut(dq, 1, *places(document, chunk)).copy_(found[:, lead : lead + chunk.length])
 
 
 def backward_columns(
@@ -198,21 +156,16 @@ def backward_columns(
     A key tile that two ranks hold parts of is computed by both: gradients of a column do not depend
     on the other columns, and to send them would take longer.
     """
-    for part in parts(job.documents, job.columns.of(job.ranks.rank), "columns"):
-        document = part.document
-        lead = part.first % KEY_TILE
-        last = math.ceil((part.first + part.length) / KEY_TILE) * KEY_TILE
-        last = min(last, document.columns[1] - document.columns[0])
-        keys, values = (columns_of(x, document, part.first - lead, last) for x in (k, v))
-        q, o, dout = (rows_of(x, document) for x in (all_rows.q, all_rows.o, all_rows.dout))
-        lse, dlse = (lse_rows_of(x, document) for x in (all_rows.lse, all_rows.dlse))
-        lists, rules = part_call(job, heads, document, (0, part.first - lead))
-        rows = Saved(q, o, lse, dout, dlse)
+    for document, chunk in parts(job, "columns"):
+        (begin, end), lead = document.columns, chunk.start % KEY_TILE
+        tiles = begin + chunk.start - lead, min(begin + chunk.end + -chunk.end % KEY_TILE, end)
+        keys, values = (cut(x, 1, document, *tiles) for x in (k, v))
+        rows = cut_rows(all_rows, document, *document.rows)
+        lists, rules = part_call(job, heads, document, (0, chunk.start - lead))
         found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=False, keys=True))
         for grad, some in zip((dk, dv), found[1:]):
             assert some is not None
-            here = slice(part.at, part.at + part.length)
-            batch_of(grad, document)[:, here] = some[:, lead : lead + part.length]
+            cut(grad, 1, *places(document, chunk)).copy_(some[:, lead : lead + chunk.length])
 
 
 def new_results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,7 +180,8 @@ def new_key_gradients(job: Job, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     scale times 0 for dk, whose sign is that of the scale."""
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
     if job.rules.scale < 0 and job.rows.total > 0:
-        for part in _overlaps(job.documents, job.columns.of(job.ranks.rank), "columns"):
-            if part.document.rows[0] == part.document.rows[1]:
-                batch_of(dk, part.document)[:, part.at : part.at + part.length] = -0.0
+        for document in job.documents:
+            for chunk in job.columns.within(document.columns):
+                if document.rows[0] == document.rows[1] and chunk.rank == job.ranks.rank:
+                    cut(dk, 1, *places(document, chunk)).fill_(-0.0)
     return dk, dv

@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._library import Error
-from ._facts import Facts, gather_facts, rank_in, same, size_of
-from ._tree import Counter, Node, add_tensors, fold, nodes_of
+from ._agree import agree
+from ._exchange import Ranks
+from ._tree import Node, Summed, fold, nodes_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _ALIGN = 64  # elements: slices of an all-reduce begin at a multiple of 16 bytes
@@ -27,7 +28,8 @@ _ALIGN = 64  # elements: slices of an all-reduce begin at a multiple of 16 bytes
 
 def owned_micro_batches(micro_batches: int, group: Any = None) -> range:
     """The micro-batches of this rank: contiguous, and at most one more than another rank's."""
-    return _share(micro_batches, size_of(group), rank_in(group))
+    _, rank, size = Ranks.of(group, alone=True)
+    return _share(micro_batches, size, rank)
 
 
 def _share(micro_batches: int, ranks: int, rank: int) -> range:
@@ -43,44 +45,41 @@ class Shares:
     """
 
     def __init__(
-        self, what: str, owned: Sequence[Sequence[int]], leaves: int, dtype: Any, device: Any
-    ) -> None:
-        self.leaves, self.dtype, self.device = leaves, dtype, device
+        self, what: str, ranks: Ranks, owned: Sequence[Sequence[int]], leaves: int,
+        dtype: Any = None, device: Any = None,
+    ) -> None:  # fmt: skip
+        self.ranks, self.leaves, self.dtype, self.device = ranks, leaves, dtype, device
         self.nodes = [nodes_of(each) for each in owned]
-        found = sorted((leaf, rank) for rank, each in enumerate(owned) for leaf in each)
-        for place, (leaf, rank) in enumerate(found):
+        owners: dict[int, int] = {}
+        for rank, leaf in ((rank, leaf) for rank, each in enumerate(owned) for leaf in each):
+            wrong = None
             if not 0 <= leaf < leaves:
-                raise Error(
-                    "argument",
-                    f"{what}: rank {rank} owns micro-batch {leaf}: expected 0 to {leaves - 1}",
-                )
-            if place and found[place - 1][0] == leaf:
-                raise Error(
-                    "argument",
-                    f"{what}: ranks {found[place - 1][1]} and {rank} both own micro-batch {leaf}",
-                )
-        if len(found) < leaves:
-            missing = min(set(range(leaves)) - {leaf for leaf, _ in found})
+                wrong = f"rank {rank} owns micro-batch {leaf}: expected 0 to {leaves - 1}"
+            elif owners.setdefault(leaf, rank) != rank:
+                wrong = f"ranks {owners[leaf]} and {rank} both own micro-batch {leaf}"
+            if wrong:
+                raise Error("argument", f"{what}: {wrong}")
+        if len(owners) < leaves:
+            missing = min(set(range(leaves)) - set(owners))
             raise Error("argument", f"{what}: no rank owns micro-batch {missing} of {leaves}")
 
 
-def check_owned(owned: Sequence[int]) -> Error | None:
-    """What is wrong with a rank's own micro-batches, apart from those of others."""
+def check_owned(owned: Sequence[int]) -> None:
+    """Raise Error for what is wrong with a rank's own micro-batches, apart from those of others."""
     if list(owned) != sorted(set(owned)):
-        return Error("argument", f"owned {list(owned)}: expected ascending indices")
-    return None
+        raise Error("argument", f"owned {list(owned)}: expected ascending indices")
 
 
 # ---- the exchange ----
 
 
-def reduce_slice(sums: Sequence[Tensor], shares: Shares, width: int, group: Any) -> Tensor:
+def reduce_slice(sums: Sequence[Tensor], shares: Shares, width: int) -> Tensor:
     """This rank's slice, of `width` elements, of the root of the tree.
 
     `sums` are the flat sums of this rank's nodes, each of at most width * ranks elements; what is
     missing counts as 0. Returns float32; with one rank the whole root instead.
     """
-    ranks, rank = size_of(group), rank_in(group)
+    group, rank, ranks = shares.ranks
     if ranks == 1:
         return fold(shares.nodes[0], sums, shares.leaves)
     mine = len(shares.nodes[rank])
@@ -109,93 +108,78 @@ def _scatter_rows(rows: Tensor, flat: Tensor) -> None:
         rows[whole, :rest].copy_(flat[whole * width :])
 
 
-def gather_slices(piece: Tensor, elements: int, group: Any) -> Tensor:
-    """The first `elements` of the slices of all ranks, on every rank."""
-    ranks = size_of(group)
+def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int) -> Tensor:
+    """The root of the tree on every rank: flat, float32."""
+    group, _, ranks = shares.ranks
+    width = -(-elements // (ranks * _ALIGN)) * _ALIGN
+    piece = reduce_slice(sums, shares, width)
     if ranks == 1:
         return piece[:elements]
-    whole = piece.new_empty(ranks * piece.numel())
+    whole = piece.new_empty(ranks * width)
     dist.all_gather_into_tensor(whole, piece.contiguous(), group=group)
     return whole[:elements]
-
-
-def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int, group: Any) -> Tensor:
-    """The root of the tree on every rank: flat, float32."""
-    step = size_of(group) * _ALIGN
-    width = -(-elements // step) * _ALIGN
-    return gather_slices(reduce_slice(sums, shares, width, group), elements, group)
-
-
-def _device_of(kind: str) -> Any:
-    """Where a rank without micro-batches has its buffers."""
-    return torch.device(kind, torch.cuda.current_device() if kind == "cuda" else None)
 
 
 # ---- plain functions ----
 
 
-def _check_leaf(name: str, leaf: Any, first: Any) -> Error | None:
-    if not isinstance(leaf, Tensor):
-        return Error("argument", f"{name} {type(leaf).__name__}: expected a tensor")
-    if leaf.dtype not in _DTYPES:
-        expected = "float32, bfloat16 or float16"
-        return Error("argument", f"{name}.dtype {leaf.dtype}: expected {expected}")
-    for what in ("shape", "dtype", "device"):
-        got, expected = getattr(leaf, what), getattr(first, what)
-        if got != expected:
-            return Error("shape", f"{name}.{what} {got}: expected {expected}, as leaves[0]")
-    return None
-
-
-def _describe(leaves: Sequence[Tensor], owned: Sequence[int] | None) -> tuple[Facts, Error | None]:
-    """What other ranks must know of a call, and why it is refused."""
-    facts: dict[str, Any] = dict.fromkeys(("shape", "dtype", "device", "owned"))
-    facts["count"], failure = len(leaves), None
+def _describe(leaves: Sequence[Tensor], owned: Sequence[int] | None) -> dict[str, Any]:
+    """What other ranks must know of a call that is not refused."""
+    looks: list[dict[str, Any]] = []
     for index, leaf in enumerate(leaves):
-        failure = _check_leaf(f"leaves[{index}]", leaf, leaves[0])
-        if failure is not None:
-            break
-        facts["shape"], facts["dtype"] = tuple(leaf.shape), str(leaf.dtype)
-        facts["device"] = leaf.device.type
-    if owned is not None and failure is None:
-        facts["owned"] = list(owned)
-        failure = check_owned(owned)
+        name = f"leaves[{index}]"
+        if not isinstance(leaf, Tensor):
+            raise Error("argument", f"{name} {type(leaf).__name__}: expected a tensor")
+        if leaf.dtype not in _DTYPES:
+            expected = "float32, bfloat16 or float16"
+            raise Error("argument", f"{name}.dtype {leaf.dtype}: expected {expected}")
+        looks.append({"shape": leaf.shape, "dtype": leaf.dtype, "device": leaf.device})
+        for what, got in looks[-1].items():
+            if got != looks[0][what]:
+                raise Error("shape", f"{name}.{what} {got}: expected {looks[0][what]}, as leaves[0]")
+    if owned is not None:
+        check_owned(owned)
         if len(owned) != len(leaves):
-            failure = Error(
-                "argument", f"owned: {len(owned)} indices: expected {len(leaves)}, one per leaf"
-            )
-    return facts, failure
+            many = f"owned: {len(owned)} indices"
+            raise Error("argument", f"{many}: expected {len(leaves)}, one per leaf")
+    facts = {"owned": None if owned is None else list(owned), "owned given": owned is not None}
+    for look in looks[:1]:
+        look.update(shape=tuple(look["shape"]), device=look["device"].type)
+        facts.update(look)
+    return facts
 
 
-def _agree(what: str, leaves: Sequence[Tensor], owned: Any, extra: Facts, group: Any) -> Any:
-    """(shares, this rank's micro-batches, the shape), the same for all ranks or an error on all."""
-    facts, failure = _describe(leaves, owned)
-    found = gather_facts(what, {**facts, **extra}, group, failure)
-    same(what, found, ["shape", "dtype", "device", *extra])
-    if any((each["owned"] is None) != (found[0]["owned"] is None) for each in found):
-        raise Error("argument", f"{what}: owned: given on some ranks; expected on all or on none")
-    total = sum(each["count"] for each in found)
+def _agreed(
+    what: str, leaves: Sequence[Tensor], owned: Sequence[int] | None, mean: bool, group: Any
+) -> tuple[Shares, list[Tensor], Any]:
+    """(shares, the flat sums of this rank's nodes, the shape), or an error on all ranks."""
+    ranks = Ranks.of(group, alone=True)
+    facts: dict[str, Any] = {"mean": bool(mean), "count": len(leaves)}
+    failure = None
+    try:
+        facts |= _describe(leaves, owned)
+    except Error as error:
+        failure = error
+    found = agree(ranks, what, facts, failure, ("count", "owned"))
+    counts = [each["count"] for each in found]
+    total = sum(counts)
     if total == 0:
         raise Error("argument", f"{what}: leaves []: expected a micro-batch on some rank")
     lists = [each["owned"] for each in found]
-    if found[0]["owned"] is None:
-        ends = [0]
-        for each in found:
-            ends.append(ends[-1] + each["count"])
-        lists = [list(range(a, b)) for a, b in zip(ends, ends[1:])]
-    known = next(each for each in found if each["shape"] is not None)
-    dtype = next(x for x in _DTYPES if str(x) == known["dtype"])
+    if owned is None:
+        lists = [range(sum(counts[:r]), sum(counts[: r + 1])) for r in range(ranks.size)]
+    known = next(each for each in found if "shape" in each)
     device = leaves[0].device if leaves else _device_of(known["device"])
-    shares = Shares(what, lists, total, dtype, device)
-    return shares, lists[rank_in(group)], torch.Size(known["shape"])
+    shares = Shares(what, ranks, lists, total, known["dtype"], device)
+    summed = Summed()
+    for leaf, index in zip(leaves, lists[ranks.rank]):
+        summed.push(Node(0, index), [leaf.detach().reshape(-1)])
+    return shares, [sums[0] for sums in summed.sums], torch.Size(known["shape"])
 
 
-def _add_leaves(leaves: Sequence[Tensor], owned: Sequence[int]) -> list[Tensor]:
-    """The sums of this rank's nodes, flat."""
-    counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
-    for leaf, index in zip(leaves, owned):
-        counter.push(Node(0, index), [leaf.detach().reshape(-1)])
-    return [sums[0] for sums in counter.sums]
+def _device_of(kind: str) -> Any:
+    """Where a rank without micro-batches has its buffers."""
+    return torch.device(kind, torch.cuda.current_device() if kind == "cuda" else None)
 
 
 @torch.no_grad()
@@ -215,10 +199,8 @@ def ordered_all_reduce(
 
     Ranks that disagree get an ordo.Error, on all of them.
     """
-    what = "ordered_all_reduce"
-    shares, mine, shape = _agree(what, leaves, owned, {"mean": bool(mean)}, group)
-    sums = _add_leaves(leaves, mine)
-    made = reduce_all(sums, shares, shape.numel(), group)
+    shares, sums, shape = _agreed("ordered_all_reduce", leaves, owned, mean, group)
+    made = reduce_all(sums, shares, shape.numel())
     if mean:
         made = made.div_(shares.leaves)
     return made.view(shape)
@@ -237,15 +219,13 @@ def ordered_reduce_scatter(
     The slice is elements r * w ... (r + 1) * w - 1, those that exist, where w is the number of
     elements divided by the number of ranks, rounded up.
     """
-    what = "ordered_reduce_scatter"
-    shares, mine, shape = _agree(what, leaves, owned, {"mean": bool(mean)}, group)
-    sums = _add_leaves(leaves, mine)
-    elements, ranks = shape.numel(), size_of(group)
+    shares, sums, shape = _agreed("ordered_reduce_scatter", leaves, owned, mean, group)
+    elements, (_, rank, ranks) = shape.numel(), shares.ranks
     width = -(-elements // ranks)
-    piece = reduce_slice(sums, shares, width, group)
+    piece = reduce_slice(sums, shares, width)
     if mean:
         piece = piece.div_(shares.leaves)
-    return piece[: max(0, min(width, elements - rank_in(group) * width))]
+    return piece[: max(0, min(width, elements - rank * width))]
 
 
 def ordered_mean(
@@ -255,7 +235,8 @@ def ordered_mean(
 
     `values` are the numbers of this rank's micro-batches; see ordered_all_reduce().
     """
-    nccl = size_of(group) > 1 and dist.get_backend(group) == "nccl"  # which takes no others
+    ranks = Ranks.of(group, alone=True)
+    nccl = ranks.size > 1 and dist.get_backend(ranks.group) == "nccl"  # which takes no others
     device = _device_of("cuda") if nccl else None
     leaves = [torch.as_tensor(x, dtype=torch.float32, device=device).detach() for x in values]
     return ordered_all_reduce([x.reshape(()) for x in leaves], mean=True, owned=owned, group=group)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..._library import Error
 from ._ordered import reduce_all
 from ._ordered_gradients import Leaves, check_fresh, flatten, take
-from ._tree import Counter, Node, add_tensors
+from ._tree import Node, Summed
 
 
 class OrderedDDP:
@@ -100,13 +100,13 @@ class OrderedDDP:
     def _reduce(self, index: int, some: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         leaves, dtype = self._leaves, gradients[0].dtype
         places = [self._places[id(p)] for p in some]
-        counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
-        for node, flat in zip(leaves.counter.nodes, leaves.flat_sums(places, dtype)):
-            counter.push(node, [flat])
-        counter.push(Node(0, index), [flatten(gradients, dtype)])
-        sums = [each[0] for each in counter.sums]
+        summed = Summed()
+        for node, flat in zip(leaves.summed.nodes, leaves.flat_sums(places, dtype)):
+            summed.push(node, [flat])
+        summed.push(Node(0, index), [flatten(gradients, dtype)])
+        sums = [each[0] for each in summed.sums]
         elements = sum(g.numel() for g in gradients)
-        total = reduce_all(sums, leaves.shares(gradients[0]), elements, leaves.group)
+        total = reduce_all(sums, leaves.shares(gradients[0]), elements)
         total.div_(leaves.count)
         parts = total.split([g.numel() for g in gradients])
         torch._foreach_copy_(

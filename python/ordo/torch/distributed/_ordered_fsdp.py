@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from ..._library import Error
-from ._facts import size_of
 from ._ordered import reduce_slice
 from ._ordered_gradients import Leaves, check_fresh
-from ._tree import Counter, Node, add_tensors
+from ._tree import Node, Summed
 
 
 class OrderedFSDP:
@@ -116,7 +115,7 @@ class _ReduceScatter:
         self.restart()
 
     def restart(self) -> None:
-        self._counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
+        self._summed = Summed()
         self._calls, self._elements = 0, 0
 
     def close(self, rounds: int) -> None:
@@ -133,13 +132,9 @@ class _ReduceScatter:
 
     @torch.no_grad()
     def __call__(
-        self,
-        output_tensor: Tensor,
-        input_tensor: Tensor,
-        group: Any,
-        op: Any,
+        self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any,
         async_op: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         index, last = self._owner._leaf()
         self._calls += 1
         if self._calls > 1 and input_tensor.numel() != self._elements:
@@ -152,18 +147,18 @@ class _ReduceScatter:
         if index is not None:
             if input_tensor.device.type == "cuda":
                 input_tensor.record_stream(torch.cuda.current_stream())
-            self._counter.push(Node(0, index), [input_tensor])
+            self._summed.push(Node(0, index), [input_tensor])
         if not last:
             output_tensor.fill_(-0.0)  # x + -0 is x, also for zeros of either sign
             return
-        sums = [each[0] for each in self._counter.sums]
+        sums = [each[0] for each in self._summed.sums]
         shares = self._leaves.shares(input_tensor)
-        piece = reduce_slice(sums, shares, output_tensor.numel(), group)
+        piece = reduce_slice(sums, shares, output_tensor.numel())
         output_tensor.copy_(piece.div_(self._leaves.count))
 
     def alone(self, reduce_output: Tensor) -> None:
         """With one rank FSDP2 calls no reduce-scatter, but a hook with the gradients themselves."""
-        self(reduce_output, reduce_output.clone(), self._leaves.group, None)
+        self(reduce_output, reduce_output.clone(), self._leaves.ranks.group, None)
 
 
 def _param_group(module: Any) -> Any:
@@ -174,7 +169,7 @@ def _install(owner: OrderedFSDP, module: Any) -> _ReduceScatter:
     comm = _ReduceScatter(owner, owner._leaves)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
-    if size_of(owner._leaves.group) > 1:
+    if owner._leaves.ranks.size > 1:
         module.set_custom_reduce_scatter(comm)
     else:
         module.set_all_reduce_hook(comm.alone)

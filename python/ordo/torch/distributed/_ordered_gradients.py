@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from ._facts import gather_facts, same
+from ._agree import agree
+from ._exchange import Ranks
 from ._ordered import Shares, check_owned, owned_micro_batches, reduce_all
-from ._tree import Counter, Node, add_tensors
+from ._tree import Node, Summed
 
 _BUCKET = 16 << 20  # elements that are exchanged at once
 
@@ -28,63 +29,56 @@ class Leaves:
     """
 
     def __init__(
-        self,
-        what: str,
-        parameters: Sequence[Tensor],
-        micro_batches: int,
-        owned: Sequence[int] | None,
-        group: Any,
-    ) -> None:
-        self.what, self.group, self.count = what, group, int(micro_batches)
-        failure = None
-        if self.count < 1:
-            failure = Error("argument", f"micro_batches {micro_batches}: expected at least 1")
+        self, what: str, parameters: Sequence[Tensor], micro_batches: int,
+        owned: Sequence[int] | None, group: Any,
+    ) -> None:  # fmt: skip
+        self.what, self.ranks = what, Ranks.of(group, alone=True)
+        self.count, failure = int(micro_batches), None
         if owned is None:
             owned = owned_micro_batches(max(self.count, 0), group)
         self.owned = list(owned)
-        failure = failure or check_owned(self.owned)
+        try:
+            if self.count < 1:
+                raise Error("argument", f"micro_batches {micro_batches}: expected at least 1")
+            check_owned(self.owned)
+        except Error as error:
+            failure = error
         facts: dict[str, Any] = {"micro_batches": self.count, "parameters": len(parameters)}
         for x, p in enumerate(parameters):
             facts[f"parameter {x}"] = f"{str(p.dtype)[6:]} {tuple(p.shape)}"
-        found = gather_facts(what, {**facts, "owned": self.owned}, group, failure)
-        same(what, found, list(facts))
+        found = agree(self.ranks, what, {**facts, "owned": self.owned}, failure, ["owned"])
         self.lists: list[Sequence[int]] = [each["owned"] for each in found]
-        Shares(what, self.lists, self.count, None, None)
+        Shares(what, self.ranks, self.lists, self.count)
         self.restart()
 
     def restart(self) -> None:
         """Begin the next step."""
-        self.counter: Counter[Sequence[Tensor]] = Counter(add_tensors)
+        self.summed = Summed()
         self.taken = 0
 
     def shares(self, like: Tensor) -> Shares:
         """For leaves of the type and on the device of `like`."""
-        return Shares(self.what, self.lists, self.count, like.dtype, like.device)
+        return Shares(self.what, self.ranks, self.lists, self.count, like.dtype, like.device)
 
     def flat_sums(self, places: Sequence[int], dtype: Any) -> list[Tensor]:
         """Copies of the sums so far, of these parameters; `dtype` is that of their gradients."""
         return [
             flatten([tensors[x] for x in places], dtype if node.level == 0 else torch.float32)
-            for node, tensors in zip(self.counter.nodes, self.counter.sums)
+            for node, tensors in zip(self.summed.nodes, self.summed.sums)
         ]
 
     def expect(self, index: int) -> None:
         """Raise Error unless micro-batch `index` is the next of this rank."""
+        wrong = None
         if self.taken == len(self.owned):
-            raise Error(
-                "argument",
-                f"micro-batch {index}: all {self.taken} micro-batches of this rank were taken; "
-                "expected the end of the step",
-            )
-        if index != self.owned[self.taken]:
-            raise Error(
-                "argument",
-                f"micro-batch {index}: expected {self.owned[self.taken]}, the next of this rank's "
-                f"{self.owned}",
-            )
+            wrong = f"all {self.taken} micro-batches of this rank were taken; expected the end of the step"
+        elif index != self.owned[self.taken]:
+            wrong = f"expected {self.owned[self.taken]}, the next of this rank's {self.owned}"
+        if wrong:
+            raise Error("argument", f"micro-batch {index}: {wrong}")
 
     def push(self, index: int, tensors: Sequence[Tensor]) -> None:
-        self.counter.push(Node(0, index), tensors)
+        self.summed.push(Node(0, index), tensors)
         self.taken += 1
 
     @property
@@ -141,13 +135,9 @@ class OrderedGradients:
     """
 
     def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        micro_batches: int,
-        *,
-        owned: Sequence[int] | None = None,
-        group: Any = None,
-    ) -> None:
+        self, parameters: Iterable[Tensor], micro_batches: int, *,
+        owned: Sequence[int] | None = None, group: Any = None,
+    ) -> None:  # fmt: skip
         self.parameters = [p for p in parameters if p.requires_grad]
         self._leaves = Leaves("OrderedGradients", self.parameters, micro_batches, owned, group)
         self._seen = [False] * len(self.parameters)
@@ -174,8 +164,7 @@ class OrderedGradients:
         disagree about `mean`, or one has not taken all its micro-batches, all of them get an
         ordo.Error. The next step begins.
         """
-        leaves, what = self._leaves, "OrderedGradients.reduce"
-        failure = None
+        leaves, failure = self._leaves, None
         if leaves.taken != len(leaves.owned):
             failure = Error(
                 "argument",
@@ -183,10 +172,8 @@ class OrderedGradients:
                 "expected all",
             )
         facts = {"mean": bool(mean), "seen": self._seen}
-        found = gather_facts(what, facts, leaves.group, failure)
-        same(what, found, ["mean"])
-        for each in found:
-            self._seen = [a or b for a, b in zip(self._seen, each["seen"])]
+        found = agree(leaves.ranks, "OrderedGradients.reduce", facts, failure, ["seen"])
+        self._seen = [any(seen) for seen in zip(*(each["seen"] for each in found))]
         for bucket in self._buckets():
             self._reduce_some(bucket, mean)
         self._seen = [False] * len(self.parameters)
@@ -213,7 +200,7 @@ class OrderedGradients:
         leaves, some = self._leaves, [self.parameters[x] for x in places]
         sums = leaves.flat_sums(places, some[0].dtype)
         elements = sum(p.numel() for p in some)
-        total = reduce_all(sums, leaves.shares(some[0]), elements, leaves.group)
+        total = reduce_all(sums, leaves.shares(some[0]), elements)
         if mean:
             total.div_(leaves.count)
         for parameter, flat in zip(some, total.split([p.numel() for p in some])):

@@ -16,12 +16,16 @@ LAYOUTS = ("contiguous", "zigzag")
 
 
 class Chunk(NamedTuple):
-    """Adjacent rows of the whole sequence that a rank holds."""
+    """Adjacent rows of a sequence that a rank holds."""
 
     rank: int
-    start: int  # in the whole sequence
+    start: int  # in the sequence
     end: int
     at: int  # of the first row in the rank's tensor
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
 
 
 class Rows(NamedTuple):
@@ -36,6 +40,15 @@ class Rows(NamedTuple):
 
     def of(self, rank: int) -> list[Chunk]:
         return [x for x in self.chunks if x.rank == rank]
+
+    def within(self, span: tuple[int, int]) -> list[Chunk]:
+        """Who holds rows span[0] ... span[1] - 1, in their order and counted from the first one."""
+        found = []
+        for x in self.chunks:
+            first, last = max(span[0], x.start), min(span[1], x.end)
+            if first < last:
+                found.append(Chunk(x.rank, first - span[0], last - span[0], first - x.start + x.at))
+        return found
 
 
 def rows_of(counts: Sequence[int], layout: str) -> Rows:
@@ -68,7 +81,7 @@ def even(total: int, ranks: int, layout: str) -> Rows:
 
 def part_of(x: Tensor, axis: int, chunks: Sequence[Chunk]) -> Tensor:
     """The rows of chunks, taken from the whole sequence, one behind the other."""
-    parts = [x.narrow(axis, c.start, c.end - c.start) for c in chunks]
+    parts = [x.narrow(axis, c.start, c.length) for c in chunks]
     if not parts:
         return x.narrow(axis, 0, 0)
     return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
@@ -76,7 +89,7 @@ def part_of(x: Tensor, axis: int, chunks: Sequence[Chunk]) -> Tensor:
 
 def whole_of(parts: Sequence[Tensor], axis: int, rows: Rows) -> Tensor:
     """The whole sequence from the parts of all ranks."""
-    pieces = [parts[c.rank].narrow(axis, c.at, c.end - c.start) for c in rows.chunks]
+    pieces = [parts[c.rank].narrow(axis, c.at, c.length) for c in rows.chunks]
     return torch.cat(pieces, axis) if pieces else parts[0]
 
 
@@ -84,14 +97,7 @@ def gather_rows(
     ranks: Ranks, what: str, rows: Rows, tensors: Sequence[Tensor], axes: Sequence[int]
 ) -> list[Tensor]:
     """Whole sequences of tensors whose rows are along these axes."""
-    forms = []
-    for count in rows.counts:
-        shapes = []
-        for x, axis in zip(tensors, axes):
-            shape = list(x.shape)
-            shape[axis] = count
-            shapes.append(Form(tuple(shape), x.dtype))
-        forms.append(shapes)
+    forms = [[Form.of(x, {axis: n}) for x, axis in zip(tensors, axes)] for n in rows.counts]
     found = gather(ranks, what, tensors, forms)
     return [whole_of([each[i] for each in found], axis, rows) for i, axis in enumerate(axes)]
 

@@ -85,6 +85,13 @@ def add_tensors(level: int, left: Sequence[Tensor], right: Sequence[Tensor]) -> 
     return [add_two(a, b, a if level > 0 else None) for a, b in zip(left, right)]
 
 
+class Summed(Counter[Sequence[Tensor]]):
+    """A Counter of tensors: those of each node side by side."""
+
+    def __init__(self) -> None:
+        super().__init__(add_tensors)
+
+
 def fold(nodes: Sequence[Node], sums: Sequence[Tensor], leaves: int) -> Tensor:
     """The root of the tree over `leaves` leaves from nodes that cover it, in any order.
 
