@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,21 @@ def command() -> str:
     if not os.access(path, os.X_OK):
         pytest.skip(f"no command at {path}")
     return path
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    """Where PyTorch is: each test begins with the same seeds and leaves no switch turned."""
+    if "ordo.torch" not in sys.modules:
+        yield
+        return
+    import ordo.torch
+    import torch
+
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+    torch._dynamo.reset()
+    ordo.torch.set_keep_bits_memory(None)

@@ -7,6 +7,7 @@ has such cases. Tensors follow from the case's seed.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -46,11 +47,20 @@ PLAIN = {
     "checkpoint reentrant", "hooks", "hooks with strides", "offload", "retained", "compiled autograd",
 }  # fmt: skip  # situations in which tensors are plain
 
+# Rows, head sizes, odd ones, and those of values. A GPU's tiles have 64 to 128 rows.
+SIZES = {
+    "cpu": ((1, 7, 20, 33), (8, 16), (5, 12), (8, 24, 11)),
+    "cuda": ((1, 33, 130, 300), (64, 128), (40, 77, 192), (80, 128, 16)),
+}
+DEVICE = os.environ.get("ORDO_TEST_DEVICE", "cpu")  # on_cuda.py sets it
+
 Values = dict[str, str]
 
 
 def allowed(v: Values, situation: str) -> bool:
     """Whether a call with these values exists and is not refused."""
+    if DEVICE != "cpu" and not _allowed_there(v, situation):
+        return False
     drops, packed = v["dropout"] != "none", v["layout"] in ("packed", "gaps")
     empty = v["lengths"] in ("no keys", "no rows")
     if v["mode"] != "auto" and not drops or v["ids"] == "given" and not drops:
@@ -77,7 +87,7 @@ def allowed(v: Values, situation: str) -> bool:
         return False
     if situation == "dtensor" and (drops or v["layout"] != "dense" or v["sink"] == "given"):
         return False
-    if situation in ("no_grad", "inference", "export", "fake") and v["dout"] != "dense":
+    if situation in ("no_grad", "inference", "export") and v["dout"] != "dense":
         return False
     if situation == "autocast" and v["dtype"] == "f32":
         return False
@@ -86,7 +96,16 @@ def allowed(v: Values, situation: str) -> bool:
     return ENTRIES[v["entry"]].takes(v, situation)
 
 
-TRACED = {"compile", "inductor", "dynamic", "export", "make_fx", "jit", "fake"}
+TRACED = {"compile", "inductor", "dynamic", "export", "make_fx", "jit", "fake", "reduce-overhead"}
+
+
+def _allowed_there(v: Values, situation: str) -> bool:
+    """The same of a GPU."""
+    if v["dtype"] == "f32" or v["entry"] == "sdpa" and v["mask"] != "full" and v["lengths"] != "equal":
+        return False
+    if situation in ("graph", "unwaited", "reduce-overhead"):  # which read the seed of start() later
+        return v["dropout"] not in ("generator", "prepared")
+    return True
 
 
 # ---- which cases ----
@@ -149,7 +168,7 @@ class Case:
     situation: str
     values: Values
     seed: int
-    device: str = "cpu"
+    device: str = field(default_factory=lambda: DEVICE)
 
     q: Tensor = field(init=False)  # rows first, as attention() takes them; the entry turns them
     k: Tensor = field(init=False)
@@ -169,9 +188,10 @@ class Case:
         self._random = torch.Generator().manual_seed(self.seed)
         batch, heads = r.choice((1, 2, 3)), r.choice((2, 4))
         kv_heads = heads if v["heads"] == "equal" else heads // 2
-        dim = r.choice((8, 16)) if v["dims"] != "odd" else r.choice((5, 12))
-        v_dim = dim if v["dims"] == "equal" else r.choice((8, 24, 11))
-        rows = r.choice((1, 7, 20, 33))
+        lengths, sizes, odd, of_values = SIZES[self.device]
+        dim = r.choice(sizes) if v["dims"] != "odd" else r.choice(odd)
+        v_dim = dim if v["dims"] == "equal" else r.choice(of_values)
+        rows = r.choice(lengths)
         columns = {"equal": rows, "more keys": rows + r.choice((1, 9, 40)), "one row": 19,
                    "fewer keys": max(1, rows // 2), "no keys": 0, "no rows": rows}[v["lengths"]]  # fmt: skip
         rows = {"one row": 1, "no rows": 0}.get(v["lengths"], rows)

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from ordo.compat import flash_attn_3
 from signature_below import dense_2, varlen_2
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Values = dict[str, str]
 _OURS = ("ids", "shard", "sink", "blocks")  # which only attention() has
@@ -169,9 +170,11 @@ class Sdpa(Attention):
 
     def make(self, case: Any) -> Callable[..., Any]:
         rules = dict(is_causal=bool(case.keywords["causal"]), scale=case.keywords["scale"])
+        kernels = [SDPBackend.FLASH_ATTENTION] if case.device == "cuda" else list(SDPBackend.__members__.values())
 
         def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
-            return F.scaled_dot_product_attention(q, k, v, **rules).transpose(1, 2), None
+            with sdpa_kernel(kernels):
+                return F.scaled_dot_product_attention(q, k, v, **rules).transpose(1, 2), None
 
         return run
 

@@ -1,317 +1,213 @@
 """The PyTorch front on a CUDA device, in one script: no pytest, no network.
 
-PYTHONPATH=python python3 tests/python/torch_front/on_cuda.py [--device cuda] [--steps 50] [NAME...]
+PYTHONPATH=python python3 tests/python/torch_front/on_cuda.py [--device cuda] [--steps 5] [NAME...]
 
-Prints one line per check: "ok", "refused" with the library's words (a feature the CUDA backend
-does not have), or "FAIL"; then step times of two transformers models. Exit status 1 if any failed.
-With --device cpu it checks itself, on small shapes.
-
-This file has the features of attention on dense tensors. What surrounds it in PyTorch is in
-on_cuda_clients.py, packed and padded sequences in on_cuda_lengths.py, the trained models in
-on_cuda_training.py: this script runs them too, and each can be run alone, with the same command line.
+Prints one line per check: "ok", "refused" with the library's words (a feature the CUDA backend does
+not have), or "FAIL". Exit status 1 if any failed. The checks are the situations of the drawn table
+(test_grid.py), each call against attention() itself by bits and against NumPy's front by values; then
+what a table of single calls does not have: what a call costs, streams and CUDA graphs with masks,
+programs that a device must stop, memory that runs out, models that are trained. --device cpu runs
+those that need no GPU.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import os
+import subprocess
 import sys
+import tempfile
+import time
+import traceback
 
-import math64
-import on_cuda_kit as kit
+import cases
+import models
 import ordo
 import ordo.torch
 import overhead as bare
+import situations
 import torch
+import torch.nn.functional as F
 from math64 import same
-from on_cuda_kit import (
-    CHECKS, DROPPED, Wrong, against_math, both, check, cuda, dropout_there, equal, expect, off,
-    tensors, wait,
-)  # fmt: skip
+from ordo.run._reproducible import needs_cublas_variable
+from ordo.torch import _attention, _front, _node
+from ordo.torch._call import Arguments
+from ordo.torch._mask import keep_mask, signed_probabilities
+from situations import captured, on_another_stream
+from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 from torch.nn.attention.flex_attention import create_block_mask
+
+try:
+    import triton
+    from triton import language as tl
+except ImportError:
+    add = None
+else:
+
+    @triton.jit
+    def add(x, y):
+        """x[i] += y[i] in program i."""
+        i = tl.program_id(0)
+        tl.store(x + i, tl.load(x + i) + tl.load(y + i))
+
+
+if needs_cublas_variable():  # which slows every product down where it is not needed
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+attention = ordo.torch.attention
+CHECKS = {}
+STEPS = 5
+DROPPED = dict(dropout_p=0.17, seed=(5, 6))
+
+
+class Wrong(Exception):
+    """A check that did not hold."""
+
+
+def expect(condition, what):
+    if not condition:
+        raise Wrong(what)
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def on_gpu(function):
+    @functools.wraps(function)
+    def body():
+        return function() if cuda() else "needs a GPU"
+
+    return check(body)
+
+
+def cuda():
+    return cases.DEVICE == "cuda"
+
+
+def tensors(batch=2, rows=384, heads=4, kv_heads=2, dim=64, dtype=torch.bfloat16):
+    """q, k, v and the gradient of o; the same numbers on every device."""
+    drawn = torch.Generator().manual_seed(rows + dim)
+    made = [torch.randn(batch, rows, h, dim, generator=drawn).to(dtype) for h in (heads, kv_heads, kv_heads, heads)]
+    *inputs, dout = (x.to(cases.DEVICE) for x in made)
+    return [x.requires_grad_() for x in inputs], dout
+
+
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int32, device=cases.DEVICE)
+
+
+def both(inputs, dout, call=attention, **rules):
+    """o, lse, dq, dk, dv."""
+    o, lse = call(*inputs, **rules)
+    return [o.detach(), lse.detach(), *torch.autograd.grad(o, inputs, dout)]
+
+
+def equal(one, other, what):
+    for name, x, y in zip(("o", "lse", "dq", "dk", "dv"), one, other):
+        expect(same(x.cpu(), y.cpu()), f"{what}: {name} differs")
+
+
+def chosen(mode):
+    """Keep bits are made so from now on."""
+    os.environ.pop("ORDO_DROPOUT_MODE", None)
+    if mode:
+        os.environ["ORDO_DROPOUT_MODE"] = mode
+    _attention.forget()
+
+
+# ---- the table, and what a call costs ----
 
 
 @check
 def overhead():
-    """Host time by SDPA's (overhead.py). It comes first: after hundreds of other calls the host's
-    times vary by more than that. The bars are those of bench/cpu/torch_overhead."""
-    rows = bare.measure(kit.DEVICE)
+    """Host time by SDPA's. It comes first: after hundreds of other calls the host's times vary by
+    more than that. The bars are those of bench/cpu/torch_overhead."""
+    rows = bare.measure(cases.DEVICE)
     said = ", ".join(f"{name} {row['ratio']:.2f}" for name, row in rows.items())
-    if cuda():
-        said += f"; launches {[row['launches'] for row in rows.values()]}"
-        for name in ("attention", "flash_attn_func"):
-            plain, dropped = rows[name]["launches"], rows[name + " p"]["launches"]
-            few = plain[0] <= 3 and plain[1] <= 4 and dropped[0] <= 4 and dropped[1] <= 4
-            expect(few, f"launches of {name}: {plain} {dropped}")
+    for name in ("attention", "flash_attn_func") if cuda() else ():
+        plain, dropped = rows[name]["launches"], rows[name + " p"]["launches"]
+        few = plain[0] <= 3 and plain[1] <= 4 and dropped[0] <= 4 and dropped[1] <= 4
+        expect(few, f"launches of {name}: {plain} {dropped}")
+        said += f"; launches {plain} {dropped}"
     return f"by SDPA: {said}"
 
 
-@check
-def values():
-    found = []
-    for dim in (64, 128):
-        for causal in (False, True):
-            for heads, kv_heads in ((4, 4), (4, 1)):
-                rules = dict(causal=causal)
-                given = tensors(dim=dim, heads=heads, kv_heads=kv_heads)
-                found.append(against_math(*given, rules, **rules))
-    return f"largest error {max(found, key=float)} over {len(found)} shapes"
-
-
-@check
-def dropout():
-    found = [against_math(*tensors(), dict(causal=c, dropout_p=p, seed=(3, 4)), causal=c)
-             for c in (False, True) for p in (0.1, 0.17, 0.001)]  # fmt: skip
-    return f"the mask is the host's; largest error {max(found, key=float)}"
-
-
-@check
-def dropout_modes():
-    """Bits made inside the passes or before them: equal results, and what each costs the GPU."""
-    if not cuda():
-        return "no modes here"
-    from ordo.torch import _attention
-
-    inputs, dout = tensors(batch=8, rows=1024, heads=12, kv_heads=12)
-    made, said = {}, []
-    for mode, p in (("none", 0.0), ("fused", 0.1), ("sequential", 0.1), ("auto", 0.1)):
-        os.environ["ORDO_DROPOUT_MODE"] = "fused" if mode == "none" else mode
-        _attention.forget()
-        rules = dict(causal=True, dropout_p=p, seed=(1, 2))
-        made[mode] = both(inputs, dout, **rules)
-        o = ordo.torch.attention(*inputs, **rules)[0]
-        with torch.no_grad():
-            forward = _device_us(lambda: ordo.torch.attention(*inputs, **rules))
-        backward = _device_us(lambda: torch.autograd.grad(o, inputs, dout, retain_graph=True))
-        said.append(f"{mode} {forward:.0f} + {backward:.0f}")
-    del os.environ["ORDO_DROPOUT_MODE"]
-    _attention.forget()
-    equal(made["fused"], made["sequential"], "sequential")
-    equal(made["fused"], made["auto"], "auto")
-    return f"equal bits; us of forward + backward, GPT-2's shape: {', '.join(said)}"
-
-
-@check
-def prepared_dropout():
-    """Bits made on another stream while products run: equal results, many times under load, from a
-    graph, and with streams of the caller's; a stream of another device is refused."""
-    if not cuda():
-        return "no streams here"
-    from ordo.torch import _attention
-
-    inputs, dout = tensors(batch=2, rows=2048, heads=16, kv_heads=16)
-    shapes = inputs[0].shape, inputs[1].shape
-    rules = dict(causal=True, dropout_p=0.1)
-    wanted = both(inputs, dout, seed=(1, 2), **rules)
-    rng = torch.tensor([1, 2], device="cuda")
-    load = torch.randn(4096, 4096, dtype=torch.bfloat16, device="cuda")
-    os.environ["ORDO_DROPOUT_MODE"] = "overlapped"
-    _attention.forget()
-    own = torch.cuda.Stream()
-    for turn in range(20):
-        made = ordo.torch.prepare_dropout(
-            *shapes, device="cuda", rng_state=rng, stream=own if turn % 2 else None, **rules
-        )
-        expect(made._bits is not None, "no bits were made ahead")
-        load @ load
-        equal(wanted, both(inputs, dout, prepared=made, **rules), f"turn {turn}")
-        if turn == 9:  # never used: its memory goes back when the stream is done with it
-            ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
-    graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        made = ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
-        load @ load
-        o = ordo.torch.attention(*inputs, prepared=made, **rules)[0]
-    for offset in (2, 3):
-        rng.copy_(torch.tensor([1, offset]))
-        graph.replay()
-        torch.cuda.synchronize()
-        plain = ordo.torch.attention(*inputs, seed=(1, offset), **rules)[0]
-        expect(same(o.cpu(), plain.detach().cpu()), f"replay with offset {offset}")
-    del os.environ["ORDO_DROPOUT_MODE"]
-    _attention.forget()
-    try:
-        ordo.torch.prepare_dropout(*shapes, device="cpu", stream=own, dtype=torch.bfloat16, **rules)
-        expect(False, "a stream of another device was taken")
-    except ordo.Error as error:
-        expect("stream.device" in str(error), f"refused by {error}")
-    return "equal bits in 20 turns and 2 replays"
-
-
-@check
-def keep_bits_memory():
-    """Bits kept, made again and made inside by the limit of their memory: equal results, also from
-    a graph; kept bits are released."""
-    if not cuda():
-        return "no memory to limit here"
-    from ordo.torch import _attention, _front, _node
-
-    inputs, dout = tensors(batch=1, rows=16384, heads=16, kv_heads=16)
-    rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
-    _attention.forget()
-    held, real = [], _front.hold
-    _node.f.hold = lambda device, size: held.append(size) or real(device, size)
-    made, said, one = {}, [], 16 * 16384 * 16384 // 8
-    for name, limit in (("kept", None), ("again", one + one // 2), ("inside", 1)):
-        ordo.torch.set_keep_bits_memory(limit)
-        o = ordo.torch.attention(*inputs, **rules)[0]
-        said.append(f"{name} {sum(held)} B")
-        del o
-        made[name] = both(inputs, dout, **rules)
-        expect(sum(held) == 0, f"{name}: bits are still held")
-    ordo.torch.set_keep_bits_memory(None)
-    equal(made["kept"], made["again"], "made again")
-    equal(made["kept"], made["inside"], "made inside")
-    torch.cuda.empty_cache()
-    ordo.torch.set_keep_bits_memory(1 << 50)
-    left = one - (64 << 20)  # too little for the bits, enough for all the rest
-    full = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
-    equal(made["kept"], both(inputs, dout, **rules), "on a full device")
-    del full
-    ordo.torch.set_keep_bits_memory(None)
-    _node.f.hold = real
-    return "equal bits; " + ", ".join(said)
-
-
-def _device_us(function, calls=20):
-    """Median microseconds of the device, a call after the other."""
-    for _ in range(3):
-        function()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
-    for mark in marks[:-1]:
-        mark.record()
-        function()
-    marks[-1].record()
-    wait()
-    times = sorted(x.elapsed_time(y) * 1e3 for x, y in zip(marks, marks[1:]))
-    return times[len(times) // 2]
-
-
-@check
-def sequence_ids():
-    """A sequence keeps its mask wherever it lies, if it keeps its id."""
-    ids = torch.tensor([5, 9], device=kit.DEVICE)
-    inputs, dout = tensors()
-    together = both(inputs, dout, causal=True, sequence_ids=ids, **DROPPED)
-    turned = [x.detach().flip(0).requires_grad_() for x in inputs]
-    other = both(turned, dout.flip(0), causal=True, sequence_ids=ids.flip(0), **DROPPED)
-    equal(together, [x.flip(0) for x in other], "in another order")
-    return "two sequences in either order"
-
-
-@check
-def unequal_lengths():
-    given = tensors(rows=200, columns=456)
-    return against_math(*given, dict(causal=True), causal=True)
-
-
-@check
-def repeats():
-    given = tensors(batch=4, rows=1024, heads=8)
-    p = dropout_there()
-    first = both(*given, causal=True, dropout_p=p, seed=1)
-    side = torch.cuda.Stream() if cuda() else None
-    noise = torch.randn(2048, 2048, device=kit.DEVICE)
-    for _ in range(20):
-        if side is not None:
-            with torch.cuda.stream(side):
-                for _ in range(4):
-                    noise = noise @ noise / 2048
-        equal(first, both(*given, causal=True, dropout_p=p, seed=1), "a repeat under load")
-    wait()
-    return f"20 runs beside another stream's load, p {p}"
-
-
-@check
-def batch_invariance():
-    (q, k, v), dout = tensors(batch=3, rows=512)
-    whole = both([q, k, v], dout, causal=True)
-    for b in range(3):
-        one = [x.detach()[b : b + 1].requires_grad_() for x in (q, k, v)]
-        equal([x[b : b + 1] for x in whole], both(one, dout[b : b + 1], causal=True), "one of 3")
-    return "a sequence alone has the bits it has in a batch"
-
-
-@check
-def layouts():
-    inputs, dout = tensors(rows=256)
-    plain = both(inputs, dout, causal=True)
-    heads_first = [
-        x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in inputs
-    ]
-    equal(plain, both(heads_first, dout, causal=True), "(batch, head, row, dim) in memory")
-    qkv = torch.stack([x.detach() for x in (inputs[0][:, :, :2], *inputs[1:])], 2)
-    packed = ordo.flash_attn_qkvpacked_func(qkv.requires_grad_(), causal=True)
-    parts = ordo.flash_attn_func(*qkv.unbind(2), causal=True)
-    expect(same(packed, parts), "packed qkv")
-    return "heads first and packed qkv, without copies"
-
-
-@check
-def strides():
-    """Queries, keys and values side by side in one tensor, as GPT-2 has them, beside copies."""
-    heads, rows = (12, 1024) if cuda() else (2, 64)
-    drawn = torch.Generator().manual_seed(5)
-    qkv = torch.randn(2, rows, 3 * heads * 64, generator=drawn).to(kit.DEVICE, torch.bfloat16)
-    views = [x.unflatten(-1, (heads, 64)) for x in qkv.split(heads * 64, dim=-1)]
-    copies = [x.contiguous().requires_grad_() for x in views]
-    views = [x.detach().requires_grad_() for x in views]
-    expect(not views[0].is_contiguous(), "views are contiguous")
-    dout = torch.randn(2, rows, heads, 64, generator=drawn).to(kit.DEVICE, torch.bfloat16)
-    equal(both(copies, dout, causal=True), both(views, dout, causal=True), "strided inputs")
-    wide = dout.new_zeros(2, rows, heads, 128)[..., :64].copy_(dout)
-    equal(both(copies, dout, causal=True), both(copies, wide, causal=True), "strided dout")
-    return "rows with gaps have the bits of copies"
-
-
-def _feature(keywords, shape):
-    """A check of one feature against float64, and that a repeat has the same bits."""
-
+def drawn(situation):
     def body():
-        given = tensors(**shape)
-        rules = {
-            key: x for key, x in keywords.items() if key not in ("dropout_p", "seed", "keying")
-        }
-        said = against_math(*given, keywords, **rules)
-        equal(both(*given, **keywords), both(*given, **keywords), "a repeat")
-        return said
+        if situation in situations.CUDA and not cuda():
+            return "needs a GPU"
+        dear = situation in (*situations.DEAR, "reduce-overhead")
+        wrong, count = situations.table(situation, 3 if dear else 10, 1, pairs=cuda() and situation == "eager")
+        expect(not wrong, f"{len(wrong)} of {count} calls: " + " | ".join(wrong[:6]))
+        return f"{count} drawn calls"
 
     return body
 
 
-F16 = dict(dtype=torch.float16)
-FEATURES = {
-    "head_size_40": (dict(causal=True), dict(dim=40)),
-    "head_size_77": (dict(causal=True), dict(dim=77)),
-    "head_size_80": (dict(causal=True), dict(dim=80)),
-    "head_size_96": (dict(causal=True), dict(dim=96)),
-    "head_size_192": (dict(), dict(dim=192)),
-    "head_size_256": (dict(causal=True), dict(dim=256)),
-    "head_size_300": (dict(causal=True), dict(dim=300)),
-    "head_size_512": (dict(causal=True), dict(dim=512)),
-    "top_left": (dict(causal="top-left"), dict(rows=200, columns=456)),
-    "window": (dict(causal=True, window=(100, 0)), {}),
-    "window_both_sides": (dict(window=(70, 33)), dict(rows=300, columns=420)),
-    "window_no_end": (dict(causal=True, window=(-1, 0)), {}),
-    "softcap": (dict(softcap=5.0), {}),
-    "float16": (dict(causal=True), F16),
-    "float16_128": (dict(), dict(dim=128, **F16)),
-}
-for _name, (_keywords, _shape) in FEATURES.items():
-    CHECKS[_name] = _feature(_keywords, _shape)
-CHECKS["keying_fa2"] = _feature(dict(causal=True, keying="fa2", **DROPPED), {})
-for _name in ("head_size_96", "head_size_256", "window", "softcap", "float16"):
-    _keywords, _shape = FEATURES[_name]
-    CHECKS[_name + "_dropout"] = _feature({**_keywords, **DROPPED}, _shape)
+for _name in (*situations.CHEAP, *situations.DEAR, *situations.CUDA):
+    CHECKS[_name] = drawn(_name)
+
+
+# ---- sequences alone, and calls that come again ----
+
+
+@check
+def alone():
+    """A sequence has the bits that it has alone: in a batch, packed, with gaps, padded."""
+    inputs, dout = tensors(batch=1, rows=700)
+    flat, dout = [x.detach()[0].requires_grad_() for x in inputs], dout[0]
+    ends = (0, 100, 100, 384, 700)
+    packed = [x.detach().clone() for x in both(flat, dout, cu_q=ints(*ends), max_q=316, causal=True, **DROPPED)]
+    used = dict(q_lens=ints(70, 0, 284, 0), kv_lens=ints(70, 0, 284, 0))
+    gaps = both(flat, dout, cu_q=ints(*ends), max_q=316, causal=True, **used, **DROPPED)
+    for b, (first, end, count) in enumerate(((0, 100, 70), (100, 100, 0), (100, 384, 284), (384, 700, 0))):
+        for found, last in ((packed, end), (gaps, first + count)):
+            rows = slice(first, last)
+            o, lse, *grads = [found[0][first:end], found[1][:, first:end], *(x[first:end] for x in found[2:])]
+            expect(not any(x[last - first :].any() for x in (o, *grads)), f"rows {last}..{end}: expected zeros")
+            if first == last:
+                continue
+            one = [x.detach()[None, rows].requires_grad_() for x in flat]
+            right = both(one, dout[None, rows], causal=True, shard=ordo.Shard(batch0=b), **DROPPED)
+            found_here = [o[: last - first], lse[:, : last - first], *(x[: last - first] for x in grads)]
+            equal(found_here, [x[0] for x in right], f"rows {first}..{last}")
+    inputs, dout = tensors()
+    lens = ints(100, 384)
+    padded = both(inputs, dout, q_lens=lens, kv_lens=lens, causal=True, **DROPPED)
+    one = [x.detach()[:1, :100].requires_grad_() for x in inputs]
+    right = both(one, dout[:1, :100], causal=True, **DROPPED)
+    equal([padded[0][:1, :100], padded[1][:1, :, :100], *(x[:1, :100] for x in padded[2:])], right, "padded")
+    second = [x.detach()[1:].requires_grad_() for x in inputs]
+    right = both(second, dout[1:], causal=True, shard=ordo.Shard(batch0=1), **DROPPED)
+    equal([x[1:] for x in both(inputs, dout, causal=True, **DROPPED)], right, "one of a batch")
+    return "in a batch, packed, with gaps, padded"
+
+
+@on_gpu
+def repeats():
+    """Beside another stream's load."""
+    given = tensors(batch=4, rows=1024, heads=8)
+    first, side = both(*given, causal=True, **DROPPED), torch.cuda.Stream()
+    noise = torch.randn(2048, 2048, device="cuda")
+    for _ in range(20):
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                noise = noise @ noise / 2048
+        equal(first, both(*given, causal=True, **DROPPED), "a repeat under load")
+    return "20 runs"
 
 
 def _huge_rows(dtype, dim, scale, rule):
     """Of 200 rows with one logit far above the others: how many are wrong, and how many NaN."""
-    rows = 200
-    q, k, v = (torch.zeros(1, rows, 1, dim, dtype=dtype, device=kit.DEVICE) for _ in "qkv")
+    rows, device = 200, cases.DEVICE
+    q, k, v = (torch.zeros(1, rows, 1, dim, dtype=dtype, device=device) for _ in "qkv")
     q[..., 0] = 3
-    k[0, :, 0, 0] = torch.arange(rows, device=kit.DEVICE) - 230  # whole: scores are exact
-    v[0, :, 0] = torch.arange(rows * dim, device=kit.DEVICE).view(rows, dim) % 97 - 50
-    o, lse = ordo.torch.attention(q, k, v, scale=scale, **rule)
+    k[0, :, 0, 0] = torch.arange(rows, device=device) - 230  # whole: scores are exact
+    v[0, :, 0] = torch.arange(rows * dim, device=device).view(rows, dim) % 97 - 50
+    o, lse = attention(q, k, v, scale=scale, **rule)
     last = torch.arange(rows) if rule["causal"] else torch.full((rows,), rows - 1)
     exact = 3.0 * (last - 230).double() * scale
     seen, value = o[0, :, 0].cpu().double(), v[0, last.to(v.device), 0].cpu().double()
@@ -327,18 +223,12 @@ def huge_logits():
     with a window those for one rule, general ones at 256, and phases at 320."""
     rules = (dict(causal=False), dict(causal=True), dict(causal=True, window=(150, 0)))
     scales = (100.0, 1.6e4, 1.7e6, 1.3e7, 1.1e8, 1.7e9, 3.3e12, 1.9e30)
-    said = []
     for dtype in (torch.bfloat16, torch.float16):
-        found = [
-            _huge_rows(dtype, dim, scale, rule)
-            for dim in (64, 128, 256, 320)
-            for scale in scales
-            for rule in rules
-        ]
+        found = [_huge_rows(dtype, dim, scale, rule)
+                 for dim in (64, 128, 256, 320) for scale in scales for rule in rules]  # fmt: skip
         wrong, broken = (sum(x) for x in zip(*found))
-        said.append(f"{str(dtype)[6:]}: {wrong} wrong and {broken} NaN of {200 * len(found)} rows")
-        expect(wrong + broken == 0, said[-1])
-    return "; ".join(said)
+        expect(wrong + broken == 0, f"{dtype}: {wrong} wrong and {broken} NaN of {200 * len(found)} rows")
+    return f"{400 * len(found)} rows"
 
 
 @check
@@ -346,89 +236,153 @@ def infinite_logit():
     """A row whose logits overflow leaves the other rows their bits."""
     said = []
     for dtype, factor in ((torch.bfloat16, 1e38), (torch.float16, 3e4)):
-        (q, k, v), _ = tensors(rows=200, dtype=dtype)
-        q, k, v = q.detach(), k.detach(), v.detach()
+        q, k, v = (x.detach() for x in tensors(rows=200, dtype=dtype)[0])
         scale = 0.125 if dtype is torch.bfloat16 else 1e34
-        wanted = ordo.torch.attention(q, k, v, causal=True, scale=scale)
+        wanted = attention(q, k, v, causal=True, scale=scale)
         other = q.clone()
         other[1, 150, 2] = q[1, 150, 2].sign() * factor
-        o, lse = ordo.torch.attention(other, k, v, causal=True, scale=scale)
-        row, sums = o[1, 150, 2], lse[1, 2, 150]
-        kind = "NaN" if row.isnan().all() else "finite" if row.isfinite().all() else "mixed"
-        said.append(f"{str(dtype)[6:]}: o is {kind}, lse {sums.item():.3g}")
+        o, lse = attention(other, k, v, causal=True, scale=scale)
+        said.append(f"{str(dtype)[6:]}: lse {lse[1, 2, 150].item():.3g}")
         o[1, 150, 2], lse[1, 2, 150] = wanted[0][1, 150, 2], wanted[1][1, 2, 150]
         equal((o, lse), wanted, f"{said[-1]}: another row")
-        expect(cuda() or kind == "NaN", said[-1])
     return "; ".join(said)
 
 
-@check
+@on_gpu
 def float32():
-    given = tensors(dtype=torch.float32)
-    if not cuda():
-        return against_math(*given, dict(causal=True), causal=True)
+    inputs, dout = tensors(dtype=torch.float32)
     try:
-        both(*given, causal=True)
+        both(inputs, dout)
     except ordo.Error as error:
         expect(error.status == "unsupported" and "autocast" in str(error), f"refused by {error}")
-        with torch.autocast("cuda", torch.bfloat16):
-            both(given[0], given[1].to(torch.bfloat16), causal=True)
         return f"refused by name: {error}"
     raise Wrong("float32 was taken")
 
 
-@check
-def gradient_of_lse():
-    inputs, dout = tensors(rows=128)
-    weights = torch.linspace(-1, 1, 2 * 4 * 128, device=kit.DEVICE).view(2, 4, 128)
-    o, lse = ordo.torch.attention(*inputs, causal=True)
-    got = torch.autograd.grad((o, lse), inputs, (dout, weights))
-    wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
-    wanted = math64.attention(*wide, causal=True)
-    wanted = torch.autograd.grad(wanted, wide, (dout.double().cpu(), weights.double().cpu()))
-    return off(("dq", "dk", "dv"), got, wanted)
+# ---- dropout ----
+
+
+@on_gpu
+def prepared_dropout():
+    """Bits made on another stream while products run: equal results, many times under load, and from a
+    graph, with streams of the caller's; a stream of another device is refused."""
+    inputs, dout = tensors(batch=2, rows=2048, heads=16, kv_heads=16)
+    shapes, rules = (inputs[0].shape, inputs[1].shape), dict(causal=True, dropout_p=0.1)
+    wanted = both(inputs, dout, seed=(1, 2), **rules)
+    rng = torch.tensor([1, 2], device="cuda")
+    load = torch.randn(4096, 4096, dtype=torch.bfloat16, device="cuda")
+    chosen("overlapped")
+    own = torch.cuda.Stream()
+    for turn in range(20):
+        stream = own if turn % 2 else None
+        made = ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, stream=stream, **rules)
+        expect(made._bits is not None, "no bits were made ahead")
+        load @ load
+        equal(wanted, both(inputs, dout, prepared=made, **rules), f"turn {turn}")
+        if turn == 9:  # never used: its memory goes back when the stream is done with it
+            ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        made = ordo.torch.prepare_dropout(*shapes, device="cuda", rng_state=rng, **rules)
+        load @ load
+        o = attention(*inputs, prepared=made, **rules)[0]
+    for offset in (2, 3):
+        rng.copy_(torch.tensor([1, offset]))
+        graph.replay()
+        torch.cuda.synchronize()
+        expect(same(o, attention(*inputs, seed=(1, offset), **rules)[0]), f"replay with offset {offset}")
+    try:
+        ordo.torch.prepare_dropout(*shapes, device="cpu", stream=own, dtype=torch.bfloat16, **rules)
+        expect(False, "a stream of another device was taken")
+    except ordo.Error as error:
+        expect("stream.device" in str(error), f"refused by {error}")
+    chosen(None)
+    return "equal bits in 20 turns and 2 replays"
+
+
+@on_gpu
+def keep_bits_memory():
+    """Bits kept, made again and made inside by the limit of their memory: equal results, also on a full
+    device; kept bits are released."""
+    inputs, dout = tensors(batch=1, rows=16384, heads=16, kv_heads=16)
+    rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
+    _attention.forget()
+    held, real = [], _front.hold
+    _node.f.hold = lambda device, size: held.append(size) or real(device, size)
+    made, said, one = {}, [], 16 * 16384 * 16384 // 8
+    for name, limit in (("kept", None), ("again", one + one // 2), ("inside", 1)):
+        ordo.torch.set_keep_bits_memory(limit)
+        o = attention(*inputs, **rules)[0]
+        said.append(f"{name} {sum(held)} B")
+        del o
+        made[name] = both(inputs, dout, **rules)
+        expect(sum(held) == 0, f"{name}: bits are still held")
+    torch.cuda.empty_cache()
+    ordo.torch.set_keep_bits_memory(1 << 50)
+    left = one - (64 << 20)  # too little for the bits, enough for all the rest
+    full = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
+    made["full"] = both(inputs, dout, **rules)
+    del full
+    ordo.torch.set_keep_bits_memory(None)
+    _node.f.hold = real
+    for name in ("again", "inside", "full"):
+        equal(made["kept"], made[name], name)
+    return "equal bits; " + ", ".join(said)
+
+
+@on_gpu
+def drawn_in_a_graph():
+    inputs, _ = tensors(rows=256)
+    with torch.no_grad():
+        replay, (o, _) = captured(lambda: attention(*inputs, dropout_p=0.5))
+        made = []
+        for _ in range(2):
+            replay()
+            made.append(o.clone())
+    expect(not same(*made), "two replays drew the same mask")
+    return "each replay draws a mask of its own"
 
 
 @check
-def alibi():
-    found = []
-    for shape, causal in (((4,), False), ((2, 4), True)):
-        slopes = torch.rand(*shape, generator=torch.Generator().manual_seed(1)).to(kit.DEVICE)
-        keywords = dict(slopes=slopes, causal=causal)
-        found.append(against_math(*tensors(), keywords, slopes=slopes.cpu(), causal=causal))
-    return max(found, key=float)
+def debug_mask():
+    """S_dmask: made on the device without a wait, the sign the host's mask; in a graph."""
+    flat = [x.detach()[0] for x in tensors(batch=1, rows=700)[0]]
+    rng, ends = torch.tensor([3, 4], device=cases.DEVICE), (0, 100, 100, 384, 700)
+    rules = dict(dropout_p=0.3, causal=True, rng_state=rng)
+    lists = dict(cu_q=ints(*ends), cu_kv=ints(*ends), max_q=316, max_kv=316)
+    for inputs, more in (([x[None] for x in flat], {}), (flat, lists)):
+        *_, seen = _attention.run_inputs(*inputs, Arguments(**rules, **more))
+        signed, (q, k, v, given, others) = signed_probabilities(*seen), seen
+        given = type(given)(*[None if x is None else x.cpu() for x in given])
+        keep = keep_mask(q.cpu(), k.cpu(), v.cpu(), given, others)
+        own = [y - x for x, y in zip(ends, ends[1:])] if more else [700]
+        for b, size in enumerate(own):
+            part = torch.signbit(signed).cpu()[b, :, :size, :size]
+            expect(torch.equal(part, ~keep[b, :, :size, :size]), f"sequence {b}: other signs")
+        if cuda():
+            replay, (held,) = captured(lambda seen=seen: (signed_probabilities(*seen),))
+            for seed in (9, 3):
+                rng[0] = seed
+                replay()
+                expect(same(held, signed) == (seed == 3), f"replayed with seed {seed}")
+    return "signs are the host's mask"
 
 
-@check
-def sinks():
-    """Values and gradients against fp64, the bits of -inf, and those of repeats."""
-    worst = 0.0
-    for dim in (64, 128, 192):
-        (q, k, v), dout = tensors(rows=256, dim=dim, heads=4, kv_heads=2)
-        sink = torch.linspace(-2, 4, 4, device=q.device, requires_grad=True)
-        inputs = (q, k, v, sink)
-        o, lse = ordo.torch.attention(q, k, v, causal=True, sink=sink)
-        ours = (o, *torch.autograd.grad(o, inputs, dout))
-        wide = [x.detach().double().requires_grad_() for x in inputs]
-        keys, values = (x.repeat_interleave(2, 2) for x in wide[1:3])
-        scores = torch.einsum("bihd,bjhd->bhij", wide[0], keys) * dim**-0.5
-        hidden = torch.ones(256, 256, device=q.device).triu(1).bool()
-        scores = scores.masked_fill(hidden, -torch.inf)
-        column = wide[3].view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        p = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
-        exact = torch.einsum("bhij,bjhd->bihd", p, values)
-        theirs = (exact, *torch.autograd.grad(exact, wide, dout.double()))
-        for x, y in zip(ours, theirs):
-            worst = max(worst, ((x.double() - y).abs().max() / y.abs().max()).item())
-        o, _ = ordo.torch.attention(q, k, v, causal=True, sink=sink)
-        again = (o, *torch.autograd.grad(o, inputs, dout))
-        expect(all(same(x, y) for x, y in zip(ours, again)), "a repeat has other bits")
-        none = torch.full_like(sink, -torch.inf)
-        one = ordo.torch.attention(q, k, v, causal=True, sink=none)
-        two = ordo.torch.attention(q, k, v, causal=True)
-        expect(all(same(x, y) for x, y in zip(one, two)), "-inf is not no sink")
-    expect(worst < 0.02, f"relative error {worst:.3g}")
-    return f"largest relative error {worst:.2g}"
+# ---- CUDA graphs and block masks ----
+
+
+@on_gpu
+def packed_in_a_graph():
+    """The ends of the sequences are read on the device: a replay sees other ones."""
+    inputs, dout = tensors(batch=1, rows=700)
+    flat, ends = [x.detach()[0].requires_grad_() for x in inputs], ints(0, 100, 100, 384, 700)
+    step = functools.partial(both, flat, dout[0], cu_q=ends, max_q=700, causal=True)
+    replay, held = captured(step)
+    for given in ((0, 100, 100, 384, 700), (0, 1, 300, 301, 700)):
+        ends.copy_(ints(*given))
+        replay()
+        equal([x.clone() for x in held], step(), f"replayed with ends {given}")
+    return "replayed with other ends"
 
 
 def unseen_writes(x):
@@ -443,112 +397,436 @@ def unseen_writes(x):
         with torch.cuda.graph(graph):
             alias.add_(later[2])
         yield "a CUDA graph", graph.replay
-        if kit.add is not None:
-            yield "a Triton kernel", lambda: kit.add[(len(x),)](x, later[3])
-
-
-def capture_with_masks(q, k, v, rows, equals):
-    """A CUDA graph keeps the lists of its mask, and takes none that are not on the device."""
-    q, k, v = (x.detach() for x in (q, k, v))
-    mask = ordo.torch.block_mask(ordo.BlockMask.from_chunks(rows, rows, 77), device=q.device)
-    right = ordo.torch.attention(q, k, v, block_mask=mask)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = ordo.torch.attention(q, k, v, block_mask=mask)
-        try:
-            ordo.torch.attention(q, k, v, block_mask=ordo.BlockMask.from_chunks(rows, rows, 78))
-            expect(False, "lists that are not there: not refused")
-        except ordo.Error as error:
-            expect("not on cuda" in str(error), str(error))
-    del mask
-    spoil = [torch.full((rows,), -1, dtype=torch.int32, device=q.device) for _ in range(64)]
-    for x in found:
-        x.zero_()
-    graph.replay()
-    wait()
-    equals("a CUDA graph", right, found)
-    del spoil
+        if add is not None:
+            yield "a Triton kernel", lambda: add[(len(x),)](x, later[3])
 
 
 @check
-def blocks():
-    """Block masks: bits of the masks that they equal, FlexAttention's too; values against fp64."""
-    worst = 0.0
-    for dim in (64, 128):
-        (q, k, v), dout = tensors(rows=600 if cuda() else 200, dim=dim, heads=4, kv_heads=2)
-        rows = q.shape[1]
+def flex_masks():
+    """A mask of FlexAttention is what its rule says at each call, however its tensors were written to."""
+    (q, k, v), dout = tensors(rows=600 if cuda() else 200)
+    rows, said = q.shape[1], []
+    results = functools.partial(both, (q, k, v), dout)
+    lower = create_block_mask(lambda b, h, i, j: i >= j, None, None, rows, rows, device=q.device)
+    equal(results(causal=True), results(block_mask=lower), "causal")
+    texts = torch.arange(rows, device=q.device) // 150
+    mask = create_block_mask(lambda b, h, i, j: (i >= j) & (texts[i] == texts[j]), None, None, rows, rows, device=q.device)
+    for what, write in unseen_writes(texts):
+        version, before = texts._version, results(block_mask=mask)
+        write()  # moves the ends of the texts
+        expect(texts._version == version, f"{what}: PyTorch has counted the write")
+        after, ends = results(block_mask=mask), ordo.BlockMask.from_documents(texts.cpu().numpy())
+        expect(not same(before[0], after[0]), f"{what}: the write is not seen")
+        equal(after, results(causal=True, block_mask=ends), what)
+        said.append(what)
+    return "writes by " + ", ".join(said)
 
-        def results(**rules):
-            o, lse = ordo.torch.attention(q, k, v, **rules)
-            return (o, lse, *torch.autograd.grad(o, (q, k, v), dout))
 
-        def equals(what, one, two):
-            wrong = f"{what}: other bits, head size {dim}"
-            expect(all(same(x, y) for x, y in zip(one, two)), wrong)
+def chunks(rows, size):
+    return ordo.torch.block_mask(ordo.BlockMask.from_chunks(rows, rows, size), device=cases.DEVICE)
 
-        causal = results(causal=True)
-        band = ordo.BlockMask.from_band(rows, rows, causal=True)
-        equals("causal", causal, results(block_mask=band))
-        chunks = ordo.BlockMask.from_chunks(rows, rows, rows + 9)
-        equals("long chunks", causal, results(causal=True, block_mask=chunks))
-        dropped = results(causal=True, dropout_p=0.25, seed=5)
-        equals("dropout", dropped, results(causal=True, dropout_p=0.25, seed=5, block_mask=chunks))
-        pair = torch.tensor([5, 0], device=q.device)
-        given = dict(dropout_p=0.25, rng_state=pair, block_mask=chunks)
-        o, _ = ordo.torch.attention(q, k, v, causal=True, **given)
-        pair += 1
+
+@on_gpu
+def masks_in_graphs():
+    """A CUDA graph keeps the lists of its mask, which may be gone, and takes none that are not there."""
+    inputs, dout = tensors(rows=600)
+    mask = chunks(600, 77)
+    right = both(inputs, dout, block_mask=mask)
+    replay, found = captured(lambda: both(inputs, dout, block_mask=mask))
+    del mask
+    spoil = [torch.full((600,), -1, dtype=torch.int32, device="cuda") for _ in range(64)]
+    replay()
+    equal(found, right, "the mask deleted, then replayed")
+    del spoil
+    there, graph = chunks(600, 78), torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        o, lse = attention(*inputs, block_mask=there)
         try:
-            torch.autograd.grad(o, (q, k, v), dout)
-            expect(False, "a changed seed: not refused")
-        except RuntimeError as error:
-            expect("modified by an inplace operation" in str(error), str(error))
-        lower = (lambda b, h, i, j: i >= j), None, None, rows, rows
-        flex = create_block_mask(*lower, device=q.device)
-        equals("FlexAttention", causal, results(block_mask=flex))
-        texts = torch.arange(rows, device=q.device) // 150
-        rule = (lambda b, h, i, j: (i >= j) & (texts[i] == texts[j])), *lower[1:]  # noqa: B023
-        flex = create_block_mask(*rule, device=q.device)
-        for what, write in unseen_writes(texts):
-            version, before = texts._version, results(block_mask=flex)
-            write()  # moves the ends of the texts
-            expect(texts._version == version, f"{what}: PyTorch has counted the write")
-            ends = ordo.BlockMask.from_documents(texts.cpu().numpy())
-            after = results(block_mask=flex)
-            expect(not same(before[0], after[0]), f"{what}: the write is not seen")
-            equals(what, after, results(causal=True, block_mask=ends))
-        short = ordo.BlockMask.from_chunks(rows, rows, 150)
-        ours = results(causal=True, block_mask=short)
-        equals("a repeat", ours, results(causal=True, block_mask=short))
-        there = short.held[q.device]
-        expect(there.start.device == q.device, f"lists on {there.start.device}")
-        attend = torch.compile(ordo.torch.attention, fullgraph=True, backend="aot_eager")
-        for mask in (short, chunks):
-            o, lse = attend(q, k, v, causal=True, block_mask=mask)
-            found = (o, lse, *torch.autograd.grad(o, (q, k, v), dout))
-            equals("a graph of torch.compile", results(causal=True, block_mask=mask), found)
-        if cuda():
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                equals("a mask on another stream", ours, results(causal=True, block_mask=short))
-            torch.cuda.current_stream().wait_stream(side)
-            capture_with_masks(q, k, v, rows, equals)
-        wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-        keys, values = (x.repeat_interleave(2, 2) for x in wide[1:])
-        scores = torch.einsum("bihd,bjhd->bhij", wide[0], keys) * dim**-0.5
-        seen = torch.from_numpy(short.dense()).to(q.device).tril()
-        p = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        exact = torch.einsum("bhij,bjhd->bihd", p, values)
-        theirs = (exact, *torch.autograd.grad(exact, wide, dout.double()))
-        for x, y in zip((ours[0], *ours[2:]), theirs):
-            worst = max(worst, ((x.double() - y).abs().max() / y.abs().max()).item())
-    expect(worst < 0.02, f"relative error {worst:.3g}")
-    return f"largest relative error {worst:.2g}"
+            attention(*inputs, block_mask=ordo.BlockMask.from_chunks(600, 600, 79))
+            raise Wrong("lists that are not there: not refused")
+        except ordo.Error as error:
+            expect("not on cuda" in str(error), str(error))
+    graph.replay()
+    equal((o, lse), attention(*inputs, block_mask=there), "as its first use")
+    return "replayed without its mask; as its first use"
+
+
+@on_gpu
+def masks_compiled():
+    """One mask on two streams under torch.compile, and masks in turns under mode="reduce-overhead"."""
+    inputs, dout = tensors(rows=600)
+    masks = [chunks(600, size) for size in (77, 150, 600)]
+    right = [both(inputs, dout, causal=True, block_mask=x) for x in masks]
+    torch._dynamo.reset()
+    whole = torch.compile(attention, fullgraph=True)
+    for turn in range(3):
+        equal(both(inputs, dout, whole, causal=True, block_mask=masks[0]), right[0], f"one stream, turn {turn}")
+        with on_another_stream():
+            found = both(inputs, dout, whole, causal=True, block_mask=masks[0])
+        equal(found, right[0], f"another stream, turn {turn}")
+    fresh = chunks(600, 150)
+    with on_another_stream():  # used first where it was not made
+        found = both(inputs, dout, whole, causal=True, block_mask=fresh)
+    equal(found, right[1], "a fresh mask on another stream")
+    torch._dynamo.reset()
+    whole = torch.compile(attention, fullgraph=True, mode="reduce-overhead")
+    for turn in range(4):
+        for at, mask in enumerate(masks):
+            torch.compiler.cudagraph_mark_step_begin()
+            found = [x.clone() for x in both(inputs, dout, whole, causal=True, block_mask=mask)]
+            equal(found, right[at], f"reduce-overhead, mask {at}, turn {turn}")
+    return "two streams; three masks in four turns"
+
+
+# ---- programs of their own ----
+
+SETUP = """
+import torch, ordo, ordo.torch
+from ordo.compat.flash_attn import flash_attn_func, flash_attn_with_kvcache
+from math64 import same
+q, k, v = (torch.randn(3, 40, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+"""
+CACHE = SETUP + """
+caches = [torch.randn(5, 90, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in "kv"]
+at = torch.tensor({entries}, device="cuda", dtype=torch.int32)
+lengths = torch.tensor([7, 20, 50], device="cuda", dtype=torch.int32)
+given = dict(k=k[:, :4], v=v[:, :4]) if {new} else {{}}
+parts = [x[at.long().clamp(0, 4)].clone() for x in caches]
+rest = dict(cache_seqlens=lengths, causal=True, **given)
+out = flash_attn_with_kvcache(q[:, :4], *caches, cache_batch_idx=at, **rest)
+torch.cuda.synchronize()
+right = flash_attn_with_kvcache(q[:, :4], *parts, **rest)
+assert same(out, right), "other bits than without cache_batch_idx"
+assert all(same(x[at.long()], y) for x, y in zip(caches, parts)), "other keys"
+print("right")
+"""
+FIRST_CUBLAS = SETUP + """
+call = lambda: flash_attn_func(q, k, v, 0.3, causal=True, return_attn_probs=True, rng_state=rng)[2]
+rng = torch.tensor([3, 4], device="cuda")
+ordo.torch.attention(q, k, v, causal=True, dropout_p=0.3, rng_state=rng)
+torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    held = call()
+graph.replay()
+torch.cuda.synchronize()
+assert same(held, call()), "other bits than outside"
+torch.rand(4, device="cuda").sum().item()  # PyTorch's generator is free again
+(q[0, :, 0] @ q[0, :, 0].T).sum().item()
+print("right")
+"""
+PROGRAMS = {  # the program, and what it must say: "right", or an assertion that stops it
+    "valid entries": (CACHE.format(entries=[3, 0, 4], new=True), "right"),
+    "valid entries, no keys": (CACHE.format(entries=[3, 3, 4], new=False), "right"),
+    "entry -1": (CACHE.format(entries=[3, -1, 4], new=True), "negative"),
+    "entry -1, no keys": (CACHE.format(entries=[3, -1, 4], new=False), "negative"),
+    "entry too large": (CACHE.format(entries=[3, 0, 5], new=True), "none beyond"),
+    "equal entries": (CACHE.format(entries=[3, 0, 3], new=True), "each sequence once"),
+    "debug mask as first use of cuBLAS in a graph": (FIRST_CUBLAS, "right"),
+}
+
+
+@on_gpu
+def programs():
+    """Each of PROGRAMS is right, or is stopped by an assertion on the device."""
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *sys.path])}
+    runs = {
+        name: subprocess.Popen([sys.executable, "-c", text], env=here, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+        for name, (text, _) in PROGRAMS.items()
+    }  # fmt: skip
+    wrong = []
+    for name, run in runs.items():
+        said, word = run.communicate(timeout=120)[0], PROGRAMS[name][1]
+        stopped = run.returncode != 0 and "assert" in said.lower()
+        right = run.returncode == 0 and said.endswith("right\n") if word == "right" else stopped
+        if not right:
+            wrong.append(f"{name}: status {run.returncode}: {said[-300:]}")
+        elif word != "right" and word not in said:
+            print(f"        {name}: stopped without the words {word!r}")
+    expect(not wrong, " | ".join(wrong))
+    return f"{len(runs)} programs are right or stopped"
+
+
+@on_gpu
+def memory_that_runs_out():
+    """PyTorch's own error, and the call works when there is memory again."""
+    inputs, dout = tensors(batch=8, rows=4096, heads=16, kv_heads=16)  # 64 MiB per gradient
+    ordo.flash_attn_func(*inputs)
+    o = ordo.flash_attn_func(*inputs)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    try:
+        torch.autograd.grad(o, inputs, dout, retain_graph=True)
+        raised = None
+    except RuntimeError as error:
+        raised = error
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    expect(isinstance(raised, torch.OutOfMemoryError), f"out of memory: {raised!r}")
+    torch.autograd.grad(o, inputs, dout)
+    return "torch.OutOfMemoryError, then right"
+
+
+# ---- PyTorch's own functions ----
+
+
+@check
+def sdpa_by_ordo():
+    """With dropout under strict determinism; causal biases of unequal lengths; varlen_attn()."""
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    inputs, dout = tensors(rows=512, kv_heads=4)
+    given, dout = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in inputs], dout.transpose(1, 2)
+    activate_flash_attention_impl("ORDO")
+    try:
+        torch.use_deterministic_algorithms(True)
+        plain, made = F.scaled_dot_product_attention(*given, is_causal=True), []
+        expect(same(plain, attention(*inputs, causal=True)[0].transpose(1, 2)), "other bits than attention()")
+        for _ in range(2):
+            torch.manual_seed(7)
+            o = F.scaled_dot_product_attention(*given, is_causal=True, dropout_p=0.1 if cuda() else 0.0)
+            made.append([o, *torch.autograd.grad(o, given, dout)])
+        expect(all(same(x, y) for x, y in zip(*made)), "a repeat differs")
+        expect(not cuda() or not same(made[0][0], plain), "nothing was dropped")
+        torch.use_deterministic_algorithms(False)
+        if not cuda():
+            return "equal bits"
+        for bias, causal in ((causal_lower_right, True), (causal_upper_left, "top-left")):
+            for sdpa in (F.scaled_dot_product_attention, torch.compile(F.scaled_dot_product_attention, backend="aot_eager")):
+                o = sdpa(given[0][:, :, :200].contiguous(), *given[1:], bias(200, 512))
+                right = attention(inputs[0][:, :200], *inputs[1:], causal=causal)[0]
+                expect(torch.allclose(o.transpose(1, 2), right, atol=0.02), f"{bias.__name__}: another mask")
+        from torch.nn.attention.varlen import varlen_attn
+
+        flat, ends = [x.detach().flatten(0, 1).requires_grad_() for x in inputs], ints(0, 100, 100, 384, 1024)
+        dout = torch.randn_like(flat[0])
+        for window in ((-1, 0), (60, 0)):
+            o = varlen_attn(*flat, ends, ends, 640, 640, window_size=window)
+            right = both(flat, dout, cu_q=ends, max_q=640, window=window)
+            equal((o, right[1], *torch.autograd.grad(o, flat, dout)), right, f"varlen_attn, window {window}")
+    finally:
+        torch.use_deterministic_algorithms(False)
+        restore_flash_attention_impl()
+    return "dropout, biases, varlen_attn"
+
+
+@check
+def opcheck():
+    inputs, _ = tensors(rows=128)
+    tests = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    said = torch.library.opcheck(torch.ops.ordo.forward.default, (*inputs, _front.CAUSAL, 0.125, []), test_utils=tests)
+    expect(set(said.values()) == {"SUCCESS"}, str(said))
+    return ", ".join(said)
+
+
+@check
+def recorder():
+    """Digests that the device computes are those of the CPU."""
+    made = [torch.randn(n).to(kind) for n in (1, 77, 40000, 3000000) for kind in (torch.float32, torch.bfloat16)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, device in (("a", "cpu"), ("b", cases.DEVICE)):
+            with ordo.Recorder(f"{folder}/{name}") as recorder:
+                shifted = torch.arange(9.0, device=device)[1:]  # copied: it is not aligned
+                recorder.step(
+                    0, torch.tensor(1.5, device=device), batch=torch.arange(5, device=device),
+                    weights={"shifted": shifted}, gradients={str(at): x.to(device) for at, x in enumerate(made)},
+                    seeds=[torch.tensor([3, 4], device=device)],
+                )  # fmt: skip
+        found = ordo.compare(f"{folder}/a", f"{folder}/b")
+        expect(found.equal and found.steps == 1, str(found))
+    return str(found)
+
+
+# ---- models ----
+
+
+def _fingerprint(tensor):
+    """Of every bit and its place, made on the device: integers, so in any order the same."""
+    bits = tensor.detach().reshape(-1).view(torch.int32).long()
+    return (bits * (2 * torch.arange(bits.numel(), device=bits.device) + 1)).sum()
+
+
+def _loss(model, inputs):
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
+        return model(**inputs, use_cache=False).loss
+
+
+def _train(name, kind):
+    """Losses, and a digest of them and of the weights."""
+    model, inputs = models.make(name, "ordo", 0.1, cases.DEVICE), models.batch(name, kind, cases.DEVICE)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=cuda()), []
+    torch.manual_seed(2)
+    for _ in range(STEPS):
+        loss = _loss(model, inputs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    marks = torch.stack([_fingerprint(p) for p in model.parameters()])
+    return [x.item() for x in losses], ordo.digest(torch.cat([torch.stack(losses).view(torch.int32).long(), marks]))
+
+
+def _beside(name, kinds):
+    """The gradients of a step without dropout are as near to eager attention's as SDPA's are."""
+    model, said = models.make(name, "ordo", 0.0, cases.DEVICE), []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    for kind in kinds:
+        made, inputs = {}, models.batch(name, kind, cases.DEVICE)
+        for way in ("eager", "sdpa", "ordo"):
+            model.config._attn_implementation = way
+            _loss(model, inputs).backward()
+            made[way] = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+            model.zero_grad()
+        gaps = [
+            max(((x - y).norm() / y.norm().clamp_min(1e-20)).item() for x, y in zip(made[way], made["eager"]))
+            for way in ("ordo", "sdpa")
+        ]
+        said.append(f"{kind} {gaps[0]:.1e} (SDPA {gaps[1]:.1e})")
+        expect(len(made["ordo"]) == len(made["eager"]) and gaps[0] < 2 * gaps[1] + 0.02, said[-1])
+    return "from eager: " + ", ".join(said)
+
+
+def trained(name, kinds):
+    """Twice with dropout under strict determinism: equal losses and weights, which learn; and _beside()."""
+
+    def body():
+        import ordo.transformers
+
+        ordo.transformers.register()
+        torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, changes no bit
+        said = []
+        for kind in kinds:
+            torch.use_deterministic_algorithms(True)
+            (losses, digest), (_, again) = _train(name, kind), _train(name, kind)
+            torch.use_deterministic_algorithms(False)
+            expect(digest == again, f"{kind}: trained twice, losses or weights differ")
+            expect(losses[-1] < losses[0], f"{kind}: losses {losses}")
+            said.append(f"{kind} {losses[0]:.3f} to {losses[-1]:.3f}")
+        return f"twice equal, loss {', '.join(said)}; {_beside(name, kinds)}"
+
+    return body
+
+
+CHECKS["gpt2"] = trained("gpt2", ("dense", "padded", "packed"))
+CHECKS["llama"] = trained("llama", ("dense", "padded", "packed"))
+CHECKS["deepseek"] = trained("deepseek", ("dense",))
+
+
+class _Block(torch.nn.Module):
+    def __init__(self, width, heads, p):
+        super().__init__()
+        self.heads, self.norm = heads, torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.attention = ordo.Attention(p, causal=True)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return x + self.out(self.attention(q, k, v).flatten(-2))
+
+
+def _graph_run(p, graphed):
+    """(losses, fingerprints of the weights) of four steps that are run one by one, or captured whole
+    (forward, backward, optimizer) and replayed."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[_Block(256, 4, p) for _ in range(3)]).to(cases.DEVICE).train()
+    state = {key: x.clone() for key, x in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=cuda())
+    x, wanted = torch.randn(2, 4, 256, 256, device=cases.DEVICE).unbind(0)
+    loss = torch.zeros((), device=cases.DEVICE)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast(cases.DEVICE, torch.bfloat16, cache_enabled=False):
+            found = (model(x).float() - wanted).square().mean()
+        found.backward()
+        optimizer.step()
+        loss.copy_(found.detach())
+
+    run = step
+    if graphed:
+        run, _ = captured(lambda: step() or [])
+    else:
+        step()
+    with torch.no_grad():  # begin again: weights, moments and generator, all in place
+        for key, value in model.state_dict().items():
+            value.copy_(state[key])
+        for kept in optimizer.state.values():
+            for value in kept.values():
+                value.zero_()
+    torch.manual_seed(3)
+    losses = []
+    for _ in range(4):
+        run()
+        losses.append(loss.clone())
+    return torch.stack(losses), torch.stack([_fingerprint(x) for x in model.parameters()])
+
+
+@check
+def whole_step_graph():
+    """A training step in one CUDA graph, optimizer and dropout included: replays repeat, and what
+    they learn is what steps one by one learn."""
+    torch.use_deterministic_algorithms(True)
+    for p in (0.0, 0.1):
+        runs = [_graph_run(p, graphed) for graphed in ((True, True, False) if cuda() else (False,) * 2)]
+        losses, weights = zip(*runs)
+        expect(torch.equal(losses[0], losses[1]), f"p {p}: losses of two runs differ")
+        expect(torch.equal(weights[0], weights[1]), f"p {p}: weights of two runs differ")
+        expect(losses[0][-1] < losses[0][0], f"p {p}: loss {losses[0].tolist()}")
+        apart = (losses[0] - losses[-1]).abs().max().item()
+        expect(apart < 0.02, f"p {p}: losses are {apart} from those of steps one by one")
+    torch.use_deterministic_algorithms(False)
+    return f"within {apart:.1e} of steps one by one"
+
+
+# ---- the run ----
+
+
+def one(name):
+    start = time.perf_counter()
+    try:
+        word, said = "ok", CHECKS[name]()
+    except Wrong as error:
+        word, said = "FAIL", str(error)
+    except Exception as error:
+        known = isinstance(error, ordo.Error) and error.status == "unsupported"
+        word, said = ("refused" if known else "FAIL"), f"{type(error).__name__}: {error}"
+        if not known:
+            traceback.print_exc(limit=-3)
+    said = " ".join(str(said).split())[: 400 if word != "FAIL" else 2500]
+    print(f"{word:8}{name:20}{time.perf_counter() - start:6.1f} s  {said}", flush=True)
+    return word
+
+
+def main():
+    """Run the checks that the command line names, or all; the exit status."""
+    global STEPS
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    options.add_argument("--steps", type=int, default=STEPS)
+    options.add_argument("names", nargs="*", metavar="NAME")
+    given = options.parse_args()
+    cases.DEVICE, STEPS = given.device, given.steps
+    if cuda() and not torch.cuda.is_available():
+        print("skip: PyTorch sees no CUDA device")
+        return 0
+    title = torch.cuda.get_device_name() if cuda() else "CPU"
+    print(f"torch {torch.__version__}, {title}, libordo {ordo.build().version} {ordo.build().target}")
+    if cuda() and not ordo.backend_available("cuda"):
+        print(f"FAIL: {ordo.backend_why_not('cuda')}")
+        return 1
+    start = time.perf_counter()
+    ordo.torch.register()
+    with situations.one_rank():
+        words = [one(name) for name in given.names or CHECKS]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in ("ok", "refused", "FAIL"))
+    print(f"torch on {cases.DEVICE}: {counts}; {time.perf_counter() - start:.0f} s")
+    return 1 if "FAIL" in words else 0
 
 
 if __name__ == "__main__":
-    import on_cuda_clients  # noqa: F401  its checks follow
-    import on_cuda_lengths  # noqa: F401
-    import on_cuda_training
-
-    sys.exit(kit.main(__doc__, on_cuda_training.table))
+    sys.exit(main())

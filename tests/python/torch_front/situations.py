@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import cases
+import ordo.torch
 import torch
 from cases import Case, laid
 from entries import ENTRIES
-from oracle import Results
+from oracle import Results, differences, expected, far, reference
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -26,9 +30,11 @@ def leaves(case: Case) -> list[Tensor]:
     return [x.detach().requires_grad_() for x in ENTRIES[case.values["entry"]].inputs(case)]
 
 
-def gradients(case: Case, o: Tensor, lse: Tensor | None, inputs: list[Tensor], **rest: Any) -> Any:
+def gradients(
+    case: Case, o: Tensor, lse: Tensor | None, inputs: list[Tensor], upstream: Any = None, **rest: Any
+) -> Any:
     """dq, dk, dv and dsink."""
-    ends = [(x, y) for x, y in zip((o, lse), case.upstream(o, lse)) if y is not None]
+    ends = [(x, y) for x, y in zip((o, lse), upstream or case.upstream(o, lse)) if y is not None]
     outs, given = zip(*ends)
     made = torch.autograd.grad(outs, inputs, given, **rest)
     return ENTRIES[case.values["entry"]].parts(list(made))
@@ -60,6 +66,86 @@ def retained(case: Case) -> Results:
     o, lse = case.function(*inputs)
     gradients(case, o, lse, inputs, retain_graph=True)
     return Results(o, lse, *gradients(case, o, lse, inputs))
+
+
+# ---- a GPU's ----
+
+
+def stream(case: Case) -> Results:
+    """On a stream of the caller's."""
+    with on_another_stream():
+        return eager(case)
+
+
+@contextlib.contextmanager
+def on_another_stream() -> Any:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def unwaited(case: Case) -> Results:
+    """The second call and its backward pass, with every wait for the device an error."""
+    inputs = leaves(case)
+    o, lse = case.function(*inputs)
+    upstream = case.upstream(o, lse)
+    gradients(case, o, lse, inputs, upstream)
+    case.start()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        o, lse = case.function(*inputs)
+        return Results(o, lse, *gradients(case, o, lse, inputs, upstream))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def graph(case: Case) -> Results:
+    """Both passes from a CUDA graph."""
+    inputs = leaves(case)
+    with on_another_stream():
+        upstream = case.upstream(*case.function(*inputs))
+
+    def both() -> Results:
+        o, lse = case.function(*inputs)
+        return Results(o, lse, *gradients(case, o, lse, inputs, upstream))
+
+    replay, found = captured(both)
+    case.start()
+    replay()
+    return found
+
+
+def captured(step: Callable[[], Any]) -> Any:
+    """(the replay of a CUDA graph of `step`, which ran once before; what it writes, spoilt)."""
+    with on_another_stream():
+        step()
+    made = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(made):
+        found = step()
+    for x in found:
+        if x is not None:
+            x.detach().fill_(77)
+    return made.replay, found
+
+
+def reduce_overhead(case: Case) -> Results:
+    """The third call of a graph that inductor has put into CUDA graphs."""
+    torch._dynamo.reset()
+    whole = torch.compile(case.function, fullgraph=True, mode="reduce-overhead")
+    inputs = leaves(case)
+    for _ in range(3):
+        case.start()
+        torch.compiler.cudagraph_mark_step_begin()
+        o, lse = whole(*inputs)
+        found = Results(o, lse, *gradients(case, o, lse, inputs))
+        found = Results(*(None if x is None else x.detach().clone() for x in found))
+    return found
+
+
+# ---- modes ----
 
 
 def _without(case: Case, mode: Any) -> Results:
@@ -151,10 +237,14 @@ def jit(case: Case) -> Results:
 
 
 def fake(case: Case) -> Results:
-    """Shapes and types only; the test compares no bits."""
+    """Shapes, types and strides alone, of gradients too."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        o, lse = case.function(*[mode.from_tensor(x.detach()) for x in leaves(case)])
-    return Results(o, lse)
+        inputs = [mode.from_tensor(x.detach()).requires_grad_() for x in leaves(case)]
+        o, lse = case.function(*inputs)
+        found = Results(o, lse, *gradients(case, o, lse, inputs))
+    for name, x, y in zip(Results._fields, found, eager(case)):
+        assert x is None or x.numel() == 0 or x.stride() == y.stride(), f"strides of {name}"
+    return found
 
 
 class _Watch(TorchDispatchMode):
@@ -260,12 +350,58 @@ DEAR: dict[str, Callable[[Case], Results]] = {
 }  # fmt: skip
 
 
+CUDA: dict[str, Callable[[Case], Results]] = {
+    "stream": stream, "unwaited": unwaited, "graph": graph, "reduce-overhead": reduce_overhead,
+}  # fmt: skip
+
+
+# ---- the table ----
+
+MODES = {"auto": "auto", "little memory": "sequential"}  # of keep bits
+
+
+def table(situation: str, count: int, seed: int, pairs: bool = False) -> tuple[list[str], int]:
+    """What is wrong with drawn cases of a situation, and how many there were."""
+    drawn, wrong = cases.draw(situation, count, seed, pairs), []
+    for case in drawn:
+        try:
+            said = run(case)
+        except Exception as error:  # of any kind: a case that is allowed does not raise
+            said = [f"{type(error).__name__}: {str(error)[:300]}"]
+        if said:
+            wrong.append(f"{case}\n      {'; '.join(said)}")
+    return wrong, len(drawn)
+
+
+def run(case: Case) -> list[str]:
+    """What is wrong with a case."""
+    mode = case.values["mode"]
+    os.environ["ORDO_DROPOUT_MODE"] = MODES.get(mode, mode)
+    ordo.torch.set_keep_bits_memory(4096 if mode == "little memory" else None)
+    ordo.torch._attention.forget()
+    with contextlib.ExitStack() as stack:
+        stack.callback(ordo.torch.set_keep_bits_memory, None)
+        stack.callback(os.environ.pop, "ORDO_DROPOUT_MODE")
+        if case.values["entry"] == "sdpa":
+            activate_flash_attention_impl("ORDO")
+            stack.callback(restore_flash_attention_impl)
+        case.build()
+        case.start()
+        found = {**CHEAP, **DEAR, **CUDA}[case.situation](case)
+        if case.device == "cpu":
+            return differences(case, found, expected(case))
+        right = reference(case)
+    said = differences(case, found, right)
+    return said or (far(found, expected(case)) if case.situation == "eager" else [])
+
+
 @contextlib.contextmanager
 def one_rank() -> Any:
     """A process group of this process alone."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(kind, store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@ names when a forward pass differs."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -184,3 +185,92 @@ def test_a_resume_that_forgets_something_is_found(net):
         lambda folder: train(net, folder, forgets=True), net, kill=3, runs=4, seed=1
     )
     assert not verdict and verdict.kills > 0
+
+
+# ---- models with dropout, and what verify() leaves of them ----
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+        self.attend = ordo.Attention(0.1, causal=True)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 16)).unbind(-3)
+        return self.out(self.attend(q, k, v).flatten(-2))
+
+
+def test_verify_passes_and_leaves_the_model_alone():
+    model, x = Layer(), torch.randn(2, 20, 32)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = [p.detach().clone() for p in model.parameters()]
+    random = torch.get_rng_state()
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    verdict = ordo.verify(step, model, optimizer=optimizer, runs=3)
+    assert verdict and verdict.first is None
+    assert str(verdict) == "equal: 5 tensors, 3 runs"
+    assert list(verdict.digests)[0] == "loss"
+    assert all(torch.equal(x, y) for x, y in zip(before, model.parameters()))
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_verify_finds_the_model_of_a_step():
+    model, x = Layer(), torch.randn(2, 20, 32)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    verdict = ordo.verify(step)
+    assert verdict and list(verdict.digests)[0] == "loss"
+    assert "gradient of qkv.weight" in verdict.digests
+    assert all(torch.equal(x, y) for x, y in zip(before, model.parameters()))
+    assert not optimizer.state  # set back, too
+
+    class Trainer:
+        def __init__(self):
+            self.one, self.other = Layer(), Layer()
+
+        def step(self):
+            (self.one(x) + self.other(x)).square().mean().backward()
+
+    verdict = ordo.verify(Trainer().step)
+    assert verdict and "gradient of other.qkv.weight" in verdict.digests
+    assert ordo.verify(functools.partial(lambda m: m(x).mean().backward(), model))
+    with pytest.raises(ordo.Error, match="model None: expected one"):
+        ordo.verify(lambda: None)
+
+
+def test_verify_names_the_first_gradient_that_differs():
+    model, x = Layer(), torch.randn(2, 20, 32)
+    calls = []
+
+    def step():
+        calls.append(None)
+        q, k, v = model.qkv(x).unflatten(-1, (3, 2, 16)).unbind(-3)
+        hidden = model.attend(q, k, v).flatten(-2)
+        if len(calls) > 1:  # the gradient of this differs, the value does not
+            hidden = hidden + (hidden - hidden.detach()) * 1e-3
+        model.out(hidden).square().mean().backward()
+
+    verdict = ordo.verify(step, model)
+    assert not verdict and verdict.run == 1
+    assert verdict.first in ("gradient of qkv.weight", "gradient of qkv.bias")
+    assert "DIFFERENT: gradient of qkv" in str(verdict)
+
+
+def test_verify_needs_two_runs():
+    with pytest.raises(ordo.Error, match="runs 1: expected 2 or more"):
+        ordo.verify(lambda: None, Layer(), runs=1)
