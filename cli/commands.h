@@ -9,6 +9,7 @@
     X(plan, "turn a problem into tiles and a fixed order of sums")                                 \
     X(run, "run attention on seeded inputs or files and print digests")                            \
     X(audit, "recompute on a CPU what a GPU computed, and compare every bit")                      \
+    X(scan, "is this GPU healthy? run problems whose bits are known, and compare them")            \
     X(verify, "run a problem in many ways and compare every bit")                                  \
     X(bench, "time attention and compare it with the peak of the machine")                         \
     X(compare, "compare the records of two training runs")                                         \

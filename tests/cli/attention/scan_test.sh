@@ -1,0 +1,88 @@
+# ordo scan: on this host's emulator, healthy and with a planted fault (fault_module.c); what it refuses.
+. "$ORDO_SOURCE/tests/cli/common.sh"
+cd "$work" || exit 1
+export ORDO_CUDA_MODULE=$work/none.so # a device of this machine is no part of this test
+problem="--problem=--seq 130 --heads 2 --dim 64 --dtype bf16 --mask causal"
+
+status 0 scan --device emulator "$problem" --passes 3
+prints "device     the emulator of this host"
+prints "equal      emulator: every bit of 3 passes"
+prints "time       "
+prints "compared   0.000786 G scores" # 3 (forward and backward: 2 x 131072)
+
+# Lines of JSON, each of them an object.
+status 0 scan --device emulator "$problem" --passes 2 --json
+[ "$(wc -l <"$out")" -eq 2 ] || fail "--json: expected a line for the beginning and one for the end"
+while read -r line; do
+    echo "$line" | "$work/json_check" event >"$work/event" 2>"$err" || fail "--json: no JSON: $line"
+done <"$out"
+tail -n 1 "$out" >"$work/last" && [ "$("$work/json_check" healthy <"$work/last")" = true ] || fail "healthy"
+status 0 scan --device emulator "$problem" --passes 2 --json=scan.jsonl
+[ "$(wc -l <scan.jsonl)" -eq 2 ] || fail "--json=FILE"
+
+# The registry, in order, and a limit of time; what the first passes are compared with is the registry's.
+if ! "$ORDO" info | grep -qE '\+(asan|tsan|ubsan)'; then
+    status 0 scan --device emulator --passes 1 --threads 0
+    prints "problems of the registry and 0 drawn ones"
+fi
+status 0 scan --device emulator "$problem" --seconds 0.3
+prints "equal      emulator"
+
+# Ctrl-C ends the passes and prints the table.
+"$ORDO" scan --device emulator "$problem" --hours 1 >"$out" 2>"$err" &
+child=$!
+sleep 1
+kill -TERM $child
+wait $child
+[ $? -eq 130 ] || fail "Ctrl-C: expected exit status 130"
+prints "equal      emulator: every bit of "
+
+# One bit of one unit on one of four multiprocessors: found, named, and as often as its probability says.
+fault=$ORDO_BUILD/tests/cli/attention/fault_module.so
+if [ -e "$fault" ] && ! "$ORDO" info | grep -qE '\+(asan|tsan|ubsan)'; then
+    export FAULT_ROW=9
+    while IFS='|' read -r processor p passes unit row; do
+        FAULT_PROCESSOR=$processor FAULT_P=$p LD_PRELOAD=$fault "$ORDO" scan --device emulator \
+            "$problem" --passes "$passes" >"$out" 2>"$err"
+        [ $? -eq 1 ] || fail "planted fault: expected exit status 1"
+        prints "$unit"
+        prints "o, $row, column 5: found "
+        prints "; elements that differ: 1"
+        prints "           multiprocessor $processor computed this unit"
+        # p of one unit a pass: the expected number of passes until a difference is 1 / p.
+        expected=$(sed -n "s/.* on multiprocessor $processor: one pass in //p" "$out")
+        found=$(sed -n 's/.* found first in pass [0-9]*, then in one of //p' "$out")
+        awk -v e="$expected" -v f="$found" -v n="$passes" 'BEGIN {
+            d = 1 / f - 1 / e; s = sqrt((1 - 1 / e) / e / n); exit !(d * d <= 16 * s * s + 1e-9) }' ||
+            fail "one pass in $expected expected, one in $found found"
+    done <<'LINES'
+1|1|2|forward unit 1, head 0, rows 64 to 127|row 73, head 0
+2|0.2|60|forward unit 2, head 0, rows 128 to 129|row 129, head 0
+LINES
+    FAULT_PROCESSOR=3 FAULT_P=1 LD_PRELOAD=$fault "$ORDO" scan --device emulator "$problem" --passes 1 \
+        --json >"$out" 2>"$err"
+    grep '"event": "difference"' "$out" >last
+    grep -q "\"unit\": \"forward unit 3, head 1, rows 0 to 63\"" last || fail "--json: unit"
+    [ "$("$work/json_check" row <last)" = 9 ] || fail "--json: row"
+    grep '"event": "again"' "$out" >last
+    [ "$("$work/json_check" multiprocessor <last)" = 3 ] || fail "--json: multiprocessor"
+    # A line of the registry: its digests differ, and the emulator names the unit.
+    FAULT_PROCESSOR=1 FAULT_P=1 LD_PRELOAD=$fault "$ORDO" scan --device emulator --passes 1 --threads 0 \
+        >"$out" 2>"$err"
+    [ $? -eq 1 ] || fail "a line of the registry: expected exit status 1"
+    prints "forward unit 1, head 0, rows 64 to 127"
+fi
+
+refuses 3 "--device emulator scans this host's arithmetic" scan
+refuses 3 "CUDA module" scan --device all
+refuses 2 "--device x: expected the number of a device, all or emulator" scan --device x
+refuses 2 "--hours and --seconds: expected one of them" scan --device emulator --hours 1 --seconds 1
+refuses 2 "--seconds 0: expected a finite number above 0" scan --seconds 0
+refuses 2 "--problem: --batch: expected one dense sequence" scan --device emulator --problem="--seq 8 --batch 2"
+refuses 2 "--problem: --dtype f32: expected bf16 or f16" scan --device emulator --problem="--seq 8"
+refuses 2 "--problem: expected one problem, no lists" scan --device emulator \
+    --problem="--seq 8,16 --dtype bf16"
+refuses 2 "unknown option '--sqe'" scan --device emulator --problem="--sqe 8"
+refuses 3 "backend emulator has no backward pass of the split form" scan --device emulator \
+    --problem="--seq 8 --dim 192 --dtype bf16 --dropout 0.1"
+finish
