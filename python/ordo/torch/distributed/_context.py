@@ -18,6 +18,7 @@ from .._call import (
     check_each,
     check_ends,
     check_kinds,
+    check_packed,
     numbers,
     prepare,
     rng_of,
@@ -107,11 +108,11 @@ def context_parallel_attention(
 class Given(NamedTuple):
     """A rank's arguments, checked by themselves."""
 
-    q: Tensor
+    q: Tensor  # (1, row, head, dim) of packed sequences, too
     k: Tensor
     v: Tensor
     a: Arguments  # with lists of lengths on the device
-    lists: Lists
+    lists: Lists  # rng, sequence_ids and slopes
     rules: Rules
     plan: Plan  # of this rank's rows by themselves
     facts: Facts
@@ -119,6 +120,7 @@ class Given(NamedTuple):
 
 _FREE = ("rows", "columns", "drawn", "link")  # each rank's own
 _LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
+_LISTS = (*_LENGTHS, "sequence_ids")
 
 
 def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: Any) -> Given:
@@ -131,23 +133,30 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
             wrong = f"shard.{name} {getattr(a.shard, name)}"
             raise Error("argument", f"{wrong}: expected 0; the layout places rows")
     a, given, packed = numbers(a), a, a.cu_q is not None
-    lengths = {name: getattr(a, name) for name in _LENGTHS}
-    lengths = {n: None if x is None else as_int32(n, x).to(q.device) for n, x in lengths.items()}
-    a = a._replace(**lengths)
-    # As a call on this rank's rows. Which of them a sequence has is known of the whole alone.
-    alone = a._replace(
-        seed=None, rng_state=torch.zeros(2, dtype=torch.int64, device=q.device), generator=None
-    )
+    check_packed(a)
+    lists = {name: getattr(a, name) for name in _LISTS}
+    for name in _LENGTHS:
+        if lists[name] is not None:
+            lists[name] = as_int32(name, lists[name]).to(q.device)
+    a = a._replace(**lists)
     if packed:
-        alone = alone._replace(cu_kv=a.cu_q if a.cu_kv is None else a.cu_kv, max_q=1, max_kv=1)
-    q, k, v, lists, rules = prepare(q, k, v, alone)
-    check(q, k, v, lists._replace(q_lens=a.q_lens, kv_lens=a.kv_lens), rules.dropout_p)
-    dense = lists._replace(cu_q=None, cu_kv=None, q_lens=None, kv_lens=None)
-    plan = plan_of(*((x[None] for x in (q, k, v)) if packed else (q, k, v)), dense, rules)
+        q, k, v = q[None], k[None], v[None]
+    # As a dense call on this rank's rows: which of them a sequence has is known of the whole alone.
+    alone = a._replace(
+        **dict.fromkeys(_LISTS), max_q=None, max_kv=None, seed=None, generator=None,
+        rng_state=torch.zeros(2, dtype=torch.int64, device=q.device),
+        slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
+    )  # fmt: skip
+    q, k, v, own, rules = prepare(q, k, v, alone)
+    slopes = None if a.slopes is None else a.slopes.to(q.device, torch.float32).contiguous()
+    with torch.no_grad():
+        some = (x[0] for x in (q, k, v)) if packed else (q, k, v)
+        check(*some, Lists(slopes=slopes, **lists))
+    plan = plan_of(q, k, v, own, rules)
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     facts = {
         "packed": packed, "method": method, "layout": layout, "dtype": str(q.dtype),
-        "device": q.device.type, "batch": 1 if packed else q.shape[0], "rows": q.shape[-3],
+        "device": q.device.type, "batch": q.shape[0], "rows": q.shape[-3],
         "columns": k.shape[-3], "heads": q.shape[-2], "kv_heads": k.shape[-2],
         "head_dim": q.shape[-1], "v_head_dim": v.shape[-1], "causal": rules.mask,
         "window": (rules.left, rules.right), "max_q": a.max_q, "max_kv": a.max_kv,
@@ -161,10 +170,10 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     grad = torch.is_grad_enabled()
     for name, x in (("q", q), ("k", k), ("v", v)):
         facts[f"{name}.requires_grad"] = grad and x.requires_grad
-    for name in (*_LENGTHS, "sequence_ids", "slopes"):
+    for name in (*_LISTS, "slopes"):
         x = getattr(given, name)
         facts[name] = None if x is None else x.tolist()
-    return Given(q, k, v, a, dense._replace(rng=rng), rules, plan, facts)
+    return Given(q, k, v, a, Lists(rng, sequence_ids=a.sequence_ids, slopes=slopes), rules, plan, facts)
 
 
 # ---- what all ranks know alike ----
@@ -180,15 +189,17 @@ def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor,
     job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists)
     if method == "auto":
         method = choose(job, plan, q.element_size(), layout, found[0]["link"])
+    whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)
+    packed = facts["packed"]
     if method == "heads":
-        whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)
+        q, k, v = (x[0] for x in (q, k, v)) if packed else (q, k, v)
         return _heads.attend(ranks, rows, columns, q, k, v, whole)
     run = (Gather if method == "gather" else Relay).apply
-    if not facts["packed"]:
+    if not packed:
         return run(q, k, v, job, plan)  # type: ignore[no-any-return]
     cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
     q, k, v = _selected(q, a.cu_q, a.q_lens), *(_selected(x, cu_kv, a.kv_lens) for x in (k, v))
-    o, lse = run(q[None], k[None], v[None], job, plan)
+    o, lse = run(q, k, v, job, plan)
     return o[0], lse[0]
 
 
@@ -197,7 +208,7 @@ def _selected(x: Tensor, ends: Any, lengths: Tensor | None) -> Tensor:
     of packed sequences. A gradient of -0 becomes 0 by that."""
     if lengths is None or torch.equal(ends.diff(), lengths):
         return x
-    return x.index_select(0, torch.arange(len(x), device=x.device))
+    return x.index_select(1, torch.arange(x.shape[1], device=x.device))
 
 
 def _documents(facts: Facts, rows: int, columns: int) -> tuple[Document, ...]:
