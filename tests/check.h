@@ -75,6 +75,21 @@ static const char *check_skip; /* why the running test was skipped */
             CHECK_FAIL("%s is \"%s\", expected \"%s\" in it", #text, text_, part_);                \
     } while (0)
 
+/* A call returns this status, and the message of <ordo/status.h> has all of the texts that follow.
+ */
+#define CHECK_REFUSED(call, status, ...) CHECK_REFUSED_AS(#call, call, status, __VA_ARGS__)
+#define CHECK_REFUSED_AS(what, call, status, ...)                                                  \
+    do {                                                                                           \
+        const char *const says_[] = { __VA_ARGS__ };                                               \
+        const ordo_status got_ = (call);                                                           \
+        if (got_ != (status))                                                                      \
+            CHECK_FAIL("%s: status %s, expected %s (%s)", what, ordo_status_name(got_),            \
+                       ordo_status_name(status), ordo_last_error());                               \
+        for (size_t i_ = 0; i_ < sizeof says_ / sizeof says_[0]; i_++)                             \
+            if (!strstr(ordo_last_error(), says_[i_]))                                             \
+                CHECK_FAIL("%s: \"%s\" lacks \"%s\"", what, ordo_last_error(), says_[i_]);         \
+    } while (0)
+
 #define CHECK_NEAR(got, expected, tolerance)                                                       \
     do {                                                                                           \
         const double got_ = (got), expected_ = (expected);                                         \

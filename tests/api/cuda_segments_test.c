@@ -216,8 +216,7 @@ TEST(refused_before_the_first_launch)
     c.workspace = workspace_of(&c);
     f->launched = 0;
     c.q.data = many.q + 1;
-    CHECK_INT(ordo_attention_forward(plan, &c), ORDO_ERR_ALIGN);
-    CHECK_HAS(ordo_last_error(), "q.data");
+    CHECK_REFUSED(ordo_attention_forward(plan, &c), ORDO_ERR_ALIGN, "q.data");
     c.q.data = many.q;
     c.workspace_bytes--;
     CHECK_INT(ordo_attention_backward(plan, &c), ORDO_ERR_SHAPE);

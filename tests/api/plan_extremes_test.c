@@ -152,8 +152,7 @@ TEST(a_check_of_sparse_waves_is_refused)
     r.options.order = ORDO_ORDER_SHIFT;
     r.options.group = ORDO_GROUP_WAVES;
     ordo_plan *plan = make(&r);
-    CHECK(ordo_plan_check(plan, NULL) == ORDO_ERR_UNSUPPORTED);
-    CHECK_HAS(ordo_last_error(), "plan check:");
+    CHECK_REFUSED(ordo_plan_check(plan, NULL), ORDO_ERR_UNSUPPORTED, "plan check:");
     ordo_plan_destroy(plan);
 }
 

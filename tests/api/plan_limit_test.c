@@ -89,8 +89,8 @@ TEST(a_negative_limit_is_refused)
     p.head_dim = 512;
     options.workspace_limit = -5;
     CHECK(ordo_machine_create(&machine, "h200") == ORDO_OK);
-    CHECK(ordo_plan_create(&plan, &p, machine, &options) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "workspace_limit -5");
+    CHECK_REFUSED(ordo_plan_create(&plan, &p, machine, &options), ORDO_ERR_ARGUMENT,
+                  "workspace_limit -5");
     ordo_machine_destroy(machine);
 }
 

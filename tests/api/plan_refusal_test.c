@@ -6,14 +6,8 @@ static void refuse(const request *r, const char *what, ordo_status status, const
                    const char *second)
 {
     ordo_plan *plan = (ordo_plan *)&check_failures; /* must be overwritten */
-    const ordo_status got = create(r, &plan);
-    if (got != status || plan != NULL)
-        CHECK_FAIL("%s: status %s, expected %s (%s)", what, ordo_status_name(got),
-                   ordo_status_name(status), ordo_last_error());
-    if (!strstr(ordo_last_error(), first) || !strstr(ordo_last_error(), second))
-        CHECK_FAIL("%s: \"%s\" lacks \"%s\" or \"%s\"", what, ordo_last_error(), first, second);
-    if (got == ORDO_OK)
-        ordo_plan_destroy(plan);
+    CHECK_REFUSED_AS(what, create(r, &plan), status, first, second);
+    CHECK(plan == NULL);
 }
 
 #define REFUSE(base, change, status, first, second)                                                \

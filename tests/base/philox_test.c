@@ -36,16 +36,12 @@ TEST(bad_arguments_are_refused_by_name)
 {
     const uint32_t counter[4] = { 0 }, key[2] = { 0 };
     uint32_t words[4];
-    CHECK(ordo_philox4x32(counter, key, 0, words) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "rounds 0: expected 1..10");
-    CHECK(ordo_philox4x32(counter, key, 11, words) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "rounds 11");
-    CHECK(ordo_philox4x32(NULL, key, 7, words) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "counter NULL");
-    CHECK(ordo_philox4x32(counter, NULL, 7, words) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "key NULL");
-    CHECK(ordo_philox4x32(counter, key, 7, NULL) == ORDO_ERR_ARGUMENT);
-    CHECK_HAS(ordo_last_error(), "words NULL");
+    CHECK_REFUSED(ordo_philox4x32(counter, key, 0, words), ORDO_ERR_ARGUMENT,
+                  "rounds 0: expected 1..10");
+    CHECK_REFUSED(ordo_philox4x32(counter, key, 11, words), ORDO_ERR_ARGUMENT, "rounds 11");
+    CHECK_REFUSED(ordo_philox4x32(NULL, key, 7, words), ORDO_ERR_ARGUMENT, "counter NULL");
+    CHECK_REFUSED(ordo_philox4x32(counter, NULL, 7, words), ORDO_ERR_ARGUMENT, "key NULL");
+    CHECK_REFUSED(ordo_philox4x32(counter, key, 7, NULL), ORDO_ERR_ARGUMENT, "words NULL");
 }
 
 CHECK_MAIN(RUN(every_number_of_rounds_is_that_of_random123), RUN(bad_arguments_are_refused_by_name))

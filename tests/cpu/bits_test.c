@@ -206,8 +206,7 @@ TEST(orders)
             ordo_plan *plan = NULL;
             const ordo_status status = ordo_plan_create(&plan, &c.problem, NULL, &options);
             if (status != ORDO_OK) {
-                CHECK(status == ORDO_ERR_UNSUPPORTED);
-                CHECK_HAS(ordo_last_error(), "resident together");
+                CHECK_REFUSED(status, ORDO_ERR_UNSUPPORTED, "resident together");
                 continue;
             }
             taken++;

@@ -48,9 +48,7 @@ static void expect(refusal *r, ordo_status status, const char *field, const char
     r->c.call.workspace_bytes = bytes;
     dk[0] = 77;
     ((float *)r->c.call.q.data)[0] = 78;
-    CHECK_INT(ordo_attention_backward(r->plan, &r->c.call), status);
-    CHECK_HAS(ordo_last_error(), field);
-    CHECK_HAS(ordo_last_error(), wanted);
+    CHECK_REFUSED(ordo_attention_backward(r->plan, &r->c.call), status, field, wanted);
     CHECK(dk[0] == 77 && ((float *)r->c.call.q.data)[0] == 78);
     free(memory);
 }

@@ -131,8 +131,7 @@ TEST(refusals)
                                     .workspace_bytes = 24 };
     ordo_digest_call c = good;
 #define REFUSED(status, text)                                                                      \
-    CHECK_INT(ordo_digest_run(&c), status);                                                        \
-    CHECK_HAS(ordo_last_error(), text);                                                            \
+    CHECK_REFUSED(ordo_digest_run(&c), status, text);                                              \
     c = good
     CHECK_INT(ordo_digest_workspace(spans, 2), 24);
     CHECK_INT(ordo_digest_workspace(NULL, 2), 0);

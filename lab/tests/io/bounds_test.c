@@ -222,8 +222,7 @@ static void refused(const ordo_io_problem *p, ordo_io_algorithm a, const ordo_io
                     ordo_status status, const char *text)
 {
     ordo_io_report r;
-    CHECK_INT(ordo_io_run(p, a, t, &r), status);
-    CHECK_HAS(ordo_last_error(), text);
+    CHECK_REFUSED(ordo_io_run(p, a, t, &r), status, text);
 }
 
 TEST(refusals)
