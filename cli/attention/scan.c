@@ -177,7 +177,8 @@ static ordo_status again(cli_scan_device *d, cli_scan_batch *b)
     int processor = -1;
     if (differs) {
         cli_scan_locate(b, &found);
-        if (found.located)
+        if (found.located &&
+            (found.what.kind == ORDO_AUDIT_O || found.what.kind == ORDO_AUDIT_DK_DV))
             processor = d->sensor.units_processor(found.pass == ORDO_AUDIT_BACKWARD, found.copy,
                                                   found.what.head, found.what.row);
     }

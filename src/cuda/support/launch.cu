@@ -7,6 +7,9 @@
 #ifdef ORDO_WATCHDOG
 #include "cuda/support/watchdog_host.h"
 #endif
+#ifdef ORDO_FAULTS
+#include "cuda/support/units_host.h"
+#endif
 
 ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)
 {
@@ -115,6 +118,9 @@ ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda
                                        (int)grid.shared_bytes));
 #ifdef ORDO_WATCHDOG
     watch_launch(kernel, grid.blocks);
+#endif
+#ifdef ORDO_FAULTS
+    units_launch();
 #endif
     void *parameters[] = { (void *)argument };
     CUDA_CALL(cudaLaunchKernelExC(&config, kernel, parameters));

@@ -18,6 +18,7 @@
 #define CUDA_SM90_BACKWARD_KERNEL_H
 
 #include "cuda/sm90/backward/sums.h"
+#include "cuda/tile/units.h"
 
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs plain passes of head size 128 6 %. */
@@ -233,6 +234,7 @@ __global__ void __launch_bounds__(384, 1)
             clear(dk);
             clear(dv);
         }
+        ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
         } else if (KEYS && (!BLOCKS || args.dk_rows.data)) { /* lists: dq alone runs here, too */

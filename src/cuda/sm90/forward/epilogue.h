@@ -4,6 +4,7 @@
 #define CUDA_SM90_FORWARD_EPILOGUE_H
 
 #include "cuda/sm90/forward/math.h"
+#include "cuda/tile/units.h"
 
 /* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
  * threads have arrived. */
@@ -94,6 +95,7 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
                 if (i / 2 % 2 == r)
                     asm volatile("mov.b32 %0, 0;" : "=f"(o[i])); /* rare: a branch */
     }
+    ORDO_UNIT_DONE(o[0], leader, 0, end.batch, end.head, end.tensor_row);
     if (leader)
         bulk_wait_read(); /* O of the unit before has been stored */
     named_sync(OWN + mine, 128);
