@@ -60,7 +60,8 @@ enum {
     NO_DKV = 1 << 23,
     HIDDEN = 1 << 24, /* keep_bits: whatever the mode, with the bits that the mask hides */
     ASK = 1 << 25,    /* keep_bits: an empty tensor in place of bits that would be made */
-    KNOWN_FLAGS = (ASK << 1) - 1,
+    DRAW = 1 << 26,   /* eager_forward: draw seed and offset, once nothing is refused any more */
+    KNOWN_FLAGS = (DRAW << 1) - 1,
     PLAN_FLAGS = CAUSAL | TOP_LEFT | FA2 | 1 << CU_Q | 1 << Q_LENS | 1 << SLOPES | 1 << RNG |
                  1 << BLOCK_START
 };
@@ -137,6 +138,10 @@ static bool read_rest(request *r, const StableIValue *stack)
     for (int i = MORE - 1; i >= 0; i--) /* from the last: each goes up to its own place */
         if (r->flags >> i & 1 && --at != (size_t)i)
             r->more[i] = r->more[at], r->more[at] = NULL;
+    if (r->flags & DRAW && r->more[RNG])
+        return REFUSE("argument", "rng given: expected none to be drawn");
+    if (r->flags & DRAW)
+        r->flags |= 1 << RNG;
     if (torch.torch_list_size(r->sizes_list, &count) != TORCH_DONE || (count && count != SIZES))
         return REFUSE("argument", "sizes: %zu numbers: expected none or %d", count, SIZES);
     for (size_t i = 0; i < count; i++) {
@@ -284,7 +289,7 @@ static bool check_lists(const request *r)
         return REFUSE("argument", "cu_q, q_lens: expected one of them");
     if (r->dropout_p > 0 && !(flags >> RNG & 1))
         return REFUSE("argument", "rng None: expected a tensor with dropout_p %g", r->dropout_p);
-    if ((flags >> RNG & 1 && !check_list(r, RNG, i64_type, 2)) ||
+    if ((flags >> RNG & 1 && !(flags & DRAW) && !check_list(r, RNG, i64_type, 2)) ||
         (ends && (!check_list(r, CU_Q, i32_type, batch + 1) ||
                   !check_list(r, CU_KV, i32_type, batch + 1))) ||
         (lengths &&

@@ -5,6 +5,8 @@
  *   ordo::backward_part  the same of some rows, with sums that are carried on
  *   ordo::keep_bits      the keep bits of a call, made ahead of it
  *   ordo::draw           seed and offset
+ *   ordo::eager_forward, ordo::eager_backward    the same passes for _node.py alone, which has no
+ *                        graph to make: without a formula of autograd, and seed and offset drawn
  *
  * Python defines them (ordo/torch/_front.py) and owns autograd and the kernels of fake tensors
  * (ordo/torch/_node.py). Here are the kernels for tensors of the CPU and CUDA: call.h reads and
@@ -36,17 +38,30 @@ static void hand_over(StableIValue *stack, request *r, bool done, int count, ten
         raise_error();
 }
 
-static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+static void pass_forward(StableIValue *stack, int results)
 {
-    (void)arguments, (void)results;
     request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
     tensor *made[FORWARD_RESULTS] = { NULL };
     struct CUDAGuardOpaque *guard = NULL;
-    const bool done = read_rest(&r, stack + 3) && check_request(&r) &&
-                      guard_device(&r.x[0], &guard) && run_forward(&r, made);
+    bool done = read_rest(&r, stack + 3) && check_request(&r);
+    if (done && r.flags & DRAW && results <= DRAWN)
+        done = REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
+    done = done && guard_device(&r.x[0], &guard) && run_forward(&r, made);
     if (guard)
         torch.aoti_torch_delete_cuda_guard(guard);
-    hand_over(stack, &r, done, FORWARD_RESULTS, made);
+    hand_over(stack, &r, done, results, made);
+}
+
+static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    pass_forward(stack, DRAWN);
+}
+
+static void eager_forward(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    pass_forward(stack, FORWARD_RESULTS);
 }
 
 /* The tensors of a backward pass; an optional one comes as a pointer to its value. */
@@ -124,29 +139,23 @@ static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
     request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
     tensor *made[1] = { NULL };
     struct CUDAGuardOpaque *guard = NULL;
-    const bool done = read_rest(&r, stack + 3) && check_request(&r) &&
-                      guard_device(&r.x[0], &guard) && run_keep_bits(&r, made);
+    bool done = read_rest(&r, stack + 3) && check_request(&r);
+    if (done && r.flags & DRAW && !(r.flags & ASK))
+        done = REFUSE("argument", "rng None: expected a tensor");
+    done = done && guard_device(&r.x[0], &guard) && run_keep_bits(&r, made);
     if (guard)
         torch.aoti_torch_delete_cuda_guard(guard);
     hand_over(stack, &r, done, 1, made);
 }
 
-/* (Tensor like) -> Tensor: seed and offset, as torch.randint(2**32, (2,)) draws them. */
+/* (Tensor like) -> Tensor: seed and offset. */
 static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     request r = { .q = tensor_of(stack[0]) };
     view like;
     tensor *made[1] = { NULL };
-    const shape pair = contiguous(1, (const int64_t[4]) { 2 });
-    bool done = look("like", r.q, &like) && allocate(&pair, i64_type, &like, &made[0]);
-    if (done) {
-        StableIValue drawn[3] = { (StableIValue)(uintptr_t)made[0], UINT64_C(1) << 32, 0 };
-        done =
-            torch.torch_call_dispatcher("aten::random_", "to", drawn, TORCH_2_10) == TORCH_DONE ||
-            REFUSE("internal", "aten::random_ failed");
-        made[0] = done ? tensor_of(drawn[0]) : NULL;
-    }
+    const bool done = look("like", r.q, &like) && draw_pair(&like, &made[0]);
     hand_over(stack, &r, done, 1, made);
 }
 
@@ -156,8 +165,13 @@ static const struct {
     const char *name;
     torch_kernel *kernel;
 } operators[] = {
-    { "forward", forward },     { "backward", backward }, { "backward_part", backward_part },
-    { "keep_bits", keep_bits }, { "draw", draw },
+    { "forward", forward },
+    { "eager_forward", eager_forward },
+    { "backward", backward },
+    { "eager_backward", backward },
+    { "backward_part", backward_part },
+    { "keep_bits", keep_bits },
+    { "draw", draw },
 };
 
 static const char *find_functions(const char *path)
@@ -186,7 +200,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 6 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 7 }; /* of what the operators take; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,

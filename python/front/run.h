@@ -335,9 +335,23 @@ static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_
     return describe(&seen, made) || REFUSE("internal", "a result of strides that are not taken");
 }
 
-enum { O, LSE, KEPT, FORWARD_RESULTS };
+/* Seed and offset, as torch.randint(2**32, (2,)) draws them. */
+static bool draw_pair(const view *like, tensor **made)
+{
+    const shape pair = contiguous(1, (const int64_t[4]) { 2 });
+    if (!allocate(&pair, i64_type, like, made))
+        return false;
+    StableIValue drawn[3] = { (StableIValue)(uintptr_t)*made, UINT64_C(1) << 32, 0 };
+    const bool done =
+        torch.torch_call_dispatcher("aten::random_", "to", drawn, TORCH_2_10) == TORCH_DONE;
+    *made = done ? tensor_of(drawn[0]) : NULL;
+    return done || REFUSE("internal", "aten::random_ failed");
+}
 
-/* Run a forward pass; `made` is o, lse and the bits that are kept, or NULL. */
+enum { O, LSE, KEPT, DRAWN, FORWARD_RESULTS };
+
+/* Run a forward pass; `made` is o, lse, the bits that are kept, and seed and offset if they are
+ * drawn, or NULL. */
 static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
 {
     kept_plan *of = plan_of(r);
@@ -353,13 +367,17 @@ static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
     if (done) {
         describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
         call.lse = data_of(made[LSE]);
+        if (r->flags & DRAW) {
+            done = draw_pair(q, &made[DRAWN]);
+            r->list[RNG].data = done ? data_of(made[DRAWN]) : NULL;
+        }
         /* One mask of room is left for bits that are made again. */
         const bool keeps =
             r->flags & KEEP && of->keeps && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
-        if (keeps && r->list[BITS].data) { /* an empty tensor: those that were given */
+        if (done && keeps && r->list[BITS].data) { /* an empty tensor: those that were given */
             const shape none = contiguous(1, (const int64_t[4]) { 0 });
             done = allocate(&none, u8_type, q, &made[KEPT]);
-        } else if (keeps) {
+        } else if (done && keeps) {
             done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
             call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
         }

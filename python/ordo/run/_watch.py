@@ -19,14 +19,15 @@ _libraries: list[Any] = []
 
 
 def watch(function: Watch) -> None:
-    """Call `function` before each forward pass. As long as anybody watches, the operator has kernels
-    in Python, which go on to the compiled one."""
+    """Call `function` before each forward pass. As long as anybody watches, the operators have
+    kernels in Python, which go on to the compiled ones."""
     watchers.append(function)
     if _libraries:
         return
     for key in ("CPU", "CUDA"):
         library = torch.library.Library("ordo", "IMPL", key)
-        library.impl("forward", _watched(key, torch.library.get_kernel("ordo::forward", key)))
+        for name in ("forward", "eager_forward"):
+            library.impl(name, _watched(key, torch.library.get_kernel(f"ordo::{name}", key)))
         _libraries.append(library)
 
 
@@ -47,10 +48,11 @@ def _watched(key: str, kernel: Any) -> Any:
     ) -> Any:  # fmt: skip
         made = kernel.call_boxed(keys, q, k, v, flags, scale, more, softcap, dropout_p, sizes)
         lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
+        rng = lists.rng if len(made) == 3 or made[3] is None else made[3]
         q, k, v = rows_first(flags, q, k, v)
         plan = plan_of(q, k, v, lists, rules)
         for function in watchers:
-            function(plan, lists.rng)
+            function(plan, rng)
         return made
 
     return forward

@@ -17,20 +17,19 @@ from . import _front as f
 from ._call import (
     Arguments,
     Inputs,
-    check_values,
     checked,
     close_gaps,
     ends_beside,
     filled,
     known_call,
     learn,
-    plain,
     prepare,
     width_of,
+    with_drawn,
     with_prepared,
 )
-from ._inputs import NO_LISTS, Lists, Rules, call_of, sequences
-from ._node import run
+from ._inputs import Lists, Rules, call_of, sequences
+from ._node import eager, plain, run
 
 
 def attention(
@@ -98,7 +97,7 @@ def attention(
     ):  # fmt: skip
         known = known_call(q, k, v, (causal, window, scale, softcap, dropout_p, keying, shard))
         if known is not None:
-            return run(*known)
+            return eager(*known)
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink, block_mask,
@@ -123,15 +122,16 @@ def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]
         a = with_prepared(a)
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         return _without_gaps(q, k, v, a)
-    return run_inputs(q, k, v, a)[:2]
+    inputs = prepare(q, k, v, a)
+    made = attend(*inputs, a.sink, a.prepared)
+    learn(a, inputs)
+    return made
 
 
 def run_inputs(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
-    """(o, lse, inputs)."""
-    inputs = prepare(q, k, v, a)
-    o, lse = attend(*inputs, a.sink, a.prepared)
-    learn(q, k, v, a, inputs)
-    return o, lse, inputs
+    """(o, lse, inputs), with the seed and offset that were drawn."""
+    inputs = with_drawn(prepare(q, k, v, a))
+    return *attend(*inputs, a.sink, a.prepared), inputs
 
 
 def attend(
@@ -149,8 +149,6 @@ def attend(
     bits = None
     if prepared is not None and plain(q, k, v):
         bits = prepared.take(q, k, lists, rules)
-    if checked() and lists is not NO_LISTS and plain(q, k, v):
-        check_values(q, k, lists, rules)
     if sink is not None and _no_keys(q, k, lists):
         o, lse = attend(q, k, v, lists, rules)
         seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs

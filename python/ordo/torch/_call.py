@@ -32,12 +32,8 @@ from ._inputs import (
     refuse_negative,
     sequences,
 )
+from ._node import plain
 
-_compiling = torch.compiler.is_compiling
-_modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
-_traced = torch._C._get_tracing_state  # by torch.jit.trace
-_PLAIN = (Tensor, torch.nn.Parameter)
 _autocasts = torch._C._is_any_autocast_enabled
 _CUDA = backend_limits("cuda")
 
@@ -46,8 +42,7 @@ _CUDA = backend_limits("cuda")
 _SIDES = {int, bool, type(None)}  # of a window
 _REALS = {int, float, bool, type(None)}
 KEPT = 4096
-_rules: dict[Any, Any] = {}  # Known, by the arguments of calls without lists
-_shapes: set[Any] = set()  # of calls with dropout that have been checked
+_known: dict[Any, Call] = {}  # by arguments without lists, head sizes, and whether on CUDA
 
 
 class Arguments(NamedTuple):
@@ -83,33 +78,16 @@ _RULES = Arguments._fields.index("seed")
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
-    return not (
-        _compiling()
-        or type(q) not in _PLAIN
-        or type(k) not in _PLAIN
-        or type(v) not in _PLAIN
-        or _modes()
-        or _transforms()
-        or _traced()
-        or not (q.is_cpu or q.is_cuda)
-        or q.is_nested
-        or k.is_nested
-        or v.is_nested
-    )
-
-
 # ---- calls without lists whose rules are known ----
 
 
 def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor, Tensor, Call] | None:
-    """q, k, v and the call of plain tensors whose rules are known; None if they are not."""
+    """q, k, v and the call of plain tensors whose rules and head sizes are known; None if they are not."""
     if not plain(q, k, v):
         return None
     try:
-        known = _rules.get(rules)
-    except TypeError:  # a list or an array, which numbers() makes plain
+        known = _known.get((rules, q.shape[-1], v.shape[-1], q.is_cuda))
+    except (TypeError, IndexError, RuntimeError):  # an array, which numbers() makes plain; no axes; nested
         return None
     if known is None:
         return None
@@ -121,51 +99,21 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
         return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
-    if q.is_cuda and width_of(q, v):
-        return None
-    more: Any = ()
-    if known.dropout_p > 0:
-        if _seen(q, k, v, rules) not in _shapes:
-            return None
-        more = (rng_of(q),)
-    own, default, _, softcap, dropout_p, sizes = known.call
-    scale = default or max(q.shape[-1], 1) ** -0.5
-    return q, k, v, Call(own, scale, more, softcap, dropout_p, sizes)
+    return q, k, v, known
 
 
-class Known(NamedTuple):
-    """Rules whose call is known; its scale is 0 where it is the default."""
-
-    call: Call
-    dropout_p: float
-
-
-def _seen(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> Any:
-    """What says that a call with dropout is not refused: so that nothing is drawn for one that is."""
-    return (
-        q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, rules,
-        q.layout, k.layout, v.layout,
-    )  # fmt: skip
-
-
-def learn(q: Tensor, k: Tensor, v: Tensor, a: Arguments, inputs: Inputs) -> None:
-    """Keep the rules of a call without lists that was not refused."""
-    if any(x is not None for x in (*inputs[3][1:], *a[_RULES:])) or not plain(q, k, v):
+def learn(a: Arguments, inputs: Inputs) -> None:
+    """Keep the call of arguments without lists that were not refused."""
+    q, k, v, lists, rules = inputs
+    if any(x is not None for x in (*lists, *a[_RULES:])) or not plain(q, k, v) or width_of(q, v):
         return
-    a, rules = numbers(a), inputs[4]
-    key = a[:_RULES]
-    if len(_rules) >= KEPT or len(_shapes) >= KEPT:
-        forget_rules()
-    whole = call_of(NO_LISTS, rules if a.scale is not None else rules._replace(scale=0.0))
-    drops = rules.dropout_p > 0
-    _rules[key] = Known(whole._replace(flags=whole.flags | (f.RNG if drops else 0)), rules.dropout_p)
-    if drops:
-        _shapes.add(_seen(*_cast(q, k, v), key))
+    if len(_known) >= KEPT:
+        _known.clear()
+    _known[numbers(a)[:_RULES], q.shape[-1], v.shape[-1], q.is_cuda] = call_of(NO_LISTS, rules)
 
 
 def forget_rules() -> None:
-    _rules.clear()
-    _shapes.clear()
+    _known.clear()
 
 
 # ---- every call ----
@@ -196,6 +144,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
         () if a.shard is None else _numbers_of(a.shard),
     )  # fmt: skip
+    listed = any(x is not None for x in lists)
+    if listed and (checked() or (a.dropout_p > 0 and q.is_cpu)) and plain(q, k, v):
+        check(q, k, v, lists)
+        check_values(q, k, lists, rules)
     if a.dropout_p > 0:  # last: a call that is refused has drawn nothing
         if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
             raise Error(
@@ -203,36 +155,37 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
                 "dropout_p on a DTensor: ranks would draw masks of their own; call attention() on "
                 "q.to_local() with shard=ordo.Shard(...) and a common seed",
             )
-        if a.seed is None and a.rng_state is None:
-            _check_once(q, k, v, lists, rules)
-            if (q.is_cpu or checked()) and plain(q, k, v):
-                check_values(q, k, lists, rules)
-        lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
-    return q, k, v, NO_LISTS if all(x is None for x in lists) else lists, rules
+        if a.seed is not None or a.rng_state is not None:
+            lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
+        elif a.generator is not None or not plain(q, k, v):
+            lists = lists._replace(rng=_drawn(q, k, v, lists, rules, a.generator))
+    return q, k, v, lists if listed or lists.rng is not None else NO_LISTS, rules
 
 
-def _check_once(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
-    """Raise Error if a call is refused, which the operators would do after a seed was drawn."""
+def with_drawn(inputs: Inputs) -> Inputs:
+    """The same with the seed and offset of dropout, drawn now instead of by the operator."""
+    q, k, v, lists, rules = inputs
+    if rules.dropout_p > 0 and lists.rng is None:
+        lists = lists._replace(rng=_drawn(q, k, v, lists, rules))
+    return q, k, v, lists, rules
+
+
+def _drawn(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, generator: Any = None
+) -> Tensor:
+    """Seed and offset of a call, after all that the operators would refuse."""
     if not plain(q, k, v):
         check(q, k, v, lists)
-        return
-    looks = [None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in lists]
-    key = _seen(q, k, v, rules), tuple(looks)
-    if key in _shapes:
-        return
-    check(q, k, v, lists)
-    unread = torch.empty(2, dtype=torch.int64, device=q.device)
+        return draw(q, generator)
+    flags, *rest = call_of(lists, rules)
     width = width_of(q, v)
     if width:
         q, k, v = filled(width, q, k, v)
-    flags, *rest = call_of(lists._replace(rng=unread), rules)
     try:
         f.keep_bits(q, k, v, flags | f.ASK, *rest)  # which makes the plan, and no bits
     except RuntimeError as error:
         raise f.error_of(error, q.device) from None
-    if len(_shapes) >= KEPT:
-        _shapes.clear()
-    _shapes.add(key)
+    return draw(q, generator)
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

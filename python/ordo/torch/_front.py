@@ -5,8 +5,10 @@
     backward_part  dq, dk, dv of some rows, with sums that are carried on
     keep_bits      the keep bits of a call, made ahead of it
     draw           seed and offset
+    eager_forward, eager_backward  the first two for _node.py alone, which makes no graph of them: they
+                   have no formula of autograd, and seed and offset are drawn inside, a fourth result
 
-All are pure functions of their arguments but draw(). `more` holds the tensors that the lowest bits
+All are pure functions of their arguments but those that draw. `more` holds the tensors that the lowest bits
 of `flags` name, in their order; `sizes` is empty, or left, right, max_q, max_kv and the numbers of a
 shard. A flag never gets another meaning: graphs that were saved hold it.
 """
@@ -26,21 +28,24 @@ from .._library import Error, path
 # Tensors in `more`, and the other flags; as in python/front/call.h.
 RNG, CU_Q, CU_KV, Q_LENS, KV_LENS, IDS, SLOPES, BITS = (1 << x for x in range(8))
 BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST = (1 << x for x in range(8, 12))
-SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK = (
-    1 << x for x in range(15, 26)
+SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW = (
+    1 << x for x in range(15, 27)
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 6  # of what the operators take, as in front.c
+_REVISION = 7  # of what the operators take, as in front.c
 _CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
+_DRAWS = (torch.Tag.nondeterministic_seeded,)
 _SCHEMAS = {
     f"forward(Tensor q, Tensor k, Tensor v, {_CALL}) -> (Tensor, Tensor, Tensor)": None,
+    f"eager_forward(Tensor q, Tensor k, Tensor v, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": _DRAWS,
     f"backward({_SAVED}, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
+    f"eager_backward({_SAVED}, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
     f"backward_part({_SAVED}, {_CALL.replace('=0', '').replace('=[]', '')}, Tensor(a!) dk_sums, "
     "Tensor(b!) dv_sums, int carry) -> (Tensor, Tensor, Tensor)": None,
     f"keep_bits(Tensor q, Tensor k, Tensor v, {_CALL}) -> Tensor": None,
-    "draw(Tensor like) -> Tensor": (torch.Tag.nondeterministic_seeded,),
+    "draw(Tensor like) -> Tensor": _DRAWS,
 }
 _PURE = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
@@ -89,6 +94,8 @@ def counts() -> tuple[int, int]:
 
 forward = torch.ops.ordo.forward.default._op  # without the look for overloads
 backward = torch.ops.ordo.backward.default._op
+eager_forward = torch.ops.ordo.eager_forward.default._op
+eager_backward = torch.ops.ordo.eager_backward.default._op
 backward_part = torch.ops.ordo.backward_part.default._op
 keep_bits = torch.ops.ordo.keep_bits.default._op
 draw = torch.ops.ordo.draw.default._op

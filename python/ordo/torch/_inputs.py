@@ -74,6 +74,8 @@ def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
     if rules.keying not in _KEYINGS:
         raise Error("argument", f"keying {rules.keying!r}: expected ordo or fa2")
     flags, more = _MASKS[rules.mask] | _KEYINGS[rules.keying], []
+    if rules.dropout_p > 0 and lists.rng is None:
+        flags |= f.DRAW
     for x, flag in zip(lists, _FLAGS):
         if flag == f.BLOCK_START and bits is not None:
             flags |= f.BITS

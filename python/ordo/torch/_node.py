@@ -29,10 +29,27 @@ _traced = torch._C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _PLAIN = (Tensor, torch.nn.Parameter)
+_DROPS = f.RNG | f.DRAW
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    return not (
+        _compiling()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or _modes()
+        or _transforms()
+        or _traced()
+        or not (q.is_cpu or q.is_cuda)
+    )
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
     """(o, lse), with gradients for q, k, v and sink from both."""
+    if plain(q, k, v):
+        return eager(q, k, v, call, sink)
     if _compiling() or _traced():  # never the Function: inside torch.func.grad Dynamo drops its formula
         return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
     if _transforms():
@@ -44,6 +61,16 @@ def run(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None)
     if call.flags & f.RNG:
         provide(q.device)
     try:
+        return _forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        raise f.error_of(error, q.device) from None
+
+
+def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
+    """run() of plain tensors."""
+    if call[0] & _DROPS:
+        provide(q.device)
+    try:
         if forward_ad._current_level >= 0 or (
             _grad_enabled()
             and (
@@ -51,10 +78,9 @@ def run(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None)
                 or (sink is not None and sink.requires_grad)
             )
         ):  # fmt: skip
-            pair: Pair = _apply(q, k, v, sink, call)
+            pair: Pair = _apply(q, k, v, sink, _with_sink(call, sink), True)
             return pair
-        with f.below():
-            o, lse, _ = f.forward(q, k, v, *_with_sink(call, sink))
+        o, lse, _, _ = f.eager_forward(q, k, v, *_with_sink(call, sink))
         return o, lse
     except RuntimeError as error:
         raise f.error_of(error, q.device) from None
@@ -76,41 +102,40 @@ class Node(torch.autograd.Function):
     """Attention with its gradients. Saved are q, k, v, o, lse and what `more` holds."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, call: Call) -> Any:
-        flags, *rest = _with_sink(call, sink)
-        keep = 0  # under hooks (checkpoints, offloading) bits are made again: as many are saved
-        if flags & f.RNG and not _hooks(True) and type(q) in _PLAIN and not _modes():
-            keep = f.KEEP
-        with f.below():
-            o, lse, bits = f.forward(q, k, v, flags | keep, *rest)
-        more = rest[1]
-        if flags & f.BITS or bits is not None:
-            flags, more = _saved_bits(flags, more, bits)
-            rest[1] = more
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, given: Any, plain: bool) -> Any:
+        flags, scale, more, *rest = given
+        if plain:  # under hooks (checkpoints, offloading) bits are made again: as many are saved
+            keep = f.KEEP if flags & _DROPS and not _hooks(True) else 0
+            o, lse, bits, rng = f.eager_forward(q, k, v, flags | keep, scale, more, *rest)
+            if rng is not None:
+                flags, more = flags ^ f.DRAW | f.RNG, (rng, *more)
+            if flags & f.BITS or bits is not None:
+                flags, more = _saved_bits(flags, more, bits)
+        else:
+            with f.below():
+                o, lse, _ = torch.ops.ordo.forward(q, k, v, *given)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse, *more)
-        del rest[1]
-        ctx.call, ctx.keys = (flags, *rest), k.shape
+        ctx.call = plain, k.shape, flags, scale, rest
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *more = ctx.saved_tensors  # once: a second time fails under a checkpoint
-        flags, scale, *rest = ctx.call
-        if k.shape != ctx.keys:  # autograd would sum dk to the old shape
-            shape, expected = tuple(k.shape), tuple(ctx.keys)
+        plain, keys, flags, scale, rest = ctx.call
+        if k.shape != keys:  # autograd would sum dk to the old shape
+            shape, expected = tuple(k.shape), tuple(keys)
             raise Error("shape", f"k.shape {shape}: expected {expected}")
         if dout is None:  # only lse was used
             dout = torch.zeros_like(o)
         if not flags & f.SINK:
-            need_q, need_k, need_v, *_ = ctx.needs_input_grad
-            flags |= (0 if need_q else f.NO_DQ) | (0 if need_k or need_v else f.NO_DKV)
+            needs = ctx.needs_input_grad
+            flags |= (0 if needs[0] else f.NO_DQ) | (0 if needs[1] or needs[2] else f.NO_DKV)
         given = dout, dlse, q, k, v, o, lse, flags, scale, more, *rest
-        if _compiling() or _grad_enabled():  # create_graph: what may come is refused there
-            return (*torch.ops.ordo.backward(*given), None)
+        if not plain or _grad_enabled() or _compiling() or _modes():  # create_graph is refused there
+            return (*torch.ops.ordo.backward(*given), None, None)
         try:
-            with f.below():
-                return (*f.backward(*given), None)
+            return (*f.eager_backward(*given), None, None)
         except RuntimeError as error:
             raise f.error_of(error, q.device) from None
 
@@ -145,21 +170,14 @@ _apply = super(torch.autograd.Function, Node).apply
 # ---- the operators with gradients ----
 
 
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-    dropout_p: float = 0.0, sizes: Any = (),
-) -> Any:  # fmt: skip
-    tensors, sink = tuple(more), None
-    if flags & f.SINK:
-        tensors, sink = tensors[:-1], tensors[-1]
-    call = Call(flags & ~f.SINK, scale, tensors, softcap, dropout_p, tuple(sizes))
-    some = q, k, v, sink
+def _forward(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
+    sink = more[-1] if flags & f.SINK else None
     if forward_ad._current_level >= 0 or (
-        _grad_enabled() and any(x is not None and x.requires_grad for x in some)
+        _grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sink))
     ):
-        return (*Node.apply(q, k, v, sink, call), None)
+        return (*Node.apply(q, k, v, sink, (flags, scale, more, *rest), False), None)
     with f.below():
-        return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))
+        return torch.ops.ordo.forward(q, k, v, flags, scale, more, *rest)
 
 
 class _Once(torch.autograd.Function):
@@ -188,7 +206,7 @@ def _backward(*given: Any) -> Any:
 
 f.library.impl("forward", _forward, "Autograd")
 f.library.impl("backward", _backward, "Autograd")
-for _name in ("backward_part", "keep_bits", "draw"):
+for _name in ("eager_forward", "eager_backward", "backward_part", "keep_bits", "draw"):
     f.library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 
 
@@ -228,6 +246,12 @@ def _forward_fake(
     return q.new_empty((*q.shape[:-1], v.shape[-1])), lse, None
 
 
+@torch.library.register_fake("ordo::eager_forward", lib=f.library)
+def _eager_forward_fake(*given: Any) -> Any:
+    return *_forward_fake(*given), None
+
+
+@torch.library.register_fake("ordo::eager_backward", lib=f.library)
 @torch.library.register_fake("ordo::backward", lib=f.library)
 def _backward_fake(
     dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flags: int,

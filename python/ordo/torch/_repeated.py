@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._call import Arguments, _autocasts, _cast, checked, plain, prepare, rng_of, width_of
+from ._call import Arguments, _autocasts, _cast, checked, prepare, width_of
 from ._dropout import made_ahead
-from ._inputs import Call, Lists, call_of
-from ._node import run
+from ._inputs import Call, call_of
+from ._node import eager, plain
 
 
 class Repeated:
@@ -43,23 +43,18 @@ class Repeated:
         call = known[1]
         if call is None:
             return None
-        if call.dropout_p > 0:
-            call = call._replace(more=(rng_of(q), *call.more))
-        return run(q, k, v, call)[0]
+        return eager(q, k, v, call)[0]
 
     def _learn(self, q: Tensor, k: Tensor, v: Tensor) -> Call | None:
         """The call, without seed and offset; None if its bits are made ahead of it, for each layer.
         """
         a = self._arguments
-        unread = torch.zeros(2, dtype=torch.int64, device=q.device)
         with torch.no_grad():
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             if a.cu_q is not None:
                 q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-            *_, lists, rules = prepare(q, k, v, a._replace(rng_state=unread if a.dropout_p > 0 else None))
+            q, k, v, lists, rules = prepare(q, k, v, a)
             if rules.dropout_p > 0 and made_ahead(q, k, v, lists, rules):
                 return None
-            listed: Lists = lists._replace(rng=None)
-            made = call_of(listed, rules)
-        drops = f.RNG if rules.dropout_p > 0 else 0
-        return made._replace(flags=made.flags | f.HEADS_FIRST | drops)
+        made = call_of(lists, rules)
+        return made._replace(flags=made.flags | f.HEADS_FIRST)
